@@ -1,0 +1,41 @@
+"""jitload: CUDA source in, typed functions out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jitload.api import build, build_inline, compile_cubin, load, load_inline, load_module
+from jitload.errors import JitLoadError
+from jitload.launch import Launch
+
+if TYPE_CHECKING:
+    from jitload.loader import Module, global_tensor
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "JitLoadError",
+    "Launch",
+    "Module",
+    "build",
+    "build_inline",
+    "compile_cubin",
+    "global_tensor",
+    "load",
+    "load_inline",
+    "load_module",
+]
+
+_FROM_LOADER = ("Module", "global_tensor")  # the loader imports tvm-ffi, and that imports torch
+
+
+def __getattr__(name: str) -> Any:
+    if name in _FROM_LOADER:
+        from jitload import loader
+
+        return getattr(loader, name)
+    raise AttributeError(f"module 'jitload' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

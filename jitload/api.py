@@ -1,0 +1,281 @@
+"""The public functions: arguments to a request, a request to an entry of the cache, an entry to a module."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jitload.cache import Entry
+from jitload.request import Functions, Request, Texts, make_request, read_file, read_texts, with_labels
+
+if TYPE_CHECKING:
+    from jitload.loader import Module
+    from jitload.model import Cubin
+
+PathLike = str | os.PathLike[str]
+_modules: dict[tuple[Request, bool], tuple[Entry, Module]] = {}
+
+
+def load_inline(  # noqa: PLR0913  the keywords are upstream's
+    name: str,
+    *,
+    cuda_sources: Texts | None = None,
+    functions: Functions | None = None,
+    arch: str | Sequence[str] = "native",
+    extra_cuda_cflags: Sequence[str] | None = None,
+    extra_include_paths: Sequence[PathLike] | None = None,
+    build_directory: PathLike | None = None,
+    keep_module_alive: bool = True,
+    verbose: bool = False,
+) -> Module:
+    """Compile CUDA source, or find it compiled in the cache, and return its kernels as typed functions.
+
+    Args:
+        name: The module's name, for messages and file names.
+        cuda_sources: CUDA C++ text, or several pieces of it that are compiled as one.
+        functions: What to export: a kernel's name, several, or a mapping from exported names to `Launch` records or
+            docstrings. None exports every kernel, to be launched as `mod.f[grid, block](…)`.
+        arch: `"native"` (the current GPU), `"sm_90a"`, or several; each device gets the code that suits it.
+        extra_cuda_cflags: Compiler options, such as `["--use_fast_math", "-DN=4"]`.
+        extra_include_paths: Directories of headers.
+        build_directory: Put the library there, too, as `<name>.so`.
+        keep_module_alive: Keep the library loaded when the module is dropped.
+        verbose: Log what the compilers print, at level INFO of the logger `jitload`.
+
+    Returns:
+        A `Module`. An identical call returns the same one.
+
+    Raises:
+        CompileError: A compiler refused the source.
+        SignatureError: A kernel's parameters cannot be read.
+        LaunchSpecError: `functions` does not fit the source.
+        ToolchainError: A tool or an architecture is missing.
+
+    Example:
+        `mod = load_inline("vec", cuda_sources=text, functions={"add": Launch(grid="ceil_div(n, 256)", block=256)})`
+    """
+    pieces = with_labels(name, read_texts(cuda_sources, "cuda_sources"), "cuda_sources")
+    request = make_request(
+        name, pieces, functions=functions, arch=arch, flags=extra_cuda_cflags, include_paths=extra_include_paths
+    )
+    return _load(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
+
+
+def build_inline(  # noqa: PLR0913  the keywords are upstream's
+    name: str,
+    *,
+    cuda_sources: Texts | None = None,
+    functions: Functions | None = None,
+    arch: str | Sequence[str] = "native",
+    extra_cuda_cflags: Sequence[str] | None = None,
+    extra_include_paths: Sequence[PathLike] | None = None,
+    build_directory: PathLike | None = None,
+    output: PathLike | None = None,
+    verbose: bool = False,
+) -> str:
+    """Compile as `load_inline` does, and return the library's path; nothing is loaded and no GPU is needed.
+
+    Args:
+        name: As for `load_inline`, like the other arguments not listed here.
+        output: Where to put the library; it wins over `build_directory`.
+
+    Returns:
+        The path: `output`, or `<build_directory>/<name>.so`, or the library in the cache.
+
+    Example:
+        `path = build_inline("vec", cuda_sources=text, arch=("sm_80", "sm_90a"), output="vec.so")`
+    """
+    pieces = with_labels(name, read_texts(cuda_sources, "cuda_sources"), "cuda_sources")
+    request = make_request(
+        name, pieces, functions=functions, arch=arch, flags=extra_cuda_cflags, include_paths=extra_include_paths
+    )
+    return _build(request, build_directory, output, verbose=verbose)
+
+
+def load(  # noqa: PLR0913  the keywords are upstream's
+    name: str,
+    *,
+    sources: PathLike | Sequence[PathLike] | None = None,
+    cuda_files: PathLike | Sequence[PathLike] | None = None,
+    functions: Functions | None = None,
+    arch: str | Sequence[str] = "native",
+    extra_cuda_cflags: Sequence[str] | None = None,
+    extra_include_paths: Sequence[PathLike] | None = None,
+    build_directory: PathLike | None = None,
+    keep_module_alive: bool = True,
+    verbose: bool = False,
+) -> Module:
+    """Do as `load_inline` does, with source files.
+
+    Args:
+        name: As for `load_inline`, like the other arguments not listed here.
+        sources: Files of CUDA C++ (`.cu`, `.cuh`); messages name them, and their directories are searched for headers.
+        cuda_files: The same under its other name.
+
+    Example:
+        `mod = load("norms", sources=["layer_norm.cu"])`
+    """
+    pieces, homes = _read_files(sources, cuda_files)
+    include_paths = [*(extra_include_paths or ()), *homes]
+    request = make_request(name, pieces, functions=functions, arch=arch, flags=extra_cuda_cflags, include_paths=include_paths)
+    return _load(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
+
+
+def build(  # noqa: PLR0913  the keywords are upstream's
+    name: str,
+    *,
+    sources: PathLike | Sequence[PathLike] | None = None,
+    cuda_files: PathLike | Sequence[PathLike] | None = None,
+    functions: Functions | None = None,
+    arch: str | Sequence[str] = "native",
+    extra_cuda_cflags: Sequence[str] | None = None,
+    extra_include_paths: Sequence[PathLike] | None = None,
+    build_directory: PathLike | None = None,
+    output: PathLike | None = None,
+    verbose: bool = False,
+) -> str:
+    """Do as `build_inline` does, with source files; see `load` for them.
+
+    Example:
+        `path = build("norms", sources="layer_norm.cu", arch="sm_90a")`
+    """
+    pieces, homes = _read_files(sources, cuda_files)
+    include_paths = [*(extra_include_paths or ()), *homes]
+    request = make_request(name, pieces, functions=functions, arch=arch, flags=extra_cuda_cflags, include_paths=include_paths)
+    return _build(request, build_directory, output, verbose=verbose)
+
+
+def load_module(path: PathLike, *, keep_module_alive: bool = True) -> Module:
+    """Load a library that was built earlier. This needs no compiler, no NVRTC and no GPU; launching needs a GPU.
+
+    Args:
+        path: The library.
+        keep_module_alive: Keep the library loaded when the module is dropped.
+
+    Raises:
+        LoadError: There is no such file, or it cannot be loaded here.
+
+    Example:
+        `load_module("vec.so").add_one(x, y)`
+    """
+    from jitload.loader import load_library
+
+    return load_library(path, keep_module_alive=keep_module_alive)
+
+
+def compile_cubin(
+    source: Texts,
+    *,
+    name: str = "kernel",
+    arch: str = "native",
+    kernels: Sequence[str] = (),
+    extra_cuda_cflags: Sequence[str] | None = None,
+    extra_include_paths: Sequence[PathLike] | None = None,
+) -> Cubin:
+    """Compile CUDA source to machine code, and return it with what it says of its kernels. Nothing is cached.
+
+    Args:
+        source: CUDA C++ text, or several pieces of it.
+        name: What messages call the source.
+        arch: One architecture: `"native"`, `"sm_90a"`.
+        kernels: Template instantiations and overloads to compile: `["scale<float>"]`.
+        extra_cuda_cflags: Compiler options.
+        extra_include_paths: Directories of headers.
+
+    Raises:
+        CompileError: NVRTC refused the source.
+        ToolchainError: There is no NVRTC, or it does not know the architecture.
+
+    Example:
+        `compile_cubin(text, arch="sm_90a").kernels[0].registers`
+    """
+    from jitload.kernels import DeviceSource, compile_kernels
+    from jitload.errors import ToolchainError
+    from jitload.toolchain import find_kit
+
+    pieces = with_labels(name, read_texts(source, "source"), "source")
+    request = make_request(name, pieces, functions=None, arch=arch, flags=extra_cuda_cflags, include_paths=extra_include_paths)
+    if len(request.archs) != 1:
+        raise ToolchainError(f"compile_cubin() makes one cubin, so it takes one architecture, not {', '.join(request.archs)}.")
+    device_source = DeviceSource(
+        name=name,
+        pieces=pieces,
+        options=request.options,
+        include_dirs=tuple(map(Path, request.include_dirs)),
+        kernels=(kernels,) if isinstance(kernels, str) else tuple(kernels),
+    )
+    return compile_kernels(device_source, request.archs[0], find_kit(request.settings)).cubin
+
+
+# ---- requests to libraries -------------------------------------------------------------------------------------
+
+
+def _load(request: Request, build_directory: PathLike | None, *, keep_module_alive: bool, verbose: bool) -> Module:
+    key = (request, keep_module_alive)
+    if build_directory is None and (known := _modules.get(key)):
+        entry, module = known
+        if all(header.is_unchanged() for header in entry.headers):
+            return module
+    from jitload.loader import load_library
+    from jitload.pipeline import build as build_entry
+
+    entry = build_entry(request, verbose=verbose)
+    path = entry.product
+    if build_directory is not None:
+        path = _place(entry, request, Path(build_directory))
+    module = load_library(path, keep_module_alive=keep_module_alive)
+    if build_directory is None and keep_module_alive:
+        _modules[key] = (entry, module)
+    return module
+
+
+def _build(request: Request, build_directory: PathLike | None, output: PathLike | None, *, verbose: bool) -> str:
+    from jitload.pipeline import build as build_entry
+
+    entry = build_entry(request, verbose=verbose)
+    if output is not None:
+        return str(_copy(entry.product, Path(output).absolute()))
+    if build_directory is not None:
+        _place(entry, request, Path(build_directory))
+        return str(Path(build_directory).absolute() / f"{request.slug}.so")
+    return str(entry.product)
+
+
+def _place(entry: Entry, request: Request, directory: Path) -> Path:
+    """Put the library into a directory of the user's, under a name of its own, with `<name>.so` linked to it.
+
+    The dynamic loader would take new contents under a name that it has mapped for the old ones.
+    """
+    directory = directory.absolute()
+    directory.mkdir(parents=True, exist_ok=True)
+    leaf = entry.dir.parent.name.rpartition("-")[2][:16] + "-" + entry.dir.name[:8]
+    path = directory / f"{request.slug}-{leaf}.so"
+    if not path.is_file() or path.read_bytes() != entry.product.read_bytes():
+        _copy(entry.product, path)
+    link = directory / f".{request.slug}.{os.getpid()}.link"
+    link.unlink(missing_ok=True)
+    link.symlink_to(path.name)
+    link.replace(directory / f"{request.slug}.so")
+    return path
+
+
+def _copy(source: Path, target: Path) -> Path:
+    """Copy a file into place whole."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fresh = target.with_name(f".{target.name}.{os.getpid()}")
+    shutil.copyfile(source, fresh)
+    fresh.replace(target)
+    return target
+
+
+def _read_files(*given: PathLike | Sequence[PathLike] | None) -> tuple[tuple[tuple[str, str], ...], list[str]]:
+    """Return label and text of each file, and the directories they lie in."""
+    paths: list[PathLike] = []
+    for files in given:
+        paths.extend([files] if isinstance(files, str | os.PathLike) else files or ())
+    pieces = tuple((os.fspath(path), read_file(path)) for path in paths)
+    homes = dict.fromkeys(str(Path(path).absolute().parent) for path in paths)
+    return pieces, list(homes)

@@ -1,0 +1,58 @@
+"""Architecture names: `"native"`, `sm_90a`, `90a`, `9.0a`, several of them, in; canonical names out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from jitload.errors import ToolchainError
+from jitload.gpu import current_capability
+from jitload.settings import Settings
+
+_ARCH = re.compile(r"(?:sm_|compute_)?(\d{2,3})([af]?)|(\d{1,2})\.(\d)([af]?)")
+_FIRST_WITH_SUFFIX = 90  # sm_90a is the first architecture with instructions of its own alone
+
+
+def resolve_arch(arch: str | Iterable[str], settings: Settings) -> tuple[str, ...]:
+    """Return the architectures to build for, canonical and without repetition: `("sm_90a",)`.
+
+    `"native"` is the current GPU with its suffix; where there is no GPU to ask, `JITLOAD_ARCH` answers.
+
+    Raises:
+        ToolchainError: A name is malformed, or there is neither a GPU nor `JITLOAD_ARCH`.
+    """
+    names = re.split(r"[,;\s]+", arch.strip()) if isinstance(arch, str) else [str(name) for name in arch]
+    resolved = [found for name in names for found in _resolve_one(name, settings)]
+    if not resolved:
+        raise ToolchainError("arch= is empty; name an architecture such as 'sm_90a', or 'native'.")
+    return tuple(dict.fromkeys(resolved))
+
+
+def _resolve_one(name: str, settings: Settings) -> tuple[str, ...]:
+    if name != "native":
+        return (canonical_arch(name),)
+    if capability := current_capability():
+        return (_with_suffix(10 * capability[0] + capability[1]),)
+    if settings.arch and settings.arch != "native":
+        return resolve_arch(settings.arch, settings)
+    raise ToolchainError(
+        "arch='native' asks the GPU, and there is none here. Name one, arch='sm_90a', or set JITLOAD_ARCH=sm_90a."
+    )
+
+
+def _with_suffix(number: int) -> str:
+    return f"sm_{number}a" if number >= _FIRST_WITH_SUFFIX else f"sm_{number}"
+
+
+def canonical_arch(name: str) -> str:
+    """Return `sm_90a` for `sm_90a`, `90a`, `9.0a` and `compute_90a`."""
+    if match := _ARCH.fullmatch(name.strip()):
+        return f"sm_{match[1] or match[3] + match[4]}{match[2] or match[5] or ''}"
+    raise ToolchainError(f"arch={name!r} is no architecture; write 'sm_90a', '9.0a' or 'native'.")
+
+
+def capability_of(arch: str) -> tuple[int, str]:
+    """Return (90, "a") for `sm_90a`."""
+    match = _ARCH.fullmatch(arch)
+    assert match is not None and match[1]
+    return int(match[1]), match[2]

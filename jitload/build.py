@@ -1,0 +1,118 @@
+"""C++ text and cubins in, shared library out: ninja and the host compiler, in one directory."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jitload.errors import CompileError, Diagnostic
+
+_DIAGNOSTIC = re.compile(
+    r"^(?P<file>[^\n:]+):(?P<line>\d+):(?:\d+:)? (?P<severity>fatal error|error|warning|note): (?P<message>.*)$",
+    re.MULTILINE,
+)
+_log = logging.getLogger(__name__)
+
+# Every library of ours: nothing of it is visible but its exports, it is bound when it is loaded (an unknown symbol
+# is an error then and not at the first call), and it stays loaded.
+COMPILE_FLAGS = ("-O1", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-w")
+RUNTIME_FLAGS = ("-O2", *COMPILE_FLAGS[1:])
+LINK_FLAGS = ("-shared", "-s", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack", "-nodefaultlibs")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One command of a build: what it makes, from which files, and which files it reads besides."""
+
+    output: str
+    command: tuple[str, ...]
+    inputs: tuple[str, ...]
+    reads: tuple[str, ...] = ()
+
+
+def compile_step(compiler: Sequence[str], flags: Sequence[str], source: str, output: str, **reads: tuple[str, ...]) -> Step:
+    """Return the step that compiles one source to an object."""
+    command = (*compiler, *flags, "-c", source, "-o", output)
+    return Step(output=output, command=command, inputs=(source,), reads=reads.get("reads", ()))
+
+
+def link_step(compiler: Sequence[str], objects: tuple[str, ...], output: str) -> Step:
+    """Return the step that links objects to a shared library that needs nothing but libc."""
+    command = (*compiler, *objects, "-o", output, *LINK_FLAGS, "-lc")
+    return Step(output=output, command=command, inputs=objects)
+
+
+def write_ninja(work_dir: Path, steps: Sequence[Step]) -> None:
+    """Write `build.ninja` for the steps."""
+    from ninja.ninja_syntax import Writer, escape_path
+
+    with (work_dir / "build.ninja").open("w") as file:
+        writer = Writer(file, width=120)
+        for number, step in enumerate(steps):
+            command = " ".join(_shell_word(word) for word in step.command)
+            writer.rule(f"step{number}", command=command.replace("$", "$$"), description=step.output)
+            inputs = [escape_path(path) for path in step.inputs]
+            writer.build(escape_path(step.output), f"step{number}", inputs, implicit=[escape_path(path) for path in step.reads])
+
+
+def _shell_word(word: str) -> str:
+    """Quote a word for the shell where it needs it, so that build.ninja stays readable."""
+    return word if re.fullmatch(r"[\w@%+=:,./-]+", word) else "'" + word.replace("'", "'\\''") + "'"
+
+
+def run_ninja(ninja: Path, work_dir: Path, *, name: str, verbose: bool = False) -> None:
+    """Run ninja in a directory.
+
+    Raises:
+        CompileError: A command failed; `.log` has the compiler's words.
+    """
+    command = (str(ninja), "--quiet") if not verbose else (str(ninja), "-v")
+    # In a process group of its own, so that Ctrl-C reaches ninja once and through us.
+    process = subprocess.Popen(
+        command, cwd=work_dir, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate()
+    except BaseException:
+        _stop(process)
+        raise
+    if verbose or output.strip():
+        _log.log(logging.INFO if verbose else logging.DEBUG, "%s", output.rstrip())
+    if process.returncode != 0:
+        raise _compile_error(name, work_dir, output)
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    import signal
+
+    try:
+        os.killpg(process.pid, signal.SIGTERM)
+    except ProcessLookupError:
+        pass
+    process.wait()
+
+
+def _compile_error(name: str, work_dir: Path, output: str) -> CompileError:
+    """Return ninja's failure as the compiler's: its words, and the command that failed."""
+    lines = output.splitlines()
+    failed = next((number for number, line in enumerate(lines) if line.startswith("FAILED:")), None)
+    command = lines[failed + 1].strip() if failed is not None and failed + 1 < len(lines) else ""
+    words = [line for number, line in enumerate(lines) if failed is None or number not in (failed, failed + 1)]
+    log = "\n".join(line for line in words if not line.startswith("ninja: build stopped"))
+    return CompileError(
+        stage="host", name=name, log=log, diagnostics=parse_diagnostics(log), command=(command,), work_dir=work_dir
+    )
+
+
+def parse_diagnostics(log: str) -> tuple[Diagnostic, ...]:
+    """Return the messages of a g++ or clang log."""
+    return tuple(
+        Diagnostic(file=found["file"], line=int(found["line"]), severity=found["severity"], message=found["message"])
+        for found in _DIAGNOSTIC.finditer(log)
+    )

@@ -1,0 +1,296 @@
+"""Kernels, launches and a template in, C++ text out."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jitload.errors import LaunchSpecError
+from jitload.expression import ScopeEntry, compile_expression
+from jitload.launch import Launch
+from jitload.model import Kernel, Parameter, Variable
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+_DTYPE_CODES = {
+    "int": "kDLInt", "uint": "kDLUInt", "float": "kDLFloat", "bfloat": "kDLBfloat", "complex": "kDLComplex",
+    "bool": "kDLBool", "float8_e4m3fn": "kDLFloat8_e4m3fn", "float8_e5m2": "kDLFloat8_e5m2",
+    "float8_e8m0fnu": "kDLFloat8_e8m0fnu",
+}  # fmt: skip
+_DTYPE = re.compile(r"(u?int|bfloat|float|complex)(\d+)$")
+_COMPLEX_VECTORS = re.compile(r"(?:const |volatile )*(?:float2|double2|__half2)\*")
+_SCHEMA_TYPES = {"pointer": "DLTensor*", "int": "int", "uint": "int", "float": "float", "bool": "bool"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """One function of a library: its name, its kernel, and how the kernel is launched."""
+
+    name: str
+    kernel: Kernel
+    launch: Launch
+    doc: str
+
+    @property
+    def arguments(self) -> tuple[Parameter, ...]:
+        """The parameters a caller gives, in order."""
+        return tuple(p for p in self.kernel.parameters if p.name not in self.launch.args)
+
+    @property
+    def signature(self) -> str:
+        """The C++ text of what a caller gives, `add_one(const float* x, float* y)`."""
+        return f"{self.name}({', '.join(f'{p.type} {p.name}' for p in self.arguments)})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedImage:
+    """A cubin of the library: its symbol's name, its file, and the architecture it is for."""
+
+    name: str
+    file: str
+    capability: int
+    suffix: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wrapper:
+    """What a wrapper is generated from."""
+
+    name: str
+    archs: tuple[str, ...]
+    images: tuple[EmbeddedImage, ...]
+    exports: tuple[Export, ...]
+    variables: tuple[Variable, ...]
+
+
+def render_wrapper(wrapper: Wrapper) -> str:
+    """Return the C++ text of a library's wrapper.
+
+    Raises:
+        LaunchSpecError: A launch does not fit its kernel.
+    """
+    record = {
+        "name": _comment(wrapper.name),
+        "quoted_name": c_string(wrapper.name),
+        "images": [{**asdict(image), "suffix": f"'{image.suffix}'" if image.suffix else "0"} for image in wrapper.images],
+        "variables": [
+            {"name": c_string(v.name), "symbol": c_string(v.symbol), "size": v.size} for v in wrapper.variables
+        ],
+        "exports": [_export_record(export) for export in wrapper.exports],
+        "description": c_string(describe(wrapper)),
+    }
+    return _template("wrapper.cc.jinja").render(wrapper=record)
+
+
+def describe(wrapper: Wrapper) -> str:
+    """Return the JSON text by which a loader knows a library's functions and variables."""
+    functions = [
+        {
+            "name": export.name,
+            "doc": export.doc,
+            "signature": export.signature,
+            "arguments": [_argument_record(p, export.launch) for p in export.arguments],
+            "has_grid": export.launch.grid is not None,
+            "has_block": export.launch.block is not None,
+            "kernel": asdict(export.kernel),
+        }
+        for export in wrapper.exports
+    ]
+    variables = [asdict(variable) for variable in wrapper.variables]
+    return json.dumps(
+        {"name": wrapper.name, "archs": wrapper.archs, "functions": functions, "variables": variables},
+        separators=(",", ":"),
+    )
+
+
+def _argument_record(parameter: Parameter, launch: Launch) -> dict[str, Any]:
+    record = {"name": parameter.name, "kind": parameter.kind, "type": parameter.type}
+    return {**record, "nullable": True} if parameter.name in launch.nullable else record
+
+
+def template_dir() -> Path:
+    """Return the templates: inside the package in a wheel, beside it in a checkout."""
+    inside = Path(__file__).parent / "templates"
+    return inside if inside.is_dir() else Path(__file__).parent.parent / "templates"
+
+
+@lru_cache(maxsize=4)
+def _template(name: str) -> Template:
+    import jinja2
+
+    environment = jinja2.Environment(
+        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701  the text is C++; every piece of a user's is escaped by `c_string`
+    )
+    return environment.from_string((template_dir() / name).read_text())
+
+
+def c_string(text: str) -> str:
+    """Return a C string literal: quotes and backslashes escaped, whatever is not plain ASCII as octal."""
+    escaped = re.sub(rb"[^ -~]|\?", lambda found: b"\\%03o" % found[0][0], text.encode().replace(b"\\", b"\\\\"))
+    return '"' + escaped.replace(b'"', b'\\"').decode("ascii") + '"'
+
+
+def _comment(text: str) -> str:
+    """Return text that stays inside a line comment."""
+    return re.sub(r"[^ -\[\]-~]", "?", text)
+
+
+# ---- one export ------------------------------------------------------------------------------------------------
+
+
+def _export_record(export: Export) -> dict[str, Any]:
+    check_names(export)
+    positions = {p.name: number for number, p in enumerate(export.arguments)}
+    expressions, plan = _plan(export, positions)
+    structs = sum((p.size + 63) // 64 * 64 for p in export.arguments if p.kind == "struct")
+    return {
+        "name": export.name,
+        "quoted_name": c_string(export.name),
+        "comment": _comment(str(export.kernel)),
+        "symbol": c_string(export.kernel.symbol),
+        "params": [_param_record(p, export.launch, positions.get(p.name, -1)) for p in export.kernel.parameters],
+        "argument_count": len(export.arguments),
+        "expressions": [c_string(text) for text in expressions],
+        "plan": plan,
+        "flags": _join_flags(_kernel_flags(export.launch)),
+        "priority": export.launch.priority or 0,
+        "struct_bytes": structs + 64 if structs else 0,
+        "metadata": c_string(_metadata(export)),
+        "doc": c_string(export.doc),
+    }
+
+
+def check_names(export: Export) -> None:
+    """Raise LaunchSpecError where a launch names a parameter that the kernel has not."""
+    known = [p.name for p in export.kernel.parameters]
+    by_name = {p.name: p for p in export.kernel.parameters}
+    launch = export.launch
+    fields = {"args": launch.args, "nullable": launch.nullable, "raw_pointers": launch.raw_pointers, "strided": launch.strided}
+    for field, names in fields.items():
+        for name in names:
+            if name not in by_name:
+                hint = f"its parameters are {', '.join(known)}" if known else "it has no parameters"
+                raise LaunchSpecError(f"no parameter {name!r}", kernel=export.name, field=field, hint=hint)
+            kind = by_name[name].kind
+            wanted = ("int", "uint", "bool") if field == "args" else ("pointer",)
+            if kind not in wanted:
+                what = "an integer parameter" if field == "args" else "a pointer"
+                raise LaunchSpecError(f"{name!r} ({by_name[name].type}) is not {what}", kernel=export.name, field=field)
+
+
+def _param_record(parameter: Parameter, launch: Launch, argument: int) -> dict[str, Any]:
+    code, bits = _dtype(parameter.dtype)
+    flags = [
+        flag
+        for flag, is_set in (
+            ("JITLOAD_NULLABLE", parameter.name in launch.nullable),
+            ("JITLOAD_RAW", parameter.name in launch.raw_pointers),
+            ("JITLOAD_STRIDED", parameter.name in launch.strided),
+            ("JITLOAD_COMPLEX", _COMPLEX_VECTORS.fullmatch(parameter.type) is not None),
+        )
+        if is_set
+    ]
+    return {
+        "name": c_string(parameter.name), "type": c_string(parameter.type), "argument": argument,
+        "size": parameter.size, "alignment": parameter.alignment, "kind": f"JITLOAD_{parameter.kind.upper()}",
+        "flags": _join_flags(flags), "dtype_code": code, "dtype_bits": bits,
+    }  # fmt: skip
+
+
+def _dtype(dtype: str | None) -> tuple[str, int]:
+    """Return DLPack's code and bits of a dtype's name; 0 bits accept any."""
+    if dtype is None:
+        return "0", 0
+    if dtype in _DTYPE_CODES:
+        return _DTYPE_CODES[dtype], 8
+    match = _DTYPE.fullmatch(dtype)
+    assert match is not None, dtype
+    return _DTYPE_CODES[match[1]], int(match[2])
+
+
+def _join_flags(flags: Sequence[str]) -> str:
+    return " | ".join(flags) or "0"
+
+
+def _kernel_flags(launch: Launch) -> list[str]:
+    flags = {
+        "JITLOAD_HAS_GRID": launch.grid is not None,
+        "JITLOAD_HAS_BLOCK": launch.block is not None,
+        "JITLOAD_HAS_CLUSTER": launch.cluster is not None,
+        "JITLOAD_IS_COOPERATIVE": launch.cooperative,
+        "JITLOAD_IS_PDL": launch.pdl,
+        "JITLOAD_HAS_PRIORITY": launch.priority is not None,
+        "JITLOAD_COMPUTES": bool(launch.args),
+    }
+    return [flag for flag, is_set in flags.items() if is_set]
+
+
+def _metadata(export: Export) -> str:
+    """Return tvm-ffi's metadata: the flat schema, which every version reads."""
+    arguments = [{"type": _SCHEMA_TYPES.get(p.kind, "ffi.Bytes")} for p in export.arguments]
+    schema = {"type": "ffi.Function", "args": [{"type": "None"}, *arguments]}
+    return json.dumps({"type_schema": json.dumps(schema)})
+
+
+# ---- launch expressions ----------------------------------------------------------------------------------------
+
+_GUARDS = {"grid": "wants_grid", "block": "wants_block", "shared_bytes": "wants_shared_bytes"}
+
+
+def _plan(export: Export, positions: Mapping[str, int]) -> tuple[list[str], list[str]]:
+    """Return the texts of a launch's expressions, and the lines of C++ that evaluate them in order."""
+    scope = _scope(export, positions)
+    numbers = {parameter.name: number for number, parameter in enumerate(export.kernel.parameters)}
+    texts: list[str] = []
+    lines: list[str] = []
+    guard = ""
+    for field, text in _expressions(export.launch):
+        part, _, place = field.partition("[")
+        target = f"plan->values[{numbers[place[1:-2]]}]" if part == "args" else _target(part, place)
+        if _GUARDS.get(part, "") != guard:
+            lines.extend(["}"] if guard else [])
+            guard = _GUARDS.get(part, "")
+            lines.extend([f"if (plan->{guard}) {{"] if guard else [])
+        code = compile_expression(text, scope, kernel=export.name, field=field)
+        indent = "  " if guard else ""
+        lines += [f"{indent}e->where = {len(texts)};", f"{indent}{target} = {code};"]
+        texts.append(f"{place[1:-2] if part == 'args' else field} = {text}")
+    return texts, [*lines, *(["}"] if guard else [])]
+
+
+def _expressions(launch: Launch) -> Iterator[tuple[str, int | str]]:
+    """Yield each expression with its field, `("grid[0]", "ceil_div(n, 256)")`, the computed parameters first."""
+    yield from ((f"args[{name!r}]", text) for name, text in launch.args.items())
+    for field, extent in (("grid", launch.grid), ("block", launch.block), ("cluster", launch.cluster)):
+        if isinstance(extent, int | str):
+            yield field, extent
+        elif extent is not None:
+            yield from ((f"{field}[{axis}]", text) for axis, text in enumerate(extent))
+    if launch.shared_bytes != 0:
+        yield "shared_bytes", launch.shared_bytes
+
+
+def _target(part: str, place: str) -> str:
+    if part == "shared_bytes":
+        return "plan->shared_bytes"
+    return f"plan->{part}[{place[:-1] or 0}]"
+
+
+def _scope(export: Export, positions: Mapping[str, int]) -> dict[str, ScopeEntry]:
+    kinds: dict[str, Any] = {"pointer": "tensor", "int": "int", "uint": "int", "bool": "int"}
+    scope = {}
+    for number, parameter in enumerate(export.kernel.parameters):
+        scope[parameter.name] = ScopeEntry(
+            index=positions.get(parameter.name, -1),
+            kind=kinds.get(parameter.kind, "other"),
+            type=parameter.type,
+            computed=f"plan->values[{number}]" if parameter.name in export.launch.args else None,
+        )
+    return scope

@@ -1,0 +1,140 @@
+"""Every exception a user can meet.
+
+    RuntimeError
+    └── JitLoadError
+        ├── CompileError      NVRTC or the host compiler refused the source
+        ├── SignatureError    a kernel's parameters cannot be read, or disagree with the cubin
+        ├── LaunchSpecError   a `Launch` or one of its expressions is wrong
+        ├── ToolchainError    NVRTC, the C++ compiler, ninja or an architecture is missing
+        ├── CacheError        the cache cannot be read, written or trusted
+        └── LoadError         a library cannot be loaded
+
+Calls of a typed function raise Python's own TypeError, ValueError and RuntimeError instead: only those cross
+the C ABI. The facts of a failure are attributes; the text is made in `__str__`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class JitLoadError(RuntimeError):
+    """Root of every error that jitload raises while it compiles, builds, caches or loads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnostic:
+    """One message of a compiler: where, how bad, and its words."""
+
+    file: str
+    line: int
+    severity: str
+    message: str
+
+
+class CompileError(JitLoadError):
+    """A compiler refused a source.
+
+    Attributes:
+        stage: `"nvrtc"` or `"host"`.
+        name: The module or file that was compiled.
+        log: The compiler's output, word for word.
+        diagnostics: The messages of the log, with the lines of the user's own text.
+        command: The command line or the options that were used.
+        work_dir: Where the failed build was kept, when one was started.
+        hint: What to do next, where it is known.
+    """
+
+    def __init__(  # noqa: PLR0913  the facts of one failure
+        self,
+        *,
+        stage: str,
+        name: str,
+        log: str,
+        diagnostics: tuple[Diagnostic, ...] = (),
+        command: tuple[str, ...] = (),
+        work_dir: Path | None = None,
+        hint: str = "",
+    ) -> None:
+        super().__init__(stage, name)
+        self.stage = stage
+        self.name = name
+        self.log = log
+        self.diagnostics = diagnostics
+        self.command = command
+        self.work_dir = work_dir
+        self.hint = hint
+
+    def __str__(self) -> str:
+        who = "NVRTC" if self.stage == "nvrtc" else "the C++ compiler"
+        lines = [f"{who} could not compile {self.name!r}"]
+        if first := next((d for d in self.diagnostics if "error" in d.severity), None):
+            lines[0] += f": {first.file}:{first.line}: {first.message}"
+        if self.log.strip():
+            lines.append(self.log.rstrip())
+        if self.command and self.stage == "host":
+            lines.append("Command: " + " ".join(self.command))
+        if self.work_dir is not None:
+            lines.append(f"The failed build is kept in {self.work_dir}")
+        if self.hint:
+            lines.append(self.hint)
+        return "\n".join(lines)
+
+
+class SignatureError(JitLoadError):
+    """A kernel's parameters cannot be read from its source, or disagree with the cubin."""
+
+
+class LaunchSpecError(JitLoadError):
+    """A `Launch`, a launch expression or `functions=` is malformed or does not fit the kernel.
+
+    Attributes:
+        kernel: The exported name.
+        field: Which part of the `Launch`, such as `"grid[0]"` or `"args['n']"`.
+        expression: The text that was refused.
+        column: Where in the text, counted from 0, or None.
+        problem: What is wrong with it.
+        hint: What to do next.
+    """
+
+    def __init__(  # noqa: PLR0913  the facts of one failure
+        self,
+        problem: str,
+        *,
+        kernel: str = "",
+        field: str = "",
+        expression: str = "",
+        column: int | None = None,
+        hint: str = "",
+    ) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.kernel = kernel
+        self.field = field
+        self.expression = expression
+        self.column = column
+        self.hint = hint
+
+    def __str__(self) -> str:
+        where = ", ".join(part for part in (f"kernel {self.kernel!r}" if self.kernel else "", self.field) if part)
+        lines = [f"{where}: {self.problem}" if where else self.problem]
+        if self.expression:
+            lines.append(f"    {self.expression}")
+            if self.column is not None:
+                lines.append("    " + " " * self.column + "^")
+        if self.hint:
+            lines.append(f"    {self.hint}")
+        return "\n".join(lines)
+
+
+class ToolchainError(JitLoadError):
+    """A tool is missing, unknown or unfit; the message says how to get it."""
+
+
+class CacheError(JitLoadError):
+    """The cache cannot be read, written or trusted; the message names the directory and the repair."""
+
+
+class LoadError(JitLoadError):
+    """A library cannot be loaded; the message names the file and the reason."""

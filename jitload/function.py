@@ -1,0 +1,180 @@
+"""The typed function: a `tvm_ffi.Function` that knows its kernel and can be configured, `f[grid, block](...)`."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import tvm_ffi
+
+from jitload.model import Kernel, Parameter
+
+_SCALARS = {"int": int, "uint": int, "float": float, "bool": bool, "struct": bytes}
+_MOST_CONFIGURED = 1024  # configured functions a function remembers before it starts anew
+
+
+class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own class is untyped Cython
+    """A kernel as a function: `f(x, y, n)`, or `f[grid, block, shared_bytes, stream](x, y, n)`.
+
+    It has no `__call__` of its own, so that a call goes straight to tvm-ffi's C code; keywords go through `call`.
+
+    """
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel's registers, shared and local memory, and parameters."""
+        if "kernel_record" not in self._jitload_facts:
+            self._jitload_facts["kernel_record"] = kernel_of(self._jitload_facts)
+        record: Kernel = self._jitload_facts["kernel_record"]
+        return record
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        if "python_signature" not in self._jitload_facts:
+            self._jitload_facts["python_signature"] = signature_of(self._jitload_facts)
+        signature: inspect.Signature = self._jitload_facts["python_signature"]
+        return signature
+
+    @property
+    def __annotations__(self) -> dict[str, Any]:
+        return {**{name: p.annotation for name, p in self.__signature__.parameters.items()}, "return": None}
+
+    def __getitem__(self, key: Any) -> TypedFunction:
+        """Return the function for a launch configuration: `f[grid, block]`, up to `f[grid, block, shared_bytes, stream]`.
+
+        `grid` counts blocks and `block` threads; each is an int, a tuple of up to three, or None for what the `Launch`
+        declares. `stream` is an int, a torch or CuPy stream, or anything with `__cuda_stream__`.
+        """
+        try:
+            return self._jitload_configured[key]  # type: ignore[no-any-return]
+        except (KeyError, TypeError):
+            return self._jitload_configure(key)
+
+    def call(self, *args: Any, **kwargs: Any) -> None:
+        """Call with keywords, `f.call(x, y=out, n=5)`: one Python frame more than a positional call."""
+        try:
+            bound = _with_keywords(self.__signature__).bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self.__name__}(): {error}") from None
+        self(*bound.args)
+
+    def __get__(self, instance: object, owner: type | None = None) -> TypedFunction:
+        """Stay unbound in a class body, as a builtin does; having this makes `help()` show the function, not its class."""
+        return self
+
+    def __repr__(self) -> str:
+        key = f"[{', '.join(map(repr, self._jitload_key))}]" if self._jitload_key else ""
+        return f"<jitload function {self.__name__}{key}{self._jitload_facts['signature'].removeprefix(self.__name__)}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{self.__name__}() cannot be pickled: it is code loaded into this process. "
+            "Build or load the module in the other process."
+        )
+
+    def _jitload_set(self, facts: dict[str, Any], configure: Any) -> None:
+        """Take what the library says of the function, and the library's own way to configure it."""
+        self.__name__ = self.__qualname__ = facts["name"]
+        self.__module__ = "jitload"
+        self.__doc__ = f"{facts['doc']}\n\n{facts['signature']}".strip()
+        self._jitload_key: tuple[Any, ...] = ()
+        self._jitload_facts = facts
+        self._jitload_library = configure
+        self._jitload_configured: dict[Any, TypedFunction] = {}
+
+    def _jitload_configure(self, key: Any) -> TypedFunction:
+        name = self.__name__
+        if not isinstance(key, tuple) or not 2 <= len(key) <= 4:
+            raise TypeError(f"{name}[…] takes [grid, block], [grid, block, shared_bytes] or [grid, block, shared_bytes, stream]")
+        grid, block, shared_bytes, stream = (*key, None, None)[:4]
+        if shared_bytes is not None:
+            shared_bytes = _integer(name, "shared_bytes", shared_bytes)
+        configured = TypedFunction.__new__(TypedFunction)
+        made = self._jitload_library(
+            self._jitload_facts["index"],
+            *_extent(name, "grid", grid),
+            *_extent(name, "block", block),
+            shared_bytes,
+            None if stream is None else _stream_handle(name, stream),
+        )
+        configured.__move_handle_from__(made)
+        configured.release_gil = self.release_gil
+        configured._jitload_set(self._jitload_facts, self._jitload_library)
+        configured._jitload_key = key
+        self._jitload_remember(key, configured)
+        return configured
+
+    def _jitload_remember(self, key: tuple[Any, ...], configured: TypedFunction) -> None:
+        """Keep it for the next `f[grid, block]`; a stream object may change its handle, so only numbers are kept."""
+        if all(part is None or type(part) is int or _is_int_tuple(part) for part in key):
+            if len(self._jitload_configured) >= _MOST_CONFIGURED:
+                self._jitload_configured.clear()
+            self._jitload_configured[key] = configured
+
+
+def _is_int_tuple(value: object) -> bool:
+    return type(value) is tuple and all(type(item) is int for item in value)
+
+
+def _integer(name: str, what: str, value: object) -> int:
+    if isinstance(value, bool):
+        raise TypeError(f"{name}[…]: {what} must be an int, got bool")
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{name}[…]: {what} must be an int, got {type(value).__name__}") from None
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(f"{name}[…]: {what} does not fit 64 bits: {number}")
+    return number
+
+
+def _extent(name: str, what: str, value: object) -> tuple[int, int, int, int]:
+    """Return (1, x, y, z), or zeros for None: what the `Launch` declares."""
+    if value is None:
+        return (0, 0, 0, 0)
+    extents = value if isinstance(value, tuple | list) else (value,)
+    if not 1 <= len(extents) <= 3:
+        raise TypeError(f"{name}[…]: {what} must have one to three dimensions, got {len(extents)}")
+    x, y, z = (*(_integer(name, what, extent) for extent in extents), 1, 1)[:3]
+    return (1, x, y, z)
+
+
+def _stream_handle(name: str, stream: Any) -> int:
+    """Return the address behind a stream: an int, `__cuda_stream__`, torch's `cuda_stream` or CuPy's `ptr`."""
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is not None:
+        return int((protocol() if callable(protocol) else protocol)[1])
+    for attribute in ("cuda_stream", "ptr"):
+        if isinstance(handle := getattr(stream, attribute, None), int):
+            return handle
+    if isinstance(stream, int) and not isinstance(stream, bool):
+        return stream
+    raise TypeError(
+        f"{name}[…]: stream must be an int, a torch or CuPy stream, or have __cuda_stream__; got {type(stream).__name__}"
+    )
+
+
+def _with_keywords(signature: inspect.Signature) -> inspect.Signature:
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return signature.replace(parameters=[p.replace(kind=kind) for p in signature.parameters.values()])
+
+
+def signature_of(facts: Mapping[str, Any]) -> inspect.Signature:
+    """Return the Python signature of a typed function from the library's description of it."""
+    parameters = []
+    for argument in facts["arguments"]:
+        annotation: Any = _SCALARS.get(argument["kind"], tvm_ffi.Tensor)
+        if argument.get("nullable"):
+            annotation = annotation | None
+        kind = inspect.Parameter.POSITIONAL_ONLY
+        parameters.append(inspect.Parameter(argument["name"], kind, annotation=annotation))
+    return inspect.Signature(parameters, return_annotation=None)
+
+
+def kernel_of(facts: Mapping[str, Any]) -> Kernel:
+    """Return the record of a function's kernel from the library's description of it."""
+    record = dict(facts["kernel"])
+    record["parameters"] = tuple(Parameter(**parameter) for parameter in record["parameters"])
+    return Kernel(**record)

@@ -1,0 +1,144 @@
+/* From tvm-ffi's arguments to a kernel's parameters: the fast pass, which only says that something is wrong.
+ *
+ * Internal to the runtime. `jitload_explain` then goes through the checks in their documented order (count, kind,
+ * dtype, device, contiguity, range) and reports the first failure.
+ */
+#ifndef JITLOAD_ARGUMENTS_H_
+#define JITLOAD_ARGUMENTS_H_
+
+#include <dlpack/dlpack.h>
+#include <string.h>
+
+#include "launch.h"
+
+#define JITLOAD_LIKELY(condition) __builtin_expect(!!(condition), 1)
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Set tvm-ffi's error and return -1. */
+__attribute__((format(printf, 2, 3))) int jitload_fail(const char* kind, const char* format, ...);
+
+/* Set the error for the first check that fails, in the documented order, and return -1. */
+int jitload_explain(const jitload_kernel* kernel, const TVMFFIAny* args, int32_t num_args);
+int jitload_refuse_range(const jitload_kernel* kernel, const jitload_param* param, const TVMFFIAny* value);
+
+/* The rarer kinds of arguments; 0 means "explain". */
+int jitload_big_int(const TVMFFIAny* value, uint64_t* out);
+uint32_t jitload_small_float(double value, int exponent_bits, int mantissa_bits, int finite_only);
+int jitload_read_struct(const TVMFFIAny* value, void* out, size_t size, ptrdiff_t* got);
+int jitload_read_address(const jitload_param* param, const TVMFFIAny* value, uint64_t* out);
+
+#ifdef __cplusplus
+}
+#endif
+
+static inline const DLTensor* jitload_tensor_of(const TVMFFIAny* value) {
+  if (JITLOAD_LIKELY(value->type_index == kTVMFFITensor)) {
+    return (const DLTensor*)((const char*)value->v_obj + sizeof(TVMFFIObject));
+  }
+  return value->type_index == kTVMFFIDLTensorPtr ? (const DLTensor*)value->v_ptr : NULL;
+}
+
+static inline int jitload_is_contiguous(const DLTensor* tensor) {
+  if (tensor->strides == NULL) return 1;
+  int64_t expected = 1;
+  for (int32_t axis = tensor->ndim - 1; axis >= 0; --axis) {
+    const int64_t extent = tensor->shape[axis];
+    if (extent == 0) return 1;
+    if (extent != 1) {
+      if (tensor->strides[axis] != expected) {
+        for (int32_t rest = axis - 1; rest >= 0; --rest) {
+          if (tensor->shape[rest] == 0) return 1; /* an empty tensor has nothing to stride over */
+        }
+        return 0;
+      }
+      expected *= extent;
+    }
+  }
+  return 1;
+}
+
+static inline int jitload_dtype_fits(const jitload_param* param, DLDataType dtype) {
+  if (param->dtype_bits == 0) return 1;
+  if (dtype.code == param->dtype_code && dtype.bits == param->dtype_bits && dtype.lanes == 1) return 1;
+  return (param->flags & JITLOAD_COMPLEX) != 0 && dtype.code == kDLComplex && dtype.bits == 2 * param->dtype_bits &&
+         dtype.lanes == 1;
+}
+
+static inline int jitload_is_cuda(DLDevice device) {
+  return device.device_type == kDLCUDA || device.device_type == kDLCUDAManaged;
+}
+
+static inline uint64_t jitload_address(const DLTensor* tensor) {
+  return (uint64_t)(uintptr_t)tensor->data + tensor->byte_offset;
+}
+
+static inline int jitload_int_fits(const jitload_param* param, int64_t value) {
+  const int unused = 64 - 8 * (int)param->size;
+  if (param->kind == JITLOAD_UINT) return value >= 0 && (unused == 0 || (uint64_t)value >> (64 - unused) == 0);
+  return unused <= 0 || (int64_t)((uint64_t)value << unused) >> unused == value;
+}
+
+/* An integer of 2^63 or more comes as a BigInt object since tvm-ffi 0.1.14; older ones never send it. */
+#define JITLOAD_BIG_INT 78
+
+static inline uint64_t jitload_encode_float(const jitload_param* param, double value) {
+  uint64_t bits = 0;
+  if (param->size == 8) {
+    memcpy(&bits, &value, 8);
+  } else if (param->size == 4) {
+    const float narrow = (float)value;
+    memcpy(&bits, &narrow, 4);
+  } else if (param->dtype_code == kDLBfloat) {
+    bits = jitload_small_float(value, 8, 7, 0);
+  } else if (param->size == 2) {
+    bits = jitload_small_float(value, 5, 10, 0);
+  } else if (param->dtype_code == kDLFloat8_e5m2) {
+    bits = jitload_small_float(value, 5, 2, 0);
+  } else {
+    bits = jitload_small_float(value, 4, 3, 1);
+  }
+  return bits;
+}
+
+/* ---- one argument into its parameter's bytes; 0 means "explain" ------------------------------------------------ */
+
+static inline int jitload_read_pointer(const jitload_param* param, const TVMFFIAny* value, uint64_t* out,
+                                       int32_t* device) {
+  const DLTensor* tensor = jitload_tensor_of(value);
+  if (tensor == NULL) return jitload_read_address(param, value, out);
+  if (!jitload_dtype_fits(param, tensor->dtype) || !jitload_is_cuda(tensor->device)) return 0;
+  if (*device != tensor->device.device_id) {
+    if (*device >= 0) return 0;
+    *device = tensor->device.device_id;
+  }
+  if (!(param->flags & JITLOAD_STRIDED) && !jitload_is_contiguous(tensor)) return 0;
+  *out = jitload_address(tensor);
+  return (*out & (uint64_t)(param->alignment - 1)) == 0;
+}
+
+static inline int jitload_read_number(const jitload_param* param, const TVMFFIAny* value, uint64_t* out) {
+  const int32_t type = value->type_index;
+  const int is_int = type == kTVMFFIInt || type == kTVMFFIBool;
+  switch (param->kind) {
+    case JITLOAD_INT:
+    case JITLOAD_UINT:
+      *out = (uint64_t)value->v_int64;
+      if (JITLOAD_LIKELY(is_int)) return jitload_int_fits(param, value->v_int64);
+      return param->kind == JITLOAD_UINT && param->size == 8 && type == JITLOAD_BIG_INT && jitload_big_int(value, out);
+    case JITLOAD_BOOL:
+      *out = value->v_int64 != 0;
+      return is_int;
+    default:
+      if (type == kTVMFFIFloat) {
+        *out = jitload_encode_float(param, value->v_float64);
+      } else {
+        *out = jitload_encode_float(param, (double)value->v_int64);
+      }
+      return is_int || type == kTVMFFIFloat;
+  }
+}
+
+#endif /* JITLOAD_ARGUMENTS_H_ */

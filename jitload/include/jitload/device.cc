@@ -1,0 +1,368 @@
+/* What a launch needs once for a driver, a device or a kernel, and what a library exports besides its kernels. */
+#include "device.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define JITLOAD_DEFAULT_SHARED (48 * 1024) /* a block gets this much without asking for more */
+
+static int jitload_driver_error(const char* who, const char* what, jitload_cu_result code) {
+  const jitload_driver* driver = jitload_driver_found;
+  const char *name = NULL, *text = NULL;
+  if (driver != NULL) {
+    driver->error_name(code, &name);
+    driver->error_string(code, &text);
+  }
+  return jitload_fail("RuntimeError", "%s(): %s: %s (%s)", who, what, name ? name : "unknown CUDA error",
+                      text ? text : "no description");
+}
+
+static pthread_mutex_t jitload_lock = PTHREAD_MUTEX_INITIALIZER;
+const jitload_driver* jitload_driver_found;
+int jitload_is_forked;
+jitload_stream_source_fn jitload_stream_source;
+
+static void jitload_after_fork(void) {
+  jitload_is_forked = 1;
+  pthread_mutex_init(&jitload_lock, NULL); /* another thread of the parent may have held it */
+}
+
+/* Find libcuda's functions. Returns NULL on failure, with tvm-ffi's error set. */
+static const jitload_driver* jitload_find_driver(const char* who, void* library) {
+  static jitload_driver driver;
+#define JITLOAD_RESOLVE_(field, symbol, parameters)                                                                   \
+  *(void**)&driver.field = dlsym(library, symbol);                                                                    \
+  if (driver.field == NULL) {                                                                                         \
+    jitload_fail("RuntimeError", "%s(): the CUDA driver has no %s: it must support CUDA 12.0 or newer", who, symbol); \
+    return NULL;                                                                                                      \
+  }
+  JITLOAD_DRIVER_FUNCTIONS(JITLOAD_RESOLVE_)
+#undef JITLOAD_RESOLVE_
+  *(void**)&driver.load_function = dlsym(library, "cuFuncLoad");
+  const jitload_cu_result code = driver.init(0);
+  if (code != JITLOAD_CUDA_SUCCESS) {
+    const char* name = NULL;
+    driver.error_name(code, &name);
+    jitload_fail("RuntimeError", "%s(): the CUDA driver cannot start: %s", who, name ? name : "unknown CUDA error");
+    return NULL;
+  }
+  pthread_atfork(NULL, NULL, jitload_after_fork);
+  return &driver;
+}
+
+extern "C" const jitload_driver* jitload_load_driver(const char* who) {
+  if (jitload_driver_found != NULL) {
+    jitload_fail("RuntimeError",
+                 "%s(): CUDA was used in this process before it forked, and cannot be used in the child; start workers "
+                 "with the 'spawn' or 'forkserver' method",
+                 who);
+    return NULL;
+  }
+  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+  if (library == NULL) {
+    jitload_fail("RuntimeError", "%s(): launching needs an NVIDIA driver, and libcuda.so.1 was not found: %s", who,
+                 dlerror());
+    return NULL;
+  }
+  pthread_mutex_lock(&jitload_lock);
+  const jitload_driver* driver = jitload_driver_found;
+  if (driver == NULL) driver = jitload_find_driver(who, library);
+  __atomic_store_n(&jitload_driver_found, driver, __ATOMIC_RELEASE);
+  pthread_mutex_unlock(&jitload_lock);
+  return driver;
+}
+
+/* Make the device's primary context current; a context of the same device is left alone. `*before` is what to
+ * restore, or NULL where nothing is to be restored. */
+extern "C" int jitload_enter_device(const jitload_driver* driver, const char* who, jitload_cu_device device,
+                                      jitload_cu_context* before) {
+  jitload_cu_context primary = NULL;
+  *before = NULL;
+  driver->get_context(before);
+  jitload_cu_result code = driver->retain_primary(&primary, device); /* kept: a library is never unloaded */
+  if (code == JITLOAD_CUDA_SUCCESS) code = driver->set_context(primary);
+  if (code == JITLOAD_CUDA_SUCCESS) return 0;
+  char what[64];
+  snprintf(what, sizeof what, "cannot use cuda:%d", (int)device);
+  return jitload_driver_error(who, what, code);
+}
+
+/* ---- images and kernels ---------------------------------------------------------------------------------------- */
+
+/* How well machine code for one architecture suits a device: 0 not at all, more is better. */
+static int jitload_image_rank(const jitload_image* image, int capability) {
+  const int is_same = image->capability == capability;
+  const int is_family = image->capability / 10 == capability / 10 && image->capability <= capability;
+  if (image->suffix == 'a') return is_same ? 1000 : 0;
+  if (image->suffix == 'f') return is_family ? 500 + image->capability % 10 : 0;
+  return is_family ? 1 + image->capability % 10 : 0;
+}
+
+static int jitload_pick_image(const jitload_driver* driver, const jitload_kernel* kernel,
+                                    jitload_cu_device device) {
+  const jitload_module* module = kernel->module;
+  int major = 0, minor = 0, best = -1, best_rank = 0;
+  driver->device_attribute(&major, JITLOAD_DEVICE_MAJOR, device);
+  driver->device_attribute(&minor, JITLOAD_DEVICE_MINOR, device);
+  for (int i = 0; i < module->image_count; ++i) {
+    const int rank = jitload_image_rank(&module->images[i], 10 * major + minor);
+    if (rank > best_rank) best_rank = rank, best = i;
+  }
+  if (best >= 0) return best;
+  char names[256] = "";
+  size_t used = 0;
+  for (int i = 0; i < module->image_count && used < sizeof names; ++i) {
+    const jitload_image* image = &module->images[i];
+    const char suffix[2] = {(char)image->suffix, 0};
+    used += (size_t)snprintf(names + used, sizeof names - used, "%ssm_%d%s", i ? ", " : "", (int)image->capability, suffix);
+  }
+  jitload_fail("RuntimeError", "%s(): the library holds code for %s, and cuda:%d is sm_%d%d; build it with arch=\"sm_%d%d\"",
+               kernel->name, names, (int)device, major, minor, major, minor);
+  return -1;
+}
+
+/* Make the module's state once. The caller holds the lock. */
+static jitload_state* jitload_make_state(const jitload_driver* driver, const char* who,
+                                               const jitload_module* module) {
+  int count = 0;
+  const jitload_cu_result code = driver->device_count(&count);
+  if (code != JITLOAD_CUDA_SUCCESS || count < 1) {
+    jitload_driver_error(who, "no CUDA device can be used", code != JITLOAD_CUDA_SUCCESS ? code : 100);
+    return NULL;
+  }
+  const size_t slots = (size_t)count * (size_t)module->kernel_count;
+  jitload_state* state = (jitload_state*)calloc(1, sizeof *state);
+  if (state == NULL || (state->libraries = (jitload_cu_library*)calloc((size_t)module->image_count, sizeof(void*))) == NULL ||
+      (state->slots = (jitload_slot*)calloc(slots, sizeof(jitload_slot))) == NULL) {
+    jitload_fail("MemoryError", "%s(): out of memory", who);
+    return NULL;
+  }
+  state->device_count = count;
+  __atomic_store_n(module->state, state, __ATOMIC_RELEASE);
+  return state;
+}
+
+/* Load the image and find the kernel. The caller holds the lock, has the device's context and relaxed capture. */
+static int jitload_resolve_locked(const jitload_driver* driver, const jitload_kernel* kernel, jitload_state* state,
+                                        jitload_cu_device device, jitload_slot* slot) {
+  const int image = jitload_pick_image(driver, kernel, device);
+  if (image < 0) return -1;
+  jitload_cu_result code = JITLOAD_CUDA_SUCCESS;
+  jitload_cu_library* library = &state->libraries[image];
+  if (*library == NULL) {
+    code = driver->library_load(library, kernel->module->images[image].data, NULL, NULL, 0, NULL, NULL, 0);
+    if (code != JITLOAD_CUDA_SUCCESS) return jitload_driver_error(kernel->name, "the driver cannot load the cubin", code);
+  }
+  jitload_cu_kernel found = NULL;
+  void* function = NULL;
+  code = driver->library_kernel(&found, *library, kernel->symbol);
+  if (code == JITLOAD_CUDA_SUCCESS) code = driver->kernel_function(&function, found);
+  if (code == JITLOAD_CUDA_SUCCESS && driver->load_function != NULL) code = driver->load_function(function);
+  if (code != JITLOAD_CUDA_SUCCESS) return jitload_driver_error(kernel->name, "the driver cannot load the kernel", code);
+  int shared = 0;
+  driver->kernel_attribute(&shared, JITLOAD_FUNCTION_STATIC_SHARED, found, device);
+  if (kernel->flags & JITLOAD_HAS_CLUSTER) {
+    driver->set_kernel_attribute(JITLOAD_FUNCTION_NON_PORTABLE_CLUSTER, 1, found, device);
+  }
+  slot->dynamic_allowed = JITLOAD_DEFAULT_SHARED - shared;
+  __atomic_store_n(&slot->kernel, found, __ATOMIC_RELEASE);
+  return 0;
+}
+
+/* The device's context must be current. A first call during graph capture works: the driver takes these calls
+ * for unsafe unless the thread says that it means them. */
+extern "C" int jitload_resolve(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device,
+                                 jitload_slot** slot) {
+  int mode = JITLOAD_CAPTURE_RELAXED;
+  int failed = 0;
+  pthread_mutex_lock(&jitload_lock);
+  jitload_state* state = *kernel->module->state;
+  if (state == NULL) state = jitload_make_state(driver, kernel->name, kernel->module);
+  if (state == NULL) {
+    failed = -1;
+  } else if (device >= state->device_count) {
+    failed = jitload_fail("ValueError", "%s(): there is no cuda:%d; this process sees %d device%s", kernel->name,
+                          (int)device, (int)state->device_count, state->device_count == 1 ? "" : "s");
+  } else {
+    *slot = &state->slots[kernel->index * state->device_count + device];
+    if ((*slot)->kernel == NULL) {
+      driver->exchange_capture_mode(&mode);
+      failed = jitload_resolve_locked(driver, kernel, state, device, *slot);
+      driver->exchange_capture_mode(&mode);
+    }
+  }
+  pthread_mutex_unlock(&jitload_lock);
+  return failed;
+}
+
+/* Raise the kernel's limit of dynamic shared memory to the most the device gives: never lowered, never per launch. */
+extern "C" int jitload_allow_shared(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device,
+                                      jitload_slot* slot, int64_t wanted) {
+  int most = 0, fixed = 0, mode = JITLOAD_CAPTURE_RELAXED;
+  jitload_cu_result code = driver->device_attribute(&most, JITLOAD_DEVICE_MAX_SHARED_OPTIN, device);
+  if (code == JITLOAD_CUDA_SUCCESS) {
+    code = driver->kernel_attribute(&fixed, JITLOAD_FUNCTION_STATIC_SHARED, slot->kernel, device);
+  }
+  if (code != JITLOAD_CUDA_SUCCESS) return jitload_driver_error(kernel->name, "cannot read the shared memory limit", code);
+  if (wanted > most - fixed) {
+    return jitload_fail("ValueError",
+                        "%s(): %lld bytes of dynamic shared memory asked for, but cuda:%d gives a block at most %d bytes, "
+                        "and the kernel's own static shared memory takes %d of them",
+                        kernel->name, (long long)wanted, (int)device, most, fixed);
+  }
+  pthread_mutex_lock(&jitload_lock);
+  driver->exchange_capture_mode(&mode);
+  code = driver->set_kernel_attribute(JITLOAD_FUNCTION_MAX_DYNAMIC_SHARED, most - fixed, slot->kernel, device);
+  driver->exchange_capture_mode(&mode);
+  if (code == JITLOAD_CUDA_SUCCESS) __atomic_store_n(&slot->dynamic_allowed, (int64_t)(most - fixed), __ATOMIC_RELEASE);
+  pthread_mutex_unlock(&jitload_lock);
+  if (code == JITLOAD_CUDA_SUCCESS) return 0;
+  return jitload_driver_error(kernel->name, "cannot raise the shared memory limit", code);
+}
+
+/* ---- what the loader asks of a library ------------------------------------------------------------------------- */
+
+extern "C" int jitload_return_text(const char* text, TVMFFIAny* result) {
+  const TVMFFIByteArray bytes = {text, strlen(text)};
+  return TVMFFIStringFromByteArray(&bytes, result);
+}
+
+static int jitload_configured_call(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
+  (void)result;
+  const jitload_config* config = (const jitload_config*)self;
+  return jitload_run(config->kernel, config, args, num_args);
+}
+
+/* (kernel, has_grid, x, y, z, has_block, x, y, z, shared_bytes or None, stream or None) -> the configured function.
+ * The loader has checked the kinds. */
+extern "C" int jitload_configure(const jitload_module* module, const TVMFFIAny* args, int32_t num_args,
+                                 TVMFFIAny* result) {
+  if (num_args != 11) return jitload_fail("TypeError", "_jitload_configure() takes 11 arguments, got %d", (int)num_args);
+  jitload_config* config = (jitload_config*)calloc(1, sizeof *config);
+  if (config == NULL) return jitload_fail("MemoryError", "out of memory");
+  config->kernel = &module->kernels[args[0].v_int64];
+  config->has_grid = args[1].v_int64 != 0;
+  config->has_block = args[5].v_int64 != 0;
+  for (int i = 0; i < 3; ++i) {
+    config->grid[i] = args[2 + i].v_int64;
+    config->block[i] = args[6 + i].v_int64;
+  }
+  config->has_shared_bytes = args[9].type_index != kTVMFFINone;
+  config->shared_bytes = config->has_shared_bytes ? args[9].v_int64 : 0;
+  config->has_stream = args[10].type_index != kTVMFFINone;
+  config->stream = config->has_stream ? (void*)(uintptr_t)args[10].v_int64 : NULL;
+  TVMFFIObjectHandle function = NULL;
+  if (TVMFFIFunctionCreate(config, jitload_configured_call, free, &function) != 0) {
+    free(config);
+    return -1;
+  }
+  result->type_index = kTVMFFIFunction;
+  result->v_obj = (TVMFFIObject*)function;
+  return 0;
+}
+
+/* Resolve every kernel on the devices that are in use already, so that the first launch finds it there. Nothing is
+ * started for this: no driver, no context. What fails here fails with its message at the first launch. */
+static void jitload_preload_device(const jitload_driver* driver, const jitload_module* module, int device) {
+  jitload_cu_context before = NULL;
+  unsigned flags = 0;
+  int is_active = 0;
+  if (driver->primary_state(device, &flags, &is_active) != JITLOAD_CUDA_SUCCESS || !is_active) return;
+  if (jitload_enter_device(driver, module->name, device, &before) == 0) {
+    for (int32_t i = 0; i < module->kernel_count; ++i) {
+      jitload_slot* slot = NULL;
+      if (jitload_resolve(driver, &module->kernels[i], device, &slot) != 0) break;
+    }
+  }
+  driver->set_context(before);
+}
+
+/* (address of the framework's `current_work_stream`, or 0) */
+extern "C" int jitload_preload(const jitload_module* module, const TVMFFIAny* args, int32_t num_args) {
+  if (num_args > 0 && args[0].v_int64 != 0) {
+    jitload_stream_source = (jitload_stream_source_fn)(uintptr_t)args[0].v_int64;
+  }
+  int (*count_devices)(int*) = NULL;
+  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  if (library == NULL) return 0;
+  *(void**)&count_devices = dlsym(library, "cuDeviceGetCount");
+  int count = 0;
+  /* Before cuInit this says CUDA_ERROR_NOT_INITIALIZED, and then no context is active either. */
+  if (count_devices == NULL || count_devices(&count) != JITLOAD_CUDA_SUCCESS) return 0;
+  const jitload_driver* driver = jitload_get_driver(module->name);
+  for (int device = 0; driver != NULL && device < count; ++device) jitload_preload_device(driver, module, device);
+  TVMFFIObjectHandle refused = NULL;
+  TVMFFIErrorMoveFromRaised(&refused);
+  if (refused != NULL) TVMFFIObjectDecRef(refused);
+  return 0;
+}
+
+/* ---- variables of the module ----------------------------------------------------------------------------------- */
+
+static void jitload_free_tensor(DLManagedTensor* self) { free(self); }
+
+static int jitload_find_global(const jitload_driver* driver, const jitload_module* module, const char* symbol,
+                                     jitload_cu_device device, jitload_cu_address* address, size_t* size) {
+  jitload_slot* slot = NULL;
+  /* Any kernel of the module will do: resolving it loads the image for this device. */
+  if (jitload_find_slot(driver, &module->kernels[0], device, &slot) != 0) return -1;
+  const int image = jitload_pick_image(driver, &module->kernels[0], device);
+  if (image < 0) return -1;
+  const jitload_cu_result code = driver->library_global(address, size, (*module->state)->libraries[image], symbol);
+  return code == JITLOAD_CUDA_SUCCESS ? 0 : jitload_driver_error(module->name, symbol, code);
+}
+
+static int jitload_wrap_global(const TVMFFIAny* args, int32_t num_args, jitload_cu_device device,
+                               jitload_cu_address address, TVMFFIAny* result) {
+  const int32_t ndim = num_args - 3;
+  const size_t extents = sizeof(int64_t) * (size_t)ndim;
+  DLManagedTensor* managed = (DLManagedTensor*)calloc(1, sizeof(DLManagedTensor) + 2 * extents);
+  if (managed == NULL) return jitload_fail("MemoryError", "out of memory");
+  int64_t* shape = (int64_t*)(managed + 1);
+  int64_t* strides = shape + ndim;
+  int64_t step = 1;
+  for (int32_t i = ndim - 1; i >= 0; --i) {
+    shape[i] = args[3 + i].v_int64;
+    strides[i] = step;
+    step *= shape[i];
+  }
+  managed->dl_tensor.data = (void*)(uintptr_t)address;
+  managed->dl_tensor.device = DLDevice{kDLCUDA, device};
+  managed->dl_tensor.ndim = ndim;
+  managed->dl_tensor.dtype = args[1].v_dtype;
+  managed->dl_tensor.shape = shape;
+  managed->dl_tensor.strides = strides;
+  managed->deleter = jitload_free_tensor;
+  TVMFFIObjectHandle tensor = NULL;
+  if (TVMFFITensorFromDLPack(managed, 0, 0, &tensor) != 0) {
+    free(managed);
+    return -1;
+  }
+  result->type_index = kTVMFFITensor;
+  result->v_obj = (TVMFFIObject*)tensor;
+  return 0;
+}
+
+/* (variable number, dtype, size in bytes that dtype and shape make, *shape) -> a tensor over the variable on the
+ * current device. The loader has checked the size against the cubin's. */
+extern "C" int jitload_global(const jitload_module* module, const TVMFFIAny* args, int32_t num_args,
+                              TVMFFIAny* result) {
+  if (num_args < 3) return jitload_fail("TypeError", "_jitload_global() takes at least 3 arguments, got %d", (int)num_args);
+  const jitload_variable* variable = &module->variables[args[0].v_int64];
+  const jitload_driver* driver = jitload_get_driver(module->name);
+  if (driver == NULL) return -1;
+  jitload_cu_device device = 0;
+  jitload_cu_context before = NULL;
+  const int has_context = driver->context_device(&device) == JITLOAD_CUDA_SUCCESS;
+  if (!has_context && jitload_enter_device(driver, module->name, 0, &before) != 0) return -1;
+  jitload_cu_address address = 0;
+  size_t size = 0;
+  if (jitload_find_global(driver, module, variable->symbol, device, &address, &size) != 0) return -1;
+  if ((int64_t)size != args[2].v_int64) {
+    return jitload_fail("ValueError", "%s: variable '%s' has %zu bytes on the device, not %lld", module->name,
+                        variable->name, size, (long long)args[2].v_int64);
+  }
+  return jitload_wrap_global(args, num_args, device, address, result);
+}

@@ -1,0 +1,106 @@
+/* The part of the CUDA driver API that a launch needs, found at run time: no CUDA header, no -lcuda.
+ *
+ * The records and numbers are those of cuda.h; sizes checked there: CUlaunchConfig 56 bytes, CUlaunchAttribute 72.
+ */
+#ifndef JITLOAD_DRIVER_H_
+#define JITLOAD_DRIVER_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef int jitload_cu_result;
+typedef int jitload_cu_device;
+typedef void* jitload_cu_context;
+typedef void* jitload_cu_library;
+typedef void* jitload_cu_kernel; /* a CUkernel may be passed where the driver wants a CUfunction */
+typedef void* jitload_cu_stream;
+typedef uint64_t jitload_cu_address;
+
+enum {
+  JITLOAD_CUDA_SUCCESS = 0,
+  JITLOAD_CUDA_ERROR_NOT_INITIALIZED = 3,
+  JITLOAD_CUDA_ERROR_NOT_FOUND = 500,
+};
+
+enum {
+  JITLOAD_DEVICE_MAX_SHARED_OPTIN = 97,
+  JITLOAD_DEVICE_MAJOR = 75,
+  JITLOAD_DEVICE_MINOR = 76,
+  JITLOAD_DEVICE_COOPERATIVE_LAUNCH = 95,
+};
+
+enum {
+  JITLOAD_FUNCTION_MAX_THREADS = 0,
+  JITLOAD_FUNCTION_STATIC_SHARED = 1,
+  JITLOAD_FUNCTION_MAX_DYNAMIC_SHARED = 8,
+  JITLOAD_FUNCTION_NON_PORTABLE_CLUSTER = 14,
+};
+
+enum {
+  JITLOAD_LAUNCH_COOPERATIVE = 2,
+  JITLOAD_LAUNCH_CLUSTER = 4,
+  JITLOAD_LAUNCH_PDL = 6,
+  JITLOAD_LAUNCH_PRIORITY = 8,
+};
+
+enum { JITLOAD_CAPTURE_RELAXED = 2 };
+
+typedef struct jitload_cu_attribute {
+  int32_t id;
+  int32_t padding;
+  union {
+    int32_t number;
+    uint32_t extent[3];
+    char bytes[64];
+  } value;
+} jitload_cu_attribute;
+
+typedef struct jitload_cu_config {
+  uint32_t grid[3];
+  uint32_t block[3];
+  uint32_t shared_bytes;
+  jitload_cu_stream stream;
+  jitload_cu_attribute* attributes;
+  uint32_t attribute_count;
+} jitload_cu_config;
+
+/* Every driver function we call: X(field, symbol, parameters). libcuda 12.0 has all of the first list. */
+#define JITLOAD_DRIVER_FUNCTIONS(X)                                                                       \
+  X(init, "cuInit", (unsigned))                                                                           \
+  X(error_name, "cuGetErrorName", (jitload_cu_result, const char**))                                      \
+  X(error_string, "cuGetErrorString", (jitload_cu_result, const char**))                                  \
+  X(device_count, "cuDeviceGetCount", (int*))                                                             \
+  X(device_attribute, "cuDeviceGetAttribute", (int*, int, jitload_cu_device))                             \
+  X(context_device, "cuCtxGetDevice", (jitload_cu_device*))                                               \
+  X(get_context, "cuCtxGetCurrent", (jitload_cu_context*))                                                \
+  X(set_context, "cuCtxSetCurrent", (jitload_cu_context))                                                 \
+  X(retain_primary, "cuDevicePrimaryCtxRetain", (jitload_cu_context*, jitload_cu_device))                 \
+  X(primary_state, "cuDevicePrimaryCtxGetState", (jitload_cu_device, unsigned*, int*))                    \
+  X(library_load, "cuLibraryLoadData",                                                                    \
+    (jitload_cu_library*, const void*, int*, void**, unsigned, int*, void**, unsigned))                   \
+  X(library_kernel, "cuLibraryGetKernel", (jitload_cu_kernel*, jitload_cu_library, const char*))          \
+  X(library_global, "cuLibraryGetGlobal", (jitload_cu_address*, size_t*, jitload_cu_library, const char*)) \
+  X(kernel_function, "cuKernelGetFunction", (void**, jitload_cu_kernel))                                  \
+  X(kernel_attribute, "cuKernelGetAttribute", (int*, int, jitload_cu_kernel, jitload_cu_device))          \
+  X(set_kernel_attribute, "cuKernelSetAttribute", (int, int, jitload_cu_kernel, jitload_cu_device))       \
+  X(exchange_capture_mode, "cuThreadExchangeStreamCaptureMode", (int*))                                   \
+  X(launch, "cuLaunchKernel",                                                                             \
+    (void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, jitload_cu_stream,      \
+     void**, void**))                                                                                     \
+  X(launch_ex, "cuLaunchKernelEx", (const jitload_cu_config*, void*, void**, void**))
+
+#define JITLOAD_DECLARE_(field, symbol, parameters) jitload_cu_result(*field) parameters;
+typedef struct jitload_driver {
+  JITLOAD_DRIVER_FUNCTIONS(JITLOAD_DECLARE_)
+  jitload_cu_result (*load_function)(void*); /* cuFuncLoad, from 12.4 on; NULL before */
+} jitload_driver;
+#undef JITLOAD_DECLARE_
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* JITLOAD_DRIVER_H_ */

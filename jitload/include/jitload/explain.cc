@@ -1,0 +1,474 @@
+/* Why a call was refused, and the rarer kinds of arguments: nothing here is on the way of a usual launch. */
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "device.h"
+
+extern "C" int jitload_fail(const char* kind, const char* format, ...) {
+  char text[4096];
+  va_list rest;
+  va_start(rest, format);
+  vsnprintf(text, sizeof text, format, rest);
+  va_end(rest);
+  TVMFFIErrorSetRaisedFromCStr(kind, text);
+  return -1;
+}
+
+/* ---- rarer arguments ------------------------------------------------------------------------------------------- */
+
+extern "C" int jitload_big_int(const TVMFFIAny* value, uint64_t* out) {
+  typedef TVMFFIByteArray (*content_fn)(const TVMFFIAny*);
+  content_fn content = (content_fn)dlsym(RTLD_DEFAULT, "TVMFFIBigIntGetContentByteArray");
+  if (content == NULL) return 0;
+  const TVMFFIByteArray words = content(value);
+  if (words.size != 16) return 0;
+  uint64_t pair[2];
+  memcpy(pair, words.data, sizeof pair);
+  *out = pair[0];
+  return pair[1] == 0;
+}
+
+/* Round a double to a small IEEE-like float, nearest even; `finite_only` is e4m3fn: no infinity, one NaN. */
+extern "C" uint32_t jitload_small_float(double value, int exponent_bits, int mantissa_bits, int finite_only) {
+  const uint32_t sign = (uint32_t)__builtin_signbit(value) << (exponent_bits + mantissa_bits);
+  const int bias = (1 << (exponent_bits - 1)) - 1;
+  const uint32_t infinity = ((1u << exponent_bits) - 1) << mantissa_bits;
+  const uint32_t nan = finite_only ? infinity | ((1u << mantissa_bits) - 1) : infinity | (1u << (mantissa_bits - 1));
+  double magnitude = __builtin_fabs(value);
+  if (magnitude != magnitude) return sign | nan;
+  if (magnitude == 0) return sign;
+  uint64_t bits;
+  memcpy(&bits, &magnitude, sizeof bits);
+  int exponent = (int)(bits >> 52) - 1023;
+  if (exponent < 1 - bias) exponent = 1 - bias; /* subnormals share the smallest exponent */
+  /* The value in units of its last place; adding 2^52 rounds it to an integer, ties to even. */
+  const uint64_t unit_bits = (uint64_t)(1023 + mantissa_bits - exponent) << 52;
+  double unit;
+  memcpy(&unit, &unit_bits, sizeof unit);
+  if (exponent > bias + 1) return sign | (finite_only ? nan : infinity);
+  const volatile double scaled = magnitude * unit + 4503599627370496.0;
+  const uint32_t rounded = (uint32_t)(scaled - 4503599627370496.0);
+  /* A rounded mantissa of 2^(mantissa_bits+1) carries into the exponent by itself. */
+  const uint32_t encoded = rounded + ((uint32_t)(exponent + bias - 1) << mantissa_bits);
+  if (finite_only) return sign | (encoded >= nan ? nan : encoded);
+  return sign | (encoded >= infinity ? infinity : encoded);
+}
+
+/* Python's buffer protocol, for ctypes structures: they arrive as opaque Python objects. Looked up at run time,
+ * so that a library works in a process without Python, too. */
+typedef struct jitload_py_buffer {
+  void* data;
+  void* owner;
+  ptrdiff_t size;
+  char rest[256]; /* Py_buffer is 80 bytes */
+} jitload_py_buffer;
+
+static void* jitload_python(const char* name) { return dlsym(RTLD_DEFAULT, name); }
+
+/* Copy a Python object's bytes; 1 if it has exactly `size` of them, else 0, and `*got` says how many (-1: none). */
+static int jitload_read_buffer(void* object, void* out, size_t size, ptrdiff_t* got) {
+  int (*ensure)(void) = (int (*)(void))jitload_python("PyGILState_Ensure");
+  void (*release)(int) = (void (*)(int))jitload_python("PyGILState_Release");
+  int (*get)(void*, void*, int) = (int (*)(void*, void*, int))jitload_python("PyObject_GetBuffer");
+  void (*drop)(void*) = (void (*)(void*))jitload_python("PyBuffer_Release");
+  void (*clear)(void) = (void (*)(void))jitload_python("PyErr_Clear");
+  *got = -1;
+  if (ensure == NULL || release == NULL || get == NULL || drop == NULL || clear == NULL) return 0;
+  const int state = ensure();
+  jitload_py_buffer buffer;
+  if (get(object, &buffer, 0) == 0) {
+    *got = buffer.size;
+    if (out != NULL && buffer.size == (ptrdiff_t)size) memcpy(out, buffer.data, size);
+    drop(&buffer);
+  } else {
+    clear();
+  }
+  release(state);
+  return *got == (ptrdiff_t)size;
+}
+
+/* Copy a by-value structure from bytes, a byte array or anything with a buffer of its size. */
+extern "C" int jitload_read_struct(const TVMFFIAny* value, void* out, size_t size, ptrdiff_t* got) {
+  const char* data = NULL;
+  if (value->type_index == kTVMFFISmallBytes) {
+    data = value->v_bytes;
+    *got = (ptrdiff_t)value->small_str_len;
+  } else if (value->type_index == kTVMFFIBytes) {
+    const TVMFFIByteArray* bytes = (const TVMFFIByteArray*)((const char*)value->v_obj + sizeof(TVMFFIObject));
+    data = bytes->data;
+    *got = (ptrdiff_t)bytes->size;
+  } else if (value->type_index == kTVMFFIByteArrayPtr) {
+    const TVMFFIByteArray* bytes = (const TVMFFIByteArray*)value->v_ptr;
+    data = bytes->data;
+    *got = (ptrdiff_t)bytes->size;
+  } else if (value->type_index == kTVMFFIOpaquePyObject) {
+    void* const* handle = (void* const*)((const char*)value->v_obj + sizeof(TVMFFIObject));
+    return jitload_read_buffer(*handle, out, size, got);
+  } else {
+    *got = -1;
+    return 0;
+  }
+  if (*got != (ptrdiff_t)size) return 0;
+  if (out != NULL) memcpy(out, data, size);
+  return 1;
+}
+
+/* An address that is no tensor: None, a ctypes pointer, or an int where the `Launch` allows it. */
+extern "C" int jitload_read_address(const jitload_param* param, const TVMFFIAny* value, uint64_t* out) {
+  if (value->type_index == kTVMFFIOpaquePtr) {
+    *out = (uint64_t)(uintptr_t)value->v_ptr;
+  } else if (value->type_index == kTVMFFINone && (param->flags & JITLOAD_NULLABLE)) {
+    *out = 0;
+  } else if (value->type_index == kTVMFFIInt && (param->flags & JITLOAD_RAW)) {
+    *out = (uint64_t)value->v_int64;
+  } else {
+    return value->type_index == JITLOAD_BIG_INT && (param->flags & JITLOAD_RAW) && jitload_big_int(value, out);
+  }
+  return (*out & (uint64_t)(param->alignment - 1)) == 0;
+}
+
+
+/* ---- why an argument was refused ------------------------------------------------------------------------------- */
+
+static void jitload_dtype_text(DLDataType dtype, char* text, size_t size) {
+  static const char* const small[] = {"float8_e3m4",   "float8_e4m3",     "float8_e4m3b11fnuz", "float8_e4m3fn",
+                                      "float8_e4m3fnuz", "float8_e5m2",   "float8_e5m2fnuz",    "float8_e8m0fnu",
+                                      "float6_e2m3fn", "float6_e3m2fn",   "float4_e2m1fn"};
+  static const char* const base[] = {"int", "uint", "float", "handle", "bfloat", "complex"};
+  int length = 0;
+  if (dtype.code == kDLBool) {
+    length = snprintf(text, size, "bool");
+  } else if (dtype.code >= kDLFloat8_e3m4 && dtype.code <= kDLFloat4_e2m1fn) {
+    length = snprintf(text, size, "%s", small[dtype.code - kDLFloat8_e3m4]);
+  } else if (dtype.code <= kDLComplex) {
+    length = snprintf(text, size, "%s%d", base[dtype.code], dtype.bits);
+  } else {
+    length = snprintf(text, size, "dtype(code=%d, bits=%d)", dtype.code, dtype.bits);
+  }
+  if (dtype.lanes > 1 && length > 0 && (size_t)length < size) {
+    snprintf(text + length, size - (size_t)length, "x%d", dtype.lanes);
+  }
+}
+
+static const char* jitload_device_text(DLDevice device, char* text, size_t size) {
+  const char* name = device.device_type == kDLCPU        ? "cpu"
+                     : device.device_type == kDLCUDA     ? "cuda"
+                     : device.device_type == kDLCUDAHost ? "cuda_host (pinned memory)"
+                     : device.device_type == kDLCUDAManaged ? "cuda_managed"
+                     : device.device_type == kDLROCM     ? "rocm"
+                     : device.device_type == kDLMetal    ? "metal"
+                                                         : NULL;
+  if (name == NULL) {
+    snprintf(text, size, "a device of DLPack type %d", (int)device.device_type);
+  } else if (device.device_type == kDLCUDA || device.device_type == kDLROCM) {
+    snprintf(text, size, "%s:%d", name, (int)device.device_id);
+  } else {
+    snprintf(text, size, "%s", name);
+  }
+  return text;
+}
+
+/* The Python class of an opaque object, such as "numpy.bool_" or "Decimal". */
+static int jitload_class_text(void* object, char* text, size_t size) {
+  int (*ensure)(void) = (int (*)(void))jitload_python("PyGILState_Ensure");
+  void (*release)(int) = (void (*)(int))jitload_python("PyGILState_Release");
+  void* (*type_of)(void*) = (void* (*)(void*))jitload_python("PyObject_Type");
+  void* (*get)(void*, const char*) = (void* (*)(void*, const char*))jitload_python("PyObject_GetAttrString");
+  const char* (*utf8)(void*) = (const char* (*)(void*))jitload_python("PyUnicode_AsUTF8");
+  void (*drop)(void*) = (void (*)(void*))jitload_python("Py_DecRef");
+  void (*clear)(void) = (void (*)(void))jitload_python("PyErr_Clear");
+  if (!ensure || !release || !type_of || !get || !utf8 || !drop || !clear) return 0;
+  const int state = ensure();
+  void* type = type_of(object);
+  void* name = type != NULL ? get(type, "__qualname__") : NULL;
+  const char* letters = name != NULL ? utf8(name) : NULL;
+  if (letters != NULL) snprintf(text, size, "%s", letters);
+  const int found = letters != NULL;
+  drop(name);
+  drop(type);
+  clear();
+  release(state);
+  return found;
+}
+
+static const char* jitload_value_text(const TVMFFIAny* value, char* text, size_t size) {
+  const char* name = NULL;
+  switch (value->type_index) {
+    case kTVMFFINone: name = "None"; break;
+    case kTVMFFIInt:
+    case JITLOAD_BIG_INT: name = "int"; break;
+    case kTVMFFIBool: name = "bool"; break;
+    case kTVMFFIFloat: name = "float"; break;
+    case kTVMFFIOpaquePtr: name = "a pointer"; break;
+    case kTVMFFIDataType: name = "a dtype"; break;
+    case kTVMFFIDevice: name = "a device"; break;
+    case kTVMFFIRawStr:
+    case kTVMFFISmallStr:
+    case kTVMFFIStr: name = "str"; break;
+    case kTVMFFIByteArrayPtr:
+    case kTVMFFISmallBytes:
+    case kTVMFFIBytes: name = "bytes"; break;
+    case kTVMFFIFunction: name = "a function"; break;
+    case kTVMFFIShape:
+    case kTVMFFIArray: name = "a list or tuple"; break;
+    case kTVMFFIMap: name = "a dict"; break;
+    case kTVMFFIModule: name = "a module"; break;
+    default: break;
+  }
+  const DLTensor* tensor = jitload_tensor_of(value);
+  if (name != NULL) {
+    snprintf(text, size, "%s", name);
+  } else if (tensor != NULL) {
+    char dtype[48], device[48];
+    jitload_dtype_text(tensor->dtype, dtype, sizeof dtype);
+    snprintf(text, size, "a %s tensor on %s", dtype, jitload_device_text(tensor->device, device, sizeof device));
+  } else if (value->type_index != kTVMFFIOpaquePyObject ||
+             !jitload_class_text(*(void**)((char*)value->v_obj + sizeof(TVMFFIObject)), text, size)) {
+    snprintf(text, size, "an object of type index %d", (int)value->type_index);
+  }
+  return text;
+}
+
+static void jitload_expected_text(const jitload_param* param, char* text, size_t size) {
+  const char* or_none = (param->flags & JITLOAD_NULLABLE) ? " or None" : "";
+  const char* or_address = (param->flags & JITLOAD_RAW) ? " or an int address" : "";
+  if (param->kind == JITLOAD_POINTER) {
+    char dtype[48] = "";
+    DLDataType wanted = {param->dtype_code, param->dtype_bits, 1};
+    if (param->dtype_bits != 0) jitload_dtype_text(wanted, dtype, sizeof dtype);
+    const char* article = strchr("aeiou", dtype[0]) != NULL && dtype[0] != 0 && dtype[0] != 'u' ? "an" : "a";
+    snprintf(text, size, "%s %s%sCUDA tensor%s%s", article, dtype, dtype[0] ? " " : "", or_none, or_address);
+  } else if (param->kind == JITLOAD_STRUCT) {
+    snprintf(text, size, "bytes or a ctypes structure of %u bytes", (unsigned)param->size);
+  } else {
+    snprintf(text, size, "%s", param->kind == JITLOAD_FLOAT ? "a float" : param->kind == JITLOAD_BOOL ? "a bool" : "an int");
+  }
+}
+
+static int jitload_refuse_kind(const jitload_kernel* kernel, const jitload_param* param, const char* got) {
+  char expected[160];
+  jitload_expected_text(param, expected, sizeof expected);
+  return jitload_fail("TypeError", "%s(): argument '%s' must be %s, got %s", kernel->name, param->name, expected, got);
+}
+
+static int jitload_explain_count(const jitload_kernel* kernel, int32_t num_args) {
+  char names[1024] = "";
+  size_t used = 0;
+  for (int32_t i = 0; i < kernel->param_count && used < sizeof names; ++i) {
+    if (kernel->params[i].argument < 0) continue;
+    used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", kernel->params[i].name);
+  }
+  return jitload_fail("TypeError", "%s() takes %d argument%s (%s), got %d", kernel->name, (int)kernel->argument_count,
+                      kernel->argument_count == 1 ? "" : "s", names, (int)num_args);
+}
+
+/* Is the value of a kind that the parameter takes at all? */
+static int jitload_explain_kind(const jitload_kernel* kernel, const jitload_param* param,
+                                      const TVMFFIAny* value) {
+  char got[160];
+  const int32_t type = value->type_index;
+  const int is_int = type == kTVMFFIInt || type == kTVMFFIBool || type == JITLOAD_BIG_INT;
+  ptrdiff_t size;
+  int fits = 0;
+  switch (param->kind) {
+    case JITLOAD_POINTER:
+      fits = jitload_tensor_of(value) != NULL || type == kTVMFFIOpaquePtr ||
+             (type == kTVMFFINone && (param->flags & JITLOAD_NULLABLE)) ||
+             ((type == kTVMFFIInt || type == JITLOAD_BIG_INT) && (param->flags & JITLOAD_RAW));
+      break;
+    case JITLOAD_STRUCT:
+      fits = jitload_read_struct(value, NULL, param->size, &size);
+      if (!fits && size >= 0) {
+        return jitload_fail("ValueError", "%s(): argument '%s' (%s) must have %u bytes, got %td", kernel->name,
+                            param->name, param->type, (unsigned)param->size, size);
+      }
+      break;
+    case JITLOAD_FLOAT: fits = (is_int && type != JITLOAD_BIG_INT) || type == kTVMFFIFloat; break;
+    case JITLOAD_BOOL: fits = is_int && type != JITLOAD_BIG_INT; break;
+    default: fits = is_int; break;
+  }
+  if (fits) return 0;
+  return jitload_refuse_kind(kernel, param, jitload_value_text(value, got, sizeof got));
+}
+
+static int jitload_explain_dtype(const jitload_kernel* kernel, const jitload_param* param,
+                                       const TVMFFIAny* value) {
+  const DLTensor* tensor = param->kind == JITLOAD_POINTER ? jitload_tensor_of(value) : NULL;
+  if (tensor == NULL || jitload_dtype_fits(param, tensor->dtype)) return 0;
+  char got[48];
+  jitload_dtype_text(tensor->dtype, got, sizeof got);
+  return jitload_refuse_kind(kernel, param, got);
+}
+
+static int jitload_explain_device(const jitload_kernel* kernel, const TVMFFIAny* args) {
+  const jitload_param* first = NULL;
+  char here[64], there[64];
+  for (int32_t i = 0; i < kernel->param_count; ++i) {
+    const jitload_param* param = &kernel->params[i];
+    if (param->argument < 0 || param->kind != JITLOAD_POINTER) continue;
+    const DLTensor* tensor = jitload_tensor_of(&args[param->argument]);
+    if (tensor == NULL) continue;
+    jitload_device_text(tensor->device, here, sizeof here);
+    if (!jitload_is_cuda(tensor->device)) {
+      return jitload_fail("ValueError", "%s(): argument '%s' must be a CUDA tensor, but it is on %s", kernel->name,
+                          param->name, here);
+    }
+    if (first == NULL) {
+      first = param;
+      continue;
+    }
+    const DLTensor* other = jitload_tensor_of(&args[first->argument]);
+    if (other->device.device_id == tensor->device.device_id) continue;
+    return jitload_fail("ValueError", "%s(): argument '%s' is on %s, but '%s' is on %s; all tensors must be on one device",
+                        kernel->name, param->name, here, first->name,
+                        jitload_device_text(other->device, there, sizeof there));
+  }
+  return 0;
+}
+
+static void jitload_extents_text(const int64_t* extents, int32_t count, char* text, size_t size) {
+  size_t used = (size_t)snprintf(text, size, "[");
+  for (int32_t i = 0; i < count && used < size; ++i) {
+    used += (size_t)snprintf(text + used, size - used, "%s%lld", i ? ", " : "", (long long)extents[i]);
+  }
+  if (used < size) snprintf(text + used, size - used, "]");
+}
+
+static int jitload_explain_layout(const jitload_kernel* kernel, const jitload_param* param,
+                                        const TVMFFIAny* value) {
+  if (param->kind != JITLOAD_POINTER) return 0;
+  const DLTensor* tensor = jitload_tensor_of(value);
+  if (tensor != NULL && !(param->flags & JITLOAD_STRIDED) && !jitload_is_contiguous(tensor)) {
+    char shape[256], strides[256];
+    jitload_extents_text(tensor->shape, tensor->ndim, shape, sizeof shape);
+    jitload_extents_text(tensor->strides, tensor->ndim, strides, sizeof strides);
+    return jitload_fail("ValueError",
+                        "%s(): argument '%s' must be contiguous, got shape %s with strides %s; pass %s.contiguous(), or "
+                        "name it in Launch(strided=…)",
+                        kernel->name, param->name, shape, strides, param->name);
+  }
+  uint64_t address = 0;
+  if (tensor != NULL) {
+    address = jitload_address(tensor);
+  } else if (jitload_read_address(param, value, &address)) {
+    return 0;
+  }
+  if ((address & (uint64_t)(param->alignment - 1)) == 0) return 0;
+  return jitload_fail("ValueError", "%s(): argument '%s' (%s) must be aligned to %u bytes, but its address is 0x%llx",
+                      kernel->name, param->name, param->type, (unsigned)param->alignment, (unsigned long long)address);
+}
+
+/* An integer that does not fit its parameter, given or computed. */
+extern "C" int jitload_refuse_range(const jitload_kernel* kernel, const jitload_param* param, const TVMFFIAny* value) {
+  char got[32] = "a larger integer";
+  if (value->type_index != JITLOAD_BIG_INT) snprintf(got, sizeof got, "%lld", (long long)value->v_int64);
+  const int bits = 8 * (int)param->size;
+  char low[32] = "0", high[32];
+  if (param->kind == JITLOAD_UINT) {
+    snprintf(high, sizeof high, "%llu", (unsigned long long)(~0ull >> (64 - bits)));
+  } else {
+    snprintf(low, sizeof low, "%lld", (long long)((uint64_t)-1 << (bits - 1)));
+    snprintf(high, sizeof high, "%llu", (unsigned long long)(~0ull >> (65 - bits)));
+  }
+  return jitload_fail("ValueError", "%s(): argument '%s' (%s) must be from %s to %s, got %s", kernel->name, param->name,
+                      param->type, low, high, got);
+}
+
+static int jitload_explain_range(const jitload_kernel* kernel, const jitload_param* param,
+                                       const TVMFFIAny* value) {
+  uint64_t ignored;
+  if (param->kind != JITLOAD_INT && param->kind != JITLOAD_UINT) return 0;
+  if (jitload_read_number(param, value, &ignored)) return 0;
+  return jitload_refuse_range(kernel, param, value);
+}
+
+/* Set the error for the first check that fails, in the documented order. */
+extern "C" int jitload_explain(const jitload_kernel* kernel, const TVMFFIAny* args, int32_t num_args) {
+  typedef int (*check)(const jitload_kernel*, const jitload_param*, const TVMFFIAny*);
+  static const check checks[] = {jitload_explain_kind, jitload_explain_dtype, NULL, jitload_explain_layout,
+                                 jitload_explain_range};
+  if (num_args != kernel->argument_count) return jitload_explain_count(kernel, num_args);
+  for (size_t step = 0; step < sizeof checks / sizeof *checks; ++step) {
+    if (checks[step] == NULL) {
+      if (jitload_explain_device(kernel, args) != 0) return -1;
+      continue;
+    }
+    for (int32_t i = 0; i < kernel->param_count; ++i) {
+      const jitload_param* param = &kernel->params[i];
+      if (param->argument < 0) continue;
+      if (checks[step](kernel, param, &args[param->argument]) != 0) return -1;
+    }
+  }
+  return jitload_fail("RuntimeError", "%s(): an argument was refused for no known reason; please report this",
+                      kernel->name);
+}
+
+/* ---- why a launch was refused ---------------------------------------------------------------------------------- */
+
+extern "C" int jitload_refuse_expression(const jitload_kernel* kernel, const jitload_eval* eval) {
+  const char* text = kernel->expressions[eval->error_where];
+  const long long left = (long long)eval->left, right = (long long)eval->right;
+  switch (eval->error) {
+    case JITLOAD_EVAL_DIVISION_BY_ZERO:
+      return jitload_fail("ValueError", "%s(): %s: division of %lld by zero", kernel->name, text, left);
+    case JITLOAD_EVAL_NOT_A_TENSOR:
+      return jitload_fail("ValueError", "%s(): %s: argument %lld has no shape here, as it is no tensor", kernel->name,
+                          text, left);
+    case JITLOAD_EVAL_AXIS:
+      return jitload_fail("ValueError", "%s(): %s: axis %lld of a tensor with %lld dimension%s", kernel->name, text, left,
+                          right, right == 1 ? "" : "s");
+    case JITLOAD_EVAL_INTEGER:
+      return jitload_fail("ValueError", "%s(): %s: argument %lld does not fit 64 bits", kernel->name, text, left);
+    default:
+      return jitload_fail("ValueError", "%s(): %s: the result of %lld and %lld does not fit 64 bits", kernel->name, text,
+                          left, right);
+  }
+}
+
+extern "C" int jitload_refuse_missing(const jitload_kernel* kernel) {
+  return jitload_fail("TypeError",
+                      "%s() is not told its grid and block: call %s[grid, block](…), or declare them in its Launch",
+                      kernel->name, kernel->name);
+}
+
+extern "C" int jitload_refuse_extent(const jitload_kernel* kernel, const char* what, const int64_t* extent,
+                                       const char* rule) {
+  return jitload_fail("ValueError", "%s(): %s (%lld, %lld, %lld) %s", kernel->name, what, (long long)extent[0],
+                      (long long)extent[1], (long long)extent[2], rule);
+}
+
+/* Errors that a launch can only find, not make: an earlier kernel broke the context. */
+static int jitload_is_sticky(jitload_cu_result code) {
+  return code == 700 || code == 702 || code == 709 || code == 710 || (code >= 714 && code <= 719) || code == 721;
+}
+
+extern "C" int jitload_launch_error(const jitload_request* request, const jitload_slot* slot, jitload_cu_device device,
+                                      jitload_cu_result code) {
+  const jitload_driver* driver = jitload_driver_found;
+  const jitload_kernel* kernel = request->kernel;
+  const jitload_plan* plan = &request->plan;
+  const char *name = NULL, *text = NULL;
+  driver->error_name(code, &name);
+  driver->error_string(code, &text);
+  if (jitload_is_sticky(code)) {
+    return jitload_fail("RuntimeError",
+                        "%s() was not launched: earlier work on cuda:%d had failed with %s (%s). The context is lost; run "
+                        "the earlier launches one at a time, or with CUDA_LAUNCH_BLOCKING=1, to find which one",
+                        kernel->name, (int)device, name ? name : "?", text ? text : "?");
+  }
+  int most = 0;
+  driver->kernel_attribute(&most, JITLOAD_FUNCTION_MAX_THREADS, slot->kernel, device);
+  const int64_t threads = plan->block[0] * plan->block[1] * plan->block[2];
+  char hint[160] = "";
+  if (most > 0 && threads > most) {
+    snprintf(hint, sizeof hint, "; a block of this kernel can have at most %d threads (registers or __launch_bounds__), not %lld",
+             most, (long long)threads);
+  }
+  return jitload_fail("RuntimeError",
+                      "%s(): the launch failed: %s (%s); grid (%lld, %lld, %lld), block (%lld, %lld, %lld), %lld bytes of "
+                      "dynamic shared memory, cuda:%d%s",
+                      kernel->name, name ? name : "?", text ? text : "?", (long long)plan->grid[0],
+                      (long long)plan->grid[1], (long long)plan->grid[2], (long long)plan->block[0],
+                      (long long)plan->block[1], (long long)plan->block[2], (long long)plan->shared_bytes, (int)device, hint);
+}

@@ -1,0 +1,29 @@
+// Shared by the shims of this directory: what NVRTC has where a host compiler has a C and C++ library.
+#ifndef JITLOAD_NVRTC_CONFIG_H
+#define JITLOAD_NVRTC_CONFIG_H
+
+#ifndef __CUDACC_RTC__
+#error "jitload/include/nvrtc is for NVRTC only; a host compiler has its own standard headers"
+#endif
+
+// An unannotated function is a host function to NVRTC, and refused.
+#define _JITLOAD_HD __host__ __device__
+#if __cplusplus >= 201402L
+#define _JITLOAD_CONSTEXPR14 constexpr
+#else
+#define _JITLOAD_CONSTEXPR14 inline
+#endif
+#if __cplusplus >= 201703L
+#define _JITLOAD_INLINE_VAR inline
+#else
+#define _JITLOAD_INLINE_VAR
+#endif
+
+// size_t and ptrdiff_t are built in, but only in the global namespace.
+namespace std {
+using ::ptrdiff_t;
+using ::size_t;
+typedef decltype(nullptr) nullptr_t;
+}  // namespace std
+
+#endif

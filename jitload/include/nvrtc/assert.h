@@ -1,0 +1,9 @@
+// assert for device code. No guard: each inclusion obeys NDEBUG as it is then, as the C standard asks.
+#undef assert
+#ifdef NDEBUG
+#define assert(...) (static_cast<void>(0))
+#else
+#define assert(...) \
+  ((__VA_ARGS__) ? static_cast<void>(0) \
+                 : __assertfail(#__VA_ARGS__, __FILE__, __LINE__, __PRETTY_FUNCTION__, sizeof(char)))
+#endif

@@ -1,0 +1,1 @@
+// Nothing of <signal.h> works in device code. Its include line is let pass, because kernel files often carry it for host code.

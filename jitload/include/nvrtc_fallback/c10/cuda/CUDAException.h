@@ -1,0 +1,1 @@
+#error "<c10/cuda/CUDAException.h> is for host code, and this source is compiled for the device alone: keep the kernels, leave out the bindings"

@@ -1,0 +1,178 @@
+"""Device source and an architecture in, a typed `Cubin` out: the runs of NVRTC, and what each is for.
+
+One run is the rule: it compiles the source, instantiates what the launches name, and reads each candidate's type. A
+second one follows where a candidate was no kernel after all, or where a macro made an `extern "C"` kernel that the
+text does not show.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from jitload import probe
+from jitload.cubin import read_image
+from jitload.errors import CompileError, LaunchSpecError
+from jitload.headers import read_headers, trace_option
+from jitload.model import Candidate, Cubin, Image
+from jitload.nvrtc import NvrtcJob, NvrtcResult, device_options, run_nvrtc
+from jitload.signature import read_kernels, unprobed_symbols
+from jitload.source import find_candidates
+from jitload.toolchain import Kit, nvrtc_include_dirs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSource:
+    """Device code to compile.
+
+    Attributes:
+        name: The module's name.
+        pieces: Label and text of each piece; messages name the label.
+        options: The user's NVRTC options, include directories not among them.
+        include_dirs: The user's include directories.
+        kernels: The kernels named by launches, as a user writes them: `scale<float>`, `scale(float*, int)`.
+    """
+
+    name: str
+    pieces: tuple[tuple[str, str], ...]
+    options: tuple[str, ...] = ()
+    include_dirs: tuple[Path, ...] = ()
+    kernels: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The one text that NVRTC gets; with several pieces, each counts its own lines."""
+        if len(self.pieces) == 1:
+            return self.pieces[0][1]
+        return "".join(f'#line 1 "{label}"\n{text}\n' for label, text in self.pieces)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """A typed cubin, the symbol of each kernel that a launch named, and the user's headers that were read."""
+
+    cubin: Cubin
+    symbols: dict[str, str]
+    candidates: tuple[Candidate, ...]
+    headers: tuple[Path, ...]
+    runs: int
+
+
+def compile_kernels(source: DeviceSource, arch: str, kit: Kit) -> Compiled:
+    """Compile device code for one architecture and read its kernels' types.
+
+    Raises:
+        CompileError: NVRTC refused the source.
+        LaunchSpecError: NVRTC refused a kernel that a launch names.
+        SignatureError: A kernel's types and its parameter sizes disagree.
+        ToolchainError: NVRTC does not know the architecture.
+    """
+    candidates = find_candidates([text for _, text in source.pieces])
+    with tempfile.TemporaryDirectory(prefix="jitload-") as scratch:
+        rounds = _Rounds(source, arch, kit, Path(scratch) / "headers")
+        result, image = rounds.first(_first_expressions(source, candidates))
+        if missing := unprobed_symbols(image, rounds.lowered(result)):
+            result = rounds.run((*rounds.kernels, *missing))
+            image = read_image(result.cubin, name=source.name)
+        headers = rounds.headers()
+    lowered = rounds.lowered(result)
+    kernels = read_kernels(image, lowered, candidates)
+    cubin = Cubin(data=result.cubin, arch=arch, log=result.log, kernels=kernels, variables=image.variables)
+    symbols = {kernel: lowered[probe.kernel_expression(kernel)][0] for kernel in source.kernels}
+    return Compiled(cubin=cubin, symbols=symbols, candidates=candidates, headers=headers, runs=rounds.count)
+
+
+def _first_expressions(source: DeviceSource, candidates: Sequence[Candidate]) -> tuple[str, ...]:
+    """Return the kernel expressions for the first run: what launches name, and candidates that are no templates.
+
+    A name with several candidates is overloaded, and no expression by itself; its symbols carry the types.
+    """
+    names = [candidate.name for candidate in candidates if not candidate.is_template]
+    plain = [name for name in names if names.count(name) == 1]
+    return tuple(dict.fromkeys((*map(probe.kernel_expression, source.kernels), *plain)))
+
+
+class _Rounds:
+    """The runs of NVRTC for one source and architecture."""
+
+    def __init__(self, source: DeviceSource, arch: str, kit: Kit, trace: Path) -> None:
+        self.source = source
+        self.kit = kit
+        self.kernels: tuple[str, ...] = ()
+        self.count = 0
+        self.trace = trace
+        own = nvrtc_include_dirs(kit)
+        # Headers can only be the user's where there are directories to find them in.
+        traced = trace_option(kit.version, trace) if source.include_dirs else ()
+        self.options = (
+            *device_options(kit.version, arch),
+            *traced,
+            *(f"-I{path}" for path in (*source.include_dirs, *own)),
+            *source.options,
+        )
+
+    def first(self, kernels: tuple[str, ...]) -> tuple[NvrtcResult, Image]:
+        """Compile; where only name expressions were refused, compile once more without those."""
+        try:
+            result = self.run(kernels)
+        except CompileError as error:
+            refused = probe.rejected_expressions(error.log)
+            if not refused:
+                raise
+            if not probe.is_only_name_errors(error.log):
+                self.run(())  # for the log of the user's own errors alone
+                raise
+            self._refuse_named(error, refused)
+            keep = (kernel for kernel in kernels if not {kernel, probe.probe_expression(kernel)} & refused)
+            result = self.run(tuple(keep))
+        return result, read_image(result.cubin, name=self.source.name)
+
+    def run(self, kernels: tuple[str, ...]) -> NvrtcResult:
+        """Compile once, with two expressions for each kernel: itself, and the probe of its type."""
+        self.kernels = kernels
+        self.count += 1
+        expressions = tuple(text for kernel in kernels for text in (kernel, probe.probe_expression(kernel)))
+        name = self.source.pieces[0][0] if len(self.source.pieces) == 1 else f"{self.source.name}.cu"
+        options = self.options
+        headers: tuple[tuple[str, str], ...] = ()
+        if kernels:
+            options = (*options, f"--pre-include={probe.PROBE_HEADER[0]}")
+            headers = (probe.PROBE_HEADER,)
+        job = NvrtcJob(name=name, source=self.source.text, options=options, headers=headers, expressions=expressions)
+        return run_nvrtc(self.kit.nvrtc_path, job)
+
+    def lowered(self, result: NvrtcResult) -> dict[str, tuple[str, str]]:
+        """Return each kernel's symbol and its probe's."""
+        return {
+            kernel: (result.lowered[kernel], result.lowered[probe.probe_expression(kernel)])
+            for kernel in self.kernels
+        }
+
+    def headers(self) -> tuple[Path, ...]:
+        """Return the user's headers that the last run read."""
+        if not self.source.include_dirs:
+            return ()
+        trace = self.trace.with_suffix(".json")
+        texts = [text for _, text in self.source.pieces]
+        own = nvrtc_include_dirs(self.kit)
+        return read_headers(trace if trace.is_file() else None, texts, self.source.include_dirs, own)
+
+    def _refuse_named(self, error: CompileError, refused: frozenset[str]) -> None:
+        """Raise LaunchSpecError where what NVRTC refused is a kernel that a launch names."""
+        for kernel in self.source.kernels:
+            expression = probe.kernel_expression(kernel)
+            if {expression, probe.probe_expression(expression)} & refused:
+                raise LaunchSpecError(
+                    f"the source has no kernel {kernel!r}",
+                    field="kernel",
+                    expression=kernel,
+                    hint="NVRTC says:\n" + error.log.rstrip(),
+                ) from error
+
+
+def same_layout(first: Cubin, other: Cubin) -> bool:
+    """Tell whether two architectures' kernels take the same parameters, so that one wrapper serves both."""
+    plain = [[replace(p, name="") for p in kernel.parameters] for kernel in first.kernels]
+    return plain == [[replace(p, name="") for p in kernel.parameters] for kernel in other.kernels]

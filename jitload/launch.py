@@ -1,0 +1,201 @@
+"""The `Launch` record: how one exported function is launched.
+
+Its expressions are checked when it is made, as far as that goes without the kernel.
+"""
+
+from __future__ import annotations
+
+import keyword
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from graphlib import CycleError, TopologicalSorter
+
+from jitload.errors import LaunchSpecError
+from jitload.expression import ScopeEntry, compile_expression, constant_value, names_in
+from jitload.expression_text import Expression
+
+__all__ = ["Expression", "Extent", "Launch", "ScopeEntry", "compile_expression", "names_in", "python_name"]
+
+Extent = int | str | Sequence[int | str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """How one exported function is launched.
+
+    `grid`, `block`, `cluster`, `shared_bytes` and the values of `args` are integers or launch expressions: Python
+    expressions over the kernel's parameters, such as `"ceil_div(n, 256)"` or `"x.shape[0]"`. Lists become tuples,
+    and a name like a Python keyword gets its underscore (`in_`).
+
+    Example:
+        `Launch(grid="ceil_div(n, 256)", block=256, args={"n": "x.numel()"})`
+
+    Attributes:
+        grid: Blocks in x, y and z; None leaves it to the call, `f[grid, block](...)`. It counts blocks with
+            clusters, too.
+        block: Threads of a block in x, y and z; None leaves it to the call.
+        params: Names of all parameters, where the source does not show them.
+        shared_bytes: Dynamic shared memory of a block.
+        cluster: Blocks of a cluster in x, y and z.
+        cooperative: Launch all blocks at once, so that the grid can be synchronised.
+        pdl: Programmatic dependent launch: may start before the kernel ahead of it has ended.
+        priority: Launch priority; lower numbers run first.
+        kernel: The kernel behind the exported name: `scale<float>`, `ns::scale`, `scale(float*, int)`.
+        signature: Its C++ parameters, for a cubin that carries no types.
+        args: Parameters that are computed instead of passed; kept in an order in which they can be computed.
+        nullable: Pointers that may be None.
+        raw_pointers: Pointers that may be given as an integer address.
+        strided: Tensors that need not be contiguous.
+        doc: The function's docstring.
+    """
+
+    grid: Extent | None = None
+    block: Extent | None = None
+    params: Sequence[str] | None = None
+    shared_bytes: Expression = 0
+    cluster: Extent | None = None
+    cooperative: bool = False
+    pdl: bool = False
+    priority: int | None = None
+    kernel: str | None = None
+    signature: str | None = None
+    args: Mapping[str, Expression] = field(default_factory=dict)
+    nullable: Sequence[str] = ()
+    raw_pointers: Sequence[str] = ()
+    strided: Sequence[str] = ()
+    doc: str | None = None
+
+    def __post_init__(self) -> None:
+        checked: dict[str, object] = {
+            **{name: _extent(name, getattr(self, name)) for name in ("grid", "block", "cluster")},
+            **{name: _names(name, getattr(self, name)) for name in ("params", "nullable", "raw_pointers", "strided")},
+            "args": _args(self.args),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+        _expression("shared_bytes", self.shared_bytes, 0, _INT32_MAX)
+        for name in ("cooperative", "pdl"):
+            if not isinstance(getattr(self, name), bool):
+                raise _wrong_type(name, "True or False", getattr(self, name))
+        for name in ("kernel", "signature", "doc"):
+            _check_text(name, getattr(self, name))
+        _check_priority(self.priority)
+
+    def __hash__(self) -> int:
+        values = (getattr(self, f.name) for f in fields(self) if f.name != "args")
+        return hash((*values, frozenset(self.args.items())))
+
+
+def python_name(name: str) -> str:
+    """Return a parameter's name in signatures and expressions: `in_` for `in`."""
+    return f"{name}_" if keyword.iskeyword(name) else name
+
+
+# ---- checks -------------------------------------------------------------------------------------------------------
+
+_INT32_MAX = 2**31 - 1
+_MAX_THREADS = 1024
+_LOWEST = {"grid": 0, "block": 1, "cluster": 1}
+_HIGHEST = {"grid": (_INT32_MAX, 65535, 65535), "block": (1024, 1024, 64), "cluster": (_INT32_MAX, 65535, 65535)}
+
+
+def _wrong_type(field: str, expected: str, value: object) -> LaunchSpecError:
+    return LaunchSpecError(f"must be {expected}, got {type(value).__name__}", field=field)
+
+
+def _axes(field: str, extent: Extent) -> list[tuple[str, Expression]]:
+    """Pair each expression with its field: `block`, or `block[0]`, `block[1]`."""
+    if isinstance(extent, int | str):
+        return [(field, extent)]
+    return [(f"{field}[{i}]", axis) for i, axis in enumerate(extent)]
+
+
+def _expression(field: str, value: object, low: int, high: int) -> int | None:
+    """Check one expression; return its value if it is a constant."""
+    if not isinstance(value, int | str) or isinstance(value, bool):
+        raise _wrong_type(field, "an int or an expression (str)", value)
+    constant = constant_value(value, field=field)
+    if constant is not None and not low <= constant <= high:
+        raise LaunchSpecError(f"must be from {low} to {high}, got {constant}", field=field)
+    return constant
+
+
+def _extent(field: str, value: object) -> Extent | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | str | tuple | list):
+        raise _wrong_type(field, "an int, an expression (str) or a tuple of up to three of them", value)
+    extent = tuple(value) if isinstance(value, tuple | list) else value
+    axes = _axes(field, extent)
+    if len(axes) not in range(1, 4):
+        raise LaunchSpecError(f"must have one to three dimensions, got {len(axes)}", field=field)
+    limits = zip(axes, _HIGHEST[field], strict=False)
+    constants = [_expression(name, axis, _LOWEST[field], high) for (name, axis), high in limits]
+    threads = math.prod(size for size in constants if size is not None)
+    if field == "block" and threads > _MAX_THREADS:
+        raise LaunchSpecError(f"has {threads} threads; CUDA's limit is {_MAX_THREADS}", field=field)
+    return extent
+
+
+def _name(field: str, name: object) -> str:
+    if not isinstance(name, str):
+        raise _wrong_type(field, "named by str", name)
+    if not name.isidentifier():
+        raise LaunchSpecError(f"{name!r} is not the name of a parameter", field=field)
+    return python_name(name)
+
+
+def _names(field: str, value: object) -> tuple[str, ...] | None:
+    if value is None and field == "params":
+        return None
+    if not isinstance(value, str | tuple | list):
+        raise _wrong_type(field, "a name (str) or a tuple of names", value)
+    names = tuple(_name(field, name) for name in ((value,) if isinstance(value, str) else value))
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise LaunchSpecError(f"has {twice!r} twice", field=field)
+    return names
+
+
+def _args(value: object) -> dict[str, Expression]:
+    """Check the computed parameters and put each behind those it needs."""
+    if not isinstance(value, Mapping):
+        raise _wrong_type("args", "a mapping from names to expressions", value)
+    args: dict[str, Expression] = {}
+    for key, expression in value.items():
+        name = _name("args", key)
+        if name in args:
+            raise LaunchSpecError(f"has {name!r} twice", field="args")
+        args[name] = int(expression) if isinstance(expression, bool) else expression
+        _expression(f"args[{name!r}]", args[name], -(2**63), 2**63 - 1)
+    needs = {name: sorted(names_in(expression) & args.keys()) for name, expression in args.items()}
+    try:
+        order = tuple(TopologicalSorter(needs).static_order())
+    except CycleError as error:
+        circle = " -> ".join(reversed(error.args[1]))
+        raise LaunchSpecError(f"parameters are computed from each other: {circle}", field="args") from error
+    return {name: args[name] for name in order}
+
+
+def _check_text(field: str, value: object) -> None:
+    if value is None:
+        return
+    if not isinstance(value, str):
+        raise _wrong_type(field, "a str", value)
+    if field == "kernel" and not value.strip():
+        raise LaunchSpecError("must not be empty", field=field)
+    if "\0" in value:
+        raise LaunchSpecError("must not contain a null character", field=field)
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise LaunchSpecError("is not valid Unicode", field=field) from error
+
+
+def _check_priority(value: object) -> None:
+    if value is None:
+        return
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise _wrong_type("priority", "an int", value)
+    if not -_INT32_MAX <= value <= _INT32_MAX:
+        raise LaunchSpecError("does not fit 32 bits", field="priority")

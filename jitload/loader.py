@@ -1,0 +1,199 @@
+"""A shared library in, a `Module` of typed functions out. tvm-ffi is imported here and nowhere else."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import json
+import operator
+import os
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import tvm_ffi
+
+from jitload.errors import LoadError
+from jitload.function import TypedFunction
+
+_lock = threading.Lock()
+_mapped: dict[str, tuple[int, int, int, int]] = {}  # path of a library this process loaded -> what `stat` said
+
+
+class Module(tvm_ffi.Module):
+    """The typed functions of a library: a `tvm_ffi.Module` that knows what it holds.
+
+    `mod.add_one` is the typed function; so is `mod["add_one"]`, which also reaches a kernel whose name one of
+    `tvm_ffi.Module`'s own hides, such as `imports`. Iterating gives the names.
+    """
+
+    def __getattr__(self, name: str) -> TypedFunction:
+        if name.startswith("_jitload"):
+            raise AttributeError(name)
+        try:
+            function = self[name]
+        except AttributeError as missing:
+            names = ", ".join(self) or "none"
+            raise AttributeError(f"{self!r} has no function {name!r}; it has: {names}") from missing
+        setattr(self, name, function)
+        return function
+
+    def __getitem__(self, name: str) -> TypedFunction:
+        return self.get_function(name)
+
+    def get_function(self, name: str, query_imports: bool = False) -> TypedFunction:
+        """Return a function of the library by its exported name."""
+        function = super().get_function(name, query_imports)
+        facts = self._jitload_facts()["functions"].get(name)
+        return function if facts is None else _typed(self, function, facts)
+
+    def _jitload_facts(self) -> dict[str, Any]:
+        """Return what the library says of itself; a library that jitload did not build says nothing."""
+        facts: dict[str, Any] | None = self.__dict__.get("_jitload_description")
+        if facts is None:
+            facts = _describe(self)
+            self.__dict__["_jitload_description"] = facts
+        return facts
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._jitload_facts()["functions"])
+
+    def __len__(self) -> int:
+        return len(self._jitload_facts()["functions"])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._jitload_facts()["functions"]
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self})
+
+    def __repr__(self) -> str:
+        facts = self._jitload_facts()
+        archs = f" ({', '.join(facts['archs'])})" if facts["archs"] else ""
+        signatures = "; ".join(function["signature"] for function in facts["functions"].values())
+        return f"<jitload.Module {facts['name']!r}{archs}: {signatures}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a jitload.Module cannot be pickled: load its library in the other process (jitload.load_module)")
+
+
+def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True) -> Module:
+    """Load a library and return its functions.
+
+    The dynamic loader knows libraries by name: one whose file changed since this process loaded it would come back as
+    it was. Such a file is loaded from a copy with a name of its own.
+
+    Raises:
+        LoadError: There is no such file, or it is no library that can be loaded here.
+    """
+    place = Path(path).absolute()
+    if not place.is_file():
+        raise LoadError(f"no library at {place}")
+    try:
+        raw = tvm_ffi.load_module(str(_fresh(place)), keep_module_alive=keep_module_alive)
+    except RuntimeError as error:
+        raise LoadError(f"the library {place} cannot be loaded: {error}") from error
+    module = Module.__new__(Module)
+    module.__move_handle_from__(raw)
+    if module._jitload_facts()["functions"]:
+        tvm_ffi.Module.get_function(module, "_jitload_preload")(_stream_source())
+    return module
+
+
+def _fresh(path: Path) -> Path:
+    """Return the path, or a copy's where this process loaded other contents under it."""
+    found = os.stat(path)
+    identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+    with _lock:
+        if _mapped.setdefault(str(path), identity) == identity:
+            return path
+        copy = Path(tempfile.mkdtemp(prefix="jitload-")) / path.name
+        shutil.copyfile(path, copy)
+        return copy
+
+
+def _describe(module: Module) -> dict[str, Any]:
+    try:
+        text = tvm_ffi.Module.get_function(module, "_jitload_describe")()
+    except AttributeError:
+        return {"name": "", "archs": [], "functions": {}, "variables": []}
+    facts: dict[str, Any] = json.loads(text)
+    functions = {function["name"]: {**function, "index": number} for number, function in enumerate(facts["functions"])}
+    return {**facts, "functions": functions}
+
+
+def _typed(module: Module, function: tvm_ffi.Function, facts: dict[str, Any]) -> TypedFunction:
+    """Give a function that nobody else holds its type. Its handle keeps the module alive."""
+    typed = TypedFunction.__new__(TypedFunction)
+    typed.__move_handle_from__(function)
+    typed._jitload_set(facts, tvm_ffi.Module.get_function(module, "_jitload_configure"))
+    return typed
+
+
+@functools.lru_cache(maxsize=1)
+def _stream_source() -> int:
+    """Return the address of torch's `current_work_stream`, 0 without torch.
+
+    tvm-ffi passes on the current stream of tensors' frameworks; a kernel without a tensor asks torch itself. The
+    function stands behind the two words of the header and four other functions of DLPack's exchange table.
+    """
+    torch = sys.modules.get("torch")
+    capsule = getattr(getattr(torch, "Tensor", None), "__dlpack_c_exchange_api__", None)
+    if capsule is None:
+        return 0
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    table = get(capsule, b"dlpack_exchange_api")
+    return ctypes.c_void_p.from_address(table + 48).value or 0
+
+
+def global_tensor(module: Module, name: str, dtype: object, shape: int | Sequence[int]) -> Any:
+    """Return a `__device__` or `__constant__` variable of the module, on the current device, as a tensor.
+
+    The tensor is a view: what is written to it, later launches read.
+
+    Args:
+        module: A module that jitload built.
+        name: The variable's C++ name, `coeffs` or `ns::coeffs`.
+        dtype: Its element type: `"float32"`, `torch.float32`, `numpy.float32`.
+        shape: Its shape; dtype and shape must make up the variable's size.
+
+    Returns:
+        A `tvm_ffi.Tensor`; `torch.from_dlpack(…)` and its like make it their own without a copy.
+
+    Raises:
+        LoadError: The module has no such variable.
+        ValueError: The size differs from the variable's.
+
+    Example:
+        `torch.from_dlpack(jitload.global_tensor(mod, "coeffs", torch.float32, (16,))).copy_(values)`
+    """
+    facts = module._jitload_facts()
+    names = [variable["name"] for variable in facts["variables"]]
+    if name not in names:
+        known = f"it has: {', '.join(names)}" if names else "it has none"
+        raise LoadError(f"module {facts['name']!r} has no __device__ or __constant__ variable {name!r}; {known}")
+    number = names.index(name)
+    kind = _dtype(dtype)
+    extents = [operator.index(shape)] if not isinstance(shape, Sequence) else [operator.index(n) for n in shape]
+    size = functools.reduce(operator.mul, extents, 1) * kind.itemsize
+    wanted = facts["variables"][number]["size"]
+    if size != wanted or any(extent < 0 for extent in extents):
+        raise ValueError(f"variable {name!r} has {wanted} bytes; {kind} with shape {tuple(extents)} would have {size}")
+    return tvm_ffi.Module.get_function(module, "_jitload_global")(number, kind, size, *extents)
+
+
+def _dtype(dtype: object) -> Any:
+    """Return tvm-ffi's dtype for one given by name or by torch, NumPy or JAX."""
+    text = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None) or str(dtype)
+    try:
+        return tvm_ffi.dtype(text.removeprefix("torch."))
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise ValueError(f"dtype {dtype!r} is unknown; write 'float32', torch.float32 or the like") from error

@@ -1,0 +1,208 @@
+"""CUDA text and options in, machine code out: NVRTC in this process, and the drop-in for tvm-ffi's helper."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jitload.errors import CompileError, Diagnostic, ToolchainError
+
+_DIAGNOSTIC = re.compile(
+    r"^(?P<file>[^\n(]*?)\((?P<line>\d+)\): (?P<severity>catastrophic error|error|warning|remark|note)"
+    r"(?: #[\w-]+)?: (?P<message>.*)$",
+    re.MULTILINE,
+)
+_MISSING_HEADER = re.compile(r'cannot open source file "([^"]+)"')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvrtcJob:
+    """One run of NVRTC.
+
+    Attributes:
+        name: What messages call the source, `vec.cu`.
+        source: The text.
+        options: Command-line options.
+        headers: Names and texts of headers that exist in memory only.
+        expressions: Name expressions: kernels to instantiate and to find the symbols of.
+    """
+
+    name: str
+    source: str
+    options: tuple[str, ...]
+    headers: tuple[tuple[str, str], ...] = ()
+    expressions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvrtcResult:
+    """What NVRTC made: machine code, its messages, and the symbol of each name expression."""
+
+    cubin: bytes = field(repr=False)
+    log: str
+    lowered: Mapping[str, str]
+
+
+def nvrtc_compile(
+    source: str, *, name: str = "kernel.cu", arch: str | None = None, extra_opts: Sequence[str] | None = None
+) -> bytes:
+    """Compile CUDA source to a cubin; the same call as `tvm_ffi.cpp.nvrtc.nvrtc_compile`.
+
+    Args:
+        source: CUDA C++ text.
+        name: What messages call it.
+        arch: `"sm_90a"`; None is the current GPU, with its suffix.
+        extra_opts: More NVRTC options, such as `["--use_fast_math"]`.
+
+    Returns:
+        The cubin's bytes.
+
+    Raises:
+        CompileError: NVRTC refused the source.
+        ToolchainError: There is no NVRTC, or the architecture is unknown to it.
+
+    Example:
+        `cubin = nvrtc_compile('extern "C" __global__ void f(float* x) { x[0] = 1; }', arch="sm_90a")`
+    """
+    from jitload.arch import resolve_arch
+    from jitload.settings import read_settings
+    from jitload.toolchain import find_kit, nvrtc_include_dirs
+
+    settings = read_settings()
+    kit = find_kit(settings)
+    archs = resolve_arch(arch or "native", settings)
+    if len(archs) != 1:
+        raise ToolchainError(f"nvrtc_compile() makes one cubin, so it takes one architecture, not {', '.join(archs)}.")
+    options = (
+        *device_options(kit.version, archs[0]),
+        *(f"-I{path}" for path in nvrtc_include_dirs(kit)),
+        *(extra_opts or ()),
+    )
+    return run_nvrtc(kit.nvrtc_path, NvrtcJob(name=name, source=source, options=options)).cubin
+
+
+def device_options(version: tuple[int, ...], arch: str) -> tuple[str, ...]:
+    """Return the options that every run has."""
+    # Without the second, NVRTC raises the stack limit of the whole process for the time of the compile.
+    options = (f"--gpu-architecture={arch}", "--modify-stack-limit=false")
+    # Anonymous namespaces carry the process id otherwise; NVRTC before 12.9 does not know the option.
+    return (*options, "--frandom-seed=jitload") if version >= (12, 9) else options
+
+
+def run_nvrtc(library_path: Path, job: NvrtcJob) -> NvrtcResult:
+    """Compile once.
+
+    Raises:
+        CompileError: NVRTC refused the source, an option or a name expression; `.log` has its words.
+        ToolchainError: The library cannot be loaded, or does not know the architecture.
+    """
+    library = _load(str(library_path))
+    with _program(library, job) as program:
+        for expression in job.expressions:
+            _check(library, library.nvrtcAddNameExpression(program, expression.encode()))
+        options = (ctypes.c_char_p * len(job.options))(*(option.encode() for option in job.options))
+        status = library.nvrtcCompileProgram(program, len(job.options), options)
+        log = _read_sized(library, program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
+        if status != 0:
+            raise _compile_error(library, library_path, job, status, log)
+        lowered = {expression: _lowered(library, program, expression) for expression in job.expressions}
+        return NvrtcResult(cubin=_read_sized(library, program, "CUBIN"), log=log, lowered=lowered)
+
+
+def supported_archs(library_path: Path) -> tuple[str, ...]:
+    """Return the architectures that an NVRTC compiles for, without suffixes: `("sm_75", "sm_80", …)`."""
+    library = _load(str(library_path))
+    count = ctypes.c_int()
+    _check(library, library.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
+    numbers = (ctypes.c_int * count.value)()
+    _check(library, library.nvrtcGetSupportedArchs(numbers))
+    return tuple(f"sm_{number}" for number in numbers)
+
+
+def parse_diagnostics(log: str) -> tuple[Diagnostic, ...]:
+    """Return the messages of an NVRTC log."""
+    return tuple(
+        Diagnostic(file=found["file"], line=int(found["line"]), severity=found["severity"], message=found["message"])
+        for found in _DIAGNOSTIC.finditer(log)
+    )
+
+
+@functools.lru_cache(maxsize=4)
+def _load(path: str) -> ctypes.CDLL:
+    """Load an NVRTC. Its builtins go first: the 13.0 wheel has no RUNPATH and would not find them."""
+    try:
+        for builtins in sorted(Path(path).parent.glob("libnvrtc-builtins.so.*")):
+            if "alt" not in builtins.name:
+                ctypes.CDLL(str(builtins))
+        library = ctypes.CDLL(path)
+    except OSError as error:
+        raise ToolchainError(f"NVRTC cannot be loaded from {path}: {error}") from error
+    library.nvrtcGetErrorString.restype = ctypes.c_char_p
+    return library
+
+
+@contextmanager
+def _program(library: ctypes.CDLL, job: NvrtcJob) -> Iterator[ctypes.c_void_p]:
+    program = ctypes.c_void_p()
+    count = len(job.headers)
+    texts = (ctypes.c_char_p * count)(*(text.encode() for _, text in job.headers))
+    names = (ctypes.c_char_p * count)(*(name.encode() for name, _ in job.headers))
+    arguments = (ctypes.byref(program), job.source.encode(), job.name.encode(), count, texts, names)
+    _check(library, library.nvrtcCreateProgram(*arguments))
+    try:
+        yield program
+    finally:
+        library.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _read_sized(library: ctypes.CDLL, program: ctypes.c_void_p, what: str) -> bytes:
+    size = ctypes.c_size_t()
+    _check(library, getattr(library, f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
+    buffer = ctypes.create_string_buffer(size.value)
+    _check(library, getattr(library, f"nvrtcGet{what}")(program, buffer))
+    return buffer.raw
+
+
+def _lowered(library: ctypes.CDLL, program: ctypes.c_void_p, expression: str) -> str:
+    symbol = ctypes.c_char_p()
+    _check(library, library.nvrtcGetLoweredName(program, expression.encode(), ctypes.byref(symbol)))
+    return (symbol.value or b"").decode()
+
+
+def _check(library: ctypes.CDLL, status: int) -> None:
+    if status != 0:
+        raise ToolchainError(f"NVRTC failed: {library.nvrtcGetErrorString(status).decode()}")
+
+
+def _compile_error(
+    library: ctypes.CDLL, path: Path, job: NvrtcJob, status: int, log: str
+) -> CompileError | ToolchainError:
+    if "--gpu-architecture" in log:
+        arch = next(option.partition("=")[2] for option in job.options if option.startswith("--gpu-architecture="))
+        known = ", ".join(supported_archs(path))
+        return ToolchainError(
+            f"this NVRTC ({path.name}) does not know {arch}; it knows {known}, some of them with a suffix a or f. "
+            "Install a newer one (pip install -U 'jitload[cu13]'), or name another architecture."
+        )
+    diagnostics = parse_diagnostics(log)
+    if not log.strip():
+        log = library.nvrtcGetErrorString(status).decode()
+    return CompileError(
+        stage="nvrtc", name=job.name, log=log, diagnostics=diagnostics, command=job.options, hint=_hint(log)
+    )
+
+
+def _hint(log: str) -> str:
+    if missing := _MISSING_HEADER.search(log):
+        return (
+            f"NVRTC has no {missing[1]!r}: pass its directory in extra_include_paths=[…]; CUDA's own headers come with "
+            "pip install 'jitload[cu13]'."
+        )
+    if "unrecognized option" in log:
+        return "NVRTC takes its own options, not all of nvcc's; take this one out of extra_cuda_cflags."
+    return ""

@@ -1,0 +1,202 @@
+"""The arguments of the public functions in, one frozen `Request` out."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jitload.arch import resolve_arch
+from jitload.errors import JitLoadError, LaunchSpecError
+from jitload.launch import Launch
+from jitload.settings import Settings, read_settings
+
+Texts = str | Sequence[str]
+Functions = str | Sequence[str] | Mapping[str, "Launch | str | None"]
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SLUG = re.compile(r"[^A-Za-z0-9_]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a public call asks for; equal requests are answered by the same module.
+
+    Attributes:
+        name: The module's name, as given.
+        pieces: Label and text of each piece of device code.
+        functions: Exported names and their launches; None exports every kernel.
+        archs: The architectures, resolved.
+        options: NVRTC options from `extra_cuda_cflags`.
+        include_dirs: The user's include directories.
+        settings: What the environment said at the call.
+    """
+
+    name: str
+    pieces: tuple[tuple[str, str], ...]
+    functions: tuple[tuple[str, Launch], ...] | None
+    archs: tuple[str, ...]
+    options: tuple[str, ...]
+    include_dirs: tuple[str, ...]
+    settings: Settings
+
+    @property
+    def slug(self) -> str:
+        """The name as part of a file's name: letters, digits and underscores, at most 48."""
+        return slug_of(self.name)
+
+
+def make_request(  # noqa: PLR0913  one for each thing a user may ask for
+    name: str,
+    pieces: tuple[tuple[str, str], ...],
+    *,
+    functions: Functions | None,
+    arch: str | Sequence[str],
+    flags: Sequence[str] | None,
+    include_paths: Sequence[str | os.PathLike[str]] | None,
+) -> Request:
+    """Check the arguments of a public call and return its request, with the settings of this moment."""
+    settings = read_settings()
+    check_name(name)
+    if not any(text.strip() for _, text in pieces):
+        raise JitLoadError(f"module {name!r} has no source: give cuda_sources=, or files as sources=")
+    return Request(
+        name=name,
+        pieces=pieces,
+        functions=read_functions(functions),
+        archs=resolve_arch(arch, settings),
+        options=device_flags(read_options(flags, "extra_cuda_cflags")),
+        include_dirs=read_include_dirs(include_paths),
+        settings=settings,
+    )
+
+
+def with_labels(name: str, texts: Sequence[str], what: str) -> tuple[tuple[str, str], ...]:
+    """Return the pieces of a source with the labels that messages use: `vec.cu`, or `cuda_sources[1]` of several."""
+    if len(texts) == 1:
+        return ((f"{name}.cu", texts[0]),)
+    return tuple((f"{what}[{number}]", text) for number, text in enumerate(texts))
+
+
+def slug_of(name: str) -> str:
+    """Return a name as part of a file's name; names with the same slug differ by their key."""
+    return _SLUG.sub("_", name)[:48] or "_"
+
+
+def check_name(name: str) -> str:
+    """Return a module's name, refusing one that no message and no path could show."""
+    if not isinstance(name, str):
+        raise JitLoadError(f"name must be a str, got {type(name).__name__}")
+    if not name or len(name) > 256 or not name.isprintable():
+        raise JitLoadError(f"name={name[:80]!r} must have 1 to 256 printable characters")
+    return name
+
+
+def read_texts(value: Texts | None, what: str) -> tuple[str, ...]:
+    """Return the pieces of `cuda_sources=` and its like."""
+    if value is None:
+        return ()
+    texts = (value,) if isinstance(value, str) else tuple(value)
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise JitLoadError(f"{what} must be a str or a list of str, got {type(text).__name__} at {number}")
+        if "\0" in text:
+            raise JitLoadError(f"{what}[{number}] holds a NUL character, which no compiler reads past")
+    return texts
+
+
+def read_file(path: str | os.PathLike[str]) -> str:
+    """Return the text of a source file, UTF-8 with or without a byte order mark."""
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise JitLoadError(f"{os.fspath(path)} is not UTF-8 (byte {error.start})") from error
+    except OSError as error:
+        raise JitLoadError(f"source {os.fspath(path)!r} cannot be read: {error.strerror}") from error
+
+
+def read_functions(functions: Functions | None) -> tuple[tuple[str, Launch], ...] | None:
+    """Return `functions=` as names with launches: a name, several, or a mapping to a `Launch` or a docstring."""
+    if functions is None:
+        return None
+    if isinstance(functions, Mapping):
+        rows = list(functions.items())
+    else:
+        names = [functions] if isinstance(functions, str) else list(functions)
+        rows = [(name, None) for name in names]
+    return tuple((_exported(name), _launch(name, value)) for name, value in rows)
+
+
+def _exported(name: object) -> str:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise LaunchSpecError(
+            f"{name!r} is not a name a function can be exported under",
+            field="functions",
+            hint="Use letters, digits and underscores; name the kernel itself with Launch(kernel=…).",
+        )
+    return name
+
+
+def _launch(name: str, value: object) -> Launch:
+    if value is None:
+        return Launch()
+    if isinstance(value, str):
+        return Launch(doc=value)
+    if isinstance(value, Launch):
+        return value
+    raise LaunchSpecError(
+        f"functions[{name!r}] must be a Launch or a docstring, got {type(value).__name__}", kernel=name, field="functions"
+    )
+
+
+def read_options(flags: Sequence[str] | None, what: str) -> tuple[str, ...]:
+    """Return a list of compiler flags, empty ones left out."""
+    if flags is None:
+        return ()
+    if isinstance(flags, str) or not all(isinstance(flag, str) for flag in flags):
+        raise JitLoadError(f"{what} must be a list of str, one option each, got {flags!r}")
+    return tuple(flag for flag in flags if flag.strip())
+
+
+def read_include_dirs(paths: Sequence[str | os.PathLike[str]] | None) -> tuple[str, ...]:
+    """Return include directories as absolute paths."""
+    if paths is None:
+        return ()
+    if isinstance(paths, str | os.PathLike):
+        paths = [paths]
+    return tuple(str(Path(path).absolute()) for path in paths)
+
+
+# nvcc's options that mean something else to NVRTC, or nothing: the host's optimisation and its compiler.
+_IGNORED = re.compile(r"-O[0-3]|--?expt-relaxed-constexpr|-Xcompiler=.*|--compiler-options=.*|-w|--?threads=.*|-t=\d+")
+_RENAMED = {"--expt-extended-lambda": "--extended-lambda", "-expt-extended-lambda": "--extended-lambda"}
+_TAKES_NEXT = {
+    "-Xptxas": "--ptxas-options=", "--ptxas-options": "--ptxas-options=", "-Xcompiler": None, "--compiler-options": None,
+    "-std": "--std=", "--std": "--std=", "-maxrregcount": "--maxrregcount=", "--maxrregcount": "--maxrregcount=",
+    "-D": "-D", "-U": "-U", "-I": "-I", "--threads": None, "-t": None, "-include": "--pre-include=",
+}  # fmt: skip
+_ARCH_OPTION = re.compile(r"--?(?:gpu-architecture|arch|gencode|generate-code|gpu-code|code)(?:=|$)")
+
+
+def device_flags(flags: Sequence[str]) -> tuple[str, ...]:
+    """Return `extra_cuda_cflags`, written for nvcc, as NVRTC's options.
+
+    Host optimisation and host-compiler options have no meaning here and are left out; what NVRTC does not know it
+    refuses itself.
+    """
+    result: list[str] = []
+    waiting = iter(flags)
+    for flag in waiting:
+        if _ARCH_OPTION.match(flag):
+            raise JitLoadError(f"extra_cuda_cflags has {flag!r}: name architectures with arch=, such as arch='sm_90a'")
+        if flag in _TAKES_NEXT:
+            value = next(waiting, None)
+            if value is None:
+                raise JitLoadError(f"extra_cuda_cflags ends with {flag!r}, which takes a value")
+            if (prefix := _TAKES_NEXT[flag]) is not None:
+                result.append(prefix + value)
+        elif not _IGNORED.fullmatch(flag):
+            result.append(_RENAMED.get(flag, flag))
+    return tuple(result)

@@ -1,0 +1,58 @@
+"""Reads `JITLOAD_*` at each public call, into a frozen record."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from jitload.errors import CacheError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the environment asks for.
+
+    Attributes:
+        arch: `JITLOAD_ARCH`: the architectures to build for where there is no GPU to ask, such as `sm_90a` or `80,90a`.
+        cache_dir: `JITLOAD_CACHE_DIR`, or "" for the user's own cache directory.
+        nvrtc: `JITLOAD_NVRTC`: a libnvrtc file, a CUDA toolkit, or a major version such as `12`.
+        cxx: `JITLOAD_CXX`, else `CXX`: the command of the C++ compiler.
+        trusts_group: `JITLOAD_TRUST_GROUP=1`: load from directories that a group may write.
+        path: `PATH`, in which compilers are looked for.
+        toolkits: `CUDA_HOME` and `CUDA_PATH`.
+    """
+
+    arch: str
+    cache_dir: str
+    nvrtc: str
+    cxx: str
+    trusts_group: bool
+    path: str
+    toolkits: tuple[str, ...]
+
+
+def read_settings() -> Settings:
+    """Return what the environment says now."""
+    get = os.environ.get
+    return Settings(
+        arch=get("JITLOAD_ARCH", ""),
+        cache_dir=get("JITLOAD_CACHE_DIR", ""),
+        nvrtc=get("JITLOAD_NVRTC", ""),
+        cxx=get("JITLOAD_CXX", "") or get("CXX", ""),
+        trusts_group=get("JITLOAD_TRUST_GROUP", "") == "1",
+        path=get("PATH", ""),
+        toolkits=tuple(home for home in (get("CUDA_HOME", ""), get("CUDA_PATH", "")) if home),
+    )
+
+
+def find_cache_dir(settings: Settings) -> Path:
+    """Return the cache directory; it need not exist."""
+    if settings.cache_dir:
+        return Path(settings.cache_dir).expanduser().absolute()
+    from platformdirs import user_cache_dir
+
+    try:
+        return Path(user_cache_dir("jitload"))
+    except (RuntimeError, KeyError, OSError) as error:
+        raise CacheError(f"no cache directory: this user has no home ({error}). Set JITLOAD_CACHE_DIR.") from error

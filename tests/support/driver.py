@@ -1,0 +1,253 @@
+"""A stub `libcuda.so.1` that records every driver call, and what the tests ask of it.
+
+The library is made of the C files beside this one. Once loaded, it answers to `libcuda.so.1` in this process: the
+dynamic loader knows a loaded library by its soname. What a process has loaded through it (libraries, kernels and
+their attributes) outlives `StubDriver.reset`, as generated libraries keep their handles.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from .records import Call, LaunchRecord, read_calls, read_launch
+
+Extents = tuple[int, int, int]
+Executor = Callable[[str, bytes, Extents, Extents], None]
+"""Plays a kernel: its name, its parameter block, grid and block."""
+
+SONAME = "libcuda.so.1"
+_EXECUTOR = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_uint))
+
+
+class StubError(RuntimeError):
+    """The stub driver cannot be built, cannot take the driver's place, or was asked for what it has not."""
+
+
+def build_stub(directory: Path, *, without: Sequence[str] = ()) -> Path:
+    """Compile the stub into `directory`, unless it is there, and return its path.
+
+    Args:
+        directory: Where to put `libcuda.so.1`; made if it is missing.
+        without: Entry points to leave out, to play an older driver: `("cuFuncLoad",)`.
+    """
+    library_path = directory / SONAME
+    if library_path.exists():
+        return library_path
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=directory) as work:
+        exports = Path(work, "exports.map")
+        exports.write_text(_export_map(without), encoding="utf-8")
+        built = Path(work, SONAME)
+        _run_compiler([*find_compiler(), *_compiler_arguments(exports, built)])
+        os.replace(built, library_path)
+    return library_path
+
+
+def _export_map(without: Sequence[str]) -> str:
+    hidden = "".join(f"{name}; " for name in without)
+    return f"{{ global: cu*; stub_*; local: {hidden}*; }};\n"
+
+
+def find_compiler() -> list[str]:
+    """Return the command of the C compiler: `CC`, or the first there is."""
+    if chosen := os.environ.get("CC"):
+        return shlex.split(chosen)
+    for name in ("cc", "gcc", "clang"):
+        if found := shutil.which(name):
+            return [found]
+    raise StubError("the stub driver needs a C compiler, and there is no cc, gcc or clang; install one or set CC")
+
+
+def _compiler_arguments(exports: Path, built: Path) -> list[str]:
+    sources = sorted(str(path) for path in Path(__file__).parent.glob("stub_*.c"))
+    flags = ["-std=c11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fvisibility=hidden", "-pthread"]
+    links = ["-shared", f"-Wl,-soname,{SONAME}", f"-Wl,--version-script={exports}", "-Wl,-z,defs"]
+    return [*flags, *links, *sources, "-o", str(built)]
+
+
+def _run_compiler(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise StubError(f"the stub driver does not compile\n{done.stderr}\nCommand: {shlex.join(command)}")
+
+
+class StubDriver:
+    """The stub driver loaded in this process; there can be one of it.
+
+    Attributes:
+        path: The library.
+        library: The library as ctypes sees it, to call the driver's functions directly.
+
+    Example:
+        >>> driver = StubDriver(build_stub(tmp_path))
+        >>> driver.fail("cuLaunchKernel", 700)
+        >>> driver.launches()
+        []
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.library = _load(path)
+        self._executor: object = None
+        self._executor_errors: list[Exception] = []
+        self.library.stub_log_size.restype = ctypes.c_size_t
+        self.library.stub_log_read.restype = ctypes.c_size_t
+        self.library.stub_log_read.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+        self.library.stub_create_context.restype = ctypes.c_void_p
+        self.library.stub_create_stream.restype = ctypes.c_void_p
+        self.library.stub_set_executor.argtypes = [_EXECUTOR]
+
+    def reset(self) -> None:
+        """Go back to two idle sm_90 devices, an empty log and no failures; loaded libraries stay."""
+        self.library.stub_reset()
+        self._executor = None
+        self._executor_errors.clear()
+
+    def environment(self, log_path: Path | None = None) -> dict[str, str]:
+        """Return the environment of a process that finds the stub as its driver.
+
+        Args:
+            log_path: Where the process leaves its log when it ends; `read_calls` reads it.
+        """
+        found = dict(os.environ)
+        search = [str(self.path.parent), *filter(None, [found.get("LD_LIBRARY_PATH")])]
+        found["LD_LIBRARY_PATH"] = os.pathsep.join(search)
+        if log_path is not None:
+            found["STUB_CUDA_LOG"] = str(log_path)
+        return found
+
+    def calls(self, name: str | None = None) -> list[Call]:
+        """Return the recorded calls in order, all of them or those of one function (without `_v2`)."""
+        return [call for call in read_calls(self._log()) if name in (None, call.name)]
+
+    def launches(self) -> list[LaunchRecord]:
+        """Return the launches that were accepted, in order."""
+        names = ("cuLaunchKernel", "cuLaunchKernelEx")
+        return [read_launch(call) for call in self.calls() if call.name in names and call.result == 0]
+
+    def clear(self) -> None:
+        """Forget the calls so far, and nothing else."""
+        self.library.stub_log_clear()
+
+    def _log(self) -> str:
+        size = self.library.stub_log_size()
+        while True:
+            text = ctypes.create_string_buffer(size + 1)
+            written = self.library.stub_log_read(text, size)
+            if written <= size:  # otherwise another thread has called the driver in between
+                return text.raw[:written].decode()
+            size = written
+
+    def fail(self, name: str, result: int, *, skip: int = 0, count: int = -1) -> None:
+        """Let a function return `result` after `skip` calls, `count` times (below zero: from then on)."""
+        self._check(self.library.stub_fail(name.encode(), result, skip, count), f"no driver function {name!r}")
+
+    def set_initialized(self, is_initialized: bool) -> None:
+        """Set whether cuInit counts as called; `reset` goes back to what has really happened in this process."""
+        self.library.stub_set_initialized(int(is_initialized))
+
+    def set_device_count(self, count: int) -> None:
+        """Set how many devices there are, up to 16."""
+        self._check(self.library.stub_set_device_count(count), f"{count} devices")
+
+    def set_driver_version(self, version: int) -> None:
+        """Set what cuDriverGetVersion says, 12040 for CUDA 12.4."""
+        self.library.stub_set_driver_version(version)
+
+    def set_attribute(self, device: int, attribute: int, value: int) -> None:
+        """Set a device attribute by its number in cuda.h."""
+        refused = self.library.stub_set_attribute(device, attribute, value)
+        self._check(refused, f"attribute {attribute} of device {device}")
+
+    def set_capability(self, device: int, major: int, minor: int) -> None:
+        """Set the compute capability of a device."""
+        self.set_attribute(device, 75, major)
+        self.set_attribute(device, 76, minor)
+
+    def set_primary_active(self, device: int, is_active: bool) -> None:
+        """Set whether a device's primary context is in use already."""
+        self._check(self.library.stub_set_primary_active(device, int(is_active)), f"device {device}")
+
+    def set_capturing(self, is_capturing: bool) -> None:
+        """Begin or end a graph capture of mode "global" by this thread, on every stream but the default ones."""
+        self.library.stub_set_capturing(int(is_capturing))
+
+    def use_device(self, device: int | None) -> None:
+        """Make a primary context this thread's current one, as a framework does; None for no context at all."""
+        self._check(self.library.stub_use_device(-1 if device is None else device), f"device {device}")
+
+    def current_device(self) -> int | None:
+        """Return the device of this thread's current context."""
+        device: int = self.library.stub_current_device()
+        return None if device < 0 else device
+
+    def create_context(self, device: int) -> int:
+        """Return a handle of a context beside the primary one, such as a green context."""
+        return self._handle(self.library.stub_create_context(device), f"a context on device {device}")
+
+    def create_stream(self, device: int) -> int:
+        """Return a handle of a stream that belongs to a device; other numbers are streams of any device."""
+        return self._handle(self.library.stub_create_stream(device), f"a stream on device {device}")
+
+    def set_executor(self, executor: Executor) -> None:
+        """Let a function play each launched kernel, after the launch is recorded; `check_executor` after it."""
+
+        def play(kernel: bytes, params: int, size: int, dims: Sequence[int]) -> None:
+            block_of_bytes = ctypes.string_at(params, size)
+            try:
+                executor(kernel.decode(), block_of_bytes, (dims[0], dims[1], dims[2]), (dims[3], dims[4], dims[5]))
+            except Exception as error:  # noqa: BLE001  an exception cannot cross the C frames: it is kept
+                self._executor_errors.append(error)
+
+        callback = _EXECUTOR(play)
+        self.library.stub_set_executor(callback)
+        self._executor = callback
+
+    def check_executor(self) -> None:
+        """Raise the first exception of the executor, if it had one."""
+        if self._executor_errors:
+            raise self._executor_errors.pop(0)
+
+    def _handle(self, handle: int | None, what: str) -> int:
+        self._check(0 if handle else -1, what)
+        return int(handle or 0)
+
+    def _check(self, refused: int, what: str) -> None:
+        if refused:
+            raise StubError(f"the stub driver has not, or has no more room for: {what}")
+
+
+def _load(path: Path) -> ctypes.CDLL:
+    if (loaded := _loaded_driver()) and not hasattr(loaded, "stub_reset"):
+        raise StubError(
+            f"the stub cannot take the place of the CUDA driver: a real one is loaded ({_mapped_driver()}). Load the "
+            "stub before anything uses CUDA, or start a process of its own with StubDriver.environment()"
+        )
+    library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+    found = _loaded_driver()
+    if found is None or found._handle != library._handle:
+        raise StubError(
+            f"{SONAME} of this process is not {path} ({_mapped_driver()} is loaded); start a process of its own with "
+            "StubDriver.environment()"
+        )
+    return library
+
+
+def _loaded_driver() -> ctypes.CDLL | None:
+    try:
+        return ctypes.CDLL(SONAME, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+    except OSError:
+        return None
+
+
+def _mapped_driver() -> str:
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8")
+    paths: Mapping[str, None] = dict.fromkeys(line.split()[-1] for line in maps.splitlines() if "libcuda.so" in line)
+    return ", ".join(paths) or "none"

@@ -1,0 +1,33 @@
+"""The stub driver as pytest fixtures; a conftest imports them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .driver import StubDriver, build_stub
+
+
+@pytest.fixture(scope="session")
+def stub_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The stub `libcuda.so.1`, built once."""
+    return build_stub(tmp_path_factory.mktemp("driver"))
+
+
+@pytest.fixture(scope="session")
+def loaded_stub(stub_library: Path) -> StubDriver:
+    """The stub driver, loaded into this process."""
+    return StubDriver(stub_library)
+
+
+@pytest.fixture
+def stub_driver(loaded_stub: StubDriver) -> Iterator[StubDriver]:
+    """The stub driver in its first state: two idle devices, an empty log, no failures."""
+    loaded_stub.reset()
+    yield loaded_stub
+    try:
+        loaded_stub.check_executor()
+    finally:
+        loaded_stub.reset()

@@ -1,0 +1,87 @@
+"""The driver's functions as a program calls them, for tests of the stub itself."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+from .driver import StubDriver
+
+CUBIN = Path(__file__).parent.parent / "data" / "stub_kernels.sm_90.cubin"
+
+
+class Attribute(ctypes.Structure):
+    _fields_ = (("id", ctypes.c_int), ("padding", ctypes.c_int), ("value", ctypes.c_int * 16))
+
+
+class Config(ctypes.Structure):
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(Attribute)),
+        ("attribute_count", ctypes.c_uint),
+    )
+
+
+class Cuda:
+    """A program that has made device 0 current; `cuda("cuInit", 0)` calls a function and returns its result."""
+
+    def __init__(self, driver: StubDriver) -> None:
+        self.driver = driver
+        driver.use_device(0)
+
+    def __call__(self, name: str, *arguments: Any) -> int:
+        result: int = getattr(self.driver.library, name)(*arguments)
+        return result
+
+    def library(self, image: bytes | None = None) -> ctypes.c_void_p:
+        """Load a cubin, the one of the tests where none is given."""
+        library = ctypes.c_void_p()
+        code = ctypes.create_string_buffer(CUBIN.read_bytes() if image is None else image)
+        assert self("cuLibraryLoadData", ctypes.byref(library), code, None, None, 0, None, None, 0) == 0
+        code.raw = bytes(len(code))  # the driver has its own copy
+        return library
+
+    def kernel(self, name: str, library: ctypes.c_void_p | None = None) -> ctypes.c_void_p:
+        """Find a kernel by its symbol."""
+        kernel = ctypes.c_void_p()
+        assert self("cuLibraryGetKernel", ctypes.byref(kernel), library or self.library(), name.encode()) == 0
+        return kernel
+
+    def slots(self, kernel: ctypes.c_void_p) -> list[tuple[int, int]]:
+        """Return offset and size of each parameter, as the driver tells them."""
+        slots: list[tuple[int, int]] = []
+        offset, size = ctypes.c_size_t(), ctypes.c_size_t()
+        index = ctypes.c_size_t()
+        while self("cuKernelGetParamInfo", kernel, index, ctypes.byref(offset), ctypes.byref(size)) == 0:
+            slots.append((offset.value, size.value))
+            index.value += 1
+        return slots
+
+    def launch(
+        self,
+        kernel: ctypes.c_void_p,
+        *values: Any,
+        grid: tuple[int, int, int] = (1, 1, 1),
+        block: tuple[int, int, int] = (32, 1, 1),
+        shared_bytes: int = 0,
+        stream: int = 0,
+        extra: Any = None,
+    ) -> int:
+        """Launch with values that ctypes holds."""
+        pointers = (ctypes.c_void_p * len(values))(*[ctypes.addressof(value) for value in values]) if values else None
+        return self("cuLaunchKernel", kernel, *grid, *block, shared_bytes, ctypes.c_void_p(stream), pointers, extra)
+
+    def launch_with(
+        self, kernel: ctypes.c_void_p, attributes: dict[int, list[int]], *, grid: tuple[int, int, int] = (4, 1, 1)
+    ) -> int:
+        """Launch a kernel of one pointer with launch attributes, each a list of ints."""
+        rows = [Attribute(number, 0, (ctypes.c_int * 16)(*value)) for number, value in attributes.items()]
+        table = (Attribute * len(rows))(*rows)
+        config = Config(grid, (32, 1, 1), 0, None, table, len(rows))
+        pointer = ctypes.c_uint64(5)
+        values = (ctypes.c_void_p * 1)(ctypes.addressof(pointer))
+        return self("cuLaunchKernelEx", ctypes.byref(config), kernel, values, None)

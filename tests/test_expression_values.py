@@ -1,0 +1,478 @@
+"""Launch expressions as compiled code, against Python's own evaluation of the same text."""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+import importlib.util
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from jitload import expression
+from jitload.errors import LaunchSpecError
+from jitload.expression import ScopeEntry, compile_expression
+
+OK, DIVISION_BY_ZERO, OVERFLOW, NOT_A_TENSOR, AXIS, INTEGER = range(6)
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+SCOPE = {
+    "x": ScopeEntry(index=0, kind="tensor", type="const float*"),
+    "y": ScopeEntry(index=1, kind="tensor", type="float*"),
+    "n": ScopeEntry(index=2, kind="int", type="int"),
+    "in_": ScopeEntry(index=3, kind="int", type="long long"),
+    "k": ScopeEntry(index=-1, kind="int", type="int", computed="values[0]"),
+    "scale": ScopeEntry(index=4, kind="other", type="float"),
+}
+
+
+def compiled(text: int | str) -> str:
+    return compile_expression(text, SCOPE, kernel="add", field="grid[0]")
+
+
+# ---- a compiled batch ---------------------------------------------------------------------------------------------
+
+
+class Value(ctypes.Union):
+    _fields_ = (("integer", ctypes.c_int64), ("pointer", ctypes.c_void_p))
+
+
+class Any_(ctypes.Structure):  # TVMFFIAny
+    _anonymous_ = ("value",)
+    _fields_ = (("type_index", ctypes.c_int32), ("zero_padding", ctypes.c_uint32), ("value", Value))
+
+
+class DLTensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device", ctypes.c_int32 * 2),
+        ("ndim", ctypes.c_int32),
+        ("dtype", ctypes.c_uint32),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class TensorObject(ctypes.Structure):
+    _fields_ = (("header", ctypes.c_uint64 * 3), ("tensor", DLTensor))
+
+
+class Eval(ctypes.Structure):  # jitload_eval
+    _fields_ = (
+        ("args", ctypes.POINTER(Any_)),
+        ("where", ctypes.c_int32),
+        ("error", ctypes.c_int32),
+        ("error_where", ctypes.c_int32),
+        ("left", ctypes.c_int64),
+        ("right", ctypes.c_int64),
+    )
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor's facts; also what Python's evaluation sees, with `Int` for every number."""
+
+    extents: tuple[int, ...]
+    steps: tuple[int, ...] | None
+
+    def as_argument(self, *, by_pointer: bool) -> tuple[Any_, object]:
+        integers = ctypes.c_int64 * len(self.extents)
+        strides = None if self.steps is None else integers(*self.steps)
+        tensor = DLTensor(ndim=len(self.extents), shape=integers(*self.extents), strides=strides)
+        owner = tensor if by_pointer else TensorObject(tensor=tensor)
+        value = Any_(type_index=7 if by_pointer else 70)
+        value.pointer = ctypes.addressof(owner)
+        return value, owner
+
+
+@dataclass(frozen=True)
+class Arguments:
+    x: Tensor
+    y: Tensor
+    n: int
+    in_: int
+    k: int
+
+
+Function = Callable[[Any, Any], int]
+
+
+def build_batch(codes: Sequence[str], directory: Path, *, language: str = "c++") -> list[Function]:
+    """Compile C++ texts into one library; one function each."""
+    spec = importlib.util.find_spec("tvm_ffi")
+    assert spec is not None and spec.origin is not None
+    include_dirs = [Path(expression.__file__).parent / "include", Path(spec.origin).parent / "include"]
+    linkage = 'extern "C" ' if language == "c++" else ""
+    lines = ["#include <jitload/expression.h>"]
+    for i, text in enumerate(codes):
+        lines.append(
+            f"{linkage}int64_t f{i}(jitload_eval* e, const int64_t* values); "
+            f"{linkage}int64_t f{i}(jitload_eval* e, const int64_t* values) {{ (void)e; (void)values; return {text}; }}"
+        )
+    source, library = directory / "batch.txt", directory / "batch.so"
+    source.write_text("\n".join(lines))
+    command = ["g++", "-std=c++17"] if language == "c++" else ["gcc", "-std=c11"]
+    command += ["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-x", language]
+    # `k < k` and `True < 5` are the expression's own doing.
+    command += ["-Wno-tautological-compare", "-Wno-type-limits", "-Wno-bool-compare"]
+    command += [f"-I{include_dir}" for include_dir in include_dirs] + ["-o", str(library), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    loaded = ctypes.CDLL(str(library))
+    functions = [getattr(loaded, f"f{i}") for i in range(len(codes))]
+    for function in functions:
+        function.restype = ctypes.c_int64
+    return functions
+
+
+def run(function: Function, arguments: Arguments, state: Eval | None = None) -> tuple[int, Eval]:
+    x, owner_x = arguments.x.as_argument(by_pointer=False)
+    y, owner_y = arguments.y.as_argument(by_pointer=True)
+    n, in_ = Any_(type_index=1), Any_(type_index=2 if arguments.in_ in (0, 1) else 1)
+    n.integer, in_.integer = arguments.n, arguments.in_
+    state = state or Eval(where=7)
+    state.args = (Any_ * 5)(x, y, n, in_, Any_(type_index=3))
+    result = function(ctypes.byref(state), (ctypes.c_int64 * 1)(arguments.k))
+    del owner_x, owner_y
+    return result, state
+
+
+# ---- Python's own evaluation --------------------------------------------------------------------------------------
+
+
+class Python:
+    """Evaluates an expression with Python; notes what does not fit 64 bits, and goes on with 0 as the C++ does."""
+
+    def __init__(self, arguments: Arguments) -> None:
+        self.failures: list[tuple[int, int, int]] = []
+        names = {name: self.int(getattr(arguments, name)) for name in ("n", "in_", "k")}
+        self.scope = {
+            **names,
+            "x": TensorView(self, arguments.x),
+            "y": TensorView(self, arguments.y),
+            "min": min,
+            "max": max,
+            "ceil_div": self.ceil_div,
+            "next_power_of_2": self.next_power_of_2,
+            "int_": self.int,
+        }
+
+    def evaluate(self, text: str) -> int:
+        tree = ast.fix_missing_locations(Leaves().visit(ast.parse(text, mode="eval")))
+        value: Int = eval(compile(tree, "expression", "eval"), {"__builtins__": {}}, self.scope)
+        return value.value
+
+    def int(self, value: int) -> Int:
+        return Int(self, int(value))
+
+    def fit(self, value: int, left: int, right: int) -> Int:
+        return self.int(value) if INT64_MIN <= value <= INT64_MAX else self.fail(OVERFLOW, left, right)
+
+    def fail(self, *failure: int) -> Int:
+        self.failures.append((failure[0], failure[1], failure[2]))
+        return self.int(0)
+
+    def ceil_div(self, a: Int, b: Int) -> Int:
+        if b.value == 0:
+            return self.fail(DIVISION_BY_ZERO, a.value, b.value)
+        return self.fit(-(-a.value // b.value), a.value, b.value)
+
+    def next_power_of_2(self, n: Int) -> Int:
+        power = 0 if n.value <= 0 else 1
+        while power < n.value:
+            power *= 2
+        return self.fit(power, n.value, 0)
+
+
+class Leaves(ast.NodeTransformer):
+    """Makes an `Int` of every literal, and of what `not` gives."""
+
+    def visit_Constant(self, node: ast.Constant) -> ast.expr:
+        return ast.Call(ast.Name("int_", ast.Load()), [node], [])
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        self.generic_visit(node)
+        return ast.Call(ast.Name("int_", ast.Load()), [node], []) if isinstance(node.op, ast.Not) else node
+
+
+class Int:
+    def __init__(self, python: Python, value: int) -> None:
+        self.python = python
+        self.value = value
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+    def __add__(self, other: Int) -> Int:
+        return self.python.fit(self.value + other.value, self.value, other.value)
+
+    def __sub__(self, other: Int) -> Int:
+        return self.python.fit(self.value - other.value, self.value, other.value)
+
+    def __mul__(self, other: Int) -> Int:
+        return self.python.fit(self.value * other.value, self.value, other.value)
+
+    def __floordiv__(self, other: Int) -> Int:
+        if other.value == 0:
+            return self.python.fail(DIVISION_BY_ZERO, self.value, other.value)
+        return self.python.fit(self.value // other.value, self.value, other.value)
+
+    def __mod__(self, other: Int) -> Int:
+        if other.value == 0:
+            return self.python.fail(DIVISION_BY_ZERO, self.value, other.value)
+        return self.python.int(self.value % other.value)
+
+    def __neg__(self) -> Int:
+        return self.python.int(0) - self
+
+    def __pos__(self) -> Int:
+        return self
+
+    def __lt__(self, other: Int) -> Int:
+        return self.python.int(self.value < other.value)
+
+    def __le__(self, other: Int) -> Int:
+        return self.python.int(self.value <= other.value)
+
+    def __gt__(self, other: Int) -> Int:
+        return self.python.int(self.value > other.value)
+
+    def __ge__(self, other: Int) -> Int:
+        return self.python.int(self.value >= other.value)
+
+    def __eq__(self, other: object) -> Int:  # type: ignore[override]  # as a launch expression has it
+        assert isinstance(other, Int)
+        return self.python.int(self.value == other.value)
+
+    def __ne__(self, other: object) -> Int:  # type: ignore[override]
+        assert isinstance(other, Int)
+        return self.python.int(self.value != other.value)
+
+
+class TensorView:
+    def __init__(self, python: Python, tensor: Tensor) -> None:
+        self.python = python
+        self.tensor = tensor
+        self.shape = self
+        self.ndim = python.int(len(tensor.extents))
+
+    def __getitem__(self, axis: Int) -> Int:
+        return self.at(self.tensor.extents, axis)
+
+    def at(self, numbers: Sequence[int], axis: Int) -> Int:
+        if not -len(numbers) <= axis.value < len(numbers):
+            return self.python.fail(AXIS, axis.value, len(numbers))
+        return self.python.int(numbers[axis.value])
+
+    def size(self, axis: Int) -> Int:
+        return self.at(self.tensor.extents, axis)
+
+    def dim(self) -> Int:
+        return self.ndim
+
+    def product(self, extents: Sequence[int]) -> Int:
+        product = self.python.int(1)
+        for extent in extents:
+            product = product * self.python.int(extent)
+        return product
+
+    def numel(self) -> Int:
+        return self.python.int(0) if 0 in self.tensor.extents else self.product(self.tensor.extents)
+
+    def stride(self, axis: Int) -> Int:
+        extents = self.tensor.extents
+        if self.tensor.steps is not None or not -len(extents) <= axis.value < len(extents):
+            return self.at(self.tensor.steps or extents, axis)
+        behind = extents[axis.value % len(extents) + 1 :]
+        return self.product([max(extent, 1) for extent in reversed(behind)])
+
+
+# ---- random expressions -------------------------------------------------------------------------------------------
+
+NUMBERS = st.one_of(
+    st.integers(-4, 4),
+    st.integers(-300, 5000),
+    st.sampled_from([INT64_MIN, INT64_MIN + 1, INT64_MAX, 2**31, -(2**31), 2**32, 2**62, 2**62 + 1, -(2**62)]),
+    st.integers(INT64_MIN, INT64_MAX),
+)
+LITERALS = st.one_of(NUMBERS.map(lambda n: f"({n})"), st.sampled_from(["True", "False", "0", "1", "0x7f_ff", "0b11"]))
+NAMES = st.sampled_from(["n", "n", "in_", "k", "x.ndim", "y.dim()", "x.numel()", "y.numel()"])
+BINARY = st.sampled_from(["+", "-", "*", "//", "%"])
+COMPARISON = st.sampled_from(["<", "<=", ">", ">=", "==", "!="])
+
+
+def grow(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    pairs = st.tuples(inner, inner)
+    lists = st.lists(inner, min_size=2, max_size=4)
+    links = st.lists(st.tuples(COMPARISON, inner), min_size=1, max_size=3)
+    return st.one_of(
+        st.tuples(inner, BINARY, inner).map(lambda t: f"({t[0]} {t[1]} {t[2]})"),
+        st.tuples(inner, links).map(lambda t: f"({t[0]} {' '.join(f'{op} {right}' for op, right in t[1])})"),
+        st.tuples(st.sampled_from([" and ", " or "]), lists).map(lambda t: f"({t[0].join(t[1])})"),
+        st.tuples(inner, inner, inner).map(lambda t: f"({t[0]} if {t[1]} else {t[2]})"),
+        st.tuples(st.sampled_from(["-", "+", "not "]), inner).map(lambda t: f"({t[0]}{t[1]})"),
+        st.tuples(st.sampled_from(["min", "max"]), lists).map(lambda t: f"{t[0]}({', '.join(t[1])})"),
+        pairs.map(lambda t: f"ceil_div({t[0]}, {t[1]})"),
+        inner.map(lambda t: f"next_power_of_2({t})"),
+        st.tuples(st.sampled_from(["x.shape[{}]", "x.size({})", "y.stride({})", "x.stride({})"]), inner).map(
+            lambda t: t[0].format(t[1])
+        ),
+        st.tuples(st.sampled_from(["x.shape[{}]", "y.stride({})"]), st.integers(-4, 3)).map(
+            lambda t: t[0].format(t[1])
+        ),
+    )
+
+
+def unparse(text: str) -> str:
+    """Leave out the parentheses that Python does not need."""
+    return ast.unparse(ast.parse(text, mode="eval"))
+
+
+EXPRESSIONS = st.recursive(st.one_of(NAMES, LITERALS), grow, max_leaves=10).map(unparse).filter(lambda t: len(t) <= 900)
+EXTENTS = st.lists(st.one_of(st.integers(0, 5), st.integers(0, 2**40)), max_size=4)
+
+
+@st.composite
+def tensors(draw: st.DrawFn) -> Tensor:
+    extents = draw(EXTENTS)
+    steps = draw(st.none() | st.lists(NUMBERS, min_size=len(extents), max_size=len(extents)).map(tuple))
+    return Tensor(tuple(extents), steps)
+
+
+ARGUMENTS = st.builds(Arguments, x=tensors(), y=tensors(), n=NUMBERS, in_=NUMBERS, k=NUMBERS)
+PLAIN = Arguments(x=Tensor((4, 0, 3), None), y=Tensor((6, 5), (5, 1)), n=1000, in_=0, k=3)
+
+
+@pytest.fixture(scope="module", params=["c++", "c"])
+def batch(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> list[tuple[str, Function | None]]:
+    """Many random expressions in one library; None where the expression was refused for always failing."""
+    found: dict[str, str] = {}
+
+    @settings(max_examples=300, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(EXPRESSIONS)
+    def collect(text: str) -> None:
+        try:
+            found[text] = compiled(text)
+        except LaunchSpecError:
+            found[text] = ""
+
+    collect()
+    texts = [text for text, code in found.items() if code]
+    functions = build_batch([found[text] for text in texts], tmp_path_factory.mktemp("batch"), language=request.param)
+    return [*zip(texts, functions, strict=True), *((text, None) for text, code in found.items() if not code)]
+
+
+@settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), arguments=ARGUMENTS)
+def test_compiled_code_gives_what_python_gives(
+    batch: list[tuple[str, Function | None]], data: st.DataObject, arguments: Arguments
+) -> None:
+    text, function = data.draw(st.sampled_from(batch))
+    python = Python(arguments)
+    expected = python.evaluate(text)
+    if function is None:
+        assert python.failures, "refused, but it has a value"
+        return
+    value, state = run(function, arguments)
+    assert value == expected
+    if python.failures:
+        assert (state.error, state.left, state.right) in python.failures
+        assert state.error_where == 7
+    else:
+        assert state.error == OK
+
+
+# ---- failures and laziness, one by one ----------------------------------------------------------------------------
+
+FAILING = [
+    ("n // in_", (DIVISION_BY_ZERO, 1000, 0)),
+    ("n % in_", (DIVISION_BY_ZERO, 1000, 0)),
+    ("ceil_div(n, in_)", (DIVISION_BY_ZERO, 1000, 0)),
+    ("n * 9223372036854775807", (OVERFLOW, 1000, INT64_MAX)),
+    ("-(-9223372036854775808 + in_)", (OVERFLOW, 0, INT64_MIN)),
+    ("next_power_of_2(4611686018427387905 + in_)", (OVERFLOW, 2**62 + 1, 0)),
+    ("x.shape[3]", (AXIS, 3, 3)),
+    ("x.size(-4)", (AXIS, -4, 3)),
+    ("y.stride(n)", (AXIS, 1000, 2)),
+    # only the first failure counts, and what follows goes on without harm
+    ("x.shape[n] // in_", (AXIS, 1000, 3)),
+    ("(n // in_) % (n // in_ * 0)", (DIVISION_BY_ZERO, 1000, 0)),
+]
+LAZY = [
+    ("in_ and n // in_", 0),
+    ("n or n // in_", 1000),
+    ("5 if n else n // in_", 5),
+    ("n // in_ if in_ else 6", 6),
+    ("1 < in_ < n // in_", 0),
+    ("n if in_ == 0 or n // in_ else 1 // 0", 1000),
+    ("1 // 0 if 0 else n", 1000),
+    ("0 and 1 // 0", 0),
+]
+VALUES = [
+    ("-n // 300", -4),
+    ("-n % 300", 200),
+    ("n % -300", -200),
+    ("(-9223372036854775808 + in_) % -1", 0),
+    ("x.numel() + y.numel()", 30),
+    ("x.stride(0) * 100 + x.stride(1) * 10 + x.stride(-1)", 331),
+    ("next_power_of_2(n) + next_power_of_2(in_) + next_power_of_2(-k) + next_power_of_2(1)", 1025),
+    ("x.ndim * y.dim()", 6),
+    ("x.ndim", 3),
+    ("y.numel()", 30),
+    ("in_", 0),
+    (INT64_MIN, INT64_MIN),
+    ("n < 2000 < 3000 != k", 1),
+    (" + ".join(["n"] * 50), 50000),
+    (" and ".join(["n"] * 125), 1000),
+    ("<".join(["0"] * 100 + ["n"] * 2), 0),
+    ("max(" + ",".join(["n"] * 480) + ")", 1000),
+]
+
+
+@pytest.fixture(scope="module")
+def functions(tmp_path_factory: pytest.TempPathFactory) -> dict[int | str, Function]:
+    texts = [text for text, _ in [*FAILING, *LAZY, *VALUES]]
+    built = build_batch([compiled(text) for text in texts], tmp_path_factory.mktemp("single"))
+    return dict(zip(texts, built, strict=True))
+
+
+@pytest.mark.parametrize(("text", "failure"), FAILING)
+def test_failure(functions: dict[int | str, Function], text: str, failure: tuple[int, int, int]) -> None:
+    _, state = run(functions[text], PLAIN)
+    assert (state.error, state.left, state.right) == failure
+    assert state.error_where == 7
+
+
+@pytest.mark.parametrize(("text", "value"), LAZY + VALUES)
+def test_value(functions: dict[int | str, Function], text: str, value: int) -> None:
+    result, state = run(functions[text], PLAIN)
+    assert (result, state.error) == (value, OK)
+
+
+def test_first_failure_stays(functions: dict[int | str, Function]) -> None:
+    _, state = run(functions["n // in_"], PLAIN)
+    state.where = 8
+    run(functions["x.shape[3]"], PLAIN, state)
+    assert (state.error, state.error_where, state.left) == (DIVISION_BY_ZERO, 7, 1000)
+
+
+# None, float, a raw string, a string object, a BigInt
+@pytest.mark.parametrize("type_index", [0, 3, 8, 65, 78])
+@pytest.mark.parametrize(
+    ("text", "failure"), [("in_", (INTEGER, 3)), ("x.ndim", (NOT_A_TENSOR, 0)), ("y.numel()", (NOT_A_TENSOR, 1))]
+)
+def test_argument_of_another_kind(
+    functions: dict[int | str, Function], text: str, failure: tuple[int, int], type_index: int
+) -> None:
+    state = Eval(where=7, args=(Any_ * 5)(*[Any_(type_index=type_index)] * 5))
+    assert functions[text](ctypes.byref(state), None) == 0
+    assert (state.error, state.left) == failure
