@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable
 
@@ -21,11 +22,16 @@ def resolve_arch(arch: str | Iterable[str], settings: Settings) -> tuple[str, ..
     Raises:
         ToolchainError: A name is malformed, or there is neither a GPU nor `JITLOAD_ARCH`.
     """
-    names = re.split(r"[,;\s]+", arch.strip()) if isinstance(arch, str) else [str(name) for name in arch]
+    names = _split(arch) if isinstance(arch, str) else [str(name) for name in arch]
     resolved = [found for name in names for found in _resolve_one(name, settings)]
     if not resolved:
         raise ToolchainError("arch= is empty; name an architecture such as 'sm_90a', or 'native'.")
     return tuple(dict.fromkeys(resolved))
+
+
+@functools.lru_cache(maxsize=64)
+def _split(names: str) -> tuple[str, ...]:
+    return tuple(re.split(r"[,;\s]+", names.strip()))
 
 
 def _resolve_one(name: str, settings: Settings) -> tuple[str, ...]:
@@ -44,6 +50,7 @@ def _with_suffix(number: int) -> str:
     return f"sm_{number}a" if number >= _FIRST_WITH_SUFFIX else f"sm_{number}"
 
 
+@functools.lru_cache(maxsize=64)
 def canonical_arch(name: str) -> str:
     """Return `sm_90a` for `sm_90a`, `90a`, `9.0a` and `compute_90a`."""
     if match := _ARCH.fullmatch(name.strip()):

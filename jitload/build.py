@@ -19,10 +19,11 @@ _DIAGNOSTIC = re.compile(
 _log = logging.getLogger(__name__)
 
 # Every library of ours: nothing of it is visible but its exports, it is bound when it is loaded (an unknown symbol
-# is an error then and not at the first call), and it stays loaded.
-COMPILE_FLAGS = ("-O1", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-w")
+# is an error then and not at the first call), and it stays loaded. What it needs of libc and tvm-ffi it finds in the
+# process: naming libc to the linker takes as long as all the rest of the link.
+COMPILE_FLAGS = ("-O0", "-pipe", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-w")
 RUNTIME_FLAGS = ("-O2", *COMPILE_FLAGS[1:])
-LINK_FLAGS = ("-shared", "-s", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack", "-nodefaultlibs")
+LINK_FLAGS = ("-shared", "-s", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack", "-nostartfiles", "-nodefaultlibs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +44,7 @@ def compile_step(compiler: Sequence[str], flags: Sequence[str], source: str, out
 
 def link_step(compiler: Sequence[str], objects: tuple[str, ...], output: str) -> Step:
     """Return the step that links objects to a shared library that needs nothing but libc."""
-    command = (*compiler, *objects, "-o", output, *LINK_FLAGS, "-lc")
+    command = (*compiler, *objects, "-o", output, *LINK_FLAGS)
     return Step(output=output, command=command, inputs=objects)
 
 

@@ -85,7 +85,7 @@ def render_wrapper(wrapper: Wrapper) -> str:
         "exports": [_export_record(export) for export in wrapper.exports],
         "description": c_string(describe(wrapper)),
     }
-    return _template("wrapper.cc.jinja").render(wrapper=record)
+    return load_template("wrapper.cc.jinja").render(wrapper=record)
 
 
 def describe(wrapper: Wrapper) -> str:
@@ -121,7 +121,8 @@ def template_dir() -> Path:
 
 
 @lru_cache(maxsize=4)
-def _template(name: str) -> Template:
+def load_template(name: str) -> Template:
+    """Return a template, parsed."""
     import jinja2
 
     environment = jinja2.Environment(

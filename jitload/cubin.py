@@ -31,9 +31,10 @@ _COMPILER_NAMES = ("$", ".", "__cudart_")  # format strings and libdevice's tabl
 _DEFAULT_MAX_THREADS = 1024
 _FIRST_SM_WITH_RESERVE, _RESERVED_SHARED_BYTES = 90, 1024
 _NO_STACK_SIZE = 0xFFFFFFFF
+_ABI_OF_13 = 8
 
 
-def read_image(data: bytes, *, name: str = "cubin") -> Image:
+def read_image(data: bytes | bytearray | memoryview, *, name: str = "cubin") -> Image:
     """Read what a cubin says of its architecture, its kernels and its variables.
 
     Args:
@@ -54,17 +55,29 @@ def read_image(data: bytes, *, name: str = "cubin") -> Image:
         raise LoadError(f"{name}: {problem}")
     try:
         return _read_elf(bytes(data))
-    except _Damaged as error:
+    except _DamageError as error:
         raise LoadError(f"{name}: this cubin is damaged: {error}. Compile it again.") from None
     except (struct.error, IndexError, UnicodeDecodeError, OverflowError) as error:
         raise LoadError(f"{name}: this cubin is damaged or cut off ({error}). Compile it again.") from error
 
 
-class _Damaged(Exception):
+class _DamageError(Exception):
     """What a malformed image gets wrong."""
 
 
-def _foreign_format(data: bytes) -> str | None:
+# What else people have in hand: how it begins, or what it holds.
+_FORMATS = (
+    (rb"\A\x50\xed\x55\xba", "these bytes are a fatbin, not a cubin: take the cubin out with `cuobjdump -xelf all`."),
+    (rb"\A(?:BC\xc0\xde|\xed\x43\x4e\x7f)", "these bytes are LLVM or LTO IR, not a cubin."),
+    (rb"^\s*\.version\s+\d", "these bytes are PTX, not a cubin: compile them with `ptxas -arch=sm_…`."),
+    (
+        rb"__global__|#include",
+        "these bytes are CUDA source text, not a cubin: compile them first, with `jitload.compile_cubin`.",
+    ),
+)
+
+
+def _foreign_format(data: bytes | bytearray | memoryview) -> str | None:
     """Say what the bytes are when they are no linked 64-bit CUDA ELF."""
     if not isinstance(data, (bytes, bytearray, memoryview)):
         return f"a cubin is bytes, and this is {type(data).__name__}."
@@ -75,6 +88,10 @@ def _foreign_format(data: bytes) -> str | None:
         return _name_format(head)
     if len(head) < _ELF_HEADER.size:
         return f"this ELF is cut off after {len(head)} bytes. Compile it again."
+    return _foreign_elf(head)
+
+
+def _foreign_elf(head: bytes) -> str | None:
     if head[4:6] != b"\x02\x01":
         return "this ELF is not 64-bit little endian, so it is no cubin."
     kind, machine = struct.unpack_from("<HH", head, 16)
@@ -88,17 +105,8 @@ def _foreign_format(data: bytes) -> str | None:
 
 
 def _name_format(head: bytes) -> str:
-    if head[:4] == b"\x50\xed\x55\xba":
-        return "these bytes are a fatbin, not a cubin: take the cubin out with `cuobjdump -xelf all`."
-    if head[:4] == b"\xed\x43\x62\x46" or head[:4] == b"\x46\x62\x43\xb1":
-        return "these bytes are a fatbin wrapper, not a cubin."
-    if re.search(rb"^\s*\.version\s+\d", head, re.MULTILINE):
-        return "these bytes are PTX, not a cubin: compile them with `ptxas -arch=sm_…`."
-    if head[:4] == b"BC\xc0\xde" or head[:4] == b"\xed\x43\x4e\x7f":
-        return "these bytes are LLVM or LTO IR, not a cubin."
-    if b"__global__" in head or b"#include" in head:
-        return "these bytes are CUDA source text, not a cubin: compile them first, with `jitload.compile_cubin`."
-    return f"these bytes are not a cubin: they begin with {head[:8]!r} instead of an ELF header."
+    found = next((words for pattern, words in _FORMATS if re.search(pattern, head, re.MULTILINE)), None)
+    return found or f"these bytes are not a cubin: they begin with {head[:8]!r} instead of an ELF header."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,10 +158,10 @@ def _read_sections(data: bytes) -> list[_Section]:
     table, entry_size, count, names_index = header[6], header[11], header[12], header[13]
     _cut(data, header[5], header[9] * header[10], "the table of segments")  # the end of the file, as a rule
     if not count or entry_size != _SECTION.size:
-        raise _Damaged("it has no table of sections")
+        raise _DamageError("it has no table of sections")
     rows = list(_SECTION.iter_unpack(_cut(data, table, count * _SECTION.size, "the table of sections")))
     if names_index >= count:
-        raise _Damaged("its section names are missing")
+        raise _DamageError("its section names are missing")
     names = _cut(data, rows[names_index][4], rows[names_index][5], "the section names")
     return [_read_section(data, row, names) for row in rows]
 
@@ -168,7 +176,7 @@ def _read_section(data: bytes, row: tuple[int, ...], names: bytes) -> _Section:
 def _read_symbols(sections: list[_Section]) -> list[_Symbol]:
     table = next((section for section in sections if section.name == ".symtab"), None)
     if table is None or table.link >= len(sections) or len(table.data) % _SYMBOL.size:
-        raise _Damaged("it has no table of symbols")
+        raise _DamageError("it has no table of symbols")
     names = sections[table.link].data
     return [
         _Symbol(
@@ -185,14 +193,14 @@ def _read_symbols(sections: list[_Section]) -> list[_Symbol]:
 
 def _cut(data: bytes, offset: int, size: int, what: str) -> bytes:
     if offset + size > len(data):
-        raise _Damaged(f"{what} should end at byte {offset + size}, and there are {len(data)}")
+        raise _DamageError(f"{what} should end at byte {offset + size}, and there are {len(data)}")
     return data[offset : offset + size]
 
 
 def _string(table: bytes, at: int) -> str:
     end = table.find(b"\0", at)
     if at >= len(table) or end < 0:
-        raise _Damaged("a name lies outside its table")
+        raise _DamageError("a name lies outside its table")
     return table[at:end].decode()
 
 
@@ -224,7 +232,7 @@ def _read_kernel(
     symbol = entry.symbol
     info = by_name.get(f".nv.info.{symbol.name}")
     if info is None:
-        raise _Damaged(f"kernel {symbol.name!r} has no section '.nv.info'")
+        raise _DamageError(f"kernel {symbol.name!r} has no section '.nv.info'")
     slots, max_threads = _read_launch_facts(symbol.name, info)
     return ImageKernel(
         symbol=symbol.name,
@@ -249,7 +257,7 @@ def _read_launch_facts(kernel: str, info: _Section) -> tuple[tuple[ParameterSlot
         elif attribute in (_MAX_THREADS, _REQNTID):
             max_threads = prod(struct.unpack_from("<III", value))
     if sorted(slots) != list(range(len(slots))):
-        raise _Damaged(f"kernel {kernel!r} has parameters {sorted(slots)}")
+        raise _DamageError(f"kernel {kernel!r} has parameters {sorted(slots)}")
     return tuple(slots[ordinal] for ordinal in range(len(slots))), max_threads
 
 
@@ -271,7 +279,7 @@ def _read_local_bytes(symbol_index: int, stated: Mapping[int, Mapping[int, int]]
 def _read_arch(data: bytes, by_name: Mapping[str, _Section]) -> tuple[int, str]:
     """Return number and suffix of the architecture; where they are depends on who wrote the image."""
     flags, abi_version = _ELF_HEADER.unpack_from(data)[7], data[8]
-    if abi_version < 8:  # up to 12.x and sm_90
+    if abi_version < _ABI_OF_13:  # up to 12.x and sm_90
         return flags & 0xFF, "a" if flags & 0x800 else ""
     number = flags >> 8 & 0xFF
     # 13.x has no bit for the suffix, and nobody has one for `f`: the note with ptxas's arguments has both.

@@ -108,9 +108,9 @@ def _vectors() -> Iterator[tuple[str, _Element]]:
     for word, element in elements.items():
         for count in (1, 2, 3, 4):
             size = count * element.size
-            alignment = element.size if count == 3 else min(size, 16)
+            alignment = min(size, 16) if count in (1, 2, 4) else element.size
             yield f"{word}{count}", _Element("struct", element.dtype, size, alignment)
-        for alignment in (16, 32) if element.size == 8 else ():  # since 13.0
+        for alignment in (16, 32) if word.removeprefix("u") in ("long", "longlong", "double") else ():  # since 13.0
             yield (f"{word}4_{alignment}a", _Element("struct", element.dtype, 32, alignment))
     yield "dim3", _Element("struct", "uint32", 12, 4)
 

@@ -63,7 +63,7 @@ def read_probe(lowered: str) -> tuple[tuple[str, ...] | None, tuple[str, ...] | 
         return None, None
     functions = _split_top(readable[readable.index("<") + 1 : readable.rindex(">")], ",")
     types = [_split_function(function.strip())[1] for function in functions]
-    return (types[0], types[1]) if len(types) == 2 else (None, None)
+    return types[0], types[-1]
 
 
 def _split_function(text: str) -> tuple[str, tuple[str, ...] | None]:

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal
 
 from jitload import expression_code as code
-from jitload.errors import LaunchSpecError
 from jitload.expression_code import Code
 from jitload.expression_text import LANGUAGE, MAX_DEPTH, MAX_LENGTH, Expression, ExpressionText
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from jitload.errors import LaunchSpecError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +59,13 @@ def compile_expression(text: Expression, scope: Mapping[str, ScopeEntry], *, ker
     return _Compiler(text, scope, kernel, field).run().text
 
 
+@lru_cache(maxsize=4096)  # a Launch is often made anew with each call of load_inline
 def constant_value(text: Expression, *, field: str) -> int | None:
     """Check an expression as far as that goes without its kernel; return its value if it is a constant."""
     return _Compiler(text, None, "", field).run().value
 
 
+@lru_cache(maxsize=4096)
 def names_in(text: Expression) -> frozenset[str]:
     """Return the names of the parameters that an expression uses."""
     compiler = _Compiler(text, None, "", "")
@@ -148,7 +154,7 @@ class _Compiler:
         self.lazy -= lazily
         return compiled
 
-    def dispatch(self, node: ast.expr) -> Code:  # noqa: PLR0911  one line a kind of node
+    def dispatch(self, node: ast.expr) -> Code:  # noqa: C901, PLR0911  one line a kind of node
         match node:
             case ast.Constant(value=int(value)):
                 return self.integer(value, node)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 INT64 = range(-(2**63), 2**63)
 _INT32 = range(-(2**31), 2**31)
@@ -26,10 +28,12 @@ class Code(NamedTuple):
 
     @property
     def operand(self) -> str:
+        """The text as an operand of another operator."""
         return self.text if self.is_atom else f"({self.text})"
 
     @property
     def truth(self) -> str:
+        """The text where only true or false counts."""
         # Compilers warn where one conditional decides another, unless the comparison is written out.
         return self.operand if self.is_atom or self.is_boolean else f"(({self.text}) != 0)"
 
@@ -49,10 +53,12 @@ def call(function: str, *arguments: Code | int) -> Code:
 
 
 def smaller(left: Code, right: Code) -> Code:
+    """Write `min(left, right)`."""
     return Code(f"jitload_min({left.text}, {right.text})")
 
 
 def larger(left: Code, right: Code) -> Code:
+    """Write `max(left, right)`."""
     return Code(f"jitload_max({left.text}, {right.text})")
 
 
@@ -73,10 +79,12 @@ def either(left: Code, right: Code) -> Code:
 
 
 def invert(operand: Code) -> Code:
+    """Write `not operand`."""
     return Code(f"!{operand.truth}", is_boolean=True, is_atom=False)
 
 
 def choose(test: Code, body: Code, orelse: Code) -> Code:
+    """Write `body if test else orelse`."""
     are_boolean = body.is_boolean and orelse.is_boolean
     return Code(f"{test.truth} ? {body.operand} : {orelse.operand}", is_boolean=are_boolean, is_atom=False)
 

@@ -41,6 +41,7 @@ class ExpressionText:
 
     @classmethod
     def of(cls, text: Expression, kernel: str, field: str) -> ExpressionText:
+        """Put an expression on one line, so that a column says where in it."""
         return cls(text=str(text).translate(_WHITE).strip(), kernel=kernel, field=field)
 
     def parse(self) -> ast.expr:
@@ -71,6 +72,7 @@ class ExpressionText:
         )
 
     def too_deep(self) -> LaunchSpecError:
+        """Return the error for too much nesting, whichever limit was met first."""
         return self.error(f"the expression is nested more than {MAX_DEPTH} deep")
 
     def column(self, offset: int) -> int:

@@ -169,6 +169,8 @@ def _args(value: object) -> dict[str, Expression]:
         args[name] = int(expression) if isinstance(expression, bool) else expression
         _expression(f"args[{name!r}]", args[name], -(2**63), 2**63 - 1)
     needs = {name: sorted(names_in(expression) & args.keys()) for name, expression in args.items()}
+    if not any(needs.values()):
+        return args
     try:
         order = tuple(TopologicalSorter(needs).static_order())
     except CycleError as error:

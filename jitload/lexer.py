@@ -46,10 +46,10 @@ class Token:
 
 
 def tokenize(source: str) -> list[Token]:
-    """Split a C++ text into tokens; comments are tokens too, white space is not.
+    r"""Split a C++ text into tokens; comments are tokens too, white space is not.
 
     Example:
-        >>> [token.text for token in tokenize('k(1\\'000); // "x"')]
+        >>> [token.text for token in tokenize('k(1\'000); // "x"')]
         ['k', '(', "1'000", ')', ';', '// "x"']
     """
     text, spliced_at = _join_lines(source.replace("\r\n", "\n"))

@@ -11,10 +11,8 @@ _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _ATTRIBUTES = frozenset({"__attribute__", "__attribute", "__declspec", "__align__", "alignas"})
 _DROPPED = frozenset({"__grid_constant__", "__restrict__", "__restrict", "restrict", "register", "typename"})
 _NOT_A_TYPE = frozenset({"const", "volatile", "struct", "class", "union", "enum"})
-_NOT_A_NAME = _NOT_A_TYPE | frozenset(
-    ("void", "bool", "char", "short", "int", "long", "float", "double", "signed", "unsigned", "auto")
-    + ("wchar_t", "char8_t", "char16_t", "char32_t", "__int128")
-)
+_BUILTINS = ("void", "bool", "char", "short", "int", "long", "float", "double", "signed", "unsigned", "auto")
+_NOT_A_NAME = _NOT_A_TYPE.union(_BUILTINS, ("wchar_t", "char8_t", "char16_t", "char32_t", "__int128"))
 
 
 def read_parameters(tokens: Sequence[Token]) -> tuple[tuple[str, str], ...]:
@@ -67,7 +65,8 @@ def write_tokens(tokens: Sequence[Token]) -> str:
     for before, token in zip((None, *tokens), tokens, strict=False):
         is_apart = before is not None and (
             before.text == ","
-            or (token.kind != "mark" and (before.kind != "mark" or before.text in ("*", "&", ">", "]", ")")))
+            or (token.kind != "mark" and before.kind != "mark")
+            or (token.kind == "word" and before.text in ("*", "&", ">", "]", ")"))
             or (token.text == "(" and before.kind == "word" and before.text != "decltype")
         )
         written += (" " if is_apart else "") + token.text

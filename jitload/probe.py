@@ -13,22 +13,29 @@ from collections.abc import Iterator
 
 from jitload.errors import LaunchSpecError
 
-# A deprecated type in a kernel's signature would be reported once more, against this header.
+# Every word of it is reserved, because `-DR=float` reaches it; every error of a probe belongs to the expression and
+# not to this header, or the two could not be told apart; a deprecated type is reported where the user wrote it alone.
 PROBE_HEADER = (
     "__jitload_probe.h",
     """\
 #pragma nv_diagnostic push
 #pragma nv_diag_suppress 1444
-template<class T, bool = __is_enum(T)> struct __jitload_promote { typedef T type; };
-template<class T> struct __jitload_promote<T, true> { typedef __underlying_type(T) type; };
-template<class F> struct __jitload_promoted;
-template<class R, class... A> struct __jitload_promoted<R(A...)> {
-    typedef R type(typename __jitload_promote<A>::type...);
+#if __cplusplus >= 201103L
+template<class __jitload_t, bool = __is_enum(__jitload_t)> struct __jitload_promote {
+    typedef __jitload_t __jitload_type;
 };
-template<class R, class... A> struct __jitload_promoted<R(*)(A...)> {
-    typedef R type(typename __jitload_promote<A>::type...);
+template<class __jitload_t> struct __jitload_promote<__jitload_t, true> {
+    typedef __underlying_type(__jitload_t) __jitload_type;
 };
-template<class F, class G> __global__ void __jitload_probe();
+template<class __jitload_f> struct __jitload_promoted;
+template<class __jitload_r, class... __jitload_a> struct __jitload_promoted<__jitload_r(__jitload_a...)> {
+    typedef __jitload_r __jitload_type(typename __jitload_promote<__jitload_a>::__jitload_type...);
+};
+template<class __jitload_r, class... __jitload_a> struct __jitload_promoted<__jitload_r(*)(__jitload_a...)> {
+    typedef __jitload_r __jitload_type(typename __jitload_promote<__jitload_a>::__jitload_type...);
+};
+template<class __jitload_f, class __jitload_g> __global__ void __jitload_probe();
+#endif
 #pragma nv_diagnostic pop
 """,
 )
@@ -44,9 +51,10 @@ def probe_expression(kernel_expression: str) -> str:
 
     Example:
         >>> probe_expression("scale")
-        '__jitload_probe<decltype(scale), __jitload_promoted<decltype(scale)>::type>'
+        '__jitload_probe<decltype(scale), __jitload_promoted<decltype(scale)>::__jitload_type>'
     """
-    return f"__jitload_probe<decltype({kernel_expression}), __jitload_promoted<decltype({kernel_expression})>::type>"
+    of_kernel = f"decltype({kernel_expression})"
+    return f"__jitload_probe<{of_kernel}, __jitload_promoted<{of_kernel}>::__jitload_type>"
 
 
 def kernel_expression(kernel: str) -> str:

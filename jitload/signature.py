@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -274,6 +273,8 @@ def _check_written_type(type_: str, index: int, text: str, kernel: str) -> None:
     unknown = unknown_name(resolve_aliases(type_))
     if unknown is None:
         return
+    import difflib  # for this message alone
+
     if alike := difflib.get_close_matches(unknown, known_names(), n=1, cutoff=0.75):
         problem = f"parameter {index + 1}: unknown type {unknown!r}, did you mean {alike[0]!r}?"
         hint = f"If it is a structure of yours, write 'struct {unknown}'."

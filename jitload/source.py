@@ -16,10 +16,9 @@ from jitload.parameters import find_angle, find_closing, read_parameters, write_
 SourceKind = Literal["device", "host", "both"]
 
 # Words that may stand before `(` in a declaration without being the name of what is declared.
-_NOT_A_NAME = frozenset(
-    ("__launch_bounds__", "__cluster_dims__", "__maxnreg__", "__block_size__", "__attribute__", "__attribute")
-    + ("__declspec", "__align__", "alignas", "decltype", "noexcept", "requires", "void", "explicit")
-)
+_CUDA_ATTRIBUTES = ("__launch_bounds__", "__cluster_dims__", "__maxnreg__", "__block_size__", "__align__")
+_ATTRIBUTES = ("__attribute__", "__attribute", "__declspec", "alignas", "decltype", "noexcept", "requires", "explicit")
+_NOT_A_NAME = frozenset({*_CUDA_ATTRIBUTES, *_ATTRIBUTES, "void"})
 _NOTHING = Token("mark", "", 0, 0, False)
 
 
@@ -37,14 +36,14 @@ def find_candidates(pieces: Sequence[str]) -> tuple[Candidate, ...]:
     for piece, text in enumerate(pieces):
         if "__global__" not in text and "\\\n" not in text and "\\\r" not in text:
             continue
-        for candidate, is_definition in _Scanner(tokenize(text), piece).scan():
-            key = (candidate.name, candidate.is_template, tuple(map(_without_top_const, candidate.types)))
-            known = found.get(key)
-            found[key] = _merge(known, candidate, is_definition) if known else (candidate, is_definition)
+        for declared in _Scanner(tokenize(text), piece).scan():
+            name, is_template, types = declared[0].name, declared[0].is_template, declared[0].types
+            key = (name, is_template, tuple(map(_without_top_const, types)))
+            found[key] = _merge(found[key], declared) if key in found else declared
     return tuple(candidate for candidate, _ in found.values())
 
 
-def classify(text_pieces: Sequence[str], has_embed_cubin: bool) -> SourceKind:
+def classify(text_pieces: Sequence[str], has_embed_cubin: bool) -> SourceKind:  # noqa: FBT001  a fact of the call, named by every caller
     """Tell whether a source is device code, host code, or both in one text.
 
     Kernels together with `<<<…>>>` need nvcc whatever else is there. Otherwise `embed_cubin=` or a `TVM_FFI_` macro
@@ -193,7 +192,7 @@ def _parameters_at(code: Sequence[Token], at: int) -> int:
 
 def _qualified_name(code: Sequence[Token], at: int, end: int) -> str:
     start = at
-    while start >= 2 and code[start - 1].text == "::" and code[start - 2].kind == "word":
+    while start > 1 and code[start - 1].text == "::" and code[start - 2].kind == "word":
         start -= 2
     return write_tokens(code[start:end])
 
@@ -241,8 +240,8 @@ def _without_top_const(type_: str) -> str:
     return re.sub(r"^const (?=[^*&]*$)|(?<=\*) const$", "", type_)
 
 
-def _merge(known: tuple[Candidate, bool], new: Candidate, is_definition: bool) -> tuple[Candidate, bool]:
+def _merge(known: tuple[Candidate, bool], new: tuple[Candidate, bool]) -> tuple[Candidate, bool]:
     """Make one candidate of two declarations; the definition has the last word."""
-    main, other = (new, known[0]) if is_definition and not known[1] else (known[0], new)
+    main, other = (new[0], known[0]) if new[1] and not known[1] else (known[0], new[0])
     names = tuple(mine or theirs for mine, theirs in zip(main.parameters, other.parameters, strict=True))
-    return replace(main, parameters=names, doc=main.doc or other.doc), known[1] or is_definition
+    return replace(main, parameters=names, doc=main.doc or other.doc), known[1] or new[1]

@@ -7,20 +7,33 @@ import ctypes
 import importlib.util
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.python_evaluation import (
+    AXIS,
+    DIVISION_BY_ZERO,
+    INT64_MAX,
+    INT64_MIN,
+    INTEGER,
+    NOT_A_TENSOR,
+    OK,
+    OVERFLOW,
+    Arguments,
+    Python,
+    Tensor,
+)
 
 from jitload import expression
 from jitload.errors import LaunchSpecError
 from jitload.expression import ScopeEntry, compile_expression
+from jitload.expression_text import MAX_LENGTH
 
-OK, DIVISION_BY_ZERO, OVERFLOW, NOT_A_TENSOR, AXIS, INTEGER = range(6)
-INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+WHERE = 7
 
 SCOPE = {
     "x": ScopeEntry(index=0, kind="tensor", type="const float*"),
@@ -43,7 +56,7 @@ class Value(ctypes.Union):
     _fields_ = (("integer", ctypes.c_int64), ("pointer", ctypes.c_void_p))
 
 
-class Any_(ctypes.Structure):  # TVMFFIAny
+class Argument(ctypes.Structure):  # TVMFFIAny
     _anonymous_ = ("value",)
     _fields_ = (("type_index", ctypes.c_int32), ("zero_padding", ctypes.c_uint32), ("value", Value))
 
@@ -66,7 +79,7 @@ class TensorObject(ctypes.Structure):
 
 class Eval(ctypes.Structure):  # jitload_eval
     _fields_ = (
-        ("args", ctypes.POINTER(Any_)),
+        ("args", ctypes.POINTER(Argument)),
         ("where", ctypes.c_int32),
         ("error", ctypes.c_int32),
         ("error_where", ctypes.c_int32),
@@ -75,30 +88,14 @@ class Eval(ctypes.Structure):  # jitload_eval
     )
 
 
-@dataclass(frozen=True)
-class Tensor:
-    """A tensor's facts; also what Python's evaluation sees, with `Int` for every number."""
-
-    extents: tuple[int, ...]
-    steps: tuple[int, ...] | None
-
-    def as_argument(self, *, by_pointer: bool) -> tuple[Any_, object]:
-        integers = ctypes.c_int64 * len(self.extents)
-        strides = None if self.steps is None else integers(*self.steps)
-        tensor = DLTensor(ndim=len(self.extents), shape=integers(*self.extents), strides=strides)
-        owner = tensor if by_pointer else TensorObject(tensor=tensor)
-        value = Any_(type_index=7 if by_pointer else 70)
-        value.pointer = ctypes.addressof(owner)
-        return value, owner
-
-
-@dataclass(frozen=True)
-class Arguments:
-    x: Tensor
-    y: Tensor
-    n: int
-    in_: int
-    k: int
+def as_argument(tensor: Tensor, *, by_pointer: bool) -> tuple[Argument, object]:
+    integers = ctypes.c_int64 * len(tensor.extents)
+    strides = None if tensor.steps is None else integers(*tensor.steps)
+    dl_tensor = DLTensor(ndim=len(tensor.extents), shape=integers(*tensor.extents), strides=strides)
+    owner = dl_tensor if by_pointer else TensorObject(tensor=dl_tensor)
+    value = Argument(type_index=7 if by_pointer else 70)
+    value.pointer = ctypes.addressof(owner)
+    return value, owner
 
 
 Function = Callable[[Any, Any], int]
@@ -133,165 +130,15 @@ def build_batch(codes: Sequence[str], directory: Path, *, language: str = "c++")
 
 
 def run(function: Function, arguments: Arguments, state: Eval | None = None) -> tuple[int, Eval]:
-    x, owner_x = arguments.x.as_argument(by_pointer=False)
-    y, owner_y = arguments.y.as_argument(by_pointer=True)
-    n, in_ = Any_(type_index=1), Any_(type_index=2 if arguments.in_ in (0, 1) else 1)
+    x, owner_x = as_argument(arguments.x, by_pointer=False)
+    y, owner_y = as_argument(arguments.y, by_pointer=True)
+    n, in_ = Argument(type_index=1), Argument(type_index=2 if arguments.in_ in (0, 1) else 1)
     n.integer, in_.integer = arguments.n, arguments.in_
-    state = state or Eval(where=7)
-    state.args = (Any_ * 5)(x, y, n, in_, Any_(type_index=3))
+    state = state or Eval(where=WHERE)
+    state.args = (Argument * 5)(x, y, n, in_, Argument(type_index=3))
     result = function(ctypes.byref(state), (ctypes.c_int64 * 1)(arguments.k))
     del owner_x, owner_y
     return result, state
-
-
-# ---- Python's own evaluation --------------------------------------------------------------------------------------
-
-
-class Python:
-    """Evaluates an expression with Python; notes what does not fit 64 bits, and goes on with 0 as the C++ does."""
-
-    def __init__(self, arguments: Arguments) -> None:
-        self.failures: list[tuple[int, int, int]] = []
-        names = {name: self.int(getattr(arguments, name)) for name in ("n", "in_", "k")}
-        self.scope = {
-            **names,
-            "x": TensorView(self, arguments.x),
-            "y": TensorView(self, arguments.y),
-            "min": min,
-            "max": max,
-            "ceil_div": self.ceil_div,
-            "next_power_of_2": self.next_power_of_2,
-            "int_": self.int,
-        }
-
-    def evaluate(self, text: str) -> int:
-        tree = ast.fix_missing_locations(Leaves().visit(ast.parse(text, mode="eval")))
-        value: Int = eval(compile(tree, "expression", "eval"), {"__builtins__": {}}, self.scope)
-        return value.value
-
-    def int(self, value: int) -> Int:
-        return Int(self, int(value))
-
-    def fit(self, value: int, left: int, right: int) -> Int:
-        return self.int(value) if INT64_MIN <= value <= INT64_MAX else self.fail(OVERFLOW, left, right)
-
-    def fail(self, *failure: int) -> Int:
-        self.failures.append((failure[0], failure[1], failure[2]))
-        return self.int(0)
-
-    def ceil_div(self, a: Int, b: Int) -> Int:
-        if b.value == 0:
-            return self.fail(DIVISION_BY_ZERO, a.value, b.value)
-        return self.fit(-(-a.value // b.value), a.value, b.value)
-
-    def next_power_of_2(self, n: Int) -> Int:
-        power = 0 if n.value <= 0 else 1
-        while power < n.value:
-            power *= 2
-        return self.fit(power, n.value, 0)
-
-
-class Leaves(ast.NodeTransformer):
-    """Makes an `Int` of every literal, and of what `not` gives."""
-
-    def visit_Constant(self, node: ast.Constant) -> ast.expr:
-        return ast.Call(ast.Name("int_", ast.Load()), [node], [])
-
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
-        self.generic_visit(node)
-        return ast.Call(ast.Name("int_", ast.Load()), [node], []) if isinstance(node.op, ast.Not) else node
-
-
-class Int:
-    def __init__(self, python: Python, value: int) -> None:
-        self.python = python
-        self.value = value
-
-    def __bool__(self) -> bool:
-        return bool(self.value)
-
-    def __add__(self, other: Int) -> Int:
-        return self.python.fit(self.value + other.value, self.value, other.value)
-
-    def __sub__(self, other: Int) -> Int:
-        return self.python.fit(self.value - other.value, self.value, other.value)
-
-    def __mul__(self, other: Int) -> Int:
-        return self.python.fit(self.value * other.value, self.value, other.value)
-
-    def __floordiv__(self, other: Int) -> Int:
-        if other.value == 0:
-            return self.python.fail(DIVISION_BY_ZERO, self.value, other.value)
-        return self.python.fit(self.value // other.value, self.value, other.value)
-
-    def __mod__(self, other: Int) -> Int:
-        if other.value == 0:
-            return self.python.fail(DIVISION_BY_ZERO, self.value, other.value)
-        return self.python.int(self.value % other.value)
-
-    def __neg__(self) -> Int:
-        return self.python.int(0) - self
-
-    def __pos__(self) -> Int:
-        return self
-
-    def __lt__(self, other: Int) -> Int:
-        return self.python.int(self.value < other.value)
-
-    def __le__(self, other: Int) -> Int:
-        return self.python.int(self.value <= other.value)
-
-    def __gt__(self, other: Int) -> Int:
-        return self.python.int(self.value > other.value)
-
-    def __ge__(self, other: Int) -> Int:
-        return self.python.int(self.value >= other.value)
-
-    def __eq__(self, other: object) -> Int:  # type: ignore[override]  # as a launch expression has it
-        assert isinstance(other, Int)
-        return self.python.int(self.value == other.value)
-
-    def __ne__(self, other: object) -> Int:  # type: ignore[override]
-        assert isinstance(other, Int)
-        return self.python.int(self.value != other.value)
-
-
-class TensorView:
-    def __init__(self, python: Python, tensor: Tensor) -> None:
-        self.python = python
-        self.tensor = tensor
-        self.shape = self
-        self.ndim = python.int(len(tensor.extents))
-
-    def __getitem__(self, axis: Int) -> Int:
-        return self.at(self.tensor.extents, axis)
-
-    def at(self, numbers: Sequence[int], axis: Int) -> Int:
-        if not -len(numbers) <= axis.value < len(numbers):
-            return self.python.fail(AXIS, axis.value, len(numbers))
-        return self.python.int(numbers[axis.value])
-
-    def size(self, axis: Int) -> Int:
-        return self.at(self.tensor.extents, axis)
-
-    def dim(self) -> Int:
-        return self.ndim
-
-    def product(self, extents: Sequence[int]) -> Int:
-        product = self.python.int(1)
-        for extent in extents:
-            product = product * self.python.int(extent)
-        return product
-
-    def numel(self) -> Int:
-        return self.python.int(0) if 0 in self.tensor.extents else self.product(self.tensor.extents)
-
-    def stride(self, axis: Int) -> Int:
-        extents = self.tensor.extents
-        if self.tensor.steps is not None or not -len(extents) <= axis.value < len(extents):
-            return self.at(self.tensor.steps or extents, axis)
-        behind = extents[axis.value % len(extents) + 1 :]
-        return self.product([max(extent, 1) for extent in reversed(behind)])
 
 
 # ---- random expressions -------------------------------------------------------------------------------------------
@@ -335,7 +182,9 @@ def unparse(text: str) -> str:
     return ast.unparse(ast.parse(text, mode="eval"))
 
 
-EXPRESSIONS = st.recursive(st.one_of(NAMES, LITERALS), grow, max_leaves=10).map(unparse).filter(lambda t: len(t) <= 900)
+EXPRESSIONS = (
+    st.recursive(st.one_of(NAMES, LITERALS), grow, max_leaves=10).map(unparse).filter(lambda t: len(t) <= MAX_LENGTH)
+)
 EXTENTS = st.lists(st.one_of(st.integers(0, 5), st.integers(0, 2**40)), max_size=4)
 
 
@@ -386,7 +235,7 @@ def test_compiled_code_gives_what_python_gives(
     assert value == expected
     if python.failures:
         assert (state.error, state.left, state.right) in python.failures
-        assert state.error_where == 7
+        assert state.error_where == WHERE
     else:
         assert state.error == OK
 
@@ -399,6 +248,8 @@ FAILING = [
     ("ceil_div(n, in_)", (DIVISION_BY_ZERO, 1000, 0)),
     ("n * 9223372036854775807", (OVERFLOW, 1000, INT64_MAX)),
     ("-(-9223372036854775808 + in_)", (OVERFLOW, 0, INT64_MIN)),
+    ("(-9223372036854775808 + in_) // (in_ - 1)", (OVERFLOW, INT64_MIN, -1)),
+    ("ceil_div(-9223372036854775808 + in_, in_ - 1)", (OVERFLOW, INT64_MIN, -1)),
     ("next_power_of_2(4611686018427387905 + in_)", (OVERFLOW, 2**62 + 1, 0)),
     ("x.shape[3]", (AXIS, 3, 3)),
     ("x.size(-4)", (AXIS, -4, 3)),
@@ -407,7 +258,7 @@ FAILING = [
     ("x.shape[n] // in_", (AXIS, 1000, 3)),
     ("(n // in_) % (n // in_ * 0)", (DIVISION_BY_ZERO, 1000, 0)),
 ]
-LAZY = [
+LAZY: list[tuple[int | str, int]] = [
     ("in_ and n // in_", 0),
     ("n or n // in_", 1000),
     ("5 if n else n // in_", 5),
@@ -417,16 +268,17 @@ LAZY = [
     ("1 // 0 if 0 else n", 1000),
     ("0 and 1 // 0", 0),
 ]
-VALUES = [
+VALUES: list[tuple[int | str, int]] = [
     ("-n // 300", -4),
     ("-n % 300", 200),
     ("n % -300", -200),
-    ("(-9223372036854775808 + in_) % -1", 0),
+    ("(-9223372036854775808 + in_) % (in_ - 1)", 0),
     ("x.numel() + y.numel()", 30),
     ("x.stride(0) * 100 + x.stride(1) * 10 + x.stride(-1)", 331),
     ("next_power_of_2(n) + next_power_of_2(in_) + next_power_of_2(-k) + next_power_of_2(1)", 1025),
     ("x.ndim * y.dim()", 6),
     ("x.ndim", 3),
+    ("x.numel()", 0),
     ("y.numel()", 30),
     ("in_", 0),
     (INT64_MIN, INT64_MIN),
@@ -440,7 +292,7 @@ VALUES = [
 
 @pytest.fixture(scope="module")
 def functions(tmp_path_factory: pytest.TempPathFactory) -> dict[int | str, Function]:
-    texts = [text for text, _ in [*FAILING, *LAZY, *VALUES]]
+    texts = [*(text for text, _ in FAILING), *(text for text, _ in LAZY + VALUES)]
     built = build_batch([compiled(text) for text in texts], tmp_path_factory.mktemp("single"))
     return dict(zip(texts, built, strict=True))
 
@@ -449,7 +301,7 @@ def functions(tmp_path_factory: pytest.TempPathFactory) -> dict[int | str, Funct
 def test_failure(functions: dict[int | str, Function], text: str, failure: tuple[int, int, int]) -> None:
     _, state = run(functions[text], PLAIN)
     assert (state.error, state.left, state.right) == failure
-    assert state.error_where == 7
+    assert state.error_where == WHERE
 
 
 @pytest.mark.parametrize(("text", "value"), LAZY + VALUES)
@@ -458,11 +310,16 @@ def test_value(functions: dict[int | str, Function], text: str, value: int) -> N
     assert (result, state.error) == (value, OK)
 
 
+def test_empty_tensor_has_no_elements_however_large_it_is(functions: dict[int | str, Function]) -> None:
+    result, state = run(functions["x.numel()"], replace(PLAIN, x=Tensor((2**40, 2**40, 0), None)))
+    assert (result, state.error) == (0, OK)
+
+
 def test_first_failure_stays(functions: dict[int | str, Function]) -> None:
     _, state = run(functions["n // in_"], PLAIN)
-    state.where = 8
+    state.where = WHERE + 1
     run(functions["x.shape[3]"], PLAIN, state)
-    assert (state.error, state.error_where, state.left) == (DIVISION_BY_ZERO, 7, 1000)
+    assert (state.error, state.error_where, state.left) == (DIVISION_BY_ZERO, WHERE, 1000)
 
 
 # None, float, a raw string, a string object, a BigInt
@@ -473,6 +330,6 @@ def test_first_failure_stays(functions: dict[int | str, Function]) -> None:
 def test_argument_of_another_kind(
     functions: dict[int | str, Function], text: str, failure: tuple[int, int], type_index: int
 ) -> None:
-    state = Eval(where=7, args=(Any_ * 5)(*[Any_(type_index=type_index)] * 5))
+    state = Eval(where=WHERE, args=(Argument * 5)(*[Argument(type_index=type_index)] * 5))
     assert functions[text](ctypes.byref(state), None) == 0
     assert (state.error, state.left) == failure

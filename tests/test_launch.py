@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import pickle
 from dataclasses import FrozenInstanceError, replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
+
 from jitload.errors import LaunchSpecError
 from jitload.launch import Launch, python_name
 
@@ -139,7 +141,7 @@ def test_circle_of_args() -> None:
     assert message.startswith(prefix)
     circle = message.removeprefix(prefix).split(" -> ")
     assert circle[0] == circle[-1]
-    assert all({"a": "b", "b": "c", "c": "a"}[name] == needed for name, needed in zip(circle, circle[1:], strict=False))
+    assert all({"a": "b", "b": "c", "c": "a"}[name] == needed for name, needed in pairwise(circle))
 
 
 @pytest.mark.parametrize("field", ["grid", "block", "cluster", "shared_bytes"])

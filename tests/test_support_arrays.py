@@ -5,18 +5,20 @@ from __future__ import annotations
 import ctypes
 import gc
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy
+import numpy as np
 import pytest
 import tvm_ffi
 from support.arrays import CUDA_MANAGED, DTYPES, CudaArray, DataType, DLTensor, exported_count, tensor_of
 from support.driver import find_compiler
 from support.raw import DLTENSOR_POINTER, POINTER, RawCallError, RawValue, call_raw
 from tvm_ffi.libinfo import find_dlpack_include_path, find_include_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 RECORDER = r"""
 #include <tvm/ffi/c_api.h>
@@ -105,7 +107,7 @@ def nothing_leaks() -> Iterator[None]:
 
 
 def test_a_view_arrives_with_its_own_strides_and_address(record: Recorder) -> None:
-    view = numpy.arange(24, dtype=numpy.float32).reshape(4, 6)[1:, ::2]
+    view = np.arange(24, dtype=np.float32).reshape(4, 6)[1:, ::2]
     assert record(CudaArray(view, 3)) == Seen(
         kind=TENSOR_KIND,
         address=view.ctypes.data,
@@ -119,23 +121,23 @@ def test_a_view_arrives_with_its_own_strides_and_address(record: Recorder) -> No
 
 @pytest.mark.parametrize("name", sorted(DTYPES))
 def test_every_element_type_can_be_claimed(record: Recorder, name: str) -> None:
-    assert record(CudaArray(numpy.zeros(4, numpy.uint8), dtype=name)).dtype == DTYPES[name]
+    assert record(CudaArray(np.zeros(4, np.uint8), dtype=name)).dtype == DTYPES[name]
 
 
 def test_numpy_types_are_claimed_as_they_are_and_any_other_by_its_code(record: Recorder) -> None:
-    found = [record(CudaArray(numpy.zeros(2, dtype))).dtype for dtype in ("int8", "u8", "f2", "c16", "bool")]
+    found = [record(CudaArray(np.zeros(2, dtype))).dtype for dtype in ("int8", "u8", "f2", "c16", "bool")]
     assert found == [(0, 8, 1), (1, 64, 1), (2, 16, 1), (5, 128, 1), (6, 8, 1)]
-    assert record(CudaArray(numpy.zeros(2, "f4"), dtype=(2, 32, 4))).dtype == (2, 32, 4)
+    assert record(CudaArray(np.zeros(2, "f4"), dtype=(2, 32, 4))).dtype == (2, 32, 4)
 
 
 def test_strides_can_be_made_up(record: Recorder) -> None:
-    array = numpy.zeros((2, 3), numpy.int32)
+    array = np.zeros((2, 3), np.int32)
     assert record(CudaArray(array)).strides == [3, 1]
     assert record(CudaArray(array, strides=(1, 7))).strides == [1, 7]
 
 
 def test_strides_that_were_left_out_are_filled_in_by_python_only(record: Recorder) -> None:
-    array = CudaArray(numpy.zeros((2, 3), numpy.int32), 1, strides="null", byte_offset=8)
+    array = CudaArray(np.zeros((2, 3), np.int32), 1, strides="null", byte_offset=8)
     assert record(array).strides == [3, 1]
     call_raw(record.function, array)
     assert record.seen() == Seen(
@@ -151,7 +153,7 @@ def test_strides_that_were_left_out_are_filled_in_by_python_only(record: Recorde
 
 @pytest.mark.parametrize("argument", [None, 1, True, 0.5, RawValue(kind=POINTER)])
 def test_a_raw_call_raises_what_the_function_says(record: Recorder, argument: Any) -> None:
-    with pytest.raises(RawCallError, match="^TypeError: no tensor$") as caught:
+    with pytest.raises(RawCallError, match=r"^TypeError: no tensor$") as caught:
         call_raw(record.function, argument)
     assert (caught.value.kind, caught.value.message) == ("TypeError", "no tensor")
     with pytest.raises(RawCallError, match="set no error"):
@@ -159,26 +161,26 @@ def test_a_raw_call_raises_what_the_function_says(record: Recorder, argument: An
 
 
 def test_a_part_of_the_address_can_be_the_offset(record: Recorder) -> None:
-    array = numpy.zeros(8, numpy.float32)
+    array = np.zeros(8, np.float32)
     seen = record(CudaArray(array, byte_offset=256))
     assert (seen.address, seen.byte_offset) == (array.ctypes.data, 256)
 
 
 def test_shape_and_address_can_be_claimed_beyond_the_memory(record: Recorder) -> None:
-    seen = record(CudaArray(numpy.zeros(1, numpy.int8), shape=(2, 2**32), address=0x7000))
+    seen = record(CudaArray(np.zeros(1, np.int8), shape=(2, 2**32), address=0x7000))
     assert (seen.shape, seen.strides, seen.address) == ([2, 2**32], [2**32, 1], 0x7000)
-    empty = record(CudaArray(numpy.zeros((0, 4), numpy.int8), address=0))
+    empty = record(CudaArray(np.zeros((0, 4), np.int8), address=0))
     assert (empty.shape, empty.address) == ([0, 4], 0)
-    assert record(CudaArray(numpy.zeros((), numpy.int8))).shape == []
+    assert record(CudaArray(np.zeros((), np.int8))).shape == []
 
 
 def test_other_devices_can_be_claimed(record: Recorder) -> None:
-    array = numpy.zeros(1, numpy.int8)
+    array = np.zeros(1, np.int8)
     assert record(CudaArray(array, 1, device_type=CUDA_MANAGED)).device == (13, 1)
 
 
 def test_a_tensor_of_tvm_ffi_keeps_the_memory_until_it_is_dropped(record: Recorder) -> None:
-    array = numpy.arange(4, dtype=numpy.int64)
+    array = np.arange(4, dtype=np.int64)
     tensor = tensor_of(CudaArray(array, 1))
     assert isinstance(tensor, tvm_ffi.Tensor)
     assert record(tensor).address == array.ctypes.data
@@ -193,14 +195,14 @@ def test_a_tensor_of_tvm_ffi_keeps_the_memory_until_it_is_dropped(record: Record
 
 
 def test_a_capsule_that_nobody_takes_is_freed() -> None:
-    capsule = CudaArray(numpy.zeros(1)).__dlpack__(stream=1, max_version=(1, 0), dl_device=(2, 0), copy=False)
+    capsule = CudaArray(np.zeros(1)).__dlpack__(stream=1, max_version=(1, 0), dl_device=(2, 0), copy=False)
     assert exported_count() == 1
     del capsule
     assert exported_count() == 0
 
 
 def test_what_cannot_be_handed_over_is_refused() -> None:
-    array = CudaArray(numpy.zeros(1), 1)
+    array = CudaArray(np.zeros(1), 1)
     with pytest.raises(BufferError, match="cannot be copied"):
         array.__dlpack__(copy=True)
     with pytest.raises(BufferError, match=r"is on \(2, 1\) and stays there, not on \(1, 0\)"):
@@ -218,9 +220,9 @@ def test_what_cannot_be_handed_over_is_refused() -> None:
 )
 def test_claims_that_make_no_tensor_are_refused(keywords: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        CudaArray(numpy.zeros(4), **keywords)
+        CudaArray(np.zeros(4), **keywords)
 
 
 def test_types_that_dlpack_has_not_must_be_replaced() -> None:
     with pytest.raises(TypeError, match="DLPack has no type for NumPy's datetime64"):
-        CudaArray(numpy.zeros(4, "datetime64[s]"))
+        CudaArray(np.zeros(4, "datetime64[s]"))

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
-from support.driver import StubDriver
 from support.program import Cuda
 from support.records import LAUNCH_CLUSTER, LAUNCH_COOPERATIVE, LAUNCH_PDL, LAUNCH_PRIORITY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from support.driver import StubDriver
 
 MAX_DYNAMIC_SHARED, NON_PORTABLE_CLUSTER = 8, 14
 BUFFER_POINTER, BUFFER_SIZE, END = 1, 2, 0
@@ -112,8 +116,14 @@ def test_a_launch_needs_a_context_and_a_stream_of_its_device(cuda: Cuda) -> None
 
 @pytest.mark.parametrize(
     ("grid", "block"),
-    [((0, 1, 1), (1, 1, 1)), ((1, 65536, 1), (1, 1, 1)), ((1, 1, 1), (0, 1, 1)), ((1, 1, 1), (1025, 1, 1))]
-    + [((1, 1, 1), (1, 1, 65)), ((1, 1, 1), (32, 32, 2))],
+    [
+        ((0, 1, 1), (1, 1, 1)),
+        ((1, 65536, 1), (1, 1, 1)),
+        ((1, 1, 1), (0, 1, 1)),
+        ((1, 1, 1), (1025, 1, 1)),
+        ((1, 1, 1), (1, 1, 65)),
+        ((1, 1, 1), (32, 32, 2)),
+    ],
 )
 def test_extents_beyond_the_device_are_refused(
     cuda: Cuda, grid: tuple[int, int, int], block: tuple[int, int, int]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    import numpy
+    from collections.abc import Sequence
+
+    import numpy as np
     import tvm_ffi
 
 CPU = 1
@@ -75,12 +76,12 @@ class CudaArray:
         address: Where to claim the first element is; default: where it is.
 
     Example:
-        >>> x = CudaArray(numpy.zeros(8, numpy.uint16), dtype="bfloat16", byte_offset=64)
+        >>> x = CudaArray(np.zeros(8, np.uint16), dtype="bfloat16", byte_offset=64)
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  every field of a DLTensor can be claimed
         self,
-        array: numpy.ndarray[Any, Any],
+        array: np.ndarray[Any, Any],
         device: int = 0,
         *,
         device_type: int = CUDA,
@@ -133,7 +134,7 @@ def exported_count() -> int:
     return len(_exports)
 
 
-def _find_dtype(array: numpy.ndarray[Any, Any], dtype: DataType | str | None) -> DataType:
+def _find_dtype(array: np.ndarray[Any, Any], dtype: DataType | str | None) -> DataType:
     if isinstance(dtype, str):
         if dtype not in DTYPES:
             raise ValueError(f"{dtype!r} is no element type: give (code, bits, lanes) or one of {', '.join(DTYPES)}")
@@ -146,7 +147,7 @@ def _find_dtype(array: numpy.ndarray[Any, Any], dtype: DataType | str | None) ->
 
 
 def _find_strides(
-    array: numpy.ndarray[Any, Any],
+    array: np.ndarray[Any, Any],
     shape: tuple[int, ...],
     strides: Sequence[int] | Literal["null"] | None,
     *,

@@ -46,7 +46,7 @@ def build_stub(directory: Path, *, without: Sequence[str] = ()) -> Path:
         exports.write_text(_export_map(without), encoding="utf-8")
         built = Path(work, SONAME)
         _run_compiler([*find_compiler(), *_compiler_arguments(exports, built)])
-        os.replace(built, library_path)
+        built.replace(library_path)
     return library_path
 
 
@@ -149,7 +149,7 @@ class StubDriver:
         """Let a function return `result` after `skip` calls, `count` times (below zero: from then on)."""
         self._check(self.library.stub_fail(name.encode(), result, skip, count), f"no driver function {name!r}")
 
-    def set_initialized(self, is_initialized: bool) -> None:
+    def set_initialized(self, is_initialized: bool) -> None:  # noqa: FBT001  a setter
         """Set whether cuInit counts as called; `reset` goes back to what has really happened in this process."""
         self.library.stub_set_initialized(int(is_initialized))
 
@@ -171,11 +171,11 @@ class StubDriver:
         self.set_attribute(device, 75, major)
         self.set_attribute(device, 76, minor)
 
-    def set_primary_active(self, device: int, is_active: bool) -> None:
+    def set_primary_active(self, device: int, is_active: bool) -> None:  # noqa: FBT001  a setter
         """Set whether a device's primary context is in use already."""
         self._check(self.library.stub_set_primary_active(device, int(is_active)), f"device {device}")
 
-    def set_capturing(self, is_capturing: bool) -> None:
+    def set_capturing(self, is_capturing: bool) -> None:  # noqa: FBT001  a setter
         """Begin or end a graph capture of mode "global" by this thread, on every stream but the default ones."""
         self.library.stub_set_capturing(int(is_capturing))
 

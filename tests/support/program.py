@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ctypes
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .driver import StubDriver
+if TYPE_CHECKING:
+    from .driver import StubDriver
 
 CUBIN = Path(__file__).parent.parent / "data" / "stub_kernels.sm_90.cubin"
 
@@ -61,7 +62,7 @@ class Cuda:
             index.value += 1
         return slots
 
-    def launch(
+    def launch(  # noqa: PLR0913  cuLaunchKernel has eleven
         self,
         kernel: ctypes.c_void_p,
         *values: Any,

@@ -123,6 +123,15 @@ STUB_API CUresult cuGetProcAddress_v2(const char* name, void** function, int ver
                   (unsigned long long)flags);
 }
 
+/* The driver's private tables. NVRTC asks for one from 12.9 on, in every process that has a libcuda.so.1, and does
+ * without where there is none. */
+STUB_API CUresult cuGetExportTable(const void** table, const void* id) {
+  CUresult result = stub_begin("cuGetExportTable", NEEDS_NOTHING);
+  if (result == CUDA_SUCCESS) result = table == NULL || id == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_FOUND;
+  if (table != NULL) *table = NULL;
+  return stub_end(result, "id=%p", id);
+}
+
 /* ---- devices --------------------------------------------------------------------------------------------------- */
 
 static CUresult check_device(CUdevice device) {

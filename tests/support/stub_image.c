@@ -16,7 +16,7 @@ enum {
   INFO_PARAMETER = 0x17,       /* index, ordinal : 16, offset : 16, flags with the size in the top 14 bits */
   INFO_REGISTERS = 0x2f,
   INFO_CLUSTER = 0x3d,
-  INFO_WIDE_PARAMETER = 0x45,  /* index, ordinal : 16, offset : 16, size; in kernels with a larger parameter */
+  INFO_WIDE_PARAMETER = 0x45,  /* index, ordinal : 16, offset : 16, size : 24, flags : 8; with a larger parameter */
 };
 
 enum { ENTRY_POINT = 0x10, CUDA_MACHINE = 190 };
@@ -78,7 +78,9 @@ static void add_parameter(CUkernel kernel, uint32_t ordinal, uint32_t offset, ui
 
 static void read_kernel_record(CUkernel kernel, int attribute, const uint32_t* words) {
   if (attribute == INFO_PARAMETER) add_parameter(kernel, words[1] & 0xffff, words[1] >> 16, words[2] >> 18);
-  if (attribute == INFO_WIDE_PARAMETER) add_parameter(kernel, words[1] & 0xffff, words[1] >> 16, words[2]);
+  if (attribute == INFO_WIDE_PARAMETER) {
+    add_parameter(kernel, words[1] & 0xffff, words[1] >> 16, words[2] & 0xffffff);
+  }
   if (attribute == INFO_MAX_THREADS) kernel->max_threads = (int)(words[0] * words[1] * words[2]);
   if (attribute == INFO_CLUSTER) memcpy(kernel->cluster, words, sizeof kernel->cluster);
 }

@@ -20,6 +20,7 @@
   X(cuFuncSetAttribute, cuFuncSetAttribute, 9000)                                                     \
   X(cuGetErrorName, cuGetErrorName, 6000)                                                             \
   X(cuGetErrorString, cuGetErrorString, 6000)                                                         \
+  X(cuGetExportTable, cuGetExportTable, 3000)                                                         \
   X(cuGetProcAddress, cuGetProcAddress_v2, 12000)                                                     \
   X(cuInit, cuInit, 2000)                                                                             \
   X(cuKernelGetAttribute, cuKernelGetAttribute, 12000)                                                \

@@ -29,6 +29,14 @@ static void jitload_after_fork(void) {
   pthread_mutex_init(&jitload_lock, NULL); /* another thread of the parent may have held it */
 }
 
+/* glibc has pthread_atfork only in its static part, over this function; other systems have it as it is. */
+static void jitload_watch_forks(void) {
+  typedef int (*register_fn)(void (*)(void), void (*)(void), void (*)(void), void*);
+  register_fn watch = (register_fn)dlsym(RTLD_DEFAULT, "__register_atfork");
+  if (watch == NULL) watch = (register_fn)dlsym(RTLD_DEFAULT, "pthread_atfork");
+  if (watch != NULL) watch(NULL, NULL, jitload_after_fork, NULL);
+}
+
 /* Find libcuda's functions. Returns NULL on failure, with tvm-ffi's error set. */
 static const jitload_driver* jitload_find_driver(const char* who, void* library) {
   static jitload_driver driver;
@@ -48,7 +56,7 @@ static const jitload_driver* jitload_find_driver(const char* who, void* library)
     jitload_fail("RuntimeError", "%s(): the CUDA driver cannot start: %s", who, name ? name : "unknown CUDA error");
     return NULL;
   }
-  pthread_atfork(NULL, NULL, jitload_after_fork);
+  jitload_watch_forks();
   return &driver;
 }
 

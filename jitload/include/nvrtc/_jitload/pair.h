@@ -73,6 +73,7 @@ template <class A, class B> _JITLOAD_HD constexpr bool operator>=(const pair<A, 
 template <class A, class B> struct tuple_size<pair<A, B>> : integral_constant<size_t, 2> {};
 template <class A, class B> struct tuple_element<0, pair<A, B>> { typedef A type; };
 template <class A, class B> struct tuple_element<1, pair<A, B>> { typedef B type; };
+_JITLOAD_TUPLE_CONST((class A, class B), pair<A, B>)
 
 template <size_t i> struct __pair_get;
 template <> struct __pair_get<0> {

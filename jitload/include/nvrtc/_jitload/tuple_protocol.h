@@ -1,5 +1,6 @@
-// std::tuple_size and std::tuple_element, which structured bindings ask. CCCL before 3.1 declares them as variadic
-// templates under NVRTC, later ones not at all; a source that has both needs the same declaration in both.
+// std::tuple_size and std::tuple_element, which structured bindings ask. A source that has CCCL too needs in both what
+// CCCL declares under NVRTC: before 3.1 variadic templates; from 3.1 on plain ones, with the forms for const T of its own,
+// so that ours are then for our own types only.
 #ifndef JITLOAD_NVRTC_TUPLE_PROTOCOL_H
 #define JITLOAD_NVRTC_TUPLE_PROTOCOL_H
 #include "config.h"
@@ -13,13 +14,18 @@ template <class T> struct tuple_size;
 template <size_t i, class T> struct tuple_element;
 #endif
 
-#define _JITLOAD_TUPLE_CV(cv) \
-  template <class T> struct tuple_size<cv T> { static constexpr size_t value = tuple_size<T>::value; }; \
-  template <size_t i, class T> struct tuple_element<i, cv T> { typedef cv typename tuple_element<i, T>::type type; };
-_JITLOAD_TUPLE_CV(const)
-_JITLOAD_TUPLE_CV(volatile)
-_JITLOAD_TUPLE_CV(const volatile)
-#undef _JITLOAD_TUPLE_CV
+#if __has_include(<cuda/std/__tuple_dir/tuple_size.h>) && !__has_include(<cuda/std/__tuple_dir/structured_bindings.h>)
+#define _JITLOAD_TUPLE_CONST(parameters, ...) \
+  template <_JITLOAD_UNPAREN parameters> struct tuple_size<const __VA_ARGS__> : tuple_size<__VA_ARGS__> {}; \
+  template <size_t i, _JITLOAD_UNPAREN parameters> struct tuple_element<i, const __VA_ARGS__> { \
+    typedef const typename tuple_element<i, __VA_ARGS__>::type type; \
+  };
+#define _JITLOAD_UNPAREN(...) __VA_ARGS__
+#else
+#define _JITLOAD_TUPLE_CONST(parameters, ...)
+template <class T> struct tuple_size<const T> { static constexpr size_t value = tuple_size<T>::value; };
+template <size_t i, class T> struct tuple_element<i, const T> { typedef const typename tuple_element<i, T>::type type; };
+#endif
 template <size_t i, class T> using tuple_element_t = typename tuple_element<i, T>::type;
 
 // Declared here for pair, which can be made from two tuples.

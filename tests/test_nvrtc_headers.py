@@ -1,0 +1,121 @@
+"""The headers that stand in for the C and C++ library under NVRTC, alone, in their meaning, and beside CUDA's own."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import nvrtc_matrix as matrix
+import pytest
+from nvrtc_matrix import Case, Kit
+
+
+@pytest.fixture(scope="module")
+def kit() -> Kit:
+    """The NVRTC and headers of this environment."""
+    found = matrix.installed_kit()
+    if found is None:
+        pytest.skip("there is no NVRTC wheel in this environment")
+    return found
+
+
+@pytest.fixture(scope="module")
+def nvrtc(kit: Kit) -> ctypes.CDLL:
+    """The NVRTC library, opened."""
+    return matrix.load_library(kit)
+
+
+def compile_source(nvrtc: ctypes.CDLL, kit: Kit, source: str, *user_dirs: Path) -> matrix.Answer:
+    """Compile a source in C++17 with the include path of jitload."""
+    return matrix.compile_case(nvrtc, Case("source", source), matrix.include_options(kit, user_dirs))
+
+
+@pytest.mark.parametrize("case", matrix.all_cases(), ids=lambda case: case.name)
+def test_compiles_silently(nvrtc: ctypes.CDLL, kit: Kit, case: Case) -> None:
+    """No error, and no warning either: a user did not write these headers."""
+    status, answer = matrix.run_case(nvrtc, kit, case)
+    if answer is None:
+        pytest.skip(f"this kit has {status}")
+    assert (answer.code, answer.log) == (0, "")
+
+
+def test_mangled_types_are_those_of_linux(nvrtc: ctypes.CDLL, kit: Kit) -> None:
+    """A kernel's symbol says `l` and `m`, long and unsigned long, as nvcc's does."""
+    source = "#include <cstdint>\n__global__ void wide(int64_t* x, uint64_t y, std::size_t n) { x[n] = y; }"
+    assert b"_Z4widePlmm\0" in compile_source(nvrtc, kit, source).cubin
+
+
+def test_cuda_h_gives_tensor_maps(nvrtc: ctypes.CDLL, kit: Kit) -> None:
+    """A CUtensorMap parameter has the size and the alignment of the kit's CUDA."""
+    source = """#include <cuda.h>
+    static_assert(sizeof(CUtensorMap) == 128 && alignof(CUtensorMap) == (CUDA_VERSION >= 13000 ? 128 : 64), "");
+    static_assert(CUDA_VERSION / 1000 == __CUDACC_VER_MAJOR__ && sizeof(CUdeviceptr) == 8, "");
+    __global__ void load(const __grid_constant__ CUtensorMap map, CUdeviceptr p, cuuint64_t n) {}"""
+    answer = compile_source(nvrtc, kit, source)
+    assert (answer.code, answer.log) == (0, "")
+    assert b"_Z4load14CUtensorMap_stym\0" in answer.cubin
+
+
+def test_stand_ins_need_no_cuda_headers(nvrtc: ctypes.CDLL, kit: Kit) -> None:
+    """With NVRTC and nothing else a kernel file's usual first lines compile."""
+    source = matrix.includes(
+        "cuda_runtime.h",
+        "cuda_runtime_api.h",
+        "device_launch_parameters.h",
+        "cuda.h",
+        "nv/target",
+        "iostream",
+        "vector",
+    )
+    source += "__global__ void k(CUtensorMap m, float4* x, cudaTextureObject_t t) { x[threadIdx.x] = make_float4(1, 2, 3, 4); }"
+    answer = compile_source(nvrtc, Kit(kit.library, ()), source)
+    assert (answer.code, answer.log) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("#include <vector>\n__device__ std::vector<int> v;", 'namespace "std" has no member "vector"'),
+        ("#include <string>\n__global__ void k(std::string s) {}", 'namespace "std" has no member "string"'),
+        ("#include <torch/extension.h>\n", "<torch/extension.h> is for host code"),
+        (
+            "#include <array>\n__device__ int x = std::get<2>(std::array<int, 2>{});",
+            "std::get: the index is out of range",
+        ),
+    ],
+)
+def test_what_cannot_work_says_so(nvrtc: ctypes.CDLL, kit: Kit, source: str, message: str) -> None:
+    """Host-only parts of the library end in an ordinary error of the compiler."""
+    answer = compile_source(nvrtc, kit, source)
+    assert answer.code != 0
+    assert message in answer.log
+
+
+def test_the_users_directory_comes_before_the_shims(nvrtc: ctypes.CDLL, kit: Kit, tmp_path: Path) -> None:
+    """A real library on the user's own -I path is used in place of a shim, by CCCL's corrected headers too."""
+    (tmp_path / "stdint.h").write_text("#pragma once\n#define USERS_OWN 1\ntypedef long int64_t;\n")
+    source = '#include <stdint.h>\nstatic_assert(USERS_OWN && sizeof(int64_t) == 8, "");\n'
+    assert compile_source(nvrtc, kit, source, tmp_path).code == 0
+    assert "USERS_OWN" in compile_source(nvrtc, kit, source).log
+
+
+def test_corrections_come_before_the_users_cccl(nvrtc: ctypes.CDLL, kit: Kit) -> None:
+    """A user who names a CCCL of their own still gets one int64_t for it and for <stdint.h>."""
+    if not kit.has("cuda/std/cstdint"):
+        pytest.skip("this kit has no cuda/std/cstdint")
+    source = "#include <cuda/std/cstdint>\n#include <stdint.h>\n__global__ void k(int64_t*, cuda::std::int64_t*) {}"
+    answer = compile_source(nvrtc, kit, source, *kit.include_dirs)
+    assert (answer.code, answer.log) == (0, "")
+    assert b"_Z1kPlS_\0" in answer.cubin
+
+
+def test_cheap_headers_stay_cheap(nvrtc: ctypes.CDLL, kit: Kit) -> None:
+    """The everyday headers together cost less than a fifth of what CCCL's type_traits alone would cost."""
+
+    def fastest_s(source: str) -> float:
+        return min(compile_source(nvrtc, kit, source).seconds for _ in range(5))
+
+    everyday = matrix.includes(
+        "stdint.h", "cstdint", "stddef.h", "cmath", "cstdio", "assert.h", "limits", "type_traits"
+    )
+    assert fastest_s(everyday + matrix.EMPTY_KERNEL) - fastest_s(matrix.EMPTY_KERNEL) < 0.08

@@ -1,0 +1,567 @@
+"""Types come from the compiler's own words, names from the text, sizes from the cubin, and the three must agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+from direct_nvrtc import Answer, ask_nvrtc
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jitload.cubin import read_image
+from jitload.cxxtype import describe_type, readable_type
+from jitload.demangle import demangle
+from jitload.errors import LaunchSpecError, SignatureError
+from jitload.model import Image, ImageKernel, Kernel, Parameter, ParameterSlot
+from jitload.signature import (
+    PROBE_HEADER,
+    export_names,
+    find_candidate,
+    is_only_name_errors,
+    kernel_expression,
+    parse_signature,
+    probe_expression,
+    read_kernels,
+    rejected_expressions,
+    typed_kernel,
+    unprobed_symbols,
+)
+from jitload.source import find_candidates
+
+
+def image_kernel(*sizes: int, symbol: str = "k") -> ImageKernel:
+    slots, offset = [], 0
+    for size in sizes:
+        alignment = min(size & -size, 8)
+        offset = -(-offset // alignment) * alignment
+        slots.append(ParameterSlot(offset=offset, size=size))
+        offset += size
+    return ImageKernel(symbol=symbol, slots=tuple(slots), registers=16, shared_bytes=0, local_bytes=0, max_threads=1024)
+
+
+def image_of(*kernels: ImageKernel) -> Image:
+    return Image(arch="sm_90", kernels=kernels, variables=())
+
+
+def ask(source: str, expressions: Sequence[str]) -> Answer:
+    names = [text for kernel in expressions for text in (kernel, probe_expression(kernel))]
+    options = ["-arch=sm_90", f"--pre-include={PROBE_HEADER[0]}", "--device-int128"]
+    return ask_nvrtc(source, options, names, dict([PROBE_HEADER]))
+
+
+@dataclass(frozen=True)
+class Read:
+    """The kernels of a source as the whole path reads them, and what it would ask in a second run."""
+
+    kernels: dict[str, Kernel]
+    missing: tuple[str, ...]
+    image: Image
+
+
+def read(source: str, *expressions: str) -> Read:
+    answer = ask(source, expressions)
+    assert answer.cubin, answer.log
+    lowered = dict(zip(expressions, zip(answer.lowered[::2], answer.lowered[1::2], strict=True), strict=True))
+    image = read_image(answer.cubin)
+    missing = unprobed_symbols(image, lowered)
+    if missing:
+        return Read({}, missing, image)
+    kernels = read_kernels(image, lowered, find_candidates([source]))
+    return Read({str(kernel): kernel for kernel in kernels}, (), image)
+
+
+# ---------------------------------------------------------------------------------------------- the compiler's types
+
+
+def test_types_are_the_compilers_and_names_the_texts() -> None:
+    source = """
+    enum E { A }; enum class F : unsigned char { B }; enum H : long long { C }; enum G : bool { D };
+    struct S { int a[3]; }; struct Empty {};
+    struct __align__(2) __half { unsigned short bits; };
+    typedef const float* __restrict__ input; using count_t = unsigned; typedef float row[4];
+    extern "C" __global__ void k(input x, row y, count_t n, const E e, F f, H h, G g, S s, Empty,
+                                 __half a, const int in, const float4* v, void* p, float** pp, S* sp,
+                                 void (*callback)(int), float& r, char c) {}
+    """
+    (kernel,) = read(source, "k").kernels.values()
+    assert str(kernel) == (
+        "k(const float* x, float* y, unsigned int n, E e, F f, H h, G g, S s, Empty arg8, __half a, int in_, "
+        "const float4* v, void* p, float** pp, S* sp, void (*)(int) callback, float& r, char c)"
+    )
+    short = [(p.kind, p.size, p.dtype, p.alignment) for p in kernel.parameters]
+    assert short == [
+        ("pointer", 8, "float32", 1),
+        ("pointer", 8, "float32", 1),
+        ("uint", 4, None, 1),
+        ("int", 4, None, 1),
+        ("uint", 1, None, 1),
+        ("int", 8, None, 1),
+        ("bool", 1, None, 1),
+        ("struct", 12, None, 1),
+        ("struct", 1, None, 1),
+        ("float", 2, "float16", 1),
+        ("int", 4, None, 1),
+        ("pointer", 8, "float32", 16),
+        ("pointer", 8, None, 1),
+        ("pointer", 8, None, 1),
+        ("pointer", 8, None, 1),
+        ("pointer", 8, None, 1),
+        ("pointer", 8, "float32", 1),
+        ("int", 1, None, 1),
+    ]
+    assert [p.offset for p in kernel.parameters][:8] == [0, 8, 16, 20, 24, 32, 40, 44]
+
+
+def test_templates_overloads_and_namespaces() -> None:
+    source = """
+    // Scale it.
+    namespace ns { template <class T, int N> __global__ void scale(T* data, T by) { *data = by * N; } }
+    template <class... T> __global__ void pack(int n, T... rest) {}
+    __global__ void over(int* ints) {}
+    __global__ void over(float* floats, int n) {}
+    __device__ float twice(float x) { return 2 * x; }
+    template <float (*f)(float)> __global__ void apply(float* x) { *x = f(*x); }
+    static __global__ void quiet(int* q) { *q = 1; }
+    namespace { struct Own {}; __global__ void hidden(Own* h, Own o) {} }
+    namespace b { extern "C" __global__ void plain(int* x) {} }
+    """
+    spelled = [
+        "ns::scale<float, 4>",
+        "pack<float, double*>",
+        "over(int*)",
+        "apply<twice>",
+        "quiet",
+        "hidden",
+        "b::plain",
+    ]
+    assert list(read(source, *map(kernel_expression, spelled)).kernels) == [
+        "ns::scale<float, 4>(float* data, float by)",
+        "pack<float, double*>(int n, float rest0, double* rest1)",
+        "over(int* ints)",
+        "over(float* floats, int n)",
+        "apply<&(twice(float))>(float* x)",
+        "quiet(int* q)",
+        "hidden(Own* h, Own o)",
+        "b::plain(int* x)",
+    ]
+
+
+def test_kernels_without_a_probe() -> None:
+    source = """
+    #define MAKE(name) __global__ void name(float* x, int n) {}
+    MAKE(mangled)
+    template <class T> __global__ void instance(T* x, T n) {}
+    template __global__ void instance<double>(double*, double);
+    """
+    assert list(read(source).kernels) == [
+        "instance<double>(double* x, double n)",
+        "mangled(float* arg0, int arg1)",
+    ]
+
+
+def test_what_needs_a_second_run() -> None:
+    source = """
+    enum E { A }; struct Big { int x[3]; };
+    template <class T> struct Traits { typedef T* pointer; };
+    #define MAKE(name, T) __global__ void name(T x) {}
+    extern "C" MAKE(plain, float*)
+    MAKE(with_enum, E)
+    MAKE(with_struct, Big)
+    MAKE(with_pointer, Big*)
+    template <class T> __global__ void dependent(typename Traits<T>::pointer x) {}
+    template __global__ void dependent<float>(float*);
+    """
+    first = read(source)
+    assert first.missing == (
+        "plain",
+        "static_cast<void(*)(E)>(with_enum)",
+        "static_cast<void(*)(Traits<float>::pointer)>(dependent<float>)",
+    )
+    second = read(source, *first.missing)
+    assert set(second.kernels) == {
+        "plain(float* arg0)",
+        "with_enum(E arg0)",
+        "with_struct(Big arg0)",
+        "with_pointer(Big* arg0)",
+        "dependent<float>(float* x)",
+    }
+    assert second.kernels["with_enum(E arg0)"].parameters[0].kind == "int"
+    # A probe that was refused is not asked for again.
+    assert unprobed_symbols(second.image, {"plain": ("plain", "")})[0].startswith("static_cast")
+
+
+def test_the_probe_leaves_nothing_behind() -> None:
+    source = 'struct [[deprecated("old")]] D {};\nextern "C" __global__ void k(int* x, D* d) { *x = 1; }'
+    with_probe, without = ask(source, ["k"]), ask_nvrtc(source, ["-arch=sm_90"], ["k"])
+    assert [kernel.symbol for kernel in read_image(with_probe.cubin).kernels] == ["k"]
+    assert with_probe.log == without.log  # the deprecation is reported once, at the user's own line
+    assert with_probe.log.count("deprecated") >= 1
+    assert "k.cu(2): warning" in ask('\nextern "C" __global__ void k(int* x) { int unused; }', ["k"]).log
+
+
+def test_macros_do_not_reach_the_probe() -> None:
+    macros = {"T": "int", "R": "float", "A": "3", "F": "", "G": "}", "type": "3", "t": "-", "enum_type": "("}
+    source = "".join(f"#define {name} {text}\n" for name, text in macros.items())
+    assert read(source + "__global__ void k(T* x) {}", "k").kernels
+    names = ["k", probe_expression("k")]
+    # NVRTC's own header cannot bear `T` and `type` on the command line.
+    options = [f"-D{name}={text}" for name, text in macros.items() if name not in ("T", "type")]
+    options = ["-arch=sm_90", f"--pre-include={PROBE_HEADER[0]}", *options]
+    assert ask_nvrtc('extern "C" __global__ void k(int* x) {}', options, names, dict([PROBE_HEADER])).lowered == (
+        "k",
+        "_Z15__jitload_probeIFvPiES1_Evv",
+    )
+
+
+# ----------------------------------------------------------------------------------------- expressions and refusals
+
+EXPRESSIONS = {
+    "scale": "scale",
+    " scale ": "scale",
+    "::ns::scale": "::ns::scale",
+    "scale<float, 4>": "scale<float, 4>",
+    "ns::scale<A<int>, -1, (3 > 2)>": "ns::scale<A<int>, -1, (3 > 2)>",
+    "scale<float (*)(int), &f, sizeof(x[3])>": "scale<float (*)(int), &f, sizeof(x[3])>",
+    "scale()": "static_cast<void(*)()>(scale)",
+    "scale(float*, int)": "static_cast<void(*)(float*, int)>(scale)",
+    "ns::scale<float> (const float*, A<int>)": "static_cast<void(*)(const float*, A<int>)>(ns::scale<float>)",
+    "scale(void (*)(int))": "static_cast<void(*)(void (*)(int))>(scale)",
+}
+
+
+@pytest.mark.parametrize("kernel", EXPRESSIONS)
+def test_kernel_expressions(kernel: str) -> None:
+    assert kernel_expression(kernel) == EXPRESSIONS[kernel]
+
+
+BROKEN_KERNELS = {
+    "": (0, "it is empty"),
+    "a;b": (1, "';' has no place in a kernel's name"),
+    'a"': (1, "'\"' has no place in a kernel's name"),
+    "a\n#pragma x": (1, "'\\n' has no place in a kernel's name"),
+    "a/**/": (1, "'/' has no place in a kernel's name"),
+    "a{}": (1, "'{' has no place in a kernel's name"),
+    "größe": (2, "'ö' has no place in a kernel's name"),
+    "3": (0, "it must begin with the kernel's name"),
+    "(a)": (0, "it must begin with the kernel's name"),
+    "a), (b": (1, "nothing opens this ')'"),
+    "a<(b>": (2, "nothing closes this '('"),
+    "a<b": (1, "nothing closes this '<'"),
+    "a>b<c": (1, "nothing opens this '>'"),
+    "a<b>>": (4, "nothing opens this '>'"),
+    "a, b": (1, "only parameter types in parentheses may follow the kernel's name"),
+    "a(int), b": (1, "only parameter types in parentheses may follow the kernel's name"),
+    "a(int)(int)": (1, "only parameter types in parentheses may follow the kernel's name"),
+    "a b": (2, "only parameter types in parentheses may follow the kernel's name"),
+    "__jitload_probe<int>": (0, "names that begin with '__jitload_' are ours"),
+    "a" * 1001: (0, "it is longer than 1000 characters"),
+}
+
+
+@pytest.mark.parametrize("kernel", BROKEN_KERNELS)
+def test_broken_kernel_expressions(kernel: str) -> None:
+    column, problem = BROKEN_KERNELS[kernel]
+    with pytest.raises(LaunchSpecError) as caught:
+        kernel_expression(kernel)
+    assert caught.value.problem == f"this is no kernel: {problem}"
+    assert (caught.value.field, caught.value.column) == ("kernel", column)
+
+
+@given(st.text(alphabet="ab:<>(),*&[] -;\"'{}/\\\n1.", max_size=12))
+def test_no_kernel_text_breaks_out(kernel: str) -> None:
+    try:
+        expression = kernel_expression(kernel)
+    except LaunchSpecError:
+        return
+    assert not set(expression) & set(";\"'{}/\\\n#")
+    depth = 0
+    for character in expression:
+        depth += (character in "([") - (character in ")]")
+        assert depth >= 0
+    assert depth == 0
+
+
+def test_refused_names_are_told_from_errors_of_the_source() -> None:
+    source = """__global__ void good(int* x) {}
+    __global__ void over(int*); __global__ void over(float*);
+    template <class T> __global__ void templated(T*) {}
+    __device__ void device() {}
+    """
+    bad = ["missing", "over", "templated", "ns::none", "templated<3>", "device", "static_cast<void(*)(char)>(over)"]
+    log = ask(source, ["good", *bad]).log
+    assert is_only_name_errors(log)
+    assert rejected_expressions(log) == {*bad, *map(probe_expression, bad)}
+    both = ask(source + "__global__ void wrong() { x = ; }", ["good", "missing"]).log
+    assert not is_only_name_errors(both)
+    assert rejected_expressions(both) == {"missing", probe_expression("missing")}
+    fine = ask("__global__ void good(int* x) { int unused; }", ["good"]).log
+    assert "warning" in fine
+    assert not is_only_name_errors(fine)
+    assert rejected_expressions(fine) == frozenset()
+
+
+def test_an_error_inside_an_instance_is_the_sources() -> None:
+    log = ask("template <class T> __global__ void k(T x) { x->y(); }", ["k<int>", "missing"]).log
+    assert not is_only_name_errors(log)
+    assert rejected_expressions(log) == {"missing", probe_expression("missing")}
+
+
+def test_more_refusals_than_nvrtc_lists() -> None:
+    names = [f"missing{number}" for number in range(60)]
+    kept, runs = [*names, "good"], 0
+    while not (answer := ask("__global__ void good() {}", kept)).cubin:
+        assert is_only_name_errors(answer.log)
+        refused = rejected_expressions(answer.log)
+        assert refused
+        kept = [name for name in kept if name not in refused]
+        runs += 1
+    assert kept == ["good"]
+    assert runs <= 3
+
+
+# ------------------------------------------------------------------------------------------------------ types alone
+
+TYPES = {
+    "float const*": ("const float*", "pointer", "float32", 1),
+    "float const* const* restrict": ("const float* const*", "pointer", None, 1),
+    "int const volatile*": ("const volatile int*", "pointer", "int32", 1),
+    "const unsigned long int *": ("const unsigned long*", "pointer", "uint64", 1),
+    "long long": ("long long", "int", None, 1),
+    "unsigned char*": ("unsigned char*", "pointer", "uint8", 1),
+    "char*": ("char*", "pointer", "int8", 1),
+    "signed char": ("signed char", "int", None, 1),
+    "short unsigned": ("unsigned short", "uint", None, 1),
+    "wchar_t*": ("wchar_t*", "pointer", "int32", 1),
+    "char16_t": ("char16_t", "uint", None, 1),
+    "char32_t*": ("char32_t*", "pointer", "uint32", 1),
+    "bool": ("bool", "bool", None, 1),
+    "bool*": ("bool*", "pointer", "bool", 1),
+    "double": ("double", "float", "float64", 1),
+    "__half*": ("__half*", "pointer", "float16", 1),
+    "__half2 const*": ("const __half2*", "pointer", "float16", 4),
+    "__nv_bfloat16": ("__nv_bfloat16", "float", "bfloat16", 1),
+    "__nv_bfloat162*": ("__nv_bfloat162*", "pointer", "bfloat16", 4),
+    "__nv_fp8_e4m3*": ("__nv_fp8_e4m3*", "pointer", "float8_e4m3fn", 1),
+    "__nv_fp8_e5m2": ("__nv_fp8_e5m2", "float", "float8_e5m2", 1),
+    "__nv_fp8_e8m0*": ("__nv_fp8_e8m0*", "pointer", "float8_e8m0fnu", 1),
+    "__nv_fp8x4_e5m2*": ("__nv_fp8x4_e5m2*", "pointer", "float8_e5m2", 4),
+    "__nv_fp4x2_e2m1*": ("__nv_fp4x2_e2m1*", "pointer", None, 1),
+    "float3*": ("float3*", "pointer", "float32", 4),
+    "float4": ("float4", "struct", None, 1),
+    "uchar4*": ("uchar4*", "pointer", "uint8", 4),
+    "longlong2*": ("longlong2*", "pointer", "int64", 16),
+    "ulong3*": ("ulong3*", "pointer", "uint64", 8),
+    "double4*": ("double4*", "pointer", "float64", 16),
+    "double4_16a*": ("double4_16a*", "pointer", "float64", 16),
+    "ulonglong4_32a*": ("ulonglong4_32a*", "pointer", "uint64", 32),
+    "void const*": ("const void*", "pointer", None, 1),
+    "S const&": ("const S&", "pointer", None, 1),
+    "float&": ("float&", "pointer", "float32", 1),
+    "float (*) [4]": ("float (*) [4]", "pointer", None, 1),
+    "void (*)(int, float*)": ("void (*)(int, float*)", "pointer", None, 1),
+    "int S::*": ("int S::*", "struct", None, 1),
+    "void (S::*)(int)": ("void (S::*)(int)", "struct", None, 1),
+    "A<float const*>::B const*": ("const A<float const*>::B*", "pointer", None, 1),
+    "struct Vec3": ("Vec3", "struct", None, 1),
+    "CUtensorMap_st": ("CUtensorMap_st", "struct", None, 1),
+    "unsigned __int128": ("unsigned __int128", "struct", None, 1),
+    "__int128*": ("__int128*", "pointer", None, 1),
+    "decltype(nullptr)": ("decltype(nullptr)", "struct", None, 1),
+}
+
+
+@pytest.mark.parametrize("text", TYPES)
+def test_types(text: str) -> None:
+    facts = describe_type(text)
+    assert (facts.text, facts.kind, facts.dtype, facts.alignment) == TYPES[text]
+    assert readable_type(facts.text) == facts.text
+
+
+def test_sizes_of_vectors_are_the_compilers() -> None:
+    bases = [
+        "char",
+        "uchar",
+        "short",
+        "ushort",
+        "int",
+        "uint",
+        "long",
+        "ulong",
+        "longlong",
+        "ulonglong",
+        "float",
+        "double",
+    ]
+    vectors = [f"{base}{count}" for base in bases for count in (1, 2, 3, 4)] + ["dim3"]
+    facts = [describe_type(vector) for vector in vectors]
+    alignments = [describe_type(f"{vector}*").alignment for vector in vectors]
+    checks = "".join(
+        f'static_assert(sizeof({vector}) == {fact.size} && alignof({vector}) == {alignment}, "{vector}");\n'
+        for vector, fact, alignment in zip(vectors, facts, alignments, strict=True)
+    )
+    answer = ask_nvrtc(checks, ["-arch=sm_90"])
+    assert answer.cubin, answer.log
+
+
+def test_demangling() -> None:
+    assert demangle("_Z5scalePfi") == "scale(float*, int)"
+    assert demangle("_ZN36_GLOBAL__N__00000000_4_k_cu_1f8c4d092anEPNS_2ASE") == "an(AS*)"
+    assert demangle("_ZN29_INTERNAL_00000000_4_k_cu_big31_GLOBAL__N__00000000_4_k_cu_big4anonE") == "anon"
+    assert demangle("scale") is None
+    assert demangle("_Z@@") is None
+
+
+# ------------------------------------------------------------------------------------------- hand-written signatures
+
+
+def test_a_written_signature_is_checked_and_joined() -> None:
+    types, names = zip(*parse_signature("(const float* x, uint8_t* in, half, size_t n)", "k"), strict=True)
+    kernel = typed_kernel(image_kernel(8, 8, 2, 8), types, names)
+    assert str(kernel) == "k(const float* x, unsigned char* in_, __half arg2, unsigned long n)"
+    assert kernel.parameters[1] == Parameter(
+        name="in_", type="unsigned char*", kind="pointer", size=8, offset=8, dtype="uint8"
+    )
+    assert parse_signature("", "k") == parse_signature("()", "k") == parse_signature("(void)", "k") == ()
+
+
+def test_names_are_different_and_plain() -> None:
+    kernel = typed_kernel(image_kernel(4, 4, 4, 4), ["int"] * 4, ["arg1", "", "in_", "größe"])
+    assert [p.name for p in kernel.parameters] == ["arg1", "arg1_", "in_", "arg3"]
+
+
+BROKEN_SIGNATURES = {
+    "(float* x": "its brackets do not match",
+    "(float* x, )": "parameter 2 has no type",
+    "(int n; int m)": "';' has no place in a parameter list",
+    '(int n = "x")': "'\"x\"' has no place in a parameter list",
+    "(int n, ...)": "parameter 2 has no type",
+    "(flaot* x)": "parameter 1: unknown type 'flaot', did you mean 'float'?",
+    "(float* x, unt8_t n)": "parameter 2: unknown type 'unt8_t', did you mean 'uint8_t'?",
+}
+
+
+@pytest.mark.parametrize("text", BROKEN_SIGNATURES)
+def test_broken_signatures(text: str) -> None:
+    with pytest.raises(SignatureError) as caught:
+        parse_signature(text, "k")
+    first, second, _hint = str(caught.value).split("\n")
+    assert first == f"signature of kernel 'k': {BROKEN_SIGNATURES[text]}"
+    assert second == f"    {text}"
+
+
+def test_a_type_of_the_users_own_is_taken_at_its_word() -> None:
+    assert parse_signature("(struct flaot* x, Matrix m)", "k") == (("struct flaot*", "x"), ("Matrix", "m"))
+    kernel = typed_kernel(image_kernel(8, 64), ["struct flaot*", "Matrix"], ["x", "m"])
+    assert [(p.kind, p.dtype, p.size) for p in kernel.parameters] == [("pointer", None, 8), ("struct", None, 64)]
+
+
+def test_a_size_that_disagrees_is_underlined() -> None:
+    with pytest.raises(SignatureError) as caught:
+        typed_kernel(image_kernel(8, 8, 4), ["float*", "int", "int"], ["x", "shift", "n"], name="scale")
+    assert str(caught.value) == (
+        "kernel 'scale', parameter 2: 'int' has 4 bytes, and the cubin has 8 there\n"
+        "    void scale(float* x, int shift, int n)\n"
+        "                         ~~~^\n"
+        "    Give the type that the kernel was compiled with."
+    )
+
+
+def test_a_count_that_disagrees() -> None:
+    with pytest.raises(SignatureError) as caught:
+        typed_kernel(image_kernel(8, 8, 4, symbol="_Z5scalePfS_i"), ["float*"], ["x"])
+    assert str(caught.value) == (
+        "kernel 'scale': 1 parameter in its signature, 3 in the cubin\n"
+        "    void scale(float* x)\n"
+        "    The cubin has parameters of 8, 8, 4 bytes."
+    )
+
+
+def test_a_kernel_that_nothing_types() -> None:
+    with pytest.raises(SignatureError) as caught:
+        read_kernels(image_of(image_kernel(8, 4)), {}, ())
+    assert str(caught.value) == (
+        "kernel 'k': neither the compiler nor its symbol tells the types of its parameters\n"
+        "    The cubin has parameters of 8, 4 bytes.\n"
+        '    Give them: Launch(kernel="k", signature="(const float* x, int n)").'
+    )
+
+
+def test_a_probe_that_cannot_be_read_is_no_probe() -> None:
+    with pytest.raises(SignatureError, match="neither the compiler nor its symbol"):
+        read_kernels(image_of(image_kernel(8)), {"k": ("k", "not_a_probe")}, ())
+
+
+# -------------------------------------------------------------------------------------------- candidates and exports
+
+
+def test_the_likeliest_candidate_wins() -> None:
+    source = """
+    __global__ void k(int* a) {} __global__ void k(float* b) {} namespace n { __global__ void k(float* c) {} }
+    template <class T> __global__ void k(T* d) {} template <> __global__ void k<int>(int* e) {}
+    __global__ void twin(A* f) {} __global__ void twin(B* g) {}
+    """
+    candidates = find_candidates([source])
+
+    def first_name(name: str, *types: str) -> str | None:
+        candidate = find_candidate(name, types, candidates)
+        return candidate.parameters[0] if candidate else None
+
+    assert first_name("k", "int*") == "a"
+    assert first_name("k", "float*") == "b"
+    assert first_name("n::k", "float*") == "c"
+    assert first_name("k<float>", "float*") == "d"
+    assert first_name("k<int>", "int*") == "e"
+    assert first_name("k", "int*", "int") is None
+    assert first_name("twin", "int*") is None  # either could be it
+
+
+def test_kernels_come_in_the_order_of_the_source() -> None:
+    source = "__global__ void a(int*);\ntemplate <class T> __global__ void b(T*) {}\n__global__ void c(int*) {}"
+    symbols = ["_Z1cPi", "_Z4madePi", "_Z1bIfEvPT_", "_Z1aPi"]
+    image = image_of(*(image_kernel(8, symbol=symbol) for symbol in symbols))
+    assert [kernel.name for kernel in read_kernels(image, {}, find_candidates([source]))] == [
+        "a",
+        "b<float>",
+        "c",
+        "made",
+    ]
+
+
+def kernel_named(name: str, *types: str) -> Kernel:
+    return typed_kernel(image_kernel(*(describe_type(type_).size or 1 for type_ in types)), types, name=name)
+
+
+EXPORTS = [
+    (["k"], ["k"]),
+    (["ns::k<float, 4>"], ["k"]),
+    (["a::k", "b::k", "l"], ["a__k", "b__k", "l"]),
+    (["k", "a::k"], ["k", "a__k"]),
+    (["k<float, 4>", "k<const int*, -1>"], ["k__float_4", "k__const_int_ptr_minus_1"]),
+    (["a::k<float>", "b::k<float>"], ["a__k", "b__k"]),
+    (["k<f<1>>", "k<f<2>>", "k<(char)97>"], ["k__f_1", "k__f_2", "k__char_97"]),
+    (["a::b", "a__b", "c::a__b"], ["b", "a__b", "c__a__b"]),
+    (["größe"], ["gr__e"]),
+    (["k<A*>", "k<A&>"], ["k__A_ptr", "k__A_ref"]),
+]
+
+
+@pytest.mark.parametrize(("names", "exports"), EXPORTS)
+def test_export_names(names: list[str], exports: list[str]) -> None:
+    kernels = [kernel_named(name) for name in names]
+    assert list(export_names(kernels)) == exports
+    assert list(export_names(kernels).values()) == kernels
+
+
+def test_export_names_of_overloads() -> None:
+    kernels = [kernel_named("k", "float*", "int"), kernel_named("k", "const float*"), kernel_named("k")]
+    assert list(export_names(kernels)) == ["k__float_ptr__int", "k__const_float_ptr", "k__void"]
+
+
+@given(st.lists(st.text(alphabet="ab_:<>*, 1ö$", min_size=1, max_size=8), max_size=8))
+def test_export_names_are_identifiers_and_different(names: list[str]) -> None:
+    kernels = [kernel_named(name) for name in names]
+    exports = export_names(kernels)
+    assert [kernel.name for kernel in exports.values()] == names
+    assert all(name.isidentifier() and name.isascii() for name in exports)
