@@ -64,7 +64,7 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
     return _load(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 
 
-def build_inline(  # noqa: PLR0913  the keywords are upstream's
+def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described once
     name: str,
     *,
     cuda_sources: Texts | None = None,
@@ -95,7 +95,7 @@ def build_inline(  # noqa: PLR0913  the keywords are upstream's
     return _build(request, build_directory, output, verbose=verbose)
 
 
-def load(  # noqa: PLR0913  the keywords are upstream's
+def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
     name: str,
     *,
     sources: PathLike | Sequence[PathLike] | None = None,
@@ -120,11 +120,13 @@ def load(  # noqa: PLR0913  the keywords are upstream's
     """
     pieces, homes = _read_files(sources, cuda_files)
     include_paths = [*(extra_include_paths or ()), *homes]
-    request = make_request(name, pieces, functions=functions, arch=arch, flags=extra_cuda_cflags, include_paths=include_paths)
+    request = make_request(
+        name, pieces, functions=functions, arch=arch, flags=extra_cuda_cflags, include_paths=include_paths
+    )
     return _load(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 
 
-def build(  # noqa: PLR0913  the keywords are upstream's
+def build(  # noqa: PLR0913  the keywords are upstream's, described once
     name: str,
     *,
     sources: PathLike | Sequence[PathLike] | None = None,
@@ -144,7 +146,9 @@ def build(  # noqa: PLR0913  the keywords are upstream's
     """
     pieces, homes = _read_files(sources, cuda_files)
     include_paths = [*(extra_include_paths or ()), *homes]
-    request = make_request(name, pieces, functions=functions, arch=arch, flags=extra_cuda_cflags, include_paths=include_paths)
+    request = make_request(
+        name, pieces, functions=functions, arch=arch, flags=extra_cuda_cflags, include_paths=include_paths
+    )
     return _build(request, build_directory, output, verbose=verbose)
 
 
@@ -166,7 +170,7 @@ def load_module(path: PathLike, *, keep_module_alive: bool = True) -> Module:
     return load_library(path, keep_module_alive=keep_module_alive)
 
 
-def compile_cubin(
+def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern the device
     source: Texts,
     *,
     name: str = "kernel",
@@ -192,14 +196,18 @@ def compile_cubin(
     Example:
         `compile_cubin(text, arch="sm_90a").kernels[0].registers`
     """
-    from jitload.kernels import DeviceSource, compile_kernels
     from jitload.errors import ToolchainError
+    from jitload.kernels import DeviceSource, compile_kernels
     from jitload.toolchain import find_kit
 
     pieces = with_labels(name, read_texts(source, "source"), "source")
-    request = make_request(name, pieces, functions=None, arch=arch, flags=extra_cuda_cflags, include_paths=extra_include_paths)
+    request = make_request(
+        name, pieces, functions=None, arch=arch, flags=extra_cuda_cflags, include_paths=extra_include_paths
+    )
     if len(request.archs) != 1:
-        raise ToolchainError(f"compile_cubin() makes one cubin, so it takes one architecture, not {', '.join(request.archs)}.")
+        raise ToolchainError(
+            f"compile_cubin() makes one cubin, so it takes one architecture, not {', '.join(request.archs)}."
+        )
     device_source = DeviceSource(
         name=name,
         pieces=pieces,

@@ -61,5 +61,5 @@ def canonical_arch(name: str) -> str:
 def capability_of(arch: str) -> tuple[int, str]:
     """Return (90, "a") for `sm_90a`."""
     match = _ARCH.fullmatch(arch)
-    assert match is not None and match[1]
+    assert match is not None
     return int(match[1]), match[2]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +24,6 @@ _log = logging.getLogger(__name__)
 # is an error then and not at the first call), and it stays loaded. What it needs of libc and tvm-ffi it finds in the
 # process: naming libc to the linker takes as long as all the rest of the link.
 COMPILE_FLAGS = ("-O0", "-pipe", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-w")
-RUNTIME_FLAGS = ("-O2", *COMPILE_FLAGS[1:])
 LINK_FLAGS = ("-shared", "-s", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack", "-nostartfiles", "-nodefaultlibs")
 
 
@@ -36,7 +37,9 @@ class Step:
     reads: tuple[str, ...] = ()
 
 
-def compile_step(compiler: Sequence[str], flags: Sequence[str], source: str, output: str, **reads: tuple[str, ...]) -> Step:
+def compile_step(
+    compiler: Sequence[str], flags: Sequence[str], source: str, output: str, **reads: tuple[str, ...]
+) -> Step:
     """Return the step that compiles one source to an object."""
     command = (*compiler, *flags, "-c", source, "-o", output)
     return Step(output=output, command=command, inputs=(source,), reads=reads.get("reads", ()))
@@ -53,12 +56,13 @@ def write_ninja(work_dir: Path, steps: Sequence[Step]) -> None:
     from ninja.ninja_syntax import Writer, escape_path
 
     with (work_dir / "build.ninja").open("w") as file:
-        writer = Writer(file, width=120)
+        writer = Writer(file, width=120)  # type: ignore[arg-type]  # its stub says str
         for number, step in enumerate(steps):
             command = " ".join(_shell_word(word) for word in step.command)
             writer.rule(f"step{number}", command=command.replace("$", "$$"), description=step.output)
             inputs = [escape_path(path) for path in step.inputs]
-            writer.build(escape_path(step.output), f"step{number}", inputs, implicit=[escape_path(path) for path in step.reads])
+            reads = [escape_path(path) for path in step.reads]
+            writer.build([escape_path(step.output)], f"step{number}", inputs, implicit=reads)
 
 
 def _shell_word(word: str) -> str:
@@ -75,7 +79,12 @@ def run_ninja(ninja: Path, work_dir: Path, *, name: str, verbose: bool = False) 
     command = (str(ninja), "--quiet") if not verbose else (str(ninja), "-v")
     # In a process group of its own, so that Ctrl-C reaches ninja once and through us.
     process = subprocess.Popen(
-        command, cwd=work_dir, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+        command,
+        cwd=work_dir,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
         start_new_session=True,
     )
     try:
@@ -90,12 +99,8 @@ def run_ninja(ninja: Path, work_dir: Path, *, name: str, verbose: bool = False) 
 
 
 def _stop(process: subprocess.Popen[str]) -> None:
-    import signal
-
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
-    except ProcessLookupError:
-        pass
     process.wait()
 
 

@@ -155,8 +155,8 @@ def _refuse_place(place: Path, directory: Path, settings: Settings, *, is_entry:
     found = os.stat(place)
     if found.st_uid not in (os.getuid(), 0):
         raise CacheError(
-            f"the cache {directory} is not trusted: {place} belongs to user {found.st_uid}, neither this user nor root. "
-            "Set JITLOAD_CACHE_DIR to a directory of your own."
+            f"the cache {directory} is not trusted: {place} belongs to user {found.st_uid}, neither this user nor "
+            "root. Set JITLOAD_CACHE_DIR to a directory of your own."
         )
     if found.st_mode & stat.S_ISVTX and not is_entry:
         return  # as in /tmp: nobody can replace what is ours in there
@@ -313,9 +313,7 @@ def _write_manifest(work_dir: Path, recipe: Recipe, product: str, headers: tuple
         "product": product,
         "size": len(data),
         "sha256": hashlib.sha256(data).hexdigest(),
-        "headers": [
-            {"path": h.path, "size": h.size, "mtime_ns": h.mtime_ns, "digest": h.digest} for h in headers
-        ],
+        "headers": [{"path": h.path, "size": h.size, "mtime_ns": h.mtime_ns, "digest": h.digest} for h in headers],
         "parts": {label: _describe_part(value) for label, value in recipe.parts},
     }
     (work_dir / _MANIFEST).write_text(json.dumps(manifest, indent=1))

@@ -10,10 +10,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jitload.choice import Export
 from jitload.errors import LaunchSpecError
 from jitload.expression import ScopeEntry, compile_expression
 from jitload.launch import Launch
-from jitload.model import Kernel, Parameter, Variable
+from jitload.model import Parameter, Variable
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -26,26 +27,6 @@ _DTYPE_CODES = {
 _DTYPE = re.compile(r"(u?int|bfloat|float|complex)(\d+)$")
 _COMPLEX_VECTORS = re.compile(r"(?:const |volatile )*(?:float2|double2|__half2)\*")
 _SCHEMA_TYPES = {"pointer": "DLTensor*", "int": "int", "uint": "int", "float": "float", "bool": "bool"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Export:
-    """One function of a library: its name, its kernel, and how the kernel is launched."""
-
-    name: str
-    kernel: Kernel
-    launch: Launch
-    doc: str
-
-    @property
-    def arguments(self) -> tuple[Parameter, ...]:
-        """The parameters a caller gives, in order."""
-        return tuple(p for p in self.kernel.parameters if p.name not in self.launch.args)
-
-    @property
-    def signature(self) -> str:
-        """The C++ text of what a caller gives, `add_one(const float* x, float* y)`."""
-        return f"{self.name}({', '.join(f'{p.type} {p.name}' for p in self.arguments)})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +59,9 @@ def render_wrapper(wrapper: Wrapper) -> str:
     record = {
         "name": _comment(wrapper.name),
         "quoted_name": c_string(wrapper.name),
-        "images": [{**asdict(image), "suffix": f"'{image.suffix}'" if image.suffix else "0"} for image in wrapper.images],
+        "images": [
+            {**asdict(image), "suffix": f"'{image.suffix}'" if image.suffix else "0"} for image in wrapper.images
+        ],
         "variables": [
             {"name": c_string(v.name), "symbol": c_string(v.symbol), "size": v.size} for v in wrapper.variables
         ],
@@ -126,7 +109,10 @@ def load_template(name: str) -> Template:
     import jinja2
 
     environment = jinja2.Environment(
-        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
         autoescape=False,  # noqa: S701  the text is C++; every piece of a user's is escaped by `c_string`
     )
     return environment.from_string((template_dir() / name).read_text())
@@ -173,7 +159,12 @@ def check_names(export: Export) -> None:
     known = [p.name for p in export.kernel.parameters]
     by_name = {p.name: p for p in export.kernel.parameters}
     launch = export.launch
-    fields = {"args": launch.args, "nullable": launch.nullable, "raw_pointers": launch.raw_pointers, "strided": launch.strided}
+    fields = {
+        "args": launch.args,
+        "nullable": launch.nullable,
+        "raw_pointers": launch.raw_pointers,
+        "strided": launch.strided,
+    }
     for field, names in fields.items():
         for name in names:
             if name not in by_name:

@@ -38,17 +38,17 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         return signature
 
     @property
-    def __annotations__(self) -> dict[str, Any]:
+    def __annotations__(self) -> dict[str, Any]:  # type: ignore[override]  # made from the signature when asked for
         return {**{name: p.annotation for name, p in self.__signature__.parameters.items()}, "return": None}
 
     def __getitem__(self, key: Any) -> TypedFunction:
-        """Return the function for a launch configuration: `f[grid, block]`, up to `f[grid, block, shared_bytes, stream]`.
+        """Return the function for a configuration: `f[grid, block]`, up to `f[grid, block, shared_bytes, stream]`.
 
         `grid` counts blocks and `block` threads; each is an int, a tuple of up to three, or None for what the `Launch`
         declares. `stream` is an int, a torch or CuPy stream, or anything with `__cuda_stream__`.
         """
         try:
-            return self._jitload_configured[key]  # type: ignore[no-any-return]
+            return self._jitload_configured[key]
         except (KeyError, TypeError):
             return self._jitload_configure(key)
 
@@ -61,7 +61,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         self(*bound.args)
 
     def __get__(self, instance: object, owner: type | None = None) -> TypedFunction:
-        """Stay unbound in a class body, as a builtin does; having this makes `help()` show the function, not its class."""
+        """Stay unbound in a class body, as a builtin does; for this method, `help()` shows the function."""
         return self
 
     def __repr__(self) -> str:
@@ -87,7 +87,9 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
     def _jitload_configure(self, key: Any) -> TypedFunction:
         name = self.__name__
         if not isinstance(key, tuple) or not 2 <= len(key) <= 4:
-            raise TypeError(f"{name}[…] takes [grid, block], [grid, block, shared_bytes] or [grid, block, shared_bytes, stream]")
+            raise TypeError(
+                f"{name}[…] takes [grid, block], [grid, block, shared_bytes] or [grid, block, shared_bytes, stream]"
+            )
         grid, block, shared_bytes, stream = (*key, None, None)[:4]
         if shared_bytes is not None:
             shared_bytes = _integer(name, "shared_bytes", shared_bytes)
@@ -152,7 +154,8 @@ def _stream_handle(name: str, stream: Any) -> int:
     if isinstance(stream, int) and not isinstance(stream, bool):
         return stream
     raise TypeError(
-        f"{name}[…]: stream must be an int, a torch or CuPy stream, or have __cuda_stream__; got {type(stream).__name__}"
+        f"{name}[…]: stream must be an int, a torch or CuPy stream, or have __cuda_stream__, "
+        f"got {type(stream).__name__}"
     )
 
 

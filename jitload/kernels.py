@@ -72,10 +72,9 @@ def compile_kernels(source: DeviceSource, arch: str, kit: Kit) -> Compiled:
     candidates = find_candidates([text for _, text in source.pieces])
     with tempfile.TemporaryDirectory(prefix="jitload-") as scratch:
         rounds = _Rounds(source, arch, kit, Path(scratch) / "headers")
-        result, image = rounds.first(_first_expressions(source, candidates))
+        result, image = rounds.settle(_first_expressions(source, candidates))
         if missing := unprobed_symbols(image, rounds.lowered(result)):
-            result = rounds.run((*rounds.kernels, *missing))
-            image = read_image(result.cubin, name=source.name)
+            result, image = rounds.settle((*rounds.kernels, *missing))
         headers = rounds.headers()
     lowered = rounds.lowered(result)
     kernels = read_kernels(image, lowered, candidates)
@@ -87,10 +86,11 @@ def compile_kernels(source: DeviceSource, arch: str, kit: Kit) -> Compiled:
 def _first_expressions(source: DeviceSource, candidates: Sequence[Candidate]) -> tuple[str, ...]:
     """Return the kernel expressions for the first run: what launches name, and candidates that are no templates.
 
-    A name with several candidates is overloaded, and no expression by itself; its symbols carry the types.
+    A name with several candidates, or with a template beside it, is no expression by itself; its symbols carry the
+    types.
     """
-    names = [candidate.name for candidate in candidates if not candidate.is_template]
-    plain = [name for name in names if names.count(name) == 1]
+    names = [candidate.name for candidate in candidates]
+    plain = [c.name for c in candidates if not c.is_template and names.count(c.name) == 1]
     return tuple(dict.fromkeys((*map(probe.kernel_expression, source.kernels), *plain)))
 
 
@@ -101,6 +101,7 @@ class _Rounds:
         self.source = source
         self.kit = kit
         self.kernels: tuple[str, ...] = ()
+        self.refused: frozenset[str] = frozenset()
         self.count = 0
         self.trace = trace
         own = nvrtc_include_dirs(kit)
@@ -113,27 +114,33 @@ class _Rounds:
             *source.options,
         )
 
-    def first(self, kernels: tuple[str, ...]) -> tuple[NvrtcResult, Image]:
-        """Compile; where only name expressions were refused, compile once more without those."""
-        try:
-            result = self.run(kernels)
-        except CompileError as error:
-            refused = probe.rejected_expressions(error.log)
-            if not refused:
-                raise
-            if not probe.is_only_name_errors(error.log):
-                self.run(())  # for the log of the user's own errors alone
-                raise
-            self._refuse_named(error, refused)
-            keep = (kernel for kernel in kernels if not {kernel, probe.probe_expression(kernel)} & refused)
-            result = self.run(tuple(keep))
-        return result, read_image(result.cubin, name=self.source.name)
+    def settle(self, kernels: tuple[str, ...]) -> tuple[NvrtcResult, Image]:
+        """Compile, and compile again without the name expressions that alone were refused, until none is.
+
+        NVRTC lists all that it refuses at once, up to a hundred messages.
+        """
+        while True:
+            try:
+                result = self.run(kernels)
+            except CompileError as error:
+                refused = probe.rejected_expressions(error.log) - self.refused
+                if not refused:
+                    raise
+                if not probe.is_only_name_errors(error.log):
+                    self.run(())  # for the log of the user's own errors alone
+                    raise
+                self._refuse_named(error, refused)
+                self.refused |= refused
+                kernels = tuple(kernel for kernel in kernels if kernel not in self.refused)
+            else:
+                return result, read_image(result.cubin, name=self.source.name)
 
     def run(self, kernels: tuple[str, ...]) -> NvrtcResult:
         """Compile once, with two expressions for each kernel: itself, and the probe of its type."""
         self.kernels = kernels
         self.count += 1
-        expressions = tuple(text for kernel in kernels for text in (kernel, probe.probe_expression(kernel)))
+        wanted = (text for kernel in kernels for text in (kernel, probe.probe_expression(kernel)))
+        expressions = tuple(text for text in wanted if text not in self.refused)
         name = self.source.pieces[0][0] if len(self.source.pieces) == 1 else f"{self.source.name}.cu"
         options = self.options
         headers: tuple[tuple[str, str], ...] = ()
@@ -144,9 +151,9 @@ class _Rounds:
         return run_nvrtc(self.kit.nvrtc_path, job)
 
     def lowered(self, result: NvrtcResult) -> dict[str, tuple[str, str]]:
-        """Return each kernel's symbol and its probe's."""
+        """Return each kernel's symbol and its probe's, "" where the probe was refused."""
         return {
-            kernel: (result.lowered[kernel], result.lowered[probe.probe_expression(kernel)])
+            kernel: (result.lowered[kernel], result.lowered.get(probe.probe_expression(kernel), ""))
             for kernel in self.kernels
         }
 
@@ -163,7 +170,7 @@ class _Rounds:
         """Raise LaunchSpecError where what NVRTC refused is a kernel that a launch names."""
         for kernel in self.source.kernels:
             expression = probe.kernel_expression(kernel)
-            if {expression, probe.probe_expression(expression)} & refused:
+            if expression in refused:
                 raise LaunchSpecError(
                     f"the source has no kernel {kernel!r}",
                     field="kernel",

@@ -24,7 +24,7 @@ _lock = threading.Lock()
 _mapped: dict[str, tuple[int, int, int, int]] = {}  # path of a library this process loaded -> what `stat` said
 
 
-class Module(tvm_ffi.Module):
+class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked here
     """The typed functions of a library: a `tvm_ffi.Module` that knows what it holds.
 
     `mod.add_one` is the typed function; so is `mod["add_one"]`, which also reaches a kernel whose name one of
@@ -45,7 +45,7 @@ class Module(tvm_ffi.Module):
     def __getitem__(self, name: str) -> TypedFunction:
         return self.get_function(name)
 
-    def get_function(self, name: str, query_imports: bool = False) -> TypedFunction:
+    def get_function(self, name: str, query_imports: bool = False) -> TypedFunction:  # noqa: FBT001, FBT002  upstream's
         """Return a function of the library by its exported name."""
         function = super().get_function(name, query_imports)
         facts = self._jitload_facts()["functions"].get(name)
@@ -81,7 +81,9 @@ class Module(tvm_ffi.Module):
         return f"<jitload.Module {facts['name']!r}{archs}: {signatures}>"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a jitload.Module cannot be pickled: load its library in the other process (jitload.load_module)")
+        raise TypeError(
+            "a jitload.Module cannot be pickled: load its library in the other process (jitload.load_module)"
+        )
 
 
 def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True) -> Module:

@@ -6,7 +6,7 @@ import ctypes
 import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -107,6 +107,7 @@ def run_nvrtc(library_path: Path, job: NvrtcJob) -> NvrtcResult:
             _check(library, library.nvrtcAddNameExpression(program, expression.encode()))
         options = (ctypes.c_char_p * len(job.options))(*(option.encode() for option in job.options))
         status = library.nvrtcCompileProgram(program, len(job.options), options)
+        _restore_locale()
         log = _read_sized(library, program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
         if status != 0:
             raise _compile_error(library, library_path, job, status, log)
@@ -144,6 +145,14 @@ def _load(path: str) -> ctypes.CDLL:
         raise ToolchainError(f"NVRTC cannot be loaded from {path}: {error}") from error
     library.nvrtcGetErrorString.restype = ctypes.c_char_p
     return library
+
+
+def _restore_locale() -> None:
+    """Give the thread the process's locale back: NVRTC 12.4 leaves its own behind, and `open()` reads ASCII then."""
+    with suppress(AttributeError):  # no uselocale in this libc
+        use = ctypes.pythonapi.uselocale
+        use.argtypes, use.restype = (ctypes.c_void_p,), ctypes.c_void_p
+        use(ctypes.c_void_p(-1))  # LC_GLOBAL_LOCALE
 
 
 @contextmanager

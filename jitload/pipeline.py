@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import gc
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -11,19 +10,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jitload.build import COMPILE_FLAGS, RUNTIME_FLAGS, compile_step, link_step, run_ninja, write_ninja
-from jitload.cache import Entry, Recipe, Work, claim_entry, find_entry, open_cache
+from jitload.build import COMPILE_FLAGS, Step, compile_step, link_step, run_ninja, write_ninja
+from jitload.cache import Entry, Recipe, claim_entry, find_entry, open_cache
 from jitload.errors import LaunchSpecError
 from jitload.identity import compiler_identity, own_identity
 from jitload.request import Request
-from jitload.toolchain import Compiler, Kit, find_compiler, find_kit, find_ninja, own_include_dir, tvm_ffi_include_dirs
+from jitload.runtime import find_or_build_runtime, include_flags
+from jitload.toolchain import Compiler, Kit, find_compiler, find_kit, find_ninja
 
 if TYPE_CHECKING:
-    from jitload.codegen import Export
     from jitload.kernels import Compiled
-    from jitload.model import Kernel
-
-_RUNTIME_SOURCES = {"launch": RUNTIME_FLAGS, "device": COMPILE_FLAGS, "explain": COMPILE_FLAGS}
 
 
 def build(request: Request, *, verbose: bool = False) -> Entry:
@@ -38,10 +34,12 @@ def build(request: Request, *, verbose: bool = False) -> Entry:
     with claim_entry(cache_dir, recipe, request.settings) as work:
         if work.entry:
             return work.entry
-        runtime = _in_background(lambda: build_runtime(request, compiler, cache_dir))
+        runtime = _in_background(lambda: find_or_build_runtime(compiler, cache_dir, request.settings))
         compiled = compile_archs(request, kit)
         write_sources(request, compiled, work.dir)
-        build_library(request, compiled, compiler, runtime.result().product, work, verbose=verbose)
+        library = library_steps(request, compiled, compiler, runtime.result().product)
+        write_ninja(work.dir, library)
+        run_ninja(find_ninja(request.settings), work.dir, name=request.name, verbose=verbose)
         return work.publish(f"{request.slug}.so", _headers(compiled))
 
 
@@ -91,6 +89,7 @@ def compile_archs(request: Request, kit: Kit) -> tuple[Compiled, ...]:
 def write_sources(request: Request, compiled: Sequence[Compiled], work_dir: Path) -> None:
     """Write what the library is built from: the device code, for a look, the cubins, and the wrapper."""
     from jitload.arch import capability_of
+    from jitload.choice import choose_exports
     from jitload.codegen import EmbeddedImage, Wrapper, render_wrapper
 
     images = []
@@ -103,7 +102,7 @@ def write_sources(request: Request, compiled: Sequence[Compiled], work_dir: Path
         name=request.name,
         archs=request.archs,
         images=tuple(images),
-        exports=choose_exports(request, compiled[0]),
+        exports=choose_exports(request.functions, compiled[0]),
         variables=compiled[0].cubin.variables,
     )
     for number, (_, text) in enumerate(request.pieces):
@@ -111,127 +110,20 @@ def write_sources(request: Request, compiled: Sequence[Compiled], work_dir: Path
     (work_dir / "wrapper.cc").write_text(render_wrapper(wrapper))
 
 
-def build_library(request: Request, compiled: Sequence[Compiled], compiler: Compiler, runtime: Path, work: Work, *, verbose: bool) -> None:
-    """Compile the wrapper and link it with the runtime."""
-    flags = (*COMPILE_FLAGS, *_include_flags())
+def library_steps(
+    request: Request, compiled: Sequence[Compiled], compiler: Compiler, runtime: Path
+) -> tuple[Step, Step]:
+    """Return the commands that compile the wrapper, with the cubins in it, and link it with the runtime."""
+    flags = (*COMPILE_FLAGS, *include_flags())
     cubins = tuple(f"{one.cubin.arch}.cubin" for one in compiled)
-    steps = (
+    return (
         compile_step(compiler.command, flags, "wrapper.cc", "wrapper.o", reads=cubins),
         link_step(compiler.command, ("wrapper.o", str(runtime)), f"{request.slug}.so"),
     )
-    write_ninja(work.dir, steps)
-    run_ninja(find_ninja(request.settings), work.dir, name=request.name, verbose=verbose)
-
-
-def build_runtime(request: Request, compiler: Compiler, cache_dir: Path) -> Entry:
-    """Return the entry with the part that all libraries share, compiled once for a compiler."""
-    recipe = Recipe(
-        name="runtime",
-        parts=(
-            ("kind", "runtime"),
-            ("compiler", compiler_identity(compiler, cache_dir)),
-            ("jitload", own_identity()),
-        ),
-    )
-    if entry := find_entry(cache_dir, recipe, request.settings):
-        return entry
-    with claim_entry(cache_dir, recipe, request.settings) as work:
-        if work.entry:
-            return work.entry
-        objects = []
-        steps = []
-        for name, flags in _RUNTIME_SOURCES.items():
-            source = str(own_include_dir() / f"{name}.cc")
-            steps.append(compile_step(compiler.command, (*flags, *_include_flags()), source, f"{name}.o"))
-            objects.append(f"{name}.o")
-        steps.append(compile_runtime_step(compiler, tuple(objects)))
-        write_ninja(work.dir, steps)
-        run_ninja(find_ninja(request.settings), work.dir, name="jitload's runtime")
-        return work.publish("runtime.o")
-
-
-def compile_runtime_step(compiler: Compiler, objects: tuple[str, ...]) -> Any:
-    """Return the step that joins the runtime's objects to one."""
-    from jitload.build import Step
-
-    command = (*compiler.command, "-r", "-nostdlib", *objects, "-o", "runtime.o")
-    return Step(output="runtime.o", command=command, inputs=objects)
-
-
-def _include_flags() -> tuple[str, ...]:
-    return tuple(f"-I{path}" for path in (own_include_dir().parent, *tvm_ffi_include_dirs()))
 
 
 def _headers(compiled: Sequence[Compiled]) -> tuple[Path, ...]:
     return tuple(sorted({path for one in compiled for path in one.headers}))
-
-
-# ---- which kernel under which name -----------------------------------------------------------------------------
-
-
-def choose_exports(request: Request, compiled: Compiled) -> tuple[Export, ...]:
-    """Return the functions of the library: every kernel, or those that `functions=` names.
-
-    Raises:
-        LaunchSpecError: A name fits no kernel.
-    """
-    from jitload.codegen import Export
-    from jitload.launch import Launch
-    from jitload.exports import export_names
-
-    by_name = export_names(compiled.cubin.kernels)
-    docs = {candidate.name: candidate.doc for candidate in compiled.candidates}
-    functions = request.functions
-    if functions is None:
-        if not by_name:
-            raise _no_kernels(compiled)
-        functions = tuple((name, Launch()) for name in by_name)
-    exports = []
-    for name, launch in functions:
-        kernel = _kernel_for(name, launch, compiled, by_name)
-        doc = launch.doc if launch.doc is not None else docs.get(kernel.name.partition("<")[0].partition("(")[0], "")
-        exports.append(Export(name=name, kernel=_renamed(name, kernel, launch), launch=launch, doc=doc))
-    return tuple(exports)
-
-
-def _kernel_for(name: str, launch: Any, compiled: Compiled, by_name: dict[str, Kernel]) -> Kernel:
-    if launch.kernel:
-        symbol = compiled.symbols[launch.kernel]
-        return next(kernel for kernel in compiled.cubin.kernels if kernel.symbol == symbol)
-    if name in by_name:
-        return by_name[name]
-    templates = {c.name.rpartition("::")[2]: c.name for c in compiled.candidates if c.is_template}
-    if name in templates:
-        raise LaunchSpecError(
-            f"{templates[name]!r} is a template, and nothing instantiates it",
-            kernel=name,
-            hint=f'Say which instantiation: functions={{"{name}": Launch(kernel="{templates[name]}<…>")}}',
-        )
-    near = difflib.get_close_matches(name, by_name, n=1)
-    known = ", ".join(by_name) or "none"
-    hint = f"Did you mean {near[0]!r}? " if near else ""
-    raise LaunchSpecError(f"no kernel {name!r}", field="functions", hint=f"{hint}The kernels are: {known}")
-
-
-def _no_kernels(compiled: Compiled) -> LaunchSpecError:
-    templates = ", ".join(candidate.name for candidate in compiled.candidates if candidate.is_template)
-    hint = "Write a __global__ function."
-    if templates:
-        hint = f'It has templates ({templates}): functions={{"f": Launch(kernel="{templates.split(", ")[0]}<…>")}}'
-    return LaunchSpecError("the source has no kernel", field="functions", hint=hint)
-
-
-def _renamed(name: str, kernel: Kernel, launch: Any) -> Kernel:
-    """Return the kernel with the parameter names that `Launch.params` gives."""
-    from dataclasses import replace
-
-    if launch.params is None:
-        return kernel
-    if len(launch.params) != len(kernel.parameters):
-        count = len(kernel.parameters)
-        raise LaunchSpecError(f"names {len(launch.params)} parameters, but {kernel} has {count}", kernel=name, field="params")
-    pairs = zip(kernel.parameters, launch.params, strict=True)
-    return replace(kernel, parameters=tuple(replace(p, name=given) for p, given in pairs))
 
 
 # ---- while NVRTC works -----------------------------------------------------------------------------------------

@@ -126,7 +126,10 @@ def read_functions(functions: Functions | None) -> tuple[tuple[str, Launch], ...
     else:
         names = [functions] if isinstance(functions, str) else list(functions)
         rows = [(name, None) for name in names]
-    return tuple((_exported(name), _launch(name, value)) for name, value in rows)
+    names = [_exported(name) for name, _ in rows]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise LaunchSpecError(f"names {twice!r} twice", field="functions")
+    return tuple((name, _launch(name, value)) for name, value in rows)
 
 
 def _exported(name: object) -> str:
@@ -147,7 +150,9 @@ def _launch(name: str, value: object) -> Launch:
     if isinstance(value, Launch):
         return value
     raise LaunchSpecError(
-        f"functions[{name!r}] must be a Launch or a docstring, got {type(value).__name__}", kernel=name, field="functions"
+        f"functions[{name!r}] must be a Launch or a docstring, got {type(value).__name__}",
+        kernel=name,
+        field="functions",
     )
 
 
@@ -173,7 +178,8 @@ def read_include_dirs(paths: Sequence[str | os.PathLike[str]] | None) -> tuple[s
 _IGNORED = re.compile(r"-O[0-3]|--?expt-relaxed-constexpr|-Xcompiler=.*|--compiler-options=.*|-w|--?threads=.*|-t=\d+")
 _RENAMED = {"--expt-extended-lambda": "--extended-lambda", "-expt-extended-lambda": "--extended-lambda"}
 _TAKES_NEXT = {
-    "-Xptxas": "--ptxas-options=", "--ptxas-options": "--ptxas-options=", "-Xcompiler": None, "--compiler-options": None,
+    "-Xptxas": "--ptxas-options=", "--ptxas-options": "--ptxas-options=", "-Xcompiler": None,
+    "--compiler-options": None,
     "-std": "--std=", "--std": "--std=", "-maxrregcount": "--maxrregcount=", "--maxrregcount": "--maxrregcount=",
     "-D": "-D", "-U": "-U", "-I": "-I", "--threads": None, "-t": None, "-include": "--pre-include=",
 }  # fmt: skip

@@ -98,7 +98,7 @@ def _wheel_kits() -> Iterator[Kit]:
         patterns = ("cu13/lib",) if major == 13 else ("cuda_nvrtc/lib",)
         libraries = [file for root in roots for pattern in patterns for file in _nvrtc_files(root / pattern, major)]
         if libraries:
-            parts = ("cu13/include", "cu13/include/cccl")
+            parts: tuple[str, ...] = ("cu13/include", "cu13/include/cccl")
             if major == 12:
                 parts = ("cuda_runtime/include", "cuda_nvcc/include", "cuda_cccl/include")
             yield Kit(
@@ -200,8 +200,8 @@ def _find_compiler(asked: str, path: str) -> Compiler:
             return Compiler(command=(found, *command[1:]), path=Path(found).resolve())
     wanted = f"{asked!r} (from JITLOAD_CXX or CXX)" if asked else "c++, g++ or clang++"
     raise ToolchainError(
-        f"no C++ compiler: {wanted} is not on the PATH. Install one (apt install g++, or dnf install gcc-c++), or without "
-        "root: pip install ziglang, and set JITLOAD_CXX='python -m ziglang c++'."
+        f"no C++ compiler: {wanted} is not on the PATH. Install one (apt install g++, or dnf install gcc-c++), or "
+        "without root: pip install ziglang, and set JITLOAD_CXX='python -m ziglang c++'."
     )
 
 
@@ -219,7 +219,9 @@ def _find_ninja(path: str) -> Path:
     near = os.pathsep.join((sysconfig.get_path("scripts"), str(Path(sys.executable).parent)))
     spec = find_spec("ninja")
     inside = [Path(root) for root in (spec.submodule_search_locations or ())] if spec else []
-    near = os.pathsep.join((near, *(str(root / "data" / "bin") for root in inside), *(str(root.parent / "bin") for root in inside)))
+    near = os.pathsep.join(
+        (near, *(str(root / "data" / "bin") for root in inside), *(str(root.parent / "bin") for root in inside))
+    )
     if found := shutil.which("ninja", path=near) or shutil.which("ninja", path=path):
         return Path(found)
     raise ToolchainError("ninja was not found. Install it with: pip install ninja")

@@ -5,6 +5,7 @@
 prints one row a case and one column a kit; a kit is a directory made by `pip install --target` with NVIDIA's wheels.
 """
 
+# ruff: noqa: T201  the script prints its table
 from __future__ import annotations
 
 import ctypes
@@ -13,9 +14,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 TESTS_DIR = Path(__file__).parent
 INCLUDE_DIR = TESTS_DIR.parent / "jitload" / "include"
@@ -143,12 +147,21 @@ CUDA_HEADERS = {
     "cub": "cub/block/block_reduce.cuh cub/block/block_scan.cuh cub/block/block_radix_sort.cuh"
     " cub/warp/warp_reduce.cuh",
 }
-# cub reads these; CUDA 12.4's CCCL wheel has lost every header without a suffix, so that none of its headers work.
+MERGED_HEADERS = {
+    "cuda_headers": " ".join(CUDA_HEADERS[group] for group in ("toolkit", "mma", "pipeline")),
+    "cccl_headers": " ".join(CUDA_HEADERS[group] for group in ("cuda_std", "cuda", "cub", "cooperative_groups")),
+}
+# CUDA 12.4's CCCL wheel has lost every header without a suffix, and with them all of CCCL.
 GROUP_NEEDS = {
+    "toolkit": ("cuda_fp16.h",),
     "mma": ("mma.h", "crt/mma.h"),
+    "pipeline": ("cuda_pipeline.h",),
+    "cooperative_groups": ("cooperative_groups.h",),
     "cuda_std": ("cuda/std/cstdint",),
     "cuda": ("cuda/std/cstdint",),
     "cub": ("cub/block/block_reduce.cuh", "cuda/std/cstdint"),
+    "cuda_headers": ("cuda_fp16.h", "crt/mma.h"),
+    "cccl_headers": ("cooperative_groups.h", "cub/block/block_reduce.cuh", "cuda/std/cstdint"),
 }
 CUDA_STD_USE = """
 static_assert(cuda::std::is_same<cuda::std::int64_t, long>::value, "");
@@ -197,27 +210,33 @@ def meaning_cases() -> Iterator[Case]:
             yield Case(f"meaning/{name}/{option.strip('-')}", source, options=(option,))
 
 
-def coexistence_cases() -> Iterator[Case]:
+def coexistence_cases(groups: dict[str, str]) -> Iterator[Case]:
     """CUDA's headers alone, before the shims and after them."""
     shims = includes(*(header for header in shim_headers() if header != "optional"))
-    for group, names in CUDA_HEADERS.items():
-        cuda, needs = (
-            includes(*names.split()),
-            GROUP_NEEDS.get(group, (names.split()[1] if group == "toolkit" else names.split()[0],)),
-        )
-        use = STANDARD_USE + (CUDA_STD_USE if group == "cuda_std" else "")
+    for group, names in groups.items():
+        cuda, needs = includes(*names.split()), GROUP_NEEDS[group]
+        use = STANDARD_USE + (CUDA_STD_USE if "cuda/std/tuple" in names else "")
         yield Case(f"with/{group}/alone", cuda + EMPTY_KERNEL, needs=needs)
         yield Case(f"with/{group}/before", cuda + shims + use, needs=needs)
         yield Case(f"with/{group}/after", shims + cuda + use, needs=needs)
-    for group in ("toolkit", "cuda_std"):
-        dialect = "c++11" if group == "toolkit" else "c++20"
-        cuda, needs = includes(*CUDA_HEADERS[group].split()), GROUP_NEEDS.get(group, ("cuda_fp16.h",))
+        dialect = "c++20" if "cuda/" in names else "c++11"
         yield Case(f"with/{group}/{dialect}", cuda + shims + STANDARD_USE, dialect, needs=needs)
 
 
+def quick_cases() -> list[Case]:
+    """Return every case that must compile without a complaint, with few that read CCCL: each costs a second."""
+    return [*alone_cases(), *meaning_cases(), *coexistence_cases(MERGED_HEADERS)]
+
+
 def all_cases() -> list[Case]:
-    """Return every case that must compile without a word from the compiler."""
-    return [*alone_cases(), *meaning_cases(), *coexistence_cases()]
+    """Return the same cases with each group of CUDA's headers for itself."""
+    return [*alone_cases(), *meaning_cases(), *coexistence_cases(CUDA_HEADERS)]
+
+
+def complaint(answer: Answer) -> str:
+    """Return the log when the compile failed or speaks of the source or of the shims; a kit may warn of itself."""
+    ours = answer.code != 0 or "kernel.cu(" in answer.log or str(INCLUDE_DIR) in answer.log
+    return answer.log or f"NVRTC error {answer.code}" if ours else ""
 
 
 def run_case(nvrtc: ctypes.CDLL, kit: Kit, case: Case) -> tuple[str, Answer | None]:
@@ -227,7 +246,7 @@ def run_case(nvrtc: ctypes.CDLL, kit: Kit, case: Case) -> tuple[str, Answer | No
     answer = compile_case(nvrtc, case, include_options(kit))
     if answer.code == INVALID_OPTION and case.dialect == "c++23":
         return "no c++23", None
-    return ("ok" if answer.code == 0 and not answer.log else "FAIL"), answer
+    return ("FAIL" if complaint(answer) else "ok"), answer
 
 
 def print_one_kit(directory: str) -> int:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import nvrtc_matrix as matrix
 import pytest
 from nvrtc_matrix import Case, Kit
+
+if TYPE_CHECKING:
+    import ctypes
+    from pathlib import Path
 
 
 @pytest.fixture(scope="module")
@@ -30,13 +33,13 @@ def compile_source(nvrtc: ctypes.CDLL, kit: Kit, source: str, *user_dirs: Path) 
     return matrix.compile_case(nvrtc, Case("source", source), matrix.include_options(kit, user_dirs))
 
 
-@pytest.mark.parametrize("case", matrix.all_cases(), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", matrix.quick_cases(), ids=lambda case: case.name)
 def test_compiles_silently(nvrtc: ctypes.CDLL, kit: Kit, case: Case) -> None:
     """No error, and no warning either: a user did not write these headers."""
     status, answer = matrix.run_case(nvrtc, kit, case)
     if answer is None:
         pytest.skip(f"this kit has {status}")
-    assert (answer.code, answer.log) == (0, "")
+    assert not matrix.complaint(answer)
 
 
 def test_mangled_types_are_those_of_linux(nvrtc: ctypes.CDLL, kit: Kit) -> None:
@@ -67,7 +70,7 @@ def test_stand_ins_need_no_cuda_headers(nvrtc: ctypes.CDLL, kit: Kit) -> None:
         "iostream",
         "vector",
     )
-    source += "__global__ void k(CUtensorMap m, float4* x, cudaTextureObject_t t) { x[threadIdx.x] = make_float4(1, 2, 3, 4); }"
+    source += "__global__ void k(CUtensorMap m, float4* x, cudaTextureObject_t t) { *x = make_float4(1, 2, 3, 4); }"
     answer = compile_source(nvrtc, Kit(kit.library, ()), source)
     assert (answer.code, answer.log) == (0, "")
 

@@ -1,12 +1,16 @@
 // std::tuple_size and std::tuple_element, which structured bindings ask. A source that has CCCL too needs in both what
-// CCCL declares under NVRTC: before 3.1 variadic templates; from 3.1 on plain ones, with the forms for const T of its own,
+// CCCL declares under NVRTC: before 3.2 variadic templates; from 3.2 on plain ones, with the forms for const T of its own,
 // so that ours are then for our own types only.
 #ifndef JITLOAD_NVRTC_TUPLE_PROTOCOL_H
 #define JITLOAD_NVRTC_TUPLE_PROTOCOL_H
 #include "config.h"
 
+#if __has_include(<cuda/std/__cccl/version.h>)
+#include <cuda/std/__cccl/version.h>
+#endif
+
 namespace std {
-#if __has_include(<cuda/std/__tuple_dir/structured_bindings.h>)
+#if defined(CCCL_VERSION) && CCCL_VERSION < 3002000
 template <class... T> struct tuple_size;
 template <size_t i, class... T> struct tuple_element;
 #else
@@ -14,7 +18,7 @@ template <class T> struct tuple_size;
 template <size_t i, class T> struct tuple_element;
 #endif
 
-#if __has_include(<cuda/std/__tuple_dir/tuple_size.h>) && !__has_include(<cuda/std/__tuple_dir/structured_bindings.h>)
+#if defined(CCCL_VERSION) && CCCL_VERSION >= 3002000
 #define _JITLOAD_TUPLE_CONST(parameters, ...) \
   template <_JITLOAD_UNPAREN parameters> struct tuple_size<const __VA_ARGS__> : tuple_size<__VA_ARGS__> {}; \
   template <size_t i, _JITLOAD_UNPAREN parameters> struct tuple_element<i, const __VA_ARGS__> { \

@@ -1,0 +1,108 @@
+"""Kernels and launches in, the functions of a library out: which kernel goes by which name."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from jitload.errors import LaunchSpecError
+from jitload.exports import export_names
+from jitload.kernels import Compiled
+from jitload.launch import Launch
+from jitload.model import ImageKernel, Kernel, Parameter, ParameterSlot
+from jitload.signature import parse_signature, typed_kernel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """One function of a library: its name, its kernel, how the kernel is launched, and its docstring."""
+
+    name: str
+    kernel: Kernel
+    launch: Launch
+    doc: str
+
+    @property
+    def arguments(self) -> tuple[Parameter, ...]:
+        """The parameters a caller gives, in order."""
+        return tuple(p for p in self.kernel.parameters if p.name not in self.launch.args)
+
+    @property
+    def signature(self) -> str:
+        """The C++ text of what a caller gives, `add_one(const float* x, float* y)`."""
+        return f"{self.name}({', '.join(f'{p.type} {p.name}' for p in self.arguments)})"
+
+
+def choose_exports(functions: tuple[tuple[str, Launch], ...] | None, compiled: Compiled) -> tuple[Export, ...]:
+    """Return the functions of a library: every kernel, or those that `functions` names.
+
+    Raises:
+        LaunchSpecError: A name fits no kernel.
+        SignatureError: A `Launch.signature` disagrees with the cubin.
+    """
+    by_name = export_names(compiled.cubin.kernels)
+    docs = {candidate.name: candidate.doc for candidate in compiled.candidates}
+    if functions is None:
+        if not by_name:
+            raise _no_kernels(compiled)
+        functions = tuple((name, Launch()) for name in by_name)
+    exports = []
+    for name, launch in functions:
+        kernel = _kernel_for(name, launch, compiled, by_name)
+        doc = launch.doc if launch.doc is not None else docs.get(re.split("[<(]", kernel.name)[0], "")
+        exports.append(Export(name=name, kernel=_as_told(name, kernel, launch), launch=launch, doc=doc))
+    return tuple(exports)
+
+
+def _kernel_for(name: str, launch: Launch, compiled: Compiled, by_name: Mapping[str, Kernel]) -> Kernel:
+    if launch.kernel:
+        symbol = compiled.symbols[launch.kernel]
+        return next(kernel for kernel in compiled.cubin.kernels if kernel.symbol == symbol)
+    if name in by_name:
+        return by_name[name]
+    templates = {c.name.rpartition("::")[2]: c.name for c in compiled.candidates if c.is_template}
+    if name in templates:
+        raise LaunchSpecError(
+            f"{templates[name]!r} is a template, and nothing instantiates it",
+            kernel=name,
+            hint=f'Say which instantiation: functions={{"{name}": Launch(kernel="{templates[name]}<…>")}}',
+        )
+    near = difflib.get_close_matches(name, by_name, n=1)
+    hint = f"Did you mean {near[0]!r}? " if near else ""
+    known = ", ".join(by_name) or "none"
+    raise LaunchSpecError(f"no kernel {name!r}", field="functions", hint=f"{hint}The kernels are: {known}")
+
+
+def _no_kernels(compiled: Compiled) -> LaunchSpecError:
+    templates = [candidate.name for candidate in compiled.candidates if candidate.is_template]
+    hint = "Write a __global__ function."
+    if templates:
+        hint = f'It has templates ({", ".join(templates)}): functions={{"f": Launch(kernel="{templates[0]}<…>")}}'
+    return LaunchSpecError("the source has no kernel", field="functions", hint=hint)
+
+
+def _as_told(name: str, kernel: Kernel, launch: Launch) -> Kernel:
+    """Return the kernel with the types of `Launch.signature` and the names of `Launch.params`, where they are given."""
+    if launch.signature:
+        types, names = zip(*parse_signature(launch.signature, name), strict=True) if kernel.parameters else ((), ())
+        kernel = typed_kernel(_image_kernel(kernel), types, names, name=kernel.name)
+    if launch.params is None:
+        return kernel
+    if len(launch.params) != len(kernel.parameters):
+        problem = f"names {len(launch.params)} parameters, but {kernel} has {len(kernel.parameters)}"
+        raise LaunchSpecError(problem, kernel=name, field="params")
+    pairs = zip(kernel.parameters, launch.params, strict=True)
+    return replace(kernel, parameters=tuple(replace(p, name=given) for p, given in pairs))
+
+
+def _image_kernel(kernel: Kernel) -> ImageKernel:
+    return ImageKernel(
+        symbol=kernel.symbol,
+        slots=tuple(ParameterSlot(offset=p.offset, size=p.size) for p in kernel.parameters),
+        registers=kernel.registers,
+        shared_bytes=kernel.shared_bytes,
+        local_bytes=kernel.local_bytes,
+        max_threads=kernel.max_threads,
+    )

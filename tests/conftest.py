@@ -1,0 +1,20 @@
+"""Fixtures of the whole test suite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.fixtures import loaded_stub, stub_driver, stub_library  # noqa: F401  pytest finds fixtures by name here
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Give the test run a cache of its own; tests that look into a cache make one more."""
+    with pytest.MonkeyPatch.context() as patch:
+        directory = tmp_path_factory.mktemp("cache")
+        patch.setenv("JITLOAD_CACHE_DIR", str(directory))
+        for name in ("JITLOAD_ARCH", "JITLOAD_NVRTC", "JITLOAD_CXX", "JITLOAD_TRUST_GROUP"):
+            patch.delenv(name, raising=False)
+        yield directory
