@@ -8,17 +8,6 @@
 
 #define JITLOAD_DEFAULT_SHARED (48 * 1024) /* a block gets this much without asking for more */
 
-static int jitload_driver_error(const char* who, const char* what, jitload_cu_result code) {
-  const jitload_driver* driver = jitload_driver_found;
-  const char *name = NULL, *text = NULL;
-  if (driver != NULL) {
-    driver->error_name(code, &name);
-    driver->error_string(code, &text);
-  }
-  return jitload_fail("RuntimeError", "%s(): %s: %s (%s)", who, what, name ? name : "unknown CUDA error",
-                      text ? text : "no description");
-}
-
 static pthread_mutex_t jitload_lock = PTHREAD_MUTEX_INITIALIZER;
 const jitload_driver* jitload_driver_found;
 int jitload_is_forked;
@@ -51,9 +40,7 @@ static const jitload_driver* jitload_find_driver(const char* who, void* library)
   *(void**)&driver.load_function = dlsym(library, "cuFuncLoad");
   const jitload_cu_result code = driver.init(0);
   if (code != JITLOAD_CUDA_SUCCESS) {
-    const char* name = NULL;
-    driver.error_name(code, &name);
-    jitload_fail("RuntimeError", "%s(): the CUDA driver cannot start: %s", who, name ? name : "unknown CUDA error");
+    jitload_driver_error(&driver, who, "the CUDA driver cannot start", code);
     return NULL;
   }
   jitload_watch_forks();
@@ -61,7 +48,7 @@ static const jitload_driver* jitload_find_driver(const char* who, void* library)
 }
 
 extern "C" const jitload_driver* jitload_load_driver(const char* who) {
-  if (jitload_driver_found != NULL) {
+  if (jitload_is_forked) {
     jitload_fail("RuntimeError",
                  "%s(): CUDA was used in this process before it forked, and cannot be used in the child; start workers "
                  "with the 'spawn' or 'forkserver' method",
@@ -82,19 +69,36 @@ extern "C" const jitload_driver* jitload_load_driver(const char* who) {
   return driver;
 }
 
-/* Make the device's primary context current; a context of the same device is left alone. `*before` is what to
- * restore, or NULL where nothing is to be restored. */
+/* The device's primary context, retained once for as long as it lives: a library is never unloaded. One that somebody
+ * has reset in the meantime is retained anew. */
+static jitload_cu_result jitload_primary_context(const jitload_driver* driver, jitload_cu_device device,
+                                                 jitload_cu_context* primary) {
+  enum { REMEMBERED = 64 };
+  static jitload_cu_context contexts[REMEMBERED];
+  unsigned flags = 0;
+  int is_active = 0;
+  if (device < 0 || device >= REMEMBERED) return driver->retain_primary(primary, device);
+  *primary = __atomic_load_n(&contexts[device], __ATOMIC_ACQUIRE);
+  if (*primary != NULL && driver->primary_state(device, &flags, &is_active) == JITLOAD_CUDA_SUCCESS && is_active) {
+    return JITLOAD_CUDA_SUCCESS;
+  }
+  const jitload_cu_result code = driver->retain_primary(primary, device);
+  if (code == JITLOAD_CUDA_SUCCESS) __atomic_store_n(&contexts[device], *primary, __ATOMIC_RELEASE);
+  return code;
+}
+
+/* Make the device's primary context current. `*before` is what to restore, or NULL where nothing is to be restored. */
 extern "C" int jitload_enter_device(const jitload_driver* driver, const char* who, jitload_cu_device device,
                                       jitload_cu_context* before) {
   jitload_cu_context primary = NULL;
   *before = NULL;
   driver->get_context(before);
-  jitload_cu_result code = driver->retain_primary(&primary, device); /* kept: a library is never unloaded */
+  jitload_cu_result code = jitload_primary_context(driver, device, &primary);
   if (code == JITLOAD_CUDA_SUCCESS) code = driver->set_context(primary);
   if (code == JITLOAD_CUDA_SUCCESS) return 0;
   char what[64];
   snprintf(what, sizeof what, "cannot use cuda:%d", (int)device);
-  return jitload_driver_error(who, what, code);
+  return jitload_driver_error(driver, who, what, code);
 }
 
 /* ---- images and kernels ---------------------------------------------------------------------------------------- */
@@ -137,7 +141,7 @@ static jitload_state* jitload_make_state(const jitload_driver* driver, const cha
   int count = 0;
   const jitload_cu_result code = driver->device_count(&count);
   if (code != JITLOAD_CUDA_SUCCESS || count < 1) {
-    jitload_driver_error(who, "no CUDA device can be used", code != JITLOAD_CUDA_SUCCESS ? code : 100);
+    jitload_driver_error(driver, who, "no CUDA device can be used", code != JITLOAD_CUDA_SUCCESS ? code : 100);
     return NULL;
   }
   const size_t slots = (size_t)count * (size_t)module->kernel_count;
@@ -161,14 +165,14 @@ static int jitload_resolve_locked(const jitload_driver* driver, const jitload_ke
   jitload_cu_library* library = &state->libraries[image];
   if (*library == NULL) {
     code = driver->library_load(library, kernel->module->images[image].data, NULL, NULL, 0, NULL, NULL, 0);
-    if (code != JITLOAD_CUDA_SUCCESS) return jitload_driver_error(kernel->name, "the driver cannot load the cubin", code);
+    if (code != JITLOAD_CUDA_SUCCESS) return jitload_driver_error(driver, kernel->name, "the driver cannot load the cubin", code);
   }
   jitload_cu_kernel found = NULL;
   void* function = NULL;
   code = driver->library_kernel(&found, *library, kernel->symbol);
   if (code == JITLOAD_CUDA_SUCCESS) code = driver->kernel_function(&function, found);
   if (code == JITLOAD_CUDA_SUCCESS && driver->load_function != NULL) code = driver->load_function(function);
-  if (code != JITLOAD_CUDA_SUCCESS) return jitload_driver_error(kernel->name, "the driver cannot load the kernel", code);
+  if (code != JITLOAD_CUDA_SUCCESS) return jitload_driver_error(driver, kernel->name, "the driver cannot load the kernel", code);
   int shared = 0;
   driver->kernel_attribute(&shared, JITLOAD_FUNCTION_STATIC_SHARED, found, device);
   if (kernel->flags & JITLOAD_HAS_CLUSTER) {
@@ -213,7 +217,7 @@ extern "C" int jitload_allow_shared(const jitload_driver* driver, const jitload_
   if (code == JITLOAD_CUDA_SUCCESS) {
     code = driver->kernel_attribute(&fixed, JITLOAD_FUNCTION_STATIC_SHARED, slot->kernel, device);
   }
-  if (code != JITLOAD_CUDA_SUCCESS) return jitload_driver_error(kernel->name, "cannot read the shared memory limit", code);
+  if (code != JITLOAD_CUDA_SUCCESS) return jitload_driver_error(driver, kernel->name, "cannot read the shared memory limit", code);
   if (wanted > most - fixed) {
     return jitload_fail("ValueError",
                         "%s(): %lld bytes of dynamic shared memory asked for, but cuda:%d gives a block at most %d bytes, "
@@ -227,7 +231,7 @@ extern "C" int jitload_allow_shared(const jitload_driver* driver, const jitload_
   if (code == JITLOAD_CUDA_SUCCESS) __atomic_store_n(&slot->dynamic_allowed, (int64_t)(most - fixed), __ATOMIC_RELEASE);
   pthread_mutex_unlock(&jitload_lock);
   if (code == JITLOAD_CUDA_SUCCESS) return 0;
-  return jitload_driver_error(kernel->name, "cannot raise the shared memory limit", code);
+  return jitload_driver_error(driver, kernel->name, "cannot raise the shared memory limit", code);
 }
 
 /* ---- what the loader asks of a library ------------------------------------------------------------------------- */
@@ -319,7 +323,7 @@ static int jitload_find_global(const jitload_driver* driver, const jitload_modul
   const int image = jitload_pick_image(driver, &module->kernels[0], device);
   if (image < 0) return -1;
   const jitload_cu_result code = driver->library_global(address, size, (*module->state)->libraries[image], symbol);
-  return code == JITLOAD_CUDA_SUCCESS ? 0 : jitload_driver_error(module->name, symbol, code);
+  return code == JITLOAD_CUDA_SUCCESS ? 0 : jitload_driver_error(driver, module->name, symbol, code);
 }
 
 static int jitload_wrap_global(const TVMFFIAny* args, int32_t num_args, jitload_cu_device device,
@@ -362,9 +366,9 @@ extern "C" int jitload_global(const jitload_module* module, const TVMFFIAny* arg
   const jitload_driver* driver = jitload_get_driver(module->name);
   if (driver == NULL) return -1;
   jitload_cu_device device = 0;
-  jitload_cu_context before = NULL;
+  jitload_cu_context before = NULL; /* a thread without a context keeps the primary one, as after a launch */
   const int has_context = driver->context_device(&device) == JITLOAD_CUDA_SUCCESS;
-  if (!has_context && jitload_enter_device(driver, module->name, 0, &before) != 0) return -1;
+  if (!has_context && jitload_enter_device(driver, module->name, device = 0, &before) != 0) return -1;
   jitload_cu_address address = 0;
   size_t size = 0;
   if (jitload_find_global(driver, module, variable->symbol, device, &address, &size) != 0) return -1;

@@ -65,6 +65,7 @@ int jitload_allow_shared(const jitload_driver* driver, const jitload_kernel* ker
 int jitload_refuse_expression(const jitload_kernel* kernel, const jitload_eval* eval);
 int jitload_refuse_missing(const jitload_kernel* kernel);
 int jitload_refuse_extent(const jitload_kernel* kernel, const char* what, const int64_t* extent, const char* rule);
+int jitload_driver_error(const jitload_driver* driver, const char* who, const char* what, jitload_cu_result code);
 int jitload_launch_error(const jitload_request* request, const jitload_slot* slot, jitload_cu_device device,
                          jitload_cu_result code);
 

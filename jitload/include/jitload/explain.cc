@@ -122,12 +122,12 @@ extern "C" int jitload_read_address(const jitload_param* param, const TVMFFIAny*
     *out = 0;
   } else if (value->type_index == kTVMFFIInt && (param->flags & JITLOAD_RAW)) {
     *out = (uint64_t)value->v_int64;
-  } else {
-    return value->type_index == JITLOAD_BIG_INT && (param->flags & JITLOAD_RAW) && jitload_big_int(value, out);
+    if (value->v_int64 < 0) return 0;
+  } else if (value->type_index != JITLOAD_BIG_INT || !(param->flags & JITLOAD_RAW) || !jitload_big_int(value, out)) {
+    return 0;
   }
   return (*out & (uint64_t)(param->alignment - 1)) == 0;
 }
-
 
 /* ---- why an argument was refused ------------------------------------------------------------------------------- */
 
@@ -169,7 +169,7 @@ static const char* jitload_device_text(DLDevice device, char* text, size_t size)
   return text;
 }
 
-/* The Python class of an opaque object, such as "numpy.bool_" or "Decimal". */
+/* The Python class of an opaque object with its module, such as "decimal.Decimal"; a builtin one is bare. */
 static int jitload_class_text(void* object, char* text, size_t size) {
   int (*ensure)(void) = (int (*)(void))jitload_python("PyGILState_Ensure");
   void (*release)(int) = (void (*)(int))jitload_python("PyGILState_Release");
@@ -182,15 +182,22 @@ static int jitload_class_text(void* object, char* text, size_t size) {
   const int state = ensure();
   void* type = type_of(object);
   void* name = type != NULL ? get(type, "__qualname__") : NULL;
+  void* home = type != NULL ? get(type, "__module__") : NULL;
   const char* letters = name != NULL ? utf8(name) : NULL;
-  if (letters != NULL) snprintf(text, size, "%s", letters);
+  const char* prefix = home != NULL ? utf8(home) : NULL;
+  const int is_bare = prefix == NULL || strcmp(prefix, "builtins") == 0;
+  if (letters != NULL) snprintf(text, size, "%s%s%s", is_bare ? "" : prefix, is_bare ? "" : ".", letters);
   const int found = letters != NULL;
+  drop(home);
   drop(name);
   drop(type);
   clear();
   release(state);
   return found;
 }
+
+/* "an int64", but "a uint8": what a dtype's or a kind's name begins with decides. */
+static const char* jitload_article(const char* name) { return *name != 0 && strchr("aeio", *name) != NULL ? "an" : "a"; }
 
 static const char* jitload_value_text(const TVMFFIAny* value, char* text, size_t size) {
   const char* name = NULL;
@@ -222,7 +229,8 @@ static const char* jitload_value_text(const TVMFFIAny* value, char* text, size_t
   } else if (tensor != NULL) {
     char dtype[48], device[48];
     jitload_dtype_text(tensor->dtype, dtype, sizeof dtype);
-    snprintf(text, size, "a %s tensor on %s", dtype, jitload_device_text(tensor->device, device, sizeof device));
+    snprintf(text, size, "%s %s tensor on %s", jitload_article(dtype), dtype,
+             jitload_device_text(tensor->device, device, sizeof device));
   } else if (value->type_index != kTVMFFIOpaquePyObject ||
              !jitload_class_text(*(void**)((char*)value->v_obj + sizeof(TVMFFIObject)), text, size)) {
     snprintf(text, size, "an object of type index %d", (int)value->type_index);
@@ -237,8 +245,7 @@ static void jitload_expected_text(const jitload_param* param, char* text, size_t
     char dtype[48] = "";
     DLDataType wanted = {param->dtype_code, param->dtype_bits, 1};
     if (param->dtype_bits != 0) jitload_dtype_text(wanted, dtype, sizeof dtype);
-    const char* article = strchr("aeiou", dtype[0]) != NULL && dtype[0] != 0 && dtype[0] != 'u' ? "an" : "a";
-    snprintf(text, size, "%s %s%sCUDA tensor%s%s", article, dtype, dtype[0] ? " " : "", or_none, or_address);
+    snprintf(text, size, "%s %s%sCUDA tensor%s%s", jitload_article(dtype), dtype, dtype[0] ? " " : "", or_none, or_address);
   } else if (param->kind == JITLOAD_STRUCT) {
     snprintf(text, size, "bytes or a ctypes structure of %u bytes", (unsigned)param->size);
   } else {
@@ -289,6 +296,9 @@ static int jitload_explain_kind(const jitload_kernel* kernel, const jitload_para
     default: fits = is_int; break;
   }
   if (fits) return 0;
+  if (type == JITLOAD_BIG_INT && (param->kind == JITLOAD_FLOAT || param->kind == JITLOAD_BOOL)) {
+    return jitload_refuse_kind(kernel, param, "an int of more than 64 bits with its sign; convert it first");
+  }
   return jitload_refuse_kind(kernel, param, jitload_value_text(value, got, sizeof got));
 }
 
@@ -354,30 +364,43 @@ static int jitload_explain_layout(const jitload_kernel* kernel, const jitload_pa
   } else if (jitload_read_address(param, value, &address)) {
     return 0;
   }
+  const int is_number = tensor == NULL && value->type_index != kTVMFFIOpaquePtr;
+  uint64_t ignored;
+  if (is_number && value->type_index == kTVMFFIInt && value->v_int64 < 0) return 0; /* a matter of range */
+  if (is_number && value->type_index == JITLOAD_BIG_INT && !jitload_big_int(value, &ignored)) return 0;
   if ((address & (uint64_t)(param->alignment - 1)) == 0) return 0;
   return jitload_fail("ValueError", "%s(): argument '%s' (%s) must be aligned to %u bytes, but its address is 0x%llx",
                       kernel->name, param->name, param->type, (unsigned)param->alignment, (unsigned long long)address);
 }
 
-/* An integer that does not fit its parameter, given or computed. */
+/* An integer that does not fit its parameter, given or computed. An address is an unsigned one. */
 extern "C" int jitload_refuse_range(const jitload_kernel* kernel, const jitload_param* param, const TVMFFIAny* value) {
-  char got[32] = "a larger integer";
-  if (value->type_index != JITLOAD_BIG_INT) snprintf(got, sizeof got, "%lld", (long long)value->v_int64);
+  char got[32] = "an integer beyond 64 bits";
+  uint64_t large;
+  if (value->type_index != JITLOAD_BIG_INT) {
+    snprintf(got, sizeof got, "%lld", (long long)value->v_int64);
+  } else if (jitload_big_int(value, &large)) {
+    snprintf(got, sizeof got, "%llu", (unsigned long long)large);
+  }
   const int bits = 8 * (int)param->size;
   char low[32] = "0", high[32];
-  if (param->kind == JITLOAD_UINT) {
+  if (param->kind != JITLOAD_INT) {
     snprintf(high, sizeof high, "%llu", (unsigned long long)(~0ull >> (64 - bits)));
   } else {
-    snprintf(low, sizeof low, "%lld", (long long)((uint64_t)-1 << (bits - 1)));
+    snprintf(low, sizeof low, "%lld", -(long long)(~0ull >> (65 - bits)) - 1);
     snprintf(high, sizeof high, "%llu", (unsigned long long)(~0ull >> (65 - bits)));
   }
-  return jitload_fail("ValueError", "%s(): argument '%s' (%s) must be from %s to %s, got %s", kernel->name, param->name,
-                      param->type, low, high, got);
+  return jitload_fail("ValueError", "%s(): %s '%s' (%s) must be from %s to %s, got %s", kernel->name,
+                      param->argument < 0 ? "computed parameter" : "argument", param->name, param->type, low, high, got);
 }
 
 static int jitload_explain_range(const jitload_kernel* kernel, const jitload_param* param,
                                        const TVMFFIAny* value) {
   uint64_t ignored;
+  if (param->kind == JITLOAD_POINTER) {
+    const int is_number = value->type_index == kTVMFFIInt || value->type_index == JITLOAD_BIG_INT;
+    return !is_number || jitload_read_address(param, value, &ignored) ? 0 : jitload_refuse_range(kernel, param, value);
+  }
   if (param->kind != JITLOAD_INT && param->kind != JITLOAD_UINT) return 0;
   if (jitload_read_number(param, value, &ignored)) return 0;
   return jitload_refuse_range(kernel, param, value);
@@ -406,6 +429,13 @@ extern "C" int jitload_explain(const jitload_kernel* kernel, const TVMFFIAny* ar
 
 /* ---- why a launch was refused ---------------------------------------------------------------------------------- */
 
+static const char* jitload_argument_name(const jitload_kernel* kernel, int64_t argument) {
+  for (int32_t i = 0; i < kernel->param_count; ++i) {
+    if (kernel->params[i].argument == argument) return kernel->params[i].name;
+  }
+  return "?";
+}
+
 extern "C" int jitload_refuse_expression(const jitload_kernel* kernel, const jitload_eval* eval) {
   const char* text = kernel->expressions[eval->error_where];
   const long long left = (long long)eval->left, right = (long long)eval->right;
@@ -413,13 +443,14 @@ extern "C" int jitload_refuse_expression(const jitload_kernel* kernel, const jit
     case JITLOAD_EVAL_DIVISION_BY_ZERO:
       return jitload_fail("ValueError", "%s(): %s: division of %lld by zero", kernel->name, text, left);
     case JITLOAD_EVAL_NOT_A_TENSOR:
-      return jitload_fail("ValueError", "%s(): %s: argument %lld has no shape here, as it is no tensor", kernel->name,
-                          text, left);
+      return jitload_fail("ValueError", "%s(): %s: argument '%s' is no tensor here, so it has no shape", kernel->name,
+                          text, jitload_argument_name(kernel, eval->left));
     case JITLOAD_EVAL_AXIS:
-      return jitload_fail("ValueError", "%s(): %s: axis %lld of a tensor with %lld dimension%s", kernel->name, text, left,
-                          right, right == 1 ? "" : "s");
+      return jitload_fail("ValueError", "%s(): %s: there is no axis %lld in a tensor of %lld dimension%s", kernel->name,
+                          text, left, right, right == 1 ? "" : "s");
     case JITLOAD_EVAL_INTEGER:
-      return jitload_fail("ValueError", "%s(): %s: argument %lld does not fit 64 bits", kernel->name, text, left);
+      return jitload_fail("ValueError", "%s(): %s: argument '%s' does not fit 64 bits with a sign", kernel->name, text,
+                          jitload_argument_name(kernel, eval->left));
     default:
       return jitload_fail("ValueError", "%s(): %s: the result of %lld and %lld does not fit 64 bits", kernel->name, text,
                           left, right);
@@ -438,37 +469,86 @@ extern "C" int jitload_refuse_extent(const jitload_kernel* kernel, const char* w
                       (long long)extent[1], (long long)extent[2], rule);
 }
 
-/* Errors that a launch can only find, not make: an earlier kernel broke the context. */
+/* ---- the driver's errors --------------------------------------------------------------------------------------- */
+
+/* Errors that a call can only find, not make: an earlier kernel broke the context. */
 static int jitload_is_sticky(jitload_cu_result code) {
   return code == 700 || code == 702 || code == 709 || code == 710 || (code >= 714 && code <= 719) || code == 721;
 }
 
+/* What to do about an error, where there is something to say. */
+static const char* jitload_advice(jitload_cu_result code) {
+  switch (code) {
+    case 2: return "; free device memory, or use less of it";
+    case 3: return "; a process that forked after CUDA was initialised cannot use it: start workers with the 'spawn' or "
+                   "'forkserver' method";
+    case 100: return "; see nvidia-smi, and the environment variable CUDA_VISIBLE_DEVICES";
+    case 101: return "; see the environment variable CUDA_VISIBLE_DEVICES";
+    case 200:
+    case 209:
+    case 218:
+    case 222: return "; the code may be newer than the driver: update the driver, or build with an older NVRTC (JITLOAD_NVRTC)";
+    case 201:
+    case 400: return "; a stream or a context may belong to another device, or be gone";
+    case 500: return "; the library may be damaged: build it again";
+    case 701: return "; give a block fewer threads, or the kernel __launch_bounds__";
+    case 720: return "; the blocks of a cooperative launch must all fit the device at once: launch fewer or smaller ones";
+    case 803: return "; the driver's libraries and its kernel module differ in version: restart the machine";
+    case 912: return "; make the cluster smaller, or the blocks";
+    default: return "";
+  }
+}
+
+/* "CUDA_ERROR_… (its text)". */
+static const char* jitload_code_text(const jitload_driver* driver, jitload_cu_result code, char* text, size_t size) {
+  const char *name = NULL, *meaning = NULL;
+  driver->error_name(code, &name);
+  driver->error_string(code, &meaning);
+  if (name == NULL) {
+    snprintf(text, size, "CUDA error %d, which this driver has no name for", code);
+  } else {
+    snprintf(text, size, "%s (%s)", name, meaning != NULL ? meaning : "no description");
+  }
+  return text;
+}
+
+/* A driver call on the way to a launch failed. */
+extern "C" int jitload_driver_error(const jitload_driver* driver, const char* who, const char* what,
+                                    jitload_cu_result code) {
+  char text[256];
+  jitload_code_text(driver, code, text, sizeof text);
+  if (!jitload_is_sticky(code)) {
+    return jitload_fail("RuntimeError", "%s(): %s: %s%s", who, what, text, jitload_advice(code));
+  }
+  return jitload_fail("RuntimeError",
+                      "%s(): %s: earlier work had failed with %s. The context is lost; run the earlier launches one at a "
+                      "time, or with CUDA_LAUNCH_BLOCKING=1, to find which one",
+                      who, what, text);
+}
+
 extern "C" int jitload_launch_error(const jitload_request* request, const jitload_slot* slot, jitload_cu_device device,
-                                      jitload_cu_result code) {
+                                    jitload_cu_result code) {
   const jitload_driver* driver = jitload_driver_found;
   const jitload_kernel* kernel = request->kernel;
   const jitload_plan* plan = &request->plan;
-  const char *name = NULL, *text = NULL;
-  driver->error_name(code, &name);
-  driver->error_string(code, &text);
+  char what[64], text[256], hint[160] = "";
   if (jitload_is_sticky(code)) {
-    return jitload_fail("RuntimeError",
-                        "%s() was not launched: earlier work on cuda:%d had failed with %s (%s). The context is lost; run "
-                        "the earlier launches one at a time, or with CUDA_LAUNCH_BLOCKING=1, to find which one",
-                        kernel->name, (int)device, name ? name : "?", text ? text : "?");
+    snprintf(what, sizeof what, "not launched on cuda:%d", (int)device);
+    return jitload_driver_error(driver, kernel->name, what, code);
   }
   int most = 0;
   driver->kernel_attribute(&most, JITLOAD_FUNCTION_MAX_THREADS, slot->kernel, device);
   const int64_t threads = plan->block[0] * plan->block[1] * plan->block[2];
-  char hint[160] = "";
   if (most > 0 && threads > most) {
-    snprintf(hint, sizeof hint, "; a block of this kernel can have at most %d threads (registers or __launch_bounds__), not %lld",
-             most, (long long)threads);
+    snprintf(hint, sizeof hint,
+             "; a block of this kernel can have at most %d threads (registers or __launch_bounds__), not %lld", most,
+             (long long)threads);
   }
   return jitload_fail("RuntimeError",
-                      "%s(): the launch failed: %s (%s); grid (%lld, %lld, %lld), block (%lld, %lld, %lld), %lld bytes of "
+                      "%s(): the launch failed: %s; grid (%lld, %lld, %lld), block (%lld, %lld, %lld), %lld bytes of "
                       "dynamic shared memory, cuda:%d%s",
-                      kernel->name, name ? name : "?", text ? text : "?", (long long)plan->grid[0],
+                      kernel->name, jitload_code_text(driver, code, text, sizeof text), (long long)plan->grid[0],
                       (long long)plan->grid[1], (long long)plan->grid[2], (long long)plan->block[0],
-                      (long long)plan->block[1], (long long)plan->block[2], (long long)plan->shared_bytes, (int)device, hint);
+                      (long long)plan->block[1], (long long)plan->block[2], (long long)plan->shared_bytes, (int)device,
+                      hint[0] != 0 ? hint : jitload_advice(code));
 }
