@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jitload.cache import Entry
+from jitload.pipeline import build as build_entry
 from jitload.request import Functions, Request, Texts, make_request, read_file, read_texts, with_labels
 
 if TYPE_CHECKING:
@@ -228,7 +229,6 @@ def _load(request: Request, build_directory: PathLike | None, *, keep_module_ali
         if all(header.is_unchanged() for header in entry.headers):
             return module
     from jitload.loader import load_library
-    from jitload.pipeline import build as build_entry
 
     entry = build_entry(request, verbose=verbose)
     path = entry.product
@@ -241,8 +241,6 @@ def _load(request: Request, build_directory: PathLike | None, *, keep_module_ali
 
 
 def _build(request: Request, build_directory: PathLike | None, output: PathLike | None, *, verbose: bool) -> str:
-    from jitload.pipeline import build as build_entry
-
     entry = build_entry(request, verbose=verbose)
     if output is not None:
         return str(_copy(entry.product, Path(output).absolute()))

@@ -97,6 +97,7 @@ class Work:
 
     dir: Path
     recipe: Recipe
+    cache_dir: Path
     key_dir: Path
     entry: Entry | None = field(default=None)
 
@@ -243,7 +244,8 @@ def claim_entry(cache_dir: Path, recipe: Recipe, settings: Settings) -> Iterator
         _log.warning("the cache cannot be written (%s); building in %s, for this process only", error, cache_dir)
         key_dir, work_dir = _make_dirs(cache_dir, recipe)
     with _lock(cache_dir, recipe):
-        work = Work(dir=work_dir, recipe=recipe, key_dir=key_dir, entry=find_entry(cache_dir, recipe, settings))
+        work = Work(dir=work_dir, recipe=recipe, cache_dir=cache_dir, key_dir=key_dir)
+        work.entry = find_entry(cache_dir, recipe, settings)
         try:
             yield work
         except KeyboardInterrupt:

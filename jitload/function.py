@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import tvm_ffi
 
-from jitload.model import Kernel, Parameter
+if TYPE_CHECKING:
+    from jitload.model import Kernel
+
 
 _SCALARS = {"int": int, "uint": int, "float": float, "bool": bool, "struct": bytes}
 _MOST_CONFIGURED = 1024  # configured functions a function remembers before it starts anew
@@ -178,6 +180,8 @@ def signature_of(facts: Mapping[str, Any]) -> inspect.Signature:
 
 def kernel_of(facts: Mapping[str, Any]) -> Kernel:
     """Return the record of a function's kernel from the library's description of it."""
+    from jitload.model import Kernel, Parameter
+
     record = dict(facts["kernel"])
     record["parameters"] = tuple(Parameter(**parameter) for parameter in record["parameters"])
     return Kernel(**record)

@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from platformdirs import user_cache_dir
+
 from jitload.errors import CacheError
 
 
@@ -50,8 +52,6 @@ def find_cache_dir(settings: Settings) -> Path:
     """Return the cache directory; it need not exist."""
     if settings.cache_dir:
         return Path(settings.cache_dir).expanduser().absolute()
-    from platformdirs import user_cache_dir
-
     try:
         return Path(user_cache_dir("jitload"))
     except (RuntimeError, KeyError, OSError) as error:

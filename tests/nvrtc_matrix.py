@@ -85,9 +85,15 @@ def installed_kit() -> Kit | None:
     return next((kit for root in roots if (kit := find_kit(Path(root)))), None)
 
 
-def include_options(kit: Kit, user_dirs: tuple[Path, ...] = ()) -> tuple[str, ...]:
-    """Return the -I options in their order: corrections, the user's, the shims, the kit's, stand-ins."""
-    return tuple(f"-I{folder}" for folder in (FIRST_DIR, *user_dirs, SHIM_DIR, *kit.include_dirs, FALLBACK_DIR))
+def include_options(kit: Kit, user_dirs: tuple[Path, ...] = (), own_library: tuple[Path, ...] = ()) -> tuple[str, ...]:
+    """Return the -I options in the order of jitload.
+
+    Corrections of CUDA's headers, a standard library the user insists on (raw -I flags), the shims, the user's include
+    paths, the kit, stand-ins. The shims come before the include paths because /usr/include is often among those, and
+    glibc's headers cannot work under NVRTC: they define `__attribute__` away, and `__device__` with it.
+    """
+    order = (FIRST_DIR, *own_library, SHIM_DIR, *user_dirs, *kit.include_dirs, FALLBACK_DIR)
+    return tuple(f"-I{folder}" for folder in order)
 
 
 def load_library(kit: Kit) -> ctypes.CDLL:

@@ -94,12 +94,20 @@ def test_what_cannot_work_says_so(nvrtc: ctypes.CDLL, kit: Kit, source: str, mes
     assert message in answer.log
 
 
-def test_the_users_directory_comes_before_the_shims(nvrtc: ctypes.CDLL, kit: Kit, tmp_path: Path) -> None:
-    """A real library on the user's own -I path is used in place of a shim, by CCCL's corrected headers too."""
+def test_shims_come_before_the_users_include_paths(nvrtc: ctypes.CDLL, kit: Kit, tmp_path: Path) -> None:
+    """A system directory among the user's include paths hides no shim, and its other headers are found."""
+    (tmp_path / "stdint.h").write_text("#error not for device code\n")
+    (tmp_path / "users.h").write_text("#include <stdint.h>\ntypedef int64_t users;\n")
+    answer = compile_source(nvrtc, kit, "#include <cstdint>\n#include <users.h>\n__device__ users x;", tmp_path)
+    assert (answer.code, answer.log) == (0, "")
+
+
+def test_a_library_of_the_users_own_can_come_first(nvrtc: ctypes.CDLL, kit: Kit, tmp_path: Path) -> None:
+    """What a raw -I flag names is used in place of a shim."""
     (tmp_path / "stdint.h").write_text("#pragma once\n#define USERS_OWN 1\ntypedef long int64_t;\n")
-    source = '#include <stdint.h>\nstatic_assert(USERS_OWN && sizeof(int64_t) == 8, "");\n'
-    assert compile_source(nvrtc, kit, source, tmp_path).code == 0
-    assert "USERS_OWN" in compile_source(nvrtc, kit, source).log
+    case = Case("own", '#include <stdint.h>\nstatic_assert(USERS_OWN && sizeof(int64_t) == 8, "");\n')
+    assert matrix.compile_case(nvrtc, case, matrix.include_options(kit, own_library=(tmp_path,))).code == 0
+    assert "USERS_OWN" in matrix.compile_case(nvrtc, case, matrix.include_options(kit)).log
 
 
 def test_corrections_come_before_the_users_cccl(nvrtc: ctypes.CDLL, kit: Kit) -> None:
@@ -107,7 +115,7 @@ def test_corrections_come_before_the_users_cccl(nvrtc: ctypes.CDLL, kit: Kit) ->
     if not kit.has("cuda/std/cstdint"):
         pytest.skip("this kit has no cuda/std/cstdint")
     source = "#include <cuda/std/cstdint>\n#include <stdint.h>\n__global__ void k(int64_t*, cuda::std::int64_t*) {}"
-    answer = compile_source(nvrtc, kit, source, *kit.include_dirs)
+    answer = matrix.compile_case(nvrtc, Case("own", source), matrix.include_options(kit, own_library=kit.include_dirs))
     assert (answer.code, answer.log) == (0, "")
     assert b"_Z1kPlS_\0" in answer.cubin
 

@@ -297,7 +297,7 @@ static int jitload_explain_kind(const jitload_kernel* kernel, const jitload_para
   }
   if (fits) return 0;
   if (type == JITLOAD_BIG_INT && (param->kind == JITLOAD_FLOAT || param->kind == JITLOAD_BOOL)) {
-    return jitload_refuse_kind(kernel, param, "an int of more than 64 bits with its sign; convert it first");
+    return jitload_refuse_kind(kernel, param, "an int that does not fit 64 bits");
   }
   return jitload_refuse_kind(kernel, param, jitload_value_text(value, got, sizeof got));
 }
@@ -449,8 +449,8 @@ extern "C" int jitload_refuse_expression(const jitload_kernel* kernel, const jit
       return jitload_fail("ValueError", "%s(): %s: there is no axis %lld in a tensor of %lld dimension%s", kernel->name,
                           text, left, right, right == 1 ? "" : "s");
     case JITLOAD_EVAL_INTEGER:
-      return jitload_fail("ValueError", "%s(): %s: argument '%s' does not fit 64 bits with a sign", kernel->name, text,
-                          jitload_argument_name(kernel, eval->left));
+      return jitload_fail("ValueError", "%s(): %s: argument '%s' is 2**63 or more, too large for an expression", kernel->name,
+                          text, jitload_argument_name(kernel, eval->left));
     default:
       return jitload_fail("ValueError", "%s(): %s: the result of %lld and %lld does not fit 64 bits", kernel->name, text,
                           left, right);

@@ -1,1 +1,2 @@
-// Nothing of <errno.h> works in device code. Its include line is let pass, because kernel files often carry it for host code.
+// Nothing of <errno.h> works in device code. The include line is let pass, as kernel files often
+// carry it for their host code.

@@ -47,7 +47,8 @@ template <class A, class B> struct pair {
  private:
   template <class X, class Y, size_t... i, size_t... j>
   _JITLOAD_HD pair(X& x, Y& y, index_sequence<i...>, index_sequence<j...>)
-      : first(static_cast<tuple_element_t<i, X>&&>(get<i>(x))...), second(static_cast<tuple_element_t<j, Y>&&>(get<j>(y))...) {}
+      : first(static_cast<tuple_element_t<i, X>&&>(get<i>(x))...),
+        second(static_cast<tuple_element_t<j, Y>&&>(get<j>(y))...) {}
 };
 #if __cplusplus >= 201703L
 template <class A, class B> pair(A, B) -> pair<A, B>;
@@ -65,10 +66,18 @@ template <class A, class B> _JITLOAD_HD constexpr bool operator==(const pair<A, 
 template <class A, class B> _JITLOAD_HD constexpr bool operator<(const pair<A, B>& p, const pair<A, B>& q) {
   return p.first < q.first || (!(q.first < p.first) && p.second < q.second);
 }
-template <class A, class B> _JITLOAD_HD constexpr bool operator!=(const pair<A, B>& p, const pair<A, B>& q) { return !(p == q); }
-template <class A, class B> _JITLOAD_HD constexpr bool operator>(const pair<A, B>& p, const pair<A, B>& q) { return q < p; }
-template <class A, class B> _JITLOAD_HD constexpr bool operator<=(const pair<A, B>& p, const pair<A, B>& q) { return !(q < p); }
-template <class A, class B> _JITLOAD_HD constexpr bool operator>=(const pair<A, B>& p, const pair<A, B>& q) { return !(p < q); }
+template <class A, class B> _JITLOAD_HD constexpr bool operator!=(const pair<A, B>& p, const pair<A, B>& q) {
+  return !(p == q);
+}
+template <class A, class B> _JITLOAD_HD constexpr bool operator>(const pair<A, B>& p, const pair<A, B>& q) {
+  return q < p;
+}
+template <class A, class B> _JITLOAD_HD constexpr bool operator<=(const pair<A, B>& p, const pair<A, B>& q) {
+  return !(q < p);
+}
+template <class A, class B> _JITLOAD_HD constexpr bool operator>=(const pair<A, B>& p, const pair<A, B>& q) {
+  return !(p < q);
+}
 
 template <class A, class B> struct tuple_size<pair<A, B>> : integral_constant<size_t, 2> {};
 template <class A, class B> struct tuple_element<0, pair<A, B>> { typedef A type; };
@@ -85,7 +94,9 @@ template <> struct __pair_get<1> {
 template <size_t i, class A, class B>
 _JITLOAD_HD constexpr tuple_element_t<i, pair<A, B>>& get(pair<A, B>& p) noexcept { return __pair_get<i>::of(p); }
 template <size_t i, class A, class B>
-_JITLOAD_HD constexpr const tuple_element_t<i, pair<A, B>>& get(const pair<A, B>& p) noexcept { return __pair_get<i>::of(p); }
+_JITLOAD_HD constexpr const tuple_element_t<i, pair<A, B>>& get(const pair<A, B>& p) noexcept {
+  return __pair_get<i>::of(p);
+}
 template <size_t i, class A, class B>
 _JITLOAD_HD constexpr tuple_element_t<i, pair<A, B>>&& get(pair<A, B>&& p) noexcept {
   return static_cast<tuple_element_t<i, pair<A, B>>&&>(__pair_get<i>::of(p));

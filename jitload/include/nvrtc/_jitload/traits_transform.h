@@ -86,12 +86,15 @@ template <class A, class B> struct common_type<A, B> : __common_decayed<A, B> {}
 template <class A, class B, class C, class... Rest>
 struct common_type<A, B, C, Rest...> : __common_fold<void, A, B, C, Rest...> {};
 
-template <size_t n> struct __alignment_for { static constexpr size_t value = n >= 16 ? 16 : n >= 8 ? 8 : n >= 4 ? 4 : n >= 2 ? 2 : 1; };
+template <size_t n> struct __alignment_for {
+  static constexpr size_t value = n >= 16 ? 16 : n >= 8 ? 8 : n >= 4 ? 4 : n >= 2 ? 2 : 1;
+};
 template <size_t n, size_t align = __alignment_for<n>::value> struct aligned_storage {
   struct type { alignas(align) unsigned char __data[n]; };
 };
 template <size_t a, size_t... rest> struct __greatest { static constexpr size_t value = a; };
-template <size_t a, size_t b, size_t... rest> struct __greatest<a, b, rest...> : __greatest<(a > b ? a : b), rest...> {};
+template <size_t a, size_t b, size_t... rest>
+struct __greatest<a, b, rest...> : __greatest<(a > b ? a : b), rest...> {};
 template <size_t n, class... T> struct aligned_union {
   static constexpr size_t alignment_value = __greatest<alignof(T)...>::value;
   typedef typename aligned_storage<__greatest<n, sizeof(T)...>::value, alignment_value>::type type;

@@ -39,7 +39,8 @@ template <class T> inline constexpr bool is_aggregate_v = is_aggregate<T>::value
 template <class T> inline constexpr bool is_signed_v = is_signed<T>::value;
 template <class T> inline constexpr bool is_unsigned_v = is_unsigned<T>::value;
 template <class T> inline constexpr bool has_virtual_destructor_v = has_virtual_destructor<T>::value;
-template <class T> inline constexpr bool has_unique_object_representations_v = has_unique_object_representations<T>::value;
+template <class T>
+inline constexpr bool has_unique_object_representations_v = has_unique_object_representations<T>::value;
 template <class T> inline constexpr bool is_swappable_v = is_swappable<T>::value;
 template <class T> inline constexpr bool is_nothrow_swappable_v = is_nothrow_swappable<T>::value;
 template <class T> inline constexpr bool is_default_constructible_v = is_default_constructible<T>::value;
@@ -48,13 +49,15 @@ template <class T> inline constexpr bool is_move_constructible_v = is_move_const
 template <class T> inline constexpr bool is_copy_assignable_v = is_copy_assignable<T>::value;
 template <class T> inline constexpr bool is_move_assignable_v = is_move_assignable<T>::value;
 template <class T> inline constexpr bool is_destructible_v = is_destructible<T>::value;
-template <class T> inline constexpr bool is_trivially_default_constructible_v = is_trivially_default_constructible<T>::value;
+template <class T>
+inline constexpr bool is_trivially_default_constructible_v = is_trivially_default_constructible<T>::value;
 template <class T> inline constexpr bool is_trivially_copy_constructible_v = is_trivially_copy_constructible<T>::value;
 template <class T> inline constexpr bool is_trivially_move_constructible_v = is_trivially_move_constructible<T>::value;
 template <class T> inline constexpr bool is_trivially_copy_assignable_v = is_trivially_copy_assignable<T>::value;
 template <class T> inline constexpr bool is_trivially_move_assignable_v = is_trivially_move_assignable<T>::value;
 template <class T> inline constexpr bool is_trivially_destructible_v = is_trivially_destructible<T>::value;
-template <class T> inline constexpr bool is_nothrow_default_constructible_v = is_nothrow_default_constructible<T>::value;
+template <class T>
+inline constexpr bool is_nothrow_default_constructible_v = is_nothrow_default_constructible<T>::value;
 template <class T> inline constexpr bool is_nothrow_copy_constructible_v = is_nothrow_copy_constructible<T>::value;
 template <class T> inline constexpr bool is_nothrow_move_constructible_v = is_nothrow_move_constructible<T>::value;
 template <class T> inline constexpr bool is_nothrow_copy_assignable_v = is_nothrow_copy_assignable<T>::value;
@@ -72,12 +75,15 @@ template <class A, class B> inline constexpr bool is_assignable_v = is_assignabl
 template <class A, class B> inline constexpr bool is_trivially_assignable_v = is_trivially_assignable<A, B>::value;
 template <class A, class B> inline constexpr bool is_nothrow_assignable_v = is_nothrow_assignable<A, B>::value;
 template <class T, class... A> inline constexpr bool is_constructible_v = is_constructible<T, A...>::value;
-template <class T, class... A> inline constexpr bool is_trivially_constructible_v = is_trivially_constructible<T, A...>::value;
-template <class T, class... A> inline constexpr bool is_nothrow_constructible_v = is_nothrow_constructible<T, A...>::value;
+template <class T, class... A>
+inline constexpr bool is_trivially_constructible_v = is_trivially_constructible<T, A...>::value;
+template <class T, class... A>
+inline constexpr bool is_nothrow_constructible_v = is_nothrow_constructible<T, A...>::value;
 template <class T, class... A> inline constexpr bool is_invocable_v = is_invocable<T, A...>::value;
 template <class T, class... A> inline constexpr bool is_nothrow_invocable_v = is_nothrow_invocable<T, A...>::value;
 template <class R, class F, class... A> inline constexpr bool is_invocable_r_v = is_invocable_r<R, F, A...>::value;
-template <class R, class F, class... A> inline constexpr bool is_nothrow_invocable_r_v = is_nothrow_invocable_r<R, F, A...>::value;
+template <class R, class F, class... A>
+inline constexpr bool is_nothrow_invocable_r_v = is_nothrow_invocable_r<R, F, A...>::value;
 template <class... T> inline constexpr bool conjunction_v = conjunction<T...>::value;
 template <class... T> inline constexpr bool disjunction_v = disjunction<T...>::value;
 template <class T> inline constexpr bool negation_v = negation<T>::value;

@@ -1,6 +1,6 @@
 // std::tuple_size and std::tuple_element, which structured bindings ask. A source that has CCCL too needs in both what
-// CCCL declares under NVRTC: before 3.2 variadic templates; from 3.2 on plain ones, with the forms for const T of its own,
-// so that ours are then for our own types only.
+// CCCL declares under NVRTC: before 3.2 variadic templates; from 3.2 on plain ones, with the forms for const T, so that
+// ours are then for our own types only.
 #ifndef JITLOAD_NVRTC_TUPLE_PROTOCOL_H
 #define JITLOAD_NVRTC_TUPLE_PROTOCOL_H
 #include "config.h"
@@ -28,7 +28,9 @@ template <size_t i, class T> struct tuple_element;
 #else
 #define _JITLOAD_TUPLE_CONST(parameters, ...)
 template <class T> struct tuple_size<const T> { static constexpr size_t value = tuple_size<T>::value; };
-template <size_t i, class T> struct tuple_element<i, const T> { typedef const typename tuple_element<i, T>::type type; };
+template <size_t i, class T> struct tuple_element<i, const T> {
+  typedef const typename tuple_element<i, T>::type type;
+};
 #endif
 template <size_t i, class T> using tuple_element_t = typename tuple_element<i, T>::type;
 

@@ -1,1 +1,1 @@
-#error "<torch/types.h> is for host code, and this source is compiled for the device alone: keep the kernels, leave out the bindings"
+#error "<torch/types.h> is for host code; NVRTC compiles the kernels alone: leave the bindings out"

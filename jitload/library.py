@@ -1,0 +1,135 @@
+"""A request in, its library in a directory out: what a miss does, stage by stage."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jitload.build import COMPILE_FLAGS, Step, compile_step, link_step, run_ninja, write_ninja
+from jitload.cache import Work
+from jitload.errors import LaunchSpecError
+from jitload.request import Request
+from jitload.runtime import find_or_build_runtime, include_flags
+from jitload.toolchain import Compiler, Kit, find_ninja
+
+if TYPE_CHECKING:
+    from jitload.kernels import Compiled
+
+
+def make_library(request: Request, kit: Kit, compiler: Compiler, work: Work, *, verbose: bool) -> tuple[Path, ...]:
+    """Build the library of a request in a work directory, and return the user's headers that were read."""
+    runtime = _in_background(lambda: find_or_build_runtime(compiler, work.cache_dir, request.settings))
+    compiled = compile_archs(request, kit)
+    write_sources(request, compiled, work.dir)
+    write_ninja(work.dir, library_steps(request, compiled, compiler, runtime.result().product))
+    run_ninja(find_ninja(request.settings), work.dir, name=request.name, verbose=verbose)
+    return tuple(sorted({path for one in compiled for path in one.headers}))
+
+
+def compile_archs(request: Request, kit: Kit) -> tuple[Compiled, ...]:
+    """Compile the device code for each architecture."""
+    from jitload.kernels import DeviceSource, compile_kernels, same_layout
+
+    named = [launch.kernel for _, launch in request.functions or () if launch.kernel]
+    source = DeviceSource(
+        name=request.name,
+        pieces=request.pieces,
+        options=request.options,
+        include_dirs=tuple(map(Path, request.include_dirs)),
+        kernels=tuple(dict.fromkeys(named)),
+    )
+    compiled = tuple(compile_kernels(source, arch, kit) for arch in request.archs)
+    for other in compiled[1:]:
+        if not same_layout(compiled[0].cubin, other.cubin):
+            raise LaunchSpecError(
+                f"the kernels of {compiled[0].cubin.arch} and {other.cubin.arch} take different parameters",
+                hint="Build one library for each architecture, or give the kernels one signature.",
+            )
+    return compiled
+
+
+def write_sources(request: Request, compiled: Sequence[Compiled], work_dir: Path) -> None:
+    """Write what the library is built from: the device code, for a look, the cubins, and the wrapper."""
+    from jitload.arch import capability_of
+    from jitload.choice import choose_exports
+    from jitload.codegen import EmbeddedImage, Wrapper, render_wrapper
+
+    images = []
+    for one in compiled:
+        capability, suffix = capability_of(one.cubin.arch)
+        name = f"{request.slug}_{one.cubin.arch}"
+        images.append(EmbeddedImage(name=name, file=f"{one.cubin.arch}.cubin", capability=capability, suffix=suffix))
+        (work_dir / f"{one.cubin.arch}.cubin").write_bytes(one.cubin.data)
+    wrapper = Wrapper(
+        name=request.name,
+        archs=request.archs,
+        images=tuple(images),
+        exports=choose_exports(request.functions, compiled[0]),
+        variables=compiled[0].cubin.variables,
+    )
+    for number, (_, text) in enumerate(request.pieces):
+        (work_dir / f"source{number}.cu").write_text(text)
+    (work_dir / "wrapper.cc").write_text(render_wrapper(wrapper))
+
+
+def library_steps(
+    request: Request, compiled: Sequence[Compiled], compiler: Compiler, runtime: Path
+) -> tuple[Step, Step]:
+    """Return the commands that compile the wrapper, with the cubins in it, and link it with the runtime."""
+    flags = (*COMPILE_FLAGS, *include_flags())
+    cubins = tuple(f"{one.cubin.arch}.cubin" for one in compiled)
+    return (
+        compile_step(compiler.command, flags, "wrapper.cc", "wrapper.o", reads=cubins),
+        link_step(compiler.command, ("wrapper.o", str(runtime)), f"{request.slug}.so"),
+    )
+
+
+# ---- while NVRTC works -----------------------------------------------------------------------------------------
+
+
+def _in_background(work: Callable[[], Any]) -> Future[Any]:
+    """Run something on a thread of its own: NVRTC lets go of the GIL while it compiles."""
+    future: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001  handed to whoever asks for the result
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="jitload-build", daemon=True).start()
+    return future
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Hold back the garbage collector during imports.
+
+    Right after `import torch` the next few thousand objects, whoever makes them, set off a full collection over all
+    that torch made: 70 ms of a first build's 170.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def import_what_follows() -> None:
+    """Start to import what comes after NVRTC, on a thread."""
+    _in_background(_import)
+
+
+def _import() -> None:
+    with _without_collections():
+        from jitload.codegen import load_template
+
+        load_template("wrapper.cc.jinja")
+        import ninja.ninja_syntax  # noqa: F401

@@ -1,0 +1,60 @@
+"""What tests of calls share: arrays of one kind, a library with no history, and the exact text of a refusal."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jitload
+
+from .arrays import CudaArray
+
+_numbers = itertools.count()
+ROOT = Path(__file__).parents[2]
+
+
+def array(dtype: str = "float32", size: int = 8, device: int = 0, **claims: Any) -> CudaArray:
+    """Return an array of `size` elements that claims a dtype and a CUDA device; see `CudaArray` for the claims."""
+    bits = {"bfloat16": 16, "complex64": 64, "complex128": 128, "bool": 8}.get(dtype)
+    bits = bits or (8 if dtype.startswith("float8") else int(dtype.lstrip("uintfloat")))
+    return CudaArray(np.zeros((size, bits // 8), np.uint8), device, dtype=dtype, **{"shape": (size,), **claims})
+
+
+def fresh(path: str | Path) -> jitload.Module:
+    """Load a copy of a library: one that has launched nothing in this process."""
+    copy = Path(path).with_name(f"fresh{next(_numbers)}.so")
+    shutil.copyfile(path, copy)
+    return jitload.load_module(copy)
+
+
+def assert_refused(kind: type[Exception], message: str, function: Callable[..., Any], *arguments: Any) -> None:
+    """Check that a call raises exactly this class with exactly this text."""
+    with pytest.raises(kind) as caught:
+        function(*arguments)
+    assert type(caught.value) is kind
+    assert str(caught.value) == message
+
+
+def run_python(text: str, *arguments: str, environment: Mapping[str, str] | None = None) -> str:
+    """Run a program in a process of its own, without torch, which takes long to import; return what it prints."""
+    program = "import sys; sys.modules['torch'] = None\nimport jitload\n" + text
+    search = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program, *arguments],
+        env={**(os.environ if environment is None else environment), "PYTHONPATH": search},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout

@@ -1,0 +1,296 @@
+"""What a typed function takes for a number, a structure and an address: the kinds, the ranges and the bytes."""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import math
+import struct
+from decimal import Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+import tvm_ffi
+from support.calls import array, assert_refused
+
+import jitload
+from jitload import Launch
+
+if TYPE_CHECKING:
+    from support.driver import StubDriver
+
+TYPES = {
+    "flag": "bool", "i8": "signed char", "u8": "unsigned char", "i16": "short", "u16": "unsigned short", "i32": "int",
+    "u32": "unsigned", "i64": "long long", "u64": "unsigned long long", "f32": "float", "f64": "double",
+    "tensor": "const float*", "address": "float*", "optional": "float*", "wide": "float4*", "pair": "Pair",
+    "empty": "Empty", "odd": "Bytes<3>", "map": "const __grid_constant__ Map", "large": "Bytes<32764>",
+}  # fmt: skip
+SPELLED = {"u32": "unsigned int"}
+STRUCTS = """
+struct Pair { float a; int b; };
+struct Empty {};
+template <int N> struct Bytes { unsigned char data[N]; };
+struct alignas(64) Map { unsigned long long opaque[16]; };
+struct Big { int head; Bytes<3> odd; double tail; };
+"""
+MANY = 60
+SIZES = (1, 2, 3, 7, 8, 9, 63, 64, 65, 127, 128, 129, 4095, 4096)
+MIXED = "bool b, float* p, short h, Pair s, unsigned char c, double d, Empty e, Map m, int i, Bytes<3> o, long long l"
+
+
+def source() -> str:
+    kernels = [f'extern "C" __global__ void take_{name}({text} v) {{}}' for name, text in TYPES.items()]
+    kernels += [f'extern "C" __global__ void bytes_{size}(Bytes<{size}> v) {{}}' for size in SIZES]
+    kernels += [f'extern "C" __global__ void mixed({MIXED}) {{}}']
+    types = ["char", "float*", "short", "double", "unsigned", "bool"]
+    kernels += [f'extern "C" __global__ void many({", ".join(f"{types[i % 6]} p{i}" for i in range(MANY))}) {{}}']
+    kernels += ['extern "C" __global__ void nothing() {}']
+    return STRUCTS + "\n".join(kernels)
+
+
+@pytest.fixture(scope="module")
+def mod() -> jitload.Module:
+    one = {"grid": 1, "block": 1}
+    special: dict[str, dict[str, Any]] = {
+        "take_address": {"raw_pointers": "v"},
+        "take_optional": {"nullable": "v"},
+        "take_wide": {"raw_pointers": "v", "nullable": "v"},
+        "mixed": {"raw_pointers": "p"},
+        "many": {"raw_pointers": tuple(f"p{i}" for i in range(1, MANY, 6))},
+    }
+    names = [*(f"take_{name}" for name in TYPES), *(f"bytes_{size}" for size in SIZES), "mixed", "many", "nothing"]
+    functions = {name: Launch(**one, **special.get(name, {})) for name in names}
+    return jitload.load_inline("values", cuda_sources=source(), functions=functions, arch="sm_90a")
+
+
+def sent(driver: StubDriver, function: Any, *arguments: Any) -> bytes:
+    """Return the bytes of the one parameter that a call launches."""
+    driver.clear()
+    function(*arguments)
+    (launch,) = driver.launches()
+    return launch.params
+
+
+# ---- kinds ---------------------------------------------------------------------------------------------------------
+
+
+class Colour(enum.IntEnum):
+    RED = 7
+
+
+# A value, what messages call it, and the kinds of parameters that take it.
+VALUES: list[tuple[Any, str, str]] = [
+    (None, "None", "optional"), (3, "int", "flag int float address"), (np.int8(3), "int", "flag int float address"),
+    (Colour.RED, "int", "flag int float address"), (True, "bool", "flag int float"), (1.5, "float", "float"),
+    (np.float32(1.5), "float", "float"), (np.float64(1.5), "float", "float"), ("s", "str", ""),
+    ("a longer string", "str", ""), (np.str_("s"), "str", ""), (b"b", "bytes", "struct"),
+    (b"longer bytes", "bytes", "struct"), (bytearray(3), "bytes", "struct"), ([1], "a list or tuple", ""),
+    ((1, 2), "a list or tuple", ""), (torch.Size([1]), "a list or tuple", ""), ({}, "a dict", ""),
+    (torch.zeros(2), "a float32 tensor on cpu", "pointer"), (np.zeros(2, np.int64), "an int64 tensor on cpu", "pointer"),
+    (np.zeros((), np.uint8), "a uint8 tensor on cpu", "pointer"), (array(), "a float32 tensor on cuda:0", "pointer"),
+    (array(device_type=13), "a float32 tensor on cuda_managed", "pointer"), (torch.float32, "a dtype", ""),
+    (np.dtype("f4"), "a dtype", ""), (print, "a function", ""), (np.float32, "a function", ""), (int, "a function", ""),
+    (torch.device("cpu"), "torch.device", ""), (Decimal(1), "decimal.Decimal", ""), (1j, "complex", ""),
+    (np.bool_(1), f"numpy.{np.bool_.__name__}", "struct"), (object(), "object", ""), (range(3), "range", ""),
+    (set(), "set", ""), (..., "ellipsis", ""), (slice(1), "slice", ""), (math, "module", ""),
+    (Fraction(1, 2), "fractions.Fraction", ""), (ctypes.c_void_p(16), "a pointer", "pointer"),
+    (ctypes.c_int(3), "ctypes.c_int", "struct"), (memoryview(b"ab"), "memoryview", "struct"),
+    (memoryview(b"abcd")[::2], "memoryview", ""), (tvm_ffi.Shape((1,)), "a list or tuple", ""),
+    (tvm_ffi.device("cuda:0"), "a device", ""),
+]  # fmt: skip
+EXPECTED = {
+    "flag": ("a bool", "flag"),
+    **dict.fromkeys(("i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64"), ("an int", "int")),
+    **dict.fromkeys(("f32", "f64"), ("a float", "float")),
+    "tensor": ("a float32 CUDA tensor", "pointer"),
+    "address": ("a float32 CUDA tensor or an int address", "pointer address"),
+    "optional": ("a float32 CUDA tensor or None", "pointer optional"),
+    "wide": ("a float32 CUDA tensor or None or an int address", "pointer optional address"),
+    "map": ("bytes or a ctypes structure of 128 bytes", "struct"),
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_every_kind_of_value_for_every_kind_of_parameter(mod: jitload.Module, stub_driver: StubDriver, name: str) -> None:
+    expected, accepted = EXPECTED[name]
+    function = mod[f"take_{name}"]
+    for value, kind, fits in VALUES:
+        if not set(accepted.split()) & set(fits.split()):
+            message = f"take_{name}(): argument 'v' must be {expected}, got {kind}"
+            assert_refused(TypeError, message, function, value)
+        elif name not in ("map", "wide") and not hasattr(value, "__dlpack__"):
+            function(value)
+    assert {launch.kernel for launch in stub_driver.launches()} <= {f"take_{name}"}
+
+
+def test_a_read_only_array_is_refused_before_the_call(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    frozen = np.zeros(2, np.float32)
+    frozen.setflags(write=False)
+    with pytest.raises(BufferError):
+        mod.take_tensor(frozen)
+    assert stub_driver.calls() == []
+
+
+# ---- integers ------------------------------------------------------------------------------------------------------
+
+INTEGERS = {
+    "i8": ("signed char", "<b"), "u8": ("unsigned char", "<B"), "i16": ("short", "<h"), "u16": ("unsigned short", "<H"),
+    "i32": ("int", "<i"), "u32": ("unsigned int", "<I"), "i64": ("long long", "<q"), "u64": ("unsigned long long", "<Q"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_an_integer_has_the_range_of_its_type(mod: jitload.Module, stub_driver: StubDriver, name: str) -> None:
+    text, code = INTEGERS[name]
+    bits = int(name[1:])
+    low, high = (0, 2**bits - 1) if name[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    function = mod[f"take_{name}"]
+    for value in {low, low + 1, -1, 0, 1, high // 2, high - 1, high} - ({-1} if low == 0 else set()):
+        assert sent(stub_driver, function, value) == struct.pack(code, value)
+    for value in {low - 1, high + 1, -(2**31) - 1, 2**32, 2**63, 2**64 - 1, -(2**63), 2**64, -(2**63) - 1, 10**30}:
+        if low <= value <= high:
+            continue
+        got = str(value) if -(2**63) <= value < 2**64 else "an integer beyond 64 bits"
+        message = f"take_{name}(): argument 'v' ({text}) must be from {low} to {high}, got {got}"
+        assert_refused(ValueError, message, function, value)
+
+
+def test_a_bool_is_one_byte_of_0_or_1(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    for value in (False, True, 0, 1, 2, 256, 2**40, -1, -(2**63)):
+        assert sent(stub_driver, mod.take_flag, value) == bytes([bool(value)])
+        assert sent(stub_driver, mod.take_i64, bool(value)) == struct.pack("<q", bool(value))
+
+
+@pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 10**30])
+def test_an_integer_beyond_64_bits_is_no_float_and_no_bool(
+    mod: jitload.Module, stub_driver: StubDriver, value: int
+) -> None:
+    for name, expected in (("f32", "a float"), ("f64", "a float"), ("flag", "a bool")):
+        message = f"take_{name}(): argument 'v' must be {expected}, got an int that does not fit 64 bits"
+        assert_refused(TypeError, message, mod[f"take_{name}"], value)
+    assert stub_driver.launches() == []
+
+
+# ---- addresses -----------------------------------------------------------------------------------------------------
+
+
+def test_an_address_may_be_an_integer_where_the_launch_says_so(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    for value in (0, 1, 0x7F00_0000_1000, 2**63 - 1, 2**63, 2**64 - 1):
+        assert sent(stub_driver, mod.take_address, value) == struct.pack("<Q", value)
+    for value in (0, 1, 2**63, 2**64 - 1):
+        for function in (mod.take_tensor, mod.take_address):
+            assert sent(stub_driver, function, ctypes.c_void_p(value)) == struct.pack("<Q", value)
+
+
+@pytest.mark.parametrize(
+    ("value", "got"),
+    [(-1, "-1"), (-(2**63), str(-(2**63))), (2**64, "an integer beyond 64 bits"), (-(2**64), "an integer beyond 64 bits")],
+)
+def test_an_address_has_64_bits(mod: jitload.Module, stub_driver: StubDriver, value: int, got: str) -> None:
+    rule = f"must be from 0 to 18446744073709551615, got {got}"
+    assert_refused(ValueError, f"take_address(): argument 'v' (float*) {rule}", mod.take_address, value)
+    assert_refused(ValueError, f"take_wide(): argument 'v' (float4*) {rule}", mod.take_wide, value)
+    assert stub_driver.calls() == []
+
+
+def test_an_address_of_a_vector_is_aligned(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    for value in (0, 16, 2**64 - 16):
+        assert sent(stub_driver, mod.take_wide, value) == struct.pack("<Q", value)
+    for value in (8, 2**63 + 8, 2**64 - 1):
+        message = f"take_wide(): argument 'v' (float4*) must be aligned to 16 bytes, but its address is {value:#x}"
+        assert_refused(ValueError, message, mod.take_wide, value)
+        assert_refused(ValueError, message, mod.take_wide, ctypes.c_void_p(value))
+
+
+def test_none_is_a_null_pointer_where_the_launch_says_so(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    assert sent(stub_driver, mod.take_optional, None) == bytes(8)
+    assert sent(stub_driver, mod.take_wide, None) == bytes(8)
+
+
+# ---- structures ----------------------------------------------------------------------------------------------------
+
+
+class Pair(ctypes.Structure):
+    _fields_ = (("a", ctypes.c_float), ("b", ctypes.c_int))
+
+
+PAIR = struct.pack("<fi", 1.5, -7)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [PAIR, bytearray(PAIR), memoryview(PAIR), Pair(1.5, -7), (ctypes.c_char * 8)(*PAIR)],
+)
+def test_a_structure_comes_as_anything_with_its_bytes(mod: jitload.Module, stub_driver: StubDriver, value: Any) -> None:
+    assert sent(stub_driver, mod.take_pair, value) == PAIR
+
+
+def test_structures_of_numpy_have_bytes_too(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    record = np.array([(1.5, -7)], dtype=[("a", "<f4"), ("b", "<i4")])[0]
+    assert sent(stub_driver, mod.take_pair, record) == PAIR
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_structure_of_any_size_arrives_whole(mod: jitload.Module, stub_driver: StubDriver, size: int) -> None:
+    data = np.random.default_rng(size).bytes(size)
+    assert sent(stub_driver, mod[f"bytes_{size}"], data) == data
+    assert sent(stub_driver, mod[f"bytes_{size}"], memoryview(data)) == data
+    for wrong in (b"", data[1:], data + b"x", memoryview(data + b"xyz")):
+        message = f"bytes_{size}(): argument 'v' (Bytes<{size}>) must have {size} bytes, got {len(wrong)}"
+        assert_refused(ValueError, message, mod[f"bytes_{size}"], wrong)
+
+
+def test_the_smallest_and_the_largest_structure(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    data = np.random.default_rng(0).bytes(32764)
+    assert sent(stub_driver, mod.take_large, data) == data
+    assert sent(stub_driver, mod.take_empty, b"\x05") == b"\x05"
+    message = "take_empty(): argument 'v' (Empty) must have 1 byte, got 0"
+    assert_refused(ValueError, message, mod.take_empty, b"")
+
+
+def test_a_tensor_map_is_128_bytes_with_an_alignment_of_its_own(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    class Map(ctypes.Structure):
+        _fields_ = (("opaque", ctypes.c_uint64 * 16),)
+
+    value = Map((ctypes.c_uint64 * 16)(*range(16)))
+    assert sent(stub_driver, mod.take_map, value) == bytes(value)
+    assert mod.take_map.kernel.parameters[0].size == 128
+    message = "take_map(): argument 'v' (Map) must have 128 bytes, got 8"
+    assert_refused(ValueError, message, mod.take_map, ctypes.c_uint64(1))
+
+
+# ---- parameter blocks ----------------------------------------------------------------------------------------------
+
+
+def test_a_kernel_of_every_kind_gets_each_parameter_at_its_place(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    x = array()
+    opaque = bytes(range(128))
+    mod.mixed(True, x, -2, Pair(1.5, -7), 255, -0.0, b"e", opaque, -5, bytearray(b"odd"), -(2**63))
+    mod.mixed(0, 2**64 - 1, 300, PAIR, 0, math.inf, b"\0", memoryview(opaque), 2**31 - 1, b"123", 2**63 - 1)
+    first, second = stub_driver.launches()
+    end = [opaque, struct.pack("<i", -5), b"odd", struct.pack("<q", -(2**63))]
+    start = [b"\1", struct.pack("<Q", x.address), struct.pack("<h", -2), PAIR, b"\xff", struct.pack("<d", -0.0), b"e"]
+    assert list(first.arguments) == [*start, *end]
+    offsets = [0, 8, 16, 20, 28, 32, 40, 64, 192, 196, 200]
+    assert [parameter.offset for parameter in mod.mixed.kernel.parameters] == offsets
+    assert len(first.params) == 208
+    start = [b"\0", b"\xff" * 8, struct.pack("<h", 300), PAIR, b"\0", struct.pack("<d", math.inf), b"\0"]
+    end = [opaque, struct.pack("<i", 2**31 - 1), b"123", struct.pack("<q", 2**63 - 1)]
+    assert list(second.arguments) == [*start, *end]
+
+
+def test_a_kernel_of_sixty_parameters(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    makers = [lambda i: i, lambda i: 4096 * i, lambda i: -i, lambda i: i / 4, lambda i: 2**31 + i, lambda i: i % 4 == 1]
+    values = [makers[i % 6](i) for i in range(MANY)]
+    mod.many(*values)
+    (launch,) = stub_driver.launches()
+    codes = ("<b", "<Q", "<h", "<d", "<I", "<?")
+    assert list(launch.arguments) == [struct.pack(codes[i % 6], value) for i, value in enumerate(values)]
+
+
+def test_a_kernel_without_parameters(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    assert sent(stub_driver, mod.nothing) == b""
+    assert_refused(TypeError, "nothing() takes 0 arguments, got 1", mod.nothing, None)
