@@ -104,13 +104,12 @@ class _Rounds:
         self.refused: frozenset[str] = frozenset()
         self.count = 0
         self.trace = trace
-        own = nvrtc_include_dirs(kit)
         # Headers can only be the user's where there are directories to find them in.
         traced = trace_option(kit.version, trace) if source.include_dirs else ()
         self.options = (
             *device_options(kit.version, arch),
             *traced,
-            *(f"-I{path}" for path in (*source.include_dirs, *own)),
+            *(f"-I{path}" for path in nvrtc_include_dirs(kit, source.include_dirs)),
             *source.options,
         )
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from jitload.build import COMPILE_FLAGS, Step, compile_step, link_step, run_ninja, write_ninja
 from jitload.cache import Work
-from jitload.errors import LaunchSpecError
+from jitload.errors import JitLoadError, LaunchSpecError, ToolchainError
 from jitload.request import Request
 from jitload.runtime import find_or_build_runtime, include_flags
 from jitload.toolchain import Compiler, Kit, find_ninja
@@ -23,12 +23,36 @@ if TYPE_CHECKING:
 
 def make_library(request: Request, kit: Kit, compiler: Compiler, work: Work, *, verbose: bool) -> tuple[Path, ...]:
     """Build the library of a request in a work directory, and return the user's headers that were read."""
+    check_is_device_code(request)
     runtime = _in_background(lambda: find_or_build_runtime(compiler, work.cache_dir, request.settings))
     compiled = compile_archs(request, kit)
     write_sources(request, compiled, work.dir)
     write_ninja(work.dir, library_steps(request, compiled, compiler, runtime.result().product))
     run_ninja(find_ninja(request.settings), work.dir, name=request.name, verbose=verbose)
     return tuple(sorted({path for one in compiled for path in one.headers}))
+
+
+def check_is_device_code(request: Request) -> None:
+    """Refuse host code: NVRTC's message on it would not say what to do.
+
+    Raises:
+        ToolchainError: The text has `<<<…>>>`, which only nvcc compiles.
+        JitLoadError: The text is a wrapper in C++.
+    """
+    from jitload.source import classify
+
+    kind = classify([text for _, text in request.pieces], has_embed_cubin=False)
+    if kind == "both":
+        raise ToolchainError(
+            f"module {request.name!r} launches kernels with <<<…>>>, and that takes nvcc. Two roads need none: leave "
+            "the kernels alone in cuda_sources and declare the launch, functions={'f': Launch(grid=…, block=…)}; or "
+            "compile them with compile_cubin() and launch them from C++ of your own, with tvm_ffi.cpp's embed_cubin=."
+        )
+    if kind == "host":
+        raise JitLoadError(
+            f"module {request.name!r} holds no device code (no __global__, __device__ or __constant__); jitload "
+            "compiles kernels and generates the C++ around them. C++ of your own goes to tvm_ffi.cpp.load_inline."
+        )
 
 
 def compile_archs(request: Request, kit: Kit) -> tuple[Compiled, ...]:

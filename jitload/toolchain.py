@@ -173,11 +173,13 @@ def _asked_kit(path: Path) -> Kit:
     return kit
 
 
-def nvrtc_include_dirs(kit: Kit) -> tuple[Path, ...]:
-    """Return the header directories for device code, in the order in which NVRTC is to search them."""
-    shims = _INCLUDE_DIR / "nvrtc"
-    fallback = _INCLUDE_DIR / "nvrtc_fallback"
-    return (shims, *kit.include_dirs, *((fallback,) if fallback.is_dir() else ()))
+def nvrtc_include_dirs(kit: Kit, user_dirs: tuple[Path, ...] = ()) -> tuple[Path, ...]:
+    """Return the header directories for device code, in the order in which NVRTC is to search them.
+
+    Ours come before the user's because /usr/include is often among those, and glibc's headers do not work in NVRTC.
+    """
+    first, standard, fallback = (_INCLUDE_DIR / name for name in ("nvrtc_first", "nvrtc", "nvrtc_fallback"))
+    return (first, standard, *user_dirs, *kit.include_dirs, fallback)
 
 
 # ---- the host's tools ------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ def assert_refused(kind: type[Exception], message: str, function: Callable[..., 
     with pytest.raises(kind) as caught:
         function(*arguments)
     assert type(caught.value) is kind
-    assert str(caught.value) == message
+    assert str(caught.value) == message, f"{caught.value}\nis not\n{message}"
 
 
 def run_python(text: str, *arguments: str, environment: Mapping[str, str] | None = None) -> str:

@@ -27,6 +27,7 @@ int jitload_refuse_range(const jitload_kernel* kernel, const jitload_param* para
 /* The rarer kinds of arguments; 0 means "explain". */
 int jitload_big_int(const TVMFFIAny* value, uint64_t* out);
 uint32_t jitload_small_float(double value, int exponent_bits, int mantissa_bits, int finite_only);
+uint32_t jitload_power_of_two(double value);
 int jitload_read_struct(const TVMFFIAny* value, void* out, size_t size, ptrdiff_t* got);
 int jitload_read_address(const jitload_param* param, const TVMFFIAny* value, uint64_t* out);
 
@@ -97,6 +98,8 @@ static inline uint64_t jitload_encode_float(const jitload_param* param, double v
     bits = jitload_small_float(value, 5, 10, 0);
   } else if (param->dtype_code == kDLFloat8_e5m2) {
     bits = jitload_small_float(value, 5, 2, 0);
+  } else if (param->dtype_code == kDLFloat8_e8m0fnu) {
+    bits = jitload_power_of_two(value);
   } else {
     bits = jitload_small_float(value, 4, 3, 1);
   }

@@ -29,7 +29,8 @@ extern "C" int jitload_big_int(const TVMFFIAny* value, uint64_t* out) {
   return pair[1] == 0;
 }
 
-/* Round a double to a small IEEE-like float, nearest even; `finite_only` is e4m3fn: no infinity, one NaN. */
+/* Round a double to a small IEEE-like float, nearest even; `finite_only` is e4m3fn, which has no
+ * infinity and one NaN: what is too large becomes the largest number, as CUDA's own type and torch have it. */
 extern "C" uint32_t jitload_small_float(double value, int exponent_bits, int mantissa_bits, int finite_only) {
   const uint32_t sign = (uint32_t)__builtin_signbit(value) << (exponent_bits + mantissa_bits);
   const int bias = (1 << (exponent_bits - 1)) - 1;
@@ -46,13 +47,23 @@ extern "C" uint32_t jitload_small_float(double value, int exponent_bits, int man
   const uint64_t unit_bits = (uint64_t)(1023 + mantissa_bits - exponent) << 52;
   double unit;
   memcpy(&unit, &unit_bits, sizeof unit);
-  if (exponent > bias + 1) return sign | (finite_only ? nan : infinity);
+  if (exponent > bias + 1) return sign | (finite_only ? nan - 1 : infinity);
   const volatile double scaled = magnitude * unit + 4503599627370496.0;
   const uint32_t rounded = (uint32_t)(scaled - 4503599627370496.0);
   /* A rounded mantissa of 2^(mantissa_bits+1) carries into the exponent by itself. */
   const uint32_t encoded = rounded + ((uint32_t)(exponent + bias - 1) << mantissa_bits);
-  if (finite_only) return sign | (encoded >= nan ? nan : encoded);
+  if (finite_only) return sign | (encoded >= nan ? nan - 1 : encoded);
   return sign | (encoded >= infinity ? infinity : encoded);
+}
+
+/* Round a double to the nearest power of two, as e8m0 holds it: no sign, no zero, 255 for what is not finite or too
+ * large. A tie goes to the larger one, as in torch. */
+extern "C" uint32_t jitload_power_of_two(double value) {
+  uint64_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  const int exponent = (int)(bits >> 52 & 2047) - 1023;
+  const int rounded = exponent + (int)(bits >> 51 & 1);
+  return rounded > 127 ? 255u : rounded < -127 ? 0u : (uint32_t)(rounded + 127);
 }
 
 /* Python's buffer protocol, for ctypes structures: they arrive as opaque Python objects. Looked up at run time,
@@ -247,7 +258,7 @@ static void jitload_expected_text(const jitload_param* param, char* text, size_t
     if (param->dtype_bits != 0) jitload_dtype_text(wanted, dtype, sizeof dtype);
     snprintf(text, size, "%s %s%sCUDA tensor%s%s", jitload_article(dtype), dtype, dtype[0] ? " " : "", or_none, or_address);
   } else if (param->kind == JITLOAD_STRUCT) {
-    snprintf(text, size, "bytes or a ctypes structure of %u bytes", (unsigned)param->size);
+    snprintf(text, size, "bytes or a ctypes structure of %u byte%s", (unsigned)param->size, param->size == 1 ? "" : "s");
   } else {
     snprintf(text, size, "%s", param->kind == JITLOAD_FLOAT ? "a float" : param->kind == JITLOAD_BOOL ? "a bool" : "an int");
   }
@@ -264,10 +275,11 @@ static int jitload_explain_count(const jitload_kernel* kernel, int32_t num_args)
   size_t used = 0;
   for (int32_t i = 0; i < kernel->param_count && used < sizeof names; ++i) {
     if (kernel->params[i].argument < 0) continue;
-    used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", kernel->params[i].name);
+    used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : " (", kernel->params[i].name);
   }
-  return jitload_fail("TypeError", "%s() takes %d argument%s (%s), got %d", kernel->name, (int)kernel->argument_count,
-                      kernel->argument_count == 1 ? "" : "s", names, (int)num_args);
+  const int is_cut = used + 1 >= sizeof names;
+  return jitload_fail("TypeError", "%s() takes %d argument%s%s%s, got %d", kernel->name, (int)kernel->argument_count,
+                      kernel->argument_count == 1 ? "" : "s", names, is_cut ? "…)" : used != 0 ? ")" : "", (int)num_args);
 }
 
 /* Is the value of a kind that the parameter takes at all? */
@@ -287,8 +299,8 @@ static int jitload_explain_kind(const jitload_kernel* kernel, const jitload_para
     case JITLOAD_STRUCT:
       fits = jitload_read_struct(value, NULL, param->size, &size);
       if (!fits && size >= 0) {
-        return jitload_fail("ValueError", "%s(): argument '%s' (%s) must have %u bytes, got %td", kernel->name,
-                            param->name, param->type, (unsigned)param->size, size);
+        return jitload_fail("ValueError", "%s(): argument '%s' (%s) must have %u byte%s, got %td", kernel->name,
+                            param->name, param->type, (unsigned)param->size, param->size == 1 ? "" : "s", size);
       }
       break;
     case JITLOAD_FLOAT: fits = (is_int && type != JITLOAD_BIG_INT) || type == kTVMFFIFloat; break;
