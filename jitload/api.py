@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jitload.cache import Entry
+from jitload.errors import JitLoadError
 from jitload.pipeline import build as build_entry
-from jitload.request import Functions, Request, Texts, make_request, read_file, read_texts, with_labels
+from jitload.request import (
+    Functions,
+    Paths,
+    Request,
+    Texts,
+    make_request,
+    read_file,
+    read_paths,
+    read_texts,
+    with_labels,
+)
 
 if TYPE_CHECKING:
     from jitload.loader import Module
@@ -27,7 +39,7 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
     functions: Functions | None = None,
     arch: str | Sequence[str] = "native",
     extra_cuda_cflags: Sequence[str] | None = None,
-    extra_include_paths: Sequence[PathLike] | None = None,
+    extra_include_paths: Paths | None = None,
     build_directory: PathLike | None = None,
     keep_module_alive: bool = True,
     verbose: bool = False,
@@ -72,7 +84,7 @@ def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described
     functions: Functions | None = None,
     arch: str | Sequence[str] = "native",
     extra_cuda_cflags: Sequence[str] | None = None,
-    extra_include_paths: Sequence[PathLike] | None = None,
+    extra_include_paths: Paths | None = None,
     build_directory: PathLike | None = None,
     output: PathLike | None = None,
     verbose: bool = False,
@@ -99,12 +111,12 @@ def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described
 def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
     name: str,
     *,
-    sources: PathLike | Sequence[PathLike] | None = None,
-    cuda_files: PathLike | Sequence[PathLike] | None = None,
+    sources: Paths | None = None,
+    cuda_files: Paths | None = None,
     functions: Functions | None = None,
     arch: str | Sequence[str] = "native",
     extra_cuda_cflags: Sequence[str] | None = None,
-    extra_include_paths: Sequence[PathLike] | None = None,
+    extra_include_paths: Paths | None = None,
     build_directory: PathLike | None = None,
     keep_module_alive: bool = True,
     verbose: bool = False,
@@ -120,7 +132,7 @@ def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
         `mod = load("norms", sources=["layer_norm.cu"])`
     """
     pieces, homes = _read_files(sources, cuda_files)
-    include_paths = [*(extra_include_paths or ()), *homes]
+    include_paths = (*read_paths(extra_include_paths, "extra_include_paths"), *homes)
     request = make_request(
         name, pieces, functions=functions, arch=arch, flags=extra_cuda_cflags, include_paths=include_paths
     )
@@ -130,12 +142,12 @@ def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
 def build(  # noqa: PLR0913  the keywords are upstream's, described once
     name: str,
     *,
-    sources: PathLike | Sequence[PathLike] | None = None,
-    cuda_files: PathLike | Sequence[PathLike] | None = None,
+    sources: Paths | None = None,
+    cuda_files: Paths | None = None,
     functions: Functions | None = None,
     arch: str | Sequence[str] = "native",
     extra_cuda_cflags: Sequence[str] | None = None,
-    extra_include_paths: Sequence[PathLike] | None = None,
+    extra_include_paths: Paths | None = None,
     build_directory: PathLike | None = None,
     output: PathLike | None = None,
     verbose: bool = False,
@@ -146,7 +158,7 @@ def build(  # noqa: PLR0913  the keywords are upstream's, described once
         `path = build("norms", sources="layer_norm.cu", arch="sm_90a")`
     """
     pieces, homes = _read_files(sources, cuda_files)
-    include_paths = [*(extra_include_paths or ()), *homes]
+    include_paths = (*read_paths(extra_include_paths, "extra_include_paths"), *homes)
     request = make_request(
         name, pieces, functions=functions, arch=arch, flags=extra_cuda_cflags, include_paths=include_paths
     )
@@ -178,7 +190,7 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
     arch: str = "native",
     kernels: Sequence[str] = (),
     extra_cuda_cflags: Sequence[str] | None = None,
-    extra_include_paths: Sequence[PathLike] | None = None,
+    extra_include_paths: Paths | None = None,
 ) -> Cubin:
     """Compile CUDA source to machine code, and return it with what it says of its kernels. Nothing is cached.
 
@@ -256,32 +268,44 @@ def _place(entry: Entry, request: Request, directory: Path) -> Path:
     The dynamic loader would take new contents under a name that it has mapped for the old ones.
     """
     directory = directory.absolute()
-    directory.mkdir(parents=True, exist_ok=True)
     leaf = entry.dir.parent.name.rpartition("-")[2][:16] + "-" + entry.dir.name[:8]
     path = directory / f"{request.slug}-{leaf}.so"
     if not path.is_file() or path.read_bytes() != entry.product.read_bytes():
         _copy(entry.product, path)
     link = directory / f".{request.slug}.{os.getpid()}.link"
-    link.unlink(missing_ok=True)
-    link.symlink_to(path.name)
-    link.replace(directory / f"{request.slug}.so")
+    with _names_place(directory / f"{request.slug}.so"):
+        link.unlink(missing_ok=True)
+        link.symlink_to(path.name)
+        link.replace(directory / f"{request.slug}.so")
     return path
 
 
 def _copy(source: Path, target: Path) -> Path:
     """Copy a file into place whole."""
-    target.parent.mkdir(parents=True, exist_ok=True)
     fresh = target.with_name(f".{target.name}.{os.getpid()}")
-    shutil.copyfile(source, fresh)
-    fresh.replace(target)
+    with _names_place(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, fresh)
+        fresh.replace(target)
     return target
 
 
-def _read_files(*given: PathLike | Sequence[PathLike] | None) -> tuple[tuple[tuple[str, str], ...], list[str]]:
+@contextmanager
+def _names_place(target: Path) -> Iterator[None]:
+    """Say where the library was to go when it cannot go there."""
+    try:
+        yield
+    except OSError as error:
+        raise JitLoadError(f"the library cannot be put at {target}: {error.strerror}") from error
+
+
+def _read_files(*given: Paths | None) -> tuple[tuple[tuple[str, str], ...], tuple[Path, ...]]:
     """Return label and text of each file, and the directories they lie in."""
-    paths: list[PathLike] = []
-    for files in given:
-        paths.extend([files] if isinstance(files, str | os.PathLike) else files or ())
-    pieces = tuple((os.fspath(path), read_file(path)) for path in paths)
-    homes = dict.fromkeys(str(Path(path).absolute().parent) for path in paths)
-    return pieces, list(homes)
+    paths = [path for files in given for path in read_paths(files, "sources")]
+    pieces = tuple((_printable(str(path)), read_file(path)) for path in paths)
+    homes = dict.fromkeys(path.absolute().parent for path in paths)
+    return pieces, tuple(homes)
+
+
+def _printable(label: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in label)

@@ -22,6 +22,8 @@ def resolve_arch(arch: str | Iterable[str], settings: Settings) -> tuple[str, ..
     Raises:
         ToolchainError: A name is malformed, or there is neither a GPU nor `JITLOAD_ARCH`.
     """
+    if not isinstance(arch, str | Iterable):
+        raise ToolchainError(f"arch= must be a str such as 'sm_90a', or several, got {type(arch).__name__}")
     names = _split(arch) if isinstance(arch, str) else [str(name) for name in arch]
     resolved = [found for name in names for found in _resolve_one(name, settings)]
     if not resolved:
@@ -31,7 +33,7 @@ def resolve_arch(arch: str | Iterable[str], settings: Settings) -> tuple[str, ..
 
 @functools.lru_cache(maxsize=64)
 def _split(names: str) -> tuple[str, ...]:
-    return tuple(re.split(r"[,;\s]+", names.strip()))
+    return tuple(name for name in re.split(r"[,;\s]+", names) if name)
 
 
 def _resolve_one(name: str, settings: Settings) -> tuple[str, ...]:
@@ -39,8 +41,8 @@ def _resolve_one(name: str, settings: Settings) -> tuple[str, ...]:
         return (canonical_arch(name),)
     if capability := current_capability():
         return (_with_suffix(10 * capability[0] + capability[1]),)
-    if settings.arch and settings.arch != "native":
-        return resolve_arch(settings.arch, settings)
+    if named := [name for name in _split(settings.arch) if name != "native"]:
+        return tuple(canonical_arch(name, "JITLOAD_ARCH") for name in named)
     raise ToolchainError(
         "arch='native' asks the GPU, and there is none here. Name one, arch='sm_90a', or set JITLOAD_ARCH=sm_90a."
     )
@@ -51,11 +53,11 @@ def _with_suffix(number: int) -> str:
 
 
 @functools.lru_cache(maxsize=64)
-def canonical_arch(name: str) -> str:
+def canonical_arch(name: str, given_as: str = "arch") -> str:
     """Return `sm_90a` for `sm_90a`, `90a`, `9.0a` and `compute_90a`."""
     if match := _ARCH.fullmatch(name.strip()):
         return f"sm_{match[1] or match[3] + match[4]}{match[2] or match[5] or ''}"
-    raise ToolchainError(f"arch={name!r} is no architecture; write 'sm_90a', '9.0a' or 'native'.")
+    raise ToolchainError(f"{given_as}={name!r} is no architecture; write 'sm_90a', '9.0a' or 'native'.")
 
 
 def capability_of(arch: str) -> tuple[int, str]:

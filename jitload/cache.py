@@ -20,11 +20,11 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from jitload.errors import CacheError
+from jitload.errors import CacheError, CompileError
 from jitload.settings import Settings, find_cache_dir
 
 _SCHEMA = 1
@@ -69,13 +69,14 @@ class Header:
     path: str
     size: int
     mtime_ns: int
+    ctime_ns: int  # an edit that keeps size and mtime, as reproducible images have them, still moves this one
     digest: str
 
     def is_unchanged(self) -> bool:
         """Tell whether the file still has this content: by `stat`, and by digest where that differs."""
         try:
             found = os.stat(self.path)
-            if found.st_size == self.size and found.st_mtime_ns == self.mtime_ns:
+            if (found.st_size, found.st_mtime_ns, found.st_ctime_ns) == (self.size, self.mtime_ns, self.ctime_ns):
                 return True
             return found.st_size == self.size and digest_file(Path(self.path)) == self.digest
         except OSError:
@@ -100,13 +101,14 @@ class Work:
     cache_dir: Path
     key_dir: Path
     entry: Entry | None = field(default=None)
+    started_ns: int = field(default_factory=time.time_ns)
 
     def publish(self, product: str, headers: tuple[Path, ...] = ()) -> Entry:
         """Move the directory into place whole, and return it as an entry.
 
         The loser of a race keeps its own build, so that nothing depends on when a rename becomes visible.
         """
-        recorded = tuple(_record_header(path) for path in headers)
+        recorded = tuple(_record_header(path, self.started_ns) for path in headers)
         _write_manifest(self.dir, self.recipe, product, recorded)
         leaf = hashlib.sha256(repr([(h.path, h.digest) for h in recorded]).encode()).hexdigest()[:16]
         target = self._free_place(leaf)
@@ -146,9 +148,9 @@ def refuse_if_shared(directory: Path, settings: Settings) -> None:
     that does.
     """
     path = directory
-    while not path.exists():
+    while not os.path.exists(path):  # false, too, where this user may not look
         path = path.parent
-    for place in (path, *path.parents):
+    for place in dict.fromkeys((path, *path.parents, *path.resolve().parents)):
         _refuse_place(place, directory, settings)
 
 
@@ -191,11 +193,12 @@ def find_entry(cache_dir: Path, recipe: Recipe, settings: Settings) -> Entry | N
         if leaf.endswith(".bad"):
             continue
         leaf_dir = key_dir / leaf
-        _refuse_place(leaf_dir, cache_dir, settings, is_entry=True)
         try:
+            _refuse_place(leaf_dir, cache_dir, settings, is_entry=True)
             entry = _read_entry(leaf_dir, recipe)
         except (OSError, ValueError, KeyError, TypeError) as damage:
-            _set_aside(leaf_dir, damage)
+            if leaf_dir.exists():  # else another process has just set it aside
+                _set_aside(leaf_dir, damage)
             continue
         if all(header.is_unchanged() for header in entry.headers):
             return entry
@@ -235,7 +238,7 @@ def claim_entry(cache_dir: Path, recipe: Recipe, settings: Settings) -> Iterator
     """Give a private directory to build in, with the key's lock held where the file system has locks.
 
     `work.entry` is set where another process built the entry meanwhile. A directory that was not published is
-    removed; one whose build failed is kept for a look, if there is anything in it.
+    removed; one that a compiler failed in is kept for a look, if there is anything in it.
     """
     try:
         key_dir, work_dir = _make_dirs(cache_dir, recipe)
@@ -248,12 +251,12 @@ def claim_entry(cache_dir: Path, recipe: Recipe, settings: Settings) -> Iterator
         work.entry = find_entry(cache_dir, recipe, settings)
         try:
             yield work
-        except KeyboardInterrupt:
-            shutil.rmtree(work_dir, ignore_errors=True)
-            raise
-        except BaseException:
+        except CompileError:
             with suppress(OSError):
                 work_dir.rmdir()
+            raise
+        except BaseException:
+            shutil.rmtree(work_dir, ignore_errors=True)
             raise
         if work.entry is None or work.entry.dir != work_dir:
             shutil.rmtree(work_dir, ignore_errors=True)
@@ -263,18 +266,18 @@ def _make_dirs(cache_dir: Path, recipe: Recipe) -> tuple[Path, Path]:
     key_dir = _key_dir(cache_dir, recipe)
     private = cache_dir / ".work"
     for directory in (cache_dir, key_dir, private):
-        _make_private(directory)
+        make_private(directory)
     work_dir = private / f"{recipe.name}-{os.getpid()}-{secrets.token_hex(6)}"
     work_dir.mkdir(mode=0o700)
     return key_dir, work_dir
 
 
-def _make_private(directory: Path) -> None:
+def make_private(directory: Path) -> None:
     """Make a directory and those above it; the ones we make are ours alone, whatever the umask."""
     if directory.is_dir():
         return
     if not directory.parent.is_dir():
-        _make_private(directory.parent)
+        make_private(directory.parent)
     with suppress(FileExistsError):
         directory.mkdir(mode=0o700)
         directory.chmod(0o700)
@@ -288,7 +291,7 @@ def _lock(cache_dir: Path, recipe: Recipe) -> Iterator[None]:
     locks = cache_dir / ".locks"
     lock = None
     try:
-        _make_private(locks)
+        make_private(locks)
         lock = FileLock(locks / recipe.key)
         lock.acquire(poll_interval=0.01)
     except (OSError, NotImplementedError) as error:
@@ -301,9 +304,12 @@ def _lock(cache_dir: Path, recipe: Recipe) -> Iterator[None]:
             lock.release()
 
 
-def _record_header(path: Path) -> Header:
+def _record_header(path: Path, started_ns: int) -> Header:
     found = path.stat()
-    return Header(path=str(path), size=found.st_size, mtime_ns=found.st_mtime_ns, digest=digest_file(path))
+    size, mtime_ns, ctime_ns = found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    header = Header(path=str(path), size=size, mtime_ns=mtime_ns, ctime_ns=ctime_ns, digest=digest_file(path))
+    # Edited during the build, nobody knows what the compiler read: recorded so that it never matches.
+    return replace(header, ctime_ns=0, digest="") if started_ns < mtime_ns <= time.time_ns() else header
 
 
 def _write_manifest(work_dir: Path, recipe: Recipe, product: str, headers: tuple[Header, ...]) -> None:
@@ -315,7 +321,7 @@ def _write_manifest(work_dir: Path, recipe: Recipe, product: str, headers: tuple
         "product": product,
         "size": len(data),
         "sha256": hashlib.sha256(data).hexdigest(),
-        "headers": [{"path": h.path, "size": h.size, "mtime_ns": h.mtime_ns, "digest": h.digest} for h in headers],
+        "headers": [asdict(header) for header in headers],
         "parts": {label: _describe_part(value) for label, value in recipe.parts},
     }
     (work_dir / _MANIFEST).write_text(json.dumps(manifest, indent=1))

@@ -26,6 +26,7 @@ _DTYPE_CODES = {
 }  # fmt: skip
 _DTYPE = re.compile(r"(u?int|bfloat|float|complex)(\d+)$")
 _COMPLEX_VECTORS = re.compile(r"(?:const |volatile )*(?:float2|double2|__half2)\*")
+_RESERVED = ("_jitload_", "_metadata_", "_doc_", "_cubin_", "_library_")  # __tvm_ffi_<name> would be one of their own
 _SCHEMA_TYPES = {"pointer": "DLTensor*", "int": "int", "uint": "int", "float": "float", "bool": "bool"}
 
 
@@ -155,7 +156,12 @@ def _export_record(export: Export) -> dict[str, Any]:
 
 
 def check_names(export: Export) -> None:
-    """Raise LaunchSpecError where a launch names a parameter that the kernel has not."""
+    """Raise LaunchSpecError where a launch names a parameter that the kernel has not, or a name is tvm-ffi's own."""
+    if export.name.startswith(_RESERVED):
+        hint = f'Export it under another name: functions={{"f": Launch(kernel="{export.kernel.name}")}}'
+        raise LaunchSpecError(
+            f"{export.name!r} cannot be exported: the beginning is reserved", field="functions", hint=hint
+        )
     known = [p.name for p in export.kernel.parameters]
     by_name = {p.name: p for p in export.kernel.parameters}
     launch = export.launch

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE)
+_ROOT_OF_ABSOLUTE = {True: (Path("/"),), False: ()}  # a full name needs no include directory
 _TRACES_HEADERS = (13, 0)  # the first NVRTC whose time trace has an event for every header
 
 
@@ -50,7 +51,7 @@ def _scanned(texts: Iterable[str], include_dirs: Sequence[Path]) -> Iterator[Pat
         text, home = waiting.pop()
         for quoted, angled in _INCLUDE.findall(text):
             homes = [home] if quoted and home else []
-            for directory in (*homes, *include_dirs):
+            for directory in (*homes, *include_dirs, *_ROOT_OF_ABSOLUTE[(quoted or angled).startswith("/")]):
                 path = (directory / (quoted or angled)).absolute()
                 if path.is_file() and path not in seen:
                     seen.add(path)

@@ -7,9 +7,11 @@ import hashlib
 import json
 import os
 import subprocess
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from jitload.cache import make_private
 from jitload.errors import ToolchainError
 from jitload.toolchain import Compiler
 
@@ -21,21 +23,31 @@ def compiler_identity(compiler: Compiler, cache_dir: Path) -> str:
 
     They are remembered in the cache by the file's path, size, time and inode, so that a hit only looks at the file.
     """
-    found = os.stat(compiler.path)
-    words = (*compiler.command, str(compiler.path), str(found.st_size), str(found.st_mtime_ns), str(found.st_ino))
-    return _remembered(compiler, words, cache_dir)
+    try:
+        found = os.stat(compiler.path)
+    except OSError as error:
+        raise ToolchainError(f"the C++ compiler {compiler.path} is gone: {error.strerror}") from error
+    return _compiler_identity(compiler, (*compiler.command, _state_of(str(compiler.path), found)), cache_dir)
 
 
 @functools.lru_cache(maxsize=16)
-def _remembered(compiler: Compiler, words: tuple[str, ...], cache_dir: Path) -> str:
-    memory = cache_dir / ".tools" / hashlib.sha256("\0".join(words).encode()).hexdigest()[:32]
+def _compiler_identity(compiler: Compiler, words: tuple[str, ...], cache_dir: Path) -> str:
+    return _remembered(words, str(compiler.path), cache_dir, lambda: _ask(compiler))
+
+
+def _state_of(path: str, found: os.stat_result) -> str:
+    return f"{path}\0{found.st_size}\0{found.st_mtime_ns}\0{found.st_ino}"
+
+
+def _remembered(words: Iterable[str], what: str, cache_dir: Path, find_out: Callable[[], str]) -> str:
+    memory = cache_dir / ".tools" / hashlib.sha256("\0".join(words).encode(errors="surrogateescape")).hexdigest()[:32]
     with suppress(OSError, ValueError, KeyError, TypeError):
         return str(json.loads(memory.read_text())["identity"])
-    identity = _ask(compiler)
-    with suppress(OSError):  # a read-only cache: asked again by the next process
-        memory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    identity = find_out()
+    with suppress(OSError):  # a read-only cache: found out again by the next process
+        make_private(memory.parent)
         fresh = memory.with_name(f"{memory.name}.{os.getpid()}")
-        fresh.write_text(json.dumps({"identity": identity, "file": str(compiler.path)}))
+        fresh.write_text(json.dumps({"identity": identity, "file": what}))
         fresh.replace(memory)
     return identity
 
@@ -53,18 +65,33 @@ def _ask(compiler: Compiler) -> str:
     return "\n".join(lines)
 
 
-@functools.lru_cache(maxsize=1)
-def own_identity() -> str:
+@functools.lru_cache(maxsize=16)
+def own_identity(cache_dir: Path) -> str:
     """Return a digest of jitload's code, headers and templates: what they generate is part of every key."""
-    digest = hashlib.sha256()
-    for directory in (_PACKAGE, _PACKAGE / "include" / "jitload", *_template_dirs()):
-        for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
-            if entry.is_file() and not entry.name.endswith((".pyc", ".typed")):
-                data = Path(entry.path).read_bytes()
-                digest.update(f"{entry.name}\0{len(data)}\0".encode())
-                digest.update(data)
-    return digest.hexdigest()
+    files = [found for root in (_PACKAGE, *_template_dirs()) for found in _files_below(root)]
+    states = (_state_of(file.path, file.stat()) for file in files)
+    return _remembered(states, str(_PACKAGE), cache_dir, lambda: _digest_files(files))
 
 
 def _template_dirs() -> tuple[Path, ...]:
-    return tuple(path for path in (_PACKAGE / "templates", _PACKAGE.parent / "templates") if path.is_dir())[:1]
+    beside = _PACKAGE.parent / "templates"  # in a checkout; a wheel has them inside
+    return (beside,) if not (_PACKAGE / "templates").is_dir() else ()
+
+
+def _files_below(directory: str | Path) -> Iterator[os.DirEntry[str]]:
+    for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
+        if entry.is_dir():
+            if entry.name != "__pycache__":
+                yield from _files_below(entry.path)
+        else:
+            yield entry
+
+
+def _digest_files(files: Iterable[os.DirEntry[str]]) -> str:
+    """Digest names and contents; the name's last two parts tell `nvrtc/cuda.h` from `nvrtc_first/cuda.h`."""
+    digest = hashlib.sha256()
+    for file in files:
+        data = Path(file.path).read_bytes()
+        digest.update(f"{'/'.join(Path(file.path).parts[-2:])}\0{len(data)}\0".encode())
+        digest.update(data)
+    return digest.hexdigest()

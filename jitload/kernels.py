@@ -7,6 +7,7 @@ text does not show.
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,10 +18,13 @@ from jitload.cubin import read_image
 from jitload.errors import CompileError, LaunchSpecError
 from jitload.headers import read_headers, trace_option
 from jitload.model import Candidate, Cubin, Image
-from jitload.nvrtc import NvrtcJob, NvrtcResult, device_options, run_nvrtc
+from jitload.nvrtc import NvrtcJob, NvrtcResult, device_options, log_warnings, run_nvrtc
 from jitload.signature import read_kernels, unprobed_symbols
 from jitload.source import find_candidates
 from jitload.toolchain import Kit, nvrtc_include_dirs
+
+_PRE_INCLUDE = ("--pre-include=", "-include=")
+_ABSOLUTE_INCLUDE = re.compile(r'#\s*include\s*["<]/')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +46,18 @@ class DeviceSource:
     kernels: tuple[str, ...] = ()
 
     @property
+    def may_read_headers(self) -> bool:
+        """Whether the user has headers: in a directory, by an option, or by a path in the text."""
+        by_option = any(option.startswith(_PRE_INCLUDE) for option in self.options)
+        return bool(self.include_dirs) or by_option or any(_ABSOLUTE_INCLUDE.search(text) for _, text in self.pieces)
+
+    @property
     def text(self) -> str:
         """The one text that NVRTC gets; with several pieces, each counts its own lines."""
         if len(self.pieces) == 1:
             return self.pieces[0][1]
-        return "".join(f'#line 1 "{label}"\n{text}\n' for label, text in self.pieces)
+        quoted = ((re.sub(r'(["\\])', r"\\\1", label), text) for label, text in self.pieces)
+        return "".join(f'#line 1 "{label}"\n{text}\n' for label, text in quoted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +89,7 @@ def compile_kernels(source: DeviceSource, arch: str, kit: Kit) -> Compiled:
         headers = rounds.headers()
     lowered = rounds.lowered(result)
     kernels = read_kernels(image, lowered, candidates)
+    log_warnings(result.log)
     cubin = Cubin(data=result.cubin, arch=arch, log=result.log, kernels=kernels, variables=image.variables)
     symbols = {kernel: lowered[probe.kernel_expression(kernel)][0] for kernel in source.kernels}
     return Compiled(cubin=cubin, symbols=symbols, candidates=candidates, headers=headers, runs=rounds.count)
@@ -104,11 +116,10 @@ class _Rounds:
         self.refused: frozenset[str] = frozenset()
         self.count = 0
         self.trace = trace
-        # Headers can only be the user's where there are directories to find them in.
-        traced = trace_option(kit.version, trace) if source.include_dirs else ()
         self.options = (
             *device_options(kit.version, arch),
-            *traced,
+            "--no-source-include",  # NVRTC would search the working directory, which no key knows
+            *(trace_option(kit.version, trace) if source.may_read_headers else ()),
             *(f"-I{path}" for path in nvrtc_include_dirs(kit, source.include_dirs)),
             *source.options,
         )
@@ -121,18 +132,17 @@ class _Rounds:
         while True:
             try:
                 result = self.run(kernels)
-            except CompileError as error:
-                refused = probe.rejected_expressions(error.log) - self.refused
-                if not refused:
-                    raise
-                if not probe.is_only_name_errors(error.log):
-                    self.run(())  # for the log of the user's own errors alone
-                    raise
-                self._refuse_named(error, refused)
-                self.refused |= refused
-                kernels = tuple(kernel for kernel in kernels if kernel not in self.refused)
-            else:
                 return result, read_image(result.cubin, name=self.source.name)
+            except CompileError as error:
+                failure = error
+            refused = probe.rejected_expressions(failure.log) - self.refused
+            if refused and not probe.is_only_name_errors(failure.log):
+                self.run(())  # for the log of the user's own errors alone
+            if not refused or not probe.is_only_name_errors(failure.log):
+                raise failure
+            self._refuse_named(failure, refused)
+            self.refused |= refused
+            kernels = tuple(kernel for kernel in kernels if kernel not in self.refused)
 
     def run(self, kernels: tuple[str, ...]) -> NvrtcResult:
         """Compile once, with two expressions for each kernel: itself, and the probe of its type."""
@@ -158,10 +168,11 @@ class _Rounds:
 
     def headers(self) -> tuple[Path, ...]:
         """Return the user's headers that the last run read."""
-        if not self.source.include_dirs:
+        if not self.source.may_read_headers:
             return ()
         trace = self.trace.with_suffix(".json")
-        texts = [text for _, text in self.source.pieces]
+        given = (option.partition("=")[2] for option in self.source.options if option.startswith(_PRE_INCLUDE))
+        texts = [*(text for _, text in self.source.pieces), *(f'#include "{name}"' for name in given)]
         own = nvrtc_include_dirs(self.kit)
         return read_headers(trace if trace.is_file() else None, texts, self.source.include_dirs, own)
 
@@ -174,8 +185,14 @@ class _Rounds:
                     f"the source has no kernel {kernel!r}",
                     field="kernel",
                     expression=kernel,
-                    hint="NVRTC says:\n" + error.log.rstrip(),
+                    hint="NVRTC says:\n" + _without_probes(error.log),
                 ) from error
+
+
+def _without_probes(log: str) -> str:
+    """Return the messages of a log on what the user wrote, those on the probes left out."""
+    messages = re.split(r"^(?=\S.*\(\d+\): )", log, flags=re.MULTILINE)
+    return "".join(message for message in messages if "__jitload_" not in message).rstrip()
 
 
 def same_layout(first: Cubin, other: Cubin) -> bool:

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jitload.build import COMPILE_FLAGS, Step, compile_step, link_step, run_ninja, write_ninja
 from jitload.cache import Work
 from jitload.errors import JitLoadError, LaunchSpecError, ToolchainError
+from jitload.host_build import COMPILE_FLAGS, Step, compile_step, link_step, run_ninja, write_ninja
 from jitload.request import Request
 from jitload.runtime import find_or_build_runtime, include_flags
 from jitload.toolchain import Compiler, Kit, find_ninja
@@ -48,11 +48,16 @@ def check_is_device_code(request: Request) -> None:
             "the kernels alone in cuda_sources and declare the launch, functions={'f': Launch(grid=…, block=…)}; or "
             "compile them with compile_cubin() and launch them from C++ of your own, with tvm_ffi.cpp's embed_cubin=."
         )
-    if kind == "host":
+    if kind == "host" and not _only_includes([text for _, text in request.pieces]):
         raise JitLoadError(
             f"module {request.name!r} holds no device code (no __global__, __device__ or __constant__); jitload "
             "compiles kernels and generates the C++ around them. C++ of your own goes to tvm_ffi.cpp.load_inline."
         )
+
+
+def _only_includes(texts: Sequence[str]) -> bool:
+    """Tell whether the kernels may be in headers that a text includes."""
+    return any("#include" in text for text in texts) and not any("TVM_FFI_" in text for text in texts)
 
 
 def compile_archs(request: Request, kit: Kit) -> tuple[Compiled, ...]:
@@ -97,8 +102,8 @@ def write_sources(request: Request, compiled: Sequence[Compiled], work_dir: Path
         variables=compiled[0].cubin.variables,
     )
     for number, (_, text) in enumerate(request.pieces):
-        (work_dir / f"source{number}.cu").write_text(text)
-    (work_dir / "wrapper.cc").write_text(render_wrapper(wrapper))
+        (work_dir / f"source{number}.cu").write_text(text, encoding="utf-8", newline="")
+    (work_dir / "wrapper.cc").write_text(render_wrapper(wrapper), encoding="utf-8")
 
 
 def library_steps(

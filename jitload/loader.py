@@ -8,6 +8,7 @@ import json
 import operator
 import os
 import shutil
+import struct
 import sys
 import tempfile
 import threading
@@ -98,6 +99,7 @@ def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True
     place = Path(path).absolute()
     if not place.is_file():
         raise LoadError(f"no library at {place}")
+    _check_whole(place)
     try:
         raw = tvm_ffi.load_module(str(_fresh(place)), keep_module_alive=keep_module_alive)
     except RuntimeError as error:
@@ -107,6 +109,22 @@ def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True
     if module._jitload_facts()["functions"]:
         tvm_ffi.Module.get_function(module, "_jitload_preload")(_stream_source())
     return module
+
+
+def _check_whole(place: Path) -> None:
+    """Refuse an ELF file that ends before what it says of itself: mapped, it would end the process with SIGBUS."""
+    with place.open("rb") as file:
+        head = file.read(64)
+        if len(head) < 64 or head[:6] != b"\x7fELF\2\1":
+            return  # the dynamic loader has a word for these
+        table, entry_size, count = struct.unpack_from("<32xQ14xHH", head)
+        file.seek(table)
+        rows = file.read(entry_size * count)
+    ends = [offset + size for offset, size in struct.iter_unpack("<8xQ16xQ16x", rows[: len(rows) // 56 * 56])]
+    if len(rows) < entry_size * count or max(ends, default=0) > place.stat().st_size:
+        raise LoadError(
+            f"the library {place} is cut short: it has {place.stat().st_size} bytes. Build or copy it again."
+        )
 
 
 def _fresh(path: Path) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -13,11 +14,12 @@ from pathlib import Path
 from jitload.errors import CompileError, Diagnostic, ToolchainError
 
 _DIAGNOSTIC = re.compile(
-    r"^(?P<file>[^\n(]*?)\((?P<line>\d+)\): (?P<severity>catastrophic error|error|warning|remark|note)"
+    r"^(?P<file>[^\n]*?)\((?P<line>\d+)\): (?P<severity>catastrophic error|error|warning|remark|note)"
     r"(?: #[\w-]+)?: (?P<message>.*)$",
     re.MULTILINE,
 )
-_MISSING_HEADER = re.compile(r'cannot open source file "([^"]+)"')
+_MISSING_HEADER = re.compile(r'(?:cannot|could not) open source file "([^"]+)"')
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +72,7 @@ def nvrtc_compile(
         `cubin = nvrtc_compile('extern "C" __global__ void f(float* x) { x[0] = 1; }', arch="sm_90a")`
     """
     from jitload.arch import resolve_arch
+    from jitload.request import check_text, read_options
     from jitload.settings import read_settings
     from jitload.toolchain import find_kit, nvrtc_include_dirs
 
@@ -81,9 +84,12 @@ def nvrtc_compile(
     options = (
         *device_options(kit.version, archs[0]),
         *(f"-I{path}" for path in nvrtc_include_dirs(kit)),
-        *(extra_opts or ()),
+        *read_options(extra_opts, "extra_opts"),
     )
-    return run_nvrtc(kit.nvrtc_path, NvrtcJob(name=name, source=source, options=options)).cubin
+    job = NvrtcJob(name=name, source=check_text(source, "source").removeprefix("\ufeff"), options=options)
+    result = run_nvrtc(kit.nvrtc_path, job)
+    log_warnings(result.log)
+    return result.cubin
 
 
 def device_options(version: tuple[int, ...], arch: str) -> tuple[str, ...]:
@@ -115,6 +121,12 @@ def run_nvrtc(library_path: Path, job: NvrtcJob) -> NvrtcResult:
         return NvrtcResult(cubin=_read_sized(library, program, "CUBIN"), log=log, lowered=lowered)
 
 
+def log_warnings(log: str) -> None:
+    """Show what NVRTC said of a source that it compiled."""
+    if log.strip():
+        _log.warning("%s", log.rstrip())
+
+
 def supported_archs(library_path: Path) -> tuple[str, ...]:
     """Return the architectures that an NVRTC compiles for, without suffixes: `("sm_75", "sm_80", …)`."""
     library = _load(str(library_path))
@@ -135,7 +147,13 @@ def parse_diagnostics(log: str) -> tuple[Diagnostic, ...]:
 
 @functools.lru_cache(maxsize=4)
 def _load(path: str) -> ctypes.CDLL:
-    """Load an NVRTC. Its builtins go first: the 13.0 wheel has no RUNPATH and would not find them."""
+    """Load an NVRTC, behind two libraries that it looks for by itself, and in the wrong places.
+
+    Its builtins: the 13.0 wheel has no RUNPATH and would not find them. The driver: from 12.9 on NVRTC opens it, and
+    the 12.9 wheel's RUNPATH ends with the current directory.
+    """
+    with suppress(OSError):
+        ctypes.CDLL("libcuda.so.1")
     try:
         for builtins in sorted(Path(path).parent.glob("libnvrtc-builtins.so.*")):
             if "alt" not in builtins.name:

@@ -13,7 +13,7 @@ def build(request: Request, *, verbose: bool = False) -> Entry:
     kit = find_kit(request.settings)
     compiler = find_compiler(request.settings)
     cache_dir = open_cache(request.settings)
-    recipe = library_recipe(request, kit, compiler_identity(compiler, cache_dir))
+    recipe = library_recipe(request, kit, compiler_identity(compiler, cache_dir), own_identity(cache_dir))
     if entry := find_entry(cache_dir, recipe, request.settings):
         return entry
 
@@ -27,7 +27,7 @@ def build(request: Request, *, verbose: bool = False) -> Entry:
         return work.publish(f"{request.slug}.so", headers)
 
 
-def library_recipe(request: Request, kit: Kit, compiler: str) -> Recipe:
+def library_recipe(request: Request, kit: Kit, compiler: str, own: str) -> Recipe:
     """Return everything that decides what the library will be."""
     functions = ("all",) if request.functions is None else tuple(f"{name}={spec!r}" for name, spec in request.functions)
     return Recipe(
@@ -43,6 +43,6 @@ def library_recipe(request: Request, kit: Kit, compiler: str) -> Recipe:
             ("include_dirs", request.include_dirs),
             ("nvrtc", kit.identity),
             ("compiler", compiler),
-            ("jitload", own_identity()),
+            ("jitload", own),
         ),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from jitload.launch import Launch
 from jitload.settings import Settings, read_settings
 
 Texts = str | Sequence[str]
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Functions = str | Sequence[str] | Mapping[str, "Launch | str | None"]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -55,20 +56,23 @@ def make_request(  # noqa: PLR0913  one for each thing a user may ask for
     functions: Functions | None,
     arch: str | Sequence[str],
     flags: Sequence[str] | None,
-    include_paths: Sequence[str | os.PathLike[str]] | None,
+    include_paths: Paths | None,
 ) -> Request:
     """Check the arguments of a public call and return its request, with the settings of this moment."""
     settings = read_settings()
     check_name(name)
     if not any(text.strip() for _, text in pieces):
         raise JitLoadError(f"module {name!r} has no source: give cuda_sources=, or files as sources=")
+    options = device_flags(read_options(flags, "extra_cuda_cflags"))
+    named = (Path(option[2:]) for option in options if option.startswith("-I"))
+    include_dirs = (*read_paths(include_paths, "extra_include_paths"), *named)
     return Request(
         name=name,
         pieces=pieces,
         functions=read_functions(functions),
         archs=resolve_arch(arch, settings),
-        options=device_flags(read_options(flags, "extra_cuda_cflags")),
-        include_dirs=read_include_dirs(include_paths),
+        options=tuple(option for option in options if not option.startswith("-I")),
+        include_dirs=tuple(str(path.absolute()) for path in include_dirs),
         settings=settings,
     )
 
@@ -98,19 +102,33 @@ def read_texts(value: Texts | None, what: str) -> tuple[str, ...]:
     """Return the pieces of `cuda_sources=` and its like."""
     if value is None:
         return ()
+    if isinstance(value, bytes | bytearray) or not isinstance(value, Iterable):
+        raise JitLoadError(f"{what} must be a str or a list of str, got {type(value).__name__}")
     texts = (value,) if isinstance(value, str) else tuple(value)
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise JitLoadError(f"{what} must be a str or a list of str, got {type(text).__name__} at {number}")
-        if "\0" in text:
-            raise JitLoadError(f"{what}[{number}] holds a NUL character, which no compiler reads past")
-    return texts
+        check_text(text, f"{what}[{number}]" if len(texts) > 1 else what)
+    return tuple(text.removeprefix("\ufeff") for text in texts)
+
+
+def check_text(text: str, what: str) -> str:
+    """Return a text that a compiler is to read, refusing characters that would not arrive."""
+    if not isinstance(text, str):
+        raise JitLoadError(f"{what} must be a str, got {type(text).__name__}")
+    if "\0" in text:
+        raise JitLoadError(f"{what} holds a NUL character, which no compiler reads past")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise JitLoadError(f"{what} is not valid Unicode: a lone surrogate at {error.start}") from error
+    return text
 
 
 def read_file(path: str | os.PathLike[str]) -> str:
     """Return the text of a source file, UTF-8 with or without a byte order mark."""
     try:
-        return Path(path).read_text(encoding="utf-8-sig")
+        return check_text(Path(path).read_text(encoding="utf-8-sig"), os.fspath(path))
     except UnicodeDecodeError as error:
         raise JitLoadError(f"{os.fspath(path)} is not UTF-8 (byte {error.start})") from error
     except OSError as error:
@@ -123,9 +141,13 @@ def read_functions(functions: Functions | None) -> tuple[tuple[str, Launch], ...
         return None
     if isinstance(functions, Mapping):
         rows = list(functions.items())
+    elif isinstance(functions, Iterable):
+        rows = [(name, None) for name in ([functions] if isinstance(functions, str) else functions)]
     else:
-        names = [functions] if isinstance(functions, str) else list(functions)
-        rows = [(name, None) for name in names]
+        problem = f"must be a name, several, or a mapping to Launch records, got {type(functions).__name__}"
+        raise LaunchSpecError(problem, field="functions")
+    if not rows:
+        raise LaunchSpecError("is empty", field="functions", hint="Leave it out to export every kernel.")
     names = [_exported(name) for name, _ in rows]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise LaunchSpecError(f"names {twice!r} twice", field="functions")
@@ -160,28 +182,30 @@ def read_options(flags: Sequence[str] | None, what: str) -> tuple[str, ...]:
     """Return a list of compiler flags, empty ones left out."""
     if flags is None:
         return ()
-    if isinstance(flags, str) or not all(isinstance(flag, str) for flag in flags):
+    if isinstance(flags, str) or not isinstance(flags, Iterable) or not all(isinstance(flag, str) for flag in flags):
         raise JitLoadError(f"{what} must be a list of str, one option each, got {flags!r}")
-    return tuple(flag for flag in flags if flag.strip())
+    return tuple(check_text(flag, what) for flag in flags if flag.strip())
 
 
-def read_include_dirs(paths: Sequence[str | os.PathLike[str]] | None) -> tuple[str, ...]:
-    """Return include directories as absolute paths."""
-    if paths is None:
+def read_paths(value: Paths | None, what: str) -> tuple[Path, ...]:
+    """Return the paths of `sources=` and its like."""
+    if value is None:
         return ()
-    if isinstance(paths, str | os.PathLike):
-        paths = [paths]
-    return tuple(str(Path(path).absolute()) for path in paths)
+    paths: Sequence[str | os.PathLike[str]] = [value] if isinstance(value, str | os.PathLike) else value
+    if not isinstance(paths, Iterable) or not all(isinstance(path, str | os.PathLike) for path in paths):
+        raise JitLoadError(f"{what} must be a path or a list of paths, got {value!r}")
+    return tuple(map(Path, paths))
 
 
 # nvcc's options that mean something else to NVRTC, or nothing: the host's optimisation and its compiler.
-_IGNORED = re.compile(r"-O[0-3]|--?expt-relaxed-constexpr|-Xcompiler=.*|--compiler-options=.*|-w|--?threads=.*|-t=\d+")
+_IGNORED = re.compile(r"-O[0-3]|--?expt-relaxed-constexpr|-Xcompiler=.*|--compiler-options=.*|--?threads=.*|-t=\d+")
 _RENAMED = {"--expt-extended-lambda": "--extended-lambda", "-expt-extended-lambda": "--extended-lambda"}
 _TAKES_NEXT = {
     "-Xptxas": "--ptxas-options=", "--ptxas-options": "--ptxas-options=", "-Xcompiler": None,
     "--compiler-options": None,
     "-std": "--std=", "--std": "--std=", "-maxrregcount": "--maxrregcount=", "--maxrregcount": "--maxrregcount=",
-    "-D": "-D", "-U": "-U", "-I": "-I", "--threads": None, "-t": None, "-include": "--pre-include=",
+    "-D": "-D", "-U": "-U", "-I": "-I", "--include-path": "-I", "--threads": None, "-t": None,
+    "-include": "--pre-include=",
 }  # fmt: skip
 _ARCH_OPTION = re.compile(r"--?(?:gpu-architecture|arch|gencode|generate-code|gpu-code|code)(?:=|$)")
 
@@ -204,5 +228,6 @@ def device_flags(flags: Sequence[str]) -> tuple[str, ...]:
             if (prefix := _TAKES_NEXT[flag]) is not None:
                 result.append(prefix + value)
         elif not _IGNORED.fullmatch(flag):
+            flag = re.sub("^--include-path=", "-I", flag)  # noqa: PLW2901  two spellings of one option
             result.append(_RENAMED.get(flag, flag))
     return tuple(result)

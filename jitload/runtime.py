@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jitload.build import COMPILE_FLAGS, Step, compile_step, run_ninja, write_ninja
 from jitload.cache import Entry, Recipe, claim_entry, find_entry
+from jitload.host_build import COMPILE_FLAGS, Step, compile_step, run_ninja, write_ninja
 from jitload.identity import compiler_identity, own_identity
 from jitload.settings import Settings
 from jitload.toolchain import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs
@@ -19,7 +19,7 @@ def find_or_build_runtime(compiler: Compiler, cache_dir: Path, settings: Setting
     parts = (
         ("kind", "runtime"),
         ("compiler", compiler_identity(compiler, cache_dir)),
-        ("jitload", own_identity()),
+        ("jitload", own_identity(cache_dir)),
     )
     recipe = Recipe(name="runtime", parts=parts)
     if entry := find_entry(cache_dir, recipe, settings):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 import os
+import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from platformdirs import user_cache_dir
 
-from jitload.errors import CacheError
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +53,18 @@ def read_settings() -> Settings:
 
 
 def find_cache_dir(settings: Settings) -> Path:
-    """Return the cache directory; it need not exist."""
+    """Return the cache directory; it need not exist. A user without a home gets one for this process."""
     if settings.cache_dir:
         return Path(settings.cache_dir).expanduser().absolute()
-    try:
-        return Path(user_cache_dir("jitload"))
-    except (RuntimeError, KeyError, OSError) as error:
-        raise CacheError(f"no cache directory: this user has no home ({error}). Set JITLOAD_CACHE_DIR.") from error
+    with suppress(RuntimeError, KeyError, OSError):
+        found = Path(user_cache_dir("jitload"))
+        if found.is_absolute():  # "~/.cache" where nothing says what "~" is
+            return found
+    return _private_cache_dir()
+
+
+@functools.lru_cache(maxsize=1)
+def _private_cache_dir() -> Path:
+    found = Path(tempfile.mkdtemp(prefix="jitload-"))
+    _log.warning("this user has no home: the cache is in %s, for this process only. Set JITLOAD_CACHE_DIR.", found)
+    return found

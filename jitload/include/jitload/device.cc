@@ -252,9 +252,13 @@ static int jitload_configured_call(void* self, const TVMFFIAny* args, int32_t nu
 extern "C" int jitload_configure(const jitload_module* module, const TVMFFIAny* args, int32_t num_args,
                                  TVMFFIAny* result) {
   if (num_args != 11) return jitload_fail("TypeError", "_jitload_configure() takes 11 arguments, got %d", (int)num_args);
+  const jitload_kernel* kernel = &module->kernels[args[0].v_int64];
+  if (args[10].type_index != kTVMFFINone && (args[10].type_index != kTVMFFIInt || args[10].v_int64 < 0)) {
+    return jitload_fail("ValueError", "%s[…]: stream must be an address: from 0 to 2**63 - 1", kernel->name);
+  }
   jitload_config* config = (jitload_config*)calloc(1, sizeof *config);
   if (config == NULL) return jitload_fail("MemoryError", "out of memory");
-  config->kernel = &module->kernels[args[0].v_int64];
+  config->kernel = kernel;
   config->has_grid = args[1].v_int64 != 0;
   config->has_block = args[5].v_int64 != 0;
   for (int i = 0; i < 3; ++i) {

@@ -38,7 +38,7 @@ static int jitload_check_cluster(const jitload_request* request) {
   for (int i = 0; i < 3; ++i) {
     if (cluster[i] < 1) return jitload_refuse_extent(request->kernel, "cluster", cluster, "must be positive");
     if (grid[i] % cluster[i] != 0) {
-      return jitload_fail("ValueError", "%s(): grid.%c (%lld blocks) is no multiple of cluster.%c (%lld)",
+      return jitload_fail("ValueError", "%s(): grid.%c (%lld) is no multiple of cluster.%c (%lld)",
                           request->kernel->name, axes[i], (long long)grid[i], axes[i], (long long)cluster[i]);
     }
   }

@@ -55,7 +55,7 @@ def write_ninja(work_dir: Path, steps: Sequence[Step]) -> None:
     """Write `build.ninja` for the steps."""
     from ninja.ninja_syntax import Writer, escape_path
 
-    with (work_dir / "build.ninja").open("w") as file:
+    with (work_dir / "build.ninja").open("w", encoding="utf-8", errors="surrogateescape") as file:
         writer = Writer(file, width=120)  # type: ignore[arg-type]  # its stub says str
         for number, step in enumerate(steps):
             command = " ".join(_shell_word(word) for word in step.command)

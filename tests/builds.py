@@ -1,0 +1,58 @@
+"""What the tests of building share: a few kernels, and programs run in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jitload
+
+ROOT = Path(__file__).parent.parent
+ARCH = "sm_90a"
+ADD = """
+// Add one.
+extern "C" __global__ void add(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i] + 1;
+}
+"""
+
+
+def kernel(name: str, body: str = "") -> str:
+    """Return the text of a small kernel."""
+    return f'extern "C" __global__ void {name}(float* x) {{ {body} }}\n'
+
+
+def load(text: Any, name: str = "m", **options: Any) -> Any:
+    """Build and load for one architecture."""
+    return jitload.load_inline(name, cuda_sources=text, **{"arch": ARCH, **options})
+
+
+def build(text: Any, name: str = "m", **options: Any) -> Path:
+    """Build for one architecture; this imports neither tvm-ffi nor torch."""
+    return Path(jitload.build_inline(name, cuda_sources=text, **{"arch": ARCH, **options}))
+
+
+def run_python(
+    code: str, env: Mapping[str, str] | None = None, cwd: Path | None = None, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run a program in a process of its own that finds jitload and these helpers."""
+    command, settings = python_command(code), python_env(env)
+    return subprocess.run(command, env=settings, cwd=cwd, capture_output=True, text=True, check=False, **options)
+
+
+def python_command(code: str) -> list[str]:
+    return [sys.executable, "-W", "error", "-c", code]
+
+
+def python_env(env: Mapping[str, str] | None = None) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests"))), **(env or {})}
+
+
+def work_dirs(cache_dir: Path) -> list[str]:
+    """Return what failed builds left behind."""
+    return sorted(os.listdir(cache_dir / ".work")) if (cache_dir / ".work").is_dir() else []

@@ -1,0 +1,296 @@
+"""The modules of the GPU tests, by name: a machine without a GPU builds and loads every one of them, too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jitload
+from jitload import Launch
+
+from . import kernels_hopper as hopper
+
+ROWS: dict[str, Any] = {"grid": "ceil_div(x.numel(), 256)", "block": 256, "args": {"n": "x.numel()"}}
+ONE: dict[str, Any] = {"grid": 1, "block": 1}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A module: its source, its functions, and its architectures where they are not the machine's own."""
+
+    source: str
+    functions: Mapping[str, Launch] | None = None
+    archs: tuple[str, ...] = ()
+
+
+def load(name: str, arch: str = "native") -> jitload.Module:
+    """Compile and load one of `PROGRAMS`."""
+    program = PROGRAMS[name]
+    return jitload.load_inline(
+        name, cuda_sources=program.source, functions=program.functions, arch=program.archs or arch
+    )
+
+
+def build(name: str, output: str, arch: str = "native") -> str:
+    """Compile one of `PROGRAMS` into a library."""
+    program = PROGRAMS[name]
+    return jitload.build_inline(
+        name,
+        cuda_sources=program.source,
+        functions=program.functions,
+        arch=program.archs or arch,
+        output=output,
+    )
+
+
+# ---- arithmetic ----------------------------------------------------------------------------------------------------
+
+VECTOR = r"""
+// Add one to each element.
+extern "C" __global__ void add_one(const float* x, float* y, long long n) {
+    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i] + 1.0f;
+}
+extern "C" __global__ void scale(float* x, float factor, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) x[i] *= factor;
+}
+extern "C" __global__ void shape(int* out) {
+    int block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+    int thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+    out[block * blockDim.x * blockDim.y * blockDim.z + thread] = 1000 * block + thread;
+}
+extern "C" __global__ void transpose(const float* x, float* y, int rows, int columns, int row_step, int column_step) {
+    int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
+    if (row < rows && column < columns) y[column * rows + row] = x[row * row_step + column * column_step];
+}
+extern "C" __global__ void add_to_bytes(unsigned char* x, long long n) {
+    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) x[i] += (unsigned char)(1 + (i >> 31));
+}
+extern "C" __global__ void narrow(unsigned char* x, int n) {}
+extern "C" __global__ void sum_present(const float* a, const float* b, float* out) {
+    *out = (a ? *a : 100.0f) + (b ? *b : 1000.0f);
+}
+"""
+STRIDES = {"row_step": "x.stride(0)", "column_step": "x.stride(1)"}
+VECTOR_FUNCTIONS = {
+    "add_one": Launch(**ROWS),
+    "scale": Launch(),
+    "shape": Launch(),
+    "transpose": Launch(
+        grid=("ceil_div(x.shape[1], 32)", "ceil_div(x.shape[0], 8)"),
+        block=(32, 8),
+        args={"rows": "x.shape[0]", "columns": "x.shape[1]", **STRIDES},
+        strided="x",
+    ),
+    "add_to_bytes": Launch(**ROWS),
+    "narrow": Launch(**ROWS),
+    "sum_present": Launch(**ONE, nullable=("a", "b"), raw_pointers="b"),
+}
+
+LAYER_NORM = r"""
+#include <cuda_fp16.h>
+#include <cuda_bf16.h>
+template <class T>
+__global__ void layer_norm(const T* x, const T* weight, const T* bias, T* y, int columns, float epsilon) {
+    __shared__ float sums[32];
+    auto total = [&](float value) {
+        for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(~0u, value, step);
+        __syncthreads();
+        if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
+        __syncthreads();
+        value = 0;
+        for (int warp = 0; warp < blockDim.x / 32; ++warp) value += sums[warp];
+        return value;
+    };
+    const T* row = x + (size_t)blockIdx.x * columns;
+    float sum = 0, squares = 0;
+    for (int i = threadIdx.x; i < columns; i += blockDim.x) sum += float(row[i]);
+    const float mean = total(sum) / columns;
+    for (int i = threadIdx.x; i < columns; i += blockDim.x) squares += (float(row[i]) - mean) * (float(row[i]) - mean);
+    const float scale = rsqrtf(total(squares) / columns + epsilon);
+    T* out = y + (size_t)blockIdx.x * columns;
+    for (int i = threadIdx.x; i < columns; i += blockDim.x)
+        out[i] = T((float(row[i]) - mean) * scale * float(weight[i]) + float(bias[i]));
+}
+"""
+NORM: dict[str, Any] = {"grid": "x.shape[0]", "block": 256, "args": {"columns": "x.shape[1]"}}
+LAYER_NORM_FUNCTIONS = {
+    "half_norm": Launch(kernel="layer_norm<__half>", **NORM),
+    "bfloat16_norm": Launch(kernel="layer_norm<__nv_bfloat16>", **NORM),
+}
+
+# ---- kinds of parameters -------------------------------------------------------------------------------------------
+
+ELEMENTS = {
+    "int8": "signed char", "uint8": "unsigned char", "int16": "short", "uint16": "unsigned short", "int32": "int",
+    "uint32": "unsigned", "int64": "long long", "uint64": "unsigned long long", "float16": "__half",
+    "bfloat16": "__nv_bfloat16", "float32": "float", "float64": "double", "bool": "bool",
+    "float8_e4m3fn": "__nv_fp8_e4m3", "float8_e5m2": "__nv_fp8_e5m2",
+}  # fmt: skip
+VECTORS = {
+    "float2": ("float32", 2), "float4": ("float32", 4), "int4": ("int32", 4), "uchar4": ("uint8", 4),
+    "short2": ("int16", 2), "double2": ("float64", 2), "longlong2": ("int64", 2), "__half2": ("float16", 2),
+    "__nv_bfloat162": ("bfloat16", 2), "float3": ("float32", 3),
+}  # fmt: skip
+HEADERS = "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n#include <cuda_fp8.h>\n"
+ELEMENTWISE = (
+    HEADERS
+    + r"""
+template <class T> __global__ void copy(const T* __restrict__ x, T* y, long long n) {
+    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i];
+}
+template <class T> __global__ void store(T value, T* out) { *out = value; }
+template <class V, int LANES> __global__ void reverse(const V* x, V* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[n - 1 - i] = x[i];
+}
+"""
+)
+ELEMENTWISE_FUNCTIONS = {
+    **{f"copy_{dtype}": Launch(kernel=f"copy<{type_}>", **ROWS) for dtype, type_ in ELEMENTS.items()},
+    **{f"store_{dtype}": Launch(kernel=f"store<{type_}>", **ONE) for dtype, type_ in ELEMENTS.items()},
+    **{
+        f"reverse_{type_}": Launch(
+            kernel=f"reverse<{type_}, {lanes}>",
+            grid=f"ceil_div(x.numel() // {lanes}, 64)",
+            block=64,
+            args={"n": f"x.numel() // {lanes}"},
+        )
+        for type_, (_, lanes) in VECTORS.items()
+    },
+}
+
+BLOCK_SIZES = (1, 7, 64, 4000, 4096, 32752)
+STRUCTS = r"""
+struct Pair { float a; int b; };
+struct Settings { float scale; int count; double shift; bool is_on; unsigned char tag[3]; };
+struct Empty {};
+enum class Mode : short { LOW = -3, HIGH = 700 };
+template <int N> struct Block { unsigned char data[N]; };
+namespace device {
+// Sum bytes, each with a weight of its own, so that none can be lost or moved.
+template <int N> __global__ void sum_block(const __grid_constant__ Block<N> block, long long* out) {
+    long long sum = 0;
+    for (int i = 0; i < N; ++i) sum += block.data[i] * (i % 251 + 1);
+    *out = sum;
+}
+template <int N> __global__ void sum_copy(Block<N> block, long long* out) {
+    long long sum = 0;
+    for (int i = 0; i < N; ++i) sum += block.data[i] * (i % 251 + 1);
+    *out = sum;
+}
+}  // namespace device
+extern "C" __global__ void read_settings(Settings settings, double* out) {
+    out[0] = settings.scale, out[1] = settings.count, out[2] = settings.shift, out[3] = settings.is_on;
+    for (int i = 0; i < 3; ++i) out[4 + i] = settings.tag[i];
+}
+extern "C" __global__ void mixed(bool b, float* p, short h, Pair s, unsigned char c, double d, Empty, Mode m, int i,
+                                 Block<3> o, long long l, double* out) {
+    const double values[] = {double(b), *p, double(h), s.a, double(s.b), double(c), d, double(short(m)), double(i),
+                             double(o.data[0]), double(o.data[2]), double(l)};
+    for (int k = 0; k < 12; ++k) out[k] = values[k];
+}
+extern "C" __global__ void sum_pairs(const Pair* pairs, float* out, int n) {
+    float sum = 0;
+    for (int i = 0; i < n; ++i) sum += pairs[i].a * pairs[i].b;
+    *out = sum;
+}
+extern "C" __global__ void copy_bytes(const void* source, unsigned char* target, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) target[i] = static_cast<const unsigned char*>(source)[i];
+}
+extern "C" __global__ void conjugate(float2* x, int n) { for (int i = 0; i < n; ++i) x[i].y = -x[i].y; }
+"""
+STRUCT_FUNCTIONS = {
+    **{f"sum_block_{size}": Launch(kernel=f"device::sum_block<{size}>", **ONE) for size in BLOCK_SIZES},
+    **{f"sum_copy_{size}": Launch(kernel=f"device::sum_copy<{size}>", **ONE) for size in BLOCK_SIZES[:-1]},
+    "read_settings": Launch(**ONE),
+    "mixed": Launch(**ONE),
+    "sum_pairs": Launch(**ONE),
+    "copy_bytes": Launch(grid="ceil_div(n, 64)", block=64, args={"n": "target.numel()"}),
+    "conjugate": Launch(**ONE, args={"n": "x.numel()"}),
+}
+
+# ---- streams, errors, variables ------------------------------------------------------------------------------------
+
+STREAMS = r"""
+__device__ int flag;
+__device__ int seen;
+extern "C" __global__ void look() { seen = flag; }
+extern "C" __global__ void tick(long long* count) { atomicAdd((unsigned long long*)count, 1ull); }
+"""
+VARIABLES = r"""
+namespace filter { __constant__ float coefficients[4] = {1, 2, 3, 4}; }
+__device__ long long counter = 5;
+extern "C" __global__ void apply(const float* x, float* out) {
+    float sum = 0;
+    for (int i = 0; i < 4; ++i) sum += filter::coefficients[i] * x[i];
+    *out = sum;
+    counter += 10;
+}
+"""
+BOUNDED = r"""
+extern "C" __global__ void __launch_bounds__(64) bounded(float* x) { x[threadIdx.x] = threadIdx.x; }
+extern "C" __global__ void wild(float* address) { *address = 1.0f; }
+extern "C" __global__ void fine(float* x) { *x = 2.0f; }
+"""
+TALK = r"""
+#include <cassert>
+#include <cstdio>
+extern "C" __global__ void talk(int number, float value) {
+    if (threadIdx.x == 0) printf("number %d, value %.2f\n", number, value);
+}
+extern "C" __global__ void demand(const int* x, int* out, int least) {
+    assert(*x >= least);
+    *out = *x;
+}
+"""
+FACTS = r"""
+extern "C" __global__ void __launch_bounds__(256) facts(const float* x, float* y, int n) {
+    __shared__ float tile[256];
+    tile[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    y[threadIdx.x] = tile[255 - threadIdx.x] * n;
+}
+extern "C" __global__ void spills(const int* order, float* y, int n) {
+    float local[96];
+    for (int i = 0; i < n; ++i) local[order[i]] = i;
+    for (int i = 0; i < n; ++i) y[i] = local[order[n - 1 - i]];
+}
+"""
+ARCHS = r"""
+extern "C" __global__ void which(int* out) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    *out = 9001;
+#else
+    *out = __CUDA_ARCH__;
+#endif
+}
+"""
+
+PROGRAMS = {
+    "vector": Program(source=VECTOR, functions=VECTOR_FUNCTIONS),
+    "layer_norm": Program(source=LAYER_NORM, functions=LAYER_NORM_FUNCTIONS),
+    "elementwise": Program(source=ELEMENTWISE, functions=ELEMENTWISE_FUNCTIONS),
+    "structs": Program(source=STRUCTS, functions=STRUCT_FUNCTIONS),
+    "streams": Program(source=STREAMS, functions={"look": Launch(**ONE), "tick": Launch(**ONE)}),
+    "variables": Program(source=VARIABLES, functions={"apply": Launch(**ONE)}),
+    "bounded": Program(
+        source=BOUNDED,
+        functions={"bounded": Launch(), "wild": Launch(**ONE, raw_pointers="address"), "fine": Launch(**ONE)},
+    ),
+    "talk": Program(source=TALK, functions={"talk": Launch(grid=1, block=32), "demand": Launch(**ONE)}),
+    "facts": Program(source=FACTS),
+    "archs": Program(source=ARCHS, functions={"which": Launch(**ONE)}, archs=("sm_80", "sm_90", "sm_90a")),
+    "plain_archs": Program(source=ARCHS, functions={"which": Launch(**ONE)}, archs=("sm_80", "sm_90")),
+    "other_arch": Program(source=ARCHS, functions={"which": Launch(**ONE)}, archs=("sm_80",)),
+    "shared": Program(source=hopper.SHARED, functions=hopper.SHARED_FUNCTIONS),
+    "groups": Program(source=hopper.GROUPS, functions=hopper.GROUPS_FUNCTIONS),
+    "dependent": Program(source=hopper.DEPENDENT, functions=hopper.DEPENDENT_FUNCTIONS),
+    "wgmma": Program(source=hopper.WGMMA, functions=hopper.WGMMA_FUNCTIONS),
+    "tensor_map": Program(source=hopper.TENSOR_MAP, functions=hopper.TENSOR_MAP_FUNCTIONS),
+}

@@ -1,0 +1,129 @@
+"""Device code that uses what came with Hopper: clusters, dependent launches, wgmma, tensor maps."""
+
+from __future__ import annotations
+
+from jitload import Launch
+
+SHARED = r"""
+extern "C" __global__ void reverse(const float* x, float* y, int n) {
+    extern __shared__ float tile[];
+    for (int i = threadIdx.x; i < n; i += blockDim.x) tile[i] = x[i];
+    __syncthreads();
+    for (int i = threadIdx.x; i < n; i += blockDim.x) y[i] = tile[n - 1 - i];
+}
+extern "C" __global__ void measure(int* out) {
+    unsigned size;
+    asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(size));
+    *out = size;
+}
+"""
+SHARED_FUNCTIONS = {
+    "reverse": Launch(grid=1, block=1024, shared_bytes="4 * n", args={"n": "x.numel()"}),
+    "measure": Launch(grid=1, block=1),
+}
+
+GROUPS = r"""
+#include <cooperative_groups.h>
+namespace cg = cooperative_groups;
+// Each block takes what its neighbour in the cluster has in shared memory.
+extern "C" __global__ void swap_neighbours(const int* x, int* y) {
+    __shared__ int mine[64];
+    cg::cluster_group cluster = cg::this_cluster();
+    const int i = blockIdx.x * 64 + threadIdx.x;
+    mine[threadIdx.x] = x[i];
+    cluster.sync();
+    const int* other = cluster.map_shared_rank(mine, cluster.block_rank() ^ 1);
+    y[i] = other[threadIdx.x];
+    cluster.sync();
+}
+extern "C" __global__ void __cluster_dims__(2, 1, 1) cluster_size(int* out) {
+    if (blockIdx.x == 0 && threadIdx.x == 0) *out = cg::this_cluster().num_blocks();
+}
+// Each block adds its share; after the grid's barrier every block sees the whole sum.
+extern "C" __global__ void sum_everywhere(const int* x, int* total, int* y) {
+    if (threadIdx.x == 0) atomicAdd(total, x[blockIdx.x]);
+    cg::this_grid().sync();
+    if (threadIdx.x == 0) y[blockIdx.x] = *(volatile int*)total;
+}
+"""
+GROUPS_FUNCTIONS = {
+    "swap_neighbours": Launch(grid="x.numel() // 64", block=64, cluster=2),
+    "cluster_size": Launch(grid=4, block=32),
+    "sum_everywhere": Launch(grid="x.numel()", block=64, cooperative=True),
+}
+
+DEPENDENT = r"""
+extern "C" __global__ void produce(const float* x, float* y, int n) {
+    asm volatile("griddepcontrol.launch_dependents;");
+    long long start = clock64();
+    while (clock64() - start < 100000) {}  // the dependent launch starts meanwhile
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) y[i] = 2 * x[i];
+}
+extern "C" __global__ void consume(const float* y, float* z, int n) {
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) z[i] = y[i] + 1;
+}
+extern "C" __global__ void urgent(float* z, int n) {
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) z[i] *= 3;
+}
+"""
+DEPENDENT_FUNCTIONS = {
+    "produce": Launch(grid=32, block=128, args={"n": "x.numel()"}),
+    "consume": Launch(grid=32, block=128, args={"n": "y.numel()"}, pdl=True),
+    "urgent": Launch(grid=32, block=128, args={"n": "z.numel()"}, priority=-1),
+}
+
+# One m64n8k16 product of two constant matrices: their layout in shared memory does not matter then.
+WGMMA = r"""
+#include <cuda_fp16.h>
+extern "C" __global__ void __launch_bounds__(128) product(float a, float b, float* out) {
+    __shared__ alignas(1024) __half left[64 * 16];
+    __shared__ alignas(1024) __half right[16 * 8];
+    for (int i = threadIdx.x; i < 64 * 16; i += 128) left[i] = __float2half(a);
+    for (int i = threadIdx.x; i < 16 * 8; i += 128) right[i] = __float2half(b);
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncthreads();
+    auto describe = [](const void* tile) {
+        unsigned long long address = __cvta_generic_to_shared(tile);
+        return ((address & 0x3FFFF) >> 4) | (8ull << 16) | (16ull << 32);  // 128 and 256 bytes between core matrices
+    };
+    float d[4] = {0, 0, 0, 0};
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, %4, %5, p, 1, 1, 0, 0;\n}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "l"(describe(left)), "l"(describe(right)));
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    for (int i = 0; i < 4; ++i) out[4 * threadIdx.x + i] = d[i];
+}
+"""
+WGMMA_FUNCTIONS = {"product": Launch(grid=1, block=128)}
+
+# One 32 by 8 tile of a matrix, fetched by the tensor memory accelerator.
+TENSOR_MAP = r"""
+#include <cuda.h>
+extern "C" __global__ void fetch_tile(const __grid_constant__ CUtensorMap map, float* out, int column, int row) {
+    __shared__ alignas(128) float tile[8 * 32];
+    __shared__ alignas(8) unsigned long long barrier;
+    const unsigned tile_at = __cvta_generic_to_shared(tile), barrier_at = __cvta_generic_to_shared(&barrier);
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier_at) : "memory");
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+                     ::"r"(barrier_at), "r"((unsigned)sizeof tile) : "memory");
+        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                     "[%0], [%1, {%2, %3}], [%4];"
+                     ::"r"(tile_at), "l"(&map), "r"(column), "r"(row), "r"(barrier_at) : "memory");
+    }
+    __syncthreads();
+    unsigned is_done = 0;
+    while (!is_done) {
+        asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0;\nselp.b32 %0, 1, 0, p;\n}"
+                     : "=r"(is_done) : "r"(barrier_at) : "memory");
+    }
+    for (int i = threadIdx.x; i < 8 * 32; i += blockDim.x) out[i] = tile[i];
+}
+"""
+TENSOR_MAP_FUNCTIONS = {"fetch_tile": Launch(grid=1, block=64)}

@@ -1,0 +1,357 @@
+"""The public functions: what they take, what they return, and what an identical or a changed call does."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+from pathlib import Path
+
+import pytest
+from builds import ADD, ARCH, build, kernel, load
+
+import jitload
+from jitload import Launch
+from jitload.headers import read_headers, trace_option
+from jitload.nvrtc import nvrtc_compile
+
+TWO = kernel("first") + kernel("second")
+
+
+def value_of(path: str | Path) -> str:
+    """Return the name of the first kernel of a library, by which the tests tell versions apart."""
+    return next(iter(jitload.load_module(path)))
+
+
+# ---- functions= ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("functions", "names"),
+    [
+        (None, ["first", "second"]),
+        ("second", ["second"]),
+        (["second", "first"], ["second", "first"]),
+        (("first",), ["first"]),
+        ({"second": "Its doc."}, ["second"]),
+        ({"second": Launch(grid=1, block=1), "first": None}, ["second", "first"]),
+        ({"other": Launch(kernel="first")}, ["other"]),
+    ],
+)
+def test_functions_choose_the_exports(functions, names):
+    assert list(load(TWO, functions=functions)) == names
+
+
+def test_docs_come_from_the_mapping_the_launch_or_the_comment():
+    assert load(ADD).add.__doc__ == "Add one.\n\nadd(const float* x, float* y, int n)"
+    assert load(ADD, functions={"add": "Mine."}).get_function_doc("add") == "Mine."
+    assert load(ADD, functions={"add": Launch(doc="Of the launch.")}).add.__doc__.startswith("Of the launch.\n")
+    assert load(ADD, functions={"add": ""}).add.__doc__ == "add(const float* x, float* y, int n)"
+
+
+def test_computed_parameters_leave_the_signature():
+    launch = Launch(grid="ceil_div(n, 256)", block=256, args={"n": "x.numel()"})
+    assert list(inspect.signature(load(ADD, functions={"add": launch}).add).parameters) == ["x", "y"]
+
+
+# ---- sources ---------------------------------------------------------------------------------------------------
+
+
+def test_several_pieces_are_one_source():
+    module = load(["__device__ float twice(float x) { return 2 * x; }", kernel("k", "x[0] = twice(x[0]);")])
+    assert list(module) == ["k"]
+
+
+def test_messages_name_the_piece_and_its_own_line():
+    broken = "\n\n\n\n\n\n" + kernel("k", "x[0] = twise(x[0]);")
+    with pytest.raises(jitload.errors.CompileError) as caught:
+        load(["__device__ float twice(float x) { return 2 * x; }\n", broken])
+    (diagnostic,) = caught.value.diagnostics
+    assert (diagnostic.file, diagnostic.line) == ("cuda_sources[1]", 7)
+    assert str(caught.value).startswith(
+        """NVRTC could not compile 'm.cu': cuda_sources[1]:7: identifier "twise" is undefined\n"""
+    )
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        ADD.encode(),
+        b"\xef\xbb\xbf" + ADD.encode(),
+        ADD.replace("\n", "\r\n").encode(),
+        ADD.replace("one.", "one - größer!").encode(),
+    ],
+    ids=["plain", "byte order mark", "CRLF", "UTF-8"],
+)
+def test_a_file_is_utf8(data, tmp_path):
+    file = tmp_path / "add.cu"
+    file.write_bytes(data)
+    module = jitload.load("from_file", sources=file, arch=ARCH)
+    assert list(module) == ["add"]
+    assert module.add.__doc__.startswith("Add one")
+
+
+def test_texts_are_as_free_as_files():
+    assert list(load("\ufeff" + ADD.replace("\n", "\r\n"))) == ["add"]
+    assert load("// Größer - 値\n" + kernel("k")).k.__doc__.startswith("Größer - 値")
+
+
+def test_a_file_that_is_not_utf8_is_refused(tmp_path):
+    file = tmp_path / "latin.cu"
+    file.write_bytes(b"// gr\xf6sser\n" + ADD.encode())
+    with pytest.raises(jitload.JitLoadError, match=r"latin\.cu is not UTF-8 \(byte 5\)"):
+        jitload.load("m", sources=[file], arch=ARCH)
+
+
+def test_a_missing_file_is_named():
+    with pytest.raises(jitload.JitLoadError, match=r"source 'nowhere\.cu' cannot be read: No such file"):
+        jitload.build("m", sources="nowhere.cu", arch=ARCH)
+
+
+def test_several_files_each_find_their_neighbours(tmp_path):
+    for folder, name in (("one", "first"), ("two", "second")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"{name}.cuh").write_text(f"#define BODY_{name} x[0] = 1;\n")
+        text = f'#include "{name}.cuh"\n' + kernel(name, f"BODY_{name}")
+        (tmp_path / folder / f"{name}.cu").write_text(text)
+    files = [tmp_path / "one" / "first.cu", str(tmp_path / "two" / "second.cu")]
+    assert list(jitload.load("two_files", sources=files, arch=ARCH)) == ["first", "second"]
+    assert list(jitload.load("two_files", cuda_files=files[1:], arch=ARCH)) == ["second"]
+
+
+def test_the_message_of_a_file_names_it(tmp_path):
+    files = [tmp_path / "good.cu", tmp_path / 'a "quoted" \\ (name).cu']
+    files[0].write_text(kernel("good"))
+    files[1].write_text("\n" + kernel("bad", "x[0] = nothing;"))
+    for sources in (files[1], files):
+        with pytest.raises(jitload.errors.CompileError) as caught:
+            jitload.load("m", sources=sources, arch=ARCH)
+        assert [(d.file, d.line) for d in caught.value.diagnostics] == [(str(files[1]), 2)]
+
+
+def test_kernels_may_stand_in_a_header(tmp_path):
+    (tmp_path / "all.cuh").write_text(kernel("from_header"))
+    assert list(load('#include "all.cuh"\n', extra_include_paths=tmp_path)) == ["from_header"]
+
+
+def test_the_working_directory_is_not_searched_for_headers(tmp_path, monkeypatch):
+    (tmp_path / "here.h").write_text("")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(jitload.errors.CompileError, match=r'cannot open source file "here\.h"'):
+        load('#include "here.h"\n' + ADD)
+
+
+# ---- names, flags and paths ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["../x", "a b", "$(x)", "né", "x" * 256, "*/ x", "-o", '"; rm \\', "9.5"])
+def test_a_name_is_a_name_whatever_it_holds(name, tmp_path):
+    module = load(ADD, name)
+    assert repr(module) == f"<jitload.Module {name!r} ({ARCH}): add(const float* x, float* y, int n)>"
+    path = Path(jitload.build_inline(name, cuda_sources=ADD, arch=ARCH, build_directory=tmp_path))
+    assert path.parent == tmp_path
+    assert path.resolve().parent == tmp_path
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\nb", "", "\ud800", "a\0"])
+def test_a_name_that_nothing_could_show_is_refused(name):
+    with pytest.raises(jitload.JitLoadError, match="must have 1 to 256 printable characters"):
+        load(ADD, name)
+
+
+def test_flags_arrive_as_they_are_written():
+    text = "static_assert(sizeof(WORDS) == 9, WORDS);\n" + kernel("k", "x[0] = VALUE;")
+    assert list(load(text, extra_cuda_cflags=['-DWORDS="a $b `c`"', "-D", "VALUE=1 + 1", ""])) == ["k"]
+
+
+def test_flags_may_be_written_for_nvcc():
+    flags = [
+        "-O3", "--expt-relaxed-constexpr", "--expt-extended-lambda", "-Xcompiler", "-fPIC", "-std", "c++20",
+        "-lineinfo", "--use_fast_math", "-Xptxas", "-O2", "-maxrregcount", "64", "--threads", "4", "-w",
+        "-U", "NOTHING",
+    ]  # fmt: skip
+    text = 'static_assert(__cplusplus >= 202002L, "");\n' + ADD
+    assert list(load(text, extra_cuda_cflags=flags)) == ["add"]
+
+
+@pytest.mark.parametrize("folder", ["with space", "do$llar", "co:lon", "ha#sh", "quo'te\"", "ünï", "$(x)`y`"])
+def test_include_paths_may_have_any_letters(folder, tmp_path):
+    home = tmp_path / folder
+    home.mkdir()
+    (home / "value.h").write_text("#define VALUE 1\n")
+    text = '#include "value.h"\n' + kernel("k", "x[0] = VALUE;")
+    assert list(load(text, extra_include_paths=[home], build_directory=home)) == ["k"]
+    for flags in ([f"-I{home}"], ["-I", str(home)], ["--include-path", str(home)], [f"--include-path={home}"]):
+        assert list(load(text, extra_cuda_cflags=flags)) == ["k"]
+
+
+# ---- where the library goes ------------------------------------------------------------------------------------
+
+
+def test_a_build_directory_has_the_newest_library_under_the_name(tmp_path):
+    for name in ("first", "second"):
+        path = build(kernel(name), "lib", build_directory=tmp_path / "deep" / "er")
+        assert path == tmp_path / "deep" / "er" / "lib.so"
+        assert value_of(path) == name
+
+
+def test_the_same_name_in_a_build_directory_gives_the_new_code(tmp_path):
+    modules = [load(kernel(name), "lib", build_directory=tmp_path) for name in ("first", "second", "first")]
+    assert [list(module) for module in modules] == [["first"], ["second"], ["first"]]
+
+
+def test_an_output_is_a_file_of_any_name(tmp_path):
+    path = tmp_path / "new" / "any name.bin.so"
+    assert build(ADD, output=path) == path
+    assert value_of(path) == "add"
+    assert build(kernel("other"), output=str(path), build_directory=tmp_path / "unused") == path
+    assert value_of(path) == "other"
+    assert not (tmp_path / "unused").exists()
+
+
+@pytest.mark.parametrize("option", ["output", "build_directory"])
+def test_a_place_that_cannot_be_written_is_named(option, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(jitload.JitLoadError, match=r"the library cannot be put at .*/file/x.*: Not a directory"):
+        build(ADD, **{option: tmp_path / "file" / "x"})
+
+
+# ---- the same call again, and a changed one --------------------------------------------------------------------
+
+
+def test_an_identical_call_returns_the_same_module():
+    module = load(ADD)
+    assert load(ADD) is module
+    assert load(ADD, arch=["90a", "sm_90a", "9.0a"]) is module
+    assert load(ADD, extra_cuda_cflags=["-O3", ""]) is module  # what NVRTC does not see makes no difference
+    assert load(ADD, "other") is not module
+    assert load(ADD + " ") is not module
+
+
+def test_keep_module_alive_false_gives_a_module_of_its_own():
+    first = load(ADD, keep_module_alive=False)
+    assert load(ADD, keep_module_alive=False) is not first
+    assert list(first) == ["add"]
+
+
+HOW_HEADERS_ARE_FOUND = ["include path", "flag", "full name", "pre-include"]
+
+
+@pytest.mark.parametrize("how", HOW_HEADERS_ARE_FOUND)
+def test_a_changed_header_gives_a_new_build(how, tmp_path):
+    inner, outer = tmp_path / "inner.h", tmp_path / "outer.h"
+    outer.write_text('#include "inner.h"\n')
+    text = 'extern "C" __global__ void NAME() {}\n'
+    options = {
+        "include path": {"extra_include_paths": [tmp_path]},
+        "flag": {"extra_cuda_cflags": [f"-I{tmp_path}"]},
+        "full name": {},
+        "pre-include": {"extra_cuda_cflags": ["-include", str(outer)]},
+    }[how]
+    if how != "pre-include":
+        text = f'#include "{outer if how == "full name" else "outer.h"}"\n{text}'
+    modules = []
+    for name in ("one", "two", "one"):
+        inner.write_text(f"#define NAME {name}\n")
+        modules.append(load(text, f"headers by {how}", **options))
+    assert [list(module) for module in modules] == [["one"], ["two"], ["one"]]
+    assert Path(build(text, f"headers by {how}", **options)).parent.parent.is_dir()
+
+
+def test_an_edit_that_keeps_size_and_time_is_seen(tmp_path):
+    header = tmp_path / "name.h"
+    names = []
+    for name in ("one", "two"):
+        header.write_text(f"#define NAME {name}\n")
+        os.utime(header, ns=(10**18, 10**18))
+        names += load('#include "name.h"\nextern "C" __global__ void NAME() {}', extra_include_paths=[tmp_path])
+    assert names == ["one", "two"]
+
+
+def test_a_header_that_only_looks_new_is_no_reason_to_build(tmp_path):
+    header = tmp_path / "name.h"
+    header.write_text("#define NAME one\n")
+    text = '#include "name.h"\nextern "C" __global__ void NAME() {}'
+    path = build(text, extra_include_paths=[tmp_path])
+    os.utime(header, ns=(10**18, 10**18))
+    assert build(text, extra_include_paths=[tmp_path]) == path
+
+
+def test_older_nvrtcs_have_their_includes_followed_in_the_text(tmp_path):
+    for name, text in {
+        "a.h": '#include <b.h>\n  #  include "sub/c.h"',
+        "b.h": "// #include <not_there.h>",
+        "sub/c.h": '#include "d.h"',
+        "sub/d.h": '#include "../a.h"',
+        "own/cuda_fp16.h": "",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    own = tmp_path / "own"
+    found = read_headers(None, ['#include "a.h"\n#include <cuda_fp16.h>'], [tmp_path, own], [own])
+    assert {str(path.resolve().relative_to(tmp_path)) for path in found} == {"a.h", "b.h", "sub/c.h", "sub/d.h"}
+    assert read_headers(None, [f'#include "{tmp_path / "b.h"}"'], [], []) == (tmp_path / "b.h",)
+    assert trace_option((12, 9, 86), tmp_path) == ()
+    assert trace_option((13, 0, 48), tmp_path) == (f"--fdevice-time-trace={tmp_path}",)
+
+
+# ---- architectures and environment -----------------------------------------------------------------------------
+
+
+def test_several_architectures_are_one_library():
+    module = load(ADD, arch=("sm_80", "sm_90a", "sm_80"))
+    assert repr(module).startswith("<jitload.Module 'm' (sm_80, sm_90a): ")
+
+
+def test_the_environment_is_read_at_each_call(monkeypatch, tmp_path):
+    monkeypatch.setenv("JITLOAD_ARCH", "80, 90a")
+    assert "(sm_80, sm_90a)" in repr(load(ADD, arch="native"))
+    monkeypatch.setenv("JITLOAD_ARCH", "sm_86")
+    assert "(sm_86)" in repr(load(ADD, arch="native"))
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "new"))
+    assert build(ADD).is_relative_to(tmp_path / "new")
+
+
+@pytest.mark.parametrize("name", ["sm_90a", "90a", "9.0a", "compute_90a"])
+def test_an_architecture_has_several_spellings(name):
+    assert jitload.compile_cubin(ADD, arch=name).arch == "sm_90a"
+
+
+# ---- the other functions ---------------------------------------------------------------------------------------
+
+
+def test_compile_cubin_tells_what_is_in_the_machine_code():
+    source = "template <class T> __global__ void __launch_bounds__(64) scale(T* x) { __shared__ T s[8]; x[0] = s[1]; }"
+    cubin = jitload.compile_cubin(source, arch="sm_80", kernels="scale<float>", name="any")
+    (found,) = cubin.kernels
+    assert cubin.data.startswith(b"\x7fELF")
+    assert (cubin.arch, str(found), found.max_threads, found.shared_bytes) == (
+        "sm_80",
+        "scale<float>(float* x)",
+        64,
+        32,
+    )
+    assert found.registers > 0
+
+
+def test_nvrtc_compile_is_upstreams(monkeypatch):
+    monkeypatch.setenv("JITLOAD_ARCH", "sm_80")
+    assert list(inspect.signature(nvrtc_compile).parameters) == ["source", "name", "arch", "extra_opts"]
+    data = nvrtc_compile(kernel("k", "x[0] = VALUE;"), extra_opts=["-DVALUE=1"])
+    assert isinstance(data, bytes)
+    assert b"k" in data
+    with pytest.raises(jitload.errors.CompileError, match=r"my\.cu:1: identifier"):
+        nvrtc_compile(kernel("k", "x[0] = VALUE;"), name="my.cu")
+
+
+def test_verbose_shows_what_the_tools_print(caplog):
+    with caplog.at_level(logging.INFO, "jitload"):
+        load(ADD + "// quiet")
+        assert caplog.text == ""
+        load(ADD + "// loud", verbose=True)
+    assert "-c wrapper.cc -o wrapper.o" in caplog.text
+
+
+def test_a_warning_is_shown_though_the_build_succeeds(caplog):
+    load(kernel("k", "int unused;"))
+    assert 'm.cu(1): warning #177-D: variable "unused" was declared but never referenced' in caplog.text

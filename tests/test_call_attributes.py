@@ -1,0 +1,170 @@
+"""Dynamic shared memory beyond the default limit, and launch attributes: clusters, cooperation, priority."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from support.calls import assert_refused, fresh
+from support.records import LAUNCH_CLUSTER, LAUNCH_COOPERATIVE, LAUNCH_PDL, LAUNCH_PRIORITY
+
+import jitload
+from jitload import Launch
+
+if TYPE_CHECKING:
+    from support.driver import StubDriver
+
+SOURCE = """
+extern "C" __global__ void tick(int n) {}
+extern "C" __global__ void tiles(int n) { extern __shared__ float tile[]; tile[threadIdx.x] = n; }
+extern "C" __global__ void half_static(int n, float* out) {
+    __shared__ float fixed[4096];
+    extern __shared__ float tile[];
+    fixed[threadIdx.x] = tile[threadIdx.x] = n;
+    __syncthreads();
+    out[0] = fixed[n] + tile[n];
+}
+extern "C" __global__ void __cluster_dims__(2, 1, 1) paired(int n) {}
+"""
+EACH = {
+    "tick": Launch(grid="n", block=1),
+    "tiles": Launch(grid=1, block=1, shared_bytes="n"),
+    "half_static": Launch(grid=1, block=1, shared_bytes="n", raw_pointers="out"),
+    "paired": Launch(grid="n", block=1),
+    "clustered": Launch(kernel="tick", grid=("n", 6, 2), block=1, cluster=(2, 3)),
+    "sized": Launch(kernel="tick", grid=8, block=1, cluster="n"),
+    "cooperative": Launch(kernel="tick", grid="n", block=1, cooperative=True),
+    "pdl": Launch(kernel="tick", grid="n", block=1, pdl=True),
+    "urgent": Launch(kernel="tick", grid="n", block=1, priority=-3),
+    "everything": Launch(kernel="tick", grid="n", block=2, cluster=2, cooperative=True, pdl=True, priority=0, shared_bytes=16),
+}
+MAX_DYNAMIC_SHARED = 8
+
+
+@pytest.fixture(scope="module")
+def path() -> str:
+    return jitload.build_inline("attributes", cuda_sources=SOURCE, functions=EACH, arch="sm_90a")
+
+
+@pytest.fixture(scope="module")
+def mod(path: str) -> jitload.Module:
+    return jitload.load_module(path)
+
+
+@pytest.fixture
+def unused(path: str, stub_driver: StubDriver) -> jitload.Module:
+    """The same library with no history."""
+    found = fresh(path)
+    stub_driver.clear()
+    return found
+
+
+# ---- dynamic shared memory -----------------------------------------------------------------------------------------
+
+FIXED = 4 * 4096
+
+
+def raised(driver: StubDriver) -> list[tuple[str, int, str]]:
+    """Return kernel, value and device of each raise of the limit."""
+    calls = driver.calls("cuKernelSetAttribute")
+    return [(c["kernel"], c.number("value"), c["device"]) for c in calls if c.number("attribute") == MAX_DYNAMIC_SHARED]
+
+
+def test_the_limit_is_raised_once_to_the_most_the_device_gives(unused: jitload.Module, stub_driver: StubDriver) -> None:
+    stub_driver.use_device(0)
+    unused.half_static(48 * 1024 - FIXED, 0)
+    assert raised(stub_driver) == []
+    for wanted in (48 * 1024 - FIXED + 1, 232448 - FIXED, 100, 200_000):
+        unused.half_static(wanted, 0)
+    unused.tiles(48 * 1024)
+    assert raised(stub_driver) == [("half_static", 232448 - FIXED, "0")]
+    stub_driver.use_device(1)
+    unused.half_static(200_000, 0)
+    unused.tiles(48 * 1024 + 1)
+    assert raised(stub_driver)[1:] == [("half_static", 232448 - FIXED, "1"), ("tiles", 232448, "1")]
+
+
+def test_more_than_the_device_gives(unused: jitload.Module, stub_driver: StubDriver) -> None:
+    stub_driver.use_device(0)
+    wanted = 232448 - FIXED + 1
+    text = (
+        f"half_static(): {wanted} bytes of dynamic shared memory asked for, but cuda:0 gives a block at most 232448 bytes, "
+        f"and the kernel's own static shared memory takes {FIXED} of them"
+    )
+    assert_refused(ValueError, text, unused.half_static, wanted, 0)
+    stub_driver.set_attribute(1, 97, 101376)
+    text = text.replace("cuda:0", "cuda:1").replace("232448 bytes", "101376 bytes")
+    stub_driver.use_device(1)
+    assert_refused(ValueError, text, unused.half_static, wanted, 0)
+    assert raised(stub_driver) == []
+    assert stub_driver.launches() == []
+
+
+def test_a_limit_that_cannot_be_raised(unused: jitload.Module, stub_driver: StubDriver) -> None:
+    stub_driver.use_device(0)
+    stub_driver.fail("cuKernelSetAttribute", 801)
+    text = "tiles(): cannot raise the shared memory limit: CUDA_ERROR_NOT_SUPPORTED (operation not supported)"
+    assert_refused(RuntimeError, text, unused.tiles, 50_000)
+    stub_driver.fail("cuDeviceGetAttribute", 1)
+    text = "tiles(): cannot read the shared memory limit: CUDA_ERROR_INVALID_VALUE (invalid argument)"
+    assert_refused(RuntimeError, text, unused.tiles, 50_000)
+    unused.tiles(49152)
+    assert len(stub_driver.launches()) == 1
+
+
+# ---- launch attributes ---------------------------------------------------------------------------------------------
+
+
+def test_each_attribute_goes_through_the_extended_launch(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    for name in ("cooperative", "pdl", "urgent"):
+        mod[name](4)
+    cooperative, pdl, urgent = stub_driver.launches()
+    assert {launch.call for launch in (cooperative, pdl, urgent)} == {"cuLaunchKernelEx"}
+    assert [list(launch.attributes) for launch in (cooperative, pdl, urgent)] == [[2], [6], [8]]
+    assert cooperative.attribute(LAUNCH_COOPERATIVE) == 1
+    assert pdl.attribute(LAUNCH_PDL) == 1
+    assert urgent.attribute(LAUNCH_PRIORITY) == -3
+
+
+def test_all_attributes_at_once(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    mod.everything[4, 3, 32, 0x66](9)
+    (launch,) = stub_driver.launches()
+    assert (launch.grid, launch.block, launch.shared_bytes, launch.stream) == ((4, 1, 1), (3, 1, 1), 32, 0x66)
+    assert sorted(launch.attributes) == [LAUNCH_COOPERATIVE, LAUNCH_CLUSTER, LAUNCH_PDL, LAUNCH_PRIORITY]
+    assert launch.cluster == (2, 1, 1)
+    assert launch.arguments == ((9).to_bytes(4, "little"),)
+    assert launch.attribute(LAUNCH_PRIORITY) == 0
+
+
+def test_a_cluster_divides_the_grid_that_counts_blocks(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    mod.clustered(4)
+    (launch,) = stub_driver.launches()
+    assert (launch.grid, launch.cluster) == ((4, 6, 2), (2, 3, 1))
+    assert_refused(ValueError, "clustered(): grid.x (3) is no multiple of cluster.x (2)", mod.clustered, 3)
+    for grid, text in (
+        ((4, 4, 1), "grid.y (4) is no multiple of cluster.y (3)"),
+        ((1, 4, 1), "grid.x (1) is no multiple of cluster.x (2)"),
+    ):
+        assert_refused(ValueError, f"clustered(): {text}", mod.clustered[grid, 1], 4)
+    assert_refused(ValueError, "sized(): cluster (0, 1, 1) must be positive", mod.sized, 0)
+    assert_refused(ValueError, "sized(): cluster (-2, 1, 1) must be positive", mod.sized, -2)
+    assert len(stub_driver.launches()) == 1
+    mod.clustered(0)
+    assert len(stub_driver.launches()) == 1
+
+
+def test_a_cluster_of_sixteen_is_allowed_and_larger_ones_are_the_drivers_to_refuse(
+    mod: jitload.Module, stub_driver: StubDriver
+) -> None:
+    mod.sized[32, 1](16)
+    assert [launch.cluster for launch in stub_driver.launches()] == [(16, 1, 1)]
+    with pytest.raises(RuntimeError, match=r"CUDA_ERROR_INVALID_CLUSTER_SIZE .*; make the cluster smaller, or the blocks$"):
+        mod.sized[32, 1](32)
+
+
+def test_a_compiled_in_cluster_needs_no_attribute(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    mod.paired(4)
+    (launch,) = stub_driver.launches()
+    assert (launch.call, launch.cluster) == ("cuLaunchKernel", (2, 1, 1))
+    with pytest.raises(RuntimeError, match=r"^paired\(\): the launch failed: CUDA_ERROR_INVALID_VALUE"):
+        mod.paired(3)

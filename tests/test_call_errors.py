@@ -1,0 +1,282 @@
+"""The driver's errors at every step of a launch, and machines that cannot launch at all."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from support.calls import array, assert_refused, fresh, run_python
+from support.driver import build_stub
+
+import jitload
+from jitload import Launch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support.driver import StubDriver
+
+SOURCE = """
+extern "C" __global__ void copy(const float* x, float* y) {}
+extern "C" __global__ void __launch_bounds__(128) tick(int n) {}
+"""
+EACH = {"copy": Launch(grid=2, block=(8, 4), shared_bytes=64), "tick": Launch(grid="n", block=64)}
+
+
+@pytest.fixture(scope="module")
+def path() -> str:
+    return jitload.build_inline("errors", cuda_sources=SOURCE, functions=EACH, arch="sm_90a")
+
+
+@pytest.fixture(scope="module")
+def two_archs() -> str:
+    return jitload.build_inline("archs", cuda_sources=SOURCE, functions=EACH, arch=("sm_80", "sm_89", "sm_90a"))
+
+
+@pytest.fixture
+def unused(path: str, stub_driver: StubDriver) -> jitload.Module:
+    """A library with no history, loaded before device 0 came into use."""
+    found = fresh(path)
+    stub_driver.use_device(0)
+    stub_driver.clear()
+    return found
+
+
+# ---- errors of a launch --------------------------------------------------------------------------------------------
+
+NEWER = "; the code may be newer than the driver: update the driver, or build with an older NVRTC (JITLOAD_NVRTC)"
+COOPERATIVE = "; the blocks of a cooperative launch must all fit the device at once: launch fewer or smaller ones"
+CODES = {
+    1: "CUDA_ERROR_INVALID_VALUE (invalid argument)",
+    2: "CUDA_ERROR_OUT_OF_MEMORY (out of memory); free device memory, or use less of it",
+    3: "CUDA_ERROR_NOT_INITIALIZED (initialization error); a process that forked after CUDA was initialised cannot use it: "
+    "start workers with the 'spawn' or 'forkserver' method",
+    200: f"CUDA_ERROR_INVALID_IMAGE (device kernel image is invalid){NEWER}",
+    201: "CUDA_ERROR_INVALID_CONTEXT (invalid device context); a stream or a context may belong to another device, or be gone",
+    209: f"CUDA_ERROR_NO_BINARY_FOR_GPU (no kernel image is available for execution on the device){NEWER}",
+    400: "CUDA_ERROR_INVALID_HANDLE (invalid resource handle); a stream or a context may belong to another device, or be gone",
+    500: "CUDA_ERROR_NOT_FOUND (named symbol not found); the library may be damaged: build it again",
+    701: "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES (too many resources requested for launch); give a block fewer threads, or the "
+    "kernel __launch_bounds__",
+    720: f"CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE (too many blocks in cooperative launch){COOPERATIVE}",
+    900: "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (operation not permitted when stream is capturing)",
+    912: "CUDA_ERROR_INVALID_CLUSTER_SIZE (cluster misconfiguration); make the cluster smaller, or the blocks",
+    999: "CUDA_ERROR_UNKNOWN (unknown error)",
+    12345: "CUDA error 12345, which this driver has no name for",
+}
+STICKY = {
+    700: "CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory access was encountered)",
+    702: "CUDA_ERROR_LAUNCH_TIMEOUT (the launch timed out and was terminated)",
+    709: "CUDA_ERROR_CONTEXT_IS_DESTROYED (context is destroyed)",
+    710: "CUDA_ERROR_ASSERT (device-side assert triggered)",
+    714: "CUDA_ERROR_HARDWARE_STACK_ERROR (hardware stack error)",
+    715: "CUDA_ERROR_ILLEGAL_INSTRUCTION (an illegal instruction was encountered)",
+    716: "CUDA_ERROR_MISALIGNED_ADDRESS (misaligned address)",
+    717: "CUDA_ERROR_INVALID_ADDRESS_SPACE (operation not supported on global/shared address space)",
+    718: "CUDA_ERROR_INVALID_PC (invalid program counter)",
+    719: "CUDA_ERROR_LAUNCH_FAILED (unspecified launch failure)",
+    721: "CUDA error 721, which this driver has no name for",
+}
+HINT = (
+    "The context is lost; run the earlier launches one at a time, or with CUDA_LAUNCH_BLOCKING=1, to find which one"
+)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_a_launch_that_fails_tells_code_and_configuration(
+    unused: jitload.Module, stub_driver: StubDriver, code: int
+) -> None:
+    stub_driver.fail("cuLaunchKernel", code, count=1)
+    text, _, advice = CODES[code].partition("; ")
+    where = "grid (2, 1, 1), block (8, 4, 1), 64 bytes of dynamic shared memory, cuda:0"
+    message = f"copy(): the launch failed: {text}; {where}{advice and '; '}{advice}"
+    assert_refused(RuntimeError, message, unused.copy, array(), array())
+    unused.copy(array(), array())
+    assert len(stub_driver.launches()) == 1
+
+
+@pytest.mark.parametrize("code", STICKY)
+def test_an_error_that_a_launch_cannot_make_is_earlier_works(
+    unused: jitload.Module, stub_driver: StubDriver, code: int
+) -> None:
+    stub_driver.fail("cuLaunchKernel", code)
+    message = f"copy(): not launched on cuda:0: earlier work had failed with {STICKY[code]}. {HINT}"
+    assert_refused(RuntimeError, message, unused.copy, array(), array())
+
+
+STEPS = {
+    "cuLibraryLoadData": "the driver cannot load the cubin",
+    "cuLibraryGetKernel": "the driver cannot load the kernel",
+    "cuKernelGetFunction": "the driver cannot load the kernel",
+    "cuFuncLoad": "the driver cannot load the kernel",
+    "cuDeviceGetCount": "no CUDA device can be used",
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_errors_on_the_way_to_a_first_launch(unused: jitload.Module, stub_driver: StubDriver, step: str) -> None:
+    for code, text in CODES.items():
+        stub_driver.fail(step, code, count=1)
+        assert_refused(RuntimeError, f"tick(): {STEPS[step]}: {text}", unused.tick, 1)
+    stub_driver.fail(step, 700, count=1)
+    message = f"tick(): {STEPS[step]}: earlier work had failed with {STICKY[700]}. {HINT}"
+    assert_refused(RuntimeError, message, unused.tick, 1)
+    assert stub_driver.launches() == []
+    unused.tick(1)
+    assert len(stub_driver.launches()) == 1
+
+
+def test_too_many_threads_for_the_kernel(unused: jitload.Module, stub_driver: StubDriver) -> None:
+    unused.tick[1, 128](1)
+    message = (
+        "tick(): the launch failed: CUDA_ERROR_INVALID_VALUE (invalid argument); grid (1, 1, 1), block (16, 8, 2), 0 bytes of "
+        "dynamic shared memory, cuda:0; a block of this kernel can have at most 128 threads (registers or "
+        "__launch_bounds__), not 256"
+    )
+    assert_refused(RuntimeError, message, unused.tick[1, (16, 8, 2)], 1)
+
+
+def test_a_stream_of_another_device(unused: jitload.Module, stub_driver: StubDriver) -> None:
+    stream = stub_driver.create_stream(1)
+    with pytest.raises(RuntimeError, match="CUDA_ERROR_INVALID_HANDLE .* belong to another device, or be gone$"):
+        unused.tick[1, 1, 0, stream](1)
+
+
+# ---- architectures -------------------------------------------------------------------------------------------------
+
+
+def test_each_device_gets_the_code_that_suits_it(two_archs: str, stub_driver: StubDriver) -> None:
+    mod = fresh(two_archs)
+    stub_driver.set_device_count(5)
+    for device, capability in enumerate([(9, 0), (8, 0), (8, 6), (8, 9), (9, 0)]):
+        stub_driver.set_capability(device, *capability)
+        mod.copy(array(device=device), array(device=device))
+        assert stub_driver.launches()[-1].device == device
+    assert [call["capability"] for call in stub_driver.calls("cuLibraryLoadData")] == ["90", "80", "89"]
+
+
+@pytest.mark.parametrize(("major", "minor"), [(7, 5), (10, 0), (12, 1)])
+def test_code_for_no_device_like_this(two_archs: str, stub_driver: StubDriver, major: int, minor: int) -> None:
+    stub_driver.set_capability(0, major, minor)
+    here = f"sm_{major}{minor}"
+    text = f'tick(): the library holds code for sm_80, sm_89, sm_90a, and cuda:0 is {here}; build it with arch="{here}"'
+    assert_refused(RuntimeError, text, fresh(two_archs).tick, 1)
+    assert stub_driver.calls("cuLibraryLoadData") == []
+
+
+def test_specific_code_fits_its_own_device_only(path: str, stub_driver: StubDriver) -> None:
+    stub_driver.set_capability(0, 9, 1)
+    text = 'tick(): the library holds code for sm_90a, and cuda:0 is sm_91; build it with arch="sm_91"'
+    assert_refused(RuntimeError, text, fresh(path).tick, 1)
+
+
+# ---- the driver cannot start ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (3, CODES[3]),
+        (100, "CUDA_ERROR_NO_DEVICE (no CUDA-capable device is detected); see nvidia-smi, and the environment variable "
+         "CUDA_VISIBLE_DEVICES"),
+        (803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (system has unsupported display driver / cuda driver combination); the "
+         "driver's libraries and its kernel module differ in version: restart the machine"),
+        (999, CODES[999]),
+    ],
+)  # fmt: skip
+def test_a_driver_that_does_not_start(path: str, stub_driver: StubDriver, code: int, text: str) -> None:
+    stub_driver.set_initialized(False)
+    mod = fresh(path)
+    stub_driver.fail("cuInit", code, count=1)
+    assert_refused(RuntimeError, f"tick(): the CUDA driver cannot start: {text}", mod.tick, 1)
+    mod.tick(1)
+    assert len(stub_driver.launches()) == 1
+
+
+def test_no_driver_at_all(path: str) -> None:
+    program = """
+mod = jitload.load_module(sys.argv[1])
+mod.tick(0)
+for arguments in ((), (1.5,), (2**40,), (-1,), (1,)):
+    try:
+        mod.tick(*arguments)
+    except Exception as error:
+        print(f"{type(error).__name__}: {error}")
+"""
+    environment = {name: text for name, text in os.environ.items() if name != "LD_LIBRARY_PATH"}
+    *checks, driver = run_python(program, path, environment=environment).splitlines()
+    assert checks == [
+        "TypeError: tick() takes 1 argument (n), got 0",
+        "TypeError: tick(): argument 'n' must be an int, got float",
+        "ValueError: tick(): argument 'n' (int) must be from -2147483648 to 2147483647, got 1099511627776",
+        "ValueError: tick(): grid (-1, 1, 1) must not be negative",
+    ]
+    if "libcuda.so.1: cannot open shared object file" in driver:  # otherwise the machine has a driver
+        assert driver.startswith(
+            "RuntimeError: tick(): launching needs an NVIDIA driver, and libcuda.so.1 was not found: libcuda.so.1: cannot open"
+        )
+
+
+@pytest.mark.parametrize("missing", ["cuLibraryLoadData", "cuKernelGetFunction"])
+def test_a_driver_that_is_too_old(path: str, stub_driver: StubDriver, tmp_path: Path, missing: str) -> None:
+    old = build_stub(tmp_path / "old", without=(missing,))
+    environment = {**stub_driver.environment(), "LD_LIBRARY_PATH": str(old.parent)}
+    program = """
+mod = jitload.load_module(sys.argv[1])
+for _ in range(2):
+    try:
+        mod.tick(1)
+    except RuntimeError as error:
+        print(error)
+"""
+    text = f"tick(): the CUDA driver has no {missing}: it must support CUDA 12.0 or newer"
+    assert run_python(program, path, environment=environment).splitlines() == [text, text]
+
+
+def test_a_driver_without_cufuncload_works(path: str, stub_driver: StubDriver, tmp_path: Path) -> None:
+    old = build_stub(tmp_path / "old", without=("cuFuncLoad",))
+    log = tmp_path / "log"
+    environment = {**stub_driver.environment(log), "LD_LIBRARY_PATH": str(old.parent)}
+    run_python("jitload.load_module(sys.argv[1]).tick(1)", path, environment=environment)
+    assert "cuLaunchKernel result=0" in log.read_text()
+
+
+# ---- forks ---------------------------------------------------------------------------------------------------------
+
+FORKED = (
+    "tick(): CUDA was used in this process before it forked, and cannot be used in the child; start workers with the "
+    "'spawn' or 'forkserver' method"
+)
+FORK = """
+import os, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # this process has threads
+mod = jitload.load_module(sys.argv[1])
+{before}
+sys.stdout.flush()
+if os.fork() == 0:
+    for call in (mod.tick, mod.tick[1, 1]):
+        for _ in range(2):
+            try:
+                print(call(1))
+            except RuntimeError as error:
+                print(error)
+    sys.stdout.flush()
+    os._exit(0)
+print(os.wait()[1])
+{after}
+"""
+
+
+def test_a_child_of_a_process_that_used_cuda_gets_an_error(path: str, stub_driver: StubDriver, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    program = FORK.format(before="mod.tick(1)", after="mod.tick(1)")
+    printed = run_python(program, path, environment=stub_driver.environment(log)).splitlines()
+    assert printed == [*[FORKED] * 4, "0"]
+    assert log.read_text().count("cuLaunchKernel result=0") == 2
+
+
+def test_a_child_may_use_cuda_where_its_parent_did_not(path: str, stub_driver: StubDriver) -> None:
+    program = FORK.format(before="", after="mod.tick(1)")
+    printed = run_python(program, path, environment=stub_driver.environment()).splitlines()
+    assert printed == [*["None"] * 4, "0"]

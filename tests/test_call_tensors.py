@@ -1,0 +1,236 @@
+"""What a typed function takes for a pointer: element types, devices, layout and alignment, in that order."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from support.arrays import CPU, CUDA_MANAGED, DTYPES, CudaArray, exported_count, tensor_of
+from support.calls import array, assert_refused
+from support.raw import RawCallError, call_raw
+
+import jitload
+from jitload import Launch
+
+if TYPE_CHECKING:
+    from support.driver import StubDriver
+
+# A pointer's element type, and the dtypes its tensor may have; "" takes any.
+POINTERS = {
+    "bool": "bool", "char": "int8", "signed char": "int8", "unsigned char": "uint8", "short": "int16",
+    "unsigned short": "uint16", "int": "int32", "unsigned": "uint32", "long": "int64", "unsigned long": "uint64",
+    "long long": "int64", "unsigned long long": "uint64", "int8_t": "int8", "uint64_t": "uint64", "size_t": "uint64",
+    "float": "float32", "double": "float64", "__half": "float16", "half": "float16", "__nv_bfloat16": "bfloat16",
+    "__nv_fp8_e4m3": "float8_e4m3fn", "__nv_fp8_e5m2": "float8_e5m2", "__nv_fp8_e8m0": "float8_e8m0fnu",
+    "float2": "float32 complex64", "double2": "float64 complex128", "float3": "float32", "float4": "float32",
+    "char4": "int8", "uchar4": "uint8", "int2": "int32", "uint4": "uint32", "longlong2": "int64", "half2": "float16",
+    "__nv_bfloat162": "bfloat16", "__nv_fp8x4_e4m3": "float8_e4m3fn", 
+    "const float": "float32", "volatile int": "int32", "const volatile double": "float64", "void": "", "const void": "",
+    "Point": "", "float*": "", "const float* const": "", "Opaque": "",
+    "Level": "", "Small": "",
+}  # fmt: skip
+DTYPES_OF_C = [*DTYPES, "float32x4"]
+ALIGNED = {"float4": 16, "float3": 4, "float2": 8, "int2": 8, "half2": 4, "char4": 4, "double2": 16, "longlong2": 16}
+HEADERS = "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n#include <cuda_fp8.h>\n#include <stdint.h>\n"
+DECLARED = "struct Point { float x, y; };\nstruct Opaque;\nenum class Level { low, high };\nenum class Small : uint8_t { a };\n"
+
+
+def slug(text: str) -> str:
+    return "take_" + text.replace(" ", "_").replace("*", "p")
+
+
+@pytest.fixture(scope="module")
+def mod() -> jitload.Module:
+    kernels = [f'extern "C" __global__ void {slug(text)}({text}* x) {{}}' for text in POINTERS]
+    kernels += ['extern "C" __global__ void restricted(float* __restrict__ x) {}']
+    kernels += ['extern "C" __global__ void two(const float* x, float* y) {}']
+    kernels += ['extern "C" __global__ void mixed(float* x, int n, const void* any, float* y) {}']
+    names = [*map(slug, POINTERS), "restricted", "two", "mixed"]
+    functions = {name: Launch(grid=1, block=1) for name in names}
+    functions["two_strided"] = Launch(grid=1, block=1, kernel="two", strided="x")
+    functions["two_nullable"] = Launch(grid=1, block=1, kernel="two", nullable=("x", "y"))
+    source = HEADERS + DECLARED + "\n".join(kernels)
+    return jitload.load_inline("tensors", cuda_sources=source, functions=functions, arch="sm_90a")
+
+
+def addresses(driver: StubDriver, function: Any, *arguments: Any) -> list[int]:
+    """Return the addresses that a call launches."""
+    driver.clear()
+    function(*arguments)
+    (launch,) = driver.launches()
+    return [int.from_bytes(argument, "little") for argument in launch.arguments if len(argument) == 8]
+
+
+# ---- element types -------------------------------------------------------------------------------------------------
+
+
+def claimed(dtype: str) -> CudaArray:
+    if dtype == "float32x4":
+        return CudaArray(np.zeros(4, np.float32), dtype=(2, 32, 4), address=4096)
+    return array(dtype, address=4096)
+
+
+@pytest.mark.parametrize("text", POINTERS)
+def test_a_pointer_takes_tensors_of_its_element_type(mod: jitload.Module, stub_driver: StubDriver, text: str) -> None:
+    function = mod[slug(text)]
+    fits = POINTERS[text].split()
+    for dtype in DTYPES_OF_C:
+        if not fits or dtype in fits:
+            assert addresses(stub_driver, function, claimed(dtype)) == [4096]
+            continue
+        article = "an" if fits[0][0] == "i" else "a"
+        message = f"{slug(text)}(): argument 'x' must be {article} {fits[0]} CUDA tensor, got {dtype}"
+        assert_refused(TypeError, message, function, claimed(dtype))
+
+
+def test_an_unknown_element_type_is_named_by_its_numbers(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    odd = CudaArray(np.zeros(4, np.uint8), dtype=(77, 8, 1))
+    message = "take_int(): argument 'x' must be an int32 CUDA tensor, got dtype(code=77, bits=8)"
+    assert_refused(TypeError, message, mod.take_int, odd)
+    assert addresses(stub_driver, mod.take_void, odd) == [odd.address]
+
+
+def test_an_optional_pointer_says_so(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    message = "two_nullable(): argument 'y' must be a float32 CUDA tensor or None, got float16"
+    assert_refused(TypeError, message, mod.two_nullable, None, array("float16"))
+    assert addresses(stub_driver, mod.two_nullable, None, None) == [0, 0]
+
+
+# ---- devices -------------------------------------------------------------------------------------------------------
+
+PLACES = [
+    (CPU, 0, "cpu"), (3, 0, "cuda_host (pinned memory)"), (10, 1, "rocm:1"), (11, 0, "a device of DLPack type 11"), (8, 0, "metal"),
+    (4, 0, "a device of DLPack type 4"), (14, 0, "a device of DLPack type 14"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("device_type", "device", "text"), PLACES)
+def test_a_tensor_is_on_a_cuda_device(
+    mod: jitload.Module, stub_driver: StubDriver, device_type: int, device: int, text: str
+) -> None:
+    elsewhere = array(device_type=device_type, device=device)
+    message = f"two(): argument 'y' must be a CUDA tensor, but it is on {text}"
+    assert_refused(ValueError, message, mod.two, array(), elsewhere)
+    assert stub_driver.calls() == []
+
+
+def test_tensors_of_the_cpu_are_refused_whoever_made_them(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    message = "two(): argument 'x' must be a CUDA tensor, but it is on cpu"
+    for x in (torch.zeros(4), torch.zeros(4, requires_grad=True), np.zeros(4, np.float32), torch.zeros(())):
+        assert_refused(ValueError, message, mod.two, x, array())
+    assert_refused(TypeError, "two(): argument 'x' must be a float32 CUDA tensor, got float16", mod.two, torch.zeros(4).half(), array())
+    assert stub_driver.calls() == []
+
+
+def test_all_tensors_are_on_one_device(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    rule = "all tensors must be on one device"
+    message = f"two(): argument 'y' is on cuda:1, but 'x' is on cuda:0; {rule}"
+    assert_refused(ValueError, message, mod.two, array(), array(device=1))
+    message = f"mixed(): argument 'y' is on cuda:0, but 'x' is on cuda:1; {rule}"
+    assert_refused(ValueError, message, mod.mixed, array(device=1), 1, array(device=1), array())
+    assert stub_driver.calls() == []
+    mod.two(array(device=1), array(device=1))
+    assert [launch.device for launch in stub_driver.launches()] == [1]
+
+
+def test_managed_memory_is_a_cuda_device(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    managed = array(device_type=CUDA_MANAGED, device=1)
+    mod.two(managed, array(device=1))
+    assert [launch.device for launch in stub_driver.launches()] == [1]
+    message = "two(): argument 'y' is on cuda_managed, but 'x' is on cuda:0; all tensors must be on one device"
+    assert_refused(ValueError, message, mod.two, array(), managed)
+
+
+# ---- layout --------------------------------------------------------------------------------------------------------
+
+# shape, strides, is it contiguous?
+LAYOUTS: list[tuple[tuple[int, ...], tuple[int, ...] | str, bool]] = [
+    ((), (), True), ((), "null", True), ((8,), (1,), True), ((8,), "null", True), ((8,), (2,), False), ((8,), (0,), False),
+    ((8,), (-1,), False), ((2, 3), (3, 1), True), ((2, 3), (1, 2), False), ((2, 3), (4, 1), False), ((2, 3), "null", True),
+    ((1,), (77,), True), ((1, 5), (99, 1), True), ((5, 1), (1, 99), True), ((2, 1, 3), (3, -7, 1), True),
+    ((2, 1, 3), (6, 3, 1), False), ((1, 1, 1), (5, 6, 7), True), ((0,), (5,), True), ((4, 0), (9, 9), True),
+    ((0, 4), (9, 9), True), ((3, 0, 4), (7, 8, 9), True), ((2, 2, 2), (4, 2, 1), True), ((2, 2, 2), (2, 4, 1), False),
+    ((2, 2, 2), (0, 0, 0), False), ((2**20, 2**20), (2**20, 1), True), ((2**31 + 5,), (1,), True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("shape", "strides", "is_contiguous"), LAYOUTS)
+def test_a_tensor_is_contiguous_unless_the_launch_says_otherwise(
+    mod: jitload.Module, stub_driver: StubDriver, shape: tuple[int, ...], strides: Any, is_contiguous: bool
+) -> None:
+    x, y = CudaArray(np.zeros(1, np.float32), shape=shape, strides=strides), array()
+    assert addresses(stub_driver, mod.two_strided, x, y) == [x.address, y.address]
+    if is_contiguous:
+        assert addresses(stub_driver, mod.two, x, y) == [x.address, y.address]
+        return
+    rule = f"must be contiguous, got shape {list(shape)} with strides {list(strides)}"
+    message = f"two(): argument 'x' {rule}; pass x.contiguous(), or name it in Launch(strided=…)"
+    assert_refused(ValueError, message, mod.two, x, y)
+    message = message.replace("two()", "two_strided()").replace("'x'", "'y'").replace("x.con", "y.con")
+    assert_refused(ValueError, message, mod.two_strided, y, x)
+
+
+def test_a_c_caller_may_leave_strides_out(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    call_raw(mod.two, array(shape=(2, 4), strides="null"), array(strides="null", shape=(0,)))
+    assert len(stub_driver.launches()) == 1
+    with pytest.raises(RawCallError, match=r"^ValueError: two\(\): argument 'y' must be contiguous, got shape \[2, 2\]"):
+        call_raw(mod.two, array(), array(shape=(2, 2), strides=(1, 2)))
+
+
+def test_the_address_is_data_and_offset(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    for offset in (0, 4, 256):
+        x, y = array(byte_offset=offset), array(byte_offset=8)
+        assert addresses(stub_driver, mod.two, x, y) == [x.address, y.address]
+        call_raw(mod.two, x, y)
+        assert stub_driver.launches()[-1].arguments[0] == struct.pack("<Q", x.address)
+
+
+def test_an_empty_tensor_may_have_no_memory(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    nothing = array(shape=(0,), address=0)
+    assert addresses(stub_driver, mod.two, nothing, nothing) == [0, 0]
+    assert addresses(stub_driver, mod.take_float4, nothing) == [0]
+
+
+@pytest.mark.parametrize("text", ALIGNED)
+def test_a_pointer_to_vectors_is_aligned_to_them(mod: jitload.Module, stub_driver: StubDriver, text: str) -> None:
+    alignment, function = ALIGNED[text], mod[slug(text)]
+    dtype = POINTERS[text].split()[0]
+    for address in (4096, 4096 + alignment, 4096 - alignment):
+        assert addresses(stub_driver, function, array(dtype, address=address)) == [address]
+        shifted = array(dtype, address=address, byte_offset=address - 8)
+        assert addresses(stub_driver, function, shifted) == [address]
+    for off in {1, alignment // 2, alignment - 1}:
+        rule = f"must be aligned to {alignment} bytes, but its address is {4096 + off:#x}"
+        message = f"{slug(text)}(): argument 'x' ({function.kernel.parameters[0].type}) {rule}"
+        assert_refused(ValueError, message, function, array(dtype, address=4096 + off))
+
+
+def test_other_pointers_need_no_alignment(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    for text in ("float", "void", "Point", "double"):
+        dtype = (POINTERS[text] or "uint8").split()[0]
+        assert addresses(stub_driver, mod[slug(text)], array(dtype, address=4099)) == [4099]
+
+
+# ---- whose tensors -------------------------------------------------------------------------------------------------
+
+
+def test_tensors_of_tvm_ffi_are_taken_as_they_are(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    x = array()
+    tensor = tensor_of(x)
+    assert addresses(stub_driver, mod.two, tensor, x) == [x.address, x.address]
+    assert addresses(stub_driver, mod.restricted, tensor) == [x.address]
+
+
+def test_a_call_keeps_no_tensor(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    before = exported_count()
+    for x in (array(), array(shape=(2, 2), strides=(1, 2)), array("float16"), array(device_type=CPU)):
+        for y in (array(), 3):
+            try:
+                mod.two(x, y)
+            except (TypeError, ValueError):
+                pass
+    assert exported_count() == before
+    assert len(stub_driver.launches()) == 1

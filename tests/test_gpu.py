@@ -1,0 +1,257 @@
+"""Launches on a GPU against torch's own results, and the ways a library gets there."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import pytest
+import torch
+from support.gpu import gpu, hopper, run_program  # noqa: F401  pytest finds fixtures by name here
+from support.kernels import FACTS, build, load
+
+import jitload
+from jitload.cubin import read_image
+from jitload.nvrtc import nvrtc_compile
+
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
+
+
+@pytest.fixture(scope="module")
+def mod(gpu: None) -> jitload.Module:  # noqa: F811  the fixture, not the import
+    return load("vector")
+
+
+@pytest.fixture(scope="module")
+def library(gpu: None, tmp_path_factory: pytest.TempPathFactory) -> str:  # noqa: F811  the fixture, not the import
+    return build("vector", str(tmp_path_factory.mktemp("library") / "vector.so"))
+
+
+# ---- results -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 255, 256, 257, 100_003])
+def test_result_is_torchs(mod: jitload.Module, size: int) -> None:
+    x = torch.randn(size, device="cuda")
+    y = torch.full_like(x, -1)
+    mod.add_one(x, y)
+    torch.testing.assert_close(y, x + 1)
+
+
+def test_a_view_begins_where_its_offset_says(mod: jitload.Module) -> None:
+    base = torch.arange(100.0, device="cuda")
+    out = torch.zeros(100, device="cuda")
+    mod.add_one(base[37:51], out[3:17])
+    expected = torch.zeros(100, device="cuda")
+    expected[3:17] = base[37:51] + 1
+    torch.testing.assert_close(out, expected)
+
+
+def test_empty_tensors_launch_nothing(mod: jitload.Module) -> None:
+    empty = torch.empty(0, device="cuda")
+    mod.add_one(empty, empty)
+    mod.add_one(torch.empty(3, 0, 2, device="cuda"), empty)
+    torch.cuda.synchronize()
+
+
+def test_a_tensor_without_dimensions_is_one_element(mod: jitload.Module) -> None:
+    x, y = torch.tensor(41.0, device="cuda"), torch.tensor(0.0, device="cuda")
+    mod.add_one(x, y)
+    assert y.item() == 42
+
+
+def test_more_than_2_31_elements(mod: jitload.Module) -> None:
+    size = 2**31 + 5000
+    if torch.cuda.mem_get_info()[0] < 2 * size:
+        pytest.skip("needs 4.4 GB of free device memory")
+    x = torch.zeros(size, dtype=torch.uint8, device="cuda")
+    with pytest.raises(ValueError, match=r"computed parameter 'n' \(int\) must be from -2147483648 to 2147483647"):
+        mod.narrow(x)
+    mod.add_to_bytes(x)
+    assert x[: 2**31].view(-1, 2**20).amax(dim=1).unique().tolist() == [1]
+    assert x[: 2**31].view(-1, 2**20).amin(dim=1).unique().tolist() == [1]
+    assert x[2**31 :].unique().tolist() == [2]
+
+
+def test_a_strided_tensor_where_the_launch_allows_it(mod: jitload.Module) -> None:
+    x = torch.arange(6 * 40.0, device="cuda").view(6, 40)[::2, 1::3]
+    y = torch.empty(x.shape[1], x.shape[0], device="cuda")
+    mod.transpose(x, y)
+    torch.testing.assert_close(y, x.t().contiguous())
+
+
+def test_none_and_addresses(mod: jitload.Module) -> None:
+    one, two, out = (torch.tensor(value, device="cuda") for value in (1.0, 2.0, 0.0))
+    for a, b, expected in ((one, two, 3), (None, two, 102), (one, None, 1001), (None, None, 1100)):
+        mod.sum_present(a, b, out)
+        assert out.item() == expected
+    mod.sum_present(None, two.data_ptr(), out)
+    assert out.item() == 102
+
+
+# ---- the call ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("grid", "block"), [(3, 64), ((3,), (64,)), ((2, 3), (8, 4)), ([2, 3, 4], [4, 2, 8])])
+def test_grid_and_block_at_the_call(mod: jitload.Module, grid: object, block: object) -> None:
+    extents = [part if isinstance(part, tuple | list) else (part,) for part in (grid, block)]
+    blocks, threads = (torch.tensor(extent).prod().item() for extent in extents)
+    out = torch.full((blocks, threads), -1, dtype=torch.int32, device="cuda")
+    mod.shape[grid, block](out)
+    expected = 1000 * torch.arange(blocks)[:, None] + torch.arange(threads)
+    assert torch.equal(out.cpu(), expected.int())
+
+
+def test_a_held_configuration_and_keywords(mod: jitload.Module) -> None:
+    x = torch.ones(500, device="cuda")
+    held = mod.scale[2, 256]
+    for _ in range(10):
+        held(x, 2.0, x.numel())
+    mod.scale[2, 256].call(n=500, x=x, factor=0.5)
+    assert held is mod.scale[2, 256]
+    assert x.unique().tolist() == [512]
+
+
+def test_the_call_overrides_what_the_launch_declares(mod: jitload.Module) -> None:
+    x, y = torch.zeros(1000, device="cuda"), torch.zeros(1000, device="cuda")
+    mod.add_one[1, 100](x, y)
+    assert y.sum().item() == 100
+
+
+def test_an_identical_call_returns_the_same_module() -> None:
+    assert load("vector") is load("vector")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_layer_norm(dtype: torch.dtype) -> None:
+    functions = load("layer_norm")
+    function = functions.half_norm if dtype == torch.float16 else functions.bfloat16_norm
+    x = torch.randn(37, 1000, device="cuda").mul_(3).add_(1).to(dtype)
+    weight, bias = torch.randn(1000, device="cuda").to(dtype), torch.randn(1000, device="cuda").to(dtype)
+    y = torch.empty_like(x)
+    function(x, weight, bias, y, 1e-5)
+    expected = torch.nn.functional.layer_norm(x.float(), (1000,), weight.float(), bias.float(), 1e-5)
+    tolerance = 2e-3 if dtype == torch.float16 else 2e-2
+    torch.testing.assert_close(y.float(), expected, rtol=tolerance, atol=tolerance)
+
+
+# ---- libraries in other processes ----------------------------------------------------------------------------------
+
+CHECK = """
+x = torch.arange(1000.0, device="cuda")
+y = torch.empty_like(x)
+mod.add_one(x, y)
+print("right" if torch.equal(y, x + 1) else y)
+"""
+
+
+def test_a_library_needs_no_compiler(library: str, tmp_path: Path) -> None:
+    program = """
+import sys
+for name in ("ninja", "jinja2"):
+    sys.modules[name] = None
+import jitload, torch
+mod = jitload.load_module(sys.argv[1])
+"""
+    nowhere = {"PATH": str(tmp_path), "CXX": "/nonexistent", "JITLOAD_NVRTC": "/nonexistent"}
+    nowhere |= {"JITLOAD_CACHE_DIR": "/nonexistent/cache", "CUDA_HOME": "/nonexistent"}
+    tail = "assert 'jitload.nvrtc' not in sys.modules and 'jitload.build' not in sys.modules"
+    assert run_program(program + CHECK + tail, library, environment=nowhere) == "right\n"
+
+
+def test_a_library_works_in_plain_tvm_ffi(library: str) -> None:
+    program = """
+import sys, torch, tvm_ffi
+mod = tvm_ffi.load_module(sys.argv[1])
+"""
+    tail = """
+side = torch.cuda.Stream()
+with torch.cuda.stream(side):
+    torch.cuda._sleep(50_000_000)
+    x.fill_(7)
+    mod.add_one(x, y)
+side.synchronize()
+assert "jitload" not in sys.modules
+print(y.unique().tolist())
+"""
+    assert run_program(program + CHECK + tail, library) == "right\n[8.0]\n"
+
+
+def test_a_function_outlives_its_module(library: str) -> None:
+    program = """
+import gc, sys, jitload, torch
+add_one = jitload.load_module(sys.argv[1]).add_one
+gc.collect()
+class mod: add_one = add_one
+"""
+    assert run_program(program + CHECK, library) == "right\n"
+
+
+# ---- architectures and the compiler --------------------------------------------------------------------------------
+
+
+def native_arch() -> str:
+    major, minor = torch.cuda.get_device_capability()
+    return f"sm_{major}{minor}" + ("a" if major >= 9 else "")
+
+
+def test_native_is_this_gpu_with_its_suffix(hopper: None) -> None:  # noqa: F811  the fixture, not the import
+    out = torch.empty(128 * 4, device="cuda")
+    mod = load("wgmma")
+    assert "(sm_90a)" in repr(mod)
+    mod.product(0.5, 3.0, out)
+    assert out.unique().tolist() == [16 * 0.5 * 3]
+
+
+@pytest.mark.parametrize(("name", "expected"), [("archs", 9001), ("plain_archs", 900)])
+def test_each_device_gets_the_code_that_suits_it_best(
+    hopper: None,  # noqa: F811  the fixture, not the import
+    name: str,
+    expected: int,
+) -> None:
+    out = torch.zeros(1, dtype=torch.int32, device="cuda")
+    load(name).which(out)
+    assert out.item() == expected
+
+
+def test_code_for_other_devices_only_is_an_error(hopper: None) -> None:  # noqa: F811  the fixture, not the import
+    out = torch.zeros(1, dtype=torch.int32, device="cuda")
+    message = r'which\(\): the library holds code for sm_80, and cuda:0 is sm_90; build it with arch="sm_90"'
+    with pytest.raises(RuntimeError, match=message):
+        load("other_arch").which(out)
+    assert torch.ones(3, device="cuda").sum().item() == 3
+
+
+def test_nvrtc_compile_asks_the_gpu() -> None:
+    cubin = nvrtc_compile(FACTS)
+    assert isinstance(cubin, bytes)
+    assert read_image(cubin, name="facts").arch == native_arch()
+
+
+def test_compile_cubin_states_what_the_driver_states() -> None:
+    cubin = jitload.compile_cubin(FACTS, name="facts")
+    assert cubin.arch == native_arch()
+    facts, spills = (next(k for k in cubin.kernels if k.name == name) for name in ("facts", "spills"))
+    for kernel in (facts, spills):
+        driver = driver_facts(cubin.data, kernel.symbol)
+        stated = (kernel.max_threads, kernel.shared_bytes, kernel.registers)
+        assert stated == (driver["max_threads"], driver["shared_bytes"], driver["registers"])
+        assert kernel.registers > 0
+    assert (facts.max_threads, facts.shared_bytes, facts.local_bytes) == (256, 1024, 0)
+    assert spills.local_bytes >= 96 * 4
+    assert load("facts").facts.kernel == facts
+
+
+def driver_facts(cubin: bytes, symbol: str) -> dict[str, int]:
+    """Return what the driver says of a kernel."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    torch.cuda.synchronize()  # makes a context
+    library, kernel, value = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int()
+    assert driver.cuLibraryLoadData(ctypes.byref(library), cubin, None, None, 0, None, None, 0) == 0
+    assert driver.cuLibraryGetKernel(ctypes.byref(kernel), library, symbol.encode()) == 0
+    found = {}
+    for name, attribute in (("max_threads", 0), ("shared_bytes", 1), ("registers", 4)):
+        assert driver.cuKernelGetAttribute(ctypes.byref(value), attribute, kernel, torch.cuda.current_device()) == 0
+        found[name] = value.value
+    assert driver.cuLibraryUnload(library) == 0
+    return found

@@ -1,0 +1,187 @@
+"""What a launch can ask of the device, a module's variables, and errors that leave the process in order."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from support.gpu import gpu, hopper, run_program  # noqa: F401  pytest finds fixtures by name here
+from support.kernels import build, load
+
+import jitload
+
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
+
+# ---- shared memory -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [12 * 1024 + 1, 50 * 1024, 1000, 56 * 1024])
+def test_dynamic_shared_memory_beyond_48_kilobytes(hopper: None, size: int) -> None:  # noqa: F811  the fixture
+    x = torch.arange(float(size), device="cuda")
+    y = torch.zeros_like(x)
+    load("shared").reverse(x, y)
+    assert torch.equal(y, x.flip(0))
+
+
+def test_more_shared_memory_than_a_block_can_have(hopper: None) -> None:  # noqa: F811  the fixture
+    x = torch.zeros(80_000, device="cuda")
+    message = (
+        r"reverse\(\): 320000 bytes of dynamic shared memory asked for, but cuda:0 gives a block at most 232448 bytes"
+    )
+    with pytest.raises(ValueError, match=message):
+        load("shared").reverse(x, x)
+    assert torch.ones(3, device="cuda").sum().item() == 3
+
+
+def test_shared_memory_of_the_call(hopper: None) -> None:  # noqa: F811  the fixture
+    out = torch.zeros((), dtype=torch.int32, device="cuda")
+    for size in (0, 100, 200 * 1024, 64):
+        load("shared").measure[1, 1, size](out)
+        assert out.item() == size
+
+
+# ---- launch attributes ---------------------------------------------------------------------------------------------
+
+
+def test_a_cluster_reads_its_neighbours_shared_memory(hopper: None) -> None:  # noqa: F811  the fixture
+    x = torch.arange(8 * 64, dtype=torch.int32, device="cuda")
+    y = torch.zeros_like(x)
+    load("groups").swap_neighbours(x, y)
+    assert torch.equal(y, x.view(4, 2, 64).flip(1).reshape(-1))
+
+
+def test_a_grid_that_is_no_multiple_of_the_cluster(hopper: None) -> None:  # noqa: F811  the fixture
+    x = torch.zeros(3 * 64, dtype=torch.int32, device="cuda")
+    with pytest.raises(ValueError, match=r"swap_neighbours\(\): grid.x \(3 blocks\) is no multiple of cluster.x \(2\)"):
+        load("groups").swap_neighbours(x, x)
+
+
+def test_a_cluster_that_the_kernel_declares(hopper: None) -> None:  # noqa: F811  the fixture
+    out = torch.zeros((), dtype=torch.int32, device="cuda")
+    load("groups").cluster_size(out)
+    assert out.item() == 2
+
+
+def test_a_cooperative_grid_meets_at_its_barrier() -> None:
+    x = torch.arange(64, dtype=torch.int32, device="cuda")
+    total, y = torch.zeros((), dtype=torch.int32, device="cuda"), torch.zeros_like(x)
+    load("groups").sum_everywhere(x, total, y)
+    assert y.unique().tolist() == [64 * 63 // 2]
+
+
+def test_a_cooperative_grid_that_does_not_fit_is_refused() -> None:
+    x = torch.zeros(1_000_000, dtype=torch.int32, device="cuda")
+    with pytest.raises(RuntimeError, match=r"sum_everywhere\(\): the launch failed: CUDA_ERROR_COOPERATIVE_LAUNCH_TOO"):
+        load("groups").sum_everywhere(x, x, x)
+    assert torch.ones(3, device="cuda").sum().item() == 3
+
+
+def test_a_dependent_launch_and_a_priority(hopper: None) -> None:  # noqa: F811  the fixture
+    mod = load("dependent")
+    x = torch.arange(100_000.0, device="cuda")
+    for _ in range(20):
+        y, z = torch.zeros_like(x), torch.zeros_like(x)
+        mod.produce(x, y)
+        mod.consume(y, z)
+        mod.urgent(z)
+        torch.testing.assert_close(z, 3 * (2 * x + 1))
+
+
+# ---- variables -----------------------------------------------------------------------------------------------------
+
+
+def test_variables_are_read_and_written() -> None:
+    mod = load("variables")
+    coefficients = torch.from_dlpack(jitload.global_tensor(mod, "filter::coefficients", torch.float32, (2, 2)))
+    counter = torch.from_dlpack(jitload.global_tensor(mod, "counter", "int64", ()))
+    x, out = torch.tensor([1.0, 10, 100, 1000], device="cuda"), torch.zeros((), device="cuda")
+    assert coefficients.tolist() == [[1, 2], [3, 4]]
+    before = counter.item()
+    mod.apply(x, out)
+    assert out.item() == 4321
+    coefficients.copy_(torch.tensor([[5.0, 6], [7, 8]]))
+    mod.apply(x, out)
+    assert out.item() == 8765
+    assert counter.item() == before + 20
+    coefficients.copy_(torch.tensor([[1.0, 2], [3, 4]]))
+
+
+def test_a_variable_is_an_argument_as_it_is() -> None:
+    mod = load("variables")
+    out = torch.zeros((), device="cuda")
+    mod.apply(jitload.global_tensor(mod, "filter::coefficients", "float32", 4), out)
+    assert out.item() == 1 + 4 + 9 + 16
+
+
+# ---- errors --------------------------------------------------------------------------------------------------------
+
+
+def test_a_refused_launch_leaves_torch_alone() -> None:
+    x = torch.zeros(128, device="cuda")
+    mod = load("bounded")
+    with pytest.raises(RuntimeError, match=r"bounded\(\): the launch failed: CUDA_ERROR_.*at most 64 threads.*not 128"):
+        mod.bounded[1, 128](x)
+    assert torch.ones(3, device="cuda").sum().item() == 3
+    mod.bounded[1, 64](x)
+    assert x.tolist() == [*range(64), *[0] * 64]
+
+
+def test_an_error_of_earlier_work_is_not_blamed_on_the_next_launch() -> None:
+    program = """
+import os, time, torch
+from support.kernels import load
+mod = load("bounded")
+x = torch.zeros(1, device="cuda")
+mod.fine(x)
+torch.cuda.synchronize()
+mod.wild(8)
+for _ in range(1000):
+    time.sleep(0.01)
+    try:
+        mod.fine(x)
+    except RuntimeError as error:
+        print(error, flush=True)
+        break
+os._exit(0)  # the context is lost, and nothing can be freed
+"""
+    message = run_program(program)
+    assert message.startswith("fine(): ")
+    assert "earlier work had failed with CUDA_ERROR_ILLEGAL_ADDRESS" in message
+    assert "the launch failed" not in message
+
+
+def test_a_kernel_prints() -> None:
+    program = """
+import torch
+from support.kernels import load
+load("talk").talk(42, 1.5)
+torch.cuda.synchronize()
+"""
+    assert run_program(program) == "number 42, value 1.50\n"
+
+
+def test_a_failed_assertion_names_its_line() -> None:
+    program = """
+import os, sys, torch
+from support.kernels import load
+demand = load("talk").demand
+x, out = torch.tensor([5], dtype=torch.int32, device="cuda"), torch.zeros(1, dtype=torch.int32, device="cuda")
+demand(x, out, 5)
+print(out.item(), flush=True)
+os.dup2(1, 2)
+demand(x, out, 6)
+try:
+    torch.cuda.synchronize()
+except RuntimeError:
+    print("caught", flush=True)
+os._exit(0)
+"""
+    first, *rest = run_program(program).splitlines()
+    assert first == "5"
+    assert any("talk.cu:8" in line and "*x >= least" in line for line in rest)
+    assert rest[-1] == "caught"
+
+
+def test_a_library_says_what_it_holds(tmp_path: object) -> None:
+    mod = jitload.load_module(build("talk", f"{tmp_path}/talk.so"))
+    assert list(mod) == ["talk", "demand"]
+    assert repr(mod.demand) == "<jitload function demand(const int* x, int* out, int least)>"

@@ -1,0 +1,14 @@
+"""Every module of the GPU tests compiles and loads on a machine without a GPU."""
+
+from __future__ import annotations
+
+import pytest
+from support.kernels import PROGRAMS, load
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_module_compiles_and_loads_for_hopper(name: str) -> None:
+    module = load(name, arch="sm_90a")
+    functions = PROGRAMS[name].functions
+    assert list(module) == list(functions or module)
+    assert all(module[function].kernel.registers > 0 for function in module)

@@ -1,0 +1,307 @@
+"""Streams, graphs, devices, threads and processes: where a launch goes, shown by results that are wrong elsewhere."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from support.gpu import gpu, run_program, two_gpus  # noqa: F401  pytest finds fixtures by name here
+from support.kernels import build, load
+
+import jitload
+
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
+
+DELAY = 100_000_000  # cycles, about 50 ms: work that went to another stream is long done by then
+
+
+@pytest.fixture(scope="module")
+def mod(gpu: None) -> jitload.Module:  # noqa: F811  the fixture, not the import
+    return load("vector")
+
+
+@pytest.fixture
+def side(gpu: None) -> torch.cuda.Stream:  # noqa: F811  the fixture, not the import
+    return torch.cuda.Stream()
+
+
+class Handle:
+    """A stream of another library: all it has is CUDA's stream protocol."""
+
+    def __init__(self, stream: torch.cuda.Stream) -> None:
+        self.stream = stream
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.stream.cuda_stream
+
+
+def delayed_seven(stream: torch.cuda.Stream) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return x, which is 7 only after what `stream` is busy with, and y."""
+    x, y = torch.zeros(1000, device="cuda"), torch.zeros(1000, device="cuda")
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(DELAY)
+        x.fill_(7)
+    return x, y
+
+
+# ---- streams -------------------------------------------------------------------------------------------------------
+
+
+def test_a_launch_follows_the_work_of_torchs_current_stream(mod: jitload.Module, side: torch.cuda.Stream) -> None:
+    x, y = delayed_seven(side)
+    with torch.cuda.stream(side):
+        mod.add_one(x, y)
+    side.synchronize()
+    assert y.unique().tolist() == [8]
+
+
+@pytest.mark.parametrize("form", [lambda s: s, lambda s: s.cuda_stream, Handle], ids=["torch", "int", "protocol"])
+def test_the_stream_of_the_call_wins(mod: jitload.Module, side: torch.cuda.Stream, form: Any) -> None:
+    x, y = delayed_seven(side)
+    mod.add_one[4, 256, 0, form(side)](x, y)
+    side.synchronize()
+    assert y.unique().tolist() == [8]
+
+
+def test_the_work_of_another_stream_is_not_waited_for(mod: jitload.Module, side: torch.cuda.Stream) -> None:
+    x, y = delayed_seven(side)
+    mod.add_one(x, y)
+    torch.cuda.current_stream().synchronize()
+    assert y.unique().tolist() == [1]
+    side.synchronize()
+
+
+def test_a_kernel_without_tensors_runs_on_torchs_current_stream(side: torch.cuda.Stream) -> None:
+    functions = load("streams")
+    flag, seen = (torch.from_dlpack(jitload.global_tensor(functions, name, "int32", 1)) for name in ("flag", "seen"))
+    flag.zero_()
+    seen.fill_(-1)
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(DELAY)
+        flag.fill_(7)
+        functions.look()
+    side.synchronize()
+    assert seen.item() == 7
+
+
+# ---- graphs --------------------------------------------------------------------------------------------------------
+
+
+def test_capture_and_replay(mod: jitload.Module) -> None:
+    x, y, z = (torch.zeros(1000, device="cuda") for _ in range(3))
+    mod.add_one(x, y)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        mod.add_one(x, y)
+        mod.add_one(y, z)
+    for value in (1.0, 5.0):
+        x.fill_(value)
+        graph.replay()
+        assert z.unique().tolist() == [value + 2]
+
+
+def test_a_module_loaded_and_first_called_inside_capture(tmp_path: Any) -> None:
+    path = build("vector", str(tmp_path / "fresh.so"))
+    x, y = torch.zeros(1000, device="cuda"), torch.zeros(1000, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        jitload.load_module(path).add_one(x, y)
+    x.fill_(3)
+    graph.replay()
+    assert y.unique().tolist() == [4]
+
+
+def test_a_kernel_resolved_inside_capture(tmp_path: Any) -> None:
+    program = """
+import sys, jitload
+mod = jitload.load_module(sys.argv[1])   # before CUDA starts: no kernel is resolved yet
+import torch
+x, y = torch.zeros(50_000, device="cuda"), torch.zeros(50_000, device="cuda")
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    mod.reverse(x, y)                    # it also raises the limit of shared memory
+x.copy_(torch.arange(50_000))
+graph.replay()
+assert torch.equal(y, x.flip(0))
+print("right")
+"""
+    assert run_program(program, build("shared", str(tmp_path / "shared.so"))) == "right\n"
+
+
+def test_a_graph_of_launches_with_attributes(gpu: None) -> None:  # noqa: F811  the fixture, not the import
+    if torch.cuda.get_device_capability()[0] < 9:
+        pytest.skip("dependent launches need compute capability 9.0")
+    mod = load("dependent")
+    x = torch.arange(10_000.0, device="cuda")
+    y, z = torch.zeros_like(x), torch.zeros_like(x)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        mod.produce(x, y)
+        mod.consume(y, z)
+        mod.urgent(z)
+    for _ in range(3):
+        x.add_(1)
+        graph.replay()
+        torch.testing.assert_close(z, 3 * (2 * x + 1))
+
+
+# ---- devices -------------------------------------------------------------------------------------------------------
+
+
+def test_two_devices_alternating(mod: jitload.Module, two_gpus: None) -> None:  # noqa: F811  the fixture, not the import
+    pairs = [(torch.full((1000,), 1.0 * d, device=f"cuda:{d}"), torch.zeros(1000, device=f"cuda:{d}")) for d in (0, 1)]
+    for _ in range(10):
+        for x, y in pairs:
+            mod.add_one(x, y)
+            assert torch.cuda.current_device() == 0
+    for device, (_, y) in enumerate(pairs):
+        assert y.unique().tolist() == [device + 1]
+    with pytest.raises(ValueError, match=r"argument 'y' is on cuda:1, but 'x' is on cuda:0"):
+        mod.add_one(pairs[0][0], pairs[1][1])
+
+
+def test_two_devices_from_two_threads(mod: jitload.Module, two_gpus: None) -> None:  # noqa: F811  the fixture, not the import
+    def work(device: int) -> list[float]:
+        x = torch.zeros(1000, device=f"cuda:{device}")
+        y = torch.zeros_like(x)
+        for _ in range(200):
+            mod.add_one(x, y)
+            x, y = y, x
+        torch.cuda.synchronize(device)
+        return [float(value) for value in x.unique()]
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(work, (0, 1))) == [[200.0], [200.0]]
+
+
+def test_a_module_variable_is_the_current_devices(two_gpus: None) -> None:  # noqa: F811  the fixture, not the import
+    functions = load("variables")
+    places = []
+    for device in (0, 1):
+        with torch.cuda.device(device):
+            places.append(torch.from_dlpack(jitload.global_tensor(functions, "counter", torch.int64, ())))
+    assert [place.device.index for place in places] == [0, 1]
+
+
+# ---- threads -------------------------------------------------------------------------------------------------------
+
+
+def test_eight_threads_with_streams_of_their_own(mod: jitload.Module) -> None:
+    start = threading.Barrier(8)
+
+    def work(number: int) -> bool:
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            x = torch.full((4096,), float(number), device="cuda")
+            y = torch.zeros_like(x)
+            start.wait()
+            for _ in range(300):
+                mod.add_one(x, y)
+                mod.add_one[16, 256](y, x)
+            stream.synchronize()
+            return x.unique().tolist() == [number + 600]
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(8)))
+
+
+def test_a_module_first_called_by_eight_threads_at_once(tmp_path: Any) -> None:
+    program = """
+import sys, threading, jitload
+from concurrent.futures import ThreadPoolExecutor
+mod = jitload.load_module(sys.argv[1])
+import torch
+torch.zeros(1, device="cuda")
+start = threading.Barrier(8)
+def work(number):
+    start.wait()
+    x = torch.full((1000,), float(number), device="cuda")
+    y = torch.zeros_like(x)
+    mod.add_one(x, y)
+    return torch.equal(y, x + 1)
+with ThreadPoolExecutor(8) as pool:
+    print(all(pool.map(work, range(8))))
+"""
+    assert run_program(program, build("vector", str(tmp_path / "vector.so"))) == "True\n"
+
+
+def longest_pause(stop: threading.Event, pauses: list[float]) -> None:
+    """Note the longest time that this thread did not get to run."""
+    before, longest = time.perf_counter(), 0.0
+    while not stop.is_set():
+        time.sleep(0.001)
+        now = time.perf_counter()
+        before, longest = now, max(longest, now - before)
+    pauses.append(longest)
+
+
+def test_other_threads_run_while_a_launch_waits(mod: jitload.Module) -> None:
+    x, y = torch.zeros(1, device="cuda"), torch.zeros(1, device="cuda")
+    function = mod.add_one[1, 32]
+    assert function.release_gil
+    function(x, y)
+    torch.cuda.synchronize()
+    stop, pauses = threading.Event(), list[float]()
+    watcher = threading.Thread(target=longest_pause, args=(stop, pauses))
+    watcher.start()
+    torch.cuda._sleep(3_000_000_000)  # more than a second
+    begin, waited = time.perf_counter(), 0.0
+    for _ in range(5000):  # the queue takes about a thousand; then a launch waits for the sleeping kernel
+        before = time.perf_counter()
+        function(x, y)
+        waited = max(waited, time.perf_counter() - before)
+    stop.set()
+    watcher.join()
+    torch.cuda.synchronize()
+    if waited < 0.5:
+        pytest.skip(f"no launch waited: the queue took all in {time.perf_counter() - begin:.2f} s")
+    assert pauses[0] < waited / 2
+
+
+def test_keeping_the_gil_is_a_choice(mod: jitload.Module) -> None:
+    function = load("vector").scale
+    was = function.release_gil
+    x = torch.ones(10, device="cuda")
+    try:
+        for choice in (False, True):
+            function.release_gil = choice
+            assert function.release_gil is choice
+            function[1, 32, 0](x, 2.0, 10)
+    finally:
+        function.release_gil = was
+    assert x.unique().tolist() == [4]
+
+
+# ---- processes -----------------------------------------------------------------------------------------------------
+
+
+def test_a_child_forked_after_cuda_started_is_told_so(tmp_path: Any) -> None:
+    program = """
+import os, sys, jitload, torch
+mod = jitload.load_module(sys.argv[1])
+mod.look()
+torch.cuda.synchronize()
+sys.stdout.flush()
+if os.fork() == 0:
+    try:
+        mod.look()
+    except RuntimeError as error:
+        print(error, flush=True)
+    os._exit(0)
+os.wait()
+mod.look()
+torch.cuda.synchronize()
+print("the parent goes on")
+"""
+    told, parent = run_program(program, build("streams", str(tmp_path / "streams.so"))).splitlines()
+    assert told == (
+        "look(): CUDA was used in this process before it forked, and cannot be used in the child; start workers with "
+        "the 'spawn' or 'forkserver' method"
+    )
+    assert parent == "the parent goes on"

@@ -1,0 +1,227 @@
+"""Every kind of parameter on a GPU: what a kernel gets is what the call gave."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import struct
+from typing import Any
+
+import pytest
+import torch
+from support.gpu import gpu, hopper  # noqa: F401  pytest finds fixtures by name here
+from support.kernels import BLOCK_SIZES, ELEMENTS, VECTORS, load
+
+import jitload
+
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
+
+INTEGERS = [name for name in ELEMENTS if "int" in name]
+FLOATS = [name for name in ELEMENTS if "float" in name]
+
+
+@pytest.fixture(scope="module")
+def elements(gpu: None) -> jitload.Module:  # noqa: F811  the fixture, not the import
+    return load("elementwise")
+
+
+@pytest.fixture(scope="module")
+def structs(gpu: None) -> jitload.Module:  # noqa: F811  the fixture, not the import
+    return load("structs")
+
+
+def random_tensor(dtype: str, size: int) -> torch.Tensor:
+    """Return a tensor of random bits; a bool has only two patterns."""
+    kind = getattr(torch, dtype)
+    if kind is torch.bool:
+        return torch.randint(0, 2, (size,), device="cuda").bool()
+    return torch.randint(0, 256, (size * kind.itemsize,), dtype=torch.uint8, device="cuda").view(kind)
+
+
+def zeros(dtype: str, size: int = 1) -> torch.Tensor:
+    """Return zeros of a dtype that torch itself may hardly compute with."""
+    kind = getattr(torch, dtype)
+    return torch.zeros(size * kind.itemsize, dtype=torch.uint8, device="cuda").view(kind)
+
+
+def raw(tensor: torch.Tensor) -> list[int]:
+    return tensor.contiguous().view(torch.uint8).tolist()
+
+
+# ---- pointers ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ELEMENTS)
+def test_pointers_to_every_element_type(elements: jitload.Module, dtype: str) -> None:
+    x = random_tensor(dtype, 1000)
+    y = zeros(dtype, 1000)
+    elements[f"copy_{dtype}"](x, y)
+    assert raw(y) == raw(x)
+
+
+@pytest.mark.parametrize("dtype", ELEMENTS)
+def test_another_element_type_is_refused(elements: jitload.Module, dtype: str) -> None:
+    other = "float64" if dtype == "float32" else "float32"
+    wrong = torch.zeros(8, dtype=getattr(torch, other), device="cuda")
+    message = rf"copy_{dtype}\(\): argument 'x' must be an? {dtype} CUDA tensor, got {other}"
+    with pytest.raises(TypeError, match=message):
+        elements[f"copy_{dtype}"](wrong, random_tensor(dtype, 8))
+
+
+@pytest.mark.parametrize("vector", VECTORS)
+def test_pointers_to_vectors(elements: jitload.Module, vector: str) -> None:
+    dtype, lanes = VECTORS[vector]
+    x = random_tensor(dtype, 100 * lanes)
+    y = zeros(dtype, 100 * lanes)
+    elements[f"reverse_{vector}"](x, y)
+    assert raw(y) == raw(x.view(torch.uint8).view(100, -1).flip(0))
+
+
+def test_a_vector_wants_its_alignment(elements: jitload.Module) -> None:
+    x, y = torch.arange(16.0, device="cuda"), torch.zeros(8, device="cuda")
+    elements.reverse_float4(x[4:12], y)
+    assert y.tolist() == [8, 9, 10, 11, 4, 5, 6, 7]
+    with pytest.raises(ValueError, match=r"argument 'x' \(const float4\*\) must be aligned to 16 bytes"):
+        elements.reverse_float4(x[1:9], y)
+
+
+@pytest.mark.parametrize("dtype", ELEMENTS)
+def test_a_void_pointer_takes_every_tensor(structs: jitload.Module, dtype: str) -> None:
+    x = random_tensor(dtype, 64)
+    out = torch.zeros(64 * x.itemsize, dtype=torch.uint8, device="cuda")
+    structs.copy_bytes(x, out)
+    assert out.tolist() == raw(x)
+
+
+def test_a_pointer_to_structures_takes_bytes_of_a_tensor(structs: jitload.Module) -> None:
+    data = b"".join(struct.pack("fi", 0.5 * i, i) for i in range(10))
+    pairs = torch.frombuffer(bytearray(data), dtype=torch.uint8).cuda()
+    out = torch.zeros((), device="cuda")
+    structs.sum_pairs(pairs, out, 10)
+    assert out.item() == sum(0.5 * i * i for i in range(10))
+
+
+def test_a_ctypes_pointer_is_an_address(structs: jitload.Module) -> None:
+    x = torch.arange(8, dtype=torch.uint8, device="cuda")
+    out = torch.zeros_like(x)
+    structs.copy_bytes(ctypes.c_void_p(x.data_ptr()), out)
+    assert out.tolist() == list(range(8))
+
+
+def test_complex_numbers_as_pairs(structs: jitload.Module) -> None:
+    x = torch.tensor([1 + 2j, 3 - 4j], device="cuda")
+    structs.conjugate(x)
+    assert x.tolist() == [1 - 2j, 3 + 4j]
+
+
+# ---- numbers -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_integers_to_their_limits(elements: jitload.Module, dtype: str) -> None:
+    limits = torch.iinfo(getattr(torch, dtype))
+    out = zeros(dtype)
+    for value in (limits.min, -1 if limits.min else 1, 0, 77, limits.max):
+        elements[f"store_{dtype}"](value, out)
+        assert int.from_bytes(raw(out), "little", signed=limits.min < 0) == value
+    if dtype != "uint64":
+        with pytest.raises(ValueError, match=f"must be from {limits.min} to {limits.max}, got {limits.max + 1}"):
+            elements[f"store_{dtype}"](limits.max + 1, out)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_floats_are_rounded_as_torch_rounds(elements: jitload.Module, dtype: str) -> None:
+    out = zeros(dtype)
+    for value in (0.0, -0.0, 1.0, -1.5, 0.1, 1 / 3, 3.14159265358979, 200.0, 2.0**-9, -7.0e-8, 3):
+        elements[f"store_{dtype}"](value, out)
+        expected = torch.tensor([value], dtype=torch.float64).to(out.dtype)
+        assert raw(out) == raw(expected), value
+
+
+def test_bools(elements: jitload.Module) -> None:
+    out = torch.zeros((), dtype=torch.bool, device="cuda")
+    for value in (True, False, 1, 0):
+        elements.store_bool(value, out)
+        assert out.item() is bool(value)
+
+
+# ---- structures by value -------------------------------------------------------------------------------------------
+
+
+def weighted(data: bytes) -> int:
+    return sum(byte * (i % 251 + 1) for i, byte in enumerate(data))
+
+
+@pytest.mark.parametrize("size", BLOCK_SIZES)
+@pytest.mark.parametrize("kernel", ["sum_block", "sum_copy"])
+def test_structures_from_one_byte_to_32_kilobytes(structs: jitload.Module, kernel: str, size: int) -> None:
+    if f"{kernel}_{size}" not in structs:
+        pytest.skip("only a __grid_constant__ structure has all sizes")
+    data = random.Random(size).randbytes(size)
+    out = torch.zeros((), dtype=torch.int64, device="cuda")
+    structs[f"{kernel}_{size}"](data, out)
+    assert out.item() == weighted(data)
+    structs[f"{kernel}_{size}"]((ctypes.c_ubyte * size).from_buffer_copy(data), out)
+    assert out.item() == weighted(data)
+
+
+class Settings(ctypes.Structure):
+    _fields_ = (
+        ("scale", ctypes.c_float),
+        ("count", ctypes.c_int),
+        ("shift", ctypes.c_double),
+        ("is_on", ctypes.c_bool),
+        ("tag", ctypes.c_ubyte * 3),
+    )
+
+
+def test_a_ctypes_structure(structs: jitload.Module) -> None:
+    out = torch.zeros(7, dtype=torch.float64, device="cuda")
+    settings = Settings(1.5, -9, 2.0**-40, True, (1, 128, 255))
+    structs.read_settings(settings, out)
+    assert out.tolist() == [1.5, -9, 2.0**-40, 1, 1, 128, 255]
+    with pytest.raises(ValueError, match=r"argument 'settings' \(Settings\) must have 24 bytes, got 23"):
+        structs.read_settings(bytes(settings)[:-1], out)
+
+
+def test_all_kinds_in_one_call(structs: jitload.Module) -> None:
+    p = torch.tensor([2.25], device="cuda")
+    out = torch.zeros(12, dtype=torch.float64, device="cuda")
+    pair = struct.pack("fi", -0.5, 12345)
+    structs.mixed(True, p, -300, pair, 255, 1e-300, b"\x00", 700, -(2**31), b"\x07\x08\x09", 2**53, out)
+    assert out.tolist() == [1, 2.25, -300, -0.5, 12345, 255, 1e-300, 700, -(2**31), 7, 9, 2**53]
+
+
+# ---- tensor maps ---------------------------------------------------------------------------------------------------
+
+
+def encode_tensor_map(matrix: torch.Tensor, box: tuple[int, int]) -> bytes:
+    """Describe a float32 matrix for the tensor memory accelerator; `box` is (columns, rows)."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    storage = ctypes.create_string_buffer(128 + 64)
+    place = (ctypes.addressof(storage) + 63) // 64 * 64
+    rows, columns = matrix.shape
+    arguments: tuple[Any, ...] = (
+        ctypes.c_void_p(place),
+        7,  # CU_TENSOR_MAP_DATA_TYPE_FLOAT32
+        ctypes.c_uint32(2),
+        ctypes.c_void_p(matrix.data_ptr()),
+        (ctypes.c_uint64 * 2)(columns, rows),
+        (ctypes.c_uint64 * 1)(4 * matrix.stride(0)),
+        (ctypes.c_uint32 * 2)(*box),
+        (ctypes.c_uint32 * 2)(1, 1),
+        *(0, 0, 0, 0),  # no interleave, no swizzle, no promotion, zeros beyond the edge
+    )
+    assert driver.cuTensorMapEncodeTiled(*arguments) == 0
+    return ctypes.string_at(place, 128)
+
+
+def test_a_tensor_map_by_value(hopper: None) -> None:  # noqa: F811  the fixture, not the import
+    matrix = torch.arange(100 * 64.0, device="cuda").view(100, 64)
+    out = torch.zeros(8, 32, device="cuda")
+    function = load("tensor_map").fetch_tile
+    function(encode_tensor_map(matrix, (32, 8)), out, 32, 17)
+    assert torch.equal(out, matrix[17:25, 32:64])
+    function(encode_tensor_map(matrix, (32, 8)), out, 0, 96)
+    assert torch.equal(out[:4], matrix[96:, :32])
+    assert not out[4:].any()
