@@ -16,12 +16,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-SOURCE = """
-extern "C" __global__ void add_one(const float* x, float* y, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) y[i] = x[i] + 1.0f;
-}
-"""
 _PACKAGES = (
     *("torch", "apache-tvm-ffi", "triton", "cuda-core", "cuda-bindings", "cupy-cuda13x", "cupy-cuda12x", "cupy"),
     *("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", "numpy", "ninja"),

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from common import (
-    SOURCE,
     attempt,
     chosen,
     machine_line,
@@ -30,6 +29,7 @@ from common import (
     write_json,
 )
 from launch_peers import PEERS, Case, Sample
+from sources import SOURCE
 
 N = 256
 WARM_UP = 10
@@ -51,7 +51,6 @@ def main() -> None:
     options = read_options()
     print(machine_line(), flush=True)
     case = make_case()
-    set_build_environment(case.arch)
     rows = [make_row(name, case) for name in wanted(options)]
     measure(rows, options, synchronize())
     print_table(
@@ -84,13 +83,14 @@ def wanted(options: argparse.Namespace) -> list[str]:
 
 def make_case() -> Case:
     """Return the tensors on the current GPU, and the cubin for it."""
+    arch = native_arch()
+    if arch is None:
+        sys.exit("launch.py needs an NVIDIA GPU")
+    set_build_environment(arch)
     import torch
 
     import jitload
 
-    arch = native_arch()
-    if arch is None or not torch.cuda.is_available():
-        sys.exit("launch.py needs an NVIDIA GPU, and a torch built for it")
     x = torch.arange(N, dtype=torch.float32, device="cuda")
     cubin = jitload.compile_cubin(SOURCE, arch=arch)
     return Case(x=x, y=torch.empty_like(x), n=N, arch=arch, cubin=cubin.data)

@@ -18,7 +18,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from common import SOURCE
+from sources import SOURCE, TORCH_DECLARATION, TORCH_SOURCE, TVM_WRAPPER
 
 GRID, BLOCK = 1, 256
 
@@ -180,37 +180,12 @@ def _two(f: Any, case: Case) -> Sample:
 
 # ---- tvm-ffi's own wrapper -----------------------------------------------------------------------------------------
 
-_TVM_WRAPPER = """
-#include <tvm/ffi/container/tensor.h>
-#include <tvm/ffi/error.h>
-#include <tvm/ffi/extra/c_env_api.h>
-#include <tvm/ffi/extra/cuda/cubin_launcher.h>
-#include <tvm/ffi/function.h>
-
-TVM_FFI_EMBED_CUBIN(bench_cubin);
-
-void AddOne(tvm::ffi::TensorView x, tvm::ffi::TensorView y, int32_t n) {
-  static auto kernel = TVM_FFI_EMBED_CUBIN_GET_KERNEL(bench_cubin, "add_one");
-  void* x_ptr = x.data_ptr();
-  void* y_ptr = y.data_ptr();
-  void* args[] = {&x_ptr, &y_ptr, &n};
-  tvm::ffi::dim3 grid((n + 255) / 256);
-  tvm::ffi::dim3 block(256);
-  DLDevice device = x.device();
-  auto stream = static_cast<tvm::ffi::cuda_api::StreamHandle>(
-      TVMFFIEnvGetStream(device.device_type, device.device_id));
-  TVM_FFI_CHECK_CUBIN_LAUNCHER_CUDA_ERROR(kernel.Launch(args, grid, block, stream));
-}
-
-TVM_FFI_DLL_EXPORT_TYPED_FUNC(add_one, AddOne);
-"""
-
 
 def tvm_ffi_wrapper(case: Case, *, release: bool = True) -> Sample:
     """Call a hand-written wrapper around the cubin, as in tvm-ffi's CUBIN launcher guide; it checks nothing."""
     from tvm_ffi import cpp
 
-    mod = cpp.load_inline("bench_cubin", cuda_sources=_TVM_WRAPPER, embed_cubin={"bench_cubin": case.cubin})
+    mod = cpp.load_inline("bench_cubin", cuda_sources=TVM_WRAPPER, embed_cubin={"bench_cubin": case.cubin})
     f = mod.get_function("add_one")  # a new object at each call, with a setting of its own
     f.release_gil = release
     return _three(f, case)
@@ -267,27 +242,14 @@ def cupy_raw_kernel(case: Case) -> Sample:
     return sample
 
 
-_TORCH_DECLARATION = "void add_one_host(torch::Tensor x, torch::Tensor y, int64_t n);"
-_TORCH_SOURCE = """
-#include <c10/cuda/CUDAException.h>
-#include <c10/cuda/CUDAStream.h>
-void add_one_host(torch::Tensor x, torch::Tensor y, int64_t n) {
-    int blocks = (static_cast<int>(n) + 255) / 256;
-    add_one<<<blocks, 256, 0, c10::cuda::getCurrentCUDAStream()>>>(
-        x.data_ptr<float>(), y.data_ptr<float>(), static_cast<int>(n));
-    C10_CUDA_KERNEL_LAUNCH_CHECK();
-}
-"""
-
-
 def torch_extension(case: Case) -> Sample:
     """Call an extension of `torch.utils.cpp_extension.load_inline` that launches with <<<…>>>."""
     from torch.utils.cpp_extension import load_inline
 
     mod = load_inline(
         "jitload_bench_add_one",
-        cpp_sources=_TORCH_DECLARATION,
-        cuda_sources=SOURCE + _TORCH_SOURCE,
+        cpp_sources=TORCH_DECLARATION,
+        cuda_sources=TORCH_SOURCE,
         functions=["add_one_host"],
     )
     return _three(mod.add_one_host, case)

@@ -50,7 +50,8 @@ def read_symbol(symbol: str, expression: str) -> tuple[str, tuple[str, ...] | No
     """Return a kernel's C++ name and the types in its symbol; an `extern "C"` symbol has none."""
     readable = demangle(symbol)
     if readable is None or not readable.endswith(")"):
-        is_name = re.fullmatch(r"(?:::)?\w+(?:::\w+)*", expression)
+        # The expression has the namespaces; where a macro stands for the name, only the symbol has the name.
+        is_name = re.fullmatch(rf"(?:::)?(?:\w+::)*{re.escape(symbol)}", expression)
         return (expression.removeprefix("::") if is_name else symbol), None
     before, types = _split_function(readable)
     return _split_top(before, " ")[-1] or symbol, types  # a template's symbol has the return type in front

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import tvm_ffi
@@ -15,6 +16,14 @@ if TYPE_CHECKING:
 
 _SCALARS = {"int": int, "uint": int, "float": float, "bool": bool, "struct": bytes}
 _MOST_CONFIGURED = 1024  # configured functions a function remembers before it starts anew
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Library:
+    """What a library does for its functions: make a configured one, and take over calls (direct.py)."""
+
+    configure: Any
+    bind: Any
 
 
 class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own class is untyped Cython
@@ -76,15 +85,20 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
             "Build or load the module in the other process."
         )
 
-    def _jitload_set(self, facts: dict[str, Any], configure: Any) -> None:
-        """Take what the library says of the function, and the library's own way to configure it."""
+    def _jitload_set(self, facts: dict[str, Any], library: Library, config: tuple[Any, ...]) -> None:
+        """Take what the library says of the function, what it does for it, and how it is configured."""
         self.__name__ = self.__qualname__ = facts["name"]
         self.__module__ = "jitload"
         self.__doc__ = f"{facts['doc']}\n\n{facts['signature']}".strip()
         self._jitload_key: tuple[Any, ...] = ()
         self._jitload_facts = facts
-        self._jitload_library = configure
+        self._jitload_library = library
+        self._jitload_config = config
         self._jitload_configured: dict[Any, TypedFunction] = {}
+        self._jitload_bind()
+
+    def _jitload_bind(self) -> None:
+        """Let calls go straight to the library, in a type that can; here they go through tvm-ffi."""
 
     def _jitload_configure(self, key: Any) -> TypedFunction:
         name = self.__name__
@@ -95,17 +109,18 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         grid, block, shared_bytes, stream = (*key, None, None)[:4]
         if shared_bytes is not None:
             shared_bytes = _integer(name, "shared_bytes", shared_bytes)
-        configured = TypedFunction.__new__(TypedFunction)
-        made = self._jitload_library(
+        config = (
             self._jitload_facts["index"],
             *_extent(name, "grid", grid),
             *_extent(name, "block", block),
             shared_bytes,
             None if stream is None else _stream_handle(name, stream),
         )
-        configured.__move_handle_from__(made)
-        configured.release_gil = self.release_gil
-        configured._jitload_set(self._jitload_facts, self._jitload_library)
+        configured = type(self).__new__(type(self))
+        configured.__move_handle_from__(self._jitload_library.configure(*config))
+        configured._jitload_set(self._jitload_facts, self._jitload_library, config)
+        if configured.release_gil != self.release_gil:
+            configured.release_gil = self.release_gil
         configured._jitload_key = key
         self._jitload_remember(key, configured)
         return configured

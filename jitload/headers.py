@@ -53,7 +53,8 @@ def _scanned(texts: Iterable[str], include_dirs: Sequence[Path]) -> Iterator[Pat
             homes = [home] if quoted and home else []
             for directory in (*homes, *include_dirs, *_ROOT_OF_ABSOLUTE[(quoted or angled).startswith("/")]):
                 path = (directory / (quoted or angled)).absolute()
-                if path.is_file() and path not in seen:
-                    seen.add(path)
-                    waiting.append((path.read_text(errors="replace"), path.parent))
+                if path.is_file():
                     yield path
+                    if path.resolve() not in seen:  # by its own name: `a/../a/../x.h` has no end
+                        seen.add(path.resolve())
+                        waiting.append((path.read_text(errors="replace"), path.parent))

@@ -53,9 +53,7 @@ class DeviceSource:
 
     @property
     def text(self) -> str:
-        """The one text that NVRTC gets; with several pieces, each counts its own lines."""
-        if len(self.pieces) == 1:
-            return self.pieces[0][1]
+        """The one text that NVRTC gets; each piece counts its own lines."""
         quoted = ((re.sub(r'(["\\])', r"\\\1", label), text) for label, text in self.pieces)
         return "".join(f'#line 1 "{label}"\n{text}\n' for label, text in quoted)
 
@@ -118,7 +116,6 @@ class _Rounds:
         self.trace = trace
         self.options = (
             *device_options(kit.version, arch),
-            "--no-source-include",  # NVRTC would search the working directory, which no key knows
             *(trace_option(kit.version, trace) if source.may_read_headers else ()),
             *(f"-I{path}" for path in nvrtc_include_dirs(kit, source.include_dirs)),
             *source.options,
@@ -156,7 +153,14 @@ class _Rounds:
         if kernels:
             options = (*options, f"--pre-include={probe.PROBE_HEADER[0]}")
             headers = (probe.PROBE_HEADER,)
-        job = NvrtcJob(name=name, source=self.source.text, options=options, headers=headers, expressions=expressions)
+        job = NvrtcJob(
+            name=name,
+            directory="/jitload",
+            source=self.source.text,
+            options=options,
+            headers=headers,
+            expressions=expressions,
+        )
         return run_nvrtc(self.kit.nvrtc_path, job)
 
     def lowered(self, result: NvrtcResult) -> dict[str, tuple[str, str]]:

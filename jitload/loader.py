@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import json
 import operator
 import os
 import shutil
 import struct
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
@@ -18,8 +16,10 @@ from typing import Any, NoReturn
 
 import tvm_ffi
 
+from jitload.direct import direct_arguments, direct_type
 from jitload.errors import LoadError
-from jitload.function import TypedFunction
+from jitload.exchange import torch_exchange
+from jitload.function import Library, TypedFunction
 
 _lock = threading.Lock()
 _mapped: dict[str, tuple[int, int, int, int]] = {}  # path of a library this process loaded -> what `stat` said
@@ -59,6 +59,16 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
             facts = _describe(self)
             self.__dict__["_jitload_description"] = facts
         return facts
+
+    def _jitload_library(self) -> Library:
+        """Return what the library does for its functions."""
+        library: Library | None = self.__dict__.get("_jitload_functions")
+        if library is None:
+            get = functools.partial(tvm_ffi.Module.get_function, self)
+            is_direct = direct_type() is not None and get("_jitload_use_python")(*direct_arguments())
+            library = Library(configure=get("_jitload_configure"), bind=get("_jitload_bind") if is_direct else None)
+            self.__dict__["_jitload_functions"] = library
+        return library
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._jitload_facts()["functions"])
@@ -107,7 +117,8 @@ def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True
     module = Module.__new__(Module)
     module.__move_handle_from__(raw)
     if module._jitload_facts()["functions"]:
-        tvm_ffi.Module.get_function(module, "_jitload_preload")(_stream_source())
+        exchange = torch_exchange()
+        tvm_ffi.Module.get_function(module, "_jitload_preload")(exchange.current_stream if exchange else 0)
     return module
 
 
@@ -151,27 +162,13 @@ def _describe(module: Module) -> dict[str, Any]:
 
 def _typed(module: Module, function: tvm_ffi.Function, facts: dict[str, Any]) -> TypedFunction:
     """Give a function that nobody else holds its type. Its handle keeps the module alive."""
-    typed = TypedFunction.__new__(TypedFunction)
+    library = module._jitload_library()
+    kind = direct_type() if library.bind is not None else None
+    typed = (kind or TypedFunction).__new__(kind or TypedFunction)
     typed.__move_handle_from__(function)
-    typed._jitload_set(facts, tvm_ffi.Module.get_function(module, "_jitload_configure"))
+    as_declared = (facts["index"], *(0,) * 8, None, None)
+    typed._jitload_set(facts, library, as_declared)
     return typed
-
-
-@functools.lru_cache(maxsize=1)
-def _stream_source() -> int:
-    """Return the address of torch's `current_work_stream`, 0 without torch.
-
-    tvm-ffi passes on the current stream of tensors' frameworks; a kernel without a tensor asks torch itself. The
-    function stands behind the two words of the header and four other functions of DLPack's exchange table.
-    """
-    torch = sys.modules.get("torch")
-    capsule = getattr(getattr(torch, "Tensor", None), "__dlpack_c_exchange_api__", None)
-    if capsule is None:
-        return 0
-    get = ctypes.pythonapi.PyCapsule_GetPointer
-    get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-    table = get(capsule, b"dlpack_exchange_api")
-    return ctypes.c_void_p.from_address(table + 48).value or 0
 
 
 def global_tensor(module: Module, name: str, dtype: object, shape: int | Sequence[int]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import logging
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -29,6 +30,8 @@ class NvrtcJob:
     Attributes:
         name: What messages call the source, `vec.cu`.
         source: The text.
+        directory: Where the source claims to lie. NVRTC searches there for headers, and in the working directory, which
+            no key knows, when it is not told.
         options: Command-line options.
         headers: Names and texts of headers that exist in memory only.
         expressions: Name expressions: kernels to instantiate and to find the symbols of.
@@ -37,6 +40,7 @@ class NvrtcJob:
     name: str
     source: str
     options: tuple[str, ...]
+    directory: str = ""
     headers: tuple[tuple[str, str], ...] = ()
     expressions: tuple[str, ...] = ()
 
@@ -179,7 +183,8 @@ def _program(library: ctypes.CDLL, job: NvrtcJob) -> Iterator[ctypes.c_void_p]:
     count = len(job.headers)
     texts = (ctypes.c_char_p * count)(*(text.encode() for _, text in job.headers))
     names = (ctypes.c_char_p * count)(*(name.encode() for name, _ in job.headers))
-    arguments = (ctypes.byref(program), job.source.encode(), job.name.encode(), count, texts, names)
+    path = os.path.join(job.directory, job.name.lstrip("/")) if job.directory else job.name
+    arguments = (ctypes.byref(program), job.source.encode(), path.encode(), count, texts, names)
     _check(library, library.nvrtcCreateProgram(*arguments))
     try:
         yield program

@@ -56,7 +56,7 @@ def read_kernels(
         real, promoted = read_probe(probe) if probe else (own_types, own_types)
         if real is None or promoted is None:
             raise _untyped(image_kernel, name)
-        candidate = find_candidate(name, real, candidates)
+        candidate = find_candidate(name, real, candidates) or find_candidate(expression, real, candidates)
         names = _expand_pack(candidate, len(real)) if candidate else ()
         types = tuple(describe_type(*pair) for pair in zip(real, promoted, strict=True))
         place = (candidate.piece, candidate.line) if candidate else (len(candidates) + 1, 0)

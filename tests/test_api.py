@@ -321,7 +321,8 @@ def test_an_architecture_has_several_spellings(name):
 
 
 def test_compile_cubin_tells_what_is_in_the_machine_code():
-    source = "template <class T> __global__ void __launch_bounds__(64) scale(T* x) { __shared__ T s[8]; x[0] = s[1]; }"
+    source = "template <class T> __global__ void __launch_bounds__(64) scale(T* x) {\n"
+    source += "__shared__ T s[8]; s[threadIdx.x] = *x; __syncthreads(); *x = s[1]; }"
     cubin = jitload.compile_cubin(source, arch="sm_80", kernels="scale<float>", name="any")
     (found,) = cubin.kernels
     assert cubin.data.startswith(b"\x7fELF")

@@ -36,7 +36,9 @@ EACH = {
     "cooperative": Launch(kernel="tick", grid="n", block=1, cooperative=True),
     "pdl": Launch(kernel="tick", grid="n", block=1, pdl=True),
     "urgent": Launch(kernel="tick", grid="n", block=1, priority=-3),
-    "everything": Launch(kernel="tick", grid="n", block=2, cluster=2, cooperative=True, pdl=True, priority=0, shared_bytes=16),
+    "everything": Launch(
+        kernel="tick", grid="n", block=2, cluster=2, cooperative=True, pdl=True, priority=0, shared_bytes=16
+    ),
 }
 MAX_DYNAMIC_SHARED = 8
 
@@ -88,8 +90,8 @@ def test_more_than_the_device_gives(unused: jitload.Module, stub_driver: StubDri
     stub_driver.use_device(0)
     wanted = 232448 - FIXED + 1
     text = (
-        f"half_static(): {wanted} bytes of dynamic shared memory asked for, but cuda:0 gives a block at most 232448 bytes, "
-        f"and the kernel's own static shared memory takes {FIXED} of them"
+        f"half_static(): {wanted} bytes of dynamic shared memory asked for, but cuda:0 gives a block at most 232448 "
+        f"bytes, and the kernel's own static shared memory takes {FIXED} of them"
     )
     assert_refused(ValueError, text, unused.half_static, wanted, 0)
     stub_driver.set_attribute(1, 97, 101376)
@@ -158,7 +160,9 @@ def test_a_cluster_of_sixteen_is_allowed_and_larger_ones_are_the_drivers_to_refu
 ) -> None:
     mod.sized[32, 1](16)
     assert [launch.cluster for launch in stub_driver.launches()] == [(16, 1, 1)]
-    with pytest.raises(RuntimeError, match=r"CUDA_ERROR_INVALID_CLUSTER_SIZE .*; make the cluster smaller, or the blocks$"):
+    with pytest.raises(
+        RuntimeError, match=r"CUDA_ERROR_INVALID_CLUSTER_SIZE .*; make the cluster smaller, or the blocks$"
+    ):
         mod.sized[32, 1](32)
 
 

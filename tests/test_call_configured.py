@@ -32,11 +32,13 @@ def mod() -> jitload.Module:
 
 SHAPE = "takes [grid, block], [grid, block, shared_bytes] or [grid, block, shared_bytes, stream]"
 STREAM = "stream must be an int, a torch or CuPy stream, or have __cuda_stream__"
+ADDRESS = "stream must be an address: from 0 to 2**63 - 1"
 WRONG: list[tuple[Any, type[Exception], str]] = [
     (1, TypeError, f" {SHAPE}"), ((1,), TypeError, f" {SHAPE}"), ((1, 1, 1, 1, 1), TypeError, f" {SHAPE}"),
     ("x", TypeError, f" {SHAPE}"), (None, TypeError, f" {SHAPE}"), ({}, TypeError, f" {SHAPE}"),
     (slice(1, 2), TypeError, f" {SHAPE}"), ((1, "x"), TypeError, ": block must be an int, got str"),
-    ((1.5, 1), TypeError, ": grid must be an int, got float"), ((True, 1), TypeError, ": grid must be an int, got bool"),
+    ((1.5, 1), TypeError, ": grid must be an int, got float"),
+    ((True, 1), TypeError, ": grid must be an int, got bool"),
     ((1, False), TypeError, ": block must be an int, got bool"),
     (((), 1), TypeError, ": grid must have one to three dimensions, got 0"),
     ((1, (1, 1, 1, 1)), TypeError, ": block must have one to three dimensions, got 4"),
@@ -51,8 +53,8 @@ WRONG: list[tuple[Any, type[Exception], str]] = [
     ((1, 1, 1, True), TypeError, f": {STREAM}, got bool"), ((1, 1, 1, "x"), TypeError, f": {STREAM}, got str"),
     ((1, 1, 1, 1.5), TypeError, f": {STREAM}, got float"), ((1, 1, 1, object()), TypeError, f": {STREAM}, got object"),
     ((1, 1, 1, SimpleNamespace(ptr=None)), TypeError, f": {STREAM}, got SimpleNamespace"),
-    *(((1, 1, 1, handle), ValueError, ": stream must be an address: from 0 to 2**63 - 1") for handle in (-1, 2**63, 2**64)),
-    ((1, 1, 1, SimpleNamespace(cuda_stream=-1)), ValueError, ": stream must be an address: from 0 to 2**63 - 1"),
+    *(((1, 1, 1, handle), ValueError, f": {ADDRESS}") for handle in (-1, 2**63, 2**64)),
+    ((1, 1, 1, SimpleNamespace(cuda_stream=-1)), ValueError, f": {ADDRESS}"),
 ]  # fmt: skip
 
 

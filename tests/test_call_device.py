@@ -15,7 +15,7 @@ from jitload import Launch
 from jitload.loader import _stream_source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from support.driver import StubDriver
 
@@ -157,10 +157,9 @@ def test_a_usual_launch_is_two_driver_calls(mod: jitload.Module, stub_driver: St
 
 @pytest.fixture
 def torch_stream(unused: jitload.Module) -> Iterator[list[int]]:
-    """Play torch's `current_work_stream`: what it answers is [code, stream]; each call adds the device it was asked for."""
+    """Play torch's `current_work_stream`: it answers [code, stream], and adds the device that it was asked for."""
     answer = [0, 0x4000]
 
-    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
     def current_work_stream(device_type: int, device: int, stream: Any) -> int:
         assert device_type == 2
         answer.append(device)
@@ -168,7 +167,9 @@ def torch_stream(unused: jitload.Module) -> Iterator[list[int]]:
         return answer[0]
 
     preload = tvm_ffi.Module.get_function(unused, "_jitload_preload")
-    preload(ctypes.cast(current_work_stream, ctypes.c_void_p).value)
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
+    callback = kind(current_work_stream)
+    preload(ctypes.cast(callback, ctypes.c_void_p).value)
     yield answer
     preload(_stream_source())
 
@@ -214,26 +215,44 @@ def test_it_works_thanks_to_the_relaxed_mode(unused: jitload.Module, stub_driver
 # ---- threads -------------------------------------------------------------------------------------------------------
 
 
-def test_eight_threads_call_for_the_first_time_at_once(unused: jitload.Module, stub_driver: StubDriver) -> None:
-    barrier, problems = threading.Barrier(8), []
+def run_threads(count: int, work: Callable[[int], None]) -> list[Exception]:
+    """Run the work on threads that start at once, and return what they raised."""
+    barrier, problems = threading.Barrier(count), []
 
-    def work(number: int) -> None:
+    def run(number: int) -> None:
         barrier.wait()
         try:
-            for _ in range(20):
-                unused.copy(array(device=number % 2), array(device=number % 2))
-                unused.tick(number + 1)
+            work(number)
         except Exception as problem:  # noqa: BLE001  reported by the test's own thread
             problems.append(problem)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert problems == []
+    return problems
+
+
+def test_eight_threads_call_for_the_first_time_at_once(unused: jitload.Module, stub_driver: StubDriver) -> None:
+    def work(number: int) -> None:
+        for _ in range(20):
+            unused.copy(array(device=number % 2), array(device=number % 2))
+            unused.tick(number + 1)
+
+    assert run_threads(8, work) == []
     assert len(stub_driver.calls("cuLibraryLoadData")) == 1
     assert len(stub_driver.calls("cuLibraryGetKernel")) == 4
     launches = stub_driver.launches()
     assert len(launches) == 320
     assert len({launch.thread for launch in launches}) == 8
+
+
+def test_the_driver_is_found_by_one_thread_of_many(path: str, stub_driver: StubDriver) -> None:
+    for _ in range(20):
+        stub_driver.set_initialized(False)
+        function = fresh(path).tick
+        stub_driver.clear()
+        assert run_threads(8, lambda number, call=function: call(number + 1)) == []
+        assert len(stub_driver.calls("cuInit")) == 1
+        assert len(stub_driver.launches()) == 8

@@ -47,18 +47,19 @@ def unused(path: str, stub_driver: StubDriver) -> jitload.Module:
 
 NEWER = "; the code may be newer than the driver: update the driver, or build with an older NVRTC (JITLOAD_NVRTC)"
 COOPERATIVE = "; the blocks of a cooperative launch must all fit the device at once: launch fewer or smaller ones"
+SPAWN = "after CUDA was initialised cannot use it: start workers with the 'spawn' or 'forkserver' method"
+ELSEWHERE = "a stream or a context may belong to another device, or be gone"
 CODES = {
     1: "CUDA_ERROR_INVALID_VALUE (invalid argument)",
     2: "CUDA_ERROR_OUT_OF_MEMORY (out of memory); free device memory, or use less of it",
-    3: "CUDA_ERROR_NOT_INITIALIZED (initialization error); a process that forked after CUDA was initialised cannot use it: "
-    "start workers with the 'spawn' or 'forkserver' method",
+    3: f"CUDA_ERROR_NOT_INITIALIZED (initialization error); a process that forked {SPAWN}",
     200: f"CUDA_ERROR_INVALID_IMAGE (device kernel image is invalid){NEWER}",
-    201: "CUDA_ERROR_INVALID_CONTEXT (invalid device context); a stream or a context may belong to another device, or be gone",
+    201: f"CUDA_ERROR_INVALID_CONTEXT (invalid device context); {ELSEWHERE}",
     209: f"CUDA_ERROR_NO_BINARY_FOR_GPU (no kernel image is available for execution on the device){NEWER}",
-    400: "CUDA_ERROR_INVALID_HANDLE (invalid resource handle); a stream or a context may belong to another device, or be gone",
+    400: f"CUDA_ERROR_INVALID_HANDLE (invalid resource handle); {ELSEWHERE}",
     500: "CUDA_ERROR_NOT_FOUND (named symbol not found); the library may be damaged: build it again",
-    701: "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES (too many resources requested for launch); give a block fewer threads, or the "
-    "kernel __launch_bounds__",
+    701: "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES (too many resources requested for launch); "
+    "give a block fewer threads, or the kernel __launch_bounds__",
     720: f"CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE (too many blocks in cooperative launch){COOPERATIVE}",
     900: "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (operation not permitted when stream is capturing)",
     912: "CUDA_ERROR_INVALID_CLUSTER_SIZE (cluster misconfiguration); make the cluster smaller, or the blocks",
@@ -78,9 +79,7 @@ STICKY = {
     719: "CUDA_ERROR_LAUNCH_FAILED (unspecified launch failure)",
     721: "CUDA error 721, which this driver has no name for",
 }
-HINT = (
-    "The context is lost; run the earlier launches one at a time, or with CUDA_LAUNCH_BLOCKING=1, to find which one"
-)
+HINT = "The context is lost; run the earlier launches one at a time, or with CUDA_LAUNCH_BLOCKING=1, to find which one"
 
 
 @pytest.mark.parametrize("code", CODES)
@@ -130,8 +129,8 @@ def test_errors_on_the_way_to_a_first_launch(unused: jitload.Module, stub_driver
 def test_too_many_threads_for_the_kernel(unused: jitload.Module, stub_driver: StubDriver) -> None:
     unused.tick[1, 128](1)
     message = (
-        "tick(): the launch failed: CUDA_ERROR_INVALID_VALUE (invalid argument); grid (1, 1, 1), block (16, 8, 2), 0 bytes of "
-        "dynamic shared memory, cuda:0; a block of this kernel can have at most 128 threads (registers or "
+        "tick(): the launch failed: CUDA_ERROR_INVALID_VALUE (invalid argument); grid (1, 1, 1), block (16, 8, 2), "
+        "0 bytes of dynamic shared memory, cuda:0; a block of this kernel can have at most 128 threads (registers or "
         "__launch_bounds__), not 256"
     )
     assert_refused(RuntimeError, message, unused.tick[1, (16, 8, 2)], 1)
@@ -139,7 +138,7 @@ def test_too_many_threads_for_the_kernel(unused: jitload.Module, stub_driver: St
 
 def test_a_stream_of_another_device(unused: jitload.Module, stub_driver: StubDriver) -> None:
     stream = stub_driver.create_stream(1)
-    with pytest.raises(RuntimeError, match="CUDA_ERROR_INVALID_HANDLE .* belong to another device, or be gone$"):
+    with pytest.raises(RuntimeError, match=r"CUDA_ERROR_INVALID_HANDLE .* belong to another device, or be gone$"):
         unused.tick[1, 1, 0, stream](1)
 
 
@@ -173,18 +172,21 @@ def test_specific_code_fits_its_own_device_only(path: str, stub_driver: StubDriv
 
 # ---- the driver cannot start ---------------------------------------------------------------------------------------
 
+VISIBLE = "see nvidia-smi, and the environment variable CUDA_VISIBLE_DEVICES"
+MISMATCH = (
+    "cuda driver combination); the driver's libraries and its kernel module differ in version: restart the machine"
+)
+
 
 @pytest.mark.parametrize(
     ("code", "text"),
     [
         (3, CODES[3]),
-        (100, "CUDA_ERROR_NO_DEVICE (no CUDA-capable device is detected); see nvidia-smi, and the environment variable "
-         "CUDA_VISIBLE_DEVICES"),
-        (803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (system has unsupported display driver / cuda driver combination); the "
-         "driver's libraries and its kernel module differ in version: restart the machine"),
+        (100, f"CUDA_ERROR_NO_DEVICE (no CUDA-capable device is detected); {VISIBLE}"),
+        (803, f"CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (system has unsupported display driver / {MISMATCH}"),
         (999, CODES[999]),
     ],
-)  # fmt: skip
+)
 def test_a_driver_that_does_not_start(path: str, stub_driver: StubDriver, code: int, text: str) -> None:
     stub_driver.set_initialized(False)
     mod = fresh(path)
@@ -214,7 +216,7 @@ for arguments in ((), (1.5,), (2**40,), (-1,), (1,)):
     ]
     if "libcuda.so.1: cannot open shared object file" in driver:  # otherwise the machine has a driver
         assert driver.startswith(
-            "RuntimeError: tick(): launching needs an NVIDIA driver, and libcuda.so.1 was not found: libcuda.so.1: cannot open"
+            "RuntimeError: tick(): launching needs an NVIDIA driver, and libcuda.so.1 was not found: libcuda.so.1: "
         )
 
 

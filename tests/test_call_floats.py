@@ -1,4 +1,4 @@
-"""Numbers for float parameters of every format: the bytes that are launched are the value rounded once, to nearest even."""
+"""Numbers for float parameters of every format: what is launched is the value rounded once, to nearest even."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import math
 import struct
 from bisect import bisect_left
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 FORMATS = {
     "half": ("__half", torch.float16), "bfloat16": ("__nv_bfloat16", torch.bfloat16),
-    "e4m3": ("__nv_fp8_e4m3", torch.float8_e4m3fn), "e5m2": ("__nv_fp8_e5m2", torch.float8_e5m2), "e8m0": ("__nv_fp8_e8m0", torch.float8_e8m0fnu),
+    "e4m3": ("__nv_fp8_e4m3", torch.float8_e4m3fn), "e5m2": ("__nv_fp8_e5m2", torch.float8_e5m2),
+    "e8m0": ("__nv_fp8_e8m0", torch.float8_e8m0fnu),
     "float32": ("float", torch.float32), "float64": ("double", torch.float64),
 }  # fmt: skip
 SMALL = ("half", "bfloat16", "e4m3", "e5m2")
@@ -74,7 +76,20 @@ def assert_same(found: list[int], wanted: list[int], values: list[float], name: 
         assert same, f"{value!r} ({value.hex()}) as {name}: {one:#x}, not {other:#x}"
 
 
-EDGES = [0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, -math.nan, 1e-45, -1e-45, 3.4028234663852886e38, 2.0**-126]
+EDGES = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    math.inf,
+    -math.inf,
+    math.nan,
+    -math.nan,
+    1e-45,
+    -1e-45,
+    3.4028234663852886e38,
+    2.0**-126,
+]
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -113,7 +128,7 @@ def test_every_tie_of_the_8_bit_formats(mod: jitload.Module, stub_driver: StubDr
 # ---- exact rounding of doubles, which torch rounds twice -----------------------------------------------------------
 
 
-@lru_cache(maxsize=None)
+@cache
 def finite(name: str) -> tuple[Fraction, ...]:
     """Return all numbers of the format that are neither negative nor infinite, in the order of their bits."""
     dtype = FORMATS[name][1]
@@ -144,11 +159,9 @@ def round_exactly(value: float, name: str) -> int:
 @pytest.mark.parametrize("name", SMALL)
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data())
-def test_doubles_are_rounded_once(
-    mod: jitload.Module, stub_driver: StubDriver, name: str, data: st.DataObject
-) -> None:
+def test_doubles_are_rounded_once(mod: jitload.Module, stub_driver: StubDriver, name: str, data: st.DataObject) -> None:
     ties = near_a_tie(name).map(lambda tie: [math.nextafter(tie, -math.inf), tie, math.nextafter(tie, math.inf)])
-    lists = st.lists(st.floats(), max_size=MANY) | st.lists(ties, max_size=20).map(lambda some: sum(some, []))
+    lists = st.lists(st.floats(), max_size=MANY) | st.lists(ties, max_size=20).map(lambda some: list(chain(*some)))
     values = data.draw(lists)
     expected = [round_exactly(value, name) for value in values]
     assert_same(launched(stub_driver, mod[f"to_{name}"], values), expected, values, name)
@@ -177,7 +190,10 @@ def test_integers_and_bools_become_small_floats(mod: jitload.Module, stub_driver
 @given(values=st.lists(st.floats(width=32, allow_subnormal=False), max_size=MANY), power=st.integers(-126, 127))
 def test_powers_of_two(mod: jitload.Module, stub_driver: StubDriver, values: list[float], power: int) -> None:
     values = [*values, 0.0, -0.0, 2.0**-127, 3.0 * 2.0**126, math.inf, -math.inf, math.nan]
-    values += [float(torch.nextafter(torch.tensor(1.5 * 2.0**power), torch.tensor(to))) for to in (0.0, 1.5 * 2.0**power, math.inf)]
+    values += [
+        float(torch.nextafter(torch.tensor(1.5 * 2.0**power), torch.tensor(to)))
+        for to in (0.0, 1.5 * 2.0**power, math.inf)
+    ]
     assert_same(launched(stub_driver, mod.to_e8m0, values), torch_bits(values, "e8m0"), values, "e8m0")
     values = [1e-300, 1.4 * 2.0**-127, 1.6 * 2.0**-127, 5e-324, 1e300, 1.5, math.nextafter(1.5, 0)]
     assert launched(stub_driver, mod.to_e8m0, values) == [0, 0, 1, 0, 255, 128, 127]

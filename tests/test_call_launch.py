@@ -23,7 +23,7 @@ extern "C" __global__ void scale(const float* x, float* y, int n) {}
 extern "C" __global__ void numbers(int n, int m) {}
 extern "C" __global__ void wide(long long a, long long b) {}
 extern "C" __global__ void unsigned_wide(unsigned long long a) {}
-extern "C" __global__ void computed(const float* x, int n, short rows, unsigned char flag, bool is_large, long long all) {}
+extern "C" __global__ void computed(const float* x, int n, short rows, unsigned char flag, bool large, long long all) {}
 """
 BLOCKS = {
     "n_blocks": Launch(kernel="numbers", grid="n", block="m"),
@@ -47,7 +47,7 @@ OTHERS = {
     "computed": Launch(
         grid="ceil_div(n, 4)",
         block="rows",
-        args={"n": "x.numel()", "rows": "x.shape[0]", "flag": "n - 1", "is_large": "n > 5", "all": "n * 2147483648"},
+        args={"n": "x.numel()", "rows": "x.shape[0]", "flag": "n - 1", "large": "n > 5", "all": "n * 2147483648"},
     ),
 }
 
@@ -95,7 +95,11 @@ EXPRESSION_ERRORS: list[tuple[str, tuple[Any, ...], str]] = [
     ("axes", (array(), array(), 0), "grid = x.shape[2]: there is no axis 2 in a tensor of 1 dimension"),
     ("axes", (array(shape=(4, 2)), array(), 0), "grid = x.shape[2]: there is no axis 2 in a tensor of 2 dimensions"),
     ("computed", (array(shape=()),), "rows = x.shape[0]: there is no axis 0 in a tensor of 0 dimensions"),
-    ("computed", (array(shape=(2**33,)),), f"all = n * 2147483648: the result of {2**33} and {2**31} does not fit 64 bits"),
+    (
+        "computed",
+        (array(shape=(2**33,)),),
+        f"all = n * 2147483648: the result of {2**33} and {2**31} does not fit 64 bits",
+    ),
 ]
 
 
@@ -137,18 +141,21 @@ def test_a_computed_parameter_has_the_range_of_its_type(
 GRID_LIMIT = "is over CUDA's limit of (2147483647, 65535, 65535) blocks"
 BLOCK_LIMIT = "is over CUDA's limit of (1024, 1024, 64) and 1024 threads in all"
 EXTENTS = [
-    ("n_blocks", -1, 1, "grid (-1, 1, 1) must not be negative"), ("y_blocks", -(2**31), 1, f"grid (1, {-(2**31)}, 1) must not be negative"),
-    ("z_blocks", -1, 0, "grid (1, 1, -1) must not be negative"), ("y_blocks", 65536, 1, f"grid (1, 65536, 1) {GRID_LIMIT}"),
+    ("n_blocks", -1, 1, "grid (-1, 1, 1) must not be negative"),
+    ("y_blocks", -(2**31), 1, f"grid (1, {-(2**31)}, 1) must not be negative"),
+    ("z_blocks", -1, 0, "grid (1, 1, -1) must not be negative"),
+    ("y_blocks", 65536, 1, f"grid (1, 65536, 1) {GRID_LIMIT}"),
     ("z_blocks", 65536, 1, f"grid (1, 1, 65536) {GRID_LIMIT}"), ("n_blocks", 1, 0, "block (0, 1, 1) must be positive"),
     ("y_blocks", 1, -3, "block (1, -3, 1) must be positive"), ("z_blocks", 0, 0, "block (1, 1, 0) must be positive"),
-    ("n_blocks", 1, 1025, f"block (1025, 1, 1) {BLOCK_LIMIT}"), ("y_blocks", 1, 1025, f"block (1, 1025, 1) {BLOCK_LIMIT}"),
+    ("n_blocks", 1, 1025, f"block (1025, 1, 1) {BLOCK_LIMIT}"),
+    ("y_blocks", 1, 1025, f"block (1, 1025, 1) {BLOCK_LIMIT}"),
     ("z_blocks", 1, 65, f"block (1, 1, 65) {BLOCK_LIMIT}"), ("three", 1, 64, f"block (64, 2, 32) {BLOCK_LIMIT}"),
     ("shared", -1, 1, "shared_bytes must be from 0 to 2147483647, got -1"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "n", "m", "text"), EXTENTS)
-def test_extents_are_checked_before_the_driver_sees_them(  # noqa: PLR0917  a row of the table
+def test_extents_are_checked_before_the_driver_sees_them(  # noqa: PLR0913, PLR0917  a row of the table
     mod: jitload.Module, stub_driver: StubDriver, name: str, n: int, m: int, text: str
 ) -> None:
     assert_refused(ValueError, f"{name}(): {text}", mod[name], n, m)
@@ -187,8 +194,10 @@ def test_a_kernel_without_grid_and_block_says_how_to_give_them(mod: jitload.Modu
 
 
 GIVEN = [
-    ((3, 32), (3, 1, 1), (32, 1, 1)), (((3,), (32, 2)), (3, 1, 1), (32, 2, 1)), (((3, 4), (8, 4, 2)), (3, 4, 1), (8, 4, 2)),
-    (((3, 4, 5), None), (3, 4, 5), (256, 1, 1)), ((None, 64), (1, 1, 1), (64, 1, 1)), ((None, None), (1, 1, 1), (256, 1, 1)),
+    ((3, 32), (3, 1, 1), (32, 1, 1)), (((3,), (32, 2)), (3, 1, 1), (32, 2, 1)),
+    (((3, 4), (8, 4, 2)), (3, 4, 1), (8, 4, 2)),
+    (((3, 4, 5), None), (3, 4, 5), (256, 1, 1)), ((None, 64), (1, 1, 1), (64, 1, 1)),
+    ((None, None), (1, 1, 1), (256, 1, 1)),
     ((np.int32(3), np.uint8(32)), (3, 1, 1), (32, 1, 1)), (([3, np.int64(4)], [32]), (3, 4, 1), (32, 1, 1)),
     ((2**31 - 1, 1024), (2**31 - 1, 1, 1), (1024, 1, 1)),
 ]  # fmt: skip
@@ -200,9 +209,10 @@ def test_grid_and_block_given_at_the_call(
 ) -> None:
     call = (array(), array(), 8)
     assert shape_of(stub_driver, mod.scale[key], *call) == (grid, block)
-    assert shape_of(stub_driver, mod.scale[(*key, 96)], *call) == (grid, block)
+    with_shared, with_stream = (*key, 96), (*key, None, 0x50)
+    assert shape_of(stub_driver, mod.scale[with_shared], *call) == (grid, block)
     assert stub_driver.launches()[0].shared_bytes == 96
-    assert shape_of(stub_driver, mod.scale[(*key, None, 0x50)], *call) == (grid, block)
+    assert shape_of(stub_driver, mod.scale[with_stream], *call) == (grid, block)
     assert (stub_driver.launches()[0].stream, stub_driver.launches()[0].shared_bytes) == (0x50, 0)
 
 
@@ -227,7 +237,9 @@ def test_shared_memory_given_wins_and_zero_is_a_number(mod: jitload.Module, stub
     assert [launch.shared_bytes for launch in stub_driver.launches()] == [64, 0, 16, 16]
 
 
-def test_an_expression_that_the_call_makes_needless_is_not_evaluated(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_an_expression_that_the_call_makes_needless_is_not_evaluated(
+    mod: jitload.Module, stub_driver: StubDriver
+) -> None:
     assert shape_of(stub_driver, mod.division[5, None], 1, 0)[0] == (5, 1, 1)
     assert shape_of(stub_driver, mod.shapes[1, 1], None, array(), 1) == ((1, 1, 1), (1, 1, 1))
     with pytest.raises(ValueError, match="division of 1 by zero"):

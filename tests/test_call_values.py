@@ -57,7 +57,6 @@ def source() -> str:
 
 @pytest.fixture(scope="module")
 def mod() -> jitload.Module:
-    one = {"grid": 1, "block": 1}
     special: dict[str, dict[str, Any]] = {
         "take_address": {"raw_pointers": "v"},
         "take_optional": {"nullable": "v"},
@@ -66,7 +65,7 @@ def mod() -> jitload.Module:
         "many": {"raw_pointers": tuple(f"p{i}" for i in range(1, MANY, 6))},
     }
     names = [*(f"take_{name}" for name in TYPES), *(f"bytes_{size}" for size in SIZES), "mixed", "many", "nothing"]
-    functions = {name: Launch(**one, **special.get(name, {})) for name in names}
+    functions = {name: Launch(grid=1, block=1, **special.get(name, {})) for name in names}
     return jitload.load_inline("values", cuda_sources=source(), functions=functions, arch="sm_90a")
 
 
@@ -102,7 +101,8 @@ VALUES: list[tuple[Any, str, str]] = [
     ("a longer string", "str", ""), (np.str_("s"), "str", ""), (b"b", "bytes", "struct"),
     (b"longer bytes", "bytes", "struct"), (bytearray(3), "bytes", "struct"), ([1], "a list or tuple", ""),
     ((1, 2), "a list or tuple", ""), (torch.Size([1]), "a list or tuple", ""), ({}, "a dict", ""),
-    (torch.zeros(2), "a float32 tensor on cpu", "pointer"), (np.zeros(2, np.int64), "an int64 tensor on cpu", "pointer"),
+    (torch.zeros(2), "a float32 tensor on cpu", "pointer"),
+    (np.zeros(2, np.int64), "an int64 tensor on cpu", "pointer"),
     (np.zeros((), np.uint8), "a uint8 tensor on cpu", "pointer"), (array(), "a float32 tensor on cuda:0", "pointer"),
     (array(device_type=13), "a float32 tensor on cuda_managed", "pointer"), (torch.float32, "a dtype", ""),
     (np.dtype("f4"), "a dtype", ""), (print, "a function", ""), (np.float32, "a function", ""), (int, "a function", ""),
@@ -127,7 +127,9 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_every_kind_of_value_for_every_kind_of_parameter(mod: jitload.Module, stub_driver: StubDriver, name: str) -> None:
+def test_every_kind_of_value_for_every_kind_of_parameter(
+    mod: jitload.Module, stub_driver: StubDriver, name: str
+) -> None:
     expected, accepted = EXPECTED[name]
     function = mod[f"take_{name}"]
     for value, kind, fits in VALUES:
@@ -151,7 +153,8 @@ def test_a_read_only_array_is_refused_before_the_call(mod: jitload.Module, stub_
 
 INTEGERS = {
     "i8": ("signed char", "<b"), "u8": ("unsigned char", "<B"), "i16": ("short", "<h"), "u16": ("unsigned short", "<H"),
-    "i32": ("int", "<i"), "u32": ("unsigned int", "<I"), "i64": ("long long", "<q"), "u64": ("unsigned long long", "<Q"),
+    "i32": ("int", "<i"), "u32": ("unsigned int", "<I"), "i64": ("long long", "<q"),
+    "u64": ("unsigned long long", "<Q"),
 }  # fmt: skip
 
 
@@ -200,7 +203,12 @@ def test_an_address_may_be_an_integer_where_the_launch_says_so(mod: jitload.Modu
 
 @pytest.mark.parametrize(
     ("value", "got"),
-    [(-1, "-1"), (-(2**63), str(-(2**63))), (2**64, "an integer beyond 64 bits"), (-(2**64), "an integer beyond 64 bits")],
+    [
+        (-1, "-1"),
+        (-(2**63), str(-(2**63))),
+        (2**64, "an integer beyond 64 bits"),
+        (-(2**64), "an integer beyond 64 bits"),
+    ],
 )
 def test_an_address_has_64_bits(mod: jitload.Module, stub_driver: StubDriver, value: int, got: str) -> None:
     rule = f"must be from 0 to 18446744073709551615, got {got}"
@@ -235,7 +243,7 @@ PAIR = struct.pack("<fi", 1.5, -7)
 
 @pytest.mark.parametrize(
     "value",
-    [PAIR, bytearray(PAIR), memoryview(PAIR), Pair(1.5, -7), (ctypes.c_char * 8)(*PAIR)],
+    [PAIR, bytearray(PAIR), memoryview(PAIR), Pair(1.5, -7), (ctypes.c_uint8 * 8)(*PAIR)],
 )
 def test_a_structure_comes_as_anything_with_its_bytes(mod: jitload.Module, stub_driver: StubDriver, value: Any) -> None:
     assert sent(stub_driver, mod.take_pair, value) == PAIR

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from support.gpu import gpu, hopper, run_program  # noqa: F401  pytest finds fixtures by name here
+from support.gpu import run_program, values
 from support.kernels import FACTS, build, load
 
 import jitload
 from jitload.cubin import read_image
 from jitload.nvrtc import nvrtc_compile
 
+pytest_plugins = ["support.gpu_fixtures"]
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
 
 
 @pytest.fixture(scope="module")
-def mod(gpu: None) -> jitload.Module:  # noqa: F811  the fixture, not the import
+def mod(gpu: None) -> jitload.Module:
     return load("vector")
 
 
 @pytest.fixture(scope="module")
-def library(gpu: None, tmp_path_factory: pytest.TempPathFactory) -> str:  # noqa: F811  the fixture, not the import
+def library(gpu: None, tmp_path_factory: pytest.TempPathFactory) -> str:
     return build("vector", str(tmp_path_factory.mktemp("library") / "vector.so"))
 
 
@@ -68,9 +71,9 @@ def test_more_than_2_31_elements(mod: jitload.Module) -> None:
     with pytest.raises(ValueError, match=r"computed parameter 'n' \(int\) must be from -2147483648 to 2147483647"):
         mod.narrow(x)
     mod.add_to_bytes(x)
-    assert x[: 2**31].view(-1, 2**20).amax(dim=1).unique().tolist() == [1]
-    assert x[: 2**31].view(-1, 2**20).amin(dim=1).unique().tolist() == [1]
-    assert x[2**31 :].unique().tolist() == [2]
+    assert values(x[: 2**31].view(-1, 2**20).amax(dim=1)) == [1]
+    assert values(x[: 2**31].view(-1, 2**20).amin(dim=1)) == [1]
+    assert values(x[2**31 :]) == [2]
 
 
 def test_a_strided_tensor_where_the_launch_allows_it(mod: jitload.Module) -> None:
@@ -93,9 +96,9 @@ def test_none_and_addresses(mod: jitload.Module) -> None:
 
 
 @pytest.mark.parametrize(("grid", "block"), [(3, 64), ((3,), (64,)), ((2, 3), (8, 4)), ([2, 3, 4], [4, 2, 8])])
-def test_grid_and_block_at_the_call(mod: jitload.Module, grid: object, block: object) -> None:
+def test_grid_and_block_at_the_call(mod: jitload.Module, grid: Any, block: Any) -> None:
     extents = [part if isinstance(part, tuple | list) else (part,) for part in (grid, block)]
-    blocks, threads = (torch.tensor(extent).prod().item() for extent in extents)
+    blocks, threads = map(math.prod, extents)
     out = torch.full((blocks, threads), -1, dtype=torch.int32, device="cuda")
     mod.shape[grid, block](out)
     expected = 1000 * torch.arange(blocks)[:, None] + torch.arange(threads)
@@ -109,7 +112,7 @@ def test_a_held_configuration_and_keywords(mod: jitload.Module) -> None:
         held(x, 2.0, x.numel())
     mod.scale[2, 256].call(n=500, x=x, factor=0.5)
     assert held is mod.scale[2, 256]
-    assert x.unique().tolist() == [512]
+    assert values(x) == [512]
 
 
 def test_the_call_overrides_what_the_launch_declares(mod: jitload.Module) -> None:
@@ -195,17 +198,17 @@ def native_arch() -> str:
     return f"sm_{major}{minor}" + ("a" if major >= 9 else "")
 
 
-def test_native_is_this_gpu_with_its_suffix(hopper: None) -> None:  # noqa: F811  the fixture, not the import
+def test_native_is_this_gpu_with_its_suffix(hopper: None) -> None:
     out = torch.empty(128 * 4, device="cuda")
     mod = load("wgmma")
     assert "(sm_90a)" in repr(mod)
     mod.product(0.5, 3.0, out)
-    assert out.unique().tolist() == [16 * 0.5 * 3]
+    assert values(out) == [16 * 0.5 * 3]
 
 
 @pytest.mark.parametrize(("name", "expected"), [("archs", 9001), ("plain_archs", 900)])
 def test_each_device_gets_the_code_that_suits_it_best(
-    hopper: None,  # noqa: F811  the fixture, not the import
+    hopper: None,
     name: str,
     expected: int,
 ) -> None:
@@ -214,7 +217,7 @@ def test_each_device_gets_the_code_that_suits_it_best(
     assert out.item() == expected
 
 
-def test_code_for_other_devices_only_is_an_error(hopper: None) -> None:  # noqa: F811  the fixture, not the import
+def test_code_for_other_devices_only_is_an_error(hopper: None) -> None:
     out = torch.zeros(1, dtype=torch.int32, device="cuda")
     message = r'which\(\): the library holds code for sm_80, and cuda:0 is sm_90; build it with arch="sm_90"'
     with pytest.raises(RuntimeError, match=message):

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import torch
 import tvm_ffi
-from support.gpu import gpu, run_program  # noqa: F401  pytest finds fixtures by name here
+from support.gpu import keep_busy, new_stream, run_program, values
 from support.kernels import load
 
 import jitload
 
+pytest_plugins = ["support.gpu_fixtures"]
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
 
 
@@ -31,7 +32,7 @@ class Foreign:
 
 
 @pytest.fixture(scope="module")
-def mod(gpu: None) -> jitload.Module:  # noqa: F811  the fixture, not the import
+def mod(gpu: None) -> jitload.Module:
     return load("vector")
 
 
@@ -60,13 +61,13 @@ def test_tvm_ffi_tensors(mod: jitload.Module) -> None:
 def test_dlpack_arrays_beside_torchs_follow_torchs_stream(mod: jitload.Module) -> None:
     x, y = torch.zeros(100, device="cuda"), torch.zeros(100, device="cuda")
     torch.cuda.synchronize()
-    side = torch.cuda.Stream()
+    side = new_stream()
     with torch.cuda.stream(side):
-        torch.cuda._sleep(100_000_000)
+        keep_busy()
         x.fill_(7)
         mod.add_one(x, Foreign(y))
     side.synchronize()
-    assert y.unique().tolist() == [8]
+    assert values(y) == [8]
 
 
 def test_cupy_arrays_and_streams() -> None:

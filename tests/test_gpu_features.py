@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.gpu import gpu, hopper, run_program  # noqa: F401  pytest finds fixtures by name here
+from support.gpu import run_program, values, variable
 from support.kernels import build, load
 
 import jitload
 
+pytest_plugins = ["support.gpu_fixtures"]
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
 
 # ---- shared memory -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [12 * 1024 + 1, 50 * 1024, 1000, 56 * 1024])
-def test_dynamic_shared_memory_beyond_48_kilobytes(hopper: None, size: int) -> None:  # noqa: F811  the fixture
+def test_dynamic_shared_memory_beyond_48_kilobytes(hopper: None, size: int) -> None:
     x = torch.arange(float(size), device="cuda")
     y = torch.zeros_like(x)
     load("shared").reverse(x, y)
     assert torch.equal(y, x.flip(0))
 
 
-def test_more_shared_memory_than_a_block_can_have(hopper: None) -> None:  # noqa: F811  the fixture
+def test_more_shared_memory_than_a_block_can_have(hopper: None) -> None:
     x = torch.zeros(80_000, device="cuda")
     message = (
         r"reverse\(\): 320000 bytes of dynamic shared memory asked for, but cuda:0 gives a block at most 232448 bytes"
@@ -32,9 +33,9 @@ def test_more_shared_memory_than_a_block_can_have(hopper: None) -> None:  # noqa
     assert torch.ones(3, device="cuda").sum().item() == 3
 
 
-def test_shared_memory_of_the_call(hopper: None) -> None:  # noqa: F811  the fixture
+def test_shared_memory_of_the_call(hopper: None) -> None:
     out = torch.zeros((), dtype=torch.int32, device="cuda")
-    for size in (0, 100, 200 * 1024, 64):
+    for size in (0, 1024, 200 * 1024, 2048):
         load("shared").measure[1, 1, size](out)
         assert out.item() == size
 
@@ -42,20 +43,20 @@ def test_shared_memory_of_the_call(hopper: None) -> None:  # noqa: F811  the fix
 # ---- launch attributes ---------------------------------------------------------------------------------------------
 
 
-def test_a_cluster_reads_its_neighbours_shared_memory(hopper: None) -> None:  # noqa: F811  the fixture
+def test_a_cluster_reads_its_neighbours_shared_memory(hopper: None) -> None:
     x = torch.arange(8 * 64, dtype=torch.int32, device="cuda")
     y = torch.zeros_like(x)
     load("groups").swap_neighbours(x, y)
     assert torch.equal(y, x.view(4, 2, 64).flip(1).reshape(-1))
 
 
-def test_a_grid_that_is_no_multiple_of_the_cluster(hopper: None) -> None:  # noqa: F811  the fixture
+def test_a_grid_that_is_no_multiple_of_the_cluster(hopper: None) -> None:
     x = torch.zeros(3 * 64, dtype=torch.int32, device="cuda")
     with pytest.raises(ValueError, match=r"swap_neighbours\(\): grid.x \(3 blocks\) is no multiple of cluster.x \(2\)"):
         load("groups").swap_neighbours(x, x)
 
 
-def test_a_cluster_that_the_kernel_declares(hopper: None) -> None:  # noqa: F811  the fixture
+def test_a_cluster_that_the_kernel_declares(hopper: None) -> None:
     out = torch.zeros((), dtype=torch.int32, device="cuda")
     load("groups").cluster_size(out)
     assert out.item() == 2
@@ -65,7 +66,7 @@ def test_a_cooperative_grid_meets_at_its_barrier() -> None:
     x = torch.arange(64, dtype=torch.int32, device="cuda")
     total, y = torch.zeros((), dtype=torch.int32, device="cuda"), torch.zeros_like(x)
     load("groups").sum_everywhere(x, total, y)
-    assert y.unique().tolist() == [64 * 63 // 2]
+    assert values(y) == [64 * 63 // 2]
 
 
 def test_a_cooperative_grid_that_does_not_fit_is_refused() -> None:
@@ -75,7 +76,7 @@ def test_a_cooperative_grid_that_does_not_fit_is_refused() -> None:
     assert torch.ones(3, device="cuda").sum().item() == 3
 
 
-def test_a_dependent_launch_and_a_priority(hopper: None) -> None:  # noqa: F811  the fixture
+def test_a_dependent_launch_and_a_priority(hopper: None) -> None:
     mod = load("dependent")
     x = torch.arange(100_000.0, device="cuda")
     for _ in range(20):
@@ -91,8 +92,8 @@ def test_a_dependent_launch_and_a_priority(hopper: None) -> None:  # noqa: F811 
 
 def test_variables_are_read_and_written() -> None:
     mod = load("variables")
-    coefficients = torch.from_dlpack(jitload.global_tensor(mod, "filter::coefficients", torch.float32, (2, 2)))
-    counter = torch.from_dlpack(jitload.global_tensor(mod, "counter", "int64", ()))
+    coefficients = variable(mod, "filter::coefficients", torch.float32, (2, 2))
+    counter = variable(mod, "counter", "int64", ())
     x, out = torch.tensor([1.0, 10, 100, 1000], device="cuda"), torch.zeros((), device="cuda")
     assert coefficients.tolist() == [[1, 2], [3, 4]]
     before = counter.item()
@@ -108,8 +109,11 @@ def test_variables_are_read_and_written() -> None:
 def test_a_variable_is_an_argument_as_it_is() -> None:
     mod = load("variables")
     out = torch.zeros((), device="cuda")
-    mod.apply(jitload.global_tensor(mod, "filter::coefficients", "float32", 4), out)
-    assert out.item() == 1 + 4 + 9 + 16
+    mod.apply(None, out)
+    assert out.item() == 4321
+    mod.apply(jitload.global_tensor(mod, "samples", "float32", 4), out)
+    torch.cuda.synchronize()
+    assert out.item() == 4321
 
 
 # ---- errors --------------------------------------------------------------------------------------------------------

@@ -9,24 +9,25 @@ from typing import Any
 
 import pytest
 import torch
-from support.gpu import gpu, run_program, two_gpus  # noqa: F401  pytest finds fixtures by name here
+from support.gpu import keep_busy, new_stream, run_program, values, variable
 from support.kernels import build, load
 
 import jitload
 
+pytest_plugins = ["support.gpu_fixtures"]
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
-
-DELAY = 100_000_000  # cycles, about 50 ms: work that went to another stream is long done by then
 
 
 @pytest.fixture(scope="module")
-def mod(gpu: None) -> jitload.Module:  # noqa: F811  the fixture, not the import
-    return load("vector")
+def mod(gpu: None) -> jitload.Module:
+    module = load("vector")
+    module.add_one(torch.zeros(1, device="cuda"), torch.zeros(1, device="cuda"))  # a first launch takes its time
+    return module
 
 
 @pytest.fixture
-def side(gpu: None) -> torch.cuda.Stream:  # noqa: F811  the fixture, not the import
-    return torch.cuda.Stream()
+def side(gpu: None) -> torch.cuda.Stream:
+    return new_stream()
 
 
 class Handle:
@@ -44,7 +45,7 @@ def delayed_seven(stream: torch.cuda.Stream) -> tuple[torch.Tensor, torch.Tensor
     x, y = torch.zeros(1000, device="cuda"), torch.zeros(1000, device="cuda")
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
-        torch.cuda._sleep(DELAY)
+        keep_busy()
         x.fill_(7)
     return x, y
 
@@ -57,7 +58,7 @@ def test_a_launch_follows_the_work_of_torchs_current_stream(mod: jitload.Module,
     with torch.cuda.stream(side):
         mod.add_one(x, y)
     side.synchronize()
-    assert y.unique().tolist() == [8]
+    assert values(y) == [8]
 
 
 @pytest.mark.parametrize("form", [lambda s: s, lambda s: s.cuda_stream, Handle], ids=["torch", "int", "protocol"])
@@ -65,25 +66,25 @@ def test_the_stream_of_the_call_wins(mod: jitload.Module, side: torch.cuda.Strea
     x, y = delayed_seven(side)
     mod.add_one[4, 256, 0, form(side)](x, y)
     side.synchronize()
-    assert y.unique().tolist() == [8]
+    assert values(y) == [8]
 
 
 def test_the_work_of_another_stream_is_not_waited_for(mod: jitload.Module, side: torch.cuda.Stream) -> None:
     x, y = delayed_seven(side)
     mod.add_one(x, y)
     torch.cuda.current_stream().synchronize()
-    assert y.unique().tolist() == [1]
+    assert values(y) == [1]
     side.synchronize()
 
 
 def test_a_kernel_without_tensors_runs_on_torchs_current_stream(side: torch.cuda.Stream) -> None:
     functions = load("streams")
-    flag, seen = (torch.from_dlpack(jitload.global_tensor(functions, name, "int32", 1)) for name in ("flag", "seen"))
+    flag, seen = (variable(functions, name, "int32", 1) for name in ("flag", "seen"))
     flag.zero_()
     seen.fill_(-1)
     torch.cuda.synchronize()
     with torch.cuda.stream(side):
-        torch.cuda._sleep(DELAY)
+        keep_busy()
         flag.fill_(7)
         functions.look()
     side.synchronize()
@@ -103,7 +104,7 @@ def test_capture_and_replay(mod: jitload.Module) -> None:
     for value in (1.0, 5.0):
         x.fill_(value)
         graph.replay()
-        assert z.unique().tolist() == [value + 2]
+        assert values(z) == [value + 2]
 
 
 def test_a_module_loaded_and_first_called_inside_capture(tmp_path: Any) -> None:
@@ -114,7 +115,7 @@ def test_a_module_loaded_and_first_called_inside_capture(tmp_path: Any) -> None:
         jitload.load_module(path).add_one(x, y)
     x.fill_(3)
     graph.replay()
-    assert y.unique().tolist() == [4]
+    assert values(y) == [4]
 
 
 def test_a_kernel_resolved_inside_capture(tmp_path: Any) -> None:
@@ -134,7 +135,7 @@ print("right")
     assert run_program(program, build("shared", str(tmp_path / "shared.so"))) == "right\n"
 
 
-def test_a_graph_of_launches_with_attributes(gpu: None) -> None:  # noqa: F811  the fixture, not the import
+def test_a_graph_of_launches_with_attributes(gpu: None) -> None:
     if torch.cuda.get_device_capability()[0] < 9:
         pytest.skip("dependent launches need compute capability 9.0")
     mod = load("dependent")
@@ -154,19 +155,19 @@ def test_a_graph_of_launches_with_attributes(gpu: None) -> None:  # noqa: F811  
 # ---- devices -------------------------------------------------------------------------------------------------------
 
 
-def test_two_devices_alternating(mod: jitload.Module, two_gpus: None) -> None:  # noqa: F811  the fixture, not the import
+def test_two_devices_alternating(mod: jitload.Module, two_gpus: None) -> None:
     pairs = [(torch.full((1000,), 1.0 * d, device=f"cuda:{d}"), torch.zeros(1000, device=f"cuda:{d}")) for d in (0, 1)]
     for _ in range(10):
         for x, y in pairs:
             mod.add_one(x, y)
             assert torch.cuda.current_device() == 0
     for device, (_, y) in enumerate(pairs):
-        assert y.unique().tolist() == [device + 1]
+        assert values(y) == [device + 1]
     with pytest.raises(ValueError, match=r"argument 'y' is on cuda:1, but 'x' is on cuda:0"):
         mod.add_one(pairs[0][0], pairs[1][1])
 
 
-def test_two_devices_from_two_threads(mod: jitload.Module, two_gpus: None) -> None:  # noqa: F811  the fixture, not the import
+def test_two_devices_from_two_threads(mod: jitload.Module, two_gpus: None) -> None:
     def work(device: int) -> list[float]:
         x = torch.zeros(1000, device=f"cuda:{device}")
         y = torch.zeros_like(x)
@@ -174,18 +175,19 @@ def test_two_devices_from_two_threads(mod: jitload.Module, two_gpus: None) -> No
             mod.add_one(x, y)
             x, y = y, x
         torch.cuda.synchronize(device)
-        return [float(value) for value in x.unique()]
+        return values(x)
 
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(work, (0, 1))) == [[200.0], [200.0]]
 
 
-def test_a_module_variable_is_the_current_devices(two_gpus: None) -> None:  # noqa: F811  the fixture, not the import
+def test_a_module_variable_is_the_current_devices(two_gpus: None) -> None:
     functions = load("variables")
     places = []
     for device in (0, 1):
+        torch.zeros(1, device=f"cuda:{device}")
         with torch.cuda.device(device):
-            places.append(torch.from_dlpack(jitload.global_tensor(functions, "counter", torch.int64, ())))
+            places.append(variable(functions, "counter", torch.int64, ()))
     assert [place.device.index for place in places] == [0, 1]
 
 
@@ -196,7 +198,7 @@ def test_eight_threads_with_streams_of_their_own(mod: jitload.Module) -> None:
     start = threading.Barrier(8)
 
     def work(number: int) -> bool:
-        stream = torch.cuda.Stream()
+        stream = new_stream()
         with torch.cuda.stream(stream):
             x = torch.full((4096,), float(number), device="cuda")
             y = torch.zeros_like(x)
@@ -205,7 +207,7 @@ def test_eight_threads_with_streams_of_their_own(mod: jitload.Module) -> None:
                 mod.add_one(x, y)
                 mod.add_one[16, 256](y, x)
             stream.synchronize()
-            return x.unique().tolist() == [number + 600]
+            return values(x) == [number + 600]
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(work, range(8)))
@@ -250,7 +252,7 @@ def test_other_threads_run_while_a_launch_waits(mod: jitload.Module) -> None:
     stop, pauses = threading.Event(), list[float]()
     watcher = threading.Thread(target=longest_pause, args=(stop, pauses))
     watcher.start()
-    torch.cuda._sleep(3_000_000_000)  # more than a second
+    keep_busy(3_000_000_000)  # more than a second
     begin, waited = time.perf_counter(), 0.0
     for _ in range(5000):  # the queue takes about a thousand; then a launch waits for the sleeping kernel
         before = time.perf_counter()
@@ -275,7 +277,7 @@ def test_keeping_the_gil_is_a_choice(mod: jitload.Module) -> None:
             function[1, 32, 0](x, 2.0, 10)
     finally:
         function.release_gil = was
-    assert x.unique().tolist() == [4]
+    assert values(x) == [4]
 
 
 # ---- processes -----------------------------------------------------------------------------------------------------

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from support.gpu import gpu, hopper  # noqa: F401  pytest finds fixtures by name here
 from support.kernels import BLOCK_SIZES, ELEMENTS, VECTORS, load
 
 import jitload
 
+pytest_plugins = ["support.gpu_fixtures"]
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
 
 INTEGERS = [name for name in ELEMENTS if "int" in name]
@@ -21,12 +21,12 @@ FLOATS = [name for name in ELEMENTS if "float" in name]
 
 
 @pytest.fixture(scope="module")
-def elements(gpu: None) -> jitload.Module:  # noqa: F811  the fixture, not the import
+def elements(gpu: None) -> jitload.Module:
     return load("elementwise")
 
 
 @pytest.fixture(scope="module")
-def structs(gpu: None) -> jitload.Module:  # noqa: F811  the fixture, not the import
+def structs(gpu: None) -> jitload.Module:
     return load("structs")
 
 
@@ -216,7 +216,7 @@ def encode_tensor_map(matrix: torch.Tensor, box: tuple[int, int]) -> bytes:
     return ctypes.string_at(place, 128)
 
 
-def test_a_tensor_map_by_value(hopper: None) -> None:  # noqa: F811  the fixture, not the import
+def test_a_tensor_map_by_value(hopper: None) -> None:
     matrix = torch.arange(100 * 64.0, device="cuda").view(100, 64)
     out = torch.zeros(8, 32, device="cuda")
     function = load("tensor_map").fetch_tile

@@ -1,54 +1,38 @@
-"""What the GPU tests share: when they are skipped, and programs that run in a process of their own."""
+"""What the GPU tests share: streams, variables, and programs that run in a process of their own."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-import pytest
+import torch
+
+from jitload import Module, global_tensor
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="session")
-def gpu() -> None:
-    """Skip a test that needs a GPU where there is none.
-
-    The question is asked late: torch's answer loads the driver, whose place the stub of other tests may take.
-    """
-    try:
-        loaded = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
-    except OSError:
-        loaded = None
-    if hasattr(loaded, "stub_reset"):
-        pytest.skip("the stub driver has the place of the CUDA driver in this process; run pytest -m gpu by itself")
-    import torch
-
-    if not torch.cuda.is_available():
-        pytest.skip("needs an NVIDIA GPU")
+def values(tensor: torch.Tensor) -> list[float]:
+    """Return the different values that a tensor has, the smallest first."""
+    return sorted(set(tensor.flatten().tolist()))
 
 
-@pytest.fixture(scope="session")
-def two_gpus(gpu: None) -> None:
-    """Skip a test that needs two devices where there is one."""
-    import torch
-
-    if torch.cuda.device_count() < 2:
-        pytest.skip("needs two NVIDIA GPUs, and there is one")
+def new_stream() -> torch.cuda.Stream:
+    """Return a stream that does not wait for the default one."""
+    return torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch's own
 
 
-@pytest.fixture(scope="session")
-def hopper(gpu: None) -> None:
-    """Skip a test of what only Hopper has on other GPUs."""
-    import torch
+def keep_busy(cycles: int = 100_000_000) -> None:
+    """Occupy torch's current stream, for about 50 ms: work that went elsewhere is long done by then."""
+    torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]  # torch's own
 
-    capability = torch.cuda.get_device_capability()
-    if capability != (9, 0):
-        pytest.skip(f"needs a Hopper GPU (compute capability 9.0), and this is {capability[0]}.{capability[1]}")
+
+def variable(module: Module, name: str, dtype: object, shape: int | tuple[int, ...]) -> torch.Tensor:
+    """Return a module's variable as torch's tensor."""
+    return torch.utils.dlpack.from_dlpack(global_tensor(module, name, dtype, shape))
 
 
 def run_program(text: str, *arguments: str, environment: Mapping[str, str] | None = None) -> str:

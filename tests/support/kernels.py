@@ -226,8 +226,10 @@ extern "C" __global__ void tick(long long* count) { atomicAdd((unsigned long lon
 VARIABLES = r"""
 namespace filter { __constant__ float coefficients[4] = {1, 2, 3, 4}; }
 __device__ long long counter = 5;
+__device__ float samples[4] = {1, 10, 100, 1000};
 extern "C" __global__ void apply(const float* x, float* out) {
     float sum = 0;
+    if (x == nullptr) x = samples;
     for (int i = 0; i < 4; ++i) sum += filter::coefficients[i] * x[i];
     *out = sum;
     counter += 10;
@@ -278,7 +280,7 @@ PROGRAMS = {
     "elementwise": Program(source=ELEMENTWISE, functions=ELEMENTWISE_FUNCTIONS),
     "structs": Program(source=STRUCTS, functions=STRUCT_FUNCTIONS),
     "streams": Program(source=STREAMS, functions={"look": Launch(**ONE), "tick": Launch(**ONE)}),
-    "variables": Program(source=VARIABLES, functions={"apply": Launch(**ONE)}),
+    "variables": Program(source=VARIABLES, functions={"apply": Launch(**ONE, nullable="x")}),
     "bounded": Program(
         source=BOUNDED,
         functions={"bounded": Launch(), "wild": Launch(**ONE, raw_pointers="address"), "fine": Launch(**ONE)},

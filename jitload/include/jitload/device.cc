@@ -244,20 +244,17 @@ extern "C" int jitload_return_text(const char* text, TVMFFIAny* result) {
 static int jitload_configured_call(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   (void)result;
   const jitload_config* config = (const jitload_config*)self;
-  return jitload_run(config->kernel, config, args, num_args);
+  return jitload_run(config->kernel, config, args, num_args, NULL);
 }
 
-/* (kernel, has_grid, x, y, z, has_block, x, y, z, shared_bytes or None, stream or None) -> the configured function.
- * The loader has checked the kinds. */
-extern "C" int jitload_configure(const jitload_module* module, const TVMFFIAny* args, int32_t num_args,
-                                 TVMFFIAny* result) {
-  if (num_args != 11) return jitload_fail("TypeError", "_jitload_configure() takes 11 arguments, got %d", (int)num_args);
+/* (kernel, has_grid, x, y, z, has_block, x, y, z, shared_bytes or None, stream or None); the loader has checked the
+ * kinds. */
+extern "C" int jitload_read_config(const jitload_module* module, const TVMFFIAny* args, jitload_config* config) {
   const jitload_kernel* kernel = &module->kernels[args[0].v_int64];
   if (args[10].type_index != kTVMFFINone && (args[10].type_index != kTVMFFIInt || args[10].v_int64 < 0)) {
     return jitload_fail("ValueError", "%s[…]: stream must be an address: from 0 to 2**63 - 1", kernel->name);
   }
-  jitload_config* config = (jitload_config*)calloc(1, sizeof *config);
-  if (config == NULL) return jitload_fail("MemoryError", "out of memory");
+  memset(config, 0, sizeof *config);
   config->kernel = kernel;
   config->has_grid = args[1].v_int64 != 0;
   config->has_block = args[5].v_int64 != 0;
@@ -269,8 +266,18 @@ extern "C" int jitload_configure(const jitload_module* module, const TVMFFIAny* 
   config->shared_bytes = config->has_shared_bytes ? args[9].v_int64 : 0;
   config->has_stream = args[10].type_index != kTVMFFINone;
   config->stream = config->has_stream ? (void*)(uintptr_t)args[10].v_int64 : NULL;
+  return 0;
+}
+
+/* The configured function for what `jitload_read_config` takes. */
+extern "C" int jitload_configure(const jitload_module* module, const TVMFFIAny* args, int32_t num_args,
+                                 TVMFFIAny* result) {
+  if (num_args != 11) return jitload_fail("TypeError", "_jitload_configure() takes 11 arguments, got %d", (int)num_args);
+  jitload_config* config = (jitload_config*)malloc(sizeof *config);
+  if (config == NULL) return jitload_fail("MemoryError", "out of memory");
   TVMFFIObjectHandle function = NULL;
-  if (TVMFFIFunctionCreate(config, jitload_configured_call, free, &function) != 0) {
+  if (jitload_read_config(module, args, config) != 0 ||
+      TVMFFIFunctionCreate(config, jitload_configured_call, free, &function) != 0) {
     free(config);
     return -1;
   }

@@ -35,18 +35,20 @@ typedef struct jitload_config {
   int32_t has_grid, has_block, has_shared_bytes, has_stream;
 } jitload_config;
 
+/* A framework's current stream: DLPack's exchange table has it as `current_work_stream`. */
+typedef int (*jitload_stream_source_fn)(int32_t device_type, int32_t device_id, void** stream);
+
 /* A launch on its way to the driver. */
 typedef struct jitload_request {
   const jitload_kernel* kernel;
   const jitload_config* config; /* NULL for a call as declared */
   jitload_plan plan;
+  jitload_stream_source_fn stream_source;
   void** params;
   int32_t device; /* of the tensors; -1 where there are none */
 } jitload_request;
 
-/* torch's current stream, for kernels without a tensor: the loader registers torch's own function (DLPack's
- * exchange API, `current_work_stream`). */
-typedef int (*jitload_stream_source_fn)(int32_t device_type, int32_t device_id, void** stream);
+/* What the loader registers for kernels without a tensor. */
 extern jitload_stream_source_fn jitload_stream_source;
 
 extern const jitload_driver* jitload_driver_found; /* once set, never changed */
@@ -69,7 +71,12 @@ int jitload_driver_error(const jitload_driver* driver, const char* who, const ch
 int jitload_launch_error(const jitload_request* request, const jitload_slot* slot, jitload_cu_device device,
                          jitload_cu_result code);
 
-int jitload_run(const jitload_kernel* kernel, const jitload_config* config, const TVMFFIAny* args, int32_t num_args);
+/* `stream_source` names the stream where no config does; NULL asks tvm-ffi. */
+int jitload_run(const jitload_kernel* kernel, const jitload_config* config, const TVMFFIAny* args, int32_t num_args,
+                jitload_stream_source_fn stream_source);
+
+/* Read what `_jitload_configure` takes into a config; 0, or the error is set and -1. */
+int jitload_read_config(const jitload_module* module, const TVMFFIAny* args, jitload_config* config);
 
 #ifdef __cplusplus
 }

@@ -112,6 +112,8 @@ static jitload_cu_result jitload_launch_with_attributes(const jitload_driver* dr
 
 static inline jitload_cu_stream jitload_pick_stream(const jitload_request* request, jitload_cu_device device) {
   if (request->config != NULL && request->config->has_stream) return request->config->stream;
+  void* given = NULL;
+  if (request->stream_source != NULL && request->stream_source(kDLCUDA, device, &given) == 0) return given;
   jitload_cu_stream stream = TVMFFIEnvGetStream(kDLCUDA, device);
   if (stream == NULL && request->device < 0 && jitload_stream_source != NULL) {
     void* current = NULL;
@@ -188,13 +190,14 @@ static inline int jitload_read_arguments(jitload_request* request, const TVMFFIA
 }
 
 extern "C" int jitload_run(const jitload_kernel* kernel, const jitload_config* config, const TVMFFIAny* args,
-                              int32_t num_args) {
+                           int32_t num_args, jitload_stream_source_fn stream_source) {
   if (__builtin_expect(num_args != kernel->argument_count, 0)) return jitload_explain(kernel, args, num_args);
   const size_t count = (size_t)kernel->param_count;
   uint64_t* values = (uint64_t*)__builtin_alloca(8 * count + 8);
   jitload_request request;
   request.kernel = kernel;
   request.config = config;
+  request.stream_source = stream_source;
   request.params = (void**)__builtin_alloca(sizeof(void*) * count + 8);
   request.device = -1;
   unsigned char* structs = NULL;
@@ -208,5 +211,5 @@ extern "C" int jitload_run(const jitload_kernel* kernel, const jitload_config* c
 }
 
 extern "C" int jitload_call(const jitload_kernel* kernel, const TVMFFIAny* args, int32_t num_args) {
-  return jitload_run(kernel, NULL, args, num_args);
+  return jitload_run(kernel, NULL, args, num_args, NULL);
 }

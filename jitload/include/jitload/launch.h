@@ -114,6 +114,8 @@ int jitload_return_text(const char* text, TVMFFIAny* result);
 int jitload_preload(const jitload_module* module, const TVMFFIAny* args, int32_t num_args);
 int jitload_configure(const jitload_module* module, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);
 int jitload_global(const jitload_module* module, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);
+int jitload_use_python(const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);
+int jitload_bind(const jitload_module* module, const TVMFFIAny* args, int32_t num_args);
 
 #ifdef __cplusplus
 } /* extern "C" */
@@ -174,6 +176,14 @@ int jitload_global(const jitload_module* module, const TVMFFIAny* args, int32_t 
   JITLOAD_EXPORT_ __tvm_ffi__jitload_global(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {     \
     (void)self;                                                                                                     \
     return jitload_global(&(module), args, n, result);                                                              \
+  } \
+  JITLOAD_EXPORT_ __tvm_ffi__jitload_use_python(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {  \
+    (void)self;                                                                                                     \
+    return jitload_use_python(args, n, result);                                                                     \
+  }                                                                                                                 \
+  JITLOAD_EXPORT_ __tvm_ffi__jitload_bind(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {        \
+    (void)self, (void)result;                                                                                       \
+    return jitload_bind(&(module), args, n);                                                                        \
   }
 
 #endif /* JITLOAD_LAUNCH_H_ */

@@ -1,0 +1,109 @@
+"""Typed functions whose calls go straight from Python's objects to the launch (python.cc).
+
+A call through tvm-ffi makes two allocations for each tensor. Where torch has DLPack's exchange table, the library can
+read a tensor onto the stack instead; what it does not know it leaves to tvm-ffi. The type is a `TypedFunction` with
+room for the library's own fields behind tvm-ffi's, the first of which is the function that CPython calls.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+import sysconfig
+from typing import Any
+
+import tvm_ffi
+
+from jitload.exchange import torch_exchange
+from jitload.function import TypedFunction
+
+_FIELDS_BYTES = 128  # sizeof(jitload_bound) at most; python.cc asserts it
+_TP_CALL, _TP_MEMBERS = 50, 72  # Py_tp_call, Py_tp_members: numbers of CPython's stable ABI
+_T_PYSSIZET, _READONLY = 19, 1
+_BASETYPE, _HAVE_VECTORCALL = 1 << 10, 1 << 11  # Py_TPFLAGS_…
+
+
+class _Member(ctypes.Structure):
+    """PyMemberDef."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("type", ctypes.c_int),
+        ("offset", ctypes.c_ssize_t),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+class _Slot(ctypes.Structure):
+    """PyType_Slot."""
+
+    _fields_ = (("slot", ctypes.c_int), ("function", ctypes.c_void_p))
+
+
+class _Spec(ctypes.Structure):
+    """PyType_Spec."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("basicsize", ctypes.c_int),
+        ("itemsize", ctypes.c_int),
+        ("flags", ctypes.c_uint),
+        ("slots", ctypes.POINTER(_Slot)),
+    )
+
+
+class _Bindable(TypedFunction):
+    """The Python half of the type."""
+
+    @property
+    def release_gil(self) -> bool:
+        """Whether a call lets other Python threads run while it launches."""
+        released: bool = tvm_ffi.Function.release_gil.__get__(self)
+        return released
+
+    @release_gil.setter
+    def release_gil(self, value: bool) -> None:
+        tvm_ffi.Function.release_gil.__set__(self, value)
+        self._jitload_bind()
+
+    def _jitload_bind(self) -> None:
+        self._jitload_library.bind(id(self), not self.release_gil, *self._jitload_config)
+
+
+@functools.lru_cache(maxsize=1)
+def direct_type() -> type[TypedFunction] | None:
+    """Return the type, or None where calls cannot go this way.
+
+    That is a Python without a GIL or other than CPython, whose objects are laid out differently, and a torch without
+    the exchange table.
+    """
+    exchange = torch_exchange()
+    has_gil = not sysconfig.get_config_var("Py_GIL_DISABLED")
+    if sys.implementation.name != "cpython" or not has_gil or exchange is None or not exchange.view:
+        return None
+    offset = _Bindable.__basicsize__
+    members = (_Member * 2)(_Member(b"__vectorcalloffset__", _T_PYSSIZET, offset, _READONLY, None))
+    slots = (_Slot * 2)(_Slot(_TP_MEMBERS, ctypes.cast(members, ctypes.c_void_p)))
+    spec = _Spec(b"jitload.TypedFunction", offset + _FIELDS_BYTES, 0, _BASETYPE | _HAVE_VECTORCALL, slots)
+    make = ctypes.pythonapi.PyType_FromSpecWithBases
+    make.restype, make.argtypes = ctypes.py_object, (ctypes.POINTER(_Spec), ctypes.py_object)
+    made: type[TypedFunction] = make(ctypes.byref(spec), (_Bindable,))
+    made._jitload_keep = (members, slots, spec)  # CPython may look at them later
+    return made
+
+
+def direct_arguments() -> tuple[Any, ...]:
+    """Return what `_jitload_use_python` takes."""
+    exchange = torch_exchange()
+    assert exchange is not None
+    get_slot = ctypes.pythonapi.PyType_GetSlot
+    get_slot.restype, get_slot.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_int)
+    addresses = (
+        get_slot(tvm_ffi.Function, _TP_CALL),
+        *map(id, exchange.tensor_types),
+        exchange.view,
+        exchange.current_stream,
+    )
+    return (_Bindable.__basicsize__, *map(ctypes.c_void_p, addresses))

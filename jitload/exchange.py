@@ -1,0 +1,44 @@
+"""torch's side of a call: the functions of DLPack's exchange table, as addresses for compiled code."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+from dataclasses import dataclass
+
+_MAJOR = 1  # of DLPack; another major may lay the table out differently
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """What compiled code needs of torch.
+
+    Attributes:
+        view: `dltensor_from_py_object_no_sync`, which fills in a DLTensor for a tensor, or 0.
+        current_stream: `current_work_stream`, which knows a device's current stream, or 0.
+        tensor_types: `torch.Tensor` and `torch.nn.Parameter`.
+    """
+
+    view: int
+    current_stream: int
+    tensor_types: tuple[type, type]
+
+
+@functools.lru_cache(maxsize=1)
+def torch_exchange() -> Exchange | None:
+    """Return torch's exchange table, or None without torch or with one that has none (before 2.10).
+
+    The table: version (two 32-bit words), previous table, then allocator, import, export, view and current stream.
+    """
+    torch = sys.modules.get("torch")
+    capsule = getattr(getattr(torch, "Tensor", None), "__dlpack_c_exchange_api__", None)
+    if torch is None or capsule is None:
+        return None
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    table = get(capsule, b"dlpack_exchange_api")
+    if ctypes.c_uint32.from_address(table).value != _MAJOR:
+        return None
+    words = (ctypes.c_size_t * 7).from_address(table)
+    return Exchange(view=words[5], current_stream=words[6], tensor_types=(torch.Tensor, torch.nn.Parameter))

@@ -1,0 +1,40 @@
+"""When GPU tests are skipped, as pytest fixtures; a test module names this one in `pytest_plugins`."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+import pytest
+import torch
+
+
+@pytest.fixture(scope="session")
+def gpu() -> None:
+    """Skip a test that needs a GPU where there is none.
+
+    The question is asked late: torch's answer loads the driver, whose place the stub of other tests may take.
+    """
+    try:
+        loaded = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+    except OSError:
+        loaded = None
+    if hasattr(loaded, "stub_reset"):
+        pytest.skip("the stub driver has the place of the CUDA driver in this process; run pytest -m gpu by itself")
+    if not torch.cuda.is_available():
+        pytest.skip("needs an NVIDIA GPU")
+
+
+@pytest.fixture(scope="session")
+def two_gpus(gpu: None) -> None:
+    """Skip a test that needs two devices where there is one."""
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two NVIDIA GPUs, and there is one")
+
+
+@pytest.fixture(scope="session")
+def hopper(gpu: None) -> None:
+    """Skip a test of what only Hopper has on other GPUs."""
+    capability = torch.cuda.get_device_capability()
+    if capability != (9, 0):
+        pytest.skip(f"needs a Hopper GPU (compute capability 9.0), and this is {capability[0]}.{capability[1]}")

@@ -1,0 +1,83 @@
+"""Every example runs, checks itself and fits on a page, with a GPU and without one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.gpu import ROOT
+
+pytest_plugins = ["support.gpu_fixtures"]
+
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+RESULTS = {
+    "cuda_graph": "graph of 8 launches, replayed 3 times: cos(x) = x at 0.739085",
+    "layer_norm": "torch.bfloat16: equal to torch's result on (512, 4096)",
+    "matmul": "matmul: equal to torch's result on (700, 513) @ (513, 900)",
+    "quickstart": "axpy: equal to torch's result on 100000 elements",
+    "struct_parameter": "smooth: equal to torch's convolution, mirrored and not",
+    "template_kernel": "all five: equal to torch's results",
+}
+KERNELS = {
+    "cuda_graph": ["step(const float* x, float* next, int n)"],
+    "layer_norm": [
+        f"layer_norm<{t}>(const {t}* x, const {t}* weight, const {t}* bias, {t}* y, int columns, float epsilon)"
+        for t in ("__half", "__nv_bfloat16")
+    ],
+    "matmul": ["matmul(const float* a, const float* b, float* c, int m, int n, int k)"],
+    "quickstart": ["axpy(float a, const float* x, const float* y, float* out, int n)"],
+    "struct_parameter": ["smooth(const float* x, float* y, Window window)"],
+    "template_kernel": [
+        "square_float: ops::map<float, ops::Square, 4>(const float* x, float* y, int n)",
+        "square_int: ops::map<int, ops::Square, 4>(const int* x, int* y, int n)",
+        "negate_double: ops::map<double, ops::Negate, 4>(const double* x, double* y, int n)",
+        "fill_float: fill(float* x, float value, int n)",
+        "fill_int: fill(int* x, int value, int n)",
+    ],
+}
+
+
+def run_example(path: Path, **environment: str) -> list[str]:
+    """Run an example as a user does and return the lines it prints."""
+    done = subprocess.run(
+        [sys.executable, str(path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]), **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+def test_every_example_is_known_here() -> None:
+    assert [path.stem for path in EXAMPLES] == sorted(RESULTS) == sorted(KERNELS)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_without_a_gpu_it_compiles_loads_and_describes_its_kernels(path: Path) -> None:
+    lines = run_example(path, CUDA_VISIBLE_DEVICES="")
+    for kernel in KERNELS[path.stem]:
+        assert any(kernel in line and " registers" in line for line in lines), kernel
+    assert lines[-1] == "no GPU here: launching needs one"
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_with_a_gpu_it_launches_and_checks(path: Path) -> None:
+    lines = run_example(path)
+    for kernel in KERNELS[path.stem]:
+        assert any(kernel in line for line in lines), kernel
+    assert lines[-1] == RESULTS[path.stem]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_it_fits_on_a_page(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) < 60
+    assert max(map(len, text.splitlines())) <= 120
