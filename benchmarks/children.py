@@ -57,7 +57,7 @@ def run_child(script: str, peer: str, cache_dir: Path, options: Mapping[str, obj
     caches = {name: str(cache_dir / name.lower()) for name in _CACHES}
     done = subprocess.run(
         [sys.executable, script, "--child", peer, *words],
-        env={**os.environ, **caches, "MPLBACKEND": "agg"},
+        env={**child_environment(), **caches},
         capture_output=True,
         text=True,
         check=False,
@@ -68,6 +68,11 @@ def run_child(script: str, peer: str, cache_dir: Path, options: Mapping[str, obj
             return answer, problem
     last = (done.stderr.strip().splitlines() or ["no output"])[-1]
     return {}, one_line(f"exit code {done.returncode}: {last}")
+
+
+def child_environment() -> dict[str, str]:
+    """Return an environment in which Python keeps compiled modules, as it does for an installed package."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def answer(measure: Callable[[], Answer]) -> None:

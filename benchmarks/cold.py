@@ -51,8 +51,8 @@ def main() -> None:
     results = measure(wanted_peers(ROWS, options, QUICK), options)
     print_table(COLUMNS, table(ROWS, results))
     print(
-        f"arch {options.arch}, {options.samples} processes a peer; the p95 of fewer than 20 samples is the largest. "
-        "Base: bare NVRTC,\nits loading counted; for further kernels and for 16 kernels, the row of bare NVRTC right above"
+        f"arch {options.arch}, {options.samples} processes a peer; the p95 of fewer than 20 samples is the largest.\n"
+        "Base: bare NVRTC, its loading counted; for further kernels and 16 kernels the row of bare NVRTC right above"
     )
     write_json(options.json, raw_numbers("cold", machine, ROWS, results))
 

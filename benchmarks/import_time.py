@@ -11,7 +11,7 @@ import subprocess
 import sys
 from typing import Any
 
-from children import duration, progress
+from children import child_environment, duration, progress
 from common import attempt, machine_line, make_parser, median, one_line, p95, print_table, write_json
 
 CASES = {
@@ -67,7 +67,9 @@ def time_import(before: str, what: str) -> float:
 
 
 def run_python(code: str, *options: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run([sys.executable, *options, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, *options, "-c", code], env=child_environment(), capture_output=True, text=True, check=False
+    )
     if done.returncode != 0:
         raise RuntimeError(one_line((done.stderr.strip().splitlines() or ["no output"])[-1]))
     return done

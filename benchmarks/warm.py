@@ -75,11 +75,19 @@ def measure(peers: list[str], options: argparse.Namespace) -> Results:
 
 def run_peer(results: Results, peer: str, cache: Path, sample: int, arch: str) -> None:
     """Run one process; that of round 0 fills the cache."""
+    before = libraries(cache)
     numbers, problem = run_child(__file__, peer, cache, {"arch": arch})
+    if sample > 0 and not problem and (new := len(libraries(cache) - before)):
+        problem = f"{new} libraries were built in round {sample}, not found: was jitload changed meanwhile?"
     if problem:
         results.problems[peer] = problem
-    if sample > 0:
+    elif sample > 0:
         results.add(peer, numbers)
+
+
+def libraries(cache: Path) -> set[Path]:
+    """Return what lies in the peer's caches as a built library."""
+    return set(cache.rglob("*.so"))
 
 
 if __name__ == "__main__":

@@ -305,7 +305,10 @@ def _lock(cache_dir: Path, recipe: Recipe) -> Iterator[None]:
 
 
 def _record_header(path: Path, started_ns: int) -> Header:
-    found = path.stat()
+    try:
+        found = path.stat()
+    except FileNotFoundError:  # nor is it there on a hit
+        return Header(path=str(path), size=0, mtime_ns=0, ctime_ns=0, digest="")
     size, mtime_ns, ctime_ns = found.st_size, found.st_mtime_ns, found.st_ctime_ns
     header = Header(path=str(path), size=size, mtime_ns=mtime_ns, ctime_ns=ctime_ns, digest=digest_file(path))
     # Edited during the build, nobody knows what the compiler read: recorded so that it never matches.

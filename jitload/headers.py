@@ -1,60 +1,100 @@
-"""Which headers of the user's a device compile read: from NVRTC where it tells, else from the text."""
+"""Which headers of the user's a device compile may read: every `#include` of the text is followed.
+
+NVRTC has no option that lists them. Its time trace does, from 13.0 on, but 13.4 crashes the process at the second or
+third compile that has one.
+"""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE)
-_ROOT_OF_ABSOLUTE = {True: (Path("/"),), False: ()}  # a full name needs no include directory
-_TRACES_HEADERS = (13, 0)  # the first NVRTC whose time trace has an event for every header
+_DIRECTIVE = r"^[ \t]*#[ \t]*"
+_INCLUDE = re.compile(_DIRECTIVE + r"(?:include|include_next|import)[ \t]*([^\s/].*?)[ \t]*$", re.MULTILINE)
+_DEFINE = re.compile(_DIRECTIVE + r"define[ \t]+(\w+)(?:\(([^)\n]*)\))?[ \t]+(.*?)[ \t]*$", re.MULTILINE)
+_NAME = re.compile(r'"([^"]+)"|<([^>]+)>')
+_MACRO = re.compile(r"(\w+)[ \t]*(?:\(([^)]*)\))?")
+_DEEPEST = 8  # macros in macros
 
 
-def trace_option(version: tuple[int, ...], prefix: Path) -> tuple[str, ...]:
-    """Return the option by which NVRTC lists the headers it reads, in `<prefix>.json`, where it has one."""
-    return (f"--fdevice-time-trace={prefix}",) if version >= _TRACES_HEADERS else ()
+def read_headers(texts: Sequence[str], include_dirs: Sequence[Path], own: Sequence[Path]) -> tuple[Path, ...]:
+    """Return the headers that a compile of the texts may read outside the directories in `own`, sorted.
 
-
-def read_headers(
-    trace: Path | None, texts: Sequence[str], include_dirs: Sequence[Path], own: Sequence[Path]
-) -> tuple[Path, ...]:
-    """Return the headers that a compile read outside the directories in `own`, sorted.
+    Dead branches count too: rather too many than too few. An `#include` of a macro that no text explains becomes a
+    path that does not exist, so that what is built is not found again.
 
     Args:
-        trace: NVRTC's time trace; None where this NVRTC has no such thing.
-        texts: The source.
+        texts: The source, and the macros given by options as `#define` lines.
         include_dirs: The user's include directories, in order.
         own: Directories of headers whose versions are in the key already.
     """
-    found = _traced(trace) if trace is not None else _scanned(texts, include_dirs)
-    return tuple(sorted({path for path in found if not any(path.is_relative_to(root) for root in own)}))
+    scan = _Scan(include_dirs)
+    for text in texts:
+        scan.read(text, None)
+    scan.follow()
+    return tuple(sorted(path for path in scan.found if not any(path.is_relative_to(root) for root in own)))
 
 
-def _traced(trace: Path) -> Iterator[Path]:
-    for event in json.loads(trace.read_bytes())["traceEvents"]:
-        if event.get("name") == "Processing Header File":
-            path = Path(event["args"]["detail"]).absolute()
+class _Scan:
+    """The texts read so far: the files they name, their macros, and what is to be looked at with those."""
+
+    def __init__(self, include_dirs: Sequence[Path]) -> None:
+        self.include_dirs = include_dirs
+        self.found: set[Path] = set()
+        self._read: set[Path] = set()
+        self._macros: dict[str, list[tuple[list[str], str]]] = {}
+        self._waiting: list[tuple[str, Path | None]] = []  # what stands behind `#include`, and where
+
+    def read(self, text: str, home: Path | None) -> None:
+        text = text.replace("\r\n", "\n").replace("\\\n", "")
+        text = re.sub(r"[ \t]*//.*|/\*.*?\*/", "", text)
+        self._waiting += [(target, home) for target in _INCLUDE.findall(text)]
+        for name, parameters, body in _DEFINE.findall(text):
+            self._macros.setdefault(name, []).append(([p.strip() for p in parameters.split(",")], body))
+
+    def follow(self) -> None:
+        """Read what the texts include, those that are named by macros last: their definitions may stand anywhere."""
+        computed: list[tuple[str, Path | None]] = []
+        while self._waiting or computed:
+            if not self._waiting:
+                named = [(name, home) for target, home in computed for name in self._expand(target, _DEEPEST)]
+                self._waiting, computed = named, []
+                continue
+            target, home = self._waiting.pop()
+            if name := _NAME.match(target):
+                self._find(name[1] or name[2], home if name[1] else None)
+            elif target.startswith("#"):
+                self.found.add(Path(target))
+            else:
+                computed.append((target, home))
+
+    def _find(self, name: str, home: Path | None) -> None:
+        for directory in (*((home,) if home else ()), *self.include_dirs, *((Path("/"),) if name[0] == "/" else ())):
+            path = (directory / name).absolute()
             if path.is_file():
-                yield path
+                self.found.add(path)
+                if path.resolve() not in self._read:  # by its own name: `a/../a/../x.h` has no end
+                    self._read.add(path.resolve())
+                    self.read(path.read_text(errors="replace"), path.parent)
+
+    def _expand(self, target: str, depth: int) -> Iterator[str]:
+        """Yield what a macro may stand for: `"a.h"`, or `#include MACRO` where nobody says."""
+        call = _MACRO.match(target)
+        definitions = self._macros.get(call[1], []) if call and depth else []
+        if not definitions:
+            yield f"#include {target}"
+        for parameters, body in definitions:
+            arguments = [argument.strip() for argument in (call[2] if call and call[2] else "").split(",")]
+            for parameter, argument in zip(parameters, arguments, strict=False):
+                if parameter:
+                    body = _substitute(body, parameter, argument)  # noqa: PLW2901  one parameter after the other
+            if _NAME.match(body):
+                yield body
+            else:
+                yield from self._expand(body, depth - 1)
 
 
-def _scanned(texts: Iterable[str], include_dirs: Sequence[Path]) -> Iterator[Path]:
-    """Follow every `#include` of the texts, those in comments and dead branches too: rather too many than too few.
-
-    A header that is named by a macro is not seen; NVRTC 13 sees it.
-    """
-    waiting: list[tuple[str, Path | None]] = [(text, None) for text in texts]
-    seen: set[Path] = set()
-    while waiting:
-        text, home = waiting.pop()
-        for quoted, angled in _INCLUDE.findall(text):
-            homes = [home] if quoted and home else []
-            for directory in (*homes, *include_dirs, *_ROOT_OF_ABSOLUTE[(quoted or angled).startswith("/")]):
-                path = (directory / (quoted or angled)).absolute()
-                if path.is_file():
-                    yield path
-                    if path.resolve() not in seen:  # by its own name: `a/../a/../x.h` has no end
-                        seen.add(path.resolve())
-                        waiting.append((path.read_text(errors="replace"), path.parent))
+def _substitute(body: str, parameter: str, argument: str) -> str:
+    body = re.sub(rf"#[ \t]*{re.escape(parameter)}\b", lambda _: f'"{argument}"', body)
+    return re.sub(rf"\b{re.escape(parameter)}\b", lambda _: argument, body).replace("##", "")

@@ -8,7 +8,6 @@ text does not show.
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,15 +15,14 @@ from pathlib import Path
 from jitload import probe
 from jitload.cubin import read_image
 from jitload.errors import CompileError, LaunchSpecError
-from jitload.headers import read_headers, trace_option
+from jitload.headers import read_headers
 from jitload.model import Candidate, Cubin, Image
 from jitload.nvrtc import NvrtcJob, NvrtcResult, device_options, log_warnings, run_nvrtc
 from jitload.signature import read_kernels, unprobed_symbols
 from jitload.source import find_candidates
 from jitload.toolchain import Kit, nvrtc_include_dirs
 
-_PRE_INCLUDE = ("--pre-include=", "-include=")
-_ABSOLUTE_INCLUDE = re.compile(r'#\s*include\s*["<]/')
+_AS_TEXT = re.compile(r"(?:--pre-include=|-include=)(.*)|(?:-D|--define-macro=)(\w+)=(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +44,11 @@ class DeviceSource:
     kernels: tuple[str, ...] = ()
 
     @property
-    def may_read_headers(self) -> bool:
-        """Whether the user has headers: in a directory, by an option, or by a path in the text."""
-        by_option = any(option.startswith(_PRE_INCLUDE) for option in self.options)
-        return bool(self.include_dirs) or by_option or any(_ABSOLUTE_INCLUDE.search(text) for _, text in self.pieces)
+    def texts(self) -> tuple[str, ...]:
+        """What decides which headers are read: the pieces, and the options as the lines they stand for."""
+        given = (_AS_TEXT.match(option) for option in self.options)
+        lines = (f'#include "{o[1]}"' if o[1] else f"#define {o[2]} {o[3]}" for o in given if o)
+        return (*(text for _, text in self.pieces), *lines)
 
     @property
     def text(self) -> str:
@@ -79,17 +78,16 @@ def compile_kernels(source: DeviceSource, arch: str, kit: Kit) -> Compiled:
         ToolchainError: NVRTC does not know the architecture.
     """
     candidates = find_candidates([text for _, text in source.pieces])
-    with tempfile.TemporaryDirectory(prefix="jitload-") as scratch:
-        rounds = _Rounds(source, arch, kit, Path(scratch) / "headers")
-        result, image = rounds.settle(_first_expressions(source, candidates))
-        if missing := unprobed_symbols(image, rounds.lowered(result)):
-            result, image = rounds.settle((*rounds.kernels, *missing))
-        headers = rounds.headers()
+    rounds = _Rounds(source, arch, kit)
+    result, image = rounds.settle(_first_expressions(source, candidates))
+    if missing := unprobed_symbols(image, rounds.lowered(result)):
+        result, image = rounds.settle((*rounds.kernels, *missing))
     lowered = rounds.lowered(result)
     kernels = read_kernels(image, lowered, candidates)
     log_warnings(result.log)
     cubin = Cubin(data=result.cubin, arch=arch, log=result.log, kernels=kernels, variables=image.variables)
     symbols = {kernel: lowered[probe.kernel_expression(kernel)][0] for kernel in source.kernels}
+    headers = read_headers(source.texts, source.include_dirs, nvrtc_include_dirs(kit))
     return Compiled(cubin=cubin, symbols=symbols, candidates=candidates, headers=headers, runs=rounds.count)
 
 
@@ -107,16 +105,14 @@ def _first_expressions(source: DeviceSource, candidates: Sequence[Candidate]) ->
 class _Rounds:
     """The runs of NVRTC for one source and architecture."""
 
-    def __init__(self, source: DeviceSource, arch: str, kit: Kit, trace: Path) -> None:
+    def __init__(self, source: DeviceSource, arch: str, kit: Kit) -> None:
         self.source = source
         self.kit = kit
         self.kernels: tuple[str, ...] = ()
         self.refused: frozenset[str] = frozenset()
         self.count = 0
-        self.trace = trace
         self.options = (
             *device_options(kit.version, arch),
-            *(trace_option(kit.version, trace) if source.may_read_headers else ()),
             *(f"-I{path}" for path in nvrtc_include_dirs(kit, source.include_dirs)),
             *source.options,
         )
@@ -169,16 +165,6 @@ class _Rounds:
             kernel: (result.lowered[kernel], result.lowered.get(probe.probe_expression(kernel), ""))
             for kernel in self.kernels
         }
-
-    def headers(self) -> tuple[Path, ...]:
-        """Return the user's headers that the last run read."""
-        if not self.source.may_read_headers:
-            return ()
-        trace = self.trace.with_suffix(".json")
-        given = (option.partition("=")[2] for option in self.source.options if option.startswith(_PRE_INCLUDE))
-        texts = [*(text for _, text in self.source.pieces), *(f'#include "{name}"' for name in given)]
-        own = nvrtc_include_dirs(self.kit)
-        return read_headers(trace if trace.is_file() else None, texts, self.source.include_dirs, own)
 
     def _refuse_named(self, error: CompileError, refused: frozenset[str]) -> None:
         """Raise LaunchSpecError where what NVRTC refused is a kernel that a launch names."""

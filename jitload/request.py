@@ -198,8 +198,9 @@ def read_paths(value: Paths | None, what: str) -> tuple[Path, ...]:
 
 
 # nvcc's options that mean something else to NVRTC, or nothing: the host's optimisation and its compiler.
-_IGNORED = re.compile(r"-O[0-3]|--?expt-relaxed-constexpr|-Xcompiler=.*|--compiler-options=.*|--?threads=.*|-t=\d+")
-_RENAMED = {"--expt-extended-lambda": "--extended-lambda", "-expt-extended-lambda": "--extended-lambda"}
+_IGNORED = re.compile(
+    r"-O[0-3]|--?expt-relaxed-constexpr|--?(?:expt-)?extended-lambda|-Xcompiler=.*|--compiler-options=.*|--?threads=.*|-t=\d+"
+)
 _TAKES_NEXT = {
     "-Xptxas": "--ptxas-options=", "--ptxas-options": "--ptxas-options=", "-Xcompiler": None,
     "--compiler-options": None,
@@ -228,6 +229,5 @@ def device_flags(flags: Sequence[str]) -> tuple[str, ...]:
             if (prefix := _TAKES_NEXT[flag]) is not None:
                 result.append(prefix + value)
         elif not _IGNORED.fullmatch(flag):
-            flag = re.sub("^--include-path=", "-I", flag)  # noqa: PLW2901  two spellings of one option
-            result.append(_RENAMED.get(flag, flag))
+            result.append(re.sub("^--include-path=", "-I", flag))
     return tuple(result)

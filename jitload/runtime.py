@@ -11,7 +11,12 @@ from jitload.settings import Settings
 from jitload.toolchain import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs
 
 # Only launch.cc is on the way of a launch; the rest is compiled for a quick first build.
-_SOURCES = {"launch": ("-O2", *COMPILE_FLAGS[1:]), "device": COMPILE_FLAGS, "explain": COMPILE_FLAGS, "python": ("-O2", *COMPILE_FLAGS[1:])}
+_SOURCES = {
+    "launch": ("-O2", *COMPILE_FLAGS[1:]),
+    "device": COMPILE_FLAGS,
+    "explain": COMPILE_FLAGS,
+    "python": ("-O2", *COMPILE_FLAGS[1:]),
+}
 
 
 def find_or_build_runtime(compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:

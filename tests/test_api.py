@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import os
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from builds import ADD, ARCH, build, kernel, load
 
 import jitload
 from jitload import Launch
-from jitload.headers import read_headers, trace_option
 from jitload.nvrtc import nvrtc_compile
 
 TWO = kernel("first") + kernel("second")
@@ -212,7 +210,9 @@ def test_an_output_is_a_file_of_any_name(tmp_path):
 @pytest.mark.parametrize("option", ["output", "build_directory"])
 def test_a_place_that_cannot_be_written_is_named(option, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(jitload.JitLoadError, match=r"the library cannot be put at .*/file/x.*: Not a directory"):
+    with pytest.raises(
+        jitload.JitLoadError, match=r"the library cannot be put at .*/file/x.*: (Not a dir|File exists)"
+    ):
         build(ADD, **{option: tmp_path / "file" / "x"})
 
 
@@ -232,67 +232,6 @@ def test_keep_module_alive_false_gives_a_module_of_its_own():
     first = load(ADD, keep_module_alive=False)
     assert load(ADD, keep_module_alive=False) is not first
     assert list(first) == ["add"]
-
-
-HOW_HEADERS_ARE_FOUND = ["include path", "flag", "full name", "pre-include"]
-
-
-@pytest.mark.parametrize("how", HOW_HEADERS_ARE_FOUND)
-def test_a_changed_header_gives_a_new_build(how, tmp_path):
-    inner, outer = tmp_path / "inner.h", tmp_path / "outer.h"
-    outer.write_text('#include "inner.h"\n')
-    text = 'extern "C" __global__ void NAME() {}\n'
-    options = {
-        "include path": {"extra_include_paths": [tmp_path]},
-        "flag": {"extra_cuda_cflags": [f"-I{tmp_path}"]},
-        "full name": {},
-        "pre-include": {"extra_cuda_cflags": ["-include", str(outer)]},
-    }[how]
-    if how != "pre-include":
-        text = f'#include "{outer if how == "full name" else "outer.h"}"\n{text}'
-    modules = []
-    for name in ("one", "two", "one"):
-        inner.write_text(f"#define NAME {name}\n")
-        modules.append(load(text, f"headers by {how}", **options))
-    assert [list(module) for module in modules] == [["one"], ["two"], ["one"]]
-    assert Path(build(text, f"headers by {how}", **options)).parent.parent.is_dir()
-
-
-def test_an_edit_that_keeps_size_and_time_is_seen(tmp_path):
-    header = tmp_path / "name.h"
-    names = []
-    for name in ("one", "two"):
-        header.write_text(f"#define NAME {name}\n")
-        os.utime(header, ns=(10**18, 10**18))
-        names += load('#include "name.h"\nextern "C" __global__ void NAME() {}', extra_include_paths=[tmp_path])
-    assert names == ["one", "two"]
-
-
-def test_a_header_that_only_looks_new_is_no_reason_to_build(tmp_path):
-    header = tmp_path / "name.h"
-    header.write_text("#define NAME one\n")
-    text = '#include "name.h"\nextern "C" __global__ void NAME() {}'
-    path = build(text, extra_include_paths=[tmp_path])
-    os.utime(header, ns=(10**18, 10**18))
-    assert build(text, extra_include_paths=[tmp_path]) == path
-
-
-def test_older_nvrtcs_have_their_includes_followed_in_the_text(tmp_path):
-    for name, text in {
-        "a.h": '#include <b.h>\n  #  include "sub/c.h"',
-        "b.h": "// #include <not_there.h>",
-        "sub/c.h": '#include "d.h"',
-        "sub/d.h": '#include "../a.h"',
-        "own/cuda_fp16.h": "",
-    }.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    own = tmp_path / "own"
-    found = read_headers(None, ['#include "a.h"\n#include <cuda_fp16.h>'], [tmp_path, own], [own])
-    assert {str(path.resolve().relative_to(tmp_path)) for path in found} == {"a.h", "b.h", "sub/c.h", "sub/d.h"}
-    assert read_headers(None, [f'#include "{tmp_path / "b.h"}"'], [], []) == (tmp_path / "b.h",)
-    assert trace_option((12, 9, 86), tmp_path) == ()
-    assert trace_option((13, 0, 48), tmp_path) == (f"--fdevice-time-trace={tmp_path}",)
 
 
 # ---- architectures and environment -----------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from support.calls import array, assert_refused, fresh
 
 import jitload
 from jitload import Launch
-from jitload.loader import _stream_source
+from jitload.exchange import torch_exchange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -171,7 +171,7 @@ def torch_stream(unused: jitload.Module) -> Iterator[list[int]]:
     callback = kind(current_work_stream)
     preload(ctypes.cast(callback, ctypes.c_void_p).value)
     yield answer
-    preload(_stream_source())
+    preload(torch_exchange().current_stream)
 
 
 def test_a_kernel_without_tensors_follows_torchs_stream(
@@ -249,10 +249,10 @@ def test_eight_threads_call_for_the_first_time_at_once(unused: jitload.Module, s
 
 
 def test_the_driver_is_found_by_one_thread_of_many(path: str, stub_driver: StubDriver) -> None:
-    for _ in range(20):
+    for _ in range(5):
         stub_driver.set_initialized(False)
         function = fresh(path).tick
         stub_driver.clear()
-        assert run_threads(8, lambda number, call=function: call(number + 1)) == []
+        assert run_threads(8, function) == []
         assert len(stub_driver.calls("cuInit")) == 1
-        assert len(stub_driver.launches()) == 8
+        assert len(stub_driver.launches()) == 7  # thread 0 launches a grid of 0 blocks

@@ -104,6 +104,15 @@ def test_an_error_that_a_launch_cannot_make_is_earlier_works(
     assert_refused(RuntimeError, message, unused.copy, array(), array())
 
 
+def test_a_launch_that_fails_is_tried_once(unused: jitload.Module, stub_driver: StubDriver) -> None:
+    stub_driver.fail("cuLaunchKernel", 1)
+    for call, arguments in ((unused.copy, (array(), array())), (unused.tick, (1,)), (unused.tick[1, 1], (1,))):
+        stub_driver.clear()
+        with pytest.raises(RuntimeError, match="CUDA_ERROR_INVALID_VALUE"):
+            call(*arguments)
+        assert len(stub_driver.calls("cuLaunchKernel")) == 1
+
+
 STEPS = {
     "cuLibraryLoadData": "the driver cannot load the cubin",
     "cuLibraryGetKernel": "the driver cannot load the kernel",

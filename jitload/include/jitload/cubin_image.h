@@ -58,11 +58,11 @@ JITLOAD_COLD inline bool IsFatbin(const Image& image) { return BeginsWith(image,
 
 /* Where the image ends by its own headers, which need not be true. */
 JITLOAD_COLD inline size_t EndOfImage(const Image& image, const Elf64_Ehdr& header) {
-  size_t end = sizeof header;
-  const size_t tables[] = {header.e_shoff + size_t{header.e_shnum} * sizeof(Elf64_Shdr),
-                           header.e_phoff + size_t{header.e_phnum} * header.e_phentsize};
-  for (size_t table_end : tables) end = table_end > end ? table_end : end;
-  if (end > image.size || header.e_shoff > image.size) return end;
+  if (header.e_shoff > image.size || header.e_phoff > image.size) return header.e_shoff | header.e_phoff;
+  size_t end = header.e_shoff + size_t{header.e_shnum} * sizeof(Elf64_Shdr);
+  const size_t segments_end = header.e_phoff + size_t{header.e_phnum} * header.e_phentsize;
+  if (segments_end > end) end = segments_end;
+  if (end > image.size) return end;
   for (unsigned i = 0; i < header.e_shnum; ++i) {
     const auto section = ReadAt<Elf64_Shdr>(image, header.e_shoff + i * sizeof(Elf64_Shdr));
     if (section.sh_type == SHT_NOBITS || section.sh_type == SHT_NULL) continue;
@@ -96,7 +96,7 @@ JITLOAD_COLD inline std::string FindFault(const Image& image) {
                   header.e_ident[EI_CLASS] == ELFCLASS64 ? 64 : 32, int{header.e_machine}, int{CUDA_MACHINE});
   }
   if (header.e_shentsize != sizeof(Elf64_Shdr) || header.e_shnum == 0) return "the cubin has no sections";
-  const size_t end = EndOfImage(image, header);
+  const size_t end = image.size == kUnknownSize ? 0 : EndOfImage(image, header);
   if (end > image.size) {
     return Format("the cubin is truncated: its headers speak of %zu bytes, and there are %zu", end, image.size);
   }

@@ -44,7 +44,7 @@ struct Driver {
   JITLOAD_LAUNCHER_FUNCTIONS(JITLOAD_DECLARE_)
   JITLOAD_OPTIONAL_FUNCTIONS(JITLOAD_DECLARE_)
 #undef JITLOAD_DECLARE_
-  int device_count;
+  int devices; /* how many there are */
   pid_t process; /* that called cuInit; a fork of it cannot use CUDA */
 };
 
@@ -68,8 +68,14 @@ class Lock {
   Lock& operator=(const Lock&) = delete;
 };
 
-[[noreturn]] JITLOAD_COLD inline void ThrowRuntimeError(const std::string& text) { TVM_FFI_THROW(RuntimeError) << text; }
-[[noreturn]] JITLOAD_COLD inline void ThrowValueError(const std::string& text) { TVM_FFI_THROW(ValueError) << text; }
+[[noreturn]] JITLOAD_COLD inline void ThrowRuntimeError(const std::string& text) {
+  TVM_FFI_THROW(RuntimeError) << text;
+  __builtin_unreachable();
+}
+[[noreturn]] JITLOAD_COLD inline void ThrowValueError(const std::string& text) {
+  TVM_FFI_THROW(ValueError) << text;
+  __builtin_unreachable();
+}
 
 template <class... Values>
 JITLOAD_COLD std::string Format(const char* format, Values... values) {
@@ -141,7 +147,7 @@ JITLOAD_COLD inline void FindDriver() {
     ThrowRuntimeError(Format("the CUDA driver has no %s: it must support CUDA 12.0 or newer", missing));
   }
   int code = driver.init(0);
-  if (code == JITLOAD_CUDA_SUCCESS) code = driver.device_count(&driver.device_count);
+  if (code == JITLOAD_CUDA_SUCCESS) code = driver.device_count(&driver.devices);
   if (code != JITLOAD_CUDA_SUCCESS) {
     const char *name = nullptr, *text = nullptr;
     driver.error_name(code, &name);

@@ -1,0 +1,81 @@
+/* jitload's own `tvm/ffi/extra/cuda/base.h`: `dim3`, the checks of CUDA's codes, and what a launch returns.
+ *
+ * Found in place of tvm-ffi's header of this name. Nothing here needs the CUDA runtime or a link with libcuda.
+ */
+#ifndef TVM_FFI_EXTRA_CUDA_BASE_H_
+#define TVM_FFI_EXTRA_CUDA_BASE_H_
+
+#include <jitload/cuda_types.h>
+#include <jitload/driver_table.h>
+#include <tvm/ffi/error.h>
+
+#include <ostream>
+
+namespace tvm {
+namespace ffi {
+inline namespace jitload_v1 {
+
+/* Extents of a grid or a block. */
+struct dim3 {
+  unsigned int x;
+  unsigned int y;
+  unsigned int z;
+
+  dim3() : x(1), y(1), z(1) {}
+  explicit dim3(unsigned int x_) : x(x_), y(1), z(1) {}
+  dim3(unsigned int x_, unsigned int y_) : x(x_), y(y_), z(1) {}
+  dim3(unsigned int x_, unsigned int y_, unsigned int z_) : x(x_), y(y_), z(z_) {}
+};
+
+namespace cuda_api {
+
+/* What a launch returns: a `CUresult` and a `cudaError_t` at once, for code written in either. The codes of a launch
+ * have the same numbers in both. All that a code of its own type does works, except `switch` (assign it first). */
+class Result {
+ public:
+  constexpr explicit Result(int code) : code_(code) {}
+  constexpr operator CUresult() const { return static_cast<CUresult>(code_); }
+  constexpr operator cudaError_t() const { return static_cast<cudaError_t>(code_); }
+  constexpr operator int() const { return code_; }
+  /* True for an error, as a code of its own type is. */
+  constexpr explicit operator bool() const { return code_ != 0; }
+
+#define JITLOAD_COMPARE_(Type)                                                                                    \
+  friend constexpr bool operator==(Result a, Type b) { return a.code_ == static_cast<int>(b); }                   \
+  friend constexpr bool operator!=(Result a, Type b) { return a.code_ != static_cast<int>(b); }                   \
+  friend constexpr bool operator==(Type a, Result b) { return static_cast<int>(a) == b.code_; }                   \
+  friend constexpr bool operator!=(Type a, Result b) { return static_cast<int>(a) != b.code_; }
+  JITLOAD_COMPARE_(CUresult)
+  JITLOAD_COMPARE_(cudaError_t)
+  JITLOAD_COMPARE_(int)
+#undef JITLOAD_COMPARE_
+  friend constexpr bool operator==(Result a, Result b) { return a.code_ == b.code_; }
+  friend constexpr bool operator!=(Result a, Result b) { return a.code_ != b.code_; }
+  friend std::ostream& operator<<(std::ostream& out, Result result) { return out << result.code_; }
+
+ private:
+  int code_;
+};
+
+template <class Code>
+constexpr int CodeOf(Code code) {
+  return static_cast<int>(code);
+}
+
+}  // namespace cuda_api
+}  // namespace jitload_v1
+}  // namespace ffi
+}  // namespace tvm
+
+#define JITLOAD_CHECK_CODE_(what, stmt)                                                                  \
+  do {                                                                                                   \
+    const int jitload_code_ = ::tvm::ffi::cuda_api::CodeOf(stmt);                                        \
+    if (jitload_code_ != 0) TVM_FFI_THROW(RuntimeError) << ::jitload::ErrorText(what, jitload_code_); \
+  } while (0)
+
+/* Each takes a `CUresult`, a `cudaError_t` or what a launch returns, and throws a RuntimeError with its name and text. */
+#define TVM_FFI_CHECK_CUDA_ERROR(stmt) JITLOAD_CHECK_CODE_("CUDA Runtime Error", stmt)
+#define TVM_FFI_CHECK_CUDA_DRIVER_ERROR(stmt) JITLOAD_CHECK_CODE_("CUDA Driver Error", stmt)
+#define TVM_FFI_CHECK_CUBIN_LAUNCHER_CUDA_ERROR(stmt) JITLOAD_CHECK_CODE_("CUDA Error", stmt)
+
+#endif  // TVM_FFI_EXTRA_CUDA_BASE_H_

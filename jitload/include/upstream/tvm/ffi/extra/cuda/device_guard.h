@@ -1,0 +1,48 @@
+/* jitload's own `tvm/ffi/extra/cuda/device_guard.h`: found in place of tvm-ffi's, and needs no CUDA runtime. */
+#ifndef TVM_FFI_EXTRA_CUDA_DEVICE_GUARD_H_
+#define TVM_FFI_EXTRA_CUDA_DEVICE_GUARD_H_
+
+#include <tvm/ffi/extra/cuda/base.h>
+
+namespace tvm {
+namespace ffi {
+inline namespace jitload_v1 {
+
+/* Makes a device current, and afterwards what was current before: also no context at all. A context of the right
+ * device, a green or a user's own one, is left alone. The destructor never throws. */
+struct CUDADeviceGuard {
+  CUDADeviceGuard() = delete;
+  explicit CUDADeviceGuard(int device_index) : driver_(::jitload::GetDriver()) {
+    int current = -1;
+    if (driver_.context_device(&current) == JITLOAD_CUDA_SUCCESS && current == device_index) return;
+    Enter(device_index);
+  }
+  ~CUDADeviceGuard() {
+    if (is_entered_) driver_.set_context(before_);
+  }
+  CUDADeviceGuard(const CUDADeviceGuard&) = delete;
+  CUDADeviceGuard& operator=(const CUDADeviceGuard&) = delete;
+
+ private:
+  JITLOAD_COLD void Enter(int device) {
+    if (device < 0 || device >= driver_.devices) {
+      ::jitload::ThrowRuntimeError(::jitload::Format("CUDADeviceGuard: there is no cuda:%d; this process sees %d device%s",
+                                                     device, driver_.devices, driver_.devices == 1 ? "" : "s"));
+    }
+    jitload_cu_context primary = nullptr;
+    driver_.get_context(&before_);
+    ::jitload::ThrowIfFailed("CUDADeviceGuard: cannot use the device",
+                             ::jitload::PrimaryContext(driver_, device, &primary));
+    ::jitload::ThrowIfFailed("CUDADeviceGuard: cannot use the device", driver_.set_context(primary));
+    is_entered_ = true;
+  }
+  const ::jitload::Driver& driver_;
+  jitload_cu_context before_ = nullptr;
+  bool is_entered_ = false;
+};
+
+}  // namespace jitload_v1
+}  // namespace ffi
+}  // namespace tvm
+
+#endif  // TVM_FFI_EXTRA_CUDA_DEVICE_GUARD_H_
