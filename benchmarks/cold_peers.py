@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 from children import Answer, timed
 from nvrtc_floor import compile_bare, nvrtc_path, open_nvrtc
@@ -103,7 +104,9 @@ def tvm_ffi_cpp(arch: str, salt: int) -> Answer:
 
 
 def torch_extension(arch: str, salt: int) -> Answer:  # noqa: ARG001  its architecture is in the environment
-    from torch.utils.cpp_extension import load_inline
+    from torch.utils import cpp_extension
+
+    load_inline: Any = cpp_extension.load_inline  # untyped
 
     def build() -> object:
         return load_inline(

@@ -244,7 +244,9 @@ def cupy_raw_kernel(case: Case) -> Sample:
 
 def torch_extension(case: Case) -> Sample:
     """Call an extension of `torch.utils.cpp_extension.load_inline` that launches with <<<…>>>."""
-    from torch.utils.cpp_extension import load_inline
+    from torch.utils import cpp_extension
+
+    load_inline: Any = cpp_extension.load_inline  # untyped
 
     mod = load_inline(
         "jitload_bench_add_one",

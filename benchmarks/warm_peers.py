@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from children import Answer, timed
 from cold_peers import load_tvm_ffi_cpp, start_cuda
@@ -100,7 +101,9 @@ def _cubin_on_disk(arch: str) -> bytes:
 
 
 def torch_extension(arch: str) -> Answer:  # noqa: ARG001  its architecture is in the environment
-    from torch.utils.cpp_extension import load_inline
+    from torch.utils import cpp_extension
+
+    load_inline: Any = cpp_extension.load_inline  # untyped
 
     def find() -> object:
         return load_inline(

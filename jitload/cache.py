@@ -53,7 +53,7 @@ class Recipe:
             _feed(digest, label.encode())
             digest.update(len(items).to_bytes(8, "little"))
             for item in items:
-                _feed(digest, item.encode() if isinstance(item, str) else item)
+                _feed(digest, os.fsencode(item) if isinstance(item, str) else item)
         return digest.hexdigest()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -163,17 +164,16 @@ def _extent(name: str, what: str, value: object) -> tuple[int, int, int, int]:
 def _stream_handle(name: str, stream: Any) -> int:
     """Return the address behind a stream: an int, `__cuda_stream__`, torch's `cuda_stream` or CuPy's `ptr`."""
     protocol = getattr(stream, "__cuda_stream__", None)
+    handle = next((getattr(stream, key) for key in ("cuda_stream", "ptr") if hasattr(stream, key)), stream)
     if protocol is not None:
-        return int((protocol() if callable(protocol) else protocol)[1])
-    for attribute in ("cuda_stream", "ptr"):
-        if isinstance(handle := getattr(stream, attribute, None), int):
-            return handle
-    if isinstance(stream, int) and not isinstance(stream, bool):
-        return stream
-    raise TypeError(
-        f"{name}[…]: stream must be an int, a torch or CuPy stream, or have __cuda_stream__, "
-        f"got {type(stream).__name__}"
-    )
+        with suppress(TypeError, IndexError):  # what is no pair is refused below
+            handle = (protocol() if callable(protocol) else protocol)[1]
+    if isinstance(handle, bool) or not hasattr(handle, "__index__"):
+        raise TypeError(
+            f"{name}[…]: stream must be an int, a torch or CuPy stream, or have __cuda_stream__, "
+            f"got {type(stream).__name__}"
+        )
+    return operator.index(handle)
 
 
 def _with_keywords(signature: inspect.Signature) -> inspect.Signature:

@@ -180,9 +180,10 @@ class _Rounds:
 
 
 def _without_probes(log: str) -> str:
-    """Return the messages of a log on what the user wrote, those on the probes left out."""
+    """Return a log without the expressions that the user did not write."""
     messages = re.split(r"^(?=\S.*\(\d+\): )", log, flags=re.MULTILINE)
-    return "".join(message for message in messages if "__jitload_" not in message).rstrip()
+    shown = [m if "__jitload_" not in m else m.partition("\n")[0] + "\n" for m in messages]
+    return "".join(dict.fromkeys(message for message in shown if "__jitload_" not in message)).rstrip()
 
 
 def same_layout(first: Cubin, other: Cubin) -> bool:

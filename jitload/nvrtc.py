@@ -115,7 +115,7 @@ def run_nvrtc(library_path: Path, job: NvrtcJob) -> NvrtcResult:
     with _program(library, job) as program:
         for expression in job.expressions:
             _check(library, library.nvrtcAddNameExpression(program, expression.encode()))
-        options = (ctypes.c_char_p * len(job.options))(*(option.encode() for option in job.options))
+        options = (ctypes.c_char_p * len(job.options))(*map(os.fsencode, job.options))
         status = library.nvrtcCompileProgram(program, len(job.options), options)
         _restore_locale()
         log = _read_sized(library, program, "ProgramLog").rstrip(b"\0").decode(errors="replace")

@@ -49,7 +49,7 @@ def read_kernels(
         SignatureError: A kernel has neither probe nor mangled symbol, or types and sizes disagree.
     """
     expressions = {symbol: (expression, probe) for expression, (symbol, probe) in lowered.items()}
-    found: list[tuple[tuple[int, int], Kernel]] = []
+    found: list[tuple[int, Kernel]] = []
     for image_kernel in image.kernels:
         expression, probe = expressions.get(image_kernel.symbol, ("", ""))
         name, own_types = read_symbol(image_kernel.symbol, expression)
@@ -59,7 +59,7 @@ def read_kernels(
         candidate = find_candidate(name, real, candidates) or find_candidate(expression, real, candidates)
         names = _expand_pack(candidate, len(real)) if candidate else ()
         types = tuple(describe_type(*pair) for pair in zip(real, promoted, strict=True))
-        place = (candidate.piece, candidate.line) if candidate else (len(candidates) + 1, 0)
+        place = candidates.index(candidate) if candidate else len(candidates)
         found.append((place, _join(image_kernel, _Heading(name, types, names))))
     return tuple(kernel for _, kernel in sorted(found, key=lambda pair: pair[0]))
 

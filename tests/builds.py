@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import jitload
 
 ROOT = Path(__file__).parent.parent
@@ -35,6 +37,14 @@ def load(text: Any, name: str = "m", **options: Any) -> Any:
 def build(text: Any, name: str = "m", **options: Any) -> Path:
     """Build for one architecture; this imports neither tvm-ffi nor torch."""
     return Path(jitload.build_inline(name, cuda_sources=text, **{"arch": ARCH, **options}))
+
+
+def message(error: type[jitload.JitLoadError], text: Any, **options: Any) -> str:
+    """Return what a build that fails says."""
+    with pytest.raises(error) as caught:
+        build(text, **options)
+    assert type(caught.value) is error
+    return str(caught.value)
 
 
 def run_python(

@@ -52,7 +52,7 @@ def test_a_cluster_reads_its_neighbours_shared_memory(hopper: None) -> None:
 
 def test_a_grid_that_is_no_multiple_of_the_cluster(hopper: None) -> None:
     x = torch.zeros(3 * 64, dtype=torch.int32, device="cuda")
-    with pytest.raises(ValueError, match=r"swap_neighbours\(\): grid.x \(3 blocks\) is no multiple of cluster.x \(2\)"):
+    with pytest.raises(ValueError, match=r"swap_neighbours\(\): grid.x \(3\) is no multiple of cluster.x \(2\)"):
         load("groups").swap_neighbours(x, x)
 
 

@@ -225,7 +225,7 @@ class StubDriver:
 
 
 def _load(path: Path) -> ctypes.CDLL:
-    if (loaded := _loaded_driver()) and not hasattr(loaded, "stub_reset"):
+    if has_real_driver():
         raise StubError(
             f"the stub cannot take the place of the CUDA driver: a real one is loaded ({_mapped_driver()}). Load the "
             "stub before anything uses CUDA, or start a process of its own with StubDriver.environment()"
@@ -238,6 +238,12 @@ def _load(path: Path) -> ctypes.CDLL:
             "StubDriver.environment()"
         )
     return library
+
+
+def has_real_driver() -> bool:
+    """Tell whether this process has loaded a CUDA driver that is not the stub."""
+    loaded = _loaded_driver()
+    return loaded is not None and not hasattr(loaded, "stub_reset")
 
 
 def _loaded_driver() -> ctypes.CDLL | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .driver import StubDriver, build_stub
+from .driver import StubDriver, build_stub, has_real_driver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,9 @@ def stub_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def loaded_stub(stub_library: Path) -> StubDriver:
-    """The stub driver, loaded into this process."""
+    """The stub driver, loaded into this process, unless the real one is: there is one place for both."""
+    if has_real_driver():
+        pytest.skip("the CUDA driver is loaded in this process; run pytest -m 'not gpu' by itself")
     return StubDriver(stub_library)
 
 

@@ -20,7 +20,10 @@ extern "C" {
 /* Set tvm-ffi's error and return -1. */
 __attribute__((format(printf, 2, 3))) int jitload_fail(const char* kind, const char* format, ...);
 
-/* Set the error for the first check that fails, in the documented order, and return -1. */
+/* An error of a call that Python made without tvm-ffi (python.cc), on its way into an exception. */
+extern __thread TVMFFIObjectHandle jitload_waiting_error;
+
+/* Set the error for the first check that fails, in the documented order, and return -1; or the error that waits. */
 int jitload_explain(const jitload_kernel* kernel, const TVMFFIAny* args, int32_t num_args);
 int jitload_refuse_range(const jitload_kernel* kernel, const jitload_param* param, const TVMFFIAny* value);
 

@@ -11,6 +11,7 @@
 #include <tvm/ffi/error.h>
 #include <unistd.h>
 
+#include <cstdarg>
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -77,10 +78,12 @@ class Lock {
   __builtin_unreachable();
 }
 
-template <class... Values>
-JITLOAD_COLD std::string Format(const char* format, Values... values) {
+__attribute__((format(printf, 1, 2))) JITLOAD_COLD inline std::string Format(const char* format, ...) {
   char text[1024];
-  snprintf(text, sizeof text, format, values...);
+  va_list values;
+  va_start(values, format);
+  vsnprintf(text, sizeof text, format, values);
+  va_end(values);
   return text;
 }
 

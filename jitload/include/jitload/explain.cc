@@ -418,11 +418,19 @@ static int jitload_explain_range(const jitload_kernel* kernel, const jitload_par
   return jitload_refuse_range(kernel, param, value);
 }
 
-/* Set the error for the first check that fails, in the documented order. */
+__thread TVMFFIObjectHandle jitload_waiting_error;
+
+/* Set the error for the first check that fails, in the documented order; or the error that waits. */
 extern "C" int jitload_explain(const jitload_kernel* kernel, const TVMFFIAny* args, int32_t num_args) {
   typedef int (*check)(const jitload_kernel*, const jitload_param*, const TVMFFIAny*);
   static const check checks[] = {jitload_explain_kind, jitload_explain_dtype, NULL, jitload_explain_layout,
                                  jitload_explain_range};
+  if (num_args != kernel->argument_count && jitload_waiting_error != NULL) {
+    TVMFFIErrorSetRaised(jitload_waiting_error);
+    TVMFFIObjectDecRef(jitload_waiting_error);
+    jitload_waiting_error = NULL;
+    return -1;
+  }
   if (num_args != kernel->argument_count) return jitload_explain_count(kernel, num_args);
   for (size_t step = 0; step < sizeof checks / sizeof *checks; ++step) {
     if (checks[step] == NULL) {

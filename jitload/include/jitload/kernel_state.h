@@ -64,9 +64,12 @@ JITLOAD_COLD inline std::unique_ptr<KernelState> MakeKernelState(jitload_cu_libr
 
 enum { kDefaultShared = 48 * 1024, kInvalidValue = 1, kInvalidContext = 201, kNoBinary = 209, kInvalidHandle = 400 };
 
-template <class... Values>
-JITLOAD_COLD int Refuse(int code, const char* format, Values... values) {
-  snprintf(last_refusal.text, sizeof last_refusal.text, format, values...);
+/* Keep the words for a launch that is refused, and return its code. */
+__attribute__((format(printf, 2, 3))) JITLOAD_COLD inline int Refuse(int code, const char* format, ...) {
+  va_list values;
+  va_start(values, format);
+  vsnprintf(last_refusal.text, sizeof last_refusal.text, format, values);
+  va_end(values);
   last_refusal.code = code;
   return code;
 }

@@ -102,10 +102,12 @@ static __attribute__((cold, noinline)) void* jitload_plain_call(void* self, void
   return result;
 }
 
-static __attribute__((cold, noinline)) void jitload_forget_error(void) {
-  TVMFFIObjectHandle error = NULL;
-  TVMFFIErrorMoveFromRaised(&error);
-  if (error != NULL) TVMFFIObjectDecRef(error);
+/* Let tvm-ffi raise the error that is set. The launch must not be made again, so the call has a wrong count of
+ * arguments, and what explains that finds the error waiting. */
+static __attribute__((cold, noinline)) void* jitload_raise(void* self, const jitload_kernel* kernel) {
+  void* const arguments[] = {python.none};
+  TVMFFIErrorMoveFromRaised(&jitload_waiting_error);
+  return jitload_plain_call(self, arguments, kernel->argument_count == 0);
 }
 
 static void* jitload_vectorcall(void* self, void* const* args, size_t flags_and_count, void* keywords) {
@@ -129,10 +131,7 @@ static void* jitload_vectorcall(void* self, void* const* args, size_t flags_and_
   void* thread = bound->keeps_gil ? NULL : python.save_thread();
   const int failed = jitload_run(bound->config.kernel, &bound->config, values, (int32_t)count, stream);
   if (thread != NULL) python.restore_thread(thread);
-  if (__builtin_expect(failed, 0)) {
-    jitload_forget_error();
-    return jitload_plain_call(self, args, count);
-  }
+  if (__builtin_expect(failed, 0)) return jitload_raise(self, bound->config.kernel);
   python.increment(python.none);
   return python.none;
 }

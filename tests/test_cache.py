@@ -1,0 +1,308 @@
+"""The cache: what a key covers, what a hit does and leaves alone, and what becomes of entries that are damaged."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from builds import ADD, ARCH, build, kernel, load, run_python, work_dirs
+
+import jitload
+from jitload.cache import Recipe, refuse_if_shared
+from jitload.pipeline import library_recipe
+from jitload.request import make_request, read_texts, with_labels
+from jitload.settings import read_settings
+from jitload.toolchain import find_kit
+
+HIT = "import builds; print(builds.build(builds.ADD))"
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A cache of its own, in a directory whose name needs quoting, without the modules of the process."""
+    directory = tmp_path / "a cache $(of) 'mine'"
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(directory))
+    monkeypatch.setattr("jitload.api._modules", {})
+    return directory
+
+
+def request(text=ADD, name="m", **options):
+    pieces = with_labels(name, read_texts(text, "cuda_sources"), "cuda_sources")
+    given = {"functions": None, "arch": ARCH, "flags": None, "include_paths": None, **options}
+    return make_request(name, pieces, **given)
+
+
+def key(text=ADD, name="m", *, nvrtc="1", compiler="g++ 1", own="0", **options):
+    kit = replace(find_kit(read_settings()), identity=nvrtc)
+    return library_recipe(request(text, name, **options), kit, compiler, own).key
+
+
+# ---- the key ---------------------------------------------------------------------------------------------------
+
+DIFFERENT = [
+    {"text": ADD + " "},
+    {"text": [ADD, " "]},
+    {"text": [ADD[:40], ADD[40:]]},
+    {"name": "n"},
+    {"functions": "add"},
+    {"functions": {"add": "doc"}},
+    {"functions": {"add": jitload.Launch(grid=1)}},
+    {"functions": {"add": jitload.Launch(grid=1, block=2)}},
+    {"functions": {"add": jitload.Launch(pdl=True)}},
+    {"arch": "sm_90"},
+    {"arch": ["sm_90a", "sm_90"]},
+    {"flags": ["-DA"]},
+    {"flags": ["-DA", "-DB"]},
+    {"flags": ["-DA -DB"]},
+    {"flags": ["-DB", "-DA"]},
+    {"include_paths": ["/one"]},
+    {"include_paths": ["/one", "/two"]},
+    {"include_paths": ["/two", "/one"]},
+    {"nvrtc": "2"},
+    {"compiler": "g++ 2"},
+    {"own": "1"},
+]
+
+
+def test_each_part_of_a_request_is_in_the_key():
+    keys = [key(), *(key(**change) for change in DIFFERENT)]
+    assert len(set(keys)) == len(keys)
+    assert key() == keys[0]
+    assert all(len(one) == 64 for one in keys)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ((("a", ("bc",)),), (("a", ("b", "c")),)),
+        ((("a", "b"), ("c", "d")), (("a", "bc"), ("", "d"))),
+        ((("ab", "c"),), (("a", "bc"),)),
+        ((("a", ()),), (("a", ("",)),)),
+        ((("a", ("b",)), ("c", ())), (("a", ("b", "c")),)),
+    ],
+)
+def test_boundaries_are_in_the_key(one, other):
+    assert Recipe(name="m", parts=one).key != Recipe(name="m", parts=other).key
+
+
+def test_the_key_does_not_depend_on_the_working_directory_or_the_cache(tmp_path, monkeypatch):
+    before = key()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path))
+    assert key() == before
+
+
+# ---- a hit -----------------------------------------------------------------------------------------------------
+
+LEFT_ALONE = ("subprocess.Popen", "os.posix_spawn", "os.fork", "os.mkdir", "os.rename", "os.remove", "fcntl.flock")
+HEAVY = ("jinja2", "filelock", "ninja", "torch", "tvm_ffi", "numpy", "jitload.nvrtc", "jitload.codegen")
+STRICT_HIT = f"""
+import sys
+def watch(event, args):
+    writes = event == "open" and isinstance(args[2], int) and args[2] & 3
+    if event in {LEFT_ALONE!r} or writes:
+        raise SystemExit(f"a hit does {{event}} {{args}}")
+import jitload, builds
+loaded = set(sys.modules)
+sys.addaudithook(watch)
+print(builds.build(builds.ADD))
+heavy = set({HEAVY!r}) & (set(sys.modules) - loaded)
+assert not heavy, heavy
+"""
+
+
+def test_a_hit_starts_nothing_writes_nothing_and_imports_little(cache):
+    path = build(ADD)
+    done = run_python(STRICT_HIT, {"PYTHONDONTWRITEBYTECODE": "1"})
+    assert (done.stdout, done.stderr) == (f"{path}\n", "")
+
+
+def test_a_moved_cache_still_hits(cache, monkeypatch):
+    path = build(ADD)
+    moved = cache.with_name("elsewhere")
+    cache.rename(moved)
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(moved))
+    assert build(ADD) == moved / path.relative_to(cache)
+    assert list(load(ADD)) == ["add"]
+
+
+# ---- damage ----------------------------------------------------------------------------------------------------
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+DAMAGE = {
+    "truncated": lambda library: os.truncate(library, 4096),
+    "empty": lambda library: os.truncate(library, 0),
+    "a flipped bit": flip,
+    "gone": Path.unlink,
+    "another file": lambda library: library.write_bytes(Path("/bin/sh").read_bytes()),
+    "a broken manifest": lambda library: (library.parent / "manifest.json").write_text("{"),
+    "an empty manifest": lambda library: (library.parent / "manifest.json").write_text(""),
+    "no manifest": lambda library: (library.parent / "manifest.json").unlink(),
+    "a foreign manifest": lambda library: (library.parent / "manifest.json").write_text('["schema"]'),
+    "an entry of another key": lambda library: (library.parent / "manifest.json").write_text(
+        (library.parent / "manifest.json").read_text().replace('"key": "', '"key": "0')
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_entry_is_set_aside_and_built_again(cache, damage, caplog):
+    path = build(ADD)
+    DAMAGE[damage](path)
+    fresh = build(ADD)
+    assert fresh != path
+    assert "is damaged" in caplog.text
+    assert [leaf.name.endswith(".bad") for leaf in sorted(path.parent.parent.iterdir())].count(True) == 1
+    assert list(jitload.load_module(fresh)) == ["add"]
+    assert build(ADD) == fresh
+
+
+def test_a_damaged_runtime_is_built_again(cache):
+    build(ADD)
+    (runtime,) = cache.glob("runtime-*/*/runtime.o")
+    os.truncate(runtime, 100)
+    assert list(load(kernel("k"))) == ["k"]
+
+
+def test_a_file_among_the_entries_is_passed_over(cache):
+    path = build(ADD)
+    (path.parent.parent / "0file").write_text("")
+    assert build(ADD) == path
+
+
+def test_a_failed_build_is_not_remembered(cache):
+    for _ in range(2):
+        with pytest.raises(jitload.errors.CompileError):
+            build(kernel("k", "x[0] = nothing;"))
+    assert build(kernel("k")).is_file()
+
+
+def test_an_edit_during_the_build_is_not_trusted(cache, tmp_path, monkeypatch):
+    header = tmp_path / "h.h"
+    header.write_text("#define NAME one\n")
+    text = '#include "h.h"\nextern "C" __global__ void NAME() {}'
+    make = jitload.kernels.compile_kernels
+
+    def edit_meanwhile(*arguments):
+        compiled = make(*arguments)
+        header.write_text("#define NAME two\n")
+        return compiled
+
+    with monkeypatch.context() as patch:
+        patch.setattr("jitload.kernels.compile_kernels", edit_meanwhile)
+        assert list(load(text, extra_include_paths=[tmp_path])) == ["one"]
+    monkeypatch.setattr("jitload.api._modules", {})
+    assert list(load(text, extra_include_paths=[tmp_path])) == ["two"]
+
+
+# ---- whom the cache trusts -------------------------------------------------------------------------------------
+
+
+def refusal(directory: Path) -> str:
+    with pytest.raises(jitload.errors.CacheError) as caught:
+        refuse_if_shared(directory, read_settings())
+    return str(caught.value)
+
+
+def test_a_directory_that_everyone_may_write_is_refused_with_the_repair(cache):
+    build(ADD)
+    cache.chmod(0o777)
+    with pytest.raises(jitload.errors.CacheError) as caught:
+        build(ADD)
+    assert str(caught.value) == (
+        f"the cache {cache} is not trusted: everyone may write {cache}. Repair it with: chmod o-w '{cache}'"
+    )
+    cache.chmod(0o1777)  # as /tmp: nobody can replace what is another's
+    build(ADD)
+    (entry,) = cache.glob("m-*")
+    entry.chmod(0o1777)
+    with pytest.raises(jitload.errors.CacheError, match="everyone may write"):
+        build(ADD)
+
+
+def test_a_parent_that_everyone_may_write_is_refused(tmp_path):
+    tmp_path.chmod(0o777)
+    assert f"everyone may write {tmp_path}" in refusal(tmp_path / "not" / "yet")
+    link = tmp_path.parent / "link"
+    link.symlink_to(tmp_path / "inner")
+    (tmp_path / "inner").mkdir()
+    try:
+        assert f"everyone may write {tmp_path}" in refusal(link)
+    finally:
+        link.unlink()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory away")
+def test_a_directory_of_another_user_or_group_is_refused(tmp_path, monkeypatch):
+    os.chown(tmp_path, 12345, -1)
+    assert refusal(tmp_path) == (
+        f"the cache {tmp_path} is not trusted: {tmp_path} belongs to user 12345, neither this user nor root. "
+        "Set JITLOAD_CACHE_DIR to a directory of your own."
+    )
+    os.chown(tmp_path, 0, 12345)
+    tmp_path.chmod(0o770)
+    assert refusal(tmp_path) == (
+        f"the cache {tmp_path} is not trusted: group 12345 may write {tmp_path}. "
+        f"Repair it with: chmod g-w '{tmp_path}', or trust the group with JITLOAD_TRUST_GROUP=1."
+    )
+    monkeypatch.setenv("JITLOAD_TRUST_GROUP", "1")
+    refuse_if_shared(tmp_path, read_settings())
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o077])
+def test_directories_are_private_whatever_the_umask(cache, umask):
+    before = os.umask(umask)
+    try:
+        build(ADD)
+    finally:
+        os.umask(before)
+    modes = {
+        str(path.relative_to(cache)): path.stat().st_mode & 0o777
+        for path in [cache, *cache.rglob("*")]
+        if path.is_dir()
+    }
+    assert set(modes.values()) == {0o700}, modes
+    assert ".tools" in modes
+
+
+# ---- what a cache's owner finds --------------------------------------------------------------------------------
+
+
+def test_an_entry_shows_what_it_was_made_from(cache):
+    path = build(ADD, extra_cuda_cflags=["-DN=4"])
+    manifest = json.loads((path.parent / "manifest.json").read_text())
+    assert manifest["parts"]["options"] == ["-DN=4"]
+    assert manifest["parts"]["archs"] == [ARCH]
+    assert {"source0.cu", "wrapper.cc", "build.ninja", f"{ARCH}.cubin"} <= set(os.listdir(path.parent))
+    assert (path.parent / "source0.cu").read_text() == ADD
+    assert work_dirs(cache) == []
+
+
+def test_without_a_home_the_cache_is_private_and_said_once(monkeypatch, caplog, tmp_path):
+    monkeypatch.delenv("JITLOAD_CACHE_DIR")
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    jitload.settings._private_cache_dir.cache_clear()
+    with caplog.at_level(logging.WARNING, "jitload"):
+        paths = {build(ADD), build(ADD)}
+    jitload.settings._private_cache_dir.cache_clear()
+    assert len(paths) == 1
+    assert paths.pop().is_relative_to(tmp_path)
+    assert [record.message for record in caplog.records] == [
+        f"this user has no home: the cache is in {next(tmp_path.iterdir())}, for this process only. Set JITLOAD_CACHE_DIR."
+    ]
+    assert not (Path.cwd() / "~").exists()
+    shutil.rmtree(tmp_path)

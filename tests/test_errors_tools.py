@@ -1,0 +1,109 @@
+"""Tools that are missing or do not work: each is a ToolchainError that says how to get it, or the tool's own words."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from builds import ADD, build, message, run_python, work_dirs
+
+from jitload import toolchain
+from jitload.errors import CompileError, ToolchainError
+
+
+def test_no_compiler(monkeypatch, tmp_path):
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert message(ToolchainError, ADD) == (
+        "no C++ compiler: c++, g++ or clang++ is not on the PATH. Install one (apt install g++, or dnf install "
+        "gcc-c++), or without root: pip install ziglang, and set JITLOAD_CXX='python -m ziglang c++'."
+    )
+    monkeypatch.setenv("JITLOAD_CXX", "g++-99 -m64")
+    assert message(ToolchainError, ADD).startswith("no C++ compiler: 'g++-99 -m64' (from JITLOAD_CXX or CXX) is not on")
+
+
+@pytest.fixture
+def compiler(tmp_path, monkeypatch):
+    """Return a way to put a shell script in the compiler's place, with a cache of its own."""
+    path = tmp_path / "bin dir" / "c++"
+    path.parent.mkdir()
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("JITLOAD_CXX", f"'{path}'")
+
+    def write(script: str) -> Path:
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+        return tmp_path / "cache"
+
+    return write
+
+
+def test_a_compiler_that_does_not_work(compiler):
+    compiler("echo 'no licence' >&2; exit 3")
+    said = message(ToolchainError, ADD)
+    assert said.startswith("the C++ compiler ")
+    assert said.endswith("/bin dir/c++ does not work:\nno licence")
+
+
+def test_a_failed_host_compile_keeps_its_directory_and_says_where(compiler):
+    real = shutil.which("c++")
+    cache = compiler(
+        f'case "$*" in *wrapper.cc*) echo "wrapper.cc:3:1: error: on purpose"; exit 1;; esac; exec {real} "$@"'
+    )
+    with pytest.raises(CompileError) as caught:
+        build(ADD)
+    error = caught.value
+    assert (error.stage, error.log.strip()) == ("host", "wrapper.cc:3:1: error: on purpose")
+    assert [(d.file, d.line, d.message) for d in error.diagnostics] == [("wrapper.cc", 3, "on purpose")]
+    assert error.work_dir is not None
+    assert (error.work_dir / "wrapper.cc").is_file()
+    assert (error.work_dir / "build.ninja").is_file()
+    lines = str(error).splitlines()
+    assert lines[0] == "the C++ compiler could not compile 'm': wrapper.cc:3: on purpose"
+    assert lines[2].startswith("Command: ")
+    assert "-c wrapper.cc -o wrapper.o" in lines[2]
+    assert lines[3] == f"The failed build is kept in {error.work_dir}"
+    assert work_dirs(cache) == [error.work_dir.name]
+    compiler(f'exec {real} "$@"')
+    assert build(ADD).is_file()  # a failure is never remembered
+
+
+def test_no_nvrtc(tmp_path, monkeypatch):
+    how = "pip install 'jitload[cu13]'"
+    monkeypatch.setenv("JITLOAD_NVRTC", "99")
+    said = message(ToolchainError, ADD)
+    assert said.startswith(
+        "NVRTC 99 (JITLOAD_NVRTC=99) was not found: compiling CUDA source needs it. Install it with: "
+    )
+    assert how in said
+    monkeypatch.setenv("JITLOAD_NVRTC", str(tmp_path))
+    assert message(ToolchainError, ADD).startswith(f"JITLOAD_NVRTC={tmp_path}: no libnvrtc.so there. Install it with: ")
+    (tmp_path / "libnvrtc.so.13").write_text("not a library")
+    monkeypatch.setenv("JITLOAD_NVRTC", str(tmp_path / "libnvrtc.so.13"))
+    assert message(ToolchainError, ADD).startswith(f"NVRTC cannot be loaded from {tmp_path}/libnvrtc.so.13: ")
+
+
+def test_no_wheel_and_no_toolkit_has_nvrtc(monkeypatch):
+    monkeypatch.setattr(toolchain, "_wheel_kits", lambda: iter(()))
+    monkeypatch.setattr(toolchain, "_toolkit_kits", lambda _: iter(()))
+    monkeypatch.setattr(sys, "path", [*sys.path, "/not/there"])  # what was found before is remembered by the path
+    assert message(ToolchainError, ADD) == (
+        "NVRTC was not found: compiling CUDA source needs it. Install it with: pip install 'jitload[cu13]'  (or "
+        "'jitload[cu12]' for a driver older than CUDA 13), or point JITLOAD_NVRTC to a CUDA toolkit."
+    )
+
+
+def test_no_ninja(tmp_path):
+    code = """
+import shutil, builds, jitload
+which = shutil.which
+shutil.which = lambda name, **options: None if name == "ninja" else which(name, **options)
+try:
+    builds.build(builds.ADD)
+except jitload.errors.ToolchainError as error:
+    print(error)
+"""
+    done = run_python(code, {"JITLOAD_CACHE_DIR": str(tmp_path)})
+    assert (done.stdout, done.stderr) == ("ninja was not found. Install it with: pip install ninja\n", "")

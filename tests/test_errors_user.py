@@ -1,0 +1,253 @@
+"""What goes wrong at a user's: each failure is one error of ours that says what failed, on what, and what to do."""
+
+from __future__ import annotations
+
+import pytest
+from builds import ADD, ARCH, build, kernel, message, work_dirs
+
+import jitload
+from jitload import Launch
+from jitload.errors import CompileError, LaunchSpecError, ToolchainError
+from jitload.nvrtc import nvrtc_compile
+
+TEMPLATE = "namespace ns { template <class T> __global__ void scale(T* x) { x[0] *= 2; } }\n"
+
+
+# ---- the source ------------------------------------------------------------------------------------------------
+
+
+def test_an_error_in_line_7_says_line_7_and_shows_it():
+    text = "\n\n\n\n\n" + 'extern "C" __global__ void k(float* x) {\n    x[0] = twise(x[1]);\n}\n'
+    assert message(CompileError, text, name="vec") == (
+        "NVRTC could not compile 'vec.cu': vec.cu:7: identifier \"twise\" is undefined\n"
+        'vec.cu(7): error: identifier "twise" is undefined\n'
+        "      x[0] = twise(x[1]);\n"
+        "             ^\n\n"
+        '1 error detected in the compilation of "/jitload/vec.cu".'
+    )
+
+
+def test_an_error_that_only_an_instantiation_shows_is_the_sources_own():
+    text = TEMPLATE + "struct S {};\n"
+    said = message(CompileError, text, functions={"f": Launch(kernel="ns::scale<S>")})
+    assert said.startswith("NVRTC could not compile 'm.cu': m.cu:1: no operator \"*=\" matches these operands\n")
+
+
+def test_an_error_of_the_source_hides_no_name_and_is_told_alone():
+    text = "#if 0\n__global__ void never() {}\n#endif\n" + kernel("k", "x[0] = nothing;")
+    with pytest.raises(CompileError) as caught:
+        build(text)
+    assert [d.message for d in caught.value.diagnostics] == ['identifier "nothing" is undefined']
+    assert "__jitload" not in str(caught.value)
+    assert caught.value.__context__ is None
+
+
+def test_diagnostics_are_facts():
+    with pytest.raises(CompileError) as caught:
+        build(kernel("k", "x[0] = nothing;"))
+    error = caught.value
+    assert (error.stage, error.name, error.work_dir) == ("nvrtc", "m.cu", None)
+    assert "--gpu-architecture=sm_90a" in error.command
+    assert [(d.file, d.line, d.severity) for d in error.diagnostics] == [("m.cu", 1, "error")]
+
+
+BAD_SOURCES = [
+    (None, "module 'm' has no source: give cuda_sources=, or files as sources="),
+    ("", "module 'm' has no source: give cuda_sources=, or files as sources="),
+    ([" ", "\n"], "module 'm' has no source: give cuda_sources=, or files as sources="),
+    ("a\0b", "cuda_sources holds a NUL character, which no compiler reads past"),
+    ([ADD, "\0"], "cuda_sources[1] holds a NUL character, which no compiler reads past"),
+    ("// \ud800", "cuda_sources is not valid Unicode: a lone surrogate at 3"),
+    (5, "cuda_sources must be a str or a list of str, got int"),
+    (b"text", "cuda_sources must be a str or a list of str, got bytes"),
+    ([ADD, 5], "cuda_sources must be a str or a list of str, got int at 1"),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), BAD_SOURCES)
+def test_a_source_that_is_none(text, expected):
+    assert message(jitload.JitLoadError, text) == expected
+
+
+def test_a_missing_header_says_where_to_get_it():
+    said = message(CompileError, '#include "nope.h"\n' + ADD)
+    assert said.startswith("NVRTC could not compile 'm.cu': m.cu:1: cannot open source file \"nope.h\"\n")
+    assert said.endswith(
+        "NVRTC has no 'nope.h': pass its directory in extra_include_paths=[…]; "
+        "CUDA's own headers come with pip install 'jitload[cu13]'."
+    )
+
+
+# ---- functions= and launches -----------------------------------------------------------------------------------
+
+BAD_FUNCTIONS = [
+    (
+        ADD + kernel("subtract"),
+        "ad",
+        "functions: no kernel 'ad'\n    Did you mean 'add'? The kernels are: add, subtract",
+    ),
+    (ADD, ["nothing_like_it"], "functions: no kernel 'nothing_like_it'\n    The kernels are: add"),
+    (ADD, [], "functions: is empty\n    Leave it out to export every kernel."),
+    (ADD, ["add", "add"], "functions: names 'add' twice"),
+    (ADD, 5, "functions: must be a name, several, or a mapping to Launch records, got int"),
+    (
+        ADD,
+        {"add": 5},
+        "kernel 'add', functions: functions['add'] must be a Launch or a docstring, got int",
+    ),
+    (
+        ADD,
+        ["ns::add"],
+        (
+            "functions: 'ns::add' is not a name a function can be exported under\n"
+            "    Use letters, digits and underscores; name the kernel itself with Launch(kernel=…)."
+        ),
+    ),
+    ("__device__ int nothing;", None, "functions: the source has no kernel\n    Write a __global__ function."),
+    (
+        TEMPLATE,
+        None,
+        (
+            "functions: the source has no kernel\n"
+            '    It has templates (ns::scale): functions={"f": Launch(kernel="ns::scale<…>")}'
+        ),
+    ),
+    (
+        TEMPLATE + ADD,
+        "scale",
+        (
+            "kernel 'scale': 'ns::scale' is a template, and nothing instantiates it\n"
+            '    Say which instantiation: functions={"scale": Launch(kernel="ns::scale<…>")}'
+        ),
+    ),
+    (
+        kernel("_doc_x"),
+        None,
+        (
+            "functions: '_doc_x' cannot be exported: the beginning is reserved\n"
+            '    Export it under another name: functions={"f": Launch(kernel="_doc_x")}'
+        ),
+    ),
+    (
+        ADD,
+        {"add": Launch(grid="ceil_div(m, 256)", block=256)},
+        (
+            "kernel 'add', grid: there is no parameter 'm'\n    ceil_div(m, 256)\n             ^\n"
+            "    The names here are x, y, n."
+        ),
+    ),
+    (ADD, {"add": Launch(args={"m": 1})}, "kernel 'add', args: no parameter 'm'\n    its parameters are x, y, n"),
+    (ADD, {"add": Launch(nullable="n")}, "kernel 'add', nullable: 'n' (int) is not a pointer"),
+    (ADD, {"add": Launch(args={"x": 1})}, "kernel 'add', args: 'x' (const float*) is not an integer parameter"),
+    (
+        ADD,
+        {"add": Launch(params=("a", "b"))},
+        "kernel 'add', params: names 2 parameters, but add(const float* x, float* y, int n) has 3",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "functions", "expected"), BAD_FUNCTIONS)
+def test_functions_that_do_not_fit(text, functions, expected):
+    assert message(LaunchSpecError, text, functions=functions) == expected
+
+
+def test_a_kernel_that_nvrtc_refuses_comes_with_its_words():
+    said = message(LaunchSpecError, TEMPLATE, functions={"f": Launch(kernel="ns::scale<flot>")})
+    assert said.startswith(
+        "kernel: the source has no kernel 'ns::scale<flot>'\n    ns::scale<flot>\n    NVRTC says:\n__nv_name_map("
+    )
+    assert 'error: identifier "flot" is undefined' in said
+    assert "__jitload" not in said
+
+
+def test_a_kernel_that_is_no_name_is_refused_before_nvrtc():
+    said = message(LaunchSpecError, TEMPLATE, functions={"f": Launch(kernel='scale); system("x"')})
+    assert said.startswith("kernel: this is no kernel: ")
+
+
+def test_a_failed_launch_leaves_nothing_behind(tmp_path, monkeypatch):
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path))
+    message(LaunchSpecError, ADD, functions="ad")
+    message(CompileError, kernel("k", "x[0] = nothing;"))
+    assert [name for name in work_dirs(tmp_path) if name.startswith("m-")] == []
+
+
+# ---- options and architectures ---------------------------------------------------------------------------------
+
+BAD_OPTIONS = [
+    ({"extra_cuda_cflags": "-O3"}, "extra_cuda_cflags must be a list of str, one option each, got '-O3'"),
+    ({"extra_cuda_cflags": [5]}, "extra_cuda_cflags must be a list of str, one option each, got [5]"),
+    ({"extra_cuda_cflags": 5}, "extra_cuda_cflags must be a list of str, one option each, got 5"),
+    ({"extra_cuda_cflags": ["-D"]}, "extra_cuda_cflags ends with '-D', which takes a value"),
+    ({"extra_cuda_cflags": ["-DA=\0"]}, "extra_cuda_cflags holds a NUL character, which no compiler reads past"),
+    (
+        {"extra_cuda_cflags": ["-arch=sm_80"]},
+        "extra_cuda_cflags has '-arch=sm_80': name architectures with arch=, such as arch='sm_90a'",
+    ),
+    ({"extra_include_paths": 5}, "extra_include_paths must be a path or a list of paths, got 5"),
+    ({"extra_include_paths": [b"x"]}, "extra_include_paths must be a path or a list of paths, got [b'x']"),
+    ({"name": 5}, "name must be a str, got int"),
+    ({"name": ""}, "name='' must have 1 to 256 printable characters"),
+]
+
+
+@pytest.mark.parametrize(("options", "expected"), BAD_OPTIONS)
+def test_an_option_that_is_none(options, expected):
+    assert message(jitload.JitLoadError, ADD, **options) == expected
+
+
+def test_an_option_that_nvrtc_does_not_know():
+    assert message(CompileError, ADD, extra_cuda_cflags=["--bogus"]) == (
+        "NVRTC could not compile 'm.cu'\nnvrtc: error: unrecognized option --bogus found\n"
+        "NVRTC takes its own options, not all of nvcc's; take this one out of extra_cuda_cflags."
+    )
+
+
+NO_GPU = "arch='native' asks the GPU, and there is none here. Name one, arch='sm_90a', or set JITLOAD_ARCH=sm_90a."
+BAD_ARCHS = [
+    ("hopper", "arch='hopper' is no architecture; write 'sm_90a', '9.0a' or 'native'."),
+    (["sm_90", "sm_90x"], "arch='sm_90x' is no architecture; write 'sm_90a', '9.0a' or 'native'."),
+    ("", "arch= is empty; name an architecture such as 'sm_90a', or 'native'."),
+    ([], "arch= is empty; name an architecture such as 'sm_90a', or 'native'."),
+    (9.0, "arch= must be a str such as 'sm_90a', or several, got float"),
+]
+
+
+@pytest.mark.parametrize(("arch", "expected"), BAD_ARCHS)
+def test_an_architecture_that_is_none(arch, expected):
+    assert message(ToolchainError, ADD, arch=arch) == expected
+
+
+def test_an_architecture_that_this_nvrtc_does_not_know_lists_those_it_does():
+    said = message(ToolchainError, ADD, arch="sm_999")
+    assert said.startswith("this NVRTC (libnvrtc.so.1")
+    assert "does not know sm_999; it knows sm_" in said
+    assert "sm_90, " in said
+
+
+def test_native_without_a_gpu(monkeypatch):
+    monkeypatch.setattr("jitload.arch.current_capability", lambda: None)
+    assert message(ToolchainError, ADD, arch="native") == NO_GPU
+    monkeypatch.setenv("JITLOAD_ARCH", "native")
+    assert message(ToolchainError, ADD, arch="native") == NO_GPU
+    monkeypatch.setenv("JITLOAD_ARCH", "hopper")
+    expected = "JITLOAD_ARCH='hopper' is no architecture; write 'sm_90a', '9.0a' or 'native'."
+    assert message(ToolchainError, ADD, arch="native") == expected
+
+
+def test_one_cubin_takes_one_architecture():
+    with pytest.raises(ToolchainError, match=r"compile_cubin\(\) makes one cubin, .* not sm_80, sm_90a\."):
+        jitload.compile_cubin(ADD, arch="80,90a")
+    with pytest.raises(ToolchainError, match=r"nvrtc_compile\(\) makes one cubin, .* not sm_80, sm_90a\."):
+        nvrtc_compile(ADD, arch="80,90a")
+    for bad in (5, "\0"):
+        with pytest.raises(jitload.JitLoadError, match=r"source (must be a str, got int|holds a NUL character)"):
+            nvrtc_compile(bad, arch=ARCH)
+
+
+def test_host_code_says_which_road_to_take():
+    assert message(ToolchainError, ADD + "void f() { add<<<1, 1>>>(0, 0, 0); }").startswith(
+        "module 'm' launches kernels with <<<…>>>, and that takes nvcc. Two roads need none: "
+    )
+    assert message(jitload.JitLoadError, "int f() { return 1; }").startswith("module 'm' holds no device code")

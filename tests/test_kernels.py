@@ -1,0 +1,244 @@
+"""From source text to typed kernels: the runs of NVRTC each case takes, and a zoo of what people write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from builds import ARCH, build, kernel, load
+
+import jitload
+from jitload import Launch
+from jitload.kernels import Compiled, DeviceSource, compile_kernels
+from jitload.settings import read_settings
+from jitload.toolchain import find_kit
+
+
+def compile_text(*pieces: str, **options: object) -> Compiled:
+    labelled = tuple((f"piece{number}", text) for number, text in enumerate(pieces))
+    source = DeviceSource(name="zoo", pieces=labelled, **options)
+    return compile_kernels(source, ARCH, find_kit(read_settings()))
+
+
+MACRO_C = '#define KERNEL(name) extern "C" __global__ void name\nKERNEL(made)(float* x) { x[0] = 1; }\n'
+MACRO_CXX = "#define KERNEL(name) __global__ void name##_kernel\nKERNEL(made)(float* x) { x[0] = 1; }\n"
+RUNS = {
+    "one kernel": (1, kernel("k")),
+    "C++ linkage": (1, "__global__ void k(float* x) {}"),
+    "sixteen kernels": (1, "".join(kernel(f"k{number}") for number in range(16))),
+    "overloads": (1, "__global__ void k(float* x) {}\n__global__ void k(int* x) {}"),
+    "a macro's kernel whose symbol has its types": (1, MACRO_CXX),
+    "a comment and a string": (
+        1,
+        '// __global__ void no();\n__device__ const char* s = "__global__ void no();";' + kernel("k"),
+    ),
+    "a candidate that is none": (2, "#if 0\n__global__ void no() {}\n#endif\n" + kernel("k")),
+    "a macro's extern C kernel": (2, MACRO_C),
+}
+
+
+@pytest.mark.parametrize("case", RUNS)
+def test_the_number_of_nvrtc_runs(case):
+    runs, text = RUNS[case]
+    assert compile_text(text).runs == runs
+
+
+def test_a_template_that_a_launch_names_takes_one_run():
+    compiled = compile_text(
+        "template <class T, int N> __global__ void k(T* x) {}", kernels=("k<float, 4>", "k<int, 2>")
+    )
+    assert compiled.runs == 1
+    assert list(map(str, compiled.cubin.kernels)) == ["k<float, 4>(float* x)", "k<int, 2>(int* x)"]
+    assert set(compiled.symbols) == {"k<float, 4>", "k<int, 2>"}
+
+
+BIG = 32764 - 8
+NVCC_INCLUDES = (
+    "stdio.h", "stdlib.h", "math.h", "string.h", "assert.h", "stdint.h", "cstdint", "cmath", "vector", "iostream",
+    "cuda_runtime.h", "cuda.h", "device_launch_parameters.h", "limits", "type_traits",
+)  # fmt: skip
+ZOO = {
+    "unnamed parameters": ("__global__ void k(float*, int) {}", ["k(float* arg0, int arg1)"]),
+    "no parameters": ("__global__ void k() {}", ["k()"]),
+    "const volatile restrict": (
+        "__global__ void k(const float* __restrict__ a, volatile int* b, const int c, float* const d) {}",
+        ["k(const float* a, volatile int* b, int c, float* d)"],
+    ),
+    "integers": (
+        "__global__ void k(char a, signed char b, unsigned char c, short d, unsigned e, unsigned long long f) {}",
+        ["k(char a, signed char b, unsigned char c, short d, unsigned int e, unsigned long long f)"],
+    ),
+    "floats and bool": ("__global__ void k(float a, double b, bool c) {}", ["k(float a, double b, bool c)"]),
+    "enums": (
+        "enum E { A }; enum class F : unsigned char { B }; __global__ void k(E a, F b, F* c) {}",
+        ["k(E a, F b, F* c)"],
+    ),
+    "half and bfloat16": (
+        "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n__global__ void k(half* a, __nv_bfloat16* b, half c) {}",
+        ["k(__half* a, __nv_bfloat16* b, __half c)"],
+    ),
+    "fp8": (
+        "#include <cuda_fp8.h>\n__global__ void k(__nv_fp8_e4m3* a, const __nv_fp8_e5m2* b) {}",
+        ["k(__nv_fp8_e4m3* a, const __nv_fp8_e5m2* b)"],
+    ),
+    "vectors and void": (
+        "__global__ void k(float4* a, const int2* b, void* c, float2 d) {}",
+        ["k(float4* a, const int2* b, void* c, float2 d)"],
+    ),
+    "structs": (
+        "struct Empty {}; struct S { float a; char b; }; __global__ void k(Empty a, S b, const S* c) {}",
+        ["k(Empty a, S b, const S* c)"],
+    ),
+    "32 KB": (f"struct Big {{ char data[{BIG}]; }}; __global__ void k(float* x, Big b) {{}}", ["k(float* x, Big b)"]),
+    "grid constant": (
+        "struct S { int a[64]; }; __global__ void k(const __grid_constant__ S s, int* x) { *x = s.a[*x]; }",
+        ["k(S s, int* x)"],
+    ),
+    "tensor map": (
+        "#include <cuda.h>\n__global__ void k(const __grid_constant__ CUtensorMap map) {}",
+        ["k(CUtensorMap_st map)"],
+    ),
+    "typedefs and using": (
+        (
+            "typedef float real; using index = unsigned int; template <class T> using ptr = const T*;\n"
+            "__global__ void k(real* x, index n, ptr<real> y) {}"
+        ),
+        ["k(float* x, unsigned int n, const float* y)"],
+    ),
+    "namespaces": (
+        "namespace a { namespace b { __global__ void k(float* x) {} } } namespace a::c { __global__ void l(int n) {} }",
+        ["a::b::k(float* x)", "a::c::l(int n)"],
+    ),
+    "anonymous namespace": (
+        "namespace { __global__ void k(float* x) {} }",
+        ["k(float* x)"],
+    ),
+    "static": ("static __global__ void k(float* x) {}", ["k(float* x)"]),
+    "launch bounds": (
+        (
+            'extern "C" __global__ void __launch_bounds__(256, 2) k(float* x) {}\n'
+            "__global__ void __cluster_dims__(2, 1, 1) l(float* x) {}"
+        ),
+        ["k(float* x)", "l(float* x)"],
+    ),
+    "default arguments": (
+        "__global__ void k(float* x, int n = (1, 2), float s = 1) {}",
+        ["k(float* x, int n, float s)"],
+    ),
+    "raw strings and comments": (
+        '__device__ const char* s = R"x(\n__global__ void no(int);\n)x";\n/* __global__ void no(); */\n' + kernel("k"),
+        ["k(float* x)"],
+    ),
+    "forward declaration": (
+        "__global__ void k(float*, int);\n__global__ void k(float* x, int n) {}",
+        ["k(float* x, int n)"],
+    ),
+    "only a declaration": ("__global__ void never(float* x);\n" + kernel("k"), ["k(float* x)"]),
+    "odd names": (kernel("kernel") + kernel("_x"), ["kernel(float* x)", "_x(float* x)"]),
+    "python's keywords": ("__global__ void k(float* in, int lambda) {}", ["k(float* in_, int lambda_)"]),
+    "function pointers": (
+        (
+            "__device__ float f(float x) { return x; }\n"
+            "template <float (*F)(float)> __global__ void k(float* x) { *x = F(*x); }\n"
+            "template __global__ void k<f>(float*);"
+        ),
+        ["k<&(f(float))>(float* x)"],
+    ),
+    "macro C": (MACRO_C, ["made(float* arg0)"]),
+    "macro C++": (MACRO_CXX, ["made_kernel(float* arg0)"]),
+    "CRLF": ("// größer\r\n__global__ void k(\r\n    float* x)\r\n{\r\n}\r\n", ["k(float* x)"]),
+    "nvcc's includes": (
+        "".join(f"#include <{name}>\n" for name in NVCC_INCLUDES)
+        + 'extern "C" __global__ void k(float* x, uint8_t n) { assert(n); printf("%f", sqrtf(*x)); }',
+        ["k(float* x, unsigned char n)"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ZOO)
+def test_the_zoo(case):
+    text, kernels = ZOO[case]
+    found = compile_text(text).cubin.kernels
+    assert [str(one) for one in found] == kernels
+
+
+def test_the_whole_zoo_loads_from_one_source():
+    skipped = ("anonymous namespace", "nvcc's includes")
+    pieces = [
+        f"namespace zoo{number} {{\n{text}\n}}\n"
+        for number, (name, (text, _)) in enumerate(ZOO.items())
+        if "#" not in text and 'extern "C"' not in text and name not in skipped
+    ]
+    module = load(pieces, "zoo")
+    assert len(module) == len(set(module)) >= len(pieces)
+    assert all(name.isidentifier() for name in module)
+    assert "zoo0__k" in module
+
+
+def test_an_anonymous_namespace_builds_the_same_twice(monkeypatch, tmp_path):
+    text = "namespace { __global__ void k(float* x) {} }"
+    assert list(load(text)) == ["k"]
+    kit = find_kit(read_settings())
+    if kit.version >= (12, 9):
+        assert compile_text(text).cubin.data == compile_text(text).cubin.data
+
+
+def test_kernels_that_share_a_name_are_exported_qualified():
+    text = "namespace a { __global__ void k(float* x) {} } namespace b { __global__ void k(int* x) {} }" + kernel(
+        "other"
+    )
+    assert list(load(text)) == ["a__k", "b__k", "other"]
+    assert list(load(text, functions={"mine": Launch(kernel="b::k")})) == ["mine"]
+
+
+def test_overloads_and_templates_are_named_in_a_launch():
+    text = "__global__ void k(float* x) {}\n__global__ void k(int* x, int n) {}\n"
+    text += "namespace ns { template <class T, int N> __global__ void t(T* x) {} }"
+    functions = {
+        "first": Launch(kernel="k(float*)"),
+        "second": Launch(kernel="k(int*, int)"),
+        "third": Launch(kernel="ns::t<float, 4>"),
+        "fourth": Launch(kernel=" ns::t< double , sizeof(float[2]) > "),
+    }
+    module = load(text, functions=functions)
+    assert [module[name].kernel.name for name in module] == ["k", "k", "ns::t<float, 4>", "ns::t<double, 8>"]
+    assert repr(module.second) == "<jitload function second(int* x, int n)>"
+
+
+def test_sixteen_kernels_in_their_order():
+    names = [f"k{number}" for number in range(16)]
+    module = load("".join(map(kernel, names)))
+    assert list(module) == names
+
+
+def test_parameters_from_a_byte_to_32_kilobytes_have_the_cubins_sizes():
+    text = f"struct Empty {{}}; struct Big {{ char data[{BIG - 16}]; }};\n"
+    (found,) = compile_text(text + "__global__ void k(Empty a, float* x, Big b, char c) {}").cubin.kernels
+    assert [(p.name, p.kind, p.offset, p.size) for p in found.parameters] == [
+        ("a", "struct", 0, 1),
+        ("x", "pointer", 8, 8),
+        ("b", "struct", 16, BIG - 16),
+        ("c", "int", 16 + BIG - 16, 1),
+    ]
+
+
+def test_architectures_with_different_parameters_are_refused():
+    text = "#if __CUDA_ARCH__ >= 900\n#define T float\n#else\n#define T int\n#endif\n"
+    with pytest.raises(
+        jitload.errors.LaunchSpecError, match="the kernels of sm_80 and sm_90a take different parameters"
+    ):
+        build(text + 'extern "C" __global__ void k(T* x) {}', arch=("sm_80", "sm_90a"))
+
+
+def test_a_signature_that_disagrees_with_the_cubin_is_refused():
+    with pytest.raises(jitload.errors.SignatureError, match="kernel 'k'"):
+        build(kernel("k"), functions={"k": Launch(signature="float* x, int n")})
+    module = load(kernel("k"), functions={"k": Launch(signature="const int* y")})
+    assert repr(module.k) == "<jitload function k(const int* y)>"
+
+
+def test_the_source_may_lie_anywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("sub").mkdir()
+    Path("sub/k.cu").write_text(kernel("k"))
+    assert list(jitload.load("m", sources="sub/k.cu", arch=ARCH)) == ["k"]
