@@ -115,7 +115,7 @@ def _line(row: Row, results: Results, base: Sequence[float]) -> list[str]:
     own = results.samples.get((row.peer, row.metric), [])
     if not own:
         return [row.label, "-", "-", "0", "-", results.problems.get(row.peer, "not measured")]
-    over = f"{(median(own) - median(base)) * 1e3:+.1f} ms over {row.base}" if base else ""
+    over = f"{(median(own) - median(base)) * 1e3:+.1f} ms" if base else ""
     return [
         row.label,
         duration(median(own)),

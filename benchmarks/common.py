@@ -155,13 +155,15 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         print("  ".join(cells).rstrip())
 
 
-def make_parser(description: str | None) -> argparse.ArgumentParser:
-    """Return a parser with the options that every benchmark has."""
+def make_parser(description: str | None, *, peers: bool = True) -> argparse.ArgumentParser:
+    """Return a parser with the options that the benchmarks share."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the raw numbers there")
-    parser.add_argument("--peers", type=_words, metavar="A,B", default=[], help="only rows with one of these words")
+    if peers:
+        meaning = "only peers whose names hold one of these words; a word that fits none lists the names"
+        parser.add_argument("--peers", type=_words, metavar="A,B", default=[], help=meaning)
     return parser
 
 

@@ -9,20 +9,35 @@ import argparse
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from children import child_environment, duration, progress
 from common import attempt, machine_line, make_parser, median, one_line, p95, print_table, write_json
 
-CASES = {
-    "import jitload, after tvm_ffi": ("import tvm_ffi", "import jitload"),
-    "import jitload, alone": ("", "import jitload"),
-    "import jitload, all of it, after tvm_ffi": ("import tvm_ffi", "import jitload; jitload.Module"),
-    "import tvm_ffi": ("", "import tvm_ffi"),
-    "import tvm_ffi, after torch": ("import torch", "import tvm_ffi"),
-    "import torch": ("", "import torch"),
-}
-_TIMED = "{before}\nfrom time import perf_counter\nstart = perf_counter()\n{what}\nprint(perf_counter() - start)"
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """What a process imports before the clock starts, and the statements that it times one by one, under labels."""
+
+    before: str = ""
+    timed: dict[str, str]
+    is_context: bool = False
+
+
+CASES = [
+    Case(
+        before="import tvm_ffi",
+        timed={"import jitload, after tvm_ffi": "import jitload", "  then jitload.Module": "jitload.Module"},
+    ),
+    Case(timed={"import jitload, alone": "import jitload"}),
+    Case(timed={"import tvm_ffi, with torch": "import tvm_ffi"}, is_context=True),
+    Case(before="import torch", timed={"import tvm_ffi, after torch": "import tvm_ffi"}, is_context=True),
+    Case(timed={"import torch": "import torch"}, is_context=True),
+]
+LABELS = [label for case in CASES for label in case.timed]
+CONTEXT = 5  # processes of what is there for comparison, at most: torch is slow
 _ENTRY = re.compile(r"import time:\s+(\d+) \|\s+(\d+) \|(\s+)(\S+)")
 
 
@@ -31,7 +46,7 @@ def main() -> None:
     machine = machine_line()
     print(machine, flush=True)
     samples, problems = measure(options.samples)
-    print_table(("what", "median", "p95", "min", "samples", "note"), [line(case, samples, problems) for case in CASES])
+    print_table(("what", "median", "p95", "min", "samples", "note"), [line(case, samples, problems) for case in LABELS])
     print(f"\npython -X importtime, `import jitload` after `import tvm_ffi`: the {options.entries} longest entries")
     entries = import_entries()
     print_table(("module", "own", "with its imports", ""), [entry_line(e) for e in longest(entries, options.entries)])
@@ -39,7 +54,7 @@ def main() -> None:
 
 
 def read_options() -> argparse.Namespace:
-    parser = make_parser(__doc__)
+    parser = make_parser(__doc__, peers=False)
     parser.add_argument("--samples", type=int, default=20, help="processes of each case")
     parser.add_argument("--entries", type=int, default=12, help="entries of -X importtime to show")
     return parser.parse_args()
@@ -47,23 +62,28 @@ def read_options() -> argparse.Namespace:
 
 def measure(count: int) -> tuple[dict[str, list[float]], dict[str, str]]:
     """Time every case in `count` processes, after one round that fills the caches of the system and of Python."""
-    samples: dict[str, list[float]] = {case: [] for case in CASES}
+    samples: dict[str, list[float]] = {label: [] for label in LABELS}
     problems: dict[str, str] = {}
     for round_number in range(count + 1):
         progress(f"round {round_number} of {count}")
-        for case, (before, what) in CASES.items():
-            if case in problems:
+        for case in CASES:
+            if case.timed.keys() & problems.keys() or (case.is_context and round_number > CONTEXT):
                 continue
-            seconds, problem = attempt(lambda before=before, what=what: time_import(before, what))  # type: ignore[misc]
+            seconds, problem = attempt(partial(time_imports, case))
             if problem:
-                problems[case] = problem
+                problems.update(dict.fromkeys(case.timed, problem))
             elif round_number > 0:
-                samples[case].append(seconds)
+                for label, value in zip(case.timed, seconds, strict=True):
+                    samples[label].append(value)
     return samples, problems
 
 
-def time_import(before: str, what: str) -> float:
-    return float(run_python(_TIMED.format(before=before, what=what)).stdout)
+def time_imports(case: Case) -> list[float]:
+    """Return the seconds of each statement, in a process of its own."""
+    clock = "print(perf_counter() - start, flush=True)"
+    statements = [f"start = perf_counter()\n{what}\n{clock}" for what in case.timed.values()]
+    code = "\n".join(["from time import perf_counter", case.before, *statements])
+    return [float(text) for text in run_python(code).stdout.split()]
 
 
 def run_python(code: str, *options: str) -> subprocess.CompletedProcess[str]:
@@ -75,11 +95,11 @@ def run_python(code: str, *options: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def line(case: str, samples: dict[str, list[float]], problems: dict[str, str]) -> list[str]:
-    own = samples[case]
+def line(label: str, samples: dict[str, list[float]], problems: dict[str, str]) -> list[str]:
+    own = samples[label]
     if not own:
-        return [case, "-", "-", "-", "0", problems.get(case, "not measured")]
-    return [case, *(duration(value) for value in (median(own), p95(own), min(own))), str(len(own)), ""]
+        return [label, "-", "-", "-", "0", problems.get(label, "not measured")]
+    return [label, *(duration(value) for value in (median(own), p95(own), min(own))), str(len(own)), ""]
 
 
 # ---- -X importtime -------------------------------------------------------------------------------------------------
@@ -113,7 +133,7 @@ def raw_numbers(
         "machine": machine,
         "unit": "s",
         "problems": problems,
-        "rows": [{"label": case, "samples": samples[case]} for case in CASES],
+        "rows": [{"label": label, "samples": samples[label]} for label in LABELS],
         "importtime_us": [{"module": module, "own": own, "cumulative": total} for module, own, total in entries],
     }
 

@@ -116,7 +116,7 @@ def load_template(name: str) -> Template:
         keep_trailing_newline=True,
         autoescape=False,  # noqa: S701  the text is C++; every piece of a user's is escaped by `c_string`
     )
-    return environment.from_string((template_dir() / name).read_text())
+    return environment.from_string((template_dir() / name).read_text(encoding="utf-8"))
 
 
 def c_string(text: str) -> str:

@@ -53,16 +53,24 @@ def link_step(compiler: Sequence[str], objects: tuple[str, ...], output: str) ->
 
 def write_ninja(work_dir: Path, steps: Sequence[Step]) -> None:
     """Write `build.ninja` for the steps."""
-    from ninja.ninja_syntax import Writer, escape_path
+    (work_dir / "build.ninja").write_bytes(os.fsencode(ninja_text(steps)))
 
-    with (work_dir / "build.ninja").open("w", encoding="utf-8", errors="surrogateescape") as file:
-        writer = Writer(file, width=120)  # type: ignore[arg-type]  # its stub says str
-        for number, step in enumerate(steps):
-            command = " ".join(_shell_word(word) for word in step.command)
-            writer.rule(f"step{number}", command=command.replace("$", "$$"), description=step.output)
-            inputs = [escape_path(path) for path in step.inputs]
-            reads = [escape_path(path) for path in step.reads]
-            writer.build([escape_path(step.output)], f"step{number}", inputs, implicit=reads)
+
+def ninja_text(steps: Sequence[Step]) -> str:
+    """Return the text of `build.ninja` for the steps."""
+    lines = []
+    for number, step in enumerate(steps):
+        command = " ".join(map(_shell_word, step.command)).replace("$", "$$")
+        inputs = " ".join(map(_ninja_path, step.inputs))
+        reads = " | " + " ".join(map(_ninja_path, step.reads)) if step.reads else ""
+        lines += [f"rule step{number}", f"  command = {command}", f"  description = {step.output}"]
+        lines += [f"build {_ninja_path(step.output)}: step{number} {inputs}{reads}"]
+    return "\n".join([*lines, ""])
+
+
+def _ninja_path(path: str) -> str:
+    """Escape a path; ninja_syntax leaves out the dollars."""
+    return re.sub(r"([$ :])", r"$\1", path)
 
 
 def _shell_word(word: str) -> str:

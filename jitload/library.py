@@ -161,4 +161,3 @@ def _import() -> None:
         from jitload.codegen import load_template
 
         load_template("wrapper.cc.jinja")
-        import ninja.ninja_syntax  # noqa: F401

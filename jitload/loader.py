@@ -124,18 +124,18 @@ def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True
 
 def _check_whole(place: Path) -> None:
     """Refuse an ELF file that ends before what it says of itself: mapped, it would end the process with SIGBUS."""
+    size = place.stat().st_size
     with place.open("rb") as file:
         head = file.read(64)
         if len(head) < 64 or head[:6] != b"\x7fELF\2\1":
             return  # the dynamic loader has a word for these
-        table, entry_size, count = struct.unpack_from("<32xQ14xHH", head)
-        file.seek(table)
-        rows = file.read(entry_size * count)
-    ends = [offset + size for offset, size in struct.iter_unpack("<8xQ16xQ16x", rows[: len(rows) // 56 * 56])]
-    if len(rows) < entry_size * count or max(ends, default=0) > place.stat().st_size:
-        raise LoadError(
-            f"the library {place} is cut short: it has {place.stat().st_size} bytes. Build or copy it again."
-        )
+        segments, sections, *counts = struct.unpack_from("<32xQQ6xHHHH", head)
+        ends = [segments + counts[0] * counts[1], sections + counts[2] * counts[3]]
+        if max(ends) <= size and counts[0] == 56:
+            file.seek(segments)
+            ends += [sum(extent) for extent in struct.iter_unpack("<8xQ16xQ16x", file.read(56 * counts[1]))]
+    if max(ends) > size:
+        raise LoadError(f"the library {place} is cut short: it has {size} bytes. Build or copy it again.")
 
 
 def _fresh(path: Path) -> Path:

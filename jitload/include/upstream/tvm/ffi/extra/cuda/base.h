@@ -6,8 +6,9 @@
 #define TVM_FFI_EXTRA_CUDA_BASE_H_
 
 #include <jitload/cuda_types.h>
-#include <jitload/driver_table.h>
+#include <jitload/launcher.h>
 #include <tvm/ffi/error.h>
+#include <tvm/ffi/function.h>
 
 #include <ostream>
 
@@ -57,9 +58,26 @@ class Result {
   int code_;
 };
 
+/* What tvm-ffi's error holds, as its exception. */
+[[noreturn]] __attribute__((cold, noinline)) inline void ThrowRaised() {
+  TVM_FFI_CHECK_SAFE_CALL(-1);
+  __builtin_unreachable();
+}
+
+inline void ThrowIfFailed(int failed) {
+  if (__builtin_expect(failed != 0, 0)) ThrowRaised();
+}
+
 template <class Code>
-constexpr int CodeOf(Code code) {
-  return static_cast<int>(code);
+inline void CheckCode(const char* what, Code code) {
+  if (__builtin_expect(static_cast<int>(code) != 0, 0)) ThrowIfFailed(::jitload::RaiseCode(what, static_cast<int>(code)));
+}
+
+/* The driver; throws where there is none that can be used. */
+inline const ::jitload::Driver& GetDriver() {
+  const ::jitload::Driver* driver = ::jitload::OpenDriver();
+  if (driver == nullptr) ThrowRaised();
+  return *driver;
 }
 
 }  // namespace cuda_api
@@ -67,15 +85,9 @@ constexpr int CodeOf(Code code) {
 }  // namespace ffi
 }  // namespace tvm
 
-#define JITLOAD_CHECK_CODE_(what, stmt)                                                                  \
-  do {                                                                                                   \
-    const int jitload_code_ = ::tvm::ffi::cuda_api::CodeOf(stmt);                                        \
-    if (jitload_code_ != 0) TVM_FFI_THROW(RuntimeError) << ::jitload::ErrorText(what, jitload_code_); \
-  } while (0)
-
 /* Each takes a `CUresult`, a `cudaError_t` or what a launch returns, and throws a RuntimeError with its name and text. */
-#define TVM_FFI_CHECK_CUDA_ERROR(stmt) JITLOAD_CHECK_CODE_("CUDA Runtime Error", stmt)
-#define TVM_FFI_CHECK_CUDA_DRIVER_ERROR(stmt) JITLOAD_CHECK_CODE_("CUDA Driver Error", stmt)
-#define TVM_FFI_CHECK_CUBIN_LAUNCHER_CUDA_ERROR(stmt) JITLOAD_CHECK_CODE_("CUDA Error", stmt)
+#define TVM_FFI_CHECK_CUDA_ERROR(stmt) ::tvm::ffi::cuda_api::CheckCode("CUDA Runtime Error", stmt)
+#define TVM_FFI_CHECK_CUDA_DRIVER_ERROR(stmt) ::tvm::ffi::cuda_api::CheckCode("CUDA Driver Error", stmt)
+#define TVM_FFI_CHECK_CUBIN_LAUNCHER_CUDA_ERROR(stmt) ::tvm::ffi::cuda_api::CheckCode("CUDA Error", stmt)
 
 #endif  // TVM_FFI_EXTRA_CUDA_BASE_H_

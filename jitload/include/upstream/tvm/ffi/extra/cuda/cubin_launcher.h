@@ -6,19 +6,33 @@
 #ifndef TVM_FFI_EXTRA_CUDA_CUBIN_LAUNCHER_H_
 #define TVM_FFI_EXTRA_CUDA_CUBIN_LAUNCHER_H_
 
-#include <jitload/cubin_image.h>
-#include <jitload/kernel_state.h>
+#include <jitload/launcher.h>
 #include <tvm/ffi/extra/c_env_api.h>
 #include <tvm/ffi/extra/cuda/base.h>
 #include <tvm/ffi/extra/cuda/internal/unified_api.h>
 #include <tvm/ffi/string.h>
 
-#include <utility>
+#include <type_traits>
 
 namespace jitload {
 inline namespace v1 {
+
 class LaunchConfig;
+
+/* Bytes of an array, of what a pointer points to, or of whatever has data() and size(). */
+template <class Source>
+Image ImageOf(const Source& source) {
+  if constexpr (std::is_array_v<Source>) {
+    const size_t count = std::extent_v<Source>;
+    return {reinterpret_cast<const unsigned char*>(&source[0]), count != 0 ? count * sizeof(source[0]) : kUnknownSize, true};
+  } else if constexpr (std::is_pointer_v<Source>) {
+    return {reinterpret_cast<const unsigned char*>(source), kUnknownSize, true};
+  } else {
+    return {reinterpret_cast<const unsigned char*>(source.data()), source.size() * sizeof(*source.data()), true};
+  }
 }
+
+}  // namespace v1
 }  // namespace jitload
 
 namespace tvm {
@@ -29,39 +43,50 @@ inline namespace jitload_v1 {
 class CubinKernel {
  public:
   CubinKernel(cuda_api::LibraryHandle library, const char* name)
-      : CubinKernel(::jitload::MakeKernelState(library, name, 0, nullptr)) {}
+      : CubinKernel(::jitload::Library{library, 0, nullptr}, name) {}
+  ~CubinKernel() { ::jitload::FreeKernel(state_); }
 
   /* Launch. Dynamic shared memory over 48 KiB is allowed for as it is asked for, up to the device's opt-in limit. The
    * result must be checked; the check's message says what was wrong with the launch. */
   cuda_api::Result Launch(void** args, dim3 grid, dim3 block, cuda_api::StreamHandle stream, uint32_t dyn_smem_bytes = 0) {
-    const jitload_cu_config config = cuda_api::MakeConfig(grid, block, stream, dyn_smem_bytes);
-    return cuda_api::Result(::jitload::LaunchKernel(state_.get(), args, config));
+    return LaunchMade(args, cuda_api::MakeConfig(grid, block, stream, dyn_smem_bytes));
   }
 
   /* Launch with attributes: the driver's `CUlaunchConfig`, or the runtime's `cudaLaunchConfig_t`. */
   cuda_api::Result LaunchEx(void** args, const CUlaunchConfig& config) {
-    return cuda_api::Result(::jitload::LaunchKernel(state_.get(), args, cuda_api::MakeConfig(config)));
+    return LaunchMade(args, cuda_api::MakeConfig(config));
   }
 #if JITLOAD_HAS_CUDA_RUNTIME
   cuda_api::Result LaunchEx(void** args, const cudaLaunchConfig_t& config) {
-    return cuda_api::Result(::jitload::LaunchKernel(state_.get(), args, cuda_api::MakeConfig(config)));
+    return LaunchMade(args, cuda_api::MakeConfig(config));
   }
 #endif
 
   cuda_api::KernelHandle GetHandle() const {
-    return state_ != nullptr ? static_cast<cuda_api::KernelHandle>(state_->kernel) : nullptr;
+    return static_cast<cuda_api::KernelHandle>(::jitload::HandleOf(state_));
   }
 
   CubinKernel(const CubinKernel&) = delete;
   CubinKernel& operator=(const CubinKernel&) = delete;
-  CubinKernel(CubinKernel&& other) noexcept = default;
-  CubinKernel& operator=(CubinKernel&& other) noexcept = default;
+  CubinKernel(CubinKernel&& other) noexcept : state_(other.state_) { other.state_ = nullptr; }
+  CubinKernel& operator=(CubinKernel&& other) noexcept {
+    if (this == &other) return *this;
+    ::jitload::FreeKernel(state_);
+    state_ = other.state_;
+    other.state_ = nullptr;
+    return *this;
+  }
 
  private:
   friend class CubinModule;
   friend class ::jitload::LaunchConfig;
-  explicit CubinKernel(std::unique_ptr<::jitload::KernelState> state) : state_(std::move(state)) {}
-  std::unique_ptr<::jitload::KernelState> state_;
+  CubinKernel(const ::jitload::Library& library, const char* name) : state_(::jitload::MakeKernel(&library, name)) {
+    if (state_ == nullptr) cuda_api::ThrowRaised();
+  }
+  cuda_api::Result LaunchMade(void** args, const jitload_cu_config& config) {
+    return cuda_api::Result(::jitload::LaunchKernel(state_, args, &config));
+  }
+  ::jitload::KernelState* state_;
 };
 
 /* A cubin in the driver. The bytes are looked at first: what is no cubin throws. Movable. */
@@ -69,23 +94,12 @@ class CubinModule {
  public:
   explicit CubinModule(const Bytes& bytes)
       : CubinModule(::jitload::Image{reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), false}) {}
-  explicit CubinModule(const char* code)
-      : CubinModule(reinterpret_cast<const unsigned char*>(code)) {}
+  explicit CubinModule(const char* code) : CubinModule(reinterpret_cast<const unsigned char*>(code)) {}
   explicit CubinModule(const unsigned char* code) : CubinModule(::jitload::Image{code, ::jitload::kUnknownSize, false}) {}
-  JITLOAD_COLD explicit CubinModule(const ::jitload::Image& image) {
-    const std::string fault = ::jitload::FindFault(image);
-    if (!fault.empty()) ::jitload::ThrowRuntimeError("CubinModule: " + fault);
-    capability_ = ::jitload::CapabilityOf(image);
-    kernels_ = ::jitload::ListKernels(image);
-    ::jitload::ThrowIfFailed("CubinModule: the driver cannot load the cubin", cuda_api::LoadLibrary(&library_, image.data));
-  }
-  ~CubinModule() { Unload(); }
+  explicit CubinModule(const ::jitload::Image& image) { cuda_api::ThrowIfFailed(::jitload::LoadImage(&image, &library_)); }
+  ~CubinModule() { ::jitload::Unload(&library_); }
 
-  CubinKernel GetKernel(const char* name) const {
-    if (library_ == nullptr) ::jitload::ThrowRuntimeError("CubinModule: the module was moved to another one");
-    return CubinKernel(::jitload::MakeKernelState(library_, name, capability_, kernels_.c_str()));
-  }
-
+  CubinKernel GetKernel(const char* name) const { return CubinKernel(library_, name); }
   CubinKernel operator[](const char* name) const { return GetKernel(name); }
 
   /* A kernel that may use the most dynamic shared memory that a device gives beside the kernel's own static size, on
@@ -95,34 +109,25 @@ class CubinModule {
   }
   CubinKernel GetKernelWithMaxDynamicSharedMemory(const char* name, int64_t static_smem, int64_t dynamic_smem_max) const {
     CubinKernel kernel = GetKernel(name);
-    ::jitload::AllowMostShared(kernel.state_.get(), static_smem, dynamic_smem_max);
+    cuda_api::ThrowIfFailed(::jitload::AllowMostShared(kernel.state_, static_smem, dynamic_smem_max));
     return kernel;
   }
 
-  cuda_api::LibraryHandle GetHandle() const { return library_; }
+  cuda_api::LibraryHandle GetHandle() const { return static_cast<cuda_api::LibraryHandle>(library_.handle); }
 
   CubinModule(const CubinModule&) = delete;
   CubinModule& operator=(const CubinModule&) = delete;
-  CubinModule(CubinModule&& other) noexcept
-      : library_(std::exchange(other.library_, nullptr)),
-        capability_(other.capability_),
-        kernels_(std::move(other.kernels_)) {}
+  CubinModule(CubinModule&& other) noexcept : library_(other.library_) { other.library_ = {}; }
   CubinModule& operator=(CubinModule&& other) noexcept {
     if (this == &other) return *this;
-    Unload();
-    library_ = std::exchange(other.library_, nullptr);
-    capability_ = other.capability_;
-    kernels_ = std::move(other.kernels_);
+    ::jitload::Unload(&library_);
+    library_ = other.library_;
+    other.library_ = {};
     return *this;
   }
 
  private:
-  void Unload() noexcept {
-    if (library_ != nullptr) ::jitload::driver_table.library_unload(library_);
-  }
-  cuda_api::LibraryHandle library_ = nullptr;
-  int capability_ = 0;
-  std::string kernels_; /* their names, for messages */
+  ::jitload::Library library_ = {};
 };
 
 }  // namespace jitload_v1

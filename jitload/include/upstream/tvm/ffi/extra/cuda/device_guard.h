@@ -12,10 +12,11 @@ inline namespace jitload_v1 {
  * device, a green or a user's own one, is left alone. The destructor never throws. */
 struct CUDADeviceGuard {
   CUDADeviceGuard() = delete;
-  explicit CUDADeviceGuard(int device_index) : driver_(::jitload::GetDriver()) {
+  explicit CUDADeviceGuard(int device_index) : driver_(cuda_api::GetDriver()) {
     int current = -1;
     if (driver_.context_device(&current) == JITLOAD_CUDA_SUCCESS && current == device_index) return;
-    Enter(device_index);
+    cuda_api::ThrowIfFailed(::jitload::EnterDevice(&driver_, device_index, &before_));
+    is_entered_ = true;
   }
   ~CUDADeviceGuard() {
     if (is_entered_) driver_.set_context(before_);
@@ -24,18 +25,6 @@ struct CUDADeviceGuard {
   CUDADeviceGuard& operator=(const CUDADeviceGuard&) = delete;
 
  private:
-  JITLOAD_COLD void Enter(int device) {
-    if (device < 0 || device >= driver_.devices) {
-      ::jitload::ThrowRuntimeError(::jitload::Format("CUDADeviceGuard: there is no cuda:%d; this process sees %d device%s",
-                                                     device, driver_.devices, driver_.devices == 1 ? "" : "s"));
-    }
-    jitload_cu_context primary = nullptr;
-    driver_.get_context(&before_);
-    ::jitload::ThrowIfFailed("CUDADeviceGuard: cannot use the device",
-                             ::jitload::PrimaryContext(driver_, device, &primary));
-    ::jitload::ThrowIfFailed("CUDADeviceGuard: cannot use the device", driver_.set_context(primary));
-    is_entered_ = true;
-  }
   const ::jitload::Driver& driver_;
   jitload_cu_context before_ = nullptr;
   bool is_entered_ = false;

@@ -6,7 +6,6 @@
 #ifndef TVM_FFI_EXTRA_CUDA_INTERNAL_UNIFIED_API_H_
 #define TVM_FFI_EXTRA_CUDA_INTERNAL_UNIFIED_API_H_
 
-#include <jitload/kernel_state.h>
 #include <tvm/ffi/extra/cuda/base.h>
 
 #ifndef TVM_FFI_CUBIN_LAUNCHER_USE_DRIVER_API
@@ -48,7 +47,7 @@ constexpr ResultType kSuccess = cudaSuccess;
 
 template <class Code>
 inline void GetErrorString(Code err, const char** name, const char** str) {
-  ::jitload::DescribeCode(CodeOf(err), name, str);
+  ::jitload::DescribeCode(static_cast<int>(err), name, str);
 }
 
 /* ---- launch configurations, of the driver and of the runtime --------------------------------------------------- */
@@ -117,35 +116,29 @@ inline Result ConstructLaunchConfig(KernelHandle kernel, StreamHandle stream, ui
 /* ---- the driver's calls, by handle ----------------------------------------------------------------------------- */
 
 inline Result LoadLibrary(LibraryHandle* library, const void* image) {
-  const ::jitload::Driver& driver = ::jitload::GetDriver();
-  ::jitload::RelaxedCapture relaxed(driver);
   void* found = nullptr;
-  const int code = driver.library_load(&found, image, nullptr, nullptr, 0, nullptr, nullptr, 0);
+  const int code = ::jitload::LoadBytes(&GetDriver(), image, &found);
   if (code == JITLOAD_CUDA_SUCCESS) *library = static_cast<LibraryHandle>(found);
   return Result(code);
 }
 
-inline Result UnloadLibrary(LibraryHandle library) { return Result(::jitload::GetDriver().library_unload(library)); }
+inline Result UnloadLibrary(LibraryHandle library) { return Result(GetDriver().library_unload(library)); }
 
 inline Result GetKernel(KernelHandle* kernel, LibraryHandle library, const char* name) {
   void* found = nullptr;
-  const int code = ::jitload::GetDriver().library_kernel(&found, library, name);
+  const int code = GetDriver().library_kernel(&found, library, name);
   if (code == JITLOAD_CUDA_SUCCESS) *kernel = static_cast<KernelHandle>(found);
   return Result(code);
 }
 
 inline DeviceHandle GetDeviceHandle(int device_id) {
-  const int count = ::jitload::GetDriver().devices;
-  if (device_id < 0 || device_id >= count) {
-    ::jitload::ThrowRuntimeError(::jitload::Format("there is no cuda:%d; this process sees %d device%s", device_id, count,
-                                                   count == 1 ? "" : "s"));
-  }
+  ThrowIfFailed(::jitload::CheckDevice(&GetDriver(), "GetDeviceHandle", device_id));
   return device_id;
 }
 
 /* Launches by handle go to the current device; CubinKernel's own go to that of the stream. */
 inline Result LaunchByHandle(KernelHandle kernel, void** args, const jitload_cu_config& config) {
-  return Result(::jitload::GetDriver().launch_ex(&config, kernel, args, nullptr));
+  return Result(GetDriver().launch_ex(&config, kernel, args, nullptr));
 }
 
 inline Result LaunchKernel(KernelHandle kernel, void** args, dim3 grid, dim3 block, StreamHandle stream,
@@ -159,22 +152,22 @@ inline Result LaunchKernelEx(KernelHandle kernel, void** args, const Config& con
 }
 
 inline Result GetKernelSharedMem(KernelHandle kernel, int& out, DeviceHandle device) {
-  return Result(::jitload::GetDriver().kernel_attribute(&out, JITLOAD_FUNCTION_STATIC_SHARED, kernel, device));
+  return Result(GetDriver().kernel_attribute(&out, JITLOAD_FUNCTION_STATIC_SHARED, kernel, device));
 }
 
 inline Result SetKernelMaxDynamicSharedMem(KernelHandle kernel, int shmem, DeviceHandle device) {
-  const ::jitload::Driver& driver = ::jitload::GetDriver();
+  const ::jitload::Driver& driver = GetDriver();
   return Result(driver.set_kernel_attribute(JITLOAD_FUNCTION_MAX_DYNAMIC_SHARED, shmem, kernel, device));
 }
 
 inline Result GetDeviceCount(int* count) {
-  *count = ::jitload::GetDriver().devices;
+  *count = GetDriver().devices;
   return Result(JITLOAD_CUDA_SUCCESS);
 }
 
 template <class Attribute>
 inline Result GetDeviceAttribute(int* value, Attribute attr, DeviceHandle device) {
-  return Result(::jitload::GetDriver().device_attribute(value, static_cast<int>(attr), device));
+  return Result(GetDriver().device_attribute(value, static_cast<int>(attr), device));
 }
 
 }  // namespace cuda_api

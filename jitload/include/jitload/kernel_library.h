@@ -1,0 +1,160 @@
+/* What a kernel library's functions begin with: validate, device guard, stream, dispatch on dtype, launch.
+ *
+ * The names are those of tvm-ffi's kernel library guide. Nothing here needs the CUDA toolkit.
+ */
+#ifndef JITLOAD_KERNEL_LIBRARY_H_
+#define JITLOAD_KERNEL_LIBRARY_H_
+
+#include <jitload/cuda_types.h>
+#include <tvm/ffi/extra/c_env_api.h>
+#include <tvm/ffi/extra/cuda/device_guard.h>
+#include <tvm/ffi/tvm_ffi.h>
+
+namespace ffi = tvm::ffi;
+using ffi::Optional;
+using ffi::Tensor;
+using ffi::TensorView;
+
+/* ---- checks ---------------------------------------------------------------------------------------------------- */
+
+/* No `if`: an `else` of the user's own must not find it. */
+#define JITLOAD_REQUIRE(condition) \
+  while (!(condition)) TVM_FFI_THROW(ValueError)
+
+#define CHECK_CUDA(x) \
+  JITLOAD_REQUIRE(::jitload::IsCuda((x).device())) << #x " must be a CUDA tensor, got one on " << ::jitload::Name((x).device())
+#define CHECK_CONTIGUOUS(x) JITLOAD_REQUIRE((x).IsContiguous()) << #x " must be contiguous"
+#define CHECK_INPUT(x)   \
+  do {                   \
+    CHECK_CUDA(x);       \
+    CHECK_CONTIGUOUS(x); \
+  } while (0)
+#define CHECK_DIM(d, x) \
+  JITLOAD_REQUIRE((x).ndim() == (d)) << #x " must be a " #d "D tensor, got one of " << (x).ndim() << " dimensions"
+#define CHECK_DEVICE(a, b)                                                                                    \
+  JITLOAD_REQUIRE((a).device().device_type == (b).device().device_type && (a).device().device_id == (b).device().device_id) \
+      << #a " and " #b " must be on the same device, got " << ::jitload::Name((a).device()) << " and "          \
+      << ::jitload::Name((b).device())
+
+/* ---- dtypes ---------------------------------------------------------------------------------------------------- */
+
+constexpr DLDataType dl_bool = DLDataType{kDLBool, 8, 1};
+constexpr DLDataType dl_int8 = DLDataType{kDLInt, 8, 1};
+constexpr DLDataType dl_int16 = DLDataType{kDLInt, 16, 1};
+constexpr DLDataType dl_int32 = DLDataType{kDLInt, 32, 1};
+constexpr DLDataType dl_int64 = DLDataType{kDLInt, 64, 1};
+constexpr DLDataType dl_uint8 = DLDataType{kDLUInt, 8, 1};
+constexpr DLDataType dl_uint16 = DLDataType{kDLUInt, 16, 1};
+constexpr DLDataType dl_uint32 = DLDataType{kDLUInt, 32, 1};
+constexpr DLDataType dl_uint64 = DLDataType{kDLUInt, 64, 1};
+constexpr DLDataType dl_float16 = DLDataType{kDLFloat, 16, 1};
+constexpr DLDataType dl_float32 = DLDataType{kDLFloat, 32, 1};
+constexpr DLDataType dl_float64 = DLDataType{kDLFloat, 64, 1};
+constexpr DLDataType dl_bfloat16 = DLDataType{kDLBfloat, 16, 1};
+constexpr DLDataType dl_float8_e4m3fn = DLDataType{kDLFloat8_e4m3fn, 8, 1};
+constexpr DLDataType dl_float8_e5m2 = DLDataType{kDLFloat8_e5m2, 8, 1};
+
+/* CUDA's own types; their headers define them, where there are any. */
+struct __half;
+struct __nv_bfloat16;
+struct __nv_fp8_e4m3;
+struct __nv_fp8_e5m2;
+
+namespace jitload {
+inline namespace v1 {
+
+template <class T>
+struct Dtype;
+#define JITLOAD_DTYPE_(Type, text, constant)         \
+  template <>                                        \
+  struct Dtype<Type> {                               \
+    using type = Type;                               \
+    static constexpr const char* name = text;        \
+    static constexpr DLDataType value = ::constant;  \
+  };
+JITLOAD_DTYPE_(bool, "bool", dl_bool)
+JITLOAD_DTYPE_(int8_t, "int8", dl_int8)
+JITLOAD_DTYPE_(int16_t, "int16", dl_int16)
+JITLOAD_DTYPE_(int32_t, "int32", dl_int32)
+JITLOAD_DTYPE_(int64_t, "int64", dl_int64)
+JITLOAD_DTYPE_(uint8_t, "uint8", dl_uint8)
+JITLOAD_DTYPE_(uint16_t, "uint16", dl_uint16)
+JITLOAD_DTYPE_(uint32_t, "uint32", dl_uint32)
+JITLOAD_DTYPE_(uint64_t, "uint64", dl_uint64)
+JITLOAD_DTYPE_(__half, "float16", dl_float16)
+JITLOAD_DTYPE_(float, "float32", dl_float32)
+JITLOAD_DTYPE_(double, "float64", dl_float64)
+JITLOAD_DTYPE_(__nv_bfloat16, "bfloat16", dl_bfloat16)
+JITLOAD_DTYPE_(__nv_fp8_e4m3, "float8_e4m3fn", dl_float8_e4m3fn)
+JITLOAD_DTYPE_(__nv_fp8_e5m2, "float8_e5m2", dl_float8_e5m2)
+#undef JITLOAD_DTYPE_
+
+/* The name of the element type `T`, behind a prefix: KernelName<__half>("scale_") is "scale_float16". */
+template <class T>
+std::string KernelName(const char* prefix) {
+  return std::string(prefix) + Dtype<T>::name;
+}
+
+template <class List>
+struct Dispatch;
+template <class... Types>
+struct Dispatch<void(Types...)> {
+  /* Calls `body` with the Dtype among `Types` that a tensor has; throws a TypeError where none fits. */
+  template <class Body>
+  static void Run(DLDataType dtype, const char* what, Body&& body) {
+    if ((Try<Types>(dtype, body) || ...)) return;
+    std::string expected;
+    ((expected += (expected.empty() ? "" : ", ") + std::string(Dtype<Types>::name)), ...);
+    TVM_FFI_THROW(TypeError) << "Unsupported dtype: " << what << " is " << ffi::DLDataTypeToString(dtype) << ", expected "
+                             << (sizeof...(Types) > 1 ? "one of " : "") << expected;
+  }
+
+ private:
+  template <class T, class Body>
+  static bool Try(DLDataType dtype, Body& body) {
+    const DLDataType own = Dtype<T>::value;
+    if (dtype.code != own.code || dtype.bits != own.bits || dtype.lanes != own.lanes) return false;
+    body(Dtype<T>{});
+    return true;
+  }
+};
+
+inline bool IsCuda(DLDevice device) { return device.device_type == kDLCUDA || device.device_type == kDLCUDAManaged; }
+
+inline std::string Name(DLDevice device) {
+  const bool is_cpu = device.device_type == kDLCPU;
+  const std::string type = is_cpu ? "cpu" : IsCuda(device) ? "cuda" : "device type " + std::to_string(device.device_type);
+  return is_cpu ? type : type + ":" + std::to_string(device.device_id);
+}
+
+}  // namespace v1
+}  // namespace jitload
+
+/* Run a block with `T` standing for the element type:
+ *   DISPATCH_DTYPE(x.dtype(), T, (float, __half), { Scale<T>(x, y); });
+ * The types are C++ ones, those of CUDA without their headers too, as long as the block only names them. */
+#define DISPATCH_DTYPE(dtype, T, types, ...)                                             \
+  ::jitload::Dispatch<void types>::Run((dtype), #dtype, [&](auto jitload_dtype_) {        \
+    using T [[maybe_unused]] = typename decltype(jitload_dtype_)::type;                  \
+    __VA_ARGS__                                                                          \
+  })
+
+/* ---- stream and memory ----------------------------------------------------------------------------------------- */
+
+/* The framework's current stream on a device. */
+inline cudaStream_t get_cuda_stream(DLDevice device) {
+  return static_cast<cudaStream_t>(TVMFFIEnvGetStream(device.device_type, device.device_id));
+}
+
+/* A tensor from the allocator of the framework whose tensors the caller gave. */
+inline ffi::Tensor alloc_tensor(const ffi::Shape& shape, DLDataType dtype, DLDevice device) {
+  return ffi::Tensor::FromEnvAlloc(TVMFFIEnvTensorAlloc, shape, dtype, device);
+}
+
+/* The address of the first element; `data_ptr()` leaves DLPack's byte offset out. */
+template <class T = void, class AnyTensor>
+T* element_ptr(const AnyTensor& tensor) {
+  return reinterpret_cast<T*>(static_cast<char*>(tensor.data_ptr()) + tensor.byte_offset());
+}
+
+#endif /* JITLOAD_KERNEL_LIBRARY_H_ */

@@ -1,0 +1,107 @@
+/* A builder over the launch attributes that people use, for `CubinKernel`:
+ *
+ *   jitload::LaunchConfig config(grid, block, stream, shared_bytes);
+ *   config.Cluster(2, 2).SchedulingPolicy(CU_CLUSTER_SCHEDULING_POLICY_SPREAD).ProgrammaticStreamSerialization();
+ *   TVM_FFI_CHECK_CUDA_DRIVER_ERROR(config.Launch(kernel, args));
+ *
+ * A grid counts blocks, with clusters too. `Launch` throws a ValueError for a grid that is no multiple of the cluster,
+ * and for a cluster that the device cannot hold; `kernel.LaunchEx(args, config)` leaves both to the driver.
+ */
+#ifndef JITLOAD_LAUNCH_CONFIG_H_
+#define JITLOAD_LAUNCH_CONFIG_H_
+
+#include <tvm/ffi/extra/cuda/cubin_launcher.h>
+
+namespace jitload {
+inline namespace v1 {
+
+class LaunchConfig {
+ public:
+  LaunchConfig(tvm::ffi::dim3 grid, tvm::ffi::dim3 block, CUstream stream, uint32_t shared_bytes = 0)
+      : config_{grid.x, grid.y, grid.z, block.x, block.y, block.z, shared_bytes, stream, nullptr, 0} {}
+
+  /* Thread block clusters. Sizes over 8 blocks, which not every device has, are allowed for at the launch. */
+  LaunchConfig& Cluster(unsigned x, unsigned y = 1, unsigned z = 1) {
+    CUlaunchAttributeValue& value = Attribute(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
+    value.clusterDim.x = cluster_[0] = x;
+    value.clusterDim.y = cluster_[1] = y;
+    value.clusterDim.z = cluster_[2] = z;
+    return *this;
+  }
+
+  /* How the blocks of a cluster are spread over the multiprocessors. */
+  LaunchConfig& SchedulingPolicy(CUclusterSchedulingPolicy policy) {
+    Attribute(CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE).clusterSchedulingPolicyPreference = policy;
+    return *this;
+  }
+
+  /* PDL: the kernel may start before the one before it in the stream has ended. */
+  LaunchConfig& ProgrammaticStreamSerialization(bool is_allowed = true) {
+    Attribute(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION).programmaticStreamSerializationAllowed = is_allowed;
+    return *this;
+  }
+
+  /* All blocks are resident at once, so that the kernel may synchronise its grid. */
+  LaunchConfig& Cooperative(bool is_cooperative = true) {
+    Attribute(CU_LAUNCH_ATTRIBUTE_COOPERATIVE).cooperative = is_cooperative;
+    return *this;
+  }
+
+  /* As of a stream: smaller numbers go first. */
+  LaunchConfig& Priority(int priority) {
+    Attribute(CU_LAUNCH_ATTRIBUTE_PRIORITY).priority = priority;
+    return *this;
+  }
+
+  /* The driver's record, good as long as this object lives. */
+  operator const CUlaunchConfig&() {
+    config_.attrs = count_ != 0 ? attributes_ : nullptr;
+    config_.numAttrs = count_;
+    return config_;
+  }
+
+  tvm::ffi::cuda_api::Result Launch(tvm::ffi::CubinKernel& kernel, void** args) {
+    const CUlaunchConfig& config = *this;
+    if (cluster_[0] != kNone) {
+      const jitload_cu_config made = tvm::ffi::cuda_api::MakeConfig(config);
+      CheckDivides(made);
+      tvm::ffi::cuda_api::ThrowIfFailed(CheckCluster(kernel.state_, args, &made, cluster_));
+    }
+    return kernel.LaunchEx(args, config);
+  }
+
+ private:
+  enum : unsigned { kNone = ~0u, kMost = 5 };
+
+  /* The value to fill in; each attribute is there once. */
+  CUlaunchAttributeValue& Attribute(CUlaunchAttributeID id) {
+    unsigned i = 0;
+    while (i < count_ && attributes_[i].id != id) ++i;
+    if (i == count_) attributes_[count_++].id = id;
+    return attributes_[i].value;
+  }
+
+  void CheckDivides(const jitload_cu_config& config) const {
+    for (int i = 0; i < 3; ++i) {
+      if (cluster_[i] == 0) {
+        Raise("ValueError", "cluster must be positive, got (%u, %u, %u)", cluster_[0], cluster_[1], cluster_[2]);
+        tvm::ffi::cuda_api::ThrowRaised();
+      }
+      if (config.grid[i] % cluster_[i] != 0) {
+        Raise("ValueError", "grid.%c (%u blocks) is no multiple of cluster.%c (%u)", "xyz"[i], config.grid[i], "xyz"[i],
+              cluster_[i]);
+        tvm::ffi::cuda_api::ThrowRaised();
+      }
+    }
+  }
+
+  CUlaunchConfig config_;
+  CUlaunchAttribute attributes_[kMost] = {};
+  unsigned count_ = 0;
+  uint32_t cluster_[3] = {kNone, 1, 1};
+};
+
+}  // namespace v1
+}  // namespace jitload
+
+#endif /* JITLOAD_LAUNCH_CONFIG_H_ */

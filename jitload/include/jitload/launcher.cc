@@ -1,0 +1,7 @@
+/* The C++ launcher as an object: for wrappers compiled with JITLOAD_LAUNCHER_LINKED. */
+#ifndef JITLOAD_LAUNCHER_LINKED
+#define JITLOAD_LAUNCHER_LINKED
+#endif
+#include "launcher.h"
+
+#include "launcher_kernel.h"

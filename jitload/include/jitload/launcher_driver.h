@@ -1,0 +1,186 @@
+/* The launcher's libcuda: its functions found at run time, contexts, and the words for its errors. */
+#ifndef JITLOAD_LAUNCHER_DRIVER_H_
+#define JITLOAD_LAUNCHER_DRIVER_H_
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "launcher.h"
+
+namespace jitload {
+inline namespace v1 {
+
+/* The launch that the driver refused last in this thread: the code that a launch returns has no room for words. */
+struct Refusal {
+  int code;
+  char text[500];
+};
+
+JITLOAD_HIDDEN inline Driver driver_table = {};
+JITLOAD_HIDDEN inline const Driver* driver_found = nullptr; /* once set, never changed */
+JITLOAD_HIDDEN inline pthread_mutex_t launcher_lock = PTHREAD_MUTEX_INITIALIZER;
+JITLOAD_HIDDEN inline jitload_cu_context primary_contexts[64] = {};
+JITLOAD_HIDDEN inline __thread Refusal last_refusal = {};
+
+inline constexpr const char* kForked =
+    "CUDA was used in this process before it forked, and cannot be used in the child; start workers with the 'spawn' or "
+    "'forkserver' method";
+
+enum { kInvalidValue = 1, kInvalidContext = 201, kNoBinary = 209, kInvalidHandle = 400 };
+
+/* ---- errors ---------------------------------------------------------------------------------------------------- */
+
+JITLOAD_LAUNCHER int Raise(const char* kind, const char* format, ...) {
+  char text[2048];
+  va_list values;
+  va_start(values, format);
+  vsnprintf(text, sizeof text, format, values);
+  va_end(values);
+  TVMFFIErrorSetRaisedFromCStr(kind, text);
+  return -1;
+}
+
+/* A function of the CUDA runtime, where a copy of it is loaded: it knows codes that the driver does not. */
+JITLOAD_LAUNCHER const char* AskRuntime(const char* function, int code) {
+  static const char* const names[] = {"libcudart.so.13", "libcudart.so.12"};
+  void* found = dlsym(RTLD_DEFAULT, function);
+  for (int i = 0; i < 2 && found == nullptr; ++i) {
+    void* library = dlopen(names[i], RTLD_NOW | RTLD_NOLOAD);
+    if (library != nullptr) found = dlsym(library, function);
+  }
+  return found != nullptr ? reinterpret_cast<const char* (*)(int)>(found)(code) : nullptr;
+}
+
+JITLOAD_LAUNCHER void DescribeCode(int code, const char** name, const char** text) {
+  const Driver* driver = __atomic_load_n(&driver_found, __ATOMIC_ACQUIRE);
+  *name = *text = nullptr;
+  if (driver != nullptr) {
+    driver->error_name(code, name);
+    driver->error_string(code, text);
+  }
+  if (*name == nullptr) *name = AskRuntime("cudaGetErrorName", code);
+  if (*text == nullptr) *text = AskRuntime("cudaGetErrorString", code);
+  if (*name == nullptr) *name = "unknown";
+  if (*text == nullptr) *text = "this driver does not know the error";
+}
+
+JITLOAD_LAUNCHER int RaiseCode(const char* what, int code) {
+  const char *name, *text;
+  DescribeCode(code, &name, &text);
+  const bool is_known = last_refusal.code == code;
+  last_refusal.code = 0;
+  return Raise("RuntimeError", "%s: %s (%d): %s%s%s", what, name, code, text,
+               is_known ? "; last refused launch: " : "", is_known ? last_refusal.text : "");
+}
+
+/* Keep the words for a launch that is refused, and return its code. */
+__attribute__((format(printf, 2, 3))) JITLOAD_LAUNCHER int Refuse(int code, const char* format, ...) {
+  va_list values;
+  va_start(values, format);
+  vsnprintf(last_refusal.text, sizeof last_refusal.text, format, values);
+  va_end(values);
+  last_refusal.code = code;
+  return code;
+}
+
+/* ---- the driver ------------------------------------------------------------------------------------------------ */
+
+JITLOAD_LAUNCHER const char* FindFunctions(void* library, Driver* driver) {
+  const char* missing = nullptr;
+#define JITLOAD_FIND_(field, symbol, parameters) \
+  driver->field = reinterpret_cast<decltype(driver->field)>(dlsym(library, symbol));
+#define JITLOAD_REQUIRE_(field, symbol, parameters) \
+  JITLOAD_FIND_(field, symbol, parameters)          \
+  if (driver->field == nullptr) missing = symbol;
+  JITLOAD_DRIVER_FUNCTIONS(JITLOAD_REQUIRE_)
+  JITLOAD_LAUNCHER_FUNCTIONS(JITLOAD_REQUIRE_)
+  JITLOAD_OPTIONAL_FUNCTIONS(JITLOAD_FIND_)
+#undef JITLOAD_REQUIRE_
+#undef JITLOAD_FIND_
+  return missing;
+}
+
+/* The caller holds the lock. */
+JITLOAD_LAUNCHER int StartDriver(Driver* driver) {
+  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+  if (library == nullptr) {
+    return Raise("RuntimeError", "launching needs an NVIDIA driver, and libcuda.so.1 was not found: %s", dlerror());
+  }
+  if (const char* missing = FindFunctions(library, driver)) {
+    return Raise("RuntimeError", "the CUDA driver has no %s: it must support CUDA 12.0 or newer", missing);
+  }
+  int code = driver->init(0);
+  if (code == JITLOAD_CUDA_SUCCESS) code = driver->device_count(&driver->devices);
+  if (code != JITLOAD_CUDA_SUCCESS) {
+    const char *name = nullptr, *text = nullptr;
+    driver->error_name(code, &name);
+    driver->error_string(code, &text);
+    return Raise("RuntimeError", "the CUDA driver cannot start: %s (%d): %s", name ? name : "", code, text ? text : "");
+  }
+  driver->process = getpid();
+  __atomic_store_n(&driver_found, driver, __ATOMIC_RELEASE);
+  return 0;
+}
+
+JITLOAD_LAUNCHER const Driver* OpenDriver() {
+  const Driver* driver = __atomic_load_n(&driver_found, __ATOMIC_ACQUIRE);
+  if (driver == nullptr) {
+    pthread_mutex_lock(&launcher_lock);
+    if (driver_found == nullptr) StartDriver(&driver_table);
+    driver = driver_found;
+    pthread_mutex_unlock(&launcher_lock);
+  } else if (driver->process != getpid()) {
+    Raise("RuntimeError", "%s", kForked);
+    return nullptr;
+  }
+  return driver;
+}
+
+JITLOAD_LAUNCHER int CheckDevice(const Driver* driver, const char* who, int device) {
+  if (device >= 0 && device < driver->devices) return 0;
+  return Raise("RuntimeError", "%s: there is no cuda:%d; this process sees %d device%s", who, device, driver->devices,
+               driver->devices == 1 ? "" : "s");
+}
+
+/* ---- contexts -------------------------------------------------------------------------------------------------- */
+
+/* The device's primary context, retained once; one that somebody has reset in the meantime is retained anew. */
+JITLOAD_LAUNCHER int PrimaryContext(const Driver* driver, int device, jitload_cu_context* primary) {
+  const int remembered = sizeof primary_contexts / sizeof *primary_contexts;
+  if (device < 0 || device >= remembered) return driver->retain_primary(primary, device);
+  unsigned flags = 0;
+  int is_active = 0;
+  *primary = __atomic_load_n(&primary_contexts[device], __ATOMIC_ACQUIRE);
+  if (*primary != nullptr) driver->primary_state(device, &flags, &is_active);
+  if (is_active) return JITLOAD_CUDA_SUCCESS;
+  const int code = driver->retain_primary(primary, device);
+  if (code == JITLOAD_CUDA_SUCCESS) __atomic_store_n(&primary_contexts[device], *primary, __ATOMIC_RELEASE);
+  return code;
+}
+
+/* A thread without a context gets the primary one of device 0, as from the CUDA runtime; returns whether it did. */
+JITLOAD_LAUNCHER bool AdoptContext(const Driver* driver) {
+  jitload_cu_context current = nullptr, primary = nullptr;
+  if (driver->get_context(&current) != JITLOAD_CUDA_SUCCESS || current != nullptr) return false;
+  return PrimaryContext(driver, 0, &primary) == JITLOAD_CUDA_SUCCESS &&
+         driver->set_context(primary) == JITLOAD_CUDA_SUCCESS;
+}
+
+JITLOAD_LAUNCHER int EnterDevice(const Driver* driver, int device, jitload_cu_context* before) {
+  if (CheckDevice(driver, "CUDADeviceGuard", device) != 0) return -1;
+  jitload_cu_context primary = nullptr;
+  driver->get_context(before);
+  int code = PrimaryContext(driver, device, &primary);
+  if (code == JITLOAD_CUDA_SUCCESS) code = driver->set_context(primary);
+  return code == JITLOAD_CUDA_SUCCESS ? 0 : RaiseCode("CUDADeviceGuard: cannot use the device", code);
+}
+
+}  // namespace v1
+}  // namespace jitload
+
+#endif /* JITLOAD_LAUNCHER_DRIVER_H_ */

@@ -1,0 +1,117 @@
+"""Hand-written wrappers of `tests/launcher/`, compiled as a build of a user's own would do it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SOURCES = Path(__file__).parent.parent / "launcher"
+INCLUDE = Path(__file__).parent.parent.parent / "jitload" / "include"
+
+_EMBED = """
+.section .rodata, "a"
+.balign 16
+.globl __tvm_ffi__cubin_{name}, __tvm_ffi__cubin_{name}_end
+__tvm_ffi__cubin_{name}:
+.incbin "{name}.cubin"
+__tvm_ffi__cubin_{name}_end:
+.byte 0
+.section .note.GNU-stack, "", @progbits
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wrapper:
+    """How to compile one source.
+
+    Attributes:
+        source: Its name without suffix.
+        cubins: The cubins to embed, by name.
+        bytes_of: A cubin that the source includes as a list of numbers, `#include CUBIN_BYTES`.
+        flags: For the compiler.
+        has_cuda: Whether CUDA's headers are on the include path.
+        is_linked: Whether the launcher is linked as an object instead of compiled in.
+    """
+
+    source: str
+    cubins: Mapping[str, bytes] = field(default_factory=dict)
+    bytes_of: bytes | None = None
+    flags: Sequence[str] = ()
+    has_cuda: bool = False
+    is_linked: bool = False
+
+
+def find_cuda_headers() -> Path | None:
+    """Return the directory of `cuda_runtime.h` and `crt/` among the installed wheels."""
+    spec = importlib.util.find_spec("nvidia")
+    for root in spec.submodule_search_locations or () if spec else ():
+        for header in Path(root).glob("*/include/cuda_runtime.h"):
+            if (header.parent / "crt" / "host_config.h").exists():
+                return header.parent
+    return None
+
+
+def build_wrapper(wrapper: Wrapper, directory: Path) -> Path:
+    """Compile a wrapper in an empty directory and return the library."""
+    inputs = [str(SOURCES / f"{wrapper.source}.cc")]
+    flags = ["-std=c++17", "-O0", "-fPIC", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", *wrapper.flags]
+    directory.mkdir(parents=True)
+    for name, cubin in wrapper.cubins.items():
+        (directory / f"{name}.cubin").write_bytes(cubin)
+        (directory / f"{name}.s").write_text(_EMBED.format(name=name), encoding="utf-8")
+        inputs.append(f"{name}.s")
+    if wrapper.bytes_of is not None:
+        (directory / "bytes.inc").write_text(",".join(map(str, wrapper.bytes_of)), encoding="utf-8")
+        flags.append('-DCUBIN_BYTES="bytes.inc"')
+    if wrapper.is_linked:
+        flags.append("-DJITLOAD_LAUNCHER_LINKED")
+        inputs.append(str(INCLUDE / "jitload" / "launcher.cc"))
+    library = directory / f"{wrapper.source}.so"
+    run_compiler([*flags, *include_flags(has_cuda=wrapper.has_cuda), *inputs, "-shared", "-o", str(library)], directory)
+    return library
+
+
+def include_flags(*, has_cuda: bool) -> list[str]:
+    """Return the include options of a user's own build; ours come before tvm-ffi's."""
+    from tvm_ffi import libinfo
+
+    system = [libinfo.find_include_path(), libinfo.find_dlpack_include_path()]
+    if has_cuda:
+        system.append(str(find_cuda_headers()))
+    return [f"-I{INCLUDE / 'upstream'}", f"-I{INCLUDE}", "-I.", *(f"-isystem{path}" for path in system)]
+
+
+def run_compiler(arguments: Sequence[str], directory: Path) -> None:
+    """Run the C++ compiler, and fail with its words."""
+    command = [*find_compiler(), *arguments]
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise AssertionError(f"{done.stderr}\nCommand: {shlex.join(command)}")
+
+
+def find_compiler() -> list[str]:
+    """Return the command of the C++ compiler: `CXX`, or the first there is."""
+    if chosen := os.environ.get("CXX"):
+        return shlex.split(chosen)
+    return [next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), "c++")]
+
+
+def undefined_symbols(library: Path) -> set[str]:
+    """Return what a library asks of others."""
+    return _symbols(library, "--undefined-only")
+
+
+def exported_symbols(library: Path) -> set[str]:
+    """Return what a library offers to others."""
+    return _symbols(library, "--defined-only")
+
+
+def _symbols(library: Path, which: str) -> set[str]:
+    done = subprocess.run(["nm", "-D", which, str(library)], capture_output=True, text=True, check=True)
+    return {line.split()[-1].partition("@")[0] for line in done.stdout.splitlines()}

@@ -1,0 +1,210 @@
+"""Generated text: wrappers and build files as a person would write them, whatever a user's names and docs hold.
+
+    JITLOAD_REGENERATE=1 python -m pytest tests/test_codegen.py
+
+writes tests/golden anew; read the difference before you keep it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from builds import build, kernel, load
+
+from jitload import Launch
+from jitload.choice import Export
+from jitload.codegen import EmbeddedImage, Wrapper, c_string, describe, render_wrapper
+from jitload.host_build import COMPILE_FLAGS, compile_step, link_step, ninja_text
+from jitload.model import ImageKernel, Kernel, ParameterSlot, Variable
+from jitload.runtime import include_flags
+from jitload.signature import typed_kernel
+
+GOLDEN = Path(__file__).parent / "golden"
+SIZES = {
+    "char": 1,
+    "bool": 1,
+    "short": 2,
+    "int": 4,
+    "unsigned int": 4,
+    "float": 4,
+    "__half": 2,
+    "Params": 12,
+    "Empty": 1,
+}
+
+
+def make_kernel(name: str, *parameters: str, sizes: dict[str, int] | None = None) -> Kernel:
+    """Make a kernel of parameters such as `const float* x`."""
+    pairs = [parameter.rsplit(" ", 1) for parameter in parameters]
+    slots, offset = [], 0
+    for type_, _ in pairs:
+        size = (sizes or {}).get(type_) or SIZES.get(type_, 8)
+        align = min(size & -size, 8)
+        offset = (offset + align - 1) // align * align
+        slots.append(ParameterSlot(offset=offset, size=size))
+        offset += size
+    image = ImageKernel(
+        symbol=f"_Z{len(name)}{name}", slots=tuple(slots), registers=16, shared_bytes=0, local_bytes=0, max_threads=1024
+    )
+    return typed_kernel(image, [type_ for type_, _ in pairs], [label for _, label in pairs], name=name)
+
+
+def export(name: str, found: Kernel, launch: Launch | None = None, doc: str = "") -> Export:
+    return Export(name=name, kernel=found, launch=launch or Launch(), doc=doc)
+
+
+def wrapper(*exports: Export, name: str = "vec", archs=("sm_90a",), variables=()) -> Wrapper:
+    images = [
+        EmbeddedImage(name=f"vec_{arch}", file=f"{arch}.cubin", capability=int(arch[3:].rstrip("af")), suffix=arch[5:6])
+        for arch in archs
+    ]
+    return Wrapper(
+        name=name, archs=tuple(archs), images=tuple(images), exports=tuple(exports), variables=tuple(variables)
+    )
+
+
+ALL_KINDS = make_kernel(
+    "every", "const float* f", "__half* h", "__nv_bfloat16* b", "const __nv_fp8_e4m3* e", "unsigned int* u",
+    "bool* flags", "void* any", "const float4* v", "float2* c", "Params* p", "bool flag", "char i8", "short i16",
+    "int i32",
+    "long long i64", "unsigned int u32", "unsigned long long u64", "float f32", "double f64", "__half f16",
+    "Params by_value", "Empty nothing", sizes={"Empty": 1},
+)  # fmt: skip
+ADD = make_kernel("add", "const float* x", "float* y", "int n")
+MATMUL = make_kernel("ns::matmul<float, 4>", "const float* a", "float* b", "int rows", "int columns")
+WRAPPERS = {
+    "bare": wrapper(export("add", ADD)),
+    "every_kind": wrapper(
+        export(
+            "every", ALL_KINDS, Launch(nullable=("f", "p"), raw_pointers="any", strided=("v", "f")), doc="All of them."
+        )
+    ),
+    "expressions": wrapper(
+        export(
+            "matmul",
+            MATMUL,
+            Launch(
+                grid=("ceil_div(columns, 32)", "ceil_div(a.shape[0], 32) if rows > 0 else 0"),
+                block=(32, "min(rows, 8)"),
+                shared_bytes="4 * rows * (columns + 1)",
+                args={"columns": "a.size(1)", "rows": "a.numel() // columns"},
+            ),
+        ),
+        export("add", ADD, Launch(grid="next_power_of_2(n)", block=256, args={"n": "x.numel()"})),
+    ),
+    "attributes": wrapper(
+        export("add", ADD, Launch(grid=4, block=64, cluster=(2, 1), cooperative=True, pdl=True, priority=-2)),
+        export("none", make_kernel("none"), Launch(grid=1, block=1, shared_bytes=1024)),
+        archs=("sm_80", "sm_90a", "sm_100f"),
+        variables=[
+            Variable(name="ns::coeffs", symbol="_ZN2ns6coeffsE", size=64),
+            Variable(name="n", symbol="n", size=4),
+        ],
+    ),
+}
+
+
+def compare(name: str, text: str) -> None:
+    path = GOLDEN / name
+    if os.environ.get("JITLOAD_REGENERATE") == "1":
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_wrappers_are_as_they_were(name):
+    compare(f"{name}.cc", render_wrapper(WRAPPERS[name]))
+
+
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_golden_wrappers_compile_without_a_warning(name, tmp_path):
+    (tmp_path / "wrapper.cc").write_text((GOLDEN / f"{name}.cc").read_text())
+    for image in WRAPPERS[name].images:
+        (tmp_path / image.file).write_bytes(b"cubin")
+    flags = ["-Wall", "-Wextra", "-Werror", *(flag for flag in COMPILE_FLAGS if flag != "-w"), *include_flags()]
+    command = ["c++", *flags, "-c", "wrapper.cc", "-o", "wrapper.o"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+
+
+def test_the_build_file_is_as_it_was():
+    steps = (
+        compile_step(
+            ("c++", "-m64"), ("-O0", "-I/with space/$x:y", "-DQ='\"'"), "wrapper.cc", "wrapper.o", reads=("a b.cubin",)
+        ),
+        link_step(("c++",), ("w.o", "/cache $(of) me/run:time.o"), "vec.so"),
+    )
+    compare("build.ninja", ninja_text(steps))
+
+
+# ---- hostile texts ---------------------------------------------------------------------------------------------
+
+HOSTILE = [
+    'say "hello"',
+    "back\\slash \\",
+    "*/ #error out\n/*",
+    "trigraphs ??/ ??= ??'",
+    "line\nline\r\n\tx\x0b\x0c\x1b[31m",
+    "größer 値 😀 \u2028 \u200b",
+    '"); system("touch /tmp/owned"); //',
+    "octal \\101 after \x011",
+    "%s %n {{ wrapper }} {% raw %} ${x} $(x) `x`",
+    "\x7f\x80\xff",
+    "x" * 70_000,
+    "",
+]
+
+
+def unescape(literal: str) -> bytes:
+    """Read a C string literal."""
+    assert literal[0] == literal[-1] == '"'
+    body = re.sub(r'\\([0-7]{3}|["\\])', lambda m: chr(int(m[1], 8)) if len(m[1]) == 3 else m[1], literal[1:-1])
+    return body.encode("latin-1")
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_string_literal_holds_what_it_was_given(text):
+    literal = c_string(text)
+    assert re.fullmatch(r'"(?:[ !#->@-\[\]-~]|\\["\\]|\\[0-7]{3})*"', literal)
+    assert unescape(literal) == text.encode()
+
+
+def test_hostile_texts_stay_in_their_literals():
+    names = [make_kernel(f"k{number}<{text[:100]}>", "float* x") for number, text in enumerate(HOSTILE)]
+    exports = [
+        export(f"f{number}", found, doc=text) for number, (found, text) in enumerate(zip(names, HOSTILE, strict=True))
+    ]
+    given = wrapper(*exports, name='"); #include "x"\n*/', variables=[Variable(name='v"\n', symbol="s\\", size=1)])
+    text = render_wrapper(given)
+    text.encode("ascii")
+    code = "\n".join(line.partition("//")[0] for line in re.sub(r'"(?:[^"\\\n]|\\.)*"', '""', text).splitlines())
+    for word in ("system", "error", "wrapper", "touch", "raw", "owned", "hello"):
+        assert word not in code
+    assert code.count("#include") == 1
+    assert json.loads(describe(given))["functions"][6]["doc"] == HOSTILE[6]
+
+
+def test_hostile_docs_and_names_arrive_whole():
+    docs = {f"f{number}": text for number, text in enumerate(HOSTILE)}
+    source = "".join(map(kernel, docs))
+    module = load(source, '"); system("x")', functions=docs)
+    assert {name: module.get_function_doc(name) or "" for name in module} == docs
+    assert json.loads(module.get_function_metadata("f0")["type_schema"])["type"] == "ffi.Function"
+
+
+def test_the_library_exports_its_functions_and_nothing_else():
+    path = build(kernel("k"), functions={"k": Launch(grid=1, block=1)})
+    done = subprocess.run(["nm", "-D", "--defined-only", str(path)], capture_output=True, text=True, check=True)
+    exported = {line.split()[-1] for line in done.stdout.splitlines()}
+    assert {"__tvm_ffi_k", "__tvm_ffi__metadata_k", "__tvm_ffi__doc_k", "__tvm_ffi__jitload_describe"} <= exported
+    assert all(name.startswith("__tvm_ffi_") for name in exported)
+    needed = subprocess.run(["readelf", "-d", str(path)], capture_output=True, text=True, check=True).stdout
+    assert "cuda" not in needed
+    assert "libstdc++" not in needed
+    assert ctypes.sizeof(ctypes.c_void_p) == 8

@@ -1,0 +1,260 @@
+"""The module and its typed functions, and libraries loaded where nothing else is there."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import inspect
+import os
+import pickle
+import pydoc
+import shutil
+import subprocess
+
+import pytest
+import tvm_ffi
+from builds import ADD, build, kernel, load, run_python
+
+import jitload
+from jitload import Launch
+from jitload.errors import LoadError
+from jitload.function import TypedFunction
+from jitload.runtime import include_flags
+
+HIDDEN = ("imports", "kind", "get_function", "__init__", "type_key", "_x")
+TEXT = """
+struct S { int a[3]; };
+/* Do much.
+ * In two lines. */
+extern "C" __global__ void much(const float* x, float* in, int n, float scale, bool flag, S s) {}
+"""
+
+
+@pytest.fixture(scope="module")
+def module():
+    return load(TEXT + ADD, functions={"much": Launch(nullable="in"), "add": Launch(grid=1, block=32)})
+
+
+# ---- the module ------------------------------------------------------------------------------------------------
+
+
+def test_it_is_a_tvm_ffi_module(module):
+    assert isinstance(module, tvm_ffi.Module)
+    assert isinstance(module, jitload.Module)
+    for function in (
+        module.add,
+        module["add"],
+        module.get_function("add"),
+        module.get_function("add", query_imports=True),
+    ):
+        assert isinstance(function, TypedFunction)
+        assert isinstance(function, tvm_ffi.Function)
+        assert function.__name__ == "add"
+    assert module.implements_function("add")
+    assert module.get_function_doc("much") == "Do much.\nIn two lines."
+    schema = module.get_function_metadata("add")["type_schema"]
+    assert "ffi.Function" in schema
+    assert schema.count("DLTensor*") == 2
+
+
+def test_it_knows_what_it_holds(module):
+    assert list(module) == ["much", "add"]
+    assert len(module) == 2
+    assert "add" in module
+    assert "other" not in module
+    assert module
+    assert {"add", "much", "get_function"} <= set(dir(module))
+    assert repr(module) == (
+        "<jitload.Module 'm' (sm_90a): much(const float* x, float* in_, int n, float scale, bool flag, S s); "
+        "add(const float* x, float* y, int n)>"
+    )
+    with pytest.raises(AttributeError, match="has no function 'other'; it has: much, add"):
+        module.other  # noqa: B018
+    with pytest.raises(AttributeError):
+        module["other"]
+    with pytest.raises(TypeError, match=r"a jitload\.Module cannot be pickled"):
+        pickle.dumps(module)
+
+
+def test_it_adds_no_public_name_of_its_own():
+    public = {name for name in vars(jitload.Module) if not name.startswith("_")}
+    assert public <= {name for name in dir(tvm_ffi.Module) if not name.startswith("_")}
+
+
+def test_kernels_named_like_its_attributes_are_reached_by_name():
+    functions = {name: Launch(kernel=f"k{number}", grid=1, block=1) for number, name in enumerate(HIDDEN)}
+    hidden = load("".join(kernel(f"k{number}") for number in range(len(HIDDEN))), functions=functions)
+    assert list(hidden) == list(HIDDEN)
+    for name in HIDDEN:
+        assert hidden[name].__name__ == name
+    assert hidden.imports == ()
+    assert repr(hidden._x) == "<jitload function _x(float* x)>"
+
+
+# ---- its functions ---------------------------------------------------------------------------------------------
+
+
+def test_a_function_shows_its_type(module):
+    signature = inspect.signature(module.much)
+    assert [(p.name, p.kind.name) for p in signature.parameters.values()] == [
+        (name, "POSITIONAL_ONLY") for name in ("x", "in_", "n", "scale", "flag", "s")
+    ]
+    assert module.much.__annotations__ == {
+        "x": tvm_ffi.Tensor,
+        "in_": tvm_ffi.Tensor | None,
+        "n": int,
+        "scale": float,
+        "flag": bool,
+        "s": bytes,
+        "return": None,
+    }
+    expected = "<jitload function much(const float* x, float* in_, int n, float scale, bool flag, S s)>"
+    assert repr(module.much) == expected
+    assert repr(module.much[(2, 3), 32]) == expected.replace("much(", "much[(2, 3), 32](")
+    assert module.much.__doc__ == f"Do much.\nIn two lines.\n\n{expected[18:-1]}"
+    assert (module.much.__module__, module.much.__qualname__) == ("jitload", "much")
+
+
+def test_help_shows_signature_and_doc(module):
+    text = pydoc.render_doc(module.add, renderer=pydoc.plaintext)
+    assert "add(x: tvm_ffi.core.Tensor, y: tvm_ffi.core.Tensor, n: int, /) -> None\n    Add one.\n" in text
+    assert "add(const float* x, float* y, int n)" in text
+
+
+def test_a_function_tells_of_its_kernel(module):
+    found = module.add.kernel
+    assert (found.name, found.symbol, found.max_threads, found.shared_bytes) == ("add", "add", 1024, 0)
+    assert found.registers > 0
+    assert [(p.name, p.offset, p.size) for p in found.parameters] == [("x", 0, 8), ("y", 8, 8), ("n", 16, 4)]
+
+
+def test_a_function_has_no_call_of_its_own():
+    assert "__call__" not in vars(TypedFunction)
+    assert TypedFunction.__call__ is tvm_ffi.Function.__call__
+
+
+def test_a_function_cannot_be_pickled(module):
+    with pytest.raises(TypeError, match=r"add\(\) cannot be pickled: it is code loaded into this process\."):
+        pickle.dumps(module.add)
+    for make in (copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match=r"add\(\) cannot be pickled"):
+            make(module.add)
+
+
+def test_the_same_configuration_is_the_same_function(module):
+    assert module.add[1, 32] is module.add[1, 32]
+    assert module.add is module.add
+    assert hash(module.add) == hash(module.add)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_function_outlives_its_module(keep):
+    function = load(kernel(f"k{keep:d}"), keep_module_alive=keep)[f"k{keep:d}"]
+    configured = function[1, 1]
+    jitload.api._modules.clear()
+    gc.collect()
+    for one in (function, configured):
+        with pytest.raises(TypeError, match=rf"k{keep:d}\(\).* argument 'x'"):
+            one("no tensor")
+
+
+def test_a_function_of_several_modules_stays_its_own():
+    modules = [load(kernel(f"k{number}"), "same") for number in range(3)]
+    del modules[1]
+    gc.collect()
+    assert [next(iter(module)) for module in modules] == ["k0", "k2"]
+
+
+# ---- libraries from elsewhere ----------------------------------------------------------------------------------
+
+
+def test_a_library_that_changed_on_disk_is_the_new_one(tmp_path):
+    path = tmp_path / "lib.so"
+    names = []
+    for name in ("first", "second", "third"):
+        fresh = shutil.copyfile(build(kernel(name)), tmp_path / "fresh.so")
+        os.replace(fresh, path)  # written over in place, the mapped code itself would change
+        os.utime(path, ns=(10**18, 10**18))
+        names += jitload.load_module(path)
+    assert names == ["first", "second", "third"]
+
+
+def test_a_missing_library_is_named(tmp_path):
+    with pytest.raises(LoadError, match=f"no library at {tmp_path}/none.so"):
+        jitload.load_module(tmp_path / "none.so")
+    with pytest.raises(LoadError, match=f"no library at {tmp_path}"):
+        jitload.load_module(tmp_path)
+
+
+@pytest.mark.parametrize("data", [b"", b"\x7fELF", b"no library\n" * 20, b"\x7fELF\2\1" + b"\xff" * 100])
+def test_garbage_is_no_library(data, tmp_path):
+    path = tmp_path / "lib.so"
+    path.write_bytes(data)
+    with pytest.raises(LoadError, match=f"the library {path} (cannot be loaded|is cut short): "):
+        jitload.load_module(path)
+
+
+def test_a_library_cut_short_is_refused_before_it_is_mapped(tmp_path):
+    whole = build(ADD).read_bytes()
+    path = tmp_path / "lib.so"
+    for size in (64, 1000, 4096, 8192, len(whole) * 3 // 4, len(whole) - 1):
+        path.write_bytes(whole[: min(size, len(whole) - 1)])
+        with pytest.raises(
+            LoadError, match=rf"the library {path} (is cut short: it has \d+ bytes\.|cannot be loaded: )"
+        ):
+            jitload.load_module(path)
+    path.write_bytes(whole)
+    assert list(jitload.load_module(str(path))) == ["add"]
+
+
+BARE = """
+import os, sys, shutil, subprocess
+hidden = {"nvidia", "ninja", "jinja2", "filelock", "elftools"}
+class Hide:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in hidden:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Hide())
+def no(*_, **__): raise AssertionError("a process was started")
+subprocess.Popen = no
+import jitload
+module = jitload.load_module(os.environ["LIBRARY"])
+print(list(module), module.add)
+try:
+    module.add(1, 2, 3)
+except TypeError as error:
+    print(error)
+assert not hidden & set(sys.modules)
+"""
+
+
+def test_a_library_needs_no_tools(tmp_path):
+    path = build(ADD, functions={"add": Launch(grid=1, block=1)}, output=tmp_path / "moved.so")
+    env = {"LIBRARY": str(path), "PATH": "/nowhere", "JITLOAD_CACHE_DIR": "/nowhere", "CUDA_VISIBLE_DEVICES": ""}
+    done = run_python(BARE, env)
+    assert done.stderr == ""
+    assert done.stdout == (
+        "['add'] <jitload function add(const float* x, float* y, int n)>\n"
+        "add(): argument 'x' must be a float32 CUDA tensor, got int\n"
+    )
+
+
+def test_upstream_loads_it_too():
+    plain = tvm_ffi.load_module(str(build(ADD, functions={"add": Launch(grid=1, block=1)})))
+    assert plain.get_function_doc("add") == "Add one."
+    with pytest.raises(TypeError, match=r"add\(\): argument 'x' must be a float32 CUDA tensor, got int"):
+        plain.add(1, 2, 3)
+
+
+def test_a_library_of_upstreams_is_a_module_without_types(tmp_path):
+    source, library = tmp_path / "f.cc", tmp_path / "f.so"
+    source.write_text(
+        "#include <tvm/ffi/c_api.h>\n"
+        'extern "C" __attribute__((visibility("default")))\n'
+        "int __tvm_ffi_f(void*, const TVMFFIAny*, int32_t, TVMFFIAny* result)\n"
+        "{ result->type_index = kTVMFFIInt; result->v_int64 = 7; return 0; }\n"
+    )
+    subprocess.run(["c++", "-shared", "-fPIC", *include_flags(), str(source), "-o", str(library)], check=True)
+    module = jitload.load_module(library)
+    assert module.f() == 7
+    assert (list(module), len(module), bool(module)) == ([], 0, True)

@@ -1,0 +1,170 @@
+"""Standing guards: what is visible, who imports whom, how long files are, and what `import jitload` costs."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+from pathlib import Path
+
+import pytest
+from builds import ROOT, run_python
+
+import jitload
+
+PACKAGE = ROOT / "jitload"
+MODULES = sorted(path.stem for path in PACKAGE.glob("*.py"))
+TESTS = sorted(path.relative_to(ROOT) for path in (ROOT / "tests").rglob("*.py"))
+
+# Who may import whom within the package, from the foot to the head; a module may import only what stands above it.
+IMPORTS = {
+    "errors": "",
+    "model": "",
+    "settings": "",
+    "gpu": "",
+    "headers": "",
+    "lexer": "",
+    "expression_code": "",
+    "exchange": "",
+    "expression_text": "errors",
+    "expression": "errors expression_code expression_text",
+    "launch": "errors expression expression_text",
+    "arch": "errors gpu settings",
+    "request": "arch errors launch settings",
+    "toolchain": "errors gpu settings",
+    "cache": "errors settings",
+    "identity": "cache errors toolchain",
+    "host_build": "errors",
+    "runtime": "cache host_build identity settings toolchain",
+    "nvrtc": "arch errors request settings toolchain",  # all but errors: in the drop-in for upstream's helper alone
+    "demangle": "errors",
+    "cubin": "demangle errors model",
+    "cxxtype": "model",
+    "exports": "model",
+    "parameters": "lexer",
+    "source": "lexer model parameters",
+    "probe": "errors",
+    "signature": "cxxtype demangle errors exports lexer model parameters probe",
+    "kernels": "cubin errors headers model nvrtc probe signature source toolchain",
+    "choice": "errors exports kernels launch model signature",
+    "codegen": "choice errors expression launch model",
+    "library": "arch cache choice codegen errors host_build kernels request runtime source toolchain",
+    "pipeline": "cache identity library request toolchain",
+    "function": "model",
+    "direct": "exchange function",
+    "loader": "direct errors exchange function",
+    "api": "cache errors kernels loader model pipeline request toolchain",
+    "__init__": "api errors launch loader",
+}
+
+HEAVY = (
+    "cuda", "cupy", "elftools", "filelock", "jax", "jinja2", "ninja", "numpy", "nvidia", "torch", "triton", "tvm_ffi",
+)  # fmt: skip
+
+
+def imports_of(module: str) -> set[str]:
+    """Return the modules of the package that one imports, anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse((PACKAGE / f"{module}.py").read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == "jitload":
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("jitload."):
+            found.add((node.module or "").split(".")[1])
+        elif isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("jitload.")}
+    return found
+
+
+# ---- what is visible -------------------------------------------------------------------------------------------
+
+
+def test_all_is_what_is_visible():
+    assert sorted(jitload.__all__) == jitload.__all__
+    assert len(jitload.__all__) <= 12
+    assert dir(jitload) == sorted([*jitload.__all__, "__version__"])
+    for name in jitload.__all__:
+        assert getattr(jitload, name) is not None
+    with pytest.raises(AttributeError, match="module 'jitload' has no attribute 'nothing'"):
+        jitload.nothing  # noqa: B018
+
+
+def test_no_module_has_the_name_of_a_public_function():
+    assert not set(MODULES) & set(jitload.__all__)  # imported, it would stand in the function's place
+
+
+def test_every_public_name_says_what_it_is():
+    for name in jitload.__all__:
+        thing = getattr(jitload, name)
+        assert len(inspect.getdoc(thing) or "") > 30, name
+        if inspect.isfunction(thing):
+            doc = inspect.getdoc(thing) or ""
+            assert "Example:" in doc, name
+            assert set(inspect.get_annotations(thing)) >= set(inspect.signature(thing).parameters), name
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_module_and_class_has_a_docstring(module):
+    tree = ast.parse((PACKAGE / f"{module}.py").read_text())
+    assert ast.get_docstring(tree)
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
+            assert ast.get_docstring(node), f"{module}.{node.name}"
+
+
+def test_types_and_templates_ship():
+    assert (PACKAGE / "py.typed").is_file()
+    assert (ROOT / "templates" / "wrapper.cc.jinja").is_file()
+
+
+# ---- who imports whom ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_obey_the_table(module):
+    assert imports_of(module) <= set(IMPORTS[module].split())
+
+
+def test_the_table_points_one_way():
+    order = list(IMPORTS)
+    assert sorted(order) == MODULES
+    for module, names in IMPORTS.items():
+        assert all(order.index(name) < order.index(module) for name in names.split()), module
+
+
+def test_the_package_is_light_to_import():
+    code = f"import sys, jitload; print(sorted({{m.partition('.')[0] for m in sys.modules}} & set({HEAVY!r})))"
+    done = run_python(code)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_nothing_heavy_is_imported_at_the_top_of_a_module():
+    allowed = {"function": {"tvm_ffi"}, "loader": {"tvm_ffi"}, "direct": {"tvm_ffi"}, "exchange": {"tvm_ffi"}}
+    for module in MODULES:
+        found = set()
+        for node in ast.parse((PACKAGE / f"{module}.py").read_text()).body:
+            if isinstance(node, ast.Import):
+                found |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                found.add((node.module or "").split(".")[0])
+        assert found & set(HEAVY) <= allowed.get(module, set()), module
+
+
+def test_every_module_can_be_imported_first():
+    for module in MODULES:
+        importlib.import_module(f"jitload.{module}" if module != "__init__" else "jitload")
+
+
+# ---- how long things are ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", [*(Path("jitload") / f"{module}.py" for module in MODULES), *TESTS], ids=str)
+def test_a_file_is_read_at_one_sitting(path):
+    text = (ROOT / path).read_text()
+    assert text.count("\n") <= 350 or path in LONG_FILES
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[1] if ast.get_docstring(node) and len(node.body) > 1 else node.body[0]
+            assert (node.end_lineno or 0) - first.lineno < 60, f"{path}:{node.lineno} {node.name}"
+
+
+LONG_FILES = {Path("tests/test_signature.py")}  # tables of texts
