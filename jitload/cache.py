@@ -76,7 +76,7 @@ class Header:
         """Tell whether the file still has this content: by `stat`, and by digest where that differs."""
         try:
             found = os.stat(self.path)
-            if (found.st_size, found.st_mtime_ns, found.st_ctime_ns) == (self.size, self.mtime_ns, self.ctime_ns):
+            if found.st_mtime_ns == self.mtime_ns and found.st_size == self.size and found.st_ctime_ns == self.ctime_ns:
                 return True
             return found.st_size == self.size and digest_file(Path(self.path)) == self.digest
         except OSError:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _MAJOR = 1  # of DLPack; another major may lay the table out differently
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class Exchange(NamedTuple):
     """What compiled code needs of torch.
 
     Attributes:

@@ -6,8 +6,7 @@ import inspect
 import operator
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import tvm_ffi
 
@@ -19,8 +18,7 @@ _SCALARS = {"int": int, "uint": int, "float": float, "bool": bool, "struct": byt
 _MOST_CONFIGURED = 1024  # configured functions a function remembers before it starts anew
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Library:
+class Library(NamedTuple):
     """What a library does for its functions: make a configured one, and take over calls (direct.py)."""
 
     configure: Any

@@ -67,18 +67,24 @@ def _ask(compiler: Compiler) -> str:
 
 @functools.lru_cache(maxsize=16)
 def own_identity(cache_dir: Path) -> str:
-    """Return a digest of jitload's code, headers and templates: what they generate is part of every key."""
-    files = [found for root in (_PACKAGE, *_template_dirs()) for found in _files_below(root)]
+    """Return a digest of jitload's code, headers and templates: what they generate is part of every key.
+
+    An installed wheel has it in its RECORD; the two hundred files of a checkout are digested, and looked at each time.
+    """
+    from jitload import __version__
+
+    if (_PACKAGE / "templates").is_dir():
+        with suppress(OSError):
+            record = _PACKAGE.parent / f"jitload-{__version__}.dist-info" / "RECORD"
+            return hashlib.sha256(record.read_bytes()).hexdigest()
+    files = [found for root in (_PACKAGE, _PACKAGE.parent / "templates") for found in _files_below(root)]
     states = (_state_of(file.path, file.stat()) for file in files)
     return _remembered(states, str(_PACKAGE), cache_dir, lambda: _digest_files(files))
 
 
-def _template_dirs() -> tuple[Path, ...]:
-    beside = _PACKAGE.parent / "templates"  # in a checkout; a wheel has them inside
-    return (beside,) if not (_PACKAGE / "templates").is_dir() else ()
-
-
 def _files_below(directory: str | Path) -> Iterator[os.DirEntry[str]]:
+    if not os.path.isdir(directory):
+        return
     for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
         if entry.is_dir():
             if entry.name != "__pycache__":

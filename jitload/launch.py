@@ -5,11 +5,13 @@ Its expressions are checked when it is made, as far as that goes without the ker
 
 from __future__ import annotations
 
+import functools
 import keyword
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
+from typing import Any
 
 from jitload.errors import LaunchSpecError
 from jitload.expression import ScopeEntry, compile_expression, constant_value, names_in
@@ -67,29 +69,60 @@ class Launch:
     doc: str | None = None
 
     def __post_init__(self) -> None:
-        checked: dict[str, object] = {
-            **{name: _extent(name, getattr(self, name)) for name in ("grid", "block", "cluster")},
-            **{name: _names(name, getattr(self, name)) for name in ("params", "nullable", "raw_pointers", "strided")},
-            "args": _args(self.args),
-        }
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
-        _expression("shared_bytes", self.shared_bytes, 0, _INT32_MAX)
-        for name in ("cooperative", "pdl"):
-            if not isinstance(getattr(self, name), bool):
-                raise _wrong_type(name, "True or False", getattr(self, name))
-        for name in ("kernel", "signature", "doc"):
-            _check_text(name, getattr(self, name))
-        _check_priority(self.priority)
+        extents = (self.grid, self.block, self.cluster)
+        names = (self.params, self.nullable, self.raw_pointers, self.strided)
+        rest = (self.shared_bytes, self.cooperative, self.pdl, self.kernel, self.signature, self.doc, self.priority)
+        try:
+            kinds = tuple(map(_kinds, extents))  # True is not 1 here, though Python finds them equal
+            args = tuple(self.args.items()) if isinstance(self.args, dict) else None
+            checked = _checked_once(*extents, *names, args, *rest, kinds)
+        except TypeError:  # lists, or what is refused
+            checked = _checked(*extents, *names, self.args, *rest)
+        for name, value in checked:
+            object.__setattr__(self, name, dict(value) if name == "args" else value)
 
     def __hash__(self) -> int:
-        values = (getattr(self, f.name) for f in fields(self) if f.name != "args")
-        return hash((*values, frozenset(self.args.items())))
+        where = (self.grid, self.block, self.params, self.shared_bytes, self.cluster, frozenset(self.args.items()))
+        how = (self.cooperative, self.pdl, self.priority, self.kernel, self.signature, self.doc)
+        return hash((where, how, self.nullable, self.raw_pointers, self.strided))
 
 
 def python_name(name: str) -> str:
     """Return a parameter's name in signatures and expressions: `in_` for `in`."""
     return f"{name}_" if keyword.iskeyword(name) else name
+
+
+def _kinds(value: object) -> object:
+    return tuple(map(type, value)) if isinstance(value, tuple) else type(value)
+
+
+@functools.lru_cache(maxsize=1024, typed=True)  # a Launch is often made anew with each call of load_inline
+def _checked_once(*values: Any) -> tuple[tuple[str, Any], ...]:
+    *before, args, shared_bytes, cooperative, pdl, kernel, signature, doc, priority, _ = values
+    if args is None:
+        raise TypeError
+    return _checked(*before, dict(args), shared_bytes, cooperative, pdl, kernel, signature, doc, priority)
+
+
+def _checked(*values: Any) -> tuple[tuple[str, Any], ...]:
+    """Check the fields of a Launch, and return those that may have changed their form."""
+    grid, block, cluster, params, nullable, raw_pointers, strided, args, shared_bytes, *rest = values
+    cooperative, pdl, kernel, signature, doc, priority = rest
+    extents = {"grid": grid, "block": block, "cluster": cluster}
+    names = {"params": params, "nullable": nullable, "raw_pointers": raw_pointers, "strided": strided}
+    checked = {
+        **{name: _extent(name, value) for name, value in extents.items()},
+        **{name: _names(name, value) for name, value in names.items()},
+        "args": _args(args),
+    }
+    _expression("shared_bytes", shared_bytes, 0, _INT32_MAX)
+    for name, flag in (("cooperative", cooperative), ("pdl", pdl)):
+        if not isinstance(flag, bool):
+            raise _wrong_type(name, "True or False", flag)
+    for name, text in (("kernel", kernel), ("signature", signature), ("doc", doc)):
+        _check_text(name, text)
+    _check_priority(priority)
+    return tuple(checked.items())
 
 
 # ---- checks -------------------------------------------------------------------------------------------------------

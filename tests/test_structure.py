@@ -67,7 +67,7 @@ def imports_of(module: str) -> set[str]:
     found = set()
     for node in ast.walk(ast.parse((PACKAGE / f"{module}.py").read_text())):
         if isinstance(node, ast.ImportFrom) and node.module == "jitload":
-            found |= {alias.name for alias in node.names}
+            found |= {alias.name for alias in node.names if not alias.name.startswith("__")}
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("jitload."):
             found.add((node.module or "").split(".")[1])
         elif isinstance(node, ast.Import):

@@ -4,7 +4,10 @@
 #include <tvm/ffi/extra/cuda/base.h>
 #include <tvm/ffi/extra/cuda/internal/unified_api.h>
 #include <jitload/launch_config.h>
+#include <tvm/ffi/container/tensor.h>
+#if __has_include(<tvm/ffi/tvm_ffi.h>)
 #include <tvm/ffi/tvm_ffi.h>
+#endif
 
 namespace ffi = tvm::ffi;
 

@@ -7,9 +7,12 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 SOURCES = Path(__file__).parent.parent / "launcher"
 INCLUDE = Path(__file__).parent.parent.parent / "jitload" / "include"
@@ -17,13 +20,14 @@ INCLUDE = Path(__file__).parent.parent.parent / "jitload" / "include"
 _EMBED = """
 .section .rodata, "a"
 .balign 16
-.globl __tvm_ffi__cubin_{name}, __tvm_ffi__cubin_{name}_end
+.globl __tvm_ffi__cubin_{name}
 __tvm_ffi__cubin_{name}:
 .incbin "{name}.cubin"
-__tvm_ffi__cubin_{name}_end:
+{end}
 .byte 0
 .section .note.GNU-stack, "", @progbits
 """
+_END = ".globl __tvm_ffi__cubin_{name}_end\n__tvm_ffi__cubin_{name}_end:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +37,7 @@ class Wrapper:
     Attributes:
         source: Its name without suffix.
         cubins: The cubins to embed, by name.
+        unsized: Those to embed without the symbol of their end.
         bytes_of: A cubin that the source includes as a list of numbers, `#include CUBIN_BYTES`.
         flags: For the compiler.
         has_cuda: Whether CUDA's headers are on the include path.
@@ -41,6 +46,7 @@ class Wrapper:
 
     source: str
     cubins: Mapping[str, bytes] = field(default_factory=dict)
+    unsized: Sequence[str] = ()
     bytes_of: bytes | None = None
     flags: Sequence[str] = ()
     has_cuda: bool = False
@@ -64,7 +70,8 @@ def build_wrapper(wrapper: Wrapper, directory: Path) -> Path:
     directory.mkdir(parents=True)
     for name, cubin in wrapper.cubins.items():
         (directory / f"{name}.cubin").write_bytes(cubin)
-        (directory / f"{name}.s").write_text(_EMBED.format(name=name), encoding="utf-8")
+        end = "" if name in wrapper.unsized else _END.format(name=name)
+        (directory / f"{name}.s").write_text(_EMBED.format(name=name, end=end), encoding="utf-8")
         inputs.append(f"{name}.s")
     if wrapper.bytes_of is not None:
         (directory / "bytes.inc").write_text(",".join(map(str, wrapper.bytes_of)), encoding="utf-8")
@@ -100,6 +107,20 @@ def find_compiler() -> list[str]:
     if chosen := os.environ.get("CXX"):
         return shlex.split(chosen)
     return [next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), "c++")]
+
+
+def load(library: Path) -> Any:
+    """Load a library with tvm-ffi."""
+    import tvm_ffi
+
+    return tvm_ffi.load_module(str(library))
+
+
+def refusal(call: Callable[..., Any], *arguments: Any) -> str:
+    """Return `<type>: <text>` of the exception that a call raises."""
+    with pytest.raises((RuntimeError, ValueError, TypeError)) as caught:
+        call(*arguments)
+    return f"{caught.type.__name__}: {caught.value}"
 
 
 def undefined_symbols(library: Path) -> set[str]:

@@ -6,9 +6,15 @@
 #define JITLOAD_KERNEL_LIBRARY_H_
 
 #include <jitload/cuda_types.h>
+#include <tvm/ffi/container/shape.h>
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/dtype.h>
 #include <tvm/ffi/extra/c_env_api.h>
 #include <tvm/ffi/extra/cuda/device_guard.h>
-#include <tvm/ffi/tvm_ffi.h>
+#include <tvm/ffi/function.h>
+#include <tvm/ffi/optional.h>
+
+#include <string>
 
 namespace ffi = tvm::ffi;
 using ffi::Optional;

@@ -33,18 +33,21 @@ JITLOAD_LAUNCHER Elf64_Shdr SectionAt(const Image* image, const Elf64_Ehdr* head
   return section;
 }
 
+JITLOAD_LAUNCHER size_t EndOf(uint64_t offset, uint64_t size) {
+  const uint64_t sane = uint64_t{1} << 48; /* sums of less cannot overflow */
+  return offset > sane ? offset : size > sane ? size : offset + size;
+}
+
 /* Where the image ends by its own headers, which need not be true. */
 JITLOAD_LAUNCHER size_t EndOfImage(const Image* image, const Elf64_Ehdr* header) {
-  if (header->e_shoff > image->size || header->e_phoff > image->size) return header->e_shoff | header->e_phoff;
-  size_t end = header->e_shoff + size_t{header->e_shnum} * sizeof(Elf64_Shdr);
-  const size_t segments_end = header->e_phoff + size_t{header->e_phnum} * header->e_phentsize;
-  if (segments_end > end) end = segments_end;
-  if (end > image->size) return end;
-  for (unsigned i = 0; i < header->e_shnum; ++i) {
+  const size_t segments = EndOf(header->e_phoff, uint64_t{header->e_phnum} * header->e_phentsize);
+  size_t end = EndOf(header->e_shoff, uint64_t{header->e_shnum} * sizeof(Elf64_Shdr));
+  if (segments > end) end = segments;
+  for (unsigned i = 0; end <= image->size && i < header->e_shnum; ++i) {
     const Elf64_Shdr section = SectionAt(image, header, i);
     if (section.sh_type == SHT_NOBITS || section.sh_type == SHT_NULL) continue;
-    if (section.sh_offset > image->size || section.sh_size > image->size) return section.sh_offset | section.sh_size;
-    if (section.sh_offset + section.sh_size > end) end = section.sh_offset + section.sh_size;
+    const size_t section_end = EndOf(section.sh_offset, section.sh_size);
+    if (section_end > end) end = section_end;
   }
   return end;
 }

@@ -32,6 +32,11 @@ Image ImageOf(const Source& source) {
   }
 }
 
+inline Image EmbeddedImage(const char* begin, const char* end) {
+  const size_t size = end != nullptr ? static_cast<size_t>(end - begin) : kUnknownSize;
+  return {reinterpret_cast<const unsigned char*>(begin), size, true};
+}
+
 }  // namespace v1
 }  // namespace jitload
 
@@ -146,13 +151,12 @@ class CubinModule {
   };                                                                                \
   } /* anonymous namespace */
 
-/* Declare a cubin that is linked in as the symbols `__tvm_ffi__cubin_<name>` and `__tvm_ffi__cubin_<name>_end`. */
+/* Declare a cubin that is linked in as the symbols `__tvm_ffi__cubin_<name>` and, for its size, `…_end`. */
 #undef TVM_FFI_EMBED_CUBIN
-#define TVM_FFI_EMBED_CUBIN(name)                                                          \
-  extern "C" __attribute__((visibility("hidden"))) const char __tvm_ffi__cubin_##name[];       \
-  extern "C" __attribute__((visibility("hidden"))) const char __tvm_ffi__cubin_##name##_end[]; \
-  JITLOAD_DEFINE_MODULE_(name, (::jitload::Image{reinterpret_cast<const unsigned char*>(__tvm_ffi__cubin_##name), \
-      static_cast<size_t>(__tvm_ffi__cubin_##name##_end - __tvm_ffi__cubin_##name), true}))
+#define TVM_FFI_EMBED_CUBIN(name)                                                                    \
+  extern "C" __attribute__((visibility("hidden"))) const char __tvm_ffi__cubin_##name[];             \
+  extern "C" __attribute__((visibility("hidden"), weak)) const char __tvm_ffi__cubin_##name##_end[]; \
+  JITLOAD_DEFINE_MODULE_(name, ::jitload::EmbeddedImage(__tvm_ffi__cubin_##name, __tvm_ffi__cubin_##name##_end))
 
 /* The same over an array or a pointer that the program has anyhow, from `#embed` or bin2c: a cubin, or a fatbin. */
 #define TVM_FFI_EMBED_CUBIN_FROM_BYTES(name, imageBytes) JITLOAD_DEFINE_MODULE_(name, ::jitload::ImageOf(imageBytes))
