@@ -76,7 +76,10 @@ def own_identity(cache_dir: Path) -> str:
     if (_PACKAGE / "templates").is_dir():
         with suppress(OSError):
             record = _PACKAGE.parent / f"jitload-{__version__}.dist-info" / "RECORD"
-            return hashlib.sha256(record.read_bytes()).hexdigest()
+            rows = sorted(
+                row for row in record.read_text().splitlines() if row.startswith("jitload/") and "sha256=" in row
+            )
+            return hashlib.sha256("\n".join(rows).encode()).hexdigest()
     files = [found for root in (_PACKAGE, _PACKAGE.parent / "templates") for found in _files_below(root)]
     states = (_state_of(file.path, file.stat()) for file in files)
     return _remembered(states, str(_PACKAGE), cache_dir, lambda: _digest_files(files))

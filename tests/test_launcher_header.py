@@ -1,5 +1,7 @@
 """The C++ launcher: hand-written wrappers compiled with our headers, and the cubins they are given."""
 
+# ruff: noqa: F811  a fixture is imported, and a parameter of the same name asks for it
+
 from __future__ import annotations
 
 import struct

@@ -1,9 +1,12 @@
 """Launches by the C++ launcher: shared memory, devices, streams, the guard, launch attributes."""
 
+# ruff: noqa: F811  a fixture is imported, and a parameter of the same name asks for it
+
 from __future__ import annotations
 
 import ctypes
 import shutil
+from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +18,6 @@ from support.wrapper_fixtures import IMAGE, features, libraries  # noqa: F401  p
 from support.wrappers import load, refusal
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from support.driver import StubDriver
 
 MAX_DYNAMIC_SHARED = "8"  # cuda.h's numbers, as the log has them

@@ -74,15 +74,17 @@ void UseMovedModule(ffi::Bytes bytes) {
 
 void LaunchByHandle() {
   ffi::CubinKernel kernel(Module().GetHandle(), "empty");
-  TVM_FFI_CHECK_CUDA_DRIVER_ERROR(ffi::cuda_api::LaunchKernel(kernel.GetHandle(), nullptr, ffi::dim3(4), ffi::dim3(32), nullptr));
+  TVM_FFI_CHECK_CUDA_DRIVER_ERROR(
+      ffi::cuda_api::LaunchKernel(kernel.GetHandle(), nullptr, ffi::dim3(4), ffi::dim3(32), nullptr));
 }
 
 // A cluster through upstream's own function; `unified` is whatever upstream calls a LaunchConfig here.
 void LaunchCluster(int64_t stream, int64_t cluster) {
   ffi::cuda_api::LaunchConfig unified;
   ffi::cuda_api::LaunchAttrType attribute;
-  ffi::cuda_api::ResultType built = ffi::cuda_api::ConstructLaunchConfig(
-      Empty().GetHandle(), AsStream(stream), 64, ffi::dim3(8, 1, 1), ffi::dim3(32), static_cast<int>(cluster), unified, attribute);
+  ffi::cuda_api::ResultType built =
+      ffi::cuda_api::ConstructLaunchConfig(Empty().GetHandle(), AsStream(stream), 64, ffi::dim3(8, 1, 1), ffi::dim3(32),
+                                           static_cast<int>(cluster), unified, attribute);
   TVM_FFI_CHECK_CUBIN_LAUNCHER_CUDA_ERROR(built);
   ffi::cuda_api::ResultType result = Empty().LaunchEx(nullptr, unified);
   TVM_FFI_CHECK_CUBIN_LAUNCHER_CUDA_ERROR(result);
@@ -150,9 +152,11 @@ int64_t UseResult(int64_t grid) {
   auto kept = Go();
   int number = Go();
   if ((of_driver != CUDA_SUCCESS) != is_wrong || (of_runtime != cudaSuccess) != is_wrong) return 1;
-  if ((kept != CUDA_SUCCESS) != is_wrong || (kept == cudaSuccess) == is_wrong || (CUDA_SUCCESS == kept) == is_wrong) return 2;
+  if ((kept != CUDA_SUCCESS) != is_wrong || (kept == cudaSuccess) == is_wrong || (CUDA_SUCCESS == kept) == is_wrong)
+    return 2;
   if ((kept != 0) != is_wrong || (kept != ffi::cuda_api::kSuccess) != is_wrong || kept != Go()) return 3;
-  if (bool(kept) != is_wrong || !kept == is_wrong || static_cast<int>(kept) != number || (number != 0) != is_wrong) return 4;
+  if (bool(kept) != is_wrong || !kept == is_wrong || static_cast<int>(kept) != number || (number != 0) != is_wrong)
+    return 4;
   CUresult chosen = is_wrong ? kept : CUDA_SUCCESS;
   cudaError_t other = is_wrong ? cudaErrorInvalidValue : Go();
   if (chosen != of_driver || other != of_runtime) return 5;
@@ -163,8 +167,10 @@ int64_t UseResult(int64_t grid) {
   out << kept;
   if (out.str() != (is_wrong ? "1" : "0")) return 7;
   switch (of_driver) {
-    case CUDA_SUCCESS: return is_wrong ? 8 : 0;
-    default: return is_wrong ? 0 : 8;
+    case CUDA_SUCCESS:
+      return is_wrong ? 8 : 0;
+    default:
+      return is_wrong ? 0 : 8;
   }
 }
 

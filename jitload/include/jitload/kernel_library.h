@@ -27,8 +27,9 @@ using ffi::TensorView;
 #define JITLOAD_REQUIRE(condition) \
   while (!(condition)) TVM_FFI_THROW(ValueError)
 
-#define CHECK_CUDA(x) \
-  JITLOAD_REQUIRE(::jitload::IsCuda((x).device())) << #x " must be a CUDA tensor, got one on " << ::jitload::Name((x).device())
+#define CHECK_CUDA(x)                              \
+  JITLOAD_REQUIRE(::jitload::IsCuda((x).device())) \
+      << #x " must be a CUDA tensor, got one on " << ::jitload::Name((x).device())
 #define CHECK_CONTIGUOUS(x) JITLOAD_REQUIRE((x).IsContiguous()) << #x " must be contiguous"
 #define CHECK_INPUT(x)   \
   do {                   \
@@ -37,9 +38,10 @@ using ffi::TensorView;
   } while (0)
 #define CHECK_DIM(d, x) \
   JITLOAD_REQUIRE((x).ndim() == (d)) << #x " must be a " #d "D tensor, got one of " << (x).ndim() << " dimensions"
-#define CHECK_DEVICE(a, b)                                                                                    \
-  JITLOAD_REQUIRE((a).device().device_type == (b).device().device_type && (a).device().device_id == (b).device().device_id) \
-      << #a " and " #b " must be on the same device, got " << ::jitload::Name((a).device()) << " and "          \
+#define CHECK_DEVICE(a, b)                                                                             \
+  JITLOAD_REQUIRE((a).device().device_type == (b).device().device_type &&                              \
+                  (a).device().device_id == (b).device().device_id)                                    \
+      << #a " and " #b " must be on the same device, got " << ::jitload::Name((a).device()) << " and " \
       << ::jitload::Name((b).device())
 
 /* ---- dtypes ---------------------------------------------------------------------------------------------------- */
@@ -71,12 +73,12 @@ inline namespace v1 {
 
 template <class T>
 struct Dtype;
-#define JITLOAD_DTYPE_(Type, text, constant)         \
-  template <>                                        \
-  struct Dtype<Type> {                               \
-    using type = Type;                               \
-    static constexpr const char* name = text;        \
-    static constexpr DLDataType value = ::constant;  \
+#define JITLOAD_DTYPE_(Type, text, constant)        \
+  template <>                                       \
+  struct Dtype<Type> {                              \
+    using type = Type;                              \
+    static constexpr const char* name = text;       \
+    static constexpr DLDataType value = ::constant; \
   };
 JITLOAD_DTYPE_(bool, "bool", dl_bool)
 JITLOAD_DTYPE_(int8_t, "int8", dl_int8)
@@ -111,8 +113,8 @@ struct Dispatch<void(Types...)> {
     if ((Try<Types>(dtype, body) || ...)) return;
     std::string expected;
     ((expected += (expected.empty() ? "" : ", ") + std::string(Dtype<Types>::name)), ...);
-    TVM_FFI_THROW(TypeError) << "Unsupported dtype: " << what << " is " << ffi::DLDataTypeToString(dtype) << ", expected "
-                             << (sizeof...(Types) > 1 ? "one of " : "") << expected;
+    TVM_FFI_THROW(TypeError) << "Unsupported dtype: " << what << " is " << ffi::DLDataTypeToString(dtype)
+                             << ", expected " << (sizeof...(Types) > 1 ? "one of " : "") << expected;
   }
 
  private:
@@ -129,7 +131,9 @@ inline bool IsCuda(DLDevice device) { return device.device_type == kDLCUDA || de
 
 inline std::string Name(DLDevice device) {
   const bool is_cpu = device.device_type == kDLCPU;
-  const std::string type = is_cpu ? "cpu" : IsCuda(device) ? "cuda" : "device type " + std::to_string(device.device_type);
+  const std::string type = is_cpu           ? "cpu"
+                           : IsCuda(device) ? "cuda"
+                                            : "device type " + std::to_string(device.device_type);
   return is_cpu ? type : type + ":" + std::to_string(device.device_id);
 }
 
@@ -139,10 +143,10 @@ inline std::string Name(DLDevice device) {
 /* Run a block with `T` standing for the element type:
  *   DISPATCH_DTYPE(x.dtype(), T, (float, __half), { Scale<T>(x, y); });
  * The types are C++ ones, those of CUDA without their headers too, as long as the block only names them. */
-#define DISPATCH_DTYPE(dtype, T, types, ...)                                             \
-  ::jitload::Dispatch<void types>::Run((dtype), #dtype, [&](auto jitload_dtype_) {        \
-    using T [[maybe_unused]] = typename decltype(jitload_dtype_)::type;                  \
-    __VA_ARGS__                                                                          \
+#define DISPATCH_DTYPE(dtype, T, types, ...)                                       \
+  ::jitload::Dispatch<void types>::Run((dtype), #dtype, [&](auto jitload_dtype_) { \
+    using T [[maybe_unused]] = typename decltype(jitload_dtype_)::type;            \
+    __VA_ARGS__                                                                    \
   })
 
 /* ---- stream and memory ----------------------------------------------------------------------------------------- */

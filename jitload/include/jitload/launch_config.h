@@ -37,7 +37,8 @@ class LaunchConfig {
 
   /* PDL: the kernel may start before the one before it in the stream has ended. */
   LaunchConfig& ProgrammaticStreamSerialization(bool is_allowed = true) {
-    Attribute(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION).programmaticStreamSerializationAllowed = is_allowed;
+    Attribute(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION).programmaticStreamSerializationAllowed =
+        is_allowed;
     return *this;
   }
 

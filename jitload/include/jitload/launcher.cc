@@ -4,4 +4,4 @@
 #endif
 #include "launcher.h"
 
-#include "launcher_kernel.h"
+#include "launcher_cluster.h"

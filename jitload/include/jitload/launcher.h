@@ -90,7 +90,7 @@ JITLOAD_LAUNCHER void DescribeCode(int code, const char** name, const char** tex
 }  // namespace jitload
 
 #ifndef JITLOAD_LAUNCHER_LINKED
-#include "launcher_kernel.h"
+#include "launcher_cluster.h"
 #endif
 
 #endif /* JITLOAD_LAUNCHER_H_ */

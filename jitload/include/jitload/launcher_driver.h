@@ -28,7 +28,8 @@ JITLOAD_HIDDEN inline jitload_cu_context primary_contexts[64] = {};
 JITLOAD_HIDDEN inline __thread Refusal last_refusal = {};
 
 inline constexpr const char* kForked =
-    "CUDA was used in this process before it forked, and cannot be used in the child; start workers with the 'spawn' or "
+    "CUDA was used in this process before it forked, and cannot be used in the child; start workers with the 'spawn' "
+    "or "
     "'forkserver' method";
 
 enum { kInvalidValue = 1, kInvalidContext = 201, kNoBinary = 209, kInvalidHandle = 400 };
@@ -74,8 +75,8 @@ JITLOAD_LAUNCHER int RaiseCode(const char* what, int code) {
   DescribeCode(code, &name, &text);
   const bool is_known = last_refusal.code == code;
   last_refusal.code = 0;
-  return Raise("RuntimeError", "%s: %s (%d): %s%s%s", what, name, code, text,
-               is_known ? "; last refused launch: " : "", is_known ? last_refusal.text : "");
+  return Raise("RuntimeError", "%s: %s (%d): %s%s%s", what, name, code, text, is_known ? "; last refused launch: " : "",
+               is_known ? last_refusal.text : "");
 }
 
 /* Keep the words for a launch that is refused, and return its code. */

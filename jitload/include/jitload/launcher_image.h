@@ -57,18 +57,21 @@ JITLOAD_LAUNCHER size_t EndOfImage(const Image* image, const Elf64_Ehdr* header)
 JITLOAD_LAUNCHER int CheckElf(const Image* image, Elf64_Ehdr* header) {
   const unsigned char* data = image->data;
   if (!BeginsWith(image, ELFMAG)) {
-    if (image->size < SELFMAG) return JITLOAD_NO_CUBIN_("the bytes are no cubin: there are only %zu of them", image->size);
+    if (image->size < SELFMAG)
+      return JITLOAD_NO_CUBIN_("the bytes are no cubin: there are only %zu of them", image->size);
     return JITLOAD_NO_CUBIN_("the bytes are no cubin: they begin with %02x %02x %02x %02x and not with an ELF header",
                              data[0], data[1], data[2], data[3]);
   }
   if (image->size < sizeof *header) return JITLOAD_NO_CUBIN_("the cubin is truncated: it has %zu bytes", image->size);
   memcpy(header, data, sizeof *header);
   if (header->e_ident[EI_CLASS] != ELFCLASS64 || header->e_machine != kCudaMachine) {
-    return JITLOAD_NO_CUBIN_("the bytes are no cubin: they are a %d-bit ELF file for machine %d, and CUDA is 64-bit, "
-                             "machine %d", header->e_ident[EI_CLASS] == ELFCLASS64 ? 64 : 32, header->e_machine,
-                             kCudaMachine);
+    return JITLOAD_NO_CUBIN_(
+        "the bytes are no cubin: they are a %d-bit ELF file for machine %d, and CUDA is 64-bit, "
+        "machine %d",
+        header->e_ident[EI_CLASS] == ELFCLASS64 ? 64 : 32, header->e_machine, kCudaMachine);
   }
-  if (header->e_shentsize != sizeof(Elf64_Shdr) || header->e_shnum == 0) return JITLOAD_NO_CUBIN_("the cubin has no sections");
+  if (header->e_shentsize != sizeof(Elf64_Shdr) || header->e_shnum == 0)
+    return JITLOAD_NO_CUBIN_("the cubin has no sections");
   const size_t end = image->size == kUnknownSize ? 0 : EndOfImage(image, header);
   if (end <= image->size) return 0;
   return JITLOAD_NO_CUBIN_("the cubin is truncated: its headers speak of %zu bytes, and it has %zu", end, image->size);
@@ -79,13 +82,15 @@ JITLOAD_LAUNCHER int CheckImage(const Image* image, Elf64_Ehdr* header) {
   if (image->data == nullptr) return JITLOAD_NO_CUBIN_("the address of the cubin is null");
   if (image->size == 0) return JITLOAD_NO_CUBIN_("the cubin is empty");
   if (IsPtx(image)) {
-    return JITLOAD_NO_CUBIN_("the bytes are PTX, not a cubin: compile it for a GPU first, with jitload.compile_cubin(ptx) "
-                             "or ptxas");
+    return JITLOAD_NO_CUBIN_(
+        "the bytes are PTX, not a cubin: compile it for a GPU first, with jitload.compile_cubin(ptx) "
+        "or ptxas");
   }
   if (!IsFatbin(image)) return CheckElf(image, header);
   if (image->may_be_fatbin) return 0;
-  return JITLOAD_NO_CUBIN_("the bytes are a fatbin, not a cubin: compile with nvcc -cubin, or take a cubin out of it with "
-                           "cuobjdump -xelf");
+  return JITLOAD_NO_CUBIN_(
+      "the bytes are a fatbin, not a cubin: compile with nvcc -cubin, or take a cubin out of it with "
+      "cuobjdump -xelf");
 }
 
 /* The kernels of a symbol table, "add_one, scale", added to `out` if that is not null; returns the size of the text. */
@@ -104,7 +109,8 @@ JITLOAD_LAUNCHER size_t ListSymbols(const Image* image, const Elf64_Shdr* table,
   return used;
 }
 
-/* The names of a checked cubin's kernels; the driver itself can list them only from 12.4 on. NULL where there are none. */
+/* The names of a checked cubin's kernels; the driver itself can list them only from 12.4 on. NULL where there are none.
+ */
 JITLOAD_LAUNCHER char* ListKernels(const Image* image, const Elf64_Ehdr* header) {
   for (unsigned i = 0; i < header->e_shnum; ++i) {
     const Elf64_Shdr table = SectionAt(image, header, i);
@@ -136,7 +142,8 @@ JITLOAD_LAUNCHER int LoadImage(const Image* image, Library* library) {
   const int code = LoadBytes(driver, image->data, &library->handle);
   if (code != JITLOAD_CUDA_SUCCESS) return RaiseCode("CubinModule: the driver cannot load the cubin", code);
   /* From version 8 of the ABI on, the architecture stands one byte higher. */
-  library->capability = static_cast<int>(header.e_ident[EI_ABIVERSION] >= 8 ? header.e_flags >> 8 & 0xff : header.e_flags & 0xff);
+  library->capability =
+      static_cast<int>(header.e_ident[EI_ABIVERSION] >= 8 ? header.e_flags >> 8 & 0xff : header.e_flags & 0xff);
   library->kernels = ListKernels(image, &header);
   return 0;
 }

@@ -15,7 +15,7 @@ enum { kDefaultShared = 48 * 1024 };
 
 /* A kernel on one device. */
 struct KernelSlot {
-  int64_t allowed;   /* dynamic shared memory that may be asked for right now; -1: not loaded there yet */
+  int64_t allowed;     /* dynamic shared memory that may be asked for right now; -1: not loaded there yet */
   uint32_t checked[7]; /* the cluster, block and shared memory that CheckCluster found possible last */
 };
 
@@ -23,7 +23,7 @@ struct KernelState {
   const Driver* driver;
   jitload_cu_kernel kernel;
   char* name;
-  KernelSlot* slots; /* by device */
+  KernelSlot* slots;  /* by device */
   uint32_t* pointers; /* numbers of the parameters that may be pointers; only with several devices */
   uint32_t pointer_count;
   int capability;
@@ -73,8 +73,10 @@ JITLOAD_LAUNCHER KernelState* MakeKernel(const Library* library, const char* nam
   }
   const int code = name != nullptr ? driver->library_kernel(&kernel, library->handle, name) : kInvalidValue;
   if (code != JITLOAD_CUDA_SUCCESS) {
-    if (code == JITLOAD_CUDA_ERROR_NOT_FOUND) RaiseNoKernel(library, name);
-    else RaiseCode("cannot get a kernel from the cubin", code);
+    if (code == JITLOAD_CUDA_ERROR_NOT_FOUND)
+      RaiseNoKernel(library, name);
+    else
+      RaiseCode("cannot get a kernel from the cubin", code);
     return nullptr;
   }
   KernelState* state = static_cast<KernelState*>(calloc(1, sizeof *state));
@@ -115,12 +117,14 @@ JITLOAD_LAUNCHER int ReadSharedLimit(const KernelState* state, int device, int* 
 /* Raise the limit to the most there is: it is only a ceiling, and is never lowered. */
 JITLOAD_LAUNCHER int RaiseShared(KernelState* state, int device, int64_t wanted, int most, int fixed) {
   if (wanted > most - fixed) {
-    return Refuse(kInvalidValue,
-                  "%s: %lld bytes of dynamic shared memory asked for, but cuda:%d gives a block at most %d bytes, and the "
-                  "kernel's own static shared memory takes %d of them",
-                  state->name, static_cast<long long>(wanted), device, most, fixed);
+    return Refuse(
+        kInvalidValue,
+        "%s: %lld bytes of dynamic shared memory asked for, but cuda:%d gives a block at most %d bytes, and the "
+        "kernel's own static shared memory takes %d of them",
+        state->name, static_cast<long long>(wanted), device, most, fixed);
   }
-  const int code = state->driver->set_kernel_attribute(JITLOAD_FUNCTION_MAX_DYNAMIC_SHARED, most - fixed, state->kernel, device);
+  const int code =
+      state->driver->set_kernel_attribute(JITLOAD_FUNCTION_MAX_DYNAMIC_SHARED, most - fixed, state->kernel, device);
   return code == 0 ? 0 : Refuse(code, "%s: cannot raise the shared memory limit on cuda:%d", state->name, device);
 }
 
@@ -167,8 +171,10 @@ JITLOAD_LAUNCHER int AllowMostShared(KernelState* state, int64_t static_bytes, i
   const Driver* driver = state->driver;
   int64_t best = -1;
   if (wanted < -1 || static_bytes < 0) {
-    return Raise("ValueError", "GetKernelWithMaxDynamicSharedMemory: '%s' cannot have %lld bytes of shared memory; -1 means "
-                 "the most there is", state->name, static_cast<long long>(wanted < -1 ? wanted : static_bytes));
+    return Raise("ValueError",
+                 "GetKernelWithMaxDynamicSharedMemory: '%s' cannot have %lld bytes of shared memory; -1 means "
+                 "the most there is",
+                 state->name, static_cast<long long>(wanted < -1 ? wanted : static_bytes));
   }
   state->wants_most_shared = true;
   for (int device = 0; device < driver->devices; ++device) {
@@ -187,8 +193,10 @@ JITLOAD_LAUNCHER int AllowMostShared(KernelState* state, int64_t static_bytes, i
     driver->exchange_capture_mode(&mode);
   }
   if (best < 0 || wanted <= best) return 0;
-  return Raise("ValueError", "GetKernelWithMaxDynamicSharedMemory: %lld bytes of dynamic shared memory asked for '%s', but no "
-               "device here gives it more than %lld", static_cast<long long>(wanted), state->name, static_cast<long long>(best));
+  return Raise("ValueError",
+               "GetKernelWithMaxDynamicSharedMemory: %lld bytes of dynamic shared memory asked for '%s', but no "
+               "device here gives it more than %lld",
+               static_cast<long long>(wanted), state->name, static_cast<long long>(best));
 }
 
 /* ---- where a launch belongs ------------------------------------------------------------------------------------ */
@@ -238,65 +246,6 @@ JITLOAD_LAUNCHER void LeavePlace(const KernelState* state, bool is_entered) {
   if (is_entered) state->driver->pop_context(&entered);
 }
 
-/* ---- clusters -------------------------------------------------------------------------------------------------- */
-
-/* The largest cluster, as (n, 1, 1), that the device can hold with this block and shared memory. */
-JITLOAD_LAUNCHER uint32_t LargestCluster(const KernelState* state, const jitload_cu_config* config, uint32_t below) {
-  jitload_cu_attribute attribute = {JITLOAD_LAUNCH_CLUSTER, 0, {}};
-  jitload_cu_config probe = *config;
-  probe.attributes = &attribute;
-  probe.attribute_count = 1;
-  for (uint32_t size = below - 1; size > 0; --size) {
-    int count = 0;
-    attribute.value.extent[0] = probe.grid[0] = size;
-    attribute.value.extent[1] = attribute.value.extent[2] = probe.grid[1] = probe.grid[2] = 1;
-    if (state->driver->max_active_clusters(&count, state->kernel, &probe) == JITLOAD_CUDA_SUCCESS && count > 0) return size;
-  }
-  return 0;
-}
-
-/* Clusters over the portable size of 8 must be allowed; whether one can be scheduled, the driver is asked once. */
-JITLOAD_LAUNCHER int CheckClusterHere(KernelState* state, const jitload_cu_config* config, const uint32_t* cluster, int device) {
-  const uint64_t largest = 33; /* no device has clusters of more than 16 blocks yet */
-  const Driver* driver = state->driver;
-  KernelSlot* slot = &state->slots[device];
-  const uint32_t wanted[7] = {cluster[0],       cluster[1],       cluster[2],          config->block[0],
-                              config->block[1], config->block[2], config->shared_bytes};
-  int code = 0, count = 0, mode = JITLOAD_CAPTURE_RELAXED;
-  if (config->shared_bytes > __atomic_load_n(&slot->allowed, __ATOMIC_ACQUIRE)) code = Prepare(state, device, config->shared_bytes);
-  if (code != 0) return RaiseCode("cannot launch", code);
-  pthread_mutex_lock(&launcher_lock);
-  const bool is_known = memcmp(slot->checked, wanted, sizeof wanted) == 0;
-  pthread_mutex_unlock(&launcher_lock);
-  if (is_known) return 0;
-  driver->exchange_capture_mode(&mode);
-  driver->set_kernel_attribute(JITLOAD_FUNCTION_NON_PORTABLE_CLUSTER, 1, state->kernel, device);
-  driver->exchange_capture_mode(&mode);
-  code = driver->max_active_clusters(&count, state->kernel, config);
-  if (code != 0 || count < 1) {
-    const uint64_t volume = uint64_t{cluster[0]} * cluster[1] * cluster[2];
-    return Raise("ValueError", "%s: a cluster of (%u, %u, %u), %llu blocks, is not possible on cuda:%d with %u threads and %u "
-                 "bytes of dynamic shared memory in a block: the limit is %u blocks", state->name, cluster[0], cluster[1],
-                 cluster[2], static_cast<unsigned long long>(volume), device,
-                 config->block[0] * config->block[1] * config->block[2], config->shared_bytes,
-                 LargestCluster(state, config, static_cast<uint32_t>(volume < largest ? volume : largest)));
-  }
-  pthread_mutex_lock(&launcher_lock);
-  memcpy(slot->checked, wanted, sizeof wanted);
-  pthread_mutex_unlock(&launcher_lock);
-  return 0;
-}
-
-JITLOAD_LAUNCHER int CheckCluster(KernelState* state, void** args, const jitload_cu_config* config, const uint32_t* cluster) {
-  int device = 0;
-  if (state == nullptr) return 0; /* the launch will say so */
-  const bool is_entered = state->driver->devices > 1 && EnterPlace(state, args, config->stream, &device);
-  AdoptContext(state->driver);
-  const int failed = CheckClusterHere(state, config, cluster, device);
-  LeavePlace(state, is_entered);
-  return failed;
-}
-
 /* ---- the launch ------------------------------------------------------------------------------------------------ */
 
 JITLOAD_LAUNCHER int CallDriver(const KernelState* state, void** args, const jitload_cu_config* config) {
@@ -320,7 +269,8 @@ JITLOAD_LAUNCHER int LaunchHere(KernelState* state, void** args, const jitload_c
   if (__builtin_expect(config->shared_bytes > allowed, 0)) code = Prepare(state, device, config->shared_bytes);
   if (__builtin_expect(code != 0, 0)) return code;
   code = CallDriver(state, args, config);
-  if (__builtin_expect(code == kInvalidContext, 0) && AdoptContext(state->driver)) code = CallDriver(state, args, config);
+  if (__builtin_expect(code == kInvalidContext, 0) && AdoptContext(state->driver))
+    code = CallDriver(state, args, config);
   return __builtin_expect(code == 0, 1) ? 0 : RefuseLaunch(state, config, device, code);
 }
 

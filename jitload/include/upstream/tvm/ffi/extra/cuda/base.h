@@ -41,10 +41,10 @@ class Result {
   /* True for an error, as a code of its own type is. */
   constexpr explicit operator bool() const { return code_ != 0; }
 
-#define JITLOAD_COMPARE_(Type)                                                                                    \
-  friend constexpr bool operator==(Result a, Type b) { return a.code_ == static_cast<int>(b); }                   \
-  friend constexpr bool operator!=(Result a, Type b) { return a.code_ != static_cast<int>(b); }                   \
-  friend constexpr bool operator==(Type a, Result b) { return static_cast<int>(a) == b.code_; }                   \
+#define JITLOAD_COMPARE_(Type)                                                                  \
+  friend constexpr bool operator==(Result a, Type b) { return a.code_ == static_cast<int>(b); } \
+  friend constexpr bool operator!=(Result a, Type b) { return a.code_ != static_cast<int>(b); } \
+  friend constexpr bool operator==(Type a, Result b) { return static_cast<int>(a) == b.code_; } \
   friend constexpr bool operator!=(Type a, Result b) { return static_cast<int>(a) != b.code_; }
   JITLOAD_COMPARE_(CUresult)
   JITLOAD_COMPARE_(cudaError_t)
@@ -70,7 +70,8 @@ inline void ThrowIfFailed(int failed) {
 
 template <class Code>
 inline void CheckCode(const char* what, Code code) {
-  if (__builtin_expect(static_cast<int>(code) != 0, 0)) ThrowIfFailed(::jitload::RaiseCode(what, static_cast<int>(code)));
+  if (__builtin_expect(static_cast<int>(code) != 0, 0))
+    ThrowIfFailed(::jitload::RaiseCode(what, static_cast<int>(code)));
 }
 
 /* The driver; throws where there is none that can be used. */
@@ -85,7 +86,8 @@ inline const ::jitload::Driver& GetDriver() {
 }  // namespace ffi
 }  // namespace tvm
 
-/* Each takes a `CUresult`, a `cudaError_t` or what a launch returns, and throws a RuntimeError with its name and text. */
+/* Each takes a `CUresult`, a `cudaError_t` or what a launch returns, and throws a RuntimeError with its name and text.
+ */
 #define TVM_FFI_CHECK_CUDA_ERROR(stmt) ::tvm::ffi::cuda_api::CheckCode("CUDA Runtime Error", stmt)
 #define TVM_FFI_CHECK_CUDA_DRIVER_ERROR(stmt) ::tvm::ffi::cuda_api::CheckCode("CUDA Driver Error", stmt)
 #define TVM_FFI_CHECK_CUBIN_LAUNCHER_CUDA_ERROR(stmt) ::tvm::ffi::cuda_api::CheckCode("CUDA Error", stmt)

@@ -24,7 +24,8 @@ template <class Source>
 Image ImageOf(const Source& source) {
   if constexpr (std::is_array_v<Source>) {
     const size_t count = std::extent_v<Source>;
-    return {reinterpret_cast<const unsigned char*>(&source[0]), count != 0 ? count * sizeof(source[0]) : kUnknownSize, true};
+    return {reinterpret_cast<const unsigned char*>(&source[0]), count != 0 ? count * sizeof(source[0]) : kUnknownSize,
+            true};
   } else if constexpr (std::is_pointer_v<Source>) {
     return {reinterpret_cast<const unsigned char*>(source), kUnknownSize, true};
   } else {
@@ -53,7 +54,8 @@ class CubinKernel {
 
   /* Launch. Dynamic shared memory over 48 KiB is allowed for as it is asked for, up to the device's opt-in limit. The
    * result must be checked; the check's message says what was wrong with the launch. */
-  cuda_api::Result Launch(void** args, dim3 grid, dim3 block, cuda_api::StreamHandle stream, uint32_t dyn_smem_bytes = 0) {
+  cuda_api::Result Launch(void** args, dim3 grid, dim3 block, cuda_api::StreamHandle stream,
+                          uint32_t dyn_smem_bytes = 0) {
     return LaunchMade(args, cuda_api::MakeConfig(grid, block, stream, dyn_smem_bytes));
   }
 
@@ -67,9 +69,7 @@ class CubinKernel {
   }
 #endif
 
-  cuda_api::KernelHandle GetHandle() const {
-    return static_cast<cuda_api::KernelHandle>(::jitload::HandleOf(state_));
-  }
+  cuda_api::KernelHandle GetHandle() const { return static_cast<cuda_api::KernelHandle>(::jitload::HandleOf(state_)); }
 
   CubinKernel(const CubinKernel&) = delete;
   CubinKernel& operator=(const CubinKernel&) = delete;
@@ -100,8 +100,11 @@ class CubinModule {
   explicit CubinModule(const Bytes& bytes)
       : CubinModule(::jitload::Image{reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), false}) {}
   explicit CubinModule(const char* code) : CubinModule(reinterpret_cast<const unsigned char*>(code)) {}
-  explicit CubinModule(const unsigned char* code) : CubinModule(::jitload::Image{code, ::jitload::kUnknownSize, false}) {}
-  explicit CubinModule(const ::jitload::Image& image) { cuda_api::ThrowIfFailed(::jitload::LoadImage(&image, &library_)); }
+  explicit CubinModule(const unsigned char* code)
+      : CubinModule(::jitload::Image{code, ::jitload::kUnknownSize, false}) {}
+  explicit CubinModule(const ::jitload::Image& image) {
+    cuda_api::ThrowIfFailed(::jitload::LoadImage(&image, &library_));
+  }
   ~CubinModule() { ::jitload::Unload(&library_); }
 
   CubinKernel GetKernel(const char* name) const { return CubinKernel(library_, name); }
@@ -112,7 +115,8 @@ class CubinModule {
   CubinKernel GetKernelWithMaxDynamicSharedMemory(const char* name, int64_t dynamic_smem_max = -1) const {
     return GetKernelWithMaxDynamicSharedMemory(name, 0, dynamic_smem_max);
   }
-  CubinKernel GetKernelWithMaxDynamicSharedMemory(const char* name, int64_t static_smem, int64_t dynamic_smem_max) const {
+  CubinKernel GetKernelWithMaxDynamicSharedMemory(const char* name, int64_t static_smem,
+                                                  int64_t dynamic_smem_max) const {
     CubinKernel kernel = GetKernel(name);
     cuda_api::ThrowIfFailed(::jitload::AllowMostShared(kernel.state_, static_smem, dynamic_smem_max));
     return kernel;

@@ -57,9 +57,9 @@ inline jitload_cu_config MakeConfig(dim3 grid, dim3 block, StreamHandle stream, 
 }
 
 inline jitload_cu_config MakeConfig(const CUlaunchConfig& config) {
-  jitload_cu_config made = MakeConfig({config.gridDimX, config.gridDimY, config.gridDimZ},
-                                      {config.blockDimX, config.blockDimY, config.blockDimZ}, config.hStream,
-                                      config.sharedMemBytes);
+  jitload_cu_config made =
+      MakeConfig({config.gridDimX, config.gridDimY, config.gridDimZ},
+                 {config.blockDimX, config.blockDimY, config.blockDimZ}, config.hStream, config.sharedMemBytes);
   made.attributes = reinterpret_cast<jitload_cu_attribute*>(config.attrs);
   made.attribute_count = config.numAttrs;
   return made;
@@ -99,7 +99,8 @@ inline void FillCluster(unsigned cluster_dim, cudaLaunchAttribute& attr) {
 }
 #endif
 
-/* Fill in a configuration, with one cluster attribute where `cluster_dim` is above 1; `attr` must outlive the launch. */
+/* Fill in a configuration, with one cluster attribute where `cluster_dim` is above 1; `attr` must outlive the launch.
+ */
 template <class Config, class Attribute>
 inline Result ConstructLaunchConfig(KernelHandle kernel, StreamHandle stream, uint32_t smem_size, dim3 grid, dim3 block,
                                     int cluster_dim, Config& config, Attribute& attr) {

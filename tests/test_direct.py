@@ -1,0 +1,157 @@
+"""Calls that go straight from Python's objects to the launch (python.cc), with a framework played by the test."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import struct
+import weakref
+from collections.abc import Iterator
+
+import pytest
+import tvm_ffi
+from support.arrays import DLTensor
+from support.calls import fresh
+from support.driver import StubDriver
+
+import jitload
+from jitload.direct import direct_arguments, direct_type
+from jitload.exchange import torch_exchange
+from jitload.function import TypedFunction
+
+SOURCE = """
+extern "C" __global__ void add(const float* x, float* y, int n) {}
+extern "C" __global__ void scalars(long long n, double a, bool b) {}
+"""
+
+
+class Array:
+    """A tensor of a framework of the test's own."""
+
+    def __init__(self, *, device: int = 0, is_broken: bool = False) -> None:
+        self.memory = (ctypes.c_float * 4)(1, 2, 3, 4)
+        self.shape = (ctypes.c_int64 * 1)(4)
+        self.device = device
+        self.is_broken = is_broken
+
+
+VIEW = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(DLTensor))
+STREAM = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
+
+
+@VIEW
+def view(array: Array, out: ctypes._Pointer[DLTensor]) -> int:
+    if array.is_broken:
+        return -1
+    tensor = out.contents
+    tensor.data = ctypes.addressof(array.memory)
+    tensor.device_type, tensor.device_id = 2, array.device
+    tensor.ndim, tensor.shape, tensor.strides, tensor.byte_offset = 1, array.shape, None, 0
+    tensor.code, tensor.bits, tensor.lanes = 2, 32, 1
+    return 0
+
+
+@STREAM
+def current_stream(device_type: int, device: int, out: ctypes._Pointer[ctypes.c_void_p]) -> int:
+    out[0] = 0x5000 + device
+    return 0
+
+
+@pytest.fixture
+def module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[jitload.Module]:
+    """A library of its own that takes `Array` for a tensor."""
+    launches = {"add": jitload.Launch(grid="n", block=1), "scalars": jitload.Launch(grid=1, block=1)}
+    path = tmp_path_factory.mktemp("direct") / "direct.so"
+    jitload.build_inline("direct", cuda_sources=SOURCE, functions=launches, arch="sm_90a", output=path)
+    module = fresh(path)
+    assert isinstance(module.add, TypedFunction)
+    offset, call, *_ = direct_arguments()
+    callbacks = [ctypes.cast(callback, ctypes.c_void_p).value for callback in (view, current_stream)]
+    addresses = (id(Array), id(Array), *callbacks)
+    use_python = tvm_ffi.Module.get_function(module, "_jitload_use_python")
+    assert use_python(offset, call, *map(ctypes.c_void_p, addresses))
+    yield module
+    use_python(*direct_arguments())
+
+
+def test_torch_has_what_this_needs() -> None:
+    """CI's torch has the exchange table, so that the type is tested there, too."""
+    assert torch_exchange() is not None
+    assert direct_type() is not None
+
+
+def test_a_launch(module: jitload.Module, stub_driver: StubDriver) -> None:
+    x, y = Array(device=1), Array(device=1)
+    assert module.add(x, y, 7) is None
+    (launch,) = stub_driver.launches()
+    assert (launch.kernel, launch.grid, launch.device, launch.stream) == ("add", (7, 1, 1), 1, 0x5001)
+    pointers = [ctypes.addressof(array.memory) for array in (x, y)]
+    assert launch.params == b"".join(value.to_bytes(8, "little") for value in pointers) + (7).to_bytes(4, "little")
+
+
+def test_the_configured_form_and_its_stream(module: jitload.Module, stub_driver: StubDriver) -> None:
+    x, y = Array(), Array()
+    held = module.add[(2, 3), 4, 0, 0x77]
+    held(x, y, 7)
+    module.add[5, 6](x, y, 7)
+    first, second = stub_driver.launches()
+    assert (first.grid, first.block, first.stream) == ((2, 3, 1), (4, 1, 1), 0x77)
+    assert (second.grid, second.block, second.stream) == ((5, 1, 1), (6, 1, 1), 0x5000)
+
+
+@pytest.mark.parametrize("keeps_gil", [True, False])
+def test_scalars(module: jitload.Module, stub_driver: StubDriver, *, keeps_gil: bool) -> None:
+    module.scalars.release_gil = not keeps_gil
+    assert module.scalars.release_gil is not keeps_gil
+    module.scalars(-5, 2.5, True)
+    module.scalars(True, 2, False)
+    first, second = (launch.params for launch in stub_driver.launches())
+    assert first == (-5).to_bytes(8, "little", signed=True) + struct.pack("<d?", 2.5, True)
+    assert second[:8] == (1).to_bytes(8, "little")
+    assert second[16:] == b"\0"
+
+
+def test_what_it_does_not_know_goes_through_tvm_ffi(module: jitload.Module, stub_driver: StubDriver) -> None:
+    with pytest.raises(TypeError, match=r"add\(\): argument 'x' must be a float32 CUDA tensor, got str"):
+        module.add("x", Array(), 1)
+    with pytest.raises(TypeError, match="Array"):
+        module.add(Array(is_broken=True), Array(), 1)
+    with pytest.raises(ValueError, match="beyond 64 bits"):
+        module.scalars(2**70, 1.0, True)
+    assert stub_driver.launches() == []
+
+
+def test_errors_are_raised_once(module: jitload.Module, stub_driver: StubDriver) -> None:
+    with pytest.raises(ValueError, match="'y' is on cuda:1, but 'x' is on cuda:0"):
+        module.add(Array(), Array(device=1), 1)
+    module.add(Array(), Array(), 1)
+    stub_driver.clear()
+    stub_driver.fail("cuLaunchKernel", 701, count=1)
+    with pytest.raises(RuntimeError, match="CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"):
+        module.add(Array(), Array(), 1)
+    assert len(stub_driver.calls("cuLaunchKernel")) == 1
+
+
+def test_keywords_are_pointed_to_call(module: jitload.Module, stub_driver: StubDriver) -> None:
+    with pytest.raises(TypeError, match=r"add\(\) takes positional arguments; keywords go through add\.call\(…\)"):
+        module.add(Array(), Array(), n=1)
+    module.add.call(Array(), n=3, y=Array())
+    assert stub_driver.launches()[0].grid == (3, 1, 1)
+
+
+def test_functions_are_collected(module: jitload.Module) -> None:
+    held = module.add[9, 9]
+    gone = weakref.ref(held)
+    assert gone() is held
+    module.add._jitload_configured.clear()
+    del held
+    gc.collect()
+    assert gone() is None
+
+
+def test_arguments_are_not_kept(module: jitload.Module, stub_driver: StubDriver) -> None:
+    x = Array()
+    gone = weakref.ref(x)
+    module.add(x, x, 1)
+    del x
+    assert gone() is None
