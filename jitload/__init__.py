@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from jitload.api import build, build_inline, compile_cubin, load, load_inline, load_module
@@ -30,6 +31,8 @@ _FROM_LOADER = ("Module", "global_tensor")  # the loader imports tvm-ffi, and th
 
 
 def __getattr__(name: str) -> Any:
+    if name == "nvrtc":
+        return importlib.import_module("jitload.nvrtc")
     if name in _FROM_LOADER:
         from jitload import loader
 

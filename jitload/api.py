@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
     from jitload.model import Cubin
 
 PathLike = str | os.PathLike[str]
-_modules: dict[tuple[Request, bool], tuple[Entry, Module]] = {}
+_modules: dict[Request, tuple[Entry, Module]] = {}
+_lock = threading.Lock()
 
 
 def load_inline(  # noqa: PLR0913  the keywords are upstream's
@@ -59,7 +62,8 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
         verbose: Log what the compilers print, at level INFO of the logger `jitload`.
 
     Returns:
-        A `Module`. An identical call returns the same one.
+        A `Module`. An identical call returns the same one, except with `build_directory` or without
+        `keep_module_alive`.
 
     Raises:
         CompileError: A compiler refused the source.
@@ -211,6 +215,7 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
     """
     from jitload.errors import ToolchainError
     from jitload.kernels import DeviceSource, compile_kernels
+    from jitload.library import check_is_device_code
     from jitload.toolchain import find_kit
 
     pieces = with_labels(name, read_texts(source, "source"), "source")
@@ -221,12 +226,13 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
         raise ToolchainError(
             f"compile_cubin() makes one cubin, so it takes one architecture, not {', '.join(request.archs)}."
         )
+    check_is_device_code(request)
     device_source = DeviceSource(
         name=name,
         pieces=pieces,
         options=request.options,
         include_dirs=tuple(map(Path, request.include_dirs)),
-        kernels=(kernels,) if isinstance(kernels, str) else tuple(kernels),
+        kernels=read_texts(kernels, "kernels"),
     )
     return compile_kernels(device_source, request.archs[0], find_kit(request.settings)).cubin
 
@@ -235,8 +241,8 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
 
 
 def _load(request: Request, build_directory: PathLike | None, *, keep_module_alive: bool, verbose: bool) -> Module:
-    key = (request, keep_module_alive)
-    if build_directory is None and (known := _modules.get(key)):
+    is_shared = build_directory is None and keep_module_alive
+    if is_shared and (known := _modules.get(request)):
         entry, module = known
         if all(header.is_unchanged() for header in entry.headers):
             return module
@@ -247,9 +253,16 @@ def _load(request: Request, build_directory: PathLike | None, *, keep_module_ali
     if build_directory is not None:
         path = _place(entry, request, Path(build_directory))
     module = load_library(path, keep_module_alive=keep_module_alive)
-    if build_directory is None and keep_module_alive:
-        _modules[key] = (entry, module)
-    return module
+    return _shared(request, entry, module) if is_shared else module
+
+
+def _shared(request: Request, entry: Entry, module: Module) -> Module:
+    """Return the module for identical calls: of threads that load one entry at a time, the first one's."""
+    with _lock:
+        known = _modules.get(request)
+        if known is None or known[0].product != entry.product:
+            known = _modules[request] = (entry, module)
+        return known[1]
 
 
 def _build(request: Request, build_directory: PathLike | None, output: PathLike | None, *, verbose: bool) -> str:
@@ -272,29 +285,29 @@ def _place(entry: Entry, request: Request, directory: Path) -> Path:
     path = directory / f"{request.slug}-{leaf}.so"
     if not path.is_file() or path.read_bytes() != entry.product.read_bytes():
         _copy(entry.product, path)
-    link = directory / f".{request.slug}.{os.getpid()}.link"
-    with _names_place(directory / f"{request.slug}.so"):
-        link.unlink(missing_ok=True)
+    with _placing(directory / f"{request.slug}.so") as link:
         link.symlink_to(path.name)
-        link.replace(directory / f"{request.slug}.so")
     return path
 
 
 def _copy(source: Path, target: Path) -> Path:
     """Copy a file into place whole."""
-    fresh = target.with_name(f".{target.name}.{os.getpid()}")
-    with _names_place(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
+    with _placing(target) as fresh:
         shutil.copyfile(source, fresh)
-        fresh.replace(target)
     return target
 
 
 @contextmanager
-def _names_place(target: Path) -> Iterator[None]:
-    """Say where the library was to go when it cannot go there."""
+def _placing(target: Path) -> Iterator[Path]:
+    """Give a name beside the target, nobody else's, and move what is made there into place."""
+    fresh = target.with_name(f".jitload-{secrets.token_hex(8)}")
     try:
-        yield
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            yield fresh
+            fresh.replace(target)
+        finally:
+            fresh.unlink(missing_ok=True)
     except OSError as error:
         raise JitLoadError(f"the library cannot be put at {target}: {error.strerror}") from error
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 
 from jitload.errors import ToolchainError
-from jitload.gpu import current_capability
+from jitload.gpu import current_capability, driver_error
 from jitload.settings import Settings
 
 _ARCH = re.compile(r"(?:sm_|compute_)?(\d{2,3})([af]?)|(\d{1,2})\.(\d)([af]?)")
@@ -43,9 +43,8 @@ def _resolve_one(name: str, settings: Settings) -> tuple[str, ...]:
         return (_with_suffix(10 * capability[0] + capability[1]),)
     if named := [name for name in _split(settings.arch) if name != "native"]:
         return tuple(canonical_arch(name, "JITLOAD_ARCH") for name in named)
-    raise ToolchainError(
-        "arch='native' asks the GPU, and there is none here. Name one, arch='sm_90a', or set JITLOAD_ARCH=sm_90a."
-    )
+    why = f"the CUDA driver does not start: error {error}" if (error := driver_error()) else "there is none here"
+    raise ToolchainError(f"arch='native' asks the GPU, and {why}. Name one, arch='sm_90a', or set JITLOAD_ARCH=sm_90a.")
 
 
 def _with_suffix(number: int) -> str:

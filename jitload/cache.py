@@ -9,14 +9,14 @@ A published leaf is never changed.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import logging
 import os
+import re
 import secrets
 import shutil
-import stat
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from jitload.errors import CacheError, CompileError
-from jitload.settings import Settings, find_cache_dir
+from jitload.settings import Settings, find_cache_dir, private_cache_dir, warn_once
+from jitload.trust import refuse_if_shared, refuse_place
 
 _SCHEMA = 1
 _MANIFEST = "manifest.json"
@@ -53,7 +54,7 @@ class Recipe:
             _feed(digest, label.encode())
             digest.update(len(items).to_bytes(8, "little"))
             for item in items:
-                _feed(digest, os.fsencode(item) if isinstance(item, str) else item)
+                _feed(digest, item.encode("utf-8", "surrogateescape") if isinstance(item, str) else item)
         return digest.hexdigest()
 
 
@@ -64,7 +65,10 @@ def _feed(digest: Any, data: bytes) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """A header that a build read: where, and what `stat` and SHA-256 said of it."""
+    """A header that a build read: where, and what `stat` and SHA-256 said of it.
+
+    One that was looked for and was not there has size -1: it would be read now, were it there.
+    """
 
     path: str
     size: int
@@ -74,6 +78,8 @@ class Header:
 
     def is_unchanged(self) -> bool:
         """Tell whether the file still has this content: by `stat`, and by digest where that differs."""
+        if self.size < 0:
+            return not os.path.isfile(self.path)
         try:
             found = os.stat(self.path)
             if found.st_mtime_ns == self.mtime_ns and found.st_size == self.size and found.st_ctime_ns == self.ctime_ns:
@@ -112,17 +118,22 @@ class Work:
         _write_manifest(self.dir, self.recipe, product, recorded)
         leaf = hashlib.sha256(repr([(h.path, h.digest) for h in recorded]).encode()).hexdigest()[:16]
         target = self._free_place(leaf)
-        with suppress(OSError):
+        try:
             os.rename(self.dir, target)
-            _sync(target.parent)
             self.dir = target
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                hint = "Set JITLOAD_CACHE_DIR to another directory."
+                raise CacheError(f"the cache {self.cache_dir} cannot take an entry: {error}. {hint}") from error
+        _sync(self.dir.parent)
         self.entry = Entry(dir=self.dir, product=self.dir / product, headers=recorded)
         return self.entry
 
     def _free_place(self, leaf: str) -> Path:
         """Return a name never used before: a library that was mapped under a name must not come back under it."""
-        taken = sum(1 for name in os.listdir(self.key_dir) if name.startswith(leaf))
-        return self.key_dir / (f"{leaf}.{taken}" if taken else leaf)
+        names = (re.fullmatch(rf"{leaf}(?:\.(\d+))?(?:-\d+\.bad)?", name) for name in os.listdir(self.key_dir))
+        taken = [int(name[1] or 0) for name in names if name]
+        return self.key_dir / (f"{leaf}.{max(taken) + 1}" if taken else leaf)
 
 
 def digest_file(path: Path) -> str:
@@ -141,40 +152,6 @@ def open_cache(settings: Settings) -> Path:
     return cache_dir
 
 
-def refuse_if_shared(directory: Path, settings: Settings) -> None:
-    """Raise CacheError where someone else could write the directory or replace one above it.
-
-    Loading a library runs its owner's code. A directory that does not exist yet is judged by the first one above it
-    that does.
-    """
-    path = directory
-    while not os.path.exists(path):  # false, too, where this user may not look
-        path = path.parent
-    for place in dict.fromkeys((path, *path.parents, *path.resolve().parents)):
-        _refuse_place(place, directory, settings)
-
-
-def _refuse_place(place: Path, directory: Path, settings: Settings, *, is_entry: bool = False) -> None:
-    found = os.stat(place)
-    if found.st_uid not in (os.getuid(), 0):
-        raise CacheError(
-            f"the cache {directory} is not trusted: {place} belongs to user {found.st_uid}, neither this user nor "
-            "root. Set JITLOAD_CACHE_DIR to a directory of your own."
-        )
-    if found.st_mode & stat.S_ISVTX and not is_entry:
-        return  # as in /tmp: nobody can replace what is ours in there
-    if found.st_mode & stat.S_IWOTH:
-        raise CacheError(
-            f"the cache {directory} is not trusted: everyone may write {place}. Repair it with: chmod o-w '{place}'"
-        )
-    own_group = found.st_gid == os.getgid() or found.st_gid == 0
-    if found.st_mode & stat.S_IWGRP and not own_group and not settings.trusts_group:
-        raise CacheError(
-            f"the cache {directory} is not trusted: group {found.st_gid} may write {place}. "
-            f"Repair it with: chmod g-w '{place}', or trust the group with JITLOAD_TRUST_GROUP=1."
-        )
-
-
 # ---- a hit -----------------------------------------------------------------------------------------------------
 
 
@@ -188,19 +165,19 @@ def find_entry(cache_dir: Path, recipe: Recipe, settings: Settings) -> Entry | N
         leaves = sorted(name for name in os.listdir(key_dir) if not name.startswith("."))
     except OSError:
         return None
-    _refuse_place(key_dir, cache_dir, settings, is_entry=True)
+    refuse_place(key_dir, cache_dir, settings, is_entry=True)
     for leaf in leaves:
         if leaf.endswith(".bad"):
             continue
         leaf_dir = key_dir / leaf
         try:
-            _refuse_place(leaf_dir, cache_dir, settings, is_entry=True)
+            refuse_place(leaf_dir, cache_dir, settings, is_entry=True)
             entry = _read_entry(leaf_dir, recipe)
         except (OSError, ValueError, KeyError, TypeError) as damage:
             if leaf_dir.exists():  # else another process has just set it aside
                 _set_aside(leaf_dir, damage)
             continue
-        if all(header.is_unchanged() for header in entry.headers):
+        if entry:
             return entry
     return None
 
@@ -209,17 +186,20 @@ def _key_dir(cache_dir: Path, recipe: Recipe) -> Path:
     return cache_dir / f"{recipe.name}-{recipe.key}"
 
 
-def _read_entry(leaf_dir: Path, recipe: Recipe) -> Entry:
+def _read_entry(leaf_dir: Path, recipe: Recipe) -> Entry | None:
+    """Return an entry whose product is whole, or None where it was made from other headers."""
     manifest = json.loads((leaf_dir / _MANIFEST).read_bytes())
     if manifest["schema"] != _SCHEMA or manifest["key"] != recipe.key:
         raise ValueError("its manifest is of another entry")
+    headers = tuple(Header(**header) for header in manifest["headers"])
+    if not all(header.is_unchanged() for header in headers):
+        return None
     product = leaf_dir / manifest["product"]
     data = product.read_bytes()
     if len(data) != manifest["size"]:
         raise ValueError(f"{product.name} has {len(data)} bytes, not {manifest['size']}")
     if hashlib.sha256(data).hexdigest() != manifest["sha256"]:
         raise ValueError(f"{product.name} has another SHA-256 than its manifest says")
-    headers = tuple(Header(**header) for header in manifest["headers"])
     return Entry(dir=leaf_dir, product=product, headers=headers)
 
 
@@ -243,8 +223,8 @@ def claim_entry(cache_dir: Path, recipe: Recipe, settings: Settings) -> Iterator
     try:
         key_dir, work_dir = _make_dirs(cache_dir, recipe)
     except OSError as error:
-        cache_dir = Path(tempfile.mkdtemp(prefix="jitload-"))
-        _log.warning("the cache cannot be written (%s); building in %s, for this process only", error, cache_dir)
+        cache_dir = private_cache_dir()
+        warn_once(f"the cache cannot be written ({error}); building in {cache_dir}, for this process only")
         key_dir, work_dir = _make_dirs(cache_dir, recipe)
     with _lock(cache_dir, recipe):
         work = Work(dir=work_dir, recipe=recipe, cache_dir=cache_dir, key_dir=key_dir)
@@ -305,10 +285,10 @@ def _lock(cache_dir: Path, recipe: Recipe) -> Iterator[None]:
 
 
 def _record_header(path: Path, started_ns: int) -> Header:
-    try:
-        found = path.stat()
-    except FileNotFoundError:  # nor is it there on a hit
-        return Header(path=str(path), size=0, mtime_ns=0, ctime_ns=0, digest="")
+    if not os.path.isfile(path):  # a path that begins with # is none: nobody knows what that include reads
+        size = 0 if str(path).startswith("#") else -1
+        return Header(path=str(path), size=size, mtime_ns=0, ctime_ns=0, digest="")
+    found = path.stat()
     size, mtime_ns, ctime_ns = found.st_size, found.st_mtime_ns, found.st_ctime_ns
     header = Header(path=str(path), size=size, mtime_ns=mtime_ns, ctime_ns=ctime_ns, digest=digest_file(path))
     # Edited during the build, nobody knows what the compiler read: recorded so that it never matches.
@@ -334,17 +314,24 @@ def _write_manifest(work_dir: Path, recipe: Recipe, product: str, headers: tuple
 
 def _describe_part(value: str | bytes | tuple[str, ...]) -> str | list[str]:
     """Return a part as a person compares it: short texts as they are, long ones and bytes by digest."""
-    if isinstance(value, tuple):
-        return list(value)
-    data = value.encode() if isinstance(value, str) else value
+    return [_describe(item) for item in value] if isinstance(value, tuple) else _describe(value)
+
+
+def _describe(value: str | bytes) -> str:
+    data = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
     if isinstance(value, str) and len(data) <= 256:
         return value
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
 def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    """Write a file or directory through to the disk, where the file system can: FUSE may refuse directories.
+
+    What a crash cuts short is found by its size and digest, so that a refusal costs a later build at most.
+    """
+    with suppress(OSError):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -59,7 +59,11 @@ def choose_exports(functions: tuple[tuple[str, Launch], ...] | None, compiled: C
 def _kernel_for(name: str, launch: Launch, compiled: Compiled, by_name: Mapping[str, Kernel]) -> Kernel:
     if launch.kernel:
         symbol = compiled.symbols[launch.kernel]
-        return next(kernel for kernel in compiled.cubin.kernels if kernel.symbol == symbol)
+        if (kernel := next((k for k in compiled.cubin.kernels if k.symbol == symbol), None)) is None:
+            known = ", ".join(map(str, compiled.cubin.kernels)) or "none"
+            problem = f"{launch.kernel!r} is no kernel"
+            raise LaunchSpecError(problem, kernel=name, field="Launch.kernel", hint=f"The kernels are: {known}")
+        return kernel
     if name in by_name:
         return by_name[name]
     templates = {c.name.rpartition("::")[2]: c.name for c in compiled.candidates if c.is_template}
@@ -68,6 +72,14 @@ def _kernel_for(name: str, launch: Launch, compiled: Compiled, by_name: Mapping[
             f"{templates[name]!r} is a template, and nothing instantiates it",
             kernel=name,
             hint=f'Say which instantiation: functions={{"{name}": Launch(kernel="{templates[name]}<…>")}}',
+        )
+    if overloads := [k for k in compiled.cubin.kernels if re.split("[<(]", k.name)[0].rpartition("::")[2] == name]:
+        types = ", ".join(p.type for p in overloads[0].parameters)
+        raise LaunchSpecError(
+            f"{name!r} names {len(overloads)} kernels",
+            kernel=name,
+            field="functions",
+            hint=f'Say which, Launch(kernel="{overloads[0].name}({types})"), of: {"; ".join(map(str, overloads))}',
         )
     near = difflib.get_close_matches(name, by_name, n=1)
     hint = f"Did you mean {near[0]!r}? " if near else ""
@@ -86,15 +98,16 @@ def _no_kernels(compiled: Compiled) -> LaunchSpecError:
 def _as_told(name: str, kernel: Kernel, launch: Launch) -> Kernel:
     """Return the kernel with the types of `Launch.signature` and the names of `Launch.params`, where they are given."""
     if launch.signature:
-        types, names = zip(*parse_signature(launch.signature, name), strict=True) if kernel.parameters else ((), ())
+        pairs = parse_signature(launch.signature, name)
+        types, names = [type_ for type_, _ in pairs], [given for _, given in pairs]
         kernel = typed_kernel(_image_kernel(kernel), types, names, name=kernel.name)
     if launch.params is None:
         return kernel
     if len(launch.params) != len(kernel.parameters):
         problem = f"names {len(launch.params)} parameters, but {kernel} has {len(kernel.parameters)}"
         raise LaunchSpecError(problem, kernel=name, field="params")
-    pairs = zip(kernel.parameters, launch.params, strict=True)
-    return replace(kernel, parameters=tuple(replace(p, name=given) for p, given in pairs))
+    named = zip(kernel.parameters, launch.params, strict=True)
+    return replace(kernel, parameters=tuple(replace(p, name=given) for p, given in named))
 
 
 def _image_kernel(kernel: Kernel) -> ImageKernel:

@@ -66,6 +66,7 @@ class _Bindable(TypedFunction):
     @release_gil.setter
     def release_gil(self, value: bool) -> None:
         tvm_ffi.Function.release_gil.__set__(self, value)
+        self._jitload_configured.clear()  # those were made with the other value
         self._jitload_bind()
 
     def _jitload_bind(self) -> None:

@@ -68,7 +68,8 @@ class CompileError(JitLoadError):
 
     def __str__(self) -> str:
         who = "NVRTC" if self.stage == "nvrtc" else "the C++ compiler"
-        lines = [f"{who} could not compile {self.name!r}"]
+        archs = [option.partition("=")[2] for option in self.command if option.startswith("--gpu-architecture=")]
+        lines = [f"{who} could not compile {self.name!r}" + (f" for {archs[0]}" if archs else "")]
         if first := next((d for d in self.diagnostics if "error" in d.severity), None):
             lines[0] += f": {first.file}:{first.line}: {first.message}"
         if self.log.strip():

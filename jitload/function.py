@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 _SCALARS = {"int": int, "uint": int, "float": float, "bool": bool, "struct": bytes}
+_REMEMBERED_TYPES = frozenset((int, tuple, type(None)))
 _MOST_CONFIGURED = 1024  # configured functions a function remembers before it starts anew
 
 
@@ -58,9 +59,13 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         declares. `stream` is an int, a torch or CuPy stream, or anything with `__cuda_stream__`.
         """
         try:
-            return self._jitload_configured[key]
+            found = self._jitload_configured[key]
         except (KeyError, TypeError):
             return self._jitload_configure(key)
+        for part in key:
+            if type(part) not in _REMEMBERED_TYPES:
+                return self._jitload_configure(key)  # 4.0 finds 4, and is refused all the same
+        return found
 
     def call(self, *args: Any, **kwargs: Any) -> None:
         """Call with keywords, `f.call(x, y=out, n=5)`: one Python frame more than a positional call."""

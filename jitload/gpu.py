@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 
+_NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE: a driver that works, and no GPU that it may use
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
 
 
@@ -38,17 +39,26 @@ def current_capability() -> tuple[int, int] | None:
         device.value = 0  # no context yet; the runtime would use device 0
         if driver.cuInit(0) != 0:
             return None
-    return _capability(device.value)
+    return _capability(driver, device.value)
 
 
-@functools.lru_cache(maxsize=64)
-def _capability(device: int) -> tuple[int, int] | None:
+def driver_error() -> int:
+    """Return the CUresult with which the driver refuses to start; 0 where it starts, or where there is no GPU."""
     driver = _driver()
+    status = 0 if driver is None else int(driver.cuInit(0))
+    return 0 if status == _NO_DEVICE else status
+
+
+_capabilities: dict[int, tuple[int, int]] = {}
+
+
+def _capability(driver: ctypes.CDLL, device: int) -> tuple[int, int] | None:
+    if known := _capabilities.get(device):
+        return known
     major, minor = ctypes.c_int(), ctypes.c_int()
     if (
-        driver is None
-        or driver.cuDeviceGetAttribute(ctypes.byref(major), _MAJOR, device) != 0
+        driver.cuDeviceGetAttribute(ctypes.byref(major), _MAJOR, device) != 0
         or driver.cuDeviceGetAttribute(ctypes.byref(minor), _MINOR, device) != 0
     ):
         return None
-    return major.value, minor.value
+    return _capabilities.setdefault(device, (major.value, minor.value))

@@ -6,6 +6,7 @@ third compile that has one.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,16 +14,27 @@ from pathlib import Path
 _DIRECTIVE = r"^[ \t]*#[ \t]*"
 _INCLUDE = re.compile(_DIRECTIVE + r"(?:include|include_next|import)[ \t]*([^\s/].*?)[ \t]*$", re.MULTILINE)
 _DEFINE = re.compile(_DIRECTIVE + r"define[ \t]+(\w+)(?:\(([^)\n]*)\))?[ \t]+(.*?)[ \t]*$", re.MULTILINE)
+_CONDITION = re.compile(_DIRECTIVE + r"(?:el)?if\b(.*)$", re.MULTILINE)
+_ASKED = re.compile(r'"[^"\s]+"|<[^<>\s&|]+>')  # in a condition, what `__has_include` or a macro around it may ask for
+_HAS_INCLUDE = re.compile(r'__has_include(?:_next)?[ \t]*\([ \t]*("[^"\n]+"|<[^>\n]+>)')
 _NAME = re.compile(r'"([^"]+)"|<([^>]+)>')
 _MACRO = re.compile(r"(\w+)[ \t]*(?:\(([^)]*)\))?")
 _DEEPEST = 8  # macros in macros
+# Comments, and before them what may hold their signs without being one: names of headers, strings, numbers.
+_COMMENT = re.compile(
+    r"""(?<=include)[ \t]*<[^>\n]*>
+    | R"([^()\\\s]{0,16})\(.*?\)\1" | "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*' | (?<!\w)\d(?:'?[\w.])*
+    | (?P<comment>//[^\n]*|/\*.*?(?:\*/|\Z))""",
+    re.DOTALL | re.VERBOSE,
+)
 
 
 def read_headers(texts: Sequence[str], include_dirs: Sequence[Path], own: Sequence[Path]) -> tuple[Path, ...]:
     """Return the headers that a compile of the texts may read outside the directories in `own`, sorted.
 
-    Dead branches count too: rather too many than too few. An `#include` of a macro that no text explains becomes a
-    path that does not exist, so that what is built is not found again.
+    With them come the paths that were looked at before and do not exist: a header that appears there would be read
+    instead. Dead branches and `__has_include` count too: rather too many than too few. An `#include` of a macro that
+    no text explains comes as it stands, so that what is built is not found again.
 
     Args:
         texts: The source, and the macros given by options as `#define` lines.
@@ -48,8 +60,10 @@ class _Scan:
 
     def read(self, text: str, home: Path | None) -> None:
         text = text.replace("\r\n", "\n").replace("\\\n", "")
-        text = re.sub(r"[ \t]*//.*|/\*.*?\*/", "", text)
-        self._waiting += [(target, home) for target in _INCLUDE.findall(text)]
+        text = _COMMENT.sub(lambda found: " " if found["comment"] else found[0], text)
+        asked = [name for condition in _CONDITION.findall(text) for name in _ASKED.findall(condition)]
+        targets = (*_INCLUDE.findall(text), *asked, *_HAS_INCLUDE.findall(text))
+        self._waiting += [(target, home) for target in dict.fromkeys(targets)]
         for name, parameters, body in _DEFINE.findall(text):
             self._macros.setdefault(name, []).append(([p.strip() for p in parameters.split(",")], body))
 
@@ -72,11 +86,10 @@ class _Scan:
     def _find(self, name: str, home: Path | None) -> None:
         for directory in (*((home,) if home else ()), *self.include_dirs, *((Path("/"),) if name[0] == "/" else ())):
             path = (directory / name).absolute()
-            if path.is_file():
-                self.found.add(path)
-                if path.resolve() not in self._read:  # by its own name: `a/../a/../x.h` has no end
-                    self._read.add(path.resolve())
-                    self.read(path.read_text(errors="replace"), path.parent)
+            self.found.add(path)
+            if os.path.isfile(path) and path.resolve() not in self._read:  # resolved: `a/../a/../x.h` has no end
+                self._read.add(path.resolve())
+                self.read(path.read_text(errors="replace"), path.parent)
 
     def _expand(self, target: str, depth: int) -> Iterator[str]:
         """Yield what a macro may stand for: `"a.h"`, or `#include MACRO` where nobody says."""

@@ -12,12 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from jitload.errors import CompileError, Diagnostic
+from jitload.errors import CompileError, Diagnostic, ToolchainError
 
 _DIAGNOSTIC = re.compile(
     r"^(?P<file>[^\n:]+):(?P<line>\d+):(?:\d+:)? (?P<severity>fatal error|error|warning|note): (?P<message>.*)$",
     re.MULTILINE,
 )
+_PATIENCE = 5.0  # seconds that a compiler has to end and to remove what it wrote
 _log = logging.getLogger(__name__)
 
 # Every library of ours: nothing of it is visible but its exports, it is bound when it is loaded (an unknown symbol
@@ -38,11 +39,11 @@ class Step:
 
 
 def compile_step(
-    compiler: Sequence[str], flags: Sequence[str], source: str, output: str, **reads: tuple[str, ...]
+    compiler: Sequence[str], flags: Sequence[str], source: str, output: str, *, reads: tuple[str, ...] = ()
 ) -> Step:
     """Return the step that compiles one source to an object."""
     command = (*compiler, *flags, "-c", source, "-o", output)
-    return Step(output=output, command=command, inputs=(source,), reads=reads.get("reads", ()))
+    return Step(output=output, command=command, inputs=(source,), reads=reads)
 
 
 def link_step(compiler: Sequence[str], objects: tuple[str, ...], output: str) -> Step:
@@ -83,18 +84,10 @@ def run_ninja(ninja: Path, work_dir: Path, *, name: str, verbose: bool = False) 
 
     Raises:
         CompileError: A command failed; `.log` has the compiler's words.
+        ToolchainError: ninja does not run, or failed before any command.
     """
     command = (str(ninja), "--quiet") if not verbose else (str(ninja), "-v")
-    # In a process group of its own, so that Ctrl-C reaches ninja once and through us.
-    process = subprocess.Popen(
-        command,
-        cwd=work_dir,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
+    process = _start(command, work_dir)
     try:
         output, _ = process.communicate()
     except BaseException:
@@ -103,21 +96,47 @@ def run_ninja(ninja: Path, work_dir: Path, *, name: str, verbose: bool = False) 
     if verbose or output.strip():
         _log.log(logging.INFO if verbose else logging.DEBUG, "%s", output.rstrip())
     if process.returncode != 0:
-        raise _compile_error(name, work_dir, output)
+        raise _failure(name, work_dir, process.returncode, output)
+
+
+def _start(command: Sequence[str], work_dir: Path) -> subprocess.Popen[str]:
+    """Start ninja in a process group of its own, so that Ctrl-C reaches it once and through us."""
+    try:
+        return subprocess.Popen(
+            command,
+            cwd=work_dir,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError as error:
+        hint = "Install it again with: pip install --force-reinstall ninja"
+        raise ToolchainError(f"ninja cannot be run: {command[0]}: {error.strerror}. {hint}") from error
 
 
 def _stop(process: subprocess.Popen[str]) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGTERM)
-    process.wait()
+    """End ninja and what it started, by force where asking does not help."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, sign)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_PATIENCE)
+            break
+    if process.stdout:
+        process.stdout.close()
 
 
-def _compile_error(name: str, work_dir: Path, output: str) -> CompileError:
-    """Return ninja's failure as the compiler's: its words, and the command that failed."""
+def _failure(name: str, work_dir: Path, status: int, output: str) -> CompileError | ToolchainError:
+    """Return ninja's failure as the compiler's: its words, and the command that failed. Without one it is its own."""
     lines = output.splitlines()
     failed = next((number for number, line in enumerate(lines) if line.startswith("FAILED:")), None)
-    command = lines[failed + 1].strip() if failed is not None and failed + 1 < len(lines) else ""
-    words = [line for number, line in enumerate(lines) if failed is None or number not in (failed, failed + 1)]
+    if failed is None:
+        words_of_ninja = output.strip() or f"it ended with status {status} and said nothing"
+        return ToolchainError(f"ninja failed on module {name!r}: {words_of_ninja}")
+    command = lines[failed + 1].strip() if failed + 1 < len(lines) else ""
+    words = [line for number, line in enumerate(lines) if number not in (failed, failed + 1)]
     log = "\n".join(line for line in words if not line.startswith("ninja: build stopped"))
     return CompileError(
         stage="host", name=name, log=log, diagnostics=parse_diagnostics(log), command=(command,), work_dir=work_dir

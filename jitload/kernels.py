@@ -7,6 +7,7 @@ text does not show.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -78,13 +79,13 @@ def compile_kernels(source: DeviceSource, arch: str, kit: Kit) -> Compiled:
         ToolchainError: NVRTC does not know the architecture.
     """
     candidates = find_candidates([text for _, text in source.pieces])
-    rounds = _Rounds(source, arch, kit)
+    rounds = _Rounds(source, candidates, arch, kit)
     result, image = rounds.settle(_first_expressions(source, candidates))
     if missing := unprobed_symbols(image, rounds.lowered(result)):
         result, image = rounds.settle((*rounds.kernels, *missing))
     lowered = rounds.lowered(result)
     kernels = read_kernels(image, lowered, candidates)
-    log_warnings(result.log)
+    log_warnings(result.log, nvrtc_include_dirs(kit))
     cubin = Cubin(data=result.cubin, arch=arch, log=result.log, kernels=kernels, variables=image.variables)
     symbols = {kernel: lowered[probe.kernel_expression(kernel)][0] for kernel in source.kernels}
     headers = read_headers(source.texts, source.include_dirs, nvrtc_include_dirs(kit))
@@ -105,8 +106,9 @@ def _first_expressions(source: DeviceSource, candidates: Sequence[Candidate]) ->
 class _Rounds:
     """The runs of NVRTC for one source and architecture."""
 
-    def __init__(self, source: DeviceSource, arch: str, kit: Kit) -> None:
+    def __init__(self, source: DeviceSource, candidates: Sequence[Candidate], arch: str, kit: Kit) -> None:
         self.source = source
+        self.candidates = candidates
         self.kit = kit
         self.kernels: tuple[str, ...] = ()
         self.refused: frozenset[str] = frozenset()
@@ -171,19 +173,28 @@ class _Rounds:
         for kernel in self.source.kernels:
             expression = probe.kernel_expression(kernel)
             if expression in refused:
-                raise LaunchSpecError(
-                    f"the source has no kernel {kernel!r}",
-                    field="kernel",
-                    expression=kernel,
-                    hint="NVRTC says:\n" + _without_probes(error.log),
-                ) from error
+                raise _no_such_kernel(kernel, self.candidates, error) from error
 
 
-def _without_probes(log: str) -> str:
-    """Return a log without the expressions that the user did not write."""
-    messages = re.split(r"^(?=\S.*\(\d+\): )", log, flags=re.MULTILINE)
-    shown = [m if "__jitload_" not in m else m.partition("\n")[0] + "\n" for m in messages]
-    return "".join(dict.fromkeys(message for message in shown if "__jitload_" not in message)).rstrip()
+def _no_such_kernel(kernel: str, candidates: Sequence[Candidate], error: CompileError) -> LaunchSpecError:
+    """Return the error for a `Launch.kernel` that NVRTC refused, with the kernels that the source shows."""
+    name = re.split("[<(]", kernel)[0].strip()
+    same = [c for c in candidates if c.name == name]
+    shown = ", ".join(_declaration(c) for c in same or candidates) or "none"
+    names = [c.name for c in candidates]
+    close = difflib.get_close_matches(name, names, n=1) or [n for n in names if n.rpartition("::")[2] == name][:1]
+    guess = f"Did you mean {close[0]!r}? " if close and not same else ""
+    first = next((d.message for d in error.diagnostics if "__jitload_" not in d.message), "")
+    problem = f"no kernel {kernel!r}" if not same else f"{kernel!r} fits none of the kernels of that name"
+    hint = f"{guess}The source declares: {shown}"
+    return LaunchSpecError(
+        problem, field="Launch.kernel", expression=kernel, hint=f"{hint}\n    NVRTC says: {first}" if first else hint
+    )
+
+
+def _declaration(candidate: Candidate) -> str:
+    template = "template " if candidate.is_template else ""
+    return f"{template}{candidate.name}({', '.join(candidate.types)})"
 
 
 def same_layout(first: Cubin, other: Cubin) -> bool:

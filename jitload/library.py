@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 def make_library(request: Request, kit: Kit, compiler: Compiler, work: Work, *, verbose: bool) -> tuple[Path, ...]:
     """Build the library of a request in a work directory, and return the user's headers that were read."""
     check_is_device_code(request)
+    _in_background(_import_what_follows)
     runtime = _in_background(lambda: find_or_build_runtime(compiler, work.cache_dir, request.settings))
     compiled = compile_archs(request, kit)
     write_sources(request, compiled, work.dir)
@@ -72,7 +73,12 @@ def compile_archs(request: Request, kit: Kit) -> tuple[Compiled, ...]:
         include_dirs=tuple(map(Path, request.include_dirs)),
         kernels=tuple(dict.fromkeys(named)),
     )
-    compiled = tuple(compile_kernels(source, arch, kit) for arch in request.archs)
+    try:
+        compiled = tuple(compile_kernels(source, arch, kit) for arch in request.archs)
+    except LaunchSpecError as error:
+        launches = request.functions or ()
+        error.kernel = error.kernel or next((n for n, launch in launches if launch.kernel == error.expression), "")
+        raise
     for other in compiled[1:]:
         if not same_layout(compiled[0].cubin, other.cubin):
             raise LaunchSpecError(
@@ -151,12 +157,15 @@ def _without_collections() -> Iterator[None]:
             gc.enable()
 
 
-def import_what_follows() -> None:
-    """Start to import what comes after NVRTC, on a thread."""
-    _in_background(_import)
+def import_first() -> None:
+    """Import what a miss needs before NVRTC can start; the rest is imported while it works, when the GIL is free."""
+    with _without_collections():
+        import filelock  # noqa: F401
+
+        import jitload.kernels  # noqa: F401
 
 
-def _import() -> None:
+def _import_what_follows() -> None:
     with _without_collections():
         from jitload.codegen import load_template
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import json
 import operator
@@ -11,6 +12,7 @@ import struct
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,6 +25,7 @@ from jitload.function import Library, TypedFunction
 
 _lock = threading.Lock()
 _mapped: dict[str, tuple[int, int, int, int]] = {}  # path of a library this process loaded -> what `stat` said
+_copies: dict[tuple[str, tuple[int, int, int, int]], Path] = {}  # the same of one loaded from a copy -> the copy's name
 
 
 class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked here
@@ -111,7 +114,8 @@ def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True
         raise LoadError(f"no library at {place}")
     _check_whole(place)
     try:
-        raw = tvm_ffi.load_module(str(_fresh(place)), keep_module_alive=keep_module_alive)
+        with _fresh(place) as mapped:
+            raw = tvm_ffi.load_module(str(mapped), keep_module_alive=keep_module_alive)
     except RuntimeError as error:
         raise LoadError(f"the library {place} cannot be loaded: {error}") from error
     module = Module.__new__(Module)
@@ -138,16 +142,37 @@ def _check_whole(place: Path) -> None:
         raise LoadError(f"the library {place} is cut short: it has {size} bytes. Build or copy it again.")
 
 
-def _fresh(path: Path) -> Path:
-    """Return the path, or a copy's where this process loaded other contents under it."""
+@contextmanager
+def _fresh(path: Path) -> Iterator[Path]:
+    """Give the path, or a copy's where this process loaded other contents under it.
+
+    A copy is removed once it is mapped. The dynamic loader knows it by its name from then on.
+    """
     found = os.stat(path)
     identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
     with _lock:
-        if _mapped.setdefault(str(path), identity) == identity:
-            return path
-        copy = Path(tempfile.mkdtemp(prefix="jitload-")) / path.name
-        shutil.copyfile(path, copy)
-        return copy
+        is_known = _mapped.setdefault(str(path), identity) == identity
+    if is_known:
+        yield path
+        return
+    with _lock:
+        known = _copies.get((str(path), identity))
+        if known and _is_mapped(known):
+            yield known
+            return
+        with tempfile.TemporaryDirectory(prefix="jitload-") as directory:
+            copy = Path(directory) / path.name
+            shutil.copyfile(path, copy)
+            yield copy
+        _copies[str(path), identity] = copy
+
+
+def _is_mapped(path: Path) -> bool:
+    try:
+        ctypes.CDLL(str(path), mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+    except OSError:
+        return False
+    return True
 
 
 def _describe(module: Module) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import functools
 import logging
 import os
 import re
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -92,7 +93,7 @@ def nvrtc_compile(
     )
     job = NvrtcJob(name=name, source=check_text(source, "source").removeprefix("\ufeff"), options=options)
     result = run_nvrtc(kit.nvrtc_path, job)
-    log_warnings(result.log)
+    log_warnings(result.log, nvrtc_include_dirs(kit))
     return result.cubin
 
 
@@ -112,7 +113,7 @@ def run_nvrtc(library_path: Path, job: NvrtcJob) -> NvrtcResult:
         ToolchainError: The library cannot be loaded, or does not know the architecture.
     """
     library = _load(str(library_path))
-    with _program(library, job) as program:
+    with _compiling(), _program(library, job) as program:
         for expression in job.expressions:
             _check(library, library.nvrtcAddNameExpression(program, expression.encode()))
         options = (ctypes.c_char_p * len(job.options))(*map(os.fsencode, job.options))
@@ -125,10 +126,45 @@ def run_nvrtc(library_path: Path, job: NvrtcJob) -> NvrtcResult:
         return NvrtcResult(cubin=_read_sized(library, program, "CUBIN"), log=log, lowered=lowered)
 
 
-def log_warnings(log: str) -> None:
-    """Show what NVRTC said of a source that it compiled."""
+def log_warnings(log: str, own: Sequence[Path]) -> None:
+    """Show what NVRTC said of a source that it compiled: as a warning, unless it is all about headers in `own`."""
     if log.strip():
-        _log.warning("%s", log.rstrip())
+        diagnostics = parse_diagnostics(log)
+        is_own = all(any(Path(d.file).is_relative_to(root) for root in own) for d in diagnostics)
+        _log.log(logging.INFO if diagnostics and is_own else logging.WARNING, "%s", log.rstrip())
+
+
+_in_flight: set[int] = set()  # threads inside NVRTC
+_forked_inside = False
+
+
+def _after_fork() -> None:
+    global _forked_inside  # noqa: PLW0603  a fact of this process
+    _forked_inside = bool(_in_flight)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+@contextmanager
+def _compiling() -> Iterator[None]:
+    """Note that NVRTC is at work: a child that is forked meanwhile inherits its locks as they are, held for good.
+
+    Raises:
+        ToolchainError: This process is such a child.
+    """
+    if _forked_inside:
+        raise ToolchainError(
+            "this process was forked while another thread was compiling with NVRTC, and NVRTC cannot be used in it any "
+            "more. Start workers with the 'spawn' or 'forkserver' method, or fork before anything is compiled."
+        )
+    me = threading.get_ident()
+    _in_flight.add(me)
+    try:
+        yield
+    finally:
+        _in_flight.discard(me)
 
 
 def supported_archs(library_path: Path) -> tuple[str, ...]:

@@ -17,9 +17,9 @@ def build(request: Request, *, verbose: bool = False) -> Entry:
     if entry := find_entry(cache_dir, recipe, request.settings):
         return entry
 
-    from jitload.library import import_what_follows, make_library
+    from jitload.library import import_first, make_library
 
-    import_what_follows()
+    import_first()
     with claim_entry(cache_dir, recipe, request.settings) as work:
         if work.entry:
             return work.entry

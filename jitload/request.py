@@ -182,18 +182,20 @@ def read_options(flags: Sequence[str] | None, what: str) -> tuple[str, ...]:
     """Return a list of compiler flags, empty ones left out."""
     if flags is None:
         return ()
-    if isinstance(flags, str) or not isinstance(flags, Iterable) or not all(isinstance(flag, str) for flag in flags):
-        raise JitLoadError(f"{what} must be a list of str, one option each, got {flags!r}")
-    return tuple(check_text(flag, what) for flag in flags if flag.strip())
+    given = None if isinstance(flags, str) or not isinstance(flags, Iterable) else list(flags)
+    if given is None or not all(isinstance(flag, str) for flag in given):
+        raise JitLoadError(f"{what} must be a list of str, one option each, got {flags if given is None else given!r}")
+    return tuple(check_text(flag, what) for flag in given if flag.strip())
 
 
 def read_paths(value: Paths | None, what: str) -> tuple[Path, ...]:
     """Return the paths of `sources=` and its like."""
     if value is None:
         return ()
-    paths: Sequence[str | os.PathLike[str]] = [value] if isinstance(value, str | os.PathLike) else value
-    if not isinstance(paths, Iterable) or not all(isinstance(path, str | os.PathLike) for path in paths):
-        raise JitLoadError(f"{what} must be a path or a list of paths, got {value!r}")
+    several = None if isinstance(value, bytes | bytearray) or not isinstance(value, Iterable) else value
+    paths = [value] if isinstance(value, str | os.PathLike) else list(several or ())
+    if (several is None and not paths) or not all(isinstance(path, str | os.PathLike) for path in paths):
+        raise JitLoadError(f"{what} must be a path or a list of paths, got {value if several is None else paths!r}")
     return tuple(map(Path, paths))
 
 

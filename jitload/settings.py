@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import logging
 import os
+import shutil
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from platformdirs import user_cache_dir
+
+from jitload.errors import CacheError
 
 _log = logging.getLogger(__name__)
 
@@ -67,18 +71,41 @@ def _settings(*raw: bytes) -> Settings:
 
 
 def find_cache_dir(settings: Settings) -> Path:
-    """Return the cache directory; it need not exist. A user without a home gets one for this process."""
+    """Return the cache directory; it need not exist. A user without a home gets one for this process.
+
+    Raises:
+        CacheError: `JITLOAD_CACHE_DIR` names the home of a user who has none.
+    """
     if settings.cache_dir:
-        return Path(settings.cache_dir).expanduser().absolute()
+        try:
+            return Path(settings.cache_dir).expanduser().absolute()
+        except RuntimeError as error:
+            raise CacheError(
+                f"JITLOAD_CACHE_DIR={settings.cache_dir}: nobody knows that home. Write the whole path."
+            ) from error
     with suppress(RuntimeError, KeyError, OSError):
         found = Path(user_cache_dir("jitload"))
         if found.is_absolute():  # "~/.cache" where nothing says what "~" is
             return found
-    return _private_cache_dir()
+    directory = private_cache_dir()
+    warn_once(f"this user has no home: the cache is in {directory}, for this process only. Set JITLOAD_CACHE_DIR.")
+    return directory
 
 
 @functools.lru_cache(maxsize=1)
-def _private_cache_dir() -> Path:
-    found = Path(tempfile.mkdtemp(prefix="jitload-"))
-    _log.warning("this user has no home: the cache is in %s, for this process only. Set JITLOAD_CACHE_DIR.", found)
-    return found
+def private_cache_dir() -> Path:
+    """Return a cache directory that ends with this process, where no other can be had."""
+    directory = Path(tempfile.mkdtemp(prefix="jitload-"))
+    atexit.register(_remove, directory, os.getpid())
+    return directory
+
+
+def _remove(directory: Path, owner: int) -> None:
+    if os.getpid() == owner:  # a forked child ends before its parent
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@functools.lru_cache(maxsize=64)
+def warn_once(message: str) -> None:
+    """Log a warning, the first time."""
+    _log.warning("%s", message)

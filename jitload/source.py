@@ -241,7 +241,14 @@ def _without_top_const(type_: str) -> str:
 
 
 def _merge(known: tuple[Candidate, bool], new: tuple[Candidate, bool]) -> tuple[Candidate, bool]:
-    """Make one candidate of two declarations; the definition has the last word."""
+    """Make one candidate of two declarations; the definition has the last word.
+
+    Of two definitions only one is compiled, and the text does not tell which: where they differ, a parameter stays
+    unnamed rather than go by the name of another.
+    """
     main, other = (new[0], known[0]) if new[1] and not known[1] else (known[0], new[0])
-    names = tuple(mine or theirs for mine, theirs in zip(main.parameters, other.parameters, strict=True))
+    pairs = tuple(zip(main.parameters, other.parameters, strict=True))
+    names = tuple(mine or theirs for mine, theirs in pairs)
+    if known[1] and new[1]:
+        names = tuple(mine if mine == theirs else "" for mine, theirs in pairs)
     return replace(main, parameters=names, doc=main.doc or other.doc), known[1] or new[1]

@@ -36,7 +36,8 @@ class Kit:
         version: NVRTC's version, (13, 4, 92).
         nvrtc_path: The library.
         include_dirs: Where its headers are.
-        identity: Names and versions of what it is made of, without a path: the same on every machine.
+        identity: Names and versions of what it is made of, without a path: the same on every machine. Where only the
+            file's name tells a version, the file's size, time and inode besides.
     """
 
     major: int
@@ -106,8 +107,15 @@ def _wheel_kits() -> Iterator[Kit]:
                 version=_wheel_version(versions, major),
                 nvrtc_path=libraries[0],
                 include_dirs=_existing(root / part for root in roots for part in parts),
-                identity=" ".join(name for name in versions if ("_cu12-" in name) == (major == 12)),
+                identity=" ".join(name for name in versions if ("_cu12-" in name) == (major == 12))
+                or f"wheel {major} {_state_of(libraries[0])}",
             )
+
+
+def _state_of(path: Path) -> str:
+    """Return what tells a file from another that takes its place."""
+    found = path.stat()
+    return f"{found.st_size} {found.st_mtime_ns} {found.st_ino}"
 
 
 def _wheel_names(site_dir: Path) -> Iterator[str]:
@@ -150,14 +158,14 @@ def _toolkit_kit(home: Path, nvrtc_path: Path | None = None) -> Kit | None:
     files = [nvrtc_path] if nvrtc_path else [file for lib_dir in lib_dirs for file in _nvrtc_files(lib_dir)]
     if not files:
         return None
-    version = next((_numbers(match[0]) for file in files if (match := _NVRTC_FILE.search(file.resolve().name))), (12,))
+    version = next((_numbers(match[0]) for file in files if (match := _NVRTC_FILE.search(file.resolve().name))), (0,))
     includes = (home / "include", *home.glob("targets/*/include"))
     return Kit(
         major=version[0],
         version=version,
         nvrtc_path=files[0],
         include_dirs=_existing(path for include in includes for path in (include, include / "cccl")),
-        identity="toolkit " + ".".join(map(str, version)),
+        identity=f"toolkit {'.'.join(map(str, version))} {_state_of(files[0])}",
     )
 
 

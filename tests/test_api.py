@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -67,7 +70,7 @@ def test_messages_name_the_piece_and_its_own_line():
     (diagnostic,) = caught.value.diagnostics
     assert (diagnostic.file, diagnostic.line) == ("cuda_sources[1]", 7)
     assert str(caught.value).startswith(
-        """NVRTC could not compile 'm.cu': cuda_sources[1]:7: identifier "twise" is undefined\n"""
+        """NVRTC could not compile 'm.cu' for sm_90a: cuda_sources[1]:7: identifier "twise" is undefined\n"""
     )
 
 
@@ -295,3 +298,21 @@ def test_verbose_shows_what_the_tools_print(caplog):
 def test_a_warning_is_shown_though_the_build_succeeds(caplog):
     load(kernel("k", "int unused;"))
     assert 'm.cu(1): warning #177-D: variable "unused" was declared but never referenced' in caplog.text
+
+
+def test_threads_that_make_one_call_share_the_module_and_the_output(tmp_path):
+    text = kernel("threads", "x[0] = 41;")
+    build(text)
+    start = threading.Barrier(8)
+
+    def work(_):
+        start.wait()
+        return load(text), build(text, output=tmp_path / "out.so")
+
+    with ThreadPoolExecutor(8) as pool:
+        modules, paths = zip(*pool.map(work, range(8)), strict=True)
+    assert len({id(module) for module in modules}) == 1
+    assert set(paths) == {tmp_path / "out.so"}
+    assert os.listdir(tmp_path) == ["out.so"]
+    assert load(text) is modules[0]
+    assert load(text, keep_module_alive=False) is not modules[0]

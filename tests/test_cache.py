@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -13,11 +14,12 @@ import pytest
 from builds import ADD, ARCH, build, kernel, load, run_python, work_dirs
 
 import jitload
-from jitload.cache import Recipe, refuse_if_shared
+from jitload.cache import Recipe
 from jitload.pipeline import library_recipe
 from jitload.request import make_request, read_texts, with_labels
 from jitload.settings import read_settings
 from jitload.toolchain import find_kit
+from jitload.trust import refuse_if_shared
 
 HIT = "import builds; print(builds.build(builds.ADD))"
 
@@ -289,16 +291,47 @@ def test_an_entry_shows_what_it_was_made_from(cache):
     assert work_dirs(cache) == []
 
 
+def test_long_texts_are_in_the_manifest_by_digest(cache):
+    manifest = json.loads((build(ADD + "// " + "x" * 300).parent / "manifest.json").read_text())
+    (source,) = manifest["parts"]["sources"]
+    assert source.startswith("sha256:")
+
+
+def test_a_disk_that_refuses_to_sync_is_no_failure(cache, monkeypatch):
+    def refuse(_):
+        raise OSError(errno.EINVAL, "no")
+
+    monkeypatch.setattr("os.fsync", refuse)
+    path = build(ADD)
+    assert build(ADD) == path
+    monkeypatch.setattr("os.rename", lambda *_: refuse(0))
+    with pytest.raises(jitload.errors.CacheError, match="cannot take an entry: .* Set JITLOAD_CACHE_DIR"):
+        build(kernel("k"))
+
+
+def test_a_name_is_never_used_again(cache):
+    path = build(ADD)
+    for _ in range(2):
+        os.truncate(path, 100)
+        path = build(ADD)
+    names = sorted(os.listdir(path.parent.parent))
+    for name in names:
+        if name.endswith(".bad"):
+            shutil.rmtree(path.parent.parent / name)
+    os.truncate(path, 100)
+    assert build(ADD).parent.name not in names
+
+
 def test_without_a_home_the_cache_is_private_and_said_once(monkeypatch, caplog, tmp_path):
     monkeypatch.delenv("JITLOAD_CACHE_DIR")
     for name in ("HOME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("os.path.expanduser", lambda path: path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    jitload.settings._private_cache_dir.cache_clear()
+    jitload.settings.private_cache_dir.cache_clear()
     with caplog.at_level(logging.WARNING, "jitload"):
         paths = {build(ADD), build(ADD)}
-    jitload.settings._private_cache_dir.cache_clear()
+    jitload.settings.private_cache_dir.cache_clear()
     assert len(paths) == 1
     assert paths.pop().is_relative_to(tmp_path)
     (record,) = caplog.records

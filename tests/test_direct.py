@@ -139,6 +139,20 @@ def test_keywords_are_pointed_to_call(module: jitload.Module, stub_driver: StubD
     assert stub_driver.launches()[0].grid == (3, 1, 1)
 
 
+def test_a_configuration_is_checked_whatever_came_before(module: jitload.Module) -> None:
+    assert module.add[1, 256] is module.add[1, 256]
+    for key in ((1.0, 256), (True, 256)):
+        with pytest.raises(TypeError, match="grid must be an int"):
+            module.add[key]
+
+
+def test_release_gil_reaches_configured_functions(module: jitload.Module) -> None:
+    assert module.add[1, 1].release_gil
+    module.add.release_gil = False
+    assert not module.add[1, 1].release_gil
+    module.add.release_gil = True
+
+
 def test_functions_are_collected(module: jitload.Module) -> None:
     held = module.add[9, 9]
     gone = weakref.ref(held)

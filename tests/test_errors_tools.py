@@ -11,6 +11,7 @@ from builds import ADD, build, message, run_python, work_dirs
 
 from jitload import toolchain
 from jitload.errors import CompileError, ToolchainError
+from jitload.host_build import _start, _stop, run_ninja
 
 
 def test_no_compiler(monkeypatch, tmp_path):
@@ -93,6 +94,42 @@ def test_no_wheel_and_no_toolkit_has_nvrtc(monkeypatch):
         "NVRTC was not found: compiling CUDA source needs it. Install it with: pip install 'jitload[cu13]'  (or "
         "'jitload[cu12]' for a driver older than CUDA 13), or point JITLOAD_NVRTC to a CUDA toolkit."
     )
+
+
+def test_a_ninja_that_does_not_run_or_fails_by_itself(tmp_path):
+    ninja = tmp_path / "ninja"
+    ninja.write_text("#!/bin/sh\necho 'ninja: error: no space'; exit 1\n")
+    with pytest.raises(ToolchainError, match=f"ninja cannot be run: {ninja}: Permission denied"):
+        run_ninja(ninja, tmp_path, name="m")
+    ninja.chmod(0o755)
+    with pytest.raises(ToolchainError, match=r"^ninja failed on module 'm': ninja: error: no space$"):
+        run_ninja(ninja, tmp_path, name="m")
+
+
+def test_a_command_that_will_not_end_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr("jitload.host_build._PATIENCE", 0.3)
+    process = _start(["/bin/sh", "-c", "trap '' TERM; echo on; while :; do sleep 9; done"], tmp_path)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "on\n"
+    _stop(process)
+    assert process.returncode == -9
+    assert process.stdout.closed
+
+
+def test_what_a_toolkit_is_follows_its_file(tmp_path):
+    (tmp_path / "lib").mkdir()
+    library = tmp_path / "lib" / "libnvrtc.so.12.8.93"
+    library.write_text("one")
+    plain = tmp_path / "lib" / "libnvrtc.so"
+    plain.symlink_to(library.name)
+    kits = [toolchain._asked_kit(plain)]
+    library.write_text("other")
+    kits.append(toolchain._asked_kit(plain))
+    assert [kit.version for kit in kits] == [(12, 8, 93)] * 2
+    assert kits[0].identity != kits[1].identity
+    plain.unlink()
+    plain.write_text("a file of its own")
+    assert toolchain._asked_kit(plain).major == 0
 
 
 def test_no_ninja(tmp_path):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from builds import ADD, ARCH, build, kernel, message, work_dirs
 
 import jitload
 from jitload import Launch
-from jitload.errors import CompileError, LaunchSpecError, ToolchainError
+from jitload.errors import CacheError, CompileError, LaunchSpecError, ToolchainError
 from jitload.nvrtc import nvrtc_compile
 
 TEMPLATE = "namespace ns { template <class T> __global__ void scale(T* x) { x[0] *= 2; } }\n"
@@ -19,7 +21,7 @@ TEMPLATE = "namespace ns { template <class T> __global__ void scale(T* x) { x[0]
 def test_an_error_in_line_7_says_line_7_and_shows_it():
     text = "\n\n\n\n\n" + 'extern "C" __global__ void k(float* x) {\n    x[0] = twise(x[1]);\n}\n'
     assert message(CompileError, text, name="vec") == (
-        "NVRTC could not compile 'vec.cu': vec.cu:7: identifier \"twise\" is undefined\n"
+        "NVRTC could not compile 'vec.cu' for sm_90a: vec.cu:7: identifier \"twise\" is undefined\n"
         'vec.cu(7): error: identifier "twise" is undefined\n'
         "      x[0] = twise(x[1]);\n"
         "             ^\n\n"
@@ -30,7 +32,9 @@ def test_an_error_in_line_7_says_line_7_and_shows_it():
 def test_an_error_that_only_an_instantiation_shows_is_the_sources_own():
     text = TEMPLATE + "struct S {};\n"
     said = message(CompileError, text, functions={"f": Launch(kernel="ns::scale<S>")})
-    assert said.startswith("NVRTC could not compile 'm.cu': m.cu:1: no operator \"*=\" matches these operands\n")
+    assert said.startswith(
+        "NVRTC could not compile 'm.cu' for sm_90a: m.cu:1: no operator \"*=\" matches these operands\n"
+    )
 
 
 def test_an_error_of_the_source_hides_no_name_and_is_told_alone():
@@ -71,7 +75,7 @@ def test_a_source_that_is_none(text, expected):
 
 def test_a_missing_header_says_where_to_get_it():
     said = message(CompileError, '#include "nope.h"\n' + ADD)
-    assert said.startswith("NVRTC could not compile 'm.cu': m.cu:1: cannot open source file \"nope.h\"\n")
+    assert said.startswith("NVRTC could not compile 'm.cu' for sm_90a: m.cu:1: cannot open source file \"nope.h\"\n")
     assert said.endswith(
         "NVRTC has no 'nope.h': pass its directory in extra_include_paths=[…]; "
         "CUDA's own headers come with pip install 'jitload[cu13]'."
@@ -154,16 +158,14 @@ def test_functions_that_do_not_fit(text, functions, expected):
 
 def test_a_kernel_that_nvrtc_refuses_comes_with_its_words():
     said = message(LaunchSpecError, TEMPLATE, functions={"f": Launch(kernel="ns::scale<flot>")})
-    assert said.startswith(
-        "kernel: the source has no kernel 'ns::scale<flot>'\n    ns::scale<flot>\n    NVRTC says:\n__nv_name_map("
-    )
-    assert 'error: identifier "flot" is undefined' in said
+    assert said.startswith("kernel 'f', Launch.kernel: 'ns::scale<flot>' fits none of the kernels of that name\n")
+    assert 'identifier "flot" is undefined' in said
     assert "__jitload" not in said
 
 
 def test_a_kernel_that_is_no_name_is_refused_before_nvrtc():
     said = message(LaunchSpecError, TEMPLATE, functions={"f": Launch(kernel='scale); system("x"')})
-    assert said.startswith("kernel: this is no kernel: ")
+    assert said.startswith("kernel 'f', kernel: this is no kernel: ")
 
 
 def test_a_failed_launch_leaves_nothing_behind(tmp_path, monkeypatch):
@@ -197,9 +199,39 @@ def test_an_option_that_is_none(options, expected):
     assert message(jitload.JitLoadError, ADD, **options) == expected
 
 
+def test_options_and_paths_may_come_from_a_generator(tmp_path):
+    (tmp_path / "name.h").write_text("#define NAME given\n")
+    text = '#include "name.h"\nextern "C" __global__ void NAME() { static_assert(N == 3, ""); }'
+    paths, flags = (path for path in [tmp_path]), (flag for flag in ["-DN=3"])
+    assert build(text, extra_include_paths=paths, extra_cuda_cflags=flags).is_file()
+
+
+def test_compile_cubin_says_what_its_arguments_lack():
+    with pytest.raises(ToolchainError, match="launches kernels with <<<…>>>, and that takes nvcc"):
+        jitload.compile_cubin(ADD + "void f(float* x) { add<<<1, 1>>>(x, x, 1); }", arch="sm_90a")
+    with pytest.raises(jitload.JitLoadError, match="kernels must be a str or a list of str, got int at 0"):
+        jitload.compile_cubin(ADD, arch="sm_90a", kernels=[1])
+
+
+def test_a_driver_that_does_not_start_is_no_missing_gpu(monkeypatch):
+    status = iter([803, 803, 100, 100])
+    driver = SimpleNamespace(cuCtxGetDevice=lambda _: 3, cuInit=lambda _: next(status))
+    monkeypatch.setattr("jitload.gpu._driver", lambda: driver)
+    monkeypatch.delenv("JITLOAD_ARCH", raising=False)
+    assert "asks the GPU, and the CUDA driver does not start: error 803. Name" in message(
+        ToolchainError, ADD, arch="native"
+    )
+    assert "and there is none here" in message(ToolchainError, ADD, arch="native")
+
+
+def test_a_home_that_nobody_knows_is_named(monkeypatch):
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", "~no-such-user/cache")
+    assert message(CacheError, ADD).startswith("JITLOAD_CACHE_DIR=~no-such-user/cache: nobody knows that home.")
+
+
 def test_an_option_that_nvrtc_does_not_know():
     assert message(CompileError, ADD, extra_cuda_cflags=["--bogus"]) == (
-        "NVRTC could not compile 'm.cu'\nnvrtc: error: unrecognized option --bogus found\n"
+        "NVRTC could not compile 'm.cu' for sm_90a\nnvrtc: error: unrecognized option --bogus found\n"
         "NVRTC takes its own options, not all of nvcc's; take this one out of extra_cuda_cflags."
     )
 

@@ -68,14 +68,47 @@ def test_includes_are_followed_in_the_text(tmp_path):
         (tmp_path / name).write_text(text)
     own = tmp_path / "own"
     found = read_headers(['#include "a.h"\n#include <cuda_fp16.h>'], [tmp_path, own], [own])
-    names = {str(path.resolve().relative_to(tmp_path)) for path in found}
+    names = {str(path.resolve().relative_to(tmp_path)) for path in found if path.is_file()}
     assert names == {"a.h", "b.h", "sub/c.h", "sub/d.h", "by_macro.h"}
     assert read_headers([f'#include "{tmp_path / "b.h"}"'], [], []) == (tmp_path / "b.h",)
 
 
+def test_a_header_that_appears_before_the_one_that_was_read_is_seen(tmp_path):
+    first, last = tmp_path / "first", tmp_path / "last"
+    text = '#include "name.h"\n#if __has_include("more.h")\n#define NAME more\n#endif\n'
+    text += 'extern "C" __global__ void NAME() {}'
+    names = []
+    for path, line in ((last / "name.h", "#define NAME one"), (first / "name.h", "#define NAME two")):
+        path.parent.mkdir()
+        path.write_text(line)
+        names += load(text, "appears", extra_include_paths=[first, last])
+    (last / "more.h").write_text("")
+    (first / "name.h").write_text("")
+    names += load(text, "appears", extra_include_paths=[first, last])
+    assert names == ["one", "two", "more"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '/* see\n*/ #include "w.h"',
+        'const char* s = "/*";\n#include "w.h"\n//*/',
+        "int n = 1'000, c = '\"'; // don't \"\n#include \"w.h\"",
+        'const char* s = R"x(" /* )x";\n#include "w.h"',
+        '#define HAS(x) __has_include(x)\n#if HAS("w.h")\n#endif',
+    ],
+)
+def test_comments_hide_no_include(text, tmp_path):
+    (tmp_path / "w.h").write_text("")
+    assert read_headers([text], [tmp_path], []) == (tmp_path / "w.h",)
+    assert read_headers([f"/* a\n {text.replace('*/', '')}\n*/"], [tmp_path], []) == ()
+
+
 def test_what_includes_an_unknown_macro_is_built_each_time(tmp_path):
     assert read_headers(["#include MYSTERY"], [tmp_path], []) == (Path("#include MYSTERY"),)
-    assert read_headers(["#include MYSTERY", f'#define MYSTERY "{__file__}"'], [], []) == (Path(__file__),)
+    known = tmp_path / "known.h"
+    known.write_text("")
+    assert read_headers(["#include MYSTERY", f'#define MYSTERY "{known}"'], [], []) == (known,)
     text = "#ifdef NEVER\n#include MYSTERY\n#endif\n" + ADD
     assert build(text) != build(text)
 

@@ -179,6 +179,18 @@ def test_a_library_that_changed_on_disk_is_the_new_one(tmp_path):
     assert names == ["first", "second", "third"]
 
 
+def test_copies_of_changed_libraries_do_not_pile_up(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    path = tmp_path / "lib.so"
+    for name in ("before", "after"):
+        os.replace(shutil.copyfile(build(kernel(name)), tmp_path / "fresh.so"), path)
+        assert [list(jitload.load_module(path)) for _ in range(3)] == [[name]] * 3
+    assert os.listdir(tmp_path / "tmp") == []
+    with open("/proc/self/maps") as maps:
+        assert len({line.split()[5] for line in maps if str(tmp_path / "tmp") in line}) == 1
+
+
 def test_a_missing_library_is_named(tmp_path):
     with pytest.raises(LoadError, match=f"no library at {tmp_path}/none.so"):
         jitload.load_module(tmp_path / "none.so")

@@ -20,7 +20,8 @@ TESTS = sorted(path.relative_to(ROOT) for path in (ROOT / "tests").rglob("*.py")
 IMPORTS = {
     "errors": "",
     "model": "",
-    "settings": "",
+    "settings": "errors",
+    "trust": "errors settings",
     "gpu": "",
     "headers": "",
     "lexer": "",
@@ -32,7 +33,7 @@ IMPORTS = {
     "arch": "errors gpu settings",
     "request": "arch errors launch settings",
     "toolchain": "errors gpu settings",
-    "cache": "errors settings",
+    "cache": "errors settings trust",
     "identity": "cache errors toolchain",
     "host_build": "errors",
     "runtime": "cache host_build identity settings toolchain",
@@ -53,7 +54,7 @@ IMPORTS = {
     "function": "model",
     "direct": "exchange function",
     "loader": "direct errors exchange function",
-    "api": "cache errors kernels loader model pipeline request toolchain",
+    "api": "cache errors kernels library loader model pipeline request toolchain",
     "__init__": "api errors launch loader",
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -19,6 +20,8 @@ def gpu() -> None:
         loaded = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
     except OSError:
         loaded = None
+    if not Path("/dev/nvidiactl").exists():
+        pytest.skip("needs an NVIDIA GPU")
     if hasattr(loaded, "stub_reset"):
         pytest.skip("the stub driver has the place of the CUDA driver in this process; run pytest -m gpu by itself")
     if not torch.cuda.is_available():

@@ -1,0 +1,74 @@
+"""NVRTC in this process: what it says of headers that are not the user's, and forks while it works."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+from support.calls import run_python
+
+from jitload.nvrtc import log_warnings
+from jitload.source import find_candidates
+
+KIT = Path("/site/nvidia/cu13/include")
+OF_THE_KIT = f'{KIT}/cuda_fp8.h(7): warning #1215-D: type "double4" was declared deprecated\n'
+OF_THE_USER = 'vec.cu(2): warning #177-D: variable "i" was declared but never referenced\n'
+
+
+@pytest.mark.parametrize(
+    ("log", "level"),
+    [(OF_THE_KIT, logging.INFO), (OF_THE_USER, logging.WARNING), (OF_THE_KIT + OF_THE_USER, logging.WARNING)],
+)
+def test_warnings_about_the_kit_are_no_warnings(log: str, level: int, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, logger="jitload"):
+        log_warnings(log, (KIT,))
+    assert [record.levelno for record in caplog.records] == [level]
+
+
+def test_a_silent_compile_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, logger="jitload"):
+        log_warnings("\n", (KIT,))
+    assert caplog.records == []
+
+
+FORK = """
+import os
+from jitload import nvrtc
+inside = nvrtc._compiling()
+inside.__enter__()          # as a thread inside NVRTC does
+child = os.fork()
+if child == 0:
+    try:
+        jitload.compile_cubin("__global__ void k() {}", arch="sm_90a")
+        print("compiled", flush=True)
+    except jitload.JitLoadError as error:
+        print(type(error).__name__, str(error).partition(",")[0], flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+inside.__exit__(None, None, None)
+child = os.fork()
+if child == 0:
+    jitload.compile_cubin("__global__ void k() {}", arch="sm_90a")
+    print("compiled", flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+def test_a_child_forked_inside_nvrtc_is_told() -> None:
+    told, compiled = run_python(FORK).splitlines()
+    assert told == ("ToolchainError this process was forked while another thread was compiling with NVRTC")
+    assert compiled == "compiled"
+
+
+def test_names_of_a_branch_that_may_not_be_compiled_are_not_taken() -> None:
+    branches = ("int rows, int n, int cols", "int cols, int n, int rows")
+    one, other = (f"__global__ void k({names}) {{}}" for names in branches)
+    (candidate,) = find_candidates([f"#if A\n{one}\n#else\n{other}\n#endif"])
+    assert candidate.parameters == ("", "n", "")
+
+
+def test_a_declaration_lends_its_names() -> None:
+    (candidate,) = find_candidates(["__global__ void k(int rows, int cols);\n__global__ void k(int r, int) {}"])
+    assert candidate.parameters == ("r", "cols")
