@@ -305,7 +305,7 @@ def test_a_disk_that_refuses_to_sync_is_no_failure(cache, monkeypatch):
     path = build(ADD)
     assert build(ADD) == path
     monkeypatch.setattr("os.rename", lambda *_: refuse(0))
-    with pytest.raises(jitload.errors.CacheError, match="cannot take an entry: .* Set JITLOAD_CACHE_DIR"):
+    with pytest.raises(jitload.errors.CacheError, match=r"cannot take an entry: .* Set JITLOAD_CACHE_DIR"):
         build(kernel("k"))
 
 
