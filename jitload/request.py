@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,9 +11,19 @@ from jitload.arch import resolve_arch
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.launch import Launch
 from jitload.settings import Settings, read_settings
+from jitload.sources import (
+    HostSource,
+    Image,
+    Paths,
+    Pieces,
+    Unit,
+    check_backend,
+    read_cubins,
+    read_kind,
+    read_options,
+    read_paths,
+)
 
-Texts = str | Sequence[str]
-Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Functions = str | Sequence[str] | Mapping[str, "Launch | str | None"]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -27,21 +36,25 @@ class Request:
 
     Attributes:
         name: The module's name, as given.
-        pieces: Label and text of each piece of device code.
+        pieces: Label and text of each piece of device code; none where all is the host's.
         functions: Exported names and their launches; None exports every kernel.
         archs: The architectures, resolved.
         options: NVRTC options from `extra_cuda_cflags`.
         include_dirs: The user's include directories.
         settings: What the environment said at the call.
+        host: The hand-written C++, or None where the wrapper is generated.
+        is_kind_given: Whether the caller said what `cuda_sources` is.
     """
 
     name: str
-    pieces: tuple[tuple[str, str], ...]
+    pieces: Pieces
     functions: tuple[tuple[str, Launch], ...] | None
     archs: tuple[str, ...]
     options: tuple[str, ...]
     include_dirs: tuple[str, ...]
     settings: Settings
+    host: HostSource | None = None
+    is_kind_given: bool = False
 
     @property
     def slug(self) -> str:
@@ -49,39 +62,153 @@ class Request:
         return slug_of(self.name)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandWritten:
+    """The arguments of a public call that concern hand-written C++, as given.
+
+    Attributes:
+        cpp: Label and text of each piece of `cpp_sources`, or of each file.
+        objects: Object files.
+        are_files: Whether the pieces are files, each compiled by itself as it is.
+        embed_cubin: Names and cubins.
+        flags: `extra_cflags`.
+        link_flags: `extra_ldflags`.
+        backend: None or `"cuda"`.
+        kind: What `cuda_sources` is, where that is said.
+    """
+
+    cpp: Pieces = ()
+    objects: tuple[str, ...] = ()
+    are_files: bool = False
+    embed_cubin: Mapping[str, Image] | None = None
+    flags: Sequence[str] | None = None
+    link_flags: Sequence[str] | None = None
+    backend: str | None = None
+    kind: str | None = None
+
+
 def make_request(  # noqa: PLR0913  one for each thing a user may ask for
     name: str,
-    pieces: tuple[tuple[str, str], ...],
+    pieces: Pieces,
     *,
     functions: Functions | None,
     arch: str | Sequence[str],
     flags: Sequence[str] | None,
     include_paths: Paths | None,
+    by_hand: HandWritten | None = None,
 ) -> Request:
     """Check the arguments of a public call and return its request, with the settings of this moment."""
     settings = read_settings()
     check_name(name)
-    if not any(text.strip() for _, text in pieces):
-        raise JitLoadError(f"module {name!r} has no source: give cuda_sources=, or files as sources=")
+    given = by_hand or HandWritten(kind="device")
+    if not any(text.strip() for _, text in (*pieces, *given.cpp)) and not given.objects:
+        raise JitLoadError(f"module {name!r} has no source: give cuda_sources= or cpp_sources=, or files as sources=")
     options = device_flags(read_options(flags, "extra_cuda_cflags"))
-    named = (Path(option[2:]) for option in options if option.startswith("-I"))
+    host_options, host_dirs = _split_includes(read_options(given.flags, "extra_cflags"))
+    named = (*(Path(option[2:]) for option in options if option.startswith("-I")), *host_dirs)
     include_dirs = (*read_paths(include_paths, "extra_include_paths"), *named)
-    return Request(
+    exports = read_functions(functions)
+    device, host = _split_sources(name, pieces, given, functions, host_options)
+    if host is not None:
+        _check_host_functions(functions, host)
+    request = Request(
         name=name,
-        pieces=pieces,
-        functions=read_functions(functions),
-        archs=resolve_arch(arch, settings),
+        pieces=device,
+        functions=exports,
+        archs=resolve_arch(arch, settings) if device else (),
         options=tuple(option for option in options if not option.startswith("-I")),
         include_dirs=tuple(str(path.absolute()) for path in include_dirs),
         settings=settings,
+        host=host,
+        is_kind_given=given.kind is not None,
     )
+    if host is not None and device:
+        _check_embeddable(request)
+    return request
 
 
-def with_labels(name: str, texts: Sequence[str], what: str) -> tuple[tuple[str, str], ...]:
-    """Return the pieces of a source with the labels that messages use: `vec.cu`, or `cuda_sources[1]` of several."""
-    if len(texts) == 1:
-        return ((f"{name}.cu", texts[0]),)
-    return tuple((f"{what}[{number}]", text) for number, text in enumerate(texts))
+def _split_sources(
+    name: str, pieces: Pieces, given: HandWritten, functions: Functions | None, options: tuple[str, ...]
+) -> tuple[Pieces, HostSource | None]:
+    """Return the device code, and the hand-written C++ if there is any."""
+    check_backend(given.backend)
+    names_functions = functions is not None and not _has_launches(functions)
+    kind = read_kind(
+        given.kind,
+        tuple(text for _, text in pieces),
+        has_cubins=bool(given.embed_cubin),
+        has_host_code=bool(given.cpp or given.objects) or names_functions,
+    )
+    device = pieces if kind == "device" else ()
+    texts = (*given.cpp, *(() if device else pieces))
+    link_flags = read_options(given.link_flags, "extra_ldflags")
+    cubins = read_cubins(given.embed_cubin, device_name=name if device else "")
+    if not texts and not given.objects:
+        if cubins:
+            raise JitLoadError(
+                f"module {name!r} has cubins to embed and no C++ that launches them: give cpp_sources=, or "
+                "kind='host' if cuda_sources is C++"
+            )
+        return device, None
+    inline = (("cpp_sources.cc", given.cpp), ("cuda_sources.cc", () if device else pieces))
+    units = tuple(Unit(file=file, pieces=texts) for file, texts in inline if texts)
+    if given.are_files:
+        units = tuple(
+            Unit(file=f"source{number}{'.c' if label.lower().endswith('.c') else '.cc'}", pieces=(piece,), is_file=True)
+            for number, piece in enumerate(texts)
+            for label in piece[:1]
+        )
+    host = HostSource(units=units, objects=given.objects, cubins=cubins, flags=options, link_flags=link_flags)
+    return device, host
+
+
+def _has_launches(functions: Functions) -> bool:
+    return isinstance(functions, Mapping) and any(isinstance(value, Launch) for value in functions.values())
+
+
+def _check_host_functions(functions: Functions | None, host: HostSource) -> None:
+    """Refuse what `functions=` cannot say of functions that are C++."""
+    if isinstance(functions, Mapping):
+        for name, value in functions.items():
+            if isinstance(value, Launch):
+                raise LaunchSpecError(
+                    "a Launch is for kernels, and this module's functions are C++",
+                    kernel=name,
+                    field=f"functions[{name!r}]",
+                    hint="Give its name, or its name with a docstring; the C++ does the launch.",
+                )
+    if functions is not None and all(unit.is_file for unit in host.units):
+        raise LaunchSpecError(
+            "names functions of C++ files, which are compiled as they are",
+            field="functions",
+            hint="Write TVM_FFI_DLL_EXPORT_TYPED_FUNC(name, function) in the file.",
+        )
+
+
+def _check_embeddable(request: Request) -> None:
+    """Refuse device code that cannot be embedded for hand-written C++."""
+    if not _NAME.fullmatch(request.name):
+        raise JitLoadError(
+            f"name={request.name!r} must be a C++ name: the C++ finds its kernels with TVM_FFI_EMBED_CUBIN(name)"
+        )
+    if len(request.archs) != 1:
+        raise JitLoadError(
+            f"module {request.name!r} embeds one cubin for its C++, so it takes one architecture, not "
+            f"{', '.join(request.archs)}"
+        )
+
+
+def _split_includes(flags: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[Path, ...]]:
+    """Take the include directories out of host flags: the build runs in another directory."""
+    kept, dirs, waiting = [], [], iter(flags)
+    for flag in waiting:
+        if flag == "-I":
+            dirs.append(Path(next(waiting, ".")))
+        elif flag.startswith("-I"):
+            dirs.append(Path(flag[2:]))
+        else:
+            kept.append(flag)
+    return tuple(kept), tuple(dirs)
 
 
 def slug_of(name: str) -> str:
@@ -96,43 +223,6 @@ def check_name(name: str) -> str:
     if not name or len(name) > 256 or not name.isprintable():
         raise JitLoadError(f"name={name[:80]!r} must have 1 to 256 printable characters")
     return name
-
-
-def read_texts(value: Texts | None, what: str) -> tuple[str, ...]:
-    """Return the pieces of `cuda_sources=` and its like."""
-    if value is None:
-        return ()
-    if isinstance(value, bytes | bytearray) or not isinstance(value, Iterable):
-        raise JitLoadError(f"{what} must be a str or a list of str, got {type(value).__name__}")
-    texts = (value,) if isinstance(value, str) else tuple(value)
-    for number, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise JitLoadError(f"{what} must be a str or a list of str, got {type(text).__name__} at {number}")
-        check_text(text, f"{what}[{number}]" if len(texts) > 1 else what)
-    return tuple(text.removeprefix("\ufeff") for text in texts)
-
-
-def check_text(text: str, what: str) -> str:
-    """Return a text that a compiler is to read, refusing characters that would not arrive."""
-    if not isinstance(text, str):
-        raise JitLoadError(f"{what} must be a str, got {type(text).__name__}")
-    if "\0" in text:
-        raise JitLoadError(f"{what} holds a NUL character, which no compiler reads past")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise JitLoadError(f"{what} is not valid Unicode: a lone surrogate at {error.start}") from error
-    return text
-
-
-def read_file(path: str | os.PathLike[str]) -> str:
-    """Return the text of a source file, UTF-8 with or without a byte order mark."""
-    try:
-        return check_text(Path(path).read_text(encoding="utf-8-sig"), os.fspath(path))
-    except UnicodeDecodeError as error:
-        raise JitLoadError(f"{os.fspath(path)} is not UTF-8 (byte {error.start})") from error
-    except OSError as error:
-        raise JitLoadError(f"source {os.fspath(path)!r} cannot be read: {error.strerror}") from error
 
 
 def read_functions(functions: Functions | None) -> tuple[tuple[str, Launch], ...] | None:
@@ -176,25 +266,6 @@ def _launch(name: str, value: object) -> Launch:
         kernel=name,
         field="functions",
     )
-
-
-def read_options(flags: Sequence[str] | None, what: str) -> tuple[str, ...]:
-    """Return a list of compiler flags, empty ones left out."""
-    if flags is None:
-        return ()
-    if isinstance(flags, str) or not isinstance(flags, Iterable) or not all(isinstance(flag, str) for flag in flags):
-        raise JitLoadError(f"{what} must be a list of str, one option each, got {flags!r}")
-    return tuple(check_text(flag, what) for flag in flags if flag.strip())
-
-
-def read_paths(value: Paths | None, what: str) -> tuple[Path, ...]:
-    """Return the paths of `sources=` and its like."""
-    if value is None:
-        return ()
-    paths: Sequence[str | os.PathLike[str]] = [value] if isinstance(value, str | os.PathLike) else value
-    if not isinstance(paths, Iterable) or not all(isinstance(path, str | os.PathLike) for path in paths):
-        raise JitLoadError(f"{what} must be a path or a list of paths, got {value!r}")
-    return tuple(map(Path, paths))
 
 
 # nvcc's options that mean something else to NVRTC, or nothing: the host's optimisation and its compiler.
