@@ -30,8 +30,13 @@ def embed_text(names: Sequence[str]) -> str:
     return f'.section .rodata,"a"\n{cubins}.section .note.GNU-stack,"",%progbits\n'
 
 
-def check_embeds(host: HostSource, include_dirs: Sequence[Path]) -> None:
+def check_embeds(host: HostSource, include_dirs: Sequence[Path], device_name: str) -> None:
     """See that each cubin has its macro and each macro its cubin, before the compiler runs.
+
+    Args:
+        host: The C++ and the cubins.
+        include_dirs: Where its headers may be.
+        device_name: The name under which `cuda_sources` is embedded, or "".
 
     Raises:
         JitLoadError: One has not.
@@ -50,7 +55,8 @@ def check_embeds(host: HostSource, include_dirs: Sequence[Path]) -> None:
         if unused:
             names = ", ".join(dict.fromkeys((*used.possible, *in_headers.possible)))
             there = f"it has: {names}" if names else "it has none"
-            raise JitLoadError(f"embed_cubin[{unused[0]!r}]: the C++ has no {_MACRO}({unused[0]}); {there}")
+            what = "cuda_sources" if unused[0] == device_name else f"embed_cubin[{unused[0]!r}]"
+            raise JitLoadError(f"{what}: the C++ has no {_MACRO}({unused[0]}); {there}")
 
 
 def _headers(texts: Sequence[str], include_dirs: Sequence[Path]) -> Iterator[Path]:

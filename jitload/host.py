@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -70,7 +71,7 @@ def make_host_library(
         host = replace(host, cubins=(*host.cubins, (request.name, compiled.cubin.data)))
     for name, data in host.cubins:
         read_image(data, name=f"embed_cubin[{name!r}]")
-    check_embeds(host, [Path(path) for path in request.include_dirs])
+    check_embeds(host, [Path(path) for path in request.include_dirs], request.name if request.pieces else "")
     write_host_sources(request, host, work.dir)
     build = _Build(
         request=request,
@@ -160,6 +161,7 @@ def _unit_flags(build: _Build, unit: Unit) -> tuple[str, ...]:
     return (
         *(("-x", "c") if unit.file.endswith(".c") else ("-std=c++17",)),
         *_FLAGS,
+        *unit.flags,
         *build.host.flags,
         *(f"-I{path}" for path in (own / "upstream", own, *build.request.include_dirs)),
         *(word for path in (*tvm_ffi_include_dirs(), *kit_dirs) for word in ("-isystem", str(path))),
@@ -193,8 +195,6 @@ def _present_libraries(flags: Sequence[str], compiler: Compiler) -> tuple[str, .
 
 
 def _can_link(library: str, flags: Sequence[str], compiler: Compiler) -> bool:
-    import subprocess
-
     search = [flag for at, flag in enumerate(flags) if flag.startswith("-L") or flags[max(at - 1, 0)] == "-L"]
     command = [*compiler.command, "-shared", "-nostartfiles", *search, library, "-o", "/dev/null"]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0

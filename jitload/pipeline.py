@@ -70,6 +70,7 @@ def _host_parts(request: Request) -> tuple[tuple[str, str | tuple[str, ...]], ..
     units = [(unit.file, str(unit.is_file), *(part for piece in unit.pieces for part in piece)) for unit in host.units]
     return (
         *(("unit", unit) for unit in units),
+        *(("unit_flags", unit.flags) for unit in host.units),
         ("objects", host.objects),
         ("cubins", tuple(part for name, data in host.cubins for part in (name, hashlib.sha256(data).hexdigest()))),
         ("flags", host.flags),

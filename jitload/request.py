@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 from jitload.arch import resolve_arch
 from jitload.errors import JitLoadError, LaunchSpecError
+from jitload.flags import device_flags, host_flags, split_includes
 from jitload.launch import Launch
 from jitload.settings import Settings, read_settings
 from jitload.sources import (
@@ -103,20 +103,20 @@ def make_request(  # noqa: PLR0913  one for each thing a user may ask for
     given = by_hand or HandWritten(kind="device")
     if not any(text.strip() for _, text in (*pieces, *given.cpp)) and not given.objects:
         raise JitLoadError(f"module {name!r} has no source: give cuda_sources= or cpp_sources=, or files as sources=")
-    options = device_flags(read_options(flags, "extra_cuda_cflags"))
-    host_options, host_dirs = _split_includes(read_options(given.flags, "extra_cflags"))
-    named = (*(Path(option[2:]) for option in options if option.startswith("-I")), *host_dirs)
-    include_dirs = (*read_paths(include_paths, "extra_include_paths"), *named)
+    options, dirs = split_includes(read_options(given.flags, "extra_cflags"))
+    cuda_flags = read_options(flags, "extra_cuda_cflags")
     exports = read_functions(functions)
-    device, host = _split_sources(name, pieces, given, functions, host_options)
+    device, host = _split_sources(name, pieces, given, functions=functions, options=options, cuda_flags=cuda_flags)
     if host is not None:
         _check_host_functions(functions, host)
+    device_options, device_dirs = split_includes(device_flags(cuda_flags) if device else host_flags(cuda_flags))
+    include_dirs = (*read_paths(include_paths, "extra_include_paths"), *device_dirs, *dirs)
     request = Request(
         name=name,
         pieces=device,
         functions=exports,
         archs=resolve_arch(arch, settings) if device else (),
-        options=tuple(option for option in options if not option.startswith("-I")),
+        options=device_options if device else (),
         include_dirs=tuple(str(path.absolute()) for path in include_dirs),
         settings=settings,
         host=host,
@@ -127,12 +127,20 @@ def make_request(  # noqa: PLR0913  one for each thing a user may ask for
     return request
 
 
-def _split_sources(
-    name: str, pieces: Pieces, given: HandWritten, functions: Functions | None, options: tuple[str, ...]
+def _split_sources(  # noqa: PLR0913  the arguments of one call
+    name: str,
+    pieces: Pieces,
+    given: HandWritten,
+    *,
+    functions: Functions | None,
+    options: tuple[str, ...],
+    cuda_flags: tuple[str, ...],
 ) -> tuple[Pieces, HostSource | None]:
     """Return the device code, and the hand-written C++ if there is any."""
     check_backend(given.backend)
-    names_functions = functions is not None and not _has_launches(functions)
+    # Of a text that includes others, the functions named may be kernels in a header.
+    has_header = any("#include" in text for _, text in pieces)
+    names_functions = functions is not None and not _has_launches(functions) and not has_header
     kind = read_kind(
         given.kind,
         tuple(text for _, text in pieces),
@@ -158,6 +166,9 @@ def _split_sources(
             for number, piece in enumerate(texts)
             for label in piece[:1]
         )
+    if not device:  # what is given for CUDA is for its texts, though they are C++
+        extra, _ = split_includes(host_flags(cuda_flags))
+        units = tuple(replace(unit, flags=extra) if unit.pieces[0] in pieces else unit for unit in units)
     host = HostSource(units=units, objects=given.objects, cubins=cubins, flags=options, link_flags=link_flags)
     return device, host
 
@@ -196,19 +207,6 @@ def _check_embeddable(request: Request) -> None:
             f"module {request.name!r} embeds one cubin for its C++, so it takes one architecture, not "
             f"{', '.join(request.archs)}"
         )
-
-
-def _split_includes(flags: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[Path, ...]]:
-    """Take the include directories out of host flags: the build runs in another directory."""
-    kept, dirs, waiting = [], [], iter(flags)
-    for flag in waiting:
-        if flag == "-I":
-            dirs.append(Path(next(waiting, ".")))
-        elif flag.startswith("-I"):
-            dirs.append(Path(flag[2:]))
-        else:
-            kept.append(flag)
-    return tuple(kept), tuple(dirs)
 
 
 def slug_of(name: str) -> str:
@@ -266,39 +264,3 @@ def _launch(name: str, value: object) -> Launch:
         kernel=name,
         field="functions",
     )
-
-
-# nvcc's options that mean something else to NVRTC, or nothing: the host's optimisation and its compiler.
-_IGNORED = re.compile(
-    r"-O[0-3]|--?expt-relaxed-constexpr|--?(?:expt-)?extended-lambda|-Xcompiler=.*|--compiler-options=.*|--?threads=.*|-t=\d+"
-)
-_TAKES_NEXT = {
-    "-Xptxas": "--ptxas-options=", "--ptxas-options": "--ptxas-options=", "-Xcompiler": None,
-    "--compiler-options": None,
-    "-std": "--std=", "--std": "--std=", "-maxrregcount": "--maxrregcount=", "--maxrregcount": "--maxrregcount=",
-    "-D": "-D", "-U": "-U", "-I": "-I", "--include-path": "-I", "--threads": None, "-t": None,
-    "-include": "--pre-include=",
-}  # fmt: skip
-_ARCH_OPTION = re.compile(r"--?(?:gpu-architecture|arch|gencode|generate-code|gpu-code|code)(?:=|$)")
-
-
-def device_flags(flags: Sequence[str]) -> tuple[str, ...]:
-    """Return `extra_cuda_cflags`, written for nvcc, as NVRTC's options.
-
-    Host optimisation and host-compiler options have no meaning here and are left out; what NVRTC does not know it
-    refuses itself.
-    """
-    result: list[str] = []
-    waiting = iter(flags)
-    for flag in waiting:
-        if _ARCH_OPTION.match(flag):
-            raise JitLoadError(f"extra_cuda_cflags has {flag!r}: name architectures with arch=, such as arch='sm_90a'")
-        if flag in _TAKES_NEXT:
-            value = next(waiting, None)
-            if value is None:
-                raise JitLoadError(f"extra_cuda_cflags ends with {flag!r}, which takes a value")
-            if (prefix := _TAKES_NEXT[flag]) is not None:
-                result.append(prefix + value)
-        elif not _IGNORED.fullmatch(flag):
-            result.append(re.sub("^--include-path=", "-I", flag))
-    return tuple(result)

@@ -32,11 +32,13 @@ class Unit:
         pieces: Label and text of each piece.
         is_file: Whether it is a source file, compiled as it is; inline text gets upstream's convenience headers and the
             exports of `functions=`.
+        flags: Options for it alone.
     """
 
     file: str
     pieces: Pieces
     is_file: bool = False
+    flags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -108,6 +108,12 @@ def test_device_code_beside_cpp_needs_a_name_and_one_architecture():
     )
 
 
+def test_kernels_that_the_cpp_does_not_use_are_refused():
+    assert refusal(jitload.JitLoadError, cuda_sources=ADD, cpp_sources=ADD_CPP, functions="add", arch=ARCH) == (
+        "cuda_sources: the C++ has no TVM_FFI_EMBED_CUBIN(m); it has none"
+    )
+
+
 def test_kernels_and_launches_in_one_text_need_nvcc_with_cpp_beside_it_too():
     both = ADD + "void f() { add<<<1, 1>>>(0, 0, 0); }"
     assert refusal(ToolchainError, cuda_sources=both, cpp_sources=ADD_CPP, arch=ARCH).startswith(
@@ -120,6 +126,30 @@ def test_cubins_without_cpp_are_refused():
         "module 'm' has cubins to embed and no C++ that launches them: give cpp_sources=, or kind='host' if "
         "cuda_sources is C++"
     )
+
+
+KINDS = [
+    (ADD, {}, "device"),
+    ('#include "kernels.cuh"', {"functions": "add"}, "device"),
+    (ADD_CPP, {"functions": "add"}, "host"),
+    (ADD_CPP, {"functions": {"add": Launch()}}, "device"),
+    ("#include <cuda_runtime.h>\nint f();", {"cpp": (("m.cpp", ADD_CPP),)}, "host"),
+    (ADD, {"cpp": (("m.cpp", ADD_CPP),)}, "device"),
+    (ADD, {"kind": "host"}, "host"),
+    ("// for tvm::ffi\n" + ADD, {}, "device"),
+    ("int f(tvm::ffi::TensorView x);", {}, "host"),
+    (EMBED, {"embed_cubin": {"first": CUBIN}}, "host"),
+    (EMBED, {"kind": "device"}, "device"),
+]
+
+
+@pytest.mark.parametrize(("text", "given", "kind"), KINDS)
+def test_the_text_tells_what_it_is_unless_the_call_does(text, given, kind):
+    functions = given.get("functions")
+    given = {name: value for name, value in given.items() if name != "functions"}
+    options = {"functions": functions, "arch": ARCH, "flags": None, "include_paths": None}
+    request = make_request("m", (("m.cu", text),), **options, by_hand=HandWritten(**given))
+    assert ("device" if request.pieces else "host") == kind
 
 
 # ---- what is built ---------------------------------------------------------------------------------------------
@@ -151,7 +181,9 @@ def test_an_error_names_the_piece_and_its_own_line():
 def test_cpp_sources_and_cuda_sources_are_one_library():
     """Two texts, several cubins, options, both spellings of CUDA's types, and a library that needs none of CUDA's."""
     cpp = "int seven(); int next() { return seven() + ONE; } TVM_FFI_EMBED_CUBIN(second);\n"
-    cuda = EMBED + "int seven() { CUresult a = CUDA_SUCCESS; cudaError_t b = cudaSuccess; return 7 + a + b; }"
+    cuda = (
+        EMBED + "int seven() { CUresult a = CUDA_SUCCESS; cudaError_t b = cudaSuccess; return SEVEN + ZERO + a + b; }"
+    )
     library = build(
         "two",
         cpp_sources="#include <tvm/ffi/extra/cuda/cubin_launcher.h>\n" + cpp,
@@ -160,6 +192,7 @@ def test_cpp_sources_and_cuda_sources_are_one_library():
         embed_cubin={"first": CUBIN, "second": jitload.compile_cubin(ADD, arch=ARCH)},
         extra_cflags=["-DONE=1"],
         extra_ldflags=["-lcuda", "-lcudart"],
+        extra_cuda_cflags=["-DSEVEN=7", "-Xcompiler", "-fno-math-errno,-DZERO=0", "--use_fast_math", "-arch=sm_90"],
         backend="cuda",
     )
     module = jitload.load_module(library)
