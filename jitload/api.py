@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import os
-import secrets
-import shutil
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from jitload.cache import Entry
-from jitload.errors import JitLoadError
 from jitload.pipeline import build as build_entry
-from jitload.request import (
-    Functions,
-    Paths,
-    Request,
-    Texts,
-    make_request,
-    read_file,
-    read_paths,
-    read_texts,
-    with_labels,
-)
+from jitload.placing import copy_library, place_library
+from jitload.request import Functions, HandWritten, Request, make_request
+from jitload.sources import Image, Paths, Texts, read_files, read_paths, read_texts, with_labels
 
 if TYPE_CHECKING:
     from jitload.loader import Module
@@ -39,24 +27,42 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
     name: str,
     *,
     cuda_sources: Texts | None = None,
+    cpp_sources: Texts | None = None,
     functions: Functions | None = None,
+    embed_cubin: Mapping[str, Image] | None = None,
     arch: str | Sequence[str] = "native",
+    extra_cflags: Sequence[str] | None = None,
     extra_cuda_cflags: Sequence[str] | None = None,
+    extra_ldflags: Sequence[str] | None = None,
     extra_include_paths: Paths | None = None,
+    backend: str | None = None,
+    kind: Literal["device", "host"] | None = None,
     build_directory: PathLike | None = None,
     keep_module_alive: bool = True,
     verbose: bool = False,
 ) -> Module:
     """Compile CUDA source, or find it compiled in the cache, and return its kernels as typed functions.
 
+    C++ written by hand is compiled as `tvm_ffi.cpp.load_inline` does it, and its functions are returned.
+
     Args:
         name: The module's name, for messages and file names.
-        cuda_sources: CUDA C++ text, or several pieces of it that are compiled as one.
+        cuda_sources: CUDA C++ text, or several pieces of it that are compiled as one: kernels, or a wrapper in C++
+            written by hand, which the host's compiler gets.
+        cpp_sources: C++ text, or several pieces, for the host's compiler. Kernels in `cuda_sources` beside it are
+            embedded for it: `TVM_FFI_EMBED_CUBIN(<name>)`.
         functions: What to export: a kernel's name, several, or a mapping from exported names to `Launch` records or
-            docstrings. None exports every kernel, to be launched as `mod.f[grid, block](…)`.
+            docstrings. None exports every kernel, to be launched as `mod.f[grid, block](…)`. With C++ by hand: its
+            functions, with docstrings or without; None exports what it exports itself.
+        embed_cubin: Cubins for the C++ to launch from, by the names in its `TVM_FFI_EMBED_CUBIN(name)`: bytes, paths
+            or what `compile_cubin` returns.
         arch: `"native"` (the current GPU), `"sm_90a"`, or several; each device gets the code that suits it.
-        extra_cuda_cflags: Compiler options, such as `["--use_fast_math", "-DN=4"]`.
+        extra_cflags: Options of the host's compiler.
+        extra_cuda_cflags: Options for kernels, such as `["--use_fast_math", "-DN=4"]`.
+        extra_ldflags: Options of the link of hand-written C++.
         extra_include_paths: Directories of headers.
+        backend: None or `"cuda"`.
+        kind: What `cuda_sources` is, where its text does not tell: `"device"` or `"host"`.
         build_directory: Put the library there, too, as `<name>.so`.
         keep_module_alive: Keep the library loaded when the module is dropped.
         verbose: Log what the compilers print, at level INFO of the logger `jitload`.
@@ -74,9 +80,22 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
     Example:
         `mod = load_inline("vec", cuda_sources=text, functions={"add": Launch(grid="ceil_div(n, 256)", block=256)})`
     """
-    pieces = with_labels(name, read_texts(cuda_sources, "cuda_sources"), "cuda_sources")
+    by_hand = HandWritten(
+        cpp=with_labels(name, read_texts(cpp_sources, "cpp_sources"), "cpp_sources"),
+        embed_cubin=embed_cubin,
+        flags=extra_cflags,
+        link_flags=extra_ldflags,
+        backend=backend,
+        kind=kind,
+    )
     request = make_request(
-        name, pieces, functions=functions, arch=arch, flags=extra_cuda_cflags, include_paths=extra_include_paths
+        name,
+        with_labels(name, read_texts(cuda_sources, "cuda_sources"), "cuda_sources"),
+        functions=functions,
+        arch=arch,
+        flags=extra_cuda_cflags,
+        include_paths=extra_include_paths,
+        by_hand=by_hand,
     )
     return _load(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 
@@ -85,10 +104,16 @@ def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described
     name: str,
     *,
     cuda_sources: Texts | None = None,
+    cpp_sources: Texts | None = None,
     functions: Functions | None = None,
+    embed_cubin: Mapping[str, Image] | None = None,
     arch: str | Sequence[str] = "native",
+    extra_cflags: Sequence[str] | None = None,
     extra_cuda_cflags: Sequence[str] | None = None,
+    extra_ldflags: Sequence[str] | None = None,
     extra_include_paths: Paths | None = None,
+    backend: str | None = None,
+    kind: Literal["device", "host"] | None = None,
     build_directory: PathLike | None = None,
     output: PathLike | None = None,
     verbose: bool = False,
@@ -105,9 +130,22 @@ def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described
     Example:
         `path = build_inline("vec", cuda_sources=text, arch=("sm_80", "sm_90a"), output="vec.so")`
     """
-    pieces = with_labels(name, read_texts(cuda_sources, "cuda_sources"), "cuda_sources")
+    by_hand = HandWritten(
+        cpp=with_labels(name, read_texts(cpp_sources, "cpp_sources"), "cpp_sources"),
+        embed_cubin=embed_cubin,
+        flags=extra_cflags,
+        link_flags=extra_ldflags,
+        backend=backend,
+        kind=kind,
+    )
     request = make_request(
-        name, pieces, functions=functions, arch=arch, flags=extra_cuda_cflags, include_paths=extra_include_paths
+        name,
+        with_labels(name, read_texts(cuda_sources, "cuda_sources"), "cuda_sources"),
+        functions=functions,
+        arch=arch,
+        flags=extra_cuda_cflags,
+        include_paths=extra_include_paths,
+        by_hand=by_hand,
     )
     return _build(request, build_directory, output, verbose=verbose)
 
@@ -117,10 +155,16 @@ def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
     *,
     sources: Paths | None = None,
     cuda_files: Paths | None = None,
+    cpp_files: Paths | None = None,
     functions: Functions | None = None,
+    embed_cubin: Mapping[str, Image] | None = None,
     arch: str | Sequence[str] = "native",
+    extra_cflags: Sequence[str] | None = None,
     extra_cuda_cflags: Sequence[str] | None = None,
+    extra_ldflags: Sequence[str] | None = None,
     extra_include_paths: Paths | None = None,
+    backend: str | None = None,
+    kind: Literal["device", "host"] | None = None,
     build_directory: PathLike | None = None,
     keep_module_alive: bool = True,
     verbose: bool = False,
@@ -129,16 +173,34 @@ def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
 
     Args:
         name: As for `load_inline`, like the other arguments not listed here.
-        sources: Files of CUDA C++ (`.cu`, `.cuh`); messages name them, and their directories are searched for headers.
-        cuda_files: The same under its other name.
+        sources: Files, the suffix says what each is: CUDA C++ (`.cu`, `.cuh`), C++ and C (`.cpp`, `.cc`, `.cxx`,
+            `.c`), objects (`.o`), cubins to embed under their own names (`.cubin`). Messages name them, and their
+            directories are searched for headers.
+        cuda_files: More of them, under the name that upstream has for CUDA's.
+        cpp_files: Likewise for C++.
 
     Example:
         `mod = load("norms", sources=["layer_norm.cu"])`
     """
-    pieces, homes = _read_files(sources, cuda_files)
-    include_paths = (*read_paths(extra_include_paths, "extra_include_paths"), *homes)
+    files = read_files(sources, cuda_files, cpp_files)
+    by_hand = HandWritten(
+        cpp=files.host,
+        objects=files.objects,
+        are_files=True,
+        embed_cubin=files.with_cubins(embed_cubin),
+        flags=extra_cflags,
+        link_flags=extra_ldflags,
+        backend=backend,
+        kind=kind,
+    )
     request = make_request(
-        name, pieces, functions=functions, arch=arch, flags=extra_cuda_cflags, include_paths=include_paths
+        name,
+        files.cuda,
+        functions=functions,
+        arch=arch,
+        flags=extra_cuda_cflags,
+        include_paths=(*read_paths(extra_include_paths, "extra_include_paths"), *files.homes),
+        by_hand=by_hand,
     )
     return _load(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 
@@ -148,10 +210,16 @@ def build(  # noqa: PLR0913  the keywords are upstream's, described once
     *,
     sources: Paths | None = None,
     cuda_files: Paths | None = None,
+    cpp_files: Paths | None = None,
     functions: Functions | None = None,
+    embed_cubin: Mapping[str, Image] | None = None,
     arch: str | Sequence[str] = "native",
+    extra_cflags: Sequence[str] | None = None,
     extra_cuda_cflags: Sequence[str] | None = None,
+    extra_ldflags: Sequence[str] | None = None,
     extra_include_paths: Paths | None = None,
+    backend: str | None = None,
+    kind: Literal["device", "host"] | None = None,
     build_directory: PathLike | None = None,
     output: PathLike | None = None,
     verbose: bool = False,
@@ -161,10 +229,25 @@ def build(  # noqa: PLR0913  the keywords are upstream's, described once
     Example:
         `path = build("norms", sources="layer_norm.cu", arch="sm_90a")`
     """
-    pieces, homes = _read_files(sources, cuda_files)
-    include_paths = (*read_paths(extra_include_paths, "extra_include_paths"), *homes)
+    files = read_files(sources, cuda_files, cpp_files)
+    by_hand = HandWritten(
+        cpp=files.host,
+        objects=files.objects,
+        are_files=True,
+        embed_cubin=files.with_cubins(embed_cubin),
+        flags=extra_cflags,
+        link_flags=extra_ldflags,
+        backend=backend,
+        kind=kind,
+    )
     request = make_request(
-        name, pieces, functions=functions, arch=arch, flags=extra_cuda_cflags, include_paths=include_paths
+        name,
+        files.cuda,
+        functions=functions,
+        arch=arch,
+        flags=extra_cuda_cflags,
+        include_paths=(*read_paths(extra_include_paths, "extra_include_paths"), *files.homes),
+        by_hand=by_hand,
     )
     return _build(request, build_directory, output, verbose=verbose)
 
@@ -251,7 +334,7 @@ def _load(request: Request, build_directory: PathLike | None, *, keep_module_ali
     entry = build_entry(request, verbose=verbose)
     path = entry.product
     if build_directory is not None:
-        path = _place(entry, request, Path(build_directory))
+        path = place_library(entry, request, Path(build_directory))
     module = load_library(path, keep_module_alive=keep_module_alive)
     return _shared(request, entry, module) if is_shared else module
 
@@ -268,57 +351,8 @@ def _shared(request: Request, entry: Entry, module: Module) -> Module:
 def _build(request: Request, build_directory: PathLike | None, output: PathLike | None, *, verbose: bool) -> str:
     entry = build_entry(request, verbose=verbose)
     if output is not None:
-        return str(_copy(entry.product, Path(output).absolute()))
+        return str(copy_library(entry.product, Path(output).absolute()))
     if build_directory is not None:
-        _place(entry, request, Path(build_directory))
+        place_library(entry, request, Path(build_directory))
         return str(Path(build_directory).absolute() / f"{request.slug}.so")
     return str(entry.product)
-
-
-def _place(entry: Entry, request: Request, directory: Path) -> Path:
-    """Put the library into a directory of the user's, under a name of its own, with `<name>.so` linked to it.
-
-    The dynamic loader would take new contents under a name that it has mapped for the old ones.
-    """
-    directory = directory.absolute()
-    leaf = entry.dir.parent.name.rpartition("-")[2][:16] + "-" + entry.dir.name[:8]
-    path = directory / f"{request.slug}-{leaf}.so"
-    if not path.is_file() or path.read_bytes() != entry.product.read_bytes():
-        _copy(entry.product, path)
-    with _placing(directory / f"{request.slug}.so") as link:
-        link.symlink_to(path.name)
-    return path
-
-
-def _copy(source: Path, target: Path) -> Path:
-    """Copy a file into place whole."""
-    with _placing(target) as fresh:
-        shutil.copyfile(source, fresh)
-    return target
-
-
-@contextmanager
-def _placing(target: Path) -> Iterator[Path]:
-    """Give a name beside the target, nobody else's, and move what is made there into place."""
-    fresh = target.with_name(f".jitload-{secrets.token_hex(8)}")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            yield fresh
-            fresh.replace(target)
-        finally:
-            fresh.unlink(missing_ok=True)
-    except OSError as error:
-        raise JitLoadError(f"the library cannot be put at {target}: {error.strerror}") from error
-
-
-def _read_files(*given: Paths | None) -> tuple[tuple[tuple[str, str], ...], tuple[Path, ...]]:
-    """Return label and text of each file, and the directories they lie in."""
-    paths = [path for files in given for path in read_paths(files, "sources")]
-    pieces = tuple((_printable(str(path)), read_file(path)) for path in paths)
-    homes = dict.fromkeys(path.absolute().parent for path in paths)
-    return pieces, tuple(homes)
-
-
-def _printable(label: str) -> str:
-    return "".join(letter if letter.isprintable() else "?" for letter in label)

@@ -79,8 +79,8 @@ def _shell_word(word: str) -> str:
     return word if re.fullmatch(r"[\w@%+=:,./-]+", word) else "'" + word.replace("'", "'\\''") + "'"
 
 
-def run_ninja(ninja: Path, work_dir: Path, *, name: str, verbose: bool = False) -> None:
-    """Run ninja in a directory.
+def run_ninja(ninja: Path, work_dir: Path, *, name: str, verbose: bool = False, level: int = logging.DEBUG) -> None:
+    """Run ninja in a directory; what the compilers say is logged at `level`, or at INFO where it was asked for.
 
     Raises:
         CompileError: A command failed; `.log` has the compiler's words.
@@ -94,7 +94,8 @@ def run_ninja(ninja: Path, work_dir: Path, *, name: str, verbose: bool = False) 
         _stop(process)
         raise
     if verbose or output.strip():
-        _log.log(logging.INFO if verbose else logging.DEBUG, "%s", output.rstrip())
+        usual = level if process.returncode == 0 else logging.DEBUG  # an error has it all in its own text
+        _log.log(logging.INFO if verbose else usual, "%s", output.rstrip())
     if process.returncode != 0:
         raise _failure(name, work_dir, process.returncode, output)
 

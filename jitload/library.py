@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def make_library(request: Request, kit: Kit, compiler: Compiler, work: Work, *, verbose: bool) -> tuple[Path, ...]:
     """Build the library of a request in a work directory, and return the user's headers that were read."""
     check_is_device_code(request)
-    _in_background(_import_what_follows)
-    runtime = _in_background(lambda: find_or_build_runtime(compiler, work.cache_dir, request.settings))
+    in_background(_import_what_follows)
+    runtime = in_background(lambda: find_or_build_runtime(compiler, work.cache_dir, request.settings))
     compiled = compile_archs(request, kit)
     write_sources(request, compiled, work.dir)
     write_ninja(work.dir, library_steps(request, compiled, compiler, runtime.result().product))
@@ -40,6 +40,8 @@ def check_is_device_code(request: Request) -> None:
         ToolchainError: The text has `<<<…>>>`, which only nvcc compiles.
         JitLoadError: The text is a wrapper in C++.
     """
+    if request.is_kind_given:
+        return
     from jitload.source import classify
 
     kind = classify([text for _, text in request.pieces], has_embed_cubin=False)
@@ -47,12 +49,13 @@ def check_is_device_code(request: Request) -> None:
         raise ToolchainError(
             f"module {request.name!r} launches kernels with <<<…>>>, and that takes nvcc. Two roads need none: leave "
             "the kernels alone in cuda_sources and declare the launch, functions={'f': Launch(grid=…, block=…)}; or "
-            "compile them with compile_cubin() and launch them from C++ of your own, with tvm_ffi.cpp's embed_cubin=."
+            "compile them with compile_cubin() and launch them from C++ of your own, with embed_cubin=."
         )
     if kind == "host" and not _only_includes([text for _, text in request.pieces]):
         raise JitLoadError(
             f"module {request.name!r} holds no device code (no __global__, __device__ or __constant__); jitload "
-            "compiles kernels and generates the C++ around them. C++ of your own goes to tvm_ffi.cpp.load_inline."
+            "compiles kernels and generates the C++ around them. For C++ of your own, name its functions in "
+            "functions=, export them with TVM_FFI_DLL_EXPORT_TYPED_FUNC, or say kind='host'."
         )
 
 
@@ -127,7 +130,7 @@ def library_steps(
 # ---- while NVRTC works -----------------------------------------------------------------------------------------
 
 
-def _in_background(work: Callable[[], Any]) -> Future[Any]:
+def in_background(work: Callable[[], Any]) -> Future[Any]:
     """Run something on a thread of its own: NVRTC lets go of the GIL while it compiles."""
     future: Future[Any] = Future()
 

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 import tvm_ffi
 
 from jitload.direct import direct_arguments, direct_type
+from jitload.elf import read_dynamic_symbols
 from jitload.errors import LoadError
 from jitload.exchange import torch_exchange
 from jitload.function import Library, TypedFunction
@@ -73,14 +74,19 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
             self.__dict__["_jitload_functions"] = library
         return library
 
+    def _jitload_names(self) -> Sequence[str]:
+        """Return the names of the typed functions; of a library that does not describe itself, its exports."""
+        facts = self._jitload_facts()
+        return (*facts["functions"], *self.__dict__.get("_jitload_exports", ()))
+
     def __iter__(self) -> Iterator[str]:
-        return iter(self._jitload_facts()["functions"])
+        return iter(self._jitload_names())
 
     def __len__(self) -> int:
-        return len(self._jitload_facts()["functions"])
+        return len(self._jitload_names())
 
     def __contains__(self, name: object) -> bool:
-        return name in self._jitload_facts()["functions"]
+        return name in self._jitload_names()
 
     def __bool__(self) -> bool:
         return True
@@ -91,8 +97,9 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
     def __repr__(self) -> str:
         facts = self._jitload_facts()
         archs = f" ({', '.join(facts['archs'])})" if facts["archs"] else ""
-        signatures = "; ".join(function["signature"] for function in facts["functions"].values())
-        return f"<jitload.Module {facts['name']!r}{archs}: {signatures}>"
+        signatures = [function["signature"] for function in facts["functions"].values()]
+        plain = [f"{name}(…)" for name in self.__dict__.get("_jitload_exports", ())]
+        return f"<jitload.Module {facts['name']!r}{archs}: {'; '.join((*signatures, *plain))}>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -120,6 +127,8 @@ def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True
         raise LoadError(f"the library {place} cannot be loaded: {error}") from error
     module = Module.__new__(Module)
     module.__move_handle_from__(raw)
+    if not module._jitload_facts()["name"]:
+        _list_exports(module, place)
     if module._jitload_facts()["functions"]:
         exchange = torch_exchange()
         tvm_ffi.Module.get_function(module, "_jitload_preload")(exchange.current_stream if exchange else 0)
@@ -183,6 +192,14 @@ def _describe(module: Module) -> dict[str, Any]:
     facts: dict[str, Any] = json.loads(text)
     functions = {function["name"]: {**function, "index": number} for number, function in enumerate(facts["functions"])}
     return {**facts, "functions": functions}
+
+
+def _list_exports(module: Module, place: Path) -> None:
+    """Note what a library exports that was written by hand, and so does not describe itself."""
+    offered = read_dynamic_symbols(place.read_bytes()).offered
+    names = (name.removeprefix("__tvm_ffi_") for name in offered if name.startswith("__tvm_ffi_"))
+    module.__dict__["_jitload_exports"] = tuple(sorted(name for name in names if not name.startswith("_")))
+    module.__dict__["_jitload_description"] = {**module._jitload_facts(), "name": place.stem}
 
 
 def _typed(module: Module, function: tvm_ffi.Function, facts: dict[str, Any]) -> TypedFunction:

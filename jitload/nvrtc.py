@@ -77,8 +77,8 @@ def nvrtc_compile(
         `cubin = nvrtc_compile('extern "C" __global__ void f(float* x) { x[0] = 1; }', arch="sm_90a")`
     """
     from jitload.arch import resolve_arch
-    from jitload.request import check_text, read_options
     from jitload.settings import read_settings
+    from jitload.sources import check_text, read_options
     from jitload.toolchain import find_kit, nvrtc_include_dirs
 
     settings = read_settings()

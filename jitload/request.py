@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 from jitload.arch import resolve_arch
 from jitload.errors import JitLoadError, LaunchSpecError
+from jitload.flags import device_flags, host_flags, split_includes
 from jitload.launch import Launch
 from jitload.settings import Settings, read_settings
+from jitload.sources import (
+    HostSource,
+    Image,
+    Paths,
+    Pieces,
+    Unit,
+    check_backend,
+    read_cubins,
+    read_kind,
+    read_options,
+    read_paths,
+)
 
-Texts = str | Sequence[str]
-Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Functions = str | Sequence[str] | Mapping[str, "Launch | str | None"]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -27,21 +36,25 @@ class Request:
 
     Attributes:
         name: The module's name, as given.
-        pieces: Label and text of each piece of device code.
+        pieces: Label and text of each piece of device code; none where all is the host's.
         functions: Exported names and their launches; None exports every kernel.
         archs: The architectures, resolved.
         options: NVRTC options from `extra_cuda_cflags`.
         include_dirs: The user's include directories.
         settings: What the environment said at the call.
+        host: The hand-written C++, or None where the wrapper is generated.
+        is_kind_given: Whether the caller said what `cuda_sources` is.
     """
 
     name: str
-    pieces: tuple[tuple[str, str], ...]
+    pieces: Pieces
     functions: tuple[tuple[str, Launch], ...] | None
     archs: tuple[str, ...]
     options: tuple[str, ...]
     include_dirs: tuple[str, ...]
     settings: Settings
+    host: HostSource | None = None
+    is_kind_given: bool = False
 
     @property
     def slug(self) -> str:
@@ -49,39 +62,151 @@ class Request:
         return slug_of(self.name)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandWritten:
+    """The arguments of a public call that concern hand-written C++, as given.
+
+    Attributes:
+        cpp: Label and text of each piece of `cpp_sources`, or of each file.
+        objects: Object files.
+        are_files: Whether the pieces are files, each compiled by itself as it is.
+        embed_cubin: Names and cubins.
+        flags: `extra_cflags`.
+        link_flags: `extra_ldflags`.
+        backend: None or `"cuda"`.
+        kind: What `cuda_sources` is, where that is said.
+    """
+
+    cpp: Pieces = ()
+    objects: tuple[str, ...] = ()
+    are_files: bool = False
+    embed_cubin: Mapping[str, Image] | None = None
+    flags: Sequence[str] | None = None
+    link_flags: Sequence[str] | None = None
+    backend: str | None = None
+    kind: str | None = None
+
+
 def make_request(  # noqa: PLR0913  one for each thing a user may ask for
     name: str,
-    pieces: tuple[tuple[str, str], ...],
+    pieces: Pieces,
     *,
     functions: Functions | None,
     arch: str | Sequence[str],
     flags: Sequence[str] | None,
     include_paths: Paths | None,
+    by_hand: HandWritten | None = None,
 ) -> Request:
     """Check the arguments of a public call and return its request, with the settings of this moment."""
     settings = read_settings()
     check_name(name)
-    if not any(text.strip() for _, text in pieces):
-        raise JitLoadError(f"module {name!r} has no source: give cuda_sources=, or files as sources=")
-    options = device_flags(read_options(flags, "extra_cuda_cflags"))
-    named = (Path(option[2:]) for option in options if option.startswith("-I"))
-    include_dirs = (*read_paths(include_paths, "extra_include_paths"), *named)
-    return Request(
+    given = by_hand or HandWritten(kind="device")
+    if not any(text.strip() for _, text in (*pieces, *given.cpp)) and not given.objects:
+        raise JitLoadError(f"module {name!r} has no source: give cuda_sources= or cpp_sources=, or files as sources=")
+    options, dirs = split_includes(read_options(given.flags, "extra_cflags"))
+    cuda_flags = read_options(flags, "extra_cuda_cflags")
+    exports = read_functions(functions)
+    device, host = _split_sources(name, pieces, given, functions=functions, options=options, cuda_flags=cuda_flags)
+    if host is not None:
+        _check_host_functions(functions, host)
+    device_options, device_dirs = split_includes(device_flags(cuda_flags) if device else host_flags(cuda_flags))
+    include_dirs = (*read_paths(include_paths, "extra_include_paths"), *device_dirs, *dirs)
+    request = Request(
         name=name,
-        pieces=pieces,
-        functions=read_functions(functions),
-        archs=resolve_arch(arch, settings),
-        options=tuple(option for option in options if not option.startswith("-I")),
+        pieces=device,
+        functions=exports,
+        archs=resolve_arch(arch, settings) if device else (),
+        options=device_options if device else (),
         include_dirs=tuple(str(path.absolute()) for path in include_dirs),
         settings=settings,
+        host=host,
+        is_kind_given=given.kind is not None,
     )
+    if host is not None and device:
+        _check_embeddable(request)
+    return request
 
 
-def with_labels(name: str, texts: Sequence[str], what: str) -> tuple[tuple[str, str], ...]:
-    """Return the pieces of a source with the labels that messages use: `vec.cu`, or `cuda_sources[1]` of several."""
-    if len(texts) == 1:
-        return ((f"{name}.cu", texts[0]),)
-    return tuple((f"{what}[{number}]", text) for number, text in enumerate(texts))
+def _split_sources(  # noqa: PLR0913  the arguments of one call
+    name: str,
+    pieces: Pieces,
+    given: HandWritten,
+    *,
+    functions: Functions | None,
+    options: tuple[str, ...],
+    cuda_flags: tuple[str, ...],
+) -> tuple[Pieces, HostSource | None]:
+    """Return the device code, and the hand-written C++ if there is any."""
+    check_backend(given.backend)
+    # Of a text that includes others, the functions named may be kernels in a header.
+    has_header = any("#include" in text for _, text in pieces)
+    names_functions = functions is not None and not _has_launches(functions) and not has_header
+    kind = read_kind(
+        given.kind,
+        tuple(text for _, text in pieces),
+        has_cubins=bool(given.embed_cubin),
+        has_host_code=bool(given.cpp or given.objects) or names_functions,
+    )
+    device = pieces if kind == "device" else ()
+    texts = (*given.cpp, *(() if device else pieces))
+    link_flags = read_options(given.link_flags, "extra_ldflags")
+    cubins = read_cubins(given.embed_cubin, device_name=name if device else "")
+    if not texts and not given.objects:
+        if cubins:
+            raise JitLoadError(
+                f"module {name!r} has cubins to embed and no C++ that launches them: give cpp_sources=, or "
+                "kind='host' if cuda_sources is C++"
+            )
+        return device, None
+    inline = (("cpp_sources.cc", given.cpp), ("cuda_sources.cc", () if device else pieces))
+    units = tuple(Unit(file=file, pieces=texts) for file, texts in inline if texts)
+    if given.are_files:
+        units = tuple(
+            Unit(file=f"source{number}{'.c' if label.lower().endswith('.c') else '.cc'}", pieces=(piece,), is_file=True)
+            for number, piece in enumerate(texts)
+            for label in piece[:1]
+        )
+    if not device:  # what is given for CUDA is for its texts, though they are C++
+        extra, _ = split_includes(host_flags(cuda_flags))
+        units = tuple(replace(unit, flags=extra) if unit.pieces[0] in pieces else unit for unit in units)
+    host = HostSource(units=units, objects=given.objects, cubins=cubins, flags=options, link_flags=link_flags)
+    return device, host
+
+
+def _has_launches(functions: Functions) -> bool:
+    return isinstance(functions, Mapping) and any(isinstance(value, Launch) for value in functions.values())
+
+
+def _check_host_functions(functions: Functions | None, host: HostSource) -> None:
+    """Refuse what `functions=` cannot say of functions that are C++."""
+    if isinstance(functions, Mapping):
+        for name, value in functions.items():
+            if isinstance(value, Launch):
+                raise LaunchSpecError(
+                    "a Launch is for kernels, and this module's functions are C++",
+                    kernel=name,
+                    field=f"functions[{name!r}]",
+                    hint="Give its name, or its name with a docstring; the C++ does the launch.",
+                )
+    if functions is not None and all(unit.is_file for unit in host.units):
+        raise LaunchSpecError(
+            "names functions of C++ files, which are compiled as they are",
+            field="functions",
+            hint="Write TVM_FFI_DLL_EXPORT_TYPED_FUNC(name, function) in the file.",
+        )
+
+
+def _check_embeddable(request: Request) -> None:
+    """Refuse device code that cannot be embedded for hand-written C++."""
+    if not _NAME.fullmatch(request.name):
+        raise JitLoadError(
+            f"name={request.name!r} must be a C++ name: the C++ finds its kernels with TVM_FFI_EMBED_CUBIN(name)"
+        )
+    if len(request.archs) != 1:
+        raise JitLoadError(
+            f"module {request.name!r} embeds one cubin for its C++, so it takes one architecture, not "
+            f"{', '.join(request.archs)}"
+        )
 
 
 def slug_of(name: str) -> str:
@@ -96,43 +221,6 @@ def check_name(name: str) -> str:
     if not name or len(name) > 256 or not name.isprintable():
         raise JitLoadError(f"name={name[:80]!r} must have 1 to 256 printable characters")
     return name
-
-
-def read_texts(value: Texts | None, what: str) -> tuple[str, ...]:
-    """Return the pieces of `cuda_sources=` and its like."""
-    if value is None:
-        return ()
-    if isinstance(value, bytes | bytearray) or not isinstance(value, Iterable):
-        raise JitLoadError(f"{what} must be a str or a list of str, got {type(value).__name__}")
-    texts = (value,) if isinstance(value, str) else tuple(value)
-    for number, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise JitLoadError(f"{what} must be a str or a list of str, got {type(text).__name__} at {number}")
-        check_text(text, f"{what}[{number}]" if len(texts) > 1 else what)
-    return tuple(text.removeprefix("\ufeff") for text in texts)
-
-
-def check_text(text: str, what: str) -> str:
-    """Return a text that a compiler is to read, refusing characters that would not arrive."""
-    if not isinstance(text, str):
-        raise JitLoadError(f"{what} must be a str, got {type(text).__name__}")
-    if "\0" in text:
-        raise JitLoadError(f"{what} holds a NUL character, which no compiler reads past")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise JitLoadError(f"{what} is not valid Unicode: a lone surrogate at {error.start}") from error
-    return text
-
-
-def read_file(path: str | os.PathLike[str]) -> str:
-    """Return the text of a source file, UTF-8 with or without a byte order mark."""
-    try:
-        return check_text(Path(path).read_text(encoding="utf-8-sig"), os.fspath(path))
-    except UnicodeDecodeError as error:
-        raise JitLoadError(f"{os.fspath(path)} is not UTF-8 (byte {error.start})") from error
-    except OSError as error:
-        raise JitLoadError(f"source {os.fspath(path)!r} cannot be read: {error.strerror}") from error
 
 
 def read_functions(functions: Functions | None) -> tuple[tuple[str, Launch], ...] | None:
@@ -176,60 +264,3 @@ def _launch(name: str, value: object) -> Launch:
         kernel=name,
         field="functions",
     )
-
-
-def read_options(flags: Sequence[str] | None, what: str) -> tuple[str, ...]:
-    """Return a list of compiler flags, empty ones left out."""
-    if flags is None:
-        return ()
-    given = None if isinstance(flags, str) or not isinstance(flags, Iterable) else list(flags)
-    if given is None or not all(isinstance(flag, str) for flag in given):
-        raise JitLoadError(f"{what} must be a list of str, one option each, got {flags if given is None else given!r}")
-    return tuple(check_text(flag, what) for flag in given if flag.strip())
-
-
-def read_paths(value: Paths | None, what: str) -> tuple[Path, ...]:
-    """Return the paths of `sources=` and its like."""
-    if value is None:
-        return ()
-    several = None if isinstance(value, bytes | bytearray) or not isinstance(value, Iterable) else value
-    paths = [value] if isinstance(value, str | os.PathLike) else list(several or ())
-    if (several is None and not paths) or not all(isinstance(path, str | os.PathLike) for path in paths):
-        raise JitLoadError(f"{what} must be a path or a list of paths, got {value if several is None else paths!r}")
-    return tuple(map(Path, paths))
-
-
-# nvcc's options that mean something else to NVRTC, or nothing: the host's optimisation and its compiler.
-_IGNORED = re.compile(
-    r"-O[0-3]|--?expt-relaxed-constexpr|--?(?:expt-)?extended-lambda|-Xcompiler=.*|--compiler-options=.*|--?threads=.*|-t=\d+"
-)
-_TAKES_NEXT = {
-    "-Xptxas": "--ptxas-options=", "--ptxas-options": "--ptxas-options=", "-Xcompiler": None,
-    "--compiler-options": None,
-    "-std": "--std=", "--std": "--std=", "-maxrregcount": "--maxrregcount=", "--maxrregcount": "--maxrregcount=",
-    "-D": "-D", "-U": "-U", "-I": "-I", "--include-path": "-I", "--threads": None, "-t": None,
-    "-include": "--pre-include=",
-}  # fmt: skip
-_ARCH_OPTION = re.compile(r"--?(?:gpu-architecture|arch|gencode|generate-code|gpu-code|code)(?:=|$)")
-
-
-def device_flags(flags: Sequence[str]) -> tuple[str, ...]:
-    """Return `extra_cuda_cflags`, written for nvcc, as NVRTC's options.
-
-    Host optimisation and host-compiler options have no meaning here and are left out; what NVRTC does not know it
-    refuses itself.
-    """
-    result: list[str] = []
-    waiting = iter(flags)
-    for flag in waiting:
-        if _ARCH_OPTION.match(flag):
-            raise JitLoadError(f"extra_cuda_cflags has {flag!r}: name architectures with arch=, such as arch='sm_90a'")
-        if flag in _TAKES_NEXT:
-            value = next(waiting, None)
-            if value is None:
-                raise JitLoadError(f"extra_cuda_cflags ends with {flag!r}, which takes a value")
-            if (prefix := _TAKES_NEXT[flag]) is not None:
-                result.append(prefix + value)
-        elif not _IGNORED.fullmatch(flag):
-            result.append(re.sub("^--include-path=", "-I", flag))
-    return tuple(result)

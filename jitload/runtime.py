@@ -21,20 +21,34 @@ _SOURCES = {
 
 def find_or_build_runtime(compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:
     """Return the entry with the runtime for this compiler, building it if there is none."""
+    return _find_or_build("runtime", _steps(compiler), compiler, cache_dir, settings)
+
+
+def find_or_build_launcher(compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:
+    """Return the entry with the part of the C++ launcher that hand-written wrappers need not compile each."""
+    source = str(own_include_dir() / "launcher.cc")
+    flags = ("-std=c++17", "-O2", *COMPILE_FLAGS[1:], *include_flags())
+    steps = (compile_step(compiler.command, flags, source, "launcher.o"),)
+    return _find_or_build("launcher", steps, compiler, cache_dir, settings)
+
+
+def _find_or_build(
+    name: str, steps: tuple[Step, ...], compiler: Compiler, cache_dir: Path, settings: Settings
+) -> Entry:
     parts = (
-        ("kind", "runtime"),
+        ("kind", name),
         ("compiler", compiler_identity(compiler, cache_dir)),
         ("jitload", own_identity(cache_dir)),
     )
-    recipe = Recipe(name="runtime", parts=parts)
+    recipe = Recipe(name=name, parts=parts)
     if entry := find_entry(cache_dir, recipe, settings):
         return entry
     with claim_entry(cache_dir, recipe, settings) as work:
         if work.entry:
             return work.entry
-        write_ninja(work.dir, _steps(compiler))
-        run_ninja(find_ninja(settings), work.dir, name="jitload's runtime")
-        return work.publish("runtime.o")
+        write_ninja(work.dir, steps)
+        run_ninja(find_ninja(settings), work.dir, name=f"jitload's {name}")
+        return work.publish(f"{name}.o")
 
 
 def _steps(compiler: Compiler) -> tuple[Step, ...]:

@@ -181,6 +181,23 @@ def _asked_kit(path: Path) -> Kit:
     return kit
 
 
+def find_cuda_headers(settings: Settings) -> Kit | None:
+    """Return the kit whose headers the host's code may include, or None: hand-written wrappers need none."""
+    try:
+        return find_kit(settings)
+    except ToolchainError:
+        if settings.nvrtc:
+            raise
+        return None
+
+
+def find_cudart(kit: Kit) -> Path | None:
+    """Return the CUDA runtime library of a kit; NVIDIA's wheel has it under its full name only."""
+    name = f"libcudart.so.{kit.major}"
+    places = (include.parent / lib / name for include in kit.include_dirs for lib in ("lib", "lib64"))
+    return next((place for place in places if place.is_file()), None)
+
+
 def nvrtc_include_dirs(kit: Kit, user_dirs: tuple[Path, ...] = ()) -> tuple[Path, ...]:
     """Return the header directories for device code, in the order in which NVRTC is to search them.
 
@@ -249,6 +266,17 @@ def tvm_ffi_include_dirs() -> tuple[Path, ...]:
         if (dirs[0] / "tvm" / "ffi" / "c_api.h").is_file():
             return tuple(directory for directory in dirs if directory.is_dir())
     raise ToolchainError("tvm-ffi's headers were not found. Install it with: pip install apache-tvm-ffi")
+
+
+@functools.lru_cache(maxsize=1)
+def tvm_ffi_version() -> str:
+    """Return tvm-ffi's version as it was installed: `TVMFFIGetVersion` is one ahead in post releases."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("apache-tvm-ffi")
+    except PackageNotFoundError:
+        return ""
 
 
 def own_include_dir() -> Path:

@@ -16,8 +16,9 @@ from builds import ADD, ARCH, build, kernel, load, run_python, work_dirs
 import jitload
 from jitload.cache import Recipe
 from jitload.pipeline import library_recipe
-from jitload.request import make_request, read_texts, with_labels
+from jitload.request import make_request
 from jitload.settings import read_settings
+from jitload.sources import read_texts, with_labels
 from jitload.toolchain import find_kit
 from jitload.trust import refuse_if_shared
 

@@ -56,9 +56,9 @@ def test_diagnostics_are_facts():
 
 
 BAD_SOURCES = [
-    (None, "module 'm' has no source: give cuda_sources=, or files as sources="),
-    ("", "module 'm' has no source: give cuda_sources=, or files as sources="),
-    ([" ", "\n"], "module 'm' has no source: give cuda_sources=, or files as sources="),
+    (None, "module 'm' has no source: give cuda_sources= or cpp_sources=, or files as sources="),
+    ("", "module 'm' has no source: give cuda_sources= or cpp_sources=, or files as sources="),
+    ([" ", "\n"], "module 'm' has no source: give cuda_sources= or cpp_sources=, or files as sources="),
     ("a\0b", "cuda_sources holds a NUL character, which no compiler reads past"),
     ([ADD, "\0"], "cuda_sources[1] holds a NUL character, which no compiler reads past"),
     ("// \ud800", "cuda_sources is not valid Unicode: a lone surrogate at 3"),

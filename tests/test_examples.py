@@ -15,6 +15,7 @@ pytest_plugins = ["support.gpu_fixtures"]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 RESULTS = {
     "cuda_graph": "graph of 8 launches, replayed 3 times: cos(x) = x at 0.739085",
+    "hand_written_wrapper": "axpy: equal to torch's result on 100000 elements",
     "layer_norm": "torch.bfloat16: equal to torch's result on (512, 4096)",
     "matmul": "matmul: equal to torch's result on (700, 513) @ (513, 900)",
     "quickstart": "axpy: equal to torch's result on 100000 elements",
@@ -23,6 +24,7 @@ RESULTS = {
 }
 KERNELS = {
     "cuda_graph": ["step(const float* x, float* next, int n)"],
+    "hand_written_wrapper": ["axpy(float a, const float* x, float* y, int n)"],
     "layer_norm": [
         f"layer_norm<{t}>(const {t}* x, const {t}* weight, const {t}* bias, {t}* y, int columns, float epsilon)"
         for t in ("__half", "__nv_bfloat16")

@@ -269,4 +269,5 @@ def test_a_library_of_upstreams_is_a_module_without_types(tmp_path):
     subprocess.run(["c++", "-shared", "-fPIC", *include_flags(), str(source), "-o", str(library)], check=True)
     module = jitload.load_module(library)
     assert module.f() == 7
-    assert (list(module), len(module), bool(module)) == ([], 0, True)
+    assert (list(module), len(module), "f" in module, bool(module)) == (["f"], 1, True, True)
+    assert repr(module) == "<jitload.Module 'f': f(…)>"

@@ -1,8 +1,4 @@
-"""The 21 defects found in the loader that jitload replaces: each has a test, here or where this file points to.
-
-Where a defect concerns wrappers written by hand in C++ (`cpp_sources=`, `embed_cubin=`), which are not part of jitload
-yet, it is named as that issue's.
-"""
+"""The 21 defects found in the loader that jitload replaces: each has a test, here or where this file points to."""
 
 from __future__ import annotations
 
@@ -16,7 +12,6 @@ from builds import ADD, build, kernel, load, message
 import jitload
 from jitload import Launch
 
-HAND_WRITTEN = "hand-written wrappers"
 WHERE = {
     "D1 stale code": "test_api.test_the_same_name_in_a_build_directory_gives_the_new_code",
     "D1 an edited header": "test_headers.test_a_changed_header_gives_a_new_build",
@@ -42,7 +37,7 @@ WHERE = {
     "D18 modules pile up": "test_upstream_defects.test_d18_an_identical_cell_adds_no_library",
     "D19 Windows": "a later issue: platforms",
     "D20 HIP": "a later issue: nothing here is for AMD's GPUs",
-    "D21 CUDA headers for C++": HAND_WRITTEN,
+    "D21 CUDA headers for C++": "test_host.test_cpp_sources_and_cuda_sources_are_one_library",
 }
 
 

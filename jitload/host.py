@@ -1,0 +1,220 @@
+"""Hand-written C++ in, a library in a directory out: what a miss does where the wrapper is the user's own."""
+
+from __future__ import annotations
+
+import logging
+import re
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from jitload.cache import Work
+from jitload.cubin import read_image
+from jitload.elf import read_dynamic_symbols
+from jitload.embedding import check_embeds, embed_text
+from jitload.errors import ToolchainError
+from jitload.host_build import Step, compile_step, run_ninja, write_ninja
+from jitload.library import check_is_device_code, compile_archs, in_background
+from jitload.request import Request
+from jitload.runtime import find_or_build_launcher
+from jitload.sources import HostSource, Unit
+from jitload.toolchain import Compiler, Kit, find_cudart, find_ninja, own_include_dir, tvm_ffi_include_dirs
+
+_FLAGS = ("-O2", "-pipe", "-fPIC", "-fvisibility=hidden", "-DJITLOAD_LAUNCHER_LINKED")
+# Bound when it is loaded, so that an unknown symbol is an error then and not at the first call; and never unloaded.
+_LINK_FLAGS = ("-shared", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack")
+
+_PRELUDE = """\
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/dtype.h>
+#include <tvm/ffi/error.h>
+#include <tvm/ffi/extra/c_env_api.h>
+#include <tvm/ffi/function.h>
+"""
+# What upstream's macro for docs does, which does nothing unless all functions carry metadata.
+_DOC = """\
+extern "C" TVM_FFI_DLL_EXPORT int __tvm_ffi__doc_{name}(void*, const TVMFFIAny*, int32_t, TVMFFIAny* result) {{
+  TVMFFIByteArray text{{{text}, {size}}};
+  return TVMFFIStringFromByteArray(&text, result);
+}}
+"""
+_SYSTEM_DIRS = (Path("/usr/include"), Path("/usr/lib/gcc"))  # their packages change together with the compiler
+_CUDART = re.compile(r"(?:__)?cuda[A-Z]\w*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Build:
+    """What the steps of a build share."""
+
+    request: Request
+    host: HostSource
+    kit: Kit | None
+    compiler: Compiler
+    cubins: tuple[str, ...]
+    link_flags: tuple[str, ...]
+
+
+def make_host_library(
+    request: Request, kit: Kit | None, compiler: Compiler, work: Work, *, verbose: bool
+) -> tuple[Path, ...]:
+    """Build the library of a request in a work directory, and return the files outside that it was made from."""
+    assert request.host is not None
+    host = request.host
+    launcher = in_background(lambda: find_or_build_launcher(compiler, work.cache_dir, request.settings))
+    headers: tuple[Path, ...] = ()
+    if request.pieces:
+        assert kit is not None
+        check_is_device_code(request)
+        (compiled,) = compile_archs(request, kit)
+        headers = compiled.headers
+        host = replace(host, cubins=(*host.cubins, (request.name, compiled.cubin.data)))
+    for name, data in host.cubins:
+        read_image(data, name=f"embed_cubin[{name!r}]")
+    check_embeds(host, [Path(path) for path in request.include_dirs], request.name if request.pieces else "")
+    write_host_sources(request, host, work.dir)
+    build = _Build(
+        request=request,
+        host=host,
+        kit=kit,
+        compiler=compiler,
+        cubins=tuple(name for name, _ in host.cubins),
+        link_flags=_present_libraries(host.link_flags, compiler),
+    )
+    compiles = compile_steps(build)
+    _run(build, compiles, work.dir, verbose=verbose)
+    link = link_objects(build, compiles, launcher.result().product)
+    _run(build, (*compiles, link), work.dir, verbose=verbose)
+    if cudart := _missing_cudart(build, work.dir):
+        link = replace(link, command=(*link.command, *cudart))
+        _run(build, (*compiles, link), work.dir, verbose=verbose)
+        headers = (*headers, Path(cudart[0]))
+    return tuple(sorted({*headers, *_headers_read(build, work.dir), *map(Path, host.objects)}))
+
+
+def _run(build: _Build, steps: Sequence[Step], work_dir: Path, *, verbose: bool) -> None:
+    request = build.request
+    write_ninja(work_dir, steps)
+    run_ninja(find_ninja(request.settings), work_dir, name=request.name, verbose=verbose, level=logging.WARNING)
+
+
+# ---- what is compiled ------------------------------------------------------------------------------------------
+
+
+def write_host_sources(request: Request, host: HostSource, work_dir: Path) -> None:
+    """Write the C++, the cubins, and the assembler text that embeds them."""
+    exporting = next((unit for unit in host.units if not unit.is_file), None)
+    for unit in host.units:
+        exports = (request.functions or ()) if unit is exporting else ()
+        text = unit_text(unit, tuple((name, launch.doc or "") for name, launch in exports))
+        (work_dir / unit.file).write_text(text, encoding="utf-8", newline="")
+    for name, data in host.cubins:
+        (work_dir / f"{name}.cubin").write_bytes(data)
+    if host.cubins:
+        (work_dir / "cubins.s").write_text(embed_text([name for name, _ in host.cubins]), encoding="utf-8")
+
+
+def unit_text(unit: Unit, exports: Sequence[tuple[str, str]]) -> str:
+    """Return what the compiler reads of a unit: its pieces under their own names and lines, and the exports."""
+    parts = [] if unit.is_file else [_PRELUDE]
+    for label, text in unit.pieces:
+        parts.append(f"#line 1 {_quoted(label)}\n{text}\n")
+    for name, doc in exports:
+        line = _quoted(f"functions['{name}']")
+        parts.append(f"#line 1 {line}\nTVM_FFI_DLL_EXPORT_TYPED_FUNC({name}, {name});\n")
+        if doc:
+            parts.append(_DOC.format(name=name, text=_quoted(doc), size=len(doc.encode())))
+    return "".join(parts)
+
+
+def _quoted(text: str) -> str:
+    """Return a text as a C++ string literal; what is not plain ASCII stays as it is in UTF-8."""
+    text = text.replace("\\", "\\\\").replace('"', '\\"').replace("?", "\\?")
+    return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda found: f"\\{ord(found[0]):03o}", text) + '"'
+
+
+def compile_steps(build: _Build) -> tuple[Step, ...]:
+    """Return the commands that make objects: of each unit, and of the cubins."""
+    command = build.compiler.command
+    steps = [
+        compile_step(command, (*_unit_flags(build, unit), "-MD", "-MF", f"{unit.file}.d"), unit.file, f"{unit.file}.o")
+        for unit in build.host.units
+    ]
+    if build.cubins:
+        reads = tuple(f"{name}.cubin" for name in build.cubins)
+        steps.append(compile_step(command, (), "cubins.s", "cubins.o", reads=reads))
+    return tuple(steps)
+
+
+def link_objects(build: _Build, compiles: Sequence[Step], launcher: Path) -> Step:
+    """Return the command that links them with the launcher."""
+    objects = (*(step.output for step in compiles), str(launcher), *build.host.objects)
+    product = f"{build.request.slug}.so"
+    command = (*build.compiler.command, *objects, *_LINK_FLAGS, "-o", product, *build.link_flags)
+    return Step(output=product, command=command, inputs=objects)
+
+
+def _unit_flags(build: _Build, unit: Unit) -> tuple[str, ...]:
+    """Return the options of a unit: our headers come before tvm-ffi's of the same names, the user's before CUDA's."""
+    own = own_include_dir().parent
+    kit_dirs = build.kit.include_dirs if build.kit else ()
+    return (
+        *(("-x", "c") if unit.file.endswith(".c") else ("-std=c++17",)),
+        *_FLAGS,
+        *unit.flags,
+        *build.host.flags,
+        *(f"-I{path}" for path in (own / "upstream", own, *build.request.include_dirs)),
+        *(word for path in (*tvm_ffi_include_dirs(), *kit_dirs) for word in ("-isystem", str(path))),
+    )
+
+
+def _headers_read(build: _Build, work_dir: Path) -> Iterator[Path]:
+    """Yield the headers that the compiler read and no version in the key speaks for."""
+    own = own_include_dir().parent
+    known = (own, *tvm_ffi_include_dirs(), *(build.kit.include_dirs if build.kit else ()), *_SYSTEM_DIRS)
+    roots = [root.resolve() for root in known]
+    for unit in build.host.units:
+        for path in read_depfile((work_dir / f"{unit.file}.d").read_text(errors="surrogateescape")):
+            if path.is_absolute() and not any(path.resolve().is_relative_to(root) for root in roots):
+                yield path
+
+
+def read_depfile(text: str) -> list[Path]:
+    """Return the files that a rule of a makefile, as compilers write it, depends on."""
+    _, _, names = text.replace("\\\n", " ").partition(": ")
+    words = re.findall(r"(?:\\.|\$\$|[^\s\\$])+", names.partition("\n")[0])
+    return [Path(re.sub(r"\\([\s#\\])", r"\1", word).replace("$$", "$")) for word in words]
+
+
+# ---- CUDA's libraries at the link ------------------------------------------------------------------------------
+
+
+def _present_libraries(flags: Sequence[str], compiler: Compiler) -> tuple[str, ...]:
+    """Drop `-lcuda` and `-lcudart` where there is no such library: nothing of ours needs them."""
+    return tuple(flag for flag in flags if flag not in ("-lcuda", "-lcudart") or _can_link(flag, flags, compiler))
+
+
+def _can_link(library: str, flags: Sequence[str], compiler: Compiler) -> bool:
+    search = [flag for at, flag in enumerate(flags) if flag.startswith("-L") or flags[max(at - 1, 0)] == "-L"]
+    command = [*compiler.command, "-shared", "-nostartfiles", *search, library, "-o", "/dev/null"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def _missing_cudart(build: _Build, work_dir: Path) -> tuple[str, ...]:
+    """Return what to link for the functions of the CUDA runtime that the library uses and nothing given provides.
+
+    Raises:
+        ToolchainError: There is no CUDA runtime library to link.
+    """
+    needed = read_dynamic_symbols((work_dir / f"{build.request.slug}.so").read_bytes()).needed
+    functions = sorted(name for name in needed if _CUDART.fullmatch(name))
+    if not functions or any("cudart" in flag for flag in build.link_flags):
+        return ()
+    cudart = find_cudart(build.kit) if build.kit else None
+    if cudart is None:
+        raise ToolchainError(
+            f"module {build.request.name!r} calls {', '.join(functions[:3])}, and there is no CUDA runtime library to "
+            "link. Install it with: pip install nvidia-cuda-runtime  (nvidia-cuda-runtime-cu12 for CUDA 12), or name "
+            "one in extra_ldflags=[…]."
+        )
+    return (str(cudart), f"-Wl,-rpath,{cudart.parent}")

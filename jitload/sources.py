@@ -1,0 +1,243 @@
+"""What a call gives as source in, labelled texts out: which of it is device code, and which the host's."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from jitload.errors import JitLoadError
+from jitload.model import Cubin
+
+Texts = str | Sequence[str]
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+Image = bytes | bytearray | memoryview | str | os.PathLike[str] | Cubin
+Kind = Literal["device", "host"]
+Pieces = tuple[tuple[str, str], ...]
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_HOST_SUFFIXES = (".cpp", ".cc", ".cxx", ".c")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """Host code that is compiled by itself.
+
+    Attributes:
+        file: Its name in the build's directory.
+        pieces: Label and text of each piece.
+        is_file: Whether it is a source file, compiled as it is; inline text gets upstream's convenience headers and the
+            exports of `functions=`.
+        flags: Options for it alone.
+    """
+
+    file: str
+    pieces: Pieces
+    is_file: bool = False
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSource:
+    """The hand-written part of a request.
+
+    Attributes:
+        units: What is compiled, in order.
+        objects: Object files to link.
+        cubins: Name and bytes of each cubin to embed.
+        flags: `extra_cflags`.
+        link_flags: `extra_ldflags`.
+    """
+
+    units: tuple[Unit, ...]
+    objects: tuple[str, ...] = ()
+    cubins: tuple[tuple[str, bytes], ...] = ()
+    flags: tuple[str, ...] = ()
+    link_flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """Source files by what they are: pieces of CUDA and of host code, cubins by name, object files, directories."""
+
+    cuda: Pieces = ()
+    host: Pieces = ()
+    cubins: Mapping[str, Path] = field(default_factory=dict)
+    objects: tuple[str, ...] = ()
+    homes: tuple[Path, ...] = ()
+
+    def with_cubins(self, given: Mapping[str, Image] | None) -> Mapping[str, Image] | None:
+        """Return the cubins to embed: those given, and the files under their own names."""
+        if not self.cubins or not isinstance(given, Mapping | None):
+            return given
+        return {**self.cubins, **(given or {})}
+
+
+def with_labels(name: str, texts: Sequence[str], what: str) -> Pieces:
+    """Return the pieces of a source with the labels that messages use: `vec.cu`, or `cuda_sources[1]` of several."""
+    if len(texts) == 1:
+        return ((f"{name}.{'cpp' if what.startswith('cpp') else 'cu'}", texts[0]),)
+    return tuple((f"{what}[{number}]", text) for number, text in enumerate(texts))
+
+
+def read_texts(value: Texts | None, what: str) -> tuple[str, ...]:
+    """Return the pieces of `cuda_sources=` and its like."""
+    if value is None:
+        return ()
+    if isinstance(value, bytes | bytearray) or not isinstance(value, Iterable):
+        raise JitLoadError(f"{what} must be a str or a list of str, got {type(value).__name__}")
+    texts = (value,) if isinstance(value, str) else tuple(value)
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise JitLoadError(f"{what} must be a str or a list of str, got {type(text).__name__} at {number}")
+        check_text(text, f"{what}[{number}]" if len(texts) > 1 else what)
+    return tuple(text.removeprefix("\ufeff") for text in texts)
+
+
+def check_text(text: str, what: str) -> str:
+    """Return a text that a compiler is to read, refusing characters that would not arrive."""
+    if not isinstance(text, str):
+        raise JitLoadError(f"{what} must be a str, got {type(text).__name__}")
+    if "\0" in text:
+        raise JitLoadError(f"{what} holds a NUL character, which no compiler reads past")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise JitLoadError(f"{what} is not valid Unicode: a lone surrogate at {error.start}") from error
+    return text
+
+
+def read_file(path: str | os.PathLike[str]) -> str:
+    """Return the text of a source file, UTF-8 with or without a byte order mark."""
+    try:
+        return check_text(Path(path).read_text(encoding="utf-8-sig"), os.fspath(path))
+    except UnicodeDecodeError as error:
+        raise JitLoadError(f"{os.fspath(path)} is not UTF-8 (byte {error.start})") from error
+    except OSError as error:
+        raise JitLoadError(f"source {os.fspath(path)!r} cannot be read: {error.strerror}") from error
+
+
+def read_options(flags: Sequence[str] | None, what: str) -> tuple[str, ...]:
+    """Return a list of compiler flags, empty ones left out."""
+    if flags is None:
+        return ()
+    given = None if isinstance(flags, str) or not isinstance(flags, Iterable) else list(flags)
+    if given is None or not all(isinstance(flag, str) for flag in given):
+        raise JitLoadError(f"{what} must be a list of str, one option each, got {flags if given is None else given!r}")
+    return tuple(check_text(flag, what) for flag in given if flag.strip())
+
+
+def read_paths(value: Paths | None, what: str) -> tuple[Path, ...]:
+    """Return the paths of `sources=` and its like."""
+    if value is None:
+        return ()
+    several = None if isinstance(value, bytes | bytearray) or not isinstance(value, Iterable) else value
+    paths = [value] if isinstance(value, str | os.PathLike) else list(several or ())
+    if (several is None and not paths) or not all(isinstance(path, str | os.PathLike) for path in paths):
+        raise JitLoadError(f"{what} must be a path or a list of paths, got {value if several is None else paths!r}")
+    return tuple(map(Path, paths))
+
+
+def read_cubins(value: Mapping[str, Image] | None, device_name: str = "") -> tuple[tuple[str, bytes], ...]:
+    """Return `embed_cubin=` as names and bytes, sorted; what the bytes are is looked at before they are embedded.
+
+    Args:
+        value: What was given.
+        device_name: The name under which compiled device code is embedded besides, or "".
+    """
+    if value is None:
+        return ()
+    if not isinstance(value, Mapping):
+        raise JitLoadError(f"embed_cubin must map names to cubins, got {type(value).__name__}")
+    for name in value:
+        if not isinstance(name, str) or not _IDENTIFIER.fullmatch(name):
+            raise JitLoadError(
+                f"embed_cubin has {name!r}, which is no C++ name; TVM_FFI_EMBED_CUBIN takes letters, digits and "
+                "underscores"
+            )
+    if device_name in value:
+        raise JitLoadError(f"embed_cubin has {device_name!r}, the name under which cuda_sources is embedded")
+    return tuple((name, _read_cubin(value[name], f"embed_cubin[{name!r}]")) for name in sorted(value))
+
+
+def _read_cubin(value: Image, what: str) -> bytes:
+    if isinstance(value, Cubin):
+        return value.data
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    if isinstance(value, str) and "\n" in value:
+        return value.encode(errors="replace")  # PTX or source text, as whoever looks at the bytes will say
+    if not isinstance(value, str | os.PathLike):
+        raise JitLoadError(f"{what} must be bytes, a path or a Cubin, got {type(value).__name__}")
+    try:
+        return Path(value).read_bytes()
+    except OSError as error:
+        raise JitLoadError(f"{what}: {os.fspath(value)!r} cannot be read: {error.strerror}") from error
+
+
+def read_kind(asked: str | None, texts: Sequence[str], *, has_cubins: bool, has_host_code: bool) -> Kind:
+    """Return what the texts of `cuda_sources` are.
+
+    Args:
+        asked: `kind=`, which decides where it is given.
+        texts: The pieces.
+        has_cubins: Whether there are cubins to embed.
+        has_host_code: Whether there is other C++ beside them, or functions are named that need not be kernels.
+    """
+    if asked not in (None, "device", "host"):
+        raise JitLoadError(f"kind must be 'device', 'host' or None, got {asked!r}")
+    if asked is not None:
+        return "device" if asked == "device" else "host"
+    return _guess_kind(tuple(texts), has_cubins, has_host_code) if texts else "host"
+
+
+@functools.lru_cache(maxsize=64)
+def _guess_kind(texts: tuple[str, ...], has_cubins: bool, has_host_code: bool) -> Kind:  # noqa: FBT001  for the cache
+    is_host_like = has_cubins or any(mark in text for text in texts for mark in ("TVM_FFI_", "tvm::", "tvm/ffi/"))
+    if not is_host_like and any("__global__" in text for text in texts):
+        return "device"  # a hit needs no lexer; a miss looks closer
+
+    from jitload.source import classify
+
+    if classify(texts, has_cubins) != "host":
+        return "device"  # or both in one text, which a miss refuses
+    return "host" if is_host_like or has_host_code else "device"  # where the kernels may be in a header
+
+
+def check_backend(backend: str | None) -> None:
+    """Refuse a backend that there is none for."""
+    if backend not in (None, "cuda"):
+        raise JitLoadError(f"backend={backend!r}: jitload builds for CUDA alone; leave it out, or give 'cuda'")
+
+
+def read_files(*given: Paths | None) -> Files:
+    """Read source files; the suffix says what each is."""
+    paths = [path for files in given for path in read_paths(files, "sources")]
+    pieces: dict[str, list[tuple[str, str]]] = {"cuda": [], "host": []}
+    cubins: dict[str, Path] = {}
+    objects: list[str] = []
+    for path in paths:
+        suffix = path.suffix.lower()
+        if suffix == ".cubin":
+            cubins[path.stem] = path
+        elif suffix in (".o", ".obj", ".a"):
+            objects.append(str(path.absolute()))
+        else:
+            kind = "host" if suffix in _HOST_SUFFIXES else "cuda"
+            pieces[kind].append((_printable(str(path)), read_file(path)))
+    homes = dict.fromkeys(path.absolute().parent for path in paths)
+    return Files(
+        cuda=tuple(pieces["cuda"]),
+        host=tuple(pieces["host"]),
+        cubins=cubins,
+        objects=tuple(objects),
+        homes=tuple(homes),
+    )
+
+
+def _printable(label: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in label)

@@ -1,0 +1,285 @@
+"""C++ written by hand: what it may say, what is refused before the compiler runs, and what the library then has."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from builds import ADD, ARCH, ROOT
+
+import jitload
+from jitload import Launch
+from jitload.elf import read_dynamic_symbols
+from jitload.errors import CompileError, LaunchSpecError, LoadError, ToolchainError
+from jitload.host import read_depfile
+from jitload.pipeline import library_recipe
+from jitload.request import HandWritten, make_request
+
+CUBIN = (ROOT / "tests" / "data" / "stub_kernels.sm_90.cubin").read_bytes()
+EMBED = """\
+#include <tvm/ffi/extra/cuda/cubin_launcher.h>
+TVM_FFI_EMBED_CUBIN(first);
+void Run() { static auto kernel = TVM_FFI_EMBED_CUBIN_GET_KERNEL(first, "none"); }
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(run, Run);
+"""
+ADD_CPP = "int add(int a, int b) { return a + b; }"
+
+
+def build(name="m", **options):
+    return Path(jitload.build_inline(name, **options))
+
+
+def refusal(error, **options):
+    with pytest.raises(error) as caught:
+        build(**options)
+    assert type(caught.value) is error
+    return str(caught.value)
+
+
+# ---- what is refused before the compiler runs ------------------------------------------------------------------
+
+REFUSED = [
+    ({"embed_cubin": {"first": b""}}, LoadError, "embed_cubin['first']: these are no bytes at all."),
+    ({"embed_cubin": {"first": CUBIN[:200]}}, LoadError, "embed_cubin['first']: this cubin is damaged"),
+    ({"embed_cubin": {"first": ".version 8.0\n.target sm_90"}}, LoadError, "embed_cubin['first']: these bytes are PTX"),
+    ({"embed_cubin": {"first": b"\x50\xed\x55\xba" * 9}}, LoadError, "embed_cubin['first']: these bytes are a fatbin"),
+    (
+        {"embed_cubin": {"first": Path("/bin/sh").read_bytes()}},
+        LoadError,
+        "embed_cubin['first']: this ELF is for machine",
+    ),
+    (
+        {"embed_cubin": {"first": "/no/such.cubin"}},
+        jitload.JitLoadError,
+        "embed_cubin['first']: '/no/such.cubin' cannot be read: No such file or directory",
+    ),
+    (
+        {"embed_cubin": {"first": 3}},
+        jitload.JitLoadError,
+        "embed_cubin['first'] must be bytes, a path or a Cubin, got int",
+    ),
+    ({"embed_cubin": [CUBIN]}, jitload.JitLoadError, "embed_cubin must map names to cubins, got list"),
+    (
+        {"embed_cubin": {"a-b": CUBIN}},
+        jitload.JitLoadError,
+        "embed_cubin has 'a-b', which is no C++ name; TVM_FFI_EMBED_CUBIN takes letters, digits and underscores",
+    ),
+    (
+        {"embed_cubin": {"first": CUBIN, "second": CUBIN}},
+        jitload.JitLoadError,
+        "embed_cubin['second']: the C++ has no TVM_FFI_EMBED_CUBIN(second); it has: first",
+    ),
+    ({}, jitload.JitLoadError, "TVM_FFI_EMBED_CUBIN(first) has no cubin: give it as embed_cubin={'first': …}"),
+    (
+        {"embed_cubin": {"first": CUBIN}, "backend": "hip"},
+        jitload.JitLoadError,
+        "backend='hip': jitload builds for CUDA alone; leave it out, or give 'cuda'",
+    ),
+    ({"kind": "both"}, jitload.JitLoadError, "kind must be 'device', 'host' or None, got 'both'"),
+    (
+        {"embed_cubin": {"first": CUBIN}, "functions": {"run": Launch(grid=1, block=1)}},
+        LaunchSpecError,
+        "kernel 'run', functions['run']: a Launch is for kernels, and this module's functions are C++\n",
+    ),
+    (
+        {"extra_cflags": "-O3"},
+        jitload.JitLoadError,
+        "extra_cflags must be a list of str, one option each, got '-O3'",
+    ),
+    ({"cpp_sources": 3}, jitload.JitLoadError, "cpp_sources must be a str or a list of str, got int"),
+]
+
+
+@pytest.mark.parametrize(("options", "error", "words"), REFUSED, ids=[words[:48] for _, _, words in REFUSED])
+def test_what_is_wrong_is_said_before_the_compiler_runs(options, error, words, monkeypatch):
+    monkeypatch.setattr("jitload.host.run_ninja", lambda *_, **__: pytest.fail("the compiler ran"))
+    assert refusal(error, **{"cuda_sources": EMBED, **options}).startswith(words)
+
+
+def test_device_code_beside_cpp_needs_a_name_and_one_architecture():
+    cpp = "TVM_FFI_EMBED_CUBIN(m);"
+    assert refusal(jitload.JitLoadError, name="a b", cuda_sources=ADD, cpp_sources=cpp, arch=ARCH) == (
+        "name='a b' must be a C++ name: the C++ finds its kernels with TVM_FFI_EMBED_CUBIN(name)"
+    )
+    assert refusal(jitload.JitLoadError, cuda_sources=ADD, cpp_sources=cpp, arch=("sm_80", "sm_90")) == (
+        "module 'm' embeds one cubin for its C++, so it takes one architecture, not sm_80, sm_90"
+    )
+
+
+def test_kernels_that_the_cpp_does_not_use_are_refused():
+    assert refusal(jitload.JitLoadError, cuda_sources=ADD, cpp_sources=ADD_CPP, functions="add", arch=ARCH) == (
+        "cuda_sources: the C++ has no TVM_FFI_EMBED_CUBIN(m); it has none"
+    )
+
+
+def test_kernels_and_launches_in_one_text_need_nvcc_with_cpp_beside_it_too():
+    both = ADD + "void f() { add<<<1, 1>>>(0, 0, 0); }"
+    assert refusal(ToolchainError, cuda_sources=both, cpp_sources=ADD_CPP, arch=ARCH).startswith(
+        "module 'm' launches kernels with <<<…>>>, and that takes nvcc."
+    )
+
+
+def test_cubins_without_cpp_are_refused():
+    assert refusal(jitload.JitLoadError, cuda_sources=ADD, embed_cubin={"c": CUBIN}, kind="device", arch=ARCH) == (
+        "module 'm' has cubins to embed and no C++ that launches them: give cpp_sources=, or kind='host' if "
+        "cuda_sources is C++"
+    )
+
+
+KINDS = [
+    (ADD, {}, "device"),
+    ('#include "kernels.cuh"', {"functions": "add"}, "device"),
+    (ADD_CPP, {"functions": "add"}, "host"),
+    (ADD_CPP, {"functions": {"add": Launch()}}, "device"),
+    ("#include <cuda_runtime.h>\nint f();", {"cpp": (("m.cpp", ADD_CPP),)}, "host"),
+    (ADD, {"cpp": (("m.cpp", ADD_CPP),)}, "device"),
+    (ADD, {"kind": "host"}, "host"),
+    ("// for tvm::ffi\n" + ADD, {}, "device"),
+    ("int f(tvm::ffi::TensorView x);", {}, "host"),
+    (EMBED, {"embed_cubin": {"first": CUBIN}}, "host"),
+    (EMBED, {"kind": "device"}, "device"),
+]
+
+
+@pytest.mark.parametrize(("text", "given", "kind"), KINDS)
+def test_the_text_tells_what_it_is_unless_the_call_does(text, given, kind):
+    functions = given.get("functions")
+    given = {name: value for name, value in given.items() if name != "functions"}
+    options = {"functions": functions, "arch": ARCH, "flags": None, "include_paths": None}
+    request = make_request("m", (("m.cu", text),), **options, by_hand=HandWritten(**given))
+    assert ("device" if request.pieces else "host") == kind
+
+
+# ---- what is built ---------------------------------------------------------------------------------------------
+
+
+def test_functions_are_exported_with_their_docs():
+    doc = 'Add "two"\n\tints \\ größer??!'
+    module = jitload.load_inline("m", cpp_sources=[ADD_CPP, "int twice(int a) { return 2 * a; }"], functions={
+        "add": doc, "twice": None,
+    })  # fmt: skip
+    assert (module.add(1, 2), module.twice(4)) == (3, 8)
+    assert list(module) == ["add", "twice"]
+    assert {"add", "twice"} <= set(dir(module))
+    assert repr(module) == "<jitload.Module 'm': add(…); twice(…)>"
+    assert module.get_function_doc("add") == doc
+    assert module.get_function_doc("twice") is None
+
+
+def test_an_error_names_the_piece_and_its_own_line():
+    broken = "\n\n\n\n\n\nint f() { return twise(1); }"
+    with pytest.raises(CompileError) as caught:
+        build(cuda_sources=["int one() { return 1; }", broken], functions="f")
+    (diagnostic,) = [found for found in caught.value.diagnostics if found.severity == "error"]
+    assert (caught.value.stage, diagnostic.file, diagnostic.line) == ("host", "cuda_sources[1]", 7)
+    with pytest.raises(CompileError, match=r"'m': functions\['g'\]:1: .*g.* not declared"):
+        build(cpp_sources=ADD_CPP, functions="g")
+
+
+def test_cpp_sources_and_cuda_sources_are_one_library():
+    """Two texts, several cubins, options, both spellings of CUDA's types, and a library that needs none of CUDA's."""
+    cpp = "int seven(); int next() { return seven() + ONE; } TVM_FFI_EMBED_CUBIN(second);\n"
+    cuda = (
+        EMBED + "int seven() { CUresult a = CUDA_SUCCESS; cudaError_t b = cudaSuccess; return SEVEN + ZERO + a + b; }"
+    )
+    library = build(
+        "two",
+        cpp_sources="#include <tvm/ffi/extra/cuda/cubin_launcher.h>\n" + cpp,
+        cuda_sources=cuda,
+        functions="next",
+        embed_cubin={"first": CUBIN, "second": jitload.compile_cubin(ADD, arch=ARCH)},
+        extra_cflags=["-DONE=1"],
+        extra_ldflags=["-lcuda", "-lcudart"],
+        extra_cuda_cflags=["-DSEVEN=7", "-Xcompiler", "-fno-math-errno,-DZERO=0", "--use_fast_math", "-arch=sm_90"],
+        backend="cuda",
+    )
+    module = jitload.load_module(library)
+    assert module.next() == 8
+    assert list(module) == ["next", "run"]
+    needed = read_dynamic_symbols(library.read_bytes()).needed
+    assert not [name for name in needed if name.startswith(("cu", "jitload", "__tvm_ffi__cubin"))]
+    assert "cubins.o: step2 cubins.s | first.cubin second.cubin" in (library.parent / "build.ninja").read_text()
+
+
+def test_kernels_beside_cpp_are_embedded_under_the_modules_name():
+    cpp = EMBED.replace("first", "mixed")
+    library = build("mixed", cuda_sources=ADD, cpp_sources=cpp, arch=ARCH)
+    assert list(jitload.load_module(library)) == ["run"]
+    assert (library.parent / "mixed.cubin").read_bytes() in library.read_bytes()
+
+
+def test_a_header_is_recorded_and_may_hold_the_macro(tmp_path):
+    header = tmp_path / "my cubins.h"
+    header.write_text("#include <tvm/ffi/extra/cuda/cubin_launcher.h>\nTVM_FFI_EMBED_CUBIN(first);\nconst int k = 1;\n")
+    given = {
+        "cuda_sources": '#include "my cubins.h"\nint f() { return k; }',
+        "functions": "f",
+        "embed_cubin": {"first": CUBIN},
+        "extra_include_paths": [tmp_path],
+    }
+    library = build(**given)
+    recorded = json.loads((library.parent / "manifest.json").read_text())["headers"]
+    assert [Path(found["path"]) for found in recorded] == [header]
+    assert build(**given) == library
+    header.write_text(header.read_text().replace("k = 1", "k = 22"))
+    assert jitload.load_inline("m", **given).f() == 22
+
+
+def test_functions_of_the_cuda_runtime_get_the_wheels_library(tmp_path):
+    code = "#include <cuda_runtime.h>\nint f() { int v = 0; cudaRuntimeGetVersion(&v); return v; }"
+    library = build(cuda_sources=code, functions="f", kind="host")
+    assert jitload.load_module(library).f() // 1000 in (12, 13)
+
+
+def test_files_are_compiled_as_they_are(tmp_path):
+    (tmp_path / "one.h").write_text("int one();\n")
+    (tmp_path / "one.c").write_text("int one_c(void) { int class = 1; return class; }\n")
+    export = "TVM_FFI_DLL_EXPORT_TYPED_FUNC"
+    code = f'#include <tvm/ffi/function.h>\n#include "one.h"\nextern "C" int one_c();\n{export}(one, one_c);\n'
+    (tmp_path / "w.cc").write_text(code)
+    (tmp_path / "first.cubin").write_bytes(CUBIN)
+    (tmp_path / "e.cpp").write_text("#include <tvm/ffi/extra/cuda/cubin_launcher.h>\nTVM_FFI_EMBED_CUBIN(first);\n")
+    names = ("one.c", "w.cc", "e.cpp", "first.cubin")
+    module = jitload.load("files", sources=[tmp_path / name for name in names])
+    assert (list(module), module.one()) == (["one"], 1)
+    with pytest.raises(LaunchSpecError, match="functions: names functions of C\\+\\+ files"):
+        jitload.build("files", sources=tmp_path / "w.cc", functions="one")
+
+
+def key(text=EMBED, **options):
+    given = {"embed_cubin": {"first": CUBIN}, **options}
+    device = {"functions": None, "arch": ARCH, "flags": None, "include_paths": None}
+    return library_recipe(
+        make_request("m", (("m.cu", text),), **device, by_hand=HandWritten(**given)), None, "", ""
+    ).key
+
+
+def test_everything_is_in_the_key(monkeypatch):
+    others = [
+        key(EMBED + " "),
+        key(cpp=(("m.cpp", ADD_CPP),)),
+        key(flags=["-DA", "-DB"]),
+        key(flags=["-DA -DB"]),
+        key(link_flags=["-DA", "-DB"]),
+        key(objects=("a.o",)),
+        key(embed_cubin={"second": CUBIN}),
+        key(embed_cubin={"first": CUBIN + b" "}),
+        key(embed_cubin={"first": CUBIN, "second": CUBIN}),
+    ]
+    assert len({key(), *others}) == 10
+    assert key(backend="cuda") == key()
+    before = key()
+    monkeypatch.setattr("jitload.pipeline.tvm_ffi_version", lambda: "0")
+    assert key() != before
+
+
+def test_a_depfile_gives_its_paths_back(tmp_path):
+    directory = tmp_path / "a $b #c"
+    directory.mkdir()
+    (directory / "x y.h").write_text("")
+    source = directory / "s.cc"
+    source.write_text('#include "x y.h"\n')
+    subprocess.run(["c++", "-MD", "-MF", "d", "-c", str(source), "-o", "s.o"], cwd=tmp_path, check=True)
+    assert read_depfile((tmp_path / "d").read_text())[-1] == directory / "x y.h"
