@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from jitload.cache import Entry
-from jitload.pipeline import build as build_entry
-from jitload.placing import copy_library, place_library
-from jitload.request import Functions, HandWritten, Request, make_request
+from jitload.request import Functions, HandWritten, make_request
+from jitload.serving import build_request, load_request
 from jitload.sources import Image, Paths, Texts, read_files, read_paths, read_texts, with_labels
 
 if TYPE_CHECKING:
@@ -19,8 +16,6 @@ if TYPE_CHECKING:
     from jitload.model import Cubin
 
 PathLike = str | os.PathLike[str]
-_modules: dict[Request, tuple[Entry, Module]] = {}
-_lock = threading.Lock()
 
 
 def load_inline(  # noqa: PLR0913  the keywords are upstream's
@@ -97,7 +92,7 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
         include_paths=extra_include_paths,
         by_hand=by_hand,
     )
-    return _load(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
+    return load_request(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 
 
 def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described once
@@ -147,7 +142,7 @@ def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described
         include_paths=extra_include_paths,
         by_hand=by_hand,
     )
-    return _build(request, build_directory, output, verbose=verbose)
+    return build_request(request, build_directory, output, verbose=verbose)
 
 
 def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
@@ -202,7 +197,7 @@ def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
         include_paths=(*read_paths(extra_include_paths, "extra_include_paths"), *files.homes),
         by_hand=by_hand,
     )
-    return _load(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
+    return load_request(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 
 
 def build(  # noqa: PLR0913  the keywords are upstream's, described once
@@ -249,7 +244,7 @@ def build(  # noqa: PLR0913  the keywords are upstream's, described once
         include_paths=(*read_paths(extra_include_paths, "extra_include_paths"), *files.homes),
         by_hand=by_hand,
     )
-    return _build(request, build_directory, output, verbose=verbose)
+    return build_request(request, build_directory, output, verbose=verbose)
 
 
 def load_module(path: PathLike, *, keep_module_alive: bool = True) -> Module:
@@ -318,41 +313,3 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
         kernels=read_texts(kernels, "kernels"),
     )
     return compile_kernels(device_source, request.archs[0], find_kit(request.settings)).cubin
-
-
-# ---- requests to libraries -------------------------------------------------------------------------------------
-
-
-def _load(request: Request, build_directory: PathLike | None, *, keep_module_alive: bool, verbose: bool) -> Module:
-    is_shared = build_directory is None and keep_module_alive
-    if is_shared and (known := _modules.get(request)):
-        entry, module = known
-        if all(header.is_unchanged() for header in entry.headers):
-            return module
-    from jitload.loader import load_library
-
-    entry = build_entry(request, verbose=verbose)
-    path = entry.product
-    if build_directory is not None:
-        path = place_library(entry, request, Path(build_directory))
-    module = load_library(path, keep_module_alive=keep_module_alive)
-    return _shared(request, entry, module) if is_shared else module
-
-
-def _shared(request: Request, entry: Entry, module: Module) -> Module:
-    """Return the module for identical calls: of threads that load one entry at a time, the first one's."""
-    with _lock:
-        known = _modules.get(request)
-        if known is None or known[0].product != entry.product:
-            known = _modules[request] = (entry, module)
-        return known[1]
-
-
-def _build(request: Request, build_directory: PathLike | None, output: PathLike | None, *, verbose: bool) -> str:
-    entry = build_entry(request, verbose=verbose)
-    if output is not None:
-        return str(copy_library(entry.product, Path(output).absolute()))
-    if build_directory is not None:
-        place_library(entry, request, Path(build_directory))
-        return str(Path(build_directory).absolute() / f"{request.slug}.so")
-    return str(entry.product)

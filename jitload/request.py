@@ -120,7 +120,7 @@ def make_request(  # noqa: PLR0913  one for each thing a user may ask for
         include_dirs=tuple(str(path.absolute()) for path in include_dirs),
         settings=settings,
         host=host,
-        is_kind_given=given.kind is not None,
+        is_kind_given=by_hand is not None and by_hand.kind is not None,
     )
     if host is not None and device:
         _check_embeddable(request)

@@ -30,7 +30,7 @@ def cache(tmp_path, monkeypatch):
     """A cache of its own, in a directory whose name needs quoting, without the modules of the process."""
     directory = tmp_path / "a cache $(of) 'mine'"
     monkeypatch.setenv("JITLOAD_CACHE_DIR", str(directory))
-    monkeypatch.setattr("jitload.api._modules", {})
+    monkeypatch.setattr("jitload.serving._modules", {})
     return directory
 
 
@@ -205,7 +205,7 @@ def test_an_edit_during_the_build_is_not_trusted(cache, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("jitload.kernels.compile_kernels", edit_meanwhile)
         assert list(load(text, extra_include_paths=[tmp_path])) == ["one"]
-    monkeypatch.setattr("jitload.api._modules", {})
+    monkeypatch.setattr("jitload.serving._modules", {})
     assert list(load(text, extra_include_paths=[tmp_path])) == ["two"]
 
 

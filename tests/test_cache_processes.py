@@ -23,7 +23,7 @@ BUILD = "import builds; print(builds.build(builds.ADD))"
 def cache(tmp_path, monkeypatch):
     """A cache of its own, without the modules of the process."""
     monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr("jitload.api._modules", {})
+    monkeypatch.setattr("jitload.serving._modules", {})
     return tmp_path / "cache"
 
 
@@ -105,7 +105,7 @@ def test_another_user_builds_in_private_where_the_home_is_closed(tmp_path):
     private.mkdir(mode=0o700)
     code = """
 import os, sys, tempfile, jitload, jitload.library, jitload.kernels, jitload.codegen, jinja2, filelock, encodings.idna
-import jitload.api, jitload.loader
+import jitload.serving, jitload.loader
 os.chdir("/")
 from jitload.errors import CacheError
 os.setgroups([]); os.setgid(65534); os.setuid(65534)

@@ -151,7 +151,7 @@ def test_the_same_configuration_is_the_same_function(module):
 def test_a_function_outlives_its_module(keep):
     function = load(kernel(f"k{keep:d}"), keep_module_alive=keep)[f"k{keep:d}"]
     configured = function[1, 1]
-    jitload.api._modules.clear()
+    jitload.serving._modules.clear()
     gc.collect()
     for one in (function, configured):
         with pytest.raises(TypeError, match=rf"k{keep:d}\(\).* argument 'x'"):

@@ -60,7 +60,8 @@ IMPORTS = {
     "direct": "exchange function",
     "loader": "direct elf errors exchange function",
     "placing": "cache errors request",
-    "api": "cache errors kernels library loader model pipeline placing request sources toolchain",
+    "serving": "cache loader pipeline placing request",
+    "api": "errors kernels library loader model request serving sources toolchain",
     "__init__": "api errors launch loader",
 }
 

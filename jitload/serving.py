@@ -1,0 +1,59 @@
+"""A request in, its module or the path of its library out."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jitload.cache import Entry
+from jitload.pipeline import build as build_entry
+from jitload.placing import copy_library, place_library
+from jitload.request import Request
+
+if TYPE_CHECKING:
+    from jitload.loader import Module
+
+PathLike = str | os.PathLike[str]
+_modules: dict[Request, tuple[Entry, Module]] = {}
+_lock = threading.Lock()
+
+
+def load_request(
+    request: Request, build_directory: PathLike | None, *, keep_module_alive: bool, verbose: bool
+) -> Module:
+    """Return the module of a request: the one an identical call got, or one loaded from the cache."""
+    is_shared = build_directory is None and keep_module_alive
+    if is_shared and (known := _modules.get(request)):
+        entry, module = known
+        if all(header.is_unchanged() for header in entry.headers):
+            return module
+    from jitload.loader import load_library
+
+    entry = build_entry(request, verbose=verbose)
+    path = entry.product
+    if build_directory is not None:
+        path = place_library(entry, request, Path(build_directory))
+    module = load_library(path, keep_module_alive=keep_module_alive)
+    return _shared(request, entry, module) if is_shared else module
+
+
+def _shared(request: Request, entry: Entry, module: Module) -> Module:
+    """Return the module for identical calls: of threads that load one entry at a time, the first one's."""
+    with _lock:
+        known = _modules.get(request)
+        if known is None or known[0].product != entry.product:
+            known = _modules[request] = (entry, module)
+        return known[1]
+
+
+def build_request(request: Request, build_directory: PathLike | None, output: PathLike | None, *, verbose: bool) -> str:
+    """Return the path of a request's library, where the caller wants it or in the cache."""
+    entry = build_entry(request, verbose=verbose)
+    if output is not None:
+        return str(copy_library(entry.product, Path(output).absolute()))
+    if build_directory is not None:
+        place_library(entry, request, Path(build_directory))
+        return str(Path(build_directory).absolute() / f"{request.slug}.so")
+    return str(entry.product)
