@@ -250,7 +250,7 @@ def _check(library: ctypes.CDLL, status: int) -> None:
 def _compile_error(
     library: ctypes.CDLL, path: Path, job: NvrtcJob, status: int, log: str
 ) -> CompileError | ToolchainError:
-    if "--gpu-architecture" in log:
+    if "--gpu-architecture" in log or "--nv_arch" in log:  # the second: a suffix that it does not know
         arch = next(option.partition("=")[2] for option in job.options if option.startswith("--gpu-architecture="))
         known = ", ".join(supported_archs(path))
         return ToolchainError(

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from support.calls import run_python
 
-from jitload.nvrtc import log_warnings
+from jitload.errors import ToolchainError
+from jitload.nvrtc import log_warnings, nvrtc_compile
 from jitload.source import find_candidates
 
 KIT = Path("/site/nvidia/cu13/include")
@@ -72,3 +73,8 @@ def test_names_of_a_branch_that_may_not_be_compiled_are_not_taken() -> None:
 def test_a_declaration_lends_its_names() -> None:
     (candidate,) = find_candidates(["__global__ void k(int rows, int cols);\n__global__ void k(int r, int) {}"])
     assert candidate.parameters == ("r", "cols")
+
+
+def test_an_unknown_suffix_lists_the_architectures() -> None:
+    with pytest.raises(ToolchainError, match=r"does not know sm_90f; it knows .*sm_90"):
+        nvrtc_compile("__global__ void k() {}", arch="sm_90f")
