@@ -68,6 +68,113 @@ class Variable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Assumption:
+    """What a Triton kernel's machine code was specialised for: with other values it would compute garbage.
+
+    Attributes:
+        parameter: The name of a run-time parameter.
+        kind: `multiple_of`: an integer's value, or the address in a pointer; `equal_to`: an integer's value; `null`:
+            the argument is None.
+        value: 16 or 1; 0 for `null`.
+    """
+
+    parameter: str
+    kind: Literal["multiple_of", "equal_to", "null"]
+    value: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scratch:
+    """Memory that a Triton kernel wants for the time of a launch; without it, `size` is 0.
+
+    Attributes:
+        size: Bytes.
+        alignment: The alignment of the whole, in bytes.
+        is_per_cta: Whether `size` is what one block wants (Triton 3.4 on), or one program (3.3).
+    """
+
+    size: int = 0
+    alignment: int = 1
+    is_per_cta: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Descriptor:
+    """A host-side tensor descriptor among a Triton kernel's parameters, `tensordesc<fp16[128, 64]>`.
+
+    The kernel's parameters for it start at the one named like it and follow each other. With rank n: a 128-byte
+    `CUtensorMap`, n x i32 (shape), n x i64 (strides); or, where `is_expanded`, the base pointer, 2n x i64 (shape,
+    strides), `flags` x i1, n x i32 (shape), n x i64 (strides).
+
+    Attributes:
+        parameter: The name of the parameter.
+        dtype: The element type a tensor must have, as its DLPack name.
+        block_shape: What one access moves, in elements.
+        swizzle: As Triton's `tensordesc_meta` has it, in the driver's numbering (0 none, 1 32 B, 2 64 B, 3 128 B).
+        elem_size: Bytes of an element.
+        elem_type: The element type's number as `tensordesc_meta` has it: the device's numbering, not the driver's.
+        fp4_padded: Whether elements are 4 bits, two in a byte, padded on their way.
+        is_expanded: Whether the descriptor is plain parameters, as below sm_90.
+        flags: How many flags stand among the plain parameters (padding, round to tf32).
+    """
+
+    parameter: str
+    dtype: str
+    block_shape: tuple[int, ...]
+    swizzle: int = 0
+    elem_size: int = 0
+    elem_type: int = 0
+    fp4_padded: bool = False
+    is_expanded: bool = False
+    flags: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Specialization:
+    """One compiled Triton kernel: how its cubin is launched, and for which arguments.
+
+    Attributes:
+        kernel: The kernel; its parameters are those of the cubin without the hidden pointers behind them.
+        arguments: What a caller gives, in the order of the kernel's source: all parameters but the constexprs, those
+            included that the machine code does not take because they are assumed to be 1 or None. A descriptor is a
+            `pointer` of its element type, whose `type` is Triton's text.
+        assumptions: What must hold of the arguments.
+        descriptors: The host-side descriptors among the arguments.
+        constexprs: The values that were compiled in, by name, as they are; launch expressions may use the integers.
+        num_warps: Warps of a block, as the compiler left it.
+        warp_size: Threads of a warp.
+        num_ctas: Blocks of a program.
+        cluster: Blocks of a cluster in x, y and z.
+        shared_bytes: Dynamic shared memory of a block.
+        hidden_pointers: How many pointers (global scratch, profile scratch) follow the parameters: 0, 1 or 2.
+        global_scratch: The scratch memory it wants.
+        profile_scratch: The same for instrumentation.
+        is_pdl: Whether it may start before the kernel ahead of it has ended.
+        is_cooperative: Whether all blocks start at once.
+        grid_multiplies: How programs become blocks: `x` times `num_ctas`, or each dimension times the cluster's.
+        triton_version: The version that compiled it.
+    """
+
+    kernel: Kernel
+    arguments: tuple[Parameter, ...]
+    assumptions: tuple[Assumption, ...] = ()
+    descriptors: tuple[Descriptor, ...] = ()
+    constexprs: tuple[tuple[str, int | float | bool | str | None], ...] = ()
+    num_warps: int
+    warp_size: int = 32
+    num_ctas: int = 1
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    shared_bytes: int = 0
+    hidden_pointers: int = 0
+    global_scratch: Scratch = Scratch()
+    profile_scratch: Scratch = Scratch()
+    is_pdl: bool = False
+    is_cooperative: bool = False
+    grid_multiplies: Literal["x", "per_dim"] = "x"
+    triton_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cubin:
     """Machine code for one architecture.
 
@@ -77,6 +184,7 @@ class Cubin:
         log: What the compiler said, word for word; empty when it said nothing.
         kernels: The kernels in the image, in the order of the source.
         variables: The `__device__` and `__constant__` variables in the image.
+        triton: How to launch it, where it is a Triton kernel's.
     """
 
     data: bytes = field(repr=False)
@@ -84,6 +192,7 @@ class Cubin:
     log: str = field(default="", repr=False)
     kernels: tuple[Kernel, ...] = ()
     variables: tuple[Variable, ...] = ()
+    triton: Specialization | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
