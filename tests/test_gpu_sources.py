@@ -12,3 +12,9 @@ def test_module_compiles_and_loads_for_hopper(name: str) -> None:
     functions = PROGRAMS[name].functions
     assert list(module) == list(functions or module)
     assert all(module[function].kernel.registers > 0 for function in module)
+
+
+def test_the_launchers_wrapper_compiles_and_loads() -> None:
+    from support.hopper import load_wrapper
+
+    assert set(load_wrapper("sm_90a")) == {"launch", "replace", "handle", "has_runtime", "guarded"}

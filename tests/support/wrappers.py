@@ -116,10 +116,10 @@ def load(library: Path) -> Any:
     return tvm_ffi.load_module(str(library))
 
 
-def refusal(call: Callable[..., Any], *arguments: Any) -> str:
+def refusal(call: Callable[..., Any], *arguments: Any, **options: Any) -> str:
     """Return `<type>: <text>` of the exception that a call raises."""
     with pytest.raises((RuntimeError, ValueError, TypeError)) as caught:
-        call(*arguments)
+        call(*arguments, **options)
     return f"{caught.type.__name__}: {caught.value}"
 
 

@@ -4,4 +4,4 @@
 #endif
 #include "launcher.h"
 
-#include "launcher_cluster.h"
+#include "launcher_launch.h"

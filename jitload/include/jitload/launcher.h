@@ -90,7 +90,7 @@ JITLOAD_LAUNCHER void DescribeCode(int code, const char** name, const char** tex
 }  // namespace jitload
 
 #ifndef JITLOAD_LAUNCHER_LINKED
-#include "launcher_cluster.h"
+#include "launcher_launch.h"
 #endif
 
 #endif /* JITLOAD_LAUNCHER_H_ */

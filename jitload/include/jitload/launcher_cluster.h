@@ -1,4 +1,4 @@
-/* Whether a kernel's cluster is possible, asked before the launch: the driver's own refusal names no limit. */
+/* Thread block clusters: what a launch asks for, and why it was refused; the driver's own words name no limit. */
 #ifndef JITLOAD_LAUNCHER_CLUSTER_H_
 #define JITLOAD_LAUNCHER_CLUSTER_H_
 
@@ -6,6 +6,22 @@
 
 namespace jitload {
 inline namespace v1 {
+
+/* The cluster among a launch's attributes; NULL where there is none. */
+JITLOAD_LAUNCHER const uint32_t* ClusterOf(const jitload_cu_config* config) {
+  for (uint32_t i = 0; i < config->attribute_count; ++i) {
+    if (config->attributes[i].id == JITLOAD_LAUNCH_CLUSTER) return config->attributes[i].value.extent;
+  }
+  return nullptr;
+}
+
+JITLOAD_LAUNCHER uint64_t BlocksOf(const uint32_t* cluster) { return uint64_t{cluster[0]} * cluster[1] * cluster[2]; }
+
+/* Before a launch with attributes. */
+JITLOAD_LAUNCHER void AllowCluster(KernelState* state, const jitload_cu_config* config, int device) {
+  const uint32_t* cluster = ClusterOf(config);
+  if (cluster != nullptr && BlocksOf(cluster) > kPortableCluster) AllowLargeCluster(state, device);
+}
 
 /* The largest cluster, as (n, 1, 1), that the device can hold with this block and shared memory. */
 JITLOAD_LAUNCHER uint32_t LargestCluster(const KernelState* state, const jitload_cu_config* config, uint32_t below) {
@@ -23,50 +39,28 @@ JITLOAD_LAUNCHER uint32_t LargestCluster(const KernelState* state, const jitload
   return 0;
 }
 
-/* Clusters over the portable size of 8 must be allowed; whether one can be scheduled, the driver is asked once. */
-JITLOAD_LAUNCHER int CheckClusterHere(KernelState* state, const jitload_cu_config* config, const uint32_t* cluster,
-                                      int device) {
-  const uint64_t largest = 33; /* no device has clusters of more than 16 blocks yet */
-  const Driver* driver = state->driver;
-  KernelSlot* slot = &state->slots[device];
-  const uint32_t wanted[7] = {cluster[0],       cluster[1],       cluster[2],          config->block[0],
-                              config->block[1], config->block[2], config->shared_bytes};
-  int code = 0, count = 0, mode = JITLOAD_CAPTURE_RELAXED;
-  if (config->shared_bytes > __atomic_load_n(&slot->allowed, __ATOMIC_ACQUIRE))
-    code = Prepare(state, device, config->shared_bytes);
-  if (code != 0) return RaiseCode("cannot launch", code);
-  pthread_mutex_lock(&launcher_lock);
-  const bool is_known = memcmp(slot->checked, wanted, sizeof wanted) == 0;
-  pthread_mutex_unlock(&launcher_lock);
-  if (is_known) return 0;
-  driver->exchange_capture_mode(&mode);
-  driver->set_kernel_attribute(JITLOAD_FUNCTION_NON_PORTABLE_CLUSTER, 1, state->kernel, device);
-  driver->exchange_capture_mode(&mode);
-  code = driver->max_active_clusters(&count, state->kernel, config);
-  if (code != 0 || count < 1) {
-    const uint64_t volume = uint64_t{cluster[0]} * cluster[1] * cluster[2];
-    return Raise("ValueError",
-                 "%s: a cluster of (%u, %u, %u), %llu blocks, is not possible on cuda:%d with %u threads and %u "
-                 "bytes of dynamic shared memory in a block: the limit is %u blocks",
-                 state->name, cluster[0], cluster[1], cluster[2], static_cast<unsigned long long>(volume), device,
-                 config->block[0] * config->block[1] * config->block[2], config->shared_bytes,
-                 LargestCluster(state, config, static_cast<uint32_t>(volume < largest ? volume : largest)));
-  }
-  pthread_mutex_lock(&launcher_lock);
-  memcpy(slot->checked, wanted, sizeof wanted);
-  pthread_mutex_unlock(&launcher_lock);
-  return 0;
+/* No device has clusters of more than 16 blocks yet. */
+JITLOAD_LAUNCHER uint32_t LimitOf(const KernelState* state, const jitload_cu_config* config, const uint32_t* cluster) {
+  const uint64_t highest = 33, blocks = BlocksOf(cluster);
+  return LargestCluster(state, config, static_cast<uint32_t>(blocks < highest ? blocks : highest));
 }
 
-JITLOAD_LAUNCHER int CheckCluster(KernelState* state, void** args, const jitload_cu_config* config,
-                                  const uint32_t* cluster) {
-  int device = 0;
-  if (state == nullptr) return 0; /* the launch will say so */
-  const bool is_entered = state->driver->devices > 1 && EnterPlace(state, args, config->stream, &device);
-  AdoptContext(state->driver);
-  const int failed = CheckClusterHere(state, config, cluster, device);
-  LeavePlace(state, is_entered);
-  return failed;
+/* What was wrong with the cluster of a refused launch, to follow the launch's own words; empty where that is not
+ * known. */
+JITLOAD_LAUNCHER void ExplainCluster(const KernelState* state, const jitload_cu_config* config, char* text, size_t size) {
+  const uint32_t* cluster = ClusterOf(config);
+  int count = 0;
+  text[0] = 0;
+  if (cluster == nullptr) return;
+  const int used = snprintf(text, size, ", cluster (%u, %u, %u)", cluster[0], cluster[1], cluster[2]);
+  for (int i = 0; i < 3; ++i) {
+    if (cluster[i] != 0 && config->grid[i] % cluster[i] == 0) continue;
+    snprintf(text + used, size - used, ": grid.%c is no multiple of cluster.%c", "xyz"[i], "xyz"[i]);
+    return;
+  }
+  if (state->driver->max_active_clusters(&count, state->kernel, config) == 0 && count > 0) return;
+  const uint32_t limit = LimitOf(state, config, cluster);
+  if (limit != 0) snprintf(text + used, size - used, ": the limit is %u blocks in a cluster", limit);
 }
 
 }  // namespace v1

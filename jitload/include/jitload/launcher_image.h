@@ -149,7 +149,12 @@ JITLOAD_LAUNCHER int LoadImage(const Image* image, Library* library) {
 }
 
 JITLOAD_LAUNCHER void Unload(Library* library) {
-  if (library->handle != nullptr) driver_table.library_unload(library->handle);
+  int mode = JITLOAD_CAPTURE_RELAXED;
+  if (library->handle != nullptr) {
+    driver_table.exchange_capture_mode(&mode);
+    driver_table.library_unload(library->handle);
+    driver_table.exchange_capture_mode(&mode);
+  }
   free(library->kernels);
   *library = {};
 }

@@ -1,8 +1,4 @@
-/* A kernel of the launcher on each of the devices, and the launch itself.
- *
- * Nothing is done for a device before the first launch there. A usual launch on a machine with one GPU is one
- * comparison and the driver's own call; with several it looks first where the launch belongs.
- */
+/* A kernel of the launcher, and what it needs once on each of the devices: nothing before the first launch there. */
 #ifndef JITLOAD_LAUNCHER_KERNEL_H_
 #define JITLOAD_LAUNCHER_KERNEL_H_
 
@@ -11,12 +7,13 @@
 namespace jitload {
 inline namespace v1 {
 
-enum { kDefaultShared = 48 * 1024 };
+enum { kDefaultShared = 48 * 1024, kPortableCluster = 8 };
 
 /* A kernel on one device. */
 struct KernelSlot {
   int64_t allowed;     /* dynamic shared memory that may be asked for right now; -1: not loaded there yet */
   uint32_t checked[7]; /* the cluster, block and shared memory that CheckCluster found possible last */
+  bool allows_large_cluster;
 };
 
 struct KernelState {
@@ -128,6 +125,28 @@ JITLOAD_LAUNCHER int RaiseShared(KernelState* state, int device, int64_t wanted,
   return code == 0 ? 0 : Refuse(code, "%s: cannot raise the shared memory limit on cuda:%d", state->name, device);
 }
 
+/* Allow clusters over the portable size of 8 blocks, which the driver refuses otherwise. Once for a device: setting an
+ * attribute takes a lock of the driver's. */
+JITLOAD_LAUNCHER void AllowLargeCluster(KernelState* state, int device) {
+  int mode = JITLOAD_CAPTURE_RELAXED;
+  if (__atomic_load_n(&state->slots[device].allows_large_cluster, __ATOMIC_ACQUIRE)) return;
+  state->driver->exchange_capture_mode(&mode);
+  state->driver->set_kernel_attribute(JITLOAD_FUNCTION_NON_PORTABLE_CLUSTER, 1, state->kernel, device);
+  state->driver->exchange_capture_mode(&mode);
+  __atomic_store_n(&state->slots[device].allows_large_cluster, true, __ATOMIC_RELEASE);
+}
+
+/* A kernel that was compiled for a cluster, `__cluster_dims__`. */
+JITLOAD_LAUNCHER void AllowDeclaredCluster(KernelState* state, int device) {
+  uint64_t blocks = 1;
+  for (int axis = 0; axis < 3; ++axis) {
+    int extent = 0;
+    state->driver->kernel_attribute(&extent, JITLOAD_FUNCTION_CLUSTER_WIDTH + axis, state->kernel, device);
+    blocks *= extent > 1 ? static_cast<uint64_t>(extent) : 1;
+  }
+  if (blocks > kPortableCluster) AllowLargeCluster(state, device);
+}
+
 /* The caller holds the lock, and has the device's context and relaxed capture. */
 JITLOAD_LAUNCHER int PrepareLocked(KernelState* state, int device, int64_t wanted) {
   const Driver* driver = state->driver;
@@ -138,6 +157,7 @@ JITLOAD_LAUNCHER int PrepareLocked(KernelState* state, int device, int64_t wante
     code = driver->kernel_function(&function, state->kernel);
     if (code == 0 && driver->load_function != nullptr) code = driver->load_function(function);
     if (code == kNoBinary && state->capability != 0) return RefuseArchitecture(state, device);
+    if (code == 0) AllowDeclaredCluster(state, device);
   }
   if (code == 0) code = ReadSharedLimit(state, device, &most, &fixed);
   if (code != 0) return Refuse(code, "%s: cannot be loaded on cuda:%d", state->name, device);
@@ -197,91 +217,6 @@ JITLOAD_LAUNCHER int AllowMostShared(KernelState* state, int64_t static_bytes, i
                "GetKernelWithMaxDynamicSharedMemory: %lld bytes of dynamic shared memory asked for '%s', but no "
                "device here gives it more than %lld",
                static_cast<long long>(wanted), state->name, static_cast<long long>(best));
-}
-
-/* ---- where a launch belongs ------------------------------------------------------------------------------------ */
-
-/* Without a stream the pointers tell: the current device if one of them is there, else the first one's. */
-JITLOAD_LAUNCHER int DeviceOfPointers(const KernelState* state, void** args, int current) {
-  enum { DEVICE_MEMORY = 2, MEMORY_TYPE = 2, ORDINAL = 9 };
-  const Driver* driver = state->driver;
-  int found = current;
-  if (args == nullptr || driver->pointer_attributes == nullptr) return current;
-  for (uint32_t i = 0; i < state->pointer_count; ++i) {
-    jitload_cu_address address = 0;
-    unsigned type = 0;
-    int ordinal = -1, wanted[] = {MEMORY_TYPE, ORDINAL};
-    void* values[] = {&type, &ordinal};
-    if (args[state->pointers[i]] != nullptr) memcpy(&address, args[state->pointers[i]], sizeof address);
-    if (address == 0 || driver->pointer_attributes(2, wanted, values, address) != JITLOAD_CUDA_SUCCESS) continue;
-    if (type != DEVICE_MEMORY || ordinal < 0 || ordinal >= driver->devices) continue;
-    if (ordinal == current) return current;
-    if (found == current) found = ordinal;
-  }
-  return found;
-}
-
-/* With several devices: make the context current in which the launch belongs, where it is not. Returns whether that
- * has to be undone. */
-JITLOAD_LAUNCHER bool EnterPlace(const KernelState* state, void** args, jitload_cu_stream stream, int* device) {
-  const Driver* driver = state->driver;
-  jitload_cu_context current = nullptr, target = nullptr;
-  if (driver->get_context(&current) == JITLOAD_CUDA_SUCCESS && current == nullptr && AdoptContext(driver)) {
-    driver->get_context(&current);
-  }
-  driver->context_device(device);
-  if (reinterpret_cast<uintptr_t>(stream) > 2) { /* 0, 1 and 2 are the default streams of any device */
-    if (driver->stream_context(stream, &target) != JITLOAD_CUDA_SUCCESS) return false;
-  } else {
-    const int owner = DeviceOfPointers(state, args, *device);
-    if (owner == *device || PrimaryContext(driver, owner, &target) != JITLOAD_CUDA_SUCCESS) return false;
-  }
-  if (target == nullptr || target == current || driver->push_context(target) != JITLOAD_CUDA_SUCCESS) return false;
-  driver->context_device(device);
-  return true;
-}
-
-JITLOAD_LAUNCHER void LeavePlace(const KernelState* state, bool is_entered) {
-  jitload_cu_context entered = nullptr;
-  if (is_entered) state->driver->pop_context(&entered);
-}
-
-/* ---- the launch ------------------------------------------------------------------------------------------------ */
-
-JITLOAD_LAUNCHER int CallDriver(const KernelState* state, void** args, const jitload_cu_config* config) {
-  if (config->attribute_count != 0) return state->driver->launch_ex(config, state->kernel, args, nullptr);
-  return state->driver->launch(state->kernel, config->grid[0], config->grid[1], config->grid[2], config->block[0],
-                               config->block[1], config->block[2], config->shared_bytes, config->stream, args, nullptr);
-}
-
-JITLOAD_LAUNCHER int RefuseLaunch(const KernelState* state, const jitload_cu_config* config, int device, int code) {
-  if (code == JITLOAD_CUDA_ERROR_NOT_INITIALIZED && state->driver->process != getpid()) {
-    return Refuse(code, "%s: %s", state->name, kForked);
-  }
-  const uint32_t *grid = config->grid, *block = config->block;
-  return Refuse(code, "%s on cuda:%d, grid (%u, %u, %u), block (%u, %u, %u), %u bytes of dynamic shared memory",
-                state->name, device, grid[0], grid[1], grid[2], block[0], block[1], block[2], config->shared_bytes);
-}
-
-JITLOAD_LAUNCHER int LaunchHere(KernelState* state, void** args, const jitload_cu_config* config, int device) {
-  int code = 0;
-  const int64_t allowed = __atomic_load_n(&state->slots[device].allowed, __ATOMIC_ACQUIRE);
-  if (__builtin_expect(config->shared_bytes > allowed, 0)) code = Prepare(state, device, config->shared_bytes);
-  if (__builtin_expect(code != 0, 0)) return code;
-  code = CallDriver(state, args, config);
-  if (__builtin_expect(code == kInvalidContext, 0) && AdoptContext(state->driver))
-    code = CallDriver(state, args, config);
-  return __builtin_expect(code == 0, 1) ? 0 : RefuseLaunch(state, config, device, code);
-}
-
-JITLOAD_LAUNCHER int LaunchKernel(KernelState* state, void** args, const jitload_cu_config* config) {
-  if (__builtin_expect(state == nullptr, 0)) return Refuse(kInvalidHandle, "the kernel was moved to another object");
-  if (state->driver->devices == 1) return LaunchHere(state, args, config, 0);
-  int device = 0;
-  const bool is_entered = EnterPlace(state, args, config->stream, &device);
-  const int code = LaunchHere(state, args, config, device);
-  LeavePlace(state, is_entered);
-  return code;
 }
 
 }  // namespace v1

@@ -1,0 +1,150 @@
+/* A launch by the launcher: where it belongs, and the driver's call.
+ *
+ * A usual one on a machine with one GPU is one comparison and the driver's own call; with several it looks first where
+ * the launch belongs.
+ */
+#ifndef JITLOAD_LAUNCHER_LAUNCH_H_
+#define JITLOAD_LAUNCHER_LAUNCH_H_
+
+#include "launcher_cluster.h"
+
+namespace jitload {
+inline namespace v1 {
+
+/* ---- where a launch belongs ------------------------------------------------------------------------------------ */
+
+/* Without a stream the pointers tell: the current device if one of them is there, else the first one's. */
+JITLOAD_LAUNCHER int DeviceOfPointers(const KernelState* state, void** args, int current) {
+  enum { DEVICE_MEMORY = 2, MEMORY_TYPE = 2, ORDINAL = 9 };
+  const Driver* driver = state->driver;
+  int found = current;
+  if (args == nullptr || driver->pointer_attributes == nullptr) return current;
+  for (uint32_t i = 0; i < state->pointer_count; ++i) {
+    jitload_cu_address address = 0;
+    unsigned type = 0;
+    int ordinal = -1, wanted[] = {MEMORY_TYPE, ORDINAL};
+    void* values[] = {&type, &ordinal};
+    if (args[state->pointers[i]] != nullptr) memcpy(&address, args[state->pointers[i]], sizeof address);
+    if (address == 0 || driver->pointer_attributes(2, wanted, values, address) != JITLOAD_CUDA_SUCCESS) continue;
+    if (type != DEVICE_MEMORY || ordinal < 0 || ordinal >= driver->devices) continue;
+    if (ordinal == current) return current;
+    if (found == current) found = ordinal;
+  }
+  return found;
+}
+
+/* With several devices: make the context current in which the launch belongs, where it is not. Returns whether that
+ * has to be undone. */
+JITLOAD_LAUNCHER bool EnterPlace(const KernelState* state, void** args, jitload_cu_stream stream, int* device) {
+  const Driver* driver = state->driver;
+  jitload_cu_context current = nullptr, target = nullptr;
+  if (driver->get_context(&current) == JITLOAD_CUDA_SUCCESS && current == nullptr && AdoptContext(driver)) {
+    driver->get_context(&current);
+  }
+  driver->context_device(device);
+  if (reinterpret_cast<uintptr_t>(stream) > 2) { /* 0, 1 and 2 are the default streams of any device */
+    if (driver->stream_context(stream, &target) != JITLOAD_CUDA_SUCCESS) return false;
+  } else {
+    const int owner = DeviceOfPointers(state, args, *device);
+    if (owner == *device || PrimaryContext(driver, owner, &target) != JITLOAD_CUDA_SUCCESS) return false;
+  }
+  if (target == nullptr || target == current || driver->push_context(target) != JITLOAD_CUDA_SUCCESS) return false;
+  driver->context_device(device);
+  return true;
+}
+
+JITLOAD_LAUNCHER void LeavePlace(const KernelState* state, bool is_entered) {
+  jitload_cu_context entered = nullptr;
+  if (is_entered) state->driver->pop_context(&entered);
+}
+
+/* ---- the launch ------------------------------------------------------------------------------------------------ */
+
+JITLOAD_LAUNCHER int CallDriver(const KernelState* state, void** args, const jitload_cu_config* config) {
+  if (config->attribute_count != 0) return state->driver->launch_ex(config, state->kernel, args, nullptr);
+  return state->driver->launch(state->kernel, config->grid[0], config->grid[1], config->grid[2], config->block[0],
+                               config->block[1], config->block[2], config->shared_bytes, config->stream, args, nullptr);
+}
+
+JITLOAD_LAUNCHER int RefuseLaunch(const KernelState* state, const jitload_cu_config* config, int device, int code) {
+  if (code == JITLOAD_CUDA_ERROR_NOT_INITIALIZED && state->driver->process != getpid()) {
+    return Refuse(code, "%s: %s", state->name, kForked);
+  }
+  const uint32_t *grid = config->grid, *block = config->block;
+  char cluster[160];
+  ExplainCluster(state, config, cluster, sizeof cluster);
+  return Refuse(code, "%.200s on cuda:%d, grid (%u, %u, %u), block (%u, %u, %u), %u bytes of dynamic shared memory%s",
+                state->name, device, grid[0], grid[1], grid[2], block[0], block[1], block[2], config->shared_bytes,
+                cluster);
+}
+
+JITLOAD_LAUNCHER int LaunchHere(KernelState* state, void** args, const jitload_cu_config* config, int device) {
+  int code = 0;
+  const int64_t allowed = __atomic_load_n(&state->slots[device].allowed, __ATOMIC_ACQUIRE);
+  if (__builtin_expect(config->shared_bytes > allowed, 0)) code = Prepare(state, device, config->shared_bytes);
+  if (__builtin_expect(code != 0, 0)) return code;
+  if (config->attribute_count != 0) AllowCluster(state, config, device);
+  code = CallDriver(state, args, config);
+  if (__builtin_expect(code == kInvalidContext, 0) && AdoptContext(state->driver))
+    code = CallDriver(state, args, config);
+  return __builtin_expect(code == 0, 1) ? 0 : RefuseLaunch(state, config, device, code);
+}
+
+JITLOAD_LAUNCHER int LaunchKernel(KernelState* state, void** args, const jitload_cu_config* config) {
+  if (__builtin_expect(state == nullptr, 0)) return Refuse(kInvalidHandle, "the kernel was moved to another object");
+  if (state->driver->devices == 1) return LaunchHere(state, args, config, 0);
+  int device = 0;
+  const bool is_entered = EnterPlace(state, args, config->stream, &device);
+  const int code = LaunchHere(state, args, config, device);
+  LeavePlace(state, is_entered);
+  return code;
+}
+
+/* ---- whether a cluster is possible, asked before the launch ---------------------------------------------------- */
+
+/* Clusters over the portable size of 8 must be allowed; whether one can be scheduled, the driver is asked once. */
+JITLOAD_LAUNCHER int CheckClusterHere(KernelState* state, const jitload_cu_config* config, const uint32_t* cluster,
+                                      int device) {
+  const Driver* driver = state->driver;
+  KernelSlot* slot = &state->slots[device];
+  const uint32_t wanted[7] = {cluster[0],       cluster[1],       cluster[2],          config->block[0],
+                              config->block[1], config->block[2], config->shared_bytes};
+  int code = 0, count = 0;
+  if (config->shared_bytes > __atomic_load_n(&slot->allowed, __ATOMIC_ACQUIRE))
+    code = Prepare(state, device, config->shared_bytes);
+  if (code != 0) return RaiseCode("cannot launch", code);
+  pthread_mutex_lock(&launcher_lock);
+  const bool is_known = memcmp(slot->checked, wanted, sizeof wanted) == 0;
+  pthread_mutex_unlock(&launcher_lock);
+  if (is_known) return 0;
+  AllowCluster(state, config, device);
+  code = driver->max_active_clusters(&count, state->kernel, config);
+  if (code != 0 || count < 1) {
+    return Raise("ValueError",
+                 "%s: a cluster of (%u, %u, %u), %llu blocks, is not possible on cuda:%d with %u threads and %u "
+                 "bytes of dynamic shared memory in a block: the limit is %u blocks",
+                 state->name, cluster[0], cluster[1], cluster[2], static_cast<unsigned long long>(BlocksOf(cluster)), device,
+                 config->block[0] * config->block[1] * config->block[2], config->shared_bytes,
+                 LimitOf(state, config, cluster));
+  }
+  pthread_mutex_lock(&launcher_lock);
+  memcpy(slot->checked, wanted, sizeof wanted);
+  pthread_mutex_unlock(&launcher_lock);
+  return 0;
+}
+
+JITLOAD_LAUNCHER int CheckCluster(KernelState* state, void** args, const jitload_cu_config* config,
+                                  const uint32_t* cluster) {
+  int device = 0;
+  if (state == nullptr) return 0; /* the launch will say so */
+  const bool is_entered = state->driver->devices > 1 && EnterPlace(state, args, config->stream, &device);
+  AdoptContext(state->driver);
+  const int failed = CheckClusterHere(state, config, cluster, device);
+  LeavePlace(state, is_entered);
+  return failed;
+}
+
+}  // namespace v1
+}  // namespace jitload
+
+#endif /* JITLOAD_LAUNCHER_LAUNCH_H_ */

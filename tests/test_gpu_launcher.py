@@ -1,0 +1,261 @@
+"""The launcher header on a Hopper GPU: launch attributes by each of its ways, shared memory, and refused launches."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+
+import pytest
+import torch
+from support.hopper import (
+    MAX_DYNAMIC_SHARED,
+    OPTIN,
+    WAYS,
+    How,
+    compile_kernels,
+    ints,
+    kernel_attribute,
+    launch,
+    load_wrapper,
+    node_attribute,
+)
+
+pytest_plugins = ["support.gpu_fixtures"]
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("hopper")]
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest, hopper: None) -> str:
+    chosen: str = request.param
+    if chosen == "runtime" and not load_wrapper().has_runtime():
+        pytest.skip("the CUDA runtime's headers are not installed: nvidia-cuda-runtime and nvidia-cuda-crt")
+    return chosen
+
+
+def all_is_well() -> bool:
+    """Return whether torch's next calls meet no error that somebody left behind."""
+    torch.cuda.synchronize()
+    return torch.ones(3, device="cuda").sum().item() == 3
+
+
+# ---- clusters ------------------------------------------------------------------------------------------------------
+
+
+def neighbours(how: How, axis: int) -> list[int]:
+    """Return what each block must have read: the number of the next block of its cluster along an axis."""
+    found = []
+    for z, y, x in product(*map(range, reversed(how.grid))):
+        at = [x, y, z]
+        base = at[axis] // how.cluster[axis] * how.cluster[axis]
+        at[axis] = base + (at[axis] - base + 1) % how.cluster[axis]
+        found.append(at[0] + how.grid[0] * (at[1] + how.grid[1] * at[2]))
+    return found
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("cluster", [(2, 1, 1), (1, 4, 1), (1, 1, 8), (2, 2, 2), (3, 1, 2)])
+def test_a_cluster_reads_its_neighbours_shared_memory(way: str, cluster: tuple[int, int, int], axis: int) -> None:
+    how = How(grid=(6, 4, 8), cluster=cluster)
+    out = ints(6 * 4 * 8)
+    launch(way, "ask_neighbour", out, axis, how)
+    assert out.tolist() == neighbours(how, axis)
+
+
+@pytest.mark.parametrize("cluster", [(16, 1, 1), (4, 4, 1), (1, 2, 8)])
+def test_a_cluster_over_the_portable_size(way: str, cluster: tuple[int, int, int]) -> None:
+    how = How(grid=(32, 4, 8), cluster=cluster, policy=1)
+    out = ints(32 * 4 * 8)
+    for axis in (0, 1, 2):
+        launch(way, "ask_neighbour", out.fill_(-1), axis, how)
+        assert out.tolist() == neighbours(how, axis)
+
+
+def test_a_large_cluster_that_the_kernel_declares() -> None:
+    out = ints(32)
+    launch("plain", "declared_cluster", out, 0, How(grid=(32, 1, 1)))
+    assert set(out.tolist()) == {16}
+
+
+@pytest.mark.parametrize("shared_bytes", [0, 200 * 1024])
+def test_the_builder_names_the_limit_of_an_impossible_cluster(shared_bytes: int) -> None:
+    out = ints(32)
+    how = How(grid=(32, 1, 1), block=64, cluster=(32, 1, 1), shared_bytes=shared_bytes)
+    with pytest.raises(ValueError, match="is not possible on cuda:0") as caught:
+        launch("builder", "ask_neighbour", out, 0, how)
+    found = re.fullmatch(
+        rf"ask_neighbour: a cluster of \(32, 1, 1\), 32 blocks, is not possible on cuda:0 with 64 threads and "
+        rf"{shared_bytes} bytes of dynamic shared memory in a block: the limit is (\d+) blocks",
+        str(caught.value),
+    )
+    assert found is not None
+    limit = int(found[1])
+    assert 1 <= limit <= 16
+    possible = How(grid=(limit, 1, 1), block=64, cluster=(limit, 1, 1), shared_bytes=shared_bytes)
+    launch("builder", "ask_neighbour", out, 0, possible)
+    assert out.tolist()[:limit] == neighbours(possible, 0)
+    assert all_is_well()
+
+
+@pytest.mark.parametrize("way", WAYS[:2], indirect=True)
+def test_a_refused_cluster_names_the_limit_and_leaves_nothing_behind(way: str) -> None:
+    pattern = r", cluster \(32, 1, 1\): the limit is (\d+) blocks in a cluster$"
+    with pytest.raises(RuntimeError, match=pattern):
+        launch(way, "ask_neighbour", ints(32), 0, How(grid=(32, 1, 1), cluster=(32, 1, 1)))
+    assert all_is_well()
+
+
+def test_a_grid_that_is_no_multiple_of_the_cluster(way: str) -> None:
+    pattern = r"grid\.y( \(3 blocks\))? is no multiple of cluster\.y( \(2\))?"
+    with pytest.raises((ValueError, RuntimeError), match=pattern):
+        launch(way, "ask_neighbour", ints(12), 0, How(grid=(4, 3, 1), cluster=(1, 2, 1)))
+    assert all_is_well()
+
+
+# ---- what the driver was told --------------------------------------------------------------------------------------
+
+
+def test_a_captured_launch_has_the_attributes(way: str) -> None:
+    how = How(grid=(32, 2, 1), cluster=(4, 2, 1), policy=1, priority=-2)
+    out = ints(64)
+    launch(way, "ask_neighbour", out, 0, how)
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    with torch.cuda.graph(graph):
+        launch(way, "ask_neighbour", out, 1, how)
+    assert node_attribute(graph, 4) == [4, 2, 1]  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+    assert node_attribute(graph, 5)[0] == 1  # …_CLUSTER_SCHEDULING_POLICY_PREFERENCE: spread
+    assert node_attribute(graph, 8)[0] == -2  # …_PRIORITY
+    graph.replay()
+    assert out.tolist() == neighbours(how, 1)
+
+
+# ---- dependent launches --------------------------------------------------------------------------------------------
+
+TWO_MILLISECONDS = 2_000_000
+
+
+def stamp(way: str, *, pdl: bool) -> list[int]:
+    """Return when the first of a pair ended, when the second began, when it had waited, and what it saw."""
+    times = torch.zeros(4, dtype=torch.int64, device="cuda")
+    for nanoseconds in (1000, TWO_MILLISECONDS):  # the first round loads both kernels
+        torch.cuda.synchronize()
+        launch(way, "begin_early", times, nanoseconds, How())
+        launch(way, "follow", times, 0, How(pdl=pdl))
+    seen: list[int] = times.tolist()
+    return seen
+
+
+def test_a_dependent_pair_overlaps(way: str) -> None:
+    first_ended, second_began, had_waited, seen = stamp(way, pdl=True)
+    assert second_began < first_ended - TWO_MILLISECONDS // 2
+    assert had_waited >= first_ended
+    assert seen == first_ended
+
+
+def test_without_it_the_pair_does_not(way: str) -> None:
+    first_ended, second_began, _, seen = stamp(way, pdl=False)
+    assert second_began >= first_ended
+    assert seen == first_ended
+
+
+# ---- cooperative launches ------------------------------------------------------------------------------------------
+
+
+def test_a_cooperative_grid_meets_at_its_barrier(way: str) -> None:
+    blocks = torch.cuda.get_device_properties(0).multi_processor_count
+    out = torch.zeros(1 + blocks, dtype=torch.int32, device="cuda")
+    launch(way, "meet", out, 0, How(grid=(blocks, 1, 1), block=128, cooperative=True))
+    assert set(out.tolist()) == {blocks * (blocks - 1) // 2}
+
+
+def test_a_cooperative_grid_that_does_not_fit(way: str) -> None:
+    out = torch.zeros(1, dtype=torch.int32, device="cuda")
+    with pytest.raises(RuntimeError, match=r"COOPERATIVE_LAUNCH_TOO_LARGE|too many blocks in cooperative launch"):
+        launch(way, "meet", out, 0, How(grid=(1_000_000, 1, 1), cooperative=True))
+    assert all_is_well()
+
+
+def test_a_priority_changes_no_result(way: str) -> None:
+    x = torch.zeros(4, device="cuda")
+    for priority in (-5, -1, 0):
+        launch(way, "add", x, 2, How(grid=(4, 1, 1), priority=priority))
+    assert x.tolist() == [6.0] * 4
+
+
+# ---- dynamic shared memory -----------------------------------------------------------------------------------------
+
+KIB = 1024
+
+
+def reverse(shared_bytes: int, most_shared: int = How().most_shared) -> bool:
+    """Return whether a kernel that needs so much shared memory gives the right result."""
+    size = shared_bytes // 4
+    x = torch.arange(float(size), device="cuda")
+    how = How(block=1024, shared_bytes=shared_bytes, most_shared=most_shared)
+    launch("plain", "reverse", x, size, how)
+    return torch.equal(x, torch.arange(float(size), device="cuda").flip(0))
+
+
+@pytest.mark.parametrize("most_shared", [-1, 200 * KIB, 1 * KIB, 0])
+def test_the_most_shared_memory(most_shared: int) -> None:
+    assert all(reverse(size, most_shared) for size in (200 * KIB, 1 * KIB, OPTIN, 48 * KIB))
+
+
+def test_shared_memory_opted_in_for_by_the_launch_and_never_lowered() -> None:
+    load_wrapper().replace(compile_kernels())
+    assert reverse(48 * KIB)
+    assert kernel_attribute("reverse", MAX_DYNAMIC_SHARED) < 200 * KIB
+    for size in (200 * KIB, 1 * KIB, OPTIN, 0):
+        assert reverse(size)
+        assert kernel_attribute("reverse", MAX_DYNAMIC_SHARED) == OPTIN
+
+
+def test_more_shared_memory_than_a_block_can_have() -> None:
+    message = (
+        f"reverse: {OPTIN + 4} bytes of dynamic shared memory asked for, but cuda:0 gives a block at most "
+        f"{OPTIN} bytes, and the kernel's own static shared memory takes 0 of them"
+    )
+    with pytest.raises(RuntimeError, match=message):
+        reverse(OPTIN + 4)
+    message = f"{OPTIN + 4} bytes of dynamic shared memory asked for 'reverse', but no device here gives it more than"
+    with pytest.raises(ValueError, match=f"{message} {OPTIN}"):
+        reverse(KIB, OPTIN + 4)
+    assert reverse(OPTIN)
+    assert all_is_well()
+
+
+# ---- modules and refused launches ----------------------------------------------------------------------------------
+
+
+def test_a_wrong_kernel_name_lists_the_names_there_are() -> None:
+    with pytest.raises(RuntimeError, match="the cubin has no kernel named 'ad'; it has: ") as caught:
+        launch("plain", "ad", torch.zeros(1, device="cuda"), 1, How())
+    names = set(str(caught.value).partition("it has: ")[2].split(", "))
+    assert names == {"ask_neighbour", "declared_cluster", "begin_early", "follow", "meet", "reverse", "add", "where"}
+
+
+@pytest.mark.parametrize("garbage", [b"", b"garbage", bytes(4096), b"\x7fELF" + bytes(4096), b"// PTX\n.version 8.0\n"])
+def test_garbage_throws_and_leaves_the_module(garbage: bytes) -> None:
+    with pytest.raises(RuntimeError, match=r"^CubinModule: "):
+        load_wrapper().replace(garbage)
+    x = torch.zeros(4, device="cuda")
+    launch("plain", "add", x, 3, How(grid=(4, 1, 1)))
+    assert x.tolist() == [3.0] * 4
+
+
+def test_a_module_may_be_replaced_between_launches() -> None:
+    x = torch.zeros(4, device="cuda")
+    for _ in range(20):
+        load_wrapper().replace(compile_kernels())
+        launch("plain", "add", x, 1, How(grid=(4, 1, 1)))
+    assert x.tolist() == [20.0] * 4
+
+
+@pytest.mark.parametrize("way", ["plain", "driver", "builder"])
+def test_a_refused_launch_says_what_it_was_and_leaves_torch_alone(way: str) -> None:
+    x = torch.zeros(4, device="cuda")
+    expected = r"last refused launch: add on cuda:0, grid \(4, 1, 1\), block \(128, 1, 1\), 0 bytes"
+    with pytest.raises(RuntimeError, match=expected):
+        launch(way, "add", x, 1, How(grid=(4, 1, 1), block=128))
+    assert all_is_well()
+    launch(way, "add", x, 1, How(grid=(4, 1, 1), block=64))
+    assert x.tolist() == [1.0] * 4

@@ -1,0 +1,95 @@
+"""Clusters by the C++ launcher, by each of its ways, over kernels that nothing was done for yet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from support.arrays import CudaArray, tensor_of
+from support.hopper import WAYS, How, compile_kernels, load_wrapper
+from support.wrappers import refusal
+
+if TYPE_CHECKING:
+    from support.driver import StubDriver
+
+NON_PORTABLE_CLUSTER = "14"  # cuda.h's number, as the log has it
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest, stub_driver: StubDriver) -> str:
+    chosen: str = request.param
+    wrapper = load_wrapper("sm_90a")
+    if chosen == "runtime" and not wrapper.has_runtime():
+        pytest.skip("the CUDA runtime's headers are not installed: nvidia-cuda-runtime and nvidia-cuda-crt")
+    stub_driver.use_device(0)
+    wrapper.replace(compile_kernels("sm_90a"))
+    return chosen
+
+
+def launch(way: str, kernel: str = "ask_neighbour", **options: Any) -> None:
+    out = tensor_of(CudaArray(np.zeros(64, np.int32)))
+    load_wrapper("sm_90a").launch(way, kernel, out, 0, How(stream=0, **options).numbers())
+
+
+def allowed(stub_driver: StubDriver) -> list[str]:
+    """Return the devices on which a kernel was allowed large clusters, in order."""
+    calls = stub_driver.calls("cuKernelSetAttribute")
+    return [call["device"] for call in calls if call["attribute"] == NON_PORTABLE_CLUSTER]
+
+
+def test_a_large_cluster_is_allowed_for_once(way: str, stub_driver: StubDriver) -> None:
+    launch(way, grid=(8, 1, 1), cluster=(8, 1, 1))
+    assert allowed(stub_driver) == []
+    for _ in range(3):
+        launch(way, grid=(16, 2, 2), cluster=(4, 2, 2))
+    assert allowed(stub_driver) == ["0"]
+    assert stub_driver.launches()[-1].cluster == (4, 2, 2)
+
+
+def test_a_large_cluster_during_capture(way: str, stub_driver: StubDriver) -> None:
+    stub_driver.set_capturing(is_capturing=True)
+    launch(way, grid=(16, 1, 1), cluster=(16, 1, 1))
+    assert allowed(stub_driver) == ["0"]
+
+
+def test_a_cluster_that_the_kernel_declares(stub_driver: StubDriver) -> None:
+    stub_driver.use_device(0)
+    load_wrapper("sm_90a").replace(compile_kernels("sm_90a"))
+    launch("plain", "declared_cluster", grid=(32, 1, 1))
+    assert allowed(stub_driver) == ["0"]
+    assert stub_driver.launches()[0].cluster == (16, 1, 1)
+
+
+LAUNCH = (
+    "last refused launch: ask_neighbour on cuda:0, grid (%d, 1, 1), block (32, 1, 1), 0 bytes of dynamic shared memory"
+)
+
+
+def test_a_cluster_that_is_too_large(way: str, stub_driver: StubDriver) -> None:
+    said = refusal(launch, way, grid=(32, 1, 1), cluster=(32, 1, 1))
+    if way == "builder":
+        expected = (
+            "ValueError: ask_neighbour: a cluster of (32, 1, 1), 32 blocks, is not possible on cuda:0 with 32 threads "
+            "and 0 bytes of dynamic shared memory in a block: the limit is 16 blocks"
+        )
+        assert said == expected
+    else:
+        assert said.endswith(f"{LAUNCH % 32}, cluster (32, 1, 1): the limit is 16 blocks in a cluster")
+        assert "CUDA_ERROR_INVALID_CLUSTER_SIZE (912)" in said
+    assert stub_driver.launches() == []
+
+
+def test_a_grid_that_is_no_multiple_of_the_cluster(way: str, stub_driver: StubDriver) -> None:
+    said = refusal(launch, way, grid=(6, 1, 1), cluster=(4, 1, 1))
+    if way == "builder":
+        assert said == "ValueError: grid.x (6 blocks) is no multiple of cluster.x (4)"
+    else:
+        assert said.endswith(f"{LAUNCH % 6}, cluster (4, 1, 1): grid.x is no multiple of cluster.x")
+    assert stub_driver.launches() == []
+
+
+def test_a_refusal_for_another_reason_blames_no_cluster(way: str, stub_driver: StubDriver) -> None:
+    stub_driver.fail("cuLaunchKernelEx", 701, count=1)
+    said = refusal(launch, way, grid=(4, 1, 1), cluster=(4, 1, 1))
+    assert said.endswith(f"{LAUNCH % 4}, cluster (4, 1, 1)")
