@@ -31,7 +31,7 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
     extra_ldflags: Sequence[str] | None = None,
     extra_include_paths: Paths | None = None,
     backend: str | None = None,
-    kind: Literal["device", "host"] | None = None,
+    kind: Literal["device", "host", "mixed"] | None = None,
     build_directory: PathLike | None = None,
     keep_module_alive: bool = True,
     verbose: bool = False,
@@ -43,7 +43,7 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
     Args:
         name: The module's name, for messages and file names.
         cuda_sources: CUDA C++ text, or several pieces of it that are compiled as one: kernels, or a wrapper in C++
-            written by hand, which the host's compiler gets.
+            written by hand, which the host's compiler gets, or both with `<<<…>>>` between them, which takes nvcc.
         cpp_sources: C++ text, or several pieces, for the host's compiler. Kernels in `cuda_sources` beside it are
             embedded for it: `TVM_FFI_EMBED_CUBIN(<name>)`.
         functions: What to export: a kernel's name, several, or a mapping from exported names to `Launch` records or
@@ -53,11 +53,12 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
             or what `compile_cubin` returns.
         arch: `"native"` (the current GPU), `"sm_90a"`, or several; each device gets the code that suits it.
         extra_cflags: Options of the host's compiler.
-        extra_cuda_cflags: Options for kernels, such as `["--use_fast_math", "-DN=4"]`.
+        extra_cuda_cflags: Options for kernels, such as `["--use_fast_math", "-DN=4"]`, written for nvcc.
         extra_ldflags: Options of the link of hand-written C++.
         extra_include_paths: Directories of headers.
         backend: None or `"cuda"`.
-        kind: What `cuda_sources` is, where its text does not tell: `"device"` or `"host"`.
+        kind: What `cuda_sources` is, where its text does not tell: `"device"` (kernels, for NVRTC), `"host"` (C++ that
+            launches cubins) or `"mixed"` (kernels and what launches them, for nvcc).
         build_directory: Put the library there, too, as `<name>.so`.
         keep_module_alive: Keep the library loaded when the module is dropped.
         verbose: Log what the compilers print, at level INFO of the logger `jitload`.
@@ -108,7 +109,7 @@ def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described
     extra_ldflags: Sequence[str] | None = None,
     extra_include_paths: Paths | None = None,
     backend: str | None = None,
-    kind: Literal["device", "host"] | None = None,
+    kind: Literal["device", "host", "mixed"] | None = None,
     build_directory: PathLike | None = None,
     output: PathLike | None = None,
     verbose: bool = False,
@@ -159,7 +160,7 @@ def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
     extra_ldflags: Sequence[str] | None = None,
     extra_include_paths: Paths | None = None,
     backend: str | None = None,
-    kind: Literal["device", "host"] | None = None,
+    kind: Literal["device", "host", "mixed"] | None = None,
     build_directory: PathLike | None = None,
     keep_module_alive: bool = True,
     verbose: bool = False,
@@ -214,7 +215,7 @@ def build(  # noqa: PLR0913  the keywords are upstream's, described once
     extra_ldflags: Sequence[str] | None = None,
     extra_include_paths: Paths | None = None,
     backend: str | None = None,
-    kind: Literal["device", "host"] | None = None,
+    kind: Literal["device", "host", "mixed"] | None = None,
     build_directory: PathLike | None = None,
     output: PathLike | None = None,
     verbose: bool = False,

@@ -33,11 +33,14 @@ class Diagnostic:
     message: str
 
 
+_COMPILERS = {"nvrtc": "NVRTC", "nvcc": "nvcc", "host": "the C++ compiler"}
+
+
 class CompileError(JitLoadError):
     """A compiler refused a source.
 
     Attributes:
-        stage: `"nvrtc"` or `"host"`.
+        stage: `"nvrtc"`, `"nvcc"`, or `"host"` for the C++ compiler.
         name: The module or file that was compiled.
         log: The compiler's output, word for word.
         diagnostics: The messages of the log, with the lines of the user's own text.
@@ -67,14 +70,14 @@ class CompileError(JitLoadError):
         self.hint = hint
 
     def __str__(self) -> str:
-        who = "NVRTC" if self.stage == "nvrtc" else "the C++ compiler"
+        who = _COMPILERS[self.stage]
         archs = [option.partition("=")[2] for option in self.command if option.startswith("--gpu-architecture=")]
         lines = [f"{who} could not compile {self.name!r}" + (f" for {archs[0]}" if archs else "")]
         if first := next((d for d in self.diagnostics if "error" in d.severity), None):
             lines[0] += f": {first.file}:{first.line}: {first.message}"
         if self.log.strip():
             lines.append(self.log.rstrip())
-        if self.command and self.stage == "host":
+        if self.command and self.stage in ("host", "nvcc"):
             lines.append("Command: " + " ".join(self.command))
         if self.work_dir is not None:
             lines.append(f"The failed build is kept in {self.work_dir}")

@@ -67,6 +67,21 @@ def host_flags(flags: Sequence[str]) -> tuple[str, ...]:
     return tuple(flag for flag in result if flag)
 
 
+_REFUSED_BY_NVCC = re.compile(r"-rdc=true|--relocatable-device-code=true|-dc|--device-c|-dlto|--dlink-time-opt")
+
+
+def nvcc_flags(flags: Sequence[str]) -> tuple[str, ...]:
+    """Return `extra_cuda_cflags` for nvcc itself: as they are, but that include directories have one spelling."""
+    result = []
+    for flag in flags:
+        if _ARCH_OPTION.match(flag):
+            raise JitLoadError(f"extra_cuda_cflags has {flag!r}: name architectures with arch=, such as arch='sm_90a'")
+        if _REFUSED_BY_NVCC.fullmatch(flag):
+            raise JitLoadError(f"extra_cuda_cflags has {flag!r}: jitload does not link device code; include it instead")
+        result.append(re.sub(r"^--?include-path(?:=|$)", "-I", flag))
+    return tuple(result)
+
+
 def split_includes(flags: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[Path, ...]]:
     """Take the include directories out of flags: the build runs in another directory."""
     kept, dirs, waiting = [], [], iter(flags)

@@ -13,13 +13,14 @@ from jitload.cache import Work
 from jitload.cubin import read_image
 from jitload.elf import read_dynamic_symbols
 from jitload.embedding import check_embeds, embed_text
-from jitload.errors import ToolchainError
+from jitload.errors import CompileError, ToolchainError
 from jitload.host_build import Step, compile_step, run_ninja, write_ninja
 from jitload.library import check_is_device_code, compile_archs, in_background
+from jitload.nvcc import find_nvcc_cudart, is_of_nvcc, nvcc_failure, nvcc_step, write_host_compiler
 from jitload.request import Request
 from jitload.runtime import find_or_build_launcher
 from jitload.sources import HostSource, Unit
-from jitload.toolchain import Compiler, Kit, find_cudart, find_ninja, own_include_dir, tvm_ffi_include_dirs
+from jitload.toolchain import Compiler, Kit, Nvcc, find_cudart, find_ninja, own_include_dir, tvm_ffi_include_dirs
 
 _FLAGS = ("-O2", "-pipe", "-fPIC", "-fvisibility=hidden", "-DJITLOAD_LAUNCHER_LINKED")
 # Bound when it is loaded, so that an unknown symbol is an error then and not at the first call; and never unloaded.
@@ -49,14 +50,14 @@ class _Build:
 
     request: Request
     host: HostSource
-    kit: Kit | None
+    kit: Kit | Nvcc | None
     compiler: Compiler
     cubins: tuple[str, ...]
     link_flags: tuple[str, ...]
 
 
 def make_host_library(
-    request: Request, kit: Kit | None, compiler: Compiler, work: Work, *, verbose: bool
+    request: Request, kit: Kit | Nvcc | None, compiler: Compiler, work: Work, *, verbose: bool
 ) -> tuple[Path, ...]:
     """Build the library of a request in a work directory, and return the files outside that it was made from."""
     assert request.host is not None
@@ -64,7 +65,7 @@ def make_host_library(
     launcher = in_background(lambda: find_or_build_launcher(compiler, work.cache_dir, request.settings))
     headers: tuple[Path, ...] = ()
     if request.pieces:
-        assert kit is not None
+        assert isinstance(kit, Kit)
         check_is_device_code(request)
         (compiled,) = compile_archs(request, kit)
         headers = compiled.headers
@@ -73,6 +74,8 @@ def make_host_library(
         read_image(data, name=f"embed_cubin[{name!r}]")
     check_embeds(host, [Path(path) for path in request.include_dirs], request.name if request.pieces else "")
     write_host_sources(request, host, work.dir)
+    if host.is_mixed:
+        write_host_compiler(compiler, work.dir)
     build = _Build(
         request=request,
         host=host,
@@ -95,7 +98,12 @@ def make_host_library(
 def _run(build: _Build, steps: Sequence[Step], work_dir: Path, *, verbose: bool) -> None:
     request = build.request
     write_ninja(work_dir, steps)
-    run_ninja(find_ninja(request.settings), work_dir, name=request.name, verbose=verbose, level=logging.WARNING)
+    try:
+        run_ninja(find_ninja(request.settings), work_dir, name=request.name, verbose=verbose, level=logging.WARNING)
+    except CompileError as error:
+        if isinstance(build.kit, Nvcc) and is_of_nvcc(error, build.kit):
+            raise nvcc_failure(error, build.kit) from None
+        raise
 
 
 # ---- what is compiled ------------------------------------------------------------------------------------------
@@ -136,14 +144,19 @@ def _quoted(text: str) -> str:
 def compile_steps(build: _Build) -> tuple[Step, ...]:
     """Return the commands that make objects: of each unit, and of the cubins."""
     command = build.compiler.command
-    steps = [
-        compile_step(command, (*_unit_flags(build, unit), "-MD", "-MF", f"{unit.file}.d"), unit.file, f"{unit.file}.o")
-        for unit in build.host.units
-    ]
+    steps = [_unit_step(build, unit) for unit in build.host.units]
     if build.cubins:
         reads = tuple(f"{name}.cubin" for name in build.cubins)
         steps.append(compile_step(command, (), "cubins.s", "cubins.o", reads=reads))
     return tuple(steps)
+
+
+def _unit_step(build: _Build, unit: Unit) -> Step:
+    if isinstance(build.kit, Nvcc) and unit.is_mixed:
+        include_flags = _include_flags(build, ())  # nvcc knows its own
+        return nvcc_step(build.kit, build.compiler, unit, build.request.archs, include_flags)
+    flags = (*_unit_flags(build, unit), "-MD", "-MF", f"{unit.file}.d")
+    return compile_step(build.compiler.command, flags, unit.file, f"{unit.file}.o")
 
 
 def link_objects(build: _Build, compiles: Sequence[Step], launcher: Path) -> Step:
@@ -155,16 +168,22 @@ def link_objects(build: _Build, compiles: Sequence[Step], launcher: Path) -> Ste
 
 
 def _unit_flags(build: _Build, unit: Unit) -> tuple[str, ...]:
-    """Return the options of a unit: our headers come before tvm-ffi's of the same names, the user's before CUDA's."""
-    own = own_include_dir().parent
-    kit_dirs = build.kit.include_dirs if build.kit else ()
+    """Return the options of a unit."""
     return (
         *(("-x", "c") if unit.file.endswith(".c") else ("-std=c++17",)),
         *_FLAGS,
         *unit.flags,
         *build.host.flags,
+        *_include_flags(build, build.kit.include_dirs if build.kit else ()),
+    )
+
+
+def _include_flags(build: _Build, cuda_dirs: Sequence[Path]) -> tuple[str, ...]:
+    """Return where headers are: ours come before tvm-ffi's of the same names, the user's before CUDA's."""
+    own = own_include_dir().parent
+    return (
         *(f"-I{path}" for path in (own / "upstream", own, *build.request.include_dirs)),
-        *(word for path in (*tvm_ffi_include_dirs(), *kit_dirs) for word in ("-isystem", str(path))),
+        *(word for path in (*tvm_ffi_include_dirs(), *cuda_dirs) for word in ("-isystem", str(path))),
     )
 
 
@@ -174,7 +193,8 @@ def _headers_read(build: _Build, work_dir: Path) -> Iterator[Path]:
     known = (own, *tvm_ffi_include_dirs(), *(build.kit.include_dirs if build.kit else ()), *_SYSTEM_DIRS)
     roots = [root.resolve() for root in known]
     for unit in build.host.units:
-        for path in read_depfile((work_dir / f"{unit.file}.d").read_text(errors="surrogateescape")):
+        text = (work_dir / f"{unit.file}.d").read_text(errors="surrogateescape")
+        for path in read_depfile(text.replace("$", "$$") if unit.is_mixed else text):  # nvcc does not double them
             if path.is_absolute() and not any(path.resolve().is_relative_to(root) for root in roots):
                 yield path
 
@@ -210,7 +230,9 @@ def _missing_cudart(build: _Build, work_dir: Path) -> tuple[str, ...]:
     functions = sorted(name for name in needed if _CUDART.fullmatch(name))
     if not functions or any("cudart" in flag for flag in build.link_flags):
         return ()
-    cudart = find_cudart(build.kit) if build.kit else None
+    cudart = find_cudart(build.kit) if isinstance(build.kit, Kit) else None
+    if isinstance(build.kit, Nvcc):
+        cudart = find_nvcc_cudart(build.kit, build.request.settings)
     if cudart is None:
         raise ToolchainError(
             f"module {build.request.name!r} calls {', '.join(functions[:3])}, and there is no CUDA runtime library to "

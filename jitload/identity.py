@@ -27,19 +27,28 @@ def compiler_identity(compiler: Compiler, cache_dir: Path) -> str:
         found = os.stat(compiler.path)
     except OSError as error:
         raise ToolchainError(f"the C++ compiler {compiler.path} is gone: {error.strerror}") from error
-    return _compiler_identity(compiler, (*compiler.command, _state_of(str(compiler.path), found)), cache_dir)
+    return _compiler_identity(compiler, (*compiler.command, state_of(str(compiler.path), found)), cache_dir)
 
 
 @functools.lru_cache(maxsize=16)
 def _compiler_identity(compiler: Compiler, words: tuple[str, ...], cache_dir: Path) -> str:
-    return _remembered(words, str(compiler.path), cache_dir, lambda: _ask(compiler))
+    return remembered(words, str(compiler.path), cache_dir, lambda: _ask(compiler))
 
 
-def _state_of(path: str, found: os.stat_result) -> str:
+def state_of(path: str, found: os.stat_result) -> str:
+    """Return what tells a file from another that takes its place."""
     return f"{path}\0{found.st_size}\0{found.st_mtime_ns}\0{found.st_ino}"
 
 
-def _remembered(words: Iterable[str], what: str, cache_dir: Path, find_out: Callable[[], str]) -> str:
+def remembered(words: Iterable[str], what: str, cache_dir: Path, find_out: Callable[[], str]) -> str:
+    """Return what was found out once of something, kept in the cache.
+
+    Args:
+        words: What it depends on.
+        what: Its name, for whoever looks into the cache.
+        cache_dir: The cache.
+        find_out: Finds it out.
+    """
     memory = cache_dir / ".tools" / hashlib.sha256("\0".join(words).encode(errors="surrogateescape")).hexdigest()[:32]
     with suppress(OSError, ValueError, KeyError, TypeError):
         return str(json.loads(memory.read_text())["identity"])
@@ -81,8 +90,8 @@ def own_identity(cache_dir: Path) -> str:
             )
             return hashlib.sha256("\n".join(rows).encode()).hexdigest()
     files = [found for root in (_PACKAGE, _PACKAGE.parent / "templates") for found in _files_below(root)]
-    states = (_state_of(file.path, file.stat()) for file in files)
-    return _remembered(states, str(_PACKAGE), cache_dir, lambda: _digest_files(files))
+    states = (state_of(file.path, file.stat()) for file in files)
+    return remembered(states, str(_PACKAGE), cache_dir, lambda: _digest_files(files))
 
 
 def _files_below(directory: str | Path) -> Iterator[os.DirEntry[str]]:

@@ -37,7 +37,7 @@ def check_is_device_code(request: Request) -> None:
     """Refuse host code: NVRTC's message on it would not say what to do.
 
     Raises:
-        ToolchainError: The text has `<<<…>>>`, which only nvcc compiles.
+        ToolchainError: The text has `<<<…>>>`, and no library is asked for: nvcc makes one of it.
         JitLoadError: The text is a wrapper in C++.
     """
     if request.is_kind_given:
@@ -47,9 +47,8 @@ def check_is_device_code(request: Request) -> None:
     kind = classify([text for _, text in request.pieces], has_embed_cubin=False)
     if kind == "both":
         raise ToolchainError(
-            f"module {request.name!r} launches kernels with <<<…>>>, and that takes nvcc. Two roads need none: leave "
-            "the kernels alone in cuda_sources and declare the launch, functions={'f': Launch(grid=…, block=…)}; or "
-            "compile them with compile_cubin() and launch them from C++ of your own, with embed_cubin=."
+            f"source {request.name!r} launches kernels with <<<…>>>, and that takes nvcc: give it to load_inline(), "
+            "or leave the kernels alone in it and launch them from C++ of your own, with embed_cubin=."
         )
     if kind == "host" and not _only_includes([text for _, text in request.pieces]):
         raise JitLoadError(

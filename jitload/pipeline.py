@@ -8,14 +8,14 @@ from pathlib import Path
 from jitload.cache import Entry, Recipe, Work, claim_entry, find_entry, open_cache
 from jitload.identity import compiler_identity, own_identity
 from jitload.request import Request
-from jitload.toolchain import Compiler, Kit, find_compiler, find_cuda_headers, find_kit, tvm_ffi_version
+from jitload.toolchain import Compiler, Kit, Nvcc, find_compiler, find_cuda_headers, find_kit, tvm_ffi_version
 
 
 def build(request: Request, *, verbose: bool = False) -> Entry:
     """Return the cache entry that holds the library for a request, building it if there is none."""
-    kit = find_kit(request.settings) if request.pieces else find_cuda_headers(request.settings)
-    compiler = find_compiler(request.settings)
     cache_dir = open_cache(request.settings)
+    kit = _find_cuda(request, cache_dir)
+    compiler = find_compiler(request.settings)
     recipe = library_recipe(request, kit, compiler_identity(compiler, cache_dir), own_identity(cache_dir))
     if entry := find_entry(cache_dir, recipe, request.settings):
         return entry
@@ -30,7 +30,18 @@ def build(request: Request, *, verbose: bool = False) -> Entry:
         return work.publish(f"{request.slug}.so", headers)
 
 
-def _make(request: Request, kit: Kit | None, compiler: Compiler, work: Work, *, verbose: bool) -> tuple[Path, ...]:
+def _find_cuda(request: Request, cache_dir: Path) -> Kit | Nvcc | None:
+    """Return what compiles the device code, or has the headers that hand-written C++ may include."""
+    if request.host is not None and request.host.is_mixed:
+        from jitload.nvcc import find_nvcc
+
+        return find_nvcc(request.settings, cache_dir, name=request.name)
+    return find_kit(request.settings) if request.pieces else find_cuda_headers(request.settings)
+
+
+def _make(
+    request: Request, kit: Kit | Nvcc | None, compiler: Compiler, work: Work, *, verbose: bool
+) -> tuple[Path, ...]:
     """Build the library in a work directory, around generated or hand-written C++; return the headers it read."""
     if request.host is not None:
         from jitload.host import make_host_library
@@ -38,11 +49,11 @@ def _make(request: Request, kit: Kit | None, compiler: Compiler, work: Work, *, 
         return make_host_library(request, kit, compiler, work, verbose=verbose)
     from jitload.library import make_library
 
-    assert kit is not None
+    assert isinstance(kit, Kit)
     return make_library(request, kit, compiler, work, verbose=verbose)
 
 
-def library_recipe(request: Request, kit: Kit | None, compiler: str, own: str) -> Recipe:
+def library_recipe(request: Request, kit: Kit | Nvcc | None, compiler: str, own: str) -> Recipe:
     """Return everything that decides what the library will be."""
     functions = ("all",) if request.functions is None else tuple(f"{name}={spec!r}" for name, spec in request.functions)
     return Recipe(

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from jitload.arch import resolve_arch
 from jitload.errors import JitLoadError, LaunchSpecError
-from jitload.flags import device_flags, host_flags, split_includes
+from jitload.flags import device_flags, host_flags, nvcc_flags, split_includes
 from jitload.launch import Launch
 from jitload.settings import Settings, read_settings
 from jitload.sources import (
+    HOST_SUFFIXES,
     HostSource,
     Image,
     Paths,
@@ -109,13 +111,15 @@ def make_request(  # noqa: PLR0913  one for each thing a user may ask for
     device, host = _split_sources(name, pieces, given, functions=functions, options=options, cuda_flags=cuda_flags)
     if host is not None:
         _check_host_functions(functions, host)
-    device_options, device_dirs = split_includes(device_flags(cuda_flags) if device else host_flags(cuda_flags))
+    is_mixed = host is not None and host.is_mixed
+    for_cuda = nvcc_flags if is_mixed else device_flags if device else host_flags
+    device_options, device_dirs = split_includes(for_cuda(cuda_flags))
     include_dirs = (*read_paths(include_paths, "extra_include_paths"), *device_dirs, *dirs)
     request = Request(
         name=name,
         pieces=device,
         functions=exports,
-        archs=resolve_arch(arch, settings) if device else (),
+        archs=resolve_arch(arch, settings) if device or is_mixed else (),
         options=device_options if device else (),
         include_dirs=tuple(str(path.absolute()) for path in include_dirs),
         settings=settings,
@@ -148,6 +152,7 @@ def _split_sources(  # noqa: PLR0913  the arguments of one call
         has_host_code=bool(given.cpp or given.objects) or names_functions,
     )
     device = pieces if kind == "device" else ()
+    suffix = "cu" if kind == "mixed" else "cc"
     texts = (*given.cpp, *(() if device else pieces))
     link_flags = read_options(given.link_flags, "extra_ldflags")
     cubins = read_cubins(given.embed_cubin, device_name=name if device else "")
@@ -158,19 +163,26 @@ def _split_sources(  # noqa: PLR0913  the arguments of one call
                 "kind='host' if cuda_sources is C++"
             )
         return device, None
-    inline = (("cpp_sources.cc", given.cpp), ("cuda_sources.cc", () if device else pieces))
+    inline = (("cpp_sources.cc", given.cpp), (f"cuda_sources.{suffix}", () if device else pieces))
     units = tuple(Unit(file=file, pieces=texts) for file, texts in inline if texts)
     if given.are_files:
         units = tuple(
-            Unit(file=f"source{number}{'.c' if label.lower().endswith('.c') else '.cc'}", pieces=(piece,), is_file=True)
+            Unit(file=f"source{number}.{_suffix_of(piece[0], suffix)}", pieces=(piece,), is_file=True)
             for number, piece in enumerate(texts)
-            for label in piece[:1]
         )
     if not device:  # what is given for CUDA is for its texts, though they are C++
-        extra, _ = split_includes(host_flags(cuda_flags))
+        extra, _ = split_includes(nvcc_flags(cuda_flags) if kind == "mixed" else host_flags(cuda_flags))
         units = tuple(replace(unit, flags=extra) if unit.pieces[0] in pieces else unit for unit in units)
     host = HostSource(units=units, objects=given.objects, cubins=cubins, flags=options, link_flags=link_flags)
     return device, host
+
+
+def _suffix_of(label: str, for_cuda: str) -> str:
+    """Return the suffix by which a source file is compiled: as C, as C++, or as CUDA's files are in this request."""
+    suffix = Path(label).suffix.lower()
+    if suffix in HOST_SUFFIXES:
+        return "c" if suffix == ".c" else "cc"
+    return for_cuda
 
 
 def _has_launches(functions: Functions) -> bool:

@@ -27,24 +27,32 @@ class Settings:
         arch: `JITLOAD_ARCH`: the architectures to build for where there is no GPU to ask, such as `sm_90a` or `80,90a`.
         cache_dir: `JITLOAD_CACHE_DIR`, or "" for the user's own cache directory.
         nvrtc: `JITLOAD_NVRTC`: a libnvrtc file, a CUDA toolkit, or a major version such as `12`.
+        nvcc: `JITLOAD_NVCC`: the file of nvcc, or a CUDA toolkit.
         cxx: `JITLOAD_CXX`, else `CXX`: the command of the C++ compiler.
         trusts_group: `JITLOAD_TRUST_GROUP=1`: load from directories that a group may write.
         path: `PATH`, in which compilers are looked for.
         toolkits: `CUDA_HOME` and `CUDA_PATH`.
+        nvcc_flags: `NVCC_PREPEND_FLAGS` and `NVCC_APPEND_FLAGS`, which nvcc itself reads.
     """
 
     arch: str
     cache_dir: str
     nvrtc: str
+    nvcc: str
     cxx: str
     trusts_group: bool
     path: str
     toolkits: tuple[str, ...]
+    nvcc_flags: tuple[str, str]
 
 
-_VARIABLES = ("JITLOAD_ARCH", "JITLOAD_CACHE_DIR", "JITLOAD_NVRTC", "JITLOAD_CXX", "CXX", "JITLOAD_TRUST_GROUP", "PATH")
+_VARIABLES = (
+    "JITLOAD_ARCH", "JITLOAD_CACHE_DIR", "JITLOAD_NVRTC", "JITLOAD_NVCC", "JITLOAD_CXX", "CXX", "JITLOAD_TRUST_GROUP",
+    "PATH",
+)  # fmt: skip
 _TOOLKITS = ("CUDA_HOME", "CUDA_PATH")
-_KEYS = tuple(os.fsencode(name) for name in (*_VARIABLES, *_TOOLKITS))
+_NVCC_FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
+_KEYS = tuple(os.fsencode(name) for name in (*_VARIABLES, *_TOOLKITS, *_NVCC_FLAGS))
 
 
 def read_settings() -> Settings:
@@ -58,15 +66,17 @@ def read_settings() -> Settings:
 
 @functools.lru_cache(maxsize=16)
 def _settings(*raw: bytes) -> Settings:
-    arch, cache_dir, nvrtc, own_cxx, cxx, trust, path, *toolkits = map(os.fsdecode, raw)
+    arch, cache_dir, nvrtc, nvcc, own_cxx, cxx, trust, path, *toolkits, before, after = map(os.fsdecode, raw)
     return Settings(
         arch=arch,
         cache_dir=cache_dir,
         nvrtc=nvrtc,
+        nvcc=nvcc,
         cxx=own_cxx or cxx,
         trusts_group=trust == "1",
         path=path,
         toolkits=tuple(home for home in toolkits if home),
+        nvcc_flags=(before, after),
     )
 
 

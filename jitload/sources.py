@@ -16,11 +16,11 @@ from jitload.model import Cubin
 Texts = str | Sequence[str]
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Image = bytes | bytearray | memoryview | str | os.PathLike[str] | Cubin
-Kind = Literal["device", "host"]
+Kind = Literal["device", "host", "mixed"]
 Pieces = tuple[tuple[str, str], ...]
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_HOST_SUFFIXES = (".cpp", ".cc", ".cxx", ".c")
+HOST_SUFFIXES = (".cpp", ".cc", ".cxx", ".c")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +40,11 @@ class Unit:
     is_file: bool = False
     flags: tuple[str, ...] = ()
 
+    @property
+    def is_mixed(self) -> bool:
+        """Whether it is kernels and the C++ that launches them with `<<<…>>>` in one text."""
+        return self.file.endswith(".cu")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSource:
@@ -58,6 +63,11 @@ class HostSource:
     cubins: tuple[tuple[str, bytes], ...] = ()
     flags: tuple[str, ...] = ()
     link_flags: tuple[str, ...] = ()
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether a unit of it is kernels and host code in one text."""
+        return any(unit.is_mixed for unit in self.units)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,23 +198,26 @@ def read_kind(asked: str | None, texts: Sequence[str], *, has_cubins: bool, has_
         has_cubins: Whether there are cubins to embed.
         has_host_code: Whether there is other C++ beside them, or functions are named that need not be kernels.
     """
-    if asked not in (None, "device", "host"):
-        raise JitLoadError(f"kind must be 'device', 'host' or None, got {asked!r}")
-    if asked is not None:
-        return "device" if asked == "device" else "host"
-    return _guess_kind(tuple(texts), has_cubins, has_host_code) if texts else "host"
+    if asked is None:
+        return _guess_kind(tuple(texts), has_cubins, has_host_code) if texts else "host"
+    kinds: tuple[Kind, ...] = ("device", "host", "mixed")
+    if kind := next((kind for kind in kinds if kind == asked), None):
+        return kind
+    raise JitLoadError(f"kind must be 'device', 'host', 'mixed' or None, got {asked!r}")
 
 
 @functools.lru_cache(maxsize=64)
 def _guess_kind(texts: tuple[str, ...], has_cubins: bool, has_host_code: bool) -> Kind:  # noqa: FBT001  for the cache
     is_host_like = has_cubins or any(mark in text for text in texts for mark in ("TVM_FFI_", "tvm::", "tvm/ffi/"))
-    if not is_host_like and any("__global__" in text for text in texts):
-        return "device"  # a hit needs no lexer; a miss looks closer
+    launches = any("<<<" in text for text in texts)
+    if not is_host_like and not launches and any("__global__" in text for text in texts):
+        return "device"  # a hit needs no lexer
 
     from jitload.source import classify
 
-    if classify(texts, has_cubins) != "host":
-        return "device"  # or both in one text, which a miss refuses
+    kind = classify(texts, has_cubins)
+    if kind != "host":
+        return "mixed" if kind == "both" else "device"
     return "host" if is_host_like or has_host_code else "device"  # where the kernels may be in a header
 
 
@@ -227,7 +240,7 @@ def read_files(*given: Paths | None) -> Files:
         elif suffix in (".o", ".obj", ".a"):
             objects.append(str(path.absolute()))
         else:
-            kind = "host" if suffix in _HOST_SUFFIXES else "cuda"
+            kind = "host" if suffix in HOST_SUFFIXES else "cuda"
             pieces[kind].append((_printable(str(path)), read_file(path)))
     homes = dict.fromkeys(path.absolute().parent for path in paths)
     return Files(

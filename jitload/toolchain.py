@@ -55,6 +55,25 @@ class Compiler:
     path: Path
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nvcc:
+    """An nvcc and its toolkit's headers; on the road that needs it, this stands in a kit's place.
+
+    Attributes:
+        major: CUDA's major version.
+        version: nvcc's version, (13, 0, 88).
+        path: The program.
+        include_dirs: Where the toolkit's headers are; nvcc finds them by itself.
+        identity: Its version, without a path.
+    """
+
+    major: int
+    version: tuple[int, ...]
+    path: Path
+    include_dirs: tuple[Path, ...]
+    identity: str
+
+
 # ---- NVRTC -----------------------------------------------------------------------------------------------------
 
 
@@ -191,7 +210,7 @@ def find_cuda_headers(settings: Settings) -> Kit | None:
         return None
 
 
-def find_cudart(kit: Kit) -> Path | None:
+def find_cudart(kit: Kit | Nvcc) -> Path | None:
     """Return the CUDA runtime library of a kit; NVIDIA's wheel has it under its full name only."""
     name = f"libcudart.so.{kit.major}"
     places = (include.parent / lib / name for include in kit.include_dirs for lib in ("lib", "lib64"))

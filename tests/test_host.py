@@ -12,7 +12,7 @@ from builds import ADD, ARCH, ROOT
 import jitload
 from jitload import Launch
 from jitload.elf import read_dynamic_symbols
-from jitload.errors import CompileError, LaunchSpecError, LoadError, ToolchainError
+from jitload.errors import CompileError, LaunchSpecError, LoadError
 from jitload.host import read_depfile
 from jitload.pipeline import library_recipe
 from jitload.request import HandWritten, make_request
@@ -77,7 +77,7 @@ REFUSED = [
         jitload.JitLoadError,
         "backend='hip': jitload builds for CUDA alone; leave it out, or give 'cuda'",
     ),
-    ({"kind": "both"}, jitload.JitLoadError, "kind must be 'device', 'host' or None, got 'both'"),
+    ({"kind": "both"}, jitload.JitLoadError, "kind must be 'device', 'host', 'mixed' or None, got 'both'"),
     (
         {"embed_cubin": {"first": CUBIN}, "functions": {"run": Launch(grid=1, block=1)}},
         LaunchSpecError,
@@ -111,13 +111,6 @@ def test_device_code_beside_cpp_needs_a_name_and_one_architecture():
 def test_kernels_that_the_cpp_does_not_use_are_refused():
     assert refusal(jitload.JitLoadError, cuda_sources=ADD, cpp_sources=ADD_CPP, functions="add", arch=ARCH) == (
         "cuda_sources: the C++ has no TVM_FFI_EMBED_CUBIN(m); it has none"
-    )
-
-
-def test_kernels_and_launches_in_one_text_need_nvcc_with_cpp_beside_it_too():
-    both = ADD + "void f() { add<<<1, 1>>>(0, 0, 0); }"
-    assert refusal(ToolchainError, cuda_sources=both, cpp_sources=ADD_CPP, arch=ARCH).startswith(
-        "module 'm' launches kernels with <<<…>>>, and that takes nvcc."
     )
 
 

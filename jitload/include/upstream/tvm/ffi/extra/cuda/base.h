@@ -12,6 +12,12 @@
 
 #include <ostream>
 
+#ifdef __CUDACC__
+/* The kernel library guide's kernels say `half` and include nothing for it. */
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#endif
+
 namespace tvm {
 namespace ffi {
 inline namespace jitload_v1 {
