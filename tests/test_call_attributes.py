@@ -25,12 +25,14 @@ extern "C" __global__ void half_static(int n, float* out) {
     out[0] = fixed[n] + tile[n];
 }
 extern "C" __global__ void __cluster_dims__(2, 1, 1) paired(int n) {}
+extern "C" __global__ void __cluster_dims__(16, 1, 1) many(int n) {}
 """
 EACH = {
     "tick": Launch(grid="n", block=1),
     "tiles": Launch(grid=1, block=1, shared_bytes="n"),
     "half_static": Launch(grid=1, block=1, shared_bytes="n", raw_pointers="out"),
     "paired": Launch(grid="n", block=1),
+    "many": Launch(grid="n", block=1),
     "clustered": Launch(kernel="tick", grid=("n", 6, 2), block=1, cluster=(2, 3)),
     "sized": Launch(kernel="tick", grid=8, block=1, cluster="n"),
     "cooperative": Launch(kernel="tick", grid="n", block=1, cooperative=True),
@@ -41,6 +43,8 @@ EACH = {
     ),
 }
 MAX_DYNAMIC_SHARED = 8
+NON_PORTABLE_CLUSTER = 14
+CLUSTER_LAUNCH = 120  # CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH
 
 
 @pytest.fixture(scope="module")
@@ -155,20 +159,35 @@ def test_a_cluster_divides_the_grid_that_counts_blocks(mod: jitload.Module, stub
     assert len(stub_driver.launches()) == 1
 
 
-def test_a_cluster_of_sixteen_is_allowed_and_larger_ones_are_the_drivers_to_refuse(
+def test_a_cluster_of_sixteen_is_allowed_and_larger_ones_are_refused_with_the_limit(
     mod: jitload.Module, stub_driver: StubDriver
 ) -> None:
     mod.sized[32, 1](16)
     assert [launch.cluster for launch in stub_driver.launches()] == [(16, 1, 1)]
+    limit = r"; a cluster of \(32, 1, 1\), 32 blocks, is not possible here: the limit is 16 blocks$"
+    with pytest.raises(RuntimeError, match=rf"CUDA_ERROR_INVALID_CLUSTER_SIZE .*{limit}"):
+        mod.sized[32, 1](32)
+    stub_driver.set_attribute(0, CLUSTER_LAUNCH, 0)
     with pytest.raises(
         RuntimeError, match=r"CUDA_ERROR_INVALID_CLUSTER_SIZE .*; make the cluster smaller, or the blocks$"
     ):
-        mod.sized[32, 1](32)
+        mod.sized[8, 1](8)
 
 
 def test_a_compiled_in_cluster_needs_no_attribute(mod: jitload.Module, stub_driver: StubDriver) -> None:
     mod.paired(4)
     (launch,) = stub_driver.launches()
     assert (launch.call, launch.cluster) == ("cuLaunchKernel", (2, 1, 1))
-    with pytest.raises(RuntimeError, match=r"^paired\(\): the launch failed: CUDA_ERROR_INVALID_VALUE"):
+    text = r"; grid.x \(3\) is no multiple of the kernel's own cluster.x \(2\)$"
+    with pytest.raises(RuntimeError, match=rf"^paired\(\): the launch failed: CUDA_ERROR_INVALID_VALUE.*{text}"):
         mod.paired(3)
+
+
+def test_a_compiled_in_cluster_over_the_portable_size_is_allowed(
+    unused: jitload.Module, stub_driver: StubDriver
+) -> None:
+    unused.many(32)
+    (launch,) = stub_driver.launches()
+    assert (launch.call, launch.cluster) == ("cuLaunchKernel", (16, 1, 1))
+    allowed = [call for call in stub_driver.calls("cuKernelSetAttribute") if call["kernel"] == "many"]
+    assert [(call["attribute"], call["value"]) for call in allowed] == [(str(NON_PORTABLE_CLUSTER), "1")]

@@ -15,6 +15,7 @@ def test_module_compiles_and_loads_for_hopper(name: str) -> None:
 
 
 def test_the_launchers_wrapper_compiles_and_loads() -> None:
-    from support.hopper import load_wrapper
+    from support.hopper import FUNCTIONS, load_functions, load_wrapper
 
     assert set(load_wrapper("sm_90a")) == {"launch", "replace", "handle", "has_runtime", "guarded"}
+    assert list(load_functions("sm_90a")) == list(FUNCTIONS)

@@ -156,6 +156,18 @@ static jitload_state* jitload_make_state(const jitload_driver* driver, const cha
   return state;
 }
 
+/* Whether a kernel was compiled for clusters over the portable size of 8 blocks, `__cluster_dims__`. */
+static int jitload_declares_large_cluster(const jitload_driver* driver, jitload_cu_kernel kernel,
+                                          jitload_cu_device device) {
+  int64_t blocks = 1;
+  for (int i = 0; i < 3; ++i) {
+    int extent = 0;
+    driver->kernel_attribute(&extent, JITLOAD_FUNCTION_CLUSTER_WIDTH + i, kernel, device);
+    if (extent > 1) blocks *= extent;
+  }
+  return blocks > 8;
+}
+
 /* Load the image and find the kernel. The caller holds the lock, has the device's context and relaxed capture. */
 static int jitload_resolve_locked(const jitload_driver* driver, const jitload_kernel* kernel, jitload_state* state,
                                         jitload_cu_device device, jitload_slot* slot) {
@@ -175,7 +187,7 @@ static int jitload_resolve_locked(const jitload_driver* driver, const jitload_ke
   if (code != JITLOAD_CUDA_SUCCESS) return jitload_driver_error(driver, kernel->name, "the driver cannot load the kernel", code);
   int shared = 0;
   driver->kernel_attribute(&shared, JITLOAD_FUNCTION_STATIC_SHARED, found, device);
-  if (kernel->flags & JITLOAD_HAS_CLUSTER) {
+  if ((kernel->flags & JITLOAD_HAS_CLUSTER) || jitload_declares_large_cluster(driver, found, device)) {
     driver->set_kernel_attribute(JITLOAD_FUNCTION_NON_PORTABLE_CLUSTER, 1, found, device);
   }
   slot->dynamic_allowed = JITLOAD_DEFAULT_SHARED - shared;

@@ -546,6 +546,59 @@ extern "C" int jitload_driver_error(const jitload_driver* driver, const char* wh
                       who, what, text);
 }
 
+/* The cluster of a launch: its attribute's, or the one that the kernel declares; 1 where there is none. */
+static void jitload_read_cluster(const jitload_driver* driver, const jitload_request* request, const jitload_slot* slot,
+                                 jitload_cu_device device, int64_t* cluster) {
+  for (int i = 0; i < 3; ++i) {
+    int declared = 0;
+    driver->kernel_attribute(&declared, JITLOAD_FUNCTION_CLUSTER_WIDTH + i, slot->kernel, device);
+    cluster[i] = request->kernel->flags & JITLOAD_HAS_CLUSTER ? request->plan.cluster[i] : declared > 0 ? declared : 1;
+  }
+}
+
+/* The largest cluster below `blocks` that the device can hold with the launch's blocks; 0 where the driver does not
+ * tell, or where it could hold the one asked for. */
+static int jitload_largest_cluster(const jitload_request* request, const jitload_slot* slot, int64_t blocks) {
+  typedef jitload_cu_result (*count_fn)(int*, void*, const jitload_cu_config*);
+  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  count_fn count_clusters = library != NULL ? (count_fn)dlsym(library, "cuOccupancyMaxActiveClusters") : NULL;
+  jitload_cu_attribute attribute = {JITLOAD_LAUNCH_CLUSTER, 0, {}};
+  jitload_cu_config config = {};
+  config.shared_bytes = (uint32_t)request->plan.shared_bytes;
+  config.attributes = &attribute;
+  config.attribute_count = 1;
+  for (int i = 0; i < 3; ++i) {
+    config.block[i] = (uint32_t)request->plan.block[i];
+    config.grid[i] = attribute.value.extent[i] = 1;
+  }
+  const int highest = blocks < 32 ? (int)blocks : 32; /* no device has clusters of more than 16 blocks yet */
+  for (int size = highest; size > 0 && count_clusters != NULL; --size) {
+    int count = 0;
+    config.grid[0] = attribute.value.extent[0] = (uint32_t)size;
+    if (count_clusters(&count, slot->kernel, &config) == JITLOAD_CUDA_SUCCESS && count > 0) return size < blocks ? size : 0;
+  }
+  return 0;
+}
+
+/* What is wrong with the cluster of a refused launch. */
+static void jitload_explain_cluster(const jitload_request* request, const jitload_slot* slot, jitload_cu_device device,
+                                    char* hint, size_t size) {
+  int64_t cluster[3];
+  jitload_read_cluster(jitload_driver_found, request, slot, device, cluster);
+  const int64_t blocks = cluster[0] * cluster[1] * cluster[2];
+  if (blocks < 2) return;
+  for (int i = 0; i < 3; ++i) {
+    if (request->plan.grid[i] % cluster[i] == 0) continue;
+    snprintf(hint, size, "; grid.%c (%lld) is no multiple of the kernel's own cluster.%c (%lld)", "xyz"[i],
+             (long long)request->plan.grid[i], "xyz"[i], (long long)cluster[i]);
+    return;
+  }
+  const int limit = jitload_largest_cluster(request, slot, blocks);
+  if (limit == 0) return;
+  snprintf(hint, size, "; a cluster of (%lld, %lld, %lld), %lld blocks, is not possible here: the limit is %d blocks",
+           (long long)cluster[0], (long long)cluster[1], (long long)cluster[2], (long long)blocks, limit);
+}
+
 extern "C" int jitload_launch_error(const jitload_request* request, const jitload_slot* slot, jitload_cu_device device,
                                     jitload_cu_result code) {
   const jitload_driver* driver = jitload_driver_found;
@@ -563,6 +616,8 @@ extern "C" int jitload_launch_error(const jitload_request* request, const jitloa
     snprintf(hint, sizeof hint,
              "; a block of this kernel can have at most %d threads (registers or __launch_bounds__), not %lld", most,
              (long long)threads);
+  } else {
+    jitload_explain_cluster(request, slot, device, hint, sizeof hint);
   }
   return jitload_fail("RuntimeError",
                       "%s(): the launch failed: %s; grid (%lld, %lld, %lld), block (%lld, %lld, %lld), %lld bytes of "

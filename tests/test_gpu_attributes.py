@@ -1,0 +1,98 @@
+"""The attributes of a `Launch` on a Hopper GPU: clusters, dependent launches, cooperation, priority."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+import torch
+from support.hopper import OPTIN, SHAPES, ints, load_functions, node_attribute
+
+pytest_plugins = ["support.gpu_fixtures"]
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("hopper")]
+
+
+def all_is_well() -> bool:
+    """Return whether torch's next calls meet no error that somebody left behind."""
+    torch.cuda.synchronize()
+    return torch.ones(3, device="cuda").sum().item() == 3
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_cluster_in_x_y_and_z(name: str, axis: int) -> None:
+    shape = SHAPES[name]
+    grid = [2 * extent for extent in shape]
+    out = ints(grid[0] * grid[1] * grid[2])
+    load_functions()[f"ask_{name}"](out, axis)
+    expected = []
+    for z, y, x in product(*map(range, reversed(grid))):
+        at = [x, y, z]
+        base = at[axis] // shape[axis] * shape[axis]
+        at[axis] = base + (at[axis] - base + 1) % shape[axis]
+        expected.append(at[0] + grid[0] * (at[1] + grid[1] * at[2]))
+    assert out.tolist() == expected
+
+
+def test_a_large_cluster_that_the_kernel_declares() -> None:
+    out = ints(32)
+    load_functions().declared(out, 0)
+    assert set(out.tolist()) == {16}
+    with pytest.raises(RuntimeError, match=r"grid\.x \(24\) is no multiple of the kernel's own cluster\.x \(16\)$"):
+        load_functions().declared[24, 32](out, 0)
+    assert all_is_well()
+
+
+def test_an_impossible_cluster_names_the_limit() -> None:
+    expected = r"a cluster of \(32, 1, 1\), 32 blocks, is not possible here: the limit is \d+ blocks$"
+    with pytest.raises(RuntimeError, match=rf"^ask\(\): the launch failed: CUDA_ERROR_.*; {expected}"):
+        load_functions().ask(ints(96), 0)
+    assert all_is_well()
+
+
+def test_a_grid_that_is_no_multiple_of_the_cluster() -> None:
+    with pytest.raises(ValueError, match=r"^ask_xy\(\): grid\.y \(2\) is no multiple of cluster\.y \(4\)$"):
+        load_functions().ask_xy[(8, 2), 32](ints(16), 0)
+
+
+TWO_MILLISECONDS = 2_000_000
+
+
+@pytest.mark.parametrize("follower", ["follow", "follow_in_turn"])
+def test_a_dependent_pair_overlaps(follower: str) -> None:
+    functions = load_functions()
+    times = torch.zeros(4, dtype=torch.uint64, device="cuda")
+    for nanoseconds in (1000, TWO_MILLISECONDS):  # the first round loads what is needed
+        torch.cuda.synchronize()
+        functions.begin_early(times, nanoseconds)
+        functions[follower](times, 0)
+    first_ended, second_began, had_waited, seen = times.view(torch.int64).tolist()
+    assert (second_began < first_ended - TWO_MILLISECONDS // 2) == (follower == "follow")
+    assert had_waited >= first_ended == seen
+
+
+def test_a_cooperative_grid() -> None:
+    blocks = torch.cuda.get_device_properties(0).multi_processor_count
+    out = torch.zeros(1 + blocks, dtype=torch.int32, device="cuda")
+    load_functions().meet[blocks](out, 0)
+    assert set(out.tolist()) == {blocks * (blocks - 1) // 2}
+
+
+def test_shared_memory_up_to_the_devices_limit() -> None:
+    for size in (OPTIN // 4, 256, 50 * 1024):
+        x = torch.arange(float(size), device="cuda")
+        load_functions().reverse(x, size)
+        assert torch.equal(x, torch.arange(float(size), device="cuda").flip(0))
+
+
+def test_a_captured_launch_has_the_attributes() -> None:
+    out = ints(64)
+    load_functions().urgent(out, 0)
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    with torch.cuda.graph(graph):
+        load_functions().urgent(out, 1)
+    assert node_attribute(graph, 4) == [4, 2, 1]  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+    assert node_attribute(graph, 8)[0] == -2  # CU_LAUNCH_ATTRIBUTE_PRIORITY
+    out.fill_(-1)
+    graph.replay()
+    assert out.tolist() == [32 * (1 - row) + column for row in (0, 1) for column in range(32)]
