@@ -67,14 +67,21 @@ class _DamageError(Exception):
 
 # What else people have in hand: how it begins, or what it holds.
 _FORMATS = (
-    (rb"\A\x50\xed\x55\xba", "these bytes are a fatbin, not a cubin: take the cubin out with `cuobjdump -xelf all`."),
-    (rb"\A(?:BC\xc0\xde|\xed\x43\x4e\x7f)", "these bytes are LLVM or LTO IR, not a cubin."),
-    (rb"^\s*\.version\s+\d", "these bytes are PTX, not a cubin: compile them with `ptxas -arch=sm_…`."),
+    (
+        rb"\A(?:\x50\xed\x55\xba|\xb1\x43\x62\x46)",
+        "these bytes are a fatbin, not a cubin: take the cubin out with `cuobjdump -xelf all`, or compile to one.",
+    ),
+    (
+        rb"\A(?:BC\xc0\xde|\xed\x43\x4e\x7f)",
+        "these bytes are LLVM or LTO IR, not a cubin: compile without -dlto, or link them with nvJitLink's -lto.",
+    ),
+    (rb"^\s*\.version\s+\d", "these bytes are PTX: compile it with compile_cubin(ptx), and take what that returns."),
     (
         rb"__global__|#include",
         "these bytes are CUDA source text, not a cubin: compile them first, with `jitload.compile_cubin`.",
     ),
 )
+_MACHINES = {62: "x86-64", 183: "aarch64", 224: "AMD's GPUs"}
 
 
 def _foreign_format(data: bytes | bytearray | memoryview) -> str | None:
@@ -96,7 +103,8 @@ def _foreign_elf(head: bytes) -> str | None:
         return "this ELF is not 64-bit little endian, so it is no cubin."
     kind, machine = struct.unpack_from("<HH", head, 16)
     if machine != _EM_CUDA:
-        return f"this ELF is for machine {machine}, not a CUDA cubin (190): a host library or object file?"
+        whose = f" ({_MACHINES[machine]})" if machine in _MACHINES else ""
+        return f"this ELF is for machine {machine}{whose}, not a CUDA cubin (190): a host library or object file?"
     if kind != _ET_EXEC:
         return (
             "this is a relocatable CUDA object, not a linked cubin: compile without -dc/-rdc, or link it with nvlink."

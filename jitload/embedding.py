@@ -48,6 +48,10 @@ def check_embeds(host: HostSource, include_dirs: Sequence[Path], device_name: st
     others = host.objects or [flag for flag in host.link_flags if flag not in ("-lcuda", "-lcudart")]
     if not others and (missing := next((name for name in used.certain if name not in given), None)):
         raise JitLoadError(f"{_MACRO}({missing}) has no cubin: give it as embed_cubin={{{missing!r}: …}}")
+    if double := next((name for name in used.from_bytes if name in given), None):
+        raise JitLoadError(
+            f"embed_cubin[{double!r}]: the C++ has bytes of its own under this name, {_MACRO}_FROM_BYTES({double}, …)"
+        )
     unused = sorted(given - set(used.possible))
     if unused and not used.is_open:
         in_headers = _Uses([path.read_text(errors="replace") for path in _headers(texts, include_dirs)])
@@ -69,12 +73,14 @@ class _Uses:
 
     Attributes:
         certain: Those outside of `#if`.
+        from_bytes: Those of arrays in the C++.
         possible: Those anywhere, and those whose symbols the C++ declares itself.
         is_open: Whether a macro of the user's may make more.
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
         self.certain: list[str] = []
+        self.from_bytes: list[str] = []
         self.possible: list[str] = []
         self.is_open = False
         for text in texts:
@@ -93,5 +99,7 @@ class _Uses:
                 self.possible.append(following[1])
                 if depth == 0:
                     self.certain.append(following[1])
+            elif token.text == f"{_MACRO}_FROM_BYTES" and following[:1] == ["("] and not token.in_directive:
+                self.from_bytes.append(following[1])
             elif token.kind == "word" and token.text.startswith("__tvm_ffi__cubin_"):
                 self.possible.append(token.text.removeprefix("__tvm_ffi__cubin_"))

@@ -62,6 +62,8 @@ def make_host_library(
     """Build the library of a request in a work directory, and return the files outside that it was made from."""
     assert request.host is not None
     host = request.host
+    for name, data in host.cubins:
+        read_image(data, name=f"embed_cubin[{name!r}]")
     launcher = in_background(lambda: find_or_build_launcher(compiler, work.cache_dir, request.settings))
     headers: tuple[Path, ...] = ()
     if request.pieces:
@@ -70,8 +72,6 @@ def make_host_library(
         (compiled,) = compile_archs(request, kit)
         headers = compiled.headers
         host = replace(host, cubins=(*host.cubins, (request.name, compiled.cubin.data)))
-    for name, data in host.cubins:
-        read_image(data, name=f"embed_cubin[{name!r}]")
     check_embeds(host, [Path(path) for path in request.include_dirs], request.name if request.pieces else "")
     write_host_sources(request, host, work.dir)
     if host.is_mixed:

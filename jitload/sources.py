@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from jitload.errors import JitLoadError
 from jitload.model import Cubin
@@ -164,29 +164,61 @@ def read_cubins(value: Mapping[str, Image] | None, device_name: str = "") -> tup
     if not isinstance(value, Mapping):
         raise JitLoadError(f"embed_cubin must map names to cubins, got {type(value).__name__}")
     for name in value:
-        if not isinstance(name, str) or not _IDENTIFIER.fullmatch(name):
-            raise JitLoadError(
-                f"embed_cubin has {name!r}, which is no C++ name; TVM_FFI_EMBED_CUBIN takes letters, digits and "
-                "underscores"
-            )
+        check_cubin_name(name, "embed_cubin")
+        if f"{name}_end" in value:
+            raise JitLoadError(f"embed_cubin has {name!r} and '{name}_end', which is the symbol of the former's end")
     if device_name in value:
         raise JitLoadError(f"embed_cubin has {device_name!r}, the name under which cuda_sources is embedded")
     return tuple((name, _read_cubin(value[name], f"embed_cubin[{name!r}]")) for name in sorted(value))
 
 
+def check_cubin_name(name: str, what: str) -> None:
+    """Refuse a name that `TVM_FFI_EMBED_CUBIN(name)` cannot have."""
+    if not isinstance(name, str) or not _IDENTIFIER.fullmatch(name):
+        raise JitLoadError(
+            f"{what} has {name!r}, which is no C++ name; TVM_FFI_EMBED_CUBIN takes letters, digits and underscores"
+        )
+
+
 def _read_cubin(value: Image, what: str) -> bytes:
+    value = _compiled_image(value, what)
     if isinstance(value, Cubin):
         return value.data
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value)
     if isinstance(value, str) and "\n" in value:
         return value.encode(errors="replace")  # PTX or source text, as whoever looks at the bytes will say
-    if not isinstance(value, str | os.PathLike):
-        raise JitLoadError(f"{what} must be bytes, a path or a Cubin, got {type(value).__name__}")
+    if isinstance(value, str | os.PathLike):
+        return _read_cubin_file(value, what)
     try:
-        return Path(value).read_bytes()
+        return bytes(memoryview(value))
+    except TypeError:
+        raise JitLoadError(f"{what} must be bytes, a path or a Cubin, got {type(value).__name__}") from None
+
+
+def _read_cubin_file(path: str | os.PathLike[str], what: str) -> bytes:
+    shown = os.fsdecode(path)[:200]
+    try:
+        return Path(os.fsdecode(path)).read_bytes()
+    except ValueError as error:  # a NUL in it: bytes of a cubin, decoded
+        raise JitLoadError(f"{what} is a str that is no path ({error}); give a cubin's own bytes") from error
     except OSError as error:
-        raise JitLoadError(f"{what}: {os.fspath(value)!r} cannot be read: {error.strerror}") from error
+        raise JitLoadError(f"{what}: {shown!r} cannot be read: {error.strerror}") from error
+
+
+def _compiled_image(value: Any, what: str) -> Any:
+    """Return the cubin of an object that a compiler hands out, such as Triton's CompiledKernel, or the value itself."""
+    images = getattr(value, "asm", None)
+    if isinstance(images, Mapping):
+        if "cubin" not in images:
+            raise JitLoadError(f"{what}: this {type(value).__name__} has no cubin, only {', '.join(map(str, images))}")
+        return images["cubin"]
+    if isinstance(value, Cubin | bytes | bytearray | memoryview | str | os.PathLike):
+        return value
+    held = next((found for name in ("cubin", "kernel") if (found := getattr(value, name, None)) is not None), value)
+    if held is value and callable(getattr(value, "warmup", None)):
+        raise JitLoadError(
+            f"{what}: this Triton kernel is not compiled yet; give what extract_triton() or kernel.warmup(…) returns"
+        )
+    return held
 
 
 def read_kind(asked: str | None, texts: Sequence[str], *, has_cubins: bool, has_host_code: bool) -> Kind:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from builds import ADD, ARCH, ROOT
 
@@ -14,8 +16,10 @@ from jitload import Launch
 from jitload.elf import read_dynamic_symbols
 from jitload.errors import CompileError, LaunchSpecError, LoadError
 from jitload.host import read_depfile
+from jitload.model import Cubin
 from jitload.pipeline import library_recipe
 from jitload.request import HandWritten, make_request
+from jitload.sources import read_cubins
 
 CUBIN = (ROOT / "tests" / "data" / "stub_kernels.sm_90.cubin").read_bytes()
 EMBED = """\
@@ -24,6 +28,7 @@ TVM_FFI_EMBED_CUBIN(first);
 void Run() { static auto kernel = TVM_FFI_EMBED_CUBIN_GET_KERNEL(first, "none"); }
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(run, Run);
 """
+FIRST = {"embed_cubin": {"first": CUBIN}}
 ADD_CPP = "int add(int a, int b) { return a + b; }"
 
 
@@ -60,6 +65,26 @@ REFUSED = [
         jitload.JitLoadError,
         "embed_cubin['first'] must be bytes, a path or a Cubin, got int",
     ),
+    (
+        {"embed_cubin": {"first": CUBIN.decode("latin-1").replace("\n", "")}},
+        jitload.JitLoadError,
+        "embed_cubin['first'] is a str that is no path (embedded null byte); give a cubin's own bytes",
+    ),
+    (
+        {"embed_cubin": {"first": SimpleNamespace(asm={"ttir": "", "hsaco": b""})}},
+        jitload.JitLoadError,
+        "embed_cubin['first']: this SimpleNamespace has no cubin, only ttir, hsaco",
+    ),
+    (
+        {"embed_cubin": {"first": SimpleNamespace(warmup=print)}},
+        jitload.JitLoadError,
+        "embed_cubin['first']: this Triton kernel is not compiled yet; give what extract_triton() or kernel.warmup(…)",
+    ),
+    (
+        {"embed_cubin": {"first": CUBIN, "first_end": CUBIN}},
+        jitload.JitLoadError,
+        "embed_cubin has 'first' and 'first_end', which is the symbol of the former's end",
+    ),
     ({"embed_cubin": [CUBIN]}, jitload.JitLoadError, "embed_cubin must map names to cubins, got list"),
     (
         {"embed_cubin": {"a-b": CUBIN}},
@@ -70,6 +95,11 @@ REFUSED = [
         {"embed_cubin": {"first": CUBIN, "second": CUBIN}},
         jitload.JitLoadError,
         "embed_cubin['second']: the C++ has no TVM_FFI_EMBED_CUBIN(second); it has: first",
+    ),
+    (
+        {"cuda_sources": EMBED.replace("first)", "first, kBytes)").replace("CUBIN(", "CUBIN_FROM_BYTES("), **FIRST},
+        jitload.JitLoadError,
+        "embed_cubin['first']: the C++ has bytes of its own under this name, TVM_FFI_EMBED_CUBIN_FROM_BYTES(first, …)",
     ),
     ({}, jitload.JitLoadError, "TVM_FFI_EMBED_CUBIN(first) has no cubin: give it as embed_cubin={'first': …}"),
     (
@@ -96,6 +126,36 @@ REFUSED = [
 def test_what_is_wrong_is_said_before_the_compiler_runs(options, error, words, monkeypatch):
     monkeypatch.setattr("jitload.host.run_ninja", lambda *_, **__: pytest.fail("the compiler ran"))
     assert refusal(error, **{"cuda_sources": EMBED, **options}).startswith(words)
+
+
+def test_a_cubin_is_looked_at_before_any_kernel_is_compiled(monkeypatch):
+    monkeypatch.setattr("jitload.kernels.run_nvrtc", lambda *_: pytest.fail("NVRTC ran"))
+    options = {"cuda_sources": ADD, "cpp_sources": EMBED, "kind": "device", "arch": ARCH}
+    assert refusal(LoadError, embed_cubin={"first": b"ga"}, **options).startswith("embed_cubin['first']: these bytes")
+
+
+def test_what_a_cubin_may_be_given_as(tmp_path):
+    """Bytes of any kind, a path, and what holds them: our records, Triton's, and those that are like them."""
+    path = tmp_path / "k.cubin"
+    path.write_bytes(CUBIN)
+    cubin = Cubin(data=CUBIN, arch="sm_90")
+    given = {
+        "bytes": CUBIN, "bytearray": bytearray(CUBIN), "memoryview": memoryview(CUBIN),
+        "numpy": np.frombuffer(CUBIN, np.uint8), "path": path, "str": str(path), "bytes_path": BytePath(path),
+        "cubin": cubin, "compiled": SimpleNamespace(asm={"ptx": ".version", "cubin": CUBIN}, kernel=CUBIN),
+        "older": SimpleNamespace(kernel=CUBIN), "extracted": SimpleNamespace(cubin=cubin, warmup=print),
+    }  # fmt: skip
+    assert read_cubins(given) == tuple((name, CUBIN) for name in sorted(given))
+
+
+class BytePath:
+    """A path whose `__fspath__` gives bytes."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __fspath__(self):
+        return bytes(self.path)
 
 
 def test_device_code_beside_cpp_needs_a_name_and_one_architecture():

@@ -13,6 +13,7 @@ from builds import ROOT, run_python
 import jitload
 
 PACKAGE = ROOT / "jitload"
+TOOLS = sorted(path.relative_to(PACKAGE) for path in (PACKAGE / "utils").glob("*.py"))
 MODULES = sorted(path.stem for path in PACKAGE.glob("*.py"))
 TESTS = sorted(path.relative_to(ROOT) for path in (ROOT / "tests").rglob("*.py"))
 
@@ -65,6 +66,12 @@ IMPORTS = {
     "api": "errors kernels library loader model request serving sources toolchain",
     "__init__": "api errors launch loader",
 }
+# What stands beside the road: nothing of the package imports these, and they import what they need.
+TOOL_IMPORTS = {
+    "utils/__init__.py": "",
+    "utils/object_file.py": "errors",
+    "utils/embed_cubin.py": "cubin errors sources utils",
+}
 
 HEAVY = (
     "cuda", "cupy", "elftools", "filelock", "jax", "jinja2", "ninja", "numpy", "nvidia", "torch", "triton", "tvm_ffi",
@@ -74,7 +81,7 @@ HEAVY = (
 def imports_of(module: str) -> set[str]:
     """Return the modules of the package that one imports, anywhere in it."""
     found = set()
-    for node in ast.walk(ast.parse((PACKAGE / f"{module}.py").read_text())):
+    for node in ast.walk(ast.parse((PACKAGE / module).with_suffix(".py").read_text())):
         if isinstance(node, ast.ImportFrom) and node.module == "jitload":
             found |= {alias.name for alias in node.names if not alias.name.startswith("__")}
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("jitload."):
@@ -133,6 +140,13 @@ def test_imports_obey_the_table(module):
     assert imports_of(module) <= set(IMPORTS[module].split())
 
 
+@pytest.mark.parametrize("path", TOOLS, ids=str)
+def test_tools_stand_beside_the_road(path):
+    assert imports_of(str(path)) == set(TOOL_IMPORTS[str(path)].split())
+    assert ast.get_docstring(ast.parse((PACKAGE / path).read_text()))
+    assert sorted(map(str, TOOLS)) == sorted(TOOL_IMPORTS)
+
+
 def test_the_table_points_one_way():
     order = list(IMPORTS)
     assert sorted(order) == MODULES
@@ -166,7 +180,10 @@ def test_every_module_can_be_imported_first():
 # ---- how long things are ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", [*(Path("jitload") / f"{module}.py" for module in MODULES), *TESTS], ids=str)
+PACKAGE_FILES = [*(Path("jitload") / f"{module}.py" for module in MODULES), *(Path("jitload") / path for path in TOOLS)]
+
+
+@pytest.mark.parametrize("path", [*PACKAGE_FILES, *TESTS], ids=str)
 def test_a_file_is_read_at_one_sitting(path):
     text = (ROOT / path).read_text()
     assert text.count("\n") <= 350 or path in LONG_FILES

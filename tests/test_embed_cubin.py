@@ -1,0 +1,307 @@
+"""`python -m jitload.utils.embed_cubin`: object files that linkers, C, and both launcher headers understand."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.arrays import CudaArray, tensor_of
+from support.driver import StubDriver
+from support.program import CUBIN
+from support.wrappers import find_cuda_headers, include_flags, load, run_compiler
+
+from jitload.errors import JitLoadError, LoadError
+from jitload.utils.embed_cubin import embed_cubin, main
+
+IMAGE = CUBIN.read_bytes()
+READER = """\
+extern const char __tvm_ffi__cubin_{name}[], __tvm_ffi__cubin_{name}_end[];
+const char* begin_{name}(void) {{ return __tvm_ffi__cubin_{name}; }}
+const char* end_{name}(void) {{ return __tvm_ffi__cubin_{name}_end; }}
+"""
+
+
+def compile_c(directory: Path, *names: str, flags: tuple[str, ...] = ()) -> Path:
+    """Compile C that refers to cubins to `reader.o`."""
+    source = directory / "reader.c"
+    source.write_text("".join(READER.format(name=name) for name in names) or "int nothing;\n")
+    run_compiler(["-x", "c", "-fPIC", "-c", *flags, source.name, "-o", "reader.o"], directory)
+    return directory / "reader.o"
+
+
+def link(directory: Path, *objects: Path) -> ctypes.CDLL:
+    command = ["-shared", "-Wl,-z,defs", "-Wl,--fatal-warnings", *map(str, objects), "-o", "out.so"]
+    run_compiler(command, directory)
+    return ctypes.CDLL(str(directory / "out.so"))
+
+
+def embedded(library: ctypes.CDLL, name: str) -> tuple[int, bytes]:
+    """Return where a cubin begins, and its bytes with one more."""
+    begin, end = getattr(library, f"begin_{name}"), getattr(library, f"end_{name}")
+    begin.restype = end.restype = ctypes.c_void_p
+    return begin(), ctypes.string_at(begin(), end() - begin() + 1)
+
+
+def tool(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error", "-m", "jitload.utils.embed_cubin", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def options(cubin: object, source: object, output: object, name: str = "k") -> list[str]:
+    return ["--cubin", str(cubin), "--input-obj", str(source), "--output-obj", str(output), "--name", name]
+
+
+# ---- what the object has ---------------------------------------------------------------------------------------
+
+
+def test_the_cubin_is_behind_its_symbols_and_nobody_else_sees_them(tmp_path: Path) -> None:
+    source, output = compile_c(tmp_path, "k"), tmp_path / "new" / "dir" / "k.o"
+    done = tool(*options(CUBIN, source, output))
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"Created {output}\n", "")
+    begin, data = embedded(link(tmp_path, output), "k")
+    assert data == IMAGE + b"\0"
+    assert begin % 16 == 0
+    symbols = subprocess.run(["nm", str(output)], capture_output=True, text=True, check=True).stdout.splitlines()
+    kinds = {line.split()[-1]: line.split()[-2] for line in symbols}
+    assert {name: kind for name, kind in kinds.items() if kind != "U"} == {
+        "__tvm_ffi__cubin_k": "r", "__tvm_ffi__cubin_k_end": "r", "begin_k": "T", "end_k": "T",
+    }  # fmt: skip
+    assert oct(output.stat().st_mode & 0o777) == oct(source.stat().st_mode & 0o777)
+    assert os.listdir(output.parent) == ["k.o"]
+
+
+@pytest.mark.parametrize("flags", [(), ("-fno-pic",), ("-g", "-O2", "-ffunction-sections"), ("-Wa,--noexecstack",)])
+def test_two_objects_of_one_name_are_linked_and_stay_apart(flags: tuple[str, ...], tmp_path: Path) -> None:
+    """As they are, and merged by the linker, and stripped of their debug information."""
+    first = compile_c(tmp_path, "k", flags=flags)
+    second = tmp_path / "second.o"
+    text = READER.format(name="k").replace("begin_k", "begin_l").replace("end_k", "end_l")
+    (tmp_path / "second.c").write_text(text)
+    run_compiler(["-x", "c", "-c", "-fPIC", *flags, "second.c", "-o", "second.o"], tmp_path)
+    other = tmp_path / "other.cubin"
+    other.write_bytes(IMAGE + b"more")
+    embed_cubin(CUBIN, first, first, "k")  # the output may be the input
+    embed_cubin(other, second, second, "k")
+    subprocess.run(["ld", "-r", str(first), str(second), "-o", str(tmp_path / "both.o")], check=True)
+    subprocess.run(["strip", "--strip-debug", str(tmp_path / "both.o")], check=True)
+    main_c = "#include <stdio.h>\nconst char *begin_k(), *end_k(), *begin_l(), *end_l();\n"
+    main_c += 'int main() { printf("%ld %ld", (long)(end_k() - begin_k()), (long)(end_l() - begin_l())); }\n'
+    (tmp_path / "main.c").write_text(main_c)
+    for objects in (["reader.o", "second.o"], ["both.o"]):
+        run_compiler(["-x", "c", "main.c", "-x", "none", *objects, "-no-pie", "-o", "program"], tmp_path)
+        done = subprocess.run([str(tmp_path / "program")], capture_output=True, text=True, check=True)
+        assert done.stdout == f"{len(IMAGE)} {len(IMAGE) + 4}"
+
+
+def test_several_cubins_one_after_the_other(tmp_path: Path) -> None:
+    """And a fresh name in an object whose assembler left no note on the stack."""
+    (tmp_path / "other.cubin").write_bytes(IMAGE + b"more")
+    (tmp_path / "asm.s").write_text(".data\n.globl a\na: .quad __tvm_ffi__cubin_k\n")
+    run_compiler(["-c", "asm.s", "-o", "asm.o"], tmp_path)
+    source = compile_c(tmp_path, "k", "l")
+    embed_cubin(CUBIN, source, source, "k")
+    embed_cubin(tmp_path / "other.cubin", source, tmp_path / "both.o", "l")
+    embed_cubin(CUBIN, tmp_path / "asm.o", tmp_path / "asm.o", "k")
+    library = link(tmp_path, tmp_path / "both.o", tmp_path / "asm.o")
+    assert embedded(library, "k")[1] == IMAGE + b"\0"
+    assert embedded(library, "l")[1] == IMAGE + b"more\0"
+    done = subprocess.run(["readelf", "-lW", str(tmp_path / "out.so")], capture_output=True, text=True, check=True)
+    assert " RW  " in next(line for line in done.stdout.splitlines() if "GNU_STACK" in line)
+    with pytest.raises(LoadError, match=r"both\.o has __tvm_ffi__cubin_l already: embed into the object as the comp"):
+        embed_cubin(CUBIN, tmp_path / "both.o", tmp_path / "both.o", "l")
+
+
+def test_the_objects_of_upstreams_tool_do_the_same(tmp_path: Path) -> None:
+    """What it makes and what we make go into one library."""
+    if not shutil.which("objcopy"):
+        pytest.skip("upstream's tool needs objcopy")
+    source = compile_c(tmp_path, "k")
+    theirs = ["-m", "tvm_ffi.utils.embed_cubin", *options(CUBIN, source, tmp_path / "theirs.o")]
+    subprocess.run([sys.executable, "-W", "ignore", *theirs], check=True, capture_output=True)
+    (tmp_path / "l").mkdir()
+    ours = compile_c(tmp_path / "l", "l")
+    embed_cubin(CUBIN, ours, ours, "l")
+    library = link(tmp_path, tmp_path / "theirs.o", ours)
+    assert embedded(library, "k")[1][:-1] == embedded(library, "l")[1][:-1] == IMAGE
+
+
+def test_an_object_that_does_not_ask_for_it_is_remarked_on(tmp_path: Path) -> None:
+    source = compile_c(tmp_path, "k", "l")
+    done = tool(*options(CUBIN, source, source, "kk"), "--verbose")
+    assert done.returncode == 0
+    assert done.stderr == f"{source} has no TVM_FFI_EMBED_CUBIN(kk); names without a cubin: k, l\n"
+    assert done.stdout == (
+        f"{source}: reader.o with {CUBIN} ({len(IMAGE)} bytes, sm_90: empty, add_one, mixed, bounded) as kk\n"
+    )
+
+
+# ---- what is refused, with nothing written ---------------------------------------------------------------------
+
+REFUSED = [
+    ("cubin", None, 1, "CUBIN file not found: {}"),
+    ("cubin", b"//\n.version 8.4\n.target sm_90\n", 2, "{}: these bytes are PTX: compile it with compile_cubin(ptx)"),
+    ("cubin", b"\x50\xed\x55\xba" * 9, 2, "{}: these bytes are a fatbin, not a cubin: take the cubin out with"),
+    ("cubin", IMAGE[:-100], 2, "{}: this cubin is damaged: "),
+    ("cubin", IMAGE[:40], 2, "{}: this ELF is cut off after 40 bytes."),
+    ("cubin", b"", 2, "{}: these are no bytes at all."),
+    ("cubin", IMAGE[:18] + b"\xb7\0" + IMAGE[20:], 2, "{}: this ELF is for machine 183 (aarch64), not a CUDA cubin"),
+    ("object", None, 1, "Input object file not found: {}"),
+    ("object", b"", 2, "{} is no object file: it begins with b'' instead of an ELF header."),
+    ("object", b"int f();", 2, "{} is no object file: it begins with b'int f();' instead of an ELF header."),
+    ("object", b"!<arch>\n", 2, "{} is a static library, not an object file: take the object out with `ar x`."),
+    ("object", b"BC\xc0\xde\0\0\0\0", 2, "{} was compiled with -flto, and there is no machine code in it yet."),
+    ("object", IMAGE, 2, "{} is CUDA machine code; --input-obj is the object of the C++"),
+    ("object", Path("/bin/sh").read_bytes(), 2, "{} is a "),
+    ("object", b"\x7fELF\1\1" + bytes(60), 2, "{} is an object file for a machine that is not 64-bit little endian;"),
+    ("object", b"\x7fELF\2\1", 2, "{} is damaged or cut off."),
+]
+
+
+@pytest.mark.parametrize(("what", "data", "code", "words"), REFUSED, ids=[row[3][:50] for row in REFUSED])
+def test_refusals(what: str, data: bytes | None, code: int, words: str, tmp_path: Path, capsys: Any) -> None:  # noqa: PLR0913, PLR0917
+    bad = tmp_path / "bad file"
+    if data is not None:
+        bad.write_bytes(data)
+    source = compile_c(tmp_path, "k")
+    given = options(bad, source, tmp_path / "out.o") if what == "cubin" else options(CUBIN, bad, tmp_path / "out.o")
+    assert main(given) == code
+    out, err = capsys.readouterr()
+    assert (out, err.startswith("Error: " + words.format(bad)), err.count("\n")) == ("", True, 1), err
+    assert not (tmp_path / "out.o").exists()
+
+
+def test_objects_of_link_time_optimisation(tmp_path: Path) -> None:
+    source = compile_c(tmp_path, "k", flags=("-flto",))
+    with pytest.raises(LoadError, match=r"reader\.o was compiled with -flto, and there is no machine code in it yet\."):
+        embed_cubin(CUBIN, source, source, "k")
+
+
+@pytest.mark.parametrize("name", ["", "a-b", "3d", "a b", "ä", "a.b", "k\n", "../k"])
+def test_names(name: str, tmp_path: Path) -> None:
+    source = compile_c(tmp_path, "k")
+    before = source.read_bytes()
+    with pytest.raises(JitLoadError, match=r"--name has .*, which is no C\+\+ name; TVM_FFI_EMBED_CUBIN takes letters"):
+        embed_cubin(CUBIN, source, source, name)
+    assert source.read_bytes() == before
+
+
+def test_paths(tmp_path: Path, capsys: Any) -> None:
+    source = compile_c(tmp_path, "k")
+    cubin = tmp_path / "k.cubin"
+    cubin.write_bytes(IMAGE)
+    with pytest.raises(LoadError, match=r"the output, .*k\.cubin, is the cubin itself"):
+        embed_cubin(cubin, source, cubin, "k")
+    (tmp_path / "file").write_text("")
+    assert main(options(tmp_path, source, tmp_path / "o.o")) == 3
+    assert main(options(cubin, source, tmp_path / "file" / "o.o")) == 3
+    words = capsys.readouterr().err
+    assert "Is a directory" in words
+    assert "Not a directory" in words or "File exists" in words
+    assert tool("--cubin", cubin).returncode == 2  # argparse
+    assert sorted(os.listdir(tmp_path)) == ["file", "k.cubin", "reader.c", "reader.o"]
+
+
+def test_damaged_objects_raise_nothing_else(tmp_path: Path) -> None:
+    """Bytes of the header and of the tables, one after the other."""
+    source = compile_c(tmp_path, "k")
+    data = source.read_bytes()
+    (table,) = struct.unpack_from("<Q", data, 40)
+    for at in (*range(64), *range(table, len(data), 3)):
+        source.write_bytes(data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
+        try:
+            embed_cubin(CUBIN, source, tmp_path / "out.o", "k")
+        except JitLoadError as error:
+            assert str(source) in str(error)
+
+
+# ---- with the launcher's headers -------------------------------------------------------------------------------
+
+WRAPPER = """\
+#include <tvm/ffi/extra/c_env_api.h>
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/extra/cuda/cubin_launcher.h>
+#include <tvm/ffi/function.h>
+TVM_FFI_EMBED_CUBIN(first);
+TVM_FFI_EMBED_CUBIN(second);
+void AddOne(tvm::ffi::TensorView x, tvm::ffi::TensorView y) {
+  static auto kernel = TVM_FFI_EMBED_CUBIN_GET_KERNEL(first, "add_one");
+  int64_t n = x.size(0);
+  void *from = x.data_ptr(), *to = y.data_ptr();
+  void* args[] = {&from, &to, &n};
+  TVM_FFI_CHECK_CUBIN_LAUNCHER_CUDA_ERROR(kernel.Launch(args, tvm::ffi::dim3(n), tvm::ffi::dim3(32), nullptr));
+}
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(add_one, AddOne);
+void Empty() {
+  static auto kernel = TVM_FFI_EMBED_CUBIN_GET_KERNEL(second, "empty");
+  TVM_FFI_CHECK_CUBIN_LAUNCHER_CUDA_ERROR(kernel.Launch(nullptr, tvm::ffi::dim3(3), tvm::ffi::dim3(32), nullptr));
+}
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(empty, Empty);
+"""
+
+
+def build_wrapper(directory: Path, flags: list[str]) -> Path:
+    """Compile the wrapper and embed its two cubins, by the function and by the tool."""
+    (directory / "w.cc").write_text(WRAPPER)
+    run_compiler(["-std=c++17", "-O1", "-g", "-fPIC", "-c", *flags, "w.cc", "-o", "w.o"], directory)
+    embed_cubin(CUBIN, directory / "w.o", directory / "one.o", "first")
+    assert tool(*options(CUBIN, directory / "one.o", directory / "two.o", "second")).returncode == 0
+    return directory / "two.o"
+
+
+def test_our_header_launches_what_was_embedded(tmp_path: Path, stub_driver: StubDriver) -> None:
+    build_wrapper(tmp_path, include_flags(has_cuda=False))
+    run_compiler(["-shared", "two.o", "-o", "w.so"], tmp_path)
+    stub_driver.use_device(0)
+    module = load(tmp_path / "w.so")
+    x = CudaArray(np.zeros(5, np.float32))
+    module.add_one(tensor_of(x), tensor_of(x))
+    module.empty()
+    assert [(launch.kernel, launch.grid) for launch in stub_driver.launches()] == [
+        ("add_one", (5, 1, 1)),
+        ("empty", (3, 1, 1)),
+    ]
+
+
+def test_upstreams_header_links_with_what_was_embedded(tmp_path: Path) -> None:
+    cuda = find_cuda_headers()
+    cudart = next(cuda.parent.glob("lib*/libcudart.so.*"), None) if cuda else None
+    if cudart is None:
+        pytest.skip("CUDA's headers or its runtime library are not installed: nvidia-cuda-runtime and nvidia-cuda-crt")
+    flags = [flag for flag in include_flags(has_cuda=True) if not flag.startswith("-I")]
+    build_wrapper(tmp_path, flags)
+    run_compiler(["-shared", "two.o", str(cudart), "-o", "w.so", f"-Wl,-rpath,{cudart.parent}"], tmp_path)
+    data = (tmp_path / "w.so").read_bytes()
+    assert data.count(IMAGE) == 2
+    symbols = subprocess.run(["nm", "-D", str(tmp_path / "w.so")], capture_output=True, text=True, check=True).stdout
+    assert "cubin" not in symbols
+    assert "cudaLibraryLoadData" in symbols
+
+
+# ---- symbols that a user's own binutils make -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("has_end", [True, False])
+def test_symbols_of_ld_and_objcopy(has_end: bool, tmp_path: Path, stub_driver: StubDriver) -> None:  # noqa: FBT001
+    """The guide's own way: `ld -r -b binary`, then objcopy renames; the symbol of the end may be missing."""
+    if not shutil.which("objcopy") or not shutil.which("ld"):
+        pytest.skip("binutils are not installed")
+    (tmp_path / "kernel.cubin").write_bytes(IMAGE)
+    (tmp_path / "w.cc").write_text(WRAPPER.replace("second", "first").replace("TVM_FFI_EMBED_CUBIN(first);\n", "", 1))
+    subprocess.run(["ld", "-r", "-b", "binary", "-o", "kernel_data.o", "kernel.cubin"], cwd=tmp_path, check=True)
+    rename = ["--rename-section", ".data=.rodata,alloc,load,readonly,data,contents"]
+    for there, here in (("start", ""), ("end", "_end"))[: 2 if has_end else 1]:
+        rename += ["--redefine-sym", f"_binary_kernel_cubin_{there}=__tvm_ffi__cubin_first{here}"]
+    subprocess.run(["objcopy", *rename, "kernel_data.o"], cwd=tmp_path, check=True)
+    flags = ["-std=c++17", "-fPIC", "-shared", "-Wl,-z,noexecstack", *include_flags(has_cuda=False)]
+    run_compiler([*flags, "w.cc", "kernel_data.o", "-o", "w.so"], tmp_path)
+    stub_driver.use_device(0)
+    load(tmp_path / "w.so").empty()
+    assert [launch.grid for launch in stub_driver.launches()] == [(3, 1, 1)]
