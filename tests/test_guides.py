@@ -1,12 +1,9 @@
-"""The CUBIN launcher guide's NVRTC example, afresh, in both spellings; and the originals, where they are given."""
+"""The CUBIN launcher guide's NVRTC example, afresh, in both spellings."""
 
 from __future__ import annotations
 
-import os
-import re
 import struct
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -17,8 +14,6 @@ if TYPE_CHECKING:
     from support.driver import StubDriver
 
 pytest_plugins = ["support.gpu_fixtures"]
-
-ORIGINALS = sorted(Path(os.environ.get("JITLOAD_GUIDES", "/nonexistent")).glob("*.*"))
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
@@ -57,33 +52,3 @@ def test_the_result_is_torchs(spelling: str) -> None:
         load_affine(spelling).affine(x, y, 2.0, 0.5)
     stream.synchronize()
     torch.testing.assert_close(y, x * 2 + 0.5)
-
-
-# ---- the originals ---------------------------------------------------------------------------------------------
-
-
-def programs() -> dict[str, str]:
-    """Return the programs of the guides in the directory JITLOAD_GUIDES, their imports changed."""
-    found: dict[str, Any] = {}
-    for path in ORIGINALS:
-        text = path.read_text(encoding="utf-8")
-        for number, block in enumerate(re.findall(r"```python\n(.*?)```", text, re.DOTALL)):
-            if "nvrtc.nvrtc_compile(" in block:
-                block = block.replace("from tvm_ffi import cpp", "import jitload as cpp")  # noqa: PLW2901
-                found[f"{path.stem}-{number}"] = block.replace(
-                    "from tvm_ffi.cpp import nvrtc", "from jitload import nvrtc"
-                )
-    return found
-
-
-@pytest.mark.skipif(not ORIGINALS, reason="JITLOAD_GUIDES names no directory with the guides")
-@pytest.mark.parametrize("program", programs().values() or [""], ids=programs().keys() or ["none"])
-def test_the_original_loads(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
-    if not torch.cuda.is_available():
-        monkeypatch.setenv("JITLOAD_ARCH", "sm_90a")
-        program = program.partition("# Step 5")[0]  # from here on it uses a GPU
-    names: dict[str, Any] = {}
-    exec(program, names)
-    assert list(names["mod"]) == ["add_one"]
