@@ -11,8 +11,7 @@ from jitload.errors import LaunchSpecError
 from jitload.exports import export_names
 from jitload.kernels import Compiled
 from jitload.launch import Launch
-from jitload.model import ImageKernel, Kernel, Parameter, ParameterSlot
-from jitload.signature import parse_signature, typed_kernel
+from jitload.model import Kernel, Parameter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +39,6 @@ def choose_exports(functions: tuple[tuple[str, Launch], ...] | None, compiled: C
 
     Raises:
         LaunchSpecError: A name fits no kernel.
-        SignatureError: A `Launch.signature` disagrees with the cubin.
     """
     by_name = export_names(compiled.cubin.kernels)
     docs = {candidate.name: candidate.doc for candidate in compiled.candidates}
@@ -52,7 +50,7 @@ def choose_exports(functions: tuple[tuple[str, Launch], ...] | None, compiled: C
     for name, launch in functions:
         kernel = _kernel_for(name, launch, compiled, by_name)
         doc = launch.doc if launch.doc is not None else docs.get(re.split("[<(]", kernel.name)[0], "")
-        exports.append(Export(name=name, kernel=_as_told(name, kernel, launch), launch=launch, doc=doc))
+        exports.append(Export(name=name, kernel=_named(name, kernel, launch), launch=launch, doc=doc))
     return tuple(exports)
 
 
@@ -95,12 +93,8 @@ def _no_kernels(compiled: Compiled) -> LaunchSpecError:
     return LaunchSpecError("the source has no kernel", field="functions", hint=hint)
 
 
-def _as_told(name: str, kernel: Kernel, launch: Launch) -> Kernel:
-    """Return the kernel with the types of `Launch.signature` and the names of `Launch.params`, where they are given."""
-    if launch.signature:
-        pairs = parse_signature(launch.signature, name)
-        types, names = [type_ for type_, _ in pairs], [given for _, given in pairs]
-        kernel = typed_kernel(_image_kernel(kernel), types, names, name=kernel.name)
+def _named(name: str, kernel: Kernel, launch: Launch) -> Kernel:
+    """Return the kernel with the parameter names of `Launch.params`, where they are given."""
     if launch.params is None:
         return kernel
     if len(launch.params) != len(kernel.parameters):
@@ -108,14 +102,3 @@ def _as_told(name: str, kernel: Kernel, launch: Launch) -> Kernel:
         raise LaunchSpecError(problem, kernel=name, field="params")
     named = zip(kernel.parameters, launch.params, strict=True)
     return replace(kernel, parameters=tuple(replace(p, name=given) for p, given in named))
-
-
-def _image_kernel(kernel: Kernel) -> ImageKernel:
-    return ImageKernel(
-        symbol=kernel.symbol,
-        slots=tuple(ParameterSlot(offset=p.offset, size=p.size) for p in kernel.parameters),
-        registers=kernel.registers,
-        shared_bytes=kernel.shared_bytes,
-        local_bytes=kernel.local_bytes,
-        max_threads=kernel.max_threads,
-    )

@@ -9,9 +9,11 @@ from functools import cache, lru_cache
 from typing import Protocol
 
 from jitload.errors import ToolchainError
+from jitload.mangled import read_mangled
 
 # libstdc++ first: it is what Linux has; None asks the process itself, where torch or Python may have brought one.
 _LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1", "libc++abi.dylib", "libc++.1.dylib", None)
+_MAX_LENGTH = 1024  # libstdc++ refuses what is longer
 # NVRTC names the namespace of a file, with the process id in it, where the file keeps something to itself.
 _INTERNAL = re.compile(r"\(anonymous namespace\)::|\b_(?:INTERNAL|GLOBAL_)_\w+::")
 
@@ -34,16 +36,20 @@ def demangle(symbol: str) -> str | None:
     """
     if not symbol.startswith("_Z") or "\0" in symbol:
         return None
+    readable = read_mangled(symbol) if len(symbol) > _MAX_LENGTH else _demangle_short(symbol)
+    return readable and _INTERNAL.sub("", readable)
+
+
+def _demangle_short(symbol: str) -> str | None:
     functions = _runtime()
     status = ctypes.c_int()
     text = functions.cxa_demangle(symbol.encode("utf-8", "surrogateescape"), None, None, ctypes.byref(status))
     if not text:
         return None
     try:
-        readable = ctypes.string_at(text).decode("utf-8", "replace")
+        return ctypes.string_at(text).decode("utf-8", "replace")
     finally:
         functions.free(text)
-    return _INTERNAL.sub("", readable)
 
 
 def read_symbol(symbol: str, expression: str) -> tuple[str, tuple[str, ...] | None]:

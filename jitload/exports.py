@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 
 from jitload.model import Kernel
 
+_MAX_LENGTH = 120
+
 
 def export_names(kernels: Sequence[Kernel]) -> dict[str, Kernel]:
     """Choose a different C identifier for each kernel, as short as the others allow.
 
     A kernel goes by its unqualified name; where several share one, by the name with its namespaces; where they still
-    do, with its template arguments, and at last with the types of its parameters.
+    do, with its template arguments, and at last with the types of its parameters; of what is longer than anybody types
+    the end is replaced by a hash.
 
     Example:
         >>> list(export_names(cubin.kernels))  # ns::scale<float, 4> and ns::scale<int, 4>
@@ -24,7 +28,7 @@ def export_names(kernels: Sequence[Kernel]) -> dict[str, Kernel]:
         names = _lengthen(names, kernels, longer)
     exports: dict[str, Kernel] = {}
     for name, kernel in zip(names, kernels, strict=True):
-        exports[_unused(name, exports)] = kernel
+        exports[_unused(_cut(name), exports)] = kernel
     return exports
 
 
@@ -62,6 +66,13 @@ def _identifier(name: str) -> str:
     """Replace what a C identifier cannot have: accents, `$`."""
     plain = re.sub(r"\W", "_", name, flags=re.ASCII)
     return plain if plain and not plain[0].isdigit() else f"_{plain}"
+
+
+def _cut(name: str) -> str:
+    """Keep the start of a name of thousands of characters, and what tells it from others with that start."""
+    if len(name) <= _MAX_LENGTH:
+        return name
+    return f"{name[: _MAX_LENGTH - 9]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def _unused(name: str, exports: dict[str, Kernel]) -> str:

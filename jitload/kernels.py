@@ -36,6 +36,7 @@ class DeviceSource:
         options: The user's NVRTC options, include directories not among them.
         include_dirs: The user's include directories.
         kernels: The kernels named by launches, as a user writes them: `scale<float>`, `scale(float*, int)`.
+        signatures: Hand-written signatures by kernel, as in `kernels`, or by exported name.
     """
 
     name: str
@@ -43,6 +44,7 @@ class DeviceSource:
     options: tuple[str, ...] = ()
     include_dirs: tuple[Path, ...] = ()
     kernels: tuple[str, ...] = ()
+    signatures: tuple[tuple[str, str], ...] = ()
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -84,10 +86,12 @@ def compile_kernels(source: DeviceSource, arch: str, kit: Kit) -> Compiled:
     if missing := unprobed_symbols(image, rounds.lowered(result)):
         result, image = rounds.settle((*rounds.kernels, *missing))
     lowered = rounds.lowered(result)
-    kernels = read_kernels(image, lowered, candidates)
+    named = {kernel: probe.kernel_expression(kernel) for kernel in source.kernels}
+    told = tuple((named.get(kernel, kernel), signature) for kernel, signature in source.signatures)
+    kernels = read_kernels(image, lowered, candidates, told)
     log_warnings(result.log, nvrtc_include_dirs(kit))
     cubin = Cubin(data=result.cubin, arch=arch, log=result.log, kernels=kernels, variables=image.variables)
-    symbols = {kernel: lowered[probe.kernel_expression(kernel)][0] for kernel in source.kernels}
+    symbols = {kernel: lowered[expression][0] for kernel, expression in named.items()}
     headers = read_headers(source.texts, source.include_dirs, nvrtc_include_dirs(kit))
     return Compiled(cubin=cubin, symbols=symbols, candidates=candidates, headers=headers, runs=rounds.count)
 

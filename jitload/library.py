@@ -67,19 +67,20 @@ def compile_archs(request: Request, kit: Kit) -> tuple[Compiled, ...]:
     """Compile the device code for each architecture."""
     from jitload.kernels import DeviceSource, compile_kernels, same_layout
 
-    named = [launch.kernel for _, launch in request.functions or () if launch.kernel]
+    functions = request.functions or ()
+    named = [launch.kernel for _, launch in functions if launch.kernel]
     source = DeviceSource(
         name=request.name,
         pieces=request.pieces,
         options=request.options,
         include_dirs=tuple(map(Path, request.include_dirs)),
         kernels=tuple(dict.fromkeys(named)),
+        signatures=tuple((launch.kernel or name, launch.signature) for name, launch in functions if launch.signature),
     )
     try:
         compiled = tuple(compile_kernels(source, arch, kit) for arch in request.archs)
     except LaunchSpecError as error:
-        launches = request.functions or ()
-        error.kernel = error.kernel or next((n for n, launch in launches if launch.kernel == error.expression), "")
+        error.kernel = error.kernel or next((n for n, launch in functions if launch.kernel == error.expression), "")
         raise
     for other in compiled[1:]:
         if not same_layout(compiled[0].cubin, other.cubin):

@@ -40,7 +40,7 @@ template<class __jitload_f, class __jitload_g> __global__ void __jitload_probe()
 """,
 )
 
-_MAX_LENGTH = 1000
+_MAX_LENGTH = 32_768
 _ALLOWED = re.compile(r"[\w:<>,*&()\[\]. \-]*", re.ASCII)
 _QUALIFIED_NAME = re.compile(r"(?:::)?[A-Za-z_]\w*(?:::[A-Za-z_]\w*)*", re.ASCII)
 _OPENING = {")": "(", "]": "[", ">": "<"}

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from jitload.cxxtype import TypeFacts, describe_type, known_names, readable_type, resolve_aliases, unknown_name
+from jitload.cxxtype import TypeFacts, describe_type, readable_type, resolve_aliases, unknown_name
 from jitload.demangle import read_probe, read_symbol
 from jitload.errors import SignatureError
 from jitload.exports import export_names
-from jitload.lexer import tokenize
 from jitload.model import Candidate, Image, ImageKernel, Kernel, Parameter, ParameterSlot
-from jitload.parameters import read_parameters
 from jitload.probe import PROBE_HEADER, is_only_name_errors, kernel_expression, probe_expression, rejected_expressions
+from jitload.written import parse_signature
 
 # The stage's whole face: what asks the compiler, what reads its answers, and what names the results.
 __all__ = [
@@ -31,37 +30,99 @@ __all__ = [
 
 
 def read_kernels(
-    image: Image, lowered: Mapping[str, tuple[str, str]], candidates: Sequence[Candidate] = ()
+    image: Image,
+    lowered: Mapping[str, tuple[str, str]],
+    candidates: Sequence[Candidate] = (),
+    signatures: Sequence[tuple[str, str]] = (),
 ) -> tuple[Kernel, ...]:
     """Give the kernels of an image their types and names.
 
-    Types come from the probe's lowered name; without a probe from the kernel's own mangled symbol.
+    Types come from a hand-written signature; without one from the probe's lowered name; without a probe from the
+    kernel's own mangled symbol.
 
     Args:
         image: What the cubin says.
         lowered: Kernel expression to its symbol and the lowered name of its probe ("" where the probe was refused).
         candidates: What the source text shows.
+        signatures: Hand-written signatures: kernel expression, or the name under which a kernel is exported, and text.
 
     Returns:
         The kernels in the order of the source; those that the text does not show come last.
 
     Raises:
-        SignatureError: A kernel has neither probe nor mangled symbol, or types and sizes disagree.
+        SignatureError: A kernel has neither signature, probe nor mangled symbol, or types and sizes disagree.
     """
     expressions = {symbol: (expression, probe) for expression, (symbol, probe) in lowered.items()}
-    found: list[tuple[int, Kernel]] = []
-    for image_kernel in image.kernels:
-        expression, probe = expressions.get(image_kernel.symbol, ("", ""))
-        name, own_types = read_symbol(image_kernel.symbol, expression)
-        real, promoted = read_probe(probe) if probe else (own_types, own_types)
-        if real is None or promoted is None:
-            raise _untyped(image_kernel, name)
-        candidate = find_candidate(name, real, candidates) or find_candidate(expression, real, candidates)
-        names = _expand_pack(candidate, len(real)) if candidate else ()
-        types = tuple(describe_type(*pair) for pair in zip(real, promoted, strict=True))
-        place = candidates.index(candidate) if candidate else len(candidates)
-        found.append((place, _join(image_kernel, _Heading(name, types, names))))
-    return tuple(kernel for _, kernel in sorted(found, key=lambda pair: pair[0]))
+    found = [
+        _find(image_kernel, *expressions.get(image_kernel.symbol, ("", "")), candidates)
+        for image_kernel in image.kernels
+    ]
+    found.sort(key=lambda one: one.place)
+    told = _told(found, lowered, signatures) if signatures else {}
+    return tuple(_typed(one, told.get(one.image_kernel.symbol)) for one in found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A kernel of an image, its place in the source, and its heading; without one nothing tells its types."""
+
+    image_kernel: ImageKernel
+    name: str
+    place: int
+    heading: _Heading | None = None
+
+
+def _find(image_kernel: ImageKernel, expression: str, probe: str, candidates: Sequence[Candidate]) -> _Found:
+    name, own_types = read_symbol(image_kernel.symbol, expression)
+    real, promoted = read_probe(probe) if probe else (own_types, own_types)
+    if real is None or promoted is None:
+        return _Found(image_kernel, name, len(candidates))
+    candidate = find_candidate(name, real, candidates) or find_candidate(expression, real, candidates)
+    names = _expand_pack(candidate, len(real)) if candidate else ()
+    types = tuple(describe_type(*pair) for pair in zip(real, promoted, strict=True))
+    place = candidates.index(candidate) if candidate else len(candidates)
+    return _Found(image_kernel, name, place, _Heading(name, types, names))
+
+
+def _told(
+    found: Sequence[_Found], lowered: Mapping[str, tuple[str, str]], signatures: Sequence[tuple[str, str]]
+) -> dict[str, tuple[tuple[str, str], ...]]:
+    """Return the hand-written signatures by the symbols of their kernels.
+
+    A name that no kernel has is left to whoever chooses the exports: the message for it lists them.
+    """
+    symbols = {name: kernel.symbol for name, kernel in export_names([_bare(one) for one in found]).items()}
+    symbols |= {expression: symbol for expression, (symbol, _) in lowered.items()}
+    told: dict[str, tuple[tuple[str, str], ...]] = {}
+    for target, text in signatures:
+        if target not in symbols:
+            continue
+        pairs = parse_signature(text, target)
+        if told.setdefault(symbols[target], pairs) != pairs:
+            raise SignatureError(f"kernel {target!r} has two signatures\n    {text}\n    Give each kernel one.")
+    return told
+
+
+def _bare(found: _Found) -> Kernel:
+    """Return what a kernel's exported name depends on."""
+    types = found.heading.types if found.heading else ()
+    return Kernel(
+        name=found.name,
+        symbol=found.image_kernel.symbol,
+        parameters=tuple(Parameter(name="", type=t.text, kind=t.kind, size=0, offset=0) for t in types),
+        registers=0,
+        shared_bytes=0,
+        local_bytes=0,
+        max_threads=0,
+    )
+
+
+def _typed(found: _Found, told: tuple[tuple[str, str], ...] | None) -> Kernel:
+    if told is not None:
+        return typed_kernel(found.image_kernel, [t for t, _ in told], [name for _, name in told], name=found.name)
+    if found.heading is None:
+        raise _untyped(found.image_kernel, found.name)
+    return _join(found.image_kernel, found.heading)
 
 
 def unprobed_symbols(image: Image, lowered: Mapping[str, tuple[str, str]]) -> tuple[str, ...]:
@@ -96,34 +157,6 @@ def typed_kernel(
     facts = tuple(describe_type(resolve_aliases(type_)) for type_ in types)
     own_name = name or read_symbol(image_kernel.symbol, "")[0]
     return _join(image_kernel, _Heading(own_name, facts, tuple(names)))
-
-
-def parse_signature(text: str, kernel: str) -> tuple[tuple[str, str], ...]:
-    """Read a hand-written signature into pairs of type and name.
-
-    Args:
-        text: The parameters, `(float* x, int n)`.
-        kernel: The kernel's name, for messages.
-
-    Raises:
-        SignatureError: The text is no parameter list, or names a type that looks like a slip of the pen.
-
-    Example:
-        >>> parse_signature("(const float* x, int n)", "scale")
-        (('const float*', 'x'), ('int', 'n'))
-    """
-    inner = text.strip()
-    if inner.startswith("(") and inner.endswith(")"):
-        inner = inner[1:-1]
-    tokens = [token for token in tokenize(inner) if token.kind != "comment"]
-    if bad := next((t.text for t in tokens if t.text in ("{", "}", ";", "#") or t.kind == "text"), None):
-        raise SignatureError(_signature_message(text, kernel, f"{bad!r} has no place in a parameter list"))
-    if any(inner.count(opening) != inner.count(closing) for opening, closing in ("()", "[]", "<>")):
-        raise SignatureError(_signature_message(text, kernel, "its brackets do not match"))
-    parameters = read_parameters(tokens)
-    for index, (type_, _) in enumerate(parameters):
-        _check_written_type(type_, index, text, kernel)
-    return parameters
 
 
 def find_candidate(name: str, types: Sequence[str], candidates: Sequence[Candidate]) -> Candidate | None:
@@ -167,14 +200,15 @@ def _join(image_kernel: ImageKernel, heading: _Heading) -> Kernel:
     slots = image_kernel.slots
     if len(slots) != len(heading.types):
         raise SignatureError(
-            f"kernel {heading.name!r}: {_count(len(heading.types))} in its signature, {len(slots)} in the cubin\n"
+            f"kernel {_shorten(heading.name)!r}: {_count(len(heading.types))} in its signature, "
+            f"{len(slots)} in the cubin\n"
             f"    {heading}\n"
-            f"    The cubin has parameters of {', '.join(str(slot.size) for slot in slots) or 'no'} bytes."
+            f"    The cubin has parameters of {_sizes(slots)} bytes."
         )
     for index, (facts, slot) in enumerate(zip(heading.types, slots, strict=True)):
         if facts.size not in (None, slot.size):
             raise SignatureError(
-                f"kernel {heading.name!r}, parameter {index + 1}: {facts.text!r} has {facts.size} bytes, "
+                f"kernel {_shorten(heading.name)!r}, parameter {index + 1}: {facts.text!r} has {facts.size} bytes, "
                 f"and the cubin has {slot.size} there\n{heading.underlined(index)}\n"
                 "    Give the type that the kernel was compiled with."
             )
@@ -267,33 +301,23 @@ def _unqualified(name: str) -> str:
     return _without_arguments(name).rpartition("::")[2]
 
 
-def _check_written_type(type_: str, index: int, text: str, kernel: str) -> None:
-    if not type_ or type_.endswith("..."):
-        raise SignatureError(_signature_message(text, kernel, f"parameter {index + 1} has no type"))
-    unknown = unknown_name(resolve_aliases(type_))
-    if unknown is None:
-        return
-    import difflib  # for this message alone
-
-    if alike := difflib.get_close_matches(unknown, known_names(), n=1, cutoff=0.75):
-        problem = f"parameter {index + 1}: unknown type {unknown!r}, did you mean {alike[0]!r}?"
-        hint = f"If it is a structure of yours, write 'struct {unknown}'."
-        raise SignatureError(_signature_message(text, kernel, problem, hint))
-
-
-def _signature_message(text: str, kernel: str, problem: str, hint: str = "") -> str:
-    hint = hint or "Write it as in C++: '(const float* x, int n)'."
-    return f"signature of kernel {kernel!r}: {problem}\n    {text}\n    {hint}"
-
-
 def _untyped(kernel: ImageKernel, name: str) -> SignatureError:
-    sizes = ", ".join(str(slot.size) for slot in kernel.slots) or "no"
+    sizes = _sizes(kernel.slots)
     return SignatureError(
-        f"kernel {name!r}: neither the compiler nor its symbol tells the types of its parameters\n"
+        f"kernel {_shorten(name)!r}: neither the compiler nor its symbol tells the types of its parameters\n"
         f"    The cubin has parameters of {sizes} bytes.\n"
-        f'    Give them: Launch(kernel="{name}", signature="(const float* x, int n)").'
+        f'    Give them: Launch(kernel="{_shorten(name)}", signature="(const float* x, int n)").'
     )
 
 
 def _count(number: int) -> str:
     return f"{number} parameter{'' if number == 1 else 's'}"
+
+
+def _sizes(slots: Sequence[ParameterSlot]) -> str:
+    shown = ", ".join(str(slot.size) for slot in slots[:32]) or "no"
+    return shown + (f", … ({len(slots)} in all)" if len(slots) > 32 else "")
+
+
+def _shorten(name: str) -> str:
+    return name if len(name) <= 200 else f"{name[:200]}…"

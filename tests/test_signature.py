@@ -256,7 +256,7 @@ BROKEN_KERNELS = {
     "a(int)(int)": (1, "only parameter types in parentheses may follow the kernel's name"),
     "a b": (2, "only parameter types in parentheses may follow the kernel's name"),
     "__jitload_probe<int>": (0, "names that begin with '__jitload_' are ours"),
-    "a" * 1001: (0, "it is longer than 1000 characters"),
+    "a" * 32_769: (0, "it is longer than 32768 characters"),
 }
 
 
