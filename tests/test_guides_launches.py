@@ -70,7 +70,7 @@ def test_a_kernel_with_arguments_that_its_text_does_not_have(stub_driver: StubDr
     assert launch.arguments[2:] == (struct.pack("i", 3000), bytes(8), bytes(8))
 
 
-# ---- with one (a Hopper: the kernels have clusters and dependent launches) ------------------------------------------------------------------------------------------------------
+# ---- with a Hopper GPU: the kernels have clusters and dependent launches ---------------------------------------------
 
 
 @pytest.mark.gpu

@@ -75,8 +75,7 @@ def _joined(text: str) -> list[str]:
 
 def _doxygen(text: str) -> Iterator[tuple[str, str]]:
     joined = "\n".join(re.sub(r"^ \* ?", "", line) for line in _joined(text))
-    for language, code in re.findall(r"^\s*\\code\{\.(\w+)\}\n(.*?)^\s*\\endcode", joined, re.DOTALL | re.MULTILINE):
-        yield language, code
+    yield from re.findall(r"^\s*\\code\{\.(\w+)\}\n(.*?)^\s*\\endcode", joined, re.DOTALL | re.MULTILINE)
 
 
 def _restructured(text: str) -> Iterator[tuple[str, str]]:
