@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 _DTYPE_CODES = {
     "int": "kDLInt", "uint": "kDLUInt", "float": "kDLFloat", "bfloat": "kDLBfloat", "complex": "kDLComplex",
     "bool": "kDLBool", "float8_e4m3fn": "kDLFloat8_e4m3fn", "float8_e5m2": "kDLFloat8_e5m2",
-    "float8_e8m0fnu": "kDLFloat8_e8m0fnu",
+    "float8_e8m0fnu": "kDLFloat8_e8m0fnu", "float8_e4m3b11fnuz": "kDLFloat8_e4m3b11fnuz",
+    "float8_e4m3fnuz": "kDLFloat8_e4m3fnuz", "float8_e5m2fnuz": "kDLFloat8_e5m2fnuz",
 }  # fmt: skip
 _DTYPE = re.compile(r"(u?int|bfloat|float|complex)(\d+)$")
 _COMPLEX_VECTORS = re.compile(r"(?:const |volatile )*(?:float2|double2|__half2)\*")
@@ -58,15 +59,13 @@ def render_wrapper(wrapper: Wrapper) -> str:
         LaunchSpecError: A launch does not fit its kernel.
     """
     record = {
-        "name": _comment(wrapper.name),
+        "name": comment(wrapper.name),
         "quoted_name": c_string(wrapper.name),
-        "images": [
-            {**asdict(image), "suffix": f"'{image.suffix}'" if image.suffix else "0"} for image in wrapper.images
-        ],
+        "images": [image_record(image) for image in wrapper.images],
         "variables": [
             {"name": c_string(v.name), "symbol": c_string(v.symbol), "size": v.size} for v in wrapper.variables
         ],
-        "exports": [_export_record(export) for export in wrapper.exports],
+        "exports": [export_record(export) for export in wrapper.exports],
         "description": c_string(describe(wrapper)),
     }
     return load_template("wrapper.cc.jinja").render(wrapper=record)
@@ -74,28 +73,32 @@ def render_wrapper(wrapper: Wrapper) -> str:
 
 def describe(wrapper: Wrapper) -> str:
     """Return the JSON text by which a loader knows a library's functions and variables."""
-    functions = [
-        {
-            "name": export.name,
-            "doc": export.doc,
-            "signature": export.signature,
-            "arguments": [_argument_record(p, export.launch) for p in export.arguments],
-            "has_grid": export.launch.grid is not None,
-            "has_block": export.launch.block is not None,
-            "kernel": asdict(export.kernel),
-        }
-        for export in wrapper.exports
-    ]
+    functions = [describe_function(export) for export in wrapper.exports]
     variables = [asdict(variable) for variable in wrapper.variables]
-    return json.dumps(
-        {"name": wrapper.name, "archs": wrapper.archs, "functions": functions, "variables": variables},
-        separators=(",", ":"),
-    )
+    return to_json({"name": wrapper.name, "archs": wrapper.archs, "functions": functions, "variables": variables})
+
+
+def describe_function(export: Export) -> dict[str, Any]:
+    """Return what a loader tells a user of a function."""
+    return {
+        "name": export.name,
+        "doc": export.doc,
+        "signature": export.signature,
+        "arguments": [_argument_record(p, export.launch) for p in export.arguments],
+        "has_grid": export.launch.grid is not None,
+        "has_block": export.launch.block is not None,
+        "kernel": asdict(export.kernel),
+    }
 
 
 def _argument_record(parameter: Parameter, launch: Launch) -> dict[str, Any]:
     record = {"name": parameter.name, "kind": parameter.kind, "type": parameter.type}
     return {**record, "nullable": True} if parameter.name in launch.nullable else record
+
+
+def to_json(record: Mapping[str, Any]) -> str:
+    """Return the text of a library's description."""
+    return json.dumps(record, separators=(",", ":"))
 
 
 def template_dir() -> Path:
@@ -110,13 +113,14 @@ def load_template(name: str) -> Template:
     import jinja2
 
     environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(template_dir()),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
         autoescape=False,  # noqa: S701  the text is C++; every piece of a user's is escaped by `c_string`
     )
-    return environment.from_string((template_dir() / name).read_text(encoding="utf-8"))
+    return environment.get_template(name)
 
 
 def c_string(text: str) -> str:
@@ -125,7 +129,12 @@ def c_string(text: str) -> str:
     return '"' + escaped.replace(b'"', b'\\"').decode("ascii") + '"'
 
 
-def _comment(text: str) -> str:
+def image_record(image: EmbeddedImage) -> dict[str, Any]:
+    """Return what a template needs of an image."""
+    return {**asdict(image), "suffix": f"'{image.suffix}'" if image.suffix else "0"}
+
+
+def comment(text: str) -> str:
     """Return text that stays inside a line comment."""
     return re.sub(r"[^ -\[\]-~]", "?", text)
 
@@ -133,21 +142,23 @@ def _comment(text: str) -> str:
 # ---- one export ------------------------------------------------------------------------------------------------
 
 
-def _export_record(export: Export) -> dict[str, Any]:
+def export_record(export: Export, constants: Mapping[str, ScopeEntry] | None = None) -> dict[str, Any]:
+    """Return what the templates need of an export; its expressions may use the constants, too."""
     check_names(export)
     positions = {p.name: number for number, p in enumerate(export.arguments)}
-    expressions, plan = _plan(export, positions)
+    expressions, plan = _plan(export, {**(constants or {}), **_scope(export, positions)})
     structs = sum((p.size + 63) // 64 * 64 for p in export.arguments if p.kind == "struct")
     return {
+        "id": export.name,
         "name": export.name,
         "quoted_name": c_string(export.name),
-        "comment": _comment(str(export.kernel)),
+        "comment": comment(str(export.kernel)),
         "symbol": c_string(export.kernel.symbol),
         "params": [_param_record(p, export.launch, positions.get(p.name, -1)) for p in export.kernel.parameters],
         "argument_count": len(export.arguments),
         "expressions": [c_string(text) for text in expressions],
         "plan": plan,
-        "flags": _join_flags(_kernel_flags(export.launch)),
+        "flags": join_flags(_kernel_flags(export.launch)),
         "priority": export.launch.priority or 0,
         "struct_bytes": structs + 64 if structs else 0,
         "metadata": c_string(_metadata(export)),
@@ -184,7 +195,7 @@ def check_names(export: Export) -> None:
 
 
 def _param_record(parameter: Parameter, launch: Launch, argument: int) -> dict[str, Any]:
-    code, bits = _dtype(parameter.dtype)
+    code, bits = dtype_code(parameter.dtype)
     flags = [
         flag
         for flag, is_set in (
@@ -198,11 +209,11 @@ def _param_record(parameter: Parameter, launch: Launch, argument: int) -> dict[s
     return {
         "name": c_string(parameter.name), "type": c_string(parameter.type), "argument": argument,
         "size": parameter.size, "alignment": parameter.alignment, "kind": f"JITLOAD_{parameter.kind.upper()}",
-        "flags": _join_flags(flags), "dtype_code": code, "dtype_bits": bits,
+        "flags": join_flags(flags), "dtype_code": code, "dtype_bits": bits,
     }  # fmt: skip
 
 
-def _dtype(dtype: str | None) -> tuple[str, int]:
+def dtype_code(dtype: str | None) -> tuple[str, int]:
     """Return DLPack's code and bits of a dtype's name; 0 bits accept any."""
     if dtype is None:
         return "0", 0
@@ -213,7 +224,8 @@ def _dtype(dtype: str | None) -> tuple[str, int]:
     return _DTYPE_CODES[match[1]], int(match[2])
 
 
-def _join_flags(flags: Sequence[str]) -> str:
+def join_flags(flags: Iterable[str]) -> str:
+    """Return C text of flags that are set together."""
     return " | ".join(flags) or "0"
 
 
@@ -242,9 +254,8 @@ def _metadata(export: Export) -> str:
 _GUARDS = {"grid": "wants_grid", "block": "wants_block", "shared_bytes": "wants_shared_bytes"}
 
 
-def _plan(export: Export, positions: Mapping[str, int]) -> tuple[list[str], list[str]]:
+def _plan(export: Export, scope: Mapping[str, ScopeEntry]) -> tuple[list[str], list[str]]:
     """Return the texts of a launch's expressions, and the lines of C++ that evaluate them in order."""
-    scope = _scope(export, positions)
     numbers = {parameter.name: number for number, parameter in enumerate(export.kernel.parameters)}
     texts: list[str] = []
     lines: list[str] = []

@@ -16,11 +16,13 @@ class Exchange(NamedTuple):
     Attributes:
         view: `dltensor_from_py_object_no_sync`, which fills in a DLTensor for a tensor, or 0.
         current_stream: `current_work_stream`, which knows a device's current stream, or 0.
+        allocator: `managed_tensor_allocator`, which makes a tensor, or 0.
         tensor_types: `torch.Tensor` and `torch.nn.Parameter`.
     """
 
     view: int
     current_stream: int
+    allocator: int
     tensor_types: tuple[type, type]
 
 
@@ -40,4 +42,5 @@ def torch_exchange() -> Exchange | None:
     if ctypes.c_uint32.from_address(table).value != _MAJOR:
         return None
     words = (ctypes.c_size_t * 7).from_address(table)
-    return Exchange(view=words[5], current_stream=words[6], tensor_types=(torch.Tensor, torch.nn.Parameter))
+    tensor_types = (torch.Tensor, torch.nn.Parameter)
+    return Exchange(view=words[5], current_stream=words[6], allocator=words[2], tensor_types=tensor_types)

@@ -131,7 +131,8 @@ def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True
         _list_exports(module, place)
     if module._jitload_facts()["functions"]:
         exchange = torch_exchange()
-        tvm_ffi.Module.get_function(module, "_jitload_preload")(exchange.current_stream if exchange else 0)
+        addresses = (exchange.current_stream, exchange.allocator) if exchange else (0, 0)
+        tvm_ffi.Module.get_function(module, "_jitload_preload")(*addresses)
     return module
 
 

@@ -16,6 +16,10 @@ _SOURCES = {
     "device": COMPILE_FLAGS,
     "explain": COMPILE_FLAGS,
     "python": ("-O2", *COMPILE_FLAGS[1:]),
+    "triton": ("-O2", *COMPILE_FLAGS[1:]),
+    "descriptor": COMPILE_FLAGS,
+    "scratch": COMPILE_FLAGS,
+    "tensor_object": COMPILE_FLAGS,
 }
 
 

@@ -49,11 +49,10 @@ class Kit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiler:
-    """The host's C++ compiler: its command, the file that stands behind it, and what it reads of the environment."""
+    """The host's C++ compiler: its command, and the file that stands behind it."""
 
     command: tuple[str, ...]
     path: Path
-    environment: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,15 +235,15 @@ def find_compiler(settings: Settings) -> Compiler:
     Raises:
         ToolchainError: There is none.
     """
-    return _find_compiler(settings.cxx, settings.path, settings.environment)
+    return _find_compiler(settings.cxx, settings.path)
 
 
 @functools.lru_cache(maxsize=8)
-def _find_compiler(asked: str, path: str, environment: tuple[str, ...]) -> Compiler:
+def _find_compiler(asked: str, path: str) -> Compiler:
     names = [shlex.split(asked)] if asked else [["c++"], ["g++"], ["clang++"]]
     for command in names:
         if command and (found := shutil.which(command[0], path=path)):
-            return Compiler(command=(found, *command[1:]), path=Path(found).resolve(), environment=environment)
+            return Compiler(command=(found, *command[1:]), path=Path(found).resolve())
     wanted = f"{asked!r} (from JITLOAD_CXX or CXX)" if asked else "c++, g++ or clang++"
     raise ToolchainError(
         f"no C++ compiler: {wanted} is not on the PATH. Install one (apt install g++, or dnf install gcc-c++), or "

@@ -72,10 +72,10 @@ static void plan_none(jitload_eval* e, jitload_plan* plan) {
 static const jitload_kernel kernels[] = {
     {"add", "_Z3add", &module, params_add,
      plan_add, expressions_add, 0, 3, 3,
-     JITLOAD_HAS_GRID | JITLOAD_HAS_BLOCK | JITLOAD_HAS_CLUSTER | JITLOAD_IS_COOPERATIVE | JITLOAD_IS_PDL | JITLOAD_HAS_PRIORITY, -2, 0},
+     JITLOAD_HAS_GRID | JITLOAD_HAS_BLOCK | JITLOAD_HAS_CLUSTER | JITLOAD_IS_COOPERATIVE | JITLOAD_IS_PDL | JITLOAD_HAS_PRIORITY, -2, 0, NULL},
     {"none", "_Z4none", &module, NULL,
      plan_none, expressions_none, 1, 0, 0,
-     JITLOAD_HAS_GRID | JITLOAD_HAS_BLOCK, 0, 0},
+     JITLOAD_HAS_GRID | JITLOAD_HAS_BLOCK, 0, 0, NULL},
 };
 
 static jitload_state* state;

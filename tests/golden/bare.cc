@@ -20,7 +20,7 @@ static const jitload_param params_add[] = {
 static const jitload_kernel kernels[] = {
     {"add", "_Z3add", &module, params_add,
      NULL, NULL, 0, 3, 3,
-     0, 0, 0},
+     0, 0, 0, NULL},
 };
 
 static jitload_state* state;

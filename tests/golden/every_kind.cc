@@ -39,7 +39,7 @@ static const jitload_param params_every[] = {
 static const jitload_kernel kernels[] = {
     {"every", "_Z5every", &module, params_every,
      NULL, NULL, 0, 22, 22,
-     0, 0, 192},
+     0, 0, 192, NULL},
 };
 
 static jitload_state* state;

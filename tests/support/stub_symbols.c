@@ -33,6 +33,8 @@
   X(cuLibraryGetKernel, cuLibraryGetKernel, 12000)                                                    \
   X(cuLibraryLoadData, cuLibraryLoadData, 12000)                                                      \
   X(cuLibraryUnload, cuLibraryUnload, 12000)                                                          \
+  X(cuMemAllocAsync, cuMemAllocAsync, 11020)                                                          \
+  X(cuMemFreeAsync, cuMemFreeAsync, 11020)                                                            \
   X(cuMemcpyDtoH, cuMemcpyDtoH_v2, 3020)                                                              \
   X(cuMemcpyHtoD, cuMemcpyHtoD_v2, 3020)                                                              \
   X(cuModuleGetLoadingMode, cuModuleGetLoadingMode, 11070)                                            \

@@ -12,6 +12,7 @@ static pthread_mutex_t jitload_lock = PTHREAD_MUTEX_INITIALIZER;
 const jitload_driver* jitload_driver_found;
 int jitload_is_forked;
 jitload_stream_source_fn jitload_stream_source;
+jitload_allocator_fn jitload_allocator;
 
 static void jitload_after_fork(void) {
   jitload_is_forked = 1;
@@ -112,16 +113,32 @@ static int jitload_image_rank(const jitload_image* image, int capability) {
   return is_family ? 1 + image->capability % 10 : 0;
 }
 
+/* The image that suits a device best, or -1. */
+static int jitload_best_image(const jitload_module* module, int capability) {
+  int best = -1, best_rank = 0;
+  for (int i = 0; i < module->image_count; ++i) {
+    const int rank = jitload_image_rank(&module->images[i], capability);
+    if (rank > best_rank) best_rank = rank, best = i;
+  }
+  return best;
+}
+
+static int jitload_capability(const jitload_driver* driver, jitload_cu_device device) {
+  int major = 0, minor = 0;
+  driver->device_attribute(&major, JITLOAD_DEVICE_MAJOR, device);
+  driver->device_attribute(&minor, JITLOAD_DEVICE_MINOR, device);
+  return 10 * major + minor;
+}
+
+extern "C" int jitload_suits(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device) {
+  return jitload_best_image(kernel->module, jitload_capability(driver, device)) >= 0;
+}
+
 static int jitload_pick_image(const jitload_driver* driver, const jitload_kernel* kernel,
                                     jitload_cu_device device) {
   const jitload_module* module = kernel->module;
-  int major = 0, minor = 0, best = -1, best_rank = 0;
-  driver->device_attribute(&major, JITLOAD_DEVICE_MAJOR, device);
-  driver->device_attribute(&minor, JITLOAD_DEVICE_MINOR, device);
-  for (int i = 0; i < module->image_count; ++i) {
-    const int rank = jitload_image_rank(&module->images[i], 10 * major + minor);
-    if (rank > best_rank) best_rank = rank, best = i;
-  }
+  const int capability = jitload_capability(driver, device);
+  const int best = jitload_best_image(module, capability);
   if (best >= 0) return best;
   char names[256] = "";
   size_t used = 0;
@@ -130,8 +147,8 @@ static int jitload_pick_image(const jitload_driver* driver, const jitload_kernel
     const char suffix[2] = {(char)image->suffix, 0};
     used += (size_t)snprintf(names + used, sizeof names - used, "%ssm_%d%s", i ? ", " : "", (int)image->capability, suffix);
   }
-  jitload_fail("RuntimeError", "%s(): the library holds code for %s, and cuda:%d is sm_%d%d; build it with arch=\"sm_%d%d\"",
-               kernel->name, names, (int)device, major, minor, major, minor);
+  jitload_fail("RuntimeError", "%s(): the library holds code for %s, and cuda:%d is sm_%d; build it with arch=\"sm_%d\"",
+               kernel->name, names, (int)device, capability, capability);
   return -1;
 }
 
@@ -308,17 +325,20 @@ static void jitload_preload_device(const jitload_driver* driver, const jitload_m
   if (jitload_enter_device(driver, module->name, device, &before) == 0) {
     for (int32_t i = 0; i < module->kernel_count; ++i) {
       jitload_slot* slot = NULL;
-      if (jitload_resolve(driver, &module->kernels[i], device, &slot) != 0) break;
+      const jitload_kernel* kernel = &module->kernels[i];
+      if (kernel->symbol == NULL || !jitload_suits(driver, kernel, device)) continue; /* a dispatcher has no symbol */
+      if (jitload_resolve(driver, kernel, device, &slot) != 0) break;
     }
   }
   driver->set_context(before);
 }
 
-/* (address of the framework's `current_work_stream`, or 0) */
+/* (addresses of the framework's `current_work_stream` and `managed_tensor_allocator`, or 0) */
 extern "C" int jitload_preload(const jitload_module* module, const TVMFFIAny* args, int32_t num_args) {
   if (num_args > 0 && args[0].v_int64 != 0) {
     jitload_stream_source = (jitload_stream_source_fn)(uintptr_t)args[0].v_int64;
   }
+  if (num_args > 1 && args[1].v_int64 != 0) jitload_allocator = (jitload_allocator_fn)(uintptr_t)args[1].v_int64;
   int (*count_devices)(int*) = NULL;
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   if (library == NULL) return 0;

@@ -48,20 +48,29 @@ typedef struct jitload_request {
   int32_t device; /* of the tensors; -1 where there are none */
 } jitload_request;
 
-/* What the loader registers for kernels without a tensor. */
+/* A framework's allocator: DLPack's exchange table has it as `managed_tensor_allocator`. */
+typedef int (*jitload_allocator_fn)(DLTensor* prototype, struct DLManagedTensorVersioned** out, void* context,
+                                    void (*set_error)(void* context, const char* kind, const char* message));
+
+/* What the loader registers: of torch, for kernels without a tensor and for scratch memory. */
 extern jitload_stream_source_fn jitload_stream_source;
+extern jitload_allocator_fn jitload_allocator;
 
 extern const jitload_driver* jitload_driver_found; /* once set, never changed */
 extern int jitload_is_forked;
 
-/* Each returns 0, or sets the error and returns -1 (NULL for the driver). */
+/* Each returns 0, or sets the error and returns -1 (NULL for the driver); `jitload_suits` only tells. */
 const jitload_driver* jitload_load_driver(const char* who);
 int jitload_enter_device(const jitload_driver* driver, const char* who, jitload_cu_device device,
                          jitload_cu_context* before);
 int jitload_resolve(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device,
                     jitload_slot** slot);
+int jitload_suits(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device);
 int jitload_allow_shared(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device,
                          jitload_slot* slot, int64_t wanted);
+
+jitload_cu_result jitload_launch_with_attributes(const jitload_driver* driver, const jitload_request* request,
+                                                 jitload_cu_kernel function, jitload_cu_stream stream);
 
 /* Set the error for a refused launch and return -1. */
 int jitload_refuse_expression(const jitload_kernel* kernel, const jitload_eval* eval);
@@ -74,6 +83,10 @@ int jitload_launch_error(const jitload_request* request, const jitload_slot* slo
 /* `stream_source` names the stream where no config does; NULL asks tvm-ffi. */
 int jitload_run(const jitload_kernel* kernel, const jitload_config* config, const TVMFFIAny* args, int32_t num_args,
                 jitload_stream_source_fn stream_source);
+
+/* The same for a kernel with a `triton` table, once the count of arguments is right. */
+int jitload_run_triton(const jitload_kernel* kernel, const jitload_config* config, const TVMFFIAny* args,
+                       jitload_stream_source_fn stream_source);
 
 /* Read what `_jitload_configure` takes into a config; 0, or the error is set and -1. */
 int jitload_read_config(const jitload_module* module, const TVMFFIAny* args, jitload_config* config);

@@ -44,11 +44,13 @@ enum {
 enum {
   JITLOAD_LAUNCH_COOPERATIVE = 2,
   JITLOAD_LAUNCH_CLUSTER = 4,
+  JITLOAD_LAUNCH_CLUSTER_POLICY = 5,
   JITLOAD_LAUNCH_PDL = 6,
   JITLOAD_LAUNCH_PRIORITY = 8,
 };
 
 enum { JITLOAD_CAPTURE_RELAXED = 2 };
+enum { JITLOAD_CLUSTER_SPREAD = 1 }; /* a scheduling policy */
 
 typedef struct jitload_cu_attribute {
   int32_t id;
@@ -92,7 +94,12 @@ typedef struct jitload_cu_config {
   X(launch, "cuLaunchKernel",                                                                             \
     (void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, jitload_cu_stream,      \
      void**, void**))                                                                                     \
-  X(launch_ex, "cuLaunchKernelEx", (const jitload_cu_config*, void*, void**, void**))
+  X(launch_ex, "cuLaunchKernelEx", (const jitload_cu_config*, void*, void**, void**))                     \
+  X(allocate_async, "cuMemAllocAsync", (jitload_cu_address*, size_t, jitload_cu_stream))                  \
+  X(free_async, "cuMemFreeAsync", (jitload_cu_address, jitload_cu_stream))                                \
+  X(encode_tiled, "cuTensorMapEncodeTiled",                                                               \
+    (void*, int, uint32_t, void*, const uint64_t*, const uint64_t*, const uint32_t*, const uint32_t*,     \
+     int, int, int, int))
 
 #define JITLOAD_DECLARE_(field, symbol, parameters) jitload_cu_result(*field) parameters;
 typedef struct jitload_driver {

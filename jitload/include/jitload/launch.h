@@ -23,6 +23,8 @@ enum {
   JITLOAD_RAW = 2,      /* an int is an address */
   JITLOAD_STRIDED = 4,  /* the tensor need not be contiguous */
   JITLOAD_COMPLEX = 8,  /* float2*: a complex64 tensor will do, too */
+  JITLOAD_FINITE = 16,  /* a finite number must not become infinite */
+  JITLOAD_DESCRIBED = 32, /* a tensor descriptor is made of it; Triton's own object will do, too */
 };
 
 /* One kernel parameter. `argument` is its position in the call, or -1 where the wrapper computes it. */
@@ -59,9 +61,11 @@ enum {
   JITLOAD_IS_PDL = 16,
   JITLOAD_HAS_PRIORITY = 32,
   JITLOAD_COMPUTES = 64, /* some parameter is computed */
+  JITLOAD_SPREADS = 128, /* the blocks of a cluster are spread over the multiprocessors */
 };
 
 struct jitload_module;
+struct jitload_triton;
 
 typedef struct jitload_kernel {
   const char* name;   /* exported name, for messages */
@@ -76,6 +80,7 @@ typedef struct jitload_kernel {
   int32_t flags;
   int32_t priority;
   int32_t struct_bytes; /* room for the by-value structures, 64 bytes aligned each */
+  const struct jitload_triton* triton; /* triton.h; NULL for a kernel of CUDA C++ */
 } jitload_kernel;
 
 /* A cubin: compute capability 9.0 is 90; the suffix is 'a', 'f' or 0. */

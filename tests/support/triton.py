@@ -1,0 +1,115 @@
+"""Stand-ins for Triton's cubins: CUDA kernels with the same parameters, and libraries around them.
+
+A test says what Triton would say of a kernel, and compares what reaches the driver with what it worked out by itself.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import jitload
+from jitload import Launch
+from jitload.cache import open_cache
+from jitload.host_build import COMPILE_FLAGS, compile_step, link_step, run_ninja, write_ninja
+from jitload.model import Cubin, Kernel, Parameter, Specialization
+from jitload.runtime import find_or_build_runtime, include_flags
+from jitload.settings import read_settings
+from jitload.toolchain import find_compiler, find_ninja
+from jitload.triton_code import TritonFunction, TritonVariant, TritonWrapper, cubin_files, render_triton_wrapper
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+_C_TYPES = {
+    "i1": "bool", "u1": "bool", "i8": "signed char", "i16": "short", "i32": "int", "i64": "long long",
+    "u8": "unsigned char", "u16": "unsigned short", "u32": "unsigned", "u64": "unsigned long long",
+    "fp16": "unsigned short", "bf16": "unsigned short", "fp32": "float", "fp64": "double",
+}  # fmt: skip
+_SIZES = {"1": 1, "8": 1, "16": 2, "32": 4, "64": 8}
+_FLOATS = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}
+_MAP = "struct alignas(64) Map { char bytes[128]; };\n"
+
+
+def parameter(name: str, type_: str, dtype: str | None = None) -> Parameter:
+    """Return an argument of a Triton type: `*fp32`, `i32`, `bf16`, …; `dtype` for a pointer or a descriptor."""
+    if type_.startswith(("*", "tensordesc", "None")):
+        dtypes = {**_FLOATS, "i32": "int32", "i64": "int64", "u8": "uint8", "i1": "bool"}
+        return Parameter(name=name, type=type_, kind="pointer", size=8, offset=0, dtype=dtype or dtypes.get(type_[1:]))
+    letters, bits = re.fullmatch(r"([a-z]+)(\d+)", type_).groups()  # type: ignore[union-attr]
+    kind: Any = {"i": "int", "u": "uint", "fp": "float", "bf": "float"}[letters] if bits != "1" else "bool"
+    return Parameter(name=name, type=type_, kind=kind, size=_SIZES[bits], offset=0, dtype=_FLOATS.get(type_))
+
+
+def specialize(name: str, arguments: Sequence[Parameter], **facts: Any) -> Specialization:
+    """Return what Triton would say of a kernel; `taken` are the names that the cubin takes, default all."""
+    taken = facts.pop("taken", [p.name for p in arguments])
+    parameters = facts.pop("parameters", [p for p in arguments if p.name in taken])
+    kernel = Kernel(
+        name=name,
+        symbol=name,
+        parameters=tuple(parameters),
+        registers=0,
+        shared_bytes=0,
+        local_bytes=0,
+        max_threads=1024,
+    )
+    usual = {"num_warps": 4, "triton_version": "3.6.0", "hidden_pointers": 2}
+    return Specialization(kernel=kernel, arguments=tuple(arguments), **{**usual, **facts})
+
+
+def stand_in(specialization: Specialization, arch: str = "sm_90", *, body: str = "") -> Cubin:
+    """Compile a kernel that takes the parameters of a specialisation."""
+    types = [_c_type(p) for p in specialization.kernel.parameters] + ["void*"] * specialization.hidden_pointers
+    text = ", ".join(f"{type_} p{number}" for number, type_ in enumerate(types))
+    source = f'{_MAP}extern "C" __global__ void {specialization.kernel.symbol}({text}) {{ {body} }}'
+    compiled = jitload.compile_cubin(source, arch=arch)
+    return replace(compiled, triton=specialization)
+
+
+def _c_type(given: Parameter) -> str:
+    if given.kind == "struct":
+        return "Map"
+    return "void*" if given.kind == "pointer" else _C_TYPES[given.type]
+
+
+def function(
+    name: str, *variants: tuple[str, Cubin | tuple[Cubin, ...]], grid: Any = 1, **launch: Any
+) -> TritonFunction:
+    """Return a function of variants, each with a name and its cubin or cubins."""
+    made = tuple(
+        TritonVariant(
+            name=label, cubins=cubins if isinstance(cubins, tuple) else (cubins,), launch=Launch(grid=grid, **launch)
+        )
+        for label, cubins in variants
+    )
+    return TritonFunction(name=name, doc=f"The kernel {name}.", variants=made)
+
+
+def build_triton(directory: Path, *functions: TritonFunction) -> Path:
+    """Build a library of functions in an empty directory."""
+    wrapper = TritonWrapper(name="kernels", functions=functions)
+    settings = read_settings()
+    compiler = find_compiler(settings)
+    runtime = find_or_build_runtime(compiler, open_cache(settings), settings).product
+    directory.mkdir(parents=True)
+    files = cubin_files(wrapper)
+    for name, data in files:
+        (directory / name).write_bytes(data)
+    (directory / "wrapper.cc").write_text(render_triton_wrapper(wrapper), encoding="utf-8")
+    reads = tuple(name for name, _ in files)
+    flags = (*COMPILE_FLAGS, *include_flags())
+    steps = (
+        compile_step(compiler.command, flags, "wrapper.cc", "wrapper.o", reads=reads),
+        link_step(compiler.command, ("wrapper.o", str(runtime)), "kernels.so"),
+    )
+    write_ninja(directory, steps)
+    run_ninja(find_ninja(settings), directory, name="kernels")
+    return directory / "kernels.so"
+
+
+def load_triton(directory: Path, *functions: TritonFunction) -> jitload.Module:
+    """Build and load a library of functions."""
+    return jitload.load_module(build_triton(directory, *functions))
