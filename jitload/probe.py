@@ -1,9 +1,9 @@
 """The questions put to the compiler about a kernel's types, and what its log says of those it refuses.
 
 For a kernel `k` two name expressions are registered with NVRTC: `k` itself, and a probe whose lowered name holds the
-type of `k` twice, as it is and with enums replaced by their integers. The probe is declared in a header that NVRTC
-reads before the source, so that line numbers stay and no macro of the source reaches it; being declared only, it
-leaves nothing in the cubin.
+type of `k` twice, as it is and with enums, also behind pointers, replaced by their integers. The probe is declared in a
+header that NVRTC reads before the source, so that line numbers stay and no macro of the source reaches it; being
+declared only, it leaves nothing in the cubin.
 """
 
 from __future__ import annotations
@@ -26,6 +26,12 @@ template<class __jitload_t, bool = __is_enum(__jitload_t)> struct __jitload_prom
 };
 template<class __jitload_t> struct __jitload_promote<__jitload_t, true> {
     typedef __underlying_type(__jitload_t) __jitload_type;
+};
+template<class __jitload_t> struct __jitload_promote<__jitload_t*, false> {
+    typedef typename __jitload_promote<__jitload_t>::__jitload_type *__jitload_type;
+};
+template<class __jitload_t> struct __jitload_promote<__jitload_t&, false> {
+    typedef typename __jitload_promote<__jitload_t>::__jitload_type &__jitload_type;
 };
 template<class __jitload_f> struct __jitload_promoted;
 template<class __jitload_r, class... __jitload_a> struct __jitload_promoted<__jitload_r(__jitload_a...)> {

@@ -128,8 +128,8 @@ def _typed(found: _Found, told: tuple[tuple[str, str], ...] | None) -> Kernel:
 def unprobed_symbols(image: Image, lowered: Mapping[str, tuple[str, str]]) -> tuple[str, ...]:
     """Return the kernel expressions worth one more compile: of kernels whose symbols do not tell their types.
 
-    These are `extern "C"` kernels that no candidate named, and kernels that take by value a type of the user's that
-    may be an enum. An expression may be refused in its turn; then there is nothing more to ask.
+    These are `extern "C"` kernels that no candidate named, and kernels that take a type of the user's, or a pointer to
+    one, that may be an enum. An expression may be refused in its turn; then there is nothing more to ask.
     """
     known = {symbol for symbol, probe in lowered.values() if probe}
     asked = {symbol for symbol, probe in lowered.values() if not probe}
@@ -259,8 +259,9 @@ def _worth_asking(kernel: ImageKernel) -> str:
 def _may_hide(type_: str, slot: ParameterSlot) -> bool:
     """Tell whether the type may be an enum, or a template's member type that stands for another one."""
     unknown = unknown_name(type_)
-    is_enum_sized = describe_type(type_).kind == "struct" and slot.size in (1, 2, 4, 8)
-    return unknown is not None and (is_enum_sized or ">::" in unknown)
+    kind = describe_type(type_).kind
+    may_be_enum = kind == "pointer" or (kind == "struct" and slot.size in (1, 2, 4, 8))
+    return unknown is not None and (may_be_enum or ">::" in unknown)
 
 
 def _takes(candidate: Candidate, count: int) -> bool:

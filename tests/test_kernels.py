@@ -34,6 +34,8 @@ RUNS = {
     ),
     "a candidate that is none": (2, "#if 0\n__global__ void no() {}\n#endif\n" + kernel("k")),
     "a macro's extern C kernel": (2, MACRO_C),
+    "pointers to enums and structs": (1, "enum E { A }; struct S;\n__global__ void k(E* x, const S* y) {}"),
+    "overloads with one": (2, "enum E { A };\n__global__ void k(E* x) {}\n__global__ void k(float* x) {}"),
 }
 
 
@@ -50,6 +52,11 @@ def test_a_template_that_a_launch_names_takes_one_run():
     assert compiled.runs == 1
     assert list(map(str, compiled.cubin.kernels)) == ["k<float, 4>(float* x)", "k<int, 2>(int* x)"]
     assert set(compiled.symbols) == {"k<float, 4>", "k<int, 2>"}
+
+
+def test_overloads_know_what_integers_an_enum_has():
+    text = "enum class E : short { A };\n__global__ void k(const E* x) {}\n__global__ void k(float* x) {}"
+    assert [k.parameters[0].dtype for k in compile_text(text).cubin.kernels] == ["int16", "float32"]
 
 
 BIG = 32764 - 8

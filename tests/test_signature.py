@@ -114,6 +114,25 @@ def test_types_are_the_compilers_and_names_the_texts() -> None:
     assert [p.offset for p in kernel.parameters][:8] == [0, 8, 16, 20, 24, 32, 40, 44]
 
 
+def test_a_pointer_to_an_enum_takes_its_integers() -> None:
+    source = """
+    enum E { A }; enum class U : unsigned char { B }; enum class S : short {}; enum class B : bool {}; struct Big;
+    namespace ns { enum class Long : long long { X }; enum Opaque : unsigned; }
+    template <class T> struct Same { typedef T type; };
+    template <class T> __global__ void each(typename Same<T>::type* a, const T* b) {}
+    extern "C" __global__ void k(E* a, const U* b, volatile S* c, const volatile ns::Long* __restrict__ d, E* const e,
+                                 ns::Opaque* f, B* g, E h[], E& i, E** j, E (*l)[3], int (*m)(E), Big* n) {}
+    """
+    kernels = read(source, "k", "each<U>").kernels.values()
+    k, each = sorted(kernels, key=lambda kernel: -len(kernel.parameters))
+    assert [p.dtype for p in k.parameters] == [
+        *("int32", "uint8", "int16", "int64", "int32", "uint32", "bool", "int32", "int32"),
+        *(None, None, None, None),
+    ]
+    assert [p.type for p in k.parameters][:4] == ["E*", "const U*", "volatile S*", "const volatile ns::Long*"]
+    assert [p.dtype for p in each.parameters] == ["uint8", "uint8"]
+
+
 def test_templates_overloads_and_namespaces() -> None:
     source = """
     // Scale it.
@@ -177,6 +196,7 @@ def test_what_needs_a_second_run() -> None:
     assert first.missing == (
         "plain",
         "static_cast<void(*)(E)>(with_enum)",
+        "static_cast<void(*)(Big*)>(with_pointer)",
         "static_cast<void(*)(Traits<float>::pointer)>(dependent<float>)",
     )
     second = read(source, *first.missing)
