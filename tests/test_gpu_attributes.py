@@ -74,7 +74,7 @@ def test_a_dependent_pair_overlaps(follower: str) -> None:
 def test_a_cooperative_grid() -> None:
     blocks = torch.cuda.get_device_properties(0).multi_processor_count
     out = torch.zeros(1 + blocks, dtype=torch.int32, device="cuda")
-    load_functions().meet[blocks](out, 0)
+    load_functions().meet[blocks, 128](out, 0)
     assert set(out.tolist()) == {blocks * (blocks - 1) // 2}
 
 
