@@ -1,10 +1,7 @@
-"""A `Recipe` to its key; a key to a directory published whole.
+"""The cache: one build for a key, made in private and published whole. What a hit does is in `entry`.
 
-    <cache>/<name>-<key>/<leaf>/manifest.json, <name>.so, and everything it was made from
-
-The key covers what is known before a build. The headers that a build turns out to read are recorded with their
-digests in the manifest, and looked at again on a hit: builds that read different headers are leaves of one key.
-A published leaf is never changed.
+Nobody waits for a lock to read, and nothing is right only because of a lock: it saves the second build. Whoever
+loses a race uses what it built itself, so that nothing depends on when one machine sees what another wrote.
 """
 
 from __future__ import annotations
@@ -18,84 +15,31 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jitload.errors import CacheError, CompileError
-from jitload.settings import Settings, find_cache_dir, private_cache_dir, warn_once
-from jitload.trust import refuse_if_shared, refuse_place
+from jitload.entry import LEAF, MANIFEST, Entry, find_entry, key_dir_of, open_cache, rebuilt
+from jitload.errors import CacheError, CachePlaceError, CompileError, JitLoadError
+from jitload.inputs import Clock, Header, digest_file, loosen, record_headers, speak_of_their_place
+from jitload.locks import hold_lock, host_tag, mark_directory, unlock
+from jitload.notes import BLOCK, GROWN, append_bytes
+from jitload.recipe import SCHEMA, Recipe, describe_parts
+from jitload.settings import Settings, make_private, private_cache_dir, warn_once
 
-_SCHEMA = 1
-_MANIFEST = "manifest.json"
+__all__ = ["Entry", "Header", "Recipe", "Work", "claim_entry", "find_entry", "make_private", "open_cache"]
+
+FAILED = ".failed"
+_WORK = ".work"
+_KEPT_S = 7 * 86400.0  # that a failed build is kept for a look, and what was set aside
+_LONGEST_BUILD_S = 86400.0
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # of this process: no other place would do
+_SIGNS = tuple(os.strerror(number) for number in _FULL)  # how a compiler says it
+_OWNER = re.compile(r"-([0-9a-f]{8})-\d+-[0-9a-f]+$")
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
-    """Everything that decides what a build makes, as named parts.
-
-    Attributes:
-        name: The module's name; it opens the directory's name.
-        parts: Label and value of each part; a value that is a tuple keeps its boundaries in the key.
-    """
-
-    name: str
-    parts: tuple[tuple[str, str | bytes | tuple[str, ...]], ...]
-
-    @property
-    def key(self) -> str:
-        """SHA-256 over the parts, each length-prefixed, as 64 hexadecimal digits."""
-        digest = hashlib.sha256()
-        for label, value in (("schema", str(_SCHEMA)), ("name", self.name), *self.parts):
-            items = value if isinstance(value, tuple) else (value,)
-            _feed(digest, label.encode())
-            digest.update(len(items).to_bytes(8, "little"))
-            for item in items:
-                _feed(digest, item.encode("utf-8", "surrogateescape") if isinstance(item, str) else item)
-        return digest.hexdigest()
-
-
-def _feed(digest: Any, data: bytes) -> None:
-    digest.update(len(data).to_bytes(8, "little"))
-    digest.update(data)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
-    """A header that a build read: where, and what `stat` and SHA-256 said of it.
-
-    One that was looked for and was not there has size -1: it would be read now, were it there.
-    """
-
-    path: str
-    size: int
-    mtime_ns: int
-    ctime_ns: int  # an edit that keeps size and mtime, as reproducible images have them, still moves this one
-    digest: str
-
-    def is_unchanged(self) -> bool:
-        """Tell whether the file still has this content: by `stat`, and by digest where that differs."""
-        if self.size < 0:
-            return not os.path.isfile(self.path)
-        try:
-            found = os.stat(self.path)
-            if found.st_mtime_ns == self.mtime_ns and found.st_size == self.size and found.st_ctime_ns == self.ctime_ns:
-                return True
-            return found.st_size == self.size and digest_file(Path(self.path)) == self.digest
-        except OSError:
-            return False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """A published build: its directory, and the product in it."""
-
-    dir: Path
-    product: Path
-    headers: tuple[Header, ...]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -105,112 +49,45 @@ class Work:
     dir: Path
     recipe: Recipe
     cache_dir: Path
-    key_dir: Path
+    settings: Settings
     entry: Entry | None = field(default=None)
-    started_ns: int = field(default_factory=time.time_ns)
+    clock: Clock = field(default_factory=Clock.start)
 
     def publish(self, product: str, headers: tuple[Path, ...] = ()) -> Entry:
         """Move the directory into place whole, and return it as an entry.
 
         The loser of a race keeps its own build, so that nothing depends on when a rename becomes visible.
         """
-        recorded = tuple(_record_header(path, self.started_ns) for path in headers)
-        _write_manifest(self.dir, self.recipe, product, recorded)
-        leaf = hashlib.sha256(repr([(h.path, h.digest) for h in recorded]).encode()).hexdigest()[:16]
-        target = self._free_place(leaf)
+        recorded = record_headers(headers, self.clock)
+        size = _write_manifest(self, product, recorded)
+        target = self._free_place(recorded)
         try:
-            os.rename(self.dir, target)
+            self._move_to(target)
             self.dir = target
         except OSError as error:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
-                hint = "Set JITLOAD_CACHE_DIR to another directory."
-                raise CacheError(f"the cache {self.cache_dir} cannot take an entry: {error}. {hint}") from error
+                raise _place_error(self.cache_dir, error) from error
         _sync(self.dir.parent)
         self.entry = Entry(dir=self.dir, product=self.dir / product, headers=recorded)
+        rebuilt.add((str(self.cache_dir), self.recipe.key))
+        with suppress(OSError):
+            append_bytes(self.cache_dir / GROWN, size // BLOCK + 1)
         return self.entry
 
-    def _free_place(self, leaf: str) -> Path:
-        """Return a name never used before: a library that was mapped under a name must not come back under it."""
-        names = (re.fullmatch(rf"{leaf}(?:\.(\d+))?(?:-\d+\.bad)?", name) for name in os.listdir(self.key_dir))
-        taken = [int(name[1] or 0) for name in names if name]
-        return self.key_dir / (f"{leaf}.{max(taken) + 1}" if taken else leaf)
-
-
-def digest_file(path: Path) -> str:
-    """Return a file's SHA-256 in hexadecimal."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def open_cache(settings: Settings) -> Path:
-    """Return the cache directory after a look at who may write it.
-
-    Raises:
-        CacheError: Others than this user and root could put code there.
-    """
-    cache_dir = find_cache_dir(settings)
-    refuse_if_shared(cache_dir, settings)
-    return cache_dir
-
-
-# ---- a hit -----------------------------------------------------------------------------------------------------
-
-
-def find_entry(cache_dir: Path, recipe: Recipe, settings: Settings) -> Entry | None:
-    """Return the entry for a recipe whose product is whole and whose headers are as they were, or None.
-
-    This writes nothing, takes no lock and starts nothing, unless an entry is damaged: that one is set aside.
-    """
-    key_dir = _key_dir(cache_dir, recipe)
-    try:
-        leaves = sorted(name for name in os.listdir(key_dir) if not name.startswith("."))
-    except OSError:
-        return None
-    refuse_place(key_dir, cache_dir, settings, is_entry=True)
-    for leaf in leaves:
-        if leaf.endswith(".bad"):
-            continue
-        leaf_dir = key_dir / leaf
+    def _move_to(self, target: Path) -> None:
         try:
-            refuse_place(leaf_dir, cache_dir, settings, is_entry=True)
-            entry = _read_entry(leaf_dir, recipe)
-        except (OSError, ValueError, KeyError, TypeError) as damage:
-            if leaf_dir.exists():  # else another process has just set it aside
-                _set_aside(leaf_dir, damage)
-            continue
-        if entry:
-            return entry
-    return None
+            os.rename(self.dir, target)
+        except FileNotFoundError:  # the key's directory was empty, and was pruned just now
+            make_private(target.parent)
+            os.rename(self.dir, target)
 
-
-def _key_dir(cache_dir: Path, recipe: Recipe) -> Path:
-    return cache_dir / f"{recipe.name}-{recipe.key}"
-
-
-def _read_entry(leaf_dir: Path, recipe: Recipe) -> Entry | None:
-    """Return an entry whose product is whole, or None where it was made from other headers."""
-    manifest = json.loads((leaf_dir / _MANIFEST).read_bytes())
-    if manifest["schema"] != _SCHEMA or manifest["key"] != recipe.key:
-        raise ValueError("its manifest is of another entry")
-    headers = tuple(Header(**header) for header in manifest["headers"])
-    if not all(header.is_unchanged() for header in headers):
-        return None
-    product = leaf_dir / manifest["product"]
-    data = product.read_bytes()
-    if len(data) != manifest["size"]:
-        raise ValueError(f"{product.name} has {len(data)} bytes, not {manifest['size']}")
-    if hashlib.sha256(data).hexdigest() != manifest["sha256"]:
-        raise ValueError(f"{product.name} has another SHA-256 than its manifest says")
-    return Entry(dir=leaf_dir, product=product, headers=headers)
-
-
-def _set_aside(leaf_dir: Path, damage: Exception) -> None:
-    aside = leaf_dir.with_name(f"{leaf_dir.name}-{time.time_ns()}.bad")
-    _log.warning("cache entry %s is damaged (%s); it is set aside as %s and built again", leaf_dir, damage, aside.name)
-    with suppress(OSError):  # a read-only cache: the entry stays, and is passed over each time
-        os.rename(leaf_dir, aside)
-
-
-# ---- a miss ----------------------------------------------------------------------------------------------------
+    def _free_place(self, headers: tuple[Header, ...]) -> Path:
+        """Return a name never used before: a library that was mapped under a name must not come back under it."""
+        key_dir = key_dir_of(self.cache_dir, self.recipe)
+        make_private(key_dir)
+        taken = [int(found[1]) for name in os.listdir(key_dir) if (found := LEAF.match(name))]
+        read = hashlib.sha256(repr([(header.path, header.digest) for header in headers]).encode()).hexdigest()[:16]
+        return key_dir / f"{max(taken, default=-1) + 1:04d}-{read}"
 
 
 @contextmanager
@@ -219,109 +96,150 @@ def claim_entry(cache_dir: Path, recipe: Recipe, settings: Settings) -> Iterator
 
     `work.entry` is set where another process built the entry meanwhile. A directory that was not published is
     removed; one that a compiler failed in is kept for a look, if there is anything in it.
+
+    Raises:
+        CachePlaceError: The cache cannot take the build; nothing of it is left, and another directory may do.
+        CacheError: `JITLOAD_MODE=load-only` forbids it.
     """
-    try:
-        key_dir, work_dir = _make_dirs(cache_dir, recipe)
-    except OSError as error:
-        cache_dir = private_cache_dir()
-        warn_once(f"the cache cannot be written ({error}); building in {cache_dir}, for this process only")
-        key_dir, work_dir = _make_dirs(cache_dir, recipe)
-    with _lock(cache_dir, recipe):
-        work = Work(dir=work_dir, recipe=recipe, cache_dir=cache_dir, key_dir=key_dir)
-        work.entry = find_entry(cache_dir, recipe, settings)
-        try:
+    if settings.mode == "load-only":
+        from jitload.why import explain_miss
+
+        raise CacheError(explain_miss(cache_dir, recipe, settings))
+    cache_dir = _writable(cache_dir)
+    with hold_lock(cache_dir / ".locks" / recipe.key, f"{recipe.name!r}"):
+        if entry := find_entry(cache_dir, recipe, settings):
+            nowhere = cache_dir / _WORK / "none"
+            yield Work(dir=nowhere, recipe=recipe, cache_dir=cache_dir, settings=settings, entry=entry)
+            return
+        with _work_dir(cache_dir, recipe, settings) as work:
             yield work
-        except CompileError:
-            with suppress(OSError):
-                work_dir.rmdir()
-            raise
-        except BaseException:
-            shutil.rmtree(work_dir, ignore_errors=True)
-            raise
-        if work.entry is None or work.entry.dir != work_dir:
-            shutil.rmtree(work_dir, ignore_errors=True)
+    after_build(cache_dir, settings)
 
 
-def _make_dirs(cache_dir: Path, recipe: Recipe) -> tuple[Path, Path]:
-    key_dir = _key_dir(cache_dir, recipe)
-    private = cache_dir / ".work"
-    for directory in (cache_dir, key_dir, private):
+def _writable(cache_dir: Path) -> Path:
+    """Return the cache, or a directory of this process where it cannot be written, as that is said once."""
+    try:
+        _probe(cache_dir)
+    except OSError as error:
+        private = private_cache_dir()
+        warn_once(f"the cache cannot be written ({error}); building in {private}, for this process only")
+        with suppress(OSError):  # what is wrong with it shows when it is built in
+            _probe(private)
+        return private
+    return cache_dir
+
+
+def _probe(cache_dir: Path) -> None:
+    for directory in (cache_dir, cache_dir / _WORK):
         make_private(directory)
-    work_dir = private / f"{recipe.name}-{os.getpid()}-{secrets.token_hex(6)}"
-    work_dir.mkdir(mode=0o700)
-    return key_dir, work_dir
-
-
-def make_private(directory: Path) -> None:
-    """Make a directory and those above it; the ones we make are ours alone, whatever the umask."""
-    if directory.is_dir():
-        return
-    if not directory.parent.is_dir():
-        make_private(directory.parent)
-    with suppress(FileExistsError):
-        directory.mkdir(mode=0o700)
-        directory.chmod(0o700)
+    if not os.access(cache_dir / _WORK, os.W_OK):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(cache_dir))
 
 
 @contextmanager
-def _lock(cache_dir: Path, recipe: Recipe) -> Iterator[None]:
-    """Hold the key's lock. It saves a second build, no more: where it cannot be had, the build goes on without."""
-    from filelock import FileLock
-
-    locks = cache_dir / ".locks"
-    lock = None
+def _work_dir(cache_dir: Path, recipe: Recipe, settings: Settings) -> Iterator[Work]:
+    """Give a directory that is gone, published or kept as a failure when it is left."""
+    started = time.monotonic()
     try:
-        make_private(locks)
-        lock = FileLock(locks / recipe.key)
-        lock.acquire(poll_interval=0.01)
-    except (OSError, NotImplementedError) as error:
-        _log.info("building without a lock: %s", error)
-        lock = None
+        work_dir, mark = _make_work_dir(cache_dir, recipe)
+    except OSError as error:
+        raise _place_error(cache_dir, error) from error
+    work = Work(dir=work_dir, recipe=recipe, cache_dir=cache_dir, settings=settings)
+    is_lost = False
+    _log.info("building %s in %s", recipe.name, work_dir)
     try:
-        yield
+        yield work
+        is_lost = work.entry is not None and work.entry.dir == work_dir  # to a process that published it first
+        _log.info("built %s in %.2f s", recipe.name, time.monotonic() - started)
+    except BaseException as error:
+        failure = _place_failure(error, work)
+        if isinstance(error, CompileError) and failure is None:
+            _keep_failure(work_dir)
+        else:
+            shutil.rmtree(work_dir, ignore_errors=True)
+        if failure is not None:
+            raise failure from error
+        raise
     finally:
-        if lock is not None:
-            lock.release()
+        if mark is not None and not is_lost:  # what was lost lies there as long as this process may load it
+            unlock(mark)
+    if work.entry is None:
+        shutil.rmtree(work_dir, ignore_errors=True)
 
 
-def _record_header(path: Path, started_ns: int) -> Header:
-    if not os.path.isfile(path):  # a path that begins with # is none: nobody knows what that include reads
-        size = 0 if str(path).startswith("#") else -1
-        return Header(path=str(path), size=size, mtime_ns=0, ctime_ns=0, digest="")
-    found = path.stat()
-    size, mtime_ns, ctime_ns = found.st_size, found.st_mtime_ns, found.st_ctime_ns
-    header = Header(path=str(path), size=size, mtime_ns=mtime_ns, ctime_ns=ctime_ns, digest=digest_file(path))
-    # Edited during the build, nobody knows what the compiler read: recorded so that it never matches.
-    return replace(header, ctime_ns=0, digest="") if started_ns < mtime_ns <= time.time_ns() else header
+def _make_work_dir(cache_dir: Path, recipe: Recipe) -> tuple[Path, int | None]:
+    """Make a directory and mark it as a living builder's; one that a sweeper was quicker to mark is not used."""
+    while True:
+        work_dir = cache_dir / _WORK / f"{recipe.name}-{host_tag()}-{os.getpid()}-{secrets.token_hex(6)}"
+        work_dir.mkdir(mode=0o700)
+        try:
+            work_dir.chmod(0o700)
+            return work_dir, mark_directory(work_dir)
+        except (BlockingIOError, FileNotFoundError):
+            continue
+        except OSError:
+            return work_dir, None
 
 
-def _write_manifest(work_dir: Path, recipe: Recipe, product: str, headers: tuple[Header, ...]) -> None:
-    data = (work_dir / product).read_bytes()
-    manifest: Mapping[str, Any] = {
-        "schema": _SCHEMA,
+def _place_failure(error: BaseException, work: Work) -> CacheError | None:
+    """Return the error that a failure is where neither the source nor the tools are to blame."""
+    if isinstance(error, CachePlaceError):
+        return None  # of a build within this one, and said already
+    if isinstance(error, OSError):
+        is_here = error.errno in _FULL or str(error.filename or "").startswith(str(work.cache_dir))
+        if is_here and error.errno not in _EXHAUSTED:
+            return _place_error(work.cache_dir, error)
+        return CacheError(f"the build of {work.recipe.name!r} could not go on: {error}")
+    if not isinstance(error, JitLoadError):
+        return None
+    if not work.dir.is_dir():
+        return _place_error(work.cache_dir, "the directory was removed during the build")
+    log = error.log if isinstance(error, CompileError) else str(error)
+    sign = next((sign for sign in _SIGNS if sign in log), "")
+    return _place_error(work.cache_dir, sign) if sign else None
+
+
+def _place_error(cache_dir: Path, why: object) -> CachePlaceError:
+    hint = "Set JITLOAD_CACHE_DIR to another directory, or make room there."
+    return CachePlaceError(f"the cache {cache_dir} cannot take an entry: {why}. {hint}")
+
+
+def _keep_failure(work_dir: Path) -> None:
+    """Keep a failed build for a look, unless it never came to write anything."""
+    with suppress(OSError):
+        if os.listdir(work_dir):
+            (work_dir / FAILED).touch()
+        else:
+            work_dir.rmdir()
+
+
+# ---- what is published -----------------------------------------------------------------------------------------
+
+
+def _write_manifest(work: Work, product: str, headers: tuple[Header, ...]) -> int:
+    """Write what the entry is and what it was made from, through to the disk; return the size of it all."""
+    recipe = work.recipe
+    files = {
+        path.name: (path.stat().st_size, digest_file(path)) for path in sorted(work.dir.iterdir()) if path.is_file()
+    }
+    is_placed = recipe.is_placed or speak_of_their_place(headers, recipe.anchors)
+    manifest: dict[str, Any] = {
+        "schema": SCHEMA,
         "name": recipe.name,
         "key": recipe.key,
         "product": product,
-        "size": len(data),
-        "sha256": hashlib.sha256(data).hexdigest(),
-        "headers": [asdict(header) for header in headers],
-        "parts": {label: _describe_part(value) for label, value in recipe.parts},
+        "size": files[product][0],
+        "sha256": files[product][1],
+        "anchors": list(recipe.anchors) if is_placed else None,
+        "headers": [kept for header in headers for kept in loosen(header, recipe.anchors)],
+        "created": int(time.time()),
+        "files": files,
+        "parts": describe_parts(recipe),
     }
-    (work_dir / _MANIFEST).write_text(json.dumps(manifest, indent=1))
-    for path in (work_dir / product, work_dir / _MANIFEST, work_dir):
+    (work.dir / MANIFEST).write_text(json.dumps(manifest, indent=1))
+    for path in (work.dir / product, work.dir / MANIFEST, work.dir):
         _sync(path)
-
-
-def _describe_part(value: str | bytes | tuple[str, ...]) -> str | list[str]:
-    """Return a part as a person compares it: short texts as they are, long ones and bytes by digest."""
-    return [_describe(item) for item in value] if isinstance(value, tuple) else _describe(value)
-
-
-def _describe(value: str | bytes) -> str:
-    data = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
-    if isinstance(value, str) and len(data) <= 256:
-        return value
-    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+    return sum(size for size, _ in files.values())
 
 
 def _sync(path: Path) -> None:
@@ -335,3 +253,49 @@ def _sync(path: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+# ---- after a build ---------------------------------------------------------------------------------------------
+
+
+def after_build(cache_dir: Path, settings: Settings) -> None:
+    """Remove what dead builders left behind, and what the cache holds above its limit."""
+    sweep_work(cache_dir)
+    if settings.cache_limit:
+        from jitload.prune import prune_if_grown
+
+        prune_if_grown(cache_dir, settings.cache_limit)
+
+
+def sweep_work(cache_dir: Path) -> None:
+    """Remove the directories of builders that died, and of failed builds that nobody will look at any more."""
+    with suppress(OSError):
+        for name in os.listdir(cache_dir / _WORK):
+            with suppress(OSError):
+                _sweep_one(cache_dir / _WORK / name)
+
+
+def _sweep_one(work_dir: Path) -> None:
+    """Remove one directory if its builder is dead, as its lock tells.
+
+    Where there are no locks, and for builders below another kernel, age decides: no build takes a day.
+    """
+    if (work_dir / FAILED).exists():
+        if _age_s(work_dir / FAILED) > _KEPT_S:
+            shutil.rmtree(work_dir, ignore_errors=True)
+        return
+    owner = _OWNER.search(work_dir.name)
+    try:
+        mark = mark_directory(work_dir) if owner and owner[1] == host_tag() else None
+    except BlockingIOError:
+        return
+    except OSError:
+        mark = None
+    if mark is not None or _age_s(work_dir) > _LONGEST_BUILD_S:
+        shutil.rmtree(work_dir, ignore_errors=True)
+    if mark is not None:
+        unlock(mark)
+
+
+def _age_s(path: Path) -> float:
+    return time.time() - path.lstat().st_mtime

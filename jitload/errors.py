@@ -140,5 +140,9 @@ class CacheError(JitLoadError):
     """The cache cannot be read, written or trusted; the message names the directory and the repair."""
 
 
+class CachePlaceError(CacheError):
+    """A directory cannot take a build: it is full, read-only or gone. Another one may do."""
+
+
 class LoadError(JitLoadError):
     """A library cannot be loaded; the message names the file and the reason."""

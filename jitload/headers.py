@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 _DIRECTIVE = r"^[ \t]*#[ \t]*"
@@ -46,6 +46,15 @@ def read_headers(texts: Sequence[str], include_dirs: Sequence[Path], own: Sequen
         scan.read(text, None)
     scan.follow()
     return tuple(sorted(path for path in scan.found if not any(path.is_relative_to(root) for root in own)))
+
+
+def shadowing_paths(read: Iterable[Path], include_dirs: Sequence[Path]) -> Iterator[Path]:
+    """Yield where a header could appear and be read instead of one that was: in the directories before its own."""
+    roots = [f"{str(directory).rstrip('/')}/" for directory in include_dirs]
+    for path in map(str, read):
+        for place, root in enumerate(roots):
+            if path.startswith(root):
+                yield from (Path(before + path[len(root) :]) for before in roots[:place])
 
 
 class _Scan:

@@ -14,6 +14,7 @@ from jitload.cubin import read_image
 from jitload.elf import read_dynamic_symbols
 from jitload.embedding import check_embeds, embed_text
 from jitload.errors import CompileError, ToolchainError
+from jitload.headers import read_headers, shadowing_paths
 from jitload.host_build import Step, compile_step, run_ninja, write_ninja
 from jitload.library import check_is_device_code, compile_archs, in_background
 from jitload.nvcc import find_nvcc_cudart, is_of_nvcc, nvcc_failure, nvcc_step, write_host_compiler
@@ -92,7 +93,8 @@ def make_host_library(
         link = replace(link, command=(*link.command, *cudart))
         _run(build, (*compiles, link), work.dir, verbose=verbose)
         headers = (*headers, Path(cudart[0]))
-    return tuple(sorted({*headers, *_headers_read(build, work.dir), *map(Path, host.objects)}))
+    linked = (*map(Path, host.objects), *_libraries_given(build.link_flags))
+    return tuple(sorted({*headers, *_headers_read(build, work.dir), *linked}))
 
 
 def _run(build: _Build, steps: Sequence[Step], work_dir: Path, *, verbose: bool) -> None:
@@ -188,13 +190,18 @@ def _include_flags(build: _Build, cuda_dirs: Sequence[Path]) -> tuple[str, ...]:
 
 
 def _headers_read(build: _Build, work_dir: Path) -> Iterator[Path]:
-    """Yield the headers that the compiler read and no version in the key speaks for."""
+    """Yield the headers that the compiler read and no version in the key speaks for, and where others could appear."""
     own = own_include_dir().parent
     known = (own, *tvm_ffi_include_dirs(), *(build.kit.include_dirs if build.kit else ()), *_SYSTEM_DIRS)
     roots = [root.resolve() for root in known]
+    dirs = tuple(map(Path, build.request.include_dirs))
+    texts = [text for unit in build.host.units for _, text in unit.pieces]
+    yield from (path for path in read_headers(texts, dirs, known) if path.is_absolute())
     for unit in build.host.units:
         text = (work_dir / f"{unit.file}.d").read_text(errors="surrogateescape")
-        for path in read_depfile(text.replace("$", "$$") if unit.is_mixed else text):  # nvcc does not double them
+        read = read_depfile(text.replace("$", "$$") if unit.is_mixed else text)  # nvcc does not double them
+        yield from shadowing_paths(read, (*dirs, *known[1:-2]) if dirs else ())
+        for path in read:
             if path.is_absolute() and not any(path.resolve().is_relative_to(root) for root in roots):
                 yield path
 
@@ -218,6 +225,16 @@ def _can_link(library: str, flags: Sequence[str], compiler: Compiler) -> bool:
     search = [flag for at, flag in enumerate(flags) if flag.startswith("-L") or flags[max(at - 1, 0)] == "-L"]
     command = [*compiler.command, "-shared", "-nostartfiles", *search, library, "-o", "/dev/null"]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def _libraries_given(flags: Sequence[str]) -> Iterator[Path]:
+    """Yield the files that link options name, by their paths or as `-l` in a directory given with `-L`."""
+    places = [flag[2:] or flags[at + 1] for at, flag in enumerate(flags) if flag.startswith("-L") and flag != flags[-1]]
+    places += [flag[2:] for flag in flags[-1:] if len(flag) > 2 and flag.startswith("-L")]
+    for flag in flags:
+        names = (f"lib{flag[2:]}.so", f"lib{flag[2:]}.a") if flag.startswith("-l") else ()
+        paths = (Path(flag), *(Path(place, name) for place in places for name in names))
+        yield from (path for path in paths if path.is_absolute() and (names or path.is_file()))
 
 
 def _missing_cudart(build: _Build, work_dir: Path) -> tuple[str, ...]:

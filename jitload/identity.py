@@ -6,38 +6,80 @@ import functools
 import hashlib
 import json
 import os
+import platform
+import re
 import subprocess
-from collections.abc import Callable, Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from jitload.cache import make_private
 from jitload.errors import ToolchainError
+from jitload.settings import make_private
 from jitload.toolchain import Compiler
 
 _PACKAGE = Path(__file__).parent
+_PROGRAM = re.compile(r' "?(/[^"\s]+)"? -')  # in what `-v` writes: the compiler proper, and its path
 
 
 def compiler_identity(compiler: Compiler, cache_dir: Path) -> str:
-    """Return the compiler's own words on its version and target.
+    """Return the compiler's own words on its version and target, and what it reads of the environment.
 
-    They are remembered in the cache by the file's path, size, time and inode, so that a hit only looks at the file.
+    The words are remembered in the cache with the size, time and inode of the files that stand behind the command, so
+    that a hit only looks at the files: those of a compiler behind a script or behind ccache, too.
     """
+    state = _state_at(compiler.path)
+    if state is None:
+        raise ToolchainError(f"the C++ compiler {compiler.path} is gone")
+    known = _compilers.get((compiler.command, state, cache_dir))
+    if known is None or any(_state_at(path) != its for path, its in known.files):
+        known = _recall_compiler(compiler, state, cache_dir)
+        _compilers[compiler.command, state, cache_dir] = known
+    return "\n".join((known.words, *map(repr, (*compiler.command[1:], *compiler.environment))))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """A compiler's words, and the files behind it as they were when it said them."""
+
+    words: str
+    files: tuple[tuple[str, str], ...]
+
+
+_compilers: dict[tuple[tuple[str, ...], str, Path], _Known] = {}
+
+
+def _state_at(path: str | Path) -> str | None:
     try:
-        found = os.stat(compiler.path)
-    except OSError as error:
-        raise ToolchainError(f"the C++ compiler {compiler.path} is gone: {error.strerror}") from error
-    return _compiler_identity(compiler, (*compiler.command, state_of(str(compiler.path), found)), cache_dir)
+        return state_of(str(path), os.stat(path))
+    except OSError:
+        return None
 
 
-@functools.lru_cache(maxsize=16)
-def _compiler_identity(compiler: Compiler, words: tuple[str, ...], cache_dir: Path) -> str:
-    return remembered(words, str(compiler.path), cache_dir, lambda: _ask(compiler))
+def _recall_compiler(compiler: Compiler, state: str, cache_dir: Path) -> _Known:
+    def is_valid(files: tuple[tuple[str, str], ...]) -> bool:
+        return all(_state_at(path) == its for path, its in files)
+
+    memory = _memory((*compiler.command, state, *compiler.environment), cache_dir)
+    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        kept = json.loads(memory.read_text())
+        files = tuple((str(path), str(its)) for path, its in kept["files"])
+        if is_valid(files):
+            return _Known(words=str(kept["identity"]), files=files)
+    words, paths = _ask(compiler)
+    files = tuple((path, its) for path in paths if (its := _state_at(path)))
+    _remember(memory, {"identity": words, "file": str(compiler.path), "files": files})
+    return _Known(words=words, files=files)
 
 
 def state_of(path: str, found: os.stat_result) -> str:
     """Return what tells a file from another that takes its place."""
     return f"{path}\0{found.st_size}\0{found.st_mtime_ns}\0{found.st_ino}"
+
+
+def _memory(words: Iterable[str], cache_dir: Path) -> Path:
+    return cache_dir / ".tools" / hashlib.sha256("\0".join(words).encode(errors="surrogateescape")).hexdigest()[:32]
 
 
 def remembered(words: Iterable[str], what: str, cache_dir: Path, find_out: Callable[[], str]) -> str:
@@ -49,19 +91,24 @@ def remembered(words: Iterable[str], what: str, cache_dir: Path, find_out: Calla
         cache_dir: The cache.
         find_out: Finds it out.
     """
-    memory = cache_dir / ".tools" / hashlib.sha256("\0".join(words).encode(errors="surrogateescape")).hexdigest()[:32]
-    with suppress(OSError, ValueError, KeyError, TypeError):
+    memory = _memory(words, cache_dir)
+    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         return str(json.loads(memory.read_text())["identity"])
     identity = find_out()
-    with suppress(OSError):  # a read-only cache: found out again by the next process
-        make_private(memory.parent)
-        fresh = memory.with_name(f"{memory.name}.{os.getpid()}")
-        fresh.write_text(json.dumps({"identity": identity, "file": what}))
-        fresh.replace(memory)
+    _remember(memory, {"identity": identity, "file": what})
     return identity
 
 
-def _ask(compiler: Compiler) -> str:
+def _remember(memory: Path, facts: Mapping[str, object]) -> None:
+    with suppress(OSError):  # a read-only cache: found out again by the next process
+        make_private(memory.parent)
+        fresh = memory.with_name(f"{memory.name}.{os.getpid()}.{threading.get_ident()}")
+        fresh.write_text(json.dumps(facts))
+        fresh.replace(memory)
+
+
+def _ask(compiler: Compiler) -> tuple[str, list[str]]:
+    """Return what the compiler says of itself, and the programs that it says it runs."""
     command = [*compiler.command, "-v", "-E", "-x", "c++", os.devnull]
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=60, check=False)
@@ -70,8 +117,23 @@ def _ask(compiler: Compiler) -> str:
     if done.returncode != 0:
         raise ToolchainError(f"the C++ compiler {' '.join(compiler.command)} does not work:\n{done.stderr.rstrip()}")
     # Version and target, without the lines that say where things are installed.
-    lines = [line for line in done.stderr.splitlines() if line.startswith("Target:") or " version " in line]
-    return "\n".join(lines)
+    lines = done.stderr.splitlines()
+    words = [line for line in lines if line.startswith("Target:") or " version " in line]
+    programs = [found[1] for line in lines if (found := _PROGRAM.match(line))]
+    return "\n".join(words), list(dict.fromkeys(programs))
+
+
+@functools.lru_cache(maxsize=1)
+def cpu_identity() -> str:
+    """Return what `-march=native` means on this machine: machines that share a home differ in it."""
+    with suppress(OSError):
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+            first = lines.read(16384).partition("\n\n")[0]
+        rows = [
+            line for line in first.splitlines() if line.lower().startswith(("model name", "flags", "features", "cpu "))
+        ]
+        return hashlib.sha256("\n".join(line for line in rows if "MHz" not in line).encode()).hexdigest()
+    return platform.machine()
 
 
 @functools.lru_cache(maxsize=16)

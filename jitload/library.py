@@ -163,8 +163,6 @@ def _without_collections() -> Iterator[None]:
 def import_first() -> None:
     """Import what a miss needs before NVRTC can start; the rest is imported while it works, when the GIL is free."""
     with _without_collections():
-        import filelock  # noqa: F401
-
         import jitload.kernels  # noqa: F401
 
 

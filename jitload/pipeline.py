@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 from jitload.cache import Entry, Recipe, Work, claim_entry, find_entry, open_cache
-from jitload.identity import compiler_identity, own_identity
+from jitload.errors import CachePlaceError
+from jitload.identity import compiler_identity, cpu_identity, own_identity
+from jitload.recipe import speaks_of_its_place
 from jitload.request import Request
+from jitload.settings import private_cache_dir, warn_once
 from jitload.toolchain import Compiler, Kit, Nvcc, find_compiler, find_cuda_headers, find_kit, tvm_ffi_version
+
+_DEBUG_OPTIONS = ("-g", "-G", "-lineinfo", "--generate-line-info", "--device-debug", "--dopt")
 
 
 def build(request: Request, *, verbose: bool = False) -> Entry:
@@ -23,6 +29,19 @@ def build(request: Request, *, verbose: bool = False) -> Entry:
     from jitload.library import import_first
 
     import_first()
+    try:
+        return _build_in(cache_dir, request, recipe, kit, compiler, verbose=verbose)
+    except CachePlaceError as error:
+        private = private_cache_dir()
+        if private == cache_dir:
+            raise
+        warn_once(f"{error} Building in {private}, for this process only.")
+        return _build_in(private, request, recipe, kit, compiler, verbose=verbose)
+
+
+def _build_in(  # noqa: PLR0913  what a build is made from
+    cache_dir: Path, request: Request, recipe: Recipe, kit: Kit | Nvcc | None, compiler: Compiler, *, verbose: bool
+) -> Entry:
     with claim_entry(cache_dir, recipe, request.settings) as work:
         if work.entry:
             return work.entry
@@ -54,39 +73,63 @@ def _make(
 
 
 def library_recipe(request: Request, kit: Kit | Nvcc | None, compiler: str, own: str) -> Recipe:
-    """Return everything that decides what the library will be."""
+    """Return everything that decides what the library will be.
+
+    The user's directories are no part of the key: what is read below them is verified, and the same headers in
+    another place make the same library, unless it holds their paths.
+    """
     functions = ("all",) if request.functions is None else tuple(f"{name}={spec!r}" for name, spec in request.functions)
+    host = request.host
+    flags = [flag for unit in host.units for flag in (*unit.flags, *host.flags)] if host else request.options
+    is_placed = any(flag.startswith(_DEBUG_OPTIONS) for flag in flags)
     return Recipe(
         name=request.slug,
+        anchors=(*request.include_dirs, *(host.objects if host else ())),
+        is_placed=is_placed,
         parts=(
-            ("kind", "device" if request.host is None else "host"),
+            ("kind", "device" if host is None else "host"),
             ("module", request.name),
-            ("labels", tuple(label for label, _ in request.pieces)),
+            ("labels", tuple(_label(label, text, is_placed=is_placed) for label, text in request.pieces)),
             ("sources", tuple(text for _, text in request.pieces)),
             ("functions", functions),
             ("archs", request.archs),
             ("options", request.options),
-            ("include_dirs", request.include_dirs),
+            ("include_dirs", str(len(request.include_dirs))),
             ("nvrtc", kit.identity if kit else ""),
             ("compiler", compiler),
             ("jitload", own),
-            *_host_parts(request),
+            *_host_parts(request, is_placed=is_placed),
+            ("cpu", cpu_identity() if any("native" in flag for flag in (*flags, compiler)) else ""),
         ),
     )
 
 
-def _host_parts(request: Request) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
+def _label(label: str, text: str, *, is_placed: bool) -> str:
+    """Return what a library may show of a source's path: where it says nothing of it, the file's name is enough."""
+    if not os.path.isabs(label) or is_placed or speaks_of_its_place(text.encode()):
+        return label
+    return os.path.basename(label)
+
+
+def _host_parts(request: Request, *, is_placed: bool) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
     """Return what decides the rest where C++ was written by hand: tvm-ffi's C++ headers change between releases."""
     host = request.host
     if host is None:
         return ()
-    units = [(unit.file, str(unit.is_file), *(part for piece in unit.pieces for part in piece)) for unit in host.units]
+    units = [
+        (
+            *(unit.file, str(unit.is_file)),
+            *(part for label, text in unit.pieces for part in (_label(label, text, is_placed=is_placed), text)),
+        )
+        for unit in host.units
+    ]
     return (
         *(("unit", unit) for unit in units),
         *(("unit_flags", unit.flags) for unit in host.units),
-        ("objects", host.objects),
+        ("objects", str(len(host.objects))),
         ("cubins", tuple(part for name, data in host.cubins for part in (name, hashlib.sha256(data).hexdigest()))),
         ("flags", host.flags),
         ("link_flags", host.link_flags),
         ("tvm_ffi", tvm_ffi_version()),
+        ("libc", os.confstr("CS_GNU_LIBC_VERSION") or "" if hasattr(os, "confstr") else ""),
     )

@@ -19,7 +19,7 @@ def place_library(entry: Entry, request: Request, directory: Path) -> Path:
     The dynamic loader would take new contents under a name that it has mapped for the old ones.
     """
     directory = directory.absolute()
-    leaf = entry.dir.parent.name.rpartition("-")[2][:16] + "-" + entry.dir.name[:8]
+    leaf = f"{entry.dir.parent.name.rpartition('-')[2][:16]}-{entry.dir.name.replace('-', '')[:12]}"
     path = directory / f"{request.slug}-{leaf}.so"
     if not path.is_file() or path.read_bytes() != entry.product.read_bytes():
         copy_library(entry.product, path)

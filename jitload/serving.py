@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jitload.cache import Entry
+from jitload.errors import JitLoadError
 from jitload.pipeline import build as build_entry
 from jitload.placing import copy_library, place_library
 from jitload.request import Request
@@ -29,14 +30,27 @@ def load_request(
         entry, module = known
         if all(header.is_unchanged() for header in entry.headers):
             return module
+    entry, module = _load(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
+    return _shared(request, entry, module) if is_shared else module
+
+
+def _load(
+    request: Request, build_directory: PathLike | None, *, keep_module_alive: bool, verbose: bool
+) -> tuple[Entry, Module]:
+    """Load the library of a request. One that is pruned after it was found is found again, or built."""
     from jitload.loader import load_library
 
-    entry = build_entry(request, verbose=verbose)
-    path = entry.product
-    if build_directory is not None:
-        path = place_library(entry, request, Path(build_directory))
-    module = load_library(path, keep_module_alive=keep_module_alive)
-    return _shared(request, entry, module) if is_shared else module
+    for is_last in (False, True):
+        entry = build_entry(request, verbose=verbose)
+        try:
+            path = entry.product
+            if build_directory is not None:
+                path = place_library(entry, request, Path(build_directory))
+            return entry, load_library(path, keep_module_alive=keep_module_alive)
+        except JitLoadError:
+            if is_last or entry.product.exists():
+                raise
+    raise AssertionError
 
 
 def _shared(request: Request, entry: Entry, module: Module) -> Module:

@@ -6,6 +6,7 @@ import atexit
 import functools
 import logging
 import os
+import re
 import shutil
 import tempfile
 from contextlib import suppress
@@ -30,9 +31,12 @@ class Settings:
         nvcc: `JITLOAD_NVCC`: the file of nvcc, or a CUDA toolkit.
         cxx: `JITLOAD_CXX`, else `CXX`: the command of the C++ compiler.
         trusts_group: `JITLOAD_TRUST_GROUP=1`: load from directories that a group may write.
+        mode: `JITLOAD_MODE`: `auto`; `load-only` never builds; `rebuild` builds once more what it finds.
+        cache_limit: `JITLOAD_CACHE_LIMIT` in bytes: what is above it is removed, least recently used first; 0 for none.
         path: `PATH`, in which compilers are looked for.
         toolkits: `CUDA_HOME` and `CUDA_PATH`.
         nvcc_flags: `NVCC_PREPEND_FLAGS` and `NVCC_APPEND_FLAGS`, which nvcc itself reads.
+        environment: What the compilers themselves read, as `NAME=value`, where it is set.
     """
 
     arch: str
@@ -41,18 +45,30 @@ class Settings:
     nvcc: str
     cxx: str
     trusts_group: bool
+    mode: str
+    cache_limit: int
     path: str
     toolkits: tuple[str, ...]
     nvcc_flags: tuple[str, str]
+    environment: tuple[str, ...]
 
 
 _VARIABLES = (
-    "JITLOAD_ARCH", "JITLOAD_CACHE_DIR", "JITLOAD_NVRTC", "JITLOAD_NVCC", "JITLOAD_CXX", "CXX", "JITLOAD_TRUST_GROUP",
-    "PATH",
-)  # fmt: skip
+    *("JITLOAD_ARCH", "JITLOAD_CACHE_DIR", "JITLOAD_NVRTC", "JITLOAD_NVCC", "JITLOAD_CXX", "CXX"),
+    *("JITLOAD_TRUST_GROUP", "JITLOAD_MODE", "JITLOAD_CACHE_LIMIT", "PATH"),
+)
 _TOOLKITS = ("CUDA_HOME", "CUDA_PATH")
 _NVCC_FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
-_KEYS = tuple(os.fsencode(name) for name in (*_VARIABLES, *_TOOLKITS, *_NVCC_FLAGS))
+# What gcc, clang, the assembler, the linker and NVRTC were seen to ask for and what can change what they make.
+_READ_BY_COMPILERS = (
+    *("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "LPATH", "COMPILER_PATH", "GCC_EXEC_PREFIX"),
+    *("GCC_ROOT", "G++_ROOT", "BINUTILS_ROOT", "GNUTARGET", "LDEMULATION", "LD_RUN_PATH", "SOURCE_DATE_EPOCH"),
+    *("CCC_OVERRIDE_OPTIONS", "SDKROOT", "NIX_CFLAGS_COMPILE", "NIX_LDFLAGS"),
+    *("EDG_BASE", "NV_NVVM_VERSION", "NVVM_IR_VER_CHK", "LLVM_OVERRIDE_PRODUCER", "FINALIZER_USE_LEGACY_ELF_BUILDER"),
+)
+_KEYS = tuple(os.fsencode(name) for name in (*_VARIABLES, *_TOOLKITS, *_NVCC_FLAGS, *_READ_BY_COMPILERS))
+_MODES = ("auto", "load-only", "rebuild")
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
 def read_settings() -> Settings:
@@ -66,7 +82,14 @@ def read_settings() -> Settings:
 
 @functools.lru_cache(maxsize=16)
 def _settings(*raw: bytes) -> Settings:
-    arch, cache_dir, nvrtc, nvcc, own_cxx, cxx, trust, path, *toolkits, before, after = map(os.fsdecode, raw)
+    arch, cache_dir, nvrtc, nvcc, own_cxx, cxx, trust, mode, limit, path, *rest = map(os.fsdecode, raw)
+    toolkits, (before, after), environment = rest[:2], rest[2:4], rest[4:]
+    if mode not in ("", *_MODES):
+        raise CacheError(f"JITLOAD_MODE={mode!r} must be one of {', '.join(_MODES)}")
+    try:
+        cache_limit = parse_size(limit or "5GB")
+    except ValueError as error:
+        raise CacheError(f"JITLOAD_CACHE_LIMIT={limit!r}: {error}") from None
     return Settings(
         arch=arch,
         cache_dir=cache_dir,
@@ -74,10 +97,27 @@ def _settings(*raw: bytes) -> Settings:
         nvcc=nvcc,
         cxx=own_cxx or cxx,
         trusts_group=trust == "1",
+        mode=mode or "auto",
+        cache_limit=cache_limit,
         path=path,
         toolkits=tuple(home for home in toolkits if home),
         nvcc_flags=(before, after),
+        environment=tuple(
+            f"{name}={value}" for name, value in zip(_READ_BY_COMPILERS, environment, strict=True) if value
+        ),
     )
+
+
+def parse_size(text: str) -> int:
+    """Return a size in bytes: `"2GB"`, `"500M"`, `"0"`.
+
+    Raises:
+        ValueError: It is none.
+    """
+    found = re.fullmatch(r"\s*(\d{1,18})(?:\.(\d{1,9}))?\s*([KMGT]?)i?B?\s*", text, re.IGNORECASE | re.ASCII)
+    if found is None:
+        raise ValueError("a size is a number with K, M, G or T, such as 2GB")
+    return int(float(f"{found[1]}.{found[2] or 0}") * _UNITS[found[3].upper()])
 
 
 def find_cache_dir(settings: Settings) -> Path:
@@ -102,12 +142,37 @@ def find_cache_dir(settings: Settings) -> Path:
     return directory
 
 
-@functools.lru_cache(maxsize=1)
 def private_cache_dir() -> Path:
-    """Return a cache directory that ends with this process, where no other can be had."""
-    directory = Path(tempfile.mkdtemp(prefix="jitload-"))
-    atexit.register(_remove, directory, os.getpid())
+    """Return a cache directory that ends with this process, where no other can be had.
+
+    Raises:
+        CacheError: There is no room for a temporary directory either.
+    """
+    return _private_cache_dir(os.getpid())
+
+
+@functools.lru_cache(maxsize=1)
+def _private_cache_dir(process: int) -> Path:
+    try:
+        directory = Path(tempfile.mkdtemp(prefix="jitload-"))
+    except OSError as error:
+        raise CacheError(
+            f"there is no directory to build in: neither the cache nor a temporary one can be written ({error}). "
+            "Set JITLOAD_CACHE_DIR or TMPDIR to a directory that can."
+        ) from error
+    atexit.register(_remove, directory, process)
     return directory
+
+
+def make_private(directory: Path) -> None:
+    """Make a directory and those above it; the ones we make are ours alone, whatever the umask."""
+    if directory.is_dir():
+        return
+    if not directory.parent.is_dir():
+        make_private(directory.parent)
+    with suppress(FileExistsError):
+        directory.mkdir(mode=0o700)
+        directory.chmod(0o700)
 
 
 def _remove(directory: Path, owner: int) -> None:

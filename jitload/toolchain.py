@@ -49,10 +49,11 @@ class Kit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiler:
-    """The host's C++ compiler: its command, and the file that stands behind it."""
+    """The host's C++ compiler: its command, the file that stands behind it, and what it reads of the environment."""
 
     command: tuple[str, ...]
     path: Path
+    environment: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,15 +236,15 @@ def find_compiler(settings: Settings) -> Compiler:
     Raises:
         ToolchainError: There is none.
     """
-    return _find_compiler(settings.cxx, settings.path)
+    return _find_compiler(settings.cxx, settings.path, settings.environment)
 
 
 @functools.lru_cache(maxsize=8)
-def _find_compiler(asked: str, path: str) -> Compiler:
+def _find_compiler(asked: str, path: str, environment: tuple[str, ...]) -> Compiler:
     names = [shlex.split(asked)] if asked else [["c++"], ["g++"], ["clang++"]]
     for command in names:
         if command and (found := shutil.which(command[0], path=path)):
-            return Compiler(command=(found, *command[1:]), path=Path(found).resolve())
+            return Compiler(command=(found, *command[1:]), path=Path(found).resolve(), environment=environment)
     wanted = f"{asked!r} (from JITLOAD_CXX or CXX)" if asked else "c++, g++ or clang++"
     raise ToolchainError(
         f"no C++ compiler: {wanted} is not on the PATH. Install one (apt install g++, or dnf install gcc-c++), or "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -19,13 +20,24 @@ def refuse_if_shared(directory: Path, settings: Settings) -> None:
     path = directory
     while not os.path.exists(path):  # false, too, where this user may not look
         path = path.parent
-    for place in dict.fromkeys((path, *path.parents, *path.resolve().parents)):
-        refuse_place(place, directory, settings)
+    try:
+        for place in dict.fromkeys((path, *path.parents, *path.resolve().parents)):
+            refuse_place(place, directory, settings)
+    except OSError as error:
+        raise CacheError(
+            f"the cache {directory} cannot be looked at: {error}. Set JITLOAD_CACHE_DIR to another directory."
+        ) from error
 
 
 def refuse_place(place: Path, directory: Path, settings: Settings, *, is_entry: bool = False) -> None:
-    """Raise CacheError where one place may be written by someone else; `is_entry` says that code lies in it."""
-    found = os.stat(place)
+    """Raise CacheError where one place may be written by someone else; `is_entry` says that code lies in it.
+
+    Raises:
+        OSError: It is gone, or is no directory; an entry is never a link to one.
+    """
+    found = os.lstat(place) if is_entry else os.stat(place)
+    if is_entry and not stat.S_ISDIR(found.st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(place))
     if found.st_uid not in (os.getuid(), 0):
         raise CacheError(
             f"the cache {directory} is not trusted: {place} belongs to user {found.st_uid}, neither this user nor "

@@ -104,8 +104,8 @@ def test_another_user_builds_in_private_where_the_home_is_closed(tmp_path):
     private = tmp_path / "home of root"
     private.mkdir(mode=0o700)
     code = """
-import os, sys, tempfile, jitload, jitload.library, jitload.kernels, jitload.codegen, jinja2, filelock, encodings.idna
-import jitload.serving, jitload.loader
+import os, sys, tempfile, jitload, jitload.library, jitload.kernels, jitload.codegen, jinja2, encodings.idna
+import fcntl, socket, jitload.prune, jitload.serving, jitload.loader
 os.chdir("/")
 from jitload.errors import CacheError
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
@@ -153,9 +153,7 @@ def test_two_processes_that_build_one_kernel_compile_it_once(cache, counting_com
 
 def test_without_locks_each_builds_and_all_work(cache, counting_compiler):
     build(kernel("first"))
-    refuse = (
-        "import filelock\ndef no(*_, **__): raise OSError(37, 'No locks available')\nfilelock.FileLock.acquire = no\n"
-    )
+    refuse = "import fcntl\ndef no(*_, **__): raise OSError(37, 'No locks available')\nfcntl.flock = no\n"
     processes = [start(refuse + BUILD) for _ in range(2)]
     paths = {Path(process.communicate()[0].strip()) for process in processes}
     assert [process.returncode for process in processes] == [0, 0]
@@ -175,7 +173,7 @@ def test_a_builder_killed_half_way_leaves_the_cache_usable(cache, moment, tmp_pa
         code = f"""
 import time, jitload.cache
 write = jitload.cache._write_manifest
-jitload.cache._write_manifest = lambda *given: time.sleep(60) if given[1].name == "m" else write(*given)
+jitload.cache._write_manifest = lambda *given: time.sleep(60) if given[0].recipe.name == "m" else write(*given)
 {BUILD}"""
     process = start(code)
     deadline = time.monotonic() + 20

@@ -274,7 +274,7 @@ def test_a_header_is_recorded_and_may_hold_the_macro(tmp_path):
     }
     library = build(**given)
     recorded = json.loads((library.parent / "manifest.json").read_text())["headers"]
-    assert [Path(found["path"]) for found in recorded] == [header]
+    assert [found["path"] for found in recorded if found["size"] >= 0] == [f"@0/{header.name}"]
     assert build(**given) == library
     header.write_text(header.read_text().replace("k = 1", "k = 22"))
     assert jitload.load_inline("m", **given).f() == 22
