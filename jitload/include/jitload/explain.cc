@@ -571,7 +571,8 @@ static int jitload_largest_cluster(const jitload_request* request, const jitload
     config.block[i] = (uint32_t)request->plan.block[i];
     config.grid[i] = attribute.value.extent[i] = 1;
   }
-  const int highest = blocks < 32 ? (int)blocks : 32; /* no device has clusters of more than 16 blocks yet */
+  /* Of an H200 the driver says that clusters of 18 blocks can be active, and refuses to launch more than 16. */
+  const int highest = blocks < 16 ? (int)blocks : 16;
   for (int size = highest; size > 0 && count_clusters != NULL; --size) {
     int count = 0;
     config.grid[0] = attribute.value.extent[0] = (uint32_t)size;

@@ -39,9 +39,11 @@ JITLOAD_LAUNCHER uint32_t LargestCluster(const KernelState* state, const jitload
   return 0;
 }
 
-/* No device has clusters of more than 16 blocks yet. */
+/* Of an H200 the driver says that clusters of 18 blocks can be active, and refuses to launch more than 16. */
+constexpr uint32_t kLargestCluster = 16;
+
 JITLOAD_LAUNCHER uint32_t LimitOf(const KernelState* state, const jitload_cu_config* config, const uint32_t* cluster) {
-  const uint64_t highest = 33, blocks = BlocksOf(cluster);
+  const uint64_t highest = kLargestCluster + 1, blocks = BlocksOf(cluster);
   return LargestCluster(state, config, static_cast<uint32_t>(blocks < highest ? blocks : highest));
 }
 
@@ -58,7 +60,8 @@ JITLOAD_LAUNCHER void ExplainCluster(const KernelState* state, const jitload_cu_
     snprintf(text + used, size - used, ": grid.%c is no multiple of cluster.%c", "xyz"[i], "xyz"[i]);
     return;
   }
-  if (state->driver->max_active_clusters(&count, state->kernel, config) == 0 && count > 0) return;
+  const bool is_small = BlocksOf(cluster) <= kLargestCluster;
+  if (is_small && state->driver->max_active_clusters(&count, state->kernel, config) == 0 && count > 0) return;
   const uint32_t limit = LimitOf(state, config, cluster);
   if (limit != 0) snprintf(text + used, size - used, ": the limit is %u blocks in a cluster", limit);
 }
