@@ -56,7 +56,8 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         """Return the function for a configuration: `f[grid, block]`, up to `f[grid, block, shared_bytes, stream]`.
 
         `grid` counts blocks and `block` threads; each is an int, a tuple of up to three, or None for what the `Launch`
-        declares. `stream` is an int, a torch or CuPy stream, or anything with `__cuda_stream__`.
+        declares. `stream` is an int, a torch or CuPy stream, or anything with `__cuda_stream__`. The block of a Triton
+        kernel is fixed, so its functions take `f[grid]` as Triton's do, or `f[grid, None, None, stream]`.
         """
         try:
             found = self._jitload_configured[key]
@@ -105,7 +106,11 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         """Let calls go straight to the library, in a type that can; here they go through tvm-ffi."""
 
     def _jitload_configure(self, key: Any) -> TypedFunction:
-        name = self.__name__
+        name, given = self.__name__, key if isinstance(key, tuple) else (key,)
+        if "triton" in self._jitload_facts:
+            if type(key) is int:
+                return self[(key,)]
+            key = _triton_key(name, key)
         if not isinstance(key, tuple) or not 2 <= len(key) <= 4:
             raise TypeError(
                 f"{name}[…] takes [grid, block], [grid, block, shared_bytes] or [grid, block, shared_bytes, stream]"
@@ -125,8 +130,8 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         configured._jitload_set(self._jitload_facts, self._jitload_library, config)
         if configured.release_gil != self.release_gil:
             configured.release_gil = self.release_gil
-        configured._jitload_key = key
-        self._jitload_remember(key, configured)
+        configured._jitload_key = given
+        self._jitload_remember(given, configured)
         return configured
 
     def _jitload_remember(self, key: tuple[Any, ...], configured: TypedFunction) -> None:
@@ -135,6 +140,19 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
             if len(self._jitload_configured) >= _MOST_CONFIGURED:
                 self._jitload_configured.clear()
             self._jitload_configured[key] = configured
+
+
+def _triton_key(name: str, key: Any) -> tuple[Any, ...]:
+    """Return (grid, None, None, stream) for `f[grid]`, `f[x, y, z]` or `f[grid, None, None, stream]`."""
+    parts = key if isinstance(key, tuple) else (key,)
+    is_grid = len(parts) <= 3 and not any(part is None or isinstance(part, tuple | list) for part in parts)
+    grid, block, shared_bytes, stream = (parts, None, None, None) if is_grid else (*parts, None, None, None)[:4]
+    if block is not None or shared_bytes is not None or len(parts) > 4:
+        raise TypeError(
+            f"{name}[…] takes [grid], or [grid, None, None, stream]: block and shared memory of a Triton kernel are "
+            "fixed when it is compiled"
+        )
+    return grid, None, None, stream
 
 
 def _is_int_tuple(value: object) -> bool:

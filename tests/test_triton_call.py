@@ -5,36 +5,313 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
-from support.calls import array
-from support.triton import function, load_triton, parameter, specialize, stand_in
-
-from jitload.model import Assumption
+import tvm_ffi
+from support.arrays import CudaArray
+from support.calls import array, assert_refused
+from support.raw import call_raw
+from support.triton import aligned_array, function, load_triton, multiple, null, one, parameter, specialize, stand_in
 
 if TYPE_CHECKING:
     from support.driver import StubDriver
+    from support.records import LaunchRecord
 
     import jitload
 
+POLICY = 5  # CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE; SPREAD is 1
 ADD = [parameter("x", "*fp32"), parameter("y", "*fp32"), parameter("n", "i32")]
-ALIGNED = tuple(Assumption(parameter=name, kind="multiple_of", value=16) for name in "xyn")
+KINDS = [
+    *(parameter(type_, type_) for type_ in ("i1", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64")),
+    *(parameter(type_, type_) for type_ in ("fp16", "bf16", "fp32", "fp64")),
+    parameter("half", "*fp16"), parameter("fp8", "*fp8e4nv", "float8_e4m3fn"), parameter("any", "*u4"),
+]  # fmt: skip
+
+
+def _functions() -> list[Any]:
+    aligned = (multiple("x"), multiple("y"), multiple("n"))
+    add = specialize("add_kernel", ADD, assumptions=aligned, constexprs=(("BLOCK", 1024), ("EVEN", True), ("F", 0.5)))
+    kinds = specialize("kinds_kernel", KINDS, num_warps=1, hidden_pointers=0)
+    some = [parameter("x", "*fp32"), parameter("bias", "None"), parameter("s", "i32"), parameter("n", "i64")]
+    left_out = specialize("left_out", some, taken=["x", "n"], assumptions=(null("bias"), one("s")), hidden_pointers=1)
+    return [
+        function("add", ("add", stand_in(add)), grid="ceil_div(n, BLOCK) if EVEN else 7"),
+        function("open", ("open", stand_in(add)), grid=None),
+        function("planes", ("planes", stand_in(add)), grid=("n", "x.shape[0]", 3)),
+        function("kinds", ("kinds", stand_in(kinds))),
+        function("left_out", ("left_out", stand_in(left_out)), grid="n"),
+        *_clusters(),
+    ]
+
+
+def _clusters() -> list[Any]:
+    facts: dict[str, Any] = {"num_warps": 8, "is_pdl": True, "is_cooperative": True, "shared_bytes": 100_000}
+    plain = specialize("attributes", ADD, **facts)
+    pair = specialize("pair", ADD, num_ctas=2, cluster=(2, 1, 1), hidden_pointers=2)
+    old = specialize("old", ADD, num_ctas=4, cluster=(2, 2, 1), grid_multiplies="per_dim", hidden_pointers=0)
+    large = specialize("large", ADD, num_ctas=16, cluster=(16, 1, 1))
+    made = {"attributes": plain, "pair": pair, "old": old, "large": large}
+    grid = ("n", "2", "1")
+    return [function(name, (name, stand_in(spec)), grid=grid, priority=-1) for name, spec in made.items()]
 
 
 @pytest.fixture(scope="module")
-def add(tmp_path_factory: pytest.TempPathFactory) -> jitload.Module:
-    spec = specialize("add_kernel", ADD, assumptions=ALIGNED, constexprs=(("BLOCK", 1024),))
-    return load_triton(
-        tmp_path_factory.mktemp("triton") / "add", function("add", ("add", stand_in(spec)), grid="ceil_div(n, BLOCK)")
-    )
+def mod(tmp_path_factory: pytest.TempPathFactory) -> jitload.Module:
+    return load_triton(tmp_path_factory.mktemp("triton") / "calls", *_functions())
 
 
-def pointer(given: Any) -> bytes:
+def launched(driver: StubDriver, called: Any, *arguments: Any) -> LaunchRecord:
+    """Return the one launch that a call makes."""
+    driver.clear()
+    called(*arguments)
+    (launch,) = driver.launches()
+    return launch
+
+
+def pointer(given: CudaArray) -> bytes:
     return struct.pack("<Q", given.address)
 
 
-def test_a_launch_has_the_block_and_the_hidden_pointers(add: jitload.Module, stub_driver: StubDriver) -> None:
-    x, y = array(), array()
-    add.add(x, y, 4096)
-    (launch,) = stub_driver.launches()
+# ---- parameters ----------------------------------------------------------------------------------------------------
+
+
+def test_a_launch_has_the_block_and_the_hidden_pointers(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    x, y = aligned_array(), aligned_array()
+    launch = launched(stub_driver, mod.add, x, y, 4096)
     assert (launch.kernel, launch.grid, launch.block) == ("add_kernel", (4, 1, 1), (128, 1, 1))
+    assert (launch.call, launch.shared_bytes) == ("cuLaunchKernel", 0)
     assert launch.arguments == (pointer(x), pointer(y), struct.pack("<i", 4096), bytes(8), bytes(8))
+
+
+def test_each_kind_has_the_width_of_the_cubin(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    numbers = (True, -128, 255, -(2**15), 2**16 - 1, -(2**31), 2**32 - 1, -(2**63), 2**63 + 5)
+    half, fp8, other = array("float16"), array("float8_e4m3fn"), array("complex64")
+    launch = launched(stub_driver, mod.kinds, *numbers, 1.0009765625, -3.0, 0.1, 0.1, half, fp8, other)
+    scalars = (*map(int, numbers), np.float16(1.0009765625).view(np.uint16), 0xC040, 0.1, 0.1)
+    codes = ["<B", "<b", "<B", "<h", "<H", "<i", "<I", "<q", "<Q", "<H", "<H", "<f", "<d"]
+    packed = tuple(struct.pack(code, scalar) for code, scalar in zip(codes, scalars, strict=True))
+    assert launch.arguments == (*packed, pointer(half), pointer(fp8), pointer(other))
+    assert launch.block == (32, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "half", "brain"),
+    [
+        (0.1, np.float16(0.1).view(np.uint16), 0x3DCD),
+        (1 + 2**-11, 0x3C00, 0x3F80),  # a tie, to even
+        (1 + 3 * 2**-11, 0x3C02, 0x3F80),
+        (1 + 2**-8, 0x3C04, 0x3F80),
+        (1 + 3 * 2**-8, 0x3C0C, 0x3F82),
+        (-65504.0, 0xFBFF, 0xC780),
+        (float("inf"), 0x7C00, 0x7F80),
+        (-0.0, 0x8000, 0x8000),
+        (2**-24, 0x0001, 0x3380),
+        (3, 0x4200, 0x4040),
+    ],
+)
+def test_small_floats_are_rounded_to_nearest_even(
+    mod: jitload.Module, stub_driver: StubDriver, value: float, half: int, brain: int
+) -> None:
+    launch = launched(stub_driver, mod.kinds, *[0] * 9, value, value, 0.0, 0.0, array("float16"), *_rest())
+    assert launch.arguments[9:11] == (struct.pack("<H", half), struct.pack("<H", brain))
+
+
+def _rest() -> list[CudaArray]:
+    return [array("float8_e4m3fn"), array()]
+
+
+@pytest.mark.parametrize(("place", "type_", "value"), [(9, "fp16", 65520.0), (9, "fp16", 70000), (10, "bf16", 1e39)])
+def test_a_float_beyond_its_type_is_refused(
+    mod: jitload.Module, stub_driver: StubDriver, place: int, type_: str, value: float
+) -> None:
+    arguments = [*[0] * 13, array("float16"), *_rest()]
+    arguments[place] = value
+    text = f"kinds(): argument '{type_}' ({type_}) is too large for its type"
+    assert_refused(ValueError, text, mod.kinds, *arguments)
+    assert stub_driver.calls() == []
+
+
+def test_what_the_cubin_does_not_take_is_an_argument_all_the_same(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    x = array()
+    launch = launched(stub_driver, mod.left_out[2], x, None, 1, 2**40)
+    assert launch.arguments == (pointer(x), struct.pack("<q", 2**40), bytes(8))
+    assert str(mod.left_out.__signature__).startswith("(x: tvm_ffi.core.Tensor, bias: tvm_ffi.core.Tensor | None, s:")
+
+
+def test_a_tensor_may_have_any_strides_and_more_than_two_gigabytes(
+    mod: jitload.Module, stub_driver: StubDriver
+) -> None:
+    x = CudaArray(np.zeros(4, np.float32), shape=(2**20, 2**20), strides=(2**21, 2), byte_offset=0)
+    launch = launched(stub_driver, mod.left_out, x, None, 1, 2**31 - 1)
+    assert launch.grid == (2**31 - 1, 1, 1)
+    assert launch.arguments[0] == pointer(x)
+
+
+# ---- what the code was compiled for --------------------------------------------------------------------------------
+
+FOR_THAT = "the kernel was compiled for that"
+INSTEAD = "compile it without that, or add a variant that is"
+
+
+def test_a_misaligned_pointer_is_never_launched(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    x, y = aligned_array(), aligned_array(offset=4)
+    text = (
+        f"add(): argument 'y' (*fp32) must be aligned to 16 bytes: {FOR_THAT}, and its address is "
+        f"{y.address:#x}; {INSTEAD}"
+    )
+    assert_refused(ValueError, text, mod.add, x, y, 4096)
+    assert stub_driver.calls() == []
+
+
+@pytest.mark.parametrize("number", [4097, 8, -8])
+def test_an_integer_must_be_the_multiple_that_was_assumed(
+    mod: jitload.Module, stub_driver: StubDriver, number: int
+) -> None:
+    text = f"add(): argument 'n' (i32) must be a multiple of 16: {FOR_THAT}, got {number}; {INSTEAD}"
+    assert_refused(ValueError, text, mod.add, aligned_array(), aligned_array(), number)
+    launched(stub_driver, mod.open[(1,)], aligned_array(), aligned_array(), -16)
+
+
+def test_a_one_and_a_none_that_were_assumed_must_be_so(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    text = f"left_out(): argument 's' (i32) must be 1: {FOR_THAT}, got 2; {INSTEAD}"
+    assert_refused(ValueError, text, mod.left_out, array(), None, 2, 8)
+    text = f"left_out(): argument 'bias' must be None: {FOR_THAT}; {INSTEAD}"
+    assert_refused(ValueError, text, mod.left_out, array(), array(), 1, 8)
+    text = "left_out(): argument 'x' must be a float32 CUDA tensor, got None"
+    assert_refused(TypeError, text, mod.left_out, None, None, 1, 8)
+    assert stub_driver.calls() == []
+
+
+def test_usual_checks_come_first(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    x, y = aligned_array(), aligned_array()
+    assert_refused(TypeError, "add() takes 3 arguments (x, y, n), got 2", mod.add, x, y)
+    text = "add(): argument 'y' must be a float32 CUDA tensor, got float16"
+    assert_refused(TypeError, text, mod.add, x, aligned_array(4, "float16"), 17)
+    text = "add(): argument 'y' is on cuda:1, but 'x' is on cuda:0; all tensors must be on one device"
+    assert_refused(ValueError, text, mod.add, x, aligned_array(device=1), 16)
+    text = "add(): argument 'n' (i32) must be from -2147483648 to 2147483647, got 2147483648"
+    assert_refused(ValueError, text, mod.add, x, y, 2**31)
+    assert stub_driver.calls() == []
+
+
+# ---- grids ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_grid_launches_nothing(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    mod.add(aligned_array(), aligned_array(), 0)
+    mod.planes(aligned_array(), aligned_array(), 0)
+    assert stub_driver.calls() == []
+
+
+def test_a_grid_may_come_from_shapes_and_from_the_call(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    x, y = aligned_array(), aligned_array()
+    assert launched(stub_driver, mod.planes, x, y, 32).grid == (32, 64, 3)
+    for given, grid in ((5, (5, 1, 1)), ((5,), (5, 1, 1)), ((5, 6), (5, 6, 1)), ((5, 6, 7), (5, 6, 7))):
+        assert launched(stub_driver, mod.open[given], x, y, 16).grid == grid
+        assert launched(stub_driver, mod.add[given], x, y, 16).grid == grid
+    launch = launched(stub_driver, mod.add[(2, 3), None, None, 0x77], x, y, 16)
+    assert (launch.grid, launch.stream) == ((2, 3, 1), 0x77)
+    launch = launched(stub_driver, mod.add[None, None, None, 0x77], x, y, 2048)
+    assert (launch.grid, launch.stream) == ((2, 1, 1), 0x77)
+
+
+def test_the_same_configuration_is_made_once(mod: jitload.Module) -> None:
+    assert mod.add[(4, 2)] is mod.add[4, 2]
+    assert mod.add[4] is mod.add[(4,)]
+    assert repr(mod.add[4, 2]).startswith("<jitload function add[4, 2](")
+
+
+@pytest.mark.parametrize(
+    "key", [((4, 2), 128), (4, None, 1024), (4, 128, 0, 0), (4, None, None, 0, 0), ((1, 2), (3, 4))]
+)
+def test_the_block_is_fixed(mod: jitload.Module, key: Any) -> None:
+    text = (
+        "add[…] takes [grid], or [grid, None, None, stream]: block and shared memory of a Triton kernel are fixed when "
+        "it is compiled"
+    )
+    assert_refused(TypeError, text, mod.add.__getitem__, key)
+
+
+def test_a_block_from_a_caller_in_c_is_refused_too(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    configure = tvm_ffi.Module.get_function(mod, "_jitload_configure")
+    configured = configure(0, 1, 1, 1, 1, 1, 64, 1, 1, None, None)
+    text = "add[…]: block and shared memory of a Triton kernel are fixed when it is compiled"
+    assert_refused(TypeError, text, configured, aligned_array(), aligned_array(), 16)
+    assert stub_driver.calls() == []
+
+
+def test_a_grid_that_nobody_gives_is_asked_for(mod: jitload.Module) -> None:
+    text = "open() is not told its grid: call open[grid](…), or declare it with grid="
+    assert_refused(TypeError, text, mod.open, aligned_array(), aligned_array(), 16)
+
+
+@pytest.mark.parametrize(
+    ("grid", "rule"),
+    [
+        ((-1, 1, 1), "must not be negative"),
+        ((1, 65536, 1), "is over CUDA's limit of (2147483647, 65535, 65535) blocks"),
+        ((2**31, 1, 1), "is over CUDA's limit of (2147483647, 65535, 65535) blocks"),
+    ],
+)
+def test_a_grid_has_limits(mod: jitload.Module, grid: tuple[int, int, int], rule: str) -> None:
+    text = f"add(): grid {grid} {rule}"
+    assert_refused(ValueError, text, mod.add[grid], aligned_array(), aligned_array(), 16)
+
+
+# ---- attributes ----------------------------------------------------------------------------------------------------
+
+
+def test_attributes_are_those_the_kernel_was_compiled_with(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    launch = launched(stub_driver, mod.attributes, array(), array(), 3)
+    assert (launch.call, launch.block, launch.shared_bytes) == ("cuLaunchKernelEx", (256, 1, 1), 100_000)
+    assert {number: launch.attribute(number) for number in launch.attributes} == {2: 1, 6: 1, 8: -1}
+    (opted,) = [call for call in stub_driver.calls("cuKernelSetAttribute") if call["attribute"] == "8"]
+    assert opted.number("value") == 232448  # all that the device gives
+
+
+def test_a_program_of_several_blocks_is_a_cluster_spread_out(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    launch = launched(stub_driver, mod.pair, array(), array(), 3)
+    assert (launch.grid, launch.cluster) == ((6, 2, 1), (2, 1, 1))
+    assert launch.attribute(POLICY) == 1
+    launch = launched(stub_driver, mod.old, array(), array(), 3)
+    assert (launch.grid, launch.cluster) == ((6, 4, 1), (2, 2, 1))
+
+
+def test_a_cluster_of_sixteen_is_allowed_first(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    launch = launched(stub_driver, mod.large, array(), array(), 1)
+    assert (launch.grid, launch.cluster) == ((16, 2, 1), (16, 1, 1))
+
+
+def test_a_grid_is_within_the_limits_in_blocks_too(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    text = f"large(): grid ({2**31}, 2, 1) is over CUDA's limit of (2147483647, 65535, 65535) blocks"
+    assert_refused(ValueError, text, mod.large, array(), array(), 2**27)
+    assert stub_driver.calls() == []
+
+
+def test_too_much_shared_memory_for_the_device_is_said(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    stub_driver.set_attribute(1, 97, 99_000)
+    text = (
+        "attributes(): 100000 bytes of dynamic shared memory asked for, but cuda:1 gives a block at most 99000 bytes, "
+        "and the kernel's own static shared memory takes 0 of them"
+    )
+    assert_refused(ValueError, text, mod.attributes, array(device=1), array(device=1), 1)
+
+
+# ---- from elsewhere ------------------------------------------------------------------------------------------------
+
+
+def test_a_caller_in_c_launches_the_same(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    x, y = aligned_array(), aligned_array()
+    stub_driver.clear()
+    call_raw(mod.add, x, y, 2048)
+    (launch,) = stub_driver.launches()
+    assert (launch.grid, launch.arguments[:2]) == ((2, 1, 1), (pointer(x), pointer(y)))
+
+
+def test_what_a_library_says_of_a_function(mod: jitload.Module) -> None:
+    assert repr(mod.add) == "<jitload function add(*fp32 x, *fp32 y, i32 n)>"
+    assert mod.add.kernel.symbol == "add_kernel"
+    assert mod.add.__doc__.startswith("The kernel add.")
+    facts = mod.pair._jitload_facts["triton"]
+    assert (facts["num_warps"], facts["num_ctas"], facts["variants"]) == (4, 2, ["pair"])
+    assert list(mod) == ["add", "open", "planes", "kinds", "left_out", "attributes", "pair", "old", "large"]

@@ -9,15 +9,19 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 import jitload
 from jitload import Launch
 from jitload.cache import open_cache
 from jitload.host_build import COMPILE_FLAGS, compile_step, link_step, run_ninja, write_ninja
-from jitload.model import Cubin, Kernel, Parameter, Specialization
+from jitload.model import Assumption, Cubin, Kernel, Parameter, Specialization
 from jitload.runtime import find_or_build_runtime, include_flags
 from jitload.settings import read_settings
 from jitload.toolchain import find_compiler, find_ninja
 from jitload.triton_code import TritonFunction, TritonVariant, TritonWrapper, cubin_files, render_triton_wrapper
+
+from .arrays import CudaArray
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,6 +45,28 @@ def parameter(name: str, type_: str, dtype: str | None = None) -> Parameter:
     letters, bits = re.fullmatch(r"([a-z]+)(\d+)", type_).groups()  # type: ignore[union-attr]
     kind: Any = {"i": "int", "u": "uint", "fp": "float", "bf": "float"}[letters] if bits != "1" else "bool"
     return Parameter(name=name, type=type_, kind=kind, size=_SIZES[bits], offset=0, dtype=_FLOATS.get(type_))
+
+
+def multiple(name: str, value: int = 16) -> Assumption:
+    """Assume a multiple of an integer's value or of an address."""
+    return Assumption(parameter=name, kind="multiple_of", value=value)
+
+
+def one(name: str) -> Assumption:
+    """Assume that an integer is 1."""
+    return Assumption(parameter=name, kind="equal_to", value=1)
+
+
+def null(name: str) -> Assumption:
+    """Assume that an argument is None."""
+    return Assumption(parameter=name, kind="null", value=0)
+
+
+def aligned_array(offset: int = 0, dtype: str = "float32", device: int = 0) -> CudaArray:
+    """Return an array at a multiple of 256 bytes, plus an offset."""
+    memory = np.zeros(4096, np.uint8)
+    start = -memory.ctypes.data % 256 + offset
+    return CudaArray(memory[start:], device, dtype=dtype, shape=(64,))
 
 
 def specialize(name: str, arguments: Sequence[Parameter], **facts: Any) -> Specialization:
