@@ -7,6 +7,6 @@ import triton.language as tl
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
-def add_one(x, y, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, N803  Triton's form
+def add_one(x, y, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201  Triton's form
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(y + i, tl.load(x + i, mask=i < n) + 1.0, mask=i < n)

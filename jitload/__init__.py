@@ -10,7 +10,9 @@ from jitload.errors import JitLoadError
 from jitload.launch import Launch
 
 if TYPE_CHECKING:
+    from jitload.extract import extract_triton
     from jitload.loader import Module, global_tensor
+    from jitload.triton_api import load_triton
 
 __version__ = "0.1.0"
 
@@ -21,10 +23,12 @@ __all__ = [
     "build",
     "build_inline",
     "compile_cubin",
+    "extract_triton",
     "global_tensor",
     "load",
     "load_inline",
     "load_module",
+    "load_triton",
 ]
 
 _FROM_LOADER = ("Module", "global_tensor")  # the loader imports tvm-ffi, and that imports torch
@@ -37,6 +41,14 @@ def __getattr__(name: str) -> Any:
         from jitload import loader
 
         return getattr(loader, name)
+    if name == "extract_triton":
+        from jitload.extract import extract_triton
+
+        return extract_triton
+    if name == "load_triton":
+        from jitload.triton_api import load_triton
+
+        return load_triton
     raise AttributeError(f"module 'jitload' has no attribute {name!r}")
 
 

@@ -26,9 +26,10 @@ def build(request: Request, *, verbose: bool = False) -> Entry:
     if entry := find_entry(cache_dir, recipe, request.settings):
         return entry
 
-    from jitload.library import import_first
+    if request.triton is None:
+        from jitload.library import import_first
 
-    import_first()
+        import_first()
     try:
         return _build_in(cache_dir, request, recipe, kit, compiler, verbose=verbose)
     except CachePlaceError as error:
@@ -51,6 +52,8 @@ def _build_in(  # noqa: PLR0913  what a build is made from
 
 def _find_cuda(request: Request, cache_dir: Path) -> Kit | Nvcc | None:
     """Return what compiles the device code, or has the headers that hand-written C++ may include."""
+    if request.triton is not None:
+        return None
     if request.host is not None and request.host.is_mixed:
         from jitload.nvcc import find_nvcc
 
@@ -62,6 +65,10 @@ def _make(
     request: Request, kit: Kit | Nvcc | None, compiler: Compiler, work: Work, *, verbose: bool
 ) -> tuple[Path, ...]:
     """Build the library in a work directory, around generated or hand-written C++; return the headers it read."""
+    if request.triton is not None:
+        from jitload.triton_library import make_triton_library
+
+        return make_triton_library(request, compiler, work, verbose=verbose)
     if request.host is not None:
         from jitload.host import make_host_library
 
@@ -87,7 +94,7 @@ def library_recipe(request: Request, kit: Kit | Nvcc | None, compiler: str, own:
         anchors=(*request.include_dirs, *(host.objects if host else ())),
         is_placed=is_placed,
         parts=(
-            ("kind", "device" if host is None else "host"),
+            ("kind", "triton" if request.triton else "device" if host is None else "host"),
             ("module", request.name),
             ("labels", tuple(_label(label, text, is_placed=is_placed) for label, text in request.pieces)),
             ("sources", tuple(text for _, text in request.pieces)),
@@ -99,6 +106,7 @@ def library_recipe(request: Request, kit: Kit | Nvcc | None, compiler: str, own:
             ("compiler", compiler),
             ("jitload", own),
             *_host_parts(request, is_placed=is_placed),
+            *(request.triton.parts if request.triton else ()),
             ("cpu", cpu_identity() if any("native" in flag for flag in (*flags, compiler)) else ""),
         ),
     )

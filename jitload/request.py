@@ -25,6 +25,7 @@ from jitload.sources import (
     read_options,
     read_paths,
 )
+from jitload.triton_source import TritonSource
 
 Functions = str | Sequence[str] | Mapping[str, "Launch | str | None"]
 
@@ -46,6 +47,7 @@ class Request:
         settings: What the environment said at the call.
         host: The hand-written C++, or None where the wrapper is generated.
         is_kind_given: Whether the caller said what `cuda_sources` is.
+        triton: The Triton kernel, where it is about one.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Request:
     settings: Settings
     host: HostSource | None = None
     is_kind_given: bool = False
+    triton: TritonSource | None = None
 
     @property
     def slug(self) -> str:

@@ -7,7 +7,7 @@ import triton.language as tl
 
 
 @triton.jit
-def square(x_ptr, y_ptr, n, BLOCK: tl.constexpr):  # noqa: N803  Triton's own spelling
+def square(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + offsets, mask=offsets < n, other=0.0)
     tl.store(y_ptr + offsets, x * x, mask=offsets < n)

@@ -1,0 +1,123 @@
+"""A plan in, a kernel compiled by Triton out: without a GPU, and without lines of source in the machine code."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from jitload.errors import CompileError, JitLoadError, SignatureError
+from jitload.triton_globals import outer_values
+from jitload.triton_kernel import GivenKernel
+from jitload.triton_plan import Plan
+from jitload.triton_versions import Triton, changed_interface, cuda_target
+
+_LINE_INFO = "TRITON_DISABLE_LINE_INFO"
+_lock = threading.Lock()
+
+
+def compile_plan(given: GivenKernel, plan: Plan, triton: Triton, capability: int) -> Any:
+    """Return the kernel compiled for an architecture, from Triton's own cache where that has it.
+
+    Raises:
+        CompileError: Triton refuses the kernel.
+        SignatureError: A global that is compiled in has changed.
+    """
+    import triton as package
+
+    check_globals(given)
+    source = _with_outer_values(_source(given, plan, triton), given)
+    target = cuda_target(triton, capability)
+    try:
+        with without_line_info():
+            return package.compile(source, target=target, options=dict(plan.options))
+    except JitLoadError:
+        raise
+    except Exception as error:
+        raise CompileError(stage="triton", name=given.name, log=f"{type(error).__name__}: {error}") from error
+
+
+def _source(given: GivenKernel, plan: Plan, triton: Triton) -> Any:
+    """Return Triton's own record of what to compile; its form changed with 3.3."""
+    try:
+        from triton.compiler import ASTSource
+
+        if triton.has_paths:
+            attributes = {path: [["tt.divisibility", 16]] for path in plan.multiples}
+            return ASTSource(
+                fn=given.function, signature=dict(plan.types), constexprs=dict(plan.constants), attrs=attributes
+            )
+        return _source_of_3_2(given, plan)
+    except (ImportError, TypeError, AttributeError) as error:
+        raise changed_interface(triton, "ASTSource is not as it was", error) from error
+
+
+def _with_outer_values(source: Any, given: GivenKernel) -> Any:
+    """Let what Triton's key leaves out be part of it: Triton's own cache would answer for other values, too."""
+    values = [pair for pair in outer_values(given.function) or () if "." in pair[0]]
+    if values:
+        own = source.hash()
+        source.hash = lambda: hashlib.sha256(f"{own} {values}".encode()).hexdigest()
+    return source
+
+
+def _source_of_3_2(given: GivenKernel, plan: Plan) -> Any:
+    from triton.backends.compiler import AttrsDescriptor
+    from triton.compiler import ASTSource
+
+    if odd := next((name for name, types in plan.types if isinstance(types, tuple)), None):
+        raise SignatureError(f"kernel {given.name!r}, parameter {odd!r}: Triton 3.2 knows no tuples; 3.3 does")
+    names = [name for name, _ in plan.types]
+    fixed = {names[path[0]]: value for path, value in plan.constants.items()}
+    # What is assumed to be 1 or None stays in the signature there, with a type that nobody looks at.
+    assumed = {name: "*i8" if value is None else "i32" for name, value in fixed.items() if name not in plan.constexprs}
+    signature = {name: assumed.get(name, types) for name, types in plan.types if name not in plan.constexprs}
+    hints = {path[0]: 16 for path in plan.multiples}
+    hints |= {names.index(name): 1 for name, text in assumed.items() if text == "i32"}
+    return ASTSource(fn=given.function, signature=signature, constants=fixed, attrs=AttrsDescriptor.from_hints(hints))
+
+
+@contextmanager
+def without_line_info() -> Iterator[None]:
+    """Leave lines of source out of what is compiled, unless the user asked for them.
+
+    They make the machine code twice as long and different in each directory. The environment is the one place where
+    all releases look, and where Triton's cache takes them into its key.
+    """
+    with _lock:
+        if _LINE_INFO in os.environ:
+            yield
+            return
+        os.environ[_LINE_INFO] = "1"
+        try:
+            yield
+        finally:
+            os.environ.pop(_LINE_INFO, None)
+
+
+def check_globals(given: GivenKernel) -> None:
+    """Refuse a kernel with a global whose value is another than the one in its key, as Triton does at a launch.
+
+    Raises:
+        SignatureError: There is one.
+    """
+    absent = object()
+    try:
+        given.function.cache_key  # noqa: B018  this is where Triton notes the globals
+        used: Mapping[Any, Any] = given.function.used_global_vals
+    except Exception as error:
+        raise SignatureError(f"kernel {given.name!r}: Triton cannot read what it uses: {error}") from error
+    for (name, _), (value, scope) in used.items():
+        if (now := scope.get(name, absent)) is not absent and _differs(now, value):
+            raise SignatureError(
+                f"kernel {given.name!r}: the global {name!r}, which is compiled in, has changed from {value!r} to "
+                f"{now!r} since Triton first looked: define the kernel after the change"
+            )
+
+
+def _differs(now: Any, then: Any) -> bool:
+    now, then = (getattr(value, "value", value) for value in (now, then))
+    return bool(now != then)

@@ -1,0 +1,145 @@
+"""Triton's text for a type in, what the cubin has in its place out."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from jitload.errors import SignatureError
+from jitload.model import ParameterKind
+
+# Element types by Triton's names, and their names in DLPack; None where DLPack has none.
+_ELEMENTS: dict[str, str | None] = {
+    "i1": "bool", "u1": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
+    "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
+    "fp8e4nv": "float8_e4m3fn", "fp8e5": "float8_e5m2", "fp8e4b8": "float8_e4m3fnuz", "fp8e5b16": "float8_e5m2fnuz",
+    "fp8e4b15": None, "fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64", "void": None,
+}  # fmt: skip
+_SCALARS: dict[str, tuple[ParameterKind, int, str | None]] = {
+    "i1": ("bool", 1, None), "u1": ("bool", 1, None), "i8": ("int", 1, None), "i16": ("int", 2, None),
+    "i32": ("int", 4, None), "i64": ("int", 8, None), "u8": ("uint", 1, None), "u16": ("uint", 2, None),
+    "u32": ("uint", 4, None), "u64": ("uint", 8, None), "fp16": ("float", 2, "float16"),
+    "bf16": ("float", 2, "bfloat16"), "fp32": ("float", 4, "float32"), "fp64": ("float", 8, "float64"),
+}  # fmt: skip
+_ALIASES = {
+    "bool": "i1", "int1": "i1", "int8": "i8", "int16": "i16", "int32": "i32", "int": "i32", "int64": "i64",
+    "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "half": "fp16", "float16": "fp16",
+    "bfloat16": "bf16", "float": "fp32", "float32": "fp32", "f32": "fp32", "double": "fp64", "float64": "fp64",
+    "float8_e4m3fn": "fp8e4nv", "float8e4nv": "fp8e4nv", "float8_e5m2": "fp8e5", "float8e5": "fp8e5",
+    "float8_e4m3fnuz": "fp8e4b8", "float8e4b8": "fp8e4b8", "float8_e5m2fnuz": "fp8e5b16",
+    "float8e5b16": "fp8e5b16", "float8e4b15": "fp8e4b15",
+}  # fmt: skip
+_POINTER = re.compile(r"(?P<const>const\s+)?(?P<stars>\**)(?P<k>k?)(?P<element>\w+)")
+_DESCRIPTOR = re.compile(r"tensordesc<\s*(\w+)\s*\[([\d\s,]+)\]\s*>")
+
+Hint = Literal["16", "1", "null", ""]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeText:
+    """A parameter's type as Triton writes it, and what a caller promises of its values.
+
+    Attributes:
+        text: The type in Triton's own spelling: `*fp32`, `i32`, `tensordesc<fp16[128, 64]>`, `constexpr`.
+        hint: `16`: a multiple of 16; `1`: always 1; `null`: always None.
+    """
+
+    text: str
+    hint: Hint = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeFacts:
+    """What stands for a type in a kernel's parameter block, and what a caller gives for it."""
+
+    kind: ParameterKind
+    size: int
+    dtype: str | None = None
+    block_shape: tuple[int, ...] | None = None  # of a tensor descriptor
+
+
+def read_type(value: object, where: str) -> TypeText:
+    """Read one type of a `signature=`: `"*fp32:16"`, `"i32"`, `"constexpr"`, None for a pointer that is never there.
+
+    Args:
+        value: What was given.
+        where: The parameter, for a message.
+
+    Raises:
+        SignatureError: It is no type of Triton's.
+    """
+    if value is None:
+        return TypeText(text="constexpr", hint="null")
+    if not isinstance(value, str):
+        raise SignatureError(f"{where}: a type is a text such as '*fp32:16' or 'i32', got {value!r}")
+    written, _, hint = (part.strip() for part in value.partition(":"))
+    text = _canonical(written)
+    if text is None:
+        raise _unknown(value, where)
+    is_int = not text.startswith("*") and text in _SCALARS and _SCALARS[text][0] in ("int", "uint")
+    if hint not in ("", "16", "1") or (hint == "1" and not is_int):
+        raise SignatureError(
+            f"{where}: {value!r} has a hint that Triton does not know: ':16' is a multiple of 16 (an integer, or a "
+            "pointer's address), ':1' an integer that is always 1"
+        )
+    if hint == "16" and not (is_int or text.startswith("*")):
+        raise SignatureError(f"{where}: {value!r}: only a pointer or an integer can be a multiple of 16")
+    return TypeText(text=text, hint=hint)  # type: ignore[arg-type]  # one of the hints, as just seen
+
+
+def _canonical(text: str) -> str | None:
+    """Return a type in Triton's spelling, or None."""
+    if text in ("constexpr", "nvTmaDesc"):
+        return text
+    if found := _DESCRIPTOR.fullmatch(text):
+        element = _ALIASES.get(found[1], found[1])
+        shape = ", ".join(number.strip() for number in found[2].split(","))
+        return f"tensordesc<{element}[{shape}]>" if element in _ELEMENTS else None
+    found = _POINTER.fullmatch(text)
+    if found is None:
+        return None
+    element = _ALIASES.get(found["element"], found["element"])
+    if not found["stars"]:
+        return element if element in _SCALARS and not (found["const"] or found["k"]) else None
+    constant = "k" if found["const"] or found["k"] else ""
+    return f"{found['stars']}{constant}{element}" if element in _ELEMENTS else None
+
+
+def _unknown(value: str, where: str) -> SignatureError:
+    known = (*_SCALARS, *(f"*{name}" for name in _ELEMENTS), "constexpr")
+    near = difflib.get_close_matches(value.partition(":")[0].strip(), known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "types are such as '*fp32', 'i32', 'tensordesc<fp16[128, 64]>'."
+    return SignatureError(f"{where}: unknown type {value!r}; {hint}")
+
+
+def type_facts(text: str) -> TypeFacts | None:
+    """Return the facts of a type in Triton's spelling, or None where we do not know it."""
+    pointer = _POINTER.fullmatch(text)
+    if pointer and pointer["stars"]:
+        if pointer["element"] not in _ELEMENTS:
+            return None
+        return TypeFacts(
+            kind="pointer", size=8, dtype=_ELEMENTS[pointer["element"]] if pointer["stars"] == "*" else None
+        )
+    if text in _SCALARS:
+        kind, size, dtype = _SCALARS[text]
+        return TypeFacts(kind=kind, size=size, dtype=dtype)
+    if text == "nvTmaDesc":
+        return TypeFacts(kind="struct", size=128)
+    if found := _DESCRIPTOR.fullmatch(text):
+        shape = tuple(int(number) for number in found[2].split(",") if number.strip())
+        return TypeFacts(kind="pointer", size=128, dtype=_ELEMENTS.get(found[1]), block_shape=shape)
+    return None
+
+
+def flat_names(name: str, types: object) -> Iterator[tuple[str, tuple[int, ...], str]]:
+    """Yield the leaves of a parameter's type, with names and paths: `t_0` and `(0,)`."""
+    if not isinstance(types, tuple):
+        yield name, (), str(types)
+        return
+    for index, inner in enumerate(types):
+        for leaf, path, text in flat_names(f"{name}_{index}", inner):
+            yield leaf, (index, *path), text

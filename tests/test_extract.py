@@ -1,0 +1,349 @@
+"""Extraction of Triton kernels: every way in, and what the record says. No GPU, no driver."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton")
+
+import torch
+import triton
+import triton_kernels as kernels
+from triton_support import ADD, ARCH, DESCRIPTORS, PERSISTENT, Tensor, assumptions, extract, slots
+
+import jitload
+from jitload.cubin import read_image
+from jitload.triton_versions import find_triton
+
+VERSION = find_triton()
+
+
+# ---- from a signature ------------------------------------------------------------------------------------------
+
+
+def test_a_signature_and_constexprs():
+    cubin = jitload.extract_triton(kernels.vector_add, signature=ADD, constexprs={"BLOCK": 1024}, arch=ARCH)
+    facts = cubin.triton
+    assert cubin.arch == "sm_90a"
+    assert slots(facts) == [("x_ptr", "*fp32", 8), ("y_ptr", "*fp32", 8), ("out_ptr", "*fp32", 8), ("n", "i32", 4)]
+    assert [(a.name, a.kind, a.dtype) for a in facts.arguments] == [
+        ("x_ptr", "pointer", "float32"), ("y_ptr", "pointer", "float32"), ("out_ptr", "pointer", "float32"),
+        ("n", "int", None),
+    ]  # fmt: skip
+    assert assumptions(facts) == [(name, "multiple_of", 16) for name in ("x_ptr", "y_ptr", "out_ptr")]
+    assert facts.constexprs == (("BLOCK", 1024),)
+    assert (facts.num_warps, facts.warp_size, facts.num_ctas, facts.cluster) == (4, 32, 1, (1, 1, 1))
+    assert facts.hidden_pointers == VERSION.hidden_pointers
+    assert facts.triton_version == triton.__version__
+    assert cubin.kernels == (facts.kernel,)
+    assert facts.kernel.max_threads == 128
+
+
+def test_the_image_agrees_with_the_record():
+    cubin = jitload.extract_triton(kernels.vector_add, signature=ADD, BLOCK=512, arch="sm_80")
+    kernel = read_image(cubin.data).kernels[0]
+    assert cubin.arch == "sm_80"
+    assert len(kernel.slots) == 4 + VERSION.hidden_pointers
+    assert [p.offset for p in cubin.kernels[0].parameters] == [slot.offset for slot in kernel.slots[:4]]
+
+
+def test_hints_decide_the_machine_code():
+    plain = extract(kernels.vector_add, signature={**ADD, "x_ptr": "*fp32"}, BLOCK=1024)
+    assert assumptions(plain) == [(name, "multiple_of", 16) for name in ("y_ptr", "out_ptr")]
+    ones = extract(kernels.softmax, signature={
+        "x_ptr": "*fp16", "out_ptr": "*fp16", "x_stride": "i64:16", "out_stride": "i32:1", "n_cols": "i32",
+    }, BLOCK=128)  # fmt: skip
+    assert assumptions(ones) == [("x_stride", "multiple_of", 16), ("out_stride", "equal_to", 1)]
+    assert [a.name for a in ones.arguments] == ["x_ptr", "out_ptr", "x_stride", "out_stride", "n_cols"]
+    assert [p.name for p in ones.kernel.parameters] == ["x_ptr", "out_ptr", "x_stride", "n_cols"]
+    assert ones.kernel.parameters[2].size == 8
+
+
+def test_a_text_of_types_in_order_as_tritons_own_tool_takes_it():
+    facts = extract(kernels.vector_add, signature="*fp32:16, *fp32:16, *fp32:16, i32:16", BLOCK=1024)
+    assert len(facts.assumptions) == 4
+
+
+def test_a_pointer_that_is_never_there():
+    signature = {"x_ptr": "*fp32", "bias_ptr": None, "out_ptr": "*fp32", "n": "i32", "stride": "i32"}
+    facts = extract(kernels.optional_bias, signature=signature, BLOCK=64)
+    assert assumptions(facts) == [("bias_ptr", "null", 0)]
+    assert [a.name for a in facts.arguments] == ["x_ptr", "bias_ptr", "out_ptr", "n", "stride"]
+    assert "bias_ptr" not in [p.name for p in facts.kernel.parameters]
+
+
+def test_a_run_time_parameter_may_be_compiled_in():
+    facts = extract(
+        kernels.vector_add,
+        signature={k: ADD[k] for k in ("x_ptr", "y_ptr", "out_ptr")},
+        constexprs={"n": 4096},
+        BLOCK=64,
+    )
+    assert facts.constexprs == (("n", 4096), ("BLOCK", 64))
+    assert [a.name for a in facts.arguments] == ["x_ptr", "y_ptr", "out_ptr"]
+
+
+def test_defaults_of_constexprs_are_known():
+    facts = extract(kernels.square_kernel, signature={"X_ptr": "*fp32:16", "Y_ptr": "*fp32:16", "n": "i32"})
+    assert facts.constexprs == (("BLOCK", 1024),)
+
+
+@pytest.mark.parametrize(
+    ("element", "dtype"),
+    [
+        ("i1", "bool"), ("i8", "int8"), ("i16", "int16"), ("i32", "int32"), ("i64", "int64"), ("u8", "uint8"),
+        ("u16", "uint16"), ("u32", "uint32"), ("u64", "uint64"), ("fp16", "float16"), ("bf16", "bfloat16"),
+        ("fp32", "float32"), ("fp64", "float64"), ("fp8e4nv", "float8_e4m3fn"), ("fp8e5", "float8_e5m2"),
+        ("float32", "float32"), ("float8_e4m3fn", "float8_e4m3fn"), ("fp8e4b15", None),
+    ],
+)  # fmt: skip
+def test_pointers_of_every_type(element: str, dtype: str | None):
+    facts = extract(kernels.copy, signature={"x_ptr": f"*{element}", "out_ptr": f"*{element}"}, BLOCK=64)
+    assert [a.dtype for a in facts.arguments] == [dtype, dtype]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "size"),
+    [
+        ("i1", "bool", 1), ("i8", "int", 1), ("i16", "int", 2), ("i32", "int", 4), ("i64", "int", 8), ("u8", "uint", 1),
+        ("u16", "uint", 2), ("u32", "uint", 4), ("u64", "uint", 8), ("fp16", "float", 2), ("bf16", "float", 2),
+        ("fp32", "float", 4), ("fp64", "float", 8), ("bool", "bool", 1), ("float64", "float", 8),
+    ],
+)  # fmt: skip
+def test_scalars_have_the_width_that_the_cubin_has(text: str, kind: str, size: int):
+    facts = extract(kernels.store_scalar, signature={"out_ptr": "*fp64", "x": text})
+    assert [(p.kind, p.size) for p in facts.kernel.parameters] == [("pointer", 8), (kind, size)]
+
+
+def test_tuples_are_flattened():
+    facts = extract(kernels.of_a_tuple, signature={"pair": ("*fp32:16", "*fp32", "i32:16"), "n": "i32"}, BLOCK=128)
+    assert [a.name for a in facts.arguments] == ["pair_0", "pair_1", "pair_2", "n"]
+    assert assumptions(facts) == [("pair_0", "multiple_of", 16), ("pair_2", "multiple_of", 16)]
+
+
+@pytest.mark.skipif(VERSION.number < (3, 4), reason="host-side descriptors came with Triton 3.4")
+def test_host_side_descriptors():
+    facts = extract(kernels.persistent_matmul, signature=DESCRIPTORS, **PERSISTENT)
+    assert [(d.parameter, d.dtype, d.is_expanded) for d in facts.descriptors] == [
+        (name, "float16", False) for name in ("a_desc", "b_desc", "c_desc")
+    ]
+    assert [(d.block_shape, d.swizzle, d.elem_size) for d in facts.descriptors[:2]] == [((128, 64), 3, 2)] * 2
+    assert [p.size for p in facts.kernel.parameters[:5]] == [128, 4, 4, 8, 8]
+    assert len(facts.kernel.parameters) == 3 * 5 + 3
+    assert [a.name for a in facts.arguments] == list(DESCRIPTORS)
+    assert facts.arguments[0].type == "tensordesc<fp16[128, 64]>"
+    assert facts.shared_bytes > 48 * 1024
+
+
+@pytest.mark.skipif(VERSION.number < (3, 4), reason="host-side descriptors came with Triton 3.4")
+def test_descriptors_before_hopper_are_plain_parameters():
+    facts = extract(kernels.persistent_matmul, signature=DESCRIPTORS, arch="sm_80", **PERSISTENT)
+    flags = VERSION.descriptor_flags
+    assert [(d.is_expanded, d.flags) for d in facts.descriptors] == [(True, flags)] * 3
+    assert [p.size for p in facts.kernel.parameters[: 9 + flags]] == [8, 8, 8, 8, 8, *[1] * flags, 4, 4, 8, 8]
+
+
+@pytest.mark.skipif(VERSION.number < (3, 3), reason="descriptors made on the device came with Triton 3.3")
+def test_global_scratch():
+    signature = {"x_ptr": "*fp32:16", "y_ptr": "*fp32:16", "M": "i32", "N": "i32"}
+    facts = extract(kernels.device_descriptor_copy, signature=signature, BLOCK_M=64, BLOCK_N=64)
+    assert facts.global_scratch.size > 0
+    assert facts.global_scratch.alignment >= 64
+
+
+def test_the_symbol_is_tritons():
+    facts = extract(kernels.with_repr, signature={"x_ptr": "*fp32", "n": "i32"}, BLOCK=64)
+    assert facts.kernel.name == "with_repr"
+    assert facts.kernel.symbol == "renamed_64"
+
+
+def test_options_of_the_compiler():
+    facts = extract(kernels.vector_add, signature=ADD, BLOCK=1024, num_warps=8, num_stages=2)
+    assert (facts.num_warps, facts.kernel.max_threads) == (8, 256)
+    cluster = extract(kernels.vector_add, signature=ADD, BLOCK=1024, num_ctas=2)
+    assert cluster.num_ctas == 2
+    if VERSION.number >= (3, 5):
+        launch = extract(kernels.vector_add, signature=ADD, BLOCK=1024, launch_pdl=True, launch_cooperative_grid=True)
+        assert (launch.is_pdl, launch.is_cooperative) == (True, True)
+
+
+REAL: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
+    "softmax": (kernels.softmax, {"x_ptr": "*fp32:16", "out_ptr": "*fp32:16", "x_stride": "i32", "out_stride": "i32",
+                                  "n_cols": "i32"}, {"BLOCK": 1024}),
+    "layer_norm": (kernels.layer_norm, {"x_ptr": "*fp16:16", "out_ptr": "*fp16:16", "weight_ptr": "*fp16:16",
+                                        "bias_ptr": "*fp16:16", "stride": "i32:16", "n_cols": "i32", "eps": "fp32"},
+                   {"BLOCK": 256}),
+    "matmul": (kernels.matmul, {"a_ptr": "*fp16:16", "b_ptr": "*fp16:16", "c_ptr": "*fp16:16", "M": "i32:16",
+                                "N": "i32:16", "K": "i32:16", "stride_am": "i32:16", "stride_ak": "i32:1",
+                                "stride_bk": "i32:16", "stride_bn": "i32:1", "stride_cm": "i32:16",
+                                "stride_cn": "i32:1"},
+               {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8, "ACTIVATION": "leaky_relu"}),
+    "histogram": (kernels.histogram, {"values_ptr": "*i32:16", "counts_ptr": "*i32:16", "n": "i32"}, {"BLOCK": 512}),
+    "attention": (kernels.attention, {"q_ptr": "*fp16:16", "k_ptr": "*fp16:16", "v_ptr": "*fp16:16",
+                                      "out_ptr": "*fp16:16", "scale": "fp32", "stride_head": "i32:16",
+                                      "stride_row": "i32:16", "n_rows": "i32"},
+                  {"BLOCK_M": 64, "BLOCK_N": 64, "HEAD": 64, "IS_CAUSAL": True}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_kernels_as_people_write_them(name: str, arch: str):
+    kernel, signature, constexprs = REAL[name]
+    facts = extract(kernel, signature=signature, constexprs=constexprs, arch=arch)
+    assert [a.name for a in facts.arguments] == list(signature)
+    assert dict(facts.constexprs) == constexprs
+    assert [p.name for p in facts.kernel.parameters] == [n for n, text in signature.items() if not text.endswith(":1")]
+    assert facts.shared_bytes > 0  # reductions, products and the results of atomics pass through it
+
+
+# ---- from example arguments ------------------------------------------------------------------------------------
+
+
+def test_example_arguments_are_specialised_as_triton_does():
+    facts = extract(kernels.optional_bias, Tensor(), None, Tensor(address=4), 64, 1, BLOCK=128)
+    assert assumptions(facts) == [
+        ("x_ptr", "multiple_of", 16), ("bias_ptr", "null", 0), ("n", "multiple_of", 16), ("stride", "equal_to", 1),
+    ]  # fmt: skip
+    assert facts.constexprs == (("BLOCK", 128),)
+
+
+def test_tensors_of_torch_real_and_meta_and_dtypes():
+    real = torch.zeros(64)
+    meta = torch.empty(64, device="meta")
+    for x in (real, meta, torch.float32):
+        facts = extract(kernels.vector_add, x, meta, meta, 33, 64)
+        assert [a.dtype for a in facts.arguments] == ["float32"] * 3 + [None]
+        assert len(facts.assumptions) == 3
+
+
+def test_arguments_by_name_and_position():
+    by_name = extract(kernels.vector_add, out_ptr=Tensor(), x_ptr=Tensor(), y_ptr=Tensor(), n=33, BLOCK=64)
+    by_position = extract(kernels.vector_add, Tensor(), Tensor(), Tensor(), 33, 64)
+    assert by_name == by_position
+
+
+def test_integers_have_the_width_of_their_value():
+    facts = extract(kernels.scalars, Tensor(), True, 3, 17, 2**40, 2**63, 1.5, BLOCK=128)
+    assert [(a.kind, a.size) for a in facts.arguments[1:]] == [
+        ("bool", 1), ("int", 4), ("int", 4), ("int", 8), ("uint", 8), ("float", 4),
+    ]  # fmt: skip
+    assert [a.parameter for a in facts.assumptions] == ["out_ptr", "big", "huge"]
+
+
+def test_what_a_kernel_does_not_want_specialised():
+    facts = extract(kernels.unspecialised, Tensor(), 1, 64, BLOCK=128)
+    assert assumptions(facts) == [("x_ptr", "multiple_of", 16)]
+    assert [p.name for p in facts.kernel.parameters] == ["x_ptr", "seed", "n"]
+
+
+@pytest.mark.skipif(VERSION.number < (3, 3), reason="tuples came with Triton 3.3")
+def test_a_tuple_of_examples():
+    facts = extract(kernels.of_a_tuple, (Tensor(), Tensor(address=8), 1), 65, BLOCK=128)
+    assert [a.name for a in facts.arguments] == ["pair_0", "pair_1", "pair_2", "n"]
+    assert assumptions(facts) == [("pair_0", "multiple_of", 16), ("pair_2", "equal_to", 1)]
+
+
+@pytest.mark.skipif(VERSION.number < (3, 4), reason="host-side descriptors came with Triton 3.4")
+def test_a_descriptor_as_example():
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    half = torch.empty((256, 256), dtype=torch.float16, device="meta")
+    a, c = TensorDescriptor.from_tensor(half, [128, 64]), TensorDescriptor.from_tensor(half, [128, 128])
+    facts = extract(kernels.persistent_matmul, a, a, c, 256, 256, 256, **PERSISTENT)
+    assert [x.type for x in facts.arguments[:3]] == [DESCRIPTORS[name] for name in ("a_desc", "b_desc", "c_desc")]
+
+
+# ---- from what is compiled, tuned or decided by heuristics -----------------------------------------------------
+
+
+def compiled(**options: Any) -> Any:
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    signature = {"x_ptr": "*fp32", "y_ptr": "*fp32", "out_ptr": "*fp32", "n": "i32", "BLOCK": "constexpr"}
+    source = ASTSource(
+        fn=kernels.vector_add, signature=signature, constexprs={(4,): 256}, attrs={(0,): [["tt.divisibility", 16]]}
+    )
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+
+
+@pytest.mark.skipif(VERSION.number < (3, 3), reason="the form of ASTSource changed with Triton 3.3")
+def test_a_compiled_kernel():
+    kernel = compiled(num_warps=2)
+    cubin = jitload.extract_triton(kernel)
+    assert cubin.data == kernel.kernel
+    assert assumptions(cubin.triton) == [("x_ptr", "multiple_of", 16)]
+    assert (cubin.triton.num_warps, cubin.triton.constexprs) == (2, (("BLOCK", 256),))
+
+
+def test_an_autotuned_kernel_with_one_configuration_and_with_a_given_one():
+    tuned = kernels.tuned_add
+    facts = extract(tuned, signature=ADD, config=tuned.configs[1])
+    assert (facts.constexprs, facts.num_warps) == ((("BLOCK", 1024),), 8)
+    facts = extract(tuned, signature=ADD, config={"BLOCK": 64, "num_warps": 1})
+    assert (facts.constexprs, facts.num_warps) == ((("BLOCK", 64),), 1)
+    only = triton.autotune(configs=[triton.Config({"BLOCK": 32}, num_warps=1)], key=["n"])(kernels.vector_add)
+    assert extract(only, signature=ADD).constexprs == (("BLOCK", 32),)
+
+
+def test_a_configuration_that_tuning_chose():
+    tuned = triton.autotune(configs=kernels.tuned_add.configs, key=["n"])(kernels.vector_add)
+    tuned.best_config = tuned.configs[0]  # as run() leaves it
+    assert extract(tuned, signature=ADD).constexprs == (("BLOCK", 512),)
+
+
+def test_heuristics_over_constexprs():
+    decided = triton.heuristics({"BLOCK": lambda args: 2 * args["HALF"]})(kernels.two_blocks)
+    facts = extract(decided, signature={"x_ptr": "*fp32", "n": "i32"}, HALF=64)
+    assert dict(facts.constexprs) == {"HALF": 64, "BLOCK": 128}
+
+
+# ---- what extraction leaves as it was --------------------------------------------------------------------------
+
+
+def test_the_environment_is_as_it_was():
+    before = dict(os.environ)
+    extract(kernels.vector_add, signature=ADD, BLOCK=2048)
+    with pytest.raises(jitload.JitLoadError):
+        extract(kernels.broken, signature={"x_ptr": "*fp32"})
+    assert dict(os.environ) == before
+
+
+def test_the_machine_code_does_not_know_where_the_source_is():
+    cubin = jitload.extract_triton(kernels.vector_add, signature=ADD, BLOCK=128, arch=ARCH)
+    assert b"triton_kernels.py" not in cubin.data
+
+
+def test_lines_of_source_stay_where_the_user_wants_them(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TRITON_DISABLE_LINE_INFO", "0")
+    cubin = jitload.extract_triton(kernels.vector_add, signature=ADD, BLOCK=128, arch=ARCH)
+    assert b"triton_kernels.py" in cubin.data
+
+
+def test_threads_extract_at_once():
+    found: dict[int, Any] = {}
+
+    def work(block: int) -> None:
+        found[block] = extract(kernels.histogram, signature=REAL["histogram"][1], BLOCK=block)
+
+    threads = [threading.Thread(target=work, args=(2**power,)) for power in range(5, 9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {block: dict(facts.constexprs)["BLOCK"] for block, facts in found.items()} == {
+        b: b for b in (32, 64, 128, 256)
+    }
+    assert "TRITON_DISABLE_LINE_INFO" not in os.environ
+
+
+def test_a_record_is_frozen():
+    facts = extract(kernels.vector_add, signature=ADD, BLOCK=1024)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        facts.num_warps = 1

@@ -1,0 +1,128 @@
+"""Grids in Triton's own form as launch expressions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton")
+
+import triton
+import triton.language as tl
+
+from jitload.errors import LaunchSpecError
+from jitload.triton_grid import GridNames, grid_key, read_grid
+
+NAMES = GridNames(kernel="k", arguments=("x", "n", "M", "N"), constexprs=("BLOCK", "BLOCK_M", "BLOCK_N"))
+PROGRAMS = 132
+WIDE = tl.constexpr(7)
+
+
+def read(grid: Any, **examples: Any) -> Any:
+    names = GridNames(kernel="k", arguments=NAMES.arguments, constexprs=NAMES.constexprs, examples=examples)
+    return read_grid(grid, names)
+
+
+def test_what_is_an_expression_already_stays():
+    for grid in ("ceil_div(n, BLOCK)", 4, ("a", 2), None):
+        assert read(grid) is grid
+
+
+def test_lambdas_as_tutorials_have_them():
+    n, M, N = 1000, 5, 6
+    x = object()
+    assert read(lambda META: (triton.cdiv(n, META["BLOCK"]),)) == ("ceil_div(n, BLOCK)",)
+    assert read(lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),)) == ("ceil_div(n, BLOCK)",)
+    assert read(lambda META: (triton.cdiv(M, META["BLOCK_M"]) * triton.cdiv(N, META["BLOCK_N"]), 1)) == (
+        "ceil_div(M, BLOCK_M) * ceil_div(N, BLOCK_N)", "1",
+    )  # fmt: skip
+    assert read(lambda META: (min(PROGRAMS, triton.cdiv(M, META["BLOCK_M"]) * triton.cdiv(N, META["BLOCK_N"])),)) == (
+        "min(132, ceil_div(M, BLOCK_M) * ceil_div(N, BLOCK_N))",
+    )
+    assert read(lambda _: (x.numel() // 4, x.shape[0], x.size(1) + x.ndim)) == (
+        "x.numel() // 4", "x.shape[0]", "x.size(1) + x.ndim",
+    )  # fmt: skip
+    assert read(lambda m: [(n + m["BLOCK"] - 1) // m["BLOCK"], -(-n // 4)]) == (
+        "(n + BLOCK - 1) // BLOCK", "-(-n // 4)",
+    )  # fmt: skip
+    assert read(lambda m: n) == ("n",)
+
+
+def test_functions_of_python_and_of_triton():
+    n = 1000
+    assert read(lambda m: (math.ceil(n / m["BLOCK"]),)) == ("ceil_div(n, BLOCK)",)
+    assert read(lambda m: (triton.next_power_of_2(n), int(max(n, 1)), WIDE)) == ("next_power_of_2(n)", "max(n, 1)", "7")
+    assert read(lambda m: (n if n > 4 and not m["N"] else 1,)) == ("n if n > 4 and (not N) else 1",)
+
+
+def test_integers_from_outside_are_values():
+    heads, n = 12, 100
+    assert read(lambda m: (n * heads, True)) == ("n * 12", "True")
+
+
+def test_named_functions():
+    n = 1000
+
+    def grid(meta: Any) -> Any:
+        """Return the grid."""
+        return (triton.cdiv(n, meta["BLOCK"]),)
+
+    assert read(grid) == ("ceil_div(n, BLOCK)",)
+
+    def works(meta: Any) -> Any:
+        count = meta["n"]
+        return (count,)
+
+    assert "must do nothing but return the grid" in refusal(works)
+
+
+def test_several_on_one_line():
+    pair = (lambda m: (m["n"],), lambda m: (m["M"],))
+    if hasattr(pair[0].__code__, "co_positions"):
+        assert [read(grid) for grid in pair] == [("n",), ("M",)]
+
+
+def refusal(grid: Any, **examples: Any) -> str:
+    with pytest.raises(LaunchSpecError) as caught:
+        read(grid, **examples)
+    assert 'grid="ceil_div(n, BLOCK)"' in str(caught.value)
+    return str(caught.value).replace("\n", " ")
+
+
+def test_what_cannot_be_written():
+    rows, data, n = None, [1, 2], 1000
+    assert "uses 'rows', which is neither a run-time parameter nor an integer; there are x, n, M" in refusal(
+        lambda m: (rows,)
+    )
+    assert "asks for m['BLOK']; the kernel has x, n, M, N, BLOCK" in refusal(lambda m: (m["BLOK"],))
+    assert "calls len(), which launch expressions do not know" in refusal(lambda m: (len(data),))
+    assert "has a part that launch expressions do not know     n / 2" in refusal(lambda m: (n / 2,))
+    assert "gives an argument by name" in refusal(lambda m: (triton.cdiv(n, div=4),))
+    assert "must take one argument, the mapping of Triton's" in refusal(lambda: (1,))
+    assert "is a type" in refusal(int)
+    made = eval("lambda m: (m['n'],)")
+    assert "cannot be " in refusal(made)
+
+
+def test_a_name_that_means_two_things():
+    n = 64
+    assert read(lambda m: (n,), n=64) == ("n",)
+    assert "uses 'n', which is 64 outside and the kernel's parameter (here 65); say m['n']" in refusal(
+        lambda m: (n,), n=65
+    )
+
+
+def test_the_key_of_a_grid_needs_no_source():
+    n, heads = 1000, 12
+    one, same, other = (
+        (lambda m: (n * heads,)),
+        (lambda m: (n * heads,)),
+        (lambda m: (n + heads,)),
+    )
+    assert grid_key(one) == grid_key(same) != grid_key(other)
+    before = grid_key(one)
+    heads = 13
+    assert grid_key(one) != before
+    assert grid_key("n") != grid_key(("n",))

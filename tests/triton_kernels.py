@@ -1,0 +1,249 @@
+"""Triton kernels of the kinds people write, for the tests; importable with Triton alone."""
+
+import triton
+import triton.language as tl
+
+SCALE = tl.constexpr(3)
+
+
+@triton.jit
+def vector_add(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    """Add two vectors."""
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=mask) + tl.load(y_ptr + offsets, mask=mask), mask=mask)
+
+
+@triton.jit
+def square_kernel(X_ptr, Y_ptr, n, BLOCK: tl.constexpr = 1024):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(X_ptr + offsets, mask=mask, other=0.0)
+    tl.store(Y_ptr + offsets, x * x, mask=mask)
+
+
+@triton.jit
+def softmax(x_ptr, out_ptr, x_stride, out_stride, n_cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    columns = tl.arange(0, BLOCK)
+    mask = columns < n_cols
+    x = tl.load(x_ptr + row * x_stride + columns, mask=mask, other=-float("inf"))
+    e = tl.exp(x - tl.max(x, axis=0))
+    tl.store(out_ptr + row * out_stride + columns, e / tl.sum(e, axis=0), mask=mask)
+
+
+@triton.jit
+def layer_norm(x_ptr, out_ptr, weight_ptr, bias_ptr, stride, n_cols, eps, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    x_ptr += row * stride
+    out_ptr += row * stride
+    total = tl.zeros([BLOCK], dtype=tl.float32)
+    for start in range(0, n_cols, BLOCK):
+        columns = start + tl.arange(0, BLOCK)
+        total += tl.load(x_ptr + columns, mask=columns < n_cols, other=0.0).to(tl.float32)
+    mean = tl.sum(total, axis=0) / n_cols
+    squares = tl.zeros([BLOCK], dtype=tl.float32)
+    for start in range(0, n_cols, BLOCK):
+        columns = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + columns, mask=columns < n_cols, other=0.0).to(tl.float32)
+        x = tl.where(columns < n_cols, x - mean, 0.0)
+        squares += x * x
+    scale = 1 / tl.sqrt(tl.sum(squares, axis=0) / n_cols + eps)
+    for start in range(0, n_cols, BLOCK):
+        columns = start + tl.arange(0, BLOCK)
+        mask = columns < n_cols
+        x = tl.load(x_ptr + columns, mask=mask, other=0.0).to(tl.float32)
+        weight = tl.load(weight_ptr + columns, mask=mask)
+        bias = tl.load(bias_ptr + columns, mask=mask)
+        tl.store(out_ptr + columns, (x - mean) * scale * weight + bias, mask=mask)
+
+
+@triton.jit
+def leaky_relu(x):
+    return tl.where(x >= 0, x, 0.01 * x)
+
+
+@triton.jit
+def matmul(
+    a_ptr, b_ptr, c_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+):  # fmt: skip
+    pid = tl.program_id(0)
+    rows, columns = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    group = pid // (GROUP_M * columns)
+    first = group * GROUP_M
+    height = min(rows - first, GROUP_M)
+    row = first + (pid % (GROUP_M * columns)) % height
+    column = (pid % (GROUP_M * columns)) // height
+    at_m = (row * BLOCK_M + tl.arange(0, BLOCK_M)) % M
+    at_n = (column * BLOCK_N + tl.arange(0, BLOCK_N)) % N
+    at_k = tl.arange(0, BLOCK_K)
+    a_at = a_ptr + at_m[:, None] * stride_am + at_k[None, :] * stride_ak
+    b_at = b_ptr + at_k[:, None] * stride_bk + at_n[None, :] * stride_bn
+    total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for step in range(tl.cdiv(K, BLOCK_K)):
+        left = K - step * BLOCK_K
+        a = tl.load(a_at, mask=at_k[None, :] < left, other=0.0)
+        b = tl.load(b_at, mask=at_k[:, None] < left, other=0.0)
+        total = tl.dot(a, b, total)
+        a_at += BLOCK_K * stride_ak
+        b_at += BLOCK_K * stride_bk
+    if ACTIVATION == "leaky_relu":
+        total = leaky_relu(total)
+    at_m = row * BLOCK_M + tl.arange(0, BLOCK_M)
+    at_n = column * BLOCK_N + tl.arange(0, BLOCK_N)
+    c_at = c_ptr + at_m[:, None] * stride_cm + at_n[None, :] * stride_cn
+    tl.store(c_at, total.to(c_ptr.dtype.element_ty), mask=(at_m[:, None] < M) & (at_n[None, :] < N))
+
+
+@triton.jit
+def histogram(values_ptr, counts_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    bins = tl.load(values_ptr + offsets, mask=mask, other=0)
+    tl.atomic_add(counts_ptr + bins, 1, mask=mask)
+
+
+@triton.jit
+def attention(
+    q_ptr, k_ptr, v_ptr, out_ptr, scale, stride_head, stride_row, n_rows,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD: tl.constexpr, IS_CAUSAL: tl.constexpr,
+):  # fmt: skip
+    """Flash attention, forward: out = softmax(q k^T scale) v, one block of rows of one head a program."""
+    start = tl.program_id(0) * BLOCK_M
+    base = tl.program_id(1).to(tl.int64) * stride_head
+    rows = start + tl.arange(0, BLOCK_M)
+    lanes = tl.arange(0, HEAD)
+    at_q = rows[:, None] * stride_row + lanes[None, :]
+    q = tl.load(q_ptr + base + at_q, mask=rows[:, None] < n_rows, other=0.0)
+    highest = tl.full([BLOCK_M], -float("inf"), dtype=tl.float32)
+    weight = tl.zeros([BLOCK_M], dtype=tl.float32)
+    total = tl.zeros([BLOCK_M, HEAD], dtype=tl.float32)
+    end = min(start + BLOCK_M, n_rows) if IS_CAUSAL else n_rows
+    for at in range(0, end, BLOCK_N):
+        columns = at + tl.arange(0, BLOCK_N)
+        k = tl.load(
+            k_ptr + base + columns[None, :] * stride_row + lanes[:, None], mask=columns[None, :] < n_rows, other=0.0
+        )
+        scores = tl.dot(q, k) * (scale * 1.44269504)
+        scores = tl.where(columns[None, :] < n_rows, scores, -float("inf"))
+        if IS_CAUSAL:
+            scores = tl.where(rows[:, None] >= columns[None, :], scores, -float("inf"))
+        top = tl.maximum(highest, tl.max(scores, axis=1))
+        p = tl.exp2(scores - top[:, None])
+        fade = tl.exp2(highest - top)
+        weight = weight * fade + tl.sum(p, axis=1)
+        v = tl.load(
+            v_ptr + base + columns[:, None] * stride_row + lanes[None, :], mask=columns[:, None] < n_rows, other=0.0
+        )
+        total = total * fade[:, None] + tl.dot(p.to(v.dtype), v)
+        highest = top
+    out = (total / weight[:, None]).to(out_ptr.dtype.element_ty)
+    tl.store(out_ptr + base + at_q, out, mask=rows[:, None] < n_rows)
+
+
+@triton.jit
+def persistent_matmul(
+    a_desc, b_desc, c_desc, M, N, K,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PROGRAMS: tl.constexpr,
+):  # fmt: skip
+    """Multiply a (M, K) by the transpose of b (N, K) through tensor descriptors; each program does several tiles."""
+    rows, columns = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    for tile in range(tl.program_id(0), rows * columns, PROGRAMS):
+        at_m = (tile // columns) * BLOCK_M
+        at_n = (tile % columns) * BLOCK_N
+        total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+        for step in range(tl.cdiv(K, BLOCK_K)):
+            a = a_desc.load([at_m, step * BLOCK_K])
+            b = b_desc.load([at_n, step * BLOCK_K])
+            total = tl.dot(a, b.T, total)
+        c_desc.store([at_m, at_n], total.to(tl.float16))
+
+
+@triton.jit
+def device_descriptor_copy(x_ptr, y_ptr, M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    """Copy through descriptors made on the device: the kernel asks for global scratch."""
+    x_desc = tl.make_tensor_descriptor(x_ptr, shape=[M, N], strides=[N, 1], block_shape=[BLOCK_M, BLOCK_N])
+    y_desc = tl.make_tensor_descriptor(y_ptr, shape=[M, N], strides=[N, 1], block_shape=[BLOCK_M, BLOCK_N])
+    at_m, at_n = tl.program_id(0) * BLOCK_M, tl.program_id(1) * BLOCK_N
+    y_desc.store([at_m, at_n], x_desc.load([at_m, at_n]))
+
+
+@triton.jit
+def scalars(out_ptr, flag, small, n, big, huge, x, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    value = small.to(tl.float32) + n.to(tl.float32) + big.to(tl.float32) + huge.to(tl.float32) + x
+    value = tl.where(flag, value, 0.0)
+    tl.store(out_ptr + offsets, value * SCALE)
+
+
+@triton.jit
+def halves(out_ptr, a: tl.float16, b: tl.bfloat16, c: tl.float64, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    tl.store(out_ptr + offsets, a.to(tl.float64) + b.to(tl.float64) + c)
+
+
+@triton.jit
+def of_a_tuple(pair, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(pair[1] + offsets, tl.load(pair[0] + offsets, mask=mask) * pair[2], mask=mask)
+
+
+@triton.jit
+def optional_bias(x_ptr, bias_ptr, out_ptr, n, stride, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets * stride, mask=mask)
+    if bias_ptr is not None:
+        x += tl.load(bias_ptr + offsets, mask=mask)
+    tl.store(out_ptr + offsets, x, mask=mask)
+
+
+@triton.jit(do_not_specialize=["seed"], do_not_specialize_on_alignment=["n"])
+def unspecialised(x_ptr, seed, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + offsets, tl.rand(seed, offsets), mask=offsets < n)
+
+
+def _renamed(specialization):
+    return f"renamed_{specialization.constants.get('BLOCK', 0)}" if hasattr(specialization, "constants") else "renamed"
+
+
+@triton.jit(repr=_renamed)
+def with_repr(x_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + offsets, 1.0, mask=offsets < n)
+
+
+@triton.autotune(
+    configs=[triton.Config({"BLOCK": 512}, num_warps=4), triton.Config({"BLOCK": 1024}, num_warps=8)], key=["n"]
+)
+@triton.jit
+def tuned_add(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=mask) + tl.load(y_ptr + offsets, mask=mask), mask=mask)
+
+
+@triton.jit
+def two_blocks(x_ptr, n, HALF: tl.constexpr, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + offsets, HALF, mask=offsets < n)
+
+
+@triton.jit
+def copy(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets))
+
+
+@triton.jit
+def store_scalar(out_ptr, x):
+    tl.store(out_ptr, x.to(tl.float64))
+
+
+@triton.jit
+def broken(x_ptr):
+    tl.store(x_ptr, tl.there_is_no_such_function(1))

@@ -1,0 +1,54 @@
+"""What the tests of Triton kernels share: short names for extraction, and example arguments that need no torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import jitload
+
+ARCH = "sm_90"
+ADD = {"x_ptr": "*fp32:16", "y_ptr": "*fp32:16", "out_ptr": "*fp32:16", "n": "i32"}
+DESCRIPTORS = {
+    "a_desc": "tensordesc<fp16[128, 64]>", "b_desc": "tensordesc<fp16[128, 64]>",
+    "c_desc": "tensordesc<fp16[128, 128]>", "M": "i32", "N": "i32", "K": "i32",
+}  # fmt: skip
+PERSISTENT = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "PROGRAMS": 132}
+
+
+class Tensor:
+    """Stands for a tensor: an element type, and an address."""
+
+    def __init__(self, dtype: Any = "float32", address: int = 0) -> None:
+        self.dtype = dtype
+        self.address = address
+
+    def data_ptr(self) -> int:
+        return self.address
+
+
+def extract(kernel: Any, *args: Any, **options: Any) -> Any:
+    """Extract for one architecture, and return what a launch needs."""
+    return jitload.extract_triton(kernel, *args, **{"arch": ARCH, **options}).triton
+
+
+def load(kernel: Any, *args: Any, name: str = "m", **options: Any) -> Any:
+    """Build a library for one architecture, and load it."""
+    return jitload.load_triton(name, kernel, *args, **{"arch": ARCH, **options})
+
+
+def refusal(error: type[Exception], kernel: Any, *args: Any, **options: Any) -> str:
+    """Return what an extraction that fails says."""
+    with pytest.raises(error) as caught:
+        extract(kernel, *args, **options)
+    assert type(caught.value) is error
+    return str(caught.value)
+
+
+def assumptions(facts: Any) -> list[tuple[str, str, int]]:
+    return [(one.parameter, one.kind, one.value) for one in facts.assumptions]
+
+
+def slots(facts: Any) -> list[tuple[str, str, int]]:
+    return [(one.name, one.type, one.size) for one in facts.kernel.parameters]
