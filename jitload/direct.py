@@ -106,5 +106,20 @@ def direct_arguments() -> tuple[Any, ...]:
         *map(id, exchange.tensor_types),
         exchange.view,
         exchange.current_stream,
+        id(describe_tensor),
     )
     return (_Bindable.__basicsize__, *map(ctypes.c_void_p, addresses))
+
+
+def describe_tensor(tensor: Any) -> str:
+    """Say what a tensor of torch is that has no memory which a kernel could read as an array."""
+    layout = str(tensor.layout).removeprefix("torch.")
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    kinds = {
+        "a meta tensor": tensor.is_meta,
+        "a nested tensor": tensor.is_nested,
+        f"a quantized tensor ({dtype})": tensor.is_quantized,
+        f"a tensor of layout {layout}": layout != "strided",
+    }
+    other = f"a tensor that DLPack cannot show ({dtype}): of a dtype that it does not know, or wrapped as by torch.vmap"
+    return next((kind for kind, is_it in kinds.items() if is_it), other)

@@ -31,7 +31,7 @@ POINTERS = {
     "__nv_bfloat162": "bfloat16", "__nv_fp8x4_e4m3": "float8_e4m3fn",
     "const float": "float32", "volatile int": "int32", "const volatile double": "float64", "void": "", "const void": "",
     "Point": "", "float*": "", "const float* const": "", "Opaque": "",
-    "Level": "", "Small": "",
+    "Level": "int32", "Small": "uint8",
 }  # fmt: skip
 DTYPES_OF_C = [*DTYPES, "float32x4"]
 ALIGNED = {"float4": 16, "float3": 4, "float2": 8, "int2": 8, "half2": 4, "char4": 4, "double2": 16, "longlong2": 16}

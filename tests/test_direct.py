@@ -57,6 +57,10 @@ def current_stream(device_type: int, device: int, out: ctypes._Pointer[ctypes.c_
     return 0
 
 
+def describe(array: Array) -> str:
+    return {0: "a broken array"}[array.device]
+
+
 @pytest.fixture
 def module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[jitload.Module]:
     """A library of its own that takes `Array` for a tensor."""
@@ -67,11 +71,20 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[jitload.Module]
     assert isinstance(module.add, TypedFunction)
     offset, call, *_ = direct_arguments()
     callbacks = [ctypes.cast(callback, ctypes.c_void_p).value for callback in (view, current_stream)]
-    addresses = (id(Array), id(Array), *callbacks)
+    addresses = (id(Array), id(Array), *callbacks, id(describe))
     use_python = tvm_ffi.Module.get_function(module, "_jitload_use_python")
     assert use_python(offset, call, *map(ctypes.c_void_p, addresses))
     yield module
     use_python(*direct_arguments())
+
+
+@pytest.fixture
+def torch_module(tmp_path_factory: pytest.TempPathFactory) -> jitload.Module:
+    """A library of its own that takes torch's tensors."""
+    path = tmp_path_factory.mktemp("torch") / "direct.so"
+    launches = {"add": jitload.Launch(grid="n", block=1)}
+    jitload.build_inline("direct", cuda_sources=SOURCE, functions=launches, arch="sm_90a", output=path)
+    return fresh(path)
 
 
 def test_torch_has_what_this_needs() -> None:
@@ -114,11 +127,52 @@ def test_scalars(module: jitload.Module, stub_driver: StubDriver, *, keeps_gil: 
 def test_what_it_does_not_know_goes_through_tvm_ffi(module: jitload.Module, stub_driver: StubDriver) -> None:
     with pytest.raises(TypeError, match=r"add\(\): argument 'x' must be a float32 CUDA tensor, got str"):
         module.add("x", Array(), 1)
-    with pytest.raises(TypeError, match="Array"):
-        module.add(Array(is_broken=True), Array(), 1)
     with pytest.raises(ValueError, match="beyond 64 bits"):
         module.scalars(2**70, 1.0, True)
     assert stub_driver.launches() == []
+
+
+def test_a_tensor_that_cannot_be_read_is_named(module: jitload.Module, stub_driver: StubDriver) -> None:
+    for arguments in ((Array(), Array(is_broken=True), 1), (Array(), Array(is_broken=True), "one")):
+        with pytest.raises(TypeError, match=r"add\(\): argument 'y' must be a float32 CUDA tensor, got a broken array"):
+            module.add(*arguments)
+    with pytest.raises(TypeError, match=r"argument 'n' must be an int, got a tensor that DLPack cannot show"):
+        module.add(Array(), Array(), Array(device=1, is_broken=True))
+    with pytest.raises(TypeError, match=r"add\(\) takes 3 arguments \(x, y, n\), got 1"):
+        module.add(Array(is_broken=True))
+    assert stub_driver.launches() == []
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own, of kinds of tensors that come and go
+def test_the_tensors_of_torch_that_have_no_array(torch_module: jitload.Module) -> None:
+    torch = pytest.importorskip("torch")
+    kinds = {
+        "a meta tensor": torch.zeros(4, device="meta"),
+        "a tensor of layout sparse_coo": torch.zeros(2, 2).to_sparse(),
+        "a tensor of layout sparse_csr": torch.zeros(2, 2).to_sparse_csr(),
+        r"a quantized tensor \(qint8\)": torch.quantize_per_tensor(torch.zeros(4), 0.1, 0, torch.qint8),
+        "a nested tensor": torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)], layout=torch.jagged),
+        r"a tensor that DLPack cannot show \(bits8\)": torch.zeros(4, dtype=torch.uint8).view(torch.bits8),
+    }
+    kinds["a meta tensor$"] = torch.nn.Parameter(kinds["a meta tensor"])
+    for kind, tensor in kinds.items():
+        with pytest.raises(
+            TypeError, match=rf"^add\(\): argument 'x' must be a float32 CUDA tensor, got {kind}"
+        ) as caught:
+            torch_module.add(tensor, tensor, 1)
+        assert "frame #" not in str(caught.value)
+        with pytest.raises(TypeError, match=rf"argument 'x' must be a float32 CUDA tensor, got {kind}"):
+            torch_module.add.call(x=tensor, y="other", n=1)
+
+
+def test_a_tensor_without_memory_is_refused(module: jitload.Module, stub_driver: StubDriver) -> None:
+    fake, empty = Array(), Array()
+    fake.memory = empty.memory = (ctypes.c_float * 0).from_address(0)
+    empty.shape[0] = 0
+    with pytest.raises(ValueError, match=r"add\(\): argument 'x' has no memory behind it: a fake tensor"):
+        module.add(fake, empty, 1)
+    module.add(empty, empty, 1)
+    assert len(stub_driver.launches()) == 1
 
 
 def test_errors_are_raised_once(module: jitload.Module, stub_driver: StubDriver) -> None:

@@ -25,6 +25,7 @@ extern __thread TVMFFIObjectHandle jitload_waiting_error;
 
 /* Set the error for the first check that fails, in the documented order, and return -1; or the error that waits. */
 int jitload_explain(const jitload_kernel* kernel, const TVMFFIAny* args, int32_t num_args);
+int jitload_refuse_argument(const jitload_kernel* kernel, int32_t argument, const char* got);
 int jitload_refuse_range(const jitload_kernel* kernel, const jitload_param* param, const TVMFFIAny* value);
 
 /* The rarer kinds of arguments; 0 means "explain". */
@@ -62,6 +63,13 @@ static inline int jitload_is_contiguous(const DLTensor* tensor) {
     }
   }
   return 1;
+}
+
+static inline int jitload_is_empty(const DLTensor* tensor) {
+  for (int32_t axis = 0; axis < tensor->ndim; ++axis) {
+    if (tensor->shape[axis] == 0) return 1;
+  }
+  return 0;
 }
 
 static inline int jitload_dtype_fits(const jitload_param* param, DLDataType dtype) {
@@ -122,6 +130,7 @@ static inline int jitload_read_pointer(const jitload_param* param, const TVMFFIA
   }
   if (!(param->flags & JITLOAD_STRIDED) && !jitload_is_contiguous(tensor)) return 0;
   *out = jitload_address(tensor);
+  if (__builtin_expect(*out == 0, 0)) return jitload_is_empty(tensor);
   return (*out & (uint64_t)(param->alignment - 1)) == 0;
 }
 

@@ -270,6 +270,13 @@ static int jitload_refuse_kind(const jitload_kernel* kernel, const jitload_param
   return jitload_fail("TypeError", "%s(): argument '%s' must be %s, got %s", kernel->name, param->name, expected, got);
 }
 
+extern "C" int jitload_refuse_argument(const jitload_kernel* kernel, int32_t argument, const char* got) {
+  for (int32_t i = 0; i < kernel->param_count; ++i) {
+    if (kernel->params[i].argument == argument) return jitload_refuse_kind(kernel, &kernel->params[i], got);
+  }
+  return jitload_fail("TypeError", "%s(): argument %d must not be %s", kernel->name, (int)argument + 1, got);
+}
+
 static int jitload_explain_count(const jitload_kernel* kernel, int32_t num_args) {
   char names[1024] = "";
   size_t used = 0;
@@ -373,6 +380,10 @@ static int jitload_explain_layout(const jitload_kernel* kernel, const jitload_pa
   uint64_t address = 0;
   if (tensor != NULL) {
     address = jitload_address(tensor);
+    if (address == 0 && !jitload_is_empty(tensor)) {
+      return jitload_fail("ValueError", "%s(): argument '%s' has no memory behind it: a fake tensor, or one whose storage "
+                          "was freed", kernel->name, param->name);
+    }
   } else if (jitload_read_address(param, value, &address)) {
     return 0;
   }

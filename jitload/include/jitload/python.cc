@@ -33,6 +33,9 @@ typedef struct jitload_object {
   X(decrement, "Py_DecRef", void, (void*))                     \
   X(clear_error, "PyErr_Clear", void, (void))                  \
   X(set_error, "PyErr_SetString", void, (void*, const char*))  \
+  X(is_instance, "PyObject_IsInstance", int, (void*, void*))   \
+  X(call_with, "PyObject_CallFunctionObjArgs", void*, (void*, ...)) \
+  X(letters, "PyUnicode_AsUTF8", const char*, (void*))         \
   X(new_tuple, "PyTuple_New", void*, (ptrdiff_t))              \
   X(set_item, "PyTuple_SetItem", int, (void*, ptrdiff_t, void*))
 
@@ -53,6 +56,7 @@ static struct {
   void* (*plain_call)(void*, void*, void*); /* tvm_ffi.Function's own tp_call */
   const void* tensor_type;
   const void* parameter_type;
+  void* describe;                            /* a function of direct.py: what a tensor without a view is, in words */
   int (*view)(void* tensor, DLTensor* out); /* DLPack's dltensor_from_py_object_no_sync */
   jitload_stream_source_fn stream;
 } python;
@@ -110,6 +114,35 @@ static __attribute__((cold, noinline)) void* jitload_raise(void* self, const jit
   return jitload_plain_call(self, arguments, kernel->argument_count == 0);
 }
 
+/* Say what is wrong with the first of torch's tensors that DLPack cannot show: a meta tensor, a sparse one. tvm-ffi would
+ * pass on torch's own error, a backtrace of its C++. */
+static int jitload_refuse_unreadable(const jitload_kernel* kernel, void* const* args, ptrdiff_t count) {
+  DLTensor ignored;
+  for (ptrdiff_t i = 0; i < count; ++i) {
+    if (python.is_instance(args[i], (void*)python.tensor_type) != 1 || python.view(args[i], &ignored) == 0) continue;
+    python.clear_error();
+    void* described = python.call_with(python.describe, args[i], NULL);
+    const char* text = described != NULL ? python.letters(described) : NULL;
+    jitload_refuse_argument(kernel, (int32_t)i, text != NULL ? text : "a tensor that DLPack cannot show");
+    if (described != NULL) python.decrement(described);
+    python.clear_error();
+    return 1;
+  }
+  python.clear_error();
+  return 0;
+}
+
+/* Arguments of another kind than the usual. */
+static __attribute__((cold, noinline)) void* jitload_unusual_call(void* self, const jitload_kernel* kernel,
+                                                                   void* const* args, ptrdiff_t count) {
+  if (count != kernel->argument_count) {
+    jitload_explain(kernel, NULL, (int32_t)count);
+    return jitload_raise(self, kernel);
+  }
+  if (jitload_refuse_unreadable(kernel, args, count)) return jitload_raise(self, kernel);
+  return jitload_plain_call(self, args, count);
+}
+
 static void* jitload_vectorcall(void* self, void* const* args, size_t flags_and_count, void* keywords) {
   const ptrdiff_t count = (ptrdiff_t)(flags_and_count & ~((size_t)1 << (8 * sizeof(size_t) - 1)));
   const jitload_bound* bound = (const jitload_bound*)((const char*)self + python.offset);
@@ -120,29 +153,32 @@ static void* jitload_vectorcall(void* self, void* const* args, size_t flags_and_
     python.set_error(*(void**)python.type_error, text);
     return NULL;
   }
-  if (count != bound->config.kernel->argument_count) return jitload_plain_call(self, args, count);
+  const jitload_kernel* kernel = bound->config.kernel;
+  if (count != kernel->argument_count) return jitload_unusual_call(self, kernel, args, count);
   TVMFFIAny* values = (TVMFFIAny*)__builtin_alloca(sizeof(TVMFFIAny) * (size_t)count + 1);
   DLTensor* views = (DLTensor*)__builtin_alloca(sizeof(DLTensor) * (size_t)count + 1);
   int has_tensor = 0;
   for (ptrdiff_t i = 0; i < count; ++i) {
-    if (!jitload_read_object(args[i], &values[i], &views[i], &has_tensor)) return jitload_plain_call(self, args, count);
+    if (!jitload_read_object(args[i], &values[i], &views[i], &has_tensor)) {
+      return jitload_unusual_call(self, kernel, args, count);
+    }
   }
   const jitload_stream_source_fn stream = has_tensor ? python.stream : NULL;
   void* thread = bound->keeps_gil ? NULL : python.save_thread();
-  const int failed = jitload_run(bound->config.kernel, &bound->config, values, (int32_t)count, stream);
+  const int failed = jitload_run(kernel, &bound->config, values, (int32_t)count, stream);
   if (thread != NULL) python.restore_thread(thread);
-  if (__builtin_expect(failed, 0)) return jitload_raise(self, bound->config.kernel);
+  if (__builtin_expect(failed, 0)) return jitload_raise(self, kernel);
   python.increment(python.none);
   return python.none;
 }
 
-/* (offset of a typed function's own fields, tp_call of tvm_ffi.Function, torch.Tensor, torch.nn.Parameter, and of
- * torch's exchange table dltensor_from_py_object_no_sync and current_work_stream, all as addresses) -> whether calls
- * can go this way. */
+/* (offset of a typed function's own fields, tp_call of tvm_ffi.Function, torch.Tensor, torch.nn.Parameter, of torch's
+ * exchange table dltensor_from_py_object_no_sync and current_work_stream, and what describes a tensor without a view,
+ * all as addresses) -> whether calls can go this way. */
 extern "C" int jitload_use_python(const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   result->type_index = kTVMFFIBool;
   result->v_int64 = 0;
-  if (num_args != 6) return 0;
+  if (num_args != 7) return 0;
   int is_complete = 1;
 #define JITLOAD_FIND_FUNCTION_(field, symbol, result_type, parameters) \
   *(void**)&python.field = dlsym(RTLD_DEFAULT, symbol);                \
@@ -158,6 +194,7 @@ extern "C" int jitload_use_python(const TVMFFIAny* args, int32_t num_args, TVMFF
   python.parameter_type = args[3].v_ptr;
   python.view = (int (*)(void*, DLTensor*))args[4].v_ptr;
   python.stream = (jitload_stream_source_fn)args[5].v_ptr;
+  python.describe = args[6].v_ptr;
   result->v_int64 = is_complete;
   return 0;
 }
