@@ -11,6 +11,7 @@ from pathlib import Path
 
 from jitload.cache import Work
 from jitload.cubin import read_image
+from jitload.driver_calls import driver_calls_text, find_driver_calls
 from jitload.elf import read_dynamic_symbols
 from jitload.embedding import check_embeds, embed_text
 from jitload.errors import CompileError, ToolchainError
@@ -89,6 +90,10 @@ def make_host_library(
     _run(build, compiles, work.dir, verbose=verbose)
     link = link_objects(build, compiles, launcher.result().product)
     _run(build, (*compiles, link), work.dir, verbose=verbose)
+    if calls := _missing_driver(build, work.dir):
+        compiles = (*compiles, calls)
+        link = link_objects(build, compiles, launcher.result().product)
+        _run(build, (*compiles, link), work.dir, verbose=verbose)
     if cudart := _missing_cudart(build, work.dir):
         link = replace(link, command=(*link.command, *cudart))
         _run(build, (*compiles, link), work.dir, verbose=verbose)
@@ -235,6 +240,21 @@ def _libraries_given(flags: Sequence[str]) -> Iterator[Path]:
         names = (f"lib{flag[2:]}.so", f"lib{flag[2:]}.a") if flag.startswith("-l") else ()
         paths = (Path(flag), *(Path(place, name) for place in places for name in names))
         yield from (path for path in paths if path.is_absolute() and (names or path.is_file()))
+
+
+def _missing_driver(build: _Build, work_dir: Path) -> Step | None:
+    """Write the functions of the driver that the library calls and nothing given provides; return how to compile them.
+
+    `-lcuda` does not say where they are where there is no libcuda.so to link.
+    """
+    if not isinstance(build.kit, Kit) or any("libcuda" in flag or flag == "-lcuda" for flag in build.link_flags):
+        return None
+    needed = read_dynamic_symbols((work_dir / f"{build.request.slug}.so").read_bytes()).needed
+    functions = find_driver_calls(needed, build.kit.include_dirs)
+    if not functions:
+        return None
+    (work_dir / "driver_calls.c").write_text(driver_calls_text(functions), encoding="utf-8")
+    return compile_step(build.compiler.command, ("-x", "c", *_FLAGS), "driver_calls.c", "driver_calls.c.o")
 
 
 def _missing_cudart(build: _Build, work_dir: Path) -> tuple[str, ...]:

@@ -69,10 +69,12 @@ IMPORTS = {
     "codegen": "choice errors expression launch model",
     "triton_tables": "codegen errors model",
     "triton_code": "arch choice codegen errors expression expression_code launch model triton_tables",
+    "driver_calls": "",
     "embedding": "errors headers lexer sources",
     "nvcc": "arch errors host_build identity nvrtc settings sources toolchain",
     "library": "arch cache choice codegen errors host_build kernels request runtime source toolchain",
-    "host": "cache cubin elf embedding errors headers host_build library nvcc request runtime sources toolchain",
+    "host": "cache cubin driver_calls elf embedding errors headers host_build library nvcc request runtime sources "
+    "toolchain",
     "triton_versions": "errors",
     "triton_types": "errors model",
     "triton_globals": "",
