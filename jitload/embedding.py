@@ -16,7 +16,7 @@ _CUBIN = """\
 .globl __tvm_ffi__cubin_{name}
 .hidden __tvm_ffi__cubin_{name}
 __tvm_ffi__cubin_{name}:
-.incbin "{name}.cubin"
+.incbin "{file}"
 .globl __tvm_ffi__cubin_{name}_end
 .hidden __tvm_ffi__cubin_{name}_end
 __tvm_ffi__cubin_{name}_end:
@@ -26,8 +26,13 @@ __tvm_ffi__cubin_{name}_end:
 
 def embed_text(names: Sequence[str]) -> str:
     """Return assembler text that puts `<name>.cubin` behind the symbols of `TVM_FFI_EMBED_CUBIN(name)`."""
-    cubins = "".join(_CUBIN.format(name=name) for name in names)
+    cubins = "".join(cubin_text(name, f"{name}.cubin") for name in names)
     return f'.section .rodata,"a"\n{cubins}.section .note.GNU-stack,"",%progbits\n'
+
+
+def cubin_text(name: str, file: str) -> str:
+    """Return the assembler text of one cubin, for a section of constants; the file's name as an assembler reads it."""
+    return _CUBIN.format(name=name, file=file)
 
 
 def check_embeds(host: HostSource, include_dirs: Sequence[Path], device_name: str) -> None:

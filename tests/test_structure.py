@@ -104,7 +104,11 @@ IMPORTS = {
 TOOL_IMPORTS = {
     "utils/__init__.py": "",
     "utils/object_file.py": "errors",
+    "utils/output.py": "errors",
     "utils/embed_cubin.py": "cubin errors sources utils",
+    "utils/cubin_source.py": "embedding errors utils",
+    "utils/generate_cubin.py": "errors kernels library request sources toolchain utils",
+    "utils/config.py": "toolchain utils",
 }
 
 HEAVY = (

@@ -1,4 +1,4 @@
-"""An object file and a cubin in, one object file with both out: for build systems of a user's own.
+"""An object file and cubins in, one object file with all of them out: for build systems of a user's own.
 
     python -m jitload.utils.embed_cubin --output-obj new.o --input-obj old.o --cubin kernel.cubin --name my_kernels
 
@@ -12,15 +12,14 @@ import argparse
 import logging
 import os
 import sys
-import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from jitload.cubin import read_image
 from jitload.errors import JitLoadError, LoadError
 from jitload.sources import check_cubin_name
 from jitload.utils.object_file import embed_bytes, read_object
+from jitload.utils.output import replace_file, run_command
 
 PathLike = str | os.PathLike[str]
 _log = logging.getLogger(__name__)
@@ -52,22 +51,34 @@ def embed_cubin(
     Example:
         `embed_cubin("kernel.cubin", "old.o", "new.o", "my_kernels")`
     """
-    cubin, source, output = Path(cubin_path), Path(input_obj_path), Path(output_obj_path)
-    check_cubin_name(name, "--name")
-    image = _read(cubin, "CUBIN file")
+    embed_cubins([(name, Path(cubin_path))], Path(input_obj_path), Path(output_obj_path), is_verbose=verbose)
+
+
+def embed_cubins(cubins: Sequence[tuple[str, Path]], source: Path, output: Path, *, is_verbose: bool = False) -> None:
+    """Put several cubins into an object file; see `embed_cubin`."""
+    images = [read_cubin_file(name, path, output) for name, path in cubins]
     data = _read(source, "Input object file")
-    if output.exists() and output.samefile(cubin):
+    for (name, path), image in zip(cubins, images, strict=True):
+        file = read_object(data, path=str(source))
+        data = embed_bytes(file, name, image)
+        if name not in file.wanted:
+            there = ", ".join(file.wanted) or "none"
+            _log.warning("%s has no TVM_FFI_EMBED_CUBIN(%s); names without a cubin: %s", source, name, there)
+        if is_verbose:
+            facts = read_image(image)
+            kernels = ", ".join(kernel.symbol for kernel in facts.kernels) or "no kernels"
+            print(f"{output}: {source.name} with {path} ({len(image)} bytes, {facts.arch}: {kernels}) as {name}")  # noqa: T201
+    replace_file(output, data)
+
+
+def read_cubin_file(name: str, path: Path, output: Path) -> bytes:
+    """Return the bytes of a cubin that is to be embedded under a name into an output."""
+    check_cubin_name(name, "--name")
+    image = _read(path, "CUBIN file")
+    if output.exists() and output.samefile(path):
         raise LoadError(f"the output, {output}, is the cubin itself")
-    facts = read_image(image, name=str(cubin))
-    file = read_object(data, path=str(source))
-    embedded = embed_bytes(file, name, image)
-    if name not in file.wanted:
-        there = ", ".join(file.wanted) or "none"
-        _log.warning("%s has no TVM_FFI_EMBED_CUBIN(%s); names without a cubin: %s", source, name, there)
-    _replace_file(output, embedded)
-    if verbose:
-        kernels = ", ".join(kernel.symbol for kernel in facts.kernels) or "no kernels"
-        print(f"{output}: {source.name} with {cubin} ({len(image)} bytes, {facts.arch}: {kernels}) as {name}")  # noqa: T201
+    read_image(image, name=str(path))
+    return image
 
 
 def _read(path: Path, what: str) -> bytes:
@@ -76,21 +87,23 @@ def _read(path: Path, what: str) -> bytes:
     return path.read_bytes()
 
 
-def _replace_file(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
+def add_cubin_options(parser: argparse.ArgumentParser) -> None:
+    """Add `--cubin`, `--name` and `--verbose`."""
+    several = "; several cubins: give both flags for each"
+    parser.add_argument("--cubin", required=True, action="append", metavar="PATH", help="the cubin" + several)
+    parser.add_argument(
+        "--name", required=True, action="append", metavar="NAME", help="as in TVM_FFI_EMBED_CUBIN(NAME)"
+    )
+    parser.add_argument("-v", "--verbose", action="store_true", help="say what was embedded")
+
+
+def read_cubin_options(given: argparse.Namespace) -> list[tuple[str, Path]]:
+    """Return the names and the cubins that were given."""
+    if len(given.cubin) != len(given.name):
+        raise JitLoadError(
+            f"there are {len(given.cubin)} --cubin and {len(given.name)} --name: give both for each cubin"
+        )
+    return list(zip(given.name, map(Path, given.cubin), strict=True))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -99,29 +112,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m jitload.utils.embed_cubin",
         description="Embed a cubin into an object file whose C++ says TVM_FFI_EMBED_CUBIN(NAME).",
     )
-    option = parser.add_argument
-    option("--output-obj", required=True, metavar="PATH", help="the object file to write")
-    option("--input-obj", required=True, metavar="PATH", help="the object file of the C++")
-    option("--cubin", required=True, metavar="PATH", help="the cubin")
-    option("--name", required=True, metavar="NAME", help="the name in TVM_FFI_EMBED_CUBIN(NAME)")
-    option("-v", "--verbose", action="store_true", help="say what was embedded")
+    parser.add_argument("--output-obj", required=True, metavar="PATH", help="the object file to write")
+    parser.add_argument("--input-obj", required=True, metavar="PATH", help="the object file of the C++")
+    add_cubin_options(parser)
     given = parser.parse_args(arguments)
-    try:
-        embed_cubin(given.cubin, given.input_obj, given.output_obj, given.name, given.verbose)
-    except FileNotFoundError as error:
-        return _fail(error, 1)
-    except JitLoadError as error:
-        return _fail(error, 2)
-    except OSError as error:
-        return _fail(error, 3)
-    if not given.verbose:
-        print(f"Created {given.output_obj}")  # noqa: T201
-    return 0
 
+    def work() -> None:
+        source, output = Path(given.input_obj), Path(given.output_obj)
+        embed_cubins(read_cubin_options(given), source, output, is_verbose=given.verbose)
+        if not given.verbose:
+            print(f"Created {given.output_obj}")  # noqa: T201
 
-def _fail(error: Exception, code: int) -> int:
-    print(f"Error: {error}", file=sys.stderr)  # noqa: T201
-    return code
+    return run_command(work)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,9 @@
+# The version is the Python package's; what a project may rely on is in docs/cpp.md.
+file(STRINGS "${CMAKE_CURRENT_LIST_DIR}/../__init__.py" _jitload_line REGEX "^__version__ = ")
+string(REGEX REPLACE "^[^\"]*\"([0-9.]+).*$" "\\1" PACKAGE_VERSION "${_jitload_line}")
+if(NOT PACKAGE_FIND_VERSION OR NOT PACKAGE_VERSION VERSION_LESS PACKAGE_FIND_VERSION)
+  set(PACKAGE_VERSION_COMPATIBLE TRUE)
+endif()
+if(PACKAGE_FIND_VERSION STREQUAL PACKAGE_VERSION)
+  set(PACKAGE_VERSION_EXACT TRUE)
+endif()

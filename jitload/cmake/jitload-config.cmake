@@ -1,0 +1,82 @@
+# find_package(jitload CONFIG): cubins from CUDA source without a toolkit, cubins in libraries, and the launcher header.
+#
+#   jitload_generate_cubin(OUTPUT kernel.cubin SOURCE kernel.cu ARCH sm_90a)
+#   jitload_embed_cubin(TARGET mylib CUBIN kernel.cubin NAME my_kernels)
+#   target_link_libraries(mylib PRIVATE jitload::launcher)
+#
+# Found with -Djitload_ROOT="$(jitload-config --cmakedir)". docs/cpp.md says what each function takes.
+
+if(CMAKE_VERSION VERSION_LESS 3.18)
+  set(jitload_FOUND FALSE)
+  set(jitload_NOT_FOUND_MESSAGE "jitload needs CMake 3.18 or newer, and this is ${CMAKE_VERSION}.")
+  return()
+endif()
+if(POLICY CMP0116)
+  cmake_policy(SET CMP0116 NEW) # depfiles name files as we write them; functions below keep this setting
+endif()
+
+# ---- Python: the one that was chosen, else that of the environment which this file lies in, else what CMake finds ----
+
+if(NOT Python_EXECUTABLE)
+  set(_jitload_python)
+  if(CMAKE_CURRENT_LIST_DIR MATCHES "^(.+)/lib(64)?/python3[^/]*/site-packages/jitload/cmake$")
+    set(_jitload_python "${CMAKE_MATCH_1}/bin/python3")
+  endif()
+  if(_jitload_python AND EXISTS "${_jitload_python}")
+    set(Python_EXECUTABLE "${_jitload_python}") # tvm_ffi's package takes it from here, too
+  else()
+    if(NOT DEFINED Python_FIND_VIRTUALENV)
+      set(Python_FIND_VIRTUALENV FIRST)
+    endif()
+    find_package(Python COMPONENTS Interpreter QUIET)
+  endif()
+endif()
+set(jitload_PYTHON "${Python_EXECUTABLE}")
+execute_process(
+  COMMAND "${jitload_PYTHON}" -m jitload.utils.config --includedirs
+  RESULT_VARIABLE _jitload_status
+  OUTPUT_VARIABLE jitload_INCLUDE_DIRS
+  ERROR_VARIABLE _jitload_error
+  OUTPUT_STRIP_TRAILING_WHITESPACE
+)
+if(NOT _jitload_status EQUAL 0)
+  set(jitload_FOUND FALSE)
+  set(jitload_NOT_FOUND_MESSAGE
+      "the Python '${jitload_PYTHON}' has no working jitload:\n${_jitload_error}\nName another one with -DPython_EXECUTABLE=…"
+  )
+  return()
+endif()
+
+# ---- jitload::launcher: the headers; nothing of CUDA is linked ---------------------------------------------------
+
+list(GET jitload_INCLUDE_DIRS 0 1 jitload_OWN_INCLUDE_DIRS)
+list(SUBLIST jitload_INCLUDE_DIRS 2 -1 _jitload_tvm_ffi_dirs)
+if(NOT TARGET jitload::launcher)
+  add_library(jitload::launcher INTERFACE IMPORTED)
+  target_compile_features(jitload::launcher INTERFACE cxx_std_17)
+  target_link_libraries(jitload::launcher INTERFACE ${CMAKE_DL_LIBS} pthread)
+  # Ours answer to tvm-ffi's names, so the compiler must look there first: -I comes before -isystem, which is what CMake
+  # makes of the headers of packages.
+  if(CMAKE_VERSION VERSION_LESS 3.23)
+    list(TRANSFORM jitload_OWN_INCLUDE_DIRS PREPEND "-I" OUTPUT_VARIABLE _jitload_options)
+    target_compile_options(jitload::launcher INTERFACE ${_jitload_options})
+    target_include_directories(jitload::launcher SYSTEM INTERFACE ${_jitload_tvm_ffi_dirs})
+  else()
+    target_include_directories(jitload::launcher INTERFACE ${jitload_OWN_INCLUDE_DIRS})
+    set_target_properties(jitload::launcher PROPERTIES IMPORTED_NO_SYSTEM TRUE SYSTEM FALSE)
+    add_library(jitload::tvm_ffi INTERFACE IMPORTED)
+    target_include_directories(jitload::tvm_ffi INTERFACE ${_jitload_tvm_ffi_dirs})
+    target_link_libraries(jitload::launcher INTERFACE jitload::tvm_ffi)
+  endif()
+endif()
+
+include("${CMAKE_CURRENT_LIST_DIR}/functions.cmake")
+
+# Old releases of tvm-ffi (before 0.1.8) define functions of these two names. Where theirs are found later, ours come
+# back: they need no toolkit.
+function(_jitload_define_again _variable access)
+  if(access STREQUAL "MODIFIED_ACCESS")
+    include("${jitload_DIR}/functions.cmake")
+  endif()
+endfunction()
+variable_watch(tvm_ffi_FOUND _jitload_define_again)

@@ -1,0 +1,61 @@
+"""Cubins in, a C++ file that has them behind the symbols of `TVM_FFI_EMBED_CUBIN(name)` out.
+
+    python -m jitload.utils.cubin_source --output kernels.cc --cubin kernel.cubin --name my_kernels
+
+The compiler reads the cubins where they are, so that the file is small and must be compiled again when a cubin changes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from jitload.embedding import cubin_text
+from jitload.errors import JitLoadError
+from jitload.utils.embed_cubin import add_cubin_options, read_cubin_file, read_cubin_options
+from jitload.utils.output import replace_file, run_command
+
+_FENCE = "jitload_asm"
+
+
+def cubin_source(cubins: Sequence[tuple[str, Path]]) -> str:
+    """Return the text of a C++ file with these cubins; the bytes are checked already."""
+    body = "".join(cubin_text(name, _quoted(path)) for name, path in cubins)
+    return f"""\
+// Written by jitload.utils.cubin_source.
+__asm__(R"{_FENCE}(
+.pushsection .rodata,"a"
+{body}.popsection
+){_FENCE}");
+"""
+
+
+def _quoted(path: Path) -> str:
+    text = str(path.absolute())
+    if not text.isprintable() or f"){_FENCE}" in text:
+        raise JitLoadError(f"{text!r} has characters that an assembler cannot read; move the cubin")
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; its exit codes are those of `jitload.utils.embed_cubin`."""
+    parser = argparse.ArgumentParser(
+        prog="python -m jitload.utils.cubin_source", description="Write a C++ file that embeds cubins."
+    )
+    parser.add_argument("--output", required=True, metavar="PATH", help="the C++ file to write")
+    add_cubin_options(parser)
+    given = parser.parse_args(arguments)
+
+    def work() -> None:
+        cubins, output = read_cubin_options(given), Path(given.output)
+        for name, path in cubins:
+            read_cubin_file(name, path, output)
+        replace_file(output, cubin_source(cubins).encode())
+
+    return run_command(work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,348 @@
+"""The CMake package: the example project, tvm-ffi's names beside ours, what is built again, what is refused."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.arrays import CudaArray, tensor_of
+from support.driver import StubDriver
+from support.gpu import ROOT
+from support.program import CUBIN
+
+import jitload
+from jitload.settings import read_settings
+from jitload.toolchain import find_ninja
+from jitload.utils import config
+
+pytest_plugins = ["support.gpu_fixtures"]
+
+EXAMPLE = ROOT / "examples" / "cmake"
+CMAKE = shutil.which("cmake", path=os.pathsep.join((sysconfig.get_path("scripts"), os.environ.get("PATH", ""))))
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+NINJA = ("-GNinja", f"-DCMAKE_MAKE_PROGRAM={find_ninja(read_settings())}")
+
+pytestmark = pytest.mark.skipif(CMAKE is None, reason="cmake is not installed: pip install cmake")
+
+
+def cmake(*arguments: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    command = [str(CMAKE), *map(str, arguments)]
+    return subprocess.run(command, env=env or ENVIRONMENT, capture_output=True, text=True, check=False)
+
+
+def cmake_version() -> tuple[int, ...]:
+    return tuple(map(int, cmake("--version").stdout.split()[2].split(".")[:2]))
+
+
+def configure(source: Path, build: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    given = (f"-Djitload_ROOT={config.cmake_dir()}", f"-DPython_EXECUTABLE={sys.executable}", *options)
+    generator = () if any(option.startswith("-G") for option in options) else NINJA
+    return cmake("-S", source, "-B", build, *generator, *given)
+
+
+def make(build: Path) -> str:
+    """Build, and return what was said."""
+    done = cmake("--build", build)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def write_project(directory: Path, text: str, **files: str) -> Path:
+    lines = [
+        "cmake_minimum_required(VERSION 3.18)",
+        "project(p LANGUAGES CXX)",
+        "find_package(jitload CONFIG REQUIRED)",
+    ]
+    directory.mkdir(exist_ok=True)
+    (directory / "CMakeLists.txt").write_text(text if "project(" in text else "\n".join([*lines, text]))
+    for name, content in files.items():
+        (directory / name.replace("_", ".")).write_text(content)
+    return directory
+
+
+def refused(directory: Path, text: str, **files: str) -> str:
+    """Return what the configuration of a project says, in one line."""
+    done = configure(write_project(directory, text, **files), directory / "build")
+    assert done.returncode != 0
+    return " ".join(done.stderr.split())
+
+
+# ---- the example ---------------------------------------------------------------------------------------------------
+
+
+def install_example(directory: Path, arch: str) -> Path:
+    done = configure(EXAMPLE, directory / "build", f"-DARCH={arch}")
+    assert done.returncode == 0, done.stderr
+    make(directory / "build")
+    assert cmake("--install", directory / "build", "--prefix", directory / "dist").returncode == 0
+    return directory / "dist" / "lib" / "example.so"
+
+
+def test_the_example_builds_installs_and_launches(tmp_path: Path, stub_driver: StubDriver) -> None:
+    import tvm_ffi
+
+    library = install_example(tmp_path, "sm_90")
+    symbols = subprocess.run(["nm", "-D", str(library)], capture_output=True, text=True, check=True).stdout
+    assert "cubin" not in symbols
+    assert " cu" not in symbols  # neither the driver nor the CUDA runtime is asked for by the linker
+    stub_driver.use_device(0)
+    x = CudaArray(np.zeros(300, np.float32))
+    for module in (tvm_ffi.load_module(str(library)), jitload.load_module(library)):
+        module.add(tensor_of(x), tensor_of(x), 2.0)
+        with pytest.raises(ValueError, match="x has 300 elements, y 3"):
+            module.add(tensor_of(x), tensor_of(CudaArray(np.zeros(3, np.float32))), 2.0)
+    first, second = stub_driver.launches()
+    assert (first.kernel, first.grid, second.grid) == ("add", (2, 1, 1), (2, 1, 1))
+    assert first.arguments[2:] == (np.float32(2).tobytes(), np.int64(300).tobytes())
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+def test_the_example_on_a_gpu(tmp_path: Path) -> None:
+    import torch
+
+    module = jitload.load_module(install_example(tmp_path, "native"))
+    x = torch.randn(100_000, device="cuda")
+    y = torch.empty_like(x)
+    module.add(x, y, 2.0)
+    torch.testing.assert_close(y, x + 2)
+
+
+# ---- what is built again -------------------------------------------------------------------------------------------
+
+MACRO = '#include "n.h"\n__device__ int x;\nextern "C" __global__ void k() { x = N + M; }\n'
+USER = """\
+#include <tvm/ffi/extra/cuda/cubin_launcher.h>
+#include <tvm/ffi/function.h>
+#include "text.h"
+TVM_FFI_EMBED_CUBIN(one);
+TVM_FFI_EMBED_CUBIN(two);
+void Run() {
+  static auto one = TVM_FFI_EMBED_CUBIN_GET_KERNEL(one, "k");
+  static auto two = TVM_FFI_EMBED_CUBIN_GET_KERNEL(two, "empty");
+  TVM_FFI_CHECK_CUDA_DRIVER_ERROR(one.Launch(nullptr, tvm::ffi::dim3(BLOCKS), tvm::ffi::dim3(1), nullptr));
+  TVM_FFI_CHECK_CUDA_DRIVER_ERROR(two.Launch(nullptr, tvm::ffi::dim3(9), tvm::ffi::dim3(1), nullptr));
+}
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(run, Run);
+"""
+TWO = """
+jitload_generate_cubin(OUTPUT "made here/k.cubin" SOURCE k.cu ARCH sm_90
+                        INCLUDE_DIRECTORIES "in c" OPTIONS -O3 "-DM=(1 + 2)")
+jitload_embed_cubin(OUTPUT w.o SOURCE w.cc CUBIN "made here/k.cubin" two.cubin NAME one two OPTIONS -DBLOCKS=3)
+add_library(w MODULE ${one_EMBEDDED_OBJ})
+set_target_properties(w PROPERTIES PREFIX "" LINKER_LANGUAGE CXX)
+"""
+GENERATORS = [NINJA, ("-GUnix Makefiles",)]
+
+
+@pytest.mark.parametrize("generator", GENERATORS, ids=["ninja", "make"])
+def test_what_changed_is_built_again(generator: tuple[str, ...], tmp_path: Path, stub_driver: StubDriver) -> None:
+    """A header of the kernel, a cubin, a header of the C++; in directories with blanks."""
+    if generator != NINJA and not shutil.which("make"):
+        pytest.skip("make is not installed")
+    if generator != NINJA and cmake_version() < (3, 20):
+        pytest.skip("CMake writes no depfiles for make before 3.20")
+    source = write_project(tmp_path / "a project", TWO, k_cu=MACRO, w_cc=USER, text_h="", two_cubin="")
+    header = source / "in c" / "n.h"
+    header.parent.mkdir()
+    header.write_text("#define N 1\n")
+    shutil.copy(CUBIN, source / "two.cubin")
+    build = tmp_path / "the build"
+    done = configure(source, build, *generator)
+    assert done.returncode == 0, done.stderr
+    assert "Compiling k.cu to a cubin (sm_90)" in make(build)
+    stub_driver.use_device(0)
+    jitload.load_module(build / "w.so").run()
+    assert [(launch.kernel, launch.grid[0]) for launch in stub_driver.launches()] == [("k", 3), ("empty", 9)]
+
+    assert "Compiling k.cu" not in make(build)
+    before = (build / "made here" / "k.cubin").read_bytes()
+    change(header, "#define N 2222\n")
+    assert "Embedding cubins into w (one" in make(build)
+    after = (build / "made here" / "k.cubin").read_bytes()
+    assert before != after
+    assert after in (build / "w.so").read_bytes()
+    change(source / "text.h", "#undef BLOCKS\n#define BLOCKS 5\n")
+    said = make(build)
+    assert "Embedding" in said
+    assert "Compiling k.cu" not in said
+
+
+def change(path: Path, text: str) -> None:
+    """Write a file, later than what was built by more than a file system's clock may miss."""
+    time.sleep(0.05)
+    path.write_text(text)
+
+
+# ---- tvm-ffi's names -----------------------------------------------------------------------------------------------
+
+UPSTREAM = """
+tvm_ffi_generate_cubin(
+  OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/kernel.cubin
+  SOURCE k.cu
+  ARCH sm_90
+  OPTIONS -O3 --use_fast_math -DN=1 -DM=2
+)
+add_custom_target(cubin ALL DEPENDS ${CMAKE_CURRENT_BINARY_DIR}/kernel.cubin)
+tvm_ffi_embed_cubin(
+  OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/with_cubin.o
+  SOURCE w.cc
+  CUBIN ${CMAKE_CURRENT_BINARY_DIR}/kernel.cubin
+  NAME env
+)
+add_library(lib SHARED ${CMAKE_CURRENT_BINARY_DIR}/with_cubin.o)
+target_link_libraries(lib PRIVATE tvm_ffi::header tvm_ffi::shared)
+set_target_properties(lib PROPERTIES PREFIX "" LINKER_LANGUAGE CXX)
+"""
+OLD_PACKAGE = """
+add_library(tvm_ffi::header INTERFACE IMPORTED)
+add_library(tvm_ffi::shared INTERFACE IMPORTED)
+function(tvm_ffi_generate_cubin)
+  message(FATAL_ERROR "this needs nvcc")
+endfunction()
+"""
+PACKAGES = [("jitload", "tvm_ffi"), ("tvm_ffi", "jitload"), ("jitload", "old"), ("old", "jitload")]
+
+
+@pytest.mark.parametrize("order", PACKAGES, ids="-".join)
+def test_upstreams_functions_in_upstreams_form(order: tuple[str, str], tmp_path: Path) -> None:
+    """Whatever package is found first, old releases of tvm-ffi that have the functions themselves among them."""
+    from tvm_ffi import libinfo
+
+    old = tmp_path / "old"
+    old.mkdir()
+    (old / "tvm_ffi-config.cmake").write_text(OLD_PACKAGE)
+    roots = {"tvm_ffi": libinfo.find_cmake_path(), "old": old}
+    root = next(roots[name] for name in order if name != "jitload")
+    lines = ["cmake_minimum_required(VERSION 3.18)", "project(upstream LANGUAGES CXX)"]
+    lines += [f"find_package({'jitload' if name == 'jitload' else 'tvm_ffi'} CONFIG REQUIRED)" for name in order]
+    user = (
+        USER.replace("TVM_FFI_EMBED_CUBIN(two)", "")
+        .replace("(one)", "(env)")
+        .replace("(one,", "(env,")
+        .replace("BLOCKS", "1")
+    )
+    user = "\n".join(line for line in user.splitlines() if "two" not in line and "text.h" not in line)
+    source = write_project(
+        tmp_path / "p", "\n".join([*lines, UPSTREAM]), k_cu=MACRO.replace('#include "n.h"', ""), w_cc=user
+    )
+    done = configure(source, tmp_path / "b", f"-Dtvm_ffi_ROOT={root}")
+    assert done.returncode == 0, done.stderr
+    make(tmp_path / "b")
+    assert list(jitload.load_module(tmp_path / "b" / "lib.so")) == ["run"]
+    commands = subprocess.run(["nm", str(tmp_path / "b" / "with_cubin.o")], capture_output=True, text=True, check=True)
+    assert " r __tvm_ffi__cubin_env\n" in commands.stdout
+    assert "cudaLibrary" not in commands.stdout  # our header, which needs no runtime
+
+
+def test_a_target_has_our_headers_first(tmp_path: Path) -> None:
+    """Even where tvm-ffi's are linked before."""
+    from tvm_ffi import libinfo
+
+    text = "find_package(tvm_ffi CONFIG REQUIRED)\nadd_library(w MODULE w.cc)\n"
+    text += "target_link_libraries(w PRIVATE tvm_ffi::header jitload::launcher)\n"
+    check = "#include <tvm/ffi/extra/cuda/cubin_launcher.h>\n#ifndef JITLOAD_LAUNCHER_H_\n#error\n#endif\n"
+    source = write_project(tmp_path / "p", text, w_cc=check)
+    done = configure(source, tmp_path / "b", f"-Dtvm_ffi_ROOT={libinfo.find_cmake_path()}")
+    assert done.returncode == 0, done.stderr
+    make(tmp_path / "b")
+
+
+# ---- nvcc, on request ----------------------------------------------------------------------------------------------
+
+
+def test_nvcc_on_request(tmp_path: Path) -> None:
+    if not shutil.which("nvcc"):
+        pytest.skip("nvcc is not installed")
+    text = "jitload_generate_cubin(NVCC OUTPUT k.cubin SOURCE k.cu ARCH sm_90 OPTIONS -DM=1)\n"
+    text += "add_custom_target(all_cubins ALL DEPENDS ${CMAKE_CURRENT_BINARY_DIR}/k.cubin)\n"
+    source = write_project(tmp_path / "p", text, k_cu=MACRO, n_h="#define N 1\n")
+    assert configure(source, tmp_path / "b").returncode == 0
+    make(tmp_path / "b")
+    assert "Compiling" not in make(tmp_path / "b")
+    before = (tmp_path / "b" / "k.cubin").read_bytes()
+    change(source / "n.h", "#define N 2222\n")
+    make(tmp_path / "b")
+    assert (tmp_path / "b" / "k.cubin").read_bytes() != before
+
+
+# ---- what is refused -----------------------------------------------------------------------------------------------
+
+REFUSED = [
+    ("jitload_generate_cubin(SOURCE k.cu)", "jitload_generate_cubin: OUTPUT is required"),
+    ("tvm_ffi_generate_cubin(OUTPUT k.cubin)", "tvm_ffi_generate_cubin: SOURCE is required"),
+    ("jitload_generate_cubin(OUT k.cubin)", "jitload_generate_cubin: what is 'OUT;k.cubin'?"),
+    ("jitload_embed_cubin(TARGET t CUBIN a.cubin)", "jitload_embed_cubin: NAME is required"),
+    ("tvm_ffi_embed_cubin(SOURCE w.cc CUBIN a NAME b)", "tvm_ffi_embed_cubin: OUTPUT is required"),
+    ("jitload_embed_cubin(TARGET t CUBIN a b NAME c)", "jitload_embed_cubin: 2 cubins and 1 names"),
+    ("jitload_embed_cubin(TARGET t CUBIN a NAME c)", "jitload_embed_cubin: there is no target 't'"),
+    ("jitload_embed_cubin(TARGET t CUBIN a NAME a-b)", "jitload_embed_cubin: NAME 'a-b' is no C++ name"),
+]
+
+
+def test_what_cannot_be_is_said_by_cmake(tmp_path: Path) -> None:
+    for number, (text, words) in enumerate(REFUSED):
+        directory = tmp_path / str(number)
+        lines = "cmake_minimum_required(VERSION 3.18)\nproject(p LANGUAGES NONE)\n"
+        lines += "find_package(jitload CONFIG REQUIRED)\n" + text
+        assert words in refused(directory, lines), text
+
+
+def test_a_python_without_jitload_is_named(tmp_path: Path) -> None:
+    source = write_project(tmp_path / "p", "")
+    done = configure(source, tmp_path / "b", f"-DPython_EXECUTABLE={tmp_path}/python")
+    assert done.returncode != 0
+    assert f"the Python '{tmp_path}/python' has no working jitload:" in " ".join(done.stderr.split())
+
+
+def test_nvrtcs_words_and_bad_cubins_are_shown_as_they_are(tmp_path: Path) -> None:
+    text = "jitload_generate_cubin(OUTPUT k.cubin SOURCE k.cu ARCH sm_90)\n"
+    text += "jitload_embed_cubin(OUTPUT w.o SOURCE w.cc CUBIN bad.cubin NAME one)\n"
+    text += "add_custom_target(first ALL DEPENDS ${CMAKE_CURRENT_BINARY_DIR}/k.cubin)\n"
+    text += "add_custom_target(second DEPENDS ${CMAKE_CURRENT_BINARY_DIR}/w.o)\n"
+    broken = 'extern "C" __global__ void k(int* x) {\n  y[0] = 1;\n}\n'
+    source = write_project(tmp_path / "p", text, k_cu=broken, w_cc="int f();", bad_cubin=".version 8.0\n")
+    assert configure(source, tmp_path / "b").returncode == 0
+    done = cmake("--build", tmp_path / "b")
+    assert done.returncode != 0
+    assert f'{source / "k.cu"}(2): error: identifier "y" is undefined' in done.stdout
+    assert not (tmp_path / "b" / "k.cubin").exists()
+    done = cmake("--build", tmp_path / "b", "--target", "second")
+    assert done.returncode != 0
+    assert f"Error: {source / 'bad.cubin'}: these bytes are PTX: compile it with compile_cubin(ptx)" in done.stdout
+    assert not (tmp_path / "b" / "w.o").exists()
+
+
+# ---- jitload-config ------------------------------------------------------------------------------------------------
+
+
+def test_the_command_names_what_is_there(capsys: Any) -> None:
+    assert config.main(["--cmakedir", "--includedir", "--version", "--libs", "--launcher-source"]) == 0
+    version, cmake_dir, include, libs, launcher = capsys.readouterr().out.splitlines()
+    assert (Path(cmake_dir) / "jitload-config.cmake").is_file()
+    assert (Path(include) / "jitload" / "kernel_library.h").is_file()
+    assert (version, libs, Path(launcher).is_file()) == (jitload.__version__, "-ldl -lpthread", True)
+    assert config.main([]) == 0
+    assert "--cxxflags" in capsys.readouterr().out
+
+
+def test_its_flags_compile_a_wrapper(tmp_path: Path, capsys: Any) -> None:
+    assert config.main(["--cxxflags", "--libs"]) == 0
+    flags, libs = capsys.readouterr().out.splitlines()
+    (tmp_path / "w.cc").write_text("#include <tvm/ffi/extra/cuda/cubin_launcher.h>\ntvm::ffi::CubinModule* module;\n")
+    command = f"c++ -shared -fPIC {flags} w.cc -Wl,-z,defs -o w.so {libs} -L{tvm_ffi_libdir()} -ltvm_ffi"
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True)
+
+
+def tvm_ffi_libdir() -> Path:
+    from tvm_ffi import libinfo
+
+    return Path(libinfo.find_libtvm_ffi()).parent
