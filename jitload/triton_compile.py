@@ -13,7 +13,7 @@ from jitload.errors import CompileError, JitLoadError, SignatureError
 from jitload.triton_globals import outer_values
 from jitload.triton_kernel import GivenKernel
 from jitload.triton_plan import Plan
-from jitload.triton_versions import Triton, changed_interface, cuda_target
+from jitload.triton_versions import Triton, changed_interface, cuda_backend, cuda_target
 
 _LINE_INFO = "TRITON_DISABLE_LINE_INFO"
 _lock = threading.Lock()
@@ -29,6 +29,7 @@ def compile_plan(given: GivenKernel, plan: Plan, triton: Triton, capability: int
     import triton as package
 
     check_globals(given)
+    _check_options(given, plan.options, cuda_backend(triton, capability))
     source = _with_outer_values(_source(given, plan, triton), given)
     target = cuda_target(triton, capability)
     try:
@@ -38,6 +39,18 @@ def compile_plan(given: GivenKernel, plan: Plan, triton: Triton, capability: int
         raise
     except Exception as error:
         raise CompileError(stage="triton", name=given.name, log=f"{type(error).__name__}: {error}") from error
+
+
+def _check_options(given: GivenKernel, options: Mapping[str, Any], backend: Any) -> None:
+    """Refuse options that Triton's compiler would ignore."""
+    known = type(backend.parse_options({})).__dataclass_fields__
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        parameters = ", ".join(param.name for param in given.function.params)
+        raise SignatureError(
+            f"kernel {given.name!r}: {unknown[0]!r} is neither a parameter ({parameters}) nor an option of Triton's "
+            "compiler, such as num_warps, num_stages, num_ctas, maxnreg"
+        )
 
 
 def _source(given: GivenKernel, plan: Plan, triton: Triton) -> Any:

@@ -6,14 +6,14 @@ import ast
 import builtins
 import inspect
 import math
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import Any, NoReturn
 
 from jitload.errors import LaunchSpecError
 from jitload.launch import Extent
+from jitload.triton_key import outer_names
 
 _HINT = 'Write it as an expression over the kernel\'s parameters: grid="ceil_div(n, BLOCK)", or a tuple of them.'
 _METHODS = ("numel", "size", "stride", "dim")
@@ -51,34 +51,12 @@ def read_grid(grid: Any, names: GridNames) -> Extent | None:
     return _Writer(grid, names).run()
 
 
-def grid_key(grid: Any) -> tuple[str, ...]:
-    """Return what decides the expressions of a grid; a function is not read for that, only its code is."""
-    if not isinstance(grid, FunctionType):
-        return (repr(grid),)
-    code = grid.__code__
-    values = {name: value for name, value in _outer_names(grid) if isinstance(value, int)}
-    words = (code.co_consts, code.co_names, code.co_varnames, code.co_freevars, sorted(values.items()))
-    return ("function", sys.version, code.co_code.hex(), *map(repr, words))
-
-
-def _outer_names(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield the names from outside that a function uses, with their values."""
-    for name in function.__code__.co_names:
-        if name in function.__globals__:
-            yield name, function.__globals__[name]
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            yield name, cell.cell_contents
-        except ValueError:
-            continue  # not assigned yet
-
-
 class _Writer:
     """Writes a function of Triton's form as launch expressions."""
 
     def __init__(self, grid: FunctionType, names: GridNames) -> None:
         self.names = names
-        self.outer = dict(_outer_names(grid))
+        self.outer = dict(outer_names(grid))
         self.given = grid
         self.meta = grid.__code__.co_varnames[0] if grid.__code__.co_argcount == 1 else ""
         self.text = grid.__name__

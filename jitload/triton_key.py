@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from jitload.errors import JitLoadError
@@ -136,3 +138,25 @@ def cubin_parts(cubin: Cubin) -> tuple[str, ...]:
     if cubin.triton is None:
         raise JitLoadError("the Cubin is no Triton kernel's: give what extract_triton() returns")
     return (hashlib.sha256(cubin.data).hexdigest(), cubin.arch, repr(cubin.triton))
+
+
+def grid_key(grid: Any) -> tuple[str, ...]:
+    """Return what decides the expressions of a grid; a function is not read for that, only its code is."""
+    if not isinstance(grid, FunctionType):
+        return (repr(grid),)
+    code = grid.__code__
+    values = {name: value for name, value in outer_names(grid) if isinstance(value, int)}
+    words = (code.co_consts, code.co_names, code.co_varnames, code.co_freevars, sorted(values.items()))
+    return ("function", sys.version, code.co_code.hex(), *map(repr, words))
+
+
+def outer_names(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """Yield the names from outside that a function uses, with their values."""
+    for name in function.__code__.co_names:
+        if name in function.__globals__:
+            yield name, function.__globals__[name]
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:
+            continue  # not assigned yet

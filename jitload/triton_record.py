@@ -22,7 +22,7 @@ from jitload.model import (
     Scratch,
     Specialization,
 )
-from jitload.triton_types import TypeFacts, flat_names, type_facts
+from jitload.triton_facts import TypeFacts, flat_names, type_facts
 from jitload.triton_versions import Triton, read_version
 
 _MOST_TENSOR_MEMORY = 512  # columns; sm_107 has 576

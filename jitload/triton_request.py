@@ -8,18 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from jitload.arch import capability_of, resolve_arch
-from jitload.extract import Wanted, make_plan, read_wanted, refuse_for_compiled
 from jitload.model import Cubin
 from jitload.request import Request, check_name
 from jitload.settings import Settings, private_cache_dir, read_settings
-from jitload.triton_grid import grid_key
 from jitload.triton_kernel import GivenKernel, read_kernel
-from jitload.triton_key import cubin_parts, kernel_parts, plan_parts
+from jitload.triton_key import cubin_parts, grid_key, kernel_parts, plan_parts
 from jitload.triton_plan import Plan
-from jitload.triton_record import record_kernel
 from jitload.triton_source import TritonSource, VariantSource
 from jitload.triton_variants import Variants, read_variants, refuse_equal
 from jitload.triton_versions import find_triton
+from jitload.triton_wanted import Wanted, make_plan, read_wanted, refuse_for_compiled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +66,8 @@ def _finished_cubins(kernel: Any, asked: Asked) -> tuple[Cubin, ...]:
         given = None if isinstance(kernel, list | tuple) else read_kernel(kernel)
         if given is None or given.compiled is None:
             return ()
+        from jitload.triton_record import record_kernel
+
         cubins, name = (record_kernel(given.compiled, find_triton()),), given.name
     fields = {"signature": asked.signature, "constexprs": asked.constexprs, "config": asked.config}
     name = cubins[0].kernels[0].name if cubins[0].kernels else name

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,13 +10,13 @@ from jitload.errors import SignatureError
 from jitload.model import ParameterKind
 
 # Element types by Triton's names, and their names in DLPack; None where DLPack has none.
-_ELEMENTS: dict[str, str | None] = {
+ELEMENTS: dict[str, str | None] = {
     "i1": "bool", "u1": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
     "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
     "fp8e4nv": "float8_e4m3fn", "fp8e5": "float8_e5m2", "fp8e4b8": "float8_e4m3fnuz", "fp8e5b16": "float8_e5m2fnuz",
     "fp8e4b15": None, "fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64", "void": None,
 }  # fmt: skip
-_SCALARS: dict[str, tuple[ParameterKind, int, str | None]] = {
+SCALARS: dict[str, tuple[ParameterKind, int, str | None]] = {
     "i1": ("bool", 1, None), "u1": ("bool", 1, None), "i8": ("int", 1, None), "i16": ("int", 2, None),
     "i32": ("int", 4, None), "i64": ("int", 8, None), "u8": ("uint", 1, None), "u16": ("uint", 2, None),
     "u32": ("uint", 4, None), "u64": ("uint", 8, None), "fp16": ("float", 2, "float16"),
@@ -32,8 +30,8 @@ _ALIASES = {
     "float8_e4m3fnuz": "fp8e4b8", "float8e4b8": "fp8e4b8", "float8_e5m2fnuz": "fp8e5b16",
     "float8e5b16": "fp8e5b16", "float8e4b15": "fp8e4b15",
 }  # fmt: skip
-_POINTER = re.compile(r"(?P<const>const\s+)?(?P<stars>\**)(?P<k>k?)(?P<element>\w+)")
-_DESCRIPTOR = re.compile(r"tensordesc<\s*(\w+)\s*\[([\d\s,]+)\]\s*>")
+POINTER = re.compile(r"(?P<const>const\s+)?(?P<stars>\**)(?P<k>k?)(?P<element>\w+)")
+DESCRIPTOR = re.compile(r"tensordesc<\s*(\w+)\s*\[([\d\s,]+)\]\s*>")
 
 Hint = Literal["16", "1", "null", ""]
 
@@ -49,16 +47,6 @@ class TypeText:
 
     text: str
     hint: Hint = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TypeFacts:
-    """What stands for a type in a kernel's parameter block, and what a caller gives for it."""
-
-    kind: ParameterKind
-    size: int
-    dtype: str | None = None
-    block_shape: tuple[int, ...] | None = None  # of a tensor descriptor
 
 
 def read_type(value: object, where: str) -> TypeText:
@@ -79,7 +67,7 @@ def read_type(value: object, where: str) -> TypeText:
     text = _canonical(written)
     if text is None:
         raise _unknown(value, where)
-    is_int = not text.startswith("*") and text in _SCALARS and _SCALARS[text][0] in ("int", "uint")
+    is_int = not text.startswith("*") and text in SCALARS and SCALARS[text][0] in ("int", "uint")
     if hint not in ("", "16", "1") or (hint == "1" and not is_int):
         raise SignatureError(
             f"{where}: {value!r} has a hint that Triton does not know: ':16' is a multiple of 16 (an integer, or a "
@@ -94,52 +82,24 @@ def _canonical(text: str) -> str | None:
     """Return a type in Triton's spelling, or None."""
     if text in ("constexpr", "nvTmaDesc"):
         return text
-    if found := _DESCRIPTOR.fullmatch(text):
+    if found := DESCRIPTOR.fullmatch(text):
         element = _ALIASES.get(found[1], found[1])
         shape = ", ".join(number.strip() for number in found[2].split(","))
-        return f"tensordesc<{element}[{shape}]>" if element in _ELEMENTS else None
-    found = _POINTER.fullmatch(text)
+        return f"tensordesc<{element}[{shape}]>" if element in ELEMENTS else None
+    found = POINTER.fullmatch(text)
     if found is None:
         return None
     element = _ALIASES.get(found["element"], found["element"])
     if not found["stars"]:
-        return element if element in _SCALARS and not (found["const"] or found["k"]) else None
+        return element if element in SCALARS and not (found["const"] or found["k"]) else None
     constant = "k" if found["const"] or found["k"] else ""
-    return f"{found['stars']}{constant}{element}" if element in _ELEMENTS else None
+    return f"{found['stars']}{constant}{element}" if element in ELEMENTS else None
 
 
 def _unknown(value: str, where: str) -> SignatureError:
-    known = (*_SCALARS, *(f"*{name}" for name in _ELEMENTS), "constexpr")
+    import difflib  # for this message alone
+
+    known = (*SCALARS, *(f"*{name}" for name in ELEMENTS), "constexpr")
     near = difflib.get_close_matches(value.partition(":")[0].strip(), known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else "types are such as '*fp32', 'i32', 'tensordesc<fp16[128, 64]>'."
     return SignatureError(f"{where}: unknown type {value!r}; {hint}")
-
-
-def type_facts(text: str) -> TypeFacts | None:
-    """Return the facts of a type in Triton's spelling, or None where we do not know it."""
-    pointer = _POINTER.fullmatch(text)
-    if pointer and pointer["stars"]:
-        if pointer["element"] not in _ELEMENTS:
-            return None
-        return TypeFacts(
-            kind="pointer", size=8, dtype=_ELEMENTS[pointer["element"]] if pointer["stars"] == "*" else None
-        )
-    if text in _SCALARS:
-        kind, size, dtype = _SCALARS[text]
-        return TypeFacts(kind=kind, size=size, dtype=dtype)
-    if text == "nvTmaDesc":
-        return TypeFacts(kind="struct", size=128)
-    if found := _DESCRIPTOR.fullmatch(text):
-        shape = tuple(int(number) for number in found[2].split(",") if number.strip())
-        return TypeFacts(kind="pointer", size=128, dtype=_ELEMENTS.get(found[1]), block_shape=shape)
-    return None
-
-
-def flat_names(name: str, types: object) -> Iterator[tuple[str, tuple[int, ...], str]]:
-    """Yield the leaves of a parameter's type, with names and paths: `t_0` and `(0,)`."""
-    if not isinstance(types, tuple):
-        yield name, (), str(types)
-        return
-    for index, inner in enumerate(types):
-        for leaf, path, text in flat_names(f"{name}_{index}", inner):
-            yield leaf, (index, *path), text

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from jitload.errors import SignatureError
-from jitload.extract import Wanted
 from jitload.triton_kernel import GivenKernel, read_config, show_values
 from jitload.triton_plan import Plan
+from jitload.triton_wanted import Wanted
 
 Variants = Sequence[Any] | str
 
