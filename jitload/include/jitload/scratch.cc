@@ -42,7 +42,7 @@ static int jitload_take_from_caller(const jitload_request* request, jitload_cu_d
     memcpy(reason.text, message.data, size);
     TVMFFIObjectDecRef(error);
   }
-  if (strstr(reason.text, "llocator") != NULL && strstr(reason.text, "set") != NULL) {
+  if (strncmp(reason.text, "TVMFFIEnvTensorAlloc", 20) == 0) { /* tvm-ffi's own words: there is no allocator */
     return jitload_refuse_scratch(request, device, bytes,
                                   "no framework offers an allocator in this call; import torch 2.10 or newer before "
                                   "loading, or pass tensors of a framework with DLPack's exchange API");

@@ -1,0 +1,295 @@
+"""Scratch memory for the time of a launch: who gives it on which stream, how much, and when it goes back."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import tvm_ffi
+from support.arrays import DLTensor
+from support.calls import array, assert_refused, fresh, run_python
+from support.triton import build_triton, function, parameter, specialize, stand_in
+
+import jitload.loader
+from jitload.model import Scratch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from support.driver import StubDriver
+
+N_PARAMETERS = [parameter("x", "*fp32"), parameter("n", "i32")]
+SET_ERROR = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p)
+ALLOCATOR = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.POINTER(DLTensor), ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p, SET_ERROR
+)
+STREAM = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
+DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+class _Managed(ctypes.Structure):
+    """DLManagedTensorVersioned."""
+
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", DLTensor),
+    )
+
+
+class Framework:
+    """A framework with an allocator and a current stream; it notes what happens, launches too."""
+
+    def __init__(self, driver: StubDriver) -> None:
+        self.driver = driver
+        self.events: list[tuple[Any, ...]] = []
+        self.alive: dict[int, tuple[Any, ...]] = {}
+        self.stream = 0x5000
+        self.offset = 0  # of the memory from a multiple of 4096
+        self.problem = b""
+        self.allocator = ALLOCATOR(self._allocate)
+        self.current_stream = STREAM(self._current_stream)
+        self.deleter = DELETER(self._delete)
+
+    def addresses(self) -> tuple[int, int]:
+        functions = (self.current_stream, self.allocator)
+        return tuple(ctypes.cast(one, ctypes.c_void_p).value for one in functions)  # type: ignore[return-value]
+
+    def _allocate(self, prototype: Any, out: Any, context: int, set_error: Any) -> int:
+        wanted = prototype.contents
+        size = wanted.shape[0]
+        kind = (wanted.device_type, wanted.device_id, wanted.ndim, wanted.code, wanted.bits, wanted.lanes)
+        self.events.append(("allocate", size, kind))
+        if self.problem:
+            set_error(context, b"MemoryError", self.problem)
+            return -1
+        memory = (ctypes.c_char * (size + 8192))()
+        start = (ctypes.addressof(memory) + 4095) // 4096 * 4096 + self.offset
+        shape = (ctypes.c_int64 * 1)(size)
+        tensor = DLTensor(start, 2, wanted.device_id, 1, 1, 8, 1, shape, None, 0)
+        managed = _Managed(1, 0, None, ctypes.cast(self.deleter, ctypes.c_void_p), 0, tensor)
+        address = ctypes.addressof(managed)
+        self.alive[address] = (managed, memory, shape)
+        out[0] = address
+        return 0
+
+    def _current_stream(self, device_type: int, device: int, out: Any) -> int:
+        out[0] = self.stream
+        return 0
+
+    def _delete(self, address: int) -> None:
+        self.events.append(("free", len(self.driver.launches())))
+        self.alive.pop(address)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    small = specialize("small", N_PARAMETERS, global_scratch=Scratch(size=96, alignment=128))
+    pair = specialize("pair", N_PARAMETERS, num_ctas=2, cluster=(2, 1, 1), global_scratch=Scratch(size=64, alignment=1))
+    old = specialize(
+        "old",
+        N_PARAMETERS,
+        num_ctas=2,
+        cluster=(1, 2, 1),
+        grid_multiplies="per_dim",
+        hidden_pointers=1,
+        global_scratch=Scratch(size=64, alignment=64, is_per_cta=False),
+    )
+    huge = specialize("huge", N_PARAMETERS, global_scratch=Scratch(size=2**62, alignment=128))
+    functions = [
+        function(spec.kernel.name, (spec.kernel.name, stand_in(spec)), grid=("n", 2))
+        for spec in (small, pair, old, huge)
+    ]
+    return build_triton(tmp_path_factory.mktemp("triton") / "scratch", *functions)
+
+
+@pytest.fixture
+def mod(library: Path, stub_driver: StubDriver, monkeypatch: pytest.MonkeyPatch) -> jitload.Module:
+    """A library that no framework is registered in."""
+    monkeypatch.setattr(jitload.loader, "torch_exchange", lambda: None)
+    return fresh(library)
+
+
+@pytest.fixture
+def framework(mod: jitload.Module, stub_driver: StubDriver) -> Framework:
+    """A framework that is registered in the library, as the loader does with torch."""
+    found = Framework(stub_driver)
+    tvm_ffi.Module.get_function(mod, "_jitload_preload")(*found.addresses())
+    stub_driver.clear()
+    return found
+
+
+@pytest.fixture
+def caller(stub_driver: StubDriver) -> Iterator[Framework]:
+    """A framework whose allocator tvm-ffi knows in this thread, as it does where a tensor is among the arguments."""
+    found = Framework(stub_driver)
+    set_allocator = ctypes.CDLL(None).TVMFFIEnvSetDLPackManagedTensorAllocator
+    set_allocator.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p]
+    set_allocator(found.addresses()[1], 0, None)
+    yield found
+    set_allocator(None, 0, None)
+
+
+def hidden(driver: StubDriver) -> int:
+    """Return the pointer to scratch memory of the one launch."""
+    (launch,) = driver.launches()
+    return int.from_bytes(launch.arguments[2], "little")
+
+
+UINT8 = (2, 0, 1, 1, 8, 1)  # device 0, one dimension, uint8
+
+
+# ---- from the framework --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), [("small", 3 * 2 * 96 + 127), ("pair", 3 * 2 * 2 * 64), ("old", 3 * 2 * 64 + 63)]
+)
+def test_the_framework_gives_it_on_its_current_stream(
+    mod: jitload.Module, framework: Framework, stub_driver: StubDriver, name: str, size: int
+) -> None:
+    with tvm_ffi.use_raw_stream(tvm_ffi.device("cuda", 0), framework.stream):
+        mod[name](array(), 3)
+    assert framework.events == [("allocate", size, UINT8), ("free", 1)]  # freed when one launch was queued
+    assert hidden(stub_driver) != 0
+    assert framework.alive == {}
+    assert stub_driver.launches()[0].stream == framework.stream
+    assert stub_driver.calls("cuMemAllocAsync") == []
+
+
+@pytest.mark.parametrize("offset", [0, 8, 120])
+def test_it_is_aligned_as_the_kernel_wants(
+    mod: jitload.Module, framework: Framework, stub_driver: StubDriver, offset: int
+) -> None:
+    framework.offset = offset
+    mod.small[1, None, None, framework.stream](array(), 1)
+    assert hidden(stub_driver) % 4096 == (128 if offset else 0)
+
+
+def test_it_goes_back_when_the_launch_fails(mod: jitload.Module, framework: Framework, stub_driver: StubDriver) -> None:
+    stub_driver.fail("cuLaunchKernel", 1)
+    with pytest.raises(RuntimeError, match=r"small\(\): the launch failed: CUDA_ERROR_INVALID_VALUE"):
+        mod.small[1, None, None, framework.stream](array(), 1)
+    assert framework.events[1:] == [("free", 0)]
+
+
+def test_an_empty_grid_takes_none(mod: jitload.Module, framework: Framework, stub_driver: StubDriver) -> None:
+    mod.small(array(), 0)
+    assert framework.events == []
+    assert stub_driver.calls() == []
+
+
+def test_a_framework_without_memory_is_quoted(
+    mod: jitload.Module, framework: Framework, stub_driver: StubDriver
+) -> None:
+    framework.problem = b"CUDA out of memory. Tried to allocate 319 bytes."
+    text = (
+        "small(): the kernel needs 192 bytes of scratch memory on cuda:0, which it does not get: CUDA out of memory. "
+        "Tried to allocate 319 bytes."
+    )
+    with tvm_ffi.use_raw_stream(tvm_ffi.device("cuda", 0), framework.stream):
+        assert_refused(RuntimeError, text, mod.small, array(), 1)
+    assert stub_driver.launches() == []
+
+
+def test_more_than_64_bits_count_is_an_error(mod: jitload.Module, framework: Framework) -> None:
+    text = (
+        f"huge(): the kernel needs {2**63 - 1} bytes of scratch memory on cuda:0, which it does not get: that is more "
+        "than 64 bits count"
+    )
+    assert_refused(RuntimeError, text, mod.huge, array(), 4)
+
+
+# ---- on a stream that is not the framework's -----------------------------------------------------------------------
+
+
+def test_another_stream_has_it_from_the_driver(
+    mod: jitload.Module, framework: Framework, stub_driver: StubDriver
+) -> None:
+    mod.small[5, None, None, 0x77](array(), 1)
+    made, launch, freed = [
+        call for call in stub_driver.calls() if call.name in ("cuMemAllocAsync", "cuLaunchKernel", "cuMemFreeAsync")
+    ]
+    assert (made.name, launch.name, freed.name) == ("cuMemAllocAsync", "cuLaunchKernel", "cuMemFreeAsync")
+    assert (made.number("stream"), launch.number("stream"), freed.number("stream")) == (0x77, 0x77, 0x77)
+    assert made.number("size") == 5 * 96 + 127
+    assert made.number("address") == freed.number("address") == hidden(stub_driver)
+    assert framework.events == []
+
+
+def test_the_stream_that_is_current_for_tvm_ffi_alone_has_it_from_the_driver(
+    mod: jitload.Module, framework: Framework, stub_driver: StubDriver
+) -> None:
+    with tvm_ffi.use_raw_stream(tvm_ffi.device("cuda", 0), 0x78):
+        mod.small(array(), 1)
+    assert [call.number("stream") for call in stub_driver.calls("cuMemFreeAsync")] == [0x78]
+    assert framework.events == []
+
+
+def test_a_driver_without_memory_is_an_error(
+    mod: jitload.Module, framework: Framework, stub_driver: StubDriver
+) -> None:
+    stub_driver.fail("cuMemAllocAsync", 2)
+    text = (
+        "small(): the kernel does not get its 223 bytes of scratch memory on cuda:0: CUDA_ERROR_OUT_OF_MEMORY (out of "
+        "memory); free device memory, or use less of it"
+    )
+    assert_refused(RuntimeError, text, mod.small[1, None, None, 0x77], array(), 1)
+    assert stub_driver.launches() == []
+
+
+# ---- without a framework that is registered ------------------------------------------------------------------------
+
+NO_FRAMEWORK = (
+    "no framework offers an allocator in this call; import torch 2.10 or newer before loading, or pass tensors of a "
+    "framework with DLPack's exchange API"
+)
+
+
+def test_the_framework_of_the_arguments_gives_it(
+    mod: jitload.Module, caller: Framework, stub_driver: StubDriver
+) -> None:
+    mod.small(array(), 3)
+    assert caller.events == [("allocate", 3 * 2 * 96 + 127, UINT8), ("free", 1)]
+    assert hidden(stub_driver) % 128 == 0
+    caller.problem = b"no memory today"
+    text = "small(): the kernel needs 576 bytes of scratch memory on cuda:0, which it does not get: no memory today"
+    assert_refused(RuntimeError, text, mod.small, array(), 3)
+
+
+def test_a_stream_that_is_given_has_it_from_the_driver(
+    mod: jitload.Module, caller: Framework, stub_driver: StubDriver
+) -> None:
+    mod.small[1, None, None, 0x77](array(), 1)
+    assert len(stub_driver.calls("cuMemAllocAsync")) == 1
+    assert caller.events == []
+
+
+def test_no_framework_at_all_is_an_error(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    text = f"small(): the kernel needs 576 bytes of scratch memory on cuda:0, which it does not get: {NO_FRAMEWORK}"
+    assert_refused(RuntimeError, text, mod.small, array(), 3)
+    assert stub_driver.launches() == []
+
+
+def test_plain_tvm_ffi_launches_with_scratch_too(library: Path, stub_driver: StubDriver, caller: Framework) -> None:
+    module = tvm_ffi.load_module(str(library))
+    module.small(tvm_ffi.from_dlpack(array()), 2)
+    assert [event[0] for event in caller.events] == ["allocate", "free"]
+
+
+def test_a_process_without_torch_says_so(library: Path, stub_driver: StubDriver) -> None:
+    program = """
+from support.calls import array
+module = jitload.load_module(sys.argv[1])
+try:
+    module.small(array(), 3)
+except RuntimeError as error:
+    print(error)
+"""
+    printed = run_python(program, str(library), environment=stub_driver.environment())
+    assert printed.strip().endswith(NO_FRAMEWORK)
