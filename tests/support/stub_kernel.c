@@ -1,4 +1,5 @@
 /* Entry points of the stub libcuda.so.1 for libraries, kernels, functions, variables and tensor maps. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -215,6 +216,12 @@ STUB_API CUresult cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t* of
 
 /* ---- tensor maps ----------------------------------------------------------------------------------------------- */
 
+/* Add a number to a list of them, "4,2". */
+static void append(char text[128], uint64_t number) {
+  const size_t used = strlen(text);
+  snprintf(text + used, 128 - used, "%s%llu", used != 0 ? "," : "", (unsigned long long)number);
+}
+
 /* The driver's 128 bytes are secret; these hold the address and the rank, so that a test knows the map again. */
 STUB_API CUresult cuTensorMapEncodeTiled(void* map, int type, uint32_t rank, void* address, const uint64_t* extents,
                                          const uint64_t* strides, const uint32_t* box, const uint32_t* steps,
@@ -229,6 +236,15 @@ STUB_API CUresult cuTensorMapEncodeTiled(void* map, int type, uint32_t rank, voi
     const uint64_t words[16] = {(uint64_t)(uintptr_t)address, rank};
     memcpy(map, words, sizeof words);
   }
-  return stub_end(result, "type=%d rank=%u address=%p interleave=%d swizzle=%d promotion=%d fill=%d", type, rank,
-                  address, interleave, swizzle, promotion, fill);
+  char texts[4][128] = {"", "", "", ""};
+  for (uint32_t i = 0; is_complete && rank <= 5 && i < 5; ++i) {
+    if (i < rank) append(texts[0], extents[i]);
+    if (i + 1 < rank) append(texts[1], strides[i]);
+    if (i < rank) append(texts[2], box[i]);
+    if (i < rank) append(texts[3], steps[i]);
+  }
+  return stub_end(result,
+                  "type=%d rank=%u address=%p interleave=%d swizzle=%d promotion=%d fill=%d extents=%s strides=%s box=%s "
+                  "steps=%s",
+                  type, rank, address, interleave, swizzle, promotion, fill, texts[0], texts[1], texts[2], texts[3]);
 }

@@ -252,11 +252,13 @@ static const char* jitload_value_text(const TVMFFIAny* value, char* text, size_t
 static void jitload_expected_text(const jitload_param* param, char* text, size_t size) {
   const char* or_none = (param->flags & JITLOAD_NULLABLE) ? " or None" : "";
   const char* or_address = (param->flags & JITLOAD_RAW) ? " or an int address" : "";
+  const char* or_object = (param->flags & JITLOAD_DESCRIBED) ? " or a TensorDescriptor" : "";
   if (param->kind == JITLOAD_POINTER) {
     char dtype[48] = "";
     DLDataType wanted = {param->dtype_code, param->dtype_bits, 1};
     if (param->dtype_bits != 0) jitload_dtype_text(wanted, dtype, sizeof dtype);
-    snprintf(text, size, "%s %s%sCUDA tensor%s%s", jitload_article(dtype), dtype, dtype[0] ? " " : "", or_none, or_address);
+    snprintf(text, size, "%s %s%sCUDA tensor%s%s%s", jitload_article(dtype), dtype, dtype[0] ? " " : "", or_object, or_none,
+             or_address);
   } else if (param->kind == JITLOAD_STRUCT) {
     snprintf(text, size, "bytes or a ctypes structure of %u byte%s", (unsigned)param->size, param->size == 1 ? "" : "s");
   } else {

@@ -1,0 +1,320 @@
+"""Host-side tensor descriptors: what the driver is asked to encode, what the kernel gets, and what is refused."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from support.arrays import CudaArray
+from support.calls import assert_refused, fresh, run_python
+from support.raw import call_raw
+from support.triton import aligned_array, build_triton, function, parameter, specialize, stand_in
+
+from jitload.model import Descriptor, Parameter
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from support.driver import StubDriver
+
+    import jitload
+
+FLOAT16, FLOAT32, BFLOAT16, FP4, TF32 = (
+    6,
+    7,
+    10,
+    14,
+    11,
+)  # as `tensordesc_meta` has them; the driver's differ for 8 to 10
+
+
+def descriptor_parameters(name: str, rank: int, *, flags: int | None = None) -> list[Parameter]:
+    """Return what a cubin takes of a descriptor; with `flags`, of one that is expanded."""
+    ints = [parameter(f"{name}.shape{axis}", "i32") for axis in range(rank)]
+    longs = [parameter(f"{name}.stride{axis}", "i64") for axis in range(rank)]
+    if flags is None:
+        first = Parameter(name=name, type="nvTmaDesc", kind="struct", size=128, offset=0)
+        return [first, *ints, *longs]
+    wide = [parameter(f"{name}.long{axis}", "i64") for axis in range(2 * rank)]
+    bits = [parameter(f"{name}.flag{number}", "i1") for number in range(flags)]
+    return [parameter(name, "*fp16"), *wide, *bits, *ints, *longs]
+
+
+def _two() -> Any:
+    """Return a kernel of two descriptors with a scalar between them."""
+    arguments = [
+        parameter("a", "tensordesc<fp16[128, 64]>", "float16"),
+        parameter("n", "i32"),
+        parameter("b", "tensordesc<bf16[2, 4, 64]>", "bfloat16"),
+    ]
+    taken = [*descriptor_parameters("a", 2), arguments[1], *descriptor_parameters("b", 3)]
+    a = Descriptor(parameter="a", dtype="float16", block_shape=(128, 32), swizzle=2, elem_size=2, elem_type=FLOAT16)
+    b = Descriptor(parameter="b", dtype="bfloat16", block_shape=(2, 4, 64), swizzle=3, elem_size=2, elem_type=BFLOAT16)
+    return specialize("two", arguments, parameters=taken, descriptors=(a, b))
+
+
+def _one(name: str, type_: str, dtype: str, **facts: Any) -> Any:
+    """Return a kernel of one descriptor."""
+    arguments = [parameter("a", type_, dtype)]
+    shape = tuple(map(int, type_.partition("[")[2].strip("]>").split(",")))
+    flags = facts.get("flags") if facts.get("is_expanded") else None
+    one = Descriptor(**{"parameter": "a", "dtype": dtype, "block_shape": shape, **facts})
+    taken = descriptor_parameters("a", len(shape), flags=flags)
+    return specialize(name, arguments, parameters=taken, descriptors=(one,), hidden_pointers=0)
+
+
+SPECS = {
+    "two": _two(),
+    "one": _one("one", "tensordesc<fp32[64]>", "float32", elem_size=4, elem_type=FLOAT32),
+    "fp4": _one("fp4", "tensordesc<u8[16, 64]>", "uint8", elem_size=1, elem_type=FP4, fp4_padded=True),
+    "plain": _one("plain", "tensordesc<fp16[8, 16]>", "float16", is_expanded=True, flags=2, elem_size=2),
+    "plain34": _one("plain34", "tensordesc<fp16[8, 16]>", "float16", is_expanded=True, flags=0),
+}
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    functions = [function(name, (name, stand_in(spec)), grid="a.shape[0]") for name, spec in SPECS.items()]
+    small = _one("small", "tensordesc<fp16[32, 64]>", "float16", elem_size=2, elem_type=FLOAT16)
+    large = _one("large", "tensordesc<fp16[64, 64]>", "float16", elem_size=2, elem_type=FLOAT16)
+    pick = function("pick", ("pick__32", stand_in(small)), ("pick__64", stand_in(large)))
+    return build_triton(tmp_path_factory.mktemp("triton") / "descriptors", *functions, pick)
+
+
+@pytest.fixture
+def mod(library: Path, stub_driver: StubDriver) -> jitload.Module:
+    return fresh(library)
+
+
+def tensor(
+    shape: Sequence[int], dtype: str = "float16", strides: Sequence[int] | None = None, offset: int = 0
+) -> CudaArray:
+    """Return an array at a multiple of 256 bytes, plus an offset, that claims a shape."""
+    base = aligned_array(offset)
+    return CudaArray(base.array, dtype=dtype, shape=shape, strides=strides)
+
+
+@dataclass
+class TensorDescriptor:
+    """As Triton has it."""
+
+    base: Any
+    shape: Any
+    strides: Any
+    block_shape: Any
+    padding: str = "zero"
+    round_f32_to_tf32: bool = False
+
+
+def encoded(driver: StubDriver) -> list[dict[str, str]]:
+    return [dict(call.fields) for call in driver.calls("cuTensorMapEncodeTiled")]
+
+
+def numbers(arguments: Sequence[bytes]) -> list[int]:
+    return [int.from_bytes(argument, "little", signed=True) for argument in arguments]
+
+
+# ---- tensors -------------------------------------------------------------------------------------------------------
+
+
+def test_tensors_are_encoded_and_their_layout_follows(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    a, b = tensor((300, 200), strides=(208, 1)), tensor((5, 6, 64), "bfloat16")
+    mod.two(a, 7, b)
+    first, second = encoded(stub_driver)
+    usual = {"interleave": "0", "promotion": "2", "fill": "0"}
+    assert first.items() >= {**usual, "type": "6", "rank": "2", "swizzle": "2"}.items()
+    assert (first["extents"], first["strides"], first["box"]) == ("200,300", "416", "32,128")
+    assert (first["steps"], second["steps"]) == ("1,1", "1,1,1")
+    assert second.items() >= {**usual, "type": "9", "rank": "3", "swizzle": "3"}.items()
+    assert (second["extents"], second["strides"], second["box"]) == ("64,6,5", "128,768", "64,4,2")
+    (launch,) = stub_driver.launches()
+    maps = [struct.unpack("<16Q", launch.arguments[place])[:2] for place in (0, 6)]
+    assert maps == [(a.address, 2), (b.address, 3)]
+    assert [len(argument) for argument in launch.arguments] == [128, 4, 4, 8, 8, 4, 128, 4, 4, 4, 8, 8, 8, 8, 8]
+    assert numbers(launch.arguments[1:6]) == [300, 200, 208, 1, 7]
+    assert numbers(launch.arguments[7:]) == [5, 6, 64, 384, 64, 1, 0, 0]
+    assert launch.grid == (300, 1, 1)
+
+
+def test_a_c_caller_may_leave_out_strides(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    base = tensor((4, 64))
+    call_raw(mod.pick, CudaArray(base.array, dtype="float16", shape=(4, 64), strides="null"))
+    assert encoded(stub_driver)[0]["strides"] == "128"
+    call_raw(mod.one, CudaArray(base.array, dtype="float32", shape=(64,)))
+    assert encoded(stub_driver)[1]["strides"] == ""
+
+
+def test_four_bit_elements_count_twice(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    mod.fp4(tensor((32, 64), "uint8"))
+    (call,) = encoded(stub_driver)
+    assert (call["type"], call["extents"], call["strides"]) == ("14", "128,32", "64")
+    assert numbers(stub_driver.launches()[0].arguments[1:]) == [32, 64, 64, 1]
+
+
+def test_an_axis_of_one_element_may_have_any_stride(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    mod.pick(tensor((1, 64), strides=(3, 1)))
+    mod.pick(tensor((16, 1), strides=(8, 5)))
+    first, second = encoded(stub_driver)
+    assert (first["strides"], second["strides"]) == ("16", "16")
+
+
+def test_below_hopper_the_descriptor_is_plain_parameters(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    a = tensor((3, 16))
+    mod.plain(a)
+    mod.plain34(TensorDescriptor(a, [3, 16], [16, 1], [8, 16]))
+    mod.plain(TensorDescriptor(a, [3, 16], [16, 1], [8, 16], "nan", round_f32_to_tf32=True))
+    tensors, bare, flagged = stub_driver.launches()
+    assert numbers(tensors.arguments) == [a.address, 3, 16, 16, 1, 0, 0, 3, 16, 16, 1]
+    assert [len(argument) for argument in tensors.arguments] == [8, 8, 8, 8, 8, 1, 1, 4, 4, 8, 8]
+    assert numbers(bare.arguments) == [a.address, 3, 16, 16, 1, 3, 16, 16, 1]
+    assert numbers(flagged.arguments) == [a.address, 3, 16, 16, 1, 1, 1, 3, 16, 16, 1]
+    assert encoded(stub_driver) == []
+
+
+# ---- Triton's object -----------------------------------------------------------------------------------------------
+
+
+def test_triton_s_own_descriptor_says_shape_strides_and_padding(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    a = tensor((4096,))
+    mod.pick(TensorDescriptor(a, (5, 48), (64, 1), [32, 64], "nan"))
+    (call,) = encoded(stub_driver)
+    assert (call["extents"], call["strides"], call["fill"], call["type"]) == ("48,5", "128", "1", "6")
+    (launch,) = stub_driver.launches()
+    assert launch.kernel == "small"
+    assert struct.unpack("<Q", launch.arguments[0][:8]) == (a.address,)
+    mod.one(TensorDescriptor(tensor((64,), "float32"), [64], [1], [64], round_f32_to_tf32=True))
+    assert encoded(stub_driver)[1]["type"] == str(TF32)
+
+
+def test_the_block_shape_picks_the_variant(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    mod.pick(TensorDescriptor(tensor((5, 64)), [5, 64], [64, 1], [64, 64]))
+    assert stub_driver.launches()[0].kernel == "large"
+    given = TensorDescriptor(tensor((5, 64)), [5, 64], [64, 1], [16, 64])
+    text = (
+        "pick(): argument 'a' must have the block shape of tensordesc<fp16[32, 64]>: the kernel was compiled for that; "
+        "none of the variants fits, and this one comes nearest"
+    )
+    assert_refused(ValueError, text, mod.pick, given)
+
+
+def test_an_object_that_is_no_descriptor_is_refused(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    text = "one(): argument 'a' must be a float32 CUDA tensor or a TensorDescriptor, got "
+    assert_refused(TypeError, text + "complex", mod.one, 1j)
+    broken = [
+        TensorDescriptor(tensor((64,)), [64], [1, 1], [64]),
+        TensorDescriptor(tensor((64,)), [64], [1], "no"),
+        TensorDescriptor(None, [64], [1], [64]),
+        TensorDescriptor(tensor((64,)), ["64"], [1], [64]),
+        TensorDescriptor(tensor((64,)), [1] * 6, [1] * 6, [1] * 6),
+    ]
+    for given in broken:
+        assert_refused(TypeError, text + f"{__name__}.TensorDescriptor", mod.one, given)
+    text = "one(): argument 'a' must be a float32 CUDA tensor or a TensorDescriptor, got float16"
+    assert_refused(TypeError, text, mod.one, TensorDescriptor(tensor((64,)), [64], [1], [64]))
+    assert stub_driver.launches() == []
+
+
+# ---- what is refused -----------------------------------------------------------------------------------------------
+
+TYPE = "tensordesc<fp16[128, 64]>"
+REFUSALS: list[tuple[CudaArray, str]] = [
+    (tensor((300,)), f"must have 2 dimensions for {TYPE}, got 1"),
+    (tensor((8, 64), strides=(64, 2)), f"must be contiguous in its last axis for {TYPE}, but the stride is 2"),
+    (
+        tensor((8, 68), strides=(68, 1)),
+        f"must have strides of a multiple of 16 bytes for {TYPE}, but axis 0 has 68 elements of 2 bytes",
+    ),
+    (
+        tensor((8, 64), strides=(-64, 1)),
+        f"must have strides of a multiple of 16 bytes for {TYPE}, but axis 0 has -64 elements of 2 bytes",
+    ),
+    (tensor((8, 0)), f"must have 1 to 2147483647 elements in axis 1 for {TYPE}, got 0"),
+]
+
+
+@pytest.mark.parametrize(("a", "text"), REFUSALS)
+def test_a_layout_that_the_hardware_cannot_read_is_refused(
+    mod: jitload.Module, stub_driver: StubDriver, a: CudaArray, text: str
+) -> None:
+    assert_refused(ValueError, f"two(): argument 'a' {text}", mod.two[1], a, 1, tensor((5, 6, 64), "bfloat16"))
+    assert stub_driver.launches() == []
+
+
+def test_a_misaligned_tensor_is_refused(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    a = tensor((8, 64), offset=8)
+    text = f"two(): argument 'a' must be aligned to 16 bytes for {TYPE}, but its address is {a.address:#x}"
+    assert_refused(ValueError, text, mod.two, a, 1, tensor((5, 6, 64), "bfloat16"))
+    a = tensor((8, 64), "uint8", offset=16)
+    text = (
+        f"fp4(): argument 'a' must be aligned to 32 bytes for tensordesc<u8[16, 64]>, but its address is {a.address:#x}"
+    )
+    assert_refused(ValueError, text, mod.fp4, a)
+    assert stub_driver.launches() == []
+
+
+def test_extents_must_fit_the_kernel_s_parameters(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    a = tensor((2**31, 64))
+    text = f"two(): argument 'a' must have 1 to 2147483647 elements in axis 0 for {TYPE}, got {2**31}"
+    assert_refused(ValueError, text, mod.two[1], a, 1, tensor((5, 6, 64), "bfloat16"))
+
+
+def test_a_pointer_has_no_shape(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    text = "pick__32(): argument 'a' must be a tensor: tensordesc<fp16[32, 64]> is made of its shape and strides, too"
+    assert_refused(TypeError, text, mod.pick, ctypes.c_void_p(4096))
+    assert stub_driver.launches() == []
+
+
+def test_an_empty_grid_encodes_nothing(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    mod.two(tensor((0, 64)), 7, tensor((5, 6, 64), "bfloat16"))
+    assert encoded(stub_driver) == stub_driver.launches() == []
+
+
+def test_what_the_driver_refuses_is_said(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    stub_driver.fail("cuTensorMapEncodeTiled", 1)
+    text = (
+        "one(): the driver makes no descriptor of argument 'a' (tensordesc<fp32[64]>): CUDA_ERROR_INVALID_VALUE "
+        "(invalid argument)"
+    )
+    assert_refused(RuntimeError, text, mod.one, tensor((64,), "float32"))
+    assert stub_driver.launches() == []
+
+
+# ---- streams -------------------------------------------------------------------------------------------------------
+
+
+def test_the_stream_is_that_of_the_descriptor_s_framework(library: Path, stub_driver: StubDriver) -> None:
+    """A descriptor is no tensor for tvm-ffi, which then sets no stream: the exchange table of its base has it."""
+    program = """
+import ctypes
+from support.driver import StubDriver
+from test_direct import Array, STREAM, VIEW, current_stream, view
+from test_triton_descriptors import TensorDescriptor
+import pathlib
+
+driver = StubDriver(pathlib.Path(sys.argv[2]))
+address = lambda function: ctypes.cast(function, ctypes.c_void_p).value
+table = (ctypes.c_uint64 * 7)(1, 0, 0, 0, 0, address(view), address(current_stream))
+new = ctypes.pythonapi.PyCapsule_New
+new.restype, new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+Array.__dlpack_c_exchange_api__ = new(ctypes.addressof(table), b"dlpack_exchange_api", None)
+base = Array()
+import tvm_ffi
+module = tvm_ffi.load_module(sys.argv[1])
+while ctypes.addressof(base.memory) % 16:
+    base = Array()
+module.one(TensorDescriptor(base, [4], [1], [64]))
+(launch,) = driver.launches()
+print(hex(launch.stream), launch.device)
+"""
+    printed = run_python(program, str(library), str(stub_driver.path), environment=stub_driver.environment())
+    assert printed.split() == ["0x5000", "0"]
+
+
+def test_numpy_s_integers_are_integers_too(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    mod.pick(TensorDescriptor(tensor((64, 64)), np.array([64, 64]), (np.int64(64), np.int32(1)), [32, 64]))
+    assert numbers(stub_driver.launches()[0].arguments[1:]) == [64, 64, 64, 1]
