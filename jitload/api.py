@@ -50,7 +50,7 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
             docstrings. None exports every kernel, to be launched as `mod.f[grid, block](…)`. With C++ by hand: its
             functions, with docstrings or without; None exports what it exports itself.
         embed_cubin: Cubins for the C++ to launch from, by the names in its `TVM_FFI_EMBED_CUBIN(name)`: bytes, paths
-            or what `compile_cubin` returns.
+            or what `compile_cubin` returns. Without any source, functions are made of them.
         arch: `"native"` (the current GPU), `"sm_90a"`, or several; each device gets the code that suits it.
         extra_cflags: Options of the host's compiler.
         extra_cuda_cflags: Options for kernels, such as `["--use_fast_math", "-DN=4"]`, written for nvcc.
@@ -170,8 +170,8 @@ def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
     Args:
         name: As for `load_inline`, like the other arguments not listed here.
         sources: Files, the suffix says what each is: CUDA C++ (`.cu`, `.cuh`), C++ and C (`.cpp`, `.cc`, `.cxx`,
-            `.c`), objects (`.o`), cubins to embed under their own names (`.cubin`). Messages name them, and their
-            directories are searched for headers.
+            `.c`), objects (`.o`), cubins to embed under their own names, or to make functions of where there is nothing
+            else (`.cubin`). Messages name them, and their directories are searched for headers.
         cuda_files: More of them, under the name that upstream has for CUDA's.
         cpp_files: Likewise for C++.
 
@@ -267,7 +267,7 @@ def load_module(path: PathLike, *, keep_module_alive: bool = True) -> Module:
 
 
 def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern the device
-    source: Texts,
+    source: Texts | bytes | bytearray | memoryview,
     *,
     name: str = "kernel",
     arch: str = "native",
@@ -277,17 +277,20 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
 ) -> Cubin:
     """Compile CUDA source to machine code, and return it with what it says of its kernels. Nothing is cached.
 
+    PTX and LTO-IR are compiled, too, by nvJitLink or the driver. Of their `extern "C"` kernels only the sizes
+    of parameters are known: `load_inline(…, embed_cubin={"k": cubin}, functions={"f": Launch(signature="(int n)")})`.
+
     Args:
-        source: CUDA C++ text, or several pieces of it.
+        source: CUDA C++ text, or several pieces of it; PTX as text or bytes; bytes of LTO-IR.
         name: What messages call the source.
         arch: One architecture: `"native"`, `"sm_90a"`.
-        kernels: Template instantiations and overloads to compile: `["scale<float>"]`.
+        kernels: Template instantiations and overloads to compile: `["scale<float>"]`; source text alone has any.
         extra_cuda_cflags: Compiler options.
         extra_include_paths: Directories of headers.
 
     Raises:
-        CompileError: NVRTC refused the source.
-        ToolchainError: There is no NVRTC, or it does not know the architecture.
+        CompileError: NVRTC or the linker refused the source.
+        ToolchainError: There is no NVRTC or no linker, or it does not know the architecture.
 
     Example:
         `compile_cubin(text, arch="sm_90a").kernels[0].registers`
@@ -297,6 +300,11 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
     from jitload.library import check_is_device_code
     from jitload.toolchain import find_kit
 
+    if isinstance(source, bytes | bytearray | memoryview) or (isinstance(source, str) and ".version" in source):
+        from jitload.ptx import compile_image, format_of
+
+        if not isinstance(source, str) or format_of(source):
+            return compile_image(source, name=name, arch=arch, flags=extra_cuda_cflags)
     pieces = with_labels(name, read_texts(source, "source"), "source")
     request = make_request(
         name, pieces, functions=None, arch=arch, flags=extra_cuda_cflags, include_paths=extra_include_paths

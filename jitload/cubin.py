@@ -73,7 +73,7 @@ _FORMATS = (
     ),
     (
         rb"\A(?:BC\xc0\xde|\xed\x43\x4e\x7f)",
-        "these bytes are LLVM or LTO IR, not a cubin: compile without -dlto, or link them with nvJitLink's -lto.",
+        "these bytes are LLVM or LTO IR, not a cubin: compile LTO IR with compile_cubin(data).",
     ),
     (rb"^\s*\.version\s+\d", "these bytes are PTX: compile it with compile_cubin(ptx), and take what that returns."),
     (

@@ -33,14 +33,14 @@ class Diagnostic:
     message: str
 
 
-_COMPILERS = {"nvrtc": "NVRTC", "nvcc": "nvcc", "triton": "Triton", "host": "the C++ compiler"}
+_COMPILERS = {"nvrtc": "NVRTC", "nvcc": "nvcc", "ptx": "the linker", "triton": "Triton", "host": "the C++ compiler"}
 
 
 class CompileError(JitLoadError):
     """A compiler refused a source.
 
     Attributes:
-        stage: `"nvrtc"`, `"nvcc"`, `"triton"`, or `"host"` for the C++ compiler.
+        stage: `"nvrtc"`, `"nvcc"`, `"triton"`, `"ptx"` for the linker of PTX, or `"host"` for the C++ compiler.
         name: The module or file that was compiled.
         log: The compiler's output, word for word.
         diagnostics: The messages of the log, with the lines of the user's own text.

@@ -10,7 +10,8 @@ _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MIN
 
 
 @functools.lru_cache(maxsize=1)
-def _driver() -> ctypes.CDLL | None:
+def open_driver() -> ctypes.CDLL | None:
+    """Return libcuda, or None where there is none."""
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -20,7 +21,7 @@ def _driver() -> ctypes.CDLL | None:
 def driver_version() -> tuple[int, int] | None:
     """Return the newest CUDA version that the driver runs, (13, 0), or None without a driver. Needs no cuInit."""
     number = ctypes.c_int()
-    driver = _driver()
+    driver = open_driver()
     if driver is None or driver.cuDriverGetVersion(ctypes.byref(number)) != 0:
         return None
     return number.value // 1000, number.value % 1000 // 10
@@ -31,7 +32,7 @@ def current_capability() -> tuple[int, int] | None:
 
     This calls `cuInit`: a process that forks afterwards cannot use CUDA in the child.
     """
-    driver = _driver()
+    driver = open_driver()
     if driver is None:
         return None
     device = ctypes.c_int()
@@ -44,7 +45,7 @@ def current_capability() -> tuple[int, int] | None:
 
 def driver_error() -> int:
     """Return the CUresult with which the driver refuses to start; 0 where it starts, or where there is no GPU."""
-    driver = _driver()
+    driver = open_driver()
     status = 0 if driver is None else int(driver.cuInit(0))
     return 0 if status == _NO_DEVICE else status
 

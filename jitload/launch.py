@@ -44,7 +44,7 @@ class Launch:
         pdl: Programmatic dependent launch: may start before the kernel ahead of it has ended.
         priority: Launch priority; lower numbers run first.
         kernel: The kernel behind the exported name: `scale<float>`, `ns::scale`, `scale(float*, int)`.
-        signature: Its C++ parameters, for a cubin that carries no types.
+        signature: Its C++ parameters, or its declaration, for a cubin that carries no types: `void f(float* x, int n)`.
         args: Parameters that are computed instead of passed; kept in an order in which they can be computed.
         nullable: Pointers that may be None.
         raw_pointers: Pointers that may be given as an integer address.

@@ -21,16 +21,29 @@ if TYPE_CHECKING:
     from jitload.kernels import Compiled
 
 
-def make_library(request: Request, kit: Kit, compiler: Compiler, work: Work, *, verbose: bool) -> tuple[Path, ...]:
+def make_library(
+    request: Request, kit: Kit | None, compiler: Compiler, work: Work, *, verbose: bool
+) -> tuple[Path, ...]:
     """Build the library of a request in a work directory, and return the user's headers that were read."""
-    check_is_device_code(request)
+    if not request.images:
+        check_is_device_code(request)
     in_background(_import_what_follows)
     runtime = in_background(lambda: find_or_build_runtime(compiler, work.cache_dir, request.settings))
-    compiled = compile_archs(request, kit)
+    compiled = _compile(request, kit)
     write_sources(request, compiled, work.dir)
     write_ninja(work.dir, library_steps(request, compiled, compiler, runtime.result().product))
     run_ninja(find_ninja(request.settings), work.dir, name=request.name, verbose=verbose)
     return tuple(sorted({path for one in compiled for path in one.headers}))
+
+
+def _compile(request: Request, kit: Kit | None) -> tuple[Compiled, ...]:
+    """Return the machine code of a request for each architecture, compiled or as it was given."""
+    if request.images:
+        from jitload.images import read_given
+
+        return read_given(request)
+    assert kit is not None
+    return compile_archs(request, kit)
 
 
 def check_is_device_code(request: Request) -> None:
@@ -44,7 +57,10 @@ def check_is_device_code(request: Request) -> None:
         return
     from jitload.source import classify
 
-    kind = classify([text for _, text in request.pieces], has_embed_cubin=False)
+    texts = [text for _, text in request.pieces]
+    if any(".version" in text for text in texts):
+        _check_is_no_ptx(request)
+    kind = classify(texts, has_embed_cubin=False)
     if kind == "both":
         raise ToolchainError(
             f"source {request.name!r} launches kernels with <<<…>>>, and that takes nvcc: give it to load_inline(), "
@@ -55,6 +71,16 @@ def check_is_device_code(request: Request) -> None:
             f"module {request.name!r} holds no device code (no __global__, __device__ or __constant__); jitload "
             "compiles kernels and generates the C++ around them. For C++ of your own, name its functions in "
             "functions=, export them with TVM_FFI_DLL_EXPORT_TYPED_FUNC, or say kind='host'."
+        )
+
+
+def _check_is_no_ptx(request: Request) -> None:
+    from jitload.ptx import format_of
+
+    if ptx := next((label for label, text in request.pieces if format_of(text)), None):
+        raise JitLoadError(
+            f"{ptx} is PTX, which is no source: compile it with compile_cubin(ptx), and give what that returns in "
+            "embed_cubin={'k': …} without a source beside it, functions={'f': Launch(signature='(float* x, int n)', …)}"
         )
 
 
@@ -105,7 +131,7 @@ def write_sources(request: Request, compiled: Sequence[Compiled], work_dir: Path
         (work_dir / f"{one.cubin.arch}.cubin").write_bytes(one.cubin.data)
     wrapper = Wrapper(
         name=request.name,
-        archs=request.archs,
+        archs=tuple(one.cubin.arch for one in compiled),
         images=tuple(images),
         exports=choose_exports(request.functions, compiled[0]),
         variables=compiled[0].cubin.variables,

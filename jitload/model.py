@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-ParameterKind = Literal["pointer", "int", "uint", "float", "bool", "struct"]
+ParameterKind = Literal["pointer", "int", "uint", "float", "bool", "struct", "bits"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,8 +14,9 @@ class Parameter:
 
     Attributes:
         name: Its name in the source (`in_` for `in`), or `arg0`, `arg1`, … where the source does not show it.
-        type: Its C++ type, typedefs resolved, `const float*`.
-        kind: `pointer`; `int`, `uint`, `float` or `bool` for a scalar; `struct` for anything else by value.
+        type: Its C++ type, typedefs resolved, `const float*`; `b64`, by its size, where nothing tells it.
+        kind: `pointer`; `int`, `uint`, `float` or `bool` for a scalar; `struct` for anything else by value; `bits`
+            where nothing tells (a cubin that came without its source, an `extern "C"` kernel).
         size: Bytes in the kernel's parameter block, as the cubin states them.
         offset: Byte offset in the parameter block, as the cubin states it.
         dtype: For a pointer, the element type a tensor must have, as its DLPack name (`float32`, `bfloat16`,

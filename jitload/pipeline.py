@@ -58,6 +58,8 @@ def _find_cuda(request: Request, cache_dir: Path) -> Kit | Nvcc | None:
         from jitload.nvcc import find_nvcc
 
         return find_nvcc(request.settings, cache_dir, name=request.name)
+    if request.images:
+        return None
     return find_kit(request.settings) if request.pieces else find_cuda_headers(request.settings)
 
 
@@ -75,7 +77,7 @@ def _make(
         return make_host_library(request, kit, compiler, work, verbose=verbose)
     from jitload.library import make_library
 
-    assert isinstance(kit, Kit)
+    assert not isinstance(kit, Nvcc)
     return make_library(request, kit, compiler, work, verbose=verbose)
 
 
@@ -108,7 +110,16 @@ def library_recipe(request: Request, kit: Kit | Nvcc | None, compiler: str, own:
             *_host_parts(request, is_placed=is_placed),
             *(request.triton.parts if request.triton else ()),
             ("cpu", cpu_identity() if any("native" in flag for flag in (*flags, compiler)) else ""),
+            *_image_parts(request),
         ),
+    )
+
+
+def _image_parts(request: Request) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return what decides the rest where functions are made of cubins."""
+    return tuple(
+        ("image", (image.label, hashlib.sha256(image.data).hexdigest(), repr(image.kernels)))
+        for image in request.images
     )
 
 

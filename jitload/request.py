@@ -14,6 +14,7 @@ from jitload.launch import Launch
 from jitload.settings import Settings, read_settings
 from jitload.sources import (
     HOST_SUFFIXES,
+    GivenImage,
     HostSource,
     Image,
     Paths,
@@ -21,6 +22,7 @@ from jitload.sources import (
     Unit,
     check_backend,
     read_cubins,
+    read_images,
     read_kind,
     read_options,
     read_paths,
@@ -48,6 +50,7 @@ class Request:
         host: The hand-written C++, or None where the wrapper is generated.
         is_kind_given: Whether the caller said what `cuda_sources` is.
         triton: The Triton kernel, where it is about one.
+        images: Cubins that functions are to be made of, where there is no source at all.
     """
 
     name: str
@@ -60,6 +63,7 @@ class Request:
     host: HostSource | None = None
     is_kind_given: bool = False
     triton: TritonSource | None = None
+    images: tuple[GivenImage, ...] = ()
 
     @property
     def slug(self) -> str:
@@ -106,7 +110,10 @@ def make_request(  # noqa: PLR0913  one for each thing a user may ask for
     settings = read_settings()
     check_name(name)
     given = by_hand or HandWritten(kind="device")
-    if not any(text.strip() for _, text in (*pieces, *given.cpp)) and not given.objects:
+    has_source = any(text.strip() for _, text in (*pieces, *given.cpp)) or bool(given.objects)
+    if not has_source and given.embed_cubin:
+        return _request_of_images(name, given, functions, arch, settings)
+    if not has_source:
         raise JitLoadError(f"module {name!r} has no source: give cuda_sources= or cpp_sources=, or files as sources=")
     options, dirs = split_includes(read_options(given.flags, "extra_cflags"))
     cuda_flags = read_options(flags, "extra_cuda_cflags")
@@ -132,6 +139,27 @@ def make_request(  # noqa: PLR0913  one for each thing a user may ask for
     if host is not None and device:
         _check_embeddable(request)
     return request
+
+
+def _request_of_images(
+    name: str,
+    given: HandWritten,
+    functions: Functions | None,
+    arch: str | Sequence[str],
+    settings: Settings,
+) -> Request:
+    """Return the request for functions of cubins that were compiled elsewhere; they decide the architecture."""
+    check_backend(given.backend)
+    return Request(
+        name=name,
+        pieces=(),
+        functions=read_functions(functions),
+        archs=() if arch == "native" else resolve_arch(arch, settings),
+        options=(),
+        include_dirs=(),
+        settings=settings,
+        images=read_images(given.embed_cubin),
+    )
 
 
 def _split_sources(  # noqa: PLR0913  the arguments of one call

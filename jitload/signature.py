@@ -16,6 +16,7 @@ from jitload.written import parse_signature
 # The stage's whole face: what asks the compiler, what reads its answers, and what names the results.
 __all__ = [
     "PROBE_HEADER",
+    "check_is_typed",
     "export_names",
     "find_candidate",
     "is_only_name_errors",
@@ -24,6 +25,7 @@ __all__ = [
     "probe_expression",
     "read_kernels",
     "rejected_expressions",
+    "told_kernels",
     "typed_kernel",
     "unprobed_symbols",
 ]
@@ -121,8 +123,29 @@ def _typed(found: _Found, told: tuple[tuple[str, str], ...] | None) -> Kernel:
     if told is not None:
         return typed_kernel(found.image_kernel, [t for t, _ in told], [name for _, name in told], name=found.name)
     if found.heading is None:
-        raise _untyped(found.image_kernel, found.name)
+        raise _untyped(found.image_kernel.slots, found.name)
     return _join(found.image_kernel, found.heading)
+
+
+def told_kernels(image: Image) -> tuple[Kernel, ...]:
+    """Return the kernels of an image that came without its source, typed as far as their symbols tell.
+
+    A C++ symbol has its types in it; of an `extern "C"` kernel only the sizes are known.
+    """
+    found = (_find(image_kernel, "", "", ()) for image_kernel in image.kernels)
+    return tuple(_join(one.image_kernel, one.heading or _bits(one)) for one in found)
+
+
+def _bits(found: _Found) -> _Heading:
+    slots = found.image_kernel.slots
+    texts = (f"b{8 * slot.size}" if slot.size in (1, 2, 4, 8) else f"b8[{slot.size}]" for slot in slots)
+    return _Heading(found.name, tuple(TypeFacts(text=text, kind="bits") for text in texts))
+
+
+def check_is_typed(kernel: Kernel) -> None:
+    """Raise SignatureError where nothing tells the type of a kernel's parameter."""
+    if any(parameter.kind == "bits" for parameter in kernel.parameters):
+        raise _untyped(tuple(ParameterSlot(offset=p.offset, size=p.size) for p in kernel.parameters), kernel.name)
 
 
 def unprobed_symbols(image: Image, lowered: Mapping[str, tuple[str, str]]) -> tuple[str, ...]:
@@ -302,8 +325,8 @@ def _unqualified(name: str) -> str:
     return _without_arguments(name).rpartition("::")[2]
 
 
-def _untyped(kernel: ImageKernel, name: str) -> SignatureError:
-    sizes = _sizes(kernel.slots)
+def _untyped(slots: Sequence[ParameterSlot], name: str) -> SignatureError:
+    sizes = _sizes(slots)
     return SignatureError(
         f"kernel {_shorten(name)!r}: neither the compiler nor its symbol tells the types of its parameters\n"
         f"    The cubin has parameters of {sizes} bytes.\n"

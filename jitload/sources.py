@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from jitload.errors import JitLoadError
-from jitload.model import Cubin
+from jitload.model import Cubin, Kernel
 
 Texts = str | Sequence[str]
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -68,6 +68,15 @@ class HostSource:
     def is_mixed(self) -> bool:
         """Whether a unit of it is kernels and host code in one text."""
         return any(unit.is_mixed for unit in self.units)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenImage:
+    """A cubin to make functions of: what messages call it, its bytes, and its kernels where they are typed already."""
+
+    label: str
+    data: bytes
+    kernels: tuple[Kernel, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +178,21 @@ def read_cubins(value: Mapping[str, Image] | None, device_name: str = "") -> tup
             raise JitLoadError(f"embed_cubin has {name!r} and '{name}_end', which is the symbol of the former's end")
     if device_name in value:
         raise JitLoadError(f"embed_cubin has {device_name!r}, the name under which cuda_sources is embedded")
-    return tuple((name, _read_cubin(value[name], f"embed_cubin[{name!r}]")) for name in sorted(value))
+    return tuple((name, read_cubin(value[name], f"embed_cubin[{name!r}]")) for name in sorted(value))
+
+
+def read_images(value: Mapping[str, Image] | None) -> tuple[GivenImage, ...]:
+    """Return `embed_cubin=` where functions are to be made of it, without any C++; names are for messages alone."""
+    if not isinstance(value, Mapping):
+        raise JitLoadError(f"embed_cubin must map names to cubins, got {type(value).__name__}")
+    return tuple(
+        GivenImage(
+            label=f"embed_cubin[{name!r}]",
+            data=read_cubin(image, f"embed_cubin[{name!r}]"),
+            kernels=image.kernels if isinstance(image, Cubin) else (),
+        )
+        for name, image in value.items()
+    )
 
 
 def check_cubin_name(name: str, what: str) -> None:
@@ -180,7 +203,8 @@ def check_cubin_name(name: str, what: str) -> None:
         )
 
 
-def _read_cubin(value: Image, what: str) -> bytes:
+def read_cubin(value: Image, what: str) -> bytes:
+    """Return the bytes of one cubin, whatever holds them."""
     value = _compiled_image(value, what)
     if isinstance(value, Cubin):
         return value.data

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
+
 from jitload.cxxtype import known_names, resolve_aliases, unknown_name
 from jitload.errors import SignatureError
 from jitload.lexer import tokenize
 from jitload.parameters import read_parameters
+
+# What stands before the parameters in a declaration; a parameter that points to a function begins likewise.
+_HEAD = re.compile(r'^(?:extern\s+"C"\s+)?(?:__global__\s+)?void\s+(?:[\w:]+(?:<[^()]*>)?\s*)?\((?!\s*\*)')
 
 
 def parse_signature(text: str, kernel: str) -> tuple[tuple[str, str], ...]:
     """Read a hand-written signature into pairs of type and name.
 
     Args:
-        text: The parameters, `(float* x, int n)`.
+        text: The parameters, `(float* x, int n)`, or the declaration, `void scale(float* x, int n)`.
         kernel: The kernel's name, for messages.
 
     Raises:
@@ -22,7 +27,7 @@ def parse_signature(text: str, kernel: str) -> tuple[tuple[str, str], ...]:
         >>> parse_signature("(const float* x, int n)", "scale")
         (('const float*', 'x'), ('int', 'n'))
     """
-    inner = text.strip()
+    inner = _HEAD.sub("(", text.strip())
     if inner.startswith("(") and inner.endswith(")"):
         inner = inner[1:-1]
     tokens = [token for token in tokenize(inner) if token.kind != "comment"]

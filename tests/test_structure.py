@@ -72,7 +72,10 @@ IMPORTS = {
     "driver_calls": "",
     "embedding": "errors headers lexer sources",
     "nvcc": "arch errors host_build identity nvrtc settings sources toolchain",
-    "library": "arch cache choice codegen errors host_build kernels request runtime source toolchain",
+    "images": "cubin errors kernels launch model request signature sources",
+    "linkers": "arch errors gpu settings",
+    "ptx": "arch cubin errors flags linkers model request settings signature sources",
+    "library": "arch cache choice codegen errors host_build images kernels ptx request runtime source toolchain",
     "host": "cache cubin driver_calls elf embedding errors headers host_build library nvcc request runtime sources "
     "toolchain",
     "triton_versions": "errors",
@@ -100,7 +103,7 @@ IMPORTS = {
     "triton_variants triton_versions triton_wanted",
     "extract": "arch errors model settings triton_compile triton_kernel triton_record triton_versions triton_wanted",
     "triton_api": "launch loader serving triton_request triton_variants",
-    "api": "errors kernels library loader model request serving sources toolchain",
+    "api": "errors kernels library loader model ptx request serving sources toolchain",
     "__init__": "api errors extract launch loader triton_api",
 }
 # What stands beside the road: nothing of the package imports these, and they import what they need.

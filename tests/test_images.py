@@ -1,0 +1,122 @@
+"""Functions made of cubins that came without their source, typed by their symbols and by signatures."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from builds import ADD
+from support.arrays import CudaArray, tensor_of
+from support.ptx import compile_to
+
+import jitload
+from jitload import Launch
+from jitload.errors import LaunchSpecError, LoadError, SignatureError
+from jitload.linkers import find_nvjitlink
+from jitload.settings import read_settings
+
+if TYPE_CHECKING:
+    from support.driver import StubDriver
+
+pytest_plugins = ["support.gpu_fixtures", "support.ptx_fixtures"]
+
+SCALE = Launch(signature="void scale(float* x, float factor, int n)", grid="ceil_div(n, 128)", block=128)
+
+
+def load(cubin, functions=None, **options):
+    return jitload.load_inline("given", embed_cubin={"k": cubin}, functions=functions, **options)
+
+
+def test_a_signature_makes_a_typed_function(cubin, stub_driver: StubDriver):
+    module = load(cubin, {"scale": SCALE})
+    assert repr(module) == "<jitload.Module 'given' (sm_90a): scale(float* x, float factor, int n)>"
+    x = CudaArray(np.zeros(300, np.float32))
+    module.scale(tensor_of(x), 2.0, 300)
+    (launch,) = stub_driver.launches()
+    assert (launch.kernel, launch.grid, launch.block) == ("scale", (3, 1, 1), (128, 1, 1))
+    assert launch.arguments == (struct.pack("Q", x.address), struct.pack("f", 2), struct.pack("i", 300))
+    with pytest.raises(TypeError, match="argument 'x' must be a float32 CUDA tensor, got int32"):
+        module.scale(tensor_of(CudaArray(np.zeros(300, np.int32))), 2.0, 300)
+
+
+def test_a_symbol_tells_its_types_by_itself(cubin):
+    module = load(cubin.data, {"ints": Launch(kernel="fill<int>"), "doubles": Launch(kernel="_Z4fillIdEvPT_S0_")})
+    assert repr(module) == (
+        "<jitload.Module 'given' (sm_90a): ints(int* arg0, int arg1); doubles(double* arg0, double arg1)>"
+    )
+
+
+def test_a_cubin_from_source_keeps_its_types():
+    assert "add(const float* x, float* y, int n)" in repr(load(jitload.compile_cubin(ADD, arch="sm_80")))
+
+
+def test_files_of_several_architectures_are_one_module(tmp_path, ptx):
+    for arch in ("sm_80", "sm_90a"):
+        (tmp_path / f"k.{arch}.cubin").write_bytes(jitload.compile_cubin(ptx, arch=arch).data)
+    files = sorted(tmp_path.glob("*.cubin"))
+    module = jitload.load("files", sources=files, functions={"scale": SCALE})
+    assert repr(module) == "<jitload.Module 'files' (sm_80, sm_90a): scale(float* x, float factor, int n)>"
+    before = jitload.build("files", sources=files, functions={"scale": SCALE})
+    files[0].write_bytes(jitload.compile_cubin(ptx, arch="sm_86").data)
+    assert jitload.build("files", sources=files, functions={"scale": SCALE}) != before
+
+
+def test_what_is_wrong_with_given_cubins(cubin, ptx):
+    older = jitload.compile_cubin(ptx, arch="sm_80")
+    cases = [
+        (None, SignatureError, "kernel 'scale': neither the compiler nor its symbol tells the types"),
+        ({"scale": Launch(signature="(float* x, float f)")}, SignatureError, "kernel 'scale': 2 parameters in its sig"),
+        ({"scale": Launch(signature="(float* x, double f, int n)")}, SignatureError, "kernel 'scale', parameter 2: "),
+        ({"none": Launch()}, LaunchSpecError, "functions: no kernel 'none'"),
+        ({"f": Launch(kernel="fill<long>")}, LaunchSpecError, "kernel 'f', Launch.kernel: no kernel 'fill<long>'\n"),
+    ]
+    for functions, error, words in cases:
+        with pytest.raises(error) as caught:
+            load(cubin, functions)
+        assert str(caught.value).startswith(words)
+    with pytest.raises(
+        LoadError, match=r"^embed_cubin\['k'\]: these bytes are PTX: compile it with compile_cubin\(ptx\)"
+    ):
+        load(ptx)
+    with pytest.raises(jitload.JitLoadError, match="has no cubin for sm_80, only for sm_90a"):
+        load(cubin, {"scale": SCALE}, arch="sm_80")
+    with pytest.raises(jitload.JitLoadError, match=r"embed_cubin\['a'\] and embed_cubin\['b'\] are both for sm_90a"):
+        jitload.build_inline("m", embed_cubin={"a": cubin, "b": cubin})
+    other = jitload.compile_cubin(ADD, arch="sm_80")
+    with pytest.raises(jitload.JitLoadError, match="the cubins for sm_90a and sm_80 have different kernels"):
+        jitload.build_inline("m", embed_cubin={"a": cubin, "b": other}, functions={"s": Launch(kernel="fill<int>")})
+    assert Path(
+        jitload.build_inline("m", embed_cubin={"a": cubin, "b": older}, functions={"s": Launch(kernel="fill<int>")})
+    )
+
+
+def test_no_nvrtc_is_needed(cubin, monkeypatch, tmp_path):
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("JITLOAD_NVRTC", "/nowhere")
+    assert Path(jitload.build_inline("bare", embed_cubin={"k": cubin}, functions={"scale": SCALE})).is_file()
+
+
+# ---- with a GPU --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("linker", ["nvjitlink", "driver"])
+def test_ptx_computes_on_the_gpu(linker, monkeypatch):
+    import torch
+
+    if linker == "driver":
+        monkeypatch.setattr("jitload.linkers._libraries", lambda *_: ())
+    elif find_nvjitlink(read_settings()) is None:
+        pytest.skip("needs nvJitLink: pip install nvidia-nvjitlink")
+    ptx = compile_to("PTX", "--gpu-architecture=compute_80")
+    module = load(jitload.compile_cubin(ptx), {"scale": SCALE, "fill": Launch(kernel="fill<int>")})
+    x = torch.arange(1000, device="cuda", dtype=torch.float32)
+    module.scale(x, 0.5, 1000)
+    torch.testing.assert_close(x, torch.arange(1000, device="cuda") * 0.5)
+    y = torch.zeros(64, device="cuda", dtype=torch.int32)
+    module.fill[1, 64](y, 7)
+    assert y.tolist() == [7] * 64

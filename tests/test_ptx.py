@@ -1,0 +1,214 @@
+"""PTX and LTO-IR to machine code, through nvJitLink and through the driver's linker."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from pathlib import Path
+
+import pytest
+from builds import ADD
+from support.ptx import compile_to
+
+import jitload
+from jitload.errors import CompileError, ToolchainError
+from jitload.linkers import find_nvjitlink
+from jitload.ptx import format_of
+from jitload.settings import read_settings
+
+pytest_plugins = ["support.ptx_fixtures"]
+
+
+@pytest.fixture
+def no_nvjitlink(monkeypatch):
+    monkeypatch.setattr("jitload.linkers._libraries", lambda *_: ())
+
+
+# ---- what is recognised ------------------------------------------------------------------------------------------
+
+FORMATS = [
+    (".version 8.0\n.target sm_80", "ptx"),
+    ("//\n// Made by hand\n/* .* / **/\n\n  .version 9.2\n", "ptx"),
+    (b"\xef\xbb\xbf.version 7.8", "ptx"),
+    (b"\xed\x43\x4e\x7f\1\2", "lto-ir"),
+    ("// .version 8.0\n__global__ void k() {}", None),
+    ("/* */ " * 64 + "int version = s.version 8.0;", None),
+    (b"\x7fELF", None),
+    (b"", None),
+    (["a.version 8.0"], None),
+]
+
+
+@pytest.mark.parametrize(("source", "format_"), FORMATS, ids=range(len(FORMATS)))
+def test_a_format_is_known_by_how_it_begins(source, format_):
+    assert format_of(source) == format_
+
+
+def test_source_text_that_speaks_of_a_version_stays_source():
+    assert (
+        jitload.compile_cubin("// .version 8.0\n" + ADD, arch="sm_80").kernels[0].parameters[0].type == "const float*"
+    )
+
+
+# ---- what is compiled --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", [str, bytes, bytearray, memoryview, "with a NUL"])
+def test_ptx_becomes_a_cubin_with_what_is_known(ptx, form):
+    text = ptx.encode() + b"\0" if form == "with a NUL" else ptx if form is str else form(ptx.encode())
+    cubin = jitload.compile_cubin(text, name="scale.ptx", arch="sm_90a")
+    assert cubin.arch == "sm_90a"
+    assert [str(kernel) for kernel in cubin.kernels] == [
+        "scale(b64 arg0, b32 arg1, b32 arg2)",
+        "fill<int>(int* arg0, int arg1)",
+        "fill<double>(double* arg0, double arg1)",
+    ]
+    scale = next(kernel for kernel in cubin.kernels if kernel.name == "scale")
+    assert [(p.kind, p.size, p.offset) for p in scale.parameters] == [("bits", 8, 0), ("bits", 4, 8), ("bits", 4, 12)]
+    assert scale.registers > 0
+    assert [(variable.name, variable.size) for variable in cubin.variables] == [("table", 16)]
+
+
+@pytest.mark.usefixtures("ptx")
+def test_lto_ir_becomes_a_cubin():
+    cubin = jitload.compile_cubin(compile_to("LTOIR", "--gpu-architecture=sm_90", "-dlto"), arch="sm_90")
+    assert {kernel.name for kernel in cubin.kernels} == {"scale", "fill<double>", "fill<int>"}
+
+
+def test_the_linkers_options_may_be_written_as_nvccs(ptx):
+    flags = ["-Xptxas", "-v", "--maxrregcount=32", "-lineinfo", "-O3"]
+    log = jitload.compile_cubin(ptx, arch="sm_80", extra_cuda_cflags=flags).log
+    assert "Compiling entry function 'scale' for 'sm_80'" in log
+
+
+# ---- what is refused ---------------------------------------------------------------------------------------------
+
+
+def refused(error, source, arch="sm_90", **options) -> str:
+    with pytest.raises(error) as caught:
+        jitload.compile_cubin(source, name="k.ptx", arch=arch, **options)
+    assert type(caught.value) is error
+    return str(caught.value)
+
+
+def test_bad_ptx_is_told_in_the_linkers_words_with_its_line(ptx):
+    bad = ptx.replace("st.global", "st.glob", 1)
+    with pytest.raises(CompileError) as caught:
+        jitload.compile_cubin(bad, name="k.ptx", arch="sm_90")
+    line = bad[: bad.index("st.glob.")].count("\n") + 1
+    error = caught.value
+    assert (error.stage, error.diagnostics[0].line, error.diagnostics[0].file) == ("ptx", line, "k.ptx")
+    assert str(error).startswith(f"the linker could not compile 'k.ptx' for sm_90: k.ptx:{line}: ")
+    assert f"ptxas application ptx input, line {line}; error" in error.log
+
+
+def test_ptx_that_is_newer_than_the_linker(ptx):
+    newer = ptx.replace(ptx[ptx.index(".version") :].split("\n")[0], ".version 99.9")
+    said = refused(CompileError, newer)
+    assert "Unsupported .version 99.9" in said
+    assert said.endswith("or make the PTX with an older compiler.")
+    assert "This PTX is newer than the linker. Install a newer one (pip install -U nvidia-nvjitlink)" in said
+
+
+def test_an_architecture_below_the_target(ptx):
+    said = refused(CompileError, ptx, arch="sm_75")
+    assert said.endswith("This PTX is for sm_80 and newer, and sm_75 is older: arch='sm_80'.")
+
+
+def test_an_architecture_that_the_linker_does_not_know(ptx):
+    assert refused(ToolchainError, ptx, arch="sm_50").startswith("nvJitLink does not know sm_50 (for 'k.ptx'):\n")
+    assert refused(ToolchainError, ptx, arch="sm_90f").startswith("nvJitLink does not know sm_90f (for 'k.ptx'):\n")
+
+
+def test_options_that_only_source_takes(ptx):
+    said = refused(CompileError, ptx, extra_cuda_cflags=["--use_fast_math"])
+    assert "unrecognized option: --use_fast_math\n" in said
+    assert said.endswith("takes the linker's options alone: '-maxrregcount=32', '-Xptxas=-v', '-lineinfo'.")
+
+
+def test_what_is_neither(ptx, cubin):
+    words = "'k.ptx' is bytes that begin with b'\\x7fELF\\x02\\x01\\x01"
+    assert refused(jitload.JitLoadError, cubin.data).startswith(words)
+    assert (
+        refused(jitload.JitLoadError, ptx.encode()[:200] + b"\0" + b"x") == "'k.ptx' is PTX with a NUL character in it"
+    )
+    assert "it takes one architecture, not sm_80, sm_90" in refused(ToolchainError, ptx, arch="sm_80,sm_90")
+    with pytest.raises(jitload.JitLoadError, match=r"^m.cu is PTX, which is no source: compile it with compile_cubin"):
+        jitload.build_inline("m", cuda_sources=ptx, arch="sm_80")
+
+
+def test_without_a_linker_the_error_names_the_command(ptx, no_nvjitlink, monkeypatch):
+    monkeypatch.setattr("jitload.linkers.open_driver", lambda: None)
+    assert refused(ToolchainError, ptx) == (
+        "compiling PTX ('k.ptx') takes nvJitLink, which was not found, and there is no driver whose linker could do "
+        "it. Install it with: pip install nvidia-nvjitlink  (or pip install nvidia-nvjitlink-cu12 for a driver older "
+        "than CUDA 13)"
+    )
+    assert "and the driver's linker takes no LTO-IR." in refused(ToolchainError, b"\xed\x43\x4e\x7f....")
+
+
+def test_of_several_nvjitlinks_the_newest_that_the_driver_runs(monkeypatch):
+    libraries = [Path("/a/libnvJitLink.so.13"), Path("/b/libnvJitLink.so.12"), Path("/c/libnvJitLink.so.12")]
+    monkeypatch.setattr("jitload.linkers._libraries", lambda *_: tuple(libraries))
+    for driver, found in ((None, 0), ((13, 0), 0), ((12, 8), 1), ((11, 8), None)):
+        monkeypatch.setattr("jitload.linkers.driver_version", lambda driver=driver: driver)
+        assert find_nvjitlink(read_settings()) == (None if found is None else libraries[found])
+    monkeypatch.setenv("JITLOAD_NVRTC", "12")
+    assert find_nvjitlink(read_settings()) == libraries[1]
+
+
+# ---- the driver's linker -----------------------------------------------------------------------------------------
+
+DRIVER = r"""
+#include <cstdio>
+#include <cstring>
+extern "C" {
+int held = 0, target = 0;
+char* log_buffer; size_t log_size; const void* image; size_t image_size;
+int cuInit(unsigned) { return 0; }
+int cuCtxGetCurrent(void** context) { *context = nullptr; return 0; }
+int cuDeviceGet(int* device, int) { *device = 0; return 0; }
+int cuDevicePrimaryCtxRetain(void** context, int) { held++; *context = &held; return 0; }
+int cuDevicePrimaryCtxRelease_v2(int) { held--; return 0; }
+int cuCtxSetCurrent(void*) { return 0; }
+int cuLinkCreate_v2(unsigned count, int* names, void** values, void** state) {
+  for (unsigned i = 0; i < count; i++) {
+    if (names[i] == 5) log_buffer = (char*)values[i];
+    if (names[i] == 6) log_size = (size_t)values[i];
+    if (names[i] == 9) target = (int)(size_t)values[i];
+  }
+  *state = &target;
+  return 0;
+}
+int cuLinkAddData_v2(void*, int type, void* data, size_t size, const char* name, unsigned, int*, void**) {
+  if (type != 1 || ((char*)data)[size - 1] != 0) return 1;
+  if (!std::strstr((char*)data, "st.glob.")) return 0;
+  std::snprintf(log_buffer, log_size, "ptxas application ptx input, line 7; error   : Unknown modifier '.glob'");
+  return 218;
+}
+int cuLinkComplete(void*, const void** cubin, size_t* size) { *cubin = image; *size = image_size; return 0; }
+int cuLinkDestroy(void*) { held += 100; return 0; }
+}
+"""
+
+
+@pytest.fixture
+def driver(tmp_path, monkeypatch, no_nvjitlink):
+    (tmp_path / "driver.cc").write_text(DRIVER)
+    command = ["c++", "-shared", "-fPIC", "-w", "driver.cc", "-o", "driver.so"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    library = ctypes.CDLL(str(tmp_path / "driver.so"))
+    monkeypatch.setattr("jitload.linkers.open_driver", lambda: library)
+    return library
+
+
+@pytest.mark.parametrize(("arch", "target"), [("sm_80", 80), ("sm_90a", 0x10000 + 90), ("sm_100f", 0x20000 + 100)])
+def test_the_drivers_linker_takes_the_place_of_nvjitlink(driver, ptx, cubin, arch, target):
+    ctypes.c_void_p.in_dll(driver, "image").value = ctypes.cast(cubin.data, ctypes.c_void_p).value
+    ctypes.c_size_t.in_dll(driver, "image_size").value = len(cubin.data)
+    assert jitload.compile_cubin(ptx, arch=arch).data == cubin.data
+    assert ctypes.c_int.in_dll(driver, "target").value == target
+    assert ctypes.c_int.in_dll(driver, "held").value == 100  # the linker destroyed, the context given back
+    said = refused(CompileError, ptx.replace("st.global", "st.glob"), arch)
+    assert said.startswith(f"the linker could not compile 'k.ptx' for {arch}: k.ptx:7: Unknown modifier '.glob'")
+    assert "the driver's linker takes no options" in refused(ToolchainError, ptx, extra_cuda_cflags=["-lineinfo"])
