@@ -16,6 +16,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 RESULTS = {
     "cuda_graph": "graph of 8 launches, replayed 3 times: cos(x) = x at 0.739085",
     "hand_written_wrapper": "axpy: equal to torch's result on 100000 elements",
+    "kernel_library": "scale: equal to torch's results in three dtypes",
     "layer_norm": "torch.bfloat16: equal to torch's result on (512, 4096)",
     "matmul": "matmul: equal to torch's result on (700, 513) @ (513, 900)",
     "ptx": "fast_tanh: within 0.001 of torch's on 100000 elements",
@@ -26,6 +27,10 @@ RESULTS = {
 KERNELS = {
     "cuda_graph": ["step(const float* x, float* next, int n)"],
     "hand_written_wrapper": ["axpy(float a, const float* x, float* y, int n)"],
+    "kernel_library": [
+        f"scale_{name}({t}* arg0, const {t}* arg1, float arg2, const {t}* arg3, int arg4)"
+        for name, t in (("float32", "float"), ("float16", "__half"), ("bfloat16", "__nv_bfloat16"))
+    ],
     "layer_norm": [
         f"layer_norm<{t}>(const {t}* x, const {t}* weight, const {t}* bias, {t}* y, int columns, float epsilon)"
         for t in ("__half", "__nv_bfloat16")

@@ -44,6 +44,10 @@ using ffi::TensorView;
       << #a " and " #b " must be on the same device, got " << ::jitload::Name((a).device()) << " and " \
       << ::jitload::Name((b).device())
 
+#define CHECK_DTYPE(dtype_, x)                                               \
+  while (!::jitload::IsSame((x).dtype(), (dtype_)))                          \
+  TVM_FFI_THROW(TypeError) << #x " must be " << ::jitload::Name(dtype_) << ", got " << ::jitload::Name((x).dtype())
+
 /* ---- dtypes ---------------------------------------------------------------------------------------------------- */
 
 constexpr DLDataType dl_bool = DLDataType{kDLBool, 8, 1};
@@ -103,6 +107,19 @@ std::string KernelName(const char* prefix) {
   return std::string(prefix) + Dtype<T>::name;
 }
 
+inline bool IsSame(DLDataType a, DLDataType b) { return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes; }
+
+/* As the framework writes it. Never throws, as it is asked for while an error is made; tvm-ffi has no word for some. */
+inline std::string Name(DLDataType dtype) {
+  const std::string bits = std::to_string(dtype.bits) + (dtype.lanes > 1 ? "x" + std::to_string(dtype.lanes) : "");
+  if (dtype.code == kDLComplex) return "complex" + bits;
+  try {
+    return ffi::DLDataTypeToString(dtype);
+  } catch (const ffi::Error&) {
+    return "of DLPack's code " + std::to_string(dtype.code) + ", " + bits + " bits";
+  }
+}
+
 template <class List>
 struct Dispatch;
 template <class... Types>
@@ -113,15 +130,14 @@ struct Dispatch<void(Types...)> {
     if ((Try<Types>(dtype, body) || ...)) return;
     std::string expected;
     ((expected += (expected.empty() ? "" : ", ") + std::string(Dtype<Types>::name)), ...);
-    TVM_FFI_THROW(TypeError) << "Unsupported dtype: " << what << " is " << ffi::DLDataTypeToString(dtype)
+    TVM_FFI_THROW(TypeError) << "Unsupported dtype: " << what << " is " << Name(dtype)
                              << ", expected " << (sizeof...(Types) > 1 ? "one of " : "") << expected;
   }
 
  private:
   template <class T, class Body>
   static bool Try(DLDataType dtype, Body& body) {
-    const DLDataType own = Dtype<T>::value;
-    if (dtype.code != own.code || dtype.bits != own.bits || dtype.lanes != own.lanes) return false;
+    if (!IsSame(dtype, Dtype<T>::value)) return false;
     body(Dtype<T>{});
     return true;
   }
@@ -142,12 +158,20 @@ inline std::string Name(DLDevice device) {
 
 /* Run a block with `T` standing for the element type:
  *   DISPATCH_DTYPE(x.dtype(), T, (float, __half), { Scale<T>(x, y); });
- * The types are C++ ones, those of CUDA without their headers too, as long as the block only names them. */
+ * The types are C++ ones, those of CUDA without their headers too, as long as the block only names them; or one of the
+ * lists below. */
 #define DISPATCH_DTYPE(dtype, T, types, ...)                                       \
   ::jitload::Dispatch<void types>::Run((dtype), #dtype, [&](auto jitload_dtype_) { \
     using T [[maybe_unused]] = typename decltype(jitload_dtype_)::type;            \
     __VA_ARGS__                                                                    \
   })
+
+#define JITLOAD_FLOATING_TYPES (float, double, __half, __nv_bfloat16)
+#define JITLOAD_FLOAT8_TYPES (__nv_fp8_e4m3, __nv_fp8_e5m2)
+#define JITLOAD_INTEGER_TYPES (int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t)
+#define JITLOAD_ALL_TYPES                                                                                             \
+  (bool, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, float, double, __half, __nv_bfloat16, \
+   __nv_fp8_e4m3, __nv_fp8_e5m2)
 
 /* ---- stream and memory ----------------------------------------------------------------------------------------- */
 

@@ -1,0 +1,61 @@
+"""The kernel library's header: dtypes, dispatch and checks, with and without CUDA's own types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from support.wrappers import Wrapper, build_wrapper, find_cuda_headers, load, refusal
+
+DTYPES = {
+    1: ("float32", "float64", "float16", "bfloat16"),
+    2: ("float8_e4m3fn", "float8_e5m2"),
+    3: ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    0: ("bool",),
+}
+
+
+@pytest.fixture(scope="module", params=["bare", "first", "after"])
+def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The library with no header of CUDA's, and with those of its types before ours and behind it."""
+    flags = [] if request.param == "bare" else [f"-DCUDA_TYPES_{request.param.upper()}", "-Wno-error"]
+    if flags and find_cuda_headers() is None:
+        pytest.skip("CUDA's headers are not installed: nvidia-cuda-runtime and nvidia-cuda-crt")
+    wrapper = Wrapper(source="dtypes", flags=flags, has_cuda=bool(flags))
+    return load(build_wrapper(wrapper, tmp_path_factory.mktemp("library") / request.param))
+
+
+def tensor(dtype: str, *shape: int) -> torch.Tensor:
+    return torch.zeros(shape or (4,)).to(getattr(torch, dtype))
+
+
+@pytest.mark.parametrize(("group", "dtype"), [(group, dtype) for group, dtypes in DTYPES.items() for dtype in dtypes])
+def test_dispatch_knows_every_dtype(library: Any, group: int, dtype: str) -> None:
+    assert library.any_of(tensor(dtype)) == f"kernel_{dtype}"
+    assert library.list_of(tensor(dtype)) == group
+
+
+def test_a_dtype_that_is_not_in_the_list(library: Any) -> None:
+    assert refusal(library.any_of, tensor("complex64")).startswith(
+        "TypeError: Unsupported dtype: x.dtype() is complex64, expected one of bool, int8, int16,"
+    )
+    assert refusal(library.pair, tensor("float16"), tensor("int8")) == (
+        "TypeError: Unsupported dtype: y.dtype() is int8, expected one of int32, int64"
+    )
+    assert library.pair(tensor("float16"), tensor("int64")) == "float16_int64"
+
+
+def test_checks_name_their_argument(library: Any) -> None:
+    values, index = tensor("float32"), tensor("int64")
+    library.check_dtype(values, None)
+    library.check_dtype(values, index)
+    assert refusal(library.check_dtype, index, None) == "TypeError: values must be float32, got int64"
+    assert refusal(library.check_dtype, values, values) == "TypeError: index.value() must be int64, got float32"
+    assert refusal(library.check_dtype, tensor("float32", 2, 2), None) == (
+        "ValueError: values must be a 1D tensor, got one of 2 dimensions, as there is no index"
+    )
+
+
+def test_a_views_first_element(library: Any) -> None:
+    assert library.first_element(torch.arange(10)[3:]) == 3
