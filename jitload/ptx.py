@@ -133,10 +133,11 @@ def _refusal(job: LinkJob, linked: Linked, linker: str) -> CompileError | Toolch
 
 
 def _hint(job: LinkJob, log: str) -> str:
-    if "Unsupported .version" in log:
+    if "Unsupported .version" in log or "need newer version of nvJitLink" in log:
+        what = job.format.upper()
         return (
-            "This PTX is newer than the linker. Install a newer one (pip install -U nvidia-nvjitlink), or make the PTX "
-            "with an older compiler."
+            f"This {what} is newer than the linker. Install a newer one (pip install -U nvidia-nvjitlink), or make the "
+            f"{what} with an older compiler."
         )
     if "specified by .target is higher" in log:
         target = _TARGET.search(job.data)
