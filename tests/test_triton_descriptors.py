@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,9 +11,18 @@ import pytest
 from support.arrays import CudaArray
 from support.calls import assert_refused, fresh, run_python
 from support.raw import call_raw
-from support.triton import aligned_array, build_triton, function, parameter, specialize, stand_in
+from support.triton import (
+    TensorDescriptor,
+    aligned_array,
+    build_triton,
+    descriptor_parameters,
+    function,
+    parameter,
+    specialize,
+    stand_in,
+)
 
-from jitload.model import Descriptor, Parameter
+from jitload.model import Descriptor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,18 +39,6 @@ FLOAT16, FLOAT32, BFLOAT16, FP4, TF32 = (
     14,
     11,
 )  # as `tensordesc_meta` has them; the driver's differ for 8 to 10
-
-
-def descriptor_parameters(name: str, rank: int, *, flags: int | None = None) -> list[Parameter]:
-    """Return what a cubin takes of a descriptor; with `flags`, of one that is expanded."""
-    ints = [parameter(f"{name}.shape{axis}", "i32") for axis in range(rank)]
-    longs = [parameter(f"{name}.stride{axis}", "i64") for axis in range(rank)]
-    if flags is None:
-        first = Parameter(name=name, type="nvTmaDesc", kind="struct", size=128, offset=0)
-        return [first, *ints, *longs]
-    wide = [parameter(f"{name}.long{axis}", "i64") for axis in range(2 * rank)]
-    bits = [parameter(f"{name}.flag{number}", "i1") for number in range(flags)]
-    return [parameter(name, "*fp16"), *wide, *bits, *ints, *longs]
 
 
 def _two() -> Any:
@@ -97,18 +93,6 @@ def tensor(
     """Return an array at a multiple of 256 bytes, plus an offset, that claims a shape."""
     base = aligned_array(offset)
     return CudaArray(base.array, dtype=dtype, shape=shape, strides=strides)
-
-
-@dataclass
-class TensorDescriptor:
-    """As Triton has it."""
-
-    base: Any
-    shape: Any
-    strides: Any
-    block_shape: Any
-    padding: str = "zero"
-    round_f32_to_tf32: bool = False
 
 
 def encoded(driver: StubDriver) -> list[dict[str, str]]:
@@ -213,7 +197,7 @@ def test_an_object_that_is_no_descriptor_is_refused(mod: jitload.Module, stub_dr
         TensorDescriptor(tensor((64,)), [1] * 6, [1] * 6, [1] * 6),
     ]
     for given in broken:
-        assert_refused(TypeError, text + f"{__name__}.TensorDescriptor", mod.one, given)
+        assert_refused(TypeError, text + "support.triton.TensorDescriptor", mod.one, given)
     text = "one(): argument 'a' must be a float32 CUDA tensor or a TensorDescriptor, got float16"
     assert_refused(TypeError, text, mod.one, TensorDescriptor(tensor((64,)), [64], [1], [64]))
     assert stub_driver.launches() == []
@@ -293,7 +277,7 @@ def test_the_stream_is_that_of_the_descriptor_s_framework(library: Path, stub_dr
 import ctypes
 from support.driver import StubDriver
 from test_direct import Array, STREAM, VIEW, current_stream, view
-from test_triton_descriptors import TensorDescriptor
+from support.triton import TensorDescriptor
 import pathlib
 
 driver = StubDriver(pathlib.Path(sys.argv[2]))

@@ -6,7 +6,7 @@ A test says what Triton would say of a kernel, and compares what reaches the dri
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -97,7 +97,7 @@ def stand_in(specialization: Specialization, arch: str = "sm_90", *, body: str =
 
 def _c_type(given: Parameter) -> str:
     if given.kind == "struct":
-        return "Map"
+        return "const __grid_constant__ Map"
     return "void*" if given.kind == "pointer" else _C_TYPES[given.type]
 
 
@@ -112,6 +112,30 @@ def function(
         for label, cubins in variants
     )
     return TritonFunction(name=name, doc=f"The kernel {name}.", variants=made)
+
+
+@dataclass
+class TensorDescriptor:
+    """As Triton has it."""
+
+    base: Any
+    shape: Any
+    strides: Any
+    block_shape: Any
+    padding: str = "zero"
+    round_f32_to_tf32: bool = False
+
+
+def descriptor_parameters(name: str, rank: int, *, flags: int | None = None) -> list[Parameter]:
+    """Return what a cubin takes of a descriptor; with `flags`, of one that is expanded."""
+    ints = [parameter(f"{name}.shape{axis}", "i32") for axis in range(rank)]
+    longs = [parameter(f"{name}.stride{axis}", "i64") for axis in range(rank)]
+    if flags is None:
+        first = Parameter(name=name, type="nvTmaDesc", kind="struct", size=128, offset=0)
+        return [first, *ints, *longs]
+    wide = [parameter(f"{name}.long{axis}", "i64") for axis in range(2 * rank)]
+    bits = [parameter(f"{name}.flag{number}", "i1") for number in range(flags)]
+    return [parameter(name, "*fp16"), *wide, *bits, *ints, *longs]
 
 
 def build_triton(directory: Path, *functions: TritonFunction) -> Path:
