@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import re
 import subprocess
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from jitload.cache import Work
@@ -17,24 +17,30 @@ from jitload.embedding import check_embeds, embed_text
 from jitload.errors import CompileError, ToolchainError
 from jitload.headers import read_headers, shadowing_paths
 from jitload.host_build import Step, compile_step, run_ninja, write_ninja
+from jitload.host_headers import read_depfile, unknown_headers
 from jitload.library import check_is_device_code, compile_archs, in_background
 from jitload.nvcc import find_nvcc_cudart, is_of_nvcc, nvcc_failure, nvcc_step, write_host_compiler
+from jitload.precompiled import (
+    PRELUDE,
+    Precompiled,
+    Wanted,
+    find_precompiled,
+    refuse,
+    set_aside,
+    start_precompiling,
+    wanted_header,
+)
 from jitload.request import Request
 from jitload.runtime import find_or_build_launcher
 from jitload.sources import HostSource, Unit
 from jitload.toolchain import Compiler, Kit, Nvcc, find_cudart, find_ninja, own_include_dir, tvm_ffi_include_dirs
 
+_STANDARD = "-std=c++17"
 _FLAGS = ("-O2", "-pipe", "-fPIC", "-fvisibility=hidden", "-DJITLOAD_LAUNCHER_LINKED")
 # Bound when it is loaded, so that an unknown symbol is an error then and not at the first call; and never unloaded.
 _LINK_FLAGS = ("-shared", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack")
 
-_PRELUDE = """\
-#include <tvm/ffi/container/tensor.h>
-#include <tvm/ffi/dtype.h>
-#include <tvm/ffi/error.h>
-#include <tvm/ffi/extra/c_env_api.h>
-#include <tvm/ffi/function.h>
-"""
+_PRELUDE = "".join(f"#include <{name}>\n" for name in PRELUDE)
 # What upstream's macro for docs does, which does nothing unless all functions carry metadata.
 _DOC = """\
 extern "C" TVM_FFI_DLL_EXPORT int __tvm_ffi__doc_{name}(void*, const TVMFFIAny*, int32_t, TVMFFIAny* result) {{
@@ -42,7 +48,6 @@ extern "C" TVM_FFI_DLL_EXPORT int __tvm_ffi__doc_{name}(void*, const TVMFFIAny*,
   return TVMFFIStringFromByteArray(&text, result);
 }}
 """
-_SYSTEM_DIRS = (Path("/usr/include"), Path("/usr/lib/gcc"))  # their packages change together with the compiler
 _CUDART = re.compile(r"(?:__)?cuda[A-Z]\w*")
 
 
@@ -56,6 +61,7 @@ class _Build:
     compiler: Compiler
     cubins: tuple[str, ...]
     link_flags: tuple[str, ...]
+    precompiled: Mapping[str, Precompiled] = field(default_factory=dict)  # by the unit's file
 
 
 def make_host_library(
@@ -86,8 +92,9 @@ def make_host_library(
         cubins=tuple(name for name, _ in host.cubins),
         link_flags=_present_libraries(host.link_flags, compiler),
     )
+    wanted = _wanted_headers(build, work)
+    build = _compile(build, wanted, work, verbose=verbose)
     compiles = compile_steps(build)
-    _run(build, compiles, work.dir, verbose=verbose)
     link = link_objects(build, compiles, launcher.result().product)
     _run(build, (*compiles, link), work.dir, verbose=verbose)
     if calls := _missing_driver(build, work.dir):
@@ -98,8 +105,10 @@ def make_host_library(
         link = replace(link, command=(*link.command, *cudart))
         _run(build, (*compiles, link), work.dir, verbose=verbose)
         headers = (*headers, Path(cudart[0]))
+    for one in dict.fromkeys(wanted.values()):
+        start_precompiling(one, work.cache_dir, request.settings)
     linked = (*map(Path, host.objects), *_libraries_given(build.link_flags))
-    return tuple(sorted({*headers, *_headers_read(build, work.dir), *linked}))
+    return tuple(sorted({*headers, *_headers_read(build, work), *linked}))
 
 
 def _run(build: _Build, steps: Sequence[Step], work_dir: Path, *, verbose: bool) -> None:
@@ -111,6 +120,51 @@ def _run(build: _Build, steps: Sequence[Step], work_dir: Path, *, verbose: bool)
         if isinstance(build.kit, Nvcc) and is_of_nvcc(error, build.kit):
             raise nvcc_failure(error, build.kit) from None
         raise
+
+
+# ---- with precompiled headers ----------------------------------------------------------------------------------
+
+
+def _wanted_headers(build: _Build, work: Work) -> dict[str, Wanted]:
+    """Return the precompiled header that would do for each unit, where one would."""
+    around = (_STANDARD, *_FLAGS), _include_flags(build.kit.include_dirs if build.kit else (), ())
+    compiler, cache_dir, wanted = build.compiler, work.cache_dir, {}
+    for unit in build.host.units:
+        flags = (*unit.flags, *build.host.flags)
+        if found := wanted_header(unit, flags, compiler=compiler, around=around, cache_dir=cache_dir):
+            wanted[unit.file] = found
+    return wanted
+
+
+def _compile(build: _Build, wanted: Mapping[str, Wanted], work: Work, *, verbose: bool) -> _Build:
+    """Compile, with the precompiled headers that there are, and return the build as it was done.
+
+    What comes of them counts only where they were whole all along. A failure with them is looked at again without: the
+    user is told of mistakes in the source and of nothing else.
+    """
+    settings, dirs = build.request.settings, build.request.include_dirs
+    found = {file: find_precompiled(one, work.cache_dir, settings, dirs) for file, one in wanted.items()}
+    precompiled = {file: one for file, one in found.items() if one}
+    if not precompiled:
+        _run(build, compile_steps(build), work.dir, verbose=verbose)
+        return build
+    distinct = {one.header: one for one in precompiled.values()}
+    checks = {header: in_background(one.is_whole) for header, one in distinct.items()}
+    with_headers = replace(build, precompiled=precompiled)
+    failure = None
+    try:
+        _run(with_headers, compile_steps(with_headers), work.dir, verbose=verbose)
+    except CompileError as error:
+        failure = error
+    damaged = [distinct[header] for header, check in checks.items() if not check.result()]
+    for one in damaged:
+        set_aside(one)
+    if failure is None and not damaged:
+        return with_headers
+    _run(build, compile_steps(build), work.dir, verbose=verbose)
+    for file in precompiled if failure and not damaged else ():
+        refuse(wanted[file].recipe, work.cache_dir, str(failure))
+    return build
 
 
 # ---- what is compiled ------------------------------------------------------------------------------------------
@@ -160,9 +214,11 @@ def compile_steps(build: _Build) -> tuple[Step, ...]:
 
 def _unit_step(build: _Build, unit: Unit) -> Step:
     if isinstance(build.kit, Nvcc) and unit.is_mixed:
-        include_flags = _include_flags(build, ())  # nvcc knows its own
+        include_flags = _include_flags((), build.request.include_dirs)  # nvcc knows its own
         return nvcc_step(build.kit, build.compiler, unit, build.request.archs, include_flags)
-    flags = (*_unit_flags(build, unit), "-MD", "-MF", f"{unit.file}.d")
+    found = build.precompiled.get(unit.file)
+    first = ("-include", str(found.header)) if found else ()
+    flags = (*first, *_unit_flags(build, unit), "-MD", "-MF", f"{unit.file}.d")
     return compile_step(build.compiler.command, flags, unit.file, f"{unit.file}.o")
 
 
@@ -177,45 +233,36 @@ def link_objects(build: _Build, compiles: Sequence[Step], launcher: Path) -> Ste
 def _unit_flags(build: _Build, unit: Unit) -> tuple[str, ...]:
     """Return the options of a unit."""
     return (
-        *(("-x", "c") if unit.file.endswith(".c") else ("-std=c++17",)),
+        *(("-x", "c") if unit.file.endswith(".c") else (_STANDARD,)),
         *_FLAGS,
         *unit.flags,
         *build.host.flags,
-        *_include_flags(build, build.kit.include_dirs if build.kit else ()),
+        *_include_flags(build.kit.include_dirs if build.kit else (), build.request.include_dirs),
     )
 
 
-def _include_flags(build: _Build, cuda_dirs: Sequence[Path]) -> tuple[str, ...]:
+def _include_flags(cuda_dirs: Sequence[Path], user_dirs: Sequence[str]) -> tuple[str, ...]:
     """Return where headers are: ours come before tvm-ffi's of the same names, the user's before CUDA's."""
     own = own_include_dir().parent
     return (
-        *(f"-I{path}" for path in (own / "upstream", own, *build.request.include_dirs)),
+        *(f"-I{path}" for path in (own / "upstream", own, *user_dirs)),
         *(word for path in (*tvm_ffi_include_dirs(), *cuda_dirs) for word in ("-isystem", str(path))),
     )
 
 
-def _headers_read(build: _Build, work_dir: Path) -> Iterator[Path]:
+def _headers_read(build: _Build, work: Work) -> Iterator[Path]:
     """Yield the headers that the compiler read and no version in the key speaks for, and where others could appear."""
-    own = own_include_dir().parent
-    known = (own, *tvm_ffi_include_dirs(), *(build.kit.include_dirs if build.kit else ()), *_SYSTEM_DIRS)
-    roots = [root.resolve() for root in known]
+    cuda_dirs = build.kit.include_dirs if build.kit else ()
+    known = (own_include_dir().parent, *tvm_ffi_include_dirs(), *cuda_dirs)
     dirs = tuple(map(Path, build.request.include_dirs))
     texts = [text for unit in build.host.units for _, text in unit.pieces]
     yield from (path for path in read_headers(texts, dirs, known) if path.is_absolute())
+    read = [Path(header.path) for found in build.precompiled.values() for header in found.entry.headers]
     for unit in build.host.units:
-        text = (work_dir / f"{unit.file}.d").read_text(errors="surrogateescape")
-        read = read_depfile(text.replace("$", "$$") if unit.is_mixed else text)  # nvcc does not double them
-        yield from shadowing_paths(read, (*dirs, *known[1:-2]) if dirs else ())
-        for path in read:
-            if path.is_absolute() and not any(path.resolve().is_relative_to(root) for root in roots):
-                yield path
-
-
-def read_depfile(text: str) -> list[Path]:
-    """Return the files that a rule of a makefile, as compilers write it, depends on."""
-    _, _, names = text.replace("\\\n", " ").partition(": ")
-    words = re.findall(r"(?:\\.|\$\$|[^\s\\$])+", names.partition("\n")[0])
-    return [Path(re.sub(r"\\([\s#\\])", r"\1", word).replace("$$", "$")) for word in words]
+        text = (work.dir / f"{unit.file}.d").read_text(errors="surrogateescape")
+        read += read_depfile(text.replace("$", "$$") if unit.is_mixed else text)  # nvcc does not double them
+    yield from shadowing_paths(read, (*dirs, *known[1:]) if dirs else ())
+    yield from unknown_headers(read, (*known, work.cache_dir))
 
 
 # ---- CUDA's libraries at the link ------------------------------------------------------------------------------

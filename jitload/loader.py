@@ -7,6 +7,7 @@ import functools
 import json
 import operator
 import os
+import re
 import shutil
 import struct
 import tempfile
@@ -124,7 +125,7 @@ def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True
         with _fresh(place) as mapped:
             raw = tvm_ffi.load_module(str(mapped), keep_module_alive=keep_module_alive)
     except RuntimeError as error:
-        raise LoadError(f"the library {place} cannot be loaded: {error}") from error
+        raise LoadError(f"the library {place} cannot be loaded: {_reason(error)}") from error
     module = Module.__new__(Module)
     module.__move_handle_from__(raw)
     if not module._jitload_facts()["name"]:
@@ -134,6 +135,21 @@ def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True
         addresses = (exchange.current_stream, exchange.allocator) if exchange else (0, 0)
         tvm_ffi.Module.get_function(module, "_jitload_preload")(*addresses)
     return module
+
+
+def _reason(error: RuntimeError) -> str:
+    """Return the dynamic loader's words, and for a function that nobody defines what it is called in the source."""
+    found = re.search(r"([^\s/]+): undefined symbol: ([\w.$]+)", str(error))
+    if found is None:
+        return str(error)
+    from jitload.demangle import demangle
+
+    name = demangle(found[2]) or found[2]
+    return (
+        f"{found[1]} needs {name}, which nothing that was linked or loaded defines. Define it "
+        'in the sources (for C, declare it extern "C"), or link the library that has it, '
+        f'extra_ldflags=["/path/to/lib.so"].\n{error}'
+    )
 
 
 def _check_whole(place: Path) -> None:

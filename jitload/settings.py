@@ -37,6 +37,7 @@ class Settings:
         toolkits: `CUDA_HOME` and `CUDA_PATH`.
         nvcc_flags: `NVCC_PREPEND_FLAGS` and `NVCC_APPEND_FLAGS`, which nvcc itself reads.
         environment: What the compilers themselves read, as `NAME=value`, where it is set.
+        precompiles: Not `JITLOAD_PRECOMPILE=0`: keep precompiled headers for hand-written C++ in the cache.
     """
 
     arch: str
@@ -51,6 +52,7 @@ class Settings:
     toolkits: tuple[str, ...]
     nvcc_flags: tuple[str, str]
     environment: tuple[str, ...]
+    precompiles: bool
 
 
 _VARIABLES = (
@@ -66,7 +68,8 @@ _READ_BY_COMPILERS = (
     *("CCC_OVERRIDE_OPTIONS", "SDKROOT", "NIX_CFLAGS_COMPILE", "NIX_LDFLAGS"),
     *("EDG_BASE", "NV_NVVM_VERSION", "NVVM_IR_VER_CHK", "LLVM_OVERRIDE_PRODUCER", "FINALIZER_USE_LEGACY_ELF_BUILDER"),
 )
-_KEYS = tuple(os.fsencode(name) for name in (*_VARIABLES, *_TOOLKITS, *_NVCC_FLAGS, *_READ_BY_COMPILERS))
+_NAMES = (*_VARIABLES, *_TOOLKITS, *_NVCC_FLAGS, "JITLOAD_PRECOMPILE", *_READ_BY_COMPILERS)
+_KEYS = tuple(map(os.fsencode, _NAMES))
 _MODES = ("auto", "load-only", "rebuild")
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
@@ -83,7 +86,7 @@ def read_settings() -> Settings:
 @functools.lru_cache(maxsize=16)
 def _settings(*raw: bytes) -> Settings:
     arch, cache_dir, nvrtc, nvcc, own_cxx, cxx, trust, mode, limit, path, *rest = map(os.fsdecode, raw)
-    toolkits, (before, after), environment = rest[:2], rest[2:4], rest[4:]
+    toolkits, (before, after, precompile), environment = rest[:2], rest[2:5], rest[5:]
     if mode not in ("", *_MODES):
         raise CacheError(f"JITLOAD_MODE={mode!r} must be one of {', '.join(_MODES)}")
     try:
@@ -105,6 +108,7 @@ def _settings(*raw: bytes) -> Settings:
         environment=tuple(
             f"{name}={value}" for name, value in zip(_READ_BY_COMPILERS, environment, strict=True) if value
         ),
+        precompiles=precompile != "0",
     )
 
 

@@ -15,6 +15,7 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         directory = tmp_path_factory.mktemp("cache")
         patch.setenv("JITLOAD_CACHE_DIR", str(directory))
+        patch.setenv("JITLOAD_PRECOMPILE", "0")  # nothing in the background but where a test asks for it
         for name in ("JITLOAD_ARCH", "JITLOAD_NVRTC", "JITLOAD_NVCC", "JITLOAD_CXX", "JITLOAD_TRUST_GROUP"):
             patch.delenv(name, raising=False)
         yield directory

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,7 +14,6 @@ import jitload
 from jitload import Launch
 from jitload.elf import read_dynamic_symbols
 from jitload.errors import CompileError, LaunchSpecError, LoadError
-from jitload.host import read_depfile
 from jitload.model import Cubin
 from jitload.pipeline import library_recipe
 from jitload.request import HandWritten, make_request
@@ -326,13 +324,3 @@ def test_everything_is_in_the_key(monkeypatch):
     before = key()
     monkeypatch.setattr("jitload.pipeline.tvm_ffi_version", lambda: "0")
     assert key() != before
-
-
-def test_a_depfile_gives_its_paths_back(tmp_path):
-    directory = tmp_path / "a $b #c"
-    directory.mkdir()
-    (directory / "x y.h").write_text("")
-    source = directory / "s.cc"
-    source.write_text('#include "x y.h"\n')
-    subprocess.run(["c++", "-MD", "-MF", "d", "-c", str(source), "-o", "s.o"], cwd=tmp_path, check=True)
-    assert read_depfile((tmp_path / "d").read_text())[-1] == directory / "x y.h"

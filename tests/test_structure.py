@@ -51,6 +51,9 @@ IMPORTS = {
     "cache": "entry errors inputs locks notes prune recipe settings why",
     "identity": "errors settings toolchain",
     "host_build": "errors",
+    "host_headers": "",
+    "precompiled": "entry identity recipe settings sources toolchain",
+    "precompiling": "cache host_headers precompiled recipe settings",  # in a process of its own
     "runtime": "cache host_build identity settings toolchain",
     "nvrtc": "arch errors settings sources toolchain",  # all but errors: in the drop-in for upstream's helper alone
     "mangled_text": "",
@@ -76,8 +79,8 @@ IMPORTS = {
     "linkers": "arch errors gpu settings",
     "ptx": "arch cubin errors flags linkers model request settings signature sources",
     "library": "arch cache choice codegen errors host_build images kernels ptx request runtime source toolchain",
-    "host": "cache cubin driver_calls elf embedding errors headers host_build library nvcc request runtime sources "
-    "toolchain",
+    "host": "cache cubin driver_calls elf embedding errors headers host_build host_headers library nvcc "
+    "precompiled request runtime sources toolchain",
     "triton_versions": "errors",
     "triton_types": "errors model",
     "triton_facts": "model triton_types",
@@ -95,7 +98,7 @@ IMPORTS = {
     "pipeline": "cache errors host identity library nvcc recipe request settings toolchain triton_library",
     "function": "model",
     "direct": "exchange function",
-    "loader": "direct elf errors exchange function",
+    "loader": "demangle direct elf errors exchange function",
     "placing": "cache errors request",
     "serving": "cache errors loader pipeline placing request",
     "triton_variants": "errors triton_kernel triton_plan triton_wanted",

@@ -1,0 +1,118 @@
+"""Makes a precompiled header, in a process of its own that nothing waits for.
+
+It takes what the machine has to spare, an end is set to it, and it says nothing: whatever goes wrong, the builds go on
+without. One at a time of a user's works on a machine.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from jitload.cache import Work, claim_entry
+from jitload.host_headers import read_depfile
+from jitload.precompiled import FACTS, HEADER, can_afford, refuse
+from jitload.recipe import Recipe
+from jitload.settings import read_settings
+
+_CPU_S = 120  # thirty times what it takes
+_WALL_S = 900
+_MOST = 4  # in a cache, one for each set of options: 70 MB each
+
+
+def precompile(job: Mapping[str, Any]) -> None:
+    """Make the precompiled header of a job, unless another process does, or is at work on another one."""
+    signal.signal(signal.SIGTERM, _end)
+    signal.alarm(_WALL_S)
+    signal.signal(signal.SIGALRM, _end)
+    os.nice(19)
+    parts = tuple((label, tuple(value) if isinstance(value, list) else value) for label, value in job["parts"])
+    recipe = Recipe(name=job["name"], parts=parts)
+    cache_dir = Path(job["cache_dir"])
+    with _only_one() as is_ours:
+        if not is_ours or not can_afford(cache_dir):
+            return
+        with claim_entry(cache_dir, recipe, read_settings()) as work:
+            if work.entry or work.cache_dir != cache_dir:
+                return
+            headers, problem = make_header(job["command"], job["includes"], work.dir)
+            if problem:
+                refuse(recipe, cache_dir, problem)
+                return
+            _publish(work, headers)
+    _keep_few(cache_dir, recipe.name)
+
+
+def _end(*_: object) -> None:
+    raise SystemExit(1)
+
+
+@contextmanager
+def _only_one() -> Iterator[bool]:
+    """Hold this user's lock on this machine, which ends with the process, and tell whether it could be had."""
+    path = Path(tempfile.gettempdir()) / f"jitload-precompiling-{os.getuid()}"
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError:
+        yield False
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield True
+    except BlockingIOError:
+        yield False
+    finally:
+        os.close(handle)
+
+
+def make_header(command: Sequence[str], includes: Sequence[str], work_dir: Path) -> tuple[tuple[Path, ...], str]:
+    """Make a header and its precompiled form; return the headers read, and what stands against using it."""
+    (work_dir / HEADER).write_text("".join(f"#include <{name}>\n" for name in includes))
+    (work_dir / "empty.cc").write_text("")
+    making = [*command, "-MD", "-MF", "depfile", "-x", "c++-header", HEADER, "-o", f"{HEADER}.gch"]
+    # An option of the user's may make this warning an error, or not: both ways it is seen.
+    using = [*command, "-Winvalid-pch", "-include", f"./{HEADER}", "-fsyntax-only", "empty.cc"]
+    for step in (making, using):
+        done = subprocess.run(
+            step, cwd=work_dir, capture_output=True, text=True, errors="replace", preexec_fn=_limit, check=False
+        )
+        if done.returncode != 0 or ".gch" in done.stderr:
+            return (), f"{' '.join(step)}\n{done.stderr}"
+    names = read_depfile((work_dir / "depfile").read_text(errors="surrogateescape"))
+    return tuple(sorted({path for path in names if path.is_absolute()})), ""
+
+
+def _limit() -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, _CPU_S))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))
+
+
+def _publish(work: Work, headers: tuple[Path, ...]) -> None:
+    made = work.dir / f"{HEADER}.gch"
+    # The names below an `include` directory: a user's directory with one of them might come before.
+    names = {part for path in headers for part in str(path).rpartition("/include/")[2].split("/") if part}
+    facts = {
+        "size": made.stat().st_size,
+        "sha256": hashlib.sha256(made.read_bytes()).hexdigest(),
+        "names": sorted(names),
+    }
+    (work.dir / FACTS).write_text(json.dumps(facts))
+    work.publish(FACTS, headers)
+
+
+def _keep_few(cache_dir: Path, name: str) -> None:
+    """Remove the ones that were made longest ago, of other options and of releases that are gone."""
+    made = sorted(cache_dir.glob(f"{name}-*/*/{FACTS}"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in made[_MOST:]:
+        shutil.rmtree(path.parent, ignore_errors=True)
