@@ -50,7 +50,7 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
             docstrings. None exports every kernel, to be launched as `mod.f[grid, block](…)`. With C++ by hand: its
             functions, with docstrings or without; None exports what it exports itself.
         embed_cubin: Cubins for the C++ to launch from, by the names in its `TVM_FFI_EMBED_CUBIN(name)`: bytes, paths
-            or what `compile_cubin` returns. Without any source, functions are made of them.
+            or what `compile_cubin` or Triton returns. Without any source, functions are made of them.
         arch: `"native"` (the current GPU), `"sm_90a"`, or several; each device gets the code that suits it.
         extra_cflags: Options of the host's compiler.
         extra_cuda_cflags: Options for kernels, such as `["--use_fast_math", "-DN=4"]`, written for nvcc.

@@ -18,8 +18,11 @@ from support.driver import StubDriver
 from support.program import CUBIN
 from support.wrappers import find_cuda_headers, include_flags, load, run_compiler
 
+import jitload
 from jitload.errors import JitLoadError, LoadError
 from jitload.utils.embed_cubin import embed_cubin, main
+
+pytest_plugins = ["support.gpu_fixtures"]
 
 IMAGE = CUBIN.read_bytes()
 READER = """\
@@ -117,6 +120,18 @@ def test_several_cubins_one_after_the_other(tmp_path: Path) -> None:
     assert " RW  " in next(line for line in done.stdout.splitlines() if "GNU_STACK" in line)
     with pytest.raises(LoadError, match=r"both\.o has __tvm_ffi__cubin_l already: embed into the object as the comp"):
         embed_cubin(CUBIN, tmp_path / "both.o", tmp_path / "both.o", "l")
+
+
+def test_objects_of_clang(tmp_path: Path) -> None:
+    """Which have one table for all names, and one that names symbols by their numbers."""
+    if not shutil.which("clang"):
+        pytest.skip("clang is not installed")
+    source = tmp_path / "reader.c"
+    source.write_text(READER.format(name="k"))
+    command = ["clang", "-fPIC", "-O1", "-faddrsig", "-c", "reader.c", "-o", "reader.o"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    embed_cubin(CUBIN, tmp_path / "reader.o", tmp_path / "k.o", "k")
+    assert embedded(link(tmp_path, tmp_path / "k.o"), "k")[1] == IMAGE + b"\0"
 
 
 def test_the_objects_of_upstreams_tool_do_the_same(tmp_path: Path) -> None:
@@ -268,6 +283,34 @@ def test_our_header_launches_what_was_embedded(tmp_path: Path, stub_driver: Stub
         ("add_one", (5, 1, 1)),
         ("empty", (3, 1, 1)),
     ]
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+def test_a_gpu_runs_what_was_embedded(tmp_path: Path) -> None:
+    import torch
+
+    kernels = """
+    extern "C" __global__ void add_one(const float* x, float* y, long long n) {
+        if (threadIdx.x == 0) y[blockIdx.x] = x[blockIdx.x] + n;
+    }
+    extern "C" __global__ void empty() {}
+    """
+    cubin = tmp_path / "kernels.cubin"
+    cubin.write_bytes(jitload.compile_cubin(kernels).data)
+    (tmp_path / "w.cc").write_text(WRAPPER.replace("second", "first").replace("TVM_FFI_EMBED_CUBIN(first);\n", "", 1))
+    flags = ["-std=c++17", "-fPIC", *include_flags(has_cuda=False)]
+    run_compiler([*flags, "-c", "w.cc", "-o", "w.o"], tmp_path)
+    assert main(options(cubin, tmp_path / "w.o", tmp_path / "w.o", "first")) == 0
+    run_compiler(["-shared", "w.o", "-o", "w.so"], tmp_path)
+    module = load(tmp_path / "w.so")
+    x = torch.arange(300, dtype=torch.float32, device="cuda")
+    y = torch.zeros_like(x)
+    torch.cuda.synchronize()  # the wrapper launches on the default stream
+    module.add_one(x, y)
+    module.empty()
+    torch.cuda.synchronize()
+    torch.testing.assert_close(y, x + 300)
 
 
 def test_upstreams_header_links_with_what_was_embedded(tmp_path: Path) -> None:
