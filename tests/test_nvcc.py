@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,10 @@ from guides.kernel_library import build_scale, check_scale
 import jitload
 from jitload import Launch
 from jitload.errors import CompileError, LaunchSpecError, ToolchainError
-from jitload.nvcc import find_nvcc
+from jitload.nvcc import find_nvcc, find_nvcc_cudart, is_of_nvcc, nvcc_failure
 from jitload.request import HandWritten, make_request
 from jitload.settings import read_settings
+from jitload.toolchain import Nvcc, find_cuda_headers, find_cudart
 
 pytest_plugins = ["support.gpu_fixtures"]
 
@@ -145,6 +147,15 @@ def test_an_nvcc_is_known_by_its_version_and_by_the_flags_that_it_reads_itself(m
     assert find_nvcc(read_settings(), fresh_cache, name="m").version == (13, 0, 25)
 
 
+def test_a_toolkit_without_a_runtime_library_gets_the_wheels_of_its_release_line():
+    kit = find_cuda_headers(read_settings())
+    if kit is None or find_cudart(kit) is None:
+        pytest.skip("needs the wheel nvidia-cuda-runtime")
+    bare = Nvcc(major=kit.major, version=(kit.major, 0), path=Path("/nvcc"), include_dirs=(), identity="")
+    assert find_nvcc_cudart(bare, read_settings()) == find_cudart(kit)
+    assert find_nvcc_cudart(replace(bare, major=kit.major + 1), read_settings()) is None
+
+
 @pytest.mark.parametrize("flag", ["-arch=sm_90", "-gencode", "-rdc=true", "-dc"])
 def test_flags_that_are_not_for_the_user_to_give(flag):
     with pytest.raises(
@@ -230,6 +241,20 @@ def test_an_error_names_the_piece_and_its_own_line(bad):
     assert "why" in caught.value.log
     assert "\nCommand: " in str(caught.value)
     shutil.rmtree(caught.value.work_dir)
+
+
+def test_a_compiler_that_nvcc_refuses_is_told_with_what_to_do(tmp_path):
+    nvcc = Nvcc(major=13, version=(13, 0, 88), path=tmp_path / "nvcc", include_dirs=(), identity="")
+    log = "crt/host_config.h:143:2: error: #error -- unsupported GNU version! gcc later than 15"
+    failed = CompileError(stage="host", name="m", log=log, command=(f"{nvcc.path} -c m.cu",), work_dir=tmp_path)
+    assert is_of_nvcc(failed, nvcc)
+    error = nvcc_failure(failed, nvcc)
+    assert (error.stage, error.log, error.work_dir, error.diagnostics[0].line) == ("nvcc", log, tmp_path, 143)
+    assert str(error).endswith(
+        "nvcc 13.0.88 does not work with this host compiler: name an older one, JITLOAD_CXX=g++-12."
+    )
+    other = CompileError(stage="host", name="m", log=log, command=("c++ -c m.cc",))
+    assert not is_of_nvcc(other, nvcc)
 
 
 @needs_nvcc
