@@ -28,8 +28,9 @@ def read_variants(given: GivenKernel, wanted: Wanted, variants: Variants | None)
     named = [_flat(row) for row in rows]
     varying = {key for row in named for key in row if len({repr(other.get(key)) for other in named}) > 1}
     found: list[tuple[str, Wanted]] = []
-    for row, flat in zip(rows, named, strict=True):
+    for number, (row, flat) in enumerate(zip(rows, named, strict=True)):
         words = [f"{key}_{_word(value)}" for key, value in flat.items() if key in parameters or key in varying]
+        words = words or [f"variant_{number}"]  # the kernel's own name is the dispatcher's
         name = _unused("__".join((given.name, *words)), [other for other, _ in found])
         found.append((name, _with_row(given, wanted, row)))
     return tuple(found)

@@ -14,6 +14,7 @@ pytest.importorskip("triton")
 import torch
 import triton
 import triton_kernels as kernels
+from triton_libraries import HISTOGRAM, LIBRARIES
 from triton_support import ADD, ARCH, DESCRIPTORS, PERSISTENT, Tensor, assumptions, extract, slots
 
 import jitload
@@ -56,11 +57,12 @@ def test_hints_decide_the_machine_code():
     plain = extract(kernels.vector_add, signature={**ADD, "x_ptr": "*fp32"}, BLOCK=1024)
     assert assumptions(plain) == [(name, "multiple_of", 16) for name in ("y_ptr", "out_ptr")]
     ones = extract(kernels.softmax, signature={
-        "x_ptr": "*fp16", "out_ptr": "*fp16", "x_stride": "i64:16", "out_stride": "i32:1", "n_cols": "i32",
+        "x_ptr": "*fp16", "out_ptr": "*fp16", "x_stride": "i64:16", "out_stride": "i32:1", "n_rows": "i32",
+        "n_cols": "i32",
     }, BLOCK=128)  # fmt: skip
     assert assumptions(ones) == [("x_stride", "multiple_of", 16), ("out_stride", "equal_to", 1)]
-    assert [a.name for a in ones.arguments] == ["x_ptr", "out_ptr", "x_stride", "out_stride", "n_cols"]
-    assert [p.name for p in ones.kernel.parameters] == ["x_ptr", "out_ptr", "x_stride", "n_cols"]
+    assert [a.name for a in ones.arguments] == ["x_ptr", "out_ptr", "x_stride", "out_stride", "n_rows", "n_cols"]
+    assert [p.name for p in ones.kernel.parameters] == ["x_ptr", "out_ptr", "x_stride", "n_rows", "n_cols"]
     assert ones.kernel.parameters[2].size == 8
 
 
@@ -172,33 +174,16 @@ def test_options_of_the_compiler():
         assert (launch.is_pdl, launch.is_cooperative) == (True, True)
 
 
-REAL: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
-    "softmax": (kernels.softmax, {"x_ptr": "*fp32:16", "out_ptr": "*fp32:16", "x_stride": "i32", "out_stride": "i32",
-                                  "n_cols": "i32"}, {"BLOCK": 1024}),
-    "layer_norm": (kernels.layer_norm, {"x_ptr": "*fp16:16", "out_ptr": "*fp16:16", "weight_ptr": "*fp16:16",
-                                        "bias_ptr": "*fp16:16", "stride": "i32:16", "n_cols": "i32", "eps": "fp32"},
-                   {"BLOCK": 256}),
-    "matmul": (kernels.matmul, {"a_ptr": "*fp16:16", "b_ptr": "*fp16:16", "c_ptr": "*fp16:16", "M": "i32:16",
-                                "N": "i32:16", "K": "i32:16", "stride_am": "i32:16", "stride_ak": "i32:1",
-                                "stride_bk": "i32:16", "stride_bn": "i32:1", "stride_cm": "i32:16",
-                                "stride_cn": "i32:1"},
-               {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8, "ACTIVATION": "leaky_relu"}),
-    "histogram": (kernels.histogram, {"values_ptr": "*i32:16", "counts_ptr": "*i32:16", "n": "i32"}, {"BLOCK": 512}),
-    "attention": (kernels.attention, {"q_ptr": "*fp16:16", "k_ptr": "*fp16:16", "v_ptr": "*fp16:16",
-                                      "out_ptr": "*fp16:16", "scale": "fp32", "stride_head": "i32:16",
-                                      "stride_row": "i32:16", "n_rows": "i32"},
-                  {"BLOCK_M": 64, "BLOCK_N": 64, "HEAD": 64, "IS_CAUSAL": True}),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", ["softmax", "layer_norm", "matmul", "histogram", "attention"])
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_kernels_as_people_write_them(name: str, arch: str):
-    kernel, signature, constexprs = REAL[name]
-    facts = extract(kernel, signature=signature, constexprs=constexprs, arch=arch)
+    kernel, options = LIBRARIES[name]
+    signature = options["signature"]
+    wishes = {key: value for key, value in options.items() if key != "grid"}
+    facts = extract(kernel, arch=arch, **wishes)
     assert [a.name for a in facts.arguments] == list(signature)
-    assert dict(facts.constexprs) == constexprs
     assert [p.name for p in facts.kernel.parameters] == [n for n, text in signature.items() if not text.endswith(":1")]
+    assert facts.num_warps == options.get("num_warps", 4)
     assert facts.shared_bytes > 0  # reductions, products and the results of atomics pass through it
 
 
@@ -330,7 +315,7 @@ def test_threads_extract_at_once():
     found: dict[int, Any] = {}
 
     def work(block: int) -> None:
-        found[block] = extract(kernels.histogram, signature=REAL["histogram"][1], BLOCK=block)
+        found[block] = extract(kernels.histogram, signature=HISTOGRAM, BLOCK=block)
 
     threads = [threading.Thread(target=work, args=(2**power,)) for power in range(5, 9)]
     for thread in threads:

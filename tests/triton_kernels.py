@@ -23,13 +23,14 @@ def square_kernel(X_ptr, Y_ptr, n, BLOCK: tl.constexpr = 1024):
 
 
 @triton.jit
-def softmax(x_ptr, out_ptr, x_stride, out_stride, n_cols, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
+def softmax(x_ptr, out_ptr, x_stride, out_stride, n_rows, n_cols, BLOCK: tl.constexpr):
+    """Fused softmax over rows, each program taking several where there are fewer programs than rows."""
     columns = tl.arange(0, BLOCK)
     mask = columns < n_cols
-    x = tl.load(x_ptr + row * x_stride + columns, mask=mask, other=-float("inf"))
-    e = tl.exp(x - tl.max(x, axis=0))
-    tl.store(out_ptr + row * out_stride + columns, e / tl.sum(e, axis=0), mask=mask)
+    for row in range(tl.program_id(0), n_rows, tl.num_programs(0)):
+        x = tl.load(x_ptr + row * x_stride + columns, mask=mask, other=-float("inf"))
+        e = tl.exp(x - tl.max(x, axis=0))
+        tl.store(out_ptr + row * out_stride + columns, e / tl.sum(e, axis=0), mask=mask)
 
 
 @triton.jit
@@ -107,7 +108,7 @@ def histogram(values_ptr, counts_ptr, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def attention(
-    q_ptr, k_ptr, v_ptr, out_ptr, scale, stride_head, stride_row, n_rows,
+    q_ptr, k_ptr, v_ptr, out_ptr, scale, stride_head, stride_row, n_rows, n_heads,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD: tl.constexpr, IS_CAUSAL: tl.constexpr,
 ):  # fmt: skip
     """Flash attention, forward: out = softmax(q k^T scale) v, one block of rows of one head a program."""

@@ -1,0 +1,217 @@
+"""Triton kernels on a GPU: results against torch's, from libraries that know no Triton, and against Triton's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton")
+
+import torch
+import triton
+import triton_kernels as kernels
+from support.gpu import keep_busy, new_stream, run_program
+from triton_libraries import LIBRARIES
+from triton_support import ADD
+
+import jitload
+from jitload.triton_versions import find_triton
+
+pytest_plugins = ["support.gpu_fixtures"]
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
+NEEDS_3_4 = pytest.mark.skipif(find_triton().number < (3, 4), reason="descriptors came with Triton 3.4")
+REAL = [pytest.param(name, marks=NEEDS_3_4 if "desc" in name or "persistent" in name else ()) for name in LIBRARIES]
+
+
+def load(name: str, **options: Any) -> Any:
+    kernel, given = LIBRARIES[name]
+    return jitload.load_triton(name, kernel, **{**given, **options})
+
+
+# ---- the real kernels ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_a_library_runs_where_there_is_no_triton(name: str, tmp_path: Path):
+    load(name, build_directory=tmp_path)
+    code = "import sys, triton_checks; triton_checks.run(*sys.argv[1:])"
+    assert run_program(code, name, str(tmp_path / f"{name}.so")) == "equal to torch's result\n"
+
+
+def test_results_are_tritons_own_bit_for_bit():
+    x, y = torch.randn(2, 5000, device="cuda")
+    y = y.clone()
+    ours, theirs = torch.empty_like(x), torch.empty_like(x)
+    load("vector_add").vector_add(x, y, ours, 5000)
+    kernels.vector_add[(5,)](x, y, theirs, 5000, BLOCK=1024)
+    assert torch.equal(ours, theirs)
+
+    rows = torch.randn(64, 1000, device="cuda")
+    ours, theirs = torch.empty_like(rows), torch.empty_like(rows)
+    load("softmax").softmax(rows, ours, 1000, 1000, 64, 1000)
+    kernels.softmax[(64,)](rows, theirs, 1000, 1000, 64, 1000, BLOCK=1024)
+    torch.testing.assert_close(ours, theirs)
+
+
+# ---- every way in ----------------------------------------------------------------------------------------------
+
+
+def test_what_a_launch_of_tritons_returns():
+    x = torch.arange(1000.0, device="cuda")
+    out = torch.empty_like(x)
+    compiled = kernels.square_kernel[(1,)](x, out, 1000)
+    facts = jitload.extract_triton(compiled).triton
+    assert facts.constexprs == (("BLOCK", 1024),)
+    mod = jitload.load_triton("launched", compiled, grid="ceil_div(n, BLOCK)")
+    ours = torch.empty_like(x)
+    mod.square_kernel(x, ours, 1000)
+    assert torch.equal(ours, x * x)
+
+
+def test_what_warmup_returns():
+    x = torch.arange(1000.0, device="cuda")
+    compiled = kernels.square_kernel.warmup(torch.float32, torch.float32, 1001, grid=(1,))
+    mod = jitload.load_triton("warm", compiled, grid="ceil_div(n, BLOCK)")
+    out = torch.empty_like(x)
+    mod.square_kernel(x, out, 1000)
+    assert torch.equal(out, x * x)
+
+
+def test_example_arguments_choose_as_triton_does():
+    x = torch.arange(64.0, device="cuda")
+    out = torch.empty_like(x)
+    mod = jitload.load_triton(
+        "example", kernels.optional_bias, x, None, out, 64, 1, BLOCK=32, grid="ceil_div(n, BLOCK)"
+    )
+    mod.optional_bias(x, None, out, 64, 1)
+    assert torch.equal(out, x)
+    with pytest.raises(ValueError, match="stride"):
+        mod.optional_bias(x, None, out, 32, 2)
+    with pytest.raises((TypeError, ValueError), match="bias_ptr"):
+        mod.optional_bias(x, x, out, 64, 1)
+
+
+def test_tuning_chooses():
+    tuned = triton.autotune(configs=kernels.tuned_add.configs, key=["n"])(kernels.vector_add)
+    x, y = torch.ones(4096, device="cuda"), torch.ones(4096, device="cuda")
+    out = torch.empty_like(x)
+    tuned[lambda META: (triton.cdiv(4096, META["BLOCK"]),)](x, y, out, 4096)
+    mod = jitload.load_triton("tuned", tuned, signature=ADD, grid="ceil_div(n, BLOCK)")
+    out.zero_()
+    mod.vector_add(x, y, out, 4096)
+    assert torch.equal(out, x + y)
+
+
+# ---- variants --------------------------------------------------------------------------------------------------
+
+
+def test_a_misaligned_pointer_never_meets_code_for_an_aligned_one():
+    aligned = {"signature": ADD}
+    loose = {"signature": {name: text.partition(":")[0] for name, text in ADD.items()}}
+    base = torch.arange(4097.0, device="cuda")
+    x, out = base[1:], torch.empty(4096, device="cuda")
+    only = jitload.load_triton("only", kernels.vector_add, **aligned, BLOCK=1024, grid="ceil_div(n, BLOCK)")
+    with pytest.raises(ValueError, match=r"vector_add\(\): .*'x_ptr'.*16"):
+        only.vector_add(x, out, out, 4096)
+    mod = jitload.load_triton(
+        "both", kernels.vector_add, **aligned, BLOCK=1024, variants=[{}, loose], grid="ceil_div(n, BLOCK)"
+    )
+    mod.vector_add(x, x, out, 4096)
+    assert torch.equal(out, x + x)
+    mod.vector_add(base[:4096], x, out, 4096)
+    assert torch.equal(out, base[:4096] + x)
+
+
+def test_every_configuration_is_a_function():
+    grid = lambda META: (triton.cdiv(META["n"], META["BLOCK"]),)  # noqa: E731  as people write it
+    mod = jitload.load_triton("all", kernels.tuned_add, signature=ADD, variants="all", grid=grid)
+    x, y = torch.randn(5000, device="cuda"), torch.randn(5000, device="cuda")
+    for name in ("tuned_add", "tuned_add__BLOCK_512__num_warps_4", "tuned_add__BLOCK_1024__num_warps_8"):
+        out = torch.empty_like(x)
+        getattr(mod, name)(x, y, out, 5000)
+        assert torch.equal(out, x + y)
+
+
+# ---- the launch ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("i1", True), ("i8", -7), ("i16", -300), ("i32", -70000), ("i64", -(2**40)), ("u8", 200), ("u16", 60000),
+        ("u32", 2**31), ("u64", 2**63), ("fp16", 0.333), ("bf16", 0.333), ("fp32", 0.1), ("fp64", 0.1),
+    ],
+)  # fmt: skip
+def test_scalars_arrive_as_the_cubin_has_them(text: str, value: Any):
+    name = f"scalar_{text}"
+    mod = jitload.load_triton(name, kernels.store_scalar, signature={"out_ptr": "*fp64", "x": text}, grid=1)
+    out = torch.zeros((), dtype=torch.float64, device="cuda")
+    mod.store_scalar(out, value)
+    kinds = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
+    expected = torch.tensor(value, dtype=kinds[text]).double().item() if text in kinds else float(value)
+    assert out.item() == expected
+
+
+def test_tuples_and_none():
+    signature = {"pair": ("*fp32:16", "*fp32:16", "fp32"), "n": "i32"}
+    mod = jitload.load_triton("tuple", kernels.of_a_tuple, signature=signature, BLOCK=64, grid="ceil_div(n, BLOCK)")
+    x = torch.arange(100.0, device="cuda")
+    out = torch.empty_like(x)
+    mod.of_a_tuple(x, out, 2.5, 100)
+    assert torch.equal(out, 2.5 * x)
+
+
+def test_the_grid_of_the_call_and_none_at_all():
+    mod = jitload.load_triton("bare", kernels.vector_add, signature=ADD, BLOCK=128)
+    x, out = torch.ones(300, device="cuda"), torch.zeros(300, device="cuda")
+    mod.vector_add[3](x, x, out, 300)
+    assert torch.equal(out, x + x)
+    empty = load("vector_add")
+    empty.vector_add(x, x, out, 0)  # no programs: nothing is launched
+    assert torch.equal(out, x + x)
+
+
+@NEEDS_3_4
+def test_scratch_follows_the_stream_and_a_graph():
+    mod = load("device_descriptor_copy").device_descriptor_copy
+    x = torch.randn(128, 256, device="cuda")
+    outs = [torch.zeros_like(x) for _ in range(4)]
+    streams = [new_stream() for _ in outs]
+    torch.cuda.synchronize()
+    for stream, out in zip(streams, outs, strict=True):
+        with torch.cuda.stream(stream):
+            keep_busy(10_000_000)
+            mod(x, out, 128, 256)
+    torch.cuda.synchronize()
+    assert all(torch.equal(x, out) for out in outs)
+    graph = torch.cuda.CUDAGraph()
+    y = torch.zeros_like(x)
+    with torch.cuda.graph(graph):
+        mod(x, y, 128, 256)
+    for _ in range(2):
+        x.normal_()
+        graph.replay()
+        torch.cuda.synchronize()
+        assert torch.equal(x, y)
+
+
+def test_clusters_pdl_and_cooperative_launches(hopper: None):
+    x, out = torch.ones(4096, device="cuda"), torch.zeros(4096, device="cuda")
+    for options in ({"num_ctas": 2}, {"launch_pdl": True}, {"launch_cooperative_grid": True}):
+        if "launch_pdl" in options and find_triton().number < (3, 4):
+            continue
+        mod = jitload.load_triton(
+            "attributes", kernels.vector_add, signature=ADD, BLOCK=1024, grid="ceil_div(n, BLOCK)", **options
+        )
+        out.zero_()
+        mod.vector_add(x, x, out, 4096)
+        assert torch.equal(out, x + x)
+
+
+def test_a_symbol_of_its_own():
+    mod = jitload.load_triton("named", kernels.with_repr, signature={"x_ptr": "*fp32", "n": "i32"}, BLOCK=64, grid=2)
+    x = torch.zeros(100, device="cuda")
+    mod.with_repr(x, 100)
+    assert x.sum().item() == 100

@@ -1,0 +1,245 @@
+"""`load_triton` without a GPU: what the module shows, which key a library has, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton")
+
+import triton
+import triton_kernels as kernels
+from builds import ROOT, python_env, run_python
+from triton_libraries import LIBRARIES
+from triton_support import ADD, ARCH, Tensor, load
+
+import jitload
+from jitload.errors import JitLoadError, LaunchSpecError, SignatureError
+from jitload.triton_request import Asked, make_triton_request
+
+GRID = "ceil_div(n, BLOCK)"
+LOOSE = {name: text.partition(":")[0] for name, text in ADD.items()}
+
+
+def parts(kernel: Any, *args: Any, **options: Any) -> Any:
+    """Return what decides a library."""
+    fields = {"signature": None, "constexprs": None, "grid": None, "variants": None, "arch": ARCH, "config": None}
+    given = {**fields, **{key: options.pop(key) for key in list(options) if key in fields}}
+    request = make_triton_request("m", kernel, Asked(args=args, options=options, **given))
+    return request.triton, request.archs
+
+
+# ---- what the module shows -------------------------------------------------------------------------------------
+
+
+def test_a_module_of_one_kernel():
+    mod = load(kernels.vector_add, signature=ADD, BLOCK=1024, grid=GRID)
+    assert str(mod.vector_add) == "<jitload function vector_add(*fp32 x_ptr, *fp32 y_ptr, *fp32 out_ptr, i32 n)>"
+    assert mod.vector_add.__doc__.startswith("Add two vectors.\n")
+    assert list(mod.vector_add.__signature__.parameters) == ["x_ptr", "y_ptr", "out_ptr", "n"]
+    assert mod.vector_add.kernel.max_threads == 128
+    assert load(kernels.vector_add, signature=ADD, BLOCK=1024, grid=GRID) is mod
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_real_kernels_become_libraries(name: str, tmp_path: Path):
+    kernel, options = LIBRARIES[name]
+    if "desc" in str(options["signature"]) and not hasattr(triton.language, "make_tensor_descriptor"):
+        pytest.skip("this Triton has no descriptors")
+    mod = load(kernel, name=name, build_directory=tmp_path, **options)
+    assert list(mod[name].__signature__.parameters) == list(options["signature"])
+    code = (
+        f"import sys, tvm_ffi; m = tvm_ffi.load_module({str(tmp_path / name)!r} + '.so'); print(m[{name!r}] is not None"
+    )
+    done = run_python(code + ", {'triton', 'jitload'} & set(sys.modules))")
+    assert (done.stdout, done.stderr) == ("True set()\n", "")
+
+
+def test_variants_have_names_and_a_dispatcher():
+    mod = load(kernels.vector_add, signature=ADD, variants=[{"BLOCK": 512}, {"BLOCK": 1024}], grid=GRID)
+    assert list(mod) == ["vector_add", "vector_add__BLOCK_512", "vector_add__BLOCK_1024"]
+    mod = load(kernels.tuned_add, signature=ADD, variants="all", grid=lambda m: (triton.cdiv(m["n"], m["BLOCK"]),))
+    assert list(mod) == ["tuned_add", "tuned_add__BLOCK_512__num_warps_4", "tuned_add__BLOCK_1024__num_warps_8"]
+    mod = load(kernels.vector_add, signature=ADD, BLOCK=64, variants=[{}, {"signature": LOOSE}], grid=GRID)
+    assert list(mod)[:2] == ["vector_add", "vector_add__variant_0"]
+    only = load(kernels.vector_add, signature=ADD, variants=[{"BLOCK": 512}], grid=GRID)
+    assert list(only) == ["vector_add"]
+
+
+def test_several_architectures_in_one_library():
+    mod = load(kernels.vector_add, signature=ADD, BLOCK=256, grid=GRID, arch=("sm_80", "sm_90", "sm_90a"))
+    assert str(mod).startswith("<jitload.Module 'm' (sm_80, sm_90a): vector_add(")
+
+
+def test_what_extraction_returned_is_a_kernel_too():
+    cubins = [
+        jitload.extract_triton(kernels.vector_add, signature=ADD, BLOCK=256, arch=arch) for arch in ("sm_80", "sm_90")
+    ]
+    one = jitload.load_triton("one", cubins[1], grid=GRID)
+    both = jitload.load_triton("both", cubins, grid=GRID)
+    assert list(one) == list(both) == ["vector_add"]
+    assert str(both).startswith("<jitload.Module 'both' (sm_80, sm_90a)")
+
+
+def test_a_cubin_goes_into_a_wrapper_by_hand():
+    cubin = jitload.extract_triton(kernels.square_kernel, signature="*fp32:16, *fp32:16, i32", arch=ARCH)
+    wrapper = """
+    #include <tvm/ffi/extra/cuda/cubin_launcher.h>
+    #include <tvm/ffi/function.h>
+    TVM_FFI_EMBED_CUBIN(triton_cubin);
+    int Square() {
+      static auto kernel = TVM_FFI_EMBED_CUBIN_GET_KERNEL(triton_cubin, "square_kernel");
+      return 1;
+    }
+    TVM_FFI_DLL_EXPORT_TYPED_FUNC(square, Square);
+    """
+    mod = jitload.load_inline("by_hand", cuda_sources=wrapper, embed_cubin={"triton_cubin": cubin})
+    assert list(mod) == ["square"]
+
+
+# ---- the key ---------------------------------------------------------------------------------------------------
+
+
+def test_everything_that_changes_the_code_changes_the_key():
+    base = parts(kernels.vector_add, signature=ADD, BLOCK=64, grid=GRID)
+    assert parts(kernels.vector_add, signature=dict(ADD), constexprs={"BLOCK": 64}, grid=GRID) == base
+    others = [
+        parts(kernels.vector_add, signature=LOOSE, BLOCK=64, grid=GRID),
+        parts(kernels.vector_add, signature=ADD, BLOCK=128, grid=GRID),
+        parts(kernels.vector_add, signature=ADD, BLOCK=64, grid="n"),
+        parts(kernels.vector_add, signature=ADD, BLOCK=64, grid=GRID, num_warps=8),
+        parts(kernels.vector_add, signature=ADD, BLOCK=64, grid=GRID, arch="sm_80"),
+        parts(kernels.square_kernel, signature="*fp32, *fp32, i32", BLOCK=64, grid=GRID),
+        parts(kernels.vector_add, Tensor(), Tensor(), Tensor(), 16, BLOCK=64, grid=GRID),
+    ]
+    assert parts(kernels.vector_add, Tensor(), Tensor(), Tensor(), 7, BLOCK=64, grid=GRID) == base
+    assert all(other != base for other in others)
+    assert len({str(other) for other in others}) == len(others)
+
+
+def test_the_environment_of_the_compiler_is_in_the_key(monkeypatch: pytest.MonkeyPatch):
+    base = parts(kernels.vector_add, signature=ADD, BLOCK=64)
+    monkeypatch.setenv("TRITON_PRINT_AUTOTUNING", "1")
+    assert parts(kernels.vector_add, signature=ADD, BLOCK=64) == base
+    monkeypatch.setenv("DISABLE_PTXAS_OPT", "1")
+    assert parts(kernels.vector_add, signature=ADD, BLOCK=64) != base
+    monkeypatch.setenv("TRITON_KERNEL_OVERRIDE", "1")  # files decide that no key can see
+    first, second = (parts(kernels.vector_add, signature=ADD, BLOCK=64) for _ in range(2))
+    assert first != second
+
+
+MODULE = """
+import triton
+import triton.language as tl
+import settings
+
+LOCAL = tl.constexpr({local})
+
+@triton.jit
+def helper(x):
+    return x * {factor}
+
+@triton.jit
+def kernel(x_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + offsets, helper(offsets) + LOCAL + settings.SHIFT, mask=offsets < n)
+"""
+PROGRAM = """
+import sys, hashlib, user, jitload
+from jitload.cache import open_cache
+mod = jitload.load_triton("m", user.kernel, signature={"x_ptr": "*fp32", "n": "i32"}, constexprs={"BLOCK": 64}, grid=1,
+                          arch="sm_90")
+compiled = [name for name in ("triton.compiler.code_generator", "jitload.triton_library") if name in sys.modules]
+print("built" if "jitload.triton_library" in sys.modules else "found")
+"""
+
+
+def test_the_cache_answers_the_next_process_and_is_never_stale(tmp_path: Path):
+    env = python_env({"JITLOAD_CACHE_DIR": str(tmp_path / "cache"), "TRITON_CACHE_DIR": str(tmp_path / "triton")})
+    env["PYTHONPATH"] = os.pathsep.join((str(tmp_path), env["PYTHONPATH"], os.environ.get("PYTHONPATH", "")))
+
+    def answer(local: int = 1, factor: int = 2, shift: int = 3) -> str:
+        (tmp_path / "user.py").write_text(MODULE.format(local=local, factor=factor))
+        (tmp_path / "settings.py").write_text(f"SHIFT = {shift}\n")
+        command = [sys.executable, "-B", "-c", PROGRAM]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    assert answer() == "built"
+    assert answer() == "found"
+    assert answer(factor=5) == "built"  # a function that it calls
+    assert answer(local=7) == "built"  # a global
+    assert answer(shift=8) == "built"  # what it reaches through a module, which Triton's own key leaves out
+    assert answer() == "found"
+    cubins = {path.read_bytes() for path in (tmp_path / "cache").rglob("*.cubin")}
+    assert len(cubins) == 4
+
+
+def test_a_kernel_whose_source_cannot_be_read_is_not_cached(monkeypatch: pytest.MonkeyPatch):
+    source = {"triton": triton, "tl": triton.language, "__name__": "nowhere"}
+    with pytest.raises((ValueError, OSError)):  # Triton itself refuses
+        exec("@triton.jit\ndef f(x_ptr):\n    pass\n", source)
+    function = kernels.copy
+    monkeypatch.setattr(
+        type(function), "cache_key", property(lambda _: (_ for _ in ()).throw(RuntimeError("no source")))
+    )
+    first, second = (parts(function, signature="*fp32, *fp32", BLOCK=64)[0] for _ in range(2))
+    assert first != second
+
+
+# ---- bad input -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"variants": [{"BLOCK": 64}, {"BLOCK": 32}, {"BLOCK": 64}]},
+         "variants[0] and variants[2] are the same (BLOCK=64"),
+        ({"variants": "some", "BLOCK": 4}, "variants= must be a list of mappings, or 'all', got 'some'"),
+        ({"variants": {"BLOCK": 4}}, "variants= must be a list of mappings, or 'all', got dict"),
+        ({"variants": []}, "variants= is empty; leave it out for a single one"),
+        ({"variants": "all"}, "variants='all' is for autotuned kernels, and this one has no configurations"),
+        ({"variants": [{"signature": "*fp32"}], "BLOCK": 4}, "a variant's 'signature' maps some parameters to other types"),
+        ({"BLOCK": 64, "num_wraps": 1}, "'num_wraps' is neither a parameter"),
+    ],
+)  # fmt: skip
+def test_bad_variants(options: dict[str, Any], expected: str):
+    with pytest.raises(SignatureError) as caught:
+        load(kernels.vector_add, signature=ADD, grid=GRID, **options)
+    assert expected in str(caught.value)
+
+
+def test_bad_grids():
+    with pytest.raises(LaunchSpecError, match="there is no parameter 'BLOK'"):
+        load(kernels.vector_add, signature=ADD, BLOCK=64, grid="ceil_div(n, BLOK)")
+    with pytest.raises(LaunchSpecError, match="uses 'nothing', which is neither a run-time parameter nor an integer"):
+        load(kernels.vector_add, signature=ADD, BLOCK=64, grid=lambda m: (nothing,))  # noqa: F821  on purpose
+    with pytest.raises(LaunchSpecError, match="grid"):
+        load(kernels.vector_add, signature=ADD, BLOCK=64, grid=1.5)
+
+
+def test_bad_names_and_kernels():
+    with pytest.raises(JitLoadError, match="must have 1 to 256 printable characters"):
+        load(kernels.vector_add, name="", signature=ADD, BLOCK=64)
+    with pytest.raises(SignatureError, match="is a plain function: decorate it"):
+        load(test_bad_grids, signature=ADD)
+    plain = jitload.compile_cubin('extern "C" __global__ void k(int n) {}', arch="sm_90a")
+    with pytest.raises(JitLoadError, match="the Cubin is no Triton kernel's: give what extract_triton"):
+        jitload.load_triton("m", plain)
+    cubin = jitload.extract_triton(kernels.vector_add, signature=ADD, BLOCK=64, arch=ARCH)
+    with pytest.raises(SignatureError, match="is compiled already, so that num_warps= cannot change it"):
+        jitload.load_triton("m", cubin, num_warps=2)
+
+
+def test_jitload_stays_free_of_triton():
+    done = run_python(
+        "import sys, jitload; jitload.extract_triton, jitload.load_triton; print('triton' in sys.modules)"
+    )
+    assert (done.stdout, done.stderr) == ("False\n", "")
+    assert (ROOT / "tests" / "triton_kernels.py").is_file()

@@ -1,0 +1,77 @@
+"""How the libraries of the real kernels are asked for; the grids are written as people write them for Triton."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+import triton_kernels as kernels
+from triton_support import ADD, DESCRIPTORS, PERSISTENT
+
+MATMUL = {
+    "a_ptr": "*fp16:16", "b_ptr": "*fp16:16", "c_ptr": "*fp16:16", "M": "i32", "N": "i32", "K": "i32:16",
+    "stride_am": "i32:16", "stride_ak": "i32:1", "stride_bk": "i32:16", "stride_bn": "i32:1", "stride_cm": "i32:16",
+    "stride_cn": "i32:1",
+}  # fmt: skip
+LAYER_NORM = {
+    "x_ptr": "*fp16:16", "out_ptr": "*fp16:16", "weight_ptr": "*fp16:16", "bias_ptr": "*fp16:16", "stride": "i32:16",
+    "n_cols": "i32", "eps": "fp32",
+}  # fmt: skip
+ATTENTION = {
+    "q_ptr": "*fp16:16", "k_ptr": "*fp16:16", "v_ptr": "*fp16:16", "out_ptr": "*fp16:16", "scale": "fp32",
+    "stride_head": "i32:16", "stride_row": "i32:16", "n_rows": "i32", "n_heads": "i32",
+}  # fmt: skip
+SOFTMAX = {
+    "x_ptr": "*fp32:16", "out_ptr": "*fp32:16", "x_stride": "i32", "out_stride": "i32", "n_rows": "i32",
+    "n_cols": "i32",
+}  # fmt: skip
+HISTOGRAM = {"values_ptr": "*i32:16", "counts_ptr": "*i32:16", "n": "i32"}
+PROGRAMS = PERSISTENT["PROGRAMS"]
+
+LIBRARIES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "vector_add": (
+        kernels.vector_add,
+        {"signature": ADD, "BLOCK": 1024, "grid": lambda META: (triton.cdiv(META["n"], META["BLOCK"]),)},
+    ),
+    "softmax": (kernels.softmax, {"signature": SOFTMAX, "BLOCK": 1024, "grid": "n_rows"}),
+    "layer_norm": (kernels.layer_norm, {"signature": LAYER_NORM, "BLOCK": 256, "grid": "x_ptr.shape[0]"}),
+    "matmul": (
+        kernels.matmul,
+        {
+            "signature": MATMUL,
+            "constexprs": {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8, "ACTIVATION": "leaky_relu"},
+            "num_warps": 8,
+            "grid": lambda META: (
+                triton.cdiv(META["M"], META["BLOCK_M"]) * triton.cdiv(META["N"], META["BLOCK_N"]),
+            ),
+        },
+    ),
+    "histogram": (kernels.histogram, {"signature": HISTOGRAM, "BLOCK": 512, "grid": "ceil_div(n, BLOCK)"}),
+    "attention": (
+        kernels.attention,
+        {
+            "signature": ATTENTION,
+            "constexprs": {"BLOCK_M": 64, "BLOCK_N": 64, "HEAD": 64, "IS_CAUSAL": True},
+            "grid": ("ceil_div(n_rows, BLOCK_M)", "n_heads"),
+        },
+    ),
+    "persistent_matmul": (
+        kernels.persistent_matmul,
+        {
+            "signature": DESCRIPTORS,
+            "constexprs": PERSISTENT,
+            "num_warps": 8,
+            "grid": lambda META: (
+                min(PROGRAMS, triton.cdiv(META["M"], META["BLOCK_M"]) * triton.cdiv(META["N"], META["BLOCK_N"])),
+            ),
+        },
+    ),
+    "device_descriptor_copy": (
+        kernels.device_descriptor_copy,
+        {
+            "signature": {"x_ptr": "*fp32:16", "y_ptr": "*fp32:16", "M": "i32", "N": "i32:16"},
+            "constexprs": {"BLOCK_M": 64, "BLOCK_N": 64},
+            "grid": ("ceil_div(M, BLOCK_M)", "ceil_div(N, BLOCK_N)"),
+        },
+    ),
+}  # fmt: skip
