@@ -6,6 +6,7 @@ loses a race uses what it built itself, so that nothing depends on when one mach
 
 from __future__ import annotations
 
+import atexit
 import errno
 import hashlib
 import json
@@ -21,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jitload.entry import LEAF, MANIFEST, Entry, find_entry, key_dir_of, open_cache, rebuilt
+from jitload.entry import FAILED, LEAF, MANIFEST, Entry, find_entry, key_dir_of, open_cache, rebuilt
 from jitload.errors import CacheError, CachePlaceError, CompileError, JitLoadError
 from jitload.inputs import Clock, Header, digest_file, loosen, record_headers, speak_of_their_place
 from jitload.locks import hold_lock, host_tag, mark_directory, unlock
@@ -31,7 +32,6 @@ from jitload.settings import Settings, make_private, private_cache_dir, warn_onc
 
 __all__ = ["Entry", "Header", "Recipe", "Work", "claim_entry", "find_entry", "make_private", "open_cache"]
 
-FAILED = ".failed"
 _WORK = ".work"
 _KEPT_S = 7 * 86400.0  # that a failed build is kept for a look, and what was set aside
 _LONGEST_BUILD_S = 86400.0
@@ -40,6 +40,7 @@ _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # of this process: no o
 _SIGNS = tuple(os.strerror(number) for number in _FULL)  # how a compiler says it
 _OWNER = re.compile(r"-([0-9a-f]{8})-\d+-[0-9a-f]+$")
 _log = logging.getLogger(__name__)
+_in_progress: set[Path] = set()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -145,6 +146,7 @@ def _work_dir(cache_dir: Path, recipe: Recipe, settings: Settings) -> Iterator[W
     except OSError as error:
         raise _place_error(cache_dir, error) from error
     work = Work(dir=work_dir, recipe=recipe, cache_dir=cache_dir, settings=settings)
+    _in_progress.add(work_dir)
     is_lost = False
     _log.info("building %s in %s", recipe.name, work_dir)
     try:
@@ -161,10 +163,26 @@ def _work_dir(cache_dir: Path, recipe: Recipe, settings: Settings) -> Iterator[W
             raise failure from error
         raise
     finally:
+        _in_progress.discard(work_dir)
         if mark is not None and not is_lost:  # what was lost lies there as long as this process may load it
             unlock(mark)
     if work.entry is None:
         shutil.rmtree(work_dir, ignore_errors=True)
+
+
+@atexit.register
+def _abandon() -> None:
+    """End what threads still build when the process ends, after Ctrl-C say: they would leave children and files."""
+    if _in_progress:
+        from jitload.host_build import stop_running
+
+        stop_running()
+        for work_dir in tuple(_in_progress):
+            shutil.rmtree(work_dir, ignore_errors=True)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_progress.clear)
 
 
 def _make_work_dir(cache_dir: Path, recipe: Recipe) -> tuple[Path, int | None]:
@@ -219,6 +237,8 @@ def _keep_failure(work_dir: Path) -> None:
 def _write_manifest(work: Work, product: str, headers: tuple[Header, ...]) -> int:
     """Write what the entry is and what it was made from, through to the disk; return the size of it all."""
     recipe = work.recipe
+    for path in work.dir.glob(".ninja_*"):  # of no use to anybody else
+        path.unlink()
     files = {
         path.name: (path.stat().st_size, digest_file(path)) for path in sorted(work.dir.iterdir()) if path.is_file()
     }

@@ -31,6 +31,7 @@ from jitload.settings import Settings, find_cache_dir
 from jitload.trust import refuse_if_shared, refuse_place
 
 MANIFEST = "manifest.json"
+FAILED = ".failed"  # in the directory of a build that a compiler refused
 LEAF = re.compile(r"(\d{4,})-[0-9a-f]{16}")
 _NAME = re.compile(r"[A-Za-z0-9_.@+-]{1,200}")
 _LARGEST_MANIFEST = 64 << 20

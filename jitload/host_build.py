@@ -20,12 +20,17 @@ _DIAGNOSTIC = re.compile(
 )
 _PATIENCE = 5.0  # seconds that a compiler has to end and to remove what it wrote
 _log = logging.getLogger(__name__)
+_running: set[subprocess.Popen[str]] = set()
 
 # Every library of ours: nothing of it is visible but its exports, it is bound when it is loaded (an unknown symbol
 # is an error then and not at the first call), and it stays loaded. What it needs of libc and tvm-ffi it finds in the
 # process: naming libc to the linker takes as long as all the rest of the link.
 COMPILE_FLAGS = ("-O0", "-pipe", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-w")
 LINK_FLAGS = ("-shared", "-s", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack", "-nostartfiles", "-nodefaultlibs")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_running.clear)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,16 +93,25 @@ def run_ninja(ninja: Path, work_dir: Path, *, name: str, verbose: bool = False, 
     """
     command = (str(ninja), "--quiet") if not verbose else (str(ninja), "-v")
     process = _start(command, work_dir)
+    _running.add(process)
     try:
         output, _ = process.communicate()
     except BaseException:
         _stop(process)
         raise
+    finally:
+        _running.discard(process)
     if verbose or output.strip():
         usual = level if process.returncode == 0 else logging.DEBUG  # an error has it all in its own text
         _log.log(logging.INFO if verbose else usual, "%s", output.rstrip())
     if process.returncode != 0:
         raise _failure(name, work_dir, process.returncode, output)
+
+
+def stop_running() -> None:
+    """End every ninja that threads of this process wait for: what the process's end would leave behind."""
+    for process in tuple(_running):
+        _stop(process)
 
 
 def _start(command: Sequence[str], work_dir: Path) -> subprocess.Popen[str]:

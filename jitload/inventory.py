@@ -14,6 +14,7 @@ from typing import Any
 from jitload.entry import MANIFEST, check_file, newest_first, read_manifest
 from jitload.errors import CacheError
 from jitload.notes import uses_path
+from jitload.recipe import SCHEMA
 
 KEY_DIR = re.compile(r"([A-Za-z0-9_]{1,48})-([0-9a-f]{64})")
 ASIDE = re.compile(r".*-\d+\.bad")
@@ -53,21 +54,32 @@ class Item:
 
     def check(self) -> None:
         """Raise CacheError unless every file is as the manifest says, and none is missing."""
-        manifest = self.manifest()
         try:
-            _check_files(self.dir, manifest, self.key)
-        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            check_entry(self.dir, self.key)
+        except (OSError, ValueError, RecursionError) as error:
             raise CacheError(f"the entry {self.dir} is damaged: {error}") from error
 
 
-def _check_files(leaf_dir: Path, manifest: dict[str, Any], key: str) -> None:
-    if manifest["key"] != key:
-        raise ValueError("its manifest is of another entry")
-    files = {**manifest["files"], manifest["product"]: (manifest["size"], manifest["sha256"])}
-    for name, (size, digest) in files.items():
-        if not isinstance(name, str) or "/" in name:
-            raise ValueError("its manifest names no file of the entry")
-        check_file(leaf_dir / name, size, digest)
+def check_entry(leaf_dir: Path, key: str) -> int:
+    """Return the size of an entry whose files are all there, as its manifest says, and no others.
+
+    Raises:
+        OSError, ValueError, RecursionError: They are not.
+    """
+    manifest = read_manifest(leaf_dir)
+    try:
+        if manifest["schema"] != SCHEMA or manifest["key"] != key:
+            raise ValueError("its manifest is of another entry")
+        files = {**manifest["files"], manifest["product"]: (manifest["size"], manifest["sha256"])}
+        if extra := set(os.listdir(leaf_dir)) - {MANIFEST, *files}:
+            raise ValueError(f"{min(extra)!r} is not in its manifest")
+        for name, (size, digest) in files.items():
+            if not isinstance(name, str) or "/" in name:
+                raise ValueError("its manifest names no file of the entry")
+            check_file(leaf_dir / name, size, digest)
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"its manifest is none ({error})") from error
+    return size_of(leaf_dir)
 
 
 def walk(cache_dir: Path, name: str = "") -> Iterator[Item]:

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from jitload.entry import FAILED
 from jitload.errors import CacheError
 from jitload.inventory import Item, size_of, walk, walk_aside
 from jitload.locks import mark_directory, unlock
@@ -59,7 +60,9 @@ def prune(cache_dir: Path, *, max_size: int | None = None, max_age_s: float | No
 
 
 def clear(cache_dir: Path) -> Pruned:
-    """Remove every entry that no living process has mapped."""
+    """Remove every entry that no living process has mapped, and the failed builds that were kept."""
+    for mark in (cache_dir / ".work").glob(f"*/{FAILED}"):
+        shutil.rmtree(mark.parent, ignore_errors=True)
     return prune(cache_dir, max_size=-1)
 
 

@@ -70,6 +70,7 @@ _READ_BY_COMPILERS = (
 )
 _NAMES = (*_VARIABLES, *_TOOLKITS, *_NVCC_FLAGS, "JITLOAD_PRECOMPILE", *_READ_BY_COMPILERS)
 _KEYS = tuple(map(os.fsencode, _NAMES))
+_LIMIT = 5 * 10**9
 _MODES = ("auto", "load-only", "rebuild")
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
@@ -90,7 +91,7 @@ def _settings(*raw: bytes) -> Settings:
     if mode not in ("", *_MODES):
         raise CacheError(f"JITLOAD_MODE={mode!r} must be one of {', '.join(_MODES)}")
     try:
-        cache_limit = parse_size(limit or "5GB")
+        cache_limit = parse_size(limit) if limit else _LIMIT
     except ValueError as error:
         raise CacheError(f"JITLOAD_CACHE_LIMIT={limit!r}: {error}") from None
     return Settings(

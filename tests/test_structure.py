@@ -45,12 +45,12 @@ IMPORTS = {
     "notes": "settings",
     "locks": "settings",
     "entry": "errors inputs notes recipe settings trust",
-    "inventory": "entry errors notes",
+    "inventory": "entry errors notes recipe",
     "why": "entry errors inputs inventory recipe settings",
-    "prune": "errors inventory locks notes settings",
-    "cache": "entry errors inputs locks notes prune recipe settings why",
-    "identity": "errors settings toolchain",
+    "prune": "entry errors inventory locks notes settings",
     "host_build": "errors",
+    "cache": "entry errors host_build inputs locks notes prune recipe settings why",
+    "identity": "errors settings toolchain",
     "host_headers": "",
     "precompiled": "entry identity recipe settings sources toolchain",
     "precompiling": "cache host_headers precompiled recipe settings",  # in a process of its own
@@ -108,6 +108,10 @@ IMPORTS = {
     "triton_api": "launch loader serving triton_request triton_variants",
     "api": "errors kernels library loader model ptx request serving sources toolchain",
     "__init__": "api errors extract launch loader triton_api",
+    # What stands beside the road, and nothing above imports.
+    "archive": "entry errors inventory locks notes settings",
+    "cli": "archive entry errors inventory prune settings why",
+    "__main__": "cli",
 }
 # What stands beside the road: nothing of the package imports these, and they import what they need.
 TOOL_IMPORTS = {

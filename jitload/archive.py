@@ -1,0 +1,231 @@
+"""Entries of a cache into one file, and such a file, which may be anybody's, into a cache."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+import tarfile
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from jitload.entry import LEAF, MANIFEST
+from jitload.errors import CacheError
+from jitload.inventory import Item, check_entry, walk
+from jitload.locks import host_tag, mark_directory, unlock
+from jitload.notes import BLOCK, GROWN, append_bytes
+from jitload.settings import make_private
+
+_MEMBER = re.compile(r"([A-Za-z0-9_]{1,48}-[0-9a-f]{64})/(\d{4,}-[0-9a-f]{16})/([A-Za-z0-9_@+-][A-Za-z0-9_.@+-]{0,99})")
+_STAYS = (".gch", ".pch")  # precompiled headers: large, for one compiler alone, and made of other people's headers
+_MOST_MEMBERS = 1_000_000
+_PIECE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unpacked:
+    """How many entries an archive brought, and how many of its entries were there already."""
+
+    added: int
+    present: int
+
+
+# ---- pack ------------------------------------------------------------------------------------------------------
+
+
+def pack(cache_dir: Path, target: Path, keys: Iterable[str] = ()) -> int:
+    """Write the entries of a cache, or those whose keys begin as given, to an archive; return how many.
+
+    Precompiled headers stay behind. An entry that is damaged is an error: an archive is to be relied upon.
+
+    Raises:
+        CacheError: An entry is damaged, there is none, or the archive cannot be written.
+    """
+    wanted = tuple(keys)
+    items = [item for item in walk(cache_dir) if not wanted or item.key.startswith(wanted)]
+    items = [item for item in items if _travels(item)]
+    if not items:
+        raise CacheError(f"the cache {cache_dir} has no such entry to pack")
+    fresh = target.with_name(f".jitload-{secrets.token_hex(8)}")
+    try:
+        with (
+            _opened(fresh, target.name, "wb") as stream,
+            tarfile.open(fileobj=stream, mode="w|", format=tarfile.USTAR_FORMAT) as tar,
+        ):
+            for item in items:
+                _pack_one(tar, item)
+        fresh.replace(target)
+    except (OSError, ValueError) as error:
+        raise CacheError(f"the archive {target} cannot be written: {error}") from error
+    finally:
+        fresh.unlink(missing_ok=True)
+    return len(items)
+
+
+def _travels(item: Item) -> bool:
+    item.check()
+    return not any(name.endswith(_STAYS) for name in item.manifest()["files"])
+
+
+def _pack_one(tar: tarfile.TarFile, item: Item) -> None:
+    for name in (MANIFEST, *sorted(item.manifest()["files"])):
+        path = item.dir / name
+        info = tarfile.TarInfo(f"{item.name}-{item.key}/{item.dir.name}/{name}")
+        with path.open("rb") as data:
+            info.size, info.mode = os.fstat(data.fileno()).st_size, 0o600
+            tar.addfile(info, data)
+
+
+# ---- unpack ----------------------------------------------------------------------------------------------------
+
+
+def unpack(cache_dir: Path, source: Path, *, max_size: int) -> Unpacked:
+    """Add the entries of an archive to a cache: all of them, or none if one is not what it should be.
+
+    Whoever made the archive decides what code is loaded, as with a wheel; nothing else can come out of it: no links,
+    no names outside an entry, no more than `max_size` bytes.
+
+    Raises:
+        CacheError: The archive is damaged, too large, or none of ours; nothing of it was kept.
+    """
+    with _staging(cache_dir) as stage:
+        try:
+            with _opened(source, source.name, "rb") as stream:
+                _stage_members(stream, stage, max_size)
+            leaves = sorted(path for key_dir in stage.iterdir() for path in key_dir.iterdir())
+            sizes = [check_entry(leaf, leaf.parent.name[-64:]) for leaf in leaves]
+        except (OSError, EOFError, ValueError, tarfile.TarError, RecursionError, _zlib_error()) as error:
+            raise CacheError(f"the archive {source} cannot be unpacked: {error}. Nothing of it was kept.") from error
+        added = sum(_publish(leaf, cache_dir) for leaf in leaves)
+        with suppress(OSError):
+            append_bytes(cache_dir / GROWN, sum(sizes) // BLOCK + 1)
+    return Unpacked(added=added, present=len(leaves) - added)
+
+
+@contextmanager
+def _staging(cache_dir: Path) -> Iterator[Path]:
+    """Give a directory on the cache's file system that a dead process's successor removes."""
+    stage = cache_dir / ".work" / f"unpack-{host_tag()}-{os.getpid()}-{secrets.token_hex(6)}"
+    mark = None
+    try:
+        make_private(stage)
+        with suppress(OSError):
+            mark = mark_directory(stage)
+        yield stage
+    except OSError as error:
+        raise CacheError(f"the cache {cache_dir} cannot be written: {error}") from error
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+        if mark is not None:
+            unlock(mark)
+
+
+def _stage_members(stream: IO[bytes], stage: Path, max_size: int) -> None:
+    left = max_size
+    for number, (info, data) in enumerate(_members(stream)):
+        found = _MEMBER.fullmatch(info.name)
+        left -= info.size
+        if found is None:
+            raise ValueError(f"it holds {info.name[:80]!r}, which is no file of an entry")
+        if left < 0 or number >= _MOST_MEMBERS:
+            raise ValueError(f"it holds more than {max_size} bytes; allow more with --max-size")
+        path = stage / found[1] / found[2] / found[3]
+        make_private(path.parent)
+        with path.open("xb") as file:
+            for piece in data:
+                file.write(piece)
+
+
+def _members(stream: IO[bytes]) -> Iterator[tuple[tarfile.TarInfo, Iterator[bytes]]]:
+    """Yield the regular files of a plain tar archive. Anything else is refused, with all that tar can be made to do."""
+    while any(block := _exactly(stream, tarfile.BLOCKSIZE)):
+        info = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
+        if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or info.size < 0:
+            raise ValueError(f"it holds {info.name[:80]!r}, which is no regular file")
+        yield info, _data_of(stream, info.size)
+
+
+def _data_of(stream: IO[bytes], size: int) -> Iterator[bytes]:
+    left = size
+    while left:
+        piece = _exactly(stream, min(left, _PIECE))
+        left -= len(piece)
+        yield piece
+    if rest := -size % tarfile.BLOCKSIZE:
+        _exactly(stream, rest)
+
+
+def _exactly(stream: IO[bytes], size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        piece = stream.read(size - len(data))
+        if not piece:
+            raise EOFError("it ends too early")
+        data += piece
+    return data
+
+
+def _publish(leaf: Path, cache_dir: Path) -> bool:
+    """Move a whole entry into place, under a free number; one that is there already is left as it is."""
+    key_dir = cache_dir / leaf.parent.name
+    make_private(key_dir)
+    wanted = (leaf / MANIFEST).read_bytes()
+    while True:
+        names = [found for name in os.listdir(key_dir) if (found := LEAF.match(name))]
+        for name in (found[0] for found in names if found[0].endswith(leaf.name[-16:])):
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                if json.loads((key_dir / name / MANIFEST).read_bytes())["sha256"] == json.loads(wanted)["sha256"]:
+                    return False
+        number = max((int(found[1]) for found in names), default=-1) + 1
+        try:
+            os.rename(leaf, key_dir / f"{number:04d}-{leaf.name[-16:]}")
+        except OSError:
+            if not (key_dir / f"{number:04d}-{leaf.name[-16:]}").exists():
+                raise
+        else:
+            return True
+
+
+# ---- compression -----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _opened(path: Path, name: str, mode: str) -> Iterator[IO[bytes]]:
+    """Open an archive for reading or writing; its name says how it is compressed."""
+    with ExitStack() as stack:
+        if name.endswith((".tar.zst", ".tzst")):
+            yield stack.enter_context(_open_zstd(path, mode))
+        elif name.endswith((".tar.gz", ".tgz")):
+            import gzip
+
+            raw = stack.enter_context(path.open(mode))
+            # Without a name and a time in it, the same entries make the same archive.
+            packed: Any = gzip.GzipFile("", mode, 6, raw, mtime=0)
+            yield stack.enter_context(packed)
+        elif name.endswith(".tar"):
+            yield stack.enter_context(path.open(mode))
+        else:
+            raise CacheError(f"{name!r} must end in .tar.zst, .tar.gz or .tar: the name says how it is compressed")
+
+
+def _open_zstd(path: Path, mode: str) -> Any:
+    with suppress(ImportError):
+        from compression import zstd  # Python 3.14
+
+        return zstd.open(path, mode)
+    with suppress(ImportError):
+        import zstandard
+
+        return zstandard.open(path, mode)
+    raise CacheError("a .tar.zst archive needs: pip install zstandard  (or name it .tar.gz, which needs nothing)")
+
+
+def _zlib_error() -> type[Exception]:
+    import zlib
+
+    return zlib.error

@@ -1,0 +1,257 @@
+"""The command `jitload`: arguments in, text and an exit code out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jitload import __version__
+from jitload.errors import JitLoadError
+from jitload.settings import find_cache_dir, parse_size, read_settings
+
+if TYPE_CHECKING:
+    from jitload.inventory import Item
+    from jitload.prune import Pruned
+
+_AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command, and return its exit code: 0, 1 for a failure or a damaged entry, 2 for wrong arguments."""
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except JitLoadError as error:
+        sys.stderr.write(f"jitload: {error}\n")
+        return 1
+    except BrokenPipeError:  # `jitload cache list | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+# ---- arguments -------------------------------------------------------------------------------------------------
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="jitload", description="CUDA source in, typed functions out.")
+    parser.add_argument("--version", action="version", version=f"jitload {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    _add_cache(commands)
+    return parser
+
+
+def _add_cache(commands: Any) -> None:
+    cache = commands.add_parser("cache", help="look into the cache, ship it, and clear it up")
+    actions = cache.add_subparsers(title="actions", required=True, metavar="ACTION")
+
+    def add(name: str, run: Any, meaning: str) -> argparse.ArgumentParser:
+        action: argparse.ArgumentParser = actions.add_parser(name, help=meaning, description=meaning)
+        action.add_argument("--dir", default="", metavar="DIR", help="another cache than JITLOAD_CACHE_DIR")
+        action.set_defaults(run=run)
+        return action
+
+    add("path", _path, "print where the cache is")
+    add("list", _list, "list the entries").add_argument("--json", action="store_true", help="as JSON, one row a line")
+    add("show", _show, "show what an entry was made from").add_argument("key", help="its key, or the start of it")
+    why = add("why", _why, "show in what two entries differ")
+    why.add_argument("one", help="a key, or the start of it")
+    why.add_argument("other", help="another")
+    add("verify", _verify, "check every file of every entry against its SHA-256")
+    prune = add("prune", _prune, "remove the entries that were used least recently")
+    prune.add_argument("--max-size", type=_size, metavar="SIZE", help="leave this much, such as 2GB")
+    prune.add_argument("--max-age", type=_age, metavar="AGE", help="remove what was not used for longer, such as 30d")
+    pack = add("pack", _pack, "write entries to an archive: .tar.zst, .tar.gz or .tar")
+    pack.add_argument("archive", type=Path)
+    pack.add_argument("keys", nargs="*", help="only entries whose keys begin so")
+    unpack = add("unpack", _unpack, "add an archive's entries; their code runs when it is loaded, so know its maker")
+    unpack.add_argument("archive", type=Path)
+    unpack.add_argument("--max-size", type=_size, default="5GB", metavar="SIZE", help="refuse more (default 5GB)")
+    add("clear", _clear, "remove all entries")
+
+
+def _size(text: str) -> int:
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
+
+
+def _age(text: str) -> float:
+    if found := re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhdw])", text, re.ASCII):
+        return float(found[1]) * _AGES[found[2]]
+    raise argparse.ArgumentTypeError(f"{text!r}: an age is a number with s, m, h, d or w, such as 30d")
+
+
+# ---- actions ---------------------------------------------------------------------------------------------------
+
+
+def _place(options: argparse.Namespace) -> Path:
+    settings = read_settings()
+    return find_cache_dir(replace(settings, cache_dir=options.dir) if options.dir else settings)
+
+
+def _trusted(options: argparse.Namespace) -> Path:
+    """Return the cache for an action that writes it, after a look at who may write it besides."""
+    from jitload.entry import open_cache
+
+    settings = read_settings()
+    return open_cache(replace(settings, cache_dir=options.dir) if options.dir else settings)
+
+
+def _path(options: argparse.Namespace) -> int:
+    _print([str(_place(options))])
+    return 0
+
+
+def _list(options: argparse.Namespace) -> int:
+    from jitload.inventory import walk
+
+    rows = [_row(item) for item in walk(_place(options))]
+    if options.json:
+        _print(json.dumps(row) for row in rows)
+        return 0
+    columns = ("name", "arch", "age", "size", "hits", "key")
+    shown = [
+        (r["name"], r["arch"], _shown_age(r["age_s"]), _shown_size(r["size"]), str(r["hits"]), r["key"][:16])
+        for r in rows
+    ]
+    widths = [max(map(len, column)) for column in zip(columns, *shown, strict=True)]
+    _print("  ".join(map(str.ljust, row, widths)).rstrip() for row in (columns, *shown))
+    total = _shown_size(sum(row["size"] for row in rows))
+    _print([f"{len(rows)} entries, {total}, in {_place(options)}"])
+    return 0
+
+
+def _row(item: Item) -> dict[str, Any]:
+    try:
+        manifest = item.manifest()
+        archs = manifest["parts"].get("archs") or ["-"]
+        created = float(manifest["created"])
+    except (JitLoadError, LookupError, TypeError, ValueError, AttributeError):
+        archs, created = ["damaged"], time.time()
+    return {
+        "name": item.name,
+        "arch": ",".join(map(str, archs)) if isinstance(archs, list) else str(archs),
+        "age_s": max(time.time() - created, 0.0),
+        "unused_s": max(time.time() - item.used_s, 0.0),
+        "size": item.size,
+        "hits": item.hits,
+        "key": item.key,
+        "dir": str(item.dir),
+    }
+
+
+def _show(options: argparse.Namespace) -> int:
+    from jitload.inventory import find_item
+
+    item = find_item(_place(options), options.key)
+    manifest = item.manifest()
+    row = _row(item)
+    _print([f"{item.name}-{item.key}", f"  in {item.dir}"])
+    _print([f"  {_shown_size(item.size)}, built {_shown_age(row['age_s'])} ago, hits {item.hits}"])
+    _print(["Made from:", *(f"  {label}: {_text(value)}" for label, value in manifest["parts"].items())])
+    headers = [f"  {kept['path']}" for kept in manifest["headers"] if kept["size"] >= 0]
+    _print(["Files it read (@0 is the first include directory):", *headers] if headers else [])
+    _print(["Files it holds:", *(f"  {name}  {_shown_size(size)}" for name, (size, _) in manifest["files"].items())])
+    return 0
+
+
+def _text(value: object) -> str:
+    return " | ".join(", ".join(map(str, value)).splitlines() if isinstance(value, list) else str(value).splitlines())
+
+
+def _why(options: argparse.Namespace) -> int:
+    from jitload.inventory import find_item
+    from jitload.why import compare_items
+
+    cache_dir = _place(options)
+    lines = compare_items(find_item(cache_dir, options.one), find_item(cache_dir, options.other))
+    _print(lines or ["They do not differ."])
+    return 0
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from jitload.inventory import walk, walk_aside
+
+    cache_dir = _place(options)
+    whole, damaged = 0, []
+    for item in walk(cache_dir):
+        try:
+            item.check()
+            whole += 1
+        except JitLoadError as error:
+            damaged.append(str(error))
+    aside = [f"set aside earlier: {path}" for path in walk_aside(cache_dir)]
+    _print([*damaged, *aside, f"{whole} entries are whole, {len(damaged)} are damaged"])
+    return 1 if damaged else 0
+
+
+def _prune(options: argparse.Namespace) -> int:
+    from jitload.prune import prune
+
+    if options.max_size is None and options.max_age is None:
+        raise JitLoadError("say what to remove: --max-size 2GB, --max-age 30d, or both; all of it: jitload cache clear")
+    _report(prune(_trusted(options), max_size=options.max_size, max_age_s=options.max_age))
+    return 0
+
+
+def _clear(options: argparse.Namespace) -> int:
+    from jitload.prune import clear
+
+    _report(clear(_trusted(options)))
+    return 0
+
+
+def _report(done: Pruned) -> None:
+    spared = f"; {done.spared} are in use and stay" if done.spared else ""
+    freed, left = _shown_size(done.freed), _shown_size(done.left)
+    _print([f"removed {len(done.removed)} entries, {freed}; {left} are left{spared}"])
+
+
+def _pack(options: argparse.Namespace) -> int:
+    from jitload.archive import pack
+
+    count = pack(_place(options), options.archive.absolute(), options.keys)
+    _print([f"packed {count} entries into {options.archive}, {_shown_size(options.archive.stat().st_size)}"])
+    return 0
+
+
+def _unpack(options: argparse.Namespace) -> int:
+    from jitload.archive import unpack
+
+    done = unpack(_trusted(options), options.archive.absolute(), max_size=options.max_size)
+    _print([f"added {done.added} entries; {done.present} were there already"])
+    return 0
+
+
+# ---- text ------------------------------------------------------------------------------------------------------
+
+
+def _print(lines: Iterable[str]) -> None:
+    for line in lines:
+        sys.stdout.write("".join(c if c.isprintable() else "?" for c in line) + "\n")
+    sys.stdout.flush()
+
+
+def _shown_size(size: int) -> str:
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if size >= factor:
+            return f"{size / factor:.1f} {unit}"
+    return f"{size} B"
+
+
+def _shown_age(seconds: float) -> str:
+    for unit, factor in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= factor:
+            return f"{seconds / factor:.0f} {unit}"
+    return f"{seconds:.0f} s"

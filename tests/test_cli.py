@@ -1,0 +1,179 @@
+"""The command `jitload cache`: what it prints, and what it leaves alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from builds import ADD, ARCH, build, kernel, load, python_env
+
+from jitload.cli import main
+from jitload.errors import CompileError
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A cache of its own, without the modules of the process."""
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr("jitload.serving._modules", {})
+    return tmp_path / "cache"
+
+
+def run(capsys, *words: str) -> tuple[int, str, str]:
+    code = main(["cache", *words])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def key_of(path: Path) -> str:
+    return path.parent.parent.name[-64:]
+
+
+def test_path_and_an_empty_list(cache, capsys):
+    assert run(capsys, "path") == (0, f"{cache}\n", "")
+    assert run(capsys, "path", "--dir", "/elsewhere") == (0, "/elsewhere\n", "")
+    assert run(capsys, "list") == (0, f"name  arch  age  size  hits  key\n0 entries, 0 B, in {cache}\n", "")
+    assert not cache.exists()
+
+
+def test_list_shows_each_entry(cache, capsys):
+    path = build(ADD, "vec")
+    code, out, _ = run(capsys, "list")
+    rows = [line.split() for line in out.splitlines()]
+    assert (code, [row[0] for row in rows]) == (0, ["name", "runtime", "vec", "2"])
+    assert rows[2][1] == ARCH
+    assert rows[2][-1] == key_of(path)[:16]
+    (row,) = [json.loads(line) for line in run(capsys, "list", "--json")[1].splitlines() if '"vec"' in line]
+    assert row["key"] == key_of(path)
+    assert row["size"] == sum(file.stat().st_size for file in path.parent.iterdir())
+    assert row["dir"] == str(path.parent)
+    assert row["age_s"] < 60
+
+
+def test_hits_are_the_processes_that_took_an_entry_from_the_disk(cache, capsys):
+    build(ADD, "vec")
+    code = "import builds; [builds.build(builds.ADD, 'vec') for _ in range(3)]"
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", code], env=python_env(), check=True)
+    (row,) = [json.loads(line) for line in run(capsys, "list", "--json")[1].splitlines() if '"vec"' in line]
+    assert row["hits"] == 2
+
+
+def test_show_tells_what_an_entry_was_made_from(cache, capsys, tmp_path):
+    (tmp_path / "value.h").write_text("#define VALUE 1\n")
+    text = '#include "value.h"\n' + kernel("k", "x[0] = VALUE;")
+    key = key_of(build(text, "vec", extra_include_paths=[tmp_path], extra_cuda_cflags=["-DN=4"]))
+    code, out, _ = run(capsys, "show", key[:12])
+    assert code == 0
+    for line in (f"vec-{key}", f"  archs: {ARCH}", "  options: -DN=4", "  @0/value.h"):
+        assert line in out.splitlines()
+    assert "  vec.so  " in out
+    assert run(capsys, "show", f"vec-{key[:4]}")[0] == 0
+    no = f"jitload: no entry of {cache} has a key that begins with 'none'; see: jitload cache list\n"
+    assert run(capsys, "show", "none") == (1, "", no)
+
+
+def test_a_key_that_fits_several_is_refused(cache, capsys):
+    build(kernel("one"), "vec")
+    build(kernel("two"), "vec")
+    code, _, err = run(capsys, "show", "vec")
+    assert code == 1
+    assert "'vec' fits several entries: vec-" in err
+    assert "Write more of the key." in err
+
+
+def test_why_names_the_parts_that_differ(cache, capsys):
+    one = build(kernel("k"), "vec", extra_cuda_cflags=["-DN=4", "-DM"])
+    other = build(kernel("k"), "vec", extra_cuda_cflags=["-DN=5", "-DM"])
+    assert run(capsys, "why", key_of(one), key_of(other)) == (0, "options: -DN=4 and -DN=5\n", "")
+    assert run(capsys, "why", key_of(one), key_of(one)) == (0, "They do not differ.\n", "")
+
+
+def test_verify_finds_damage_in_any_file(cache, capsys):
+    path = build(ADD)
+    assert run(capsys, "verify") == (0, "2 entries are whole, 0 are damaged\n", "")
+    with (path.parent / "wrapper.cc").open("a") as file:
+        file.write("\n")
+    code, out, _ = run(capsys, "verify")
+    assert code == 1
+    assert f"the entry {path.parent} is damaged: wrapper.cc has " in out
+    assert out.endswith("1 entries are whole, 1 are damaged\n")
+    (path.parent / "wrapper.cc").unlink()
+    assert run(capsys, "verify")[0] == 1
+
+
+def test_prune_removes_what_was_used_least_recently(cache, capsys):
+    paths = [build(kernel(f"k{number}"), f"m{number}") for number in range(3)]
+    for age_s, path in zip((3000, 1000, 2000), paths, strict=True):
+        then = time.time() - age_s
+        os.utime(path.parent / "manifest.json", (then, then))
+    assert run(capsys, "prune")[0] == 1
+    assert run(capsys, "prune", "--max-age", "40m")[1].startswith("removed 1 entries")
+    assert [path.exists() for path in paths] == [False, True, True]
+    size = sum(file.stat().st_size for file in cache.glob("*-*/*/*") if file.parent.parent.name[0] != ".")
+    assert run(capsys, "prune", "--max-size", str(size - 1))[1].startswith("removed 1 entries")
+    assert [path.exists() for path in paths] == [False, True, False]  # the runtime is younger
+    assert build(kernel("k2"), "m2").exists()
+
+
+def test_prune_leaves_what_a_process_has_mapped(cache, capsys):
+    module = load(ADD)
+    code, out, _ = run(capsys, "clear")
+    assert code == 0
+    assert "1 are in use and stay" in out
+    assert [path.name for path in cache.glob("*-*/*/*.so")] == ["m.so"]
+    assert list(module) == ["add"]
+
+
+def test_clear_removes_everything(cache, capsys, tmp_path, monkeypatch):
+    path = build(ADD)
+    os.truncate(build(kernel("k")), 10)
+    build(kernel("k"))
+    script = tmp_path / "broken-c++"
+    script.write_text(f'#!/bin/sh\ncase "$*" in *wrapper.cc*) exit 1;; esac\nexec {shutil.which("c++")} "$@"\n')
+    script.chmod(0o755)
+    with monkeypatch.context() as patch, pytest.raises(CompileError, match="failed build is kept"):
+        patch.setenv("JITLOAD_CXX", str(script))
+        build(kernel("broken"))
+    assert run(capsys, "clear")[1].startswith("removed 3 entries")
+    left = {str(file.relative_to(cache)) for file in cache.rglob("*") if file.is_file()}
+    assert {name.partition("/")[0] for name in left} <= {".tools", ".locks", ".grown", ".uses"}
+    assert build(ADD) == path
+
+
+@pytest.mark.parametrize("words", [["prune", "--max-size", "many"], ["prune", "--max-age", "3"], ["unpack"], ["no"]])
+def test_wrong_arguments_are_usage_errors(cache, words):
+    with pytest.raises(SystemExit) as caught:
+        main(["cache", *words])
+    assert caught.value.code == 2
+
+
+def test_the_module_runs_as_a_command(cache):
+    done = subprocess.run(
+        [sys.executable, "-m", "jitload", "cache", "path"], env=python_env(), capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"{cache}\n"
+    done = subprocess.run([sys.executable, "-m", "jitload"], env=python_env(), capture_output=True, check=False)
+    assert done.returncode == 2
+
+
+def test_the_command_is_light_to_import():
+    code = (
+        "import sys, jitload.cli; print(sorted({'torch', 'tvm_ffi', 'numpy', 'jinja2', 'tarfile'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=python_env(), capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_a_cache_that_others_may_write_is_not_written(cache, capsys):
+    build(ADD)
+    cache.chmod(0o777)
+    code, _, err = run(capsys, "clear")
+    assert code == 1
+    assert "everyone may write" in err
