@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from jitload.paths import absolute_path
 from jitload.request import Functions, HandWritten, make_request
 from jitload.serving import build_request, load_request
 from jitload.sources import Image, Paths, Texts, read_files, read_paths, read_texts, with_labels
@@ -261,9 +262,11 @@ def load_module(path: PathLike, *, keep_module_alive: bool = True) -> Module:
     Example:
         `load_module("vec.so").add_one(x, y)`
     """
+    place = absolute_path(path, "path")  # before torch is imported, whose MKL ends a process without a directory
+
     from jitload.loader import load_library
 
-    return load_library(path, keep_module_alive=keep_module_alive)
+    return load_library(place, keep_module_alive=keep_module_alive)
 
 
 def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern the device

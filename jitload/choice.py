@@ -43,7 +43,7 @@ def choose_exports(functions: tuple[tuple[str, Launch], ...] | None, compiled: C
     by_name = export_names(compiled.cubin.kernels)
     docs = {candidate.name: candidate.doc for candidate in compiled.candidates}
     if functions is None:
-        if not by_name:
+        if not by_name and not compiled.cubin.variables:
             raise _no_kernels(compiled)
         functions = tuple((name, Launch()) for name in by_name)
     exports = []

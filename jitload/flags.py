@@ -19,6 +19,9 @@ _TAKES_NEXT = {
     "-D": "-D", "-U": "-U", "-I": "-I", "--include-path": "-I", "--threads": None, "-t": None,
     "-include": "--pre-include=",
 }  # fmt: skip
+# What leaves no finished machine code behind, and what says where to put it.
+_LINKED_LATER = re.compile(r"--?(?:rdc|relocatable-device-code)=true|-dc|--device-c|-dlto|--dlink-time-opt|-lto|--lto")
+_OTHER_OUTPUT = re.compile(r"--?(?:ptx|cubin|fatbin|optix-ir)|-c|--compile|-o|--output-file|-dw|-dlink|--device-link")
 _ARCH_OPTION = re.compile(r"--?(?:gpu-architecture|arch|gencode|generate-code|gpu-code|code)(?:=|$)")
 
 
@@ -33,6 +36,10 @@ def device_flags(flags: Sequence[str]) -> tuple[str, ...]:
     for flag in waiting:
         if _ARCH_OPTION.match(flag):
             raise JitLoadError(f"extra_cuda_cflags has {flag!r}: name architectures with arch=, such as arch='sm_90a'")
+        if _LINKED_LATER.fullmatch(flag):
+            raise JitLoadError(f"extra_cuda_cflags has {flag!r}: jitload does not link device code; include it instead")
+        if _OTHER_OUTPUT.fullmatch(flag):
+            raise JitLoadError(f"extra_cuda_cflags has {flag!r}: jitload makes a cubin, and says where; leave it out")
         if flag in _TAKES_NEXT:
             value = next(waiting, None)
             if value is None:
@@ -67,16 +74,13 @@ def host_flags(flags: Sequence[str]) -> tuple[str, ...]:
     return tuple(flag for flag in result if flag)
 
 
-_REFUSED_BY_NVCC = re.compile(r"-rdc=true|--relocatable-device-code=true|-dc|--device-c|-dlto|--dlink-time-opt")
-
-
 def nvcc_flags(flags: Sequence[str]) -> tuple[str, ...]:
     """Return `extra_cuda_cflags` for nvcc itself: as they are, but that include directories have one spelling."""
     result = []
     for flag in flags:
         if _ARCH_OPTION.match(flag):
             raise JitLoadError(f"extra_cuda_cflags has {flag!r}: name architectures with arch=, such as arch='sm_90a'")
-        if _REFUSED_BY_NVCC.fullmatch(flag):
+        if _LINKED_LATER.fullmatch(flag):
             raise JitLoadError(f"extra_cuda_cflags has {flag!r}: jitload does not link device code; include it instead")
         result.append(re.sub(r"^--?include-path(?:=|$)", "-I", flag))
     return tuple(result)

@@ -75,7 +75,12 @@ def ninja_text(steps: Sequence[Step]) -> str:
 
 
 def _ninja_path(path: str) -> str:
-    """Escape a path; ninja_syntax leaves out the dollars."""
+    """Escape a path; ninja_syntax leaves out the dollars, and for some characters ninja has no escape."""
+    if found := re.search(r"[|\n\r]", path):
+        raise ToolchainError(
+            f"ninja cannot read a path with {found[0]!r}: {path!r}. "
+            "Put the cache (JITLOAD_CACHE_DIR) or the file elsewhere."
+        )
     return re.sub(r"([$ :])", r"$\1", path)
 
 

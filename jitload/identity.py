@@ -119,6 +119,11 @@ def _ask(compiler: Compiler) -> tuple[str, list[str]]:
     # Version and target, without the lines that say where things are installed.
     lines = done.stderr.splitlines()
     words = [line for line in lines if line.startswith("Target:") or " version " in line]
+    if not words:
+        raise ToolchainError(
+            f"{' '.join(compiler.command)} (from JITLOAD_CXX or CXX) does not say that it is a C++ compiler: "
+            "`-v` gives neither a version nor a target. Name another, JITLOAD_CXX=g++."
+        )
     programs = [found[1] for line in lines if (found := _PROGRAM.match(line))]
     return "\n".join(words), list(dict.fromkeys(programs))
 

@@ -66,7 +66,7 @@ def check_is_device_code(request: Request) -> None:
             f"source {request.name!r} launches kernels with <<<…>>>, and that takes nvcc: give it to load_inline(), "
             "or leave the kernels alone in it and launch them from C++ of your own, with embed_cubin=."
         )
-    if kind == "host" and not _only_includes([text for _, text in request.pieces]):
+    if kind == "host" and not _may_be_elsewhere([text for _, text in request.pieces], request.options):
         raise JitLoadError(
             f"module {request.name!r} holds no device code (no __global__, __device__ or __constant__); jitload "
             "compiles kernels and generates the C++ around them. For C++ of your own, name its functions in "
@@ -84,9 +84,11 @@ def _check_is_no_ptx(request: Request) -> None:
         )
 
 
-def _only_includes(texts: Sequence[str]) -> bool:
-    """Tell whether the kernels may be in headers that a text includes."""
-    return any("#include" in text for text in texts) and not any("TVM_FFI_" in text for text in texts)
+def _may_be_elsewhere(texts: Sequence[str], options: Sequence[str]) -> bool:
+    """Tell whether the kernels may be in headers that are included, or made by a macro of the options."""
+    is_included = any("#include" in text for text in texts) or any("-include=" in option for option in options)
+    is_made = any("__global__" in option for option in options)
+    return (is_included or is_made) and not any("TVM_FFI_" in text for text in texts)
 
 
 def compile_archs(request: Request, kit: Kit) -> tuple[Compiled, ...]:

@@ -45,8 +45,13 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         except AttributeError as missing:
             names = ", ".join(self) or "none"
             raise AttributeError(f"{self!r} has no function {name!r}; it has: {names}") from missing
-        setattr(self, name, function)
+        self.__dict__[name] = function
         return function
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(
+            f"{self!r} is shared by all who load this source, so {name!r} cannot be set on it; keep it in a variable"
+        )
 
     def __getitem__(self, name: str) -> TypedFunction:
         return self.get_function(name)
@@ -130,7 +135,7 @@ def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True
     module.__move_handle_from__(raw)
     if not module._jitload_facts()["name"]:
         _list_exports(module, place)
-    if module._jitload_facts()["functions"]:
+    if module._jitload_facts()["functions"] or module._jitload_facts()["variables"]:
         exchange = torch_exchange()
         addresses = (exchange.current_stream, exchange.allocator) if exchange else (0, 0)
         tvm_ffi.Module.get_function(module, "_jitload_preload")(*addresses)
@@ -251,6 +256,8 @@ def global_tensor(module: Module, name: str, dtype: object, shape: int | Sequenc
     Example:
         `torch.from_dlpack(jitload.global_tensor(mod, "coeffs", torch.float32, (16,))).copy_(values)`
     """
+    if not isinstance(module, Module):
+        raise TypeError(f"global_tensor() takes a module that jitload built, got {type(module).__name__}")
     facts = module._jitload_facts()
     names = [variable["name"] for variable in facts["variables"]]
     if name not in names:
@@ -258,12 +265,19 @@ def global_tensor(module: Module, name: str, dtype: object, shape: int | Sequenc
         raise LoadError(f"module {facts['name']!r} has no __device__ or __constant__ variable {name!r}; {known}")
     number = names.index(name)
     kind = _dtype(dtype)
-    extents = [operator.index(shape)] if not isinstance(shape, Sequence) else [operator.index(n) for n in shape]
+    extents = _extents(shape)
     size = functools.reduce(operator.mul, extents, 1) * kind.itemsize
     wanted = facts["variables"][number]["size"]
     if size != wanted or any(extent < 0 for extent in extents):
         raise ValueError(f"variable {name!r} has {wanted} bytes; {kind} with shape {tuple(extents)} would have {size}")
     return tvm_ffi.Module.get_function(module, "_jitload_global")(number, kind, size, *extents)
+
+
+def _extents(shape: int | Sequence[int]) -> list[int]:
+    try:
+        return [operator.index(extent) for extent in (shape if isinstance(shape, Sequence) else (shape,))]
+    except TypeError:
+        raise TypeError(f"shape must be an int or a sequence of them, got {shape!r}") from None
 
 
 def _dtype(dtype: object) -> Any:

@@ -81,6 +81,7 @@ def nvrtc_compile(
     from jitload.sources import check_text, read_options
     from jitload.toolchain import find_kit, nvrtc_include_dirs
 
+    check_text(name, "name")
     settings = read_settings()
     kit = find_kit(settings)
     archs = resolve_arch(arch or "native", settings)

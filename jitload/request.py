@@ -11,6 +11,7 @@ from jitload.arch import resolve_arch
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.flags import device_flags, host_flags, nvcc_flags, split_includes
 from jitload.launch import Launch
+from jitload.paths import absolute_path
 from jitload.settings import Settings, read_settings
 from jitload.sources import (
     HOST_SUFFIXES,
@@ -131,7 +132,7 @@ def make_request(  # noqa: PLR0913  one for each thing a user may ask for
         functions=exports,
         archs=resolve_arch(arch, settings) if device or is_mixed else (),
         options=device_options if device else (),
-        include_dirs=tuple(str(path.absolute()) for path in include_dirs),
+        include_dirs=tuple(str(absolute_path(path, "extra_include_paths")) for path in include_dirs),
         settings=settings,
         host=host,
         is_kind_given=by_hand is not None and by_hand.kind is not None,
@@ -173,8 +174,8 @@ def _split_sources(  # noqa: PLR0913  the arguments of one call
 ) -> tuple[Pieces, HostSource | None]:
     """Return the device code, and the hand-written C++ if there is any."""
     check_backend(given.backend)
-    # Of a text that includes others, the functions named may be kernels in a header.
-    has_header = any("#include" in text for _, text in pieces)
+    # Of a text that includes others, the functions named may be kernels in a header, or a macro's.
+    has_header = any("#include" in text for _, text in pieces) or any("__global__" in flag for flag in cuda_flags)
     names_functions = functions is not None and not _has_launches(functions) and not has_header
     kind = read_kind(
         given.kind,

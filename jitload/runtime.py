@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from jitload.cache import Entry, Recipe, claim_entry, find_entry
+from jitload.errors import ToolchainError
 from jitload.host_build import COMPILE_FLAGS, Step, compile_step, run_ninja, write_ninja
 from jitload.identity import compiler_identity, own_identity
 from jitload.settings import Settings
@@ -52,6 +53,8 @@ def _find_or_build(
             return work.entry
         write_ninja(work.dir, steps)
         run_ninja(find_ninja(settings), work.dir, name=f"jitload's {name}")
+        if not (work.dir / f"{name}.o").is_file():
+            raise ToolchainError(f"the C++ compiler {' '.join(compiler.command)} reported no error and made nothing")
         return work.publish(f"{name}.o")
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from jitload.cache import Entry
 from jitload.errors import JitLoadError
+from jitload.paths import absolute_path
 from jitload.pipeline import build as build_entry
 from jitload.placing import copy_library, place_library
 from jitload.request import Request
@@ -25,18 +26,17 @@ def load_request(
     request: Request, build_directory: PathLike | None, *, keep_module_alive: bool, verbose: bool
 ) -> Module:
     """Return the module of a request: the one an identical call got, or one loaded from the cache."""
-    is_shared = build_directory is None and keep_module_alive
+    directory = None if build_directory is None else absolute_path(build_directory, "build_directory")
+    is_shared = directory is None and keep_module_alive
     if is_shared and (known := _modules.get(request)):
         entry, module = known
         if all(header.is_unchanged() for header in entry.headers):
             return module
-    entry, module = _load(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
+    entry, module = _load(request, directory, keep_module_alive=keep_module_alive, verbose=verbose)
     return _shared(request, entry, module) if is_shared else module
 
 
-def _load(
-    request: Request, build_directory: PathLike | None, *, keep_module_alive: bool, verbose: bool
-) -> tuple[Entry, Module]:
+def _load(request: Request, directory: Path | None, *, keep_module_alive: bool, verbose: bool) -> tuple[Entry, Module]:
     """Load the library of a request. One that is pruned after it was found is found again, or built."""
     from jitload.loader import load_library
 
@@ -44,8 +44,8 @@ def _load(
         entry = build_entry(request, verbose=verbose)
         try:
             path = entry.product
-            if build_directory is not None:
-                path = place_library(entry, request, Path(build_directory))
+            if directory is not None:
+                path = place_library(entry, request, directory)
             return entry, load_library(path, keep_module_alive=keep_module_alive)
         except JitLoadError:
             if is_last or entry.product.exists():
@@ -64,10 +64,12 @@ def _shared(request: Request, entry: Entry, module: Module) -> Module:
 
 def build_request(request: Request, build_directory: PathLike | None, output: PathLike | None, *, verbose: bool) -> str:
     """Return the path of a request's library, where the caller wants it or in the cache."""
+    target = None if output is None else absolute_path(output, "output")
+    directory = None if build_directory is None else absolute_path(build_directory, "build_directory")
     entry = build_entry(request, verbose=verbose)
-    if output is not None:
-        return str(copy_library(entry.product, Path(output).absolute()))
-    if build_directory is not None:
-        place_library(entry, request, Path(build_directory))
-        return str(Path(build_directory).absolute() / f"{request.slug}.so")
+    if target is not None:
+        return str(copy_library(entry.product, target))
+    if directory is not None:
+        place_library(entry, request, directory)
+        return str(directory / f"{request.slug}.so")
     return str(entry.product)

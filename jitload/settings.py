@@ -138,6 +138,11 @@ def find_cache_dir(settings: Settings) -> Path:
             raise CacheError(
                 f"JITLOAD_CACHE_DIR={settings.cache_dir}: nobody knows that home. Write the whole path."
             ) from error
+        except OSError as error:
+            raise CacheError(
+                f"JITLOAD_CACHE_DIR={settings.cache_dir} is relative, and the working directory is gone. "
+                "Write the whole path."
+            ) from error
     with suppress(RuntimeError, KeyError, OSError):
         found = Path(user_cache_dir("jitload"))
         if found.is_absolute():  # "~/.cache" where nothing says what "~" is

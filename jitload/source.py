@@ -53,7 +53,8 @@ def classify(text_pieces: Sequence[str], has_embed_cubin: bool) -> SourceKind:  
         >>> classify(["__global__ void k() {}"], False)
         'device'
     """
-    tokens = [t for text in text_pieces for t in tokenize(text) if t.kind in ("word", "mark")]
+    pieces = ([token for token in tokenize(text) if token.kind != "comment"] for text in text_pieces)
+    tokens = [token for piece in pieces for token in _compiled(piece) if token.kind in ("word", "mark")]
     words = {token.text for token in tokens if token.kind == "word"}
     launches = any(token.text == "<<<" and before.text != "operator" for before, token in pairwise([_NOTHING, *tokens]))
     if launches:
@@ -61,6 +62,25 @@ def classify(text_pieces: Sequence[str], has_embed_cubin: bool) -> SourceKind:  
     if has_embed_cubin or any(word.startswith("TVM_FFI_") for word in words):
         return "host"
     return "device" if words & {"__global__", "__device__", "__constant__"} else "host"
+
+
+def _compiled(tokens: Sequence[Token]) -> Iterator[Token]:
+    """Yield the tokens, without those between `#if 0` and its `#else` or `#endif`; comments are not among them."""
+    depth, dead_from = 0, 0  # how many `#if` are open, and which of them is the dead one
+    for at, token in enumerate(tokens):
+        word = tokens[at + 1].text if token.in_directive and token.text == "#" and at + 1 < len(tokens) else ""
+        if word.startswith("if"):
+            depth += 1
+            if not dead_from and word == "if" and [t.text for t in tokens[at + 2 : at + 3]] in (["0"], ["false"]):
+                is_whole = at + 3 == len(tokens) or tokens[at + 3].line > token.line
+                dead_from = depth if is_whole else 0
+        elif word.startswith("el") and dead_from == depth:
+            dead_from = 0
+        elif word == "endif":
+            dead_from = 0 if dead_from == depth else dead_from
+            depth -= 1
+        if not dead_from:
+            yield token
 
 
 class _Scanner:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from jitload.errors import JitLoadError
 from jitload.model import Cubin, Kernel
+from jitload.paths import check_path
 
 Texts = str | Sequence[str]
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -114,7 +115,12 @@ def read_texts(value: Texts | None, what: str) -> tuple[str, ...]:
         if not isinstance(text, str):
             raise JitLoadError(f"{what} must be a str or a list of str, got {type(text).__name__} at {number}")
         check_text(text, f"{what}[{number}]" if len(texts) > 1 else what)
-    return tuple(text.removeprefix("\ufeff") for text in texts)
+    return tuple(_with_line_ends(text.removeprefix("\ufeff")) for text in texts)
+
+
+def _with_line_ends(text: str) -> str:
+    """Give lines that end with CR alone ends that compilers know."""
+    return text if "\n" in text else text.replace("\r", "\n")
 
 
 def check_text(text: str, what: str) -> str:
@@ -133,7 +139,7 @@ def check_text(text: str, what: str) -> str:
 def read_file(path: str | os.PathLike[str]) -> str:
     """Return the text of a source file, UTF-8 with or without a byte order mark."""
     try:
-        return check_text(Path(path).read_text(encoding="utf-8-sig"), os.fspath(path))
+        return check_text(_with_line_ends(Path(path).read_text(encoding="utf-8-sig")), os.fspath(path))
     except UnicodeDecodeError as error:
         raise JitLoadError(f"{os.fspath(path)} is not UTF-8 (byte {error.start})") from error
     except OSError as error:
@@ -158,7 +164,7 @@ def read_paths(value: Paths | None, what: str) -> tuple[Path, ...]:
     paths = [value] if isinstance(value, str | os.PathLike) else list(several or ())
     if (several is None and not paths) or not all(isinstance(path, str | os.PathLike) for path in paths):
         raise JitLoadError(f"{what} must be a path or a list of paths, got {value if several is None else paths!r}")
-    return tuple(map(Path, paths))
+    return tuple(check_path(path, what) for path in paths)
 
 
 def read_cubins(value: Mapping[str, Image] | None, device_name: str = "") -> tuple[tuple[str, bytes], ...]:

@@ -241,7 +241,10 @@ def find_compiler(settings: Settings) -> Compiler:
 
 @functools.lru_cache(maxsize=8)
 def _find_compiler(asked: str, path: str, environment: tuple[str, ...]) -> Compiler:
-    names = [shlex.split(asked)] if asked else [["c++"], ["g++"], ["clang++"]]
+    try:
+        names = [shlex.split(asked)] if asked else [["c++"], ["g++"], ["clang++"]]
+    except ValueError as error:
+        raise ToolchainError(f"JITLOAD_CXX or CXX is {asked!r}, which is no command: {error}") from error
     for command in names:
         if command and (found := shutil.which(command[0], path=path)):
             return Compiler(command=(found, *command[1:]), path=Path(found).resolve(), environment=environment)

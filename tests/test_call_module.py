@@ -246,3 +246,15 @@ def test_the_driver_may_not_know_the_variable(mod: jitload.Module, stub_driver: 
     stub_driver.fail("cuLibraryGetGlobal", 500)
     with pytest.raises(RuntimeError, match=r"^modules\(\): coeffs: CUDA_ERROR_NOT_FOUND"):
         jitload.global_tensor(mod, "coeffs", "float32", 4)
+
+
+def test_a_module_of_variables_alone(stub_driver: StubDriver) -> None:
+    text = "__device__ float v[4]; __constant__ int c;"
+    module = jitload.load_inline("alone", cuda_sources=text, arch="sm_90a")
+    assert list(module) == []
+    assert repr(module) == "<jitload.Module 'alone' (sm_90a): >"
+    for _ in range(2):
+        assert tuple(jitload.global_tensor(module, "v", "float32", 4).shape) == (4,)
+    assert len(stub_driver.calls("cuLibraryLoadData")) == 1
+    with pytest.raises(jitload.errors.LaunchSpecError, match="no kernel 'k'"):
+        jitload.load_inline("alone", cuda_sources=text, arch="sm_90a", functions=["k"])

@@ -107,7 +107,7 @@ BAD_FUNCTIONS = [
             "    Use letters, digits and underscores; name the kernel itself with Launch(kernel=…)."
         ),
     ),
-    ("__device__ int nothing;", None, "functions: the source has no kernel\n    Write a __global__ function."),
+    ("__device__ int f() { return 0; }", None, "functions: the source has no kernel\n    Write a __global__ function."),
     (
         TEMPLATE,
         None,

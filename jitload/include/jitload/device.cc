@@ -161,7 +161,8 @@ static jitload_state* jitload_make_state(const jitload_driver* driver, const cha
     jitload_driver_error(driver, who, "no CUDA device can be used", code != JITLOAD_CUDA_SUCCESS ? code : 100);
     return NULL;
   }
-  const size_t slots = (size_t)count * (size_t)module->kernel_count;
+  const size_t kernels = module->kernel_count > 0 ? (size_t)module->kernel_count : 1; /* one stands for the variables */
+  const size_t slots = (size_t)count * kernels;
   jitload_state* state = (jitload_state*)calloc(1, sizeof *state);
   if (state == NULL || (state->libraries = (jitload_cu_library*)calloc((size_t)module->image_count, sizeof(void*))) == NULL ||
       (state->slots = (jitload_slot*)calloc(slots, sizeof(jitload_slot))) == NULL) {
@@ -196,6 +197,7 @@ static int jitload_resolve_locked(const jitload_driver* driver, const jitload_ke
     code = driver->library_load(library, kernel->module->images[image].data, NULL, NULL, 0, NULL, NULL, 0);
     if (code != JITLOAD_CUDA_SUCCESS) return jitload_driver_error(driver, kernel->name, "the driver cannot load the cubin", code);
   }
+  if (kernel->symbol == NULL) return 0;
   jitload_cu_kernel found = NULL;
   void* function = NULL;
   code = driver->library_kernel(&found, *library, kernel->symbol);
@@ -362,8 +364,13 @@ static int jitload_find_global(const jitload_driver* driver, const jitload_modul
                                      jitload_cu_device device, jitload_cu_address* address, size_t* size) {
   jitload_slot* slot = NULL;
   /* Any kernel of the module will do: resolving it loads the image for this device. */
-  if (jitload_find_slot(driver, &module->kernels[0], device, &slot) != 0) return -1;
-  const int image = jitload_pick_image(driver, &module->kernels[0], device);
+  jitload_kernel stand_in;
+  memset(&stand_in, 0, sizeof stand_in);
+  stand_in.name = module->name;
+  stand_in.module = module;
+  const jitload_kernel* kernel = module->kernel_count > 0 ? &module->kernels[0] : &stand_in;
+  if (jitload_find_slot(driver, kernel, device, &slot) != 0) return -1;
+  const int image = jitload_pick_image(driver, kernel, device);
   if (image < 0) return -1;
   const jitload_cu_result code = driver->library_global(address, size, (*module->state)->libraries[image], symbol);
   return code == JITLOAD_CUDA_SUCCESS ? 0 : jitload_driver_error(driver, module->name, symbol, code);

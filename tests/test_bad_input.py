@@ -1,0 +1,228 @@
+"""What people give by mistake, and what looks like one and is none: one clear error each, or the right result."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+from builds import ADD, ARCH, build, kernel, load, run_python
+
+import jitload
+from jitload import nvrtc
+from jitload.errors import JitLoadError, ToolchainError
+from jitload.host_build import Step, ninja_text
+from jitload.source import classify
+
+# ---- paths -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("argument", ["output", "build_directory"])
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (b"/tmp/x.so", " must be a path, a str or os.PathLike, got bytes"),
+        (3, " must be a path, a str or os.PathLike, got int"),
+        ("/tmp/a\0b", r"='/tmp/a\\x00b' has a NUL character, which no path has"),
+    ],
+)
+def test_what_is_no_path(argument, value, problem):
+    with pytest.raises(JitLoadError, match=f"^{argument}{problem}"):
+        build(ADD, **{argument: value})
+
+
+def test_what_is_no_path_elsewhere():
+    for value in (b"/tmp/x.so", None, "a\0b"):
+        with pytest.raises(JitLoadError, match=r"^path(='a\\x00b')? (must be|has a NUL)"):
+            jitload.load_module(value)
+    with pytest.raises(JitLoadError, match=r"^sources='a\\x00b.cu' has a NUL character"):
+        jitload.load("m", sources=["a\0b.cu"], arch=ARCH)
+    with pytest.raises(JitLoadError, match=r"^extra_include_paths='a\\x00b' has a NUL"):
+        build(ADD, extra_include_paths=["a\0b"])
+
+    class Bytes:
+        def __fspath__(self) -> bytes:
+            return b"x"
+
+    with pytest.raises(JitLoadError, match="output must be a path as str, got one as bytes"):
+        build(ADD, output=Bytes())
+
+
+GONE = """
+import os, tempfile, jitload
+from jitload import nvrtc
+from builds import ADD, ARCH, build
+place = tempfile.mkdtemp()
+os.chdir(place)
+os.rmdir(place)
+assert os.path.isfile(build(ADD)) and nvrtc.nvrtc_compile(ADD, arch=ARCH)
+calls = (
+    lambda: build(ADD, output="x.so"),
+    lambda: build(ADD, build_directory="x"),
+    lambda: jitload.load_module("x"),
+    lambda: build(ADD, extra_include_paths=["x"]),
+    lambda: jitload.load("m", sources="x.cu", arch=ARCH),
+)
+for call in calls:
+    try:
+        call()
+    except jitload.JitLoadError as error:
+        print(error)
+os.environ["JITLOAD_CACHE_DIR"] = "relative"
+try:
+    build(ADD)
+except jitload.errors.CacheError as error:
+    print(error)
+"""
+
+
+def test_a_working_directory_that_is_gone():
+    done = run_python(GONE)
+    assert done.stderr == ""
+    gone = "is relative, and the working directory is gone"
+    assert done.stdout.splitlines() == [
+        f"output='x.so' {gone}; give it from the root on",
+        f"build_directory='x' {gone}; give it from the root on",
+        f"path='x' {gone}; give it from the root on",
+        f"extra_include_paths='x' {gone}; give it from the root on",
+        "source 'x.cu' cannot be read: No such file or directory",
+        f"JITLOAD_CACHE_DIR=relative {gone}. Write the whole path.",
+    ]
+
+
+@pytest.mark.parametrize("character", ["|", "\n"])
+def test_a_cache_where_ninja_cannot_read_the_path(character, tmp_path, monkeypatch):
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / f"a{character}b"))
+    with pytest.raises(ToolchainError, match=r"ninja cannot read a path with .* Put the cache \(JITLOAD_CACHE_DIR\)"):
+        build(kernel("unread"))
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "a $b:c 'd\" #e"))
+    assert build(kernel("unread")).is_file()
+    with pytest.raises(ToolchainError, match="ninja cannot read"):
+        ninja_text([Step(output="x", command=("c",), inputs=(f"a{character}b",))])
+
+
+# ---- tools and options -----------------------------------------------------------------------------------------
+
+COMPILERS = {
+    "g++ 'unclosed": 'JITLOAD_CXX or CXX is "g\\+\\+ \'unclosed", which is no command: No closing quotation',
+    "true": "bin/true .*does not say that it is a C\\+\\+ compiler",
+    "false": "the C\\+\\+ compiler .*false does not work",
+}
+
+
+@pytest.mark.parametrize("variable", ["CXX", "JITLOAD_CXX"])
+@pytest.mark.parametrize("command", COMPILERS)
+def test_what_is_no_compiler(variable, command, monkeypatch):
+    monkeypatch.delenv("JITLOAD_CXX", raising=False)
+    monkeypatch.setenv(variable, command)
+    with pytest.raises(ToolchainError, match=COMPILERS[command]):
+        build(ADD)
+
+
+def test_a_compiler_that_makes_nothing(tmp_path, monkeypatch):
+    script = tmp_path / "c++"
+    script.write_text("#!/bin/sh\necho 'idle version 1' >&2\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("JITLOAD_CXX", str(script))
+    with pytest.raises(ToolchainError, match=r"the C\+\+ compiler .* reported no error and made nothing"):
+        build(ADD)
+
+
+@pytest.mark.parametrize("flag", ["-dlto", "-rdc=true", "--relocatable-device-code=true", "-dc", "--device-c"])
+def test_options_for_a_later_link(flag):
+    with pytest.raises(JitLoadError, match=f"extra_cuda_cflags has '{flag}': jitload does not link device code"):
+        build(ADD, extra_cuda_cflags=[flag])
+
+
+@pytest.mark.parametrize("flag", ["-ptx", "--ptx", "-cubin", "--fatbin", "-c", "-o"])
+def test_options_for_another_output(flag):
+    with pytest.raises(JitLoadError, match=f"extra_cuda_cflags has '{flag}': jitload makes a cubin"):
+        build(ADD, extra_cuda_cflags=[flag, "x"])
+
+
+def test_names_that_are_none():
+    with pytest.raises(JitLoadError, match=r"^name must be a str, got int$"):
+        nvrtc.nvrtc_compile(ADD, name=1, arch=ARCH)
+    with pytest.raises(JitLoadError, match=r"^name holds a NUL character"):
+        nvrtc.nvrtc_compile(ADD, name="a\0b", arch=ARCH)
+
+
+# ---- modules ---------------------------------------------------------------------------------------------------
+
+
+def test_global_tensor_of_what_is_no_module():
+    for other in (None, "m", object()):
+        with pytest.raises(TypeError, match="takes a module that jitload built, got"):
+            jitload.global_tensor(other, "v", "float32", (4,))
+    module: Any = load("__device__ float v[4];" + ADD)
+    with pytest.raises(TypeError, match=r"^shape must be an int or a sequence of them, got 'ab'$"):
+        jitload.global_tensor(module, "v", "float32", "ab")
+
+
+def test_nobody_can_change_a_module_that_others_hold():
+    module, same = load(ADD), load(ADD)
+    assert module is same
+    for name in ("add", "other"):
+        with pytest.raises(AttributeError, match=f"is shared by all who load this source, so '{name}' cannot be set"):
+            setattr(module, name, 3)
+    assert repr(same.add).startswith("<jitload function add(")
+    assert same.add is module.add
+
+
+# ---- sources that look wrong and are not -----------------------------------------------------------------------
+
+LAUNCH = "void start() { add<<<1, 1>>>(0, 0, 0); }"
+
+
+@pytest.mark.parametrize(
+    "dead",
+    [
+        f"#if 0\n{LAUNCH}\n#endif\n",
+        f"#if 0 // not yet\n#ifdef X\n{LAUNCH}\n#else\n{LAUNCH}\n#endif\n{LAUNCH}\n#endif\n",
+        f"#ifdef X\n#if false\n{LAUNCH}\n#elif 1\n#endif\n#endif\n",
+        f"#  if  0\n{LAUNCH}\n#  else\n#  endif\n",
+    ],
+)
+def test_launches_that_are_not_compiled(dead, monkeypatch):
+    for variable in ("CUDA_HOME", "CUDA_PATH", "JITLOAD_NVCC"):
+        monkeypatch.delenv(variable, raising=False)
+    assert classify([dead + ADD], has_embed_cubin=False) == "device"
+    assert list(load(dead + ADD)) == ["add"]
+
+
+@pytest.mark.parametrize(
+    "alive",
+    [
+        f"#if 0\n#endif\n{LAUNCH}\n",
+        f"#if 0\n#else\n{LAUNCH}\n#endif\n",
+        f"#if 0 || 1\n{LAUNCH}\n#endif\n",
+        f"#if 1\n{LAUNCH}\n#endif\n",
+    ],
+)
+def test_launches_that_are(alive):
+    assert classify([alive + ADD], has_embed_cubin=False) == "both"
+
+
+def test_lines_that_end_with_cr_alone(tmp_path):
+    text = '#define ONE 1\r// one\rextern "C" __global__ void k(float* x) { x[0] = ONE; }\r'
+    assert list(load(text)) == ["k"]
+    file = tmp_path / "k.cu"
+    file.write_bytes(text.encode())
+    assert list(jitload.load("m", sources=file, arch=ARCH)) == ["k"]
+    with pytest.raises(jitload.errors.CompileError) as caught:
+        build(text.replace("ONE; }", "TWO; }"))
+    assert caught.value.diagnostics[0].line == 3
+
+
+def test_kernels_that_a_macro_of_the_flags_makes():
+    flags = ['-DKERN=extern "C" __global__ void']
+    text = "KERN made(float* x) { x[0] = 1; }"
+    assert list(load(text, extra_cuda_cflags=flags)) == ["made"]
+    assert list(load(text, extra_cuda_cflags=flags, functions=["made"])) == ["made"]
+    assert jitload.compile_cubin(text, arch=ARCH, extra_cuda_cflags=flags).kernels[0].name == "made"
+
+
+def test_kernels_in_a_header_that_the_flags_include(tmp_path):
+    header = tmp_path / "k.h"
+    header.write_text(ADD)
+    assert list(load("struct Unused;", extra_cuda_cflags=["-include", os.fspath(header)])) == ["add"]
