@@ -238,6 +238,8 @@ def _kernel_flags(launch: Launch) -> list[str]:
         "JITLOAD_IS_PDL": launch.pdl,
         "JITLOAD_HAS_PRIORITY": launch.priority is not None,
         "JITLOAD_COMPUTES": bool(launch.args),
+        "JITLOAD_SPREADS": launch.cluster_policy == "spread",
+        "JITLOAD_BALANCES": launch.cluster_policy == "load_balancing",
     }
     return [flag for flag, is_set in flags.items() if is_set]
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
-from typing import Any
+from typing import Any, Literal
 
 from jitload.errors import LaunchSpecError
 from jitload.expression import ScopeEntry, compile_expression, constant_value, names_in
@@ -20,6 +20,7 @@ from jitload.expression_text import Expression
 __all__ = ["Expression", "Extent", "Launch", "ScopeEntry", "compile_expression", "names_in", "python_name"]
 
 Extent = int | str | Sequence[int | str]
+CLUSTER_POLICIES = ("spread", "load_balancing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,8 @@ class Launch:
         params: Names of all parameters, where the source does not show them.
         shared_bytes: Dynamic shared memory of a block.
         cluster: Blocks of a cluster in x, y and z.
+        cluster_policy: How the blocks of a cluster are placed: `"spread"` over the multiprocessors, or
+            `"load_balancing"`; None leaves it to the device.
         cooperative: Launch all blocks at once, so that the grid can be synchronised.
         pdl: Programmatic dependent launch: may start before the kernel ahead of it has ended.
         priority: Launch priority; lower numbers run first.
@@ -57,6 +60,7 @@ class Launch:
     params: Sequence[str] | None = None
     shared_bytes: Expression = 0
     cluster: Extent | None = None
+    cluster_policy: Literal["spread", "load_balancing"] | None = None
     cooperative: bool = False
     pdl: bool = False
     priority: int | None = None
@@ -72,6 +76,7 @@ class Launch:
         extents = (self.grid, self.block, self.cluster)
         names = (self.params, self.nullable, self.raw_pointers, self.strided)
         rest = (self.shared_bytes, self.cooperative, self.pdl, self.kernel, self.signature, self.doc, self.priority)
+        _check_policy(self.cluster_policy)
         try:
             kinds = tuple(map(_kinds, extents))  # True is not 1 here, though Python finds them equal
             args = tuple(self.args.items()) if isinstance(self.args, dict) else None
@@ -83,7 +88,7 @@ class Launch:
 
     def __hash__(self) -> int:
         where = (self.grid, self.block, self.params, self.shared_bytes, self.cluster, frozenset(self.args.items()))
-        how = (self.cooperative, self.pdl, self.priority, self.kernel, self.signature, self.doc)
+        how = (self.cluster_policy, self.cooperative, self.pdl, self.priority, self.kernel, self.signature, self.doc)
         return hash((where, how, self.nullable, self.raw_pointers, self.strided))
 
 
@@ -225,6 +230,14 @@ def _check_text(field: str, value: object) -> None:
         value.encode()
     except UnicodeEncodeError as error:
         raise LaunchSpecError("is not valid Unicode", field=field) from error
+
+
+def _check_policy(value: object) -> None:
+    if value is None or (isinstance(value, str) and value in CLUSTER_POLICIES):
+        return
+    if not isinstance(value, str):
+        raise _wrong_type("cluster_policy", "a str", value)
+    raise LaunchSpecError(f"is {value!r}, expected {' or '.join(map(repr, CLUSTER_POLICIES))}", field="cluster_policy")
 
 
 def _check_priority(value: object) -> None:

@@ -38,12 +38,15 @@ EACH = {
     "cooperative": Launch(kernel="tick", grid="n", block=1, cooperative=True),
     "pdl": Launch(kernel="tick", grid="n", block=1, pdl=True),
     "urgent": Launch(kernel="tick", grid="n", block=1, priority=-3),
+    "spread": Launch(kernel="tick", grid=8, block=1, cluster=2, cluster_policy="spread"),
+    "balanced": Launch(kernel="paired", grid=8, block=1, cluster_policy="load_balancing"),
     "everything": Launch(
         kernel="tick", grid="n", block=2, cluster=2, cooperative=True, pdl=True, priority=0, shared_bytes=16
     ),
 }
 MAX_DYNAMIC_SHARED = 8
 NON_PORTABLE_CLUSTER = 14
+LAUNCH_CLUSTER_POLICY = 5
 CLUSTER_LAUNCH = 120  # CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH
 
 
@@ -172,6 +175,14 @@ def test_a_cluster_of_sixteen_is_allowed_and_larger_ones_are_refused_with_the_li
         RuntimeError, match=r"CUDA_ERROR_INVALID_CLUSTER_SIZE .*; make the cluster smaller, or the blocks$"
     ):
         mod.sized[8, 1](8)
+
+
+def test_the_placing_of_a_clusters_blocks(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    mod.spread(1)
+    mod.balanced(1)
+    spread, balanced = stub_driver.launches()
+    assert (spread.cluster, spread.attribute(LAUNCH_CLUSTER_POLICY)) == ((2, 1, 1), 1)
+    assert (balanced.cluster, balanced.attribute(LAUNCH_CLUSTER_POLICY)) == ((2, 1, 1), 2)
 
 
 def test_a_compiled_in_cluster_needs_no_attribute(mod: jitload.Module, stub_driver: StubDriver) -> None:

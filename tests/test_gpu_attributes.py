@@ -92,6 +92,7 @@ def test_a_captured_launch_has_the_attributes() -> None:
     with torch.cuda.graph(graph):
         load_functions().urgent(out, 1)
     assert node_attribute(graph, 4) == [4, 2, 1]  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+    assert node_attribute(graph, 5)[0] == 1  # CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE: spread
     assert node_attribute(graph, 8)[0] == -2  # CU_LAUNCH_ATTRIBUTE_PRIORITY
     out.fill_(-1)
     graph.replay()

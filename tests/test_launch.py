@@ -106,6 +106,8 @@ EXPRESSION = "an int or an expression (str)"
         ({"shared_bytes": (1,)}, f"shared_bytes: must be {EXPRESSION}, got tuple"),
         ({"cooperative": 1}, "cooperative: must be True or False, got int"),
         ({"pdl": "yes"}, "pdl: must be True or False, got str"),
+        ({"cluster_policy": 1}, "cluster_policy: must be a str, got int"),
+        ({"cluster_policy": "tight"}, "cluster_policy: is 'tight', expected 'spread' or 'load_balancing'"),
         ({"priority": True}, "priority: must be an int, got bool"),
         ({"priority": "high"}, "priority: must be an int, got str"),
         ({"priority": 2**40}, "priority: does not fit 32 bits"),

@@ -61,7 +61,9 @@ FUNCTIONS = {
     "follow_in_turn": Launch(kernel="follow", grid=1, block=32),
     "meet": Launch(block=128, cooperative=True),
     "reverse": Launch(grid=1, block=1024, shared_bytes="4 * n"),
-    "urgent": Launch(kernel="ask_neighbour", grid=(32, 2), block=32, cluster=(4, 2), priority=-2),
+    "urgent": Launch(
+        kernel="ask_neighbour", grid=(32, 2), block=32, cluster=(4, 2), priority=-2, cluster_policy="spread"
+    ),
 }
 
 

@@ -50,7 +50,7 @@ enum {
 };
 
 enum { JITLOAD_CAPTURE_RELAXED = 2 };
-enum { JITLOAD_CLUSTER_SPREAD = 1 }; /* a scheduling policy */
+enum { JITLOAD_CLUSTER_SPREAD = 1, JITLOAD_CLUSTER_BALANCE = 2 }; /* scheduling policies */
 
 typedef struct jitload_cu_attribute {
   int32_t id;

@@ -25,6 +25,7 @@ extern "C" jitload_cu_result jitload_launch_with_attributes(const jitload_driver
       {JITLOAD_IS_PDL, JITLOAD_LAUNCH_PDL, 1},
       {JITLOAD_HAS_PRIORITY, JITLOAD_LAUNCH_PRIORITY, kernel->priority},
       {JITLOAD_SPREADS, JITLOAD_LAUNCH_CLUSTER_POLICY, JITLOAD_CLUSTER_SPREAD},
+      {JITLOAD_BALANCES, JITLOAD_LAUNCH_CLUSTER_POLICY, JITLOAD_CLUSTER_BALANCE},
   };
   for (const auto& row : simple) {
     if (!(kernel->flags & row.flag)) continue;

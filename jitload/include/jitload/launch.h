@@ -62,6 +62,7 @@ enum {
   JITLOAD_HAS_PRIORITY = 32,
   JITLOAD_COMPUTES = 64, /* some parameter is computed */
   JITLOAD_SPREADS = 128, /* the blocks of a cluster are spread over the multiprocessors */
+  JITLOAD_BALANCES = 256, /* or placed where there is least to do */
 };
 
 struct jitload_module;

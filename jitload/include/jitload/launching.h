@@ -121,7 +121,8 @@ static inline jitload_cu_stream jitload_pick_stream(const jitload_request* reque
 static inline jitload_cu_result jitload_submit(const jitload_driver* driver, const jitload_request* request,
                                                jitload_cu_kernel function, jitload_cu_stream stream) {
   const jitload_plan* plan = &request->plan;
-  const int attributes = JITLOAD_HAS_CLUSTER | JITLOAD_IS_COOPERATIVE | JITLOAD_IS_PDL | JITLOAD_HAS_PRIORITY;
+  const int attributes = JITLOAD_HAS_CLUSTER | JITLOAD_IS_COOPERATIVE | JITLOAD_IS_PDL | JITLOAD_HAS_PRIORITY |
+                         JITLOAD_SPREADS | JITLOAD_BALANCES;
   if (JITLOAD_LIKELY((request->kernel->flags & attributes) == 0)) {
     return driver->launch(function, (unsigned)plan->grid[0], (unsigned)plan->grid[1], (unsigned)plan->grid[2],
                           (unsigned)plan->block[0], (unsigned)plan->block[1], (unsigned)plan->block[2],
