@@ -1,0 +1,73 @@
+// ops: typed functions around Triton kernels.
+#include <jitload/triton.h>
+
+TVM_FFI_EMBED_CUBIN(kernel0_sm_90a);
+JITLOAD_EMBED(kernel0_sm_90a, "kernel0_sm_90a.cubin");
+
+extern const jitload_kernel kernels[1];
+
+// softmax_kernel(*bf16 out, *bf16 x, None mask, i32 n)
+static const jitload_param params_softmax[] = {
+    {"out", "*bf16", 0, 8, 1, JITLOAD_POINTER, JITLOAD_STRIDED, kDLBfloat, 16},
+    {"x", "*bf16", 1, 8, 1, JITLOAD_POINTER, JITLOAD_STRIDED, kDLBfloat, 16},
+    {"mask", "None", 2, 8, 1, JITLOAD_POINTER, JITLOAD_NULLABLE | JITLOAD_STRIDED, 0, 0},
+    {"n", "i32", 3, 4, 1, JITLOAD_INT, 0, 0, 0},
+};
+static const char* const expressions_softmax[] = {
+    "grid[0] = ceil_div(n, BLOCK)",
+    "grid[1] = x.shape[0]",
+    "block = 256",
+    "shared_bytes = 65536",
+};
+static void plan_softmax(jitload_eval* e, jitload_plan* plan) {
+  if (plan->wants_grid) {
+    e->where = 0;
+    plan->grid[0] = jitload_ceil_div(e, jitload_int(e, 3), 1024);
+    e->where = 1;
+    plan->grid[1] = jitload_size(e, 1, 0);
+  }
+  if (plan->wants_block) {
+    e->where = 2;
+    plan->block[0] = 256;
+  }
+  if (plan->wants_shared_bytes) {
+    e->where = 3;
+    plan->shared_bytes = 65536;
+  }
+}
+static const jitload_assumption assumptions_softmax[] = {
+    {0, JITLOAD_MULTIPLE_OF, 16},
+    {1, JITLOAD_MULTIPLE_OF, 16},
+    {2, JITLOAD_NULL, 0},
+};
+static const jitload_place places_softmax[] = {
+    {0, JITLOAD_VALUE, 0, 0},
+    {1, JITLOAD_VALUE, 0, 0},
+    {3, JITLOAD_VALUE, 0, 0},
+};
+static const jitload_triton triton_softmax = {
+    assumptions_softmax, places_softmax, NULL, NULL,
+    3, 3, 0, 0,
+    {1, 1, 1}, 2, 0, 1};
+
+static const jitload_image images_softmax[] = {
+    {90, 'a', __tvm_ffi__cubin_kernel0_sm_90a},
+};
+static jitload_state* state_softmax;
+static const jitload_module module_softmax = {
+    "softmax", images_softmax, &kernels[0], NULL, "", &state_softmax, 1, 1, 0};
+
+const jitload_kernel kernels[1] = {
+    {"softmax", "softmax_kernel", &module_softmax, params_softmax,
+     plan_softmax, expressions_softmax, 0, 4, 4,
+     JITLOAD_HAS_GRID | JITLOAD_HAS_BLOCK | JITLOAD_IS_PDL | JITLOAD_HAS_PRIORITY, -1, 0, &triton_softmax},
+};
+
+static jitload_state* state;
+static const jitload_module module = {
+    "ops", NULL, kernels, NULL,
+    "{\"name\":\"ops\",\"archs\":[\"sm_90a\"],\"functions\":[{\"name\":\"softmax\",\"doc\":\"The kernel softmax.\",\"signature\":\"softmax(*bf16 out, *bf16 x, None mask, i32 n)\",\"arguments\":[{\"name\":\"out\",\"kind\":\"pointer\",\"type\":\"*bf16\"},{\"name\":\"x\",\"kind\":\"pointer\",\"type\":\"*bf16\"},{\"name\":\"mask\",\"kind\":\"pointer\",\"type\":\"None\",\"nullable\":true},{\"name\":\"n\",\"kind\":\"int\",\"type\":\"i32\"}],\"has_grid\":true,\"has_block\":true,\"kernel\":{\"name\":\"softmax_kernel\",\"symbol\":\"softmax_kernel\",\"parameters\":[{\"name\":\"out\",\"type\":\"*bf16\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"bfloat16\",\"alignment\":1},{\"name\":\"x\",\"type\":\"*bf16\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"bfloat16\",\"alignment\":1},{\"name\":\"n\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1}],\"registers\":0,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024},\"triton\":{\"num_warps\":8,\"num_ctas\":1,\"shared_bytes\":65536,\"constexprs\":{\"BLOCK\":1024,\"CAUSAL\":false,\"SCALE\":0.5,\"MODE\":\"mean\"},\"version\":\"3.6.0\",\"variants\":[\"softmax\"]}}],\"variables\":[]}",
+    &state, 0, 1, 0};
+
+JITLOAD_EXPORT(softmax, 0, "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"int\\\"}]}\"}", "The kernel softmax.")
+JITLOAD_EXPORT_MODULE(module)

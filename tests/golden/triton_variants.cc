@@ -1,0 +1,233 @@
+// ops: typed functions around Triton kernels.
+#include <jitload/triton.h>
+
+TVM_FFI_EMBED_CUBIN(kernel0_sm_80);
+JITLOAD_EMBED(kernel0_sm_80, "kernel0_sm_80.cubin");
+TVM_FFI_EMBED_CUBIN(kernel0_sm_90a);
+JITLOAD_EMBED(kernel0_sm_90a, "kernel0_sm_90a.cubin");
+TVM_FFI_EMBED_CUBIN(kernel1_sm_90a);
+JITLOAD_EMBED(kernel1_sm_90a, "kernel1_sm_90a.cubin");
+
+extern const jitload_kernel kernels[5];
+
+// matmul_kernel(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k)
+static const jitload_param params_matmul__one[] = {
+    {"a", "tensordesc<fp16[128, 64]>", 0, 8, 1, JITLOAD_POINTER, JITLOAD_STRIDED | JITLOAD_DESCRIBED, kDLFloat, 16},
+    {"c", "*fp32", 1, 8, 1, JITLOAD_POINTER, JITLOAD_STRIDED, kDLFloat, 32},
+    {"alpha", "fp16", 2, 2, 1, JITLOAD_FLOAT, JITLOAD_FINITE, kDLFloat, 16},
+    {"k", "i32", 3, 4, 1, JITLOAD_INT, 0, 0, 0},
+};
+static const char* const expressions_matmul__one[] = {
+    "block = 384",
+    "cluster[0] = 2",
+    "cluster[1] = 1",
+    "cluster[2] = 1",
+};
+static void plan_matmul__one(jitload_eval* e, jitload_plan* plan) {
+  if (plan->wants_block) {
+    e->where = 0;
+    plan->block[0] = 384;
+  }
+  e->where = 1;
+  plan->cluster[0] = 2;
+  e->where = 2;
+  plan->cluster[1] = 1;
+  e->where = 3;
+  plan->cluster[2] = 1;
+}
+static const jitload_assumption assumptions_matmul__one[] = {
+    {3, JITLOAD_EQUAL_TO, 1},
+};
+static const jitload_descriptor descriptors_matmul__one[] = {
+    {0, 2, 6, 2, 2, 0, {128, 64}, {128, 32}},
+};
+static const jitload_place places_matmul__one[] = {
+    {0, JITLOAD_MAP, 0, 0},
+    {0, JITLOAD_SHAPE, 0, 0},
+    {0, JITLOAD_SHAPE, 1, 0},
+    {0, JITLOAD_STRIDE, 0, 0},
+    {0, JITLOAD_STRIDE, 1, 0},
+    {1, JITLOAD_VALUE, 0, 0},
+    {2, JITLOAD_VALUE, 0, 0},
+};
+static const jitload_triton triton_matmul__one = {
+    assumptions_matmul__one, places_matmul__one, descriptors_matmul__one, NULL,
+    1, 7, 1, 0,
+    {2, 1, 1}, 2, 768, 128};
+
+// matmul_kernel(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k)
+static const jitload_param params_matmul__fast_sm_80[] = {
+    {"a", "tensordesc<fp16[128, 64]>", 0, 8, 1, JITLOAD_POINTER, JITLOAD_STRIDED | JITLOAD_DESCRIBED, kDLFloat, 16},
+    {"c", "*fp32", 1, 8, 1, JITLOAD_POINTER, JITLOAD_STRIDED, kDLFloat, 32},
+    {"alpha", "fp16", 2, 2, 1, JITLOAD_FLOAT, JITLOAD_FINITE, kDLFloat, 16},
+    {"k", "i32", 3, 4, 1, JITLOAD_INT, 0, 0, 0},
+};
+static const char* const expressions_matmul__fast_sm_80[] = {
+    "block = 128",
+};
+static void plan_matmul__fast_sm_80(jitload_eval* e, jitload_plan* plan) {
+  if (plan->wants_block) {
+    e->where = 0;
+    plan->block[0] = 128;
+  }
+}
+static const jitload_assumption assumptions_matmul__fast_sm_80[] = {
+    {1, JITLOAD_MULTIPLE_OF, 16},
+    {3, JITLOAD_MULTIPLE_OF, 16},
+};
+static const jitload_descriptor descriptors_matmul__fast_sm_80[] = {
+    {0, 2, -1, 2, 2, 0, {128, 64}, {128, 64}},
+};
+static const jitload_place places_matmul__fast_sm_80[] = {
+    {0, JITLOAD_VALUE, 0, 0},
+    {0, JITLOAD_SHAPE, 0, 0},
+    {0, JITLOAD_SHAPE, 1, 0},
+    {0, JITLOAD_STRIDE, 0, 0},
+    {0, JITLOAD_STRIDE, 1, 0},
+    {0, JITLOAD_PADDING, 0, 0},
+    {0, JITLOAD_SHAPE, 0, 0},
+    {0, JITLOAD_SHAPE, 1, 0},
+    {0, JITLOAD_STRIDE, 0, 0},
+    {0, JITLOAD_STRIDE, 1, 0},
+    {1, JITLOAD_VALUE, 0, 0},
+    {2, JITLOAD_VALUE, 0, 0},
+    {3, JITLOAD_VALUE, 0, 0},
+};
+static const jitload_triton triton_matmul__fast_sm_80 = {
+    assumptions_matmul__fast_sm_80, places_matmul__fast_sm_80, descriptors_matmul__fast_sm_80, NULL,
+    2, 13, 1, 0,
+    {1, 1, 1}, 2, 0, 1};
+
+// matmul_kernel(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k)
+static const jitload_param params_matmul__fast_sm_90a[] = {
+    {"a", "tensordesc<fp16[128, 64]>", 0, 8, 1, JITLOAD_POINTER, JITLOAD_STRIDED | JITLOAD_DESCRIBED, kDLFloat, 16},
+    {"c", "*fp32", 1, 8, 1, JITLOAD_POINTER, JITLOAD_STRIDED, kDLFloat, 32},
+    {"alpha", "fp16", 2, 2, 1, JITLOAD_FLOAT, JITLOAD_FINITE, kDLFloat, 16},
+    {"k", "i32", 3, 4, 1, JITLOAD_INT, 0, 0, 0},
+};
+static const char* const expressions_matmul__fast_sm_90a[] = {
+    "block = 384",
+    "cluster[0] = 2",
+    "cluster[1] = 1",
+    "cluster[2] = 1",
+};
+static void plan_matmul__fast_sm_90a(jitload_eval* e, jitload_plan* plan) {
+  if (plan->wants_block) {
+    e->where = 0;
+    plan->block[0] = 384;
+  }
+  e->where = 1;
+  plan->cluster[0] = 2;
+  e->where = 2;
+  plan->cluster[1] = 1;
+  e->where = 3;
+  plan->cluster[2] = 1;
+}
+static const jitload_assumption assumptions_matmul__fast_sm_90a[] = {
+    {1, JITLOAD_MULTIPLE_OF, 16},
+    {3, JITLOAD_MULTIPLE_OF, 16},
+};
+static const jitload_descriptor descriptors_matmul__fast_sm_90a[] = {
+    {0, 2, 6, 2, 2, 0, {128, 64}, {128, 32}},
+};
+static const jitload_place places_matmul__fast_sm_90a[] = {
+    {0, JITLOAD_MAP, 0, 0},
+    {0, JITLOAD_SHAPE, 0, 0},
+    {0, JITLOAD_SHAPE, 1, 0},
+    {0, JITLOAD_STRIDE, 0, 0},
+    {0, JITLOAD_STRIDE, 1, 0},
+    {1, JITLOAD_VALUE, 0, 0},
+    {2, JITLOAD_VALUE, 0, 0},
+    {3, JITLOAD_VALUE, 0, 0},
+};
+static const jitload_triton triton_matmul__fast_sm_90a = {
+    assumptions_matmul__fast_sm_90a, places_matmul__fast_sm_90a, descriptors_matmul__fast_sm_90a, NULL,
+    2, 8, 1, 0,
+    {2, 1, 1}, 2, 768, 128};
+
+// matmul_kernel(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k): the first that fits of 3.
+static const jitload_kernel* const variants_matmul[] = {
+    &kernels[3],
+    &kernels[4],
+    &kernels[2],
+};
+static const jitload_triton triton_matmul = {
+    NULL, NULL, descriptors_matmul__fast_sm_80, variants_matmul,
+    0, 0, 1, 3,
+    {1, 1, 1}, 0, 0, 1};
+
+// matmul_kernel(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k): the first that fits of 2.
+static const jitload_kernel* const variants_matmul__fast[] = {
+    &kernels[3],
+    &kernels[4],
+};
+static const jitload_triton triton_matmul__fast = {
+    NULL, NULL, descriptors_matmul__fast_sm_80, variants_matmul__fast,
+    0, 0, 1, 2,
+    {1, 1, 1}, 0, 0, 1};
+
+static const jitload_image images_matmul[] = {
+    {80, 0, __tvm_ffi__cubin_kernel0_sm_80},
+    {90, 'a', __tvm_ffi__cubin_kernel1_sm_90a},
+};
+static jitload_state* state_matmul;
+static const jitload_module module_matmul = {
+    "matmul", images_matmul, &kernels[0], NULL, "", &state_matmul, 2, 1, 0};
+
+static const jitload_image images_matmul__fast[] = {
+    {80, 0, __tvm_ffi__cubin_kernel0_sm_80},
+    {90, 'a', __tvm_ffi__cubin_kernel0_sm_90a},
+};
+static jitload_state* state_matmul__fast;
+static const jitload_module module_matmul__fast = {
+    "matmul__fast", images_matmul__fast, &kernels[1], NULL, "", &state_matmul__fast, 2, 1, 0};
+
+static const jitload_image images_matmul__one[] = {
+    {90, 'a', __tvm_ffi__cubin_kernel1_sm_90a},
+};
+static jitload_state* state_matmul__one;
+static const jitload_module module_matmul__one = {
+    "matmul__one", images_matmul__one, &kernels[2], NULL, "", &state_matmul__one, 1, 1, 0};
+
+static const jitload_image images_matmul__fast_sm_80[] = {
+    {80, 0, __tvm_ffi__cubin_kernel0_sm_80},
+};
+static jitload_state* state_matmul__fast_sm_80;
+static const jitload_module module_matmul__fast_sm_80 = {
+    "matmul__fast", images_matmul__fast_sm_80, &kernels[3], NULL, "", &state_matmul__fast_sm_80, 1, 1, 0};
+
+static const jitload_image images_matmul__fast_sm_90a[] = {
+    {90, 'a', __tvm_ffi__cubin_kernel0_sm_90a},
+};
+static jitload_state* state_matmul__fast_sm_90a;
+static const jitload_module module_matmul__fast_sm_90a = {
+    "matmul__fast", images_matmul__fast_sm_90a, &kernels[4], NULL, "", &state_matmul__fast_sm_90a, 1, 1, 0};
+
+const jitload_kernel kernels[5] = {
+    {"matmul", NULL, &module_matmul, params_matmul__fast_sm_80,
+     NULL, NULL, 0, 4, 4,
+     0, 0, 0, &triton_matmul},
+    {"matmul__fast", NULL, &module_matmul__fast, params_matmul__fast_sm_80,
+     NULL, NULL, 0, 4, 4,
+     0, 0, 0, &triton_matmul__fast},
+    {"matmul__one", "matmul_kernel", &module_matmul__one, params_matmul__one,
+     plan_matmul__one, expressions_matmul__one, 0, 4, 4,
+     JITLOAD_HAS_BLOCK | JITLOAD_HAS_CLUSTER | JITLOAD_SPREADS, 0, 0, &triton_matmul__one},
+    {"matmul__fast", "matmul_kernel", &module_matmul__fast_sm_80, params_matmul__fast_sm_80,
+     plan_matmul__fast_sm_80, expressions_matmul__fast_sm_80, 0, 4, 4,
+     JITLOAD_HAS_BLOCK, 0, 0, &triton_matmul__fast_sm_80},
+    {"matmul__fast", "matmul_kernel", &module_matmul__fast_sm_90a, params_matmul__fast_sm_90a,
+     plan_matmul__fast_sm_90a, expressions_matmul__fast_sm_90a, 0, 4, 4,
+     JITLOAD_HAS_BLOCK | JITLOAD_HAS_CLUSTER | JITLOAD_SPREADS, 0, 0, &triton_matmul__fast_sm_90a},
+};
+
+static jitload_state* state;
+static const jitload_module module = {
+    "ops", NULL, kernels, NULL,
+    "{\"name\":\"ops\",\"archs\":[\"sm_80\",\"sm_90a\"],\"functions\":[{\"name\":\"matmul\",\"doc\":\"The kernel matmul.\",\"signature\":\"matmul(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k)\",\"arguments\":[{\"name\":\"a\",\"kind\":\"pointer\",\"type\":\"tensordesc<fp16[128, 64]>\"},{\"name\":\"c\",\"kind\":\"pointer\",\"type\":\"*fp32\"},{\"name\":\"alpha\",\"kind\":\"float\",\"type\":\"fp16\"},{\"name\":\"k\",\"kind\":\"int\",\"type\":\"i32\"}],\"has_grid\":false,\"has_block\":true,\"kernel\":{\"name\":\"matmul_kernel\",\"symbol\":\"matmul_kernel\",\"parameters\":[{\"name\":\"a\",\"type\":\"*fp16\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"float16\",\"alignment\":1},{\"name\":\"a.long0\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.long1\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.long2\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.long3\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.flag0\",\"type\":\"i1\",\"kind\":\"bool\",\"size\":1,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.shape0\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.shape1\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.stride0\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.stride1\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"c\",\"type\":\"*fp32\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"float32\",\"alignment\":1},{\"name\":\"alpha\",\"type\":\"fp16\",\"kind\":\"float\",\"size\":2,\"offset\":0,\"dtype\":\"float16\",\"alignment\":1},{\"name\":\"k\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1}],\"registers\":0,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024},\"triton\":{\"num_warps\":4,\"num_ctas\":1,\"shared_bytes\":0,\"constexprs\":{},\"version\":\"3.6.0\",\"variants\":[\"matmul__fast\",\"matmul__one\"]}},{\"name\":\"matmul__fast\",\"doc\":\"The kernel matmul.\",\"signature\":\"matmul__fast(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k)\",\"arguments\":[{\"name\":\"a\",\"kind\":\"pointer\",\"type\":\"tensordesc<fp16[128, 64]>\"},{\"name\":\"c\",\"kind\":\"pointer\",\"type\":\"*fp32\"},{\"name\":\"alpha\",\"kind\":\"float\",\"type\":\"fp16\"},{\"name\":\"k\",\"kind\":\"int\",\"type\":\"i32\"}],\"has_grid\":false,\"has_block\":true,\"kernel\":{\"name\":\"matmul_kernel\",\"symbol\":\"matmul_kernel\",\"parameters\":[{\"name\":\"a\",\"type\":\"*fp16\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"float16\",\"alignment\":1},{\"name\":\"a.long0\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.long1\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.long2\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.long3\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.flag0\",\"type\":\"i1\",\"kind\":\"bool\",\"size\":1,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.shape0\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.shape1\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.stride0\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.stride1\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"c\",\"type\":\"*fp32\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"float32\",\"alignment\":1},{\"name\":\"alpha\",\"type\":\"fp16\",\"kind\":\"float\",\"size\":2,\"offset\":0,\"dtype\":\"float16\",\"alignment\":1},{\"name\":\"k\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1}],\"registers\":0,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024},\"triton\":{\"num_warps\":4,\"num_ctas\":1,\"shared_bytes\":0,\"constexprs\":{},\"version\":\"3.6.0\",\"variants\":[\"matmul__fast\"]}},{\"name\":\"matmul__one\",\"doc\":\"The kernel matmul.\",\"signature\":\"matmul__one(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k)\",\"arguments\":[{\"name\":\"a\",\"kind\":\"pointer\",\"type\":\"tensordesc<fp16[128, 64]>\"},{\"name\":\"c\",\"kind\":\"pointer\",\"type\":\"*fp32\"},{\"name\":\"alpha\",\"kind\":\"float\",\"type\":\"fp16\"},{\"name\":\"k\",\"kind\":\"int\",\"type\":\"i32\"}],\"has_grid\":false,\"has_block\":true,\"kernel\":{\"name\":\"matmul_kernel\",\"symbol\":\"matmul_kernel\",\"parameters\":[{\"name\":\"a\",\"type\":\"nvTmaDesc\",\"kind\":\"struct\",\"size\":128,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.shape0\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.shape1\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.stride0\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.stride1\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"c\",\"type\":\"*fp32\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"float32\",\"alignment\":1},{\"name\":\"alpha\",\"type\":\"fp16\",\"kind\":\"float\",\"size\":2,\"offset\":0,\"dtype\":\"float16\",\"alignment\":1}],\"registers\":0,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024},\"triton\":{\"num_warps\":12,\"num_ctas\":2,\"shared_bytes\":0,\"constexprs\":{},\"version\":\"3.6.0\",\"variants\":[\"matmul__one\"]}}],\"variables\":[]}",
+    &state, 0, 5, 0};
+
+JITLOAD_EXPORT(matmul, 0, "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"float\\\"}, {\\\"type\\\": \\\"int\\\"}]}\"}", "The kernel matmul.")
+JITLOAD_EXPORT(matmul__fast, 1, "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"float\\\"}, {\\\"type\\\": \\\"int\\\"}]}\"}", "The kernel matmul.")
+JITLOAD_EXPORT(matmul__one, 2, "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"float\\\"}, {\\\"type\\\": \\\"int\\\"}]}\"}", "The kernel matmul.")
+JITLOAD_EXPORT_MODULE(module)
