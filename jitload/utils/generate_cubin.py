@@ -19,6 +19,8 @@ from jitload.sources import read_file
 from jitload.toolchain import find_kit
 from jitload.utils.output import replace_file, run_command
 
+_ARCH_OPTION = re.compile(r"--?(?:gpu-architecture|arch|gencode|generate-code)(?:=|$)")
+
 
 def generate_cubin(  # noqa: PLR0913  the arguments of the command
     source: Path,
@@ -52,6 +54,8 @@ def generate_cubin(  # noqa: PLR0913  the arguments of the command
     """
     if not source.exists():
         raise FileNotFoundError(f"CUDA source not found: {source}")
+    if named := next((option for option in options if _ARCH_OPTION.match(option)), None):
+        raise ToolchainError(f"options: {named!r}: name the architecture with --arch (ARCH in CMake)")
     dirs = [*include_dirs, source.absolute().parent]
     pieces = ((str(source), read_file(source)),)
     request = make_request(source.name, pieces, functions=None, arch=arch, flags=options, include_paths=dirs)
