@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from builds import run_python
-from support.wrappers import find_cuda_headers, undefined_symbols
+from support.wrappers import undefined_symbols
 
 import jitload
 from jitload.driver_calls import driver_calls_text, find_driver_calls
 
 if TYPE_CHECKING:
     from support.driver import StubDriver
+
+pytest_plugins = ["support.gpu_fixtures"]
+
+
+def has_driver_header() -> bool:
+    """Return whether a wheel of NVIDIA's has the driver's header."""
+    spec = importlib.util.find_spec("nvidia")
+    roots = spec.submodule_search_locations or () if spec else ()
+    return any(True for root in roots for _ in Path(root).glob("*/include/cuda.h"))
+
 
 SOURCE = """
 #include <cuda.h>
@@ -30,7 +41,7 @@ int64_t retain() {
 }
 """
 FUNCTIONS = ["count_devices", "result_of_init", "retain"]
-needs_headers = pytest.mark.skipif(find_cuda_headers() is None, reason="CUDA's headers are not installed")
+needs_headers = pytest.mark.skipif(not has_driver_header(), reason="cuda.h is not installed: nvidia-cuda-runtime")
 
 
 def build(**options: Any) -> str:
@@ -45,6 +56,18 @@ def test_calls_reach_the_driver(flags: tuple[str, ...], stub_driver: StubDriver)
     assert module.count_devices() == 2
     assert module.retain() == 1
     assert "cuDevicePrimaryCtxRelease" in {call.name for call in stub_driver.calls()}
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+@needs_headers
+@pytest.mark.parametrize("flags", [(), ("-lcuda",)])
+def test_calls_reach_the_real_driver(flags: tuple[str, ...]) -> None:
+    import torch
+
+    module = jitload.load_module(build(extra_ldflags=flags))
+    assert module.count_devices() == torch.cuda.device_count()
+    assert module.retain() == 1
 
 
 @needs_headers

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import runpy
 import shutil
 import subprocess
 from pathlib import Path
@@ -72,9 +73,8 @@ def run(program: str, **given: Any) -> dict[str, Any]:
     if not has_gpu():
         program = re.split(r"(?m)^.*device=\"cuda\"", program)[0]
     program = re.sub(r"(?m)^ (?=mod\.)", "", program)  # a diff's indentation
-    names: dict[str, Any] = {**given}
-    exec(program, names)
-    return names
+    Path("program.py").write_text(program, encoding="utf-8")  # a Triton kernel is read from its file
+    return runpy.run_path("program.py", given)
 
 
 # ---- C++ -----------------------------------------------------------------------------------------------------------
