@@ -90,7 +90,7 @@ def make_host_library(
         kit=kit,
         compiler=compiler,
         cubins=tuple(name for name, _ in host.cubins),
-        link_flags=_present_libraries(host.link_flags, compiler),
+        link_flags=_with_runtime(_present_libraries(host.link_flags, compiler), request, kit),
     )
     wanted = _wanted_headers(build, work)
     build = _compile(build, wanted, work, verbose=verbose)
@@ -304,6 +304,15 @@ def _missing_driver(build: _Build, work_dir: Path) -> Step | None:
     return compile_step(build.compiler.command, ("-x", "c", *_FLAGS), "driver_calls.c", "driver_calls.c.o")
 
 
+def _with_runtime(flags: tuple[str, ...], request: Request, kit: Kit | Nvcc | None) -> tuple[str, ...]:
+    """Add the CUDA runtime library that what nvcc made needs in any case, and where it is, to the link's options."""
+    cudart = find_nvcc_cudart(kit, request.settings) if isinstance(kit, Nvcc) else None
+    if cudart is None:
+        return flags
+    library = () if any("cudart" in flag for flag in flags) else (str(cudart),)
+    return (*flags, *library, f"-Wl,-rpath,{cudart.parent}")
+
+
 def _missing_cudart(build: _Build, work_dir: Path) -> tuple[str, ...]:
     """Return what to link for the functions of the CUDA runtime that the library uses and nothing given provides.
 
@@ -315,8 +324,6 @@ def _missing_cudart(build: _Build, work_dir: Path) -> tuple[str, ...]:
     if not functions or any("cudart" in flag for flag in build.link_flags):
         return ()
     cudart = find_cudart(build.kit) if isinstance(build.kit, Kit) else None
-    if isinstance(build.kit, Nvcc):
-        cudart = find_nvcc_cudart(build.kit, build.request.settings)
     if cudart is None:
         raise ToolchainError(
             f"module {build.request.name!r} calls {', '.join(functions[:3])}, and there is no CUDA runtime library to "

@@ -193,6 +193,7 @@ def test_one_text_with_everything_that_the_host_road_has(caplog):
         functions={"Eight": "One more."},
         embed_cubin={"first": jitload.compile_cubin(ADD, arch=ARCH)},
         extra_cflags=["-DONE=1"],
+        extra_ldflags=["-lcudart", "-lcuda"],
         extra_cuda_cflags=["-DSEVEN=7", "-std=c++20", "-O3", "--use_fast_math"],
         arch=("sm_80", "sm_90a"),
     )

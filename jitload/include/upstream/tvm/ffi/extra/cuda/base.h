@@ -14,7 +14,6 @@
 
 #ifdef __CUDACC__
 /* The kernel library guide's kernels say `half` and include nothing for it. */
-#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #endif
 
