@@ -16,6 +16,8 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         directory = tmp_path_factory.mktemp("cache")
         patch.setenv("JITLOAD_CACHE_DIR", str(directory))
         patch.setenv("JITLOAD_PRECOMPILE", "0")  # nothing in the background but where a test asks for it
+        patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton")))
+        patch.setenv("TRITON_DEFAULT_FP_FUSION", "1")  # Triton 3.9 warns where it is not set
         for name in ("JITLOAD_ARCH", "JITLOAD_NVRTC", "JITLOAD_NVCC", "JITLOAD_CXX", "JITLOAD_TRUST_GROUP"):
             patch.delenv(name, raising=False)
         yield directory

@@ -16,6 +16,7 @@ import triton
 import triton_kernels as kernels
 from triton_libraries import HISTOGRAM, LIBRARIES
 from triton_support import ADD, ARCH, DESCRIPTORS, PERSISTENT, Tensor, assumptions, extract, slots
+from triton_tuned import tuned_add
 
 import jitload
 from jitload.cubin import read_image
@@ -268,7 +269,7 @@ def test_a_compiled_kernel():
 
 
 def test_an_autotuned_kernel_with_one_configuration_and_with_a_given_one():
-    tuned = kernels.tuned_add
+    tuned = tuned_add
     facts = extract(tuned, signature=ADD, config=tuned.configs[1])
     assert (facts.constexprs, facts.num_warps) == ((("BLOCK", 1024),), 8)
     facts = extract(tuned, signature=ADD, config={"BLOCK": 64, "num_warps": 1})
@@ -278,7 +279,7 @@ def test_an_autotuned_kernel_with_one_configuration_and_with_a_given_one():
 
 
 def test_a_configuration_that_tuning_chose():
-    tuned = triton.autotune(configs=kernels.tuned_add.configs, key=["n"])(kernels.vector_add)
+    tuned = triton.autotune(configs=tuned_add.configs, key=["n"])(kernels.vector_add)
     tuned.best_config = tuned.configs[0]  # as run() leaves it
     assert extract(tuned, signature=ADD).constexprs == (("BLOCK", 512),)
 

@@ -13,6 +13,7 @@ pytest.importorskip("triton")
 import triton
 import triton_kernels as kernels
 from triton_support import ADD, ARCH, Tensor, extract, refusal
+from triton_tuned import tuned_add
 
 import jitload
 from jitload import triton_record
@@ -88,20 +89,20 @@ def test_a_kernel_of_the_interpreter(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_an_autotuned_kernel_that_nobody_tuned():
-    words = refusal(SignatureError, kernels.tuned_add, signature=ADD)
+    words = refusal(SignatureError, tuned_add, signature=ADD)
     assert words.startswith("kernel 'tuned_add' is autotuned, and no configuration has been chosen: launch it once")
     assert 'config=, or build all with load_triton(…, variants="all"). They are:' in words
     assert "\n    BLOCK=512, num_warps=4" in words
     assert "\n    BLOCK=1024, num_warps=8" in words
     assert "config= must be a triton.Config or a mapping, got int" in refusal(
-        SignatureError, kernels.tuned_add, signature=ADD, config=512
+        SignatureError, tuned_add, signature=ADD, config=512
     )
 
 
 def test_a_configuration_with_a_hook():
     config = triton.Config({"BLOCK": 64}, pre_hook=print)
     assert "has a pre_hook, Python code that Triton runs before each launch; a library cannot" in refusal(
-        SignatureError, kernels.tuned_add, signature=ADD, config=config
+        SignatureError, tuned_add, signature=ADD, config=config
     )
 
 

@@ -15,6 +15,7 @@ import triton_kernels as kernels
 from support.gpu import keep_busy, new_stream, run_program
 from triton_libraries import LIBRARIES
 from triton_support import ADD
+from triton_tuned import tuned_add
 
 import jitload
 from jitload.triton_versions import find_triton
@@ -94,7 +95,7 @@ def test_example_arguments_choose_as_triton_does():
 
 
 def test_tuning_chooses():
-    tuned = triton.autotune(configs=kernels.tuned_add.configs, key=["n"])(kernels.vector_add)
+    tuned = triton.autotune(configs=tuned_add.configs, key=["n"])(kernels.vector_add)
     x, y = torch.ones(4096, device="cuda"), torch.ones(4096, device="cuda")
     out = torch.empty_like(x)
     tuned[lambda META: (triton.cdiv(4096, META["BLOCK"]),)](x, y, out, 4096)
@@ -126,7 +127,7 @@ def test_a_misaligned_pointer_never_meets_code_for_an_aligned_one():
 
 def test_every_configuration_is_a_function():
     grid = lambda META: (triton.cdiv(META["n"], META["BLOCK"]),)  # noqa: E731  as people write it
-    mod = jitload.load_triton("all", kernels.tuned_add, signature=ADD, variants="all", grid=grid)
+    mod = jitload.load_triton("all", tuned_add, signature=ADD, variants="all", grid=grid)
     x, y = torch.randn(5000, device="cuda"), torch.randn(5000, device="cuda")
     for name in ("tuned_add", "tuned_add__BLOCK_512__num_warps_4", "tuned_add__BLOCK_1024__num_warps_8"):
         out = torch.empty_like(x)

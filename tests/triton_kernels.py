@@ -218,16 +218,6 @@ def with_repr(x_ptr, n, BLOCK: tl.constexpr):
     tl.store(x_ptr + offsets, 1.0, mask=offsets < n)
 
 
-@triton.autotune(
-    configs=[triton.Config({"BLOCK": 512}, num_warps=4), triton.Config({"BLOCK": 1024}, num_warps=8)], key=["n"]
-)
-@triton.jit
-def tuned_add(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = offsets < n
-    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=mask) + tl.load(y_ptr + offsets, mask=mask), mask=mask)
-
-
 @triton.jit
 def two_blocks(x_ptr, n, HALF: tl.constexpr, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
