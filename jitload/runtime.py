@@ -14,8 +14,8 @@ from jitload.toolchain import Compiler, find_ninja, own_include_dir, tvm_ffi_inc
 # Only launch.cc is on the way of a launch; the rest is compiled for a quick first build.
 _SOURCES = {
     "launch": ("-O2", *COMPILE_FLAGS[1:]),
-    "device": COMPILE_FLAGS,
-    "explain": COMPILE_FLAGS,
+    "setup": COMPILE_FLAGS,  # device.cc, module.cc
+    "why": COMPILE_FLAGS,  # values.cc, explain.cc, refusal.cc
     "python": ("-O2", *COMPILE_FLAGS[1:]),
     "triton": ("-O2", *COMPILE_FLAGS[1:]),
     "descriptor": COMPILE_FLAGS,

@@ -63,6 +63,8 @@ extern int jitload_is_forked;
 const jitload_driver* jitload_load_driver(const char* who);
 int jitload_enter_device(const jitload_driver* driver, const char* who, jitload_cu_device device,
                          jitload_cu_context* before);
+/* The image of the module that suits the device, or -1 with an error. */
+int jitload_pick_image(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device);
 int jitload_resolve(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device,
                     jitload_slot** slot);
 int jitload_suits(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device);

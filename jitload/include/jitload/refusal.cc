@@ -1,0 +1,185 @@
+/* Why a launch was refused: by an expression, an extent or the driver. */
+#include <dlfcn.h>
+#include <stdio.h>
+
+#include "device.h"
+
+static const char* jitload_argument_name(const jitload_kernel* kernel, int64_t argument) {
+  for (int32_t i = 0; i < kernel->param_count; ++i) {
+    if (kernel->params[i].argument == argument) return kernel->params[i].name;
+  }
+  return "?";
+}
+
+extern "C" int jitload_refuse_expression(const jitload_kernel* kernel, const jitload_eval* eval) {
+  const char* text = kernel->expressions[eval->error_where];
+  const long long left = (long long)eval->left, right = (long long)eval->right;
+  switch (eval->error) {
+    case JITLOAD_EVAL_DIVISION_BY_ZERO:
+      return jitload_fail("ValueError", "%s(): %s: division of %lld by zero", kernel->name, text, left);
+    case JITLOAD_EVAL_NOT_A_TENSOR:
+      return jitload_fail("ValueError", "%s(): %s: argument '%s' is no tensor here, so it has no shape", kernel->name,
+                          text, jitload_argument_name(kernel, eval->left));
+    case JITLOAD_EVAL_AXIS:
+      return jitload_fail("ValueError", "%s(): %s: there is no axis %lld in a tensor of %lld dimension%s", kernel->name,
+                          text, left, right, right == 1 ? "" : "s");
+    case JITLOAD_EVAL_INTEGER:
+      return jitload_fail("ValueError", "%s(): %s: argument '%s' is 2**63 or more, too large for an expression", kernel->name,
+                          text, jitload_argument_name(kernel, eval->left));
+    default:
+      return jitload_fail("ValueError", "%s(): %s: the result of %lld and %lld does not fit 64 bits", kernel->name, text,
+                          left, right);
+  }
+}
+
+extern "C" int jitload_refuse_missing(const jitload_kernel* kernel) {
+  return jitload_fail("TypeError",
+                      "%s() is not told its grid and block: call %s[grid, block](…), or declare them in its Launch",
+                      kernel->name, kernel->name);
+}
+
+extern "C" int jitload_refuse_extent(const jitload_kernel* kernel, const char* what, const int64_t* extent,
+                                       const char* rule) {
+  return jitload_fail("ValueError", "%s(): %s (%lld, %lld, %lld) %s", kernel->name, what, (long long)extent[0],
+                      (long long)extent[1], (long long)extent[2], rule);
+}
+
+/* ---- the driver's errors --------------------------------------------------------------------------------------- */
+
+/* Errors that a call can only find, not make: an earlier kernel broke the context. */
+static int jitload_is_sticky(jitload_cu_result code) {
+  return code == 700 || code == 702 || code == 709 || code == 710 || (code >= 714 && code <= 719) || code == 721;
+}
+
+/* What to do about an error, where there is something to say. */
+static const char* jitload_advice(jitload_cu_result code) {
+  switch (code) {
+    case 2: return "; free device memory, or use less of it";
+    case 3: return "; a process that forked after CUDA was initialised cannot use it: start workers with the 'spawn' or "
+                   "'forkserver' method";
+    case 100: return "; see nvidia-smi, and the environment variable CUDA_VISIBLE_DEVICES";
+    case 101: return "; see the environment variable CUDA_VISIBLE_DEVICES";
+    case 200:
+    case 209:
+    case 218:
+    case 222: return "; the code may be newer than the driver: update the driver, or build with an older NVRTC (JITLOAD_NVRTC)";
+    case 201:
+    case 400: return "; a stream or a context may belong to another device, or be gone";
+    case 500: return "; the library may be damaged: build it again";
+    case 701: return "; give a block fewer threads, or the kernel __launch_bounds__";
+    case 720: return "; the blocks of a cooperative launch must all fit the device at once: launch fewer or smaller ones";
+    case 803: return "; the driver's libraries and its kernel module differ in version: restart the machine";
+    case 912: return "; make the cluster smaller, or the blocks";
+    default: return "";
+  }
+}
+
+/* "CUDA_ERROR_… (its text)". */
+static const char* jitload_code_text(const jitload_driver* driver, jitload_cu_result code, char* text, size_t size) {
+  const char *name = NULL, *meaning = NULL;
+  driver->error_name(code, &name);
+  driver->error_string(code, &meaning);
+  if (name == NULL) {
+    snprintf(text, size, "CUDA error %d, which this driver has no name for", code);
+  } else {
+    snprintf(text, size, "%s (%s)", name, meaning != NULL ? meaning : "no description");
+  }
+  return text;
+}
+
+/* A driver call on the way to a launch failed. */
+extern "C" int jitload_driver_error(const jitload_driver* driver, const char* who, const char* what,
+                                    jitload_cu_result code) {
+  char text[256];
+  jitload_code_text(driver, code, text, sizeof text);
+  if (!jitload_is_sticky(code)) {
+    return jitload_fail("RuntimeError", "%s(): %s: %s%s", who, what, text, jitload_advice(code));
+  }
+  return jitload_fail("RuntimeError",
+                      "%s(): %s: earlier work had failed with %s. The context is lost; run the earlier launches one at a "
+                      "time, or with CUDA_LAUNCH_BLOCKING=1, to find which one",
+                      who, what, text);
+}
+
+/* The cluster of a launch: its attribute's, or the one that the kernel declares; 1 where there is none. */
+static void jitload_read_cluster(const jitload_driver* driver, const jitload_request* request, const jitload_slot* slot,
+                                 jitload_cu_device device, int64_t* cluster) {
+  for (int i = 0; i < 3; ++i) {
+    int declared = 0;
+    driver->kernel_attribute(&declared, JITLOAD_FUNCTION_CLUSTER_WIDTH + i, slot->kernel, device);
+    cluster[i] = request->kernel->flags & JITLOAD_HAS_CLUSTER ? request->plan.cluster[i] : declared > 0 ? declared : 1;
+  }
+}
+
+/* The largest cluster below `blocks` that the device can hold with the launch's blocks; 0 where the driver does not
+ * tell, or where it could hold the one asked for. */
+static int jitload_largest_cluster(const jitload_request* request, const jitload_slot* slot, int64_t blocks) {
+  typedef jitload_cu_result (*count_fn)(int*, void*, const jitload_cu_config*);
+  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  count_fn count_clusters = library != NULL ? (count_fn)dlsym(library, "cuOccupancyMaxActiveClusters") : NULL;
+  jitload_cu_attribute attribute = {JITLOAD_LAUNCH_CLUSTER, 0, {}};
+  jitload_cu_config config = {};
+  config.shared_bytes = (uint32_t)request->plan.shared_bytes;
+  config.attributes = &attribute;
+  config.attribute_count = 1;
+  for (int i = 0; i < 3; ++i) {
+    config.block[i] = (uint32_t)request->plan.block[i];
+    config.grid[i] = attribute.value.extent[i] = 1;
+  }
+  /* Of an H200 the driver says that clusters of 18 blocks can be active, and refuses to launch more than 16. */
+  const int highest = blocks < 16 ? (int)blocks : 16;
+  for (int size = highest; size > 0 && count_clusters != NULL; --size) {
+    int count = 0;
+    config.grid[0] = attribute.value.extent[0] = (uint32_t)size;
+    if (count_clusters(&count, slot->kernel, &config) == JITLOAD_CUDA_SUCCESS && count > 0) return size < blocks ? size : 0;
+  }
+  return 0;
+}
+
+/* What is wrong with the cluster of a refused launch. */
+static void jitload_explain_cluster(const jitload_request* request, const jitload_slot* slot, jitload_cu_device device,
+                                    char* hint, size_t size) {
+  int64_t cluster[3];
+  jitload_read_cluster(jitload_driver_found, request, slot, device, cluster);
+  const int64_t blocks = cluster[0] * cluster[1] * cluster[2];
+  if (blocks < 2) return;
+  for (int i = 0; i < 3; ++i) {
+    if (request->plan.grid[i] % cluster[i] == 0) continue;
+    snprintf(hint, size, "; grid.%c (%lld) is no multiple of the kernel's own cluster.%c (%lld)", "xyz"[i],
+             (long long)request->plan.grid[i], "xyz"[i], (long long)cluster[i]);
+    return;
+  }
+  const int limit = jitload_largest_cluster(request, slot, blocks);
+  if (limit == 0) return;
+  snprintf(hint, size, "; a cluster of (%lld, %lld, %lld), %lld blocks, is not possible here: the limit is %d blocks",
+           (long long)cluster[0], (long long)cluster[1], (long long)cluster[2], (long long)blocks, limit);
+}
+
+extern "C" int jitload_launch_error(const jitload_request* request, const jitload_slot* slot, jitload_cu_device device,
+                                    jitload_cu_result code) {
+  const jitload_driver* driver = jitload_driver_found;
+  const jitload_kernel* kernel = request->kernel;
+  const jitload_plan* plan = &request->plan;
+  char what[64], text[256], hint[160] = "";
+  if (jitload_is_sticky(code)) {
+    snprintf(what, sizeof what, "not launched on cuda:%d", (int)device);
+    return jitload_driver_error(driver, kernel->name, what, code);
+  }
+  int most = 0;
+  driver->kernel_attribute(&most, JITLOAD_FUNCTION_MAX_THREADS, slot->kernel, device);
+  const int64_t threads = plan->block[0] * plan->block[1] * plan->block[2];
+  if (most > 0 && threads > most) {
+    snprintf(hint, sizeof hint,
+             "; a block of this kernel can have at most %d threads (registers or __launch_bounds__), not %lld", most,
+             (long long)threads);
+  } else {
+    jitload_explain_cluster(request, slot, device, hint, sizeof hint);
+  }
+  return jitload_fail("RuntimeError",
+                      "%s(): the launch failed: %s; grid (%lld, %lld, %lld), block (%lld, %lld, %lld), %lld bytes of "
+                      "dynamic shared memory, cuda:%d%s",
+                      kernel->name, jitload_code_text(driver, code, text, sizeof text), (long long)plan->grid[0],
+                      (long long)plan->grid[1], (long long)plan->grid[2], (long long)plan->block[0],
+                      (long long)plan->block[1], (long long)plan->block[2], (long long)plan->shared_bytes, (int)device,
+                      hint[0] != 0 ? hint : jitload_advice(code));
+}

@@ -1,0 +1,4 @@
+/* One unit of compilation of three files: the headers take longer to read than the files to compile. */
+#include "values.cc"
+#include "explain.cc"
+#include "refusal.cc"
