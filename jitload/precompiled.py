@@ -23,6 +23,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -71,7 +72,8 @@ from jitload.precompiling import precompile
 precompile(job)
 """
 _log = logging.getLogger(__name__)
-_started: set[str] = set()
+_started: dict[str, float] = {}  # when; a process may be killed, and is given another chance later
+_AGAIN_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,11 +248,11 @@ def start_precompiling(wanted: Wanted, cache_dir: Path, settings: Settings) -> N
     That process outlives this one, so that a program that builds once and ends profits the next time.
     """
     key = f"{cache_dir}\0{wanted.recipe.key}"
-    if key in _started or not _may_be_used(wanted, cache_dir, settings) or not sys.executable:
+    if time.monotonic() < _started.get(key, 0.0) or not _may_be_used(wanted, cache_dir, settings) or not sys.executable:
         return
     if cache_dir.parent == Path(tempfile.gettempdir()) and cache_dir.name.startswith("jitload-"):
         return  # a private one, which ends with this process
-    _started.add(key)
+    _started[key] = time.monotonic() + _AGAIN_S
     if find_entry(cache_dir, wanted.recipe, settings) or not can_afford(cache_dir):
         return
     # By a shell that ends at once: the process is nobody's child, and leaves nothing to be waited for.

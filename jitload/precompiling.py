@@ -15,8 +15,9 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +29,16 @@ from jitload.settings import read_settings
 
 _CPU_S = 120  # thirty times what it takes
 _WALL_S = 900
+_WAIT_S = 60.0  # for another one that is at work
 _MOST = 4  # in a cache, one for each set of options: 70 MB each
 
 
 def precompile(job: Mapping[str, Any]) -> None:
-    """Make the precompiled header of a job, unless another process does, or is at work on another one."""
+    """Make the precompiled header of a job, unless another process does, or others are at work for long."""
     signal.signal(signal.SIGTERM, _end)
     signal.alarm(_WALL_S)
     signal.signal(signal.SIGALRM, _end)
-    os.nice(19)
+    os.nice(10)
     parts = tuple((label, tuple(value) if isinstance(value, list) else value) for label, value in job["parts"])
     recipe = Recipe(name=job["name"], parts=parts)
     cache_dir = Path(job["cache_dir"])
@@ -68,12 +70,19 @@ def _only_one() -> Iterator[bool]:
         yield False
         return
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield True
-    except BlockingIOError:
-        yield False
+        yield _lock(handle)
     finally:
         os.close(handle)
+
+
+def _lock(handle: int) -> bool:
+    end = time.monotonic() + _WAIT_S
+    while time.monotonic() < end:
+        with suppress(BlockingIOError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        time.sleep(0.1)
+    return False
 
 
 def make_header(command: Sequence[str], includes: Sequence[str], work_dir: Path) -> tuple[tuple[Path, ...], str]:

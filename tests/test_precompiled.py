@@ -214,7 +214,7 @@ def test_a_mistake_is_told_as_without_it(cache, monkeypatch):
 @pytest.mark.parametrize("damage", ["flipped", "cut", "gone", "other"])
 def test_a_damaged_one_is_not_used_and_made_again(cache, damage, monkeypatch):
     if damage == "flipped":
-        monkeypatch.setattr(precompiled, "_started", set())
+        monkeypatch.setattr(precompiled, "_started", {})
     (file,) = cache.glob("precompiled-*/*/prelude.h.gch")
     data = bytearray(file.read_bytes())
     at = len(data) // 2

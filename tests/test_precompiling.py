@@ -110,15 +110,15 @@ def test_nothing_is_started_that_cannot_be_afforded(settings, tmp_path, monkeypa
     cache_dir.mkdir()
     started = []
     monkeypatch.setattr(precompiled.subprocess, "run", lambda command, **_: started.append(command))
-    monkeypatch.setattr(precompiled, "_started", set())
+    monkeypatch.setattr(precompiled, "_started", {})
     monkeypatch.setattr(precompiled, "_free_memory", lambda: 1 << 20)
     start_precompiling(wanted, cache_dir, settings)
-    monkeypatch.setattr(precompiled, "_started", set())
+    monkeypatch.setattr(precompiled, "_started", {})
     monkeypatch.setattr(precompiled, "_free_memory", lambda: 1 << 40)
     monkeypatch.setattr(precompiled.os, "access", lambda *_: False)
     start_precompiling(wanted, cache_dir, settings)
     assert started == []
-    monkeypatch.setattr(precompiled, "_started", set())
+    monkeypatch.setattr(precompiled, "_started", {})
     monkeypatch.setattr(precompiled.os, "access", lambda *_: True)
     start_precompiling(wanted, cache_dir, settings)
     start_precompiling(wanted, cache_dir, settings)
@@ -126,7 +126,7 @@ def test_nothing_is_started_that_cannot_be_afforded(settings, tmp_path, monkeypa
 
 
 def test_whatever_goes_wrong_the_build_does_not(settings, tmp_path, monkeypatch):
-    monkeypatch.setattr(precompiled, "_started", set())
+    monkeypatch.setattr(precompiled, "_started", {})
     monkeypatch.setattr(precompiled.sys, "executable", "/no/such/python")
     path = jitload.build_inline("m", cpp_sources="int f() { return 50; }", functions="f")
     assert jitload.load_module(path).f() == 50
