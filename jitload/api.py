@@ -119,7 +119,8 @@ def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described
 
     Args:
         name: As for `load_inline`, like the other arguments not listed here.
-        output: Where to put the library; it wins over `build_directory`.
+        output: Where to put the library; it wins over `build_directory`. A name that ends with `.o` gets an object
+            for a link of your own.
 
     Returns:
         The path: `output`, or `<build_directory>/<name>.so`, or the library in the cache.

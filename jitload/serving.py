@@ -67,6 +67,10 @@ def build_request(request: Request, build_directory: PathLike | None, output: Pa
     target = None if output is None else absolute_path(output, "output")
     directory = None if build_directory is None else absolute_path(build_directory, "build_directory")
     entry = build_entry(request, verbose=verbose)
+    if target is not None and target.suffix == ".o":
+        from jitload.objects import write_object
+
+        return str(write_object(entry, request, target))
     if target is not None:
         return str(copy_library(entry.product, target))
     if directory is not None:

@@ -101,7 +101,8 @@ IMPORTS = {
     "direct": "exchange function",
     "loader": "demangle direct elf errors exchange function",
     "placing": "cache errors request",
-    "serving": "cache errors loader paths pipeline placing request",
+    "objects": "cache entry errors host_build placing request runtime toolchain",
+    "serving": "cache errors loader objects paths pipeline placing request",
     "triton_variants": "errors triton_kernel triton_plan triton_wanted",
     "triton_request": "arch model request settings triton_key triton_kernel triton_plan triton_record triton_source "
     "triton_variants triton_versions triton_wanted",

@@ -1,0 +1,49 @@
+"""A build in the cache in, one object file for a link of the user's own out."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from jitload.cache import Entry
+from jitload.entry import check_file, read_manifest
+from jitload.errors import CacheError
+from jitload.host_build import Step, run_ninja, write_ninja
+from jitload.placing import copy_library
+from jitload.request import Request
+from jitload.runtime import find_or_build_launcher, find_or_build_runtime
+from jitload.toolchain import find_compiler, find_ninja
+
+
+def write_object(entry: Entry, request: Request, target: Path) -> Path:
+    """Put the objects that a library was linked from into one: its exports stay visible, its cubins are in it.
+
+    Every other name is hidden and not local, so that a library of the user's can hold one such object.
+    """
+    compiler, settings = find_compiler(request.settings), request.settings
+    cache_dir = entry.dir.parent.parent
+    find_shared = find_or_build_runtime if request.host is None else find_or_build_launcher
+    shared = find_shared(compiler, cache_dir, settings).product
+    others = request.host.objects if request.host is not None else ()
+    objects = (*map(str, _objects_of(entry)), str(shared), *others)
+    command = (*compiler.command, "-r", "-nostdlib", *objects, "-o", "whole.o")
+    with tempfile.TemporaryDirectory(prefix="jitload-") as work:
+        write_ninja(Path(work), (Step(output="whole.o", command=command, inputs=objects),))
+        run_ninja(find_ninja(settings), Path(work), name=request.name)
+        return copy_library(Path(work) / "whole.o", target)
+
+
+def _objects_of(entry: Entry) -> list[Path]:
+    """Return the objects of an entry, whole as the library is.
+
+    Raises:
+        CacheError: One is not what the build made.
+    """
+    kept = {name: facts for name, facts in read_manifest(entry.dir)["files"].items() if name.endswith(".o")}
+    for name, (size, digest) in kept.items():
+        try:
+            check_file(entry.dir / name, size, digest)
+        except (OSError, ValueError) as error:
+            problem = f"the cache entry {entry.dir} is damaged: {error}. Remove it and build again."
+            raise CacheError(problem) from error
+    return [entry.dir / name for name in sorted(kept)]
