@@ -11,6 +11,7 @@ from jitload.gpu import current_capability, driver_error
 from jitload.settings import Settings
 
 _ARCH = re.compile(r"(?:sm_|compute_)?(\d{2,3})([af]?)|(\d{1,2})\.(\d)([af]?)")
+CPU = "cpu"  # the host's processor, as an architecture beside those of GPUs
 _FIRST_WITH_SUFFIX = 90  # sm_90a is the first architecture with instructions of its own alone
 
 
@@ -54,6 +55,8 @@ def _with_suffix(number: int) -> str:
 @functools.lru_cache(maxsize=64)
 def canonical_arch(name: str, given_as: str = "arch") -> str:
     """Return `sm_90a` for `sm_90a`, `90a`, `9.0a` and `compute_90a`."""
+    if name.strip() == CPU:
+        return CPU
     if match := _ARCH.fullmatch(name.strip()):
         return f"sm_{match[1] or match[3] + match[4]}{match[2] or match[5] or ''}"
     raise ToolchainError(f"{given_as}={name!r} is no architecture; write 'sm_90a', '9.0a' or 'native'.")

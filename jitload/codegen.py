@@ -42,6 +42,19 @@ class EmbeddedImage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CpuCode:
+    """What a wrapper has to know of kernels compiled for the CPU.
+
+    Attributes:
+        rows: A kernel's symbol to its row in the object file's table, and whether a thread of it may wait.
+        dynamic_shared: The symbols of `extern __shared__` arrays.
+    """
+
+    rows: Mapping[str, tuple[int, bool]]
+    dynamic_shared: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Wrapper:
     """What a wrapper is generated from."""
 
@@ -50,6 +63,7 @@ class Wrapper:
     images: tuple[EmbeddedImage, ...]
     exports: tuple[Export, ...]
     variables: tuple[Variable, ...]
+    cpu: CpuCode | None = None
 
 
 def render_wrapper(wrapper: Wrapper) -> str:
@@ -65,7 +79,8 @@ def render_wrapper(wrapper: Wrapper) -> str:
         "variables": [
             {"name": c_string(v.name), "symbol": c_string(v.symbol), "size": v.size} for v in wrapper.variables
         ],
-        "exports": [export_record(export) for export in wrapper.exports],
+        "exports": [_placed_record(export, wrapper.cpu) for export in wrapper.exports],
+        "cpu": wrapper.cpu,
         "description": c_string(describe(wrapper)),
     }
     return load_template("wrapper.cc.jinja").render(wrapper=record)
@@ -140,6 +155,19 @@ def comment(text: str) -> str:
 
 
 # ---- one export ------------------------------------------------------------------------------------------------
+
+
+def _placed_record(export: Export, cpu: CpuCode | None) -> dict[str, Any]:
+    """Return an export's record with where its code for the CPU is."""
+    record = export_record(export)
+    if cpu is None:
+        return {**record, "cpu": None}
+    row, can_wait = cpu.rows[export.kernel.symbol]
+    for parameter, of_parameter in zip(export.kernel.parameters, record["params"], strict=True):
+        if parameter.kind == "pointer":
+            flags = of_parameter["flags"]
+            of_parameter["flags"] = join_flags([*([flags] if flags != "0" else []), "JITLOAD_ON_CPU"])
+    return {**record, "cpu": {"row": row, "can_wait": int(can_wait)}}
 
 
 def export_record(export: Export, constants: Mapping[str, ScopeEntry] | None = None) -> dict[str, Any]:

@@ -177,10 +177,10 @@ class _Rounds:
         for kernel in self.source.kernels:
             expression = probe.kernel_expression(kernel)
             if expression in refused:
-                raise _no_such_kernel(kernel, self.candidates, error) from error
+                raise no_such_kernel(kernel, self.candidates, error) from error
 
 
-def _no_such_kernel(kernel: str, candidates: Sequence[Candidate], error: CompileError) -> LaunchSpecError:
+def no_such_kernel(kernel: str, candidates: Sequence[Candidate], error: CompileError) -> LaunchSpecError:
     """Return the error for a `Launch.kernel` that NVRTC refused, with the kernels that the source shows."""
     name = re.split("[<(]", kernel)[0].strip()
     same = [c for c in candidates if c.name == name]

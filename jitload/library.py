@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jitload.arch import CPU
 from jitload.cache import Work
 from jitload.errors import JitLoadError, LaunchSpecError, ToolchainError
 from jitload.host_build import COMPILE_FLAGS, Step, compile_step, link_step, run_ninja, write_ninja
@@ -18,7 +19,8 @@ from jitload.runtime import find_or_build_runtime, include_flags
 from jitload.toolchain import Compiler, Kit, find_ninja
 
 if TYPE_CHECKING:
-    from jitload.kernels import Compiled
+    from jitload.cpu import CpuProgram
+    from jitload.kernels import Compiled, DeviceSource
 
 
 def make_library(
@@ -92,12 +94,23 @@ def _may_be_elsewhere(texts: Sequence[str], options: Sequence[str]) -> bool:
 
 
 def compile_archs(request: Request, kit: Kit) -> tuple[Compiled, ...]:
-    """Compile the device code for each architecture."""
-    from jitload.kernels import DeviceSource, compile_kernels, same_layout
+    """Compile the device code for each architecture of a GPU."""
+    from jitload.kernels import compile_kernels
+
+    source = device_source(request)
+    with naming_exports(request):
+        compiled = tuple(compile_kernels(source, arch, kit) for arch in request.archs if arch != CPU)
+    check_layouts(compiled)
+    return compiled
+
+
+def device_source(request: Request) -> DeviceSource:
+    """Return what the compilers of device code get to know of a request."""
+    from jitload.kernels import DeviceSource
 
     functions = request.functions or ()
     named = [launch.kernel for _, launch in functions if launch.kernel]
-    source = DeviceSource(
+    return DeviceSource(
         name=request.name,
         pieces=request.pieces,
         options=request.options,
@@ -105,25 +118,38 @@ def compile_archs(request: Request, kit: Kit) -> tuple[Compiled, ...]:
         kernels=tuple(dict.fromkeys(named)),
         signatures=tuple((launch.kernel or name, launch.signature) for name, launch in functions if launch.signature),
     )
+
+
+@contextmanager
+def naming_exports(request: Request) -> Iterator[None]:
+    """Let an error about `Launch.kernel` name the function that has it."""
     try:
-        compiled = tuple(compile_kernels(source, arch, kit) for arch in request.archs)
+        yield
     except LaunchSpecError as error:
+        functions = request.functions or ()
         error.kernel = error.kernel or next((n for n, launch in functions if launch.kernel == error.expression), "")
         raise
+
+
+def check_layouts(compiled: Sequence[Compiled]) -> None:
+    """Refuse kernels that take different parameters on different architectures: one wrapper serves all."""
+    from jitload.kernels import same_layout
+
     for other in compiled[1:]:
         if not same_layout(compiled[0].cubin, other.cubin):
             raise LaunchSpecError(
                 f"the kernels of {compiled[0].cubin.arch} and {other.cubin.arch} take different parameters",
                 hint="Build one library for each architecture, or give the kernels one signature.",
             )
-    return compiled
 
 
-def write_sources(request: Request, compiled: Sequence[Compiled], work_dir: Path) -> None:
+def write_sources(
+    request: Request, compiled: Sequence[Compiled], work_dir: Path, cpu: CpuProgram | None = None
+) -> None:
     """Write what the library is built from: the device code, for a look, the cubins, and the wrapper."""
     from jitload.arch import capability_of
     from jitload.choice import choose_exports
-    from jitload.codegen import EmbeddedImage, Wrapper, render_wrapper
+    from jitload.codegen import CpuCode, EmbeddedImage, Wrapper, render_wrapper
 
     images = []
     for one in compiled:
@@ -131,12 +157,15 @@ def write_sources(request: Request, compiled: Sequence[Compiled], work_dir: Path
         name = f"{request.slug}_{one.cubin.arch}"
         images.append(EmbeddedImage(name=name, file=f"{one.cubin.arch}.cubin", capability=capability, suffix=suffix))
         (work_dir / f"{one.cubin.arch}.cubin").write_bytes(one.cubin.data)
+    shown = compiled[0] if compiled else cpu.compiled if cpu else None
+    assert shown is not None
     wrapper = Wrapper(
         name=request.name,
-        archs=tuple(one.cubin.arch for one in compiled),
+        archs=(*(one.cubin.arch for one in compiled), *((CPU,) if cpu else ())),
         images=tuple(images),
-        exports=choose_exports(request.functions, compiled[0]),
-        variables=compiled[0].cubin.variables,
+        exports=choose_exports(request.functions, shown),
+        variables=shown.cubin.variables,
+        cpu=CpuCode(rows=cpu.rows, dynamic_shared=cpu.dynamic_shared) if cpu else None,
     )
     for number, (_, text) in enumerate(request.pieces):
         (work_dir / f"source{number}.cu").write_text(text, encoding="utf-8", newline="")

@@ -6,6 +6,7 @@ import hashlib
 import os
 from pathlib import Path
 
+from jitload.arch import CPU
 from jitload.cache import Entry, Recipe, Work, claim_entry, find_entry, open_cache
 from jitload.errors import CachePlaceError
 from jitload.identity import compiler_identity, cpu_identity, own_identity
@@ -60,7 +61,8 @@ def _find_cuda(request: Request, cache_dir: Path) -> Kit | Nvcc | None:
         return find_nvcc(request.settings, cache_dir, name=request.name)
     if request.images:
         return None
-    return find_kit(request.settings) if request.pieces else find_cuda_headers(request.settings)
+    needs_nvrtc = any(arch != CPU for arch in request.archs)
+    return find_kit(request.settings) if needs_nvrtc else find_cuda_headers(request.settings)
 
 
 def _make(
@@ -75,9 +77,13 @@ def _make(
         from jitload.host import make_host_library
 
         return make_host_library(request, kit, compiler, work, verbose=verbose)
+    assert not isinstance(kit, Nvcc)
+    if CPU in request.archs:
+        from jitload.cpu_library import make_cpu_library
+
+        return make_cpu_library(request, kit, compiler, work, verbose=verbose)
     from jitload.library import make_library
 
-    assert not isinstance(kit, Nvcc)
     return make_library(request, kit, compiler, work, verbose=verbose)
 
 

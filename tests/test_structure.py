@@ -79,7 +79,9 @@ IMPORTS = {
     "images": "cubin errors kernels launch model request signature sources",
     "linkers": "arch errors gpu settings",
     "ptx": "arch cubin errors flags linkers model request settings signature sources",
-    "library": "arch cache choice codegen errors host_build images kernels ptx request runtime source toolchain",
+    "cpu_object": "model",
+    "cpu": "cpu_object demangle errors host_build kernels model probe runtime signature source toolchain",
+    "library": "arch cache choice codegen cpu errors host_build images kernels ptx request runtime source toolchain",
     "host": "cache cubin driver_calls elf embedding errors headers host_build host_headers library nvcc "
     "precompiled request runtime sources toolchain",
     "triton_versions": "errors",
@@ -96,7 +98,9 @@ IMPORTS = {
     "triton_grid": "errors launch triton_key",
     "triton_library": "arch cache host_build launch library model request runtime toolchain triton_code triton_compile "
     "triton_grid triton_record triton_source",
-    "pipeline": "cache errors host identity library nvcc recipe request settings toolchain triton_library",
+    "cpu_library": "cache cpu host_build library request runtime toolchain",
+    "pipeline": "arch cache cpu_library errors host identity library nvcc recipe request settings toolchain "
+    "triton_library",
     "function": "model",
     "direct": "exchange function",
     "loader": "demangle direct elf errors exchange function",

@@ -76,17 +76,17 @@ static void plan_add(jitload_eval* e, jitload_plan* plan) {
 static const jitload_kernel kernels[] = {
     {"matmul", "_Z20ns::matmul<float, 4>", &module, params_matmul,
      plan_matmul, expressions_matmul, 0, 4, 2,
-     JITLOAD_HAS_GRID | JITLOAD_HAS_BLOCK | JITLOAD_COMPUTES, 0, 0, NULL},
+     JITLOAD_HAS_GRID | JITLOAD_HAS_BLOCK | JITLOAD_COMPUTES, 0, 0, NULL, NULL, 0},
     {"add", "_Z3add", &module, params_add,
      plan_add, expressions_add, 1, 3, 2,
-     JITLOAD_HAS_GRID | JITLOAD_HAS_BLOCK | JITLOAD_COMPUTES, 0, 0, NULL},
+     JITLOAD_HAS_GRID | JITLOAD_HAS_BLOCK | JITLOAD_COMPUTES, 0, 0, NULL, NULL, 0},
 };
 
 static jitload_state* state;
 const jitload_module module = {
     "vec", images, kernels, NULL,
     "{\"name\":\"vec\",\"archs\":[\"sm_90a\"],\"functions\":[{\"name\":\"matmul\",\"doc\":\"\",\"signature\":\"matmul(const float* a, float* b)\",\"arguments\":[{\"name\":\"a\",\"kind\":\"pointer\",\"type\":\"const float*\"},{\"name\":\"b\",\"kind\":\"pointer\",\"type\":\"float*\"}],\"has_grid\":true,\"has_block\":true,\"kernel\":{\"name\":\"ns::matmul<float, 4>\",\"symbol\":\"_Z20ns::matmul<float, 4>\",\"parameters\":[{\"name\":\"a\",\"type\":\"const float*\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"float32\",\"alignment\":1},{\"name\":\"b\",\"type\":\"float*\",\"kind\":\"pointer\",\"size\":8,\"offset\":8,\"dtype\":\"float32\",\"alignment\":1},{\"name\":\"rows\",\"type\":\"int\",\"kind\":\"int\",\"size\":4,\"offset\":16,\"dtype\":null,\"alignment\":1},{\"name\":\"columns\",\"type\":\"int\",\"kind\":\"int\",\"size\":4,\"offset\":20,\"dtype\":null,\"alignment\":1}],\"registers\":16,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024}},{\"name\":\"add\",\"doc\":\"\",\"signature\":\"add(const float* x, float* y)\",\"arguments\":[{\"name\":\"x\",\"kind\":\"pointer\",\"type\":\"const float*\"},{\"name\":\"y\",\"kind\":\"pointer\",\"type\":\"float*\"}],\"has_grid\":true,\"has_block\":true,\"kernel\":{\"name\":\"add\",\"symbol\":\"_Z3add\",\"parameters\":[{\"name\":\"x\",\"type\":\"const float*\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"float32\",\"alignment\":1},{\"name\":\"y\",\"type\":\"float*\",\"kind\":\"pointer\",\"size\":8,\"offset\":8,\"dtype\":\"float32\",\"alignment\":1},{\"name\":\"n\",\"type\":\"int\",\"kind\":\"int\",\"size\":4,\"offset\":16,\"dtype\":null,\"alignment\":1}],\"registers\":16,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024}}],\"variables\":[]}",
-    &state, 1, 2, 0};
+    &state, 1, 2, 0, NULL};
 
 JITLOAD_EXPORT(matmul, 0, "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}]}\"}", "")
 JITLOAD_EXPORT(add, 1, "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}]}\"}", "")

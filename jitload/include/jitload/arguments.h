@@ -83,6 +83,14 @@ static inline int jitload_is_cuda(DLDevice device) {
   return device.device_type == kDLCUDA || device.device_type == kDLCUDAManaged;
 }
 
+/* Memory that the CPU reads; pinned memory is called the GPU's, and is the CPU's all the same. */
+static inline int jitload_is_host(DLDevice device) {
+  return device.device_type == kDLCPU || device.device_type == kDLCUDAHost;
+}
+
+/* Stands for the CPU where a number names a device. */
+#define JITLOAD_CPU_DEVICE INT32_MAX
+
 static inline uint64_t jitload_address(const DLTensor* tensor) {
   return (uint64_t)(uintptr_t)tensor->data + tensor->byte_offset;
 }
@@ -123,10 +131,15 @@ static inline int jitload_read_pointer(const jitload_param* param, const TVMFFIA
                                        int32_t* device) {
   const DLTensor* tensor = jitload_tensor_of(value);
   if (tensor == NULL) return jitload_read_address(param, value, out);
-  if (!jitload_dtype_fits(param, tensor->dtype) || !jitload_is_cuda(tensor->device)) return 0;
-  if (*device != tensor->device.device_id) {
+  int32_t place = tensor->device.device_id;
+  if (!jitload_dtype_fits(param, tensor->dtype)) return 0;
+  if (!jitload_is_cuda(tensor->device)) {
+    if (!(param->flags & JITLOAD_ON_CPU) || !jitload_is_host(tensor->device)) return 0;
+    place = JITLOAD_CPU_DEVICE;
+  }
+  if (*device != place) {
     if (*device >= 0) return 0;
-    *device = tensor->device.device_id;
+    *device = place;
   }
   if (!(param->flags & JITLOAD_STRIDED) && !jitload_is_contiguous(tensor)) return 0;
   *out = jitload_address(tensor);

@@ -25,6 +25,7 @@ enum {
   JITLOAD_COMPLEX = 8,  /* float2*: a complex64 tensor will do, too */
   JITLOAD_FINITE = 16,  /* a finite number must not become infinite */
   JITLOAD_DESCRIBED = 32, /* a tensor descriptor is made of it; Triton's own object will do, too */
+  JITLOAD_ON_CPU = 64,    /* a tensor may be on the CPU: the library has code for it */
 };
 
 /* One kernel parameter. `argument` is its position in the call, or -1 where the wrapper computes it. */
@@ -67,6 +68,8 @@ enum {
 
 struct jitload_module;
 struct jitload_triton;
+struct jitload_cpu_kernel;
+struct jitload_cpu_place;
 
 typedef struct jitload_kernel {
   const char* name;   /* exported name, for messages */
@@ -82,6 +85,8 @@ typedef struct jitload_kernel {
   int32_t priority;
   int32_t struct_bytes; /* room for the by-value structures, 64 bytes aligned each */
   const struct jitload_triton* triton; /* triton.h; NULL for a kernel of CUDA C++ */
+  const struct jitload_cpu_kernel* cpu; /* cpu.h; NULL where there is no code for the CPU */
+  int32_t can_wait;     /* on the CPU: a thread may wait for another */
 } jitload_kernel;
 
 /* A cubin: compute capability 9.0 is 90; the suffix is 'a', 'f' or 0. */
@@ -110,6 +115,9 @@ typedef struct jitload_module {
   int32_t image_count;
   int32_t kernel_count;
   int32_t variable_count;
+  /* Run a grid on the CPU (cpu.h), where there is code for it; else NULL. */
+  int (*cpu_run)(const struct jitload_cpu_kernel*, const char*, int, const struct jitload_cpu_place*, void* const*,
+                 const char**);
 } jitload_module;
 
 /* Check the arguments, launch, and return 0; or set an error and return -1. */

@@ -1,0 +1,61 @@
+"""A request for the CPU in, its library in a directory out: what a miss does where kernels run on the host, too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jitload.cache import Work
+from jitload.cpu import CpuProgram, compile_for_cpu
+from jitload.host_build import COMPILE_FLAGS, Step, compile_step, run_ninja, write_ninja
+from jitload.library import (
+    check_is_device_code,
+    check_layouts,
+    compile_archs,
+    device_source,
+    in_background,
+    naming_exports,
+    write_sources,
+)
+from jitload.request import Request
+from jitload.runtime import find_or_build_cpu_runtime, find_or_build_runtime, include_flags
+from jitload.toolchain import Compiler, Kit, find_ninja
+
+# As every library of ours; what kernels need of the C++ library, libm and threads is linked.
+_LINK_FLAGS = ("-shared", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack", "-pthread")
+
+
+def make_cpu_library(
+    request: Request, kit: Kit | None, compiler: Compiler, work: Work, *, verbose: bool
+) -> tuple[Path, ...]:
+    """Build a library whose kernels run on the CPU, and on the GPUs that the request names besides.
+
+    Returns:
+        The user's headers that were read.
+    """
+    check_is_device_code(request)
+    runtimes = in_background(
+        lambda: [
+            find_or_build(compiler, work.cache_dir, request.settings).product
+            for find_or_build in (find_or_build_runtime, find_or_build_cpu_runtime)
+        ]
+    )
+    ninja = find_ninja(request.settings)
+    with naming_exports(request):
+        program = compile_for_cpu(device_source(request), compiler, kit, ninja, work.dir)
+    compiled = () if kit is None or len(request.archs) == 1 else compile_archs(request, kit)
+    check_layouts((*compiled, program.compiled))
+    write_sources(request, compiled, work.dir, program)
+    cubins = tuple(f"{one.cubin.arch}.cubin" for one in compiled)
+    write_ninja(work.dir, _steps(request, program, compiler, cubins, tuple(map(str, runtimes.result()))))
+    run_ninja(ninja, work.dir, name=request.name, verbose=verbose)
+    return tuple(sorted({*program.compiled.headers, *(path for one in compiled for path in one.headers)}))
+
+
+def _steps(
+    request: Request, program: CpuProgram, compiler: Compiler, cubins: tuple[str, ...], runtimes: tuple[str, ...]
+) -> tuple[Step, ...]:
+    flags = (*COMPILE_FLAGS, *include_flags())
+    objects = ("wrapper.o", program.object_file, *runtimes)
+    product = f"{request.slug}.so"
+    link = Step(output=product, command=(*compiler.command, *objects, "-o", product, *_LINK_FLAGS), inputs=objects)
+    return (compile_step(compiler.command, flags, "wrapper.cc", "wrapper.o", reads=cubins), link)

@@ -1,0 +1,198 @@
+/* CUDA C++ for the host's compiler: what nvcc gives every kernel without an #include.
+ *
+ * The compiler reads this before a user's text. Kernels are found by the mark that __global__ leaves in the object file, so
+ * the compiler decides what a kernel is. threadIdx and its kin are variables of this file alone whose address nobody
+ * takes: in the loops over a block's threads they become the loops' counters.
+ */
+#ifndef JITLOAD_CPU_DEVICE_H_
+#define JITLOAD_CPU_DEVICE_H_
+
+#include <jitload/cpu.h>
+#include <stdio.h>
+#include <string.h>
+
+#define JITLOAD_CPU 1
+#define __JITLOAD_INLINE static inline __attribute__((always_inline, unused))
+
+/* ---- qualifiers ------------------------------------------------------------------------------------------------ */
+
+#define __host__
+#define __device__
+#define __global__ __attribute__((used, patchable_function_entry(1)))
+#define __shared__ thread_local
+#define __constant__ __attribute__((used))
+#define __managed__
+#define __grid_constant__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __noinline__ __attribute__((noinline))
+#define __restrict__ __restrict
+#define __launch_bounds__(...)
+#define __maxnreg__(...)
+#define __align__(n) __attribute__((aligned(n)))
+#define __builtin_align__(n) __attribute__((aligned(n)))
+#define __nv_pure__ __attribute__((pure))
+#define __CUDACC_JITLOAD_CPU__ 1
+
+#include "jitload_cpu_types.h"
+
+/* ---- where a thread is ----------------------------------------------------------------------------------------- */
+
+static thread_local uint3 threadIdx, blockIdx;
+static thread_local dim3 blockDim, gridDim;
+static thread_local unsigned __jitload_shared_bytes;
+static constexpr int warpSize = 32;
+
+__JITLOAD_INLINE unsigned __jitload_rank() {
+  return (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+}
+
+__JITLOAD_INLINE unsigned __jitload_lane() { return __jitload_rank() & 31u; }
+
+__JITLOAD_INLINE void __jitload_enter(const jitload_cpu_place* place) {
+  blockIdx = {place->at[0], place->at[1], place->at[2]};
+  blockDim = {place->block[0], place->block[1], place->block[2]};
+  gridDim = {place->grid[0], place->grid[1], place->grid[2]};
+  __jitload_shared_bytes = place->shared_bytes;
+}
+
+/* ---- ends ------------------------------------------------------------------------------------------------------ */
+
+#define __jitload_stop(...)                                                              \
+  (({                                                                                    \
+    const uint32_t __jitload_at[3] = {threadIdx.x, threadIdx.y, threadIdx.z};            \
+    jitload_cpu_stop(__jitload_at, __VA_ARGS__);                                         \
+  }))
+
+__JITLOAD_INLINE void __trap() { __jitload_stop("__trap()"); }
+__JITLOAD_INLINE void __brkpt() {}
+
+/* ---- waiting --------------------------------------------------------------------------------------------------- */
+
+/* Other threads of the block run in a wait, and threadIdx is theirs meanwhile. */
+__JITLOAD_INLINE int __jitload_barrier(int kind, int predicate, int line) {
+  const uint3 index = threadIdx;
+  const int result = jitload_cpu_barrier(kind, predicate, (const void*)(uintptr_t)line);
+  threadIdx = index;
+  return result;
+}
+
+__JITLOAD_INLINE void __syncthreads(int line = __builtin_LINE()) { __jitload_barrier(JITLOAD_CPU_COUNT, 0, line); }
+__JITLOAD_INLINE int __syncthreads_count(int predicate, int line = __builtin_LINE()) {
+  return __jitload_barrier(JITLOAD_CPU_COUNT, predicate, line);
+}
+__JITLOAD_INLINE int __syncthreads_and(int predicate, int line = __builtin_LINE()) {
+  return __jitload_barrier(JITLOAD_CPU_AND, predicate, line);
+}
+__JITLOAD_INLINE int __syncthreads_or(int predicate, int line = __builtin_LINE()) {
+  return __jitload_barrier(JITLOAD_CPU_OR, predicate, line);
+}
+
+__JITLOAD_INLINE uint32_t __jitload_exchange(uint32_t mask, uint64_t value, const uint64_t** out, const char* what) {
+  const uint3 index = threadIdx;
+  const uint32_t came = jitload_cpu_exchange(mask, value, out, what);
+  threadIdx = index;
+  return came;
+}
+
+__JITLOAD_INLINE void __syncwarp(unsigned mask = 0xffffffffu) {
+  const uint64_t* values;
+  __jitload_exchange(mask, 0, &values, "__syncwarp()");
+}
+
+__JITLOAD_INLINE unsigned __activemask(int line = __builtin_LINE()) {
+  const uint3 index = threadIdx;
+  const unsigned mask = jitload_cpu_active((const void*)(uintptr_t)line);
+  threadIdx = index;
+  return mask;
+}
+
+__JITLOAD_INLINE void __nanosleep(unsigned) {
+  const uint3 index = threadIdx;
+  jitload_cpu_yield();
+  threadIdx = index;
+}
+
+#include "jitload_cpu_warp.h"
+#include "jitload_cpu_memory.h"
+#include "jitload_cpu_math.h"
+
+/* ---- the entries ----------------------------------------------------------------------------------------------- */
+
+template <class __jitload_t>
+__JITLOAD_INLINE __jitload_t& __jitload_read(void* const* params, unsigned number) {
+  return *static_cast<__jitload_t*>(params[number]);
+}
+
+template <class... __jitload_a>
+struct __jitload_layout {
+  static constexpr uint32_t sizes[sizeof...(__jitload_a) + 1] = {sizeof(__jitload_a)..., 0};
+  static constexpr uint32_t alignments[sizeof...(__jitload_a) + 1] = {alignof(__jitload_a)..., 0};
+};
+
+template <unsigned... __jitload_n>
+struct __jitload_numbers {};
+template <unsigned __jitload_count, unsigned... __jitload_n>
+struct __jitload_count_up : __jitload_count_up<__jitload_count - 1, __jitload_count - 1, __jitload_n...> {};
+template <unsigned... __jitload_n>
+struct __jitload_count_up<0, __jitload_n...> {
+  typedef __jitload_numbers<__jitload_n...> type;
+};
+
+template <class __jitload_f, __jitload_f* __jitload_k>
+struct __jitload_entry;
+template <class... __jitload_a, void (*__jitload_k)(__jitload_a...)>
+struct __jitload_entry<void(__jitload_a...), __jitload_k> {
+  typedef __jitload_layout<__jitload_a...> layout;
+
+  /* The parameters are copies here, which no store of the kernel can reach: they stay in registers. */
+  __attribute__((flatten)) static void loop(const jitload_cpu_place* place, __jitload_a... args) {
+    __jitload_enter(place);
+    const unsigned depth = place->block[2], height = place->block[1], width = place->block[0];
+    for (unsigned z = 0; z < depth; ++z) {
+      threadIdx.z = z;
+      for (unsigned y = 0; y < height; ++y) {
+        threadIdx.y = y;
+        for (unsigned x = 0; x < width; ++x) {
+          threadIdx.x = x;
+          __jitload_k(args...);
+        }
+      }
+    }
+  }
+  template <unsigned... __jitload_n>
+  static void spread(void* const* params, const jitload_cpu_place* place, __jitload_numbers<__jitload_n...>) {
+    loop(place, __jitload_read<__jitload_a>(params, __jitload_n)...);
+  }
+  template <unsigned... __jitload_n>
+  static void once(void* const* params, __jitload_numbers<__jitload_n...>) {
+    __jitload_k(__jitload_read<__jitload_a>(params, __jitload_n)...);
+  }
+  typedef typename __jitload_count_up<sizeof...(__jitload_a)>::type numbers;
+
+  static void block(void* const* params, const jitload_cpu_place* place) {
+    spread(params, place, numbers());
+  }
+  static void thread(void* const* params, const jitload_cpu_place* place, const uint32_t* index) {
+    __jitload_enter(place);
+    threadIdx = {index[0], index[1], index[2]};
+    once(params, numbers());
+  }
+};
+
+template <class __jitload_t>
+struct __jitload_function;
+template <class... __jitload_a>
+struct __jitload_function<void (*)(__jitload_a...)> {
+  typedef void type(__jitload_a...);
+};
+
+#define __JITLOAD_ENTRY(...) __jitload_entry<__jitload_function<decltype(&__VA_ARGS__)>::type, &__VA_ARGS__>
+
+/* A row of the table of kernels; `...` is the kernel as an expression. */
+#define JITLOAD_CPU_KERNEL(...)                                                                                   \
+  {&__JITLOAD_ENTRY(__VA_ARGS__)::block, &__JITLOAD_ENTRY(__VA_ARGS__)::thread,                                   \
+   (void (*)(void))(&__VA_ARGS__),                                                                                \
+   &__jitload_probe<decltype(&__VA_ARGS__), __jitload_promoted<decltype(&__VA_ARGS__)>::__jitload_type>,          \
+   __JITLOAD_ENTRY(__VA_ARGS__)::layout::sizes, __JITLOAD_ENTRY(__VA_ARGS__)::layout::alignments}
+
+#endif /* JITLOAD_CPU_DEVICE_H_ */

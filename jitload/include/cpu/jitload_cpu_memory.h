@@ -1,0 +1,116 @@
+/* Atomics, fences and loads and stores with hints. */
+#ifndef JITLOAD_CPU_MEMORY_H_
+#define JITLOAD_CPU_MEMORY_H_
+
+/* The new value by a function of the old one; returns the old one. */
+template <class __jitload_t, class __jitload_u, class __jitload_f>
+__JITLOAD_INLINE __jitload_t __jitload_update(__jitload_t* address, __jitload_f next) {
+  static_assert(sizeof(__jitload_t) == sizeof(__jitload_u), "");
+  __jitload_u old = __atomic_load_n(reinterpret_cast<__jitload_u*>(address), __ATOMIC_RELAXED);
+  while (true) {
+    __jitload_t before;
+    __builtin_memcpy(&before, &old, sizeof before);
+    const __jitload_t after = next(before);
+    __jitload_u wanted;
+    __builtin_memcpy(&wanted, &after, sizeof wanted);
+    if (__atomic_compare_exchange_n(reinterpret_cast<__jitload_u*>(address), &old, wanted, true, __ATOMIC_RELAXED,
+                                    __ATOMIC_RELAXED)) {
+      return before;
+    }
+  }
+}
+
+#define __JITLOAD_SCOPES(result, name, parameters, arguments)                   \
+  __JITLOAD_INLINE result name##_block parameters { return name arguments; }    \
+  __JITLOAD_INLINE result name##_system parameters { return name arguments; }
+
+#define __JITLOAD_ATOMIC_INT(type)                                                                                    \
+  __JITLOAD_INLINE type atomicAdd(type* p, type v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }             \
+  __JITLOAD_INLINE type atomicExch(type* p, type v) { return __atomic_exchange_n(p, v, __ATOMIC_RELAXED); }           \
+  __JITLOAD_INLINE type atomicAnd(type* p, type v) { return __atomic_fetch_and(p, v, __ATOMIC_RELAXED); }             \
+  __JITLOAD_INLINE type atomicOr(type* p, type v) { return __atomic_fetch_or(p, v, __ATOMIC_RELAXED); }               \
+  __JITLOAD_INLINE type atomicXor(type* p, type v) { return __atomic_fetch_xor(p, v, __ATOMIC_RELAXED); }             \
+  __JITLOAD_INLINE type atomicMin(type* p, type v) {                                                                  \
+    return __jitload_update<type, type>(p, [=](type a) { return a < v ? a : v; });                                    \
+  }                                                                                                                   \
+  __JITLOAD_INLINE type atomicMax(type* p, type v) {                                                                  \
+    return __jitload_update<type, type>(p, [=](type a) { return a > v ? a : v; });                                    \
+  }                                                                                                                   \
+  __JITLOAD_SCOPES(type, atomicAdd, (type* p, type v), (p, v))                                                        \
+  __JITLOAD_SCOPES(type, atomicExch, (type* p, type v), (p, v))                                                       \
+  __JITLOAD_SCOPES(type, atomicAnd, (type* p, type v), (p, v))                                                        \
+  __JITLOAD_SCOPES(type, atomicOr, (type* p, type v), (p, v))                                                         \
+  __JITLOAD_SCOPES(type, atomicXor, (type* p, type v), (p, v))                                                        \
+  __JITLOAD_SCOPES(type, atomicMin, (type* p, type v), (p, v))                                                        \
+  __JITLOAD_SCOPES(type, atomicMax, (type* p, type v), (p, v))
+__JITLOAD_ATOMIC_INT(int)
+__JITLOAD_ATOMIC_INT(unsigned)
+__JITLOAD_ATOMIC_INT(long long)
+__JITLOAD_ATOMIC_INT(unsigned long long)
+#undef __JITLOAD_ATOMIC_INT
+
+/* A thread that tries again waits for another one, which must get its turn. */
+#define __JITLOAD_ATOMIC_CAS(type)                                                                     \
+  __JITLOAD_INLINE type atomicCAS(type* p, type compare, type v) {                                     \
+    type old = compare;                                                                                \
+    __atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                \
+    return old;                                                                                        \
+  }                                                                                                    \
+  __JITLOAD_SCOPES(type, atomicCAS, (type* p, type compare, type v), (p, compare, v))
+__JITLOAD_ATOMIC_CAS(int)
+__JITLOAD_ATOMIC_CAS(unsigned)
+__JITLOAD_ATOMIC_CAS(long long)
+__JITLOAD_ATOMIC_CAS(unsigned long long)
+__JITLOAD_ATOMIC_CAS(unsigned short)
+#undef __JITLOAD_ATOMIC_CAS
+
+#define __JITLOAD_ATOMIC_FLOAT(type, bits)                                                                     \
+  __JITLOAD_INLINE type atomicAdd(type* p, type v) {                                                           \
+    return __jitload_update<type, bits>(p, [=](type a) { return a + v; });                                     \
+  }                                                                                                            \
+  __JITLOAD_INLINE type atomicExch(type* p, type v) {                                                          \
+    return __jitload_update<type, bits>(p, [=](type) { return v; });                                           \
+  }                                                                                                            \
+  __JITLOAD_SCOPES(type, atomicAdd, (type* p, type v), (p, v))                                                 \
+  __JITLOAD_SCOPES(type, atomicExch, (type* p, type v), (p, v))
+__JITLOAD_ATOMIC_FLOAT(float, unsigned)
+__JITLOAD_ATOMIC_FLOAT(double, unsigned long long)
+#undef __JITLOAD_ATOMIC_FLOAT
+
+__JITLOAD_INLINE int atomicSub(int* p, int v) { return __atomic_fetch_sub(p, v, __ATOMIC_RELAXED); }
+__JITLOAD_INLINE unsigned atomicSub(unsigned* p, unsigned v) { return __atomic_fetch_sub(p, v, __ATOMIC_RELAXED); }
+__JITLOAD_INLINE unsigned atomicInc(unsigned* p, unsigned v) {
+  return __jitload_update<unsigned, unsigned>(p, [=](unsigned a) { return a >= v ? 0u : a + 1; });
+}
+__JITLOAD_INLINE unsigned atomicDec(unsigned* p, unsigned v) {
+  return __jitload_update<unsigned, unsigned>(p, [=](unsigned a) { return a == 0 || a > v ? v : a - 1; });
+}
+__JITLOAD_SCOPES(int, atomicSub, (int* p, int v), (p, v))
+__JITLOAD_SCOPES(unsigned, atomicSub, (unsigned* p, unsigned v), (p, v))
+__JITLOAD_SCOPES(unsigned, atomicInc, (unsigned* p, unsigned v), (p, v))
+__JITLOAD_SCOPES(unsigned, atomicDec, (unsigned* p, unsigned v), (p, v))
+
+__JITLOAD_INLINE void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+__JITLOAD_INLINE void __threadfence_block() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
+__JITLOAD_INLINE void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+
+#define __JITLOAD_LOAD(name)           \
+  template <class __jitload_t>         \
+  __JITLOAD_INLINE __jitload_t name(const __jitload_t* p) { return *p; }
+__JITLOAD_LOAD(__ldg)
+__JITLOAD_LOAD(__ldca)
+__JITLOAD_LOAD(__ldcg)
+__JITLOAD_LOAD(__ldcs)
+__JITLOAD_LOAD(__ldlu)
+__JITLOAD_LOAD(__ldcv)
+#undef __JITLOAD_LOAD
+#define __JITLOAD_STORE(name)          \
+  template <class __jitload_t>         \
+  __JITLOAD_INLINE void name(__jitload_t* p, __jitload_t v) { *p = v; }
+__JITLOAD_STORE(__stwb)
+__JITLOAD_STORE(__stcg)
+__JITLOAD_STORE(__stcs)
+__JITLOAD_STORE(__stwt)
+#undef __JITLOAD_STORE
+
+#endif /* JITLOAD_CPU_MEMORY_H_ */

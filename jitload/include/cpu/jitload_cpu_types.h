@@ -1,0 +1,54 @@
+/* CUDA's vector types and dim3, laid out as CUDA lays them out. */
+#ifndef __VECTOR_TYPES_H__ /* NVIDIA's own guards: its headers take these types for theirs */
+#define __VECTOR_TYPES_H__
+#define __VECTOR_FUNCTIONS_H__
+#define __VECTOR_FUNCTIONS_HPP__
+
+#define __JITLOAD_VECTOR(name, scalar, align2, align4)                                                             \
+  struct name##1 { scalar x; };                                                                                    \
+  struct __attribute__((aligned(align2))) name##2 { scalar x, y; };                                                \
+  struct name##3 { scalar x, y, z; };                                                                              \
+  struct __attribute__((aligned(align4))) name##4 { scalar x, y, z, w; };                                          \
+  static inline __attribute__((always_inline, unused)) name##1 make_##name##1(scalar x) { return name##1{x}; }     \
+  static inline __attribute__((always_inline, unused)) name##2 make_##name##2(scalar x, scalar y) {                \
+    return name##2{x, y};                                                                                          \
+  }                                                                                                                \
+  static inline __attribute__((always_inline, unused)) name##3 make_##name##3(scalar x, scalar y, scalar z) {      \
+    return name##3{x, y, z};                                                                                       \
+  }                                                                                                                \
+  static inline __attribute__((always_inline, unused)) name##4 make_##name##4(scalar x, scalar y, scalar z,        \
+                                                                              scalar w) {                          \
+    return name##4{x, y, z, w};                                                                                    \
+  }
+
+__JITLOAD_VECTOR(char, signed char, 2, 4)
+__JITLOAD_VECTOR(uchar, unsigned char, 2, 4)
+__JITLOAD_VECTOR(short, short, 4, 8)
+__JITLOAD_VECTOR(ushort, unsigned short, 4, 8)
+__JITLOAD_VECTOR(int, int, 8, 16)
+__JITLOAD_VECTOR(uint, unsigned int, 8, 16)
+__JITLOAD_VECTOR(long, long, 16, 16)
+__JITLOAD_VECTOR(ulong, unsigned long, 16, 16)
+__JITLOAD_VECTOR(longlong, long long, 16, 16)
+__JITLOAD_VECTOR(ulonglong, unsigned long long, 16, 16)
+__JITLOAD_VECTOR(float, float, 8, 16)
+__JITLOAD_VECTOR(double, double, 16, 16)
+#undef __JITLOAD_VECTOR
+
+struct __attribute__((aligned(32))) double4_32a { double x, y, z, w; };
+struct __attribute__((aligned(32))) longlong4_32a { long long x, y, z, w; };
+struct __attribute__((aligned(32))) ulonglong4_32a { unsigned long long x, y, z, w; };
+struct __attribute__((aligned(16))) double4_16a { double x, y, z, w; };
+struct __attribute__((aligned(16))) longlong4_16a { long long x, y, z, w; };
+struct __attribute__((aligned(16))) ulonglong4_16a { unsigned long long x, y, z, w; };
+#define __NV_SILENCE_DEPRECATION_BEGIN
+#define __NV_SILENCE_DEPRECATION_END
+
+struct dim3 {
+  unsigned int x, y, z;
+  constexpr dim3(unsigned int vx = 1, unsigned int vy = 1, unsigned int vz = 1) : x(vx), y(vy), z(vz) {}
+  constexpr dim3(uint3 v) : x(v.x), y(v.y), z(v.z) {}
+  constexpr operator uint3() const { return uint3{x, y, z}; }
+};
+
+#endif /* __VECTOR_TYPES_H__ */

@@ -1,0 +1,127 @@
+/* Shuffles, votes, matches and reductions of a warp, all over one exchange of 64-bit values. */
+#ifndef JITLOAD_CPU_WARP_H_
+#define JITLOAD_CPU_WARP_H_
+
+template <class __jitload_t>
+__JITLOAD_INLINE uint64_t __jitload_bits(const __jitload_t& value) {
+  static_assert(sizeof(__jitload_t) <= 8, "a warp operation takes at most 64 bits");
+  uint64_t bits = 0;
+  __builtin_memcpy(&bits, &value, sizeof value);
+  return bits;
+}
+
+template <class __jitload_t>
+__JITLOAD_INLINE __jitload_t __jitload_value(uint64_t bits) {
+  __jitload_t value;
+  __builtin_memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+/* Where a lane reads from, as the instruction `shfl` works it out: its own value where the source is out of range. */
+enum { __JITLOAD_AT, __JITLOAD_UP, __JITLOAD_DOWN, __JITLOAD_XOR };
+
+template <class __jitload_t>
+__JITLOAD_INLINE __jitload_t __jitload_shuffle(int way, unsigned mask, __jitload_t var, int by, int width, const char* what) {
+  const int lane = (int)__jitload_lane();
+  const uint64_t* values;
+  const uint32_t came = __jitload_exchange(mask, __jitload_bits(var), &values, what);
+  const int first = lane & ~(width - 1);
+  int source = lane;
+  if (way == __JITLOAD_AT) {
+    source = first + (by & (width - 1));
+  } else if (way == __JITLOAD_UP) {
+    source = lane - (int)by < first ? lane : lane - (int)by;
+  } else if (way == __JITLOAD_DOWN) {
+    source = lane + (int)by >= first + width ? lane : lane + (int)by;
+  } else {
+    source = (lane ^ by) >= first + width ? lane : lane ^ by;
+  }
+  if (source < 0 || source > 31) source = lane;
+  if (!(came >> source & 1)) {
+    __jitload_stop("%s reads from lane %d, which does not take part: the value is undefined on a GPU", what, source);
+  }
+  return __jitload_value<__jitload_t>(values[source]);
+}
+
+#define __JITLOAD_SHUFFLES(type)                                                                          \
+  __JITLOAD_INLINE type __shfl_sync(unsigned mask, type var, int lane, int width = 32) {                  \
+    return __jitload_shuffle(__JITLOAD_AT, mask, var, lane, width, "__shfl_sync()");                      \
+  }                                                                                                       \
+  __JITLOAD_INLINE type __shfl_up_sync(unsigned mask, type var, unsigned delta, int width = 32) {         \
+    return __jitload_shuffle(__JITLOAD_UP, mask, var, (int)delta, width, "__shfl_up_sync()");             \
+  }                                                                                                       \
+  __JITLOAD_INLINE type __shfl_down_sync(unsigned mask, type var, unsigned delta, int width = 32) {       \
+    return __jitload_shuffle(__JITLOAD_DOWN, mask, var, (int)delta, width, "__shfl_down_sync()");         \
+  }                                                                                                       \
+  __JITLOAD_INLINE type __shfl_xor_sync(unsigned mask, type var, int lanes, int width = 32) {             \
+    return __jitload_shuffle(__JITLOAD_XOR, mask, var, lanes, width, "__shfl_xor_sync()");                \
+  }
+__JITLOAD_SHUFFLES(int)
+__JITLOAD_SHUFFLES(unsigned)
+__JITLOAD_SHUFFLES(long)
+__JITLOAD_SHUFFLES(unsigned long)
+__JITLOAD_SHUFFLES(long long)
+__JITLOAD_SHUFFLES(unsigned long long)
+__JITLOAD_SHUFFLES(float)
+__JITLOAD_SHUFFLES(double)
+
+__JITLOAD_INLINE unsigned __ballot_sync(unsigned mask, int predicate) {
+  const uint64_t* values;
+  const uint32_t came = __jitload_exchange(mask, predicate != 0, &values, "__ballot_sync()");
+  unsigned result = 0;
+  for (int lane = 0; lane < 32; ++lane) result |= (unsigned)((came >> lane & 1) && values[lane]) << lane;
+  return result;
+}
+__JITLOAD_INLINE int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
+__JITLOAD_INLINE int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
+__JITLOAD_INLINE int __uni_sync(unsigned mask, int predicate) {
+  const unsigned yes = __ballot_sync(mask, predicate);
+  return yes == 0 || __ballot_sync(mask, !predicate) == 0;
+}
+
+template <class __jitload_t>
+__JITLOAD_INLINE unsigned __match_any_sync(unsigned mask, __jitload_t value) {
+  const uint64_t* values;
+  const uint64_t own = __jitload_bits(value);
+  const uint32_t came = __jitload_exchange(mask, own, &values, "__match_any_sync()");
+  unsigned result = 0;
+  for (int lane = 0; lane < 32; ++lane) result |= (unsigned)((came >> lane & 1) && values[lane] == own) << lane;
+  return result;
+}
+template <class __jitload_t>
+__JITLOAD_INLINE unsigned __match_all_sync(unsigned mask, __jitload_t value, int* predicate) {
+  const uint64_t* values;
+  const uint64_t own = __jitload_bits(value);
+  const uint32_t came = __jitload_exchange(mask, own, &values, "__match_all_sync()");
+  unsigned same = 0;
+  for (int lane = 0; lane < 32; ++lane) same |= (unsigned)((came >> lane & 1) && values[lane] == own) << lane;
+  *predicate = same == came;
+  return *predicate ? came : 0;
+}
+
+#define __JITLOAD_REDUCE(name, type, expression)                                                          \
+  __JITLOAD_INLINE type name(unsigned mask, type value) {                                                 \
+    const uint64_t* values;                                                                               \
+    const uint32_t came = __jitload_exchange(mask, __jitload_bits(value), &values, #name "()");           \
+    bool is_first = true;                                                                                 \
+    type a = 0;                                                                                           \
+    for (int lane = 0; lane < 32; ++lane) {                                                               \
+      if (!(came >> lane & 1)) continue;                                                                  \
+      const type b = __jitload_value<type>(values[lane]);                                                 \
+      a = is_first ? b : (type)(expression);                                                              \
+      is_first = false;                                                                                   \
+    }                                                                                                     \
+    return a;                                                                                             \
+  }
+__JITLOAD_REDUCE(__reduce_add_sync, unsigned, a + b)
+__JITLOAD_REDUCE(__reduce_min_sync, unsigned, a < b ? a : b)
+__JITLOAD_REDUCE(__reduce_max_sync, unsigned, a > b ? a : b)
+__JITLOAD_REDUCE(__reduce_add_sync, int, (int)((unsigned)a + (unsigned)b))
+__JITLOAD_REDUCE(__reduce_min_sync, int, a < b ? a : b)
+__JITLOAD_REDUCE(__reduce_max_sync, int, a > b ? a : b)
+__JITLOAD_REDUCE(__reduce_and_sync, unsigned, a & b)
+__JITLOAD_REDUCE(__reduce_or_sync, unsigned, a | b)
+__JITLOAD_REDUCE(__reduce_xor_sync, unsigned, a ^ b)
+#undef __JITLOAD_REDUCE
+
+#endif /* JITLOAD_CPU_WARP_H_ */

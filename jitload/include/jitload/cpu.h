@@ -1,0 +1,67 @@
+/* Between a kernel compiled for the CPU and the part that runs it: what each has to know of the other.
+ *
+ * The kernels' side is C++ text of a user's behind include/cpu/jitload_cpu.h; the other is cpu.cc, compiled once.
+ */
+#ifndef JITLOAD_CPU_H_
+#define JITLOAD_CPU_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Where a block stands: everything that all its threads share. */
+typedef struct jitload_cpu_place {
+  uint32_t grid[3];
+  uint32_t block[3]; /* how many threads it has */
+  uint32_t at[3];    /* blockIdx */
+  uint32_t shared_bytes;
+} jitload_cpu_place;
+
+/* A kernel's two ways to run, and what its object file tells a reader about it. */
+typedef struct jitload_cpu_kernel {
+  /* Every thread of a block, one after the other: for a kernel that never waits. */
+  void (*block)(void* const* params, const jitload_cpu_place* place);
+  /* One thread. It may come back from a wait much later, on the same operating system's thread. */
+  void (*thread)(void* const* params, const jitload_cpu_place* place, const uint32_t index[3]);
+  void (*kernel)(void);
+  void (*probe)(void);        /* never there: its symbol holds the kernel's type */
+  const uint32_t* sizes;      /* bytes of each parameter; 0 ends them */
+  const uint32_t* alignments; /* likewise */
+} jitload_cpu_kernel;
+
+/* What __syncthreads and its kin work out over the block. */
+enum { JITLOAD_CPU_COUNT, JITLOAD_CPU_AND, JITLOAD_CPU_OR };
+
+/* Wait for all living threads of the block; returns the count, or whether all or any, of the predicates are true. */
+int jitload_cpu_barrier(int kind, int predicate, const void* site);
+
+/* Wait for the lanes of `mask` and exchange 64-bit values with them: `out[lane]` is what each gave; lanes that have
+ * ended or are not in the mask keep 0. Returns the mask of the lanes that came. */
+uint32_t jitload_cpu_exchange(uint32_t mask, uint64_t value, const uint64_t** out, const char* what);
+
+/* The lanes of the warp that stand at this same place, once none can come any more. */
+uint32_t jitload_cpu_active(const void* site);
+
+/* Let the other threads of the block go on for a while. */
+void jitload_cpu_yield(void);
+
+/* End the launch with an error that names the block and this thread. */
+__attribute__((noreturn, format(printf, 2, 3))) void jitload_cpu_stop(const uint32_t index[3], const char* format, ...);
+
+/* Run a grid to its end. Returns 0, or -1 with the message of what went wrong, which stays until the thread's next. */
+int jitload_cpu_run(const jitload_cpu_kernel* kernel, const char* name, int can_wait, const jitload_cpu_place* place,
+                    void* const* params, const char** error);
+
+#ifdef __cplusplus
+}
+#endif
+
+/* Define the `extern __shared__` arrays: the most that any GPU gives a block, and all begin at the same address. */
+#define JITLOAD_SHARED_LABEL(symbol) ".globl " symbol "\n.hidden " symbol "\n.type " symbol ", @object\n" symbol ":\n"
+#define JITLOAD_DYNAMIC_SHARED(labels) \
+  __asm__(".pushsection .tbss, \"awT\", @nobits\n.balign 128\n" labels ".zero 232448\n.popsection\n")
+
+#endif /* JITLOAD_CPU_H_ */
