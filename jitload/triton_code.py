@@ -200,6 +200,7 @@ def _complete_launch(specialization: Specialization, launch: Launch) -> Launch:
         block=specialization.num_warps * specialization.warp_size,
         shared_bytes=specialization.shared_bytes,
         cluster=specialization.cluster if specialization.num_ctas > 1 else None,
+        cluster_policy="spread" if specialization.num_ctas > 1 else None,
         cooperative=specialization.is_cooperative,
         pdl=specialization.is_pdl,
         nullable=tuple(nulls),
@@ -231,15 +232,12 @@ def _kernel_records(entries: Sequence[_Entry]) -> list[dict[str, Any]]:
 
 def _leaf_record(leaf: _Leaf, doc: str) -> dict[str, Any]:
     record = export_record(leaf.export(leaf.name, doc), _constants(leaf.specialization))
-    flags = [] if record["flags"] == "0" else [record["flags"]]
-    spreads = ["JITLOAD_SPREADS"] if leaf.specialization.num_ctas > 1 else []
     return {
         **record,
         **specialization_record(leaf.specialization),
         "id": leaf.id,
         "first": leaf.id,
         "params": with_param_flags(record["params"], leaf.specialization),
-        "flags": " | ".join([*flags, *spreads]) or "0",
         "images": [image_record(image) for image in leaf.images],
     }
 
