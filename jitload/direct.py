@@ -116,6 +116,8 @@ def describe_tensor(tensor: Any) -> str:
     layout = str(tensor.layout).removeprefix("torch.")
     dtype = str(tensor.dtype).removeprefix("torch.")
     kinds = {
+        "a tensor that is yet to be conjugated (give x.resolve_conj())": tensor.is_conj(),
+        "a tensor that is yet to be negated (give x.resolve_neg())": tensor.is_neg(),
         "a meta tensor": tensor.is_meta,
         "a nested tensor": tensor.is_nested,
         f"a quantized tensor ({dtype})": tensor.is_quantized,

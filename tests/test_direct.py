@@ -151,6 +151,8 @@ def test_the_tensors_of_torch_that_have_no_array(torch_module: jitload.Module) -
         "a tensor of layout sparse_coo": torch.zeros(2, 2).to_sparse(),
         "a tensor of layout sparse_csr": torch.zeros(2, 2).to_sparse_csr(),
         r"a quantized tensor \(qint8\)": torch.quantize_per_tensor(torch.zeros(4), 0.1, 0, torch.qint8),
+        r"a tensor that is yet to be conjugated \(give x.resolve_conj\(\)\)": torch.tensor([1 + 2j]).conj(),
+        r"a tensor that is yet to be negated \(give x.resolve_neg\(\)\)": torch.tensor([1 + 2j]).conj().imag,
         "a nested tensor": torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)], layout=torch.jagged),
         r"a tensor that DLPack cannot show \(bits8\)": torch.zeros(4, dtype=torch.uint8).view(torch.bits8),
     }

@@ -35,6 +35,7 @@ typedef struct jitload_object {
   X(set_error, "PyErr_SetString", void, (void*, const char*))  \
   X(is_instance, "PyObject_IsInstance", int, (void*, void*))   \
   X(call_with, "PyObject_CallFunctionObjArgs", void*, (void*, ...)) \
+  X(call_method, "PyObject_CallMethod", void*, (void*, const char*, const char*, ...)) \
   X(letters, "PyUnicode_AsUTF8", const char*, (void*))         \
   X(new_tuple, "PyTuple_New", void*, (ptrdiff_t))              \
   X(set_item, "PyTuple_SetItem", int, (void*, ptrdiff_t, void*))
@@ -61,12 +62,37 @@ static struct {
   jitload_stream_source_fn stream;
 } python;
 
+static __attribute__((cold, noinline)) int jitload_answers_yes(void* object, const char* question) {
+  void* answer = python.call_method(object, question, NULL);
+  if (answer == NULL) {
+    python.clear_error();
+    return 0;
+  }
+  const int is_yes = answer == python.yes;
+  python.decrement(answer);
+  return is_yes;
+}
+
+/* Whether torch has yet to conjugate or negate the tensor when somebody reads it: the bytes are another tensor's. Only
+ * complex tensors and views of their imaginary parts can be like that, whose elements are two apart or a single one. */
+static inline int jitload_is_pending(void* object, const DLTensor* view) {
+  if (view->dtype.code == kDLComplex) return jitload_answers_yes(object, "is_conj") || jitload_answers_yes(object, "is_neg");
+  if (view->dtype.code != kDLFloat) return 0;
+  const int32_t last = view->ndim - 1;
+  if (last >= 0 && view->shape[last] != 1 && (view->strides == NULL || view->strides[last] == 1)) return 0;
+  return jitload_answers_yes(object, "is_neg");
+}
+
+static inline int jitload_can_read(void* object, DLTensor* view) {
+  return python.view(object, view) == 0 && !jitload_is_pending(object, view);
+}
+
 /* Read one argument; 0 means that tvm-ffi is to do it. */
 static inline int jitload_read_object(void* object, TVMFFIAny* out, DLTensor* view, int* has_tensor) {
   const void* type = ((const jitload_object*)object)->type;
   out->zero_padding = 0;
   if (type == python.tensor_type || type == python.parameter_type) {
-    if (python.view(object, view) != 0) {
+    if (!jitload_can_read(object, view)) {
       python.clear_error();
       return 0;
     }
@@ -114,12 +140,12 @@ static __attribute__((cold, noinline)) void* jitload_raise(void* self, const jit
   return jitload_plain_call(self, arguments, kernel->argument_count == 0);
 }
 
-/* Say what is wrong with the first of torch's tensors that DLPack cannot show: a meta tensor, a sparse one. tvm-ffi would
- * pass on torch's own error, a backtrace of its C++. */
+/* Say what is wrong with the first of torch's tensors that DLPack cannot show as it is: a meta tensor, a sparse one, one
+ * that is yet to be conjugated. tvm-ffi would pass on torch's own error, a backtrace of its C++, or the wrong bytes. */
 static int jitload_refuse_unreadable(const jitload_kernel* kernel, void* const* args, ptrdiff_t count) {
   DLTensor ignored;
   for (ptrdiff_t i = 0; i < count; ++i) {
-    if (python.is_instance(args[i], (void*)python.tensor_type) != 1 || python.view(args[i], &ignored) == 0) continue;
+    if (python.is_instance(args[i], (void*)python.tensor_type) != 1 || jitload_can_read(args[i], &ignored)) continue;
     python.clear_error();
     void* described = python.call_with(python.describe, args[i], NULL);
     const char* text = described != NULL ? python.letters(described) : NULL;
