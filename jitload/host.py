@@ -72,7 +72,11 @@ def make_host_library(
     host = request.host
     for name, data in host.cubins:
         read_image(data, name=f"embed_cubin[{name!r}]")
-    launcher = in_background(lambda: find_or_build_launcher(compiler, work.cache_dir, request.settings))
+
+    def find_launcher() -> Path:
+        return find_or_build_launcher(compiler, work.cache_dir, request.settings).product
+
+    launcher = in_background(find_launcher) if _may_launch(host) else None
     headers: tuple[Path, ...] = ()
     if request.pieces:
         assert isinstance(kit, Kit)
@@ -95,11 +99,13 @@ def make_host_library(
     wanted = _wanted_headers(build, work)
     build = _compile(build, wanted, work, verbose=verbose)
     compiles = compile_steps(build)
-    link = link_objects(build, compiles, launcher.result().product)
+    if launcher is None and _needs_launcher(compiles, work.dir):
+        launcher = in_background(find_launcher)
+    link = link_objects(build, compiles, launcher.result() if launcher else None)
     _run(build, (*compiles, link), work.dir, verbose=verbose)
     if calls := _missing_driver(build, work.dir):
         compiles = (*compiles, calls)
-        link = link_objects(build, compiles, launcher.result().product)
+        link = link_objects(build, compiles, launcher.result() if launcher else None)
         _run(build, (*compiles, link), work.dir, verbose=verbose)
     if cudart := _missing_cudart(build, work.dir):
         link = replace(link, command=(*link.command, *cudart))
@@ -109,6 +115,16 @@ def make_host_library(
         start_precompiling(one, work.cache_dir, request.settings)
     linked = (*map(Path, host.objects), *_libraries_given(build.link_flags))
     return tuple(sorted({*headers, *_headers_read(build, work), *linked}))
+
+
+def _may_launch(host: HostSource) -> bool:
+    """Tell whether the launcher is likely to be needed: it is made while the compiler works."""
+    texts = [text for unit in host.units for _, text in unit.pieces]
+    return bool(host.cubins or host.objects) or any("/cuda/" in text or "jitload" in text for text in texts)
+
+
+def _needs_launcher(compiles: Sequence[Step], work_dir: Path) -> bool:
+    return any(b"_ZN7jitload2v1" in (work_dir / step.output).read_bytes() for step in compiles)
 
 
 def _run(build: _Build, steps: Sequence[Step], work_dir: Path, *, verbose: bool) -> None:
@@ -222,9 +238,10 @@ def _unit_step(build: _Build, unit: Unit) -> Step:
     return compile_step(build.compiler.command, flags, unit.file, f"{unit.file}.o")
 
 
-def link_objects(build: _Build, compiles: Sequence[Step], launcher: Path) -> Step:
+def link_objects(build: _Build, compiles: Sequence[Step], launcher: Path | None) -> Step:
     """Return the command that links them with the launcher."""
-    objects = (*(step.output for step in compiles), str(launcher), *build.host.objects)
+    shared = () if launcher is None else (str(launcher),)
+    objects = (*(step.output for step in compiles), *shared, *build.host.objects)
     product = f"{build.request.slug}.so"
     command = (*build.compiler.command, *objects, *_LINK_FLAGS, "-o", product, *build.link_flags)
     return Step(output=product, command=command, inputs=objects)

@@ -299,6 +299,18 @@ def test_files_are_compiled_as_they_are(tmp_path):
         jitload.build("files", sources=tmp_path / "w.cc", functions="one")
 
 
+def test_the_launcher_is_linked_where_only_a_header_tells(tmp_path):
+    """And where nothing needs it, it is not even compiled."""
+    (tmp_path / "kernels.h").write_text("#include <tvm/ffi/extra/cuda/cubin_launcher.h>\n")
+    text = "#include <kernels.h>\nvoid f(tvm::ffi::Bytes data) { tvm::ffi::CubinModule module(data); }"
+    library = build(cpp_sources=text, functions="f", extra_include_paths=[tmp_path])
+    assert "launcher.o" in (library.parent / "build.ninja").read_text()
+    assert list(jitload.load_module(library)) == ["f"]
+    library = build(cpp_sources=ADD_CPP, functions="add")
+    assert "launcher.o" not in (library.parent / "build.ninja").read_text()
+    assert jitload.load_module(library).add(1, 2) == 3
+
+
 def key(text=EMBED, **options):
     given = {"embed_cubin": {"first": CUBIN}, **options}
     device = {"functions": None, "arch": ARCH, "flags": None, "include_paths": None}
