@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from jitload.launch import Extent
 from jitload.serving import load_request
-from jitload.triton_request import Asked, make_triton_request
+from jitload.triton_request import make_triton_request
 from jitload.triton_variants import Variants
 
 if TYPE_CHECKING:
@@ -73,15 +73,16 @@ def load_triton(  # noqa: PLR0913  the keywords of a launch of Triton's, and of 
         `load_triton("ops", add, signature={"x": "*fp32:16", "n": "i32"}, constexprs={"BLOCK": 1024},
         grid="ceil_div(n, BLOCK)").add(x, n)`
     """
-    asked = Asked(
-        args=args,
-        signature=signature,
-        constexprs=constexprs,
+    request = make_triton_request(
+        name,
+        kernel,
+        args,
+        arch=arch,
         grid=grid,
         variants=variants,
-        arch=arch,
+        signature=signature,
+        constexprs=constexprs,
         config=config,
         options={"num_warps": num_warps, "num_stages": num_stages, **more},
     )
-    request = make_triton_request(name, kernel, asked)
     return load_request(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)

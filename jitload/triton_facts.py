@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -21,7 +22,7 @@ class TypeFacts:
 
 def type_facts(text: str) -> TypeFacts | None:
     """Return the facts of a type in Triton's spelling, or None where we do not know it."""
-    pointer = POINTER.fullmatch(text)
+    pointer = re.fullmatch(POINTER, text)
     if pointer and pointer["stars"]:
         if pointer["element"] not in ELEMENTS:
             return None
@@ -33,7 +34,7 @@ def type_facts(text: str) -> TypeFacts | None:
         return TypeFacts(kind=kind, size=size, dtype=dtype)
     if text == "nvTmaDesc":
         return TypeFacts(kind="struct", size=128)
-    if found := DESCRIPTOR.fullmatch(text):
+    if found := re.fullmatch(DESCRIPTOR, text):
         shape = tuple(int(number) for number in found[2].split(",") if number.strip())
         return TypeFacts(kind="pointer", size=128, dtype=ELEMENTS.get(found[1]), block_shape=shape)
     return None

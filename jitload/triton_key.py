@@ -76,7 +76,7 @@ def _identity(triton: Triton) -> tuple[str, ...]:
     import triton as package
 
     library = Path(package.__file__).parent / "_C" / "libtriton.so"
-    return (triton.version, _state(str(library)))
+    return (str(triton), _state(str(library)))
 
 
 def _state(path: str) -> str:

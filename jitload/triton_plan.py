@@ -57,11 +57,11 @@ def plan_signature(
             continue
         where = f"kernel {given.name!r}, parameter {param.name!r}"
         read = _read_types(texts.get(param.name, param.annotation_type), where)
-        for path, leaf in _leaves(read, (number,)):
-            if leaf.hint == "16":
+        for path, (_, hint) in _leaves(read, (number,)):
+            if hint == "16":
                 multiples.append(path)
-            elif leaf.hint:
-                constants[path] = 1 if leaf.hint == "1" else None
+            elif hint:
+                constants[path] = 1 if hint == "1" else None
         types.append((param.name, _texts(read)))
     return Plan(
         types=tuple(types),
@@ -143,19 +143,21 @@ def _is_constexpr(value: Any) -> bool:
 
 
 def _read_types(value: Any, where: str) -> Any:
+    """Return a type, or a list of those in a tuple."""
     if isinstance(value, tuple | list):
-        return tuple(_read_types(inner, where) for inner in value)
+        return [_read_types(inner, where) for inner in value]
     return read_type(value, where)
 
 
 def _texts(read: Any) -> Types:
-    if isinstance(read, tuple):
+    if isinstance(read, list):
         return tuple(map(_texts, read))
-    return "constexpr" if read.hint in ("1", "null") else read.text
+    text, hint = read
+    return "constexpr" if hint in ("1", "null") else text
 
 
 def _leaves(read: Any, path: Path) -> Iterator[tuple[Path, TypeText]]:
-    if isinstance(read, tuple):
+    if isinstance(read, list):
         for number, inner in enumerate(read):
             yield from _leaves(inner, (*path, number))
     else:

@@ -43,7 +43,7 @@ def record_kernel(compiled: Any, triton: Triton, fixed: frozenset[str] | None = 
     name = str(compiled.src.fn.__name__)
     facts = compiled.metadata
     _check_launchable(name, compiled)
-    triton = read_version(getattr(facts, "triton_version", triton.version))
+    triton = read_version(getattr(facts, "triton_version", triton))
     image = read_image(compiled.asm["cubin"], name=f"Triton's cubin of {name!r}")
     code = next((kernel for kernel in image.kernels if kernel.symbol == facts.name), None)
     if code is None:
@@ -105,7 +105,7 @@ def _launch_facts(compiled: Any, triton: Triton) -> dict[str, Any]:
         "is_pdl": bool(getattr(facts, "launch_pdl", False)),
         "is_cooperative": bool(getattr(facts, "launch_cooperative_grid", False)),
         "grid_multiplies": triton.grid_multiplies,
-        "triton_version": triton.version,
+        "triton_version": str(triton),
     }
 
 
@@ -246,14 +246,14 @@ def _placed(name: str, leaves: _Leaves, code: ImageKernel, triton: Triton, facts
     if sizes != found:
         said = ", ".join(f"{p.name} {p.size}" for p in leaves.parameters) or "none"
         raise SignatureError(
-            f"kernel {name!r}: Triton {triton.version} says that it takes {said} and {triton.hidden_pointers} hidden "
+            f"kernel {name!r}: Triton {triton} says that it takes {said} and {triton.hidden_pointers} hidden "
             f"pointers ({sum(sizes)} bytes), and the cubin has parameters of {', '.join(map(str, found)) or 'no'} "
             "bytes. This Triton passes parameters in another way than jitload knows."
         )
     threads = int(facts.num_warps) * int(getattr(facts, "warp_size", facts.target.warp_size))
     if threads != code.max_threads:
         raise SignatureError(
-            f"kernel {name!r}: Triton {triton.version} says that it runs {threads} threads, and the cubin wants "
+            f"kernel {name!r}: Triton {triton} says that it runs {threads} threads, and the cubin wants "
             f"{code.max_threads}"
         )
     return tuple(_at_slots(leaves.parameters, code))

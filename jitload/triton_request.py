@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from jitload.arch import capability_of, resolve_arch
@@ -20,58 +19,51 @@ from jitload.triton_versions import find_triton
 from jitload.triton_wanted import Wanted, make_plan, read_wanted, refuse_for_compiled
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """The arguments of `load_triton` that say what to make, as given."""
-
-    args: Sequence[Any]
-    signature: Mapping[str, Any] | str | None
-    constexprs: Mapping[str, Any] | None
-    grid: Any
-    variants: Variants | None
-    arch: str | Sequence[str]
-    config: Any
-    options: Mapping[str, Any]
-
-
-def make_triton_request(name: str, kernel: Any, asked: Asked) -> Request:
+def make_triton_request(  # noqa: PLR0913  the arguments of one call; a record would cost a hit half a millisecond
+    name: str,
+    kernel: Any,
+    args: Sequence[Any],
+    *,
+    arch: str | Sequence[str],
+    grid: Any,
+    variants: Variants | None,
+    signature: Mapping[str, Any] | str | None,
+    constexprs: Mapping[str, Any] | None,
+    config: Any,
+    options: Mapping[str, Any],
+) -> Request:
     """Check the arguments of `load_triton` and return its request, with the settings of this moment."""
     settings = read_settings()
     check_name(name)
-    if cubins := _finished_cubins(kernel, asked):
-        return _request_of_cubins(name, cubins, asked.grid, settings)
+    asked = {"signature": signature, "constexprs": constexprs, "config": config, "variants": variants, **options}
+    if cubins := _finished_cubins(kernel, args, asked):
+        return _request_of_cubins(name, cubins, grid, settings)
     given = read_kernel(kernel)
-    archs = resolve_arch(asked.arch, settings)
-    wanted = read_wanted(
-        given,
-        asked.args,
-        signature=asked.signature,
-        constexprs=asked.constexprs,
-        config=asked.config,
-        more=asked.options,
-    )
-    plans = _plan_variants(given, wanted, asked.variants, capability_of(archs[0])[0])
-    return _request_of_plans(name, given, plans, asked, archs=_distinct(archs), settings=settings)
+    archs = resolve_arch(arch, settings)
+    wanted = read_wanted(given, args, signature=signature, constexprs=constexprs, config=config, more=options)
+    plans = _plan_variants(given, wanted, variants, capability_of(archs[0])[0])
+    source, is_known = _source_of_plans(given, plans, grid, _integers(given, wanted))
+    if not is_known:  # nobody shall find it again
+        settings = replace(settings, cache_dir=str(private_cache_dir()))
+    return _request(name, source, _distinct(archs), settings)
 
 
 # ---- a kernel that is compiled ---------------------------------------------------------------------------------
 
 
-def _finished_cubins(kernel: Any, asked: Asked) -> tuple[Cubin, ...]:
+def _finished_cubins(kernel: Any, args: Sequence[Any], asked: Mapping[str, Any]) -> tuple[Cubin, ...]:
     """Return the machine code that was given instead of a kernel: of one architecture, or of several."""
     several = kernel if isinstance(kernel, list | tuple) else (kernel,)
     if several and all(isinstance(one, Cubin) for one in several):
-        cubins, name = tuple(several), "?"
+        cubins = tuple(several)
     else:
         given = None if isinstance(kernel, list | tuple) else read_kernel(kernel)
         if given is None or given.compiled is None:
             return ()
         from jitload.triton_record import record_kernel
 
-        cubins, name = (record_kernel(given.compiled, find_triton()),), given.name
-    fields = {"signature": asked.signature, "constexprs": asked.constexprs, "config": asked.config}
-    name = cubins[0].kernels[0].name if cubins[0].kernels else name
-    refuse_for_compiled(name, asked.args, {**fields, "variants": asked.variants, **asked.options})
+        cubins = (record_kernel(given.compiled, find_triton()),)
+    refuse_for_compiled(cubins[0].kernels[0].name if cubins[0].kernels else "?", args, asked)
     return cubins
 
 
@@ -100,40 +92,30 @@ def _plan_variants(
     return plans
 
 
-def _request_of_plans(  # noqa: PLR0913  the facts of one request
-    name: str,
-    given: GivenKernel,
-    plans: Sequence[tuple[str, Plan]],
-    asked: Asked,
-    *,
-    archs: tuple[str, ...],
-    settings: Settings,
-) -> Request:
+def _source_of_plans(
+    given: GivenKernel, plans: Sequence[tuple[str, Plan]], grid: Any, examples: tuple[tuple[str, int], ...]
+) -> tuple[TritonSource, bool]:
+    """Return what is to be built, and whether its parts say all that decides it."""
     triton = find_triton()
     parts, is_known = kernel_parts(given, triton)
-    texts = [(variant, plan_parts(plan)) for variant, plan in plans]
-    if not (is_known and all(is_complete for _, (_, is_complete) in texts)):
-        settings = replace(settings, cache_dir=str(Path(private_cache_dir())))  # nobody shall find it again
+    texts = [(variant, *plan_parts(plan)) for variant, plan in plans]
     source = TritonSource(
-        parts=(
-            *parts,
-            *((f"variant {variant}", text) for variant, (text, _) in texts),
-            ("grid", grid_key(asked.grid)),
-        ),
+        parts=(*parts, *((f"variant {variant}", text) for variant, text, _ in texts), ("grid", grid_key(grid))),
         name=given.name,
         kernel=given,
         variants=tuple(VariantSource(name=variant, plan=plan) for variant, plan in plans),
-        grid=asked.grid,
-        examples=_integers(given, asked),
+        grid=grid,
+        examples=examples,
         triton=triton,
     )
-    return _request(name, source, archs, settings)
+    return source, is_known and all(is_complete for _, _, is_complete in texts)
 
 
-def _integers(given: GivenKernel, asked: Asked) -> tuple[tuple[str, int], ...]:
+def _integers(given: GivenKernel, wanted: Wanted) -> tuple[tuple[str, int], ...]:
+    """Return the integers among the example arguments, by name."""
     names = [param.name for param in given.function.params]
-    values = {**dict(zip(names, asked.args, strict=False)), **asked.options}
-    return tuple((name, value) for name, value in values.items() if type(value) is int and name in names)
+    values = {**dict(zip(names, wanted.args, strict=False)), **wanted.named}
+    return tuple((name, value) for name, value in values.items() if type(value) is int)
 
 
 def _distinct(archs: tuple[str, ...]) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal
 
 from jitload.errors import SignatureError
@@ -30,23 +29,11 @@ _ALIASES = {
     "float8_e4m3fnuz": "fp8e4b8", "float8e4b8": "fp8e4b8", "float8_e5m2fnuz": "fp8e5b16",
     "float8e5b16": "fp8e5b16", "float8e4b15": "fp8e4b15",
 }  # fmt: skip
-POINTER = re.compile(r"(?P<const>const\s+)?(?P<stars>\**)(?P<k>k?)(?P<element>\w+)")
-DESCRIPTOR = re.compile(r"tensordesc<\s*(\w+)\s*\[([\d\s,]+)\]\s*>")
+POINTER = r"(?P<const>const\s+)?(?P<stars>\**)(?P<k>k?)(?P<element>\w+)"
+DESCRIPTOR = r"tensordesc<\s*(\w+)\s*\[([\d\s,]+)\]\s*>"
 
-Hint = Literal["16", "1", "null", ""]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TypeText:
-    """A parameter's type as Triton writes it, and what a caller promises of its values.
-
-    Attributes:
-        text: The type in Triton's own spelling: `*fp32`, `i32`, `tensordesc<fp16[128, 64]>`, `constexpr`.
-        hint: `16`: a multiple of 16; `1`: always 1; `null`: always None.
-    """
-
-    text: str
-    hint: Hint = ""
+Hint = Literal["16", "1", "null", ""]  # a multiple of 16; always 1; always None
+TypeText = tuple[str, Hint]  # a type in Triton's spelling, and what a caller promises of its values
 
 
 def read_type(value: object, where: str) -> TypeText:
@@ -60,7 +47,7 @@ def read_type(value: object, where: str) -> TypeText:
         SignatureError: It is no type of Triton's.
     """
     if value is None:
-        return TypeText(text="constexpr", hint="null")
+        return "constexpr", "null"
     if not isinstance(value, str):
         raise SignatureError(f"{where}: a type is a text such as '*fp32:16' or 'i32', got {value!r}")
     written, _, hint = (part.strip() for part in value.partition(":"))
@@ -75,18 +62,18 @@ def read_type(value: object, where: str) -> TypeText:
         )
     if hint == "16" and not (is_int or text.startswith("*")):
         raise SignatureError(f"{where}: {value!r}: only a pointer or an integer can be a multiple of 16")
-    return TypeText(text=text, hint=hint)  # type: ignore[arg-type]  # one of the hints, as just seen
+    return text, hint  # type: ignore[return-value]  # one of the hints, as just seen
 
 
 def _canonical(text: str) -> str | None:
     """Return a type in Triton's spelling, or None."""
-    if text in ("constexpr", "nvTmaDesc"):
-        return text
-    if found := DESCRIPTOR.fullmatch(text):
+    if text in ("constexpr", "nvTmaDesc") or text in SCALARS or (text[:1] == "*" and text[1:] in ELEMENTS):
+        return text  # most are; compiling a pattern would cost a hit more than all the rest here
+    if found := re.fullmatch(DESCRIPTOR, text):
         element = _ALIASES.get(found[1], found[1])
         shape = ", ".join(number.strip() for number in found[2].split(","))
         return f"tensordesc<{element}[{shape}]>" if element in ELEMENTS else None
-    found = POINTER.fullmatch(text)
+    found = re.fullmatch(POINTER, text)
     if found is None:
         return None
     element = _ALIASES.get(found["element"], found["element"])

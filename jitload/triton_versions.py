@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from jitload.errors import JitLoadError, ToolchainError
@@ -11,17 +9,16 @@ from jitload.errors import JitLoadError, ToolchainError
 OLDEST = (3, 2)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Triton:
-    """A release of Triton and the interface its cubins have; a release unknown to us is taken to be like the newest.
+class Triton(str):  # a record would cost a hit half a millisecond
+    """A release of Triton, `"3.6.0"`, and the interface its cubins have; one unknown to us is like the newest."""
 
-    Attributes:
-        version: Its version, `"3.6.0"`.
-        number: Major and minor version.
-    """
+    __slots__ = ()
 
-    version: str
-    number: tuple[int, int]
+    @property
+    def number(self) -> tuple[int, int]:
+        """Major and minor version."""
+        major, minor, *_ = self.split(".")
+        return int(major), int(minor)
 
     @property
     def hidden_pointers(self) -> int:
@@ -65,19 +62,20 @@ def find_triton() -> Triton:
 
 def read_version(version: str) -> Triton:
     """Return the release with a version, refusing those before 3.2."""
-    found = re.match(r"(\d+)\.(\d+)", version)
-    if found is None:
-        raise ToolchainError(f"Triton says that its version is {version!r}, which is none")
-    number = (int(found[1]), int(found[2]))
+    triton = Triton(version)
+    try:
+        number = triton.number
+    except ValueError:
+        raise ToolchainError(f"Triton says that its version is {version!r}, which is none") from None
     if number < OLDEST:
         raise ToolchainError(f"Triton {version} is too old: 3.2 is the first that jitload knows. pip install -U triton")
-    return Triton(version=version, number=number)
+    return triton
 
 
 def changed_interface(triton: Triton, what: str, error: Exception) -> JitLoadError:
     """Return the error for a release whose inside is not what we know."""
     return JitLoadError(
-        f"Triton {triton.version} has changed its interface: {what} ({type(error).__name__}: {error}). "
+        f"Triton {triton} has changed its interface: {what} ({type(error).__name__}: {error}). "
         "Use a release from 3.2 to 3.9, or a newer jitload."
     )
 
@@ -106,4 +104,4 @@ def cuda_backend(triton: Triton, capability: int) -> Any:
     try:
         return make_backend(target)
     except RuntimeError as error:
-        raise ToolchainError(f"Triton {triton.version} cannot compile for NVIDIA's GPUs: {error}") from error
+        raise ToolchainError(f"Triton {triton} cannot compile for NVIDIA's GPUs: {error}") from error

@@ -21,7 +21,7 @@ from triton_tuned import tuned_add
 
 import jitload
 from jitload.errors import JitLoadError, LaunchSpecError, SignatureError
-from jitload.triton_request import Asked, make_triton_request
+from jitload.triton_request import make_triton_request
 
 GRID = "ceil_div(n, BLOCK)"
 LOOSE = {name: text.partition(":")[0] for name, text in ADD.items()}
@@ -31,7 +31,7 @@ def parts(kernel: Any, *args: Any, **options: Any) -> Any:
     """Return what decides a library."""
     fields = {"signature": None, "constexprs": None, "grid": None, "variants": None, "arch": ARCH, "config": None}
     given = {**fields, **{key: options.pop(key) for key in list(options) if key in fields}}
-    request = make_triton_request("m", kernel, Asked(args=args, options=options, **given))
+    request = make_triton_request("m", kernel, args, options=options, **given)
     return request.triton, request.archs
 
 
