@@ -27,7 +27,7 @@ pytest_plugins = ["support.gpu_fixtures"]
 
 EXAMPLE = ROOT / "examples" / "cmake"
 CMAKE = shutil.which("cmake", path=os.pathsep.join((sysconfig.get_path("scripts"), os.environ.get("PATH", ""))))
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
 NINJA = ("-GNinja", f"-DCMAKE_MAKE_PROGRAM={find_ninja(read_settings())}")
 
 pytestmark = pytest.mark.skipif(CMAKE is None, reason="cmake is not installed: pip install cmake")
