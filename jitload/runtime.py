@@ -32,7 +32,7 @@ def find_or_build_runtime(compiler: Compiler, cache_dir: Path, settings: Setting
 def find_or_build_cpu_runtime(compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:
     """Return the entry with what runs kernels on the CPU."""
     flags = ("-std=c++17", "-O2", *COMPILE_FLAGS[1:], *include_flags())
-    steps = (compile_step(compiler.command, flags, str(own_include_dir() / "cpu.cc"), "cpu_runtime.o"),)
+    steps = (compile_step(compiler.command, flags, str(own_include_dir() / "cpu_runtime.cc"), "cpu_runtime.o"),)
     return _find_or_build("cpu_runtime", steps, compiler, cache_dir, settings)
 
 

@@ -1,0 +1,248 @@
+/* A block whose threads may wait for each other: each is a fiber, and they take turns on one thread.
+ *
+ * A wait is a switch to the next fiber, so a block whose threads all wait for something that cannot come is seen at
+ * once.
+ */
+#include <sys/mman.h>
+
+#include "cpu_worker.h"
+
+namespace {
+
+const char* plural(uint32_t count) { return count == 1 ? "" : "s"; }
+
+/* Nobody in the block can go on: say who waits for what. */
+[[noreturn]] void report_deadlock(Worker* self) {
+  uint32_t at_barrier = 0, at_warp = 0;
+  const Fiber* first_barrier = NULL;
+  const Fiber* first_warp = NULL;
+  const Fiber* fiber = self->current;
+  do {
+    if (fiber->waits_for == NULL) {
+      ++at_barrier;
+      if (first_barrier == NULL || fiber->number < first_barrier->number) first_barrier = fiber;
+    } else {
+      ++at_warp;
+      if (first_warp == NULL || fiber->number < first_warp->number) first_warp = fiber;
+    }
+    fiber = fiber->next;
+  } while (fiber != self->current);
+  char text[512];
+  int used = snprintf(text, sizeof text, "a barrier can never complete:");
+  if (at_barrier) {
+    used += snprintf(text + used, sizeof text - (size_t)used, " %u thread%s, (%u, %u, %u) first, wait%s at __syncthreads()",
+                     at_barrier, plural(at_barrier), first_barrier->index[0], first_barrier->index[1],
+                     first_barrier->index[2], at_barrier == 1 ? "s" : "");
+  }
+  if (at_warp) {
+    used += snprintf(text + used, sizeof text - (size_t)used,
+                     "%s %u thread%s, (%u, %u, %u) first, wait%s at %s for lanes of the mask that do not come",
+                     at_barrier ? " and" : "", at_warp, plural(at_warp), first_warp->index[0], first_warp->index[1],
+                     first_warp->index[2], at_warp == 1 ? "s" : "", first_warp->waits_for);
+  }
+  fail(self, NULL, "%s", text);
+  leave(self);
+}
+
+/* Nothing else moves: threads that asked which lanes are with them now get their answer. */
+bool settle_active(Worker* self);
+
+/* Let the others run until `is_over` says that the wait is. */
+template <class Test>
+inline void wait_until(Worker* self, Test is_over) {
+  while (true) {
+    switch_to(self, self->current->next);
+    if (is_over()) {
+      self->idle = 0;
+      return;
+    }
+    if (++self->idle > self->living && !settle_active(self)) report_deadlock(self);
+  }
+}
+
+bool settle_active(Worker* self) {
+  bool found = false;
+  const uint32_t warps = (self->place.block[0] * self->place.block[1] * self->place.block[2] + kWarp - 1) / kWarp;
+  for (uint32_t number = 0; number < warps; ++number) {
+    Warp* warp = &self->warps[number];
+    Fiber* lanes = &self->fibers[number * kWarp];
+    for (uint32_t lane = 0; lane < kWarp; ++lane) {
+      if (!(warp->living >> lane & 1) || lanes[lane].active_site == NULL) continue;
+      uint32_t mask = 0;
+      const void* site = lanes[lane].active_site;
+      for (uint32_t other = lane; other < kWarp; ++other) {
+        if ((warp->living >> other & 1) && lanes[other].active_site == site) mask |= 1u << other;
+      }
+      for (uint32_t other = lane; other < kWarp; ++other) {
+        if (!(mask >> other & 1)) continue;
+        lanes[other].active_site = NULL;
+        lanes[other].waits_at = (const void*)(uintptr_t)mask;
+      }
+      found = true;
+    }
+  }
+  if (found) self->idle = 0;
+  return found;
+}
+
+void open_barrier(Worker* self) {
+  self->results[JITLOAD_CPU_COUNT] = self->sums[JITLOAD_CPU_COUNT];
+  self->results[JITLOAD_CPU_AND] = self->sums[JITLOAD_CPU_AND] == 0;
+  self->results[JITLOAD_CPU_OR] = self->sums[JITLOAD_CPU_COUNT] != 0;
+  self->sums[0] = self->sums[1] = self->sums[2] = 0;
+  self->arrived = 0;
+  ++self->generation;
+  self->idle = 0;
+}
+
+/* A fiber has run to its end. */
+[[noreturn]] void finish(Worker* self) {
+  Fiber* fiber = self->current;
+  Warp* warp = &self->warps[fiber->number / kWarp];
+  warp->living &= ~(1u << fiber->number % kWarp);
+  self->idle = 0;
+  if (--self->living == 0) {
+    Context unused;
+    jitload_cpu_switch(&unused, &self->scheduler);
+    __builtin_unreachable();
+  }
+  fiber->previous->next = fiber->next;
+  fiber->next->previous = fiber->previous;
+  if (self->arrived == self->living) open_barrier(self);
+  switch_to(self, fiber->next);
+  __builtin_unreachable();
+}
+
+void start_fiber() {
+  Worker* self = worker;
+  const Fiber* fiber = self->current;
+  self->launch->kernel->thread(self->launch->params, &self->place, fiber->index);
+  finish(worker);
+}
+
+/* ---- a block --------------------------------------------------------------------------------------------------- */
+
+bool reserve(Worker* self, uint32_t count) {
+  if (count <= self->capacity) return true;
+  free(self->fibers);
+  free(self->warps);
+  if (self->stacks != NULL) munmap(self->stacks, self->capacity * kStack);
+  self->capacity = 0;
+  self->fibers = (Fiber*)calloc(count + kWarp, sizeof(Fiber));
+  self->warps = (Warp*)calloc(count / kWarp + 1, sizeof(Warp));
+  void* stacks = mmap(NULL, count * kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  self->stacks = stacks == MAP_FAILED ? NULL : (char*)stacks;
+  if (self->fibers == NULL || self->warps == NULL || self->stacks == NULL) return false;
+  for (uint32_t i = 0; i < count; ++i) mprotect(self->stacks + i * kStack, 4096, PROT_NONE);
+  self->capacity = count;
+  return true;
+}
+
+void run_fibers(Worker* self) {
+  const uint32_t* extent = self->place.block;
+  const uint32_t count = extent[0] * extent[1] * extent[2];
+  if (!reserve(self, count)) {
+    fail(self, NULL, "no memory for the stacks of %u threads", count);
+    return;
+  }
+  uint32_t number = 0;
+  for (uint32_t z = 0; z < extent[2]; ++z) {
+    for (uint32_t y = 0; y < extent[1]; ++y) {
+      for (uint32_t x = 0; x < extent[0]; ++x, ++number) {
+        Fiber* fiber = &self->fibers[number];
+        fiber->index[0] = x, fiber->index[1] = y, fiber->index[2] = z;
+        fiber->number = number;
+        fiber->waits_at = NULL, fiber->waits_for = NULL, fiber->active_site = NULL;
+        fiber->next = &self->fibers[number + 1 == count ? 0 : number + 1];
+        fiber->previous = &self->fibers[number == 0 ? count - 1 : number - 1];
+        prepare(&fiber->context, self->stacks + (number + 1) * kStack, start_fiber);
+      }
+    }
+  }
+  for (uint32_t warp = 0; warp * kWarp < count; ++warp) {
+    const uint32_t lanes = count - warp * kWarp;
+    self->warps[warp].living = lanes >= kWarp ? ~0u : (1u << lanes) - 1;
+    self->warps[warp].used = 0;
+  }
+  self->living = count;
+  self->arrived = 0;
+  self->idle = 0;
+  self->sums[0] = self->sums[1] = self->sums[2] = 0;
+  self->current = self->fibers;
+  self->is_in_fibers = 1;
+  jitload_cpu_switch(&self->scheduler, &self->fibers[0].context);
+  self->is_in_fibers = 0;
+}
+
+}  // namespace
+
+/* ---- what kernels call ----------------------------------------------------------------------------------------- */
+
+extern "C" int jitload_cpu_barrier(int kind, int predicate, const void* site) {
+  Worker* self = worker;
+  const uint32_t generation = self->generation;
+  self->sums[JITLOAD_CPU_COUNT] += predicate != 0;
+  self->sums[JITLOAD_CPU_AND] += predicate == 0;
+  if (++self->arrived == self->living) {
+    open_barrier(self);
+  } else {
+    self->current->waits_at = site;
+    self->current->waits_for = NULL;
+    wait_until(self, [=] { return self->generation != generation; });
+  }
+  return self->results[kind];
+}
+
+extern "C" uint32_t jitload_cpu_exchange(uint32_t mask, uint64_t value, const uint64_t** out, const char* what) {
+  Worker* self = worker;
+  Fiber* fiber = self->current;
+  Warp* warp = &self->warps[fiber->number / kWarp];
+  const uint32_t lane = 1u << fiber->number % kWarp;
+  if (!(mask & lane)) {
+    fail(self, fiber->index, "%s with mask 0x%08x, which lacks lane %u that calls it,", what, mask, fiber->number % kWarp);
+    leave(self);
+  }
+  Meeting* meeting = NULL;
+  for (uint32_t left = warp->used; left != 0 && meeting == NULL; left &= left - 1) {
+    Meeting* open = &warp->meetings[__builtin_ctz(left)];
+    if (open->mask == mask && !open->is_complete) meeting = open;
+  }
+  if (meeting == NULL) {
+    const uint32_t number = (uint32_t)__builtin_ctz(~warp->used);
+    warp->used |= 1u << number;
+    meeting = &warp->meetings[number];
+    memset(meeting, 0, sizeof *meeting);
+    meeting->mask = mask;
+  }
+  meeting->came |= lane;
+  meeting->values[fiber->number % kWarp] = value;
+  const auto is_over = [=] {
+    meeting->is_complete |= (meeting->mask & warp->living & ~meeting->came) == 0;
+    return meeting->is_complete;
+  };
+  if (!is_over()) {
+    fiber->waits_for = what;
+    wait_until(self, is_over);
+  }
+  self->idle = 0;
+  meeting->read |= lane;
+  if (meeting->read == meeting->came) warp->used &= ~(1u << (meeting - warp->meetings));
+  *out = meeting->values;
+  return meeting->came;
+}
+
+extern "C" uint32_t jitload_cpu_active(const void* site) {
+  Worker* self = worker;
+  Fiber* fiber = self->current;
+  fiber->active_site = site;
+  fiber->waits_for = "__activemask()";
+  wait_until(self, [=] { return fiber->active_site == NULL; });
+  return (uint32_t)(uintptr_t)fiber->waits_at;
+}
+
+extern "C" void jitload_cpu_yield(void) {
+  Worker* self = worker;
+  if (self == NULL || !self->is_in_fibers) return;
+  self->idle = 0;
+  switch_to(self, self->current->next);
+}

@@ -1,0 +1,121 @@
+/* What the parts that run kernels on the CPU know of a launch, and of a thread that works on it. */
+#ifndef JITLOAD_CPU_WORKER_H_
+#define JITLOAD_CPU_WORKER_H_
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu.h"
+#include "cpu_switch.h"
+
+namespace {
+
+constexpr size_t kStack = 128 * 1024; /* of a fiber; touched pages alone take memory */
+constexpr uint32_t kWarp = 32;
+constexpr uint64_t kWorthThePool = 8192; /* threads of a grid from which waking others pays */
+
+struct Fiber {
+  Context context;
+  Fiber* next; /* living fibers in a ring */
+  Fiber* previous;
+  const void* waits_at; /* the site of the barrier it waits at, for a message */
+  const char* waits_for;
+  const void* active_site;
+  uint32_t index[3];
+  uint32_t number;
+};
+
+/* One meeting of some lanes of a warp. It lasts until all that came have read, so each has a lane that waits in it
+ * and a warp never has more of them than lanes. */
+struct Meeting {
+  uint32_t mask;
+  uint32_t came;
+  uint32_t read;
+  bool is_complete;
+  uint64_t values[kWarp];
+};
+
+struct Warp {
+  uint32_t living;
+  Meeting meetings[kWarp];
+  uint32_t used; /* by bit */
+};
+
+struct Launch;
+
+/* What a thread of the pool keeps from block to block. */
+struct Worker {
+  Fiber* fibers;
+  Warp* warps;
+  char* stacks;
+  uint32_t capacity;
+  Fiber* current;
+  Context scheduler;
+  const Launch* launch;
+  jitload_cpu_place place;
+  uint32_t living;
+  uint32_t arrived;
+  uint32_t generation;
+  uint32_t idle; /* how many fibers in a row were resumed and had nothing to do */
+  int sums[3];
+  int results[3];
+  jmp_buf out; /* to where a thread that must end jumps */
+  int is_in_fibers;
+  const uint32_t* plain_index;
+};
+
+struct Launch {
+  const jitload_cpu_kernel* kernel;
+  const char* name;
+  void* const* params;
+  jitload_cpu_place place;
+  uint64_t blocks;
+  uint64_t chunk;
+  uint64_t next;
+  int can_wait;
+  int has_failed;
+  uint32_t running;
+  char error[1024];
+};
+
+__thread Worker* worker;
+
+/* End the launch with an error in the block at hand; the first of several counts. `thread` may be NULL. */
+void fail(Worker* self, const uint32_t* thread, const char* format, ...) {
+  Launch* launch = const_cast<Launch*>(self->launch);
+  int expected = 0;
+  if (!__atomic_compare_exchange_n(&launch->has_failed, &expected, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return;
+  const uint32_t* at = self->place.at;
+  int used = snprintf(launch->error, sizeof launch->error, "%s(): ", launch->name);
+  va_list rest;
+  va_start(rest, format);
+  used += vsnprintf(launch->error + used, sizeof launch->error - (size_t)used, format, rest);
+  va_end(rest);
+  if (used < 0 || (size_t)used >= sizeof launch->error) return;
+  used += snprintf(launch->error + used, sizeof launch->error - (size_t)used, " in block (%u, %u, %u)", at[0], at[1], at[2]);
+  if (thread == NULL || (size_t)used >= sizeof launch->error) return;
+  snprintf(launch->error + used, sizeof launch->error - (size_t)used, ", thread (%u, %u, %u)", thread[0], thread[1], thread[2]);
+}
+
+/* Give up the block at hand. */
+[[noreturn]] void leave(Worker* self) {
+  if (self->is_in_fibers) {
+    Context unused;
+    jitload_cpu_switch(&unused, &self->scheduler);
+    __builtin_unreachable();
+  }
+  _longjmp(self->out, 1);
+}
+
+void switch_to(Worker* self, Fiber* to) {
+  Fiber* from = self->current;
+  self->current = to;
+  jitload_cpu_switch(&from->context, &to->context);
+}
+
+}  // namespace
+
+#endif /* JITLOAD_CPU_WORKER_H_ */
