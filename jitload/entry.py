@@ -82,10 +82,9 @@ def find_entry(cache_dir: Path, recipe: Recipe, settings: Settings) -> Entry | N
     try:
         leaves = newest_first(os.listdir(key_dir))
         refuse_place(key_dir, cache_dir, settings, is_entry=True)
-    except FileNotFoundError:
-        return None
     except OSError as error:
-        _judge(key_dir, error)
+        if not isinstance(error, FileNotFoundError) or os.path.islink(key_dir):
+            _judge(key_dir, error)
         return None
     for leaf in leaves:
         if entry := _look_at(key_dir / leaf, cache_dir, recipe, settings, key=key):

@@ -1,0 +1,261 @@
+"""Builders that wait, die, are interrupted or fork, and what they leave behind."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from builds import ADD, build, python_command, python_env, run_python, work_dirs
+from cheap import get, recipe
+
+from jitload.cache import claim_entry, find_entry, sweep_work
+from jitload.errors import CompileError
+from jitload.locks import hold_lock, host_tag
+from jitload.settings import read_settings
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A cache of its own, without the modules of the process."""
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr("jitload.serving._modules", {})
+    return tmp_path / "cache"
+
+
+def start(code: str, **env: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(python_command(code), env=python_env(env), stdout=subprocess.PIPE, text=True)
+
+
+# ---- locks and other builders ----------------------------------------------------------------------------------
+
+HOLD = """
+import sys, time, pathlib
+from jitload.locks import hold_lock
+with hold_lock(pathlib.Path(sys.argv[1]), "it"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def holder(path: Path) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(path)], env=python_env(), stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_who_waits_says_for_whom_and_goes_on_at_once_when_the_builder_dies(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("jitload.locks._FIRST_REPORT_S", 0.2)
+    process = holder(tmp_path / "lock")
+    waited = []
+
+    def wait() -> None:
+        with hold_lock(tmp_path / "lock", "'vec'"):
+            waited.append(time.monotonic())
+
+    with caplog.at_level(logging.WARNING, "jitload"):
+        thread = threading.Thread(target=wait)
+        thread.start()
+        time.sleep(0.6)
+        assert not waited
+        killed = time.monotonic()
+        process.kill()
+        thread.join(5)
+    process.communicate()
+    assert waited[0] - killed < 0.5
+    assert f"waiting for 'vec', which process {process.pid} on {os.uname().nodename} builds: " in caplog.text
+    assert "s for 'vec'" in caplog.records[-1].message
+    assert len(caplog.records) == 2
+
+
+def test_ctrl_c_ends_a_wait_and_leaves_nothing(cache):
+    code = f"""
+import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
+import cheap, pathlib
+print("waits", flush=True)
+cheap.get(pathlib.Path({str(cache)!r}), cheap.recipe())
+"""
+    process = holder(cache / ".locks" / recipe().key)
+    waiter = start(code)
+    assert waiter.stdout is not None
+    waiter.stdout.readline()
+    time.sleep(0.5)
+    waiter.send_signal(signal.SIGINT)
+    started = time.monotonic()
+    waiter.communicate()
+    assert time.monotonic() - started < 5
+    assert waiter.returncode != 0
+    process.kill()
+    process.communicate()
+    assert work_dirs(cache) == []
+    assert get(cache, recipe()).product.is_file()
+
+
+def children_of(text: str) -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if text in command:
+            found.append(command)
+    return found
+
+
+def test_ctrl_c_ends_a_build_with_its_children(cache, tmp_path):
+    mark = tmp_path / "reached"
+    script = tmp_path / "slow-c++"
+    script.write_text(
+        f'#!/bin/sh\ncase "$*" in *wrapper.cc*|*device.cc*) touch "{mark}"; sleep 77.25;; esac\n'
+        f'exec {shutil.which("c++")} "$@"\n'
+    )
+    script.chmod(0o755)
+    process = start("import builds; builds.build(builds.ADD)", JITLOAD_CXX=str(script), JITLOAD_CACHE_DIR=str(cache))
+    deadline = time.monotonic() + 30
+    while not mark.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    assert process.returncode != 0
+    assert children_of("sleep 77.25") == []
+    assert work_dirs(cache) == []
+    assert build(ADD).is_file()
+
+
+def test_a_file_system_without_locks_is_said_once(cache, monkeypatch, caplog):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    entries = [get(cache, recipe(f"m{number}")) for number in range(3)]
+    assert all(entry.product.is_file() for entry in entries)
+    assert caplog.text.count("has no locks ([Errno 37] No locks available)") == 1
+    assert work_dirs(cache) == []
+
+
+def test_the_loser_of_a_race_keeps_its_own_build_for_as_long_as_it_lives(cache, monkeypatch):
+    """As on NFS, where neither sees the other in time."""
+    winner = get(cache, recipe())
+    with monkeypatch.context() as patch:
+        patch.setattr("jitload.cache.find_entry", lambda *_: None)
+        patch.setattr("jitload.cache.Work._free_place", lambda *_: winner.dir)
+        with claim_entry(cache, recipe(), read_settings()) as work:
+            (work.dir / "product").write_text("own")
+            loser = work.publish("product")
+    assert loser.product.read_text() == "own"
+    assert work_dirs(cache) == [loser.dir.name]
+    sweep_work(cache)
+    assert loser.product.is_file()
+    code = f"from jitload.cache import sweep_work; import pathlib; sweep_work(pathlib.Path({str(cache)!r}))"
+    assert run_python(code).returncode == 0
+    assert loser.product.is_file()
+
+
+# ---- what the dead leave behind --------------------------------------------------------------------------------
+
+
+def test_a_dead_builders_directory_is_swept_by_the_next_build(cache):
+    code = f"""
+import sys, os; sys.path.insert(0, {str(Path(__file__).parent)!r})
+import cheap, pathlib
+cheap.get(pathlib.Path({str(cache)!r}), cheap.recipe(), lambda work: os._exit(9))
+"""
+    assert run_python(code).returncode == 9
+    assert len(work_dirs(cache)) == 1
+    get(cache, recipe("other"))
+    assert work_dirs(cache) == []
+
+
+def test_a_living_builders_directory_stays(cache):
+    with claim_entry(cache, recipe(), read_settings()) as work:
+        code = f"from jitload.cache import sweep_work; import pathlib; sweep_work(pathlib.Path({str(cache)!r}))"
+        assert run_python(code).returncode == 0
+        sweep_work(cache)
+        assert work.dir.is_dir()
+
+
+def test_a_failed_build_is_kept_for_a_week(cache):
+    def fail(work):
+        (work.dir / "source").write_text("")
+        raise CompileError(stage="host", name="m", log="no", work_dir=work.dir)
+
+    with pytest.raises(CompileError) as caught:
+        get(cache, recipe(), fail)
+    kept = caught.value.work_dir
+    get(cache, recipe("other"))
+    assert kept.is_dir()
+    then = time.time() - 8 * 86400
+    os.utime(kept / ".failed", (then, then))
+    get(cache, recipe("another"))
+    assert not kept.exists()
+
+
+def test_another_machines_directory_is_left_for_a_day(cache):
+    get(cache, recipe())
+    young, old = (cache / ".work" / f"m-{tag}-1-{'0' * 12}" for tag in ("aaaaaaaa", "bbbbbbbb"))
+    for directory in (young, old):
+        directory.mkdir()
+    then = time.time() - 2 * 86400
+    os.utime(old, (then, then))
+    get(cache, recipe("other"))
+    assert [young.exists(), old.exists()] == [True, False]
+    assert host_tag() not in ("aaaaaaaa", "bbbbbbbb")
+
+
+# ---- fork ------------------------------------------------------------------------------------------------------
+
+
+def test_a_child_forked_during_a_build_holds_nothing_back(cache):
+    """Its parent dies; the child lives on, and with it would the parent's locks."""
+    code = f"""
+import sys, os, time; sys.path.insert(0, {str(Path(__file__).parent)!r})
+import cheap, pathlib
+def fork(work):
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(8)
+        os._exit(0)
+    os._exit(9)
+cheap.get(pathlib.Path({str(cache)!r}), cheap.recipe(), fork)
+"""
+    with subprocess.Popen(python_command(code), env=python_env()) as process:
+        assert process.wait(20) == 9
+    started = time.monotonic()
+    get(cache, recipe())
+    assert time.monotonic() - started < 5
+    assert work_dirs(cache) == []
+
+
+def test_a_child_of_fork_builds_for_itself_and_removes_nothing_of_its_parents(cache):
+    code = f"""
+import sys, os; sys.path.insert(0, {str(Path(__file__).parent)!r})
+import cheap, pathlib
+cache = pathlib.Path({str(cache)!r})
+def fork(work):
+    child = os.fork()
+    if child == 0:
+        import threading, atexit
+        cheap.get(cache, cheap.recipe("child"))
+        atexit._run_exitfuncs()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert work.dir.is_dir()
+cheap.get(cache, cheap.recipe(), fork)
+cheap.get(cache, cheap.recipe("child"), lambda work: sys.exit("built twice"))
+"""
+    done = run_python(code)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert find_entry(cache, recipe(), read_settings())

@@ -1,0 +1,165 @@
+"""Faults of the machine, injected with real means where there are any: disks, limits, directories that vanish."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import shutil
+import subprocess
+
+import pytest
+from builds import ADD, build, load, python_command, python_env, work_dirs
+from cheap import get, recipe, small_disk
+
+import jitload
+from jitload.cache import find_entry
+from jitload.errors import CacheError, CachePlaceError
+from jitload.settings import read_settings
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A cache of its own, without the modules of the process."""
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr("jitload.serving._modules", {})
+    return tmp_path / "cache"
+
+
+def start(code: str, **env: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(python_command(code), env=python_env(env), stdout=subprocess.PIPE, text=True)
+
+
+# ---- disks and limits -----
+
+
+def test_a_process_without_file_handles_blames_no_entry(cache):
+    wanted = recipe()
+    product = get(cache, wanted).product
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    handles = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, before[1]))
+        while True:
+            try:
+                handles.append(os.open("/dev/null", os.O_RDONLY))
+            except OSError:
+                break
+        with pytest.raises(CacheError, match=r"cannot be read: .*Too many open files.*Raise this process's limit"):
+            find_entry(cache, wanted, read_settings())
+    finally:
+        for handle in handles:
+            os.close(handle)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert get(cache, wanted).product == product
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.ESTALE])
+def test_an_entry_that_cannot_be_read_is_passed_over(cache, monkeypatch, number, caplog):
+    wanted = recipe()
+    product = get(cache, wanted).product
+
+    def refuse(path, *rest):
+        if str(path).endswith("manifest.json") and not rest[0] & os.O_WRONLY and str(product.parent) in str(path):
+            raise OSError(number, os.strerror(number), str(path))
+        return real(path, *rest)
+
+    real = os.open
+    with monkeypatch.context() as patch:
+        patch.setattr("jitload.entry.os.open", refuse)
+        assert get(cache, wanted).product != product
+    assert "it is passed over" in caplog.text
+    assert product.is_file()
+
+
+# ---- disks -----------------------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_is_no_failure_of_a_call(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("jitload.serving._modules", {})
+    with small_disk(tmp_path / "disk", "64k") as disk:
+        monkeypatch.setenv("JITLOAD_CACHE_DIR", str(disk / "cache"))
+        path = build(ADD)
+        assert not path.is_relative_to(disk)
+        assert list(jitload.load_module(path)) == ["add"]
+        assert "cannot take an entry" in caplog.text
+        assert not list((disk / "cache").glob("*-*/*"))
+        assert work_dirs(disk / "cache") == []
+    shutil.rmtree(path.parents[2])
+
+
+@pytest.mark.parametrize("size", ["4k", "8k", "16k", "24k", "32k", "48k"])
+def test_a_disk_that_fills_up_at_any_point_leaves_no_half_entry(tmp_path, monkeypatch, size):
+    def large(work):
+        for number in range(8):
+            (work.dir / f"part{number}").write_bytes(bytes(3000))
+
+    with small_disk(tmp_path / "disk", size) as disk:
+        monkeypatch.setenv("JITLOAD_CACHE_DIR", str(disk))
+        try:
+            get(disk, recipe(), large)
+        except CachePlaceError as error:
+            assert "Set JITLOAD_CACHE_DIR" in str(error)
+        entry = find_entry(disk, recipe(), read_settings())
+        assert entry is None or entry.product.read_text().startswith(recipe().key)
+        assert work_dirs(disk) == []
+
+
+def test_a_disk_that_is_full_altogether(tmp_path, monkeypatch):
+    with small_disk(tmp_path / "disk", "16k") as disk:
+        monkeypatch.setenv("JITLOAD_CACHE_DIR", str(disk / "cache"))
+        monkeypatch.setattr("tempfile.tempdir", str(disk / "tmp"))
+        monkeypatch.setattr("jitload.serving._modules", {})
+        jitload.settings._private_cache_dir.cache_clear()
+        with pytest.raises(CacheError, match="there is no directory to build in"):
+            build(ADD)
+    jitload.settings._private_cache_dir.cache_clear()
+
+
+def test_a_cache_removed_during_the_build_is_no_failure(cache, monkeypatch, caplog):
+    real = jitload.library.run_ninja
+
+    def remove_first(*given, **options):
+        monkeypatch.setattr("jitload.library.run_ninja", real)
+        shutil.rmtree(cache)
+        real(*given, **options)
+
+    monkeypatch.setattr("jitload.library.run_ninja", remove_first)
+    assert list(load(ADD)) == ["add"]
+    assert "the directory was removed during the build" in caplog.text
+    assert build(ADD).is_relative_to(cache)
+
+
+def test_a_cache_removed_while_in_use_is_made_anew(cache):
+    module = load(ADD)
+    shutil.rmtree(cache)
+    assert list(module) == ["add"]
+    assert load(ADD) is module
+    assert build(ADD).is_file()
+
+
+def test_a_library_that_is_pruned_after_it_was_found_is_built_again(cache, monkeypatch):
+    build(ADD)
+    real = jitload.serving.build_entry
+
+    def lose(*given, **options):
+        entry = real(*given, **options)
+        monkeypatch.setattr("jitload.serving.build_entry", real)
+        shutil.rmtree(entry.dir.parent)
+        return entry
+
+    monkeypatch.setattr("jitload.serving.build_entry", lose)
+    assert list(load(ADD)) == ["add"]
+
+
+def test_a_users_unreadable_header_is_not_the_caches_fault(cache, tmp_path, monkeypatch):
+    header = tmp_path / "h.h"
+    header.write_text("")
+
+    def refuse(work):
+        raise PermissionError(errno.EACCES, "Permission denied", str(header))
+
+    with pytest.raises(CacheError, match=r"the build of 'cheap' could not go on: .*h\.h") as caught:
+        get(cache, recipe(), refuse)
+    assert not isinstance(caught.value, CachePlaceError)
+    assert work_dirs(cache) == []

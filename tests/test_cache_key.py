@@ -1,0 +1,331 @@
+"""The key: everything that compilers read is in it or verified, and nothing else is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from builds import ADD, ARCH, build, kernel, load
+
+import jitload
+from jitload import inputs
+from jitload.identity import compiler_identity, cpu_identity
+from jitload.inputs import Clock, Header, fasten, loosen, record_headers
+from jitload.settings import read_settings
+from jitload.toolchain import find_compiler
+
+VALUE = 'extern "C" __global__ void NAME(float* x) {}\n'
+
+
+@pytest.fixture
+def cache(monkeypatch):
+    """The cache of the test run, without the modules of the process."""
+    monkeypatch.setattr("jitload.serving._modules", {})
+    return Path(os.environ["JITLOAD_CACHE_DIR"])
+
+
+def identity(cache: Path) -> str:
+    return compiler_identity(find_compiler(read_settings()), cache)
+
+
+# ---- the compiler and its environment --------------------------------------------------------------------------
+
+READ = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX")
+READ_TOO = ("SOURCE_DATE_EPOCH", "EDG_BASE", "LD_RUN_PATH", "GNUTARGET", "CCC_OVERRIDE_OPTIONS", "NV_NVVM_VERSION")
+
+
+@pytest.mark.parametrize("name", [*READ, *READ_TOO])
+def test_what_compilers_read_of_the_environment_is_in_the_key(cache, monkeypatch, name):
+    # The compiler is not asked: some of these break it.
+    monkeypatch.setattr("jitload.identity._ask", lambda _: ("words", []))
+    found = []
+    for value in ("", "/one", "/two"):
+        monkeypatch.setenv(name, value)
+        found.append(identity(cache))
+    monkeypatch.delenv(name)
+    assert len(set(found)) == 3
+    assert identity(cache) == found[0]
+
+
+def test_a_header_on_the_include_path_is_found_anew_where_the_variable_changes(get_value, tmp_path, monkeypatch):
+    results = []
+    for number in (1, 2, 1):
+        (tmp_path / str(number)).mkdir(exist_ok=True)
+        (tmp_path / str(number) / "value.h").write_text(f"#define VALUE {number}\n")
+        monkeypatch.setenv("CPATH", str(tmp_path / str(number)))
+        results.append(get_value("#include <value.h>\n", []))
+    assert results == [1, 2, 1]
+
+
+def test_options_in_the_compilers_command_are_in_the_key(cache, monkeypatch):
+    found = set()
+    for words in ("c++", "c++ -DVALUE=1", "c++ -DVALUE=2"):
+        monkeypatch.setenv("JITLOAD_CXX", words)
+        found.add(identity(cache))
+    assert len(found) == 3
+
+
+def test_a_compiler_behind_a_script_that_changes_is_asked_again(cache, tmp_path, monkeypatch):
+    behind, script = tmp_path / "behind", tmp_path / "script"
+    script.write_text(f'#!/bin/sh\nexec {behind} "$@"\n')
+
+    def install(version: str) -> None:
+        behind.write_text(f'#!/bin/sh\nprintf "gcc version {version}\\n {behind} -E\\n" >&2\n')
+        for path in (behind, script):
+            path.chmod(0o755)
+
+    install("1.0")
+    monkeypatch.setenv("JITLOAD_CXX", str(script))
+    assert "1.0" in identity(cache)
+    install("22.0")
+    assert "22.0" in identity(cache)
+    monkeypatch.setattr("jitload.identity._compilers", {})  # as a new process
+    assert "22.0" in identity(cache)
+
+
+def test_native_code_counts_the_processor(tmp_path, monkeypatch):
+    (tmp_path / "get.c").write_text(f"#define VALUE 1\n{EXPORT}")
+
+    def paths() -> list[str]:
+        return [jitload.build("m", sources=tmp_path / "get.c", extra_cflags=flags) for flags in ([], ["-march=native"])]
+
+    assert len(cpu_identity()) == 64
+    here = paths()
+    monkeypatch.setattr("jitload.pipeline.cpu_identity", lambda: "another")
+    there = paths()
+    assert there[0] == here[0]
+    assert there[1] != here[1]
+
+
+# ---- where things are installed --------------------------------------------------------------------------------
+
+
+def places(tmp_path: Path, header: str, **more: str) -> list[Path]:
+    found = []
+    for user in ("one", "two"):
+        directory = tmp_path / user / "include"
+        directory.mkdir(parents=True)
+        (directory / "value.h").write_text(header)
+        for name, text in more.items():
+            (directory.parent / f"{name}.h").write_text(text.replace("USER", user))
+        found.append(directory)
+    return found
+
+
+def test_two_users_with_the_same_headers_share_an_entry(cache, tmp_path):
+    text = '#include "value.h"\n' + VALUE
+    one, two = (build(text, extra_include_paths=[place]) for place in places(tmp_path, "#define NAME same\n"))
+    assert one == two
+    (tmp_path / "two" / "include" / "value.h").write_text("#define NAME other\n")
+    names = [*load(text, extra_include_paths=[tmp_path / "two" / "include"])]
+    assert names == ["other"]
+    assert build(text, extra_include_paths=[tmp_path / "one" / "include"]) == one
+
+
+def test_two_users_of_hand_written_code_share_an_entry(tmp_path):
+    (tmp_path / "get.c").write_text(f'#include "value.h"\n{EXPORT}')
+    paths = {
+        jitload.build("m", sources=tmp_path / "get.c", extra_include_paths=[place])
+        for place in places(tmp_path, "#define VALUE 3\n")
+    }
+    assert len(paths) == 1
+
+
+def test_two_users_with_a_source_file_in_another_place_share_an_entry(cache, tmp_path):
+    paths = set()
+    for user in ("one", "two"):
+        (tmp_path / user).mkdir()
+        (tmp_path / user / "add.cu").write_text(ADD)
+        paths.add(jitload.build("m", sources=tmp_path / user / "add.cu", arch=ARCH))
+    assert len(paths) == 1
+
+
+@pytest.mark.parametrize("way", ["a header", "the source", "line information"])
+def test_code_that_holds_its_place_is_not_shared(cache, tmp_path, way):
+    speaks = "#include <assert.h>\n#define CHECK_IT assert(x != nullptr)\n"
+    header = speaks if way == "a header" else "#define CHECK_IT\n"
+    body = f'#include "value.h"\n{kernel("k", "CHECK_IT;")}'
+    paths = set()
+    for place in places(tmp_path, header):
+        source = place / "k.cu"
+        source.write_text(body.replace("CHECK_IT;", "assert(x != nullptr);") if way == "the source" else body)
+        flags = ["-lineinfo"] if way == "line information" else []
+        paths.add(jitload.build("m", sources=source, arch=ARCH, extra_cuda_cflags=flags))
+    assert len(paths) == 2
+    assert jitload.build("m", sources=source, arch=ARCH, extra_cuda_cflags=flags) in paths
+
+
+def test_a_header_beside_the_directory_is_the_users_own(cache, tmp_path):
+    text = '#include "value.h"\n' + VALUE
+    found = places(tmp_path, '#include "../beside.h"\n', beside="#define NAME USER\n")
+    assert [[*load(text, extra_include_paths=[place])] for place in found] == [["one"], ["two"]]
+
+
+def test_directories_within_each_other_are_told_apart(cache, tmp_path):
+    """Below `a` and `a/b` a header of `a/b` is found by either; elsewhere the two are different files."""
+    text = '#include "value.h"\n' + VALUE
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    (inner / "value.h").write_text("#define NAME one\n")
+    assert [*load(text, extra_include_paths=[tmp_path / "a", inner])] == ["one"]
+    other, last = tmp_path / "other", tmp_path / "last"
+    (other / "b").mkdir(parents=True)
+    last.mkdir()
+    shutil.copyfile(inner / "value.h", other / "b" / "value.h")
+    (last / "value.h").write_text("#define NAME two\n")
+    assert [*load(text, extra_include_paths=[other, last])] == ["two"]
+
+
+def test_records_are_kept_relative_to_each_directory_they_are_below():
+    header = Header(path="/a/b/c.h", size=1)
+    kept = loosen(header, ["/a", "/x", "/a/b/"])
+    assert [row["path"] for row in kept] == ["@0/b/c.h", "@2/c.h"]
+    assert [fasten(row, ["/p", "/q", "/r"]).path for row in kept] == ["/p/b/c.h", "/r/c.h"]
+    assert [row["path"] for row in loosen(header, ["/ab", "/a/b/c"])] == ["/a/b/c.h"]
+    with pytest.raises(IndexError):
+        fasten({**kept[0], "path": "@7/x"}, ["/p"])
+
+
+# ---- headers that appear ---------------------------------------------------------------------------------------
+
+
+EXPORT = """
+#include <tvm/ffi/c_api.h>
+TVM_FFI_DLL_EXPORT int __tvm_ffi_get(void* self, const TVMFFIAny* arguments, int32_t count, TVMFFIAny* result) {
+  result->type_index = kTVMFFIInt;
+  result->v_int64 = VALUE;
+  return 0;
+}
+"""
+
+
+@pytest.fixture
+def get_value(tmp_path, monkeypatch):
+    """A function that compiles C, which is quick, and returns what VALUE is there."""
+    monkeypatch.setattr("jitload.serving._modules", {})
+    (tmp_path / "source").mkdir()
+
+    def run(text: str, dirs: list[Path], **options) -> int:
+        (tmp_path / "source" / "get.c").write_text(text + EXPORT)
+        module = jitload.load("m", sources=tmp_path / "source" / "get.c", extra_include_paths=dirs, **options)
+        return module.get()
+
+    return run
+
+
+def test_a_header_that_appears_before_the_one_that_was_read_is_seen_in_hand_written_code(get_value, tmp_path):
+    first, last = tmp_path / "first", tmp_path / "last"
+    for directory in (first, last):
+        directory.mkdir()
+    (last / "outer.h").write_text("#include <inner.h>\n")
+    (last / "inner.h").write_text("#define VALUE 1\n")
+    text = "#include <outer.h>\n"
+    assert get_value(text, [first, last]) == 1
+    (first / "inner.h").write_text("#define VALUE 2\n")
+    assert get_value(text, [first, last]) == 2
+    (first / "inner.h").unlink()
+    assert get_value(text, [first, last]) == 1
+
+
+def test_what_has_include_asked_for_is_seen_in_hand_written_code(get_value, tmp_path):
+    text = '#if __has_include("more.h")\n#define VALUE 2\n#else\n#define VALUE 1\n#endif\n'
+    assert get_value(text, [tmp_path / "dir"]) == 1
+    (tmp_path / "dir").mkdir()
+    (tmp_path / "dir" / "more.h").write_text("")
+    assert get_value(text, [tmp_path / "dir"]) == 2
+
+
+def test_a_header_that_shadows_one_of_a_package_is_seen(get_value, tmp_path):
+    text = "#include <tvm/ffi/c_api.h>\n#ifndef VALUE\n#define VALUE 1\n#endif\n"
+    (tmp_path / "dir").mkdir()
+    assert get_value(text, [tmp_path / "dir"]) == 1
+    (tmp_path / "dir" / "tvm" / "ffi").mkdir(parents=True)
+    (tmp_path / "dir" / "tvm" / "ffi" / "c_api.h").write_text("#define VALUE 2\n#include_next <tvm/ffi/c_api.h>\n")
+    assert get_value(text, [tmp_path / "dir"]) == 2
+
+
+def test_a_library_that_was_linked_is_looked_at_again(get_value, tmp_path):
+    values = []
+    for value in (1, 2):
+        (tmp_path / "v.c").write_text(f"int value(void) {{ return {value}; }}\n")
+        for command in (["cc", "-fPIC", "-c", "v.c", "-o", "v.o"], ["ar", "rcs", "libv.a", "v.o"]):
+            subprocess.run(command, cwd=tmp_path, check=True)
+        values.append(
+            get_value("int value(void);\n#define VALUE value()\n", [], extra_ldflags=[f"-L{tmp_path}", "-lv"])
+        )
+        (tmp_path / "libv.a").unlink()
+    assert values == [1, 2]
+
+
+# ---- files and clocks ------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_changes_within_a_tick_is_known_by_its_content(tmp_path, monkeypatch):
+    path = tmp_path / "h.h"
+    path.write_text("one")
+    monkeypatch.setattr(inputs, "_digests", {})
+    (young,) = record_headers([path], Clock.start())
+    assert not young.is_settled
+    found = os.stat(path)
+    path.write_text("two")
+    # As if the clock had stood still: `stat` says what it said.
+    monkeypatch.setattr("jitload.inputs.os.stat", lambda _: found)
+    assert not young.is_unchanged()
+
+
+def test_a_file_that_has_been_quiet_is_not_read(tmp_path, monkeypatch):
+    path = tmp_path / "h.h"
+    path.write_text("one")
+    monkeypatch.setattr(inputs, "_TICK_NS", -(10**9))
+    (old,) = record_headers([path], Clock.start())
+    assert old.is_settled
+    monkeypatch.setattr(inputs, "digest_file", lambda _: pytest.fail("it was read"))
+    assert old.is_unchanged()
+
+
+def test_what_is_digested_is_remembered_only_when_it_is_quiet(tmp_path, monkeypatch):
+    path = tmp_path / "h.h"
+    path.write_text("one")
+    (young,) = record_headers([path], Clock.start())
+    reads = []
+    real = inputs.digest_file
+    monkeypatch.setattr(inputs, "_digests", {})
+    monkeypatch.setattr(inputs, "digest_file", lambda path: reads.append(path) or real(path))
+    assert [young.is_unchanged() for _ in range(3)] == [True] * 3
+    assert len(reads) == 3
+    monkeypatch.setattr(inputs, "_TICK_NS", -(10**9))
+    assert [young.is_unchanged() for _ in range(3)] == [True] * 3
+    assert len(reads) == 4
+
+
+@pytest.mark.parametrize("jump_s", [-7200, 0, 7200])
+def test_an_edit_during_the_build_is_seen_though_the_clock_jumps(tmp_path, monkeypatch, jump_s):
+    path, edited = tmp_path / "h.h", tmp_path / "edited.h"
+    path.write_text("one")
+    clock = Clock.start()
+    edited.write_text("two")
+    # The clock was set during the build, after which the files keep the times they had.
+    now = inputs.time.time_ns
+    monkeypatch.setattr(inputs.time, "time_ns", lambda: now() + jump_s * 10**9)
+    records = {Path(record.path).name: record for record in record_headers([path, edited], clock)}
+    assert records["edited.h"].digest == "" or jump_s > 0
+    assert (records["h.h"].digest != "") or jump_s < 0
+
+
+def test_absent_files_are_recorded_by_what_is_missing_first(tmp_path):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "a directory.h").mkdir()
+    paths = ["here/x.h", "none/sub/x.h", "none/sub/y.h", "a directory.h"]
+    records = record_headers([tmp_path / path for path in paths], Clock.start())
+    assert {record.path.removeprefix(f"{tmp_path}/"): record.size for record in records} == {
+        "here/x.h": -1,
+        "none": -2,
+        "a directory.h": -1,
+    }
+    assert all(record.is_unchanged() for record in records)
+    (tmp_path / "none").mkdir()
+    (tmp_path / "here" / "x.h").write_text("")
+    assert [record.is_unchanged() for record in records if "directory" not in record.path] == [False, False]
