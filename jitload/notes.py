@@ -25,7 +25,7 @@ def note_use(leaf_dir: Path, settings: Settings) -> None:
     """Remember that this process took an entry from the disk."""
     global _is_registered  # noqa: PLW0603  once for a process
     if settings.mode == "load-only":
-        return  # such a process writes nothing at all
+        return  # such a process leaves the entries as they are, and their uses
     _used[leaf_dir] = None
     if not _is_registered:
         with _start:

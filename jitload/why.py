@@ -115,6 +115,8 @@ def _changed_inputs(key_dir: Path, recipe: Recipe) -> list[str]:
             lines += [f"{'A new file' if h.size < 0 else 'Changed since'}: {h.path}" for h in changed]
             if manifest["anchors"] is not None and tuple(manifest["anchors"]) != recipe.anchors:
                 lines.append(f"It was built from {', '.join(manifest['anchors'])}, and its code says so")
+    except FileNotFoundError:
+        return []
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         lines.append(f"The entry {key_dir.name} is damaged.")
     return list(dict.fromkeys(lines))

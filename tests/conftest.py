@@ -9,6 +9,14 @@ import pytest
 from support.fixtures import loaded_stub, stub_driver, stub_library  # noqa: F401  pytest finds fixtures by name here
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what takes minutes, unless it is asked for: `-m soak`."""
+    if "soak" not in (config.option.markexpr or ""):
+        soaks = [item for item in items if item.get_closest_marker("soak")]
+        items[:] = [item for item in items if item not in soaks]
+        config.hook.pytest_deselected(items=soaks)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Give the test run a cache of its own; tests that look into a cache make one more."""
@@ -18,6 +26,6 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("JITLOAD_PRECOMPILE", "0")  # nothing in the background but where a test asks for it
         patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton")))
         patch.setenv("TRITON_DEFAULT_FP_FUSION", "1")  # Triton 3.9 warns where it is not set
-        for name in ("JITLOAD_ARCH", "JITLOAD_NVRTC", "JITLOAD_NVCC", "JITLOAD_CXX", "JITLOAD_TRUST_GROUP"):
-            patch.delenv(name, raising=False)
+        for name in ("ARCH", "NVRTC", "NVCC", "CXX", "TRUST_GROUP", "MODE", "CACHE_LIMIT"):
+            patch.delenv(f"JITLOAD_{name}", raising=False)
         yield directory

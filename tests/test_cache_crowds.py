@@ -1,0 +1,301 @@
+"""Crowds: many threads and processes that want one new key, builders killed at random, random acts on a cache."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from builds import ROOT, build, kernel, python_command, python_env, work_dirs
+from cheap import get, recipe
+from hypothesis import HealthCheck, settings, strategies
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+import jitload
+from jitload.cache import find_entry, sweep_work
+from jitload.inventory import walk
+from jitload.prune import prune
+from jitload.settings import read_settings
+
+CROWD = int(os.environ.get("JITLOAD_TEST_CROWD", "24"))  # 64 in the soak
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A cache of its own, without the modules of the process."""
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr("jitload.serving._modules", {})
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def counted(tmp_path, monkeypatch) -> Path:
+    """A file in which each run of NVRTC and of ninja, in any process, leaves a line."""
+    log = tmp_path / "runs"
+    log.touch()
+    monkeypatch.setenv("JITLOAD_TEST_RUNS", str(log))
+    return log
+
+
+# Counts what is run, by the functions that run it, in each process of the crowd.
+COUNTING = """
+import os, sys
+import jitload, jitload.library, jitload.kernels, jitload.nvrtc, jitload.host_build
+def count(module, name):
+    real = getattr(module, name)
+    def counting(*given, **options):
+        with open(os.environ["JITLOAD_TEST_RUNS"], "a") as log:
+            log.write(name + "\\n")
+        return real(*given, **options)
+    setattr(module, name, counting)
+count(jitload.kernels, "run_nvrtc")
+count(jitload.library, "run_ninja")
+"""
+PROCESS = f"""{COUNTING}
+import builds
+print("ready", flush=True)
+sys.stdin.readline()
+print(builds.build(builds.ADD), flush=True)
+"""
+THREADS = f"""{COUNTING}
+import builds, threading
+paths = []
+start = threading.Barrier(int(sys.argv[1]))
+def one():
+    start.wait()
+    paths.append(builds.build(builds.ADD))
+threads = [threading.Thread(target=one) for _ in range(int(sys.argv[1]))]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+print(len(paths), len(set(paths)))
+"""
+
+
+def runs(log: Path) -> dict[str, int]:
+    lines = log.read_text().split()
+    return {name: lines.count(name) for name in sorted(set(lines))}
+
+
+def processes_want_one_key(count: int) -> set[str]:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    crowd = [subprocess.Popen(python_command(PROCESS), env=python_env(), **pipes) for _ in range(count)]
+    for process in crowd:
+        assert process.stdout.readline() == "ready\n"
+    for process in crowd:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    paths = {process.communicate()[0].strip() for process in crowd}
+    assert [process.returncode for process in crowd] == [0] * count
+    return paths
+
+
+def test_processes_that_want_one_new_key_build_it_once(cache, counted):
+    build(kernel("first"))  # what all libraries share
+    paths = processes_want_one_key(CROWD)
+    assert len(paths) == 1
+    assert list(jitload.load_module(paths.pop())) == ["add"]
+    assert runs(counted) == {"run_ninja": 1, "run_nvrtc": 1}
+    assert work_dirs(cache) == []
+
+
+def test_64_threads_that_want_one_new_key_build_it_once(cache, counted):
+    done = subprocess.run(
+        [*python_command(THREADS), "64"], env=python_env(), capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("64 1\n", "")
+    assert runs(counted) == {"run_ninja": 1, "run_nvrtc": 1}
+
+
+@pytest.mark.soak
+def test_64_processes_that_want_one_new_key_build_it_once(cache, counted):
+    build(kernel("first"))
+    assert len(processes_want_one_key(64)) == 1
+    assert runs(counted) == {"run_ninja": 1, "run_nvrtc": 1}
+
+
+# ---- kill -9 ---------------------------------------------------------------------------------------------------
+
+VICTIM = f"""
+import sys; sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "tests")!r}]
+import pathlib, os, cheap
+cache = pathlib.Path(sys.argv[1])
+def make(work):
+    for number in range(20):
+        (work.dir / f"part{{number}}").write_bytes(os.urandom(20000))
+print("ready", flush=True)
+number = 0
+while True:
+    cheap.get(cache, cheap.recipe(f"m{{number % 7}}", sys.argv[2], str(number)), make)
+    number += 1
+"""
+
+
+def kill_at_random(cache: Path, kills: int) -> None:
+    """Kill builders at random points of their builds, and look that what they published is whole."""
+    chance = random.Random(1)  # the moments are the machine's anyway
+    for round_ in range(kills):
+        command = [sys.executable, "-c", VICTIM, str(cache), str(round_)]
+        with subprocess.Popen(command, env=python_env(), stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            time.sleep(chance.uniform(0, 0.03))
+            process.send_signal(signal.SIGKILL)
+    entries = list(walk(cache))
+    assert entries
+    for entry in entries:
+        entry.check()
+    get(cache, recipe("after"))
+    assert work_dirs(cache) == []
+    assert not list(cache.rglob("*.bad"))
+
+
+def test_builders_killed_at_random_points_leave_whole_entries(cache):
+    kill_at_random(cache, 20)
+
+
+@pytest.mark.soak
+def test_200_builders_killed_at_random_points_leave_whole_entries(cache):
+    kill_at_random(cache, 200)
+
+
+@pytest.mark.soak
+def test_real_builders_killed_at_random_points_leave_whole_entries(cache):
+    chance = random.Random(2)
+    code = "import builds; print('ready', flush=True); builds.build(builds.kernel('k{}'))"
+    for round_ in range(40):
+        with subprocess.Popen(
+            python_command(code.format(round_)), env=python_env(), stdout=subprocess.PIPE, start_new_session=True
+        ) as process:
+            process.stdout.readline()
+            time.sleep(chance.uniform(0, 0.4))
+            process.send_signal(signal.SIGKILL)
+    for entry in walk(cache):
+        entry.check()
+    for round_ in range(40):
+        assert build(kernel(f"k{round_}")).is_file()
+
+
+# ---- random acts -----------------------------------------------------------------------------------------------
+
+NUMBERS = strategies.integers(0, 3)
+
+
+class CacheMachine(RuleBasedStateMachine):
+    """A cache whose entries are made from a header, against what a caller may expect: always today's header's text."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.root = Path(os.environ["JITLOAD_CACHE_DIR"]).parent / f"machine-{os.urandom(6).hex()}"
+        self.root.mkdir(mode=0o700)
+        self.cache = self.root / "cache"
+        self.headers = [self.root / f"h{number}.h" for number in range(4)]
+        self.mapped: dict[str, bytes] = {}  # what this process may have loaded under a path
+
+    def teardown(self) -> None:
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def entries(self) -> Iterator[Path]:
+        return (path.parent for path in sorted(self.cache.glob("m*-*/*/manifest.json")) if path.parent.suffix != ".bad")
+
+    @rule(number=NUMBERS)
+    def ask(self, number: int) -> None:
+        header = self.headers[number]
+        entry = get(self.cache, recipe(f"m{number}"), headers=(header,))
+        text = header.read_text() if header.is_file() else ""
+        data = entry.product.read_bytes()
+        assert data.decode() == f"{recipe(f'm{number}').key} {text}"
+        assert self.mapped.setdefault(str(entry.product), data) == data  # no name comes back with other content
+
+    @rule(number=NUMBERS, text=strategies.sampled_from(["", "one", "two", "three"]))
+    def edit(self, number: int, text: str) -> None:
+        self.headers[number].write_text(text)
+
+    @rule(number=NUMBERS)
+    def remove_header(self, number: int) -> None:
+        self.headers[number].unlink(missing_ok=True)
+
+    @precondition(lambda self: any(self.entries()))
+    @rule(data=strategies.data())
+    def damage(self, data: strategies.DataObject) -> None:
+        leaf = data.draw(strategies.sampled_from(list(self.entries())))
+        name = data.draw(strategies.sampled_from(["product", "manifest.json"]))
+        how = data.draw(strategies.sampled_from(["truncate", "flip", "remove", "grow"]))
+        path = leaf / name
+        if not path.is_file():
+            return
+        content = bytearray(path.read_bytes())
+        if how == "truncate":
+            path.write_bytes(content[: len(content) // 2])
+        elif how == "flip" and content and name == "product":  # in a manifest a space may change and nothing with it
+            content[len(content) // 2] ^= 1
+            path.write_bytes(content)
+        elif how == "remove":
+            path.unlink()
+        elif how == "grow":
+            path.write_bytes(content + b"}")
+
+    @rule(size=strategies.sampled_from([0, 1000, 5000]))
+    def prune(self, size: int) -> None:
+        if self.cache.is_dir():
+            prune(self.cache, max_size=size)
+
+    @rule()
+    def remove_all(self) -> None:
+        shutil.rmtree(self.cache, ignore_errors=True)
+        self.mapped.clear()  # and with it the knowledge of the names that were used
+
+    @precondition(lambda self: any(self.entries()))
+    @rule(data=strategies.data())
+    def another_process_removes_an_entry(self, data: strategies.DataObject) -> None:
+        leaf = data.draw(strategies.sampled_from(list(self.entries())))
+        if leaf.is_dir():
+            shutil.rmtree(leaf)
+
+    @rule()
+    def a_dead_builder_leaves_its_directory(self) -> None:
+        from jitload.locks import host_tag
+
+        if self.cache.is_dir():
+            (self.cache / ".work").mkdir(mode=0o700, exist_ok=True)
+            (self.cache / ".work" / f"m-{host_tag()}-1-{os.urandom(6).hex()}").mkdir(mode=0o700)
+
+    @rule()
+    def sweep(self) -> None:
+        sweep_work(self.cache)
+        assert work_dirs(self.cache) == []
+
+    @rule(number=NUMBERS)
+    def look_only(self, number: int) -> None:
+        before = sorted(self.cache.rglob("*"))
+        if find_entry(self.cache, recipe(f"m{number}"), read_settings()):
+            after = sorted(self.cache.rglob("*"))
+            assert [path for path in after if ".bad" not in str(path)] == [
+                path for path in before if ".bad" not in str(path) and path.exists()
+            ]
+
+    @invariant()
+    def manifests_are_whole_or_damaged_by_us(self) -> None:
+        for leaf in self.entries() if hasattr(self, "cache") else ():
+            manifest = leaf / "manifest.json"
+            if manifest.is_file():
+                with suppress(ValueError):  # our own damage
+                    assert json.loads(manifest.read_bytes())["product"] == "product"
+
+
+TestCacheMachine = CacheMachine.TestCase
+TestCacheMachine.settings = settings(
+    max_examples=int(os.environ.get("JITLOAD_TEST_EXAMPLES", "60")),
+    stateful_step_count=25,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)

@@ -1,0 +1,248 @@
+"""`JITLOAD_MODE` and `JITLOAD_CACHE_LIMIT`: what a process may build, and what is removed when there is too much."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from builds import ADD, build, kernel, load, python_command, python_env, run_python
+from cheap import get, recipe
+
+import jitload
+from jitload import prune
+from jitload.cache import find_entry
+from jitload.errors import CacheError
+from jitload.notes import GROWN, uses_path, write_notes
+from jitload.settings import parse_size, read_settings
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A cache of its own, without the modules of the process."""
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr("jitload.serving._modules", {})
+    return tmp_path / "cache"
+
+
+def refusal(text: str, name: str = "vec", **options: object) -> list[str]:
+    with pytest.raises(CacheError) as caught:
+        build(text, name, **options)
+    return str(caught.value).splitlines()
+
+
+# ---- load-only -------------------------------------------------------------------------------------------------
+
+
+def test_load_only_loads_and_does_not_build(cache, monkeypatch):
+    path = build(ADD, "vec")
+    before = sorted(cache.rglob("*"))
+    monkeypatch.setenv("JITLOAD_MODE", "load-only")
+    assert build(ADD, "vec") == path
+    assert list(load(ADD, "vec")) == ["add"]
+    first, *_, last = refusal(kernel("k"))
+    assert first == f"module 'vec' is not in the cache {cache}, and JITLOAD_MODE=load-only forbids to build it"
+    assert last.strip().startswith("Build it ahead with JITLOAD_MODE=auto")
+    assert sorted(cache.rglob("*")) == before
+
+
+CHANGES = [
+    ({"arch": "sm_90"}, "archs: sm_90a and sm_90"),
+    ({"extra_cuda_cflags": ["-DN=5"]}, "options: -DN=4 and -DN=5"),
+    ({"functions": "add"}, "functions: all and add=Launch("),
+]
+
+
+@pytest.mark.parametrize(("change", "line"), CHANGES)
+def test_load_only_says_which_parts_of_the_key_differ(monkeypatch, change, line):
+    build(ADD, "why", extra_cuda_cflags=["-DN=4"])
+    build(kernel("another"), "why", extra_cuda_cflags=["-DN=4", "-DM", "-DL"])
+    monkeypatch.setenv("JITLOAD_MODE", "load-only")
+    lines = refusal(ADD, "why", **{"extra_cuda_cflags": ["-DN=4"], **change})
+    assert "has another key (there, and here):" in lines[1]
+    assert any(text.strip().startswith(line) for text in lines), lines
+    assert len(lines) == 4
+
+
+def test_load_only_says_which_header_changed(cache, tmp_path, monkeypatch):
+    (tmp_path / "h.h").write_text("#define NAME one\n")
+    text = '#include "h.h"\nextern "C" __global__ void NAME() {}'
+    build(text, "vec", extra_include_paths=[tmp_path])
+    (tmp_path / "h.h").write_text("#define NAME two\n")
+    monkeypatch.setenv("JITLOAD_MODE", "load-only")
+    assert f"    Changed since: {tmp_path / 'h.h'}" in refusal(text, extra_include_paths=[tmp_path])
+
+
+def test_load_only_says_that_there_is_nothing_of_that_name(tmp_path, monkeypatch):
+    monkeypatch.setenv("JITLOAD_MODE", "load-only")
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "none"))
+    assert "    There is no entry of that name." in refusal(ADD)
+    assert os.listdir(tmp_path / "none") == [".tools"]  # what the compiler said of itself
+
+
+def test_load_only_passes_damage_over(cache, monkeypatch):
+    path = build(ADD, "vec")
+    os.truncate(path, 10)
+    monkeypatch.setenv("JITLOAD_MODE", "load-only")
+    assert refusal(ADD)[0].startswith("module 'vec' is not in the cache")
+
+
+def test_a_process_that_may_only_load_leaves_no_note(cache):
+    build(ADD, "vec")
+    before = sorted(cache.rglob("*"))
+    code = "import builds; builds.build(builds.ADD, 'vec')"
+    assert run_python(code, {"JITLOAD_MODE": "load-only"}).returncode == 0
+    assert sorted(cache.rglob("*")) == before
+    assert run_python(code).returncode == 0
+    assert sorted(cache.rglob("*")) != before
+
+
+# ---- rebuild ---------------------------------------------------------------------------------------------------
+
+
+def test_rebuild_builds_once_in_a_process_and_beside_what_was_there(cache, monkeypatch):
+    old = build(ADD)
+    monkeypatch.setenv("JITLOAD_MODE", "rebuild")
+    monkeypatch.setattr("jitload.entry.rebuilt", set())
+    monkeypatch.setattr("jitload.cache.rebuilt", jitload.entry.rebuilt)
+    new = build(ADD)
+    assert new != old
+    assert old.is_file()
+    assert build(ADD) == new
+    assert list(load(ADD)) == ["add"]
+    monkeypatch.setenv("JITLOAD_MODE", "auto")
+    assert build(ADD) == new  # the last one counts
+    assert len(list(cache.glob("runtime-*/*"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("JITLOAD_MODE", "never", "JITLOAD_MODE='never' must be one of auto, load-only, rebuild"),
+        (
+            "JITLOAD_CACHE_LIMIT",
+            "much",
+            "JITLOAD_CACHE_LIMIT='much': a size is a number with K, M, G or T, such as 2GB",
+        ),
+        ("JITLOAD_CACHE_LIMIT", "-1", "JITLOAD_CACHE_LIMIT='-1': a size is a number with K, M, G or T, such as 2GB"),
+    ],
+)
+def test_a_setting_that_is_none_is_refused(monkeypatch, name, value, said):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(CacheError) as caught:
+        build(ADD)
+    assert str(caught.value) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("0", 0),
+        ("17", 17),
+        ("2GB", 2 * 10**9),
+        ("1.5G", 15 * 10**8),
+        ("500 MB", 5 * 10**8),
+        ("3kib", 3000),
+        ("1T", 10**12),
+    ],
+)
+def test_sizes(text, size):
+    assert parse_size(text) == size
+
+
+# ---- a limit ---------------------------------------------------------------------------------------------------
+
+
+def fill(cache: Path, count: int, size: int = 100_000) -> list[Path]:
+    def large(work):
+        (work.dir / "large").write_bytes(bytes(size))
+
+    paths = []
+    for number in range(count):
+        paths.append(get(cache, recipe(f"m{number}"), large).dir)
+        then = time.time() - 1000 + number
+        if paths[-1].exists():
+            os.utime(paths[-1] / "manifest.json", (then, then))
+    return paths
+
+
+def test_what_is_above_the_limit_goes_least_recently_used_first(cache, monkeypatch):
+    monkeypatch.setenv("JITLOAD_CACHE_LIMIT", "500kB")
+    paths = fill(cache, 12)
+    kept = [path.exists() for path in paths]
+    assert kept == sorted(kept)
+    assert 3 <= sum(kept) <= 5
+    assert prune._TRASH not in os.listdir(cache) or os.listdir(cache / prune._TRASH) == []
+    assert all(get(cache, recipe(f"m{number}")).product.is_file() for number in range(12))
+
+
+def test_what_was_used_last_stays(cache, monkeypatch):
+    paths = fill(cache, 6)
+    assert find_entry(cache, recipe("m0"), read_settings())
+    write_notes()
+    assert uses_path(paths[0]).stat().st_size == 1
+    done = prune.prune(cache, max_size=250_000)
+    assert [path.exists() for path in paths] == [True, False, False, False, False, True]
+    assert [item.name for item in done.removed] == ["m1", "m2", "m3", "m4"]
+    assert uses_path(paths[0]).exists()
+    assert (cache / GROWN).stat().st_size * 4096 <= done.left
+
+
+def test_no_limit_and_no_pruning_on_a_network(cache, monkeypatch):
+    monkeypatch.setenv("JITLOAD_CACHE_LIMIT", "0")
+    assert all(path.exists() for path in fill(cache, 5))
+    monkeypatch.setenv("JITLOAD_CACHE_LIMIT", "1kB")
+    monkeypatch.setattr(prune, "_LOCAL", frozenset())
+    get(cache, recipe("one more"))
+    assert len(list(cache.glob("m*-*/*/product"))) == 5
+
+
+def test_a_hit_prunes_nothing(cache, monkeypatch):
+    paths = fill(cache, 3)
+    monkeypatch.setenv("JITLOAD_CACHE_LIMIT", "1kB")
+    get(cache, recipe("m0"))
+    assert all(path.exists() for path in paths)
+
+
+def test_what_a_process_has_mapped_stays(cache):
+    code = """
+import builds, sys, time
+builds.load(builds.ADD)
+print("loaded", flush=True)
+sys.stdin.readline()
+"""
+    command = python_command(code)
+    with subprocess.Popen(
+        command, env=python_env(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        process.stdout.readline()
+        (path,) = cache.glob("m-*/*/m.so")
+        done = prune.prune(cache, max_size=0)
+        assert (done.spared, path.exists()) == (1, True)
+        process.stdin.write("\n")
+    assert prune.prune(cache, max_size=0).spared == 0
+    assert not path.exists()
+
+
+def test_one_process_prunes_at_a_time(cache):
+    fill(cache, 2)
+    with prune._trash(cache), pytest.raises(CacheError, match="another process is pruning"):
+        prune.prune(cache, max_size=0)
+    assert len(prune.prune(cache, max_size=0).removed) == 2
+
+
+def test_what_a_killed_pruner_left_is_removed(cache):
+    fill(cache, 1)
+    (cache / ".trash" / "half").mkdir(parents=True)
+    (cache / ".trash" / "half" / "file").write_text("")
+    prune.prune(cache, max_size=10**9)
+    assert os.listdir(cache / ".trash") == []
+
+
+def test_the_local_file_systems_are_known(tmp_path):
+    assert prune.is_local(Path("/dev/shm")) == Path("/dev/shm").exists()
+    assert not prune.is_local(Path("/proc"))
