@@ -70,7 +70,8 @@ class Work:
                 raise _place_error(self.cache_dir, error) from error
         _sync(self.dir.parent)
         self.entry = Entry(dir=self.dir, product=self.dir / product, headers=recorded)
-        rebuilt.add((str(self.cache_dir), self.recipe.key))
+        if self.settings.mode == "rebuild":
+            rebuilt.add((str(self.cache_dir), self.recipe.key))
         with suppress(OSError):
             append_bytes(self.cache_dir / GROWN, size // BLOCK + 1)
         return self.entry
