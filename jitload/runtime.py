@@ -17,10 +17,6 @@ _SOURCES = {
     "setup": COMPILE_FLAGS,  # device.cc, module.cc
     "why": COMPILE_FLAGS,  # values.cc, explain.cc, refusal.cc
     "python": ("-O2", *COMPILE_FLAGS[1:]),
-    "triton": ("-O2", *COMPILE_FLAGS[1:]),
-    "descriptor": COMPILE_FLAGS,
-    "scratch": COMPILE_FLAGS,
-    "tensor_object": COMPILE_FLAGS,
 }
 
 
@@ -34,6 +30,14 @@ def find_or_build_cpu_runtime(compiler: Compiler, cache_dir: Path, settings: Set
     flags = ("-std=c++17", "-O2", *COMPILE_FLAGS[1:], *include_flags())
     steps = (compile_step(compiler.command, flags, str(own_include_dir() / "cpu_runtime.cc"), "cpu_runtime.o"),)
     return _find_or_build("cpu_runtime", steps, compiler, cache_dir, settings)
+
+
+def find_or_build_triton_runtime(compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:
+    """Return the entry with what calls of Triton kernels need besides the runtime."""
+    flags = ("-O2", *COMPILE_FLAGS[1:], *include_flags())
+    source = str(own_include_dir() / "triton_runtime.cc")
+    steps = (compile_step(compiler.command, flags, source, "triton_runtime.o"),)
+    return _find_or_build("triton_runtime", steps, compiler, cache_dir, settings)
 
 
 def find_or_build_launcher(compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:

@@ -12,7 +12,7 @@ from jitload.launch import Launch
 from jitload.library import in_background
 from jitload.model import Cubin
 from jitload.request import Request
-from jitload.runtime import find_or_build_runtime, include_flags
+from jitload.runtime import find_or_build_runtime, find_or_build_triton_runtime, include_flags
 from jitload.toolchain import Compiler, find_ninja
 from jitload.triton_code import TritonFunction, TritonVariant, TritonWrapper, cubin_files, render_triton_wrapper
 from jitload.triton_compile import compile_plan
@@ -25,7 +25,12 @@ def make_triton_library(request: Request, compiler: Compiler, work: Work, *, ver
     """Build the library of a request in a work directory."""
     source = request.triton
     assert source is not None
-    runtime = in_background(lambda: find_or_build_runtime(compiler, work.cache_dir, request.settings))
+    runtimes = in_background(
+        lambda: [
+            str(find_or_build(compiler, work.cache_dir, request.settings).product)
+            for find_or_build in (find_or_build_runtime, find_or_build_triton_runtime)
+        ]
+    )
     variants = tuple(_variant(source, variant, request.archs) for variant in source.variants)
     function = TritonFunction(name=source.name, doc=_doc(source), variants=variants)
     wrapper = TritonWrapper(name=request.name, functions=(function,))
@@ -37,7 +42,7 @@ def make_triton_library(request: Request, compiler: Compiler, work: Work, *, ver
     reads = tuple(name for name, _ in files)
     steps = (
         compile_step(compiler.command, flags, "wrapper.cc", "wrapper.o", reads=reads),
-        link_step(compiler.command, ("wrapper.o", str(runtime.result().product)), f"{request.slug}.so"),
+        link_step(compiler.command, ("wrapper.o", *runtimes.result()), f"{request.slug}.so"),
     )
     write_ninja(work.dir, steps)
     run_ninja(find_ninja(request.settings), work.dir, name=request.name, verbose=verbose)

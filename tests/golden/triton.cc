@@ -46,7 +46,7 @@ static const jitload_place places_softmax[] = {
     {3, JITLOAD_VALUE, 0, 0},
 };
 static const jitload_triton triton_softmax = {
-    assumptions_softmax, places_softmax, NULL, NULL,
+    jitload_run_triton, assumptions_softmax, places_softmax, NULL, NULL,
     3, 3, 0, 0,
     {1, 1, 1}, 2, 0, 1};
 

@@ -51,7 +51,7 @@ static const jitload_place places_matmul__one[] = {
     {2, JITLOAD_VALUE, 0, 0},
 };
 static const jitload_triton triton_matmul__one = {
-    assumptions_matmul__one, places_matmul__one, descriptors_matmul__one, NULL,
+    jitload_run_triton, assumptions_matmul__one, places_matmul__one, descriptors_matmul__one, NULL,
     1, 7, 1, 0,
     {2, 1, 1}, 2, 768, 128};
 
@@ -94,7 +94,7 @@ static const jitload_place places_matmul__fast_sm_80[] = {
     {3, JITLOAD_VALUE, 0, 0},
 };
 static const jitload_triton triton_matmul__fast_sm_80 = {
-    assumptions_matmul__fast_sm_80, places_matmul__fast_sm_80, descriptors_matmul__fast_sm_80, NULL,
+    jitload_run_triton, assumptions_matmul__fast_sm_80, places_matmul__fast_sm_80, descriptors_matmul__fast_sm_80, NULL,
     2, 13, 1, 0,
     {1, 1, 1}, 2, 0, 1};
 
@@ -141,7 +141,7 @@ static const jitload_place places_matmul__fast_sm_90a[] = {
     {3, JITLOAD_VALUE, 0, 0},
 };
 static const jitload_triton triton_matmul__fast_sm_90a = {
-    assumptions_matmul__fast_sm_90a, places_matmul__fast_sm_90a, descriptors_matmul__fast_sm_90a, NULL,
+    jitload_run_triton, assumptions_matmul__fast_sm_90a, places_matmul__fast_sm_90a, descriptors_matmul__fast_sm_90a, NULL,
     2, 8, 1, 0,
     {2, 1, 1}, 2, 768, 128};
 
@@ -152,7 +152,7 @@ static const jitload_kernel* const variants_matmul[] = {
     &kernels[2],
 };
 static const jitload_triton triton_matmul = {
-    NULL, NULL, descriptors_matmul__fast_sm_80, variants_matmul,
+    jitload_run_triton, NULL, NULL, descriptors_matmul__fast_sm_80, variants_matmul,
     0, 0, 1, 3,
     {1, 1, 1}, 0, 0, 1};
 
@@ -162,7 +162,7 @@ static const jitload_kernel* const variants_matmul__fast[] = {
     &kernels[4],
 };
 static const jitload_triton triton_matmul__fast = {
-    NULL, NULL, descriptors_matmul__fast_sm_80, variants_matmul__fast,
+    jitload_run_triton, NULL, NULL, descriptors_matmul__fast_sm_80, variants_matmul__fast,
     0, 0, 1, 2,
     {1, 1, 1}, 0, 0, 1};
 

@@ -16,7 +16,7 @@ from jitload import Launch
 from jitload.cache import open_cache
 from jitload.host_build import COMPILE_FLAGS, compile_step, link_step, run_ninja, write_ninja
 from jitload.model import Assumption, Cubin, Kernel, Parameter, Specialization
-from jitload.runtime import find_or_build_runtime, include_flags
+from jitload.runtime import find_or_build_runtime, find_or_build_triton_runtime, include_flags
 from jitload.settings import read_settings
 from jitload.toolchain import find_compiler, find_ninja
 from jitload.triton_code import TritonFunction, TritonVariant, TritonWrapper, cubin_files, render_triton_wrapper
@@ -143,7 +143,10 @@ def build_triton(directory: Path, *functions: TritonFunction) -> Path:
     wrapper = TritonWrapper(name="kernels", functions=functions)
     settings = read_settings()
     compiler = find_compiler(settings)
-    runtime = find_or_build_runtime(compiler, open_cache(settings), settings).product
+    runtimes = [
+        str(find_or_build(compiler, open_cache(settings), settings).product)
+        for find_or_build in (find_or_build_runtime, find_or_build_triton_runtime)
+    ]
     directory.mkdir(parents=True)
     files = cubin_files(wrapper)
     for name, data in files:
@@ -153,7 +156,7 @@ def build_triton(directory: Path, *functions: TritonFunction) -> Path:
     flags = (*COMPILE_FLAGS, *include_flags())
     steps = (
         compile_step(compiler.command, flags, "wrapper.cc", "wrapper.o", reads=reads),
-        link_step(compiler.command, ("wrapper.o", str(runtime)), "kernels.so"),
+        link_step(compiler.command, ("wrapper.o", *runtimes), "kernels.so"),
     )
     write_ninja(directory, steps)
     run_ninja(find_ninja(settings), directory, name="kernels")

@@ -86,10 +86,6 @@ int jitload_launch_error(const jitload_request* request, const jitload_slot* slo
 int jitload_run(const jitload_kernel* kernel, const jitload_config* config, const TVMFFIAny* args, int32_t num_args,
                 jitload_stream_source_fn stream_source);
 
-/* The same for a kernel with a `triton` table, once the count of arguments is right. */
-int jitload_run_triton(const jitload_kernel* kernel, const jitload_config* config, const TVMFFIAny* args,
-                       jitload_stream_source_fn stream_source);
-
 /* Read what `_jitload_configure` takes into a config; 0, or the error is set and -1. */
 int jitload_read_config(const jitload_module* module, const TVMFFIAny* args, jitload_config* config);
 

@@ -5,6 +5,7 @@
  */
 #include "cpu.h"
 #include "launching.h"
+#include "triton.h"
 
 /* ---- the launch ------------------------------------------------------------------------------------------------ */
 
@@ -70,7 +71,7 @@ static __attribute__((cold, noinline)) int jitload_launch_on_cpu(const jitload_r
 extern "C" int jitload_run(const jitload_kernel* kernel, const jitload_config* config, const TVMFFIAny* args,
                            int32_t num_args, jitload_stream_source_fn stream_source) {
   if (__builtin_expect(num_args != kernel->argument_count, 0)) return jitload_explain(kernel, args, num_args);
-  if (kernel->triton != NULL) return jitload_run_triton(kernel, config, args, stream_source);
+  if (kernel->triton != NULL) return kernel->triton->run(kernel, config, args, stream_source);
   const size_t count = (size_t)kernel->param_count;
   uint64_t* values = (uint64_t*)__builtin_alloca(8 * count + 8);
   jitload_request request;

@@ -43,7 +43,12 @@ typedef struct jitload_descriptor {
   uint32_t box[JITLOAD_MAX_RANK];   /* what the hardware moves at a time */
 } jitload_descriptor;
 
+struct jitload_config;
+
 typedef struct jitload_triton {
+  /* What makes a call, in a part of the runtime that only libraries of Triton kernels are linked with. */
+  int (*run)(const jitload_kernel*, const struct jitload_config*, const TVMFFIAny*,
+             int (*stream_source)(int32_t, int32_t, void**));
   const jitload_assumption* assumptions;
   const jitload_place* places;
   const jitload_descriptor* descriptors;
@@ -57,5 +62,17 @@ typedef struct jitload_triton {
   int64_t scratch_bytes; /* for one program */
   int64_t scratch_alignment;
 } jitload_triton;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Check the arguments, whose count is right, and launch; 0, or the error is set and -1. */
+int jitload_run_triton(const jitload_kernel* kernel, const struct jitload_config* config, const TVMFFIAny* args,
+                       int (*stream_source)(int32_t, int32_t, void**));
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif /* JITLOAD_TRITON_H_ */
