@@ -32,13 +32,19 @@ def compile_plan(given: GivenKernel, plan: Plan, triton: Triton, capability: int
     _check_options(given, plan.options, cuda_backend(triton, capability))
     source = _with_outer_values(_source(given, plan, triton), given)
     target = cuda_target(triton, capability)
+    options = {"debug": _wants_asserts(given), **plan.options}
     try:
         with without_line_info():
-            return package.compile(source, target=target, options=dict(plan.options))
+            return package.compile(source, target=target, options=options)
     except JitLoadError:
         raise
     except Exception as error:
         raise CompileError(stage="triton", name=given.name, log=f"{type(error).__name__}: {error}") from error
+
+
+def _wants_asserts(given: GivenKernel) -> bool:
+    """Tell whether assertions are compiled in, as Triton decides at a launch."""
+    return bool(getattr(given.function, "debug", None)) or os.environ.get("TRITON_DEBUG", "0") == "1"
 
 
 def _check_options(given: GivenKernel, options: Mapping[str, Any], backend: Any) -> None:

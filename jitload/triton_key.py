@@ -46,7 +46,7 @@ def kernel_parts(given: GivenKernel, triton: Triton) -> tuple[tuple[Part, ...], 
     texts = tuple(sorted(f"{name}={_plain(value)}" for (name, _), (value, _) in used.items()))
     parts: list[Part] = [
         ("triton", _identity(triton)),
-        ("kernel", (given.name, key)),
+        ("kernel", (given.name, key, *(str(getattr(given.function, name, None)) for name in ("debug", "noinline")))),
         ("globals", texts),
         ("outer", tuple(f"{name}={value}" for name, value in values or ())),
         ("environment", tuple(_environment())),

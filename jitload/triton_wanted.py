@@ -11,6 +11,8 @@ from jitload.triton_kernel import GivenKernel, apply_heuristics, choose_config
 from jitload.triton_plan import Plan, plan_signature
 from jitload.triton_versions import Triton
 
+OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
@@ -50,6 +52,7 @@ def read_wanted(  # noqa: PLR0913  the arguments of one call
     if constexprs is not None and not isinstance(constexprs, Mapping):
         raise SignatureError(f"constexprs= must map names to values, got {type(constexprs).__name__}")
     names = {param.name: param for param in given.function.params}
+    more = {name: value for name, value in more.items() if value is not None or name not in OPTIONS}
     fixed = {name: value for name, value in more.items() if name in names and names[name].is_constexpr}
     named = {name: value for name, value in more.items() if name in names and name not in fixed}
     options = {name: value for name, value in more.items() if name not in names and value is not None}
@@ -76,6 +79,8 @@ def make_plan(given: GivenKernel, wanted: Wanted, triton: Triton, capability: in
     tuned = {name: value for name, value in config.items() if name in names}
     constexprs = apply_heuristics(given, {**tuned, **wanted.constexprs})
     options = {**{name: value for name, value in config.items() if name not in names}, **wanted.options}
+    # A kernel may have a constexpr of an option's name; at a launch of Triton's, one keyword is then both.
+    options |= {name: constexprs[name] for name in OPTIONS if name in constexprs and name not in options}
     if wanted.signature is not None:
         return plan_signature(given, wanted.signature, constexprs, options)
     run_time = [

@@ -151,6 +151,13 @@ def test_descriptors_before_hopper_are_plain_parameters():
     assert [p.size for p in facts.kernel.parameters[: 9 + flags]] == [8, 8, 8, 8, 8, *[1] * flags, 4, 4, 8, 8]
 
 
+@pytest.mark.skipif(VERSION.number < (3, 4), reason="host-side descriptors came with Triton 3.4")
+def test_warps_are_counted_after_compilation():
+    blocks = {name: PERSISTENT[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K")}
+    facts = extract(kernels.specialised_matmul, signature=DESCRIPTORS, arch="sm_100", num_warps=4, **blocks)
+    assert (facts.num_warps, facts.kernel.max_threads) == (8, 256)  # four more that load
+
+
 @pytest.mark.skipif(VERSION.number < (3, 3), reason="descriptors made on the device came with Triton 3.3")
 def test_global_scratch():
     signature = {"x_ptr": "*fp32:16", "y_ptr": "*fp32:16", "M": "i32", "N": "i32"}
@@ -186,6 +193,18 @@ def test_kernels_as_people_write_them(name: str, arch: str):
     assert [p.name for p in facts.kernel.parameters] == [n for n, text in signature.items() if not text.endswith(":1")]
     assert facts.num_warps == options.get("num_warps", 4)
     assert facts.shared_bytes > 0  # reductions, products and the results of atomics pass through it
+
+
+@pytest.mark.parametrize("given", [{"num_stages": 2}, {"constexprs": {"num_stages": 2}}])
+def test_a_constexpr_of_an_options_name_is_both(given: dict[str, Any]):
+    signature = {"x_ptr": "*fp32:16", "out_ptr": "*fp32:16", "n": "i32"}
+    assert extract(kernels.staged, signature=signature, BLOCK=64, **given).constexprs == (
+        ("BLOCK", 64),
+        ("num_stages", 2),
+    )
+    assert extract(kernels.staged, Tensor(), Tensor(), 99, BLOCK=64, **given).constexprs[1] == ("num_stages", 2)
+    with pytest.raises(jitload.errors.SignatureError, match="no value for num_stages"):
+        extract(kernels.staged, signature=signature, BLOCK=64)
 
 
 # ---- from example arguments ------------------------------------------------------------------------------------

@@ -238,3 +238,25 @@ def store_scalar(out_ptr, x):
 @triton.jit
 def broken(x_ptr):
     tl.store(x_ptr, tl.there_is_no_such_function(1))
+
+
+@triton.jit
+def specialised_matmul(
+    a_desc, b_desc, c_desc, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Multiply one tile a program, with warps that load beside warps that multiply."""
+    at_m, at_n = tl.program_id(0) * BLOCK_M, tl.program_id(1) * BLOCK_N
+    total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for step in tl.range(tl.cdiv(K, BLOCK_K), warp_specialize=True):
+        a = a_desc.load([at_m, step * BLOCK_K])
+        b = b_desc.load([at_n, step * BLOCK_K])
+        total = tl.dot(a, b.T, total)
+    c_desc.store([at_m, at_n], total.to(tl.float16))
+
+
+@triton.jit
+def staged(x_ptr, out_ptr, n, BLOCK: tl.constexpr, num_stages: tl.constexpr):
+    """Has a constexpr of an option's name, as the softmax of Triton's tutorial has."""
+    for start in tl.range(0, n, BLOCK, num_stages=num_stages):
+        at = start + tl.arange(0, BLOCK)
+        tl.store(out_ptr + at, tl.load(x_ptr + at, mask=at < n), mask=at < n)

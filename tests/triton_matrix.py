@@ -211,6 +211,9 @@ def of_descriptors(expected: Facts) -> None:
     assert [(d.elem_size, d.swizzle, d.is_expanded) for d in facts.descriptors] == [(2, 3, False)] * 3
     facts = extract(kernels.persistent_matmul, signature=DESCRIPTORS, arch="sm_80", **PERSISTENT)
     assert [(d.is_expanded, d.flags) for d in facts.descriptors] == [(True, expected.flags)] * 3
+    blocks = {name: PERSISTENT[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K")}
+    facts = extract(kernels.specialised_matmul, signature=DESCRIPTORS, arch="sm_100", num_warps=4, **blocks)
+    assert facts.num_warps == 8  # four more that load
     signature = {"x_ptr": "*fp32:16", "y_ptr": "*fp32:16", "M": "i32", "N": "i32"}
     facts = extract(kernels.device_descriptor_copy, signature=signature, BLOCK_M=64, BLOCK_N=64)
     assert facts.global_scratch.size > 0
