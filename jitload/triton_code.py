@@ -92,7 +92,7 @@ def render_triton_wrapper(wrapper: TritonWrapper) -> str:
         LaunchSpecError: A grid does not fit its kernel, or a kernel cannot be launched.
     """
     entries = _entries(wrapper)
-    images = dict.fromkeys(image for entry in entries for leaf in entry.leaves for image in leaf.images)
+    images = [_image(number, cubin) for number, cubin in _numbered_cubins(wrapper)]
     archs = tuple(dict.fromkeys(cubin.arch for _, cubin in _numbered_cubins(wrapper)))
     description = {"name": wrapper.name, "archs": archs, "functions": list(map(_describe, entries)), "variables": []}
     record = {
@@ -146,7 +146,7 @@ def _entries(wrapper: TritonWrapper) -> list[_Entry]:
 
 
 def _leaves(name: str, variant: TritonVariant, number: int) -> tuple[_Leaf, ...]:
-    """Put cubins together that differ in nothing but their architecture."""
+    """Put cubins together that differ in nothing but their architecture; what suits fewer devices comes first."""
     groups: dict[Any, list[Cubin]] = {}
     for cubin in variant.cubins:
         assert cubin.triton is not None
@@ -161,7 +161,7 @@ def _leaves(name: str, variant: TritonVariant, number: int) -> tuple[_Leaf, ...]
             specialization=specialization,
             images=tuple(_image(number, cubin) for cubin in cubins),
         )
-        for cubins in groups.values()
+        for cubins in sorted(groups.values(), key=lambda group: capability_of(group[-1].arch), reverse=True)
         if (specialization := cubins[0].triton) is not None
     )
 
@@ -245,6 +245,7 @@ def _leaf_record(leaf: _Leaf, doc: str) -> dict[str, Any]:
 def _dispatcher_fields(entry: _Entry, numbers: Mapping[str, int]) -> dict[str, Any]:
     """Return what differs in a dispatcher from the first of its variants, whose parameters it shows."""
     images = {(image.capability, image.suffix): image for leaf in entry.leaves for image in leaf.images}
+    by_capability = [images[key] for key in sorted(images)]
     return {
         "id": entry.name,
         "name": entry.name,
@@ -255,7 +256,7 @@ def _dispatcher_fields(entry: _Entry, numbers: Mapping[str, int]) -> dict[str, A
         "struct_bytes": 0,
         "expressions": [],
         "variants": [numbers[leaf.id] for leaf in entry.leaves],
-        "images": [image_record(image) for image in images.values()],
+        "images": [image_record(image) for image in by_capability],
     }
 
 

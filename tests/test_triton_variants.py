@@ -173,12 +173,34 @@ def test_the_code_for_the_device_is_launched(multi: Path, stub_driver: StubDrive
         assert launches == [(device, block), (device, 128)]
 
 
+def test_code_for_the_device_itself_goes_before_an_older_one(tmp_path: Path, stub_driver: StubDriver) -> None:
+    stub_driver.set_capability(0, 8, 6)
+    spec = specialize("near", N_PARAMETERS)
+    cubins = (stand_in(spec, "sm_80"), stand_in(replace(spec, num_warps=2), "sm_86"))
+    module = load_triton(tmp_path / "near", function("near", ("near", cubins)))
+    module.near(array(), 1)
+    assert [launch.block[0] for launch in stub_driver.launches()] == [64]
+
+
 def test_a_device_without_code_is_an_error_that_lists_it(multi: Path, stub_driver: StubDriver) -> None:
     stub_driver.set_capability(1, 7, 5)
     module = fresh(multi)
     for name in ("alike", "unlike"):
         text = f'{name}(): the library holds code for sm_80, sm_90, and cuda:1 is sm_75; build it with arch="sm_75"'
         assert_refused(RuntimeError, text, module[name], array(device=1), 1)
+
+
+def test_a_variant_that_fits_on_another_device_only(tmp_path: Path, stub_driver: StubDriver) -> None:
+    loose, strict = specialize("loose", N_PARAMETERS), specialize("strict", N_PARAMETERS, assumptions=(multiple("n"),))
+    variants = (("f__strict", stand_in(strict, "sm_90")), ("f__loose", stand_in(loose, "sm_80")))
+    module = load_triton(tmp_path / "split", function("f", *variants))
+    module.f(array(), 16)
+    assert_refused(
+        ValueError, "f(): a variant fits the arguments, but has no code for their device", module.f, array(), 3
+    )
+    text = 'f__loose(): the library holds code for sm_80, and cuda:0 is sm_90; build it with arch="sm_90"'
+    assert_refused(RuntimeError, text, module.f__loose, array(), 3)
+    assert [launch.kernel for launch in stub_driver.launches()] == ["strict"]
 
 
 def test_loading_resolves_what_suits_a_device_in_use(multi: Path, stub_driver: StubDriver) -> None:

@@ -56,49 +56,6 @@ static const jitload_triton triton_matmul__one = {
     {2, 1, 1}, 2, 768, 128};
 
 // matmul_kernel(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k)
-static const jitload_param params_matmul__fast_sm_80[] = {
-    {"a", "tensordesc<fp16[128, 64]>", 0, 8, 1, JITLOAD_POINTER, JITLOAD_STRIDED | JITLOAD_DESCRIBED, kDLFloat, 16},
-    {"c", "*fp32", 1, 8, 1, JITLOAD_POINTER, JITLOAD_STRIDED, kDLFloat, 32},
-    {"alpha", "fp16", 2, 2, 1, JITLOAD_FLOAT, JITLOAD_FINITE, kDLFloat, 16},
-    {"k", "i32", 3, 4, 1, JITLOAD_INT, 0, 0, 0},
-};
-static const char* const expressions_matmul__fast_sm_80[] = {
-    "block = 128",
-};
-static void plan_matmul__fast_sm_80(jitload_eval* e, jitload_plan* plan) {
-  if (plan->wants_block) {
-    e->where = 0;
-    plan->block[0] = 128;
-  }
-}
-static const jitload_assumption assumptions_matmul__fast_sm_80[] = {
-    {1, JITLOAD_MULTIPLE_OF, 16},
-    {3, JITLOAD_MULTIPLE_OF, 16},
-};
-static const jitload_descriptor descriptors_matmul__fast_sm_80[] = {
-    {0, 2, -1, 2, 2, 0, {128, 64}, {128, 64}},
-};
-static const jitload_place places_matmul__fast_sm_80[] = {
-    {0, JITLOAD_VALUE, 0, 0},
-    {0, JITLOAD_SHAPE, 0, 0},
-    {0, JITLOAD_SHAPE, 1, 0},
-    {0, JITLOAD_STRIDE, 0, 0},
-    {0, JITLOAD_STRIDE, 1, 0},
-    {0, JITLOAD_PADDING, 0, 0},
-    {0, JITLOAD_SHAPE, 0, 0},
-    {0, JITLOAD_SHAPE, 1, 0},
-    {0, JITLOAD_STRIDE, 0, 0},
-    {0, JITLOAD_STRIDE, 1, 0},
-    {1, JITLOAD_VALUE, 0, 0},
-    {2, JITLOAD_VALUE, 0, 0},
-    {3, JITLOAD_VALUE, 0, 0},
-};
-static const jitload_triton triton_matmul__fast_sm_80 = {
-    jitload_run_triton, assumptions_matmul__fast_sm_80, places_matmul__fast_sm_80, descriptors_matmul__fast_sm_80, NULL,
-    2, 13, 1, 0,
-    {1, 1, 1}, 2, 0, 1};
-
-// matmul_kernel(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k)
 static const jitload_param params_matmul__fast_sm_90a[] = {
     {"a", "tensordesc<fp16[128, 64]>", 0, 8, 1, JITLOAD_POINTER, JITLOAD_STRIDED | JITLOAD_DESCRIBED, kDLFloat, 16},
     {"c", "*fp32", 1, 8, 1, JITLOAD_POINTER, JITLOAD_STRIDED, kDLFloat, 32},
@@ -145,6 +102,49 @@ static const jitload_triton triton_matmul__fast_sm_90a = {
     2, 8, 1, 0,
     {2, 1, 1}, 2, 768, 128};
 
+// matmul_kernel(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k)
+static const jitload_param params_matmul__fast_sm_80[] = {
+    {"a", "tensordesc<fp16[128, 64]>", 0, 8, 1, JITLOAD_POINTER, JITLOAD_STRIDED | JITLOAD_DESCRIBED, kDLFloat, 16},
+    {"c", "*fp32", 1, 8, 1, JITLOAD_POINTER, JITLOAD_STRIDED, kDLFloat, 32},
+    {"alpha", "fp16", 2, 2, 1, JITLOAD_FLOAT, JITLOAD_FINITE, kDLFloat, 16},
+    {"k", "i32", 3, 4, 1, JITLOAD_INT, 0, 0, 0},
+};
+static const char* const expressions_matmul__fast_sm_80[] = {
+    "block = 128",
+};
+static void plan_matmul__fast_sm_80(jitload_eval* e, jitload_plan* plan) {
+  if (plan->wants_block) {
+    e->where = 0;
+    plan->block[0] = 128;
+  }
+}
+static const jitload_assumption assumptions_matmul__fast_sm_80[] = {
+    {1, JITLOAD_MULTIPLE_OF, 16},
+    {3, JITLOAD_MULTIPLE_OF, 16},
+};
+static const jitload_descriptor descriptors_matmul__fast_sm_80[] = {
+    {0, 2, -1, 2, 2, 0, {128, 64}, {128, 64}},
+};
+static const jitload_place places_matmul__fast_sm_80[] = {
+    {0, JITLOAD_VALUE, 0, 0},
+    {0, JITLOAD_SHAPE, 0, 0},
+    {0, JITLOAD_SHAPE, 1, 0},
+    {0, JITLOAD_STRIDE, 0, 0},
+    {0, JITLOAD_STRIDE, 1, 0},
+    {0, JITLOAD_PADDING, 0, 0},
+    {0, JITLOAD_SHAPE, 0, 0},
+    {0, JITLOAD_SHAPE, 1, 0},
+    {0, JITLOAD_STRIDE, 0, 0},
+    {0, JITLOAD_STRIDE, 1, 0},
+    {1, JITLOAD_VALUE, 0, 0},
+    {2, JITLOAD_VALUE, 0, 0},
+    {3, JITLOAD_VALUE, 0, 0},
+};
+static const jitload_triton triton_matmul__fast_sm_80 = {
+    jitload_run_triton, assumptions_matmul__fast_sm_80, places_matmul__fast_sm_80, descriptors_matmul__fast_sm_80, NULL,
+    2, 13, 1, 0,
+    {1, 1, 1}, 2, 0, 1};
+
 // matmul_kernel(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k): the first that fits of 3.
 static const jitload_kernel* const variants_matmul[] = {
     &kernels[3],
@@ -152,7 +152,7 @@ static const jitload_kernel* const variants_matmul[] = {
     &kernels[2],
 };
 static const jitload_triton triton_matmul = {
-    jitload_run_triton, NULL, NULL, descriptors_matmul__fast_sm_80, variants_matmul,
+    jitload_run_triton, NULL, NULL, descriptors_matmul__fast_sm_90a, variants_matmul,
     0, 0, 1, 3,
     {1, 1, 1}, 0, 0, 1};
 
@@ -162,7 +162,7 @@ static const jitload_kernel* const variants_matmul__fast[] = {
     &kernels[4],
 };
 static const jitload_triton triton_matmul__fast = {
-    jitload_run_triton, NULL, NULL, descriptors_matmul__fast_sm_80, variants_matmul__fast,
+    jitload_run_triton, NULL, NULL, descriptors_matmul__fast_sm_90a, variants_matmul__fast,
     0, 0, 1, 2,
     {1, 1, 1}, 0, 0, 1};
 
@@ -189,42 +189,42 @@ static jitload_state* state_matmul__one;
 static const jitload_module module_matmul__one = {
     "matmul__one", images_matmul__one, &kernels[2], NULL, "", &state_matmul__one, 1, 1, 0, NULL};
 
-static const jitload_image images_matmul__fast_sm_80[] = {
-    {80, 0, __tvm_ffi__cubin_kernel0_sm_80},
-};
-static jitload_state* state_matmul__fast_sm_80;
-static const jitload_module module_matmul__fast_sm_80 = {
-    "matmul__fast", images_matmul__fast_sm_80, &kernels[3], NULL, "", &state_matmul__fast_sm_80, 1, 1, 0, NULL};
-
 static const jitload_image images_matmul__fast_sm_90a[] = {
     {90, 'a', __tvm_ffi__cubin_kernel0_sm_90a},
 };
 static jitload_state* state_matmul__fast_sm_90a;
 static const jitload_module module_matmul__fast_sm_90a = {
-    "matmul__fast", images_matmul__fast_sm_90a, &kernels[4], NULL, "", &state_matmul__fast_sm_90a, 1, 1, 0, NULL};
+    "matmul__fast", images_matmul__fast_sm_90a, &kernels[3], NULL, "", &state_matmul__fast_sm_90a, 1, 1, 0, NULL};
+
+static const jitload_image images_matmul__fast_sm_80[] = {
+    {80, 0, __tvm_ffi__cubin_kernel0_sm_80},
+};
+static jitload_state* state_matmul__fast_sm_80;
+static const jitload_module module_matmul__fast_sm_80 = {
+    "matmul__fast", images_matmul__fast_sm_80, &kernels[4], NULL, "", &state_matmul__fast_sm_80, 1, 1, 0, NULL};
 
 const jitload_kernel kernels[5] = {
-    {"matmul", NULL, &module_matmul, params_matmul__fast_sm_80,
+    {"matmul", NULL, &module_matmul, params_matmul__fast_sm_90a,
      NULL, NULL, 0, 4, 4,
      0, 0, 0, &triton_matmul, NULL, 0},
-    {"matmul__fast", NULL, &module_matmul__fast, params_matmul__fast_sm_80,
+    {"matmul__fast", NULL, &module_matmul__fast, params_matmul__fast_sm_90a,
      NULL, NULL, 0, 4, 4,
      0, 0, 0, &triton_matmul__fast, NULL, 0},
     {"matmul__one", "matmul_kernel", &module_matmul__one, params_matmul__one,
      plan_matmul__one, expressions_matmul__one, 0, 4, 4,
      JITLOAD_HAS_BLOCK | JITLOAD_HAS_CLUSTER | JITLOAD_SPREADS, 0, 0, &triton_matmul__one, NULL, 0},
-    {"matmul__fast", "matmul_kernel", &module_matmul__fast_sm_80, params_matmul__fast_sm_80,
-     plan_matmul__fast_sm_80, expressions_matmul__fast_sm_80, 0, 4, 4,
-     JITLOAD_HAS_BLOCK, 0, 0, &triton_matmul__fast_sm_80, NULL, 0},
     {"matmul__fast", "matmul_kernel", &module_matmul__fast_sm_90a, params_matmul__fast_sm_90a,
      plan_matmul__fast_sm_90a, expressions_matmul__fast_sm_90a, 0, 4, 4,
      JITLOAD_HAS_BLOCK | JITLOAD_HAS_CLUSTER | JITLOAD_SPREADS, 0, 0, &triton_matmul__fast_sm_90a, NULL, 0},
+    {"matmul__fast", "matmul_kernel", &module_matmul__fast_sm_80, params_matmul__fast_sm_80,
+     plan_matmul__fast_sm_80, expressions_matmul__fast_sm_80, 0, 4, 4,
+     JITLOAD_HAS_BLOCK, 0, 0, &triton_matmul__fast_sm_80, NULL, 0},
 };
 
 static jitload_state* state;
 static const jitload_module module = {
     "ops", NULL, kernels, NULL,
-    "{\"name\":\"ops\",\"archs\":[\"sm_80\",\"sm_90a\"],\"functions\":[{\"name\":\"matmul\",\"doc\":\"The kernel matmul.\",\"signature\":\"matmul(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k)\",\"arguments\":[{\"name\":\"a\",\"kind\":\"pointer\",\"type\":\"tensordesc<fp16[128, 64]>\"},{\"name\":\"c\",\"kind\":\"pointer\",\"type\":\"*fp32\"},{\"name\":\"alpha\",\"kind\":\"float\",\"type\":\"fp16\"},{\"name\":\"k\",\"kind\":\"int\",\"type\":\"i32\"}],\"has_grid\":false,\"has_block\":true,\"kernel\":{\"name\":\"matmul_kernel\",\"symbol\":\"matmul_kernel\",\"parameters\":[{\"name\":\"a\",\"type\":\"*fp16\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"float16\",\"alignment\":1},{\"name\":\"a.long0\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.long1\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.long2\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.long3\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.flag0\",\"type\":\"i1\",\"kind\":\"bool\",\"size\":1,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.shape0\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.shape1\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.stride0\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.stride1\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"c\",\"type\":\"*fp32\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"float32\",\"alignment\":1},{\"name\":\"alpha\",\"type\":\"fp16\",\"kind\":\"float\",\"size\":2,\"offset\":0,\"dtype\":\"float16\",\"alignment\":1},{\"name\":\"k\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1}],\"registers\":0,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024},\"triton\":{\"num_warps\":4,\"num_ctas\":1,\"shared_bytes\":0,\"constexprs\":{},\"version\":\"3.6.0\",\"variants\":[\"matmul__fast\",\"matmul__one\"]}},{\"name\":\"matmul__fast\",\"doc\":\"The kernel matmul.\",\"signature\":\"matmul__fast(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k)\",\"arguments\":[{\"name\":\"a\",\"kind\":\"pointer\",\"type\":\"tensordesc<fp16[128, 64]>\"},{\"name\":\"c\",\"kind\":\"pointer\",\"type\":\"*fp32\"},{\"name\":\"alpha\",\"kind\":\"float\",\"type\":\"fp16\"},{\"name\":\"k\",\"kind\":\"int\",\"type\":\"i32\"}],\"has_grid\":false,\"has_block\":true,\"kernel\":{\"name\":\"matmul_kernel\",\"symbol\":\"matmul_kernel\",\"parameters\":[{\"name\":\"a\",\"type\":\"*fp16\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"float16\",\"alignment\":1},{\"name\":\"a.long0\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.long1\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.long2\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.long3\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.flag0\",\"type\":\"i1\",\"kind\":\"bool\",\"size\":1,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.shape0\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.shape1\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.stride0\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.stride1\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"c\",\"type\":\"*fp32\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"float32\",\"alignment\":1},{\"name\":\"alpha\",\"type\":\"fp16\",\"kind\":\"float\",\"size\":2,\"offset\":0,\"dtype\":\"float16\",\"alignment\":1},{\"name\":\"k\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1}],\"registers\":0,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024},\"triton\":{\"num_warps\":4,\"num_ctas\":1,\"shared_bytes\":0,\"constexprs\":{},\"version\":\"3.6.0\",\"variants\":[\"matmul__fast\"]}},{\"name\":\"matmul__one\",\"doc\":\"The kernel matmul.\",\"signature\":\"matmul__one(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k)\",\"arguments\":[{\"name\":\"a\",\"kind\":\"pointer\",\"type\":\"tensordesc<fp16[128, 64]>\"},{\"name\":\"c\",\"kind\":\"pointer\",\"type\":\"*fp32\"},{\"name\":\"alpha\",\"kind\":\"float\",\"type\":\"fp16\"},{\"name\":\"k\",\"kind\":\"int\",\"type\":\"i32\"}],\"has_grid\":false,\"has_block\":true,\"kernel\":{\"name\":\"matmul_kernel\",\"symbol\":\"matmul_kernel\",\"parameters\":[{\"name\":\"a\",\"type\":\"nvTmaDesc\",\"kind\":\"struct\",\"size\":128,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.shape0\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.shape1\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.stride0\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.stride1\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"c\",\"type\":\"*fp32\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"float32\",\"alignment\":1},{\"name\":\"alpha\",\"type\":\"fp16\",\"kind\":\"float\",\"size\":2,\"offset\":0,\"dtype\":\"float16\",\"alignment\":1}],\"registers\":0,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024},\"triton\":{\"num_warps\":12,\"num_ctas\":2,\"shared_bytes\":0,\"constexprs\":{},\"version\":\"3.6.0\",\"variants\":[\"matmul__one\"]}}],\"variables\":[]}",
+    "{\"name\":\"ops\",\"archs\":[\"sm_80\",\"sm_90a\"],\"functions\":[{\"name\":\"matmul\",\"doc\":\"The kernel matmul.\",\"signature\":\"matmul(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k)\",\"arguments\":[{\"name\":\"a\",\"kind\":\"pointer\",\"type\":\"tensordesc<fp16[128, 64]>\"},{\"name\":\"c\",\"kind\":\"pointer\",\"type\":\"*fp32\"},{\"name\":\"alpha\",\"kind\":\"float\",\"type\":\"fp16\"},{\"name\":\"k\",\"kind\":\"int\",\"type\":\"i32\"}],\"has_grid\":false,\"has_block\":true,\"kernel\":{\"name\":\"matmul_kernel\",\"symbol\":\"matmul_kernel\",\"parameters\":[{\"name\":\"a\",\"type\":\"nvTmaDesc\",\"kind\":\"struct\",\"size\":128,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.shape0\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.shape1\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.stride0\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.stride1\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"c\",\"type\":\"*fp32\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"float32\",\"alignment\":1},{\"name\":\"alpha\",\"type\":\"fp16\",\"kind\":\"float\",\"size\":2,\"offset\":0,\"dtype\":\"float16\",\"alignment\":1},{\"name\":\"k\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1}],\"registers\":0,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024},\"triton\":{\"num_warps\":12,\"num_ctas\":2,\"shared_bytes\":0,\"constexprs\":{},\"version\":\"3.6.0\",\"variants\":[\"matmul__fast\",\"matmul__one\"]}},{\"name\":\"matmul__fast\",\"doc\":\"The kernel matmul.\",\"signature\":\"matmul__fast(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k)\",\"arguments\":[{\"name\":\"a\",\"kind\":\"pointer\",\"type\":\"tensordesc<fp16[128, 64]>\"},{\"name\":\"c\",\"kind\":\"pointer\",\"type\":\"*fp32\"},{\"name\":\"alpha\",\"kind\":\"float\",\"type\":\"fp16\"},{\"name\":\"k\",\"kind\":\"int\",\"type\":\"i32\"}],\"has_grid\":false,\"has_block\":true,\"kernel\":{\"name\":\"matmul_kernel\",\"symbol\":\"matmul_kernel\",\"parameters\":[{\"name\":\"a\",\"type\":\"nvTmaDesc\",\"kind\":\"struct\",\"size\":128,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.shape0\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.shape1\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.stride0\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.stride1\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"c\",\"type\":\"*fp32\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"float32\",\"alignment\":1},{\"name\":\"alpha\",\"type\":\"fp16\",\"kind\":\"float\",\"size\":2,\"offset\":0,\"dtype\":\"float16\",\"alignment\":1},{\"name\":\"k\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1}],\"registers\":0,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024},\"triton\":{\"num_warps\":12,\"num_ctas\":2,\"shared_bytes\":0,\"constexprs\":{},\"version\":\"3.6.0\",\"variants\":[\"matmul__fast\"]}},{\"name\":\"matmul__one\",\"doc\":\"The kernel matmul.\",\"signature\":\"matmul__one(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k)\",\"arguments\":[{\"name\":\"a\",\"kind\":\"pointer\",\"type\":\"tensordesc<fp16[128, 64]>\"},{\"name\":\"c\",\"kind\":\"pointer\",\"type\":\"*fp32\"},{\"name\":\"alpha\",\"kind\":\"float\",\"type\":\"fp16\"},{\"name\":\"k\",\"kind\":\"int\",\"type\":\"i32\"}],\"has_grid\":false,\"has_block\":true,\"kernel\":{\"name\":\"matmul_kernel\",\"symbol\":\"matmul_kernel\",\"parameters\":[{\"name\":\"a\",\"type\":\"nvTmaDesc\",\"kind\":\"struct\",\"size\":128,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.shape0\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.shape1\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.stride0\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.stride1\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"c\",\"type\":\"*fp32\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"float32\",\"alignment\":1},{\"name\":\"alpha\",\"type\":\"fp16\",\"kind\":\"float\",\"size\":2,\"offset\":0,\"dtype\":\"float16\",\"alignment\":1}],\"registers\":0,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024},\"triton\":{\"num_warps\":12,\"num_ctas\":2,\"shared_bytes\":0,\"constexprs\":{},\"version\":\"3.6.0\",\"variants\":[\"matmul__one\"]}}],\"variables\":[]}",
     &state, 0, 5, 0, NULL};
 
 JITLOAD_EXPORT(matmul, 0, "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"float\\\"}, {\\\"type\\\": \\\"int\\\"}]}\"}", "The kernel matmul.")

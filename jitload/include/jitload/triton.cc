@@ -113,6 +113,9 @@ static __attribute__((cold, noinline)) int jitload_refuse_variants(const jitload
   if (broken != NULL) return jitload_refuse_assumption(&named, broken, values[broken->param], instead);
   if (!jitload_blocks_fit(nearest, described)) return jitload_refuse_block(&named, described, instead);
   const jitload_param* infinite = jitload_find_infinite(nearest, args, values);
+  if (infinite == NULL) {
+    return jitload_fail("ValueError", "%s(): a variant fits the arguments, but has no code for their device", called->name);
+  }
   return jitload_fail("ValueError", "%s(): argument '%s' (%s) is too large for its type", called->name, infinite->name,
                       infinite->type);
 }
