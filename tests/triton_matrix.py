@@ -71,14 +71,14 @@ def check_release(version: str, options: argparse.Namespace) -> bool:
     start = time.monotonic()
     place = options.directory.absolute() / version
     python = place / "bin" / "python"
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("TRITON_", "PYTHON"))}
     if not python.exists():
         venv.create(place, with_pip=False)
         pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--no-compile"]
-        subprocess.run([*pip, f"triton=={version}", *NEEDED], check=True)
+        subprocess.run([*pip, f"triton=={version}", *NEEDED], env=kept, check=True)
     ready = time.monotonic()
     with tempfile.TemporaryDirectory() as cache:
         search = os.pathsep.join((str(ROOT), str(ROOT / "tests")))
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("TRITON_", "PYTHON"))}
         env = {**kept, "PYTHONPATH": search, "TRITON_CACHE_DIR": cache, "TRITON_DEFAULT_FP_FUSION": "1"}
         done = subprocess.run([str(python), "-B", __file__, "--here"], env=env, check=False)
     words = "as expected" if done.returncode == 0 else "NOT as expected"
