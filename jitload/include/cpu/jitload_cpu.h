@@ -13,6 +13,7 @@
 
 #define JITLOAD_CPU 1
 #define __JITLOAD_INLINE static inline __attribute__((always_inline, unused))
+#define __JITLOAD_MEMBER inline __attribute__((always_inline))
 
 /* ---- qualifiers ------------------------------------------------------------------------------------------------ */
 
@@ -23,11 +24,15 @@
 #define __constant__ __attribute__((used))
 #define __managed__
 #define __grid_constant__
-#define __forceinline__ inline __attribute__((always_inline))
+#define __forceinline__ __attribute__((always_inline)) /* people write `inline` beside it */
 #define __noinline__ __attribute__((noinline))
 #define __restrict__ __restrict
 #define __launch_bounds__(...)
 #define __maxnreg__(...)
+#define __cluster_dims__(...) /* what a cluster can do beyond a block is GPU only */
+#define __block_size__(...)
+#define __builtin_assume(...) ((__VA_ARGS__) ? (void)0 : __builtin_unreachable())
+#define __assume(...) __builtin_assume(__VA_ARGS__)
 #define __align__(n) __attribute__((aligned(n)))
 #define __builtin_align__(n) __attribute__((aligned(n)))
 #define __nv_pure__ __attribute__((pure))
@@ -115,6 +120,7 @@ __JITLOAD_INLINE void __nanosleep(unsigned) {
 #include "jitload_cpu_warp.h"
 #include "jitload_cpu_memory.h"
 #include "jitload_cpu_math.h"
+#include <assert.h>
 
 /* ---- the entries ----------------------------------------------------------------------------------------------- */
 

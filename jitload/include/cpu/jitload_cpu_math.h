@@ -16,6 +16,21 @@
 #define __tanf __jitload_tanf
 #define __powf __jitload_powf
 #define __sincosf __jitload_sincosf
+#define __tanhf __jitload_tanhf
+
+/* A product that no sum may take in: CUDA keeps __fmul_rn and its kin apart from everything around them. */
+template <class __jitload_t>
+__JITLOAD_INLINE __jitload_t __jitload_alone(__jitload_t value) {
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
+  return __builtin_assoc_barrier(value);
+#elif defined(__x86_64__)
+  __asm__("" : "+x"(value));
+  return value;
+#else
+  __asm__("" : "+w"(value));
+  return value;
+#endif
+}
 
 /* ---- as in every device text without an #include ---------------------------------------------------------------- */
 
@@ -33,21 +48,178 @@ __JITLOAD_INLINE unsigned min(int a, unsigned b) { return min((unsigned)a, b); }
 __JITLOAD_INLINE unsigned min(unsigned a, int b) { return min(a, (unsigned)b); }
 __JITLOAD_INLINE unsigned max(int a, unsigned b) { return max((unsigned)a, b); }
 __JITLOAD_INLINE unsigned max(unsigned a, int b) { return max(a, (unsigned)b); }
-__JITLOAD_INLINE float min(float a, float b) { return __builtin_fminf(a, b); }
-__JITLOAD_INLINE float max(float a, float b) { return __builtin_fmaxf(a, b); }
-__JITLOAD_INLINE double min(double a, double b) { return __builtin_fmin(a, b); }
-__JITLOAD_INLINE double max(double a, double b) { return __builtin_fmax(a, b); }
-__JITLOAD_INLINE double min(float a, double b) { return __builtin_fmin(a, b); }
-__JITLOAD_INLINE double min(double a, float b) { return __builtin_fmin(a, b); }
-__JITLOAD_INLINE double max(float a, double b) { return __builtin_fmax(a, b); }
-__JITLOAD_INLINE double max(double a, float b) { return __builtin_fmax(a, b); }
+/* Of a number and a NaN, the number. libm's have no instruction of their own to become. */
+#define __JITLOAD_FLOAT_MIN_MAX(type, min_name, max_name)                                                      \
+  extern "C" inline __attribute__((always_inline, gnu_inline)) type min_name(type a, type b) noexcept {        \
+    const type least = a < b ? a : b;                                                                          \
+    return b != b ? a : least;                                                                                 \
+  }                                                                                                            \
+  extern "C" inline __attribute__((always_inline, gnu_inline)) type max_name(type a, type b) noexcept {        \
+    const type most = a > b ? a : b;                                                                           \
+    return b != b ? a : most;                                                                                  \
+  }                                                                                                            \
+  __JITLOAD_INLINE type min(type a, type b) { return min_name(a, b); }                                         \
+  __JITLOAD_INLINE type max(type a, type b) { return max_name(a, b); }
+__JITLOAD_FLOAT_MIN_MAX(float, fminf, fmaxf)
+__JITLOAD_FLOAT_MIN_MAX(double, fmin, fmax)
+#undef __JITLOAD_FLOAT_MIN_MAX
+__JITLOAD_INLINE double min(float a, double b) { return min((double)a, b); }
+__JITLOAD_INLINE double min(double a, float b) { return min(a, (double)b); }
+__JITLOAD_INLINE double max(float a, double b) { return max((double)a, b); }
+__JITLOAD_INLINE double max(double a, float b) { return max(a, (double)b); }
 
-__JITLOAD_INLINE float rsqrtf(float x) { return 1.0f / __builtin_sqrtf(x); }
+/* ---- functions that libm lacks ---------------------------------------------------------------------------------- */
+
+/* Of float they are computed in double and rounded once. */
+#define __JITLOAD_ONE(name)                                                               \
+  __JITLOAD_INLINE float name##f(float x) { return (float)name((double)x); }              \
+  __JITLOAD_INLINE float name(float x) { return name##f(x); }
+#define __JITLOAD_TWO(name)                                                               \
+  __JITLOAD_INLINE float name##f(float x, float y) { return (float)name((double)x, (double)y); } \
+  __JITLOAD_INLINE float name(float x, float y) { return name##f(x, y); }
+#define __JITLOAD_THREE(name)                                                             \
+  __JITLOAD_INLINE float name##f(float x, float y, float z) {                             \
+    return (float)name((double)x, (double)y, (double)z);                                  \
+  }                                                                                       \
+  __JITLOAD_INLINE float name(float x, float y, float z) { return name##f(x, y, z); }
+#define __JITLOAD_FOUR(name)                                                              \
+  __JITLOAD_INLINE float name##f(float x, float y, float z, float w) {                    \
+    return (float)name((double)x, (double)y, (double)z, (double)w);                       \
+  }                                                                                       \
+  __JITLOAD_INLINE float name(float x, float y, float z, float w) { return name##f(x, y, z, w); }
+
 __JITLOAD_INLINE double rsqrt(double x) { return 1.0 / __builtin_sqrt(x); }
+__JITLOAD_INLINE float rsqrtf(float x) { return 1.0f / __builtin_sqrtf(x); }
 __JITLOAD_INLINE float rsqrt(float x) { return rsqrtf(x); }
-__JITLOAD_INLINE float __saturatef(float x) { return x != x ? 0.0f : __builtin_fminf(__builtin_fmaxf(x, 0.0f), 1.0f); }
-__JITLOAD_INLINE float __fdividef(float a, float b) { return a / b; }
+__JITLOAD_INLINE double rcbrt(double x) { return 1.0 / __builtin_cbrt(x); }
+__JITLOAD_ONE(rcbrt)
+__JITLOAD_INLINE double rhypot(double x, double y) { return 1.0 / __builtin_hypot(x, y); }
+__JITLOAD_TWO(rhypot)
+__JITLOAD_INLINE double norm3d(double x, double y, double z) { return __builtin_hypot(__builtin_hypot(x, y), z); }
+__JITLOAD_INLINE double rnorm3d(double x, double y, double z) { return 1.0 / norm3d(x, y, z); }
+__JITLOAD_INLINE double norm4d(double x, double y, double z, double w) {
+  return __builtin_hypot(__builtin_hypot(x, y), __builtin_hypot(z, w));
+}
+__JITLOAD_INLINE double rnorm4d(double x, double y, double z, double w) { return 1.0 / norm4d(x, y, z, w); }
+__JITLOAD_THREE(norm3d)
+__JITLOAD_THREE(rnorm3d)
+__JITLOAD_FOUR(norm4d)
+__JITLOAD_FOUR(rnorm4d)
+__JITLOAD_INLINE double norm(int count, const double* values) {
+  double result = 0;
+  for (int i = 0; i < count; ++i) result = __builtin_hypot(result, values[i]);
+  return result;
+}
+__JITLOAD_INLINE float normf(int count, const float* values) {
+  double sum = 0;
+  for (int i = 0; i < count; ++i) sum += (double)values[i] * values[i];
+  return (float)__builtin_sqrt(sum);
+}
+__JITLOAD_INLINE double rnorm(int count, const double* values) { return 1.0 / norm(count, values); }
+__JITLOAD_INLINE float rnormf(int count, const float* values) {
+  double sum = 0;
+  for (int i = 0; i < count; ++i) sum += (double)values[i] * values[i];
+  return (float)(1.0 / __builtin_sqrt(sum));
+}
+
+/* The quarter of a turn that x half turns fall into, and what is left of them. */
+__JITLOAD_INLINE double __jitload_quarter(double x, int* quarter) {
+  const double rest = __builtin_fmod(x, 2.0);
+  const double near = __builtin_rint(2.0 * rest);
+  *quarter = (int)near & 3;
+  return (rest - 0.5 * near) * 3.14159265358979323846;
+}
+__JITLOAD_INLINE double sinpi(double x) {
+  if (x - x != 0) return x - x;
+  int quarter;
+  const double angle = __jitload_quarter(x, &quarter);
+  const double value = quarter & 1 ? __builtin_cos(angle) : __builtin_sin(angle);
+  if (value == 0) return __builtin_copysign(0.0, x);
+  return quarter & 2 ? -value : value;
+}
+__JITLOAD_INLINE double cospi(double x) {
+  if (x - x != 0) return x - x;
+  int quarter;
+  const double angle = __jitload_quarter(x, &quarter);
+  const double value = quarter & 1 ? -__builtin_sin(angle) : __builtin_cos(angle);
+  return value == 0 ? 0.0 : quarter & 2 ? -value : value;
+}
+__JITLOAD_ONE(sinpi)
+__JITLOAD_ONE(cospi)
+__JITLOAD_INLINE void sincospi(double x, double* s, double* c) { *s = sinpi(x), *c = cospi(x); }
+__JITLOAD_INLINE void sincospif(float x, float* s, float* c) { *s = sinpif(x), *c = cospif(x); }
+__JITLOAD_INLINE void sincospi(float x, float* s, float* c) { sincospif(x, s, c); }
+__JITLOAD_INLINE void sincos(float x, float* s, float* c) { *s = __builtin_sinf(x), *c = __builtin_cosf(x); }
+
+__JITLOAD_INLINE double normcdf(double x) { return 0.5 * __builtin_erfc(x * -0.70710678118654752440); }
+__JITLOAD_ONE(normcdf)
+/* exp(x * x) * erfc(x): where erfc has no digits left, the continued fraction. */
+static __attribute__((unused, noinline)) double erfcx(double x) {
+  if (x < 8) return __builtin_exp(x * x) * __builtin_erfc(x);
+  double tail = 0;
+  for (int k = 60; k > 0; --k) tail = 0.5 * k / (x + tail);
+  return 0.56418958354775628695 / (x + tail);
+}
+__JITLOAD_ONE(erfcx)
+/* Where the probability `tail` lies above it, for tail below a half: a first guess and Halley's steps on its logarithm. */
+static __attribute__((unused, noinline)) double erfcinv(double y) {
+  if (!(y >= 0 && y <= 2)) return __builtin_nan("");
+  if (y == 0 || y == 2) return y == 0 ? __builtin_inf() : -__builtin_inf();
+  const double tail = y > 1 ? 2 - y : y;
+  const double t = __builtin_sqrt(-2 * __builtin_log(tail / 2));
+  double x = -0.70711 * ((2.30753 + t * 0.27061) / (1 + t * (0.99229 + t * 0.04481)) - t);
+  for (int step = 0; step < 4; ++step) {
+    const double error = __builtin_erfc(x) - tail;
+    x += error / (1.12837916709551257389 * __builtin_exp(-x * x) - x * error);
+  }
+  return y > 1 ? -x : x;
+}
+static __attribute__((unused, noinline)) double erfinv(double y) {
+  if (!(y >= -1 && y <= 1)) return __builtin_nan("");
+  const double size = __builtin_fabs(y);
+  if (size > 0.5) return __builtin_copysign(erfcinv(1 - size), y);
+  double x = 0.88622692545275801365 * y;
+  for (int step = 0; step < 4; ++step) {
+    const double error = __builtin_erf(x) - y;
+    x -= error / (1.12837916709551257389 * __builtin_exp(-x * x) + x * error);
+  }
+  return y == 0 ? y : x;
+}
+__JITLOAD_ONE(erfcinv)
+__JITLOAD_ONE(erfinv)
+__JITLOAD_INLINE double normcdfinv(double y) { return -1.41421356237309504880 * erfcinv(2 * y); }
+__JITLOAD_ONE(normcdfinv)
+/* The modified Bessel functions of order 0 and 1, by their series or, far out, by their asymptotic expansion. */
+static __attribute__((unused, noinline)) double __jitload_bessel(int order, double x) {
+  const double size = __builtin_fabs(x);
+  double term = order ? size / 2 : 1, sum = term;
+  if (size < 30) {
+    for (int k = 1; k < 200 && term > sum * 1e-18; ++k) sum += term *= size * size / (4.0 * k * (k + order));
+  } else {
+    term = sum = 1;
+    for (int k = 1; k < 30; ++k) {
+      const double odd = 2.0 * k - 1, next = term * (odd * odd - 4.0 * order * order) / (8.0 * k * size);
+      if (__builtin_fabs(next) >= __builtin_fabs(term)) break;
+      sum += term = next;
+    }
+    sum *= __builtin_exp(size / 2) / __builtin_sqrt(6.28318530717958647693 * size) * __builtin_exp(size / 2);
+  }
+  return order && x < 0 ? -sum : sum;
+}
+__JITLOAD_INLINE double cyl_bessel_i0(double x) { return __jitload_bessel(0, x); }
+__JITLOAD_INLINE double cyl_bessel_i1(double x) { return __jitload_bessel(1, x); }
+__JITLOAD_ONE(cyl_bessel_i0)
+__JITLOAD_ONE(cyl_bessel_i1)
 __JITLOAD_INLINE float fdividef(float a, float b) { return a / b; }
+#undef __JITLOAD_ONE
+#undef __JITLOAD_TWO
+#undef __JITLOAD_THREE
+#undef __JITLOAD_FOUR
+
+/* ---- quick ones, which are exact here ---------------------------------------------------------------------------- */
+
+__JITLOAD_INLINE float __saturatef(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; }
+__JITLOAD_INLINE float __fdividef(float a, float b) { return a / b; }
 __JITLOAD_INLINE float __expf(float x) { return __builtin_expf(x); }
 __JITLOAD_INLINE float __exp10f(float x) { return __builtin_exp10f(x); }
 __JITLOAD_INLINE float __logf(float x) { return __builtin_logf(x); }
@@ -58,71 +230,11 @@ __JITLOAD_INLINE float __cosf(float x) { return __builtin_cosf(x); }
 __JITLOAD_INLINE float __tanf(float x) { return __builtin_tanf(x); }
 __JITLOAD_INLINE float __powf(float x, float y) { return __builtin_powf(x, y); }
 __JITLOAD_INLINE void __sincosf(float x, float* s, float* c) { *s = __builtin_sinf(x), *c = __builtin_cosf(x); }
-__JITLOAD_INLINE float __frcp_rn(float x) { return 1.0f / x; }
-__JITLOAD_INLINE float __fsqrt_rn(float x) { return __builtin_sqrtf(x); }
-__JITLOAD_INLINE float __frsqrt_rn(float x) { return rsqrtf(x); }
-__JITLOAD_INLINE float __fadd_rn(float a, float b) { return a + b; }
-__JITLOAD_INLINE float __fsub_rn(float a, float b) { return a - b; }
-__JITLOAD_INLINE float __fmul_rn(float a, float b) { return a * b; }
-__JITLOAD_INLINE float __fdiv_rn(float a, float b) { return a / b; }
-__JITLOAD_INLINE float __fmaf_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
-__JITLOAD_INLINE double __dadd_rn(double a, double b) { return a + b; }
-__JITLOAD_INLINE double __dmul_rn(double a, double b) { return a * b; }
-__JITLOAD_INLINE double __fma_rn(double a, double b, double c) { return __builtin_fma(a, b, c); }
+__JITLOAD_INLINE float __tanhf(float x) { return __builtin_tanhf(x); }
+__JITLOAD_INLINE float __frsqrt_rn(float x) { return (float)(1.0 / __builtin_sqrt((double)x)); }
 
-/* ---- bits ------------------------------------------------------------------------------------------------------- */
-
-__JITLOAD_INLINE int __popc(unsigned x) { return __builtin_popcount(x); }
-__JITLOAD_INLINE int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
-__JITLOAD_INLINE int __clz(int x) { return x == 0 ? 32 : __builtin_clz((unsigned)x); }
-__JITLOAD_INLINE int __clzll(long long x) { return x == 0 ? 64 : __builtin_clzll((unsigned long long)x); }
-__JITLOAD_INLINE int __ffs(int x) { return __builtin_ffs(x); }
-__JITLOAD_INLINE int __ffsll(long long x) { return __builtin_ffsll(x); }
-__JITLOAD_INLINE unsigned __brev(unsigned x) {
-  x = (x >> 1 & 0x55555555u) | (x & 0x55555555u) << 1;
-  x = (x >> 2 & 0x33333333u) | (x & 0x33333333u) << 2;
-  x = (x >> 4 & 0x0f0f0f0fu) | (x & 0x0f0f0f0fu) << 4;
-  return __builtin_bswap32(x);
-}
-__JITLOAD_INLINE unsigned long long __brevll(unsigned long long x) {
-  return (unsigned long long)__brev((unsigned)x) << 32 | __brev((unsigned)(x >> 32));
-}
-__JITLOAD_INLINE unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
-  const unsigned long long both = (unsigned long long)b << 32 | a;
-  unsigned result = 0;
-  for (int i = 0; i < 4; ++i) {
-    const unsigned pick = selector >> (4 * i) & 15u;
-    unsigned byte = (unsigned)(both >> (8 * (pick & 7u))) & 255u;
-    if (pick & 8u) byte = byte & 128u ? 255u : 0u;
-    result |= byte << (8 * i);
-  }
-  return result;
-}
-__JITLOAD_INLINE unsigned __funnelshift_l(unsigned low, unsigned high, unsigned by) {
-  by &= 31u;
-  return by == 0 ? high : high << by | low >> (32 - by);
-}
-__JITLOAD_INLINE unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by) {
-  by &= 31u;
-  return by == 0 ? low : low >> by | high << (32 - by);
-}
-__JITLOAD_INLINE int __mulhi(int a, int b) { return (int)((long long)a * b >> 32); }
-__JITLOAD_INLINE unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }
-__JITLOAD_INLINE long long __mul64hi(long long a, long long b) { return (long long)((__int128)a * b >> 64); }
-__JITLOAD_INLINE unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
-  return (unsigned long long)((unsigned __int128)a * b >> 64);
-}
-__JITLOAD_INLINE int __mul24(int a, int b) { return (a << 8 >> 8) * (b << 8 >> 8); }
-__JITLOAD_INLINE unsigned __umul24(unsigned a, unsigned b) { return (a & 0xffffffu) * (b & 0xffffffu); }
-
-/* ---- conversions ------------------------------------------------------------------------------------------------ */
-
-__JITLOAD_INLINE int __float_as_int(float x) { return __jitload_value<int>(__jitload_bits(x)); }
-__JITLOAD_INLINE unsigned __float_as_uint(float x) { return __jitload_value<unsigned>(__jitload_bits(x)); }
-__JITLOAD_INLINE float __int_as_float(int x) { return __jitload_value<float>(__jitload_bits(x)); }
-__JITLOAD_INLINE float __uint_as_float(unsigned x) { return __jitload_value<float>(__jitload_bits(x)); }
-__JITLOAD_INLINE long long __double_as_longlong(double x) { return __jitload_value<long long>(__jitload_bits(x)); }
-__JITLOAD_INLINE double __longlong_as_double(long long x) { return __jitload_value<double>(__jitload_bits(x)); }
+#include "jitload_cpu_rounding.h"
+#include "jitload_cpu_integer.h"
 
 /* ---- time ------------------------------------------------------------------------------------------------------- */
 

@@ -2,6 +2,13 @@
 #ifndef JITLOAD_CPU_MEMORY_H_
 #define JITLOAD_CPU_MEMORY_H_
 
+/* Here another thread of the block, or another block, may have to go on first. */
+__JITLOAD_INLINE void __jitload_pause() {
+  const uint3 index = threadIdx;
+  jitload_cpu_yield();
+  threadIdx = index;
+}
+
 /* The new value by a function of the old one; returns the old one. */
 template <class __jitload_t, class __jitload_u, class __jitload_f>
 __JITLOAD_INLINE __jitload_t __jitload_update(__jitload_t* address, __jitload_f next) {
@@ -25,10 +32,20 @@ __JITLOAD_INLINE __jitload_t __jitload_update(__jitload_t* address, __jitload_f 
   __JITLOAD_INLINE result name##_system parameters { return name arguments; }
 
 #define __JITLOAD_ATOMIC_INT(type)                                                                                    \
-  __JITLOAD_INLINE type atomicAdd(type* p, type v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }             \
-  __JITLOAD_INLINE type atomicExch(type* p, type v) { return __atomic_exchange_n(p, v, __ATOMIC_RELAXED); }           \
+  __JITLOAD_INLINE type atomicAdd(type* p, type v) {                                                                  \
+    if (__builtin_constant_p(v == 0) && v == 0) __jitload_pause(); /* a load: in a loop it waits for another thread */ \
+    return __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST);                                                                \
+  }                                                                                                                   \
+  __JITLOAD_INLINE type atomicExch(type* p, type v) {                                                                 \
+    const type old = __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST);                                                     \
+    if (old == v) __jitload_pause(); /* a lock that another thread holds? */                                          \
+    return old;                                                                                                       \
+  }                                                                                                                   \
   __JITLOAD_INLINE type atomicAnd(type* p, type v) { return __atomic_fetch_and(p, v, __ATOMIC_RELAXED); }             \
-  __JITLOAD_INLINE type atomicOr(type* p, type v) { return __atomic_fetch_or(p, v, __ATOMIC_RELAXED); }               \
+  __JITLOAD_INLINE type atomicOr(type* p, type v) {                                                                   \
+    if (__builtin_constant_p(v == 0) && v == 0) __jitload_pause();                                                    \
+    return __atomic_fetch_or(p, v, __ATOMIC_SEQ_CST);                                                                 \
+  }                                                                                                                   \
   __JITLOAD_INLINE type atomicXor(type* p, type v) { return __atomic_fetch_xor(p, v, __ATOMIC_RELAXED); }             \
   __JITLOAD_INLINE type atomicMin(type* p, type v) {                                                                  \
     return __jitload_update<type, type>(p, [=](type a) { return a < v ? a : v; });                                    \
@@ -53,7 +70,7 @@ __JITLOAD_ATOMIC_INT(unsigned long long)
 #define __JITLOAD_ATOMIC_CAS(type)                                                                     \
   __JITLOAD_INLINE type atomicCAS(type* p, type compare, type v) {                                     \
     type old = compare;                                                                                \
-    __atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                \
+    if (!__atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) __jitload_pause(); \
     return old;                                                                                        \
   }                                                                                                    \
   __JITLOAD_SCOPES(type, atomicCAS, (type* p, type compare, type v), (p, compare, v))
@@ -76,6 +93,13 @@ __JITLOAD_ATOMIC_CAS(unsigned short)
 __JITLOAD_ATOMIC_FLOAT(float, unsigned)
 __JITLOAD_ATOMIC_FLOAT(double, unsigned long long)
 #undef __JITLOAD_ATOMIC_FLOAT
+
+#define __JITLOAD_ATOMIC_VECTOR(type, ...)                                             \
+  __JITLOAD_INLINE type atomicAdd(type* p, type v) { return type{__VA_ARGS__}; }       \
+  __JITLOAD_SCOPES(type, atomicAdd, (type* p, type v), (p, v))
+__JITLOAD_ATOMIC_VECTOR(float2, atomicAdd(&p->x, v.x), atomicAdd(&p->y, v.y))
+__JITLOAD_ATOMIC_VECTOR(float4, atomicAdd(&p->x, v.x), atomicAdd(&p->y, v.y), atomicAdd(&p->z, v.z), atomicAdd(&p->w, v.w))
+#undef __JITLOAD_ATOMIC_VECTOR
 
 __JITLOAD_INLINE int atomicSub(int* p, int v) { return __atomic_fetch_sub(p, v, __ATOMIC_RELAXED); }
 __JITLOAD_INLINE unsigned atomicSub(unsigned* p, unsigned v) { return __atomic_fetch_sub(p, v, __ATOMIC_RELAXED); }
@@ -102,11 +126,21 @@ __JITLOAD_LOAD(__ldca)
 __JITLOAD_LOAD(__ldcg)
 __JITLOAD_LOAD(__ldcs)
 __JITLOAD_LOAD(__ldlu)
-__JITLOAD_LOAD(__ldcv)
 #undef __JITLOAD_LOAD
+/* A load that asks memory anew each time: a loop around it waits for another thread. */
+template <class __jitload_t>
+__JITLOAD_INLINE __jitload_t __ldcv(const __jitload_t* p) {
+  __jitload_pause();
+  __asm__ volatile("" : : : "memory");
+  return *p;
+}
+template <class __jitload_t>
+struct __jitload_same {
+  typedef __jitload_t type;
+};
 #define __JITLOAD_STORE(name)          \
   template <class __jitload_t>         \
-  __JITLOAD_INLINE void name(__jitload_t* p, __jitload_t v) { *p = v; }
+  __JITLOAD_INLINE void name(__jitload_t* p, typename __jitload_same<__jitload_t>::type v) { *p = v; }
 __JITLOAD_STORE(__stwb)
 __JITLOAD_STORE(__stcg)
 __JITLOAD_STORE(__stcs)

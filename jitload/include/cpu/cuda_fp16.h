@@ -1,0 +1,14 @@
+/* NVIDIA's header, and what it has for devices alone. */
+#ifndef JITLOAD_CPU_FP16_H_
+#define JITLOAD_CPU_FP16_H_
+
+#if !__has_include_next(<cuda_fp16.h>)
+#error "cuda_fp16.h is NVIDIA's: pip install 'jitload[cu13]' brings it"
+#endif
+#include_next <cuda_fp16.h>
+#include "jitload_cpu_half.h"
+
+__JITLOAD_NARROW(__half, __half2, __half2float, __double2half, __halves2half2)
+__JITLOAD_NARROW_TO_INTEGERS(__half, __half2float, __half2)
+
+#endif /* JITLOAD_CPU_FP16_H_ */

@@ -1,0 +1,6 @@
+/* NVIDIA's header, behind ours for the types that it builds on. */
+#if !__has_include_next(<cuda_fp6.h>)
+#error "cuda_fp6.h is NVIDIA's: pip install 'jitload[cu13]' brings it"
+#endif
+#include <cuda_bf16.h>
+#include_next <cuda_fp6.h>

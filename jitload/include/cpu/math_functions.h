@@ -1,0 +1,1 @@
+/* What it declares is there before every text: jitload_cpu.h. */
