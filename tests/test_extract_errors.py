@@ -130,7 +130,7 @@ def test_several_architectures_and_none():
 
 
 def test_a_compiled_kernel_cannot_be_changed():
-    from test_extract import compiled
+    from triton_support import compiled
 
     if VERSION.number >= (3, 3):
         kernel = compiled()
@@ -153,7 +153,7 @@ def test_globals_that_changed_since_triton_looked(monkeypatch: pytest.MonkeyPatc
 
 def doctored(**changes: Any) -> Any:
     """Return a compiled kernel with other metadata."""
-    from test_extract import compiled
+    from triton_support import compiled
 
     kernel = compiled()
     kernel.metadata = SimpleNamespace(**{**kernel.metadata._asdict(), **changes})
@@ -180,7 +180,7 @@ def test_what_no_library_can_launch(changes: dict[str, Any], expected: str):
 
 @pytestmark_compiled
 def test_the_table_in_the_cubin_is_the_judge(monkeypatch: pytest.MonkeyPatch):
-    from test_extract import compiled
+    from triton_support import compiled
 
     kernel = compiled()
     other = read_version("3.9.0" if VERSION.hidden_pointers == 1 else "3.4.0")
@@ -193,7 +193,7 @@ def test_the_table_in_the_cubin_is_the_judge(monkeypatch: pytest.MonkeyPatch):
 
 @pytestmark_compiled
 def test_a_specialisation_that_nobody_knows():
-    from test_extract import compiled
+    from triton_support import compiled
 
     kernel = compiled()
     kernel.src.attrs = {(0,): [["tt.pointer_range", 32]]}

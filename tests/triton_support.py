@@ -52,3 +52,17 @@ def assumptions(facts: Any) -> list[tuple[str, str, int]]:
 
 def slots(facts: Any) -> list[tuple[str, str, int]]:
     return [(one.name, one.type, one.size) for one in facts.kernel.parameters]
+
+
+def compiled(**options: Any) -> Any:
+    """Return a compiled kernel, as a launch would, for Triton 3.3 and newer."""
+    import triton
+    import triton_kernels as kernels
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    signature = {"x_ptr": "*fp32", "y_ptr": "*fp32", "out_ptr": "*fp32", "n": "i32", "BLOCK": "constexpr"}
+    source = ASTSource(
+        fn=kernels.vector_add, signature=signature, constexprs={(4,): 256}, attrs={(0,): [["tt.divisibility", 16]]}
+    )
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
