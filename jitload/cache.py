@@ -108,14 +108,34 @@ def claim_entry(cache_dir: Path, recipe: Recipe, settings: Settings) -> Iterator
 
         raise CacheError(explain_miss(cache_dir, recipe, settings))
     cache_dir = _writable(cache_dir)
-    with hold_lock(cache_dir / ".locks" / recipe.key, f"{recipe.name!r}"):
-        if entry := find_entry(cache_dir, recipe, settings):
+    look = _Look(cache_dir, recipe, settings)
+    with hold_lock(cache_dir / ".locks" / recipe.key, f"{recipe.name!r}", look.if_anything_is_new) as found:
+        if entry := found or find_entry(cache_dir, recipe, settings):
             nowhere = cache_dir / _WORK / "none"
             yield Work(dir=nowhere, recipe=recipe, cache_dir=cache_dir, settings=settings, entry=entry)
             return
         with _work_dir(cache_dir, recipe, settings) as work:
             yield work
     after_build(cache_dir, settings)
+
+
+class _Look:
+    """A look for the entry that somebody else builds, which is cheap as long as nothing has been published."""
+
+    def __init__(self, cache_dir: Path, recipe: Recipe, settings: Settings) -> None:
+        self._wanted = (cache_dir, recipe, settings)
+        self._key_dir = key_dir_of(cache_dir, recipe)
+        self._seen: list[str] = []
+
+    def if_anything_is_new(self) -> Entry | None:
+        try:
+            names = os.listdir(self._key_dir)
+        except OSError:
+            return None
+        if names == self._seen:
+            return None
+        self._seen = names
+        return find_entry(*self._wanted)
 
 
 def _writable(cache_dir: Path) -> Path:

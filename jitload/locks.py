@@ -13,9 +13,10 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from jitload.settings import make_private, warn_once
 
@@ -23,6 +24,7 @@ _BUSY = (errno.EWOULDBLOCK, errno.EAGAIN)
 _FIRST_REPORT_S, _NEXT_REPORTS_S = 2.0, 60.0
 _SHORTEST_S, _LONGEST_S = 0.001, 0.02
 _log = logging.getLogger(__name__)
+Found = TypeVar("Found")
 
 _held: set[int] = set()
 _threads: dict[str, threading.Lock] = {}  # for NFS, where Linux makes a lock the process's and not the file's
@@ -47,12 +49,14 @@ if hasattr(os, "register_at_fork"):
 
 
 @contextmanager
-def hold_lock(path: Path, what: str) -> Iterator[None]:
+def hold_lock(path: Path, what: str, look: Callable[[], Found | None] = lambda: None) -> Iterator[Found | None]:
     """Hold the lock of a file. It saves a second build, no more: where it cannot be had, the build goes on without.
 
     Args:
         path: The file; it keeps who holds it.
         what: What is built, for those who wait.
+        look: Finds what was waited for. What it finds is given, without the lock: of many who wait, none waits for
+            the others.
     """
     with _guard:
         ours = _threads.setdefault(str(path), threading.Lock())
@@ -61,38 +65,40 @@ def hold_lock(path: Path, what: str) -> Iterator[None]:
         report.tell()
     handle = None
     try:
-        handle = _acquire(path, report)
+        handle, found = _acquire(path, report, look)
         report.finish()
-        yield
+        yield found
     finally:
         if handle is not None:
             unlock(handle)
         ours.release()
 
 
-def _acquire(path: Path, report: _Report) -> int | None:
-    """Return the handle that holds the lock, or None on a file system that has no locks."""
+def _acquire(path: Path, report: _Report, look: Callable[[], Found | None]) -> tuple[int | None, Found | None]:
+    """Return the handle that holds the lock, None on a file system that has no locks; or what was waited for."""
     try:
         make_private(path.parent)
         while True:
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
-                _wait(handle, report)
-                if _is_same_file(handle, path):
+                found = _wait(handle, report, look)
+                if found is None and _is_same_file(handle, path):
                     _held.add(handle)
                     _write_holder(handle)
-                    return handle
+                    return handle, None
             except BaseException:
                 os.close(handle)
                 raise
             os.close(handle)  # removed while we waited, and perhaps made anew
+            if found is not None:
+                return None, found
     except (OSError, ImportError) as error:
         warn_once(f"{path.parent} has no locks ({error}): processes that build the same thing each build their own")
-        return None
+        return None, None
 
 
-def _wait(handle: int, report: _Report) -> None:
-    """Wait for the lock. A process that ends, however it does, lets go of it at once."""
+def _wait(handle: int, report: _Report, look: Callable[[], Found | None]) -> Found | None:
+    """Wait for the lock, or for what it is waited for. A process that ends, however it does, lets go of it at once."""
     import fcntl
 
     pause = _SHORTEST_S
@@ -103,11 +109,13 @@ def _wait(handle: int, report: _Report) -> None:
             if error.errno not in _BUSY:
                 raise
         else:
-            return
+            return None
         if report.seconds_left() <= 0:
             report.tell()
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_S)
+        if found := look():
+            return found
 
 
 def _is_same_file(handle: int, path: Path) -> bool:
