@@ -52,15 +52,24 @@ class Header:
             return not (os.path.isfile(self.path) if self.size == _ABSENT else os.path.lexists(self.path))
         try:
             found = os.stat(self.path)
-            if found.st_size != self.size:
-                return False
-            state = (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
-            if self.is_settled and state == (self.size, self.mtime_ns, self.ctime_ns, self.inode):
+            if (
+                self.is_settled
+                and found.st_ctime_ns == self.ctime_ns
+                and found.st_mtime_ns == self.mtime_ns
+                and found.st_size == self.size
+                and found.st_ino == self.inode
+            ):
                 return True
-            known = _digests.get(self.path)
-            return (known[1] if known and known[0] == state else _digest_now(self.path)) == self.digest
+            return found.st_size == self.size and _digest_of(self.path, found) == self.digest
         except OSError:
             return False
+
+
+def _digest_of(path: str, found: os.stat_result) -> str:
+    known = _digests.get(path)
+    if known and known[0] == (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino):
+        return known[1]
+    return _digest_now(path)
 
 
 def _digest_now(path: str) -> str:

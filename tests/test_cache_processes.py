@@ -211,5 +211,5 @@ threads = [threading.Thread(target=lambda: paths.append(builds.build(builds.ADD)
 assert len(paths) == 4 and len(set(paths)) == 1, paths
 """
     done = run_python(code)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr  # on a busy machine it says that it waits
     assert counting_compiler() == 1
