@@ -13,7 +13,7 @@ from jitload.triton_compile import compile_plan
 from jitload.triton_kernel import read_kernel
 from jitload.triton_record import record_kernel
 from jitload.triton_versions import find_triton
-from jitload.triton_wanted import make_plan, read_wanted, refuse_for_compiled
+from jitload.triton_wanted import make_plan, read_wanted, refuse_for_compiled, refuse_other_archs
 
 
 def extract_triton(  # noqa: PLR0913  the keywords are those that a launch of Triton's takes
@@ -62,7 +62,10 @@ def extract_triton(  # noqa: PLR0913  the keywords are those that a launch of Tr
     if given.compiled is not None:
         asked = {"signature": signature, "constexprs": constexprs, "config": config, **options, **more}
         refuse_for_compiled(given.name, args, asked)
-        return record_kernel(given.compiled, triton)
+        cubin = record_kernel(given.compiled, triton)
+        if arch != "native":
+            refuse_other_archs(given.name, [cubin.arch], resolve_arch(arch, read_settings()))
+        return cubin
     wanted = read_wanted(
         given, args, signature=signature, constexprs=constexprs, config=config, more={**options, **more}
     )

@@ -121,14 +121,17 @@ def read_config(config: Any) -> Mapping[str, Any]:
     return {**config.kwargs, **{name: value for name, value in options.items() if value is not None}}
 
 
-def choose_config(given: GivenKernel, config: Any) -> Mapping[str, Any]:
-    """Return the values of the configuration that was asked for, or that tuning chose.
+def choose_config(given: GivenKernel, config: Any, constexprs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the values of the configuration that was asked for, or that tuning chose; none where all are given.
 
     Raises:
         SignatureError: The kernel has several, and nobody chose.
     """
     if config is not None:
         return read_config(config)
+    tuned = {name for values in given.configs for name in values if name not in _OPTIONS_OF_A_CONFIG}
+    if given.best is None and tuned and tuned <= constexprs.keys():
+        return {}
     if given.configs and given.best is None:
         listed = "\n".join(f"    {show_values(values)}" for values in given.configs)
         raise SignatureError(

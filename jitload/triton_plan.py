@@ -57,7 +57,9 @@ def plan_signature(
             continue
         where = f"kernel {given.name!r}, parameter {param.name!r}"
         read = _read_types(texts.get(param.name, param.annotation_type), where)
-        for path, (_, hint) in _leaves(read, (number,)):
+        for path, (text, hint) in _leaves(read, (number,)):
+            if text == "constexpr" and not hint:
+                raise SignatureError(f"{where}: a constexpr in a tuple has no value here: give example arguments")
             if hint == "16":
                 multiples.append(path)
             elif hint:

@@ -16,7 +16,7 @@ from jitload.triton_plan import Plan
 from jitload.triton_source import TritonSource, VariantSource
 from jitload.triton_variants import Variants, read_variants, refuse_equal
 from jitload.triton_versions import find_triton
-from jitload.triton_wanted import Wanted, make_plan, read_wanted, refuse_for_compiled
+from jitload.triton_wanted import Wanted, make_plan, read_wanted, refuse_for_compiled, refuse_other_archs
 
 
 def make_triton_request(  # noqa: PLR0913  the arguments of one call; a record would cost a hit half a millisecond
@@ -37,6 +37,8 @@ def make_triton_request(  # noqa: PLR0913  the arguments of one call; a record w
     check_name(name)
     asked = {"signature": signature, "constexprs": constexprs, "config": config, "variants": variants, **options}
     if cubins := _finished_cubins(kernel, args, asked):
+        if arch != "native":
+            refuse_other_archs(cubins[0].kernels[0].name, [c.arch for c in cubins], resolve_arch(arch, settings))
         return _request_of_cubins(name, cubins, grid, settings)
     given = read_kernel(kernel)
     archs = resolve_arch(arch, settings)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from jitload.arch import capability_of
 from jitload.errors import SignatureError
 from jitload.triton_kernel import GivenKernel, apply_heuristics, choose_config
 from jitload.triton_plan import Plan, plan_signature
@@ -74,7 +75,7 @@ def make_plan(given: GivenKernel, wanted: Wanted, triton: Triton, capability: in
     Raises:
         SignatureError: What is wanted does not fit the kernel.
     """
-    config = choose_config(given, wanted.config)
+    config = choose_config(given, wanted.config, wanted.constexprs)
     names = {param.name for param in given.function.params}
     tuned = {name: value for name, value in config.items() if name in names}
     constexprs = apply_heuristics(given, {**tuned, **wanted.constexprs})
@@ -95,6 +96,20 @@ def make_plan(given: GivenKernel, wanted: Wanted, triton: Triton, capability: in
 
     examples = Examples(args=tuple(wanted.args), named=wanted.named, constexprs=constexprs)
     return plan_arguments(given, examples, options, triton, capability)
+
+
+def refuse_other_archs(name: str, have: Sequence[str], wanted: Sequence[str]) -> None:
+    """Refuse architectures for which no machine code was given.
+
+    Raises:
+        SignatureError: There are such.
+    """
+    numbers = {capability_of(arch)[0] for arch in have}
+    if missing := [arch for arch in wanted if capability_of(arch)[0] not in numbers]:
+        raise SignatureError(
+            f"kernel {name!r} is compiled for {', '.join(have)}, so that arch= cannot make it run on {missing[0]}: "
+            "leave it out, or give the @triton.jit function"
+        )
 
 
 def refuse_for_compiled(name: str, args: Sequence[Any], asked: Mapping[str, Any]) -> None:

@@ -36,6 +36,7 @@ DUMMY = Tensor()
         ({"signature": {**ADD, "n": "fp32:16"}}, "only a pointer or an integer can be a multiple of 16"),
         ({"signature": {**ADD, "z": "i32"}}, "has no parameter 'z'; its parameters are x_ptr, y_ptr"),
         ({"signature": {"x_ptr": "*fp32"}}, "kernel 'vector_add': signature= has no type for y_ptr, out_ptr, n"),
+        ({"signature": {**ADD, "n": ("i32", "constexpr")}}, "a constexpr in a tuple has no value here"),
         ({"signature": ["*fp32"]}, "signature= must map parameters to types, {'x_ptr': '*fp32:16'}, got list"),
         ({"signature": ADD, "constexprs": {"BLOK": 1}}, "parameter 'BLOK' for constexprs=; its constexprs are BLOCK"),
         ({"signature": ADD, "constexprs": [1]}, "constexprs= must map names to values, got list"),
@@ -137,6 +138,9 @@ def test_a_compiled_kernel_cannot_be_changed():
         expected = "is compiled already, so that num_warps= cannot change it: leave it out"
         assert expected in refusal(SignatureError, kernel, num_warps=8)
         assert "so that example arguments cannot change it" in refusal(SignatureError, kernel, DUMMY)
+        assert "is compiled for sm_90a, so that arch= cannot make it run on sm_80" in refusal(
+            SignatureError, kernel, arch="sm_80"
+        )
 
 
 def test_globals_that_changed_since_triton_looked(monkeypatch: pytest.MonkeyPatch):

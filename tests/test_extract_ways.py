@@ -103,6 +103,11 @@ def test_an_autotuned_kernel_with_one_configuration_and_with_a_given_one():
     assert extract(only, signature=ADD).constexprs == (("BLOCK", 32),)
 
 
+def test_constexprs_that_leave_nothing_to_tune():
+    facts = extract(tuned_add, signature=ADD, BLOCK=256, num_warps=2)
+    assert (facts.constexprs, facts.num_warps) == ((("BLOCK", 256),), 2)
+
+
 def test_a_configuration_that_tuning_chose():
     tuned = triton.autotune(configs=tuned_add.configs, key=["n"])(kernels.vector_add)
     tuned.best_config = tuned.configs[0]  # as run() leaves it

@@ -236,6 +236,8 @@ def test_bad_names_and_kernels():
     cubin = jitload.extract_triton(kernels.vector_add, signature=ADD, BLOCK=64, arch=ARCH)
     with pytest.raises(SignatureError, match="is compiled already, so that num_warps= cannot change it"):
         jitload.load_triton("m", cubin, num_warps=2)
+    with pytest.raises(SignatureError, match="is compiled for sm_90a, so that arch= cannot make it run on sm_80"):
+        jitload.load_triton("m", cubin, arch=("sm_80", "sm_90"))
 
 
 def test_jitload_stays_free_of_triton():
