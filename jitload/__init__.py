@@ -12,6 +12,7 @@ from jitload.launch import Launch
 if TYPE_CHECKING:
     from jitload.extract import extract_triton
     from jitload.loader import Module, global_tensor
+    from jitload.prebuilding import prebuild as prebuild
     from jitload.triton_api import load_triton
 
 __version__ = "0.1.0"
@@ -41,6 +42,10 @@ def __getattr__(name: str) -> Any:
         from jitload import loader
 
         return getattr(loader, name)
+    if name == "prebuild":
+        from jitload.prebuilding import prebuild
+
+        return prebuild
     if name == "extract_triton":
         from jitload.extract import extract_triton
 

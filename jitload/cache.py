@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jitload.entry import FAILED, LEAF, MANIFEST, Entry, find_entry, key_dir_of, open_cache, rebuilt
+from jitload.entry import FAILED, LEAF, MANIFEST, Entry, find_entry, key_dir_of, open_cache, published, rebuilt
 from jitload.errors import CacheError, CachePlaceError, CompileError, JitLoadError
 from jitload.inputs import Clock, Header, digest_file, loosen, record_headers, speak_of_their_place
 from jitload.locks import hold_lock, host_tag, mark_directory, unlock
@@ -70,6 +70,7 @@ class Work:
                 raise _place_error(self.cache_dir, error) from error
         _sync(self.dir.parent)
         self.entry = Entry(dir=self.dir, product=self.dir / product, headers=recorded)
+        published.add(self.dir)
         if self.settings.mode == "rebuild":
             rebuilt.add((str(self.cache_dir), self.recipe.key))
         with suppress(OSError):

@@ -39,6 +39,7 @@ _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # of this process, and 
 _CLOSED = (errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE)  # not to be read, and not to be judged
 _log = logging.getLogger(__name__)
 
+published: set[Path] = set()  # the entries that this process has built
 rebuilt: set[tuple[str, str]] = set()  # cache directory and key of what this process has built under `rebuild`
 
 

@@ -283,10 +283,10 @@ def can_afford(cache_dir: Path) -> bool:
         disk = shutil.disk_usage(cache_dir).free
     except OSError:
         return False
-    return os.access(cache_dir, os.W_OK) and disk >= _BYTES_NEEDED and _free_memory() >= _BYTES_NEEDED
+    return os.access(cache_dir, os.W_OK) and disk >= _BYTES_NEEDED and free_memory() >= _BYTES_NEEDED
 
 
-def _free_memory() -> int:
+def free_memory() -> int:
     """Return the bytes of memory that the system and, in a container, its limit leave."""
     free = [1 << 62]
     with suppress(OSError, ValueError, IndexError):

@@ -111,10 +111,10 @@ def test_nothing_is_started_that_cannot_be_afforded(settings, tmp_path, monkeypa
     started = []
     monkeypatch.setattr(precompiled.subprocess, "run", lambda command, **_: started.append(command))
     monkeypatch.setattr(precompiled, "_started", {})
-    monkeypatch.setattr(precompiled, "_free_memory", lambda: 1 << 20)
+    monkeypatch.setattr(precompiled, "free_memory", lambda: 1 << 20)
     start_precompiling(wanted, cache_dir, settings)
     monkeypatch.setattr(precompiled, "_started", {})
-    monkeypatch.setattr(precompiled, "_free_memory", lambda: 1 << 40)
+    monkeypatch.setattr(precompiled, "free_memory", lambda: 1 << 40)
     monkeypatch.setattr(precompiled.os, "access", lambda *_: False)
     start_precompiling(wanted, cache_dir, settings)
     assert started == []

@@ -113,7 +113,9 @@ IMPORTS = {
     "extract": "arch errors model settings triton_compile triton_kernel triton_record triton_versions triton_wanted",
     "triton_api": "launch loader serving triton_request triton_variants",
     "api": "errors kernels library loader model paths ptx request serving sources toolchain",
-    "__init__": "api errors extract launch loader triton_api",
+    "prebuild_worker": "api entry errors library precompiled settings",
+    "prebuilding": "errors prebuild_worker",
+    "__init__": "api errors extract launch loader prebuilding triton_api",
     # What stands beside the road, and nothing above imports.
     "archive": "entry errors inventory locks notes settings",
     "cli": "archive entry errors inventory prune settings why",

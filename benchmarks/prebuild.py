@@ -1,0 +1,104 @@
+"""How much faster are many small kernels built ahead by several processes? And would one ninja run for many be faster?
+
+"One after another" is a loop of `build_inline` in one process; the other is `prebuild`. Each starts with a cache that
+has the part that all libraries share, as every machine has that built before. Processor time is that of all processes.
+The second question: the same compiles and links, by a ninja for each library, and by one for all, both with -j1.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from common import machine_line, make_parser, print_table, write_json
+
+COLUMNS = ["what", "seconds", "processor", "note"]
+CHILD = """
+import resource, sys, time, json
+sys.path.insert(0, {folder!r})
+import jitload
+from sources import kernel_text
+requests = [{{"name": "many", "cuda_sources": kernel_text(i), "arch": {arch!r}}} for i in range({count})]
+jitload.build_inline("first", cuda_sources=kernel_text(0), arch={arch!r})
+start = time.perf_counter()
+if {jobs}:
+    jitload.prebuild(requests, jobs={jobs}, progress=False).check()
+else:
+    for request in requests:
+        jitload.build_inline(**request)
+print(time.perf_counter() - start)
+"""
+
+
+def main() -> None:
+    parser = make_parser(__doc__, peers=False)
+    parser.add_argument("--kernels", type=int, default=200, help="how many")
+    parser.add_argument("--jobs", type=int, default=2, help="processes of prebuild")
+    parser.add_argument("--rounds", type=int, default=3, help="the best of so many counts: other work only adds")
+    parser.add_argument("--arch", default="sm_90a", help="architecture to compile for")
+    options = parser.parse_args()
+    machine = machine_line()
+    print(machine, flush=True)
+    runs: dict[str, list[tuple[float, float]]] = {}
+    for _ in range(options.rounds):
+        for what, jobs in (("one after another", 0), (f"prebuild, {options.jobs} processes", options.jobs)):
+            runs.setdefault(what, []).append(build_all(jobs, options.kernels, options.arch))
+    best = {what: (min(s for s, _ in rows), min(c for _, c in rows)) for what, rows in runs.items()}
+    (loop, _), (ahead, _) = best.values()
+    best.update(ninja_runs(options.kernels, options.arch))
+    notes = {f"prebuild, {options.jobs} processes": f"{loop / ahead:.2f} x faster"}
+    print_table(COLUMNS, [[what, f"{s:.2f}", f"{c:.2f}", notes.get(what, "")] for what, (s, c) in best.items()])
+    write_json(options.json, {"machine": machine, "best": best, "runs": runs})
+
+
+def build_all(jobs: int, count: int, arch: str, cache: str = "") -> tuple[float, float]:
+    """Return the time that all builds took, and the processor's time in all processes."""
+    with tempfile.TemporaryDirectory(prefix="jitload-bench-prebuild-") as folder:
+        environment = {**os.environ, "JITLOAD_CACHE_DIR": cache or folder}
+        code = CHILD.format(folder=str(Path(__file__).parent), jobs=jobs, count=count, arch=arch)
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return float(done.stdout), after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def ninja_runs(count: int, arch: str) -> dict[str, tuple[float, float]]:
+    """Return the times of the same commands under many ninjas and under one."""
+    with tempfile.TemporaryDirectory(prefix="jitload-bench-ninja-") as folder:
+        cache = Path(folder)
+        build_all(0, count, arch, cache=folder)
+        entries = sorted(cache.glob("many-*/*"))
+        ninja = shutil.which("ninja", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}") or "ninja"
+        rules = []
+        for number, entry in enumerate(entries):
+            commands = re.findall(r"^  command = (.*)$", (entry / "build.ninja").read_text(), re.MULTILINE)
+            for step, command in enumerate(commands):
+                before = f" out{number}.{step - 1}" if step else ""
+                rules += [f"rule r{number}.{step}", f"  command = cd {entry} && {command}"]
+                rules += [f"build out{number}.{step}: r{number}.{step}{before}"]
+        (cache / "build.ninja").write_text("\n".join([*rules, ""]))
+        many = timed([[ninja, "--quiet", "-j1", "-C", str(entry)] for entry in entries], entries)
+        one = timed([[ninja, "--quiet", "-j1", "-C", folder]], entries)
+    return {f"{len(entries)} libraries, a ninja each": many, f"{len(entries)} libraries, one ninja": one}
+
+
+def timed(commands: list[list[str]], entries: list[Path]) -> tuple[float, float]:
+    for entry in entries:
+        for path in (*entry.glob("*.o"), *entry.glob("*.so"), *entry.glob(".ninja*")):
+            path.unlink()
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    for command in commands:
+        subprocess.run(command, check=True, capture_output=True)
+    seconds, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+if __name__ == "__main__":
+    main()

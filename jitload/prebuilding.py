@@ -1,0 +1,245 @@
+"""`prebuild`: many requests in, a cache filled by many processes, on this machine or a cluster, and a summary out."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from jitload.errors import JitLoadError
+from jitload.prebuild_worker import LocalWorkers, Outcome, Task, build_one, failed, own_environment, worker_count
+
+_LINES = 10  # of progress, where there is no tqdm
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prebuilt:
+    """What became of the requests, in their order.
+
+    Attributes:
+        outcomes: One for each request, and for each architecture where `archs` was given.
+        seconds: How long it all took.
+    """
+
+    outcomes: tuple[Outcome, ...]
+    seconds: float
+
+    @property
+    def built(self) -> tuple[Outcome, ...]:
+        """What was compiled."""
+        return tuple(outcome for outcome in self.outcomes if outcome.state == "built")
+
+    @property
+    def reused(self) -> tuple[Outcome, ...]:
+        """What was in the cache."""
+        return tuple(outcome for outcome in self.outcomes if outcome.state == "reused")
+
+    @property
+    def failed(self) -> tuple[Outcome, ...]:
+        """What went wrong."""
+        return tuple(outcome for outcome in self.outcomes if outcome.state == "failed")
+
+    def check(self) -> None:
+        """Raise JitLoadError, with this summary, if a request failed."""
+        if self.failed:
+            raise JitLoadError(str(self))
+
+    def __str__(self) -> str:
+        counts = f"{len(self.built)} built, {len(self.reused)} reused, {len(self.failed)} failed"
+        lines = [f"  {outcome.name} ({outcome.arch}): {outcome.error}" for outcome in self.failed]
+        return "\n".join((f"{counts}, in {self.seconds:.1f} s", *lines))
+
+
+def prebuild(
+    requests: Iterable[Mapping[str, Any]],
+    executor: Executor | None = None,
+    *,
+    progress: bool = True,
+    archs: Sequence[str] | None = None,
+    jobs: int | None = None,
+) -> Prebuilt:
+    """Build many libraries into the cache, so that later calls find them; no GPU is needed.
+
+    A request that fails, or whose worker dies, does not stop the others. Ctrl-C ends the workers, and what was built
+    until then stays.
+
+    Args:
+        requests: The keywords of `build_inline`, or of `build` where `sources=` names files, as a mapping each:
+            `{"name": "vec", "cuda_sources": text, "arch": "sm_90a"}`.
+        executor: Where to build: any executor of `concurrent.futures`, such as Dask's `client.get_executor()` or
+            mpi4py's; its workers take over this process's `JITLOAD_*` and need the same versions of everything that
+            is in a key. None starts processes on this machine.
+        progress: Show how far it is: a bar where tqdm is installed, else a few lines.
+        archs: Build each request once for each of these, `("sm_80", "sm_90a")`, as a call with `arch="native"` asks
+            for it on such a GPU. (Several in a request's own `arch` make one library for all of them.)
+        jobs: How many processes on this machine; the default is bounded by cores and memory.
+
+    Returns:
+        What was built, reused and failed. `print` it, or `.check()` it.
+
+    Raises:
+        JitLoadError: `requests`, `jobs` or `executor` is not what it should be.
+
+    Example:
+        `prebuild([{"name": "vec", "cuda_sources": text}], archs=("sm_80", "sm_90a")).check()`
+    """
+    tasks = _tasks(requests, archs)
+    if executor is not None and not callable(getattr(executor, "submit", None)):
+        raise JitLoadError(f"executor must have submit(), as concurrent.futures.Executor does, got {executor!r}")
+    if jobs is not None and (not isinstance(jobs, int) or jobs < 1):
+        raise JitLoadError(f"jobs must be a positive number of processes, got {jobs!r}")
+    started = time.monotonic()
+    outcomes: dict[int, Outcome] = {}
+    try:
+        with _ticking(len(tasks), is_shown=progress) as tick:
+            left = tasks
+            if executor is not None:
+                left = _run_elsewhere(executor, tasks, outcomes, tick)
+            _run_here(left, jobs or worker_count(), outcomes, tick)
+    except BaseException:
+        done = Prebuilt(outcomes=tuple(outcomes.values()), seconds=time.monotonic() - started)
+        _log.warning("prebuild() was interrupted with %d requests left: %s", len(tasks) - len(outcomes), done)
+        raise
+    ordered = tuple(outcomes[task.number] for task in tasks)
+    return Prebuilt(outcomes=ordered, seconds=time.monotonic() - started)
+
+
+def _tasks(requests: Iterable[Mapping[str, Any]], archs: Sequence[str] | None) -> tuple[Task, ...]:
+    """Return the requests with their numbers, those for several architectures once for each."""
+    if isinstance(requests, str | bytes | Mapping) or not isinstance(requests, Iterable):
+        raise JitLoadError(f"requests must be several mappings, in a list say, got {type(requests).__name__}")
+    if isinstance(archs, str):
+        archs = (archs,)
+    environment = own_environment()
+    spread = []
+    for request in requests:
+        if archs is None or not isinstance(request, Mapping):
+            spread.append(request)
+        else:
+            spread += [{**request, "arch": arch} for arch in archs]
+    return tuple(Task(number=n, request=request, environment=environment) for n, request in enumerate(spread))
+
+
+# ---- where it runs ---------------------------------------------------------------------------------------------
+
+
+def _run_here(tasks: Sequence[Task], jobs: int, outcomes: dict[int, Outcome], tick: _Ticker) -> None:
+    """Build in processes of this machine."""
+    if not tasks:
+        return
+    workers = LocalWorkers(min(jobs, len(tasks)))
+    is_interrupted = True
+    try:
+        futures = {workers.submit(task): task for task in tasks}
+        for future in as_completed(futures):
+            outcomes[futures[future].number] = future.result()
+            tick.advance(future.result())
+        is_interrupted = False
+    finally:
+        workers.finish(is_interrupted=is_interrupted)
+
+
+def _run_elsewhere(
+    executor: Executor, tasks: Sequence[Task], outcomes: dict[int, Outcome], tick: _Ticker
+) -> tuple[Task, ...]:
+    """Build with an executor of the user's; return what is left where it broke, as a process pool does."""
+    futures: dict[Future[Outcome], Task] = {}
+    left: list[Task] = []
+    try:
+        for task in tasks:
+            try:
+                futures[executor.submit(build_one, task)] = task
+            except BrokenExecutor:
+                left.append(task)
+        for future in as_completed(futures):
+            outcome = _outcome(future, futures[future])
+            if outcome is None:
+                left.append(futures[future])
+                continue
+            outcomes[futures[future].number] = outcome
+            tick.advance(outcome)
+    except BaseException:
+        for future in futures:
+            future.cancel()
+        raise
+    if left:
+        _log.warning("the executor lost a worker and with it %d requests; they are built on this machine", len(left))
+    return tuple(left)
+
+
+def _outcome(future: Future[Outcome], task: Task) -> Outcome | None:
+    """Return what became of a request; None if that is not known, because the executor broke under it."""
+    try:
+        return future.result()
+    except BrokenExecutor:
+        return None
+    except CancelledError:
+        return failed(task, "the executor cancelled it")
+    except Exception as error:  # noqa: BLE001  of the executor's own kind: a worker was killed, a task cannot be sent
+        return failed(task, error)
+
+
+# ---- progress --------------------------------------------------------------------------------------------------
+
+
+class _Ticker:
+    """Counts what is done; shows nothing."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.done = 0
+        self.failures = 0
+
+    def advance(self, outcome: Outcome) -> None:
+        """Count one more."""
+        self.done += 1
+        self.failures += outcome.state == "failed"
+        self.show()
+
+    def show(self) -> None:
+        """Show how far it is."""
+
+
+class _Lines(_Ticker):
+    """Writes a line for each tenth."""
+
+    def show(self) -> None:
+        """Write a line when the next tenth is full."""
+        if self.done * _LINES // self.total != (self.done - 1) * _LINES // self.total:
+            failures = f", {self.failures} failed" if self.failures else ""
+            sys.stderr.write(f"prebuild: {self.done} of {self.total}{failures}\n")
+            sys.stderr.flush()
+
+
+class _Bar(_Ticker):
+    """Shows the bar of tqdm."""
+
+    def __init__(self, total: int, bar: Any) -> None:
+        super().__init__(total)
+        self._bar = bar
+
+    def show(self) -> None:
+        """Move the bar."""
+        if self.failures:
+            self._bar.set_postfix_str(f"{self.failures} failed", refresh=False)
+        self._bar.update()
+
+
+@contextmanager
+def _ticking(total: int, *, is_shown: bool) -> Iterator[_Ticker]:
+    if not is_shown or not total:
+        yield _Ticker(total)
+        return
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        yield _Lines(total)
+        return
+    with tqdm(total=total, desc="prebuild", unit="kernel") as bar:
+        yield _Bar(total, bar)

@@ -1,0 +1,219 @@
+"""`prebuild`: many requests at once, the bad ones among them, progress, executors and how many workers there are."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from builds import ARCH, build, kernel, load
+
+import jitload
+from jitload import prebuild_worker
+from jitload.prebuild_worker import worker_count
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    return make_cache(tmp_path, monkeypatch)
+
+
+def make_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give a test a cache of its own, with the part that all libraries share."""
+    usual = build(kernel("f")).parents[2]
+    for shared in (usual / ".tools", *usual.glob("runtime-*")):
+        shutil.copytree(shared, tmp_path / "cache" / shared.name)
+    (tmp_path / "cache").chmod(0o700)
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr("jitload.serving._modules", {})
+    return tmp_path / "cache"
+
+
+def request(name: str, **options) -> dict:
+    return {"name": name, "cuda_sources": kernel(name), "arch": ARCH} | options
+
+
+def states(done) -> list[str]:
+    return [outcome.state for outcome in done.outcomes]
+
+
+# ---- what comes out --------------------------------------------------------------------------------------------
+
+
+def test_requests_are_built_then_reused_and_a_call_finds_them(cache):
+    requests = [request("one"), request("two"), request("three")]
+    first = jitload.prebuild(iter(requests), progress=False)
+    assert states(first) == ["built"] * 3
+    assert [outcome.name for outcome in first.outcomes] == ["one", "two", "three"]
+    assert all(Path(outcome.path).is_relative_to(cache) for outcome in first.outcomes)
+    again = jitload.prebuild(requests, progress=False)
+    assert states(again) == ["reused"] * 3
+    assert str(again).startswith("0 built, 3 reused, 0 failed, in ")
+    again.check()
+    before = sorted(cache.glob("*-*/*"))
+    assert list(load(kernel("two"), name="two")) == ["two"]
+    assert sorted(cache.glob("*-*/*")) == before
+
+
+def test_each_architecture_is_what_native_asks_for_there(cache, monkeypatch):
+    done = jitload.prebuild([{"name": "m", "cuda_sources": kernel("f")}], archs=("sm_80", "sm_90a"), progress=False)
+    assert [(outcome.arch, outcome.state) for outcome in done.outcomes] == [("sm_80", "built"), ("sm_90a", "built")]
+    for arch, outcome in zip(("sm_80", "sm_90a"), done.outcomes, strict=True):
+        monkeypatch.setenv("JITLOAD_ARCH", arch)
+        assert jitload.build_inline("m", cuda_sources=kernel("f")) == outcome.path
+
+
+def test_one_failure_does_not_stop_the_rest_and_is_told_in_a_line(cache):
+    requests = [
+        {"name": "bad", "cuda_sources": '// nothing\nextern "C" __global__ void f() { nonsense; }', "arch": ARCH},
+        {"name": "odd", "flavour": 1},
+        {"name": "object", "cuda_sources": object(), "arch": ARCH},
+        {"name": "sent", "cuda_sources": lambda: 1, "arch": ARCH},
+        17,
+        {**request("f"), "output": "f.so"},
+        request("good"),
+    ]
+    done = jitload.prebuild(requests, progress=False)
+    assert states(done) == ["failed"] * 6 + ["built"]
+    errors = [outcome.error for outcome in done.failed]
+    assert errors[0] == ("NVRTC could not compile 'bad.cu' for sm_90a: bad.cu:2: identifier \"nonsense\" is undefined")
+    assert errors[1] == "TypeError: build_inline() got an unexpected keyword argument 'flavour'"
+    assert errors[2].startswith("cuda_sources must be")
+    assert errors[3].startswith("the request cannot be sent to another process: ")
+    assert errors[4] == "a request is a mapping of the keywords of build_inline, got int"
+    assert errors[5] == "prebuild() fills the cache: leave output= to build_inline()"
+    assert str(done).splitlines()[0].startswith("1 built, 0 reused, 6 failed, in ")
+    assert str(done).splitlines()[1] == f"  bad (sm_90a): {errors[0]}"
+    with pytest.raises(jitload.JitLoadError, match="1 built, 0 reused, 6 failed"):
+        done.check()
+
+
+def test_files_and_cpp_by_hand_are_requests_too(cache, tmp_path):
+    (tmp_path / "scale.cu").write_text(kernel("scale"))
+    by_hand = "int64_t twice(int64_t x) { return 2 * x; }"
+    done = jitload.prebuild(
+        [
+            {"name": "files", "sources": str(tmp_path / "scale.cu"), "arch": ARCH},
+            {"name": "hand", "cpp_sources": by_hand, "functions": "twice"},
+        ],
+        progress=False,
+    )
+    assert states(done) == ["built", "built"], str(done)
+    assert jitload.load_inline("hand", cpp_sources=by_hand, functions="twice").twice(21) == 42
+
+
+def test_two_equal_requests_are_one_build(cache):
+    assert sorted(states(jitload.prebuild([request("m")] * 4, progress=False))) == ["built", *["reused"] * 3]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (({"name": "m"},), "requests must be several mappings, in a list say, got dict"),
+        ((None,), "requests must be several mappings, in a list say, got NoneType"),
+        (([], "dask"), r"executor must have submit\(\), as concurrent.futures.Executor does, got 'dask'"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, words):
+    with pytest.raises(jitload.JitLoadError, match=words):
+        jitload.prebuild(*arguments)
+
+
+@pytest.mark.parametrize("jobs", [0, -1, "2", 1.5])
+def test_a_wrong_number_of_jobs_is_refused(jobs):
+    with pytest.raises(jitload.JitLoadError, match="jobs must be a positive number of processes, got "):
+        jitload.prebuild([], jobs=jobs)
+
+
+def test_nothing_to_do_is_done_at_once(capfd):
+    assert str(jitload.prebuild([])) == "0 built, 0 reused, 0 failed, in 0.0 s"
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_cache_that_cannot_be_written_is_a_failure(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    (outcome,) = jitload.prebuild([request("m")], progress=False).outcomes
+    assert outcome.state == "failed"
+    assert str(tmp_path / "file" / "cache") in outcome.error
+
+
+# ---- progress --------------------------------------------------------------------------------------------------
+
+
+def test_a_bar_where_tqdm_is_installed(cache, capfd):
+    pytest.importorskip("tqdm")
+    jitload.prebuild([request("m"), 17])
+    shown = capfd.readouterr()
+    assert "prebuild: 100%" in shown.err
+    assert "2/2" in shown.err
+    assert "1 failed" in shown.err
+    assert shown.out == ""
+
+
+def test_lines_where_there_is_no_tqdm(cache, capfd, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+    jitload.prebuild([17] * 40)
+    lines = capfd.readouterr().err.splitlines()
+    assert lines == [f"prebuild: {done} of 40, {done} failed" for done in range(4, 41, 4)]
+
+
+# ---- executors -------------------------------------------------------------------------------------------------
+
+
+def test_any_executor_will_do(cache):
+    with ThreadPoolExecutor(2) as executor:
+        done = jitload.prebuild([request("one"), request("two"), 17], executor, progress=False)
+    assert states(done) == ["built", "built", "failed"]
+
+
+class _Broken(Executor):
+    """Breaks at its second request, as a pool does whose worker died, and takes no more."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def submit(self, function, /, *words, **more):
+        self.count += 1
+        if self.count > 2:
+            raise BrokenExecutor("it broke")
+        future: Future = Future()
+        if self.count == 2:
+            future.set_exception(BrokenExecutor("it broke"))
+        else:
+            future.set_result(function(*words, **more))
+        return future
+
+
+def test_what_a_broken_executor_leaves_is_built_here(cache, caplog):
+    done = jitload.prebuild([request(name) for name in ("a", "b", "c", "d")], _Broken(), progress=False)
+    assert states(done) == ["built"] * 4
+    assert "the executor lost a worker and with it 3 requests; they are built on this machine" in caplog.text
+
+
+def test_an_error_of_the_executor_itself_is_that_requests_failure(cache):
+    class Refusing(_Broken):
+        def submit(self, function, /, *words, **more):
+            future: Future = Future()
+            future.set_exception(ValueError("no room on node 7\nand more"))
+            return future
+
+    (outcome,) = jitload.prebuild([request("m")], Refusing(), progress=False).outcomes
+    assert (outcome.state, outcome.error) == ("failed", "ValueError: no room on node 7")
+
+
+# ---- how many --------------------------------------------------------------------------------------------------
+
+
+def test_workers_are_bounded_by_cores_and_by_memory(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
+    monkeypatch.setattr(prebuild_worker, "_core_quota", lambda: 48)
+    monkeypatch.setattr("jitload.precompiled.free_memory", lambda: 1 << 40)
+    assert worker_count() == 48
+    monkeypatch.setattr("jitload.precompiled.free_memory", lambda: 5 << 30)
+    assert worker_count() == 10
+    monkeypatch.setattr("jitload.precompiled.free_memory", lambda: 1 << 20)
+    assert worker_count() == 1

@@ -1,0 +1,173 @@
+"""The workers of `prebuild`: those that die, Ctrl-C, a process pool, and a cluster of Dask's with one directory."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import pytest
+from builds import python_command, python_env, work_dirs
+from test_prebuild import make_cache, request, states
+
+import jitload
+from jitload import prebuild_worker
+from jitload.prebuild_worker import LocalWorkers, Task
+
+# Kills the nearest Python above it: the worker that builds a module called "victim".
+_KILLER = """#!/bin/sh
+victim() {{ [ -e source0.cu ] && grep -q victim source0.cu && [ "$(wc -l < "{log}")" -lt {times} ]; }}
+case "$*" in *wrapper.cc*) if victim; then
+  echo x >> "{log}"
+  parent=$PPID
+  while case "$(cat /proc/$parent/comm)" in python*|pt_main*|Dask*|dask*) false;; *) true;; esac; do
+    parent=$(sed 's/.*) . \\([0-9]*\\) .*/\\1/' /proc/$parent/stat)
+  done
+  kill -9 $parent
+fi;; esac
+exec {real} "$@"
+"""
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    return make_cache(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def killer(tmp_path, monkeypatch):
+    """Put a compiler in place that kills workers, as often as is said; return the file that counts."""
+
+    def install(times: int) -> Path:
+        script, log = tmp_path / "c++-that-kills", tmp_path / "killed"
+        log.touch()
+        script.write_text(_KILLER.format(log=log, times=times, real=shutil.which("c++")))
+        script.chmod(0o755)
+        monkeypatch.setenv("JITLOAD_CXX", str(script))
+        return log
+
+    return install
+
+
+# ---- workers that die ------------------------------------------------------------------------------------------
+
+
+def test_a_worker_that_dies_once_costs_a_retry(cache, killer):
+    log = killer(1)
+    done = jitload.prebuild([request("one"), request("victim"), request("two")], progress=False, jobs=2)
+    assert states(done) == ["built"] * 3
+    assert log.read_text() == "x\n"
+
+
+def test_a_request_that_kills_its_workers_is_the_only_one_that_fails(cache, killer):
+    log = killer(99)
+    names = ["one", "victim", "two", "three", "four"]
+    done = jitload.prebuild(map(request, names), progress=False, jobs=2)
+    assert states(done) == ["built", "failed", "built", "built", "built"]
+    assert done.failed[0].error == "the worker was ended by SIGKILL, 3 times"
+    assert log.read_text() == "x\n" * 3
+
+
+def test_a_worker_that_leaves_is_told_by_its_status(monkeypatch):
+    monkeypatch.setattr(prebuild_worker, "_PROGRAM", "import sys; sys.exit(7)")
+    workers = LocalWorkers(1)
+    outcome = workers.submit(Task(number=0, request=request("m"))).result()
+    workers.finish()
+    assert outcome.error == "the worker ended with status 7, 3 times"
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
+def test_an_end_in_the_middle_leaves_no_process(cache, tmp_path, monkeypatch, sign):
+    slow = tmp_path / "slow-c++"
+    slow.write_text(f'#!/bin/sh\ncase "$*" in *wrapper.cc*) sleep 3;; esac\nexec {shutil.which("c++")} "$@"\n')
+    slow.chmod(0o755)
+    monkeypatch.setenv("JITLOAD_CXX", str(slow))
+    code = "import builds, jitload; from test_prebuild import request\n"
+    code += "jitload.prebuild([request(f'f{i}') for i in range(6)], jobs=2, progress=False)"
+    process = subprocess.Popen(python_command(code), env=python_env(), stderr=subprocess.PIPE, text=True)
+    started = time.monotonic()
+    while len(_started_builds(cache)) < 2 and time.monotonic() < started + 30:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    process.send_signal(sign)
+    said = process.communicate(timeout=30)[1]
+    if sign == signal.SIGINT:
+        assert "prebuild() was interrupted with 6 requests left: 0 built, 0 reused, 0 failed" in said
+        assert said.rstrip().endswith("KeyboardInterrupt")
+        assert work_dirs(cache) == []
+    deadline = time.monotonic() + 15  # what a dead parent's workers still do, they finish
+    while (left := _processes_of(cache)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert left == []
+    assert len(list(cache.glob("f*-*/*/manifest.json"))) <= 2
+
+
+def _started_builds(cache: Path) -> list[Path]:
+    return list(cache.glob(".work/f*/wrapper.cc"))
+
+
+def _processes_of(cache: Path) -> list[str]:
+    """Return the commands of living processes of that cache."""
+    wanted = f"JITLOAD_CACHE_DIR={cache}".encode()
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if int(process.name) != os.getpid() and wanted in (process / "environ").read_bytes().split(b"\0"):
+                found.append((process / "cmdline").read_text())
+        except OSError:
+            continue
+    return found
+
+
+# ---- executors that lose a worker ------------------------------------------------------------------------------
+
+
+def test_a_process_pool_whose_worker_dies(cache, killer):
+    log = killer(1)
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
+        done = jitload.prebuild([request("before"), request("victim"), request("after")], executor, progress=False)
+    assert log.read_text() == "x\n"
+    assert [outcome.state == "failed" for outcome in done.outcomes] == [False] * 3, str(done)
+
+
+_DASK = """
+import json, sys
+import jitload
+from distributed import Client, LocalCluster
+from test_prebuild import request
+
+if __name__ == "__main__":
+    options = dict(n_workers=2, threads_per_worker=1, dashboard_address=None, local_directory=sys.argv[1])
+    with LocalCluster(**options) as cluster, Client(cluster) as client:
+        requests = [request(f"k{i}") for i in range(6)]
+        requests += [request("victim"), request("bad", cuda_sources="__global__ !")]
+        done = jitload.prebuild(requests, client.get_executor(), progress=False)
+        again = jitload.prebuild(requests, client.get_executor(), progress=False)
+    print(json.dumps([[[o.state, o.error] for o in one.outcomes] for one in (done, again)]))
+"""
+
+
+def test_a_cluster_of_dask_whose_worker_is_killed_in_the_middle(cache, killer, tmp_path):
+    pytest.importorskip("distributed", reason="no distributed: the cluster of Dask's is not tested")
+    log = killer(1)
+    (tmp_path / "program.py").write_text(textwrap.dedent(_DASK))
+    command = [sys.executable, str(tmp_path / "program.py"), str(tmp_path / "dask")]
+    # The pid of a worker is the cluster's business; the cache is one directory for all of them.
+    run = subprocess.run(command, env=python_env(), capture_output=True, text=True, check=False, timeout=120)
+    assert run.returncode == 0, run.stderr
+    done, again = json.loads(run.stdout.splitlines()[-1])
+    assert log.read_text() == "x\n"
+    assert [state for state, _ in done[:-1]] == ["built"] * 7, run.stderr
+    assert [state for state, _ in again[:-1]] == ["reused"] * 7
+    for one in (done, again):
+        assert one[-1][0] == "failed"
+        assert one[-1][1].startswith("NVRTC could not compile 'bad.cu' for sm_90a")
+    assert len(list(cache.glob("*-*/*/manifest.json"))) >= 7
