@@ -42,7 +42,7 @@ DUMMY = Tensor()
         ({"signature": ADD, "constexprs": [1]}, "constexprs= must map names to values, got list"),
         ({"signature": ADD, "num_wraps": 4}, "'num_wraps' is neither a parameter (x_ptr, y_ptr, out_ptr, n, BLOCK)"),
         ({"signature": ADD, "n": 3}, "give either signature= or example arguments, not both"),
-        ({}, "nothing says what x_ptr, y_ptr, out_ptr, n are: give signature={'x_ptr': '*fp32:16', …}, or example"),
+        ({}, "nothing says what x_ptr, y_ptr, out_ptr, n are: give signature={'x_ptr': '*fp32:16', …}, example"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_the_kernel(options: dict[str, Any], expected: str):

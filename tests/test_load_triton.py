@@ -194,6 +194,14 @@ def test_a_kernel_whose_source_cannot_be_read_is_not_cached(monkeypatch: pytest.
     assert first != second
 
 
+def test_what_no_key_can_hold_is_built_for_this_process_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("TRITON_KERNEL_OVERRIDE", "1")
+    mod = load(kernels.vector_add, name="alone", signature=ADD, BLOCK=64, grid=GRID)
+    assert list(mod) == ["vector_add"]
+    assert [path.name for path in tmp_path.glob("alone*")] == []
+
+
 # ---- bad input -------------------------------------------------------------------------------------------------
 
 
