@@ -90,7 +90,8 @@ def make_plan(given: GivenKernel, wanted: Wanted, triton: Triton, capability: in
     if run_time and not wanted.args and not wanted.named:
         raise SignatureError(
             f"kernel {given.name!r}: nothing says what {', '.join(run_time)} are: give "
-            f"signature={{{run_time[0]!r}: '*fp32:16', …}}, example arguments, or the compiled kernel that a launch returned"
+            f"signature={{{run_time[0]!r}: '*fp32:16', …}}, example arguments, or the compiled kernel that a launch "
+            "returned"
         )
     from jitload.triton_examples import Examples, plan_arguments
 
