@@ -125,10 +125,12 @@ class _Look:
 
     def __init__(self, cache_dir: Path, recipe: Recipe, settings: Settings) -> None:
         self._wanted = (cache_dir, recipe, settings)
-        self._key_dir = key_dir_of(cache_dir, recipe)
+        self._key_dir = str(key_dir_of(cache_dir, recipe))
         self._seen: list[str] = []
 
     def if_anything_is_new(self) -> Entry | None:
+        if not os.access(self._key_dir, os.F_OK):  # without an exception: many wait, on the cores that build
+            return None
         try:
             names = os.listdir(self._key_dir)
         except OSError:

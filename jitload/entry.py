@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from jitload.errors import CacheError
-from jitload.inputs import Header, fasten
+from jitload.inputs import Header, fasten, settled
 from jitload.notes import note_use
 from jitload.recipe import SCHEMA, Recipe
 from jitload.settings import Settings, find_cache_dir
@@ -147,7 +147,7 @@ def _read_entry(leaf_dir: Path, recipe: Recipe, settings: Settings, key: str) ->
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValueError("its manifest names no file of the entry")
     check_file(leaf_dir / name, manifest["size"], manifest["sha256"], settings)
-    return Entry(dir=leaf_dir, product=leaf_dir / name, headers=headers)
+    return Entry(dir=leaf_dir, product=leaf_dir / name, headers=tuple(map(settled, headers)))
 
 
 def read_manifest(leaf_dir: Path, settings: Settings | None = None) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from jitload.settings import make_private, warn_once
 
 _BUSY = (errno.EWOULDBLOCK, errno.EAGAIN)
 _FIRST_REPORT_S, _NEXT_REPORTS_S = 2.0, 60.0
-_SHORTEST_S, _LONGEST_S = 0.001, 0.02
+_SHORTEST_S, _LONGEST_S = 0.004, 0.02
 _log = logging.getLogger(__name__)
 Found = TypeVar("Found")
 

@@ -124,7 +124,7 @@ def library_recipe(request: Request, kit: Kit | Nvcc | None, compiler: str, own:
 def _image_parts(request: Request) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Return what decides the rest where functions are made of cubins."""
     return tuple(
-        ("image", (image.label, hashlib.sha256(image.data).hexdigest(), repr(image.kernels)))
+        ("image", (os.path.basename(image.label), hashlib.sha256(image.data).hexdigest(), repr(image.kernels)))
         for image in request.images
     )
 

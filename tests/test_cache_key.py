@@ -13,7 +13,7 @@ from builds import ADD, ARCH, build, kernel, load
 import jitload
 from jitload import inputs
 from jitload.identity import compiler_identity, cpu_identity
-from jitload.inputs import Clock, Header, fasten, loosen, record_headers
+from jitload.inputs import Clock, Header, fasten, loosen, record_headers, settled
 from jitload.settings import read_settings
 from jitload.toolchain import find_compiler
 
@@ -299,6 +299,10 @@ def test_what_is_digested_is_remembered_only_when_it_is_quiet(tmp_path, monkeypa
     monkeypatch.setattr(inputs, "_TICK_NS", -(10**9))
     assert [young.is_unchanged() for _ in range(3)] == [True] * 3
     assert len(reads) == 4
+    assert settled(young).is_settled
+    assert settled(young).is_unchanged()
+    path.write_text("two")
+    assert not settled(young).is_unchanged()
 
 
 @pytest.mark.parametrize("jump_s", [-7200, 0, 7200])
