@@ -311,6 +311,8 @@ class _Compiler:
             raise self.source.error("arguments are given by position only", odd)
 
     def method(self, node: ast.Call, method: ast.Attribute) -> Code:
+        if method.attr == "cdiv":  # triton.cdiv
+            raise self.source.error("there is no method 'cdiv'", node, "Use ceil_div(a, b).")
         self.tensor(method)
         if method.attr not in _METHODS:
             raise self.source.error(f"a tensor has no method {method.attr!r} here", node, _TENSOR)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from jitload.cubin import read_image
 from jitload.errors import JitLoadError, LaunchSpecError
-from jitload.kernels import Compiled, same_layout
+from jitload.kernels import Compiled, layout_difference
 from jitload.launch import Launch
 from jitload.model import Cubin, Kernel
 from jitload.request import Request
@@ -29,9 +29,10 @@ def read_given(request: Request) -> tuple[Compiled, ...]:
     symbols = {kernel: _symbol_of(kernel, name, cubins[0]) for name, kernel in named}
     cubins = [_with_signatures(cubin, request, symbols) for cubin in cubins]
     for other in cubins[1:]:
-        if not same_layout(cubins[0], other):
+        if difference := layout_difference(cubins[0], other):
             raise JitLoadError(
-                f"the cubins for {cubins[0].arch} and {other.arch} have different kernels: load them as two modules"
+                f"the cubins for {cubins[0].arch} and {other.arch} have different kernels ({difference}): load them as "
+                "two modules"
             )
     return tuple(Compiled(cubin=cubin, symbols=symbols, candidates=(), headers=(), runs=0) for cubin in cubins)
 

@@ -201,7 +201,13 @@ def _declaration(candidate: Candidate) -> str:
     return f"{template}{candidate.name}({', '.join(candidate.types)})"
 
 
-def same_layout(first: Cubin, other: Cubin) -> bool:
-    """Tell whether two architectures' kernels take the same parameters, so that one wrapper serves both."""
+def layout_difference(first: Cubin, other: Cubin) -> str:
+    """Return how two architectures' kernels differ; nothing where one wrapper serves both."""
+    for here, there in ((first, other), (other, first)):
+        names = {kernel.name for kernel in there.kernels}
+        if absent := next((kernel.name for kernel in here.kernels if kernel.name not in names), None):
+            return f"kernel {absent!r} is in the code for {here.arch}, but not in that for {there.arch}"
     plain = [[replace(p, name="") for p in kernel.parameters] for kernel in first.kernels]
-    return plain == [[replace(p, name="") for p in kernel.parameters] for kernel in other.kernels]
+    if plain != [[replace(p, name="") for p in kernel.parameters] for kernel in other.kernels]:
+        return f"the kernels of {first.arch} and {other.arch} take different parameters"
+    return ""

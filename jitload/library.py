@@ -132,14 +132,14 @@ def naming_exports(request: Request) -> Iterator[None]:
 
 
 def check_layouts(compiled: Sequence[Compiled]) -> None:
-    """Refuse kernels that take different parameters on different architectures: one wrapper serves all."""
-    from jitload.kernels import same_layout
+    """Refuse kernels that differ from one architecture to the next: one wrapper serves all."""
+    from jitload.kernels import layout_difference
 
     for other in compiled[1:]:
-        if not same_layout(compiled[0].cubin, other.cubin):
+        if difference := layout_difference(compiled[0].cubin, other.cubin):
             raise LaunchSpecError(
-                f"the kernels of {compiled[0].cubin.arch} and {other.cubin.arch} take different parameters",
-                hint="Build one library for each architecture, or give the kernels one signature.",
+                difference,
+                hint="Build one library for each architecture, or declare the same kernels for all of them.",
             )
 
 

@@ -46,8 +46,9 @@ def find_candidates(pieces: Sequence[str]) -> tuple[Candidate, ...]:
 def classify(text_pieces: Sequence[str], has_embed_cubin: bool) -> SourceKind:  # noqa: FBT001  a fact of the call, named by every caller
     """Tell whether a source is device code, host code, or both in one text.
 
-    Kernels together with `<<<…>>>` need nvcc whatever else is there. Otherwise `embed_cubin=` or a `TVM_FFI_` macro
-    means host, and `__global__`, or a variable or function for the device alone, means device.
+    Kernels together with `<<<…>>>` need nvcc whatever else is there, and so do kernels beside C++ for tvm-ffi that
+    embeds no cubin: it launches them through the CUDA runtime. Otherwise `embed_cubin=` or something of tvm-ffi's means
+    host, and `__global__`, or a variable or function for the device alone, means device.
 
     Example:
         >>> classify(["__global__ void k() {}"], False)
@@ -57,9 +58,12 @@ def classify(text_pieces: Sequence[str], has_embed_cubin: bool) -> SourceKind:  
     tokens = [token for piece in pieces for token in _compiled(piece) if token.kind in ("word", "mark")]
     words = {token.text for token in tokens if token.kind == "word"}
     launches = any(token.text == "<<<" and before.text != "operator" for before, token in pairwise([_NOTHING, *tokens]))
-    if launches:
+    is_host_like = {"tvm", "ffi"} <= words or any(word.startswith("TVM_FFI_") for word in words)
+    has_kernels = any(token.text == "__global__" and not token.in_directive for token in tokens)
+    has_cubins = has_embed_cubin or any(word.startswith("TVM_FFI_EMBED_CUBIN") for word in words)
+    if launches or (is_host_like and has_kernels and not has_cubins):
         return "both"
-    if has_embed_cubin or any(word.startswith("TVM_FFI_") for word in words):
+    if has_cubins or is_host_like:
         return "host"
     return "device" if words & {"__global__", "__device__", "__constant__"} else "host"
 

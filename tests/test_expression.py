@@ -175,6 +175,7 @@ def test_refusal(text: int | str, problem: str, column: int | None) -> None:
     [
         ("n / 2", "Use // to round down, or ceil_div(a, b) to round up."),
         ("cdiv(n, 2)", "Use ceil_div(a, b)."),
+        ("triton.cdiv(n, 2)", "Use ceil_div(a, b)."),
         ("(n, 2)", 'Several dimensions are a tuple of expressions: ("a", "b").'),
         ("n is 2", "Use ==."),
         ("in + 1", "A parameter named 'in' is written in_ in expressions."),

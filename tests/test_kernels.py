@@ -237,6 +237,16 @@ def test_architectures_with_different_parameters_are_refused():
         build(text + 'extern "C" __global__ void k(T* x) {}', arch=("sm_80", "sm_90a"))
 
 
+@pytest.mark.parametrize("otherwise", ["", 'extern "C" __global__ void old(int* x) {}'])
+def test_a_kernel_that_one_architecture_alone_has_is_refused_not_dropped(otherwise: str):
+    text = 'extern "C" __global__ void both(int* x) {}\n#if __CUDA_ARCH__ >= 900\n'
+    text += f'extern "C" __global__ void hopper(int* x) {{}}\n#else\n{otherwise}\n#endif\n'
+    absent = ("old", "sm_80", "sm_90a") if otherwise else ("hopper", "sm_90a", "sm_80")
+    words = "kernel '{}' is in the code for {}, but not in that for {}\n".format(*absent)
+    with pytest.raises(jitload.errors.LaunchSpecError, match=words):
+        build(text, arch=("sm_80", "sm_90a"))
+
+
 def test_a_signature_that_disagrees_with_the_cubin_is_refused():
     with pytest.raises(jitload.errors.SignatureError, match="kernel 'k'"):
         build(kernel("k"), functions={"k": Launch(signature="float* x, int n")})

@@ -225,6 +225,12 @@ KINDS: dict[str, tuple[bool, SourceKind]] = {
     "// TVM_FFI_\n__global__ void k() {}": (False, "device"),
     "__global__ void k(); TVM_FFI_EMBED_CUBIN(name);": (False, "host"),
     "__global__ void k();": (True, "host"),
+    # launched with cudaLaunchKernel: the host's compiler would make a plain function of the kernel, and say nothing
+    "__global__ void k() {} TVM_FFI_DLL_EXPORT_TYPED_FUNC(f, g);": (False, "both"),
+    "__global__ void k() {} void f(tvm::ffi::TensorView x);": (False, "both"),
+    "#include <tvm/ffi/function.h>\n__global__ void k() {} void f() {}": (False, "both"),
+    "#define __global__\nTVM_FFI_DLL_EXPORT_TYPED_FUNC(f, g);": (False, "host"),
+    "__host__ __device__ int f(tvm::ffi::TensorView x);": (False, "host"),
     "int add(int a, int b) { return a + b; }": (False, "host"),
     "std::ostream& operator<<<char>(A<char>); __global__ void k() {}": (False, "device"),
 }
