@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from jitload.checks import read_checks
 from jitload.paths import absolute_path
 from jitload.request import Functions, HandWritten, make_request
 from jitload.serving import build_request, load_request
@@ -35,6 +36,8 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
     kind: Literal["device", "host", "mixed"] | None = None,
     build_directory: PathLike | None = None,
     keep_module_alive: bool = True,
+    sanitize: str | Sequence[str] | None = None,
+    debug: bool = False,
     verbose: bool = False,
 ) -> Module:
     """Compile CUDA source, or find it compiled in the cache, and return its kernels as typed functions.
@@ -52,8 +55,9 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
             functions, with docstrings or without; None exports what it exports itself.
         embed_cubin: Cubins for the C++ to launch from, by the names in its `TVM_FFI_EMBED_CUBIN(name)`: bytes, paths
             or what `compile_cubin` or Triton returns. Without any source, functions are made of them.
-        arch: `"native"` (the current GPU), `"sm_90a"`, or several; each device gets the code that suits it.
-        extra_cflags: Options of the host's compiler.
+        arch: `"native"` (the current GPU), `"sm_90a"`, `"cpu"`, or several; each device gets the code that suits it. On
+            a machine without a GPU and without `JITLOAD_ARCH`, `"native"` is the CPU.
+        extra_cflags: Options of the host's compiler, which compiles kernels for the CPU, too.
         extra_cuda_cflags: Options for kernels, such as `["--use_fast_math", "-DN=4"]`, written for nvcc.
         extra_ldflags: Options of the link of hand-written C++.
         extra_include_paths: Directories of headers.
@@ -62,6 +66,9 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
             launches cubins) or `"mixed"` (kernels and what launches them, for nvcc).
         build_directory: Put the library there, too, as `<name>.so`.
         keep_module_alive: Keep the library loaded when the module is dropped.
+        sanitize: `"address"`, `"undefined"` or both: kernels on the CPU that reach outside a tensor or outside shared
+            memory, or do what C++ leaves undefined, are an error that names kernel, block, thread and line.
+        debug: Compile kernels for a debugger: `-g -O0` on the CPU.
         verbose: Log what the compilers print, at level INFO of the logger `jitload`.
 
     Returns:
@@ -84,6 +91,8 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
         link_flags=extra_ldflags,
         backend=backend,
         kind=kind,
+        may_be_cpu=True,
+        checks=read_checks(sanitize, debug=debug),
     )
     request = make_request(
         name,
@@ -113,6 +122,8 @@ def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described
     kind: Literal["device", "host", "mixed"] | None = None,
     build_directory: PathLike | None = None,
     output: PathLike | None = None,
+    sanitize: str | Sequence[str] | None = None,
+    debug: bool = False,
     verbose: bool = False,
 ) -> str:
     """Compile as `load_inline` does, and return the library's path; nothing is loaded and no GPU is needed.
@@ -135,6 +146,7 @@ def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described
         link_flags=extra_ldflags,
         backend=backend,
         kind=kind,
+        checks=read_checks(sanitize, debug=debug),
     )
     request = make_request(
         name,
@@ -165,6 +177,8 @@ def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
     kind: Literal["device", "host", "mixed"] | None = None,
     build_directory: PathLike | None = None,
     keep_module_alive: bool = True,
+    sanitize: str | Sequence[str] | None = None,
+    debug: bool = False,
     verbose: bool = False,
 ) -> Module:
     """Do as `load_inline` does, with source files.
@@ -190,6 +204,8 @@ def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
         link_flags=extra_ldflags,
         backend=backend,
         kind=kind,
+        may_be_cpu=True,
+        checks=read_checks(sanitize, debug=debug),
     )
     request = make_request(
         name,
@@ -220,6 +236,8 @@ def build(  # noqa: PLR0913  the keywords are upstream's, described once
     kind: Literal["device", "host", "mixed"] | None = None,
     build_directory: PathLike | None = None,
     output: PathLike | None = None,
+    sanitize: str | Sequence[str] | None = None,
+    debug: bool = False,
     verbose: bool = False,
 ) -> str:
     """Do as `build_inline` does, with source files; see `load` for them.
@@ -237,6 +255,7 @@ def build(  # noqa: PLR0913  the keywords are upstream's, described once
         link_flags=extra_ldflags,
         backend=backend,
         kind=kind,
+        checks=read_checks(sanitize, debug=debug),
     )
     request = make_request(
         name,

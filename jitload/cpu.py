@@ -32,7 +32,6 @@ _FLAGS = (
     "-std=c++17", "-O3", "-pipe", "-fPIC", "-fvisibility=hidden", "-ffunction-sections", "-fno-extern-tls-init",
     "-fno-gnu-unique", "-fno-strict-aliasing", "-fwrapv", "-fno-math-errno", "-fno-trapping-math", "-w",
 )  # fmt: skip
-_PASSED_ON = re.compile(r"-[DU].*|--?std=.*", re.DOTALL)
 _PROBES = re.sub(r"#pragma.*\n", "", probe.PROBE_HEADER[1]).replace("__global__", "__attribute__((weak))")
 
 
@@ -115,11 +114,10 @@ def cpu_text(source: DeviceSource, expressions: Sequence[str]) -> str:
 def cpu_flags(source: DeviceSource, kit: Kit | None) -> tuple[str, ...]:
     """Return the compiler's options for device code; those that concern a GPU's code alone do not count here."""
     own = own_include_dir().parent
-    options = (option.replace("--std", "-std", 1) for option in source.options if _PASSED_ON.fullmatch(option))
     kit_dirs = kit.include_dirs if kit else ()
     return (
         *_FLAGS,
-        *options,
+        *source.cpu_flags,
         f"-I{own / 'cpu'}",
         *include_flags(),
         *(f"-I{path}" for path in source.include_dirs),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from jitload.arch import capability_of, resolve_arch
+from jitload.arch import capability_of, resolve_gpu_arch
 from jitload.errors import ToolchainError
 from jitload.model import Cubin
 from jitload.settings import Settings, read_settings
@@ -76,7 +76,7 @@ def extract_triton(  # noqa: PLR0913  the keywords are those that a launch of Tr
 
 def one_capability(arch: str, settings: Settings) -> int:
     """Return the number of the one architecture asked for."""
-    archs = resolve_arch(arch, settings)
+    archs = resolve_gpu_arch(arch, settings, what="a Triton kernel is compiled")
     if len(archs) != 1:
         raise ToolchainError(f"extract_triton() makes one cubin, so it takes one architecture, not {', '.join(archs)}.")
     return capability_of(archs[0])[0]

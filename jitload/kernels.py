@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jitload import probe
+from jitload.checks import Checks
 from jitload.cubin import read_image
 from jitload.errors import CompileError, LaunchSpecError
 from jitload.headers import read_headers
@@ -37,6 +38,8 @@ class DeviceSource:
         include_dirs: The user's include directories.
         kernels: The kernels named by launches, as a user writes them: `scale<float>`, `scale(float*, int)`.
         signatures: Hand-written signatures by kernel, as in `kernels`, or by exported name.
+        cpu_flags: The options for the host's compiler, where the code runs on the CPU.
+        checks: How it is watched there.
     """
 
     name: str
@@ -45,6 +48,8 @@ class DeviceSource:
     include_dirs: tuple[Path, ...] = ()
     kernels: tuple[str, ...] = ()
     signatures: tuple[tuple[str, str], ...] = ()
+    cpu_flags: tuple[str, ...] = ()
+    checks: Checks = Checks()
 
     @property
     def texts(self) -> tuple[str, ...]:

@@ -117,6 +117,8 @@ def device_source(request: Request) -> DeviceSource:
         include_dirs=tuple(map(Path, request.include_dirs)),
         kernels=tuple(dict.fromkeys(named)),
         signatures=tuple((launch.kernel or name, launch.signature) for name, launch in functions if launch.signature),
+        cpu_flags=request.cpu_flags,
+        checks=request.checks,
     )
 
 

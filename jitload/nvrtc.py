@@ -76,7 +76,7 @@ def nvrtc_compile(
     Example:
         `cubin = nvrtc_compile('extern "C" __global__ void f(float* x) { x[0] = 1; }', arch="sm_90a")`
     """
-    from jitload.arch import resolve_arch
+    from jitload.arch import resolve_gpu_arch
     from jitload.settings import read_settings
     from jitload.sources import check_text, read_options
     from jitload.toolchain import find_kit, nvrtc_include_dirs
@@ -84,7 +84,7 @@ def nvrtc_compile(
     check_text(name, "name")
     settings = read_settings()
     kit = find_kit(settings)
-    archs = resolve_arch(arch or "native", settings)
+    archs = resolve_gpu_arch(arch or "native", settings, what="nvrtc_compile() compiles")
     if len(archs) != 1:
         raise ToolchainError(f"nvrtc_compile() makes one cubin, so it takes one architecture, not {', '.join(archs)}.")
     options = (

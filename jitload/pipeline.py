@@ -95,8 +95,8 @@ def library_recipe(request: Request, kit: Kit | Nvcc | None, compiler: str, own:
     """
     functions = ("all",) if request.functions is None else tuple(f"{name}={spec!r}" for name, spec in request.functions)
     host = request.host
-    flags = [flag for unit in host.units for flag in (*unit.flags, *host.flags)] if host else request.options
-    is_placed = any(flag.startswith(_DEBUG_OPTIONS) for flag in flags)
+    flags = [flag for unit in host.units for flag in (*unit.flags, *host.flags)] if host else [*request.options, *request.cpu_flags]
+    is_placed = any(flag.startswith(_DEBUG_OPTIONS) for flag in flags) or bool(request.checks)
     return Recipe(
         name=request.slug,
         anchors=(*request.include_dirs, *(host.objects if host else ())),
@@ -117,8 +117,25 @@ def library_recipe(request: Request, kit: Kit | Nvcc | None, compiler: str, own:
             *(request.triton.parts if request.triton else ()),
             ("cpu", cpu_identity() if any("native" in flag for flag in (*flags, compiler)) else ""),
             *_image_parts(request),
+            *_cpu_parts(request),
         ),
     )
+
+
+def _cpu_parts(request: Request) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
+    """Return what decides the rest where kernels run on the CPU: its compiler's options, and the libraries of C."""
+    if CPU not in request.archs:
+        return ()
+    return (
+        ("cpu_flags", request.cpu_flags),
+        ("sanitize", request.checks.sanitize),
+        ("debug", str(request.checks.debug)),
+        ("libc", _libc()),
+    )
+
+
+def _libc() -> str:
+    return os.confstr("CS_GNU_LIBC_VERSION") or "" if hasattr(os, "confstr") else ""
 
 
 def _image_parts(request: Request) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -156,5 +173,5 @@ def _host_parts(request: Request, *, is_placed: bool) -> tuple[tuple[str, str | 
         ("flags", host.flags),
         ("link_flags", host.link_flags),
         ("tvm_ffi", tvm_ffi_version()),
-        ("libc", os.confstr("CS_GNU_LIBC_VERSION") or "" if hasattr(os, "confstr") else ""),
+        ("libc", _libc()),
     )

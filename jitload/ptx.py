@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from jitload.arch import resolve_arch
+from jitload.arch import resolve_gpu_arch
 from jitload.cubin import read_image
 from jitload.errors import CompileError, Diagnostic, JitLoadError, ToolchainError
 from jitload.flags import device_flags
@@ -64,7 +64,7 @@ def compile_image(
         ToolchainError: There is no linker, or it does not know the architecture.
     """
     settings = read_settings()
-    archs = resolve_arch(arch, settings)
+    archs = resolve_gpu_arch(arch, settings, what="compile_cubin() compiles")
     if len(archs) != 1:
         raise ToolchainError(f"compile_cubin() makes one cubin, so it takes one architecture, not {', '.join(archs)}.")
     options = tuple(map(_spell, device_flags(read_options(flags, "extra_cuda_cflags"))))

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from jitload.arch import resolve_arch
+from jitload.arch import CPU, resolve_arch, resolve_gpu_arch
+from jitload.checks import Checks, check_checks, cpu_options
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.flags import device_flags, host_flags, nvcc_flags, split_includes
 from jitload.launch import Launch
@@ -52,6 +53,8 @@ class Request:
         is_kind_given: Whether the caller said what `cuda_sources` is.
         triton: The Triton kernel, where it is about one.
         images: Cubins that functions are to be made of, where there is no source at all.
+        cpu_flags: The options with which kernels are compiled for the CPU; none where they are not.
+        checks: How kernels are to be watched.
     """
 
     name: str
@@ -65,6 +68,8 @@ class Request:
     is_kind_given: bool = False
     triton: TritonSource | None = None
     images: tuple[GivenImage, ...] = ()
+    cpu_flags: tuple[str, ...] = ()
+    checks: Checks = Checks()
 
     @property
     def slug(self) -> str:
@@ -85,6 +90,9 @@ class HandWritten:
         link_flags: `extra_ldflags`.
         backend: None or `"cuda"`.
         kind: What `cuda_sources` is, where that is said.
+        makes_cubin: Whether machine code is asked for, and no library.
+        may_be_cpu: Whether kernels may be for the CPU where there is no GPU: what is built runs here and now.
+        checks: How kernels are to be watched.
     """
 
     cpp: Pieces = ()
@@ -95,6 +103,9 @@ class HandWritten:
     link_flags: Sequence[str] | None = None
     backend: str | None = None
     kind: str | None = None
+    makes_cubin: bool = False
+    may_be_cpu: bool = False
+    checks: Checks = Checks()
 
 
 def make_request(  # noqa: PLR0913  one for each thing a user may ask for
@@ -110,7 +121,7 @@ def make_request(  # noqa: PLR0913  one for each thing a user may ask for
     """Check the arguments of a public call and return its request, with the settings of this moment."""
     settings = read_settings()
     check_name(name)
-    given = by_hand or HandWritten(kind="device")
+    given = by_hand or HandWritten(kind="device", makes_cubin=True)
     has_source = any(text.strip() for _, text in (*pieces, *given.cpp)) or bool(given.objects)
     if not has_source and given.embed_cubin:
         return _request_of_images(name, given, functions, arch, settings)
@@ -130,16 +141,38 @@ def make_request(  # noqa: PLR0913  one for each thing a user may ask for
         name=name,
         pieces=device,
         functions=exports,
-        archs=resolve_arch(arch, settings) if device or is_mixed else (),
+        archs=_resolve_arch(given, host, arch, settings) if device or is_mixed else (),
         options=device_options if device else (),
         include_dirs=tuple(str(absolute_path(path, "extra_include_paths")) for path in include_dirs),
         settings=settings,
         host=host,
         is_kind_given=by_hand is not None and by_hand.kind is not None,
+        checks=given.checks,
     )
     if host is not None and device:
         _check_embeddable(request)
-    return request
+    check_checks(request.checks, request.archs, has_host_code=host is not None)
+    return _with_cpu_flags(request, options)
+
+
+def _resolve_arch(
+    given: HandWritten, host: HostSource | None, arch: str | Sequence[str], settings: Settings
+) -> tuple[str, ...]:
+    """Return the architectures for kernels in source; C++ written by hand launches those of a GPU."""
+    if host is not None:
+        return resolve_gpu_arch(arch, settings, what="kernels with C++ of your own are compiled")
+    if given.makes_cubin:
+        return resolve_gpu_arch(arch, settings, what="machine code is made")
+    return resolve_arch(arch, settings, may_be_cpu=given.may_be_cpu)
+
+
+def _with_cpu_flags(request: Request, options: tuple[str, ...]) -> Request:
+    """Add what the host's compiler gets of the options where it compiles kernels."""
+    if request.checks.debug and request.pieces:
+        request = replace(request, options=(*request.options, "--device-debug"))
+    if CPU not in request.archs:
+        return request
+    return replace(request, cpu_flags=(*cpu_options(request.options), *options))
 
 
 def _request_of_images(
@@ -155,7 +188,7 @@ def _request_of_images(
         name=name,
         pieces=(),
         functions=read_functions(functions),
-        archs=() if arch == "native" else resolve_arch(arch, settings),
+        archs=() if arch == "native" else resolve_gpu_arch(arch, settings, what="cubins are"),
         options=(),
         include_dirs=(),
         settings=settings,

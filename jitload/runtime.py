@@ -15,7 +15,7 @@ from jitload.toolchain import Compiler, find_ninja, own_include_dir, tvm_ffi_inc
 _SOURCES = {
     "launch": ("-O2", *COMPILE_FLAGS[1:]),
     "setup": COMPILE_FLAGS,  # device.cc, module.cc
-    "why": COMPILE_FLAGS,  # values.cc, explain.cc, refusal.cc
+    "why": COMPILE_FLAGS,  # values.cc, explain.cc, refusal.cc, cpu_launch.cc
     "python": ("-O2", *COMPILE_FLAGS[1:]),
 }
 

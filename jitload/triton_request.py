@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from jitload.arch import capability_of, resolve_arch
+from jitload.arch import capability_of, resolve_gpu_arch
 from jitload.model import Cubin
 from jitload.request import Request, check_name
 from jitload.settings import Settings, private_cache_dir, read_settings
@@ -41,7 +41,7 @@ def make_triton_request(  # noqa: PLR0913  the arguments of one call; a record w
             refuse_other_archs(cubins[0].kernels[0].name, [c.arch for c in cubins], resolve_arch(arch, settings))
         return _request_of_cubins(name, cubins, grid, settings)
     given = read_kernel(kernel)
-    archs = resolve_arch(arch, settings)
+    archs = resolve_gpu_arch(arch, settings, what="a Triton kernel is compiled")
     wanted = read_wanted(given, args, signature=signature, constexprs=constexprs, config=config, more=options)
     plans = _plan_variants(given, wanted, variants, capability_of(archs[0])[0])
     source, is_known = _source_of_plans(given, plans, grid, _integers(given, wanted))

@@ -91,6 +91,9 @@ static inline int jitload_is_host(DLDevice device) {
 /* Stands for the CPU where a number names a device. */
 #define JITLOAD_CPU_DEVICE INT32_MAX
 
+/* What a call returns that Python's own error ended, a KeyboardInterrupt: tvm-ffi's number for it. */
+#define JITLOAD_INTERRUPTED (-2)
+
 static inline uint64_t jitload_address(const DLTensor* tensor) {
   return (uint64_t)(uintptr_t)tensor->data + tensor->byte_offset;
 }

@@ -5,23 +5,82 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <time.h>
+#include <tvm/ffi/extra/c_env_api.h>
 #include <unistd.h>
 
 #include "cpu_worker.h"
 
 namespace {
 
+constexpr int64_t kPatience = 50;    /* milliseconds between two looks for Ctrl-C */
+constexpr int64_t kIdleTime = 10000; /* milliseconds after which a thread of the pool without work ends */
+
 void run_block(Worker* self, uint64_t number) {
-  const Launch* launch = self->launch;
-  const uint64_t width = launch->place.grid[0], height = launch->place.grid[1];
+  const jitload_cpu_launch* call = self->launch->call;
+  const uint64_t width = call->place.grid[0], height = call->place.grid[1];
   self->place.at[0] = (uint32_t)(number % width);
   self->place.at[1] = (uint32_t)(number / width % height);
   self->place.at[2] = (uint32_t)(number / width / height);
-  if (launch->can_wait) {
+  if (call->can_wait) {
     run_fibers(self);
   } else {
-    launch->kernel->block(launch->params, &self->place);
+    call->kernel->block(call->params, &self->place);
   }
+}
+
+/* ---- Ctrl-C ---------------------------------------------------------------------------------------------------- */
+
+int64_t now() {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
+  return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
+}
+
+struct timespec in_a_while(clockid_t clock, int64_t milliseconds) {
+  struct timespec time;
+  clock_gettime(clock, &time);
+  const int64_t nanoseconds = time.tv_nsec + milliseconds % 1000 * 1000000;
+  time.tv_sec += (time_t)(milliseconds / 1000 + nanoseconds / 1000000000);
+  time.tv_nsec = (long)(nanoseconds % 1000000000);
+  return time;
+}
+
+/* On the launching thread: end the launch where Python has a signal that raises. This takes the GIL. */
+void look_for_signals(Launch* launch) {
+  if (launch->is_interrupted || TVMFFIEnvCheckSignals() == 0) return;
+  launch->is_interrupted = 1;
+  __atomic_store_n(&launch->has_failed, 1, __ATOMIC_RELEASE);
+}
+
+/* ---- the blocks of a launch ------------------------------------------------------------------------------------ */
+
+/* Deal out blocks until there are none, or until something fails. */
+void work_through(Worker* self, Launch* launch, int64_t next_look) {
+  while (!__atomic_load_n(&launch->has_failed, __ATOMIC_RELAXED)) {
+    const uint64_t first = __atomic_fetch_add(&launch->next, launch->chunk, __ATOMIC_RELAXED);
+    if (first >= launch->blocks) return;
+    const uint64_t end = first + launch->chunk < launch->blocks ? first + launch->chunk : launch->blocks;
+    for (uint64_t number = first; number < end; ++number) {
+      run_block(self, number);
+      if (next_look != 0 && now() >= next_look) {
+        look_for_signals(launch);
+        next_look = now() + kPatience;
+      }
+      if (__atomic_load_n(&launch->has_failed, __ATOMIC_RELAXED)) return;
+    }
+  }
+}
+
+void work_on(Launch* launch, bool is_launcher) {
+  static thread_local Worker own;
+  Worker* self = &own;
+  worker = self;
+  self->launch = launch;
+  self->place = launch->call->place;
+  self->is_in_fibers = 0;
+  if (_setjmp(self->out) == 0) work_through(self, launch, is_launcher ? now() + kPatience : 0);
+  worker = NULL;
 }
 
 /* ---- the pool -------------------------------------------------------------------------------------------------- */
@@ -33,47 +92,30 @@ struct Pool {
   pthread_cond_t is_done = PTHREAD_COND_INITIALIZER;
   Launch* launch = NULL;
   uint64_t round = 0;
-  uint32_t threads = 0;
-  pid_t owner = 0;
+  uint32_t threads = 1; /* the launching one among them */
+  bool watches_forks = false;
 };
 Pool pool;
-
-void work_on(Launch* launch) {
-  static thread_local Worker own;
-  Worker* self = &own;
-  Worker* outer = worker;
-  worker = self;
-  self->launch = launch;
-  self->place = launch->place;
-  self->is_in_fibers = 0;
-  if (_setjmp(self->out) == 0) {
-    while (!__atomic_load_n(&launch->has_failed, __ATOMIC_RELAXED)) {
-      const uint64_t first = __atomic_fetch_add(&launch->next, launch->chunk, __ATOMIC_RELAXED);
-      if (first >= launch->blocks) break;
-      const uint64_t end = first + launch->chunk < launch->blocks ? first + launch->chunk : launch->blocks;
-      for (uint64_t number = first; number < end; ++number) {
-        run_block(self, number);
-        if (__atomic_load_n(&launch->has_failed, __ATOMIC_RELAXED)) break;
-      }
-    }
-  }
-  worker = outer;
-}
 
 void* serve(void*) {
   uint64_t seen = 0;
   pthread_mutex_lock(&pool.lock);
   while (true) {
-    while (pool.launch == NULL || pool.round == seen) pthread_cond_wait(&pool.has_work, &pool.lock);
+    while (pool.launch == NULL || pool.round == seen) {
+      const struct timespec end = in_a_while(CLOCK_REALTIME, kIdleTime);
+      if (pthread_cond_timedwait(&pool.has_work, &pool.lock, &end) == 0 || pool.launch != NULL) continue;
+      --pool.threads;
+      pthread_mutex_unlock(&pool.lock);
+      return NULL;
+    }
     seen = pool.round;
     Launch* launch = pool.launch;
     ++launch->running;
     pthread_mutex_unlock(&pool.lock);
-    work_on(launch);
+    work_on(launch, false);
     pthread_mutex_lock(&pool.lock);
     if (--launch->running == 0) pthread_cond_broadcast(&pool.is_done);
   }
-  return NULL;
 }
 
 uint32_t processors() {
@@ -85,26 +127,55 @@ uint32_t processors() {
   return count > 0 ? (uint32_t)count : 1;
 }
 
-/* Start what threads there are to be; those of a parent process did not come along. */
-void fill_pool() {
-  if (pool.owner == getpid()) return;
-  pool.owner = getpid();
-  pool.threads = 1;
-  const uint32_t wanted = processors();
-  while (pool.threads < wanted) {
-    pthread_t thread;
-    pthread_attr_t attributes;
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    const int code = pthread_create(&thread, &attributes, serve, NULL);
-    pthread_attr_destroy(&attributes);
-    if (code != 0) break;
-    ++pool.threads;
-  }
+/* A child has the forking thread alone, and its locks may be held by one that it has not. */
+void forget_pool() {
+  pool = Pool();
+  pool.watches_forks = true;
 }
 
+/* Start what threads there are to be. Signals are for the process's other threads. */
+void fill_pool() {
+  if (!pool.watches_forks) {
+    pthread_atfork(NULL, NULL, forget_pool);
+    pool.watches_forks = true;
+  }
+  static const uint32_t wanted = processors();
+  if (pool.threads >= wanted) return;
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  pthread_t thread;
+  while (pool.threads < wanted && pthread_create(&thread, &attributes, serve, NULL) == 0) ++pool.threads;
+  pthread_attr_destroy(&attributes);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+/* Wait for the threads that still have a block. */
+void wait_for_others(Launch* launch) {
+  pthread_mutex_lock(&pool.lock);
+  pool.launch = NULL;
+  while (launch->running != 0) {
+    const struct timespec end = in_a_while(CLOCK_REALTIME, kPatience);
+    if (pthread_cond_timedwait(&pool.is_done, &pool.lock, &end) == 0) continue;
+    pthread_mutex_unlock(&pool.lock);
+    look_for_signals(launch);
+    pthread_mutex_lock(&pool.lock);
+  }
+  pthread_mutex_unlock(&pool.lock);
+}
+
+/* Another thread's grid may have the pool, and that thread may wait for a GIL that this one holds: after a while this
+ * grid runs without. */
 void run_with_pool(Launch* launch) {
-  pthread_mutex_lock(&pool.turn);
+  const struct timespec end = in_a_while(CLOCK_REALTIME, kPatience);
+  if (pthread_mutex_timedlock(&pool.turn, &end) != 0) {
+    launch->chunk = 1;
+    work_on(launch, true);
+    return;
+  }
   pthread_mutex_lock(&pool.lock);
   fill_pool();
   launch->chunk = launch->blocks / (8 * (uint64_t)pool.threads) + 1;
@@ -112,11 +183,8 @@ void run_with_pool(Launch* launch) {
   ++pool.round;
   pthread_cond_broadcast(&pool.has_work);
   pthread_mutex_unlock(&pool.lock);
-  work_on(launch);
-  pthread_mutex_lock(&pool.lock);
-  pool.launch = NULL;
-  while (launch->running != 0) pthread_cond_wait(&pool.is_done, &pool.lock);
-  pthread_mutex_unlock(&pool.lock);
+  work_on(launch, true);
+  wait_for_others(launch);
   pthread_mutex_unlock(&pool.turn);
 }
 
@@ -132,29 +200,26 @@ extern "C" void jitload_cpu_stop(const uint32_t index[3], const char* format, ..
   leave(worker);
 }
 
-extern "C" int jitload_cpu_run(const jitload_cpu_kernel* kernel, const char* name, int can_wait,
-                               const jitload_cpu_place* place, void* const* params, const char** error) {
+extern "C" int jitload_cpu_run(const jitload_cpu_launch* call, const char** error) {
   static __thread char message[sizeof(Launch::error)];
+  const jitload_cpu_place* place = &call->place;
   Launch launch;
-  launch.kernel = kernel;
-  launch.name = name;
-  launch.params = params;
-  launch.place = *place;
+  launch.call = call;
   launch.blocks = (uint64_t)place->grid[0] * place->grid[1] * place->grid[2];
-  launch.chunk = launch.blocks;
+  launch.chunk = 1;
   launch.next = 0;
-  launch.can_wait = can_wait;
   launch.has_failed = 0;
+  launch.is_interrupted = 0;
   launch.running = 0;
   launch.error[0] = 0;
   const uint64_t threads = launch.blocks * place->block[0] * place->block[1] * place->block[2];
   if (launch.blocks == 1 || threads < kWorthThePool) {
-    launch.chunk = 1;
-    work_on(&launch);
+    work_on(&launch, true);
   } else {
     run_with_pool(&launch);
   }
   if (!launch.has_failed) return 0;
+  if (launch.is_interrupted) return JITLOAD_CPU_INTERRUPTED;
   memcpy(message, launch.error, sizeof message);
   *error = message;
   return -1;

@@ -51,9 +51,30 @@ void jitload_cpu_yield(void);
 /* End the launch with an error that names the block and this thread. */
 __attribute__((noreturn, format(printf, 2, 3))) void jitload_cpu_stop(const uint32_t index[3], const char* format, ...);
 
-/* Run a grid to its end. Returns 0, or -1 with the message of what went wrong, which stays until the thread's next. */
-int jitload_cpu_run(const jitload_cpu_kernel* kernel, const char* name, int can_wait, const jitload_cpu_place* place,
-                    void* const* params, const char** error);
+/* Memory that a kernel was given: a tensor's. */
+typedef struct jitload_cpu_region {
+  const char* name;
+  uintptr_t begin;
+  uintptr_t end;
+} jitload_cpu_region;
+
+/* One call of a kernel. */
+typedef struct jitload_cpu_launch {
+  const jitload_cpu_kernel* kernel;
+  const char* name;
+  int can_wait;
+  jitload_cpu_place place;
+  void* const* params;
+  const jitload_cpu_region* regions;
+  int region_count;
+  int has_addresses; /* the kernel has been given memory that is no tensor's, too */
+} jitload_cpu_launch;
+
+#define JITLOAD_CPU_INTERRUPTED (-2)
+
+/* Run a grid to its end. Returns 0; -1 with the message of what went wrong, which stays until the thread's next; or -2
+ * where Python's own error, a KeyboardInterrupt, ended it. */
+int jitload_cpu_run(const jitload_cpu_launch* launch, const char** error);
 
 #ifdef __cplusplus
 }

@@ -116,7 +116,7 @@ void open_barrier(Worker* self) {
 void start_fiber() {
   Worker* self = worker;
   const Fiber* fiber = self->current;
-  self->launch->kernel->thread(self->launch->params, &self->place, fiber->index);
+  self->launch->call->kernel->thread(self->launch->call->params, &self->place, fiber->index);
   finish(worker);
 }
 

@@ -3,6 +3,7 @@
 #define JITLOAD_CPU_WORKER_H_
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,15 +69,12 @@ struct Worker {
 };
 
 struct Launch {
-  const jitload_cpu_kernel* kernel;
-  const char* name;
-  void* const* params;
-  jitload_cpu_place place;
+  const jitload_cpu_launch* call;
   uint64_t blocks;
   uint64_t chunk;
   uint64_t next;
-  int can_wait;
   int has_failed;
+  int is_interrupted;
   uint32_t running;
   char error[1024];
 };
@@ -89,7 +87,7 @@ void fail(Worker* self, const uint32_t* thread, const char* format, ...) {
   int expected = 0;
   if (!__atomic_compare_exchange_n(&launch->has_failed, &expected, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return;
   const uint32_t* at = self->place.at;
-  int used = snprintf(launch->error, sizeof launch->error, "%s(): ", launch->name);
+  int used = snprintf(launch->error, sizeof launch->error, "%s(): ", launch->call->name);
   va_list rest;
   va_start(rest, format);
   used += vsnprintf(launch->error + used, sizeof launch->error - (size_t)used, format, rest);

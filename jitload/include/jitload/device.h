@@ -45,6 +45,7 @@ typedef struct jitload_request {
   jitload_plan plan;
   jitload_stream_source_fn stream_source;
   void** params;
+  const TVMFFIAny* args;
   int32_t device; /* of the tensors; -1 where there are none */
 } jitload_request;
 
@@ -85,6 +86,13 @@ int jitload_launch_error(const jitload_request* request, const jitload_slot* slo
 /* `stream_source` names the stream where no config does; NULL asks tvm-ffi. */
 int jitload_run(const jitload_kernel* kernel, const jitload_config* config, const TVMFFIAny* args, int32_t num_args,
                 jitload_stream_source_fn stream_source);
+
+/* A launch on the CPU: 0, -1 with an error, or -2 where Python's own is set. */
+int jitload_launch_on_cpu(const jitload_request* request);
+
+/* For a kernel with code for the CPU: a call without a tensor is for the GPU where there is one and code for it. False
+ * where the tensors are on a GPU and there is no code for any. */
+int jitload_choose_place(jitload_request* request);
 
 /* Read what `_jitload_configure` takes into a config; 0, or the error is set and -1. */
 int jitload_read_config(const jitload_module* module, const TVMFFIAny* args, jitload_config* config);

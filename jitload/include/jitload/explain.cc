@@ -122,7 +122,17 @@ static const char* jitload_value_text(const TVMFFIAny* value, char* text, size_t
   return text;
 }
 
-static void jitload_expected_text(const jitload_param* param, char* text, size_t size) {
+/* Where a tensor has to be: what the library has code for. */
+static const char* jitload_places_text(const jitload_kernel* kernel) {
+  return kernel->cpu == NULL ? "CUDA" : kernel->module->image_count == 0 ? "CPU" : "CUDA or CPU";
+}
+
+static int jitload_is_place(const jitload_kernel* kernel, DLDevice device) {
+  if (jitload_is_cuda(device)) return kernel->cpu == NULL || kernel->module->image_count != 0;
+  return kernel->cpu != NULL && jitload_is_host(device);
+}
+
+static void jitload_expected_text(const jitload_kernel* kernel, const jitload_param* param, char* text, size_t size) {
   const char* or_none = (param->flags & JITLOAD_NULLABLE) ? " or None" : "";
   const char* or_address = (param->flags & JITLOAD_RAW) ? " or an int address" : "";
   const char* or_object = (param->flags & JITLOAD_DESCRIBED) ? " or a TensorDescriptor" : "";
@@ -130,8 +140,8 @@ static void jitload_expected_text(const jitload_param* param, char* text, size_t
     char dtype[48] = "";
     DLDataType wanted = {param->dtype_code, param->dtype_bits, 1};
     if (param->dtype_bits != 0) jitload_dtype_text(wanted, dtype, sizeof dtype);
-    snprintf(text, size, "%s %s%sCUDA tensor%s%s%s", jitload_article(dtype), dtype, dtype[0] ? " " : "", or_object, or_none,
-             or_address);
+    snprintf(text, size, "%s %s%s%s tensor%s%s%s", jitload_article(dtype), dtype, dtype[0] ? " " : "",
+             jitload_places_text(kernel), or_object, or_none, or_address);
   } else if (param->kind == JITLOAD_STRUCT) {
     snprintf(text, size, "bytes or a ctypes structure of %u byte%s", (unsigned)param->size, param->size == 1 ? "" : "s");
   } else {
@@ -141,7 +151,7 @@ static void jitload_expected_text(const jitload_param* param, char* text, size_t
 
 static int jitload_refuse_kind(const jitload_kernel* kernel, const jitload_param* param, const char* got) {
   char expected[160];
-  jitload_expected_text(param, expected, sizeof expected);
+  jitload_expected_text(kernel, param, expected, sizeof expected);
   return jitload_fail("TypeError", "%s(): argument '%s' must be %s, got %s", kernel->name, param->name, expected, got);
 }
 
@@ -214,16 +224,20 @@ static int jitload_explain_device(const jitload_kernel* kernel, const TVMFFIAny*
     const DLTensor* tensor = jitload_tensor_of(&args[param->argument]);
     if (tensor == NULL) continue;
     jitload_device_text(tensor->device, here, sizeof here);
-    if (!jitload_is_cuda(tensor->device)) {
-      return jitload_fail("ValueError", "%s(): argument '%s' must be a CUDA tensor, but it is on %s", kernel->name,
-                          param->name, here);
+    if (!jitload_is_place(kernel, tensor->device)) {
+      const char* hint = jitload_is_cuda(tensor->device) ? "; for both build it with arch=(\"native\", \"cpu\")" : "";
+      return jitload_fail("ValueError", "%s(): argument '%s' must be a %s tensor, but it is on %s%s", kernel->name,
+                          param->name, jitload_places_text(kernel), here, hint);
     }
     if (first == NULL) {
       first = param;
       continue;
     }
     const DLTensor* other = jitload_tensor_of(&args[first->argument]);
-    if (other->device.device_id == tensor->device.device_id) continue;
+    const int is_cuda = jitload_is_cuda(tensor->device);
+    if (is_cuda == jitload_is_cuda(other->device) && (!is_cuda || other->device.device_id == tensor->device.device_id)) {
+      continue;
+    }
     return jitload_fail("ValueError", "%s(): argument '%s' is on %s, but '%s' is on %s; all tensors must be on one device",
                         kernel->name, param->name, here, first->name,
                         jitload_device_text(other->device, there, sizeof there));

@@ -3,7 +3,6 @@
  * With device.cc and explain.cc this is the runtime, compiled once for a compiler and linked into each library with
  * hidden symbols, so that a generated wrapper stays a page of tables.
  */
-#include "cpu.h"
 #include "launching.h"
 #include "triton.h"
 
@@ -53,21 +52,6 @@ static inline int jitload_launch_here(const jitload_driver* driver, const jitloa
   return jitload_launch_error(request, slot, device, code);
 }
 
-/* Run the grid here and now: a call on CPU tensors has done its work when it returns. */
-static __attribute__((cold, noinline)) int jitload_launch_on_cpu(const jitload_request* request) {
-  const jitload_kernel* kernel = request->kernel;
-  const jitload_plan* plan = &request->plan;
-  jitload_cpu_place place = {};
-  for (int i = 0; i < 3; ++i) {
-    place.grid[i] = (uint32_t)plan->grid[i];
-    place.block[i] = (uint32_t)plan->block[i];
-  }
-  place.shared_bytes = (uint32_t)plan->shared_bytes;
-  const char* error = NULL;
-  if (kernel->module->cpu_run(kernel->cpu, kernel->name, kernel->can_wait, &place, request->params, &error) == 0) return 0;
-  return jitload_fail("RuntimeError", "%s", error);
-}
-
 extern "C" int jitload_run(const jitload_kernel* kernel, const jitload_config* config, const TVMFFIAny* args,
                            int32_t num_args, jitload_stream_source_fn stream_source) {
   if (__builtin_expect(num_args != kernel->argument_count, 0)) return jitload_explain(kernel, args, num_args);
@@ -80,15 +64,18 @@ extern "C" int jitload_run(const jitload_kernel* kernel, const jitload_config* c
   request.stream_source = stream_source;
   request.params = (void**)__builtin_alloca(sizeof(void*) * count + 8);
   request.device = -1;
+  request.args = args;
   unsigned char* structs = NULL;
   if (kernel->struct_bytes != 0) structs = (unsigned char*)__builtin_alloca(kernel->struct_bytes);
   if (!jitload_read_arguments(&request, args, values, &structs)) return jitload_explain(kernel, args, num_args);
-  if (request.device < 0 && kernel->module->image_count == 0) request.device = JITLOAD_CPU_DEVICE;
+  if (__builtin_expect(kernel->cpu != NULL, 0) && !jitload_choose_place(&request)) {
+    return jitload_explain(kernel, args, num_args);
+  }
   if (jitload_make_plan(&request, args, values) != 0) return -1;
   const int extents = jitload_check_extents(&request);
   if (extents != 0) return extents < 0 ? -1 : 0;
-  if ((kernel->flags & JITLOAD_HAS_CLUSTER) && jitload_check_cluster(&request) != 0) return -1;
   if (__builtin_expect(request.device == JITLOAD_CPU_DEVICE, 0)) return jitload_launch_on_cpu(&request);
+  if ((kernel->flags & JITLOAD_HAS_CLUSTER) && jitload_check_cluster(&request) != 0) return -1;
   return jitload_on_device(&request, jitload_launch_here);
 }
 

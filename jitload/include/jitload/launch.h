@@ -69,7 +69,7 @@ enum {
 struct jitload_module;
 struct jitload_triton;
 struct jitload_cpu_kernel;
-struct jitload_cpu_place;
+struct jitload_cpu_launch;
 
 typedef struct jitload_kernel {
   const char* name;   /* exported name, for messages */
@@ -116,8 +116,7 @@ typedef struct jitload_module {
   int32_t kernel_count;
   int32_t variable_count;
   /* Run a grid on the CPU (cpu.h), where there is code for it; else NULL. */
-  int (*cpu_run)(const struct jitload_cpu_kernel*, const char*, int, const struct jitload_cpu_place*, void* const*,
-                 const char**);
+  int (*cpu_run)(const struct jitload_cpu_launch*, const char**);
 } jitload_module;
 
 /* Check the arguments, launch, and return 0; or set an error and return -1. */

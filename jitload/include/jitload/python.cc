@@ -193,7 +193,7 @@ static void* jitload_vectorcall(void* self, void* const* args, size_t flags_and_
   void* thread = bound->keeps_gil ? NULL : python.save_thread();
   const int failed = jitload_run(kernel, &bound->config, values, (int32_t)count, stream);
   if (thread != NULL) python.restore_thread(thread);
-  if (__builtin_expect(failed, 0)) return jitload_raise(self, kernel);
+  if (__builtin_expect(failed, 0)) return failed == JITLOAD_INTERRUPTED ? NULL : jitload_raise(self, kernel);
   python.increment(python.none);
   return python.none;
 }
