@@ -87,7 +87,7 @@ def canonical_arch(name: str, given_as: str = "arch") -> str:
         return CPU
     if match := _ARCH.fullmatch(name.strip()):
         return f"sm_{match[1] or match[3] + match[4]}{match[2] or match[5] or ''}"
-    raise ToolchainError(f"{given_as}={name!r} is no architecture; write 'sm_90a', '9.0a', 'cpu' or 'native'.")
+    raise ToolchainError(f"{given_as}={name!r} is no architecture; write 'sm_90a', '9.0a' or 'native'.")
 
 
 def capability_of(arch: str) -> tuple[int, str]:

@@ -18,7 +18,8 @@ _OF_A_GPU = re.compile(
     r"|device-debug|generate-line-info|lineinfo|dopt|split-compile|minimal|default-device|device-int128|time|fast-compile"
     r"|device-as-default-execution-space|no-source-include|no-cache|frandom-seed|optimization-info|version-ident|Ofast"
     r"|display-error-number|no-display-error-number|diag-[a-z-]+|disable-warnings|Werror|brief-diagnostics|modify-stack"
-    r"-limit|builtin-[a-z-]+|unicode|pch[a-z-]*|relocatable-device-code|resource-usage|source-in-ptx|keep)(?:[= ].*)?|-[Gw]",
+    r"-limit|builtin-[a-z-]+|unicode|pch[a-z-]*|relocatable-device-code|resource-usage|source-in-ptx|keep)"
+    r"(?:[= ].*)?|-[Gw]",
     re.DOTALL,
 )
 
@@ -32,6 +33,9 @@ class Checks:
 
     def __bool__(self) -> bool:
         return self.debug or bool(self.sanitize)
+
+
+NO_CHECKS = Checks()
 
 
 def read_checks(sanitize: str | Iterable[str] | None, *, debug: bool) -> Checks:
@@ -76,7 +80,7 @@ def cpu_options(options: Sequence[str]) -> tuple[str, ...]:
             result.append(option.replace("--std", "-std", 1))
         elif not _OF_A_GPU.fullmatch(option):
             raise JitLoadError(
-                f"extra_cuda_cflags has {option!r}, which means nothing on the CPU: give what its compiler is to get in "
-                "extra_cflags"
+                f"extra_cuda_cflags has {option!r}, which means nothing on the CPU: give what its compiler is "
+                "to get in extra_cflags"
             )
     return tuple(result)

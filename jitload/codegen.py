@@ -48,10 +48,12 @@ class CpuCode:
     Attributes:
         rows: A kernel's symbol to its row in the object file's table, and whether a thread of it may wait.
         dynamic_shared: The symbols of `extern __shared__` arrays.
+        variables: The names of variables to their symbols.
     """
 
     rows: Mapping[str, tuple[int, bool]]
     dynamic_shared: tuple[str, ...]
+    variables: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,13 +79,19 @@ def render_wrapper(wrapper: Wrapper) -> str:
         "quoted_name": c_string(wrapper.name),
         "images": [image_record(image) for image in wrapper.images],
         "variables": [
-            {"name": c_string(v.name), "symbol": c_string(v.symbol), "size": v.size} for v in wrapper.variables
+            {"name": c_string(v.name), "symbol": c_string(v.symbol), "size": v.size, "on_cpu": _on_cpu(v, wrapper.cpu)}
+            for v in wrapper.variables
         ],
         "exports": [_placed_record(export, wrapper.cpu) for export in wrapper.exports],
         "cpu": wrapper.cpu,
         "description": c_string(describe(wrapper)),
     }
     return load_template("wrapper.cc.jinja").render(wrapper=record)
+
+
+def _on_cpu(variable: Variable, cpu: CpuCode | None) -> str:
+    """Return the symbol of a variable in the code for the CPU, which may be there alone or not at all."""
+    return c_string((cpu.variables if cpu else {}).get(variable.name, variable.symbol))
 
 
 def describe(wrapper: Wrapper) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from jitload.cache import Work
 from jitload.cpu import CpuProgram, compile_for_cpu
+from jitload.headers import read_headers, shadowing_paths
 from jitload.host_build import COMPILE_FLAGS, Step, compile_step, run_ninja, write_ninja
+from jitload.host_headers import read_depfile, unknown_headers
 from jitload.library import (
     check_is_device_code,
     check_layouts,
@@ -18,7 +21,7 @@ from jitload.library import (
 )
 from jitload.request import Request
 from jitload.runtime import find_or_build_cpu_runtime, find_or_build_runtime, include_flags
-from jitload.toolchain import Compiler, Kit, find_ninja
+from jitload.toolchain import Compiler, Kit, find_ninja, own_include_dir, tvm_ffi_include_dirs
 
 # As every library of ours; what kernels need of the C++ library, libm and threads is linked.
 _LINK_FLAGS = ("-shared", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack", "-pthread")
@@ -48,7 +51,19 @@ def make_cpu_library(
     cubins = tuple(f"{one.cubin.arch}.cubin" for one in compiled)
     write_ninja(work.dir, _steps(request, program, compiler, cubins, tuple(map(str, runtimes.result()))))
     run_ninja(ninja, work.dir, name=request.name, verbose=verbose)
-    return tuple(sorted({*program.compiled.headers, *(path for one in compiled for path in one.headers)}))
+    headers = {path for one in compiled for path in one.headers}
+    return tuple(sorted({*headers, *_headers_read(request, kit, work, program)}))
+
+
+def _headers_read(request: Request, kit: Kit | None, work: Work, program: CpuProgram) -> Iterator[Path]:
+    """Yield the headers that the compiler read and no version in the key speaks for, and where others could appear."""
+    known = (own_include_dir().parent, *tvm_ffi_include_dirs(), *(kit.include_dirs if kit else ()))
+    dirs = tuple(map(Path, request.include_dirs))
+    texts = [text for _, text in request.pieces]
+    yield from (path for path in read_headers(texts, dirs, known) if path.is_absolute())
+    read = read_depfile((work.dir / program.depfile).read_text(errors="surrogateescape"))
+    yield from shadowing_paths(read, (*dirs, *known[1:]) if dirs else ())
+    yield from unknown_headers(read, (*known, work.cache_dir))
 
 
 def _steps(

@@ -41,6 +41,7 @@ class _Section:
 class _Symbol:
     name: str
     kind: int
+    is_local: bool
     section: int
     value: int
     size: int
@@ -86,7 +87,8 @@ class ObjectFile:
         return tuple(
             Variable(name=s.name, symbol=s.name, size=s.size)
             for s in self._symbols
-            if s.kind == _OBJECT and s.section and s.size and "__jitload_" not in s.name and not s.name.startswith(own)
+            if s.kind == _OBJECT and s.section and s.size and not s.is_local
+            if "__jitload_" not in s.name and not s.name.startswith(own)
         )
 
     def _read_symbols(self) -> list[_Symbol]:
@@ -95,7 +97,7 @@ class ObjectFile:
         symbols = []
         for at in range(table.offset, table.offset + table.size, 24):
             name, info, _, section, value, size = struct.unpack_from("<IBBHQQ", self._data, at)
-            symbols.append(_Symbol(self._text(strings + name), info & 15, section, value, size))
+            symbols.append(_Symbol(self._text(strings + name), info & 15, info >> 4 == 0, section, value, size))
         return symbols
 
     def _text(self, at: int) -> str:

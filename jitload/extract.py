@@ -15,6 +15,8 @@ from jitload.triton_record import record_kernel
 from jitload.triton_versions import find_triton
 from jitload.triton_wanted import make_plan, read_wanted, refuse_for_compiled, refuse_other_archs
 
+_WHAT = "a Triton kernel is compiled"
+
 
 def extract_triton(  # noqa: PLR0913  the keywords are those that a launch of Triton's takes
     kernel: Any,
@@ -64,7 +66,8 @@ def extract_triton(  # noqa: PLR0913  the keywords are those that a launch of Tr
         refuse_for_compiled(given.name, args, asked)
         cubin = record_kernel(given.compiled, triton)
         if arch != "native":
-            refuse_other_archs(given.name, [cubin.arch], resolve_arch(arch, read_settings()))
+            archs = resolve_gpu_arch(arch, read_settings(), what=_WHAT)
+            refuse_other_archs(given.name, [cubin.arch], archs)
         return cubin
     wanted = read_wanted(
         given, args, signature=signature, constexprs=constexprs, config=config, more={**options, **more}
@@ -76,7 +79,7 @@ def extract_triton(  # noqa: PLR0913  the keywords are those that a launch of Tr
 
 def one_capability(arch: str, settings: Settings) -> int:
     """Return the number of the one architecture asked for."""
-    archs = resolve_gpu_arch(arch, settings, what="a Triton kernel is compiled")
+    archs = resolve_gpu_arch(arch, settings, what=_WHAT)
     if len(archs) != 1:
         raise ToolchainError(f"extract_triton() makes one cubin, so it takes one architecture, not {', '.join(archs)}.")
     return capability_of(archs[0])[0]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jitload import probe
-from jitload.checks import Checks
+from jitload.checks import NO_CHECKS, Checks
 from jitload.cubin import read_image
 from jitload.errors import CompileError, LaunchSpecError
 from jitload.headers import read_headers
@@ -49,7 +49,7 @@ class DeviceSource:
     kernels: tuple[str, ...] = ()
     signatures: tuple[tuple[str, str], ...] = ()
     cpu_flags: tuple[str, ...] = ()
-    checks: Checks = Checks()
+    checks: Checks = NO_CHECKS
 
     @property
     def texts(self) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from jitload.runtime import find_or_build_runtime, include_flags
 from jitload.toolchain import Compiler, Kit, find_ninja
 
 if TYPE_CHECKING:
+    from jitload.codegen import CpuCode
     from jitload.cpu import CpuProgram
     from jitload.kernels import Compiled, DeviceSource
 
@@ -151,7 +152,7 @@ def write_sources(
     """Write what the library is built from: the device code, for a look, the cubins, and the wrapper."""
     from jitload.arch import capability_of
     from jitload.choice import choose_exports
-    from jitload.codegen import CpuCode, EmbeddedImage, Wrapper, render_wrapper
+    from jitload.codegen import EmbeddedImage, Wrapper, render_wrapper
 
     images = []
     for one in compiled:
@@ -167,11 +168,18 @@ def write_sources(
         images=tuple(images),
         exports=choose_exports(request.functions, shown),
         variables=shown.cubin.variables,
-        cpu=CpuCode(rows=cpu.rows, dynamic_shared=cpu.dynamic_shared) if cpu else None,
+        cpu=_cpu_code(cpu) if cpu else None,
     )
     for number, (_, text) in enumerate(request.pieces):
         (work_dir / f"source{number}.cu").write_text(text, encoding="utf-8", newline="")
     (work_dir / "wrapper.cc").write_text(render_wrapper(wrapper), encoding="utf-8")
+
+
+def _cpu_code(program: CpuProgram) -> CpuCode:
+    from jitload.codegen import CpuCode
+
+    variables = {variable.name: variable.symbol for variable in program.compiled.cubin.variables}
+    return CpuCode(rows=program.rows, dynamic_shared=program.dynamic_shared, variables=variables)
 
 
 def library_steps(

@@ -95,7 +95,8 @@ def library_recipe(request: Request, kit: Kit | Nvcc | None, compiler: str, own:
     """
     functions = ("all",) if request.functions is None else tuple(f"{name}={spec!r}" for name, spec in request.functions)
     host = request.host
-    flags = [flag for unit in host.units for flag in (*unit.flags, *host.flags)] if host else [*request.options, *request.cpu_flags]
+    flags = [flag for unit in host.units for flag in (*unit.flags, *host.flags)] if host else [*request.options]
+    flags += request.cpu_flags
     is_placed = any(flag.startswith(_DEBUG_OPTIONS) for flag in flags) or bool(request.checks)
     return Recipe(
         name=request.slug,

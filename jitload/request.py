@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jitload.arch import CPU, resolve_arch, resolve_gpu_arch
-from jitload.checks import Checks, check_checks, cpu_options
+from jitload.checks import NO_CHECKS, Checks, check_checks, cpu_options
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.flags import device_flags, host_flags, nvcc_flags, split_includes
 from jitload.launch import Launch
@@ -69,7 +69,7 @@ class Request:
     triton: TritonSource | None = None
     images: tuple[GivenImage, ...] = ()
     cpu_flags: tuple[str, ...] = ()
-    checks: Checks = Checks()
+    checks: Checks = NO_CHECKS
 
     @property
     def slug(self) -> str:
@@ -105,7 +105,7 @@ class HandWritten:
     kind: str | None = None
     makes_cubin: bool = False
     may_be_cpu: bool = False
-    checks: Checks = Checks()
+    checks: Checks = NO_CHECKS
 
 
 def make_request(  # noqa: PLR0913  one for each thing a user may ask for

@@ -18,6 +18,8 @@ from jitload.triton_variants import Variants, read_variants, refuse_equal
 from jitload.triton_versions import find_triton
 from jitload.triton_wanted import Wanted, make_plan, read_wanted, refuse_for_compiled, refuse_other_archs
 
+_WHAT = "a Triton kernel is compiled"
+
 
 def make_triton_request(  # noqa: PLR0913  the arguments of one call; a record would cost a hit half a millisecond
     name: str,
@@ -38,10 +40,11 @@ def make_triton_request(  # noqa: PLR0913  the arguments of one call; a record w
     asked = {"signature": signature, "constexprs": constexprs, "config": config, "variants": variants, **options}
     if cubins := _finished_cubins(kernel, args, asked):
         if arch != "native":
-            refuse_other_archs(cubins[0].kernels[0].name, [c.arch for c in cubins], resolve_arch(arch, settings))
+            archs = resolve_gpu_arch(arch, settings, what=_WHAT)
+            refuse_other_archs(cubins[0].kernels[0].name, [c.arch for c in cubins], archs)
         return _request_of_cubins(name, cubins, grid, settings)
     given = read_kernel(kernel)
-    archs = resolve_gpu_arch(arch, settings, what="a Triton kernel is compiled")
+    archs = resolve_gpu_arch(arch, settings, what=_WHAT)
     wanted = read_wanted(given, args, signature=signature, constexprs=constexprs, config=config, more=options)
     plans = _plan_variants(given, wanted, variants, capability_of(archs[0])[0])
     source, is_known = _source_of_plans(given, plans, grid, _integers(given, wanted))

@@ -99,7 +99,7 @@ IMPORTS = {
     "triton_grid": "errors launch triton_key",
     "triton_library": "arch cache host_build launch library model request runtime toolchain triton_code triton_compile "
     "triton_grid triton_record triton_source",
-    "cpu_library": "cache cpu host_build library request runtime toolchain",
+    "cpu_library": "cache cpu headers host_build host_headers library request runtime toolchain",
     "pipeline": "arch cache cpu_library errors host identity library nvcc recipe request settings toolchain "
     "triton_library",
     "function": "model",

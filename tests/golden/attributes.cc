@@ -15,8 +15,8 @@ static const jitload_image images[] = {
 };
 
 static const jitload_variable variables[] = {
-    {"ns::coeffs", "_ZN2ns6coeffsE", 64},
-    {"n", "n", 4},
+    {"ns::coeffs", "_ZN2ns6coeffsE", 64, NULL},
+    {"n", "n", 4, NULL},
 };
 
 extern const jitload_module module;

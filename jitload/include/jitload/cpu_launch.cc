@@ -6,7 +6,7 @@
 
 #define JITLOAD_MOST_SHARED (227 * 1024) /* what the largest GPU gives a block */
 
-static int jitload_count_gpus(void) {
+extern "C" int jitload_count_gpus(void) {
   static int known = -1;
   if (known >= 0) return known;
   int (*init)(unsigned) = NULL;

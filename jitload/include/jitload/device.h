@@ -93,6 +93,7 @@ int jitload_launch_on_cpu(const jitload_request* request);
 /* For a kernel with code for the CPU: a call without a tensor is for the GPU where there is one and code for it. False
  * where the tensors are on a GPU and there is no code for any. */
 int jitload_choose_place(jitload_request* request);
+int jitload_count_gpus(void);
 
 /* Read what `_jitload_configure` takes into a config; 0, or the error is set and -1. */
 int jitload_read_config(const jitload_module* module, const TVMFFIAny* args, jitload_config* config);

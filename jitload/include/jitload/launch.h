@@ -96,11 +96,12 @@ typedef struct jitload_image {
   const unsigned char* data;
 } jitload_image;
 
-/* A `__device__` or `__constant__` variable: its C++ name, its symbol and its size in bytes. */
+/* A `__device__` or `__constant__` variable: its C++ name, its symbol and its size in bytes; on the CPU its address. */
 typedef struct jitload_variable {
   const char* name;
   const char* symbol;
   uint64_t size;
+  void* on_cpu;
 } jitload_variable;
 
 typedef struct jitload_state jitload_state;

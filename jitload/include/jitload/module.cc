@@ -113,8 +113,8 @@ static int jitload_find_global(const jitload_driver* driver, const jitload_modul
   return code == JITLOAD_CUDA_SUCCESS ? 0 : jitload_driver_error(driver, module->name, symbol, code);
 }
 
-static int jitload_wrap_global(const TVMFFIAny* args, int32_t num_args, jitload_cu_device device,
-                               jitload_cu_address address, TVMFFIAny* result) {
+static int jitload_wrap_global(const TVMFFIAny* args, int32_t num_args, DLDevice device, uint64_t address,
+                               TVMFFIAny* result) {
   const int32_t ndim = num_args - 3;
   const size_t extents = sizeof(int64_t) * (size_t)ndim;
   DLManagedTensor* managed = (DLManagedTensor*)calloc(1, sizeof(DLManagedTensor) + 2 * extents);
@@ -128,7 +128,7 @@ static int jitload_wrap_global(const TVMFFIAny* args, int32_t num_args, jitload_
     step *= shape[i];
   }
   managed->dl_tensor.data = (void*)(uintptr_t)address;
-  managed->dl_tensor.device = DLDevice{kDLCUDA, device};
+  managed->dl_tensor.device = device;
   managed->dl_tensor.ndim = ndim;
   managed->dl_tensor.dtype = args[1].v_dtype;
   managed->dl_tensor.shape = shape;
@@ -145,11 +145,18 @@ static int jitload_wrap_global(const TVMFFIAny* args, int32_t num_args, jitload_
 }
 
 /* (variable number, dtype, size in bytes that dtype and shape make, *shape) -> a tensor over the variable on the
- * current device. The loader has checked the size against the cubin's. */
+ * current device: of a library for both, on the GPU where there is one. The loader has checked the size. */
 extern "C" int jitload_global(const jitload_module* module, const TVMFFIAny* args, int32_t num_args,
                               TVMFFIAny* result) {
   if (num_args < 3) return jitload_fail("TypeError", "_jitload_global() takes at least 3 arguments, got %d", (int)num_args);
   const jitload_variable* variable = &module->variables[args[0].v_int64];
+  if (module->cpu_run != NULL && (module->image_count == 0 || jitload_count_gpus() == 0)) {
+    if (variable->on_cpu != NULL) {
+      return jitload_wrap_global(args, num_args, DLDevice{kDLCPU, 0}, (uint64_t)(uintptr_t)variable->on_cpu, result);
+    }
+    return jitload_fail("ValueError", "%s: variable '%s' cannot be reached on the CPU: it is static, or in an anonymous "
+                        "namespace", module->name, variable->name);
+  }
   const jitload_driver* driver = jitload_get_driver(module->name);
   if (driver == NULL) return -1;
   jitload_cu_device device = 0;
@@ -163,5 +170,5 @@ extern "C" int jitload_global(const jitload_module* module, const TVMFFIAny* arg
     return jitload_fail("ValueError", "%s: variable '%s' has %zu bytes on the device, not %lld", module->name,
                         variable->name, size, (long long)args[2].v_int64);
   }
-  return jitload_wrap_global(args, num_args, device, address, result);
+  return jitload_wrap_global(args, num_args, DLDevice{kDLCUDA, device}, address, result);
 }

@@ -1,0 +1,126 @@
+"""Where `"native"` is the CPU, and where it must not be."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+
+import jitload
+from jitload import Launch
+from jitload.errors import CacheError, JitLoadError, ToolchainError
+from jitload.settings import warn_once
+
+SOURCE = """
+extern "C" __global__ void twice(float* x, int n) {
+  for (int i = threadIdx.x; i < n; i += blockDim.x) x[i] *= 2;
+}"""
+FUNCTIONS = {"twice": Launch(grid=1, block=32, args={"n": "x.numel()"})}
+
+
+@pytest.fixture(autouse=True)
+def _no_gpu(monkeypatch):
+    monkeypatch.setattr("jitload.arch.current_capability", lambda: None)
+    monkeypatch.setattr("jitload.arch.driver_error", lambda: 0)
+    warn_once.cache_clear()
+
+
+def doubles(mod: jitload.Module) -> bool:
+    x = torch.ones(100)
+    mod.twice(x)
+    return torch.equal(x, torch.full((100,), 2.0))
+
+
+def test_loading_takes_the_cpu_and_says_so_once(caplog, tmp_path):
+    with caplog.at_level(logging.WARNING, "jitload"):
+        assert doubles(jitload.load_inline("native", cuda_sources=SOURCE, functions=FUNCTIONS))
+        (tmp_path / "twice.cu").write_text(SOURCE)
+        assert doubles(jitload.load("native", sources=tmp_path / "twice.cu", functions=FUNCTIONS))
+        assert doubles(jitload.load_inline("native", cuda_sources=SOURCE, functions=FUNCTIONS, arch=("native", "cpu")))
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith("arch='native', and there is no GPU here: kernels are compiled for the CPU")
+
+
+BUILDS = {
+    "build_inline": lambda: jitload.build_inline("b", cuda_sources=SOURCE),
+    "compile_cubin": lambda: jitload.compile_cubin(SOURCE),
+    "nvrtc_compile": lambda: jitload.nvrtc.nvrtc_compile(SOURCE),
+    "native and cpu": lambda: jitload.build_inline("b", cuda_sources=SOURCE, arch=("native", "cpu")),
+}
+
+
+@pytest.mark.parametrize("build", BUILDS.values(), ids=BUILDS)
+def test_building_refuses_and_names_the_variable(build):
+    with pytest.raises(
+        ToolchainError, match=r"there is none here\. Name one, arch='sm_90a', or set JITLOAD_ARCH=sm_90a"
+    ):
+        build()
+
+
+def test_load_only_refuses_too(monkeypatch):
+    monkeypatch.setenv("JITLOAD_MODE", "load-only")
+    with pytest.raises(ToolchainError, match="set JITLOAD_ARCH=sm_90a"):
+        jitload.load_inline("native", cuda_sources=SOURCE, functions=FUNCTIONS)
+    with pytest.raises(CacheError, match="load-only"):
+        jitload.load_inline("never built", cuda_sources=SOURCE, arch="cpu")
+
+
+def test_the_variable_may_say_cpu(monkeypatch, caplog):
+    monkeypatch.setenv("JITLOAD_ARCH", "cpu")
+    assert doubles(jitload.load_inline("asked", cuda_sources=SOURCE, functions=FUNCTIONS))
+    path = jitload.build_inline("asked", cuda_sources=SOURCE, functions=FUNCTIONS)
+    assert doubles(jitload.load_module(path))
+    monkeypatch.setenv("JITLOAD_ARCH", "90,cpu")
+    both = jitload.load_inline("asked", cuda_sources=SOURCE, functions=FUNCTIONS)
+    assert "sm_90, cpu" in repr(both)
+    assert doubles(both)
+    assert jitload.compile_cubin(SOURCE).arch == "sm_90"
+    assert not caplog.records
+
+
+def test_a_driver_that_does_not_start_is_no_missing_gpu(monkeypatch):
+    monkeypatch.setattr("jitload.arch.driver_error", lambda: 803)
+    with pytest.raises(ToolchainError, match="the CUDA driver does not start: error 803"):
+        jitload.load_inline("native", cuda_sources=SOURCE)
+
+
+HOST = "void f() {}\nTVM_FFI_DLL_EXPORT_TYPED_FUNC(f, f);"
+GPU_ONLY = [
+    (lambda: jitload.compile_cubin(SOURCE, arch="cpu"), "machine code is made for a GPU alone, not for 'cpu'"),
+    (lambda: jitload.nvrtc.nvrtc_compile(SOURCE, arch="cpu"), "nvrtc_compile() compiles for a GPU alone"),
+    (
+        lambda: jitload.load_inline("mixed", cuda_sources=SOURCE, cpp_sources=HOST, arch="cpu"),
+        "kernels with C++ of your own are compiled for a GPU alone",
+    ),
+]
+
+
+@pytest.mark.parametrize(("build", "said"), GPU_ONLY)
+def test_what_is_for_a_gpu_alone(build, said):
+    with pytest.raises(ToolchainError) as caught:
+        build()
+    assert said in str(caught.value)
+
+
+def test_options():
+    flags = {"extra_cuda_cflags": ["-DN=3", "--use_fast_math", "-std=c++20", "-lineinfo", "-O3"]}
+    source = SOURCE.replace("*= 2", "*= N") + "static_assert(__cplusplus == 202002L);"
+    mod = jitload.load_inline("options", cuda_sources=source, functions=FUNCTIONS, arch="cpu", **flags)
+    x = torch.ones(4)
+    mod.twice(x)
+    assert torch.equal(x, torch.full((4,), 3.0))
+    source = SOURCE.replace("*= 2", "*= HOST")
+    jitload.load_inline("options", cuda_sources=source, arch="cpu", extra_cflags=["-DHOST=2", "-O1"])
+    with pytest.raises(JitLoadError, match="extra_cuda_cflags has '--bogus', which means nothing on the CPU"):
+        jitload.load_inline("options", cuda_sources=SOURCE, arch="cpu", extra_cuda_cflags=["--bogus"])
+
+
+def test_a_header_that_changes_is_compiled_again(tmp_path):
+    source = '#include "by.h"\n' + SOURCE.replace("*= 2", "*= BY")
+    for by in (2, 3, 2):
+        (tmp_path / "by.h").write_text(f"#define BY {by}\n")
+        options = {"functions": FUNCTIONS, "arch": "cpu", "extra_include_paths": [tmp_path]}
+        x = torch.ones(4)
+        jitload.load_inline("header", cuda_sources=source, **options).twice(x)
+        assert torch.equal(x, torch.full((4,), float(by)))
