@@ -99,7 +99,7 @@ def unpack(cache_dir: Path, source: Path, *, max_size: int) -> Unpacked:
                 _stage_members(stream, stage, max_size)
             leaves = sorted(path for key_dir in stage.iterdir() for path in key_dir.iterdir())
             sizes = [check_entry(leaf, leaf.parent.name[-64:]) for leaf in leaves]
-        except (OSError, EOFError, ValueError, tarfile.TarError, RecursionError, _zlib_error()) as error:
+        except _unpacking_errors() as error:
             raise CacheError(f"the archive {source} cannot be unpacked: {error}. Nothing of it was kept.") from error
         added = sum(_publish(leaf, cache_dir) for leaf in leaves)
         with suppress(OSError):
@@ -225,7 +225,17 @@ def _open_zstd(path: Path, mode: str) -> Any:
     raise CacheError("a .tar.zst archive needs: pip install zstandard  (or name it .tar.gz, which needs nothing)")
 
 
-def _zlib_error() -> type[Exception]:
+def _unpacking_errors() -> tuple[type[Exception], ...]:
+    """Return what may be raised where an archive is damaged, by whatever unfolds it, too."""
     import zlib
 
-    return zlib.error
+    found: list[type[Exception]] = [OSError, EOFError, ValueError, RecursionError, tarfile.TarError, zlib.error]
+    with suppress(ImportError):
+        from compression.zstd import ZstdError
+
+        found.append(ZstdError)
+    with suppress(ImportError):
+        import zstandard
+
+        found.append(zstandard.ZstdError)
+    return tuple(found)
