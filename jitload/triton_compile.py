@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,11 +25,11 @@ def compile_plan(given: GivenKernel, plan: Plan, triton: Triton, capability: int
 
     Raises:
         CompileError: Triton refuses the kernel.
-        SignatureError: A global that is compiled in has changed.
+        SignatureError: Triton cannot read the kernel, or an option is unknown.
     """
     import triton as package
 
-    check_globals(given)
+    _check_readable(given)
     _check_options(given, plan.options, cuda_backend(triton, capability))
     source = _with_outer_values(_source(given, plan, triton), given)
     target = cuda_target(triton, capability)
@@ -76,10 +77,10 @@ def _source(given: GivenKernel, plan: Plan, triton: Triton) -> Any:
 
 def _with_outer_values(source: Any, given: GivenKernel) -> Any:
     """Let what Triton's key leaves out be part of it: Triton's own cache would answer for other values, too."""
-    values = [pair for pair in outer_values(given.function) or () if "." in pair[0]]
-    if values:
-        own = source.hash()
-        source.hash = lambda: hashlib.sha256(f"{own} {values}".encode()).hexdigest()
+    values = outer_values(given.function)
+    if values != ():
+        own, more = source.hash(), secrets.token_hex(16) if values is None else repr(values)
+        source.hash = lambda: hashlib.sha256(f"{own} {more}".encode()).hexdigest()
     return source
 
 
@@ -117,26 +118,13 @@ def without_line_info() -> Iterator[None]:
             os.environ.pop(_LINE_INFO, None)
 
 
-def check_globals(given: GivenKernel) -> None:
-    """Refuse a kernel with a global whose value is another than the one in its key, as Triton does at a launch.
+def _check_readable(given: GivenKernel) -> None:
+    """Let Triton read the kernel and what it calls.
 
     Raises:
-        SignatureError: There is one.
+        SignatureError: It cannot.
     """
-    absent = object()
     try:
-        given.function.cache_key  # noqa: B018  this is where Triton notes the globals
-        used: Mapping[Any, Any] = given.function.used_global_vals
+        given.function.cache_key  # noqa: B018  reads it all
     except Exception as error:
         raise SignatureError(f"kernel {given.name!r}: Triton cannot read what it uses: {error}") from error
-    for (name, _), (value, scope) in used.items():
-        if (now := scope.get(name, absent)) is not absent and _differs(now, value):
-            raise SignatureError(
-                f"kernel {given.name!r}: the global {name!r}, which is compiled in, has changed from {value!r} to "
-                f"{now!r} since Triton first looked: define the kernel after the change"
-            )
-
-
-def _differs(now: Any, then: Any) -> bool:
-    now, then = (getattr(value, "value", value) for value in (now, then))
-    return bool(now != then)

@@ -39,7 +39,7 @@ def plan_arguments(
     try:
         named = {name: _example(value) for name, value in examples.named.items()}
         found = binder(*map(_example, examples.args), **named, **constexprs)
-    except (TypeError, KeyError, AttributeError) as error:
+    except (TypeError, KeyError, AttributeError, OverflowError, ValueError, AssertionError) as error:
         names = ", ".join(param.name for param in params)
         words = str(error).replace("dynamic_func()", "it")
         raise SignatureError(f"the example arguments do not fit kernel {given.name}({names}): {words}") from error

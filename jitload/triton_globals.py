@@ -1,16 +1,20 @@
 """A Triton function in, the values from outside that its machine code may depend on out.
 
-Triton's `cache_key` covers the source of a function and of those it calls, and the globals it names; it does not cover
-what is reached through a module or an object (`config.BLOCK`), though that is compiled in as well.
+Triton's `cache_key` covers the source of a function and of those it calls, and the constexprs among its globals. It
+does not cover a global of a function that it calls, once that was looked at, nor what is reached through a module or an
+object (`config.BLOCK`), nor what a `constexpr_function` reads, though all of that is compiled in as well.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator
-from types import CodeType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_CONTAINERS = (tuple, list, set, frozenset, dict)
+_KNOWN_HOMES = ("triton", "builtins", "math")
 _MOST = 10_000  # objects looked at before we give up
 
 
@@ -27,12 +31,13 @@ def outer_values(function: Any) -> tuple[tuple[str, str], ...] | None:
 class _Search:
     def __init__(self) -> None:
         self.found: set[tuple[str, str]] = set()
-        self.seen: set[int] = set()
+        self.seen: dict[int, object] = {}  # holds what it has seen, so that no other object takes its place in memory
         self.is_complete = True
 
     def visit_function(self, function: Any) -> None:
-        """Look at the names that a jit function uses, in its own scope."""
-        raw = getattr(function, "fn", function)
+        """Look at the names that a function uses, in its own scope."""
+        raw = getattr(function, "fn", None) or getattr(function, "__func__", function)
+        raw = getattr(raw, "fn", raw)
         code = getattr(raw, "__code__", None)
         if code is None or self._is_seen(raw):
             return
@@ -47,17 +52,48 @@ class _Search:
             self._visit(name, value, names)
 
     def _visit(self, name: str, value: Any, names: set[str]) -> None:
+        text = self._text(value)
+        if text is not None:
+            self.found.add((name, text))
+        elif isinstance(value, ModuleType | type):
+            if _home(value) not in _KNOWN_HOMES and not self._is_seen(value):
+                self._visit_members(name, value, names)
+        elif _home(value) not in _KNOWN_HOMES or isinstance(value, _CONTAINERS):
+            self.is_complete = False  # an object of somebody's, of which we do not see all
+
+    def _text(self, value: Any) -> str | None:
+        """Return a value as text, or None where a text would say too little."""
         if type(value).__name__ == "constexpr" and _home(value) == "triton":
             value = value.value
-        if _is_plain(value):
-            self.found.add((name, f"{type(value).__name__} {value!r}"))
-        elif _is_triton_function(value):
+        if isinstance(value, enum.Enum):
+            return f"{type(value).__name__}.{value.name} {self._text(value.value)}"
+        if isinstance(value, _PLAIN):
+            return f"{type(value).__name__} {value!r}"
+        if isinstance(value, _CONTAINERS):
+            return self._text_of_several(value)
+        if _is_triton_function(value):
             self.visit_function(value)
-        elif _home(value) not in ("triton", "builtins", "math") and not self._is_seen(value):
-            self._visit_members(name, value, names)
+            return f"function {getattr(value, 'cache_key', '')}"
+        if isinstance(value, FunctionType | MethodType) and _home(value) not in _KNOWN_HOMES:
+            self.visit_function(value)
+            return f"code {_code_text(value.__code__)}"
+        return f"dtype {value}" if type(value).__name__ in ("dtype", "pointer_type", "block_type") else None
+
+    def _text_of_several(self, value: Any) -> str | None:
+        if self._is_within(value):
+            return None
+        items = [item for pair in value.items() for item in pair] if isinstance(value, dict) else list(value)
+        texts = [self._text(item) for item in items]
+        if any(text is None for text in texts):
+            return None
+        return f"{type(value).__name__} {sorted(map(str, texts)) if isinstance(value, set | frozenset) else texts}"
+
+    def _is_within(self, value: Any) -> bool:
+        """Tell whether there is more in a container than we care to look at."""
+        return len(value) > _MOST or str(value).count("...") > 0  # one that holds itself is shown so
 
     def _visit_members(self, name: str, value: Any, names: set[str]) -> None:
-        """Look at what the function may ask of a module, a class or an object: the members by names that it uses."""
+        """Look at what the function may ask of a module or a class: the members by names that it uses."""
         for member in names:
             try:
                 inner = getattr(value, member)
@@ -68,7 +104,7 @@ class _Search:
     def _is_seen(self, value: Any) -> bool:
         if id(value) in self.seen:
             return True
-        self.seen.add(id(value))
+        self.seen[id(value)] = value
         self.is_complete = self.is_complete and len(self.seen) < _MOST
         return not self.is_complete
 
@@ -81,10 +117,9 @@ def _names_of(code: CodeType) -> Iterator[str]:
             yield from _names_of(constant)
 
 
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, tuple | list | frozenset):
-        return all(map(_is_plain, value))
-    return isinstance(value, _PLAIN)
+def _code_text(code: CodeType) -> str:
+    constants = [_code_text(value) if isinstance(value, CodeType) else repr(value) for value in code.co_consts]
+    return f"{code.co_code.hex()} {constants} {code.co_names}"
 
 
 def _home(value: Any) -> str:

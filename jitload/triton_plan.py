@@ -77,6 +77,7 @@ def plan_signature(
 def _by_name(given: GivenKernel, signature: Mapping[str, Any] | str) -> Mapping[str, Any]:
     names = [param.name for param in given.function.params]
     if isinstance(signature, str):
+        _check_count(given, split_types(signature))
         return dict(
             zip([p.name for p in given.function.params if not p.is_constexpr], split_types(signature), strict=False)
         )
@@ -90,6 +91,15 @@ def _by_name(given: GivenKernel, signature: Mapping[str, Any] | str) -> Mapping[
             f"kernel {given.name!r} has no parameter {unknown[0]!r}; its parameters are {', '.join(names)}"
         )
     return signature
+
+
+def _check_count(given: GivenKernel, types: Sequence[str]) -> None:
+    run_time = [param.name for param in given.function.params if not param.is_constexpr]
+    if len(types) != len(run_time):
+        raise SignatureError(
+            f"kernel {given.name!r}: signature= has {len(types)} types, and the run-time parameters are "
+            f"{', '.join(run_time) or 'none'}; constexprs go into constexprs="
+        )
 
 
 def split_types(text: str) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from jitload.arch import capability_of, resolve_gpu_arch
+from jitload.errors import SignatureError
 from jitload.model import Cubin
 from jitload.request import Request, check_name
 from jitload.settings import Settings, private_cache_dir, read_settings
@@ -69,6 +70,9 @@ def _finished_cubins(kernel: Any, args: Sequence[Any], asked: Mapping[str, Any])
 
         cubins = (record_kernel(given.compiled, find_triton()),)
     refuse_for_compiled(cubins[0].kernels[0].name if cubins[0].kernels else "?", args, asked)
+    archs = [cubin.arch for cubin in cubins]
+    if twice := next((arch for arch in archs if archs.count(arch) > 1), None):
+        raise SignatureError(f"two of the cubins are for {twice}: give one for each architecture")
     return cubins
 
 

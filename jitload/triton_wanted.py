@@ -78,6 +78,7 @@ def make_plan(given: GivenKernel, wanted: Wanted, triton: Triton, capability: in
     config = choose_config(given, wanted.config, wanted.constexprs)
     names = {param.name for param in given.function.params}
     tuned = {name: value for name, value in config.items() if name in names}
+    _refuse_conflict(given, tuned, wanted.constexprs)
     constexprs = apply_heuristics(given, {**tuned, **wanted.constexprs})
     options = {**{name: value for name, value in config.items() if name not in names}, **wanted.options}
     # A kernel may have a constexpr of an option's name; at a launch of Triton's, one keyword is then both.
@@ -97,6 +98,15 @@ def make_plan(given: GivenKernel, wanted: Wanted, triton: Triton, capability: in
 
     examples = Examples(args=tuple(wanted.args), named=wanted.named, constexprs=constexprs)
     return plan_arguments(given, examples, options, triton, capability)
+
+
+def _refuse_conflict(given: GivenKernel, tuned: Mapping[str, Any], constexprs: Mapping[str, Any]) -> None:
+    """Refuse a constexpr that a configuration and the call give differently, as Triton does."""
+    if twice := next((name for name in tuned if name in constexprs and constexprs[name] != tuned[name]), None):
+        raise SignatureError(
+            f"kernel {given.name!r}: {twice!r} is {tuned[twice]!r} in the configuration and {constexprs[twice]!r} "
+            "beside it: give it once"
+        )
 
 
 def refuse_other_archs(name: str, have: Sequence[str], wanted: Sequence[str]) -> None:

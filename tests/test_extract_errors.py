@@ -37,6 +37,7 @@ DUMMY = Tensor()
         ({"signature": {**ADD, "z": "i32"}}, "has no parameter 'z'; its parameters are x_ptr, y_ptr"),
         ({"signature": {"x_ptr": "*fp32"}}, "kernel 'vector_add': signature= has no type for y_ptr, out_ptr, n"),
         ({"signature": {**ADD, "n": ("i32", "constexpr")}}, "a constexpr in a tuple has no value here"),
+        ({"signature": "*fp32, *fp32, *fp32, i32, 64"}, "has 5 types, and the run-time parameters are x_ptr, y_ptr"),
         ({"signature": ["*fp32"]}, "signature= must map parameters to types, {'x_ptr': '*fp32:16'}, got list"),
         ({"signature": ADD, "constexprs": {"BLOK": 1}}, "parameter 'BLOK' for constexprs=; its constexprs are BLOCK"),
         ({"signature": ADD, "constexprs": [1]}, "constexprs= must map names to values, got list"),
@@ -60,6 +61,7 @@ def test_examples_that_do_not_fit():
     assert "do not fit kernel vector_add(x_ptr, y_ptr, out_ptr, n, BLOCK): " in refusal(
         SignatureError, kernels.vector_add, DUMMY, DUMMY, BLOCK=64
     )
+    assert "do not fit kernel" in refusal(SignatureError, kernels.vector_add, DUMMY, DUMMY, DUMMY, 2**64, BLOCK=64)
     assert "do not fit kernel" in refusal(SignatureError, kernels.vector_add, object(), DUMMY, DUMMY, 1, BLOCK=64)
 
 
@@ -100,6 +102,11 @@ def test_an_autotuned_kernel_that_nobody_tuned():
     )
 
 
+def test_a_configuration_and_a_constexpr_that_differ():
+    words = refusal(SignatureError, tuned_add, signature=ADD, config={"BLOCK": 128}, BLOCK=32)
+    assert words == "kernel 'tuned_add': 'BLOCK' is 128 in the configuration and 32 beside it: give it once"
+
+
 def test_a_configuration_with_a_hook():
     config = triton.Config({"BLOCK": 64}, pre_hook=print)
     assert "has a pre_hook, Python code that Triton runs before each launch; a library cannot" in refusal(
@@ -128,6 +135,8 @@ def test_several_architectures_and_none():
         jitload.extract_triton(kernels.vector_add, signature=ADD, BLOCK=64, arch="sm_80,sm_90")
     with pytest.raises(ToolchainError, match="is no architecture"):
         jitload.extract_triton(kernels.vector_add, signature=ADD, BLOCK=64, arch="gfx942")
+    with pytest.raises(ToolchainError, match="a Triton kernel is compiled for a GPU alone, not for 'cpu'"):
+        jitload.load_triton("m", kernels.vector_add, signature=ADD, BLOCK=64, arch="cpu")
 
 
 def test_a_compiled_kernel_cannot_be_changed():
@@ -141,15 +150,6 @@ def test_a_compiled_kernel_cannot_be_changed():
         assert "is compiled for sm_90a, so that arch= cannot make it run on sm_80" in refusal(
             SignatureError, kernel, arch="sm_80"
         )
-
-
-def test_globals_that_changed_since_triton_looked(monkeypatch: pytest.MonkeyPatch):
-    signature = {"out_ptr": "*fp32", "flag": "i1", "small": "i8", "n": "i32", "big": "i64", "huge": "u64", "x": "fp32"}
-    extract(kernels.scalars, signature=signature, BLOCK=64)
-    monkeypatch.setattr(kernels, "SCALE", triton.language.constexpr(4))
-    assert "the global 'SCALE', which is compiled in, has changed from" in refusal(
-        SignatureError, kernels.scalars, signature=signature, BLOCK=64
-    )
 
 
 # ---- what a compiled kernel may not be -------------------------------------------------------------------------

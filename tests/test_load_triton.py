@@ -246,6 +246,8 @@ def test_bad_names_and_kernels():
         jitload.load_triton("m", cubin, num_warps=2)
     with pytest.raises(SignatureError, match="is compiled for sm_90a, so that arch= cannot make it run on sm_80"):
         jitload.load_triton("m", cubin, arch=("sm_80", "sm_90"))
+    with pytest.raises(SignatureError, match="two of the cubins are for sm_90a: give one for each"):
+        jitload.load_triton("m", [cubin, cubin])
 
 
 def test_jitload_stays_free_of_triton():

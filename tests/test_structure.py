@@ -109,8 +109,8 @@ IMPORTS = {
     "objects": "cache entry errors host_build placing request runtime toolchain",
     "serving": "cache errors loader objects paths pipeline placing request",
     "triton_variants": "errors triton_kernel triton_plan triton_wanted",
-    "triton_request": "arch model request settings triton_key triton_kernel triton_plan triton_record triton_source "
-    "triton_variants triton_versions triton_wanted",
+    "triton_request": "arch errors model request settings triton_key triton_kernel triton_plan triton_record "
+    "triton_source triton_variants triton_versions triton_wanted",
     "extract": "arch errors model settings triton_compile triton_kernel triton_record triton_versions triton_wanted",
     "triton_api": "launch loader serving triton_request triton_variants",
     "api": "checks errors kernels library loader model paths ptx request serving sources toolchain",

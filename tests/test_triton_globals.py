@@ -1,0 +1,71 @@
+"""Values from outside of a Triton kernel: compiled in as they are now, and part of every key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton")
+
+import triton
+import triton.language as tl
+import triton_outer as outer
+from test_load_triton import parts
+from triton_support import ARCH
+
+import jitload
+from jitload.triton_globals import outer_values
+
+NEEDS_FUNCTIONS = pytest.mark.skipif(
+    not hasattr(triton, "constexpr_function"), reason="this Triton has no constexpr_function"
+)
+
+
+def code(kernel: Any) -> bytes:
+    return jitload.extract_triton(kernel, signature="*i32", arch=ARCH).data
+
+
+def check(kernel: Any, change: Any) -> None:
+    """See that machine code and key are others after a change, and the same without one."""
+    before, key = code(kernel), parts(kernel, signature="*i32")
+    assert code(kernel) == before
+    change()
+    assert code(kernel) != before
+    assert parts(kernel, signature="*i32") != key
+
+
+def test_a_global_of_a_function_that_is_called(monkeypatch: pytest.MonkeyPatch):
+    check(outer.by_a_call, lambda: monkeypatch.setattr(outer, "CALLED", tl.constexpr(9)))
+
+
+def test_a_global_of_the_kernel_itself(monkeypatch: pytest.MonkeyPatch):
+    check(outer.by_name, lambda: monkeypatch.setattr(outer, "CALLED", tl.constexpr(9)))
+
+
+@NEEDS_FUNCTIONS
+def test_a_list_that_a_constexpr_function_reads(monkeypatch: pytest.MonkeyPatch):
+    assert outer_values(outer.by_a_constexpr_function) is not None
+    check(outer.by_a_constexpr_function, lambda: monkeypatch.setattr(outer, "LISTED", [9]))
+
+
+@NEEDS_FUNCTIONS
+def test_a_mapping_that_a_constexpr_function_reads(monkeypatch: pytest.MonkeyPatch):
+    assert outer_values(outer.by_a_mapping) is not None
+    check(outer.by_a_mapping, lambda: monkeypatch.setitem(outer.MAPPED, "three", 9))
+
+
+@NEEDS_FUNCTIONS
+def test_an_object_that_nobody_sees_into(monkeypatch: pytest.MonkeyPatch):
+    assert outer_values(outer.by_an_object) is None
+    first, second = (parts(outer.by_an_object, signature="*i32") for _ in range(2))
+    assert first != second  # never found again
+    check(outer.by_an_object, lambda: monkeypatch.setattr(outer.OBJECT, "shift", 9))
+
+
+def test_values_that_contain_themselves():
+    loop: list[Any] = []
+    loop.append(loop)
+    scope = {"loop": loop, "__name__": "somewhere"}
+    exec("def f():\n    return loop", scope)
+    assert outer_values(scope["f"]) is None

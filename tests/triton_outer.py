@@ -1,0 +1,61 @@
+"""Triton kernels that depend on values from outside in ways that Triton's own key leaves out."""
+
+import triton
+import triton.language as tl
+
+CALLED = tl.constexpr(3)
+LISTED = [3]
+MAPPED = {"three": 3}
+
+
+class Anything:
+    def __init__(self):
+        self.shift = 3
+
+
+OBJECT = Anything()
+
+
+@triton.jit
+def helper(x):
+    return x + CALLED
+
+
+@triton.jit
+def by_a_call(x_ptr):
+    tl.store(x_ptr, helper(tl.program_id(0)))
+
+
+@triton.jit
+def by_name(x_ptr):
+    tl.store(x_ptr, tl.program_id(0) + CALLED)
+
+
+@triton.jit
+def by_a_constexpr_function(x_ptr):
+    tl.store(x_ptr, tl.program_id(0) + of_the_list())
+
+
+@triton.jit
+def by_a_mapping(x_ptr):
+    tl.store(x_ptr, tl.program_id(0) + of_the_mapping())
+
+
+@triton.jit
+def by_an_object(x_ptr):
+    tl.store(x_ptr, tl.program_id(0) + of_the_object())
+
+
+if hasattr(triton, "constexpr_function"):
+
+    @triton.constexpr_function
+    def of_the_list():
+        return LISTED[0]
+
+    @triton.constexpr_function
+    def of_the_mapping():
+        return MAPPED["three"]
+
+    @triton.constexpr_function
+    def of_the_object():
+        return OBJECT.shift
