@@ -39,7 +39,8 @@ def write_notes() -> None:
     while _used:
         leaf_dir, _ = _used.popitem()
         try:
-            append_bytes(uses_path(leaf_dir), 1)
+            if leaf_dir.is_dir():  # a cache that was removed is not to come back for a note
+                append_bytes(uses_path(leaf_dir), 1)
         except BaseException:  # noqa: BLE001, S112  a cache that cannot be written, an interpreter half gone
             continue
 

@@ -98,6 +98,13 @@ def test_a_process_that_may_only_load_leaves_no_note(cache):
     assert sorted(cache.rglob("*")) != before
 
 
+def test_a_cache_that_is_gone_does_not_come_back_for_a_note(cache):
+    build(ADD, "vec")
+    code = f"import builds, shutil; builds.build(builds.ADD, 'vec'); shutil.rmtree({str(cache)!r})"
+    done = run_python(code)
+    assert (done.returncode, done.stderr, cache.exists()) == (0, "", False)
+
+
 # ---- rebuild ---------------------------------------------------------------------------------------------------
 
 
