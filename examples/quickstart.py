@@ -17,21 +17,18 @@ mod = jitload.load_inline(
     "quickstart",
     cuda_sources=SOURCE,
     functions={"axpy": jitload.Launch(grid="ceil_div(n, 256)", block=256, args={"n": "x.numel()"})},
-    arch="native" if torch.cuda.is_available() else "sm_90a",
 )
 print(mod)
 print(f"{mod.axpy.kernel}: {mod.axpy.kernel.registers} registers")
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # without a GPU the same source runs on the CPU
+x, y = torch.randn(2, 100_000, device=DEVICE)
+out = torch.empty_like(x)
 try:
-    mod.axpy(2.0, torch.ones(4), torch.ones(4), torch.ones(4))  # tensors on the CPU
-except ValueError as error:
+    mod.axpy(2.0, x.half(), y, out)
+except TypeError as error:
     print(f"refused: {error}")
 
-if torch.cuda.is_available():
-    x, y = torch.randn(2, 100_000, device="cuda")
-    out = torch.empty_like(x)
-    mod.axpy(2.0, x, y, out)  # on torch's current stream
-    torch.testing.assert_close(out, 2 * x + y)
-    print("axpy: equal to torch's result on 100000 elements")
-else:
-    print("no GPU here: launching needs one")
+mod.axpy(2.0, x, y, out)  # on torch's current stream
+torch.testing.assert_close(out, 2 * x + y)
+print("axpy: equal to torch's result on 100000 elements")

@@ -58,6 +58,9 @@ KERNELS = {
     "triton_square": ["square(*fp32 x_ptr, *fp32 y_ptr, i32 n)"],
 }
 
+# Without a GPU these run on the CPU. The others are about a GPU's code: cubins, PTX, graphs, Triton, C++ that launches.
+ON_THE_CPU = {"layer_norm", "matmul", "quickstart", "struct_parameter", "template_kernel"}
+
 
 def run_example(path: Path, **environment: str) -> list[str]:
     """Run an example as a user does and return the lines it prints."""
@@ -80,11 +83,11 @@ def test_every_example_is_known_here() -> None:
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_without_a_gpu_it_compiles_loads_and_describes_its_kernels(path: Path) -> None:
+def test_without_a_gpu_it_describes_its_kernels_and_runs_them_where_it_can(path: Path) -> None:
     lines = run_example(path, CUDA_VISIBLE_DEVICES="")
     for kernel in KERNELS[path.stem]:
         assert any(kernel in line and " registers" in line for line in lines), kernel
-    assert lines[-1] == "no GPU here: launching needs one"
+    assert lines[-1] == (RESULTS[path.stem] if path.stem in ON_THE_CPU else "no GPU here: launching needs one")
 
 
 @pytest.mark.gpu

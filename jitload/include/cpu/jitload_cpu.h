@@ -192,13 +192,14 @@ struct __jitload_function<void (*)(__jitload_a...)> {
   typedef void type(__jitload_a...);
 };
 
-#define __JITLOAD_ENTRY(...) __jitload_entry<__jitload_function<decltype(&__VA_ARGS__)>::type, &__VA_ARGS__>
+/* A function's name, or a cast that picks one of several, which is a value already: plus makes a pointer of both. */
+#define __JITLOAD_ENTRY(...) __jitload_entry<__jitload_function<decltype(+__VA_ARGS__)>::type, __VA_ARGS__>
 
 /* A row of the table of kernels; `...` is the kernel as an expression. */
 #define JITLOAD_CPU_KERNEL(...)                                                                                   \
   {&__JITLOAD_ENTRY(__VA_ARGS__)::block, &__JITLOAD_ENTRY(__VA_ARGS__)::thread,                                   \
-   (void (*)(void))(&__VA_ARGS__),                                                                                \
-   &__jitload_probe<decltype(&__VA_ARGS__), __jitload_promoted<decltype(&__VA_ARGS__)>::__jitload_type>,          \
+   (void (*)(void))(+__VA_ARGS__),                                                                                \
+   &__jitload_probe<decltype(+__VA_ARGS__), __jitload_promoted<decltype(+__VA_ARGS__)>::__jitload_type>,          \
    __JITLOAD_ENTRY(__VA_ARGS__)::layout::sizes, __JITLOAD_ENTRY(__VA_ARGS__)::layout::alignments}
 
 #endif /* JITLOAD_CPU_DEVICE_H_ */
