@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import re
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from jitload.cache import Work
-from jitload.cubin import read_image
+from jitload.collector import release_collector
 from jitload.driver_calls import driver_calls_text, find_driver_calls
 from jitload.elf import read_dynamic_symbols
 from jitload.embedding import check_embeds, embed_text
@@ -18,6 +17,7 @@ from jitload.errors import CompileError, ToolchainError
 from jitload.headers import read_headers, shadowing_paths
 from jitload.host_build import Step, compile_step, run_ninja, write_ninja
 from jitload.host_headers import read_depfile, unknown_headers
+from jitload.host_link import libraries_given, present_libraries
 from jitload.library import check_is_device_code, compile_archs, in_background
 from jitload.nvcc import find_nvcc_cudart, is_of_nvcc, nvcc_failure, nvcc_step, write_host_compiler
 from jitload.precompiled import (
@@ -71,6 +71,8 @@ def make_host_library(
     assert request.host is not None
     host = request.host
     for name, data in host.cubins:
+        from jitload.cubin import read_image
+
         read_image(data, name=f"embed_cubin[{name!r}]")
 
     def find_launcher() -> Path:
@@ -81,6 +83,7 @@ def make_host_library(
     if request.pieces:
         assert isinstance(kit, Kit)
         check_is_device_code(request)
+        release_collector()
         (compiled,) = compile_archs(request, kit)
         headers = compiled.headers
         host = replace(host, cubins=(*host.cubins, (request.name, compiled.cubin.data)))
@@ -94,7 +97,7 @@ def make_host_library(
         kit=kit,
         compiler=compiler,
         cubins=tuple(name for name, _ in host.cubins),
-        link_flags=_with_runtime(_present_libraries(host.link_flags, compiler), request, kit),
+        link_flags=_with_runtime(present_libraries(host.link_flags, compiler), request, kit),
     )
     wanted = _wanted_headers(build, work)
     build = _compile(build, wanted, work, verbose=verbose)
@@ -111,10 +114,11 @@ def make_host_library(
         link = replace(link, command=(*link.command, *cudart))
         _run(build, (*compiles, link), work.dir, verbose=verbose)
         headers = (*headers, Path(cudart[0]))
+    linked = (*map(Path, host.objects), *libraries_given(build.link_flags))
+    read = tuple(sorted({*headers, *_headers_read(build, work), *linked}))
     for one in dict.fromkeys(wanted.values()):
         start_precompiling(one, work.cache_dir, request.settings)
-    linked = (*map(Path, host.objects), *_libraries_given(build.link_flags))
-    return tuple(sorted({*headers, *_headers_read(build, work), *linked}))
+    return read
 
 
 def _may_launch(host: HostSource) -> bool:
@@ -283,27 +287,6 @@ def _headers_read(build: _Build, work: Work) -> Iterator[Path]:
 
 
 # ---- CUDA's libraries at the link ------------------------------------------------------------------------------
-
-
-def _present_libraries(flags: Sequence[str], compiler: Compiler) -> tuple[str, ...]:
-    """Drop `-lcuda` and `-lcudart` where there is no such library: nothing of ours needs them."""
-    return tuple(flag for flag in flags if flag not in ("-lcuda", "-lcudart") or _can_link(flag, flags, compiler))
-
-
-def _can_link(library: str, flags: Sequence[str], compiler: Compiler) -> bool:
-    search = [flag for at, flag in enumerate(flags) if flag.startswith("-L") or flags[max(at - 1, 0)] == "-L"]
-    command = [*compiler.command, "-shared", "-nostartfiles", *search, library, "-o", "/dev/null"]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-
-def _libraries_given(flags: Sequence[str]) -> Iterator[Path]:
-    """Yield the files that link options name, by their paths or as `-l` in a directory given with `-L`."""
-    places = [flag[2:] or flags[at + 1] for at, flag in enumerate(flags) if flag.startswith("-L") and flag != flags[-1]]
-    places += [flag[2:] for flag in flags[-1:] if len(flag) > 2 and flag.startswith("-L")]
-    for flag in flags:
-        names = (f"lib{flag[2:]}.so", f"lib{flag[2:]}.a") if flag.startswith("-l") else ()
-        paths = (Path(flag), *(Path(place, name) for place in places for name in names))
-        yield from (path for path in paths if path.is_absolute() and (names or path.is_file()))
 
 
 def _missing_driver(build: _Build, work_dir: Path) -> Step | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 # Where the compiler's own headers are: its version is in the key.
 _COMPILER_DIRS = (Path("/usr/lib/gcc"), Path("/usr/lib/llvm"), Path("/usr/include/c++"))
-_SYSTEM_DIR = Path("/usr/include")
+_SYSTEM_DIR = "/usr/include/"
 # Of /usr/include: the C library's headers and the kernel's, for which libc's version speaks. Every other file there is
 # of a package of its own.
 _SYSTEM_SUBDIRS = re.compile(r"(?:[\w.]+-linux-\w+/)?(?:bits|sys|gnu|asm|asm-generic|linux|c\+\+|arpa|net|netinet)/.*")
@@ -28,19 +29,19 @@ def read_depfile(text: str) -> list[Path]:
 
 def unknown_headers(paths: Iterable[Path], known_dirs: Iterable[Path]) -> Iterator[Path]:
     """Yield the headers that are in none of the directories, and are not the compiler's or the C library's own."""
-    roots = [root.resolve() for root in (*known_dirs, *_COMPILER_DIRS)]
-    homes: dict[Path, Path] = {}  # hundreds of headers are in a dozen directories
+    roots = tuple(f"{root.resolve()}/" for root in (*known_dirs, *_COMPILER_DIRS))
+    homes: dict[str, str] = {}  # hundreds of headers are in a dozen directories
     for path in paths:
         if not path.is_absolute():
             continue
-        home = homes.setdefault(path.parent, path.parent.resolve()) if path.parent not in homes else homes[path.parent]
-        found = home / path.name
-        if not any(found.is_relative_to(root) for root in roots) and not _is_of_system(found):
+        directory, name = os.path.split(path)
+        if directory not in homes:
+            homes[directory] = os.path.realpath(directory)
+        found = f"{homes[directory]}/{name}"
+        if not found.startswith(roots) and not _is_of_system(found):
             yield path
 
 
-def _is_of_system(path: Path) -> bool:
-    if not path.is_relative_to(_SYSTEM_DIR):
-        return False
-    name = str(path.relative_to(_SYSTEM_DIR))
-    return bool(_SYSTEM_SUBDIRS.fullmatch(name) or _SYSTEM_FILES.fullmatch(name))
+def _is_of_system(path: str) -> bool:
+    name = path.removeprefix(_SYSTEM_DIR)
+    return name != path and bool(_SYSTEM_SUBDIRS.fullmatch(name) or _SYSTEM_FILES.fullmatch(name))

@@ -176,7 +176,8 @@ def _digest_files(files: Iterable[os.DirEntry[str]]) -> str:
     """Digest names and contents; the name's last two parts tell `nvrtc/cuda.h` from `nvrtc_first/cuda.h`."""
     digest = hashlib.sha256()
     for file in files:
-        data = Path(file.path).read_bytes()
-        digest.update(f"{'/'.join(Path(file.path).parts[-2:])}\0{len(data)}\0".encode())
+        with open(file.path, "rb") as opened:
+            data = opened.read()
+        digest.update(f"{'/'.join(file.path.rsplit('/', 2)[1:])}\0{len(data)}\0".encode())
         digest.update(data)
     return digest.hexdigest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from jitload.arch import CPU
 from jitload.cache import Work
+from jitload.collector import release_collector
 from jitload.errors import JitLoadError, LaunchSpecError, ToolchainError
 from jitload.host_build import COMPILE_FLAGS, Step, compile_step, link_step, run_ninja, write_ninja
 from jitload.request import Request
@@ -30,6 +30,7 @@ def make_library(
     """Build the library of a request in a work directory, and return the user's headers that were read."""
     if not request.images:
         check_is_device_code(request)
+        import jitload.kernels  # noqa: F401  before the imports beside it: NVRTC waits for these
     in_background(_import_what_follows)
     runtime = in_background(lambda: find_or_build_runtime(compiler, work.cache_dir, request.settings))
     compiled = _compile(request, kit)
@@ -211,30 +212,8 @@ def in_background(work: Callable[[], Any]) -> Future[Any]:
     return future
 
 
-@contextmanager
-def _without_collections() -> Iterator[None]:
-    """Hold back the garbage collector during imports.
-
-    Right after `import torch` the next few thousand objects, whoever makes them, set off a full collection over all
-    that torch made: 70 ms of a first build's 170.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-def import_first() -> None:
-    """Import what a miss needs before NVRTC can start; the rest is imported while it works, when the GIL is free."""
-    with _without_collections():
-        import jitload.kernels  # noqa: F401
-
-
 def _import_what_follows() -> None:
-    with _without_collections():
-        from jitload.codegen import load_template
+    from jitload.codegen import load_template
 
-        load_template("wrapper.cc.jinja")
+    load_template("wrapper.cc.jinja")
+    release_collector()

@@ -21,7 +21,6 @@ from jitload.arch import capability_of
 from jitload.errors import CompileError, Diagnostic, ToolchainError
 from jitload.host_build import Step, parse_diagnostics
 from jitload.identity import remembered, state_of
-from jitload.nvrtc import parse_diagnostics as parse_cuda_diagnostics
 from jitload.settings import Settings
 from jitload.sources import Unit
 from jitload.toolchain import Compiler, Nvcc, find_cuda_headers, find_cudart
@@ -198,6 +197,8 @@ def nvcc_failure(error: CompileError, nvcc: Nvcc) -> CompileError | ToolchainErr
             f"this nvcc ({release}) does not know {found[1].replace('compute_', 'sm_')}; it knows {known}, some of "
             "them with a suffix a or f. Point JITLOAD_NVCC to another one, or name another architecture."
         )
+    from jitload.nvrtc import parse_diagnostics as parse_cuda_diagnostics
+
     hint = ""
     if "unsupported GNU version" in error.log or "unsupported clang version" in error.log:
         hint = f"nvcc {release} does not work with this host compiler: name an older one, JITLOAD_CXX=g++-12."

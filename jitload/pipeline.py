@@ -8,6 +8,7 @@ from pathlib import Path
 
 from jitload.arch import CPU
 from jitload.cache import Entry, Recipe, Work, claim_entry, find_entry, open_cache
+from jitload.collector import collector_held, release_collector
 from jitload.errors import CachePlaceError
 from jitload.identity import compiler_identity, cpu_identity, own_identity
 from jitload.recipe import speaks_of_its_place
@@ -27,12 +28,9 @@ def build(request: Request, *, verbose: bool = False) -> Entry:
     if entry := find_entry(cache_dir, recipe, request.settings):
         return entry
 
-    if request.triton is None:
-        from jitload.library import import_first
-
-        import_first()
     try:
-        return _build_in(cache_dir, request, recipe, kit, compiler, verbose=verbose)
+        with collector_held():
+            return _build_in(cache_dir, request, recipe, kit, compiler, verbose=verbose)
     except CachePlaceError as error:
         private = private_cache_dir()
         if private == cache_dir:
@@ -72,6 +70,7 @@ def _make(
     if request.triton is not None:
         from jitload.triton_library import make_triton_library
 
+        release_collector()  # Triton compiles in this process, for as long as it likes
         return make_triton_library(request, compiler, work, verbose=verbose)
     if request.host is not None:
         from jitload.host import make_host_library

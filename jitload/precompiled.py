@@ -65,7 +65,8 @@ _MACRO_OF_HEADERS = re.compile(r"_.*|NDEBUG|TVM_.*|CUDA.*|DLPACK.*|JITLOAD_.*")
 _NOT_KEYED = ("-fplugin", "-fmodules", "-fprofile", "-fpch", "-fdump")
 _BYTES_NEEDED = 1 << 30  # of memory and of disk; the compiler takes a quarter of it, the file a fourteenth
 _PROGRAM = """\
-import json, sys
+import json, os, sys
+os.nice(10)
 job = json.loads(sys.argv[1])
 sys.path[:] = job["path"]
 from jitload.precompiling import precompile

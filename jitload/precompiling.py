@@ -38,7 +38,6 @@ def precompile(job: Mapping[str, Any]) -> None:
     signal.signal(signal.SIGTERM, _end)
     signal.alarm(_WALL_S)
     signal.signal(signal.SIGALRM, _end)
-    os.nice(10)
     parts = tuple((label, tuple(value) if isinstance(value, list) else value) for label, value in job["parts"])
     recipe = Recipe(name=job["name"], parts=parts)
     cache_dir = Path(job["cache_dir"])

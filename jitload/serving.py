@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jitload.cache import Entry
+from jitload.collector import collector_held
 from jitload.errors import JitLoadError
 from jitload.paths import absolute_path
 from jitload.pipeline import build as build_entry
@@ -38,18 +39,19 @@ def load_request(
 
 def _load(request: Request, directory: Path | None, *, keep_module_alive: bool, verbose: bool) -> tuple[Entry, Module]:
     """Load the library of a request. One that is pruned after it was found is found again, or built."""
-    from jitload.loader import load_library
+    with collector_held():
+        from jitload.loader import load_library
 
-    for is_last in (False, True):
-        entry = build_entry(request, verbose=verbose)
-        try:
-            path = entry.product
-            if directory is not None:
-                path = place_library(entry, request, directory)
-            return entry, load_library(path, keep_module_alive=keep_module_alive)
-        except JitLoadError:
-            if is_last or entry.product.exists():
-                raise
+        for is_last in (False, True):
+            entry = build_entry(request, verbose=verbose)
+            try:
+                path = entry.product
+                if directory is not None:
+                    path = place_library(entry, request, directory)
+                return entry, load_library(path, keep_module_alive=keep_module_alive)
+            except JitLoadError:
+                if is_last or entry.product.exists():
+                    raise
     raise AssertionError
 
 

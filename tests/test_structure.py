@@ -25,6 +25,7 @@ IMPORTS = {
     "paths": "errors",
     "trust": "errors settings",
     "gpu": "",
+    "collector": "",
     "headers": "",
     "lexer": "",
     "expression_code": "",
@@ -50,7 +51,7 @@ IMPORTS = {
     "inventory": "entry errors notes recipe",
     "why": "entry errors inputs inventory recipe settings",
     "prune": "entry errors inventory locks notes settings",
-    "host_build": "errors",
+    "host_build": "collector errors",
     "cache": "entry errors host_build inputs locks notes prune recipe settings why",
     "identity": "errors settings toolchain",
     "host_headers": "",
@@ -82,9 +83,11 @@ IMPORTS = {
     "ptx": "arch cubin errors flags linkers model request settings signature sources",
     "cpu_object": "model",
     "cpu": "cpu_object demangle errors host_build kernels model probe runtime signature source toolchain",
-    "library": "arch cache choice codegen cpu errors host_build images kernels ptx request runtime source toolchain",
-    "host": "cache cubin driver_calls elf embedding errors headers host_build host_headers library nvcc "
-    "precompiled request runtime sources toolchain",
+    "library": "arch cache choice codegen collector cpu errors host_build images kernels ptx request runtime source "
+    "toolchain",
+    "host_link": "toolchain",
+    "host": "cache collector cubin driver_calls elf embedding errors headers host_build host_headers host_link library "
+    "nvcc precompiled request runtime sources toolchain",
     "triton_versions": "errors",
     "triton_types": "errors model",
     "triton_facts": "model triton_types",
@@ -100,14 +103,14 @@ IMPORTS = {
     "triton_library": "arch cache host_build launch library model request runtime toolchain triton_code triton_compile "
     "triton_grid triton_record triton_source",
     "cpu_library": "cache cpu headers host_build host_headers library request runtime toolchain",
-    "pipeline": "arch cache cpu_library errors host identity library nvcc recipe request settings toolchain "
+    "pipeline": "arch cache collector cpu_library errors host identity library nvcc recipe request settings toolchain "
     "triton_library",
     "function": "model",
     "direct": "exchange function",
     "loader": "demangle direct elf errors exchange function",
     "placing": "cache errors request",
     "objects": "cache entry errors host_build placing request runtime toolchain",
-    "serving": "cache errors loader objects paths pipeline placing request",
+    "serving": "cache collector errors loader objects paths pipeline placing request",
     "triton_variants": "errors triton_kernel triton_plan triton_wanted",
     "triton_request": "arch errors model request settings triton_key triton_kernel triton_plan triton_record "
     "triton_source triton_variants triton_versions triton_wanted",
