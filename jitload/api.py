@@ -318,9 +318,11 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
     Example:
         `compile_cubin(text, arch="sm_90a").kernels[0].registers`
     """
+    from jitload.arch import resolve_gpu_arch
     from jitload.errors import ToolchainError
     from jitload.kernels import DeviceSource, compile_kernels
     from jitload.library import check_is_device_code
+    from jitload.settings import read_settings
     from jitload.toolchain import find_kit
 
     if isinstance(source, bytes | bytearray | memoryview) or (isinstance(source, str) and ".version" in source):
@@ -329,13 +331,12 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
         if not isinstance(source, str) or format_of(source):
             return compile_image(source, name=name, arch=arch, flags=extra_cuda_cflags)
     pieces = with_labels(name, read_texts(source, "source"), "source")
+    archs = resolve_gpu_arch(arch, read_settings(), what="compile_cubin() compiles")
+    if len(archs) != 1:
+        raise ToolchainError(f"compile_cubin() makes one cubin, so it takes one architecture, not {', '.join(archs)}.")
     request = make_request(
-        name, pieces, functions=None, arch=arch, flags=extra_cuda_cflags, include_paths=extra_include_paths
+        name, pieces, functions=None, arch=archs, flags=extra_cuda_cflags, include_paths=extra_include_paths
     )
-    if len(request.archs) != 1:
-        raise ToolchainError(
-            f"compile_cubin() makes one cubin, so it takes one architecture, not {', '.join(request.archs)}."
-        )
     check_is_device_code(request)
     device_source = DeviceSource(
         name=name,

@@ -25,6 +25,12 @@ _OTHER_OUTPUT = re.compile(r"--?(?:ptx|cubin|fatbin|optix-ir)|-c|--compile|-o|--
 _ARCH_OPTION = re.compile(r"--?(?:gpu-architecture|arch|gencode|generate-code|gpu-code|code)(?:=|$)")
 
 
+def refuse_arch(flag: str, given_as: str = "extra_cuda_cflags") -> None:
+    """Refuse an option that names an architecture."""
+    if _ARCH_OPTION.match(flag):
+        raise JitLoadError(f"{given_as} has {flag!r}: name architectures with arch=, such as arch='sm_90a'")
+
+
 def device_flags(flags: Sequence[str]) -> tuple[str, ...]:
     """Return `extra_cuda_cflags`, written for nvcc, as NVRTC's options.
 
@@ -34,8 +40,7 @@ def device_flags(flags: Sequence[str]) -> tuple[str, ...]:
     result: list[str] = []
     waiting = iter(flags)
     for flag in waiting:
-        if _ARCH_OPTION.match(flag):
-            raise JitLoadError(f"extra_cuda_cflags has {flag!r}: name architectures with arch=, such as arch='sm_90a'")
+        refuse_arch(flag)
         if _LINKED_LATER.fullmatch(flag):
             raise JitLoadError(f"extra_cuda_cflags has {flag!r}: jitload does not link device code; include it instead")
         if _OTHER_OUTPUT.fullmatch(flag):
@@ -78,8 +83,7 @@ def nvcc_flags(flags: Sequence[str]) -> tuple[str, ...]:
     """Return `extra_cuda_cflags` for nvcc itself: as they are, but that include directories have one spelling."""
     result = []
     for flag in flags:
-        if _ARCH_OPTION.match(flag):
-            raise JitLoadError(f"extra_cuda_cflags has {flag!r}: name architectures with arch=, such as arch='sm_90a'")
+        refuse_arch(flag)
         if _LINKED_LATER.fullmatch(flag):
             raise JitLoadError(f"extra_cuda_cflags has {flag!r}: jitload does not link device code; include it instead")
         result.append(re.sub(r"^--?include-path(?:=|$)", "-I", flag))

@@ -1,8 +1,8 @@
 """Device source and an architecture in, a typed `Cubin` out: the runs of NVRTC, and what each is for.
 
 One run is the rule: it compiles the source, instantiates what the launches name, and reads each candidate's type. A
-second one follows where a candidate was no kernel after all, or where a macro made an `extern "C"` kernel that the
-text does not show.
+second one follows where a candidate was no kernel after all, where a macro made an `extern "C"` kernel that the text
+does not show, or where the text was written for nvcc and relies on names that its headers bring.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jitload.cubin import read_image
 from jitload.errors import CompileError, LaunchSpecError
 from jitload.headers import read_headers
 from jitload.model import Candidate, Cubin, Image
-from jitload.nvrtc import NvrtcJob, NvrtcResult, device_options, log_warnings, run_nvrtc
+from jitload.nvrtc import NvrtcJob, NvrtcResult, declarations_for, device_options, log_warnings, run_nvrtc
 from jitload.signature import read_kernels, unprobed_symbols
 from jitload.source import find_candidates
 from jitload.toolchain import Kit, nvrtc_include_dirs
@@ -97,7 +97,7 @@ def compile_kernels(source: DeviceSource, arch: str, kit: Kit) -> Compiled:
     log_warnings(result.log, nvrtc_include_dirs(kit))
     cubin = Cubin(data=result.cubin, arch=arch, log=result.log, kernels=kernels, variables=image.variables)
     symbols = {kernel: lowered[expression][0] for kernel, expression in named.items()}
-    headers = read_headers(source.texts, source.include_dirs, nvrtc_include_dirs(kit))
+    headers = read_headers((*source.texts, *rounds.declared), source.include_dirs, nvrtc_include_dirs(kit))
     return Compiled(cubin=cubin, symbols=symbols, candidates=candidates, headers=headers, runs=rounds.count)
 
 
@@ -121,6 +121,7 @@ class _Rounds:
         self.kit = kit
         self.kernels: tuple[str, ...] = ()
         self.refused: frozenset[str] = frozenset()
+        self.declared: tuple[str, ...] = ()
         self.count = 0
         self.options = (
             *device_options(kit.version, arch),
@@ -167,8 +168,13 @@ class _Rounds:
             options=options,
             headers=headers,
             expressions=expressions,
+            declared=self.declared,
         )
-        return run_nvrtc(self.kit.nvrtc_path, job)
+        try:
+            return run_nvrtc(self.kit.nvrtc_path, job)
+        except CompileError as error:
+            self.declared = declarations_for(error, self.declared)
+        return self.run(kernels)
 
     def lowered(self, result: NvrtcResult) -> dict[str, tuple[str, str]]:
         """Return each kernel's symbol and its probe's, "" where the probe was refused."""

@@ -10,7 +10,7 @@ import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from jitload.errors import CompileError, Diagnostic, ToolchainError
@@ -21,6 +21,21 @@ _DIAGNOSTIC = re.compile(
     re.MULTILINE,
 )
 _MISSING_HEADER = re.compile(r'(?:cannot|could not) open source file "([^"]+)"')
+_UNDECLARED = re.compile(r'identifier "(\w+)" is undefined')
+# What nvcc knows without an #include, by way of the host's headers that come with cuda_runtime.h; NVRTC does not.
+_INTEGERS = {
+    "int8_t": "signed char", "int16_t": "short", "int32_t": "int", "int64_t": "long", "intptr_t": "long",
+    "intmax_t": "long", "uint8_t": "unsigned char", "uint16_t": "unsigned short", "uint32_t": "unsigned int",
+    "uint64_t": "unsigned long", "uintptr_t": "unsigned long", "uintmax_t": "unsigned long", "ssize_t": "long",
+    "uint": "unsigned int", "ushort": "unsigned short", "ulong": "unsigned long",
+}  # fmt: skip
+_KNOWN_TO_NVCC = {
+    r"(?:U?INT|U?LONG|U?LLONG|U?CHAR|SCHAR|U?SHRT)_(?:MAX|MIN)|CHAR_BIT": "#include <limits.h>",
+    r"INFINITY|NAN|HUGE_VALF?|M_[A-Z0-9_]+": "#include <math.h>",
+    "assert": "#include <assert.h>",
+    **{name: f"typedef {integer} {name};" for name, integer in _INTEGERS.items()},
+}
+_DECLARED = "__jitload_declared.h"
 _log = logging.getLogger(__name__)
 
 
@@ -36,6 +51,7 @@ class NvrtcJob:
         options: Command-line options.
         headers: Names and texts of headers that exist in memory only.
         expressions: Name expressions: kernels to instantiate and to find the symbols of.
+        declared: Lines ahead of the source, for what nvcc would have known.
     """
 
     name: str
@@ -44,6 +60,15 @@ class NvrtcJob:
     directory: str = ""
     headers: tuple[tuple[str, str], ...] = ()
     expressions: tuple[str, ...] = ()
+    declared: tuple[str, ...] = ()
+
+    def with_declarations(self) -> NvrtcJob:
+        """Return the job as NVRTC takes it, with the lines in a header that is read first."""
+        if not self.declared:
+            return self
+        header = (_DECLARED, "\n".join((*self.declared, "")))
+        options = (*self.options, f"--pre-include={_DECLARED}")
+        return replace(self, options=options, headers=(*self.headers, header), declared=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +102,7 @@ def nvrtc_compile(
         `cubin = nvrtc_compile('extern "C" __global__ void f(float* x) { x[0] = 1; }', arch="sm_90a")`
     """
     from jitload.arch import resolve_gpu_arch
+    from jitload.flags import refuse_arch
     from jitload.settings import read_settings
     from jitload.sources import check_text, read_options
     from jitload.toolchain import find_kit, nvrtc_include_dirs
@@ -87,13 +113,21 @@ def nvrtc_compile(
     archs = resolve_gpu_arch(arch or "native", settings, what="nvrtc_compile() compiles")
     if len(archs) != 1:
         raise ToolchainError(f"nvrtc_compile() makes one cubin, so it takes one architecture, not {', '.join(archs)}.")
+    extra = read_options(extra_opts, "extra_opts")
+    for option in extra:
+        refuse_arch(option, "extra_opts")
     options = (
         *device_options(kit.version, archs[0]),
         *(f"-I{path}" for path in nvrtc_include_dirs(kit)),
-        *read_options(extra_opts, "extra_opts"),
+        *extra,
     )
     job = NvrtcJob(name=name, source=check_text(source, "source").removeprefix("\ufeff"), options=options)
-    result = run_nvrtc(kit.nvrtc_path, job)
+    while True:
+        try:
+            result = run_nvrtc(kit.nvrtc_path, job)
+            break
+        except CompileError as error:
+            job = replace(job, declared=declarations_for(error, job.declared))
     log_warnings(result.log, nvrtc_include_dirs(kit))
     return result.cubin
 
@@ -114,6 +148,7 @@ def run_nvrtc(library_path: Path, job: NvrtcJob) -> NvrtcResult:
         ToolchainError: The library cannot be loaded, or does not know the architecture.
     """
     library = _load(str(library_path))
+    job = job.with_declarations()
     with _compiling(), _program(library, job) as program:
         for expression in job.expressions:
             _check(library, library.nvrtcAddNameExpression(program, expression.encode()))
@@ -125,6 +160,21 @@ def run_nvrtc(library_path: Path, job: NvrtcJob) -> NvrtcResult:
             raise _compile_error(library, library_path, job, status, log)
         lowered = {expression: _lowered(library, program, expression) for expression in job.expressions}
         return NvrtcResult(cubin=_read_sized(library, program, "CUBIN"), log=log, lowered=lowered)
+
+
+def declarations_for(error: CompileError, declared: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the lines that declare what a failed compile missed and nvcc knows, those of earlier ones among them.
+
+    Only a compile that failed gets them: a source for NVRTC may declare `int64_t` itself, and differently.
+
+    Raises:
+        CompileError: The failed one again, where that is not what is wrong.
+    """
+    names = _UNDECLARED.findall(error.log)
+    lines = [line for known, line in _KNOWN_TO_NVCC.items() if any(re.fullmatch(known, name) for name in names)]
+    if set(lines) <= set(declared):
+        raise error
+    return tuple(dict.fromkeys((*declared, *lines)))
 
 
 def log_warnings(log: str, own: Sequence[Path]) -> None:

@@ -34,6 +34,8 @@ RUNS = {
     ),
     "a candidate that is none": (2, "#if 0\n__global__ void no() {}\n#endif\n" + kernel("k")),
     "a macro's extern C kernel": (2, MACRO_C),
+    "names that nvcc brings": (2, "__global__ void k(int64_t* x, uint n) { x[n] = 3; }"),
+    "such a name of the source's own": (1, "typedef long long int64_t;\n__global__ void k(int64_t* x) {}"),
     "pointers to enums and structs": (1, "enum E { A }; struct S;\n__global__ void k(E* x, const S* y) {}"),
     "overloads with one": (2, "enum E { A };\n__global__ void k(E* x) {}\n__global__ void k(float* x) {}"),
 }
@@ -43,6 +45,44 @@ RUNS = {
 def test_the_number_of_nvrtc_runs(case):
     runs, text = RUNS[case]
     assert compile_text(text).runs == runs
+
+
+NVCC_NAMES = """
+__global__ void k(int8_t a, uint8_t b, int16_t c, uint16_t d, int32_t e, uint32_t f, int64_t g, uint64_t h,
+                  intptr_t i, uintptr_t j, ssize_t l, uint m, ushort n, ulong o, float* x) {
+  assert(m);
+  x[0] = INFINITY + NAN + M_PI + INT_MAX + UINT_MAX + CHAR_BIT + LLONG_MIN;
+}"""
+
+
+def test_names_that_nvcc_knows_without_an_include_have_its_types():
+    (found,) = compile_text(NVCC_NAMES).cubin.kernels
+    integers = (
+        "signed char",
+        "unsigned char",
+        "short",
+        "unsigned short",
+        "int",
+        "unsigned int",
+        "long",
+        "unsigned long",
+    )
+    others = ("long", "unsigned long", "long", "unsigned int", "unsigned short", "unsigned long", "float*")
+    assert tuple(parameter.type for parameter in found.parameters) == (*integers, *others)
+
+
+def test_the_source_and_the_headers_decide_over_such_names():
+    text = "typedef long long int64_t;\n__global__ void k(int64_t* x, uint32_t n) {}\n#include <stddef.h>\n"
+    (found,) = compile_text(text).cubin.kernels
+    assert [parameter.type for parameter in found.parameters] == ["long long*", "unsigned int"]
+    after = "__global__ void k(uint32_t n) {}\n#include <stdint.h>\n__global__ void m(uint8_t n) {}"
+    assert [kernel.name for kernel in compile_text(after).cubin.kernels] == ["k", "m"]
+
+
+def test_what_stays_undefined_is_said_alone():
+    with pytest.raises(jitload.errors.CompileError) as caught:
+        compile_text("__global__ void k(int64_t* x) {\n  x[0] = undefined_thing;\n}")
+    assert [(d.line, d.message) for d in caught.value.diagnostics] == [(2, 'identifier "undefined_thing" is undefined')]
 
 
 def test_a_template_that_a_launch_names_takes_one_run():

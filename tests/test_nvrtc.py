@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.calls import run_python
 
-from jitload.errors import ToolchainError
+from jitload import compile_cubin
+from jitload.errors import CompileError, JitLoadError, ToolchainError
 from jitload.nvrtc import log_warnings, nvrtc_compile
 from jitload.source import find_candidates
 
@@ -78,3 +80,21 @@ def test_a_declaration_lends_its_names() -> None:
 def test_an_unknown_suffix_lists_the_architectures() -> None:
     with pytest.raises(ToolchainError, match=r"does not know sm_90f; it knows .*sm_90"):
         nvrtc_compile("__global__ void k() {}", arch="sm_90f")
+
+
+def test_nvrtc_compile_knows_the_names_that_nvcc_brings():
+    text = 'extern "C" __global__ void k(float* x, int64_t n) { x[n] = INFINITY; }'
+    assert nvrtc_compile(text, arch="sm_80").startswith(b"\x7fELF")
+    with pytest.raises(CompileError, match=r'kernel\.cu:1: identifier "FLT_MAX" is undefined'):
+        nvrtc_compile(text.replace("INFINITY", "FLT_MAX"), arch="sm_80")
+
+
+def test_nvrtc_compile_takes_the_architecture_as_an_argument():
+    with pytest.raises(JitLoadError, match="extra_opts has '--gpu-architecture=sm_80': name architectures with arch="):
+        nvrtc_compile("", arch="sm_80", extra_opts=["--gpu-architecture=sm_80"])
+
+
+@pytest.mark.parametrize("compile_it", [nvrtc_compile, compile_cubin])
+def test_machine_code_for_the_cpu_is_refused(compile_it: Callable[..., object]):
+    with pytest.raises(ToolchainError, match="compiles for a GPU alone, not for 'cpu'"):
+        compile_it("__global__ void k() {}", arch="cpu")

@@ -58,7 +58,7 @@ IMPORTS = {
     "precompiled": "entry identity recipe settings sources toolchain",
     "precompiling": "cache host_headers precompiled recipe settings",  # in a process of its own
     "runtime": "cache errors host_build identity settings toolchain",
-    "nvrtc": "arch errors settings sources toolchain",  # all but errors: in the drop-in for upstream's helper alone
+    "nvrtc": "arch errors flags settings sources toolchain",  # all but errors: in the drop-in for upstream's helper alone
     "mangled_text": "",
     "mangled_codes": "mangled_text",
     "mangled_values": "mangled_codes mangled_text",
@@ -116,7 +116,7 @@ IMPORTS = {
     "triton_source triton_variants triton_versions triton_wanted",
     "extract": "arch errors model settings triton_compile triton_kernel triton_record triton_versions triton_wanted",
     "triton_api": "launch loader serving triton_request triton_variants",
-    "api": "checks errors kernels library loader model paths ptx request serving sources toolchain",
+    "api": "arch checks errors kernels library loader model paths ptx request serving settings sources toolchain",
     "prebuild_worker": "api entry errors library precompiled settings",
     "prebuilding": "errors prebuild_worker",
     "__init__": "api errors extract launch loader prebuilding triton_api",
