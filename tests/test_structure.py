@@ -58,7 +58,7 @@ IMPORTS = {
     "precompiled": "entry identity recipe settings sources toolchain",
     "precompiling": "cache host_headers precompiled recipe settings",  # in a process of its own
     "runtime": "cache errors host_build identity settings toolchain",
-    "nvrtc": "arch errors flags settings sources toolchain",  # all but errors: in the drop-in for upstream's helper alone
+    "nvrtc": "arch errors flags settings sources toolchain",  # all but errors: in upstream's helper alone
     "mangled_text": "",
     "mangled_codes": "mangled_text",
     "mangled_values": "mangled_codes mangled_text",
