@@ -30,7 +30,7 @@ def make_library(
     """Build the library of a request in a work directory, and return the user's headers that were read."""
     if not request.images:
         check_is_device_code(request)
-        import jitload.kernels  # noqa: F401  before the imports beside it: NVRTC waits for these
+        import_first()
     in_background(_import_what_follows)
     runtime = in_background(lambda: find_or_build_runtime(compiler, work.cache_dir, request.settings))
     compiled = _compile(request, kit)
@@ -210,6 +210,11 @@ def in_background(work: Callable[[], Any]) -> Future[Any]:
 
     threading.Thread(target=run, name="jitload-build", daemon=True).start()
     return future
+
+
+def import_first() -> None:
+    """Import what a miss needs before NVRTC can start; the rest is imported while it works, when the GIL is free."""
+    import jitload.kernels  # noqa: F401
 
 
 def _import_what_follows() -> None:
