@@ -36,6 +36,18 @@ class Checks:
 
 
 NO_CHECKS = Checks()
+# These write and read for a kernel, and are watched where they are called.
+WATCHED_LINK = ("-Wl,--wrap=memset", "-Wl,--wrap=memcpy", "-Wl,--wrap=memmove")
+WATCHED_SHARED = "__jitload_dynamic_shared"  # where dynamic shared memory begins, for cpu_sanitize.cc
+# A call before each access, and no memory of the sanitizer's own: cpu_sanitize.cc knows what a kernel may touch.
+_OPTIONS = {
+    "address": (
+        "-fsanitize=kernel-address", "--param=asan-instrumentation-with-call-threshold=0", "--param=asan-stack=0",
+        "--param=asan-globals=0", "-fno-builtin-memset", "-fno-builtin-memcpy", "-fno-builtin-memmove",
+        "-fsanitize=bounds", "-fno-sanitize-recover=bounds",
+    ),
+    "undefined": ("-fsanitize=undefined", "-fno-sanitize=vptr", "-fno-sanitize-recover=undefined", "-fno-wrapv"),
+}  # fmt: skip
 
 
 def read_checks(sanitize: str | Iterable[str] | None, *, debug: bool) -> Checks:
@@ -62,6 +74,14 @@ def check_checks(checks: Checks, archs: Sequence[str], *, has_host_code: bool) -
     if checks.sanitize and CPU not in archs:
         on = ", ".join(archs) or "given with the cubins"
         raise JitLoadError(f"sanitize= watches kernels on the CPU, and the architecture is {on}: say arch='cpu'")
+
+
+def check_options(checks: Checks) -> tuple[str, ...]:
+    """Return the options of the host's compiler with which kernels are watched."""
+    if not checks:
+        return ()
+    level = "-O0" if checks.debug else "-O1"
+    return ("-g", "-gdwarf-4", level, *(option for name in checks.sanitize for option in _OPTIONS[name]))
 
 
 def cpu_options(options: Sequence[str]) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jitload import probe
+from jitload.checks import WATCHED_SHARED, check_options
 from jitload.cpu_object import TABLE, ObjectFile
 from jitload.demangle import demangle
 from jitload.errors import CompileError
@@ -97,7 +98,7 @@ def compile_for_cpu(
         compiled=compiled,
         object_file="cpu.o",
         rows={row.symbol: (number, row.can_wait) for number, row in enumerate(rows)},
-        dynamic_shared=found.dynamic_shared(),
+        dynamic_shared=(*found.dynamic_shared(), *((WATCHED_SHARED,) if source.checks else ())),
         depfile="cpu.d",
     )
 
@@ -117,6 +118,7 @@ def cpu_flags(source: DeviceSource, kit: Kit | None) -> tuple[str, ...]:
     kit_dirs = kit.include_dirs if kit else ()
     return (
         *_FLAGS,
+        *check_options(source.checks),
         *source.cpu_flags,
         f"-I{own / 'cpu'}",
         *include_flags(),

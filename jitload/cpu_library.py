@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from jitload.cache import Work
+from jitload.checks import WATCHED_LINK
 from jitload.cpu import CpuProgram, compile_for_cpu
 from jitload.headers import read_headers, shadowing_paths
 from jitload.host_build import COMPILE_FLAGS, Step, compile_step, run_ninja, write_ninja
@@ -36,11 +37,10 @@ def make_cpu_library(
         The user's headers that were read.
     """
     check_is_device_code(request)
+    tools = (compiler, work.cache_dir, request.settings)
+    watches = bool(request.checks)
     runtimes = in_background(
-        lambda: [
-            find_or_build(compiler, work.cache_dir, request.settings).product
-            for find_or_build in (find_or_build_runtime, find_or_build_cpu_runtime)
-        ]
+        lambda: (find_or_build_runtime(*tools), find_or_build_cpu_runtime(*tools, watches=watches))
     )
     ninja = find_ninja(request.settings)
     with naming_exports(request):
@@ -49,7 +49,9 @@ def make_cpu_library(
     check_layouts((*compiled, program.compiled))
     write_sources(request, compiled, work.dir, program)
     cubins = tuple(f"{one.cubin.arch}.cubin" for one in compiled)
-    write_ninja(work.dir, _steps(request, program, compiler, cubins, tuple(map(str, runtimes.result()))))
+    write_ninja(
+        work.dir, _steps(request, program, compiler, cubins, tuple(str(entry.product) for entry in runtimes.result()))
+    )
     run_ninja(ninja, work.dir, name=request.name, verbose=verbose)
     headers = {path for one in compiled for path in one.headers}
     return tuple(sorted({*headers, *_headers_read(request, kit, work, program)}))
@@ -72,5 +74,8 @@ def _steps(
     flags = (*COMPILE_FLAGS, *include_flags())
     objects = ("wrapper.o", program.object_file, *runtimes)
     product = f"{request.slug}.so"
-    link = Step(output=product, command=(*compiler.command, *objects, "-o", product, *_LINK_FLAGS), inputs=objects)
+    watched = WATCHED_LINK if request.checks else ()
+    link = Step(
+        output=product, command=(*compiler.command, *objects, "-o", product, *_LINK_FLAGS, *watched), inputs=objects
+    )
     return (compile_step(compiler.command, flags, "wrapper.cc", "wrapper.o", reads=cubins), link)

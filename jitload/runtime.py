@@ -25,11 +25,14 @@ def find_or_build_runtime(compiler: Compiler, cache_dir: Path, settings: Setting
     return _find_or_build("runtime", _steps(compiler), compiler, cache_dir, settings)
 
 
-def find_or_build_cpu_runtime(compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:
-    """Return the entry with what runs kernels on the CPU."""
+def find_or_build_cpu_runtime(
+    compiler: Compiler, cache_dir: Path, settings: Settings, *, watches: bool = False
+) -> Entry:
+    """Return the entry with what runs kernels on the CPU, or runs and watches them."""
+    name = "cpu_watched" if watches else "cpu_runtime"
     flags = ("-std=c++17", "-O2", *COMPILE_FLAGS[1:], *include_flags())
-    steps = (compile_step(compiler.command, flags, str(own_include_dir() / "cpu_runtime.cc"), "cpu_runtime.o"),)
-    return _find_or_build("cpu_runtime", steps, compiler, cache_dir, settings)
+    steps = (compile_step(compiler.command, flags, str(own_include_dir() / f"{name}.cc"), f"{name}.o"),)
+    return _find_or_build(name, steps, compiler, cache_dir, settings)
 
 
 def find_or_build_triton_runtime(compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:

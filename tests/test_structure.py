@@ -82,7 +82,7 @@ IMPORTS = {
     "linkers": "arch errors gpu settings",
     "ptx": "arch cubin errors flags linkers model request settings signature sources",
     "cpu_object": "model",
-    "cpu": "cpu_object demangle errors host_build kernels model probe runtime signature source toolchain",
+    "cpu": "checks cpu_object demangle errors host_build kernels model probe runtime signature source toolchain",
     "library": "arch cache choice codegen collector cpu errors host_build images kernels ptx request runtime source "
     "toolchain",
     "host_link": "toolchain",
@@ -102,7 +102,7 @@ IMPORTS = {
     "triton_grid": "errors launch triton_key",
     "triton_library": "arch cache host_build launch library model request runtime toolchain triton_code triton_compile "
     "triton_grid triton_record triton_source",
-    "cpu_library": "cache cpu headers host_build host_headers library request runtime toolchain",
+    "cpu_library": "cache checks cpu headers host_build host_headers library request runtime toolchain",
     "pipeline": "arch cache collector cpu_library errors host identity library nvcc recipe request settings toolchain "
     "triton_library",
     "function": "model",

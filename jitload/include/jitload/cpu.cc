@@ -13,6 +13,9 @@
 
 namespace {
 
+/* Add the line of `launch->where` to the message. */
+void name_line(Launch* launch);
+
 constexpr int64_t kPatience = 50;    /* milliseconds between two looks for Ctrl-C */
 constexpr int64_t kIdleTime = 10000; /* milliseconds after which a thread of the pool without work ends */
 
@@ -22,7 +25,7 @@ void run_block(Worker* self, uint64_t number) {
   self->place.at[0] = (uint32_t)(number % width);
   self->place.at[1] = (uint32_t)(number / width % height);
   self->place.at[2] = (uint32_t)(number / width / height);
-  if (call->can_wait) {
+  if (kWatches || call->can_wait) {
     run_fibers(self);
   } else {
     call->kernel->block(call->params, &self->place);
@@ -79,6 +82,7 @@ void work_on(Launch* launch, bool is_launcher) {
   self->launch = launch;
   self->place = launch->call->place;
   self->is_in_fibers = 0;
+  self->where = NULL;
   if (_setjmp(self->out) == 0) work_through(self, launch, is_launcher ? now() + kPatience : 0);
   worker = NULL;
 }
@@ -211,6 +215,7 @@ extern "C" int jitload_cpu_run(const jitload_cpu_launch* call, const char** erro
   launch.has_failed = 0;
   launch.is_interrupted = 0;
   launch.running = 0;
+  launch.where = NULL;
   launch.error[0] = 0;
   const uint64_t threads = launch.blocks * place->block[0] * place->block[1] * place->block[2];
   if (launch.blocks == 1 || threads < kWorthThePool) {
@@ -220,6 +225,7 @@ extern "C" int jitload_cpu_run(const jitload_cpu_launch* call, const char** erro
   }
   if (!launch.has_failed) return 0;
   if (launch.is_interrupted) return JITLOAD_CPU_INTERRUPTED;
+  if (kWatches && launch.where != NULL) name_line(&launch);
   memcpy(message, launch.error, sizeof message);
   *error = message;
   return -1;

@@ -67,6 +67,7 @@ typedef struct jitload_cpu_launch {
   void* const* params;
   const jitload_cpu_region* regions;
   int region_count;
+  jitload_cpu_region values; /* of the parameters */
   int has_addresses; /* the kernel has been given memory that is no tensor's, too */
 } jitload_cpu_launch;
 

@@ -181,6 +181,12 @@ void run_fibers(Worker* self) {
 extern "C" int jitload_cpu_barrier(int kind, int predicate, const void* site) {
   Worker* self = worker;
   const uint32_t generation = self->generation;
+  if (kWatches && self->arrived != 0 && self->barrier != site) {
+    fail(self, self->current->index, "threads of one block meet at different barriers, at lines %d and %d,",
+         (int)(uintptr_t)self->barrier, (int)(uintptr_t)site);
+    leave(self);
+  }
+  self->barrier = site;
   self->sums[JITLOAD_CPU_COUNT] += predicate != 0;
   self->sums[JITLOAD_CPU_AND] += predicate == 0;
   if (++self->arrived == self->living) {

@@ -60,6 +60,18 @@ static jitload_cpu_region jitload_region_of(const char* name, const DLTensor* te
   return {name, first + (uintptr_t)low * bytes, end};
 }
 
+/* Where the parameters lie, and the addresses of them. */
+static jitload_cpu_region jitload_values_of(const jitload_request* request) {
+  const int32_t count = request->kernel->param_count;
+  jitload_cpu_region all = {"", (uintptr_t)request->params, (uintptr_t)(request->params + count)};
+  for (int32_t i = 0; i < count; ++i) {
+    const uintptr_t begin = (uintptr_t)request->params[i], end = begin + request->kernel->params[i].size;
+    if (begin < all.begin) all.begin = begin;
+    if (end > all.end) all.end = end;
+  }
+  return all;
+}
+
 /* The work is done when the call returns. */
 extern "C" int jitload_launch_on_cpu(const jitload_request* request) {
   const jitload_kernel* kernel = request->kernel;
@@ -87,6 +99,7 @@ extern "C" int jitload_launch_on_cpu(const jitload_request* request) {
     }
   }
   launch.regions = regions;
+  launch.values = jitload_values_of(request);
   const char* error = NULL;
   const int code = kernel->module->cpu_run(&launch, &error);
   if (code == -1) return jitload_fail("RuntimeError", "%s", error);

@@ -65,11 +65,20 @@ struct Worker {
   int results[3];
   jmp_buf out; /* to where a thread that must end jumps */
   int is_in_fibers;
+  const void* barrier;  /* where the threads wait that came to a barrier */
+  const void* where;
   const uint32_t* plain_index;
 };
 
+#ifdef JITLOAD_CPU_WATCHES
+constexpr bool kWatches = true; /* with sanitize= or debug=: a fiber for every thread, and more is looked at */
+#else
+constexpr bool kWatches = false;
+#endif
+
 struct Launch {
   const jitload_cpu_launch* call;
+  const void* where; /* the code that failed, where its line is to be found */
   uint64_t blocks;
   uint64_t chunk;
   uint64_t next;
@@ -86,6 +95,7 @@ void fail(Worker* self, const uint32_t* thread, const char* format, ...) {
   Launch* launch = const_cast<Launch*>(self->launch);
   int expected = 0;
   if (!__atomic_compare_exchange_n(&launch->has_failed, &expected, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return;
+  launch->where = self->where;
   const uint32_t* at = self->place.at;
   int used = snprintf(launch->error, sizeof launch->error, "%s(): ", launch->call->name);
   va_list rest;

@@ -1,0 +1,135 @@
+"""Kernels on the CPU that are watched: each finding names kernel, block, thread and line."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+
+import numpy as np
+import pytest
+import torch
+
+import jitload
+from jitload.errors import JitLoadError
+
+SOURCE = r"""
+struct Pair { int first, second; };
+extern "C" __global__ void shift(const float* x, float* y, int n, int by) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = x[i + by];
+}
+extern "C" __global__ void store(float* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i <= n) y[i] = 1;
+}
+extern "C" __global__ void dynamic(float* y, int at) {
+  extern __shared__ float s[];
+  s[threadIdx.x] = y[threadIdx.x];
+  __syncthreads();
+  y[threadIdx.x] = s[threadIdx.x + at];
+}
+extern "C" __global__ void fixed(float* y, int at) {
+  __shared__ float tile[8];
+  float own[4] = {1, 2, 3, 4};
+  tile[threadIdx.x] = own[threadIdx.x % 4];
+  __syncthreads();
+  y[threadIdx.x] = tile[threadIdx.x + at];
+}
+extern "C" __global__ void bytes(char* y, int n) { memset(y, 1, n); }
+extern "C" __global__ void add(int* y, int by) { y[threadIdx.x] += by; }
+extern "C" __global__ void bits(int* y, int by) { y[threadIdx.x] = 1 << by; }
+extern "C" __global__ void divide(int* y, int by) { y[threadIdx.x] /= by; }
+extern "C" __global__ void barriers(float* y) {
+  if (threadIdx.x < 16)
+    __syncthreads();
+  else
+    __syncthreads();
+}
+extern "C" __global__ void sum(const float* x, float* out, Pair pair) {
+  __shared__ float part[32];
+  float value = x[threadIdx.x] * pair.second;
+  for (int by = 16; by > 0; by /= 2) value += __shfl_down_sync(~0u, value, by);
+  if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = value;
+  __syncthreads();
+  if (threadIdx.x < blockDim.x / 32) atomicAdd(out, part[threadIdx.x]);
+}
+"""
+
+
+def line_of(text: str) -> int:
+    (number,) = (number for number, line in enumerate(SOURCE.split("\n"), 1) if text in line)
+    return number
+
+
+@pytest.fixture(scope="module")
+def mod() -> jitload.Module:
+    return jitload.load_inline("watched", cuda_sources=SOURCE, arch="cpu", sanitize=("address", "undefined"))
+
+
+FOUND = [
+    ("shift", (4, 64), (torch.zeros(256), torch.zeros(256), 256, 1), "y[i] = x",
+     r"a read of 4 bytes at byte 1024 of 'x', which has 1024 bytes, in block \(3, 0, 0\), thread \(63, 0, 0\)"),
+    ("shift", (1, 64), (torch.zeros(64), torch.zeros(64), 64, -2), "y[i] = x",
+     r"a read of 4 bytes, 8 before the first byte of 'x', in block \(0, 0, 0\), thread \(0, 0, 0\)"),
+    ("shift", (1, 32), (torch.zeros(64)[16:32], torch.zeros(64), 17, 0), "y[i] = x",
+     r"a read of 4 bytes at byte 64 of 'x', which has 64 bytes, in block \(0, 0, 0\), thread \(16, 0, 0\)"),
+    ("store", (4, 64), (np.zeros(200, np.float32), 200), "if (i <= n)",
+     r"a write of 4 bytes at byte 800 of 'y', which has 800 bytes, in block \(3, 0, 0\), thread \(8, 0, 0\)"),
+    ("dynamic", (1, 64, 256), (torch.zeros(64), 1), "s[threadIdx.x + at]",
+     (r"a read of 4 bytes at byte 256 of dynamic shared memory, which has 256 bytes, in block \(0, 0, 0\), "
+     r"thread \(63, 0, 0\)")),
+    ("fixed", (1, 8), (torch.zeros(64), 1), "tile[threadIdx.x + at]",
+     r"index 8 of an array 'float \[8\]' at watched.cu:{line} in block \(0, 0, 0\), thread \(7, 0, 0\)"),
+    ("bytes", (1, 1), (torch.zeros(5, dtype=torch.int8), 6), "memset",
+     r"a write of 6 bytes at byte 0 of 'y', which has 5 bytes"),
+    ("add", (1, 4), (torch.full((4,), 2**31 - 1, dtype=torch.int32), 1), "+= by", r"a signed addition that overflows"),
+    ("bits", (1, 4), (torch.zeros(4, dtype=torch.int32), 33), "1 << by", r"a shift by too many bits"),
+    ("divide", (1, 4), (torch.ones(4, dtype=torch.int32), 0), "/= by", r"a division by zero"),
+    ("barriers", (1, 32), (torch.zeros(4),), "else", r"threads of one block meet at different barriers, at lines"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("found", FOUND, ids=lambda found: f"{found[0]}-{found[3]}")
+def test_a_finding(mod, found):
+    name, config, arguments, text, said = found
+    with pytest.raises(RuntimeError) as caught:
+        mod[name][config](*arguments)
+    message = str(caught.value)
+    line = line_of(text)
+    assert re.search(said.format(line=line), message), message
+    if name != "barriers":
+        assert f"watched.cu:{line}" in message
+    assert message.startswith(f"{name}(): ")
+
+
+class Pair(ctypes.Structure):
+    _fields_ = (("first", ctypes.c_int), ("second", ctypes.c_int))
+
+
+def test_what_is_right_is_not_found(mod):
+    x, y = torch.arange(256.0), torch.zeros(256)
+    mod.shift[4, 64](x, y, 256, 0)
+    assert torch.equal(x, y)
+    mod.dynamic[1, 64, 256](y, 0)
+    mod.fixed[1, 8](y, 0)
+    out = torch.zeros(1)
+    mod.sum[1, 256](x, out, Pair(1, 2))
+    assert out.item() == 2 * x.sum().item()
+    big = torch.zeros(100_000)
+    mod.store[400, 256](big, 99_999)
+    assert (big == 1).all()
+
+
+def test_debug_and_what_is_refused():
+    mod = jitload.load_inline("debugged", cuda_sources=SOURCE, arch="cpu", debug=True)
+    x, y = torch.arange(256.0), torch.zeros(256)
+    mod.shift[4, 64](x, y, 256, 0)
+    assert torch.equal(x, y)
+    with pytest.raises(RuntimeError, match="threads of one block meet at different barriers"):
+        mod.barriers[1, 32](y)
+    with pytest.raises(JitLoadError, match="sanitize='memory' must be one of 'address', 'undefined', or several"):
+        jitload.load_inline("m", cuda_sources=SOURCE, arch="cpu", sanitize="memory")
+    with pytest.raises(JitLoadError, match="sanitize= watches kernels on the CPU, and the architecture is sm_90"):
+        jitload.load_inline("m", cuda_sources=SOURCE, arch="sm_90", sanitize="address")
+    with pytest.raises(JitLoadError, match="sanitize= and debug= are for kernels"):
+        jitload.load_inline("m", cpp_sources="int f() { return 1; }", functions="f", debug=True)
