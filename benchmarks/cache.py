@@ -57,6 +57,7 @@ def main() -> None:
         cache = Path(folder, "cache")
         hits(numbers, "a small library", cache, options, note="")
         large = f"\n__device__ unsigned char padding[{1 << 20}] = {{1}};\n"
+        hits(numbers, "JITLOAD_CACHE_PATH", Path(folder, "local"), options, note="", shared=cache)
         hits(numbers, "a library of 1 MB", cache, options, note=large)
         fill(cache, options.entries)
         hits(numbers, f"a small library among {options.entries} entries", cache, options, note="")
@@ -83,22 +84,30 @@ def shown(seconds: float) -> str:
     return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 
-def environment(cache: Path) -> dict[str, str]:
+def environment(cache: Path, shared: Path | None = None) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return {**kept, "JITLOAD_CACHE_DIR": str(cache)}
+    return {**kept, "JITLOAD_CACHE_DIR": str(cache), "JITLOAD_CACHE_PATH": str(shared or "")}
 
 
 def command(code: str, *words: object) -> list[str]:
     return [sys.executable, "-c", code.format(folder=str(Path(__file__).parent)), *map(str, words)]
 
 
-def hits(numbers: dict[str, list[float]], what: str, cache: Path, options: argparse.Namespace, *, note: str) -> None:
+def hits(  # noqa: PLR0913  what one row is made of
+    numbers: dict[str, list[float]],
+    what: str,
+    cache: Path,
+    options: argparse.Namespace,
+    *,
+    note: str,
+    shared: Path | None = None,
+) -> None:
     """Measure the first hit of a process and the further ones; the first round builds."""
     first, further = numbers.setdefault(f"first hit, {what}", []), numbers.setdefault(f"further hit, {what}", [])
     count = HITS if not note else 5
     for sample in range(options.samples + 1):
         words = command(CHILD, options.arch, 0, count, note)
-        done = subprocess.run(words, env=environment(cache), capture_output=True, text=True, check=True)
+        done = subprocess.run(words, env=environment(cache, shared), capture_output=True, text=True, check=True)
         seconds = json.loads(done.stdout.splitlines()[-1])
         if sample:
             first.append(seconds[0])

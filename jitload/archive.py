@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import secrets
 import shutil
 import tarfile
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from jitload.entry import LEAF, MANIFEST
+from jitload.entry import LEAF, MANIFEST, newest_first
 from jitload.errors import CacheError
 from jitload.inventory import Item, check_entry, walk
 from jitload.locks import host_tag, mark_directory, unlock
@@ -25,6 +26,7 @@ _MEMBER = re.compile(r"([A-Za-z0-9_]{1,48}-[0-9a-f]{64})/(\d{4,}-[0-9a-f]{16})/(
 _STAYS = (".gch", ".pch")  # precompiled headers: large, for one compiler alone, and made of other people's headers
 _MOST_MEMBERS = 1_000_000
 _PIECE = 1 << 20
+_MOST_LEAVES = 8  # builds of one key that read different headers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,18 +95,79 @@ def unpack(cache_dir: Path, source: Path, *, max_size: int) -> Unpacked:
     Raises:
         CacheError: The archive is damaged, too large, or none of ours; nothing of it was kept.
     """
+    return _unpack(cache_dir, lambda: _opened(source, source.name, "rb"), f"the archive {source}", max_size=max_size)
+
+
+def _unpack(
+    cache_dir: Path,
+    opened: Callable[[], AbstractContextManager[IO[bytes]]],
+    what: str,
+    *,
+    max_size: int,
+    only: str = "",
+) -> Unpacked:
+    """Unpack an archive into a cache; with `only`, one that holds the entries of that key's directory and no others."""
     with _staging(cache_dir) as stage:
         try:
-            with _opened(source, source.name, "rb") as stream:
+            with opened() as stream:
                 _stage_members(stream, stage, max_size)
             leaves = sorted(path for key_dir in stage.iterdir() for path in key_dir.iterdir())
-            sizes = [check_entry(leaf, leaf.parent.name[-64:]) for leaf in leaves]
+            sizes = [_checked_size(leaf, only) for leaf in leaves]
         except _unpacking_errors() as error:
-            raise CacheError(f"the archive {source} cannot be unpacked: {error}. Nothing of it was kept.") from error
+            raise CacheError(f"{what} cannot be unpacked: {error}. Nothing of it was kept.") from error
         added = sum(_publish(leaf, cache_dir) for leaf in leaves)
         with suppress(OSError):
             append_bytes(cache_dir / GROWN, sum(sizes) // BLOCK + 1)
     return Unpacked(added=added, present=len(leaves) - added)
+
+
+# ---- one key ---------------------------------------------------------------------------------------------------
+
+
+def pack_key(key_dir: Path) -> bytes:
+    """Return the newest entries of one key as an archive; nothing where they do not travel.
+
+    Raises:
+        CacheError: An entry is damaged.
+        OSError: One cannot be read.
+    """
+    name, key = key_dir.name[:-65], key_dir.name[-64:]
+    leaves = newest_first(os.listdir(key_dir))[:_MOST_LEAVES]
+    items = [Item(dir=key_dir / leaf, name=name, key=key, size=0, used_s=0, hits=0) for leaf in reversed(leaves)]
+    items = [item for item in items if _travels(item)]
+    if not items:
+        return b""
+    import gzip
+
+    packed = io.BytesIO()
+    with (
+        gzip.GzipFile("", "wb", 1, packed, mtime=0) as stream,
+        tarfile.open(fileobj=stream, mode="w|", format=tarfile.USTAR_FORMAT) as tar,
+    ):
+        for item in items:
+            _pack_one(tar, item)
+    return packed.getvalue()
+
+
+def unpack_key(cache_dir: Path, data: bytes, key_name: str, *, max_size: int) -> Unpacked:
+    """Add the entries of one key, and of no other, from what `pack_key` made of them.
+
+    Raises:
+        CacheError: It is damaged, too large, or of another key; nothing of it was kept.
+    """
+    import gzip
+
+    def opened() -> AbstractContextManager[IO[bytes]]:
+        packed: Any = gzip.GzipFile(fileobj=io.BytesIO(data))
+        return packed  # type: ignore[no-any-return]
+
+    return _unpack(cache_dir, opened, "it", max_size=max_size, only=key_name)
+
+
+def _checked_size(leaf: Path, only: str) -> int:
+    if only not in ("", leaf.parent.name):
+        raise ValueError(f"it holds an entry {leaf.parent.name[:60]}, and {only[:60]} was asked for")
+    return check_entry(leaf, leaf.parent.name[-64:])
 
 
 @contextmanager

@@ -68,15 +68,24 @@ def key_dir_of(cache_dir: Path, recipe: Recipe, key: str = "") -> Path:
     return cache_dir / f"{recipe.name}-{key or recipe.key}"
 
 
-def find_entry(cache_dir: Path, recipe: Recipe, settings: Settings) -> Entry | None:
+def find_entry(
+    cache_dir: Path, recipe: Recipe, settings: Settings, *, is_ours: bool = True, key: str = ""
+) -> Entry | None:
     """Return the entry for a recipe whose product is whole and whose headers are as they were, or None.
 
     This writes nothing, takes no lock and starts nothing, unless an entry is damaged: that one is set aside.
 
+    Args:
+        cache_dir: The cache.
+        recipe: What is looked for.
+        settings: What the environment asks for.
+        is_ours: Whether it is this user's own cache; in another nothing is set aside, and no use is noted.
+        key: The recipe's key, where it is known.
+
     Raises:
         CacheError: Others may write the entry, or this process has no file handles left.
     """
-    key = recipe.key
+    key = key or recipe.key
     if settings.mode == "rebuild" and (str(cache_dir), key) not in rebuilt:
         return None
     key_dir = key_dir_of(cache_dir, recipe, key)
@@ -85,11 +94,18 @@ def find_entry(cache_dir: Path, recipe: Recipe, settings: Settings) -> Entry | N
         refuse_place(key_dir, cache_dir, settings, is_entry=True)
     except OSError as error:
         if not isinstance(error, FileNotFoundError) or os.path.islink(key_dir):
-            _judge(key_dir, error)
+            _judge(key_dir, error, is_ours=is_ours)
         return None
     for leaf in leaves:
-        if entry := _look_at(key_dir / leaf, cache_dir, recipe, settings, key=key):
-            note_use(entry.dir, settings)
+        try:
+            refuse_place(key_dir / leaf, cache_dir, settings, is_entry=True)
+            entry = _read_entry(key_dir / leaf, recipe, settings, key)
+        except (OSError, ValueError, LookupError, TypeError, RecursionError, CacheError) as problem:
+            _judge(key_dir / leaf, problem, is_ours=is_ours)
+            continue
+        if entry is not None:
+            if is_ours:
+                note_use(entry.dir, settings)
             return entry
     return None
 
@@ -100,25 +116,15 @@ def newest_first(names: Iterable[str]) -> list[str]:
     return [match[0] for match in sorted(found, key=lambda match: (int(match[1]), match[0]), reverse=True)]
 
 
-def _look_at(leaf_dir: Path, cache_dir: Path, recipe: Recipe, settings: Settings, *, key: str) -> Entry | None:
-    """Return the entry in a directory; one that is damaged, or somebody else's, is set aside."""
-    try:
-        refuse_place(leaf_dir, cache_dir, settings, is_entry=True)
-        return _read_entry(leaf_dir, recipe, settings, key)
-    except (OSError, ValueError, LookupError, TypeError, RecursionError, CacheError) as problem:
-        _judge(leaf_dir, problem)
-        return None
-
-
-def _judge(place: Path, problem: Exception) -> None:
+def _judge(place: Path, problem: Exception, *, is_ours: bool) -> None:
     """Set aside what is damaged, pass over what cannot be read, and raise what is this process's own trouble."""
     number = problem.errno if isinstance(problem, OSError) else None
     if number in _EXHAUSTED:
         raise CacheError(f"the cache entry {place} cannot be read: {problem}. Raise this process's limit.") from problem
     if not os.path.lexists(place):
         return  # another process has just set it aside
-    if number in _CLOSED:
-        _log.warning("cache entry %s cannot be read (%s); it is passed over", place, problem)
+    if number in _CLOSED or not is_ours:
+        _log.warning("cache entry %s cannot be used (%s); it is passed over", place, problem)
         return
     _set_aside(place, problem)
 

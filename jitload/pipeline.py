@@ -7,13 +7,14 @@ import os
 from pathlib import Path
 
 from jitload.arch import CPU
-from jitload.cache import Entry, Recipe, Work, claim_entry, find_entry, open_cache
+from jitload.cache import Entry, Recipe, Work, claim_entry, open_cache
 from jitload.collector import collector_held, release_collector
 from jitload.errors import CachePlaceError
 from jitload.identity import compiler_identity, cpu_identity, own_identity
 from jitload.recipe import speaks_of_its_place
 from jitload.request import Request
 from jitload.settings import private_cache_dir, warn_once
+from jitload.tiers import find_in_tiers, share_entry
 from jitload.toolchain import Compiler, Kit, Nvcc, find_compiler, find_cuda_headers, find_kit, tvm_ffi_version
 
 _DEBUG_OPTIONS = ("-g", "-G", "-lineinfo", "--generate-line-info", "--device-debug", "--dopt")
@@ -25,7 +26,7 @@ def build(request: Request, *, verbose: bool = False) -> Entry:
     kit = _find_cuda(request, cache_dir)
     compiler = find_compiler(request.settings)
     recipe = library_recipe(request, kit, compiler_identity(compiler, cache_dir), own_identity(cache_dir))
-    if entry := find_entry(cache_dir, recipe, request.settings):
+    if entry := find_in_tiers(cache_dir, recipe, request.settings):
         return entry
 
     try:
@@ -46,7 +47,9 @@ def _build_in(  # noqa: PLR0913  what a build is made from
         if work.entry:
             return work.entry
         headers = _make(request, kit, compiler, work, verbose=verbose)
-        return work.publish(f"{request.slug}.so", headers)
+        entry = work.publish(f"{request.slug}.so", headers)
+    share_entry(entry, recipe, request.settings)
+    return entry
 
 
 def _find_cuda(request: Request, cache_dir: Path) -> Kit | Nvcc | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jitload.cache import Entry, Recipe, claim_entry, find_entry
+from jitload.cache import Entry, Recipe, claim_entry
 from jitload.errors import ToolchainError
 from jitload.host_build import COMPILE_FLAGS, Step, compile_step, run_ninja, write_ninja
 from jitload.identity import compiler_identity, own_identity
 from jitload.settings import Settings
+from jitload.tiers import find_in_tiers, share_entry
 from jitload.toolchain import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs
 
 # Only launch.cc is on the way of a launch; the rest is compiled for a quick first build.
@@ -60,7 +61,7 @@ def _find_or_build(
         ("jitload", own_identity(cache_dir)),
     )
     recipe = Recipe(name=name, parts=parts)
-    if entry := find_entry(cache_dir, recipe, settings):
+    if entry := find_in_tiers(cache_dir, recipe, settings):
         return entry
     with claim_entry(cache_dir, recipe, settings) as work:
         if work.entry:
@@ -69,7 +70,9 @@ def _find_or_build(
         run_ninja(find_ninja(settings), work.dir, name=f"jitload's {name}")
         if not (work.dir / f"{name}.o").is_file():
             raise ToolchainError(f"the C++ compiler {' '.join(compiler.command)} reported no error and made nothing")
-        return work.publish(f"{name}.o")
+        entry = work.publish(f"{name}.o")
+    share_entry(entry, recipe, settings)
+    return entry
 
 
 def _steps(compiler: Compiler) -> tuple[Step, ...]:

@@ -37,6 +37,10 @@ class Settings:
         toolkits: `CUDA_HOME` and `CUDA_PATH`.
         nvcc_flags: `NVCC_PREPEND_FLAGS` and `NVCC_APPEND_FLAGS`, which nvcc itself reads.
         environment: What the compilers themselves read, as `NAME=value`, where it is set.
+        cache_path: `JITLOAD_CACHE_PATH`: directories in which finished entries are looked for, and nothing is written.
+        remote: `JITLOAD_CACHE_REMOTE`: a URL of fsspec, such as `s3://bucket/kernels`, or `module:name` of a store.
+        remote_writes: `JITLOAD_CACHE_REMOTE_WRITE=1`: what is built here is put there.
+        remote_timeout_s: `JITLOAD_CACHE_REMOTE_TIMEOUT`: how many seconds one question to it may take.
         precompiles: Not `JITLOAD_PRECOMPILE=0`: keep precompiled headers for hand-written C++ in the cache.
     """
 
@@ -53,6 +57,10 @@ class Settings:
     nvcc_flags: tuple[str, str]
     environment: tuple[str, ...]
     precompiles: bool
+    cache_path: tuple[str, ...]
+    remote: str
+    remote_writes: bool
+    remote_timeout_s: float
 
 
 _VARIABLES = (
@@ -61,6 +69,10 @@ _VARIABLES = (
 )
 _TOOLKITS = ("CUDA_HOME", "CUDA_PATH")
 _NVCC_FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
+_TIERS = (
+    *("JITLOAD_CACHE_PATH", "JITLOAD_CACHE_REMOTE"),
+    *("JITLOAD_CACHE_REMOTE_WRITE", "JITLOAD_CACHE_REMOTE_TIMEOUT"),
+)
 # What gcc, clang, the assembler, the linker and NVRTC were seen to ask for and what can change what they make.
 _READ_BY_COMPILERS = (
     *("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "LPATH", "COMPILER_PATH", "GCC_EXEC_PREFIX"),
@@ -68,9 +80,10 @@ _READ_BY_COMPILERS = (
     *("CCC_OVERRIDE_OPTIONS", "SDKROOT", "NIX_CFLAGS_COMPILE", "NIX_LDFLAGS"),
     *("EDG_BASE", "NV_NVVM_VERSION", "NVVM_IR_VER_CHK", "LLVM_OVERRIDE_PRODUCER", "FINALIZER_USE_LEGACY_ELF_BUILDER"),
 )
-_NAMES = (*_VARIABLES, *_TOOLKITS, *_NVCC_FLAGS, "JITLOAD_PRECOMPILE", *_READ_BY_COMPILERS)
+_NAMES = (*_VARIABLES, *_TOOLKITS, *_NVCC_FLAGS, "JITLOAD_PRECOMPILE", *_TIERS, *_READ_BY_COMPILERS)
 _KEYS = tuple(map(os.fsencode, _NAMES))
 _LIMIT = 5 * 10**9
+_PATIENCE_S = 5.0
 _MODES = ("auto", "load-only", "rebuild")
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
@@ -87,7 +100,8 @@ def read_settings() -> Settings:
 @functools.lru_cache(maxsize=16)
 def _settings(*raw: bytes) -> Settings:
     arch, cache_dir, nvrtc, nvcc, own_cxx, cxx, trust, mode, limit, path, *rest = map(os.fsdecode, raw)
-    toolkits, (before, after, precompile), environment = rest[:2], rest[2:5], rest[5:]
+    toolkits, (before, after, precompile), environment = rest[:2], rest[2:5], rest[9:]
+    shared, remote, remote_write, timeout = rest[5:9]
     if mode not in ("", *_MODES):
         raise CacheError(f"JITLOAD_MODE={mode!r} must be one of {', '.join(_MODES)}")
     try:
@@ -110,7 +124,17 @@ def _settings(*raw: bytes) -> Settings:
             f"{name}={value}" for name, value in zip(_READ_BY_COMPILERS, environment, strict=True) if value
         ),
         precompiles=precompile != "0",
+        cache_path=tuple(place for place in shared.split(os.pathsep) if place),
+        remote=remote,
+        remote_writes=bool(remote) and remote_write == "1",
+        remote_timeout_s=_seconds(timeout) if timeout else _PATIENCE_S,
     )
+
+
+def _seconds(text: str) -> float:
+    if re.fullmatch(r"\d{1,6}(\.\d{1,6})?", text, re.ASCII) and float(text) > 0:
+        return float(text)
+    raise CacheError(f"JITLOAD_CACHE_REMOTE_TIMEOUT={text!r} must be a number of seconds above 0, such as 2.5")
 
 
 def parse_size(text: str) -> int:

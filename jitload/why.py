@@ -66,21 +66,25 @@ def _headers(manifest: Mapping[str, Any]) -> dict[str, str]:
 
 def explain_miss(cache_dir: Path, recipe: Recipe, settings: Settings) -> str:
     """Return the message of a miss that must not be built: how it differs from the nearest entry of its name."""
+    others = ", ".join((*settings.cache_path, *((settings.remote,) if settings.remote else ())))
+    where = f"{cache_dir}, nor in {others}" if others else cache_dir
     lines = [
-        f"module {recipe.name!r} is not in the cache {cache_dir}, and JITLOAD_MODE={settings.mode} forbids to build it"
+        f"module {recipe.name!r} is not in the cache {where}, and JITLOAD_MODE={settings.mode} forbids to build it"
     ]
-    lines += [f"    {line}" for line in _reasons(cache_dir, recipe)]
+    places = (cache_dir, *map(Path, settings.cache_path))
+    lines += [f"    {line}" for line in _reasons(places, recipe)]
     return "\n".join(
         [*lines, "    Build it ahead with JITLOAD_MODE=auto, and ship the cache: jitload cache pack, unpack."]
     )
 
 
-def _reasons(cache_dir: Path, recipe: Recipe) -> list[str]:
+def _reasons(places: Sequence[Path], recipe: Recipe) -> list[str]:
     key = recipe.key
-    if lines := _changed_inputs(key_dir_of(cache_dir, recipe, key), recipe):
-        return lines
+    for cache_dir in places:
+        if lines := _changed_inputs(key_dir_of(cache_dir, recipe, key), recipe):
+            return lines
     wanted, nearest = describe_parts(recipe), None
-    items = sorted(_named(cache_dir, recipe.name), key=lambda item: -item.used_s)
+    items = sorted((item for place in places for item in _named(place, recipe.name)), key=lambda item: -item.used_s)
     for item in items[:_MOST_READ]:
         try:
             lines = compare(_parts(item.manifest()), wanted)

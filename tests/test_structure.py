@@ -54,10 +54,14 @@ IMPORTS = {
     "host_build": "collector errors",
     "cache": "entry errors host_build inputs locks notes prune recipe settings why",
     "identity": "errors settings toolchain",
+    "archive": "entry errors inventory locks notes settings",
+    "remote": "archive entry errors locks recipe settings",
+    "bundles": "settings",
+    "tiers": "bundles entry errors recipe remote settings trust",
     "host_headers": "",
     "precompiled": "entry identity recipe settings sources toolchain",
     "precompiling": "cache host_headers precompiled recipe settings",  # in a process of its own
-    "runtime": "cache errors host_build identity settings toolchain",
+    "runtime": "cache errors host_build identity settings tiers toolchain",
     "nvrtc": "arch errors flags settings sources toolchain",  # all but errors: in upstream's helper alone
     "mangled_text": "",
     "mangled_codes": "mangled_text",
@@ -103,8 +107,8 @@ IMPORTS = {
     "triton_library": "arch cache host_build launch library model request runtime toolchain triton_code triton_compile "
     "triton_grid triton_record triton_source",
     "cpu_library": "cache checks cpu headers host_build host_headers library request runtime toolchain",
-    "pipeline": "arch cache collector cpu_library errors host identity library nvcc recipe request settings toolchain "
-    "triton_library",
+    "pipeline": "arch cache collector cpu_library errors host identity library nvcc recipe request settings tiers "
+    "toolchain triton_library",
     "function": "model",
     "direct": "exchange function",
     "loader": "demangle direct elf errors exchange function",
@@ -121,7 +125,6 @@ IMPORTS = {
     "prebuilding": "errors prebuild_worker",
     "__init__": "api errors extract launch loader prebuilding triton_api",
     # What stands beside the road, and nothing above imports.
-    "archive": "entry errors inventory locks notes settings",
     "cli": "archive entry errors inventory prune settings why",
     "__main__": "cli",
 }
