@@ -13,7 +13,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from common import attempt, chosen, median, one_line, p95
+from common import attempt, chosen, make_parser, median, native_arch, one_line, p95
 
 Answer = dict[str, list[float]]
 """What a process measured: seconds under each metric's name."""
@@ -88,6 +88,16 @@ def timed(make: Callable[..., object], *arguments: object) -> float:
     seconds = perf_counter() - start
     del made  # not within the time
     return seconds
+
+
+def child_parser(description: str | None, peers: Iterable[str], *, quick: str, samples: int) -> argparse.ArgumentParser:
+    """Return a parser with the options that benchmarks of a process a sample share."""
+    parser = make_parser(description)
+    parser.add_argument("--quick", action="store_true", help=quick)
+    parser.add_argument("--samples", type=int, default=samples, help="processes of each peer")
+    parser.add_argument("--arch", default=native_arch() or "sm_90a", help="architecture to compile for")
+    parser.add_argument("--child", choices=list(peers), help=argparse.SUPPRESS)
+    return parser
 
 
 def wanted_peers(rows: Iterable[Row], options: argparse.Namespace, quick: Sequence[str]) -> list[str]:

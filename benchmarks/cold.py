@@ -12,9 +12,9 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from children import COLUMNS, Results, Row, answer, progress, raw_numbers, run_child, table, wanted_peers
+from children import COLUMNS, Results, Row, answer, child_parser, progress, raw_numbers, run_child, table, wanted_peers
 from cold_peers import PEERS
-from common import machine_line, make_parser, native_arch, print_table, set_build_environment, write_json
+from common import machine_line, print_table, set_build_environment, write_json
 
 _NVRTC = "bare NVRTC, its loading counted"
 _FURTHER = "bare NVRTC, each further kernel"
@@ -58,11 +58,7 @@ def main() -> None:
 
 
 def read_options() -> argparse.Namespace:
-    parser = make_parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="only NVRTC and jitload")
-    parser.add_argument("--samples", type=int, default=5, help="processes of each peer")
-    parser.add_argument("--arch", default=native_arch() or "sm_90a", help="architecture to compile for")
-    parser.add_argument("--child", choices=list(PEERS), help=argparse.SUPPRESS)
+    parser = child_parser(__doc__, PEERS, quick="only NVRTC and jitload", samples=5)
     parser.add_argument("--salt", type=int, default=0, help=argparse.SUPPRESS)
     return parser.parse_args()
 

@@ -11,8 +11,8 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from children import COLUMNS, Results, Row, answer, progress, raw_numbers, run_child, table, wanted_peers
-from common import machine_line, make_parser, native_arch, print_table, set_build_environment, write_json
+from children import COLUMNS, Results, Row, answer, child_parser, progress, raw_numbers, run_child, table, wanted_peers
+from common import machine_line, print_table, set_build_environment, write_json
 from warm_peers import ENTRIES, HEADERS, PEERS
 
 ROWS = [
@@ -54,12 +54,7 @@ def main() -> None:
 
 
 def read_options() -> argparse.Namespace:
-    parser = make_parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="only jitload")
-    parser.add_argument("--samples", type=int, default=10, help="processes of each peer")
-    parser.add_argument("--arch", default=native_arch() or "sm_90a", help="architecture to compile for")
-    parser.add_argument("--child", choices=list(PEERS), help=argparse.SUPPRESS)
-    return parser.parse_args()
+    return child_parser(__doc__, PEERS, quick="only jitload", samples=10).parse_args()
 
 
 def measure(peers: list[str], options: argparse.Namespace) -> Results:

@@ -18,8 +18,21 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from children import COLUMNS, Answer, Results, Row, answer, progress, raw_numbers, run_child, table, timed, wanted_peers
-from common import machine_line, make_parser, native_arch, print_table, set_build_environment, write_json
+from children import (
+    COLUMNS,
+    Answer,
+    Results,
+    Row,
+    answer,
+    child_parser,
+    progress,
+    raw_numbers,
+    run_child,
+    table,
+    timed,
+    wanted_peers,
+)
+from common import machine_line, print_table, set_build_environment, write_json
 from nvrtc_floor import compile_bare, nvrtc_path, open_nvrtc
 from sources import TVM_WRAPPER, kernel_text
 
@@ -63,12 +76,7 @@ def main() -> None:
 
 
 def read_options() -> argparse.Namespace:
-    parser = make_parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="only the builds, without CUDA for tvm-ffi")
-    parser.add_argument("--samples", type=int, default=5, help="processes of each peer")
-    parser.add_argument("--arch", default=native_arch() or "sm_90a", help="architecture of the cubin")
-    parser.add_argument("--child", choices=list(PEERS), help=argparse.SUPPRESS)
-    return parser.parse_args()
+    return child_parser(__doc__, PEERS, quick="only the builds, without CUDA for tvm-ffi", samples=5).parse_args()
 
 
 def measure(peers: list[str], options: argparse.Namespace) -> Results:

@@ -108,8 +108,6 @@ def describe_function(export: Export) -> dict[str, Any]:
         "doc": export.doc,
         "signature": export.signature,
         "arguments": [_argument_record(p, export.launch) for p in export.arguments],
-        "has_grid": export.launch.grid is not None,
-        "has_block": export.launch.block is not None,
         "kernel": asdict(export.kernel),
     }
 

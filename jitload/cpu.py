@@ -92,7 +92,6 @@ def compile_for_cpu(
         symbols={kernel: lowered[expression][0] for expression, kernel in named.items()},
         candidates=candidates,
         headers=(),
-        runs=runs.count,
     )
     return CpuProgram(
         compiled=compiled,
@@ -139,7 +138,6 @@ class _Runs:
         self.ninja = ninja
         self.work_dir = work_dir
         self.expressions: tuple[str, ...] = ()
-        self.count = 0
 
     def settle(self, expressions: tuple[str, ...], named: dict[str, str]) -> ObjectFile:
         """Compile, and again without the rows that alone were refused."""
@@ -160,7 +158,6 @@ class _Runs:
             expressions = tuple(text for text in expressions if text not in refused)
 
     def _run(self, expressions: tuple[str, ...]) -> ObjectFile:
-        self.count += 1
         self.expressions = expressions
         (self.work_dir / "cpu.cc").write_text(cpu_text(self.source, expressions), encoding="utf-8", newline="")
         write_ninja(self.work_dir, (compile_step(self.compiler.command, self.flags, "cpu.cc", "cpu.o"),))

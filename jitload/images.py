@@ -34,7 +34,7 @@ def read_given(request: Request) -> tuple[Compiled, ...]:
                 f"the cubins for {cubins[0].arch} and {other.arch} have different kernels ({difference}): load them as "
                 "two modules"
             )
-    return tuple(Compiled(cubin=cubin, symbols=symbols, candidates=(), headers=(), runs=0) for cubin in cubins)
+    return tuple(Compiled(cubin=cubin, symbols=symbols, candidates=(), headers=()) for cubin in cubins)
 
 
 def _with_signatures(cubin: Cubin, request: Request, symbols: Mapping[str, str]) -> Cubin:

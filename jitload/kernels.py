@@ -73,7 +73,6 @@ class Compiled:
     symbols: dict[str, str]
     candidates: tuple[Candidate, ...]
     headers: tuple[Path, ...]
-    runs: int
 
 
 def compile_kernels(source: DeviceSource, arch: str, kit: Kit) -> Compiled:
@@ -98,7 +97,7 @@ def compile_kernels(source: DeviceSource, arch: str, kit: Kit) -> Compiled:
     cubin = Cubin(data=result.cubin, arch=arch, log=result.log, kernels=kernels, variables=image.variables)
     symbols = {kernel: lowered[expression][0] for kernel, expression in named.items()}
     headers = read_headers((*source.texts, *rounds.declared), source.include_dirs, nvrtc_include_dirs(kit))
-    return Compiled(cubin=cubin, symbols=symbols, candidates=candidates, headers=headers, runs=rounds.count)
+    return Compiled(cubin=cubin, symbols=symbols, candidates=candidates, headers=headers)
 
 
 def _first_expressions(source: DeviceSource, candidates: Sequence[Candidate]) -> tuple[str, ...]:
@@ -122,7 +121,6 @@ class _Rounds:
         self.kernels: tuple[str, ...] = ()
         self.refused: frozenset[str] = frozenset()
         self.declared: tuple[str, ...] = ()
-        self.count = 0
         self.options = (
             *device_options(kit.version, arch),
             *(f"-I{path}" for path in nvrtc_include_dirs(kit, source.include_dirs)),
@@ -152,7 +150,6 @@ class _Rounds:
     def run(self, kernels: tuple[str, ...]) -> NvrtcResult:
         """Compile once, with two expressions for each kernel: itself, and the probe of its type."""
         self.kernels = kernels
-        self.count += 1
         wanted = (text for kernel in kernels for text in (kernel, probe.probe_expression(kernel)))
         expressions = tuple(text for text in wanted if text not in self.refused)
         name = self.source.pieces[0][0] if len(self.source.pieces) == 1 else f"{self.source.name}.cu"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import keyword
 from collections.abc import Sequence
 
+from jitload.launch import python_name
 from jitload.lexer import Token
 
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
@@ -73,11 +73,6 @@ def write_tokens(tokens: Sequence[Token]) -> str:
     return written
 
 
-def safe_name(name: str) -> str:
-    """Return the name under which Python can use a parameter: `in_` for `in`."""
-    return f"{name}_" if keyword.iskeyword(name) else name
-
-
 def _split_at_commas(tokens: Sequence[Token]) -> list[list[Token]]:
     pieces: list[list[Token]] = [[]]
     at = 0
@@ -106,7 +101,7 @@ def _read_parameter(tokens: Sequence[Token]) -> tuple[str, str]:
     if inner is not None:
         names = [at for at in range(*inner) if _is_name(declaration, at)]
         kept = [token for at, token in enumerate(declaration) if at not in names[-1:]]
-        return write_tokens(kept), safe_name(declaration[names[-1]].text) if names else ""
+        return write_tokens(kept), python_name(declaration[names[-1]].text) if names else ""
     dimensions: list[Token] = []
     while declaration and declaration[-1].text == "]":
         start = max(at for at in range(len(declaration)) if declaration[at].text == "[")
@@ -114,7 +109,7 @@ def _read_parameter(tokens: Sequence[Token]) -> tuple[str, str]:
         declaration = declaration[:start]
     name = ""
     if declaration and _is_parameter_name(declaration):
-        name = safe_name(declaration.pop().text)
+        name = python_name(declaration.pop().text)
     return write_tokens(declaration) + _decay(dimensions), name
 
 

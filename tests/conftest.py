@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from support.fixtures import loaded_stub, stub_driver, stub_library  # noqa: F401  pytest finds fixtures by name here
 
+from jitload import kernels
+from jitload.nvrtc import NvrtcJob, NvrtcResult
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what takes minutes, unless it is asked for: `-m soak`."""
@@ -15,6 +18,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         soaks = [item for item in items if item.get_closest_marker("soak")]
         items[:] = [item for item in items if item not in soaks]
         config.hook.pytest_deselected(items=soaks)
+
+
+@pytest.fixture
+def nvrtc_runs(monkeypatch: pytest.MonkeyPatch) -> list[NvrtcJob]:
+    """What NVRTC was asked to compile, run by run."""
+    jobs: list[NvrtcJob] = []
+    run_nvrtc = kernels.run_nvrtc
+
+    def noting(library_path: Path, job: NvrtcJob) -> NvrtcResult:
+        jobs.append(job)
+        return run_nvrtc(library_path, job)
+
+    monkeypatch.setattr(kernels, "run_nvrtc", noting)
+    return jobs
 
 
 @pytest.fixture(scope="session", autouse=True)

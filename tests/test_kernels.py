@@ -42,9 +42,10 @@ RUNS = {
 
 
 @pytest.mark.parametrize("case", RUNS)
-def test_the_number_of_nvrtc_runs(case):
+def test_the_number_of_nvrtc_runs(case, nvrtc_runs):
     runs, text = RUNS[case]
-    assert compile_text(text).runs == runs
+    compile_text(text)
+    assert len(nvrtc_runs) == runs
 
 
 NVCC_NAMES = """
@@ -85,11 +86,11 @@ def test_what_stays_undefined_is_said_alone():
     assert [(d.line, d.message) for d in caught.value.diagnostics] == [(2, 'identifier "undefined_thing" is undefined')]
 
 
-def test_a_template_that_a_launch_names_takes_one_run():
+def test_a_template_that_a_launch_names_takes_one_run(nvrtc_runs):
     compiled = compile_text(
         "template <class T, int N> __global__ void k(T* x) {}", kernels=("k<float, 4>", "k<int, 2>")
     )
-    assert compiled.runs == 1
+    assert len(nvrtc_runs) == 1
     assert list(map(str, compiled.cubin.kernels)) == ["k<float, 4>(float* x)", "k<int, 2>(int* x)"]
     assert set(compiled.symbols) == {"k<float, 4>", "k<int, 2>"}
 

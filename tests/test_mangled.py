@@ -104,12 +104,12 @@ def facts(compiled: Compiled) -> list[list[tuple[str, str, str | None, int, int]
     return [[(p.name, p.kind, p.dtype, p.size, p.alignment) for p in k.parameters] for k in compiled.cubin.kernels]
 
 
-def test_a_long_name_tells_the_types_that_a_short_one_tells():
+def test_a_long_name_tells_the_types_that_a_short_one_tells(nvrtc_runs):
     many = ", ".join(f"Layout<C<{n}>, tuple<K<{n}u>, Fn<float[{n + 1}]>, Small>>" for n in range(60))
     wanted = ("kern<Long, float, __half>", "other<Long>")
     short = compile_text(LAYOUTS.replace("MANY", "int"), *wanted)
     long = compile_text(LAYOUTS.replace("MANY", many), *wanted)
-    assert long.runs == short.runs == 1
+    assert len(nvrtc_runs) == 2
     assert facts(long) == facts(short)
     kern, other = long.cubin.kernels
     assert min(len(kern.symbol), len(other.symbol)) > 2000

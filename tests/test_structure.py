@@ -35,7 +35,7 @@ IMPORTS = {
     "launch": "errors expression expression_text",
     "arch": "errors gpu settings",
     "elf": "",
-    "parameters": "lexer",
+    "parameters": "launch lexer",
     "source": "lexer model parameters",
     "sources": "errors model paths source",
     "flags": "errors",
