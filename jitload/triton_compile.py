@@ -13,6 +13,7 @@ from typing import Any
 from jitload.errors import CompileError, JitLoadError, SignatureError
 from jitload.triton_globals import outer_values
 from jitload.triton_kernel import GivenKernel
+from jitload.triton_key import plan_parts
 from jitload.triton_plan import Plan
 from jitload.triton_versions import Triton, changed_interface, cuda_backend, cuda_target
 
@@ -31,7 +32,7 @@ def compile_plan(given: GivenKernel, plan: Plan, triton: Triton, capability: int
 
     _check_readable(given)
     _check_options(given, plan.options, cuda_backend(triton, capability))
-    source = _with_outer_values(_source(given, plan, triton), given)
+    source = _with_outer_values(_source(given, plan, triton), given, plan)
     target = cuda_target(triton, capability)
     options = {"debug": _wants_asserts(given), **plan.options}
     try:
@@ -75,13 +76,23 @@ def _source(given: GivenKernel, plan: Plan, triton: Triton) -> Any:
         raise changed_interface(triton, "ASTSource is not as it was", error) from error
 
 
-def _with_outer_values(source: Any, given: GivenKernel) -> Any:
+def _with_outer_values(source: Any, given: GivenKernel, plan: Plan) -> Any:
     """Let what Triton's key leaves out be part of it: Triton's own cache would answer for other values, too."""
-    values = outer_values(given.function)
-    if values != ():
-        own, more = source.hash(), secrets.token_hex(16) if values is None else repr(values)
+    if more := _beyond_triton(given, plan):
+        own = source.hash()
         source.hash = lambda: hashlib.sha256(f"{own} {more}".encode()).hexdigest()
     return source
+
+
+def _beyond_triton(given: GivenKernel, plan: Plan) -> str:
+    """Return what decides the machine code and is not in Triton's key, as text; random where nobody sees all of it."""
+    values = outer_values(given.function)
+    if values is None:
+        return secrets.token_hex(16)
+    constants = (getattr(value, "value", value) for value in plan.constants.values())
+    if all(value is None or isinstance(value, bool | int | float | str) for value in constants):
+        return repr(values) if values else ""
+    return repr((values, plan_parts(plan)))  # a function, whose globals may change, or an object of anybody's
 
 
 def _source_of_3_2(given: GivenKernel, plan: Plan) -> Any:

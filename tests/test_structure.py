@@ -101,7 +101,7 @@ IMPORTS = {
     "triton_key": "errors model triton_globals triton_kernel triton_plan triton_versions",
     "triton_examples": "errors triton_kernel triton_plan triton_versions",
     "triton_wanted": "arch errors triton_examples triton_kernel triton_plan triton_versions",
-    "triton_compile": "errors triton_globals triton_kernel triton_plan triton_versions",
+    "triton_compile": "errors triton_globals triton_kernel triton_key triton_plan triton_versions",
     "triton_record": "cubin errors model triton_facts triton_versions",
     "triton_grid": "errors launch triton_key",
     "triton_library": "arch cache host_build launch library model request runtime toolchain triton_code triton_compile "

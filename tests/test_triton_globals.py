@@ -22,17 +22,17 @@ NEEDS_FUNCTIONS = pytest.mark.skipif(
 )
 
 
-def code(kernel: Any) -> bytes:
-    return jitload.extract_triton(kernel, signature="*i32", arch=ARCH).data
+def code(kernel: Any, **constexprs: Any) -> bytes:
+    return jitload.extract_triton(kernel, signature={"x_ptr": "*i32"}, constexprs=constexprs, arch=ARCH).data
 
 
-def check(kernel: Any, change: Any) -> None:
-    """See that machine code and key are others after a change, and the same without one."""
-    before, key = code(kernel), parts(kernel, signature="*i32")
-    assert code(kernel) == before
+def check(kernel: Any, change: Any, **constexprs: Any) -> None:
+    """See that machine code and key are others after a change, and the same code without one."""
+    before, key = code(kernel, **constexprs), parts(kernel, signature={"x_ptr": "*i32"}, constexprs=constexprs)
+    assert code(kernel, **constexprs) == before
     change()
-    assert code(kernel) != before
-    assert parts(kernel, signature="*i32") != key
+    assert code(kernel, **constexprs) != before
+    assert parts(kernel, signature={"x_ptr": "*i32"}, constexprs=constexprs) != key
 
 
 def test_a_global_of_a_function_that_is_called(monkeypatch: pytest.MonkeyPatch):
@@ -61,6 +61,21 @@ def test_an_object_that_nobody_sees_into(monkeypatch: pytest.MonkeyPatch):
     first, second = (parts(outer.by_an_object, signature="*i32") for _ in range(2))
     assert first != second  # never found again
     check(outer.by_an_object, lambda: monkeypatch.setattr(outer.OBJECT, "shift", 9))
+
+
+def test_a_global_of_a_function_that_is_a_constexpr(monkeypatch: pytest.MonkeyPatch):
+    check(
+        outer.by_a_constexpr,
+        lambda: monkeypatch.setattr(outer, "CALLED", tl.constexpr(9)),
+        made=outer.helper,
+    )
+
+
+def test_a_constexpr_whose_text_does_not_change(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(outer.Anything, "__repr__", lambda _: "Anything()")
+    made = outer.Anything()
+    made.shift = tl.constexpr(3)
+    check(outer.by_a_member, lambda: setattr(made, "shift", tl.constexpr(9)), made=made)
 
 
 def test_values_that_contain_themselves():

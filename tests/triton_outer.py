@@ -46,6 +46,16 @@ def by_an_object(x_ptr):
     tl.store(x_ptr, tl.program_id(0) + of_the_object())
 
 
+@triton.jit
+def by_a_constexpr(x_ptr, made: tl.constexpr):
+    tl.store(x_ptr, made(tl.program_id(0)))
+
+
+@triton.jit
+def by_a_member(x_ptr, made: tl.constexpr):
+    tl.store(x_ptr, tl.program_id(0) + made.shift)
+
+
 if hasattr(triton, "constexpr_function"):
 
     @triton.constexpr_function
