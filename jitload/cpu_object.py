@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -68,6 +69,11 @@ class ObjectFile:
         if table is None:
             return ()
         return tuple(self._row(table, at) for at in range(table.value, table.value + table.size, _ROW))
+
+    def undefined(self, names: Sequence[str]) -> frozenset[str]:
+        """Return which of the table's rows, by their names, are kernels that are declared alone."""
+        defined = {symbol.name for symbol in self._symbols if symbol.section}
+        return frozenset(name for name, row in zip(names, self.rows(), strict=True) if row.symbol not in defined)
 
     def marked(self) -> tuple[str, ...]:
         """Return the symbols of all functions that are `__global__`, in the order of the file."""

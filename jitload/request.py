@@ -11,6 +11,7 @@ from jitload.arch import CPU, resolve_arch, resolve_gpu_arch
 from jitload.checks import NO_CHECKS, Checks, check_checks, cpu_options
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.flags import device_flags, host_flags, nvcc_flags, split_includes
+from jitload.gpu_only import launches_error
 from jitload.launch import Launch
 from jitload.paths import absolute_path
 from jitload.settings import Settings, read_settings
@@ -160,6 +161,8 @@ def _resolve_arch(
 ) -> tuple[str, ...]:
     """Return the architectures for kernels in source; C++ written by hand launches those of a GPU."""
     if host is not None:
+        if host.is_mixed and CPU in ((arch,) if isinstance(arch, str) else arch):
+            raise launches_error([piece for unit in host.units for piece in unit.pieces])
         return resolve_gpu_arch(arch, settings, what="kernels with C++ of your own are compiled")
     if given.makes_cubin:
         return resolve_gpu_arch(arch, settings, what="machine code is made")

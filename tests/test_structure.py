@@ -28,6 +28,7 @@ IMPORTS = {
     "collector": "",
     "headers": "",
     "lexer": "",
+    "gpu_only": "errors lexer",
     "expression_code": "",
     "exchange": "",
     "expression_text": "errors",
@@ -41,7 +42,7 @@ IMPORTS = {
     "flags": "errors",
     "triton_source": "model",
     "checks": "arch errors",
-    "request": "arch checks errors flags launch paths settings sources triton_source",
+    "request": "arch checks errors flags gpu_only launch paths settings sources triton_source",
     "toolchain": "errors gpu settings",
     "recipe": "",
     "inputs": "recipe",
@@ -86,7 +87,9 @@ IMPORTS = {
     "linkers": "arch errors gpu settings",
     "ptx": "arch cubin errors flags linkers model request settings signature sources",
     "cpu_object": "model",
-    "cpu": "checks cpu_object demangle errors host_build kernels model probe runtime signature source toolchain",
+    "cpu_text": "cpu_object gpu_only kernels probe",
+    "cpu": "checks cpu_object cpu_text demangle errors gpu_only host_build kernels model probe runtime signature "
+    "source toolchain",
     "library": "arch cache choice codegen collector cpu errors host_build images kernels ptx request runtime source "
     "toolchain",
     "host_link": "toolchain",

@@ -73,6 +73,22 @@ __JITLOAD_INLINE void __brkpt() {}
 
 /* ---- waiting --------------------------------------------------------------------------------------------------- */
 
+#ifdef JITLOAD_CPU_PREEMPT
+/* The compiler calls this in every basic block: a loop that waits for what another thread writes lets that one go on.
+ * What an exchange gave out is read before the next turn. */
+static thread_local int __jitload_fuse = 4096;
+extern "C" __attribute__((no_sanitize_coverage, noinline, used)) void __sanitizer_cov_trace_pc() {
+  if (--__jitload_fuse > 0) return;
+  __jitload_fuse = 512;
+  const uint3 index = threadIdx;
+  jitload_cpu_yield();
+  threadIdx = index;
+}
+#define __JITLOAD_KEEP_TURN() (__jitload_fuse = 4096)
+#else
+#define __JITLOAD_KEEP_TURN() ((void)0)
+#endif
+
 /* Other threads of the block run in a wait, and threadIdx is theirs meanwhile. */
 __JITLOAD_INLINE int __jitload_barrier(int kind, int predicate, int line) {
   const uint3 index = threadIdx;
@@ -96,6 +112,7 @@ __JITLOAD_INLINE uint32_t __jitload_exchange(uint32_t mask, uint64_t value, cons
   const uint3 index = threadIdx;
   const uint32_t came = jitload_cpu_exchange(mask, value, out, what);
   threadIdx = index;
+  __JITLOAD_KEEP_TURN();
   return came;
 }
 
@@ -192,14 +209,18 @@ struct __jitload_function<void (*)(__jitload_a...)> {
   typedef void type(__jitload_a...);
 };
 
-/* A function's name, or a cast that picks one of several, which is a value already: plus makes a pointer of both. */
-#define __JITLOAD_ENTRY(...) __jitload_entry<__jitload_function<decltype(+__VA_ARGS__)>::type, __VA_ARGS__>
+template <class... __jitload_a>
+struct __jitload_function<void(__jitload_a...)> {
+  typedef void type(__jitload_a...);
+};
 
-/* A row of the table of kernels; `...` is the kernel as an expression. */
+#define __JITLOAD_ENTRY(...) __jitload_entry<__jitload_function<decltype(__VA_ARGS__)>::type, __VA_ARGS__>
+
+/* A row of the table of kernels; `...` is the kernel as an expression: a name, or a cast that picks an overload. */
 #define JITLOAD_CPU_KERNEL(...)                                                                                   \
   {&__JITLOAD_ENTRY(__VA_ARGS__)::block, &__JITLOAD_ENTRY(__VA_ARGS__)::thread,                                   \
-   (void (*)(void))(+__VA_ARGS__),                                                                                \
-   &__jitload_probe<decltype(+__VA_ARGS__), __jitload_promoted<decltype(+__VA_ARGS__)>::__jitload_type>,          \
+   (void (*)(void))(__VA_ARGS__),                                                                                 \
+   &__jitload_probe<decltype(__VA_ARGS__), __jitload_promoted<decltype(__VA_ARGS__)>::__jitload_type>,            \
    __JITLOAD_ENTRY(__VA_ARGS__)::layout::sizes, __JITLOAD_ENTRY(__VA_ARGS__)::layout::alignments}
 
 #endif /* JITLOAD_CPU_DEVICE_H_ */

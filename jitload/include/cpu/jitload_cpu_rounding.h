@@ -29,13 +29,13 @@ __JITLOAD_INLINE __jitload_r __jitload_rounded(int mode, __jitload_t a, __jitloa
   __JITLOAD_INLINE result name##_rd parameters {                                                                   \
     return __jitload_rounded<result, type>(FE_DOWNWARD, a, b, c, [](type x, type y, type z) -> result { return __VA_ARGS__; });   \
   }
-#define __JITLOAD_ARITHMETIC(letter, type, fma_name, fma, sqrt)                                                   \
+#define __JITLOAD_ARITHMETIC(letter, type, fma_name, fma, root)                                                   \
   __JITLOAD_ROUNDED(__##letter##add, type, type, (type a, type b), a, b, b, (void)z, x + y)                       \
   __JITLOAD_ROUNDED(__##letter##sub, type, type, (type a, type b), a, b, b, (void)z, x - y)                       \
   __JITLOAD_ROUNDED(__##letter##mul, type, type, (type a, type b), a, b, b, (void)z, x * y)                       \
   __JITLOAD_ROUNDED(__##letter##div, type, type, (type a, type b), a, b, b, (void)z, x / y)                       \
   __JITLOAD_ROUNDED(__##letter##rcp, type, type, (type a), a, a, a, (void)z, (void)y, 1 / x)                      \
-  __JITLOAD_ROUNDED(__##letter##sqrt, type, type, (type a), a, a, a, (void)z, (void)y, sqrt(x))                   \
+  __JITLOAD_ROUNDED(__##letter##sqrt, type, type, (type a), a, a, a, (void)z, (void)y, root(x))                   \
   __JITLOAD_ROUNDED(fma_name, type, type, (type a, type b, type c), a, b, c, fma(x, y, z))
 __JITLOAD_ARITHMETIC(f, float, __fmaf, __builtin_fmaf, __builtin_sqrtf)
 __JITLOAD_ARITHMETIC(d, double, __fma, __builtin_fma, __builtin_sqrt)

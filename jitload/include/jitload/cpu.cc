@@ -9,6 +9,7 @@
 #include <tvm/ffi/extra/c_env_api.h>
 #include <unistd.h>
 
+#include "cpu_faults.h"
 #include "cpu_worker.h"
 
 namespace {
@@ -147,6 +148,7 @@ void fill_pool() {
   if (pool.threads >= wanted) return;
   sigset_t all, before;
   sigfillset(&all);
+  sigdelset(&all, SIGFPE); /* a kernel's own */
   pthread_sigmask(SIG_SETMASK, &all, &before);
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
@@ -217,12 +219,14 @@ extern "C" int jitload_cpu_run(const jitload_cpu_launch* call, const char** erro
   launch.running = 0;
   launch.where = NULL;
   launch.error[0] = 0;
+  watch_faults();
   const uint64_t threads = launch.blocks * place->block[0] * place->block[1] * place->block[2];
   if (launch.blocks == 1 || threads < kWorthThePool) {
     work_on(&launch, true);
   } else {
     run_with_pool(&launch);
   }
+  fflush(stdout); /* what kernels printed comes before what Python prints next */
   if (!launch.has_failed) return 0;
   if (launch.is_interrupted) return JITLOAD_CPU_INTERRUPTED;
   if (kWatches && launch.where != NULL) name_line(&launch);

@@ -92,6 +92,7 @@ void open_barrier(Worker* self) {
   self->sums[0] = self->sums[1] = self->sums[2] = 0;
   self->arrived = 0;
   ++self->generation;
+  ++self->moves;
   self->idle = 0;
 }
 
@@ -100,6 +101,7 @@ void open_barrier(Worker* self) {
   Fiber* fiber = self->current;
   Warp* warp = &self->warps[fiber->number / kWarp];
   warp->living &= ~(1u << fiber->number % kWarp);
+  ++self->moves;
   self->idle = 0;
   if (--self->living == 0) {
     Context unused;
@@ -231,6 +233,7 @@ extern "C" uint32_t jitload_cpu_exchange(uint32_t mask, uint64_t value, const ui
     wait_until(self, is_over);
   }
   self->idle = 0;
+  ++self->moves;
   meeting->read |= lane;
   if (meeting->read == meeting->came) warp->used &= ~(1u << (meeting - warp->meetings));
   *out = meeting->values;
@@ -246,9 +249,30 @@ extern "C" uint32_t jitload_cpu_active(const void* site) {
   return (uint32_t)(uintptr_t)fiber->waits_at;
 }
 
+/* A block whose threads do nothing but look again waits for another block. One that is not running yet comes when a
+ * thread of the pool is free; one that waits for this block never does. */
+static void look_again(Worker* self) {
+  if (__atomic_load_n(&self->launch->has_failed, __ATOMIC_RELAXED)) leave(self);
+  sched_yield();
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  if (self->spins_since == 0) self->spins_since = time.tv_sec;
+  if (time.tv_sec - self->spins_since < kSpinTime) return;
+  fail(self, self->current->index,
+       "threads look at memory again and again, for %d seconds, and nothing they wait for happens (a block that waits "
+       "for a later one is GPU only)", kSpinTime);
+  leave(self);
+}
+
 extern "C" void jitload_cpu_yield(void) {
   Worker* self = worker;
   if (self == NULL || !self->is_in_fibers) return;
+  if (self->moves != self->seen_moves) {
+    self->seen_moves = self->moves;
+    self->spins = 0;
+    self->spins_since = 0;
+  }
+  if (++self->spins % (64 * self->living) == 0) look_again(self);
   self->idle = 0;
   switch_to(self, self->current->next);
 }

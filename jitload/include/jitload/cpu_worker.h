@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sched.h>
+#include <time.h>
 
 #include "cpu.h"
 #include "cpu_switch.h"
@@ -16,6 +18,7 @@ namespace {
 
 constexpr size_t kStack = 128 * 1024; /* of a fiber; touched pages alone take memory */
 constexpr uint32_t kWarp = 32;
+constexpr int kSpinTime = 20; /* seconds */
 constexpr uint64_t kWorthThePool = 8192; /* threads of a grid from which waking others pays */
 
 struct Fiber {
@@ -61,6 +64,10 @@ struct Worker {
   uint32_t arrived;
   uint32_t generation;
   uint32_t idle; /* how many fibers in a row were resumed and had nothing to do */
+  uint64_t moves;      /* barriers and exchanges that ended, and threads that did */
+  uint64_t seen_moves; /* at the last look again */
+  uint64_t spins;      /* looks since */
+  time_t spins_since;
   int sums[3];
   int results[3];
   jmp_buf out; /* to where a thread that must end jumps */

@@ -1,0 +1,65 @@
+"""One table of kernels, run on the CPU against NumPy and torch, and on both targets against each other."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+import torch
+from cpu_cases import CASES, SOURCES, Case
+
+import jitload
+from jitload import Launch
+
+pytest_plugins = ["support.gpu_fixtures"]
+NAMED = {"language": {"axpy": Launch(kernel="axpy<double>"), "language": Launch(), "vectors": Launch()}}
+
+
+@functools.cache
+def module(file: str, arch: str | tuple[str, ...] = "cpu") -> jitload.Module:
+    source = (SOURCES / f"{file}.cu").read_text()
+    return jitload.load_inline(f"cpu_{file}", cuda_sources=source, arch=arch, functions=NAMED.get(file))
+
+
+def run(name: str, arch: str | tuple[str, ...], device: str) -> list[Any]:
+    case = CASES[name]
+    given = case.fresh(device)
+    getattr(module(case.file, arch), name)[case.launch](*given)
+    return given
+
+
+def is_close(found: torch.Tensor, wanted: Any, case: Case, rtol: float) -> None:
+    wanted = torch.as_tensor(wanted).reshape(-1)
+    found = found.reshape(-1).cpu()
+    if not found.dtype.is_floating_point:  # unsigned numbers compare as Python's
+        assert found.tolist() == wanted.tolist()
+        return
+    if found.dtype in (torch.float16, torch.bfloat16):
+        wanted = wanted.to(found.dtype)
+    size = wanted.double()[wanted.double().isfinite()].abs().max().item() if wanted.numel() else 1
+    torch.testing.assert_close(found.double(), wanted.double(), rtol=rtol, atol=rtol * min(size, 10), equal_nan=True)
+
+
+def test_the_table_is_whole() -> None:
+    assert len(CASES) >= 30
+    kernels = {name for file in {case.file for case in CASES.values()} for name in module(file)}
+    assert kernels == set(CASES)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_on_the_cpu(name: str) -> None:
+    case = CASES[name]
+    given = run(name, "cpu", "cpu")
+    for at, wanted in case.expected(*case.fresh()).items():
+        is_close(given[at], wanted, case, case.rtol)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("name", CASES)
+def test_both_targets_agree(name: str) -> None:
+    case = CASES[name]
+    on_cpu, on_gpu = run(name, ("native", "cpu"), "cpu"), run(name, ("native", "cpu"), "cuda")
+    for at in case.expected(*case.fresh()):
+        is_close(on_gpu[at], on_cpu[at], case, case.gpu_rtol)

@@ -1,0 +1,265 @@
+"""CUDA C++ on the CPU: the same exports as from NVRTC, what a user's own names may be, what is refused and how."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from builds import run_python
+from test_kernels import MACRO_C, RUNS, ZOO
+
+import jitload
+from jitload.cpu import compile_for_cpu
+from jitload.errors import CompileError
+from jitload.host_build import run_ninja
+from jitload.kernels import Compiled, DeviceSource
+from jitload.settings import read_settings
+from jitload.toolchain import find_compiler, find_cuda_headers, find_ninja
+
+
+def compile_text(work_dir: Path, text: str, **options: Any) -> Compiled:
+    settings = read_settings()
+    source = DeviceSource(name="zoo", pieces=(("zoo.cu", text),), **options)
+    tools = find_compiler(settings), find_cuda_headers(settings), find_ninja(settings)
+    return compile_for_cpu(source, *tools, work_dir).compiled
+
+
+def load(text: str, **options: Any) -> Any:
+    return jitload.load_inline("m", cuda_sources=text, arch="cpu", **options)
+
+
+# ---- the same exports and signatures ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", ZOO)
+def test_the_zoo_of_nvrtc(case: str, tmp_path: Path) -> None:
+    text, kernels = ZOO[case]
+    assert [str(one) for one in compile_text(tmp_path, text).cubin.kernels] == kernels
+
+
+@pytest.mark.parametrize("case", RUNS)
+def test_one_run_is_the_rule(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[Path] = []
+
+    def counted(ninja: Path, at: Path, **options: Any) -> None:
+        ran.append(at)
+        run_ninja(ninja, at, **options)
+
+    monkeypatch.setattr("jitload.cpu.run_ninja", counted)
+    runs, text = RUNS[case]
+    compile_text(tmp_path, text)
+    needs_its_symbol = case in ("overloads", "a macro's kernel whose symbol has its types", "overloads with one")
+    assert 1 <= len(ran) <= (2 if needs_its_symbol else runs)
+
+
+def test_kernels_that_launches_name(tmp_path: Path) -> None:
+    text = "template <class T, int N> __global__ void k(T* x) {}\n__global__ void o(int* x) {}\n"
+    text += "__global__ void o(float* x) {}\n" + MACRO_C
+    compiled = compile_text(tmp_path, text, kernels=("k<float, 4>", "k<int, 2>", "o(float*)"))
+    assert set(compiled.symbols) == {"k<float, 4>", "k<int, 2>", "o(float*)"}
+    names = {str(one) for one in compiled.cubin.kernels}
+    assert {"k<float, 4>(float* x)", "k<int, 2>(int* x)", "o(float* x)", "made(float* arg0)"} <= names
+
+
+# ---- a user's own names ---------------------------------------------------------------------------------------------
+
+NAMES = {
+    "C's functions": ("__device__ float gamma[4]; {} void select(float* x, int index) {{ x[0] = index; }}", 3),
+    "a kernel div": ("{} void div(float* x, int remove) {{ int y1 = remove; x[0] = y1; }}", 3),
+    "our loops' names": (
+        (
+            "static __device__ int loop(int block, int z) {{ return block + z; }}\n"
+            "{} void thread(float* x, int kernel) {{ int args = kernel, place = 0; x[place] = loop(args, 0); }}"
+        ),
+        3,
+    ),
+    "clamp, min and max as macros": (
+        (
+            "#define clamp(v, a, b) min(max(v, a), b)\n#define SQUARE(x) ((x) * (x))\n"
+            "{} void k(float* x, int n) {{ x[0] = clamp(n, 0, 3) + SQUARE(0); }}"
+        ),
+        3,
+    ),
+    "min of one's own": (
+        (
+            "namespace mine {{ template <class T> __device__ T min(T a, T b) {{ return a < b ? a : b; }} }}\n"
+            "{} void k(float* x, int n) {{ x[0] = mine::min(n, 5); }}"
+        ),
+        3,
+    ),
+    "half as an alias": (
+        "using half = float; typedef unsigned int uint;\n{} void k(half* x, uint n) {{ x[0] = n; }}",
+        3,
+    ),
+    "a member printf": (
+        (
+            "struct Log {{ int n; __device__ int printf(int v) {{ return v; }} }};\n"
+            "{} void k(float* x, int n) {{ Log log; x[0] = log.printf(n); }}"
+        ),
+        3,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NAMES)
+def test_names_of_ones_own(case: str) -> None:
+    text, wanted = NAMES[case]
+    module = load(text.format('extern "C" __global__'))
+    x = torch.zeros(4)
+    getattr(module, next(iter(module)))[1, 1](x, 3)
+    assert x[0] == wanted
+
+
+def test_macros_of_options_reach_no_header_of_ours() -> None:
+    flags = ["-Dv=7", "-Dp=BROKEN(", "-Da=b", "-Dx=out", "-DWIDTH(n)=((n) * 2)", "-DNDEBUG", "-DT=float"]
+    text = 'extern "C" __global__ void k(T* x) { assert(false); x[0] = WIDTH(v); }'
+    out = torch.zeros(1)
+    load(text, extra_cuda_cflags=flags).k[1, 1](out)
+    assert out.item() == 14
+
+
+def test_a_users_header_counts(tmp_path: Path) -> None:
+    (tmp_path / "mine.h").write_text("#include <cuda_runtime.h>\n__device__ inline int seven() { return 7; }\n")
+    text = '#include "mine.h"\nextern "C" __global__ void k(int* x) { x[0] = seven(); }'
+    out = torch.zeros(1, dtype=torch.int32)
+    load(text, extra_include_paths=[str(tmp_path)]).k[1, 1](out)
+    assert out.item() == 7
+    (tmp_path / "mine.h").write_text('__device__ inline int seven() { asm("bar.sync 0;"); return 8; }\n')
+    with pytest.raises(CompileError, match=r"mine\.h:1: GPU only: inline PTX"):
+        load(text, extra_include_paths=[str(tmp_path)])
+    (tmp_path / "mine.h").write_text(
+        '#if 1\ninline int seven() { return 9; }\n#else\n#define G asm("bar.sync 0;")\n#endif\n'
+    )
+    load(text, extra_include_paths=[str(tmp_path)]).k[1, 1](out)
+    assert out.item() == 9
+
+
+# ---- GPU only -------------------------------------------------------------------------------------------------------
+
+GROUPS = "#include <cooperative_groups.h>\nnamespace cg = cooperative_groups;\n"
+K = "__global__ void k(float* x) {\n"
+GPU_ONLY = {
+    "inline PTX": (K + ' asm volatile("bar.sync 0;");\n}', "m.cu:2: GPU only: inline PTX"),
+    "PTX in a macro": ('#define B asm("bar.sync 0;")\n' + K + " B;\n}", "m.cu:3: GPU only: inline PTX"),
+    "wmma": ("#include <mma.h>\n" + K + "}", r"m.cu:1: GPU only: tensor cores \(wmma\), which mma.h declares"),
+    "cub": ("\n#include <cub/block/block_reduce.cuh>\n" + K + "}", "m.cu:2: GPU only: cub, which"),
+    "cuda::barrier": ("#include <cuda/barrier>\n" + K + "}", "m.cu:1: GPU only: cuda::barrier, which"),
+    "cuda::pipeline": ("#include <cuda/pipeline>\n" + K + "}", "m.cu:1: GPU only: cuda::pipeline, which"),
+    "memcpy_async": (
+        "#include <cooperative_groups/memcpy_async.h>\n" + K + "}",
+        "m.cu:1: GPU only: asynchronous copies",
+    ),
+    "grid sync": (GROUPS + K + " cg::this_grid().sync();\n}", "m.cu:4: GPU only: a barrier of the whole grid"),
+    "clusters": (GROUPS + K + " cg::this_cluster().sync();\n}", "m.cu:4: GPU only: thread block clusters"),
+    "large tiles": (
+        GROUPS + K + " auto t = cg::tiled_partition<64>(cg::this_thread_block());\n}",
+        "m.cu:4: GPU only: tiles of more than 32 threads",
+    ),
+    "textures": (
+        "__global__ void k(unsigned long long t, float* x) {\n x[0] = tex2D<float>(t, 0, 0);\n}",
+        "m.cu:2: GPU only: textures and surfaces",
+    ),
+    "texture objects": ("__global__ void k(cudaTextureObject_t t) {}", "m.cu:1: GPU only: textures and surfaces"),
+    "dynamic parallelism": (
+        "__global__ void j(float* x) {}\n" + K + " j<<<1, 1>>>(x);\n}",
+        "m.cu:3: GPU only: launches with <<<…>>>; on the CPU a Launch says grid and block",
+    ),
+    "the runtime": (K + " cudaDeviceSynchronize();\n}", "m.cu:2: GPU only: CUDA's runtime within a kernel"),
+    "addresses": (K + " x[0] = __cvta_generic_to_shared(x);\n}", "m.cu:2: GPU only: instructions of the device"),
+    "ifdef": (K + "#ifdef __CUDA_ARCH__\n x[0] = 1;\n#endif\n}", "m.cu:2: GPU only: the CPU has no __CUDA_ARCH__"),
+    "defined": (
+        K + "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800\n x[0] = 1;\n#else\n x[0] = 2;\n#endif\n}",
+        r"write #if defined\(__CUDA_ARCH__\) \|\| defined\(JITLOAD_CPU\)",
+    ),
+    "no else": (K + "#if __CUDA_ARCH__ >= 800\n x[0] = 1;\n#endif\n}", "m.cu:2: GPU only: a branch for some values"),
+    "an empty else": (
+        K + "#if __CUDA_ARCH__ >= 800\n x[0] = 1;\n#else\n // nothing\n#endif\n}",
+        "m.cu:2: GPU only: a branch for some values",
+    ),
+    "a feature": (K + "#ifdef __CUDA_ARCH_FEAT_SM90_ALL\n x[0] = 1;\n#endif\n}", "m.cu:2: GPU only: "),
+    "CUDACC": (K + "#ifdef __CUDACC__\n x[0] = 1;\n#endif\n}", "m.cu:2: GPU only: __CUDACC__ is not defined"),
+}
+
+
+@pytest.mark.parametrize("case", GPU_ONLY)
+def test_what_only_a_gpu_has_names_its_line(case: str) -> None:
+    text, said = GPU_ONLY[case]
+    with pytest.raises(CompileError, match=said) as caught:
+        load(text)
+    assert 'leave "cpu" out of arch' in str(caught.value)
+
+
+PORTABLE = {
+    "an else": "#if __CUDA_ARCH__ >= 800\n x[0] = 1;\n#else\n x[0] = 2;\n#endif\n",
+    "PTX in a dead branch": '#if __CUDA_ARCH__ >= 800\n asm("bar.sync 0;");\n#else\n x[0] = 2;\n#endif\n',
+    "JITLOAD_CPU": "#if defined(__CUDA_ARCH__) || defined(JITLOAD_CPU)\n x[0] = 2;\n#endif\n",
+    "a branch for the CPU": "#ifdef JITLOAD_CPU\n x[0] = 2;\n#elif __CUDA_ARCH__ >= 900\n x[0] = 1;\n#endif\n",
+    "off": "x[0] = 2;\n#if 0\n#ifdef __CUDA_ARCH__\n x[0] = 1;\n#endif\n#endif\n",
+    "a barrier for the compiler": 'x[0] = 2; asm volatile("" ::: "memory");',
+    "words": 'const char* text = "asm (1)"; /* asm("x") */ x[0] = text[0] == 97 ? 2 : 1;',
+    "HD": "\n#ifdef __CUDACC__\n#define HD __host__\n#else\n#define HD\n#endif\nx[0] = 2;\n",
+}
+
+
+@pytest.mark.parametrize("case", PORTABLE)
+def test_what_runs_on_both(case: str) -> None:
+    x = torch.zeros(1)
+    load(f'extern "C" {K}{PORTABLE[case]}\n}}').k[1, 1](x)
+    assert x.item() == 2
+
+
+def test_a_users_own_mistake_is_the_compilers() -> None:
+    with pytest.raises(CompileError, match=r"m\.cu:2: .y. was not declared in this scope") as caught:
+        load(K + " y[0] = 1;\n}")
+    assert "GPU only" not in str(caught.value)
+
+
+# ---- what ends a launch ---------------------------------------------------------------------------------------------
+
+ENDS = {
+    "assert": ("assert(x[threadIdx.x] < 2);",
+        r"m.cu:2: assertion `x\[threadIdx.x\] < 2` failed in block \(0, 0, 0\), thread \(2, 0, 0\)"),
+    "assert after a barrier": ("__syncthreads(); assert(threadIdx.x != 3);", r"assertion .* thread \(3, 0, 0\)"),
+    "trap": ("if (threadIdx.x == 1) __trap();", r"k\(\): __trap\(\) in block \(0, 0, 0\), thread \(1, 0, 0\)"),
+    "division": ("x[0] = (int)threadIdx.x / (int)x[0];", r"k\(\): integer division by zero, .* in block \(0, 0, 0\)"),
+    "division after a barrier": (
+        "__syncthreads(); x[0] = threadIdx.x % (unsigned)x[0];", r"division by zero, .* thread \(3, 0, 0\)"
+    ),
+    "a lane that does not come": (
+        "if (threadIdx.x < 2) x[0] = __shfl_sync(3, 1, 7);", r"reads from lane 7, which does not take part"
+    ),
+    "a mask without its caller": ("__syncwarp(1u);", r"__syncwarp\(\) with mask 0x00000001, which lacks lane 1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ENDS)
+def test_what_ends_a_launch(case: str) -> None:
+    body, said = ENDS[case]
+    module = load(f'extern "C" {K}{body}\n}}')
+    with pytest.raises(RuntimeError, match=said):
+        module.k[1, 4](torch.tensor([0.0, 1, 2, 3]))
+    if "division" in case:
+        module.k[1, 1](torch.tensor([1.0]))  # and goes on
+
+
+def test_printf_comes_in_order() -> None:
+    code = (
+        "import jitload, torch\n"
+        "m = jitload.load_inline('m', cuda_sources='__global__ void k(int n) { printf(\"%d of %d\\\\n\", "
+        "threadIdx.x, n); }', arch='cpu')\n"
+        "print('before', flush=True)\nm.k[1, 2](7)\nprint('after')\n"
+    )
+    done = run_python(code)
+    assert (done.stdout, done.returncode) == ("before\n0 of 7\n1 of 7\nafter\n", 0)
+
+
+def test_a_product_stays_by_itself() -> None:
+    text = (
+        'extern "C" __global__ void k(float* x) { x[0] = __fmul_rn(x[1], x[2]) + x[3]; x[4] = fmaf(x[1], x[2], x[3]); }'
+    )
+    x = torch.tensor([0, 1 + 2**-12, 1 + 2**-12, -1 - 2**-11, 0])
+    load(text, extra_cflags=["-O3"]).k[1, 1](x)
+    assert x[0].item() == 0
+    assert x[4].item() == 2**-24
