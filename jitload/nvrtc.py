@@ -312,11 +312,16 @@ def _compile_error(
     if not log.strip():
         log = library.nvrtcGetErrorString(status).decode()
     return CompileError(
-        stage="nvrtc", name=job.name, log=log, diagnostics=diagnostics, command=job.options, hint=_hint(log)
+        stage="nvrtc",
+        name=job.name,
+        log=log,
+        diagnostics=diagnostics,
+        command=job.options,
+        hint=_hint(log, job.options),
     )
 
 
-def _hint(log: str) -> str:
+def _hint(log: str, options: Sequence[str]) -> str:
     if missing := _MISSING_HEADER.search(log):
         return (
             f"NVRTC has no {missing[1]!r}: pass its directory in extra_include_paths=[…]; CUDA's own headers come with "
@@ -324,4 +329,12 @@ def _hint(log: str) -> str:
         )
     if "unrecognized option" in log:
         return "NVRTC takes its own options, not all of nvcc's; take this one out of extra_cuda_cflags."
+    macros = [option for option in options if option.startswith("-D")]
+    if macros and log.startswith("__nv_nvrtc_builtin_header"):
+        return f"A macro among {', '.join(macros)} is read by NVRTC's own header, too: #define it in the source."
+    if "is considered a host function" in log:
+        return (
+            "Mark what kernels call __device__. Host functions beside kernels take nvcc, kind='mixed'; in C++ of their "
+            "own, cpp_sources=, they take none."
+        )
     return ""

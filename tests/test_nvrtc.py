@@ -98,3 +98,17 @@ def test_nvrtc_compile_takes_the_architecture_as_an_argument():
 def test_machine_code_for_the_cpu_is_refused(compile_it: Callable[..., object]):
     with pytest.raises(ToolchainError, match="compiles for a GPU alone, not for 'cpu'"):
         compile_it("__global__ void k() {}", arch="cpu")
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "words"),
+    [
+        ("__global__ void k(T* x) {}", ["-DT=float"], "-DT=float is read by NVRTC's own header, too: #define it"),
+        ("__global__ void k() {} void run() {}", [], "Host functions beside kernels take nvcc, kind='mixed'"),
+    ],
+)
+def test_what_to_do_next(text: str, options: list[str], words: str):
+    with pytest.raises(CompileError) as caught:
+        nvrtc_compile(text, arch="sm_80", extra_opts=options)
+    assert words in caught.value.hint
+    assert nvrtc_compile("#define T float\n__global__ void k(T* x) {}", arch="sm_80")
