@@ -1,33 +1,60 @@
-"""When Python's garbage collector may work during a build: not before a compiler does."""
+"""Holds Python's garbage collector back while a module is built and loaded."""
 
 from __future__ import annotations
 
 import gc
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+_lock = threading.Lock()
+_holders: list[None] = []
 _held = threading.Event()
 
 
 @contextmanager
-def collector_held() -> Iterator[None]:
-    """Hold the garbage collector back, up to the end or to `release_collector`, whichever is first.
+def collector_held(*, at_most_s: float | None = None) -> Iterator[None]:
+    """Hold the garbage collector back, for a time at most where other threads may need it by then.
 
-    Right after `import torch` the next few thousand objects, whoever makes them, set off a full collection over all
-    that torch made: 80 ms. Our imports make as many. Once a compiler runs, the collector can work beside it.
+    After `import torch` the next few thousand objects, whoever makes them, set off a full collection over all that
+    torch made: 80 ms. Our imports make as many.
     """
-    if gc.isenabled():
-        _held.set()
-        gc.disable()
+    with _lock:
+        _holders.append(None)
+        if gc.isenabled():
+            gc.disable()
+            _held.set()
+    timer = None if at_most_s is None else threading.Timer(at_most_s, _release)
+    if timer:
+        timer.daemon = True
+        timer.start()
     try:
         yield
     finally:
-        release_collector()
+        if timer:
+            timer.cancel()
+        if _holders:  # none in a child that was forked within
+            _holders.pop()
+        if not _holders:
+            _release()
 
 
-def release_collector() -> None:
-    """Let the garbage collector work again, if it is we who held it."""
-    if _held.is_set():
-        _held.clear()
-        gc.enable()
+def _release() -> None:
+    """Let it work again, if it is we who held it."""
+    with _lock:
+        if _held.is_set():
+            _held.clear()
+            gc.enable()
+
+
+def _after_fork() -> None:
+    """Let it work in a child: the threads that held it are the parent's."""
+    global _lock  # noqa: PLW0603  another thread may have had it
+    _lock = threading.Lock()
+    _holders.clear()
+    _release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from jitload.cache import Work
-from jitload.collector import release_collector
 from jitload.driver_calls import driver_calls_text, find_driver_calls
 from jitload.elf import read_dynamic_symbols
 from jitload.embedding import check_embeds, embed_text
@@ -83,7 +82,6 @@ def make_host_library(
     if request.pieces:
         assert isinstance(kit, Kit)
         check_is_device_code(request)
-        release_collector()
         (compiled,) = compile_archs(request, kit)
         headers = compiled.headers
         host = replace(host, cubins=(*host.cubins, (request.name, compiled.cubin.data)))

@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from jitload.collector import release_collector
 from jitload.errors import CompileError, Diagnostic, ToolchainError
 
 _DIAGNOSTIC = re.compile(
@@ -100,7 +99,6 @@ def run_ninja(ninja: Path, work_dir: Path, *, name: str, verbose: bool = False, 
     command = (str(ninja), "--quiet") if not verbose else (str(ninja), "-v")
     process = _start(command, work_dir)
     _running.add(process)
-    release_collector()
     try:
         output, _ = process.communicate()
     except BaseException:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from jitload.arch import CPU
 from jitload.cache import Work
-from jitload.collector import release_collector
 from jitload.errors import JitLoadError, LaunchSpecError, ToolchainError
 from jitload.host_build import COMPILE_FLAGS, Step, compile_step, link_step, run_ninja, write_ninja
 from jitload.request import Request
@@ -221,4 +220,3 @@ def _import_what_follows() -> None:
     from jitload.codegen import load_template
 
     load_template("wrapper.cc.jinja")
-    release_collector()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jitload.arch import CPU
 from jitload.cache import Entry, Recipe, Work, claim_entry, open_cache
-from jitload.collector import collector_held, release_collector
+from jitload.collector import collector_held
 from jitload.errors import CachePlaceError
 from jitload.identity import compiler_identity, cpu_identity, own_identity
 from jitload.recipe import speaks_of_its_place
@@ -17,6 +17,7 @@ from jitload.settings import private_cache_dir, warn_once
 from jitload.tiers import find_in_tiers, share_entry
 from jitload.toolchain import Compiler, Kit, Nvcc, find_compiler, find_cuda_headers, find_kit, tvm_ffi_version
 
+_HELD_S = 1.0  # that a build may hold the garbage collector back
 _DEBUG_OPTIONS = ("-g", "-G", "-lineinfo", "--generate-line-info", "--device-debug", "--dopt")
 
 
@@ -30,7 +31,7 @@ def build(request: Request, *, verbose: bool = False) -> Entry:
         return entry
 
     try:
-        with collector_held():
+        with collector_held(at_most_s=_HELD_S):
             return _build_in(cache_dir, request, recipe, kit, compiler, verbose=verbose)
     except CachePlaceError as error:
         private = private_cache_dir()
@@ -73,7 +74,6 @@ def _make(
     if request.triton is not None:
         from jitload.triton_library import make_triton_library
 
-        release_collector()  # Triton compiles in this process, for as long as it likes
         return make_triton_library(request, compiler, work, verbose=verbose)
     if request.host is not None:
         from jitload.host import make_host_library

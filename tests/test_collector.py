@@ -1,38 +1,35 @@
-"""The garbage collector waits until a compiler runs, and is as it was when a build ends."""
+"""The garbage collector waits while a module is built and loaded, and is as it was behind that."""
 
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
 import jitload
-from jitload import host_build
-from jitload.collector import collector_held, release_collector
+from jitload.collector import collector_held
 from jitload.errors import CompileError
 
 ADD = "int add(int a, int b) { return a + b; }"
 
 
 @pytest.fixture
-def found(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
-    """Note whether the collector is on, when ninja is started and when it is waited for."""
-    notes: list[tuple[str, bool]] = []
-    start, wait = host_build._start, subprocess.Popen.communicate
+def found(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Note whether the collector is on when ninja is waited for."""
+    notes: list[bool] = []
+    wait = subprocess.Popen.communicate
 
-    def noting_start(command, work_dir):
-        notes.append(("start", gc.isenabled()))
-        return start(command, work_dir)
-
-    def noting_wait(process, *arguments, **options):
+    def noting(process, *arguments, **options):
         if process.args[0].endswith("ninja"):
-            notes.append(("wait", gc.isenabled()))
+            notes.append(gc.isenabled())
         return wait(process, *arguments, **options)
 
-    monkeypatch.setattr(host_build, "_start", noting_start)
-    monkeypatch.setattr(subprocess.Popen, "communicate", noting_wait)
+    monkeypatch.setattr(subprocess.Popen, "communicate", noting)
     return notes
 
 
@@ -43,10 +40,19 @@ def switched_off() -> Iterator[None]:
     gc.enable()
 
 
-def test_it_waits_until_the_compiler_runs(found):
+def test_it_waits_during_a_build(found):
     assert jitload.load_inline("held", cpp_sources=ADD, functions="add").add(1, 2) == 3
-    assert found[:2] == [("start", False), ("wait", True)]
+    assert found[0] is False
     assert gc.isenabled()
+
+
+def test_it_waits_for_a_time_at_most(found, monkeypatch):
+    monkeypatch.setattr("jitload.pipeline._HELD_S", 0.01)
+    jitload.load_inline("held_briefly", cpp_sources=ADD, functions="add")
+    assert found[-1] is True  # the compile took longer
+    with collector_held(), collector_held(at_most_s=0.01):
+        time.sleep(0.5)
+        assert gc.isenabled()
 
 
 def test_it_is_on_again_after_a_failure():
@@ -64,17 +70,31 @@ def test_it_is_on_again_after_a_hit():
 @pytest.mark.usefixtures("switched_off")
 def test_who_switched_it_off_finds_it_off(found):
     jitload.load_inline("held_by_others", cpp_sources=ADD, functions="add")
-    assert {is_on for _, is_on in found} == {False}
+    assert found
+    assert not any(found)
     assert not gc.isenabled()
 
 
-def test_a_release_within_counts_once():
-    with collector_held():
+def test_of_several_holders_the_last_lets_go():
+    is_in, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
         with collector_held():
-            assert not gc.isenabled()
-        release_collector()
-        assert gc.isenabled()
-        gc.disable()
-        release_collector()
+            is_in.set()
+            go_on.wait(10)
+
+    other = threading.Thread(target=hold)
+    with collector_held():
+        other.start()
+        assert is_in.wait(10)
+    states = [gc.isenabled()]
+    go_on.set()
+    other.join()
+    assert [*states, gc.isenabled()] == [False, True]
+
+
+def test_a_child_that_is_forked_meanwhile_has_it_on():
+    with collector_held():
+        assert (child := os.fork()) or os._exit(0 if gc.isenabled() else 1)
         assert not gc.isenabled()
-    gc.enable()
+    assert os.waitpid(child, 0)[1] == 0

@@ -52,7 +52,7 @@ IMPORTS = {
     "inventory": "entry errors notes recipe",
     "why": "entry errors inputs inventory recipe settings",
     "prune": "entry errors inventory locks notes settings",
-    "host_build": "collector errors",
+    "host_build": "errors",
     "cache": "entry errors host_build inputs locks notes prune recipe settings why",
     "identity": "errors settings toolchain",
     "archive": "entry errors inventory locks notes settings",
@@ -90,10 +90,9 @@ IMPORTS = {
     "cpu_text": "cpu_object gpu_only kernels probe",
     "cpu": "checks cpu_object cpu_text demangle errors gpu_only host_build kernels model probe runtime signature "
     "source toolchain",
-    "library": "arch cache choice codegen collector cpu errors host_build images kernels ptx request runtime source "
-    "toolchain",
+    "library": "arch cache choice codegen cpu errors host_build images kernels ptx request runtime source toolchain",
     "host_link": "toolchain",
-    "host": "cache collector cubin driver_calls elf embedding errors headers host_build host_headers host_link library "
+    "host": "cache cubin driver_calls elf embedding errors headers host_build host_headers host_link library "
     "nvcc precompiled request runtime sources toolchain",
     "triton_versions": "errors",
     "triton_types": "errors model",
