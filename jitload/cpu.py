@@ -41,6 +41,7 @@ from jitload.toolchain import Compiler, Kit, own_include_dir
 _FLAGS = (
     "-std=c++17", "-O3", "-pipe", "-fPIC", "-fvisibility=hidden", "-ffunction-sections", "-fno-extern-tls-init",
     "-fno-gnu-unique", "-fno-strict-aliasing", "-fwrapv", "-fno-math-errno", "-fno-trapping-math", "-w",
+    "-ffp-contract=fast",  # where the processor has it, as nvcc does
 )  # fmt: skip
 # At each turn of a loop a thread may be asked to let another one go on.
 _PREEMPT = ("-fsanitize-coverage=trace-pc", "-DJITLOAD_CPU_PREEMPT=1")

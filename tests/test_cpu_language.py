@@ -255,11 +255,16 @@ def test_printf_comes_in_order() -> None:
     assert (done.stdout, done.returncode) == ("before\n0 of 7\n1 of 7\nafter\n", 0)
 
 
-def test_a_product_stays_by_itself() -> None:
-    text = (
-        'extern "C" __global__ void k(float* x) { x[0] = __fmul_rn(x[1], x[2]) + x[3]; x[4] = fmaf(x[1], x[2], x[3]); }'
-    )
-    x = torch.tensor([0, 1 + 2**-12, 1 + 2**-12, -1 - 2**-11, 0])
-    load(text, extra_cflags=["-O3"]).k[1, 1](x)
-    assert x[0].item() == 0
-    assert x[4].item() == 2**-24
+@pytest.mark.parametrize("flags", [(), ("-march=native",), ("-march=native", "-ffp-contract=off")])
+def test_what_is_one_rounding(flags: tuple[str, ...]) -> None:
+    words = Path("/proc/cpuinfo").read_text().split() if Path("/proc/cpuinfo").exists() else []
+    contracts = flags == ("-march=native",) and "fma" in words
+    body = {"plain": "x[1] * x[2] + x[3]", "apart": "__fmul_rn(x[1], x[2]) + x[3]", "fused": "fmaf(x[1], x[2], x[3])"}
+    text = "".join(f'extern "C" __global__ void {name}(float* x) {{ x[0] = {one}; }}\n' for name, one in body.items())
+    module = load(text, extra_cflags=list(flags))
+    found = {}
+    for name in body:
+        x = torch.tensor([-1, 1 + 2**-12, 1 + 2**-12, -1 - 2**-11])
+        getattr(module, name)[1, 1](x)
+        found[name] = x[0].item()
+    assert found == {"plain": 2**-24 if contracts else 0, "apart": 0, "fused": 2**-24}
