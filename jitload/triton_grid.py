@@ -92,10 +92,11 @@ class _Writer:
                 return self.name(node)
             case ast.Subscript(value=ast.Name(id=meta)) if meta == self.meta:
                 return self.of_meta(node)
-            case ast.Subscript(value=ast.Attribute(value=ast.Name(id=tensor), attr="shape")) if self.is_tensor(tensor):
-                return ast.Subscript(value=node.value, slice=self.write(node.slice), ctx=ast.Load())
-            case ast.Attribute(value=ast.Name(id=tensor), attr="ndim") if self.is_tensor(tensor):
-                return node
+            case ast.Subscript(value=ast.Attribute(value=owner, attr="shape")) if tensor := self.tensor(owner):
+                shape = ast.Attribute(value=tensor, attr="shape", ctx=ast.Load())
+                return ast.Subscript(value=shape, slice=self.write(node.slice), ctx=ast.Load())
+            case ast.Attribute(value=owner, attr="ndim") if tensor := self.tensor(owner):
+                return ast.Attribute(value=tensor, attr="ndim", ctx=ast.Load())
             case ast.BinOp(op=op) if isinstance(op, _OPERATORS):
                 return ast.BinOp(left=self.write(node.left), op=op, right=self.write(node.right))
             case ast.UnaryOp() if not isinstance(node.op, ast.Invert):
@@ -113,8 +114,14 @@ class _Writer:
             return ast.Constant(int(value))
         return self.fail("has a part that launch expressions do not know", node)
 
-    def is_tensor(self, name: str) -> bool:
-        return name in self.names.arguments and name != self.meta
+    def tensor(self, node: ast.expr) -> ast.Name | None:
+        """Return the run-time parameter whose attribute is asked for: `x` and `META["x"]` are the same one."""
+        match node:
+            case ast.Name(id=name) if name != self.meta and name in self.names.arguments:
+                return node
+            case ast.Subscript(value=ast.Name(id=self.meta), slice=ast.Constant(str(name))):
+                return ast.Name(name, ctx=ast.Load()) if name in self.names.arguments else None
+        return None
 
     def name(self, node: ast.Name) -> ast.expr:
         """Return a run-time parameter as itself and an integer from outside as its value."""
@@ -147,8 +154,9 @@ class _Writer:
         if node.keywords:
             self.fail("gives an argument by name", node)
         match node.func:
-            case ast.Attribute(value=ast.Name(id=tensor), attr=attr) if self.is_tensor(tensor) and attr in _METHODS:
-                return ast.Call(node.func, [self.write(argument) for argument in node.args], [])
+            case ast.Attribute(value=owner, attr=attr) if attr in _METHODS and (tensor := self.tensor(owner)):
+                method = ast.Attribute(value=tensor, attr=attr, ctx=ast.Load())
+                return ast.Call(method, [self.write(argument) for argument in node.args], [])
         function = self.value_of(node.func)
         if function is math.ceil and isinstance(node.args[0], ast.BinOp) and isinstance(node.args[0].op, ast.Div):
             return self.function("ceil_div", [node.args[0].left, node.args[0].right])

@@ -49,6 +49,9 @@ def test_lambdas_as_tutorials_have_them():
         "(n + BLOCK - 1) // BLOCK", "-(-n // 4)",
     )  # fmt: skip
     assert read(lambda m: n) == ("n",)
+    assert read(lambda m: (m["x"].numel() // m["BLOCK"], m["x"].shape[-1], m["x"].stride(0) + m["x"].ndim)) == (
+        "x.numel() // BLOCK", "x.shape[-1]", "x.stride(0) + x.ndim",
+    )  # fmt: skip
 
 
 def test_functions_of_python_and_of_triton():
