@@ -8,9 +8,11 @@ from pathlib import Path
 from jitload.cache import Work
 from jitload.checks import WATCHED_LINK
 from jitload.cpu import CpuProgram, compile_for_cpu
+from jitload.errors import ToolchainError
 from jitload.headers import read_headers, shadowing_paths
 from jitload.host_build import COMPILE_FLAGS, Step, compile_step, run_ninja, write_ninja
 from jitload.host_headers import read_depfile, unknown_headers
+from jitload.identity import compiler_identity
 from jitload.library import (
     check_is_device_code,
     check_layouts,
@@ -37,6 +39,7 @@ def make_cpu_library(
         The user's headers that were read.
     """
     check_is_device_code(request)
+    _check_compiler(compiler, work.cache_dir)
     tools = (compiler, work.cache_dir, request.settings)
     watches = bool(request.checks)
     runtimes = in_background(
@@ -55,6 +58,19 @@ def make_cpu_library(
     run_ninja(ninja, work.dir, name=request.name, verbose=verbose)
     headers = {path for one in compiled for path in one.headers}
     return tuple(sorted({*headers, *_headers_read(request, kit, work, program)}))
+
+
+def _check_compiler(compiler: Compiler, cache_dir: Path) -> None:
+    """Refuse what is no g++: how kernels are recognised and watched rests on its ways.
+
+    Raises:
+        ToolchainError: It is another compiler.
+    """
+    if "gcc version" not in compiler_identity(compiler, cache_dir):
+        raise ToolchainError(
+            f"kernels on the CPU take g++, and the C++ compiler is {' '.join(compiler.command)!r}: install g++ "
+            "(apt install g++, or dnf install gcc-c++), and name it where it is not the first, JITLOAD_CXX=g++."
+        )
 
 
 def _headers_read(request: Request, kit: Kit | None, work: Work, program: CpuProgram) -> Iterator[Path]:

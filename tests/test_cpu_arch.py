@@ -124,3 +124,12 @@ def test_a_header_that_changes_is_compiled_again(tmp_path):
         x = torch.ones(4)
         jitload.load_inline("header", cuda_sources=source, **options).twice(x)
         assert torch.equal(x, torch.full((4,), float(by)))
+
+
+def test_another_compiler_than_gcc_is_refused(monkeypatch, tmp_path):
+    other = tmp_path / "clang++"
+    other.write_text('#!/bin/sh\n[ "$1" = -v ] && echo "clang version 19.1" >&2\nexit 0\n')
+    other.chmod(0o755)
+    monkeypatch.setenv("JITLOAD_CXX", str(other))
+    with pytest.raises(ToolchainError, match="kernels on the CPU take g"):
+        jitload.load_inline("clang", cuda_sources=SOURCE, arch="cpu")

@@ -108,7 +108,7 @@ IMPORTS = {
     "triton_grid": "errors launch triton_key",
     "triton_library": "arch cache host_build launch library model request runtime toolchain triton_code triton_compile "
     "triton_grid triton_record triton_source",
-    "cpu_library": "cache checks cpu headers host_build host_headers library request runtime toolchain",
+    "cpu_library": "cache checks cpu errors headers host_build host_headers identity library request runtime toolchain",
     "pipeline": "arch cache collector cpu_library errors host identity library nvcc recipe request settings tiers "
     "toolchain triton_library",
     "function": "model",
