@@ -13,7 +13,10 @@ from jitload.kernels import DeviceSource
 
 BY_SYMBOL = "symbol "  # begins the "expression" of a kernel that C++ has no words for: its symbol and its parameters
 ROWS = "<kernels>"  # the file name of the table's rows in messages
-_PROBES = re.sub(r"#pragma.*\n", "", probe.PROBE_HEADER[1]).replace("__global__", "__attribute__((weak))")
+# Defined: a probe whose types are local to the source cannot be left open.
+_PROBES = re.sub(r"#pragma.*\n", "", probe.PROBE_HEADER[1]).replace(
+    "__global__ void __jitload_probe();", "void __jitload_probe() {}"
+)
 _DEFINED = re.compile(r"-([DU])\s*(\w+)((?:\([^)]*\))?)(?:=(.*))?", re.DOTALL)
 # What C's own headers declare beside the arithmetic: a kernel may have any of these names, as it may for NVRTC.
 _C_NAMES = frozenset(

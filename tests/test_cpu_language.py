@@ -63,6 +63,43 @@ def test_kernels_that_launches_name(tmp_path: Path) -> None:
     assert {"k<float, 4>(float* x)", "k<int, 2>(int* x)", "o(float* x)", "made(float* arg0)"} <= names
 
 
+def test_types_local_to_the_source() -> None:
+    text = "namespace { struct S { int v; }; __global__ void k(S s, int* x) { *x = s.v; } }\n"
+    out = torch.zeros(1, dtype=torch.int32)
+    load(text).k[1, 1]((7).to_bytes(4, "little"), out)
+    assert out.item() == 7
+
+
+@pytest.mark.parametrize("options", [{}, {"sanitize": "address"}, {"debug": True}], ids=str)
+def test_threads_that_wait_for_memory(options: dict[str, Any]) -> None:
+    text = """
+#include <cuda/atomic>
+extern "C" __global__ void flags(volatile int* flag, int* out) {
+  if (threadIdx.x == 0) {
+    while (flag[0] == 0) {
+    }
+    out[0] = flag[0];
+  } else if (threadIdx.x == 40) {
+    flag[0] = 42;
+  }
+}
+extern "C" __global__ void counts(int* x) {
+  cuda::atomic_ref<int, cuda::thread_scope_device> count(*x);
+  if (threadIdx.x != 0) {
+    count.fetch_add(1);
+    return;
+  }
+  while (count.load(cuda::memory_order_acquire) != 63) {
+  }
+  count.store(clock() != 0 && clock64() != 0 ? 100 : 0);
+}"""
+    module = load(text, **options)
+    flag, out = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+    module.flags[1, 64](flag, out)
+    module.counts[1, 64](flag.zero_())
+    assert (out.item(), flag.item()) == (42, 100)
+
+
 # ---- a user's own names ---------------------------------------------------------------------------------------------
 
 NAMES = {

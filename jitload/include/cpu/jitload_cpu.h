@@ -7,6 +7,10 @@
 #ifndef JITLOAD_CPU_DEVICE_H_
 #define JITLOAD_CPU_DEVICE_H_
 
+#define clock __jitload_c_clock /* C's counts something else */
+#include <time.h>
+#undef clock
+
 #include <jitload/cpu.h>
 #include <stdio.h>
 #include <string.h>

@@ -3,7 +3,6 @@
 #define JITLOAD_CPU_MATH_H_
 
 #include <math.h>
-#include <time.h>
 
 /* glibc has functions of its own by these names. */
 #define __expf __jitload_expf
@@ -243,6 +242,6 @@ __JITLOAD_INLINE long long clock64() {
   clock_gettime(CLOCK_MONOTONIC, &now);
   return (long long)now.tv_sec * 1000000000ll + now.tv_nsec;
 }
-#define clock() ((clock_t)clock64())
+__JITLOAD_INLINE clock_t clock() { return (clock_t)clock64(); }
 
 #endif /* JITLOAD_CPU_MATH_H_ */

@@ -27,7 +27,7 @@ typedef struct jitload_cpu_kernel {
   /* One thread. It may come back from a wait much later, on the same operating system's thread. */
   void (*thread)(void* const* params, const jitload_cpu_place* place, const uint32_t index[3]);
   void (*kernel)(void);
-  void (*probe)(void);        /* never there: its symbol holds the kernel's type */
+  void (*probe)(void);        /* never called: its symbol holds the kernel's type */
   const uint32_t* sizes;      /* bytes of each parameter; 0 ends them */
   const uint32_t* alignments; /* likewise */
 } jitload_cpu_kernel;
