@@ -100,6 +100,31 @@ extern "C" __global__ void counts(int* x) {
     assert (out.item(), flag.item()) == (42, 100)
 
 
+def test_locks_without_a_word_of_volatile() -> None:
+    text = """
+extern "C" __global__ void lock(int* locks, int* total) {
+  __syncthreads();
+  if (threadIdx.x % 2) {
+    while (atomicCAS(locks, 0, 1) != 0) {
+    }
+  } else {
+    while (atomicExch(locks, 1) != 0) {
+    }
+  }
+  total[0] += 1;
+  __nanosleep(10);
+  atomicExch(locks, 0);
+  if (threadIdx.x == 0) {
+    while (atomicAdd(total, 0) < 64) {
+    }
+    total[1] = 1;
+  }
+}"""
+    locks, total = torch.zeros(1, dtype=torch.int32), torch.zeros(2, dtype=torch.int32)
+    load(text).lock[1, 64](locks, total)
+    assert total.tolist() == [64, 1]
+
+
 # ---- a user's own names ---------------------------------------------------------------------------------------------
 
 NAMES = {
