@@ -5,13 +5,14 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from jitload.arch import CPU
 from jitload.cache import Entry
 from jitload.entry import check_file, read_manifest
-from jitload.errors import CacheError
+from jitload.errors import CacheError, JitLoadError
 from jitload.host_build import Step, run_ninja, write_ninja
 from jitload.placing import copy_library
 from jitload.request import Request
-from jitload.runtime import find_or_build_launcher, find_or_build_runtime
+from jitload.runtime import find_or_build_cpu_runtime, find_or_build_launcher, find_or_build_runtime
 from jitload.toolchain import find_compiler, find_ninja
 
 
@@ -25,6 +26,10 @@ def write_object(entry: Entry, request: Request, target: Path) -> Path:
     find_shared = find_or_build_runtime if request.host is None else find_or_build_launcher
     shared = find_shared(compiler, cache_dir, settings).product
     others = request.host.objects if request.host is not None else ()
+    if CPU in request.archs:
+        if request.checks:
+            raise JitLoadError("sanitize= and debug= make a library; leave them out for an object")
+        others = (*others, str(find_or_build_cpu_runtime(compiler, cache_dir, settings).product))
     objects = (*map(str, _objects_of(entry)), str(shared), *others)
     command = (*compiler.command, "-r", "-nostdlib", *objects, "-o", "whole.o")
     with tempfile.TemporaryDirectory(prefix="jitload-") as work:

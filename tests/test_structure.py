@@ -115,7 +115,7 @@ IMPORTS = {
     "direct": "exchange function",
     "loader": "demangle direct elf errors exchange function",
     "placing": "cache errors request",
-    "objects": "cache entry errors host_build placing request runtime toolchain",
+    "objects": "arch cache entry errors host_build placing request runtime toolchain",
     "serving": "cache collector errors loader objects paths pipeline placing request",
     "triton_variants": "errors triton_kernel triton_plan triton_wanted",
     "triton_request": "arch errors model request settings triton_key triton_kernel triton_plan triton_record "
