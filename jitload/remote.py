@@ -17,7 +17,7 @@ from jitload.entry import Entry, find_entry
 from jitload.errors import CacheError
 from jitload.locks import hold_lock
 from jitload.recipe import SCHEMA, Recipe
-from jitload.settings import Settings, make_private, private_cache_dir
+from jitload.settings import Settings, make_private, private_cache_dir, shown_url
 
 _LARGEST = 256 << 20  # of an archive
 _LARGEST_UNPACKED = 1 << 30
@@ -44,7 +44,7 @@ def fetch_entry(cache_dir: Path, recipe: Recipe, settings: Settings) -> Entry | 
         return None
     key = recipe.key
     place = _writable(cache_dir)
-    with hold_lock(place / ".locks" / f"{key}-fetch", f"{recipe.name!r} from {settings.remote}"):
+    with hold_lock(place / ".locks" / f"{key}-fetch", f"{recipe.name!r} from {shown_url(settings.remote)}"):
         if entry := find_entry(place, recipe, settings, key=key):
             return entry
         data = _ask(settings, lambda store: store.get(object_key(recipe, key)))
@@ -91,7 +91,9 @@ def _unpack(place: Path, data: Any, recipe: Recipe, settings: Settings, *, key: 
             raise CacheError(f"it gave {type(data).__name__}, and not bytes, at most {_LARGEST} of them")  # noqa: TRY301
         unpack_key(place, bytes(data), f"{recipe.name}-{key}", max_size=_LARGEST_UNPACKED)
     except CacheError as error:
-        _log.warning("what the remote cache %s has of %s is not used: %s", settings.remote, recipe.name, error)
+        _log.warning(
+            "what the remote cache %s has of %s is not used: %s", shown_url(settings.remote), recipe.name, error
+        )
         return False
     return True
 
@@ -111,7 +113,7 @@ def _ask(settings: Settings, question: Callable[[RemoteStore], Answer]) -> Answe
         try:
             answer.set_result(question(_store(settings.remote)))
         except BaseException as error:  # noqa: BLE001  whatever a store raises
-            answer.set_exception(error)
+            answer.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
     threading.Thread(target=ask, name="jitload-remote", daemon=True).start()
     try:
@@ -121,7 +123,7 @@ def _ask(settings: Settings, question: Callable[[RemoteStore], Answer]) -> Answe
     except Exception as error:  # noqa: BLE001  likewise: a cache that is down must not cost the call
         problem = f"{type(error).__name__}: {error}"
     _silent_until[settings.remote] = time.monotonic() + _SILENCE_S
-    _log.warning("the remote cache %s is left alone for a minute: %s", settings.remote, problem)
+    _log.warning("the remote cache %s is left alone for a minute: %s", shown_url(settings.remote), problem)
     return None
 
 

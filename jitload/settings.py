@@ -137,6 +137,11 @@ def _seconds(text: str) -> float:
     raise CacheError(f"JITLOAD_CACHE_REMOTE_TIMEOUT={text!r} must be a number of seconds above 0, such as 2.5")
 
 
+def shown_url(url: str) -> str:
+    """Return a URL for a message: without the name and password that it may carry."""
+    return re.sub(r"//[^/@]*@", "//…@", url)
+
+
 def parse_size(text: str) -> int:
     """Return a size in bytes: `"2GB"`, `"500M"`, `"0"`.
 

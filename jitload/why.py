@@ -11,7 +11,7 @@ from jitload.errors import CacheError
 from jitload.inputs import fasten
 from jitload.inventory import Item, walk
 from jitload.recipe import Recipe, describe_parts
-from jitload.settings import Settings
+from jitload.settings import Settings, shown_url
 
 _SHOWN = 160
 _MOST_READ = 1000  # manifests of one name
@@ -66,7 +66,7 @@ def _headers(manifest: Mapping[str, Any]) -> dict[str, str]:
 
 def explain_miss(cache_dir: Path, recipe: Recipe, settings: Settings) -> str:
     """Return the message of a miss that must not be built: how it differs from the nearest entry of its name."""
-    others = ", ".join((*settings.cache_path, *((settings.remote,) if settings.remote else ())))
+    others = ", ".join((*settings.cache_path, *((shown_url(settings.remote),) if settings.remote else ())))
     where = f"{cache_dir}, nor in {others}" if others else cache_dir
     lines = [
         f"module {recipe.name!r} is not in the cache {where}, and JITLOAD_MODE={settings.mode} forbids to build it"

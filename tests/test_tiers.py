@@ -10,7 +10,7 @@ import pytest
 from builds import build, kernel, load, run_python
 
 import jitload
-from jitload import bundles, settings
+from jitload import bundles, remote, settings
 
 TEXT = kernel("f")
 
@@ -221,3 +221,36 @@ def test_bundles_are_looked_for_once_and_remembered(place, monkeypatch, tmp_path
     bundles._find_bundles.cache_clear()
     bundles._find_bundles(search, local)
     assert scans == [str(site)]
+
+
+# ---- a remote store in messages --------------------------------------------------------------------------------
+
+
+class Leaving:
+    def get(self, key: str) -> bytes | None:
+        raise SystemExit(3)
+
+
+leaving = Leaving()
+
+
+def test_a_store_that_exits_does_not_end_the_program(place, monkeypatch, caplog):
+    monkeypatch.setattr(remote, "_silent_until", {})
+    local = place("local")
+    use(monkeypatch, local)
+    monkeypatch.setenv("JITLOAD_CACHE_REMOTE", f"{__name__}:leaving")
+    assert build(TEXT).is_relative_to(local)
+    assert "left alone for a minute: RuntimeError: SystemExit(3)" in caplog.text
+
+
+def test_no_message_shows_a_password(place, monkeypatch, caplog):
+    monkeypatch.setattr(remote, "_silent_until", {})
+    use(monkeypatch, place("local"))
+    monkeypatch.setenv("JITLOAD_CACHE_REMOTE", "nosuchscheme://me:hunter2@host/x")
+    build(TEXT)
+    monkeypatch.setenv("JITLOAD_MODE", "load-only")
+    with pytest.raises(jitload.errors.CacheError) as caught:
+        build(kernel("other"))
+    assert "nosuchscheme://…@host/x" in caplog.text
+    assert "nosuchscheme://…@host/x" in str(caught.value)
+    assert "hunter2" not in caplog.text + str(caught.value)
