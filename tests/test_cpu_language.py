@@ -54,6 +54,17 @@ def test_one_run_is_the_rule(case: str, tmp_path: Path, monkeypatch: pytest.Monk
     assert 1 <= len(ran) <= (2 if needs_its_symbol else runs)
 
 
+def test_attributes_of_newer_standard_libraries() -> None:
+    text = """
+    static __attribute__((__noinline__, __cold__)) int twice(int x) { return 2 * x; }
+    __device__ __noinline__ int thrice(int x) { return 3 * x; }
+    static __noinline__ __device__ int five(int x) { return twice(x) + thrice(x); }
+    extern "C" __global__ void k(int* out) { *out = five(*out); }"""
+    x = torch.ones(1, dtype=torch.int32)
+    load(text).k[1, 1](x)
+    assert x.item() == 5
+
+
 def test_kernels_that_launches_name(tmp_path: Path) -> None:
     text = "template <class T, int N> __global__ void k(T* x) {}\n__global__ void o(int* x) {}\n"
     text += "__global__ void o(float* x) {}\n" + MACRO_C
