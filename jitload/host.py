@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -48,6 +49,7 @@ extern "C" TVM_FFI_DLL_EXPORT int __tvm_ffi__doc_{name}(void*, const TVMFFIAny*,
 }}
 """
 _CUDART = re.compile(r"(?:__)?cuda[A-Z]\w*")
+_Steps = tuple[Step, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,12 +100,14 @@ def make_host_library(
         link_flags=_with_runtime(present_libraries(host.link_flags, compiler), request, kit),
     )
     wanted = _wanted_headers(build, work)
-    build = _compile(build, wanted, work, verbose=verbose)
+    likely = _likely_link(build, launcher)
+    build = _compile(build, wanted, likely, work, verbose=verbose)
     compiles = compile_steps(build)
     if launcher is None and _needs_launcher(compiles, work.dir):
         launcher = in_background(find_launcher)
     link = link_objects(build, compiles, launcher.result() if launcher else None)
-    _run(build, (*compiles, link), work.dir, verbose=verbose)
+    if (link,) != likely or not (work.dir / link.output).exists():
+        _run(build, (*compiles, link), work.dir, verbose=verbose)
     if calls := _missing_driver(build, work.dir):
         compiles = (*compiles, calls)
         link = link_objects(build, compiles, launcher.result() if launcher else None)
@@ -129,6 +133,13 @@ def _needs_launcher(compiles: Sequence[Step], work_dir: Path) -> bool:
     return any(b"_ZN7jitload2v1" in (work_dir / step.output).read_bytes() for step in compiles)
 
 
+def _likely_link(build: _Build, launcher: Future[Path] | None) -> _Steps:
+    """Return the link that will probably do, to go with the compile; none where only the objects can tell."""
+    if build.link_flags or (launcher and not launcher.done()):
+        return ()
+    return (link_objects(build, compile_steps(build), launcher.result() if launcher else None),)
+
+
 def _run(build: _Build, steps: Sequence[Step], work_dir: Path, *, verbose: bool) -> None:
     request = build.request
     write_ninja(work_dir, steps)
@@ -138,6 +149,15 @@ def _run(build: _Build, steps: Sequence[Step], work_dir: Path, *, verbose: bool)
         if isinstance(build.kit, Nvcc) and is_of_nvcc(error, build.kit):
             raise nvcc_failure(error, build.kit) from None
         raise
+
+
+def _run_with(then: _Steps, build: _Build, work: Work, *, verbose: bool) -> None:
+    """Compile, and try the link that will probably do; one that fails is made again when it is known."""
+    try:
+        _run(build, (*compile_steps(build), *then), work.dir, verbose=verbose)
+    except CompileError as error:
+        if not (then and " -shared " in " ".join(error.command)):
+            raise
 
 
 # ---- with precompiled headers ----------------------------------------------------------------------------------
@@ -154,8 +174,8 @@ def _wanted_headers(build: _Build, work: Work) -> dict[str, Wanted]:
     return wanted
 
 
-def _compile(build: _Build, wanted: Mapping[str, Wanted], work: Work, *, verbose: bool) -> _Build:
-    """Compile, with the precompiled headers that there are, and return the build as it was done.
+def _compile(build: _Build, wanted: Mapping[str, Wanted], then: _Steps, work: Work, *, verbose: bool) -> _Build:
+    """Compile, with the precompiled headers that there are, go on with `then`, and return the build as it was done.
 
     What comes of them counts only where they were whole all along. A failure with them is looked at again without: the
     user is told of mistakes in the source and of nothing else.
@@ -164,14 +184,14 @@ def _compile(build: _Build, wanted: Mapping[str, Wanted], work: Work, *, verbose
     found = {file: find_precompiled(one, work.cache_dir, settings, dirs) for file, one in wanted.items()}
     precompiled = {file: one for file, one in found.items() if one}
     if not precompiled:
-        _run(build, compile_steps(build), work.dir, verbose=verbose)
+        _run_with(then, build, work, verbose=verbose)
         return build
     distinct = {one.header: one for one in precompiled.values()}
     checks = {header: in_background(one.is_whole) for header, one in distinct.items()}
     with_headers = replace(build, precompiled=precompiled)
     failure = None
     try:
-        _run(with_headers, compile_steps(with_headers), work.dir, verbose=verbose)
+        _run_with(then, with_headers, work, verbose=verbose)
     except CompileError as error:
         failure = error
     damaged = [distinct[header] for header, check in checks.items() if not check.result()]
@@ -179,7 +199,7 @@ def _compile(build: _Build, wanted: Mapping[str, Wanted], work: Work, *, verbose
         set_aside(one)
     if failure is None and not damaged:
         return with_headers
-    _run(build, compile_steps(build), work.dir, verbose=verbose)
+    _run_with(then, build, work, verbose=verbose)
     for file in precompiled if failure and not damaged else ():
         refuse(wanted[file].recipe, work.cache_dir, str(failure))
     return build
@@ -288,10 +308,7 @@ def _headers_read(build: _Build, work: Work) -> Iterator[Path]:
 
 
 def _missing_driver(build: _Build, work_dir: Path) -> Step | None:
-    """Write the functions of the driver that the library calls and nothing given provides; return how to compile them.
-
-    `-lcuda` does not say where they are where there is no libcuda.so to link.
-    """
+    """Write the driver's functions that the library calls and nothing given provides; return how to compile them."""
     if not isinstance(build.kit, Kit) or any("libcuda" in flag or flag == "-lcuda" for flag in build.link_flags):
         return None
     needed = read_dynamic_symbols((work_dir / f"{build.request.slug}.so").read_bytes()).needed

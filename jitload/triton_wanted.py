@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from jitload.arch import capability_of
 from jitload.errors import SignatureError
@@ -15,8 +15,10 @@ from jitload.triton_versions import Triton
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+_NONE: Mapping[str, Any] = MappingProxyType({})
+
+
+class Wanted(NamedTuple):  # made at each first hit, for an eighth of what a dataclass costs
     """What to make of a kernel.
 
     Attributes:
@@ -29,10 +31,10 @@ class Wanted:
     """
 
     args: Sequence[Any] = ()
-    named: Mapping[str, Any] = field(default_factory=dict)
+    named: Mapping[str, Any] = _NONE
     signature: Mapping[str, Any] | str | None = None
-    constexprs: Mapping[str, Any] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
+    constexprs: Mapping[str, Any] = _NONE
+    options: Mapping[str, Any] = _NONE
     config: Any = None
 
 
