@@ -20,14 +20,16 @@ ADD = "int add(int a, int b) { return a + b; }"
 
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Note whether the collector is on when ninja is waited for."""
+    """Note whether the collector is on before ninja is waited for, and behind that."""
     notes: list[bool] = []
     wait = subprocess.Popen.communicate
 
     def noting(process, *arguments, **options):
-        if process.args[0].endswith("ninja"):
-            notes.append(gc.isenabled())
-        return wait(process, *arguments, **options)
+        is_ninja = process.args[0].endswith("ninja")
+        notes.extend([gc.isenabled()] * is_ninja)
+        waited = wait(process, *arguments, **options)
+        notes.extend([gc.isenabled()] * is_ninja)
+        return waited
 
     monkeypatch.setattr(subprocess.Popen, "communicate", noting)
     return notes
