@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -15,7 +16,7 @@ class UnreadableError(Exception):
     """The name has a form that is not read here, or stands for a text that nobody would read."""
 
 
-class Part:
+class Part(ABC):
     """A part of a name; its text has two halves, as a C++ declarator stands inside its type: `void (*` and `)()`."""
 
     __slots__ = ("_halves",)
@@ -38,9 +39,9 @@ class Part:
         """Return the whole text."""
         return "".join(self.halves(member))
 
+    @abstractmethod
     def write(self, member: int | None) -> tuple[str, str]:
         """Make the text."""
-        raise NotImplementedError
 
     def packs(self) -> Iterable[int]:
         """Yield the length of each parameter pack that is named in this part and not expanded in it."""

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from jitload.mangled_codes import BINARY, LITERAL_SUFFIXES, UNARY, Cursor
 from jitload.mangled_text import Expansion, Function, Part, UnreadableError, Words
 
 
-class Values(Cursor):
+class Values(Cursor, ABC):
     """Reads values; names and types in them are read by who reads all of a symbol."""
 
+    @abstractmethod
     def encoding(self) -> Part:
         """Read a function with its types, or a variable."""
-        raise NotImplementedError
 
+    @abstractmethod
     def type(self) -> Part:
         """Read a type."""
-        raise NotImplementedError
 
+    @abstractmethod
     def unqualified(self) -> Part:
         """Read a name without namespaces."""
-        raise NotImplementedError
 
+    @abstractmethod
     def with_arguments(self, name: Part) -> Part:
         """Read the template arguments behind a name."""
-        raise NotImplementedError
 
+    @abstractmethod
     def template_parameter(self) -> Part:
         """Read `T_`."""
-        raise NotImplementedError
 
     def literal(self) -> Part:
         """Read `Li4E`, `Lb1E`, `L_Z1fvE`."""

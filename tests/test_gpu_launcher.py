@@ -89,7 +89,7 @@ def test_the_builder_names_the_limit_of_an_impossible_cluster(shared_bytes: int)
     )
     assert found is not None
     limit = int(found[1])
-    assert 1 <= limit <= 16
+    assert 1 <= limit <= 16  # how many depends on the GPU; the launch below shows that it is no more than possible
     possible = How(grid=(limit, 1, 1), block=64, cluster=(limit, 1, 1), shared_bytes=shared_bytes)
     launch("builder", "ask_neighbour", out, 0, possible)
     assert out.tolist()[:limit] == neighbours(possible, 0)

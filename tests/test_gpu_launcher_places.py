@@ -180,7 +180,7 @@ def test_a_green_context_is_left_alone() -> None:
     assert int(everywhere) > 64
     assert 8 <= int(given) <= 32
     assert kept == "[True] True"
-    assert 1 < int(used) <= int(given)
+    assert 1 < int(used) <= int(given)  # the scheduler need not use all; more than given would be another context
 
 
 THREAD = """
