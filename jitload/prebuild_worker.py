@@ -31,13 +31,15 @@ class Task:
 
     Attributes:
         number: Its place among the requests.
-        request: The keywords of `build_inline` or `build`.
+        request: The keywords of `build_inline`, `build` or `load_triton`.
         environment: The caller's `JITLOAD_*`, which hold for the worker, too.
+        is_own: Whether only the caller's process can build it.
     """
 
     number: int
     request: Mapping[str, Any]
     environment: tuple[tuple[str, str], ...] = ()
+    is_own: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +63,14 @@ class Outcome:
     seconds: float = 0.0
 
 
-def own_environment() -> tuple[tuple[str, str], ...]:
-    """Return the variables that a worker elsewhere takes over."""
-    return tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith(_OURS)))
+def own_environment(*, has_triton: bool = False) -> tuple[tuple[str, str], ...]:
+    """Return the variables that a worker elsewhere takes over: ours, and those that change what Triton makes."""
+    names = {name for name in os.environ if name.startswith(_OURS)}
+    if has_triton:
+        from jitload.triton_key import is_in_key
+
+        names |= set(filter(is_in_key, os.environ))
+    return tuple((name, os.environ[name]) for name in sorted(names))
 
 
 def failed(task: Task, error: BaseException | str, seconds: float = 0.0) -> Outcome:
@@ -99,6 +106,7 @@ def _build(request: Any) -> tuple[str, bool]:
     """Return a request's library, and whether it was built just now."""
     from jitload.api import build, build_inline
     from jitload.entry import published
+    from jitload.prebuild_requests import build_triton, is_triton
     from jitload.settings import find_cache_dir, read_settings
 
     if not isinstance(request, Mapping):
@@ -106,8 +114,11 @@ def _build(request: Any) -> tuple[str, bool]:
     if aside := {"output", "build_directory"} & request.keys():
         raise JitLoadError(f"prebuild() fills the cache: leave {min(aside)}= to build_inline()")
     before = set(published)
-    are_files = any(request.get(name) for name in ("sources", "cuda_files", "cpp_files"))
-    path = (build if are_files else build_inline)(**request)
+    if is_triton(request):
+        path = build_triton(request)
+    else:
+        are_files = any(request.get(name) for name in ("sources", "cuda_files", "cpp_files"))
+        path = (build if are_files else build_inline)(**request)
     entry_dir = Path(path).parent
     is_new = entry_dir in published and entry_dir not in before
     cache_dir = find_cache_dir(read_settings())

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jitload.errors import JitLoadError
+from jitload.prebuild_requests import is_triton, must_stay, travelling
 from jitload.prebuild_worker import LocalWorkers, Outcome, Task, build_one, failed, own_environment, worker_count
 
 _LINES = 10  # of progress, where there is no tqdm
@@ -71,7 +72,10 @@ def prebuild(
 
     Args:
         requests: The keywords of `build_inline`, or of `build` where `sources=` names files, as a mapping each:
-            `{"name": "vec", "cuda_sources": text, "arch": "sm_90a"}`.
+            `{"name": "vec", "cuda_sources": text, "arch": "sm_90a"}`. With `kernel`, the keywords of `load_triton`: a
+            Triton kernel, or the name by which it is imported, `"my_package.kernels:add"`; example arguments go
+            by `args`. A Triton kernel of a program or a notebook, which no other process can import, and one whose
+            request cannot be sent, are built in this process.
         executor: Where to build: any executor of `concurrent.futures`, such as Dask's `client.get_executor()` or
             mpi4py's; its workers take over this process's `JITLOAD_*` and need the same versions of everything that
             is in a key. None starts processes on this machine.
@@ -116,33 +120,44 @@ def _tasks(requests: Iterable[Mapping[str, Any]], archs: Sequence[str] | None) -
         raise JitLoadError(f"requests must be several mappings, in a list say, got {type(requests).__name__}")
     if isinstance(archs, str):
         archs = (archs,)
-    environment = own_environment()
     spread = []
-    for request in requests:
+    for request in map(travelling, requests):
         if archs is None or not isinstance(request, Mapping):
             spread.append(request)
         else:
             spread += [{**request, "arch": arch} for arch in archs]
-    return tuple(Task(number=n, request=request, environment=environment) for n, request in enumerate(spread))
+    environment = own_environment(has_triton=any(map(is_triton, spread)))
+    return tuple(
+        Task(number=number, request=request, environment=environment, is_own=must_stay(request))
+        for number, request in enumerate(spread)
+    )
 
 
 # ---- where it runs ---------------------------------------------------------------------------------------------
 
 
 def _run_here(tasks: Sequence[Task], jobs: int, outcomes: dict[int, Outcome], tick: _Ticker) -> None:
-    """Build in processes of this machine."""
-    if not tasks:
-        return
-    workers = LocalWorkers(min(jobs, len(tasks)))
+    """Build in processes of this machine, and in this one what no other can."""
+    sent = [task for task in tasks if not task.is_own]
+    workers = LocalWorkers(min(jobs, max(len(sent), 1)))
     is_interrupted = True
     try:
-        futures = {workers.submit(task): task for task in tasks}
+        futures = {workers.submit(task): task for task in sent}
+        _run_own(tasks, outcomes, tick)
         for future in as_completed(futures):
             outcomes[futures[future].number] = future.result()
             tick.advance(future.result())
         is_interrupted = False
     finally:
         workers.finish(is_interrupted=is_interrupted)
+
+
+def _run_own(tasks: Sequence[Task], outcomes: dict[int, Outcome], tick: _Ticker) -> None:
+    """Build in this process what no other can, while the others work."""
+    for task in tasks:
+        if task.is_own:
+            outcomes[task.number] = build_one(task)
+            tick.advance(outcomes[task.number])
 
 
 def _run_elsewhere(
@@ -153,10 +168,13 @@ def _run_elsewhere(
     left: list[Task] = []
     try:
         for task in tasks:
+            if task.is_own:
+                continue
             try:
                 futures[executor.submit(build_one, task)] = task
             except BrokenExecutor:
                 left.append(task)
+        _run_own(tasks, outcomes, tick)
         for future in as_completed(futures):
             outcome = _outcome(future, futures[future])
             if outcome is None:

@@ -87,9 +87,14 @@ def _state(path: str) -> str:
     return f"{found.st_size} {found.st_mtime_ns}"
 
 
+def is_in_key(name: str) -> bool:
+    """Tell whether a variable of the environment changes what Triton makes."""
+    return (name.startswith("TRITON_") and name not in _HARMLESS) or name in _OTHERS
+
+
 def _environment() -> Iterator[str]:
     for name, value in sorted(os.environ.items()):
-        if (name.startswith("TRITON_") and name not in _HARMLESS) or name in _OTHERS:
+        if is_in_key(name):
             yield f"{name}={value}"
     yield from (f"{name}: {_state(os.environ[name])}" for name in _FILES if name in os.environ)
     try:

@@ -123,8 +123,9 @@ IMPORTS = {
     "extract": "arch errors model settings triton_compile triton_kernel triton_record triton_versions triton_wanted",
     "triton_api": "launch loader serving triton_request triton_variants",
     "api": "arch checks errors kernels library loader model paths ptx request serving settings sources toolchain",
-    "prebuild_worker": "api entry errors library precompiled settings",
-    "prebuilding": "errors prebuild_worker",
+    "prebuild_requests": "errors serving settings triton_request",
+    "prebuild_worker": "api entry errors library precompiled prebuild_requests settings triton_key",
+    "prebuilding": "errors prebuild_requests prebuild_worker",
     "__init__": "api errors extract launch loader prebuilding triton_api",
     # What stands beside the road, and nothing above imports.
     "cli": "archive entry errors inventory prune settings why",

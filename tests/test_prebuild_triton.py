@@ -1,0 +1,193 @@
+"""`prebuild` with Triton kernels: by name, by object, of a program itself; what goes wrong; what a call finds later."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+
+import triton
+import triton_kernels as kernels
+from builds import python_env
+from test_prebuild import make_cache, request, states
+from triton_support import ADD, ARCH
+from triton_tuned import tuned_add
+
+import jitload
+from jitload.prebuild_requests import must_stay, travelling
+
+GRID = "ceil_div(n, BLOCK)"
+ADDED = {"name": "ops", "kernel": "triton_kernels:vector_add", "signature": ADD, "constexprs": {"BLOCK": 256}}
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    return make_cache(tmp_path, monkeypatch)
+
+
+def load_added(**options):
+    return jitload.load_triton(
+        "ops", kernels.vector_add, **{"signature": ADD, "constexprs": {"BLOCK": 256}, "arch": ARCH, **options}
+    )
+
+
+def entries(cache: Path) -> list[Path]:
+    return sorted(cache.glob("*-*/*/manifest.json"))
+
+
+# ---- requests of both kinds ------------------------------------------------------------------------------------
+
+
+def test_triton_kernels_beside_cuda_source_and_a_call_finds_them(cache):
+    by_object = {**ADDED, "name": "by_object", "kernel": kernels.vector_add, "grid": GRID, "num_warps": 8}
+    bad = {**ADDED, "name": "bad", "constexprs": {}}
+    done = jitload.prebuild([ADDED, request("one"), bad, by_object], archs=(ARCH,), progress=False)
+    assert states(done) == ["built", "built", "failed", "built"], str(done)
+    assert done.failed[0].error.startswith("kernel 'vector_add'")
+    before = entries(cache)
+    assert list(load_added()) == ["vector_add"]
+    jitload.load_triton(
+        "by_object",
+        kernels.vector_add,
+        signature=ADD,
+        constexprs={"BLOCK": 256},
+        grid=GRID,
+        num_warps=8,
+        arch=ARCH,
+    )
+    assert entries(cache) == before
+    again = jitload.prebuild([ADDED, by_object], archs=(ARCH,), progress=False)
+    assert states(again) == ["reused"] * 2
+
+
+def test_each_architecture_and_several_in_one(cache):
+    done = jitload.prebuild([ADDED], archs=("sm_80", "sm_90"), progress=False)
+    done.check()
+    assert [outcome.arch for outcome in done.outcomes] == ["sm_80", "sm_90"]
+    jitload.prebuild([{**ADDED, "arch": ("sm_80", "sm_90")}], progress=False).check()
+    before = entries(cache)
+    load_added(arch="sm_80")
+    load_added(arch=("sm_80", "sm_90"))
+    assert entries(cache) == before
+
+
+def test_variants_configurations_and_example_arguments(cache):
+    torch = pytest.importorskip("torch")
+    x = torch.empty(1024, device="meta")
+    requests = [
+        {**ADDED, "name": "variants", "constexprs": {}, "variants": [{"BLOCK": 128}, {"BLOCK": 256}]},
+        {"name": "tuned", "kernel": tuned_add, "signature": ADD, "variants": "all"},
+        {"name": "args", "kernel": kernels.vector_add, "args": (x, x, x, 1024), "constexprs": {"BLOCK": 256}},
+    ]
+    done = jitload.prebuild(requests, archs=(ARCH,), progress=False)
+    assert states(done) == ["built"] * 3, str(done)
+    before = entries(cache)
+    jitload.load_triton("args", kernels.vector_add, x, x, x, 1024, constexprs={"BLOCK": 256}, arch=ARCH)
+    jitload.load_triton("tuned", tuned_add, signature=ADD, variants="all", arch=ARCH)
+    assert entries(cache) == before
+
+
+# ---- what no other process can build ---------------------------------------------------------------------------
+
+_PROGRAM = """
+import json, os
+import triton, triton.language as tl
+import jitload
+
+@triton.jit
+def add(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=mask) + tl.load(y_ptr + offsets, mask=mask), mask=mask)
+
+ADD = {"x_ptr": "*fp32:16", "y_ptr": "*fp32:16", "out_ptr": "*fp32:16", "n": "i32"}
+SAME = {"signature": ADD, "constexprs": {"BLOCK": 256}}
+requests = [
+    {"name": "main", "kernel": add, **SAME},
+    {"name": "by_name", "kernel": "__main__:add", **SAME},
+    {"name": "plain", "cuda_sources": 'extern "C" __global__ void f(float* x) {}', "arch": "sm_90a"},
+    {"name": "wrong", "kernel": add, "signature": {}, "constexprs": {"BLOCK": 256}},
+    {"name": "grid", "kernel": "triton_kernels:vector_add", **SAME, "grid": lambda META: (META["n"],)},
+]
+done = jitload.prebuild(requests, archs=("sm_90",), progress=False)
+before = sorted(os.listdir(os.environ["JITLOAD_CACHE_DIR"]))
+jitload.load_triton("main", add, **SAME, arch="sm_90")
+assert sorted(os.listdir(os.environ["JITLOAD_CACHE_DIR"])) == before
+print(json.dumps([[o.name, o.state, o.error] for o in done.outcomes]))
+"""
+
+
+def test_a_kernel_of_the_program_itself_is_built_by_the_program(cache, tmp_path):
+    (tmp_path / "program.py").write_text(_PROGRAM)
+    run = subprocess.run(
+        [sys.executable, str(tmp_path / "program.py")],
+        env=python_env({"PYTHONPATH": os.pathsep.join(sys.path)}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    rows = json.loads(run.stdout)
+    assert [state for _, state, _ in rows] == ["built", "built", "built", "failed", "built"], rows
+    assert "x_ptr" in rows[3][2]
+
+
+def test_a_kernel_that_a_module_does_not_name_is_built_here(cache):
+    same = triton.jit(kernels.vector_add.fn)  # not the object that an import gives
+    done = jitload.prebuild([{**ADDED, "kernel": same}], archs=(ARCH,), progress=False)
+    assert states(done) == ["built"], str(done)
+
+
+def test_which_kernels_have_a_name_that_others_can_import(monkeypatch):
+    assert travelling({"kernel": kernels.vector_add})["kernel"] == "triton_kernels:vector_add"
+    assert travelling({"kernel": tuned_add})["kernel"] == "triton_tuned:tuned_add"
+    monkeypatch.setattr(tuned_add, "best_config", triton.Config({"BLOCK": 512}), raising=False)
+    measured = {"kernel": tuned_add}
+    assert travelling(measured) is measured
+    assert must_stay(measured)
+    monkeypatch.setitem(sys.modules, "made_up", sys.modules["triton_kernels"])
+    monkeypatch.setattr(kernels.vector_add.fn, "__module__", "made_up")
+    made_up = {"kernel": kernels.vector_add}
+    assert travelling(made_up) is made_up
+
+
+# ---- what goes wrong -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kernel", "words"),
+    [
+        ("vector_add", "kernel='vector_add' must be module:name, such as 'my_package.kernels:add'"),
+        ("nowhere.at_all:f", "kernel='nowhere.at_all:f': the module nowhere.at_all cannot be imported"),
+        ("triton_kernels:nothing", "kernel='triton_kernels:nothing': the module triton_kernels has no 'nothing'"),
+        ("../x:f", "kernel='../x:f' must be module:name"),
+        ("os:getcwd", "a Triton kernel is a @triton.jit function or what a launch"),
+        (17, "a Triton kernel is a @triton.jit function or what a launch"),
+    ],
+)
+def test_a_kernel_that_is_none_is_that_requests_failure(cache, kernel, words):
+    done = jitload.prebuild([{**ADDED, "kernel": kernel}, request("good")], archs=(ARCH,), progress=False)
+    assert states(done) == ["failed", "built"]
+    assert words in done.failed[0].error
+
+
+def test_what_no_cache_can_keep_is_a_failure(cache):
+    done = jitload.prebuild(
+        [{"name": "odd", "kernel": "triton_outer:by_an_object", "signature": {"x_ptr": "*i32"}}],
+        archs=(ARCH,),
+        progress=False,
+    )
+    assert done.failed[0].error.startswith("no cache can keep 'odd': what decides it cannot all be told"), str(done)
+
+
+def test_an_executor_builds_triton_kernels_too(cache):
+    with ThreadPoolExecutor(1) as executor:
+        done = jitload.prebuild([ADDED, request("one")], executor, archs=(ARCH,), progress=False)
+    assert states(done) == ["built"] * 2, str(done)
