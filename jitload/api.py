@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from jitload.checks import read_checks
+from jitload.named import Functions
 from jitload.paths import absolute_path
-from jitload.request import Functions, HandWritten, make_request
+from jitload.request import Target, make_request, read_flags
 from jitload.serving import build_request, load_request
-from jitload.sources import Image, Paths, Texts, read_files, read_paths, read_texts, with_labels
+from jitload.sources import Image, Paths, Sources, Texts, read_files, read_inline, read_texts, with_labels
 
 if TYPE_CHECKING:
     from jitload.loader import Module
@@ -84,24 +85,17 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
     Example:
         `mod = load_inline("vec", cuda_sources=text, functions={"add": Launch(grid="ceil_div(n, 256)", block=256)})`
     """
-    by_hand = HandWritten(
-        cpp=with_labels(name, read_texts(cpp_sources, "cpp_sources"), "cpp_sources"),
-        embed_cubin=embed_cubin,
-        flags=extra_cflags,
-        link_flags=extra_ldflags,
-        backend=backend,
-        kind=kind,
-        may_be_cpu=True,
-        checks=read_checks(sanitize, debug=debug),
-    )
     request = make_request(
         name,
-        with_labels(name, read_texts(cuda_sources, "cuda_sources"), "cuda_sources"),
+        read_inline(name, cuda_sources, cpp_sources=cpp_sources, embed_cubin=embed_cubin),
         functions=functions,
-        arch=arch,
-        flags=extra_cuda_cflags,
-        include_paths=extra_include_paths,
-        by_hand=by_hand,
+        flags=read_flags(
+            cflags=extra_cflags,
+            cuda_cflags=extra_cuda_cflags,
+            ldflags=extra_ldflags,
+            include_paths=extra_include_paths,
+        ),
+        target=Target(makes="module", arch=arch, backend=backend, kind=kind, checks=read_checks(sanitize, debug=debug)),
     )
     return load_request(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 
@@ -139,23 +133,19 @@ def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described
     Example:
         `path = build_inline("vec", cuda_sources=text, arch=("sm_80", "sm_90a"), output="vec.so")`
     """
-    by_hand = HandWritten(
-        cpp=with_labels(name, read_texts(cpp_sources, "cpp_sources"), "cpp_sources"),
-        embed_cubin=embed_cubin,
-        flags=extra_cflags,
-        link_flags=extra_ldflags,
-        backend=backend,
-        kind=kind,
-        checks=read_checks(sanitize, debug=debug),
-    )
     request = make_request(
         name,
-        with_labels(name, read_texts(cuda_sources, "cuda_sources"), "cuda_sources"),
+        read_inline(name, cuda_sources, cpp_sources=cpp_sources, embed_cubin=embed_cubin),
         functions=functions,
-        arch=arch,
-        flags=extra_cuda_cflags,
-        include_paths=extra_include_paths,
-        by_hand=by_hand,
+        flags=read_flags(
+            cflags=extra_cflags,
+            cuda_cflags=extra_cuda_cflags,
+            ldflags=extra_ldflags,
+            include_paths=extra_include_paths,
+        ),
+        target=Target(
+            makes="library", arch=arch, backend=backend, kind=kind, checks=read_checks(sanitize, debug=debug)
+        ),
     )
     return build_request(request, build_directory, output, verbose=verbose)
 
@@ -194,27 +184,17 @@ def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
     Example:
         `mod = load("norms", sources=["layer_norm.cu"])`
     """
-    files = read_files(sources, cuda_files, cpp_files)
-    by_hand = HandWritten(
-        cpp=files.host,
-        objects=files.objects,
-        are_files=True,
-        embed_cubin=files.with_cubins(embed_cubin),
-        flags=extra_cflags,
-        link_flags=extra_ldflags,
-        backend=backend,
-        kind=kind,
-        may_be_cpu=True,
-        checks=read_checks(sanitize, debug=debug),
-    )
     request = make_request(
         name,
-        files.cuda,
+        read_files(sources, cuda_files, cpp_files, embed_cubin=embed_cubin),
         functions=functions,
-        arch=arch,
-        flags=extra_cuda_cflags,
-        include_paths=(*read_paths(extra_include_paths, "extra_include_paths"), *files.homes),
-        by_hand=by_hand,
+        flags=read_flags(
+            cflags=extra_cflags,
+            cuda_cflags=extra_cuda_cflags,
+            ldflags=extra_ldflags,
+            include_paths=extra_include_paths,
+        ),
+        target=Target(makes="module", arch=arch, backend=backend, kind=kind, checks=read_checks(sanitize, debug=debug)),
     )
     return load_request(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 
@@ -245,26 +225,19 @@ def build(  # noqa: PLR0913  the keywords are upstream's, described once
     Example:
         `path = build("norms", sources="layer_norm.cu", arch="sm_90a")`
     """
-    files = read_files(sources, cuda_files, cpp_files)
-    by_hand = HandWritten(
-        cpp=files.host,
-        objects=files.objects,
-        are_files=True,
-        embed_cubin=files.with_cubins(embed_cubin),
-        flags=extra_cflags,
-        link_flags=extra_ldflags,
-        backend=backend,
-        kind=kind,
-        checks=read_checks(sanitize, debug=debug),
-    )
     request = make_request(
         name,
-        files.cuda,
+        read_files(sources, cuda_files, cpp_files, embed_cubin=embed_cubin),
         functions=functions,
-        arch=arch,
-        flags=extra_cuda_cflags,
-        include_paths=(*read_paths(extra_include_paths, "extra_include_paths"), *files.homes),
-        by_hand=by_hand,
+        flags=read_flags(
+            cflags=extra_cflags,
+            cuda_cflags=extra_cuda_cflags,
+            ldflags=extra_ldflags,
+            include_paths=extra_include_paths,
+        ),
+        target=Target(
+            makes="library", arch=arch, backend=backend, kind=kind, checks=read_checks(sanitize, debug=debug)
+        ),
     )
     return build_request(request, build_directory, output, verbose=verbose)
 
@@ -335,7 +308,10 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
     if len(archs) != 1:
         raise ToolchainError(f"compile_cubin() makes one cubin, so it takes one architecture, not {', '.join(archs)}.")
     request = make_request(
-        name, pieces, functions=None, arch=archs, flags=extra_cuda_cflags, include_paths=extra_include_paths
+        name,
+        Sources(cuda=pieces),
+        flags=read_flags(cuda_cflags=extra_cuda_cflags, include_paths=extra_include_paths),
+        target=Target(makes="cubin", arch=archs),
     )
     check_is_device_code(request)
     device_source = DeviceSource(

@@ -56,10 +56,12 @@ def read_checks(sanitize: str | Iterable[str] | None, *, debug: bool) -> Checks:
     Raises:
         JitLoadError: A sanitizer is unknown.
     """
+    if sanitize is None and not debug:
+        return NO_CHECKS
     given = (sanitize,) if isinstance(sanitize, str) else () if sanitize is None else sanitize
     names = tuple(given) if isinstance(given, Iterable) else (given,)
-    if unknown := next((name for name in names if name not in SANITIZERS), None):
-        raise JitLoadError(f"sanitize={unknown!r} must be one of {', '.join(map(repr, SANITIZERS))}, or several")
+    if unknown := [name for name in names if name not in SANITIZERS]:
+        raise JitLoadError(f"sanitize={unknown[0]!r} must be one of {', '.join(map(repr, SANITIZERS))}, or several")
     return Checks(sanitize=tuple(name for name in SANITIZERS if name in names), debug=bool(debug))
 
 

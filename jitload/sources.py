@@ -6,7 +6,7 @@ import functools
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -81,20 +81,41 @@ class GivenImage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Files:
-    """Source files by what they are: pieces of CUDA and of host code, cubins by name, object files, directories."""
+class Sources:
+    """What a call gives as source, by what it is.
+
+    Attributes:
+        cuda: Label and text of each piece of `cuda_sources`, or of each CUDA file.
+        host: The same of C++.
+        objects: Object files.
+        cubins: `embed_cubin=`, and the cubins among the files by their names.
+        homes: The directories of the files.
+        are_files: Whether the pieces are files, each compiled by itself as it is.
+    """
 
     cuda: Pieces = ()
     host: Pieces = ()
-    cubins: Mapping[str, Path] = field(default_factory=dict)
     objects: tuple[str, ...] = ()
+    cubins: Mapping[str, Image] | None = None
     homes: tuple[Path, ...] = ()
+    are_files: bool = False
 
-    def with_cubins(self, given: Mapping[str, Image] | None) -> Mapping[str, Image] | None:
-        """Return the cubins to embed: those given, and the files under their own names."""
-        if not self.cubins or not isinstance(given, Mapping | None):
-            return given
-        return {**self.cubins, **(given or {})}
+    @property
+    def has_code(self) -> bool:
+        """Whether there is anything to compile or to link."""
+        return bool(self.objects) or any(text.strip() for _, text in (*self.cuda, *self.host))
+
+
+def read_inline(
+    name: str, cuda_sources: Texts | None, *, cpp_sources: Texts | None, embed_cubin: Mapping[str, Image] | None
+) -> Sources:
+    """Read the texts of a call; `name` is the module's, for their labels."""
+    cuda, host = read_texts(cuda_sources, "cuda_sources"), read_texts(cpp_sources, "cpp_sources")
+    return Sources(
+        cuda=with_labels(name, cuda, "cuda_sources"),
+        host=with_labels(name, host, "cpp_sources"),
+        cubins=embed_cubin,
+    )
 
 
 def with_labels(name: str, texts: Sequence[str], what: str) -> Pieces:
@@ -289,7 +310,7 @@ def check_backend(backend: str | None) -> None:
         raise JitLoadError(f"backend={backend!r}: jitload builds for CUDA alone; leave it out, or give 'cuda'")
 
 
-def read_files(*given: Paths | None) -> Files:
+def read_files(*given: Paths | None, embed_cubin: Mapping[str, Image] | None = None) -> Sources:
     """Read source files; the suffix says what each is."""
     paths = [path for files in given for path in read_paths(files, "sources")]
     pieces: dict[str, list[tuple[str, str]]] = {"cuda": [], "host": []}
@@ -305,12 +326,14 @@ def read_files(*given: Paths | None) -> Files:
             kind = "host" if suffix in HOST_SUFFIXES else "cuda"
             pieces[kind].append((_printable(str(path)), read_file(path)))
     homes = dict.fromkeys(path.absolute().parent for path in paths)
-    return Files(
+    may_join = cubins and isinstance(embed_cubin, Mapping | None)
+    return Sources(
         cuda=tuple(pieces["cuda"]),
         host=tuple(pieces["host"]),
-        cubins=cubins,
         objects=tuple(objects),
+        cubins={**cubins, **(embed_cubin or {})} if may_join else embed_cubin,
         homes=tuple(homes),
+        are_files=True,
     )
 
 

@@ -16,9 +16,9 @@ from builds import ADD, ARCH, build, kernel, load, run_python, work_dirs
 import jitload
 from jitload.cache import Recipe
 from jitload.pipeline import library_recipe
-from jitload.request import make_request
+from jitload.request import Target, make_request, read_flags
 from jitload.settings import read_settings
-from jitload.sources import read_texts, with_labels
+from jitload.sources import read_inline
 from jitload.toolchain import find_kit
 from jitload.trust import refuse_if_shared
 
@@ -34,10 +34,10 @@ def cache(tmp_path, monkeypatch):
     return directory
 
 
-def request(text=ADD, name="m", **options):
-    pieces = with_labels(name, read_texts(text, "cuda_sources"), "cuda_sources")
-    given = {"functions": None, "arch": ARCH, "flags": None, "include_paths": None, **options}
-    return make_request(name, pieces, **given)
+def request(text=ADD, name="m", *, arch=ARCH, functions=None, **flags):
+    sources = read_inline(name, text, cpp_sources=None, embed_cubin=None)
+    target = Target(makes="library", arch=arch)
+    return make_request(name, sources, target=target, flags=read_flags(**flags), functions=functions)
 
 
 def key(text=ADD, name="m", *, nvrtc="1", compiler="g++ 1", own="0", **options):
@@ -59,10 +59,10 @@ DIFFERENT = [
     {"functions": {"add": jitload.Launch(pdl=True)}},
     {"arch": "sm_90"},
     {"arch": ["sm_90a", "sm_90"]},
-    {"flags": ["-DA"]},
-    {"flags": ["-DA", "-DB"]},
-    {"flags": ["-DA -DB"]},
-    {"flags": ["-DB", "-DA"]},
+    {"cuda_cflags": ["-DA"]},
+    {"cuda_cflags": ["-DA", "-DB"]},
+    {"cuda_cflags": ["-DA -DB"]},
+    {"cuda_cflags": ["-DB", "-DA"]},
     {"include_paths": ["/one"]},
     {"include_paths": ["/one", "/two"]},
     {"nvrtc": "2"},

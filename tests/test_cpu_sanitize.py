@@ -127,8 +127,9 @@ def test_debug_and_what_is_refused():
     assert torch.equal(x, y)
     with pytest.raises(RuntimeError, match="threads of one block meet at different barriers"):
         mod.barriers[1, 32](y)
-    with pytest.raises(JitLoadError, match="sanitize='memory' must be one of 'address', 'undefined', or several"):
-        jitload.load_inline("m", cuda_sources=SOURCE, arch="cpu", sanitize="memory")
+    for name in ("memory", "", 0):
+        with pytest.raises(JitLoadError, match=f"sanitize={name!r} must be one of 'address', 'undefined', or several"):
+            jitload.load_inline("m", cuda_sources=SOURCE, arch="cpu", sanitize=name)
     with pytest.raises(JitLoadError, match="sanitize= watches kernels on the CPU, and the architecture is sm_90"):
         jitload.load_inline("m", cuda_sources=SOURCE, arch="sm_90", sanitize="address")
     with pytest.raises(JitLoadError, match="sanitize= and debug= are for kernels"):

@@ -16,8 +16,8 @@ from jitload.elf import read_dynamic_symbols
 from jitload.errors import CompileError, LaunchSpecError, LoadError
 from jitload.model import Cubin
 from jitload.pipeline import library_recipe
-from jitload.request import HandWritten, make_request
-from jitload.sources import read_cubins
+from jitload.request import Target, make_request, read_flags
+from jitload.sources import Sources, read_cubins
 
 CUBIN = (ROOT / "tests" / "data" / "stub_kernels.sm_90.cubin").read_bytes()
 EMBED = """\
@@ -196,10 +196,10 @@ KINDS = [
 
 @pytest.mark.parametrize(("text", "given", "kind"), KINDS)
 def test_the_text_tells_what_it_is_unless_the_call_does(text, given, kind):
-    functions = given.get("functions")
-    given = {name: value for name, value in given.items() if name != "functions"}
-    options = {"functions": functions, "arch": ARCH, "flags": None, "include_paths": None}
-    request = make_request("m", (("m.cu", text),), **options, by_hand=HandWritten(**given))
+    cubins, functions = given.get("embed_cubin"), given.get("functions")
+    target = Target(makes="library", arch=ARCH, kind=given.get("kind"))
+    sources = Sources(cuda=(("m.cu", text),), host=given.get("cpp", ()), cubins=cubins)
+    request = make_request("m", sources, target=target, functions=functions)
     assert ("device" if request.pieces else "host") == kind
 
 
@@ -311,25 +311,25 @@ def test_the_launcher_is_linked_where_only_a_header_tells(tmp_path):
     assert jitload.load_module(library).add(1, 2) == 3
 
 
-def key(text=EMBED, **options):
-    given = {"embed_cubin": {"first": CUBIN}, **options}
-    device = {"functions": None, "arch": ARCH, "flags": None, "include_paths": None}
-    return library_recipe(
-        make_request("m", (("m.cu", text),), **device, by_hand=HandWritten(**given)), None, "", ""
-    ).key
+def key(text=EMBED, *, cubins=None, cpp=(), objects=(), backend=None, **flags):
+    sources = Sources(cuda=(("m.cu", text),), host=cpp, objects=objects, cubins=cubins or {"first": CUBIN})
+    request = make_request(
+        "m", sources, flags=read_flags(**flags), target=Target(makes="library", arch=ARCH, backend=backend)
+    )
+    return library_recipe(request, None, "", "").key
 
 
 def test_everything_is_in_the_key(monkeypatch):
     others = [
         key(EMBED + " "),
         key(cpp=(("m.cpp", ADD_CPP),)),
-        key(flags=["-DA", "-DB"]),
-        key(flags=["-DA -DB"]),
-        key(link_flags=["-DA", "-DB"]),
+        key(cflags=["-DA", "-DB"]),
+        key(cflags=["-DA -DB"]),
+        key(ldflags=["-DA", "-DB"]),
         key(objects=("a.o",)),
-        key(embed_cubin={"second": CUBIN}),
-        key(embed_cubin={"first": CUBIN + b" "}),
-        key(embed_cubin={"first": CUBIN, "second": CUBIN}),
+        key(cubins={"second": CUBIN}),
+        key(cubins={"first": CUBIN + b" "}),
+        key(cubins={"first": CUBIN, "second": CUBIN}),
     ]
     assert len({key(), *others}) == 10
     assert key(backend="cuda") == key()

@@ -16,8 +16,9 @@ import jitload
 from jitload import Launch
 from jitload.errors import CompileError, LaunchSpecError, ToolchainError
 from jitload.nvcc import find_nvcc, find_nvcc_cudart, is_of_nvcc, nvcc_failure
-from jitload.request import HandWritten, make_request
+from jitload.request import Target, make_request
 from jitload.settings import read_settings
+from jitload.sources import Sources
 from jitload.toolchain import Nvcc, find_cuda_headers, find_cudart
 
 pytest_plugins = ["support.gpu_fixtures"]
@@ -84,8 +85,8 @@ KINDS = [
 
 @pytest.mark.parametrize(("text", "given", "file"), KINDS)
 def test_the_text_tells_whether_it_takes_nvcc(text, given, file):
-    options = {"functions": None, "arch": ARCH, "flags": None, "include_paths": None}
-    request = make_request("m", (("m.cu", text),), **options, by_hand=HandWritten(**given))
+    sources = Sources(cuda=(("m.cu", text),), host=given.get("cpp", ()))
+    request = make_request("m", sources, target=Target(makes="library", arch=ARCH, kind=given.get("kind")))
     units = [unit for unit in request.host.units if unit.pieces == (("m.cu", text),)] if request.host else []
     assert [unit.file for unit in units] == ([file] if file else [])
     assert bool(request.pieces) == (file is None)

@@ -14,8 +14,8 @@ from pathlib import Path
 from jitload.errors import ToolchainError
 from jitload.kernels import Compiled, DeviceSource, compile_kernels
 from jitload.library import check_is_device_code
-from jitload.request import make_request
-from jitload.sources import read_file
+from jitload.request import Target, make_request, read_flags
+from jitload.sources import Sources, read_file
 from jitload.toolchain import find_kit
 from jitload.utils.output import replace_file, run_command
 
@@ -58,7 +58,12 @@ def generate_cubin(  # noqa: PLR0913  the arguments of the command
         raise ToolchainError(f"options: {named!r}: name the architecture with --arch (ARCH in CMake)")
     dirs = [*include_dirs, source.absolute().parent]
     pieces = ((str(source), read_file(source)),)
-    request = make_request(source.name, pieces, functions=None, arch=arch, flags=options, include_paths=dirs)
+    request = make_request(
+        source.name,
+        Sources(cuda=pieces),
+        flags=read_flags(cuda_cflags=options, include_paths=dirs),
+        target=Target(makes="cubin", arch=arch),
+    )
     if len(request.archs) != 1:
         raise ToolchainError(f"a cubin is for one architecture, not {', '.join(request.archs)}.")
     check_is_device_code(request)

@@ -1,0 +1,81 @@
+"""`functions=` in, the exported names with their launches out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from jitload.errors import LaunchSpecError
+from jitload.launch import Launch
+from jitload.sources import HostSource
+
+Functions = str | Sequence[str] | Mapping[str, Launch | str | None]
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def read_functions(functions: Functions | None) -> tuple[tuple[str, Launch], ...] | None:
+    """Return `functions=` as names with launches: a name, several, or a mapping to a `Launch` or a docstring."""
+    if functions is None:
+        return None
+    if isinstance(functions, Mapping):
+        rows = list(functions.items())
+    elif isinstance(functions, Iterable):
+        rows = [(name, None) for name in ([functions] if isinstance(functions, str) else functions)]
+    else:
+        problem = f"must be a name, several, or a mapping to Launch records, got {type(functions).__name__}"
+        raise LaunchSpecError(problem, field="functions")
+    if not rows:
+        raise LaunchSpecError("is empty", field="functions", hint="Leave it out to export every kernel.")
+    names = [_exported(name) for name, _ in rows]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise LaunchSpecError(f"names {twice!r} twice", field="functions")
+    return tuple((name, _launch(name, value)) for name, value in rows)
+
+
+def has_launches(functions: Functions) -> bool:
+    """Tell whether `functions` can only be kernels."""
+    return isinstance(functions, Mapping) and any(isinstance(value, Launch) for value in functions.values())
+
+
+def check_host_functions(functions: Functions | None, host: HostSource) -> None:
+    """Refuse what `functions=` cannot say of functions that are C++."""
+    if isinstance(functions, Mapping):
+        for name, value in functions.items():
+            if isinstance(value, Launch):
+                raise LaunchSpecError(
+                    "a Launch is for kernels, and this module's functions are C++",
+                    kernel=name,
+                    field=f"functions[{name!r}]",
+                    hint="Give its name, or its name with a docstring; the C++ does the launch.",
+                )
+    if functions is not None and all(unit.is_file for unit in host.units):
+        raise LaunchSpecError(
+            "names functions of C++ files, which are compiled as they are",
+            field="functions",
+            hint="Write TVM_FFI_DLL_EXPORT_TYPED_FUNC(name, function) in the file.",
+        )
+
+
+def _exported(name: object) -> str:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise LaunchSpecError(
+            f"{name!r} is not a name a function can be exported under",
+            field="functions",
+            hint="Use letters, digits and underscores; name the kernel itself with Launch(kernel=…).",
+        )
+    return name
+
+
+def _launch(name: str, value: object) -> Launch:
+    if value is None:
+        return Launch()
+    if isinstance(value, str):
+        return Launch(doc=value)
+    if isinstance(value, Launch):
+        return value
+    raise LaunchSpecError(
+        f"functions[{name!r}] must be a Launch or a docstring, got {type(value).__name__}",
+        kernel=name,
+        field="functions",
+    )
