@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import struct
 import sys
 import sysconfig
 from typing import Any
@@ -21,37 +22,8 @@ from jitload.function import TypedFunction
 _FIELDS_BYTES = 128  # sizeof(jitload_bound) at most; python.cc asserts it
 _TP_CALL, _TP_MEMBERS = 50, 72  # Py_tp_call, Py_tp_members: numbers of CPython's stable ABI
 _T_PYSSIZET, _READONLY = 19, 1
+_MEMBER, _SLOT, _SPEC = "PiniP", "iP", "PiiIP"  # PyMemberDef, PyType_Slot, PyType_Spec; as classes they cost a hit more
 _BASETYPE, _HAVE_VECTORCALL = 1 << 10, 1 << 11  # Py_TPFLAGS_…
-
-
-class _Member(ctypes.Structure):
-    """PyMemberDef."""
-
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("type", ctypes.c_int),
-        ("offset", ctypes.c_ssize_t),
-        ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
-    )
-
-
-class _Slot(ctypes.Structure):
-    """PyType_Slot."""
-
-    _fields_ = (("slot", ctypes.c_int), ("function", ctypes.c_void_p))
-
-
-class _Spec(ctypes.Structure):
-    """PyType_Spec."""
-
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("basicsize", ctypes.c_int),
-        ("itemsize", ctypes.c_int),
-        ("flags", ctypes.c_uint),
-        ("slots", ctypes.POINTER(_Slot)),
-    )
 
 
 class _Bindable(TypedFunction):
@@ -85,14 +57,22 @@ def direct_type() -> type[TypedFunction] | None:
     if sys.implementation.name != "cpython" or not has_gil or exchange is None or not exchange.view:
         return None
     offset = _Bindable.__basicsize__
-    members = (_Member * 2)(_Member(b"__vectorcalloffset__", _T_PYSSIZET, offset, _READONLY, None))
-    slots = (_Slot * 2)(_Slot(_TP_MEMBERS, ctypes.cast(members, ctypes.c_void_p)))
-    spec = _Spec(b"jitload.TypedFunction", offset + _FIELDS_BYTES, 0, _BASETYPE | _HAVE_VECTORCALL, slots)
+    names = [ctypes.create_string_buffer(name) for name in (b"__vectorcalloffset__", b"jitload.TypedFunction")]
+    member, name = map(ctypes.addressof, names)
+    members = _block(_MEMBER, member, _T_PYSSIZET, offset, _READONLY, 0)
+    slots = _block(_SLOT, _TP_MEMBERS, ctypes.addressof(members))
+    flags = _BASETYPE | _HAVE_VECTORCALL
+    spec = _block(_SPEC, name, offset + _FIELDS_BYTES, 0, flags, ctypes.addressof(slots))
     make = ctypes.pythonapi.PyType_FromSpecWithBases
-    make.restype, make.argtypes = ctypes.py_object, (ctypes.POINTER(_Spec), ctypes.py_object)
-    made: type[TypedFunction] = make(ctypes.byref(spec), (_Bindable,))
-    made._jitload_keep = (members, slots, spec)  # CPython may look at them later
+    make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object)
+    made: type[TypedFunction] = make(ctypes.addressof(spec), (_Bindable,))
+    made._jitload_keep = (names, members, slots, spec)  # CPython may look at them later
     return made
+
+
+def _block(form: str, *values: int) -> ctypes.Array[ctypes.c_char]:
+    """Return a C structure, followed by one of zeros: the end of a list of them."""
+    return ctypes.create_string_buffer(struct.pack(form, *values), 2 * struct.calcsize(form))
 
 
 def direct_arguments() -> tuple[Any, ...]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-from typing import NamedTuple
 
 _MAJOR = 1  # of DLPack; another major may lay the table out differently
 
 
-class Exchange(NamedTuple):
+class Exchange:  # by hand: making a dataclass, or a named tuple, is a tenth of a first hit
     """What compiled code needs of torch.
 
     Attributes:
@@ -20,10 +19,13 @@ class Exchange(NamedTuple):
         tensor_types: `torch.Tensor` and `torch.nn.Parameter`.
     """
 
-    view: int
-    current_stream: int
-    allocator: int
-    tensor_types: tuple[type, type]
+    __slots__ = ("allocator", "current_stream", "tensor_types", "view")
+
+    def __init__(self, *, view: int, current_stream: int, allocator: int, tensor_types: tuple[type, type]) -> None:
+        self.view = view
+        self.current_stream = current_stream
+        self.allocator = allocator
+        self.tensor_types = tensor_types
 
 
 @functools.lru_cache(maxsize=1)

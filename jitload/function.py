@@ -6,7 +6,7 @@ import inspect
 import operator
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import tvm_ffi
 
@@ -19,11 +19,14 @@ _REMEMBERED_TYPES = frozenset((int, tuple, type(None)))
 _MOST_CONFIGURED = 1024  # configured functions a function remembers before it starts anew
 
 
-class Library(NamedTuple):
+class Library:  # by hand: making a dataclass, or a named tuple, is a tenth of a first hit
     """What a library does for its functions: make a configured one, and take over calls (direct.py)."""
 
-    configure: Any
-    bind: Any
+    __slots__ = ("bind", "configure")
+
+    def __init__(self, *, configure: Any, bind: Any) -> None:
+        self.configure = configure
+        self.bind = bind
 
 
 class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own class is untyped Cython

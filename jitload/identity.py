@@ -149,13 +149,10 @@ def own_identity(cache_dir: Path) -> str:
     """
     from jitload import __version__
 
-    if (_PACKAGE / "templates").is_dir():
-        with suppress(OSError):
-            record = _PACKAGE.parent / f"jitload-{__version__}.dist-info" / "RECORD"
-            rows = sorted(
-                row for row in record.read_text().splitlines() if row.startswith("jitload/") and "sha256=" in row
-            )
-            return hashlib.sha256("\n".join(rows).encode()).hexdigest()
+    if os.path.isdir(f"{_PACKAGE}/templates"):
+        with suppress(OSError), open(f"{_PACKAGE.parent}/jitload-{__version__}.dist-info/RECORD", "rb") as record:
+            rows = [row for row in record.read().splitlines() if row[:8] == b"jitload/" and b"sha256=" in row]
+            return hashlib.sha256(b"\n".join(sorted(rows))).hexdigest()
     files = [found for root in (_PACKAGE, _PACKAGE.parent / "templates") for found in _files_below(root)]
     states = (state_of(file.path, file.stat()) for file in files)
     return remembered(states, str(_PACKAGE), cache_dir, lambda: _digest_files(files))

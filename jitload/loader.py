@@ -20,7 +20,6 @@ from typing import Any, NoReturn
 import tvm_ffi
 
 from jitload.direct import direct_arguments, direct_type
-from jitload.elf import read_dynamic_symbols
 from jitload.errors import LoadError
 from jitload.exchange import torch_exchange
 from jitload.function import Library, TypedFunction
@@ -218,6 +217,8 @@ def _describe(module: Module) -> dict[str, Any]:
 
 def _list_exports(module: Module, place: Path) -> None:
     """Note what a library exports that was written by hand, and so does not describe itself."""
+    from jitload.elf import read_dynamic_symbols
+
     offered = read_dynamic_symbols(place.read_bytes()).offered
     names = (name.removeprefix("__tvm_ffi_") for name in offered if name.startswith("__tvm_ffi_"))
     module.__dict__["_jitload_exports"] = tuple(sorted(name for name in names if not name.startswith("_")))

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from jitload.launch import Extent
 from jitload.serving import load_request
 from jitload.triton_request import make_triton_request
-from jitload.triton_variants import Variants
 
 if TYPE_CHECKING:
     from jitload.loader import Module
+    from jitload.triton_variants import Variants
 
 PathLike = str | os.PathLike[str]
 

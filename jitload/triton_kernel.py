@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from jitload.errors import JitLoadError, SignatureError
 
 _OPTIONS_OF_A_CONFIG = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
 
 
-class GivenKernel(NamedTuple):  # made at each first hit, for an eighth of what a dataclass costs
+class GivenKernel:  # by hand: a hit pays for making a dataclass, or a named tuple, more than for all its work
     """A kernel as it was given.
 
     Attributes:
@@ -21,11 +21,22 @@ class GivenKernel(NamedTuple):  # made at each first hit, for an eighth of what 
         heuristics: The functions of `@triton.heuristics`, by the constexpr that each decides.
     """
 
-    function: Any
-    heuristics: Mapping[str, Any]
-    compiled: Any = None
-    configs: tuple[Mapping[str, Any], ...] = ()
-    best: Mapping[str, Any] | None = None
+    __slots__ = ("best", "compiled", "configs", "function", "heuristics")
+
+    def __init__(
+        self,
+        *,
+        function: Any,
+        heuristics: Mapping[str, Any],
+        compiled: Any = None,
+        configs: tuple[Mapping[str, Any], ...] = (),
+        best: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.function = function
+        self.heuristics = heuristics
+        self.compiled = compiled
+        self.configs = configs
+        self.best = best
 
     @property
     def name(self) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from jitload.errors import SignatureError
 from jitload.triton_kernel import GivenKernel
@@ -14,10 +13,7 @@ Path = tuple[int, ...]
 Types = Any  # a type's text, or a tuple of Types
 
 
-_NONE: Mapping[Any, Any] = MappingProxyType({})
-
-
-class Plan(NamedTuple):  # made at each first hit, for an eighth of what a dataclass costs
+class Plan:  # by hand: a hit pays for making a dataclass, or a named tuple, more than for all its work
     """One specialisation of a kernel, as Triton is to compile it.
 
     Attributes:
@@ -28,11 +24,26 @@ class Plan(NamedTuple):  # made at each first hit, for an eighth of what a datac
         options: Options of the compiler.
     """
 
-    types: tuple[tuple[str, Types], ...]
-    constexprs: frozenset[str]
-    constants: Mapping[Path, Any] = _NONE
-    multiples: tuple[Path, ...] = ()
-    options: Mapping[str, Any] = _NONE
+    __slots__ = ("constants", "constexprs", "multiples", "options", "types")
+
+    def __init__(
+        self,
+        *,
+        types: tuple[tuple[str, Types], ...],
+        constants: Mapping[Path, Any],
+        multiples: tuple[Path, ...],
+        constexprs: frozenset[str],
+        options: Mapping[str, Any],
+    ) -> None:
+        self.types = types
+        self.constants = constants
+        self.multiples = multiples
+        self.constexprs = constexprs
+        self.options = options
+
+    def is_like(self, other: Plan) -> bool:
+        """Tell whether another would be the same machine code."""
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
 
 
 def plan_signature(

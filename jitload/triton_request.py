@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jitload.arch import capability_of, resolve_gpu_arch
 from jitload.errors import SignatureError
@@ -15,9 +15,11 @@ from jitload.triton_kernel import GivenKernel, read_kernel
 from jitload.triton_key import cubin_parts, grid_key, kernel_parts, plan_parts
 from jitload.triton_plan import Plan
 from jitload.triton_source import TritonSource, VariantSource
-from jitload.triton_variants import Variants, read_variants, refuse_equal
 from jitload.triton_versions import find_triton
 from jitload.triton_wanted import Wanted, make_plan, read_wanted, refuse_for_compiled, refuse_other_archs
+
+if TYPE_CHECKING:
+    from jitload.triton_variants import Variants
 
 _WHAT = "a Triton kernel is compiled"
 
@@ -95,6 +97,10 @@ def _plan_variants(
     given: GivenKernel, wanted: Wanted, variants: Variants | None, capability: int
 ) -> tuple[tuple[str, Plan], ...]:
     triton = find_triton()
+    if variants is None:
+        return ((given.name, make_plan(given, wanted, triton, capability)),)
+    from jitload.triton_variants import read_variants, refuse_equal
+
     named = read_variants(given, wanted, variants)
     plans = tuple((name, make_plan(given, wish, triton, capability)) for name, wish in named)
     refuse_equal(given, plans)

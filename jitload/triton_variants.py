@@ -14,14 +14,12 @@ from jitload.triton_wanted import Wanted
 Variants = Sequence[Any] | str
 
 
-def read_variants(given: GivenKernel, wanted: Wanted, variants: Variants | None) -> tuple[tuple[str, Wanted], ...]:
-    """Return the names and wishes of the variants; without any, the kernel's own name.
+def read_variants(given: GivenKernel, wanted: Wanted, variants: Variants) -> tuple[tuple[str, Wanted], ...]:
+    """Return the names and wishes of the variants.
 
     Raises:
         SignatureError: They are malformed, or `"all"` of a kernel that is not autotuned.
     """
-    if variants is None:
-        return ((given.name, wanted),)
     rows = _rows(given, variants)
     parameters = {param.name for param in given.function.params}
     named = [_flat(row) for row in rows]
@@ -85,7 +83,9 @@ def _with_row(given: GivenKernel, wanted: Wanted, row: Mapping[str, Any]) -> Wan
             )
         signature = {**signature, **row["signature"]}
     values = {key: value for key, value in row.items() if key != "signature"}
-    return wanted._replace(
+    return Wanted(
+        args=wanted.args,
+        named=wanted.named,
         signature=signature,
         constexprs={key: value for key, value in wanted.constexprs.items() if key not in values},
         options={key: value for key, value in wanted.options.items() if key not in values or values[key] is None},
@@ -101,7 +101,7 @@ def refuse_equal(given: GivenKernel, variants: Sequence[tuple[str, Plan]]) -> No
     """
     for number, (name, plan) in enumerate(variants):
         for earlier, other in enumerate(variants[:number]):
-            if plan == other[1]:
+            if plan.is_like(other[1]):
                 constants = {given.function.params[path[0]].name: value for path, value in plan.constants.items()}
                 raise SignatureError(
                     f"kernel {given.name!r}: variants[{earlier}] and variants[{number}] are the same "

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from jitload.arch import capability_of
 from jitload.errors import SignatureError
@@ -15,10 +14,7 @@ from jitload.triton_versions import Triton
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 
-_NONE: Mapping[str, Any] = MappingProxyType({})
-
-
-class Wanted(NamedTuple):  # made at each first hit, for an eighth of what a dataclass costs
+class Wanted:  # by hand: a hit pays for making a dataclass, or a named tuple, more than for all its work
     """What to make of a kernel.
 
     Attributes:
@@ -30,12 +26,24 @@ class Wanted(NamedTuple):  # made at each first hit, for an eighth of what a dat
         config: The configuration, or None for the one that tuning chose.
     """
 
-    args: Sequence[Any] = ()
-    named: Mapping[str, Any] = _NONE
-    signature: Mapping[str, Any] | str | None = None
-    constexprs: Mapping[str, Any] = _NONE
-    options: Mapping[str, Any] = _NONE
-    config: Any = None
+    __slots__ = ("args", "config", "constexprs", "named", "options", "signature")
+
+    def __init__(  # noqa: PLR0913  its fields
+        self,
+        *,
+        args: Sequence[Any],
+        named: Mapping[str, Any],
+        signature: Mapping[str, Any] | str | None,
+        constexprs: Mapping[str, Any],
+        options: Mapping[str, Any],
+        config: Any,
+    ) -> None:
+        self.args = args
+        self.named = named
+        self.signature = signature
+        self.constexprs = constexprs
+        self.options = options
+        self.config = config
 
 
 def read_wanted(  # noqa: PLR0913  the arguments of one call
