@@ -9,7 +9,7 @@ import re
 import secrets
 import shutil
 import tarfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +53,28 @@ def pack(cache_dir: Path, target: Path, keys: Iterable[str] = ()) -> int:
     items = [item for item in items if _travels(item)]
     if not items:
         raise CacheError(f"the cache {cache_dir} has no such entry to pack")
+    return _pack(items, target)
+
+
+def pack_entries(entry_dirs: Iterable[Path], target: Path) -> int:
+    """Write entries to an archive, and return how many; one that is damaged is an error.
+
+    Raises:
+        CacheError: An entry is damaged, or the archive cannot be written.
+    """
+    return _pack(_items(entry_dirs), target)
+
+
+def _items(entry_dirs: Iterable[Path]) -> list[Item]:
+    dirs = dict.fromkeys(entry_dirs)
+    items = [
+        Item(dir=path, name=path.parent.name[:-65], key=path.parent.name[-64:], size=0, used_s=0, hits=0)
+        for path in dirs
+    ]
+    return [item for item in items if _travels(item)]
+
+
+def _pack(items: Sequence[Item], target: Path) -> int:
     fresh = target.with_name(f".jitload-{secrets.token_hex(8)}")
     try:
         with (
@@ -131,10 +153,8 @@ def pack_key(key_dir: Path) -> bytes:
         CacheError: An entry is damaged.
         OSError: One cannot be read.
     """
-    name, key = key_dir.name[:-65], key_dir.name[-64:]
     leaves = newest_first(os.listdir(key_dir))[:_MOST_LEAVES]
-    items = [Item(dir=key_dir / leaf, name=name, key=key, size=0, used_s=0, hits=0) for leaf in reversed(leaves)]
-    items = [item for item in items if _travels(item)]
+    items = _items(key_dir / leaf for leaf in reversed(leaves))
     if not items:
         return b""
     import gzip

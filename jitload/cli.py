@@ -9,7 +9,7 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +47,34 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"jitload {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_cache(commands)
+    _add_prebuild(commands)
     return parser
+
+
+def _add_prebuild(commands: Any) -> None:
+    meaning = "build many libraries into the cache ahead of time; no GPU is needed"
+    command: argparse.ArgumentParser = commands.add_parser("prebuild", help=meaning, description=meaning)
+    command.set_defaults(run=_prebuild)
+    command.add_argument(
+        "targets",
+        nargs="+",
+        metavar="TARGET",
+        help="requests, as jitload.prebuild takes them: kernels.py or package.module (REQUESTS in it, a list or a "
+        "function; another one as kernels.py:NAME), kernels.toml or kernels.json ([[requests]])",
+    )
+    command.add_argument(
+        "--arch",
+        action="append",
+        type=lambda text: text.split(","),
+        metavar="ARCH",
+        help="build each request for this architecture, such as sm_90a; may be given several times",
+    )
+    command.add_argument("-j", "--jobs", type=int, metavar="N", help="processes (default: by cores and memory)")
+    command.add_argument("--dir", metavar="DIR", help="another cache than JITLOAD_CACHE_DIR")
+    command.add_argument("--bundle", type=Path, metavar="DIR", help="put what was asked for there, too, to be shipped")
+    command.add_argument("--pack", type=Path, metavar="FILE", help="and into an archive: .tar.zst, .tar.gz or .tar")
+    command.add_argument("-q", "--quiet", action="store_true", help="show no progress, and only failures")
+    command.add_argument("--json", action="store_true", help="print a line of JSON for each library")
 
 
 def _add_cache(commands: Any) -> None:
@@ -90,6 +117,42 @@ def _age(text: str) -> float:
     if found := re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhdw])", text, re.ASCII):
         return float(found[1]) * _AGES[found[2]]
     raise argparse.ArgumentTypeError(f"{text!r}: an age is a number with s, m, h, d or w, such as 30d")
+
+
+# ---- prebuild --------------------------------------------------------------------------------------------------
+
+
+def _prebuild(options: argparse.Namespace) -> int:
+    from jitload.prebuild_files import read_requests
+    from jitload.prebuilding import prebuild
+
+    if options.dir:
+        os.environ["JITLOAD_CACHE_DIR"] = options.dir
+    requests = [request for target in options.targets for request in read_requests(target)]
+    archs = [arch for several in options.arch for arch in several] if options.arch else None
+    done = prebuild(requests, progress=not options.quiet, archs=archs, jobs=options.jobs)
+    if options.json:
+        _print(json.dumps(asdict(outcome)) for outcome in done.outcomes)
+    elif done.failed or not options.quiet:
+        _print(str(done).splitlines())
+    _ship(options, [Path(outcome.path).parent for outcome in (*done.built, *done.reused)])
+    return 1 if done.failed else 0
+
+
+def _ship(options: argparse.Namespace, entry_dirs: Sequence[Path]) -> None:
+    """Put entries where they were asked for besides: into a directory, into an archive."""
+    from jitload.archive import pack_entries
+    from jitload.shipping import copy_entries
+
+    said = []
+    if entry_dirs and options.bundle:
+        done = copy_entries(entry_dirs, options.bundle.absolute())
+        said.append(f"added {done.added} entries to {options.bundle}; {done.present} were there already")
+    if entry_dirs and options.pack:
+        count = pack_entries(entry_dirs, options.pack.absolute())
+        said.append(f"packed {count} entries into {options.pack}, {_shown_size(options.pack.stat().st_size)}")
+    if not options.quiet and not options.json:
+        _print(said)
 
 
 # ---- actions ---------------------------------------------------------------------------------------------------

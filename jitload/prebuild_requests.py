@@ -65,20 +65,20 @@ def _import_name(kernel: Any) -> str:
 
 
 def import_named(text: str, what: str) -> Any:
-    """Return what `module:name` means.
+    """Return what `module:name` means; `what` begins a message.
 
     Raises:
         JitLoadError: It is no such text, or there is no such thing.
     """
     found = _NAME.fullmatch(text)
     if found is None:
-        raise JitLoadError(f"{what}={text!r} must be module:name, such as 'my_package.kernels:add'")
-    value = import_for(found[1], f"{what}={text!r}")
+        raise JitLoadError(f"{what} must be module:name, such as 'my_package.kernels:add'")
+    value = import_for(found[1], what)
     for part in found[2].split("."):
         try:
             value = getattr(value, part)
         except AttributeError:
-            raise JitLoadError(f"{what}={text!r}: the module {found[1]} has no {found[2]!r}") from None
+            raise JitLoadError(f"{what}: the module {found[1]} has no {found[2]!r}") from None
     return value
 
 
@@ -113,7 +113,7 @@ def build_triton(request: Mapping[str, Any]) -> str:
     is_verbose = bool(options.pop("verbose", False))
     wanted = make_triton_request(
         name,
-        import_named(kernel, "kernel") if isinstance(kernel, str) else kernel,
+        import_named(kernel, f"kernel={kernel!r}") if isinstance(kernel, str) else kernel,
         options.pop("args", None) or (),
         arch=options.pop("arch", None) or "native",
         **{word: options.pop(word, None) for word in _APART},

@@ -129,7 +129,9 @@ IMPORTS = {
     "prebuilding": "errors prebuild_requests prebuild_worker",
     "__init__": "api errors extract launch loader prebuilding triton_api",
     # What stands beside the road, and nothing above imports.
-    "cli": "archive entry errors inventory prune settings why",
+    "prebuild_files": "errors launch prebuild_requests",
+    "shipping": "archive errors inventory notes",
+    "cli": "archive entry errors inventory prebuild_files prebuilding prune settings shipping why",
     "__main__": "cli",
 }
 # What stands beside the road: nothing of the package imports these, and they import what they need.

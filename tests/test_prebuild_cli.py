@@ -1,0 +1,266 @@
+"""The command `jitload prebuild`: where requests come from, exit codes, what it prints, and what it ships."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from builds import ARCH, ROOT, kernel, python_env
+from test_prebuild import make_cache
+
+import jitload
+from jitload.cli import main
+from jitload.prebuild_files import read_requests
+
+_LAUNCH = {"grid": ["ceil_div(n, 256)", 1], "block": 256, "args": {"n": "x.numel()"}}
+_SCALE = 'extern "C" __global__ void scale(float* x, int n) { if (threadIdx.x < n) x[threadIdx.x] *= N; }\n'
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return make_cache(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def fresh_modules():
+    """Let each test have a module `requests_here` of its own."""
+    yield
+    sys.modules.pop("requests_here", None)
+
+
+def write_python(home: Path, text: str) -> str:
+    path = home / "requests_here.py"
+    path.write_text(text)
+    return str(path)
+
+
+def write_json(home: Path, rows: object) -> str:
+    path = home / "requests.json"
+    path.write_text(json.dumps(rows))
+    return str(path)
+
+
+def row(name: str, **more: object) -> dict:
+    return {"name": name, "cuda_sources": kernel(name), **more}
+
+
+def run(capsys, *words: str) -> tuple[int, str, str]:
+    code = main(["prebuild", *words])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+# ---- where requests come from ----------------------------------------------------------------------------------
+
+
+def test_a_python_file_for_two_architectures(cache, capsys, tmp_path, fresh_modules):
+    text = "def REQUESTS():\n    for name in ('one', 'two'):\n        yield {'name': name, 'cuda_sources': "
+    target = write_python(tmp_path, text + "f'extern \"C\" __global__ void {name}(float* x) {{}}'}\n")
+    code, out, err = run(capsys, target, "--arch", "sm_80", "--arch", "sm_90a", "-j", "2")
+    assert (code, out.partition(", in ")[0]) == (0, "4 built, 0 reused, 0 failed")
+    assert "prebuild" in err
+    code, out, err = run(capsys, target, "--arch", "sm_80,sm_90a", "--quiet")
+    assert (code, out, err) == (0, "", "")
+
+
+def test_a_list_of_another_name_and_one_in_a_module(cache, tmp_path, monkeypatch, fresh_modules):
+    target = write_python(tmp_path, "MORE = ({'name': 'm'},)\n")
+    assert read_requests(f"{target}:MORE") == [{"name": "m"}]
+    sys.modules.pop("requests_here")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place not in ("", str(tmp_path))])
+    assert read_requests("requests_here:MORE") == [{"name": "m"}]
+
+
+def test_toml_with_files_beside_it_and_launches(cache, capsys, tmp_path, monkeypatch):
+    pytest.importorskip("tomllib", reason="TOML needs Python 3.11")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "scale.cu").write_text('#include "n.h"\n' + _SCALE)
+    (tmp_path / "inc").mkdir()
+    (tmp_path / "inc" / "n.h").write_text("#define N 4\n")
+    (tmp_path / "kernels.toml").write_text(
+        '[[requests]]\nname = "scale"\nsources = "src/scale.cu"\nextra_include_paths = ["inc"]\n'
+        'functions.scale = {grid = ["ceil_div(n, 256)", 1], block = 256, args = {n = "x.numel()"}}\n'
+    )
+    monkeypatch.chdir("/")
+    code, out, _ = run(capsys, str(tmp_path / "kernels.toml"), "--arch", ARCH)
+    assert code == 0, out
+    before = sorted(cache.glob("*-*/*"))
+    jitload.build(
+        "scale",
+        sources=[tmp_path / "src" / "scale.cu"],
+        extra_include_paths=[tmp_path / "inc"],
+        functions={"scale": jitload.Launch(grid=("ceil_div(n, 256)", 1), block=256, args={"n": "x.numel()"})},
+        arch=ARCH,
+    )
+    assert sorted(cache.glob("*-*/*")) == before
+
+
+def test_json_is_a_list_or_has_requests(cache, tmp_path):
+    (tmp_path / "k.cubin").write_bytes(b"cubin")
+    rows = [{"name": "a", "embed_cubin": {"k": "k.cubin"}, "functions": {"f": "words", "g": _LAUNCH}}]
+    (found,) = read_requests(write_json(tmp_path, rows))
+    assert found["embed_cubin"] == {"k": str(tmp_path / "k.cubin")}
+    assert found["functions"] == {"f": "words", "g": jitload.Launch(**_LAUNCH)}
+    assert read_requests(write_json(tmp_path, {"requests": rows})) == [found]
+
+
+def test_a_triton_kernel_beside_the_file(cache, capsys, tmp_path, fresh_modules):
+    pytest.importorskip("triton")
+    text = "import triton, triton.language as tl\n\n@triton.jit\ndef fill(x, n, BLOCK: tl.constexpr):\n"
+    write_python(tmp_path, text + "    i = tl.arange(0, BLOCK)\n    tl.store(x + i, 1.0, mask=i < n)\n")
+    signature = {"x": "*fp32:16", "n": "i32"}
+    rows = [{"name": "t", "kernel": "requests_here:fill", "signature": signature, "constexprs": {"BLOCK": 64}}]
+    code, out, _ = run(capsys, write_json(tmp_path, rows), "--arch", "sm_90")
+    assert code == 0, out
+
+
+# ---- what is printed -------------------------------------------------------------------------------------------
+
+
+def test_a_failure_is_exit_code_1_and_does_not_stop_the_rest(cache, capsys, tmp_path):
+    rows = [row("one"), {"name": "bad", "cuda_sources": 'extern "C" __global__ void f() { nonsense; }'}]
+    code, out, err = run(capsys, write_json(tmp_path, rows), "--arch", ARCH, "-q")
+    assert (code, err) == (1, "")
+    lines = out.splitlines()
+    assert lines[0].startswith("1 built, 0 reused, 1 failed, in ")
+    assert lines[1].startswith("  bad (sm_90a): NVRTC could not compile 'bad.cu' for sm_90a: bad.cu:1: ")
+
+
+def test_json_for_machines(cache, capsys, tmp_path):
+    code, out, _ = run(capsys, write_json(tmp_path, [row("one"), {"name": "x"}]), "--arch", ARCH, "--json")
+    built, bad = map(json.loads, out.splitlines())
+    assert code == 1
+    assert (built["name"], built["arch"], built["state"]) == ("one", ARCH, "built")
+    assert Path(built["path"]).is_relative_to(cache)
+    assert (bad["state"], bad["path"]) == ("failed", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("REQUESTS = 3", "requests_here:REQUESTS must be a list of mappings, or a function that returns one"),
+        ("REQUESTS = {'name': 'm'}", "requests_here:REQUESTS must be a list of mappings"),
+        ("", "the module requests_here has no 'REQUESTS'"),
+        ("import nothing_of_that_name", "cannot be imported (ModuleNotFoundError: No module named 'nothing_of_that"),
+        ("raise SystemExit(3)", "the module requests_here cannot be imported (SystemExit: 3)"),
+        ("def REQUESTS():\n    return 1 / 0", "requests_here:REQUESTS() failed: ZeroDivisionError: division by zero"),
+    ],
+)
+@pytest.mark.usefixtures("cache", "fresh_modules")
+def test_a_python_file_that_holds_none(capsys, tmp_path, text, words):
+    code, out, err = run(capsys, write_python(tmp_path, text))
+    assert (code, out) == (1, "")
+    assert err.startswith(f"jitload: {tmp_path}/requests_here.py: ")
+    assert words in err
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ({"kernels": []}, "must hold `requests` and nothing else: [[requests]] in TOML, a list in JSON"),
+        ([1], "must hold `requests` and nothing else"),
+        ([{"name": "m", "sources": 3}], "request 1, sources: paths are texts, got 3"),
+        ([{"name": "m"}, {"functions": {"f": {"gird": 1}}}], "request 2, 'f': a Launch got an unexpected keyword"),
+        ([{"functions": {"f": {"grid": "x +"}}}], "request 1, 'f': "),
+    ],
+)
+def test_a_data_file_that_is_wrong(cache, capsys, tmp_path, rows, words):
+    code, out, err = run(capsys, write_json(tmp_path, rows))
+    assert (code, out) == (1, "")
+    assert err.startswith(f"jitload: {tmp_path}/requests.json")
+    assert words in err
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("nowhere.py", "nowhere.py: there is no file"),
+        ("nowhere.json", "nowhere.json cannot be read: "),
+        ("no_such_module", "no_such_module: the module no_such_module cannot be imported"),
+        ("a b/$(x)", "'a b/$(x)' names no requests: give kernels.py, a.module, kernels.toml or kernels.json"),
+    ],
+)
+def test_a_target_that_is_nowhere(cache, capsys, target, words):
+    code, _, err = run(capsys, target)
+    assert code == 1
+    assert words in err
+
+
+def test_a_file_named_like_a_module_that_is_there_already(cache, capsys, tmp_path):
+    (tmp_path / "json.py").write_text("REQUESTS = []\n")
+    code, _, err = run(capsys, str(tmp_path / "json.py"))
+    assert code == 1
+    assert "a module 'json' is there already" in err
+
+
+def test_json_that_nests_too_deep(cache, capsys, tmp_path):
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    code, _, err = run(capsys, str(tmp_path / "deep.json"))
+    assert code == 1
+    assert "deep.json cannot be read" in err
+
+
+# ---- what is shipped -------------------------------------------------------------------------------------------
+
+
+def test_a_bundle_is_what_was_asked_for_and_all_may_read_it(cache, capsys, tmp_path, monkeypatch):
+    run(capsys, write_json(tmp_path, [row("other")]), "--arch", ARCH)
+    target = write_json(tmp_path, [row("one"), row("two")])
+    bundle = tmp_path / "bundle"
+    bundle.mkdir(mode=0o700)
+    (bundle / "theirs").touch(mode=0o600)
+    code, out, _ = run(capsys, target, "--arch", ARCH, "--bundle", str(bundle), "--pack", str(tmp_path / "k.tar.gz"))
+    assert code == 0
+    assert f"added 2 entries to {bundle}; 0 were there already" in out
+    assert f"packed 2 entries into {tmp_path}/k.tar.gz" in out
+    assert sorted(path.name.partition("-")[0] for path in bundle.iterdir()) == ["one", "theirs", "two"]
+    assert stat.S_IMODE((bundle / "theirs").stat().st_mode) == 0o600
+    for path in (bundle, *bundle.rglob("*")):
+        if path.name != "theirs":
+            assert stat.S_IMODE(path.stat().st_mode) == (0o755 if path.is_dir() else 0o644)
+    assert "2 were there already" in run(capsys, target, "--arch", ARCH, "--bundle", str(bundle))[1]
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "empty"))
+    monkeypatch.setenv("JITLOAD_CACHE_PATH", str(bundle))
+    monkeypatch.setenv("JITLOAD_MODE", "load-only")
+    path = jitload.build_inline("one", cuda_sources=kernel("one"), arch=ARCH)
+    assert Path(path).is_relative_to(bundle)
+
+
+def test_load_only_tells_what_is_missing_and_builds_nothing(cache, capsys, tmp_path, monkeypatch):
+    target = write_json(tmp_path, [row("one")])
+    monkeypatch.setenv("JITLOAD_MODE", "load-only")
+    code, out, _ = run(capsys, target, "--arch", ARCH)
+    assert code == 1
+    assert "JITLOAD_MODE=load-only forbids to build it" in out
+
+
+def test_the_command_itself(cache, tmp_path):
+    """In a process of its own, with another cache and from another directory."""
+    target = write_json(tmp_path, [row("one")])
+    command = [sys.executable, "-m", "jitload", "prebuild", os.path.basename(target), "--arch", ARCH]
+    command += ["--dir", str(tmp_path / "other")]
+    done = subprocess.run(command, cwd=tmp_path, env=python_env(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("1 built, 0 reused, 0 failed")
+    assert list((tmp_path / "other").glob("one-*/*/one.so"))
+    wrong = subprocess.run(command[:4], env=python_env(), capture_output=True, text=True, check=False)
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+
+
+# ---- the examples ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["kernels.toml", "triton_fill.py"])
+def test_the_examples_are_built(cache, capsys, name):
+    pytest.importorskip("tomllib" if name.endswith(".toml") else "triton")
+    code, out, _ = run(capsys, str(ROOT / "examples" / "ahead" / name), "--arch", "sm_80", "--arch", "sm_90")
+    sys.modules.pop(Path(name).stem, None)
+    assert (code, out.partition(", in ")[0]) == (0, "4 built, 0 reused, 0 failed")
