@@ -91,14 +91,14 @@ def find_entry(
     key_dir = key_dir_of(cache_dir, recipe, key)
     try:
         leaves = newest_first(os.listdir(key_dir))
-        refuse_place(key_dir, cache_dir, settings, is_entry=True)
+        refuse_place(key_dir, cache_dir, settings)
     except OSError as error:
         if not isinstance(error, FileNotFoundError) or os.path.islink(key_dir):
             _judge(key_dir, error, is_ours=is_ours)
         return None
     for leaf in leaves:
         try:
-            refuse_place(key_dir / leaf, cache_dir, settings, is_entry=True)
+            refuse_place(key_dir / leaf, cache_dir, settings)
             entry = _read_entry(key_dir / leaf, recipe, settings, key)
         except (OSError, ValueError, LookupError, TypeError, RecursionError, CacheError) as problem:
             _judge(key_dir / leaf, problem, is_ours=is_ours)

@@ -5,6 +5,7 @@ They die with their process. A child of `fork` would share them, and hold them w
 
 from __future__ import annotations
 
+import _thread
 import errno
 import functools
 import json
@@ -18,11 +19,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
+from jitload.mounts import wakes_waiters
 from jitload.settings import make_private, warn_once
 
 _BUSY = (errno.EWOULDBLOCK, errno.EAGAIN)
 _FIRST_REPORT_S, _NEXT_REPORTS_S = 2.0, 60.0
-_SHORTEST_S, _LONGEST_S = 0.004, 0.02
+_SHORTEST_S, _LONGEST_S = 0.004, 0.1  # between two looks, where the file system might wake us late
 _log = logging.getLogger(__name__)
 Found = TypeVar("Found")
 
@@ -98,24 +100,40 @@ def _acquire(path: Path, report: _Report, look: Callable[[], Found | None]) -> t
 
 
 def _wait(handle: int, report: _Report, look: Callable[[], Found | None]) -> Found | None:
-    """Wait for the lock, or for what it is waited for. A process that ends, however it does, lets go of it at once."""
+    """Wait for the lock, or for what it is waited for. A process that ends, however it does, lets go of it at once.
+
+    Who waits sleeps until the builder lets go, and all wake at once, as a shared lock lets them: the cores are the
+    builder's, and of many who wait none waits for the others. Where a file system might wake us late, we ask.
+    """
     import fcntl
 
+    sleeps = wakes_waiters(report.path.parent)
     pause = _SHORTEST_S
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in _BUSY:
-                raise
+    while not _take(handle, fcntl.LOCK_EX | fcntl.LOCK_NB):
+        if sleeps:
+            with report.telling():
+                fcntl.flock(handle, fcntl.LOCK_SH)
+            fcntl.flock(handle, fcntl.LOCK_UN)
         else:
-            return None
-        if report.seconds_left() <= 0:
-            report.tell()
-        time.sleep(pause)
-        pause = min(2 * pause, _LONGEST_S)
+            if report.seconds_left() <= 0:
+                report.tell()
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_S)
         if found := look():
             return found
+    return None
+
+
+def _take(handle: int, how: int) -> bool:
+    import fcntl
+
+    try:
+        fcntl.flock(handle, how)
+    except OSError as error:
+        if error.errno not in _BUSY:
+            raise
+        return False
+    return True
 
 
 def _is_same_file(handle: int, path: Path) -> bool:
@@ -136,7 +154,7 @@ class _Report:
     """Says whom a process waits for: after two seconds, then each minute, and when it is over."""
 
     def __init__(self, path: Path, what: str) -> None:
-        self._path = path
+        self.path = path
         self._what = what
         self._started = time.monotonic()
         self._next = self._started + _FIRST_REPORT_S
@@ -144,6 +162,26 @@ class _Report:
 
     def seconds_left(self) -> float:
         return max(self._next - time.monotonic(), 0)
+
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        """Report while this thread sleeps in the operating system, from another one.
+
+        `threading.Thread` would wait until that runs, which takes long where many wait.
+        """
+        is_over = _thread.allocate_lock()
+        is_over.acquire()
+
+        def tell_until_over() -> None:
+            while not is_over.acquire(timeout=self.seconds_left()):
+                self.tell()
+
+        with suppress(RuntimeError):  # no more threads: the wait goes unreported
+            _thread.start_new_thread(tell_until_over, ())
+        try:
+            yield
+        finally:
+            is_over.release()
 
     def tell(self) -> None:
         waited = time.monotonic() - self._started
@@ -157,7 +195,7 @@ class _Report:
 
     def _holder(self) -> str:
         with suppress(OSError, ValueError, KeyError, TypeError):
-            holder = json.loads(self._path.read_bytes())
+            holder = json.loads(self.path.read_bytes())
             return f"process {holder['pid']} on {holder['host']}"
         return "another process"
 

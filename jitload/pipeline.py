@@ -31,8 +31,7 @@ def build(request: Request, *, verbose: bool = False) -> Entry:
         return entry
 
     try:
-        with collector_held(at_most_s=_HELD_S):
-            return _build_in(cache_dir, request, recipe, kit, compiler, verbose=verbose)
+        return _build_in(cache_dir, request, recipe, kit, compiler, verbose=verbose)
     except CachePlaceError as error:
         private = private_cache_dir()
         if private == cache_dir:
@@ -47,8 +46,9 @@ def _build_in(  # noqa: PLR0913  what a build is made from
     with claim_entry(cache_dir, recipe, request.settings) as work:
         if work.entry:
             return work.entry
-        headers = _make(request, kit, compiler, work, verbose=verbose)
-        entry = work.publish(f"{request.slug}.so", headers)
+        with collector_held(at_most_s=_HELD_S):
+            headers = _make(request, kit, compiler, work, verbose=verbose)
+            entry = work.publish(f"{request.slug}.so", headers)
     share_entry(entry, recipe, request.settings)
     return entry
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -15,13 +14,12 @@ from jitload.entry import FAILED
 from jitload.errors import CacheError
 from jitload.inventory import Item, size_of, walk, walk_aside
 from jitload.locks import mark_directory, unlock
+from jitload.mounts import is_local
 from jitload.notes import BLOCK, GROWN, uses_path, write_notes
 from jitload.settings import make_private
 
 _TRASH = ".trash"
 _ASIDE_S = 7 * 86400.0
-# Elsewhere another machine may have an entry mapped, and what is removed there is gone below its feet.
-_LOCAL = frozenset(["bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "ramfs", "tmpfs", "xfs", "zfs"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +67,7 @@ def clear(cache_dir: Path) -> Pruned:
 def prune_if_grown(cache_dir: Path, limit: int) -> None:
     """Prune after a build, if what was published since the last time is above the limit; a failure is no error."""
     with suppress(OSError, CacheError):
+        # Elsewhere another machine may have an entry mapped, and what is removed there is gone below its feet.
         if os.stat(cache_dir / GROWN).st_size * BLOCK <= limit or not is_local(cache_dir):
             return
         done = prune(cache_dir, max_size=limit * 8 // 10)
@@ -158,17 +157,3 @@ def mapped_dirs(cache_dir: Path) -> set[str]:
 def _path(line: bytes) -> bytes:
     """Return the path of a line of `maps`, in which a newline is written as an octal number."""
     return line.rstrip(b"\n").split(None, 5)[5].removesuffix(b" (deleted)").replace(b"\\012", b"\n")
-
-
-def is_local(directory: Path) -> bool:
-    """Tell whether a directory is on a file system of this machine alone; unknown ones are not."""
-    place = os.path.realpath(directory) + "/"
-    mounts: list[tuple[int, str]] = []
-    with suppress(OSError, IndexError), open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            point = re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), line.split()[4])
-            if place.startswith(point.rstrip("/") + "/"):
-                mounts.append((len(point), line.partition(" - ")[2].split()[0]))
-    longest = max((length for length, _ in mounts), default=0)
-    kinds = [kind for length, kind in mounts if length == longest]
-    return bool(kinds) and kinds[-1] in _LOCAL  # of several over each other the last is seen

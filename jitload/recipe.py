@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 
 SCHEMA = 2
 Part = str | bytes | tuple[str, ...]
@@ -25,29 +24,31 @@ class Recipe:
         anchors: Directories and files of the user's that may lie elsewhere for somebody else: their paths are in no
             key, what is read from them is recorded relative to them.
         is_placed: Whether what is made holds the paths of the anchors, as debug information does.
+        key: SHA-256 over the parts, each length-prefixed, as 64 hexadecimal digits.
     """
 
     name: str
     parts: tuple[tuple[str, Part], ...]
     anchors: tuple[str, ...] = ()
     is_placed: bool = False
+    key: str = field(init=False)
 
-    @property
-    def key(self) -> str:
-        """SHA-256 over the parts, each length-prefixed, as 64 hexadecimal digits."""
-        digest = hashlib.sha256()
-        for label, value in (("schema", str(SCHEMA)), ("name", self.name), *self.parts):
-            items = value if isinstance(value, tuple) else (value,)
-            _feed(digest, label.encode())
-            digest.update(len(items).to_bytes(8, "little"))
-            for item in items:
-                _feed(digest, item.encode("utf-8", "surrogateescape") if isinstance(item, str) else item)
-        return digest.hexdigest()
+    def __post_init__(self) -> None:
+        parts = (("schema", str(SCHEMA)), ("name", self.name), *self.parts)
+        object.__setattr__(self, "key", hashlib.sha256(b"".join(_key_bytes(parts))).hexdigest())
 
 
-def _feed(digest: Any, data: bytes) -> None:
-    digest.update(len(data).to_bytes(8, "little"))
-    digest.update(data)
+def _key_bytes(parts: Iterable[tuple[str, Part]]) -> Iterator[bytes]:
+    for label, value in parts:
+        items = value if isinstance(value, tuple) else (value,)
+        yield _prefixed(label.encode())
+        yield len(items).to_bytes(8, "little")
+        for item in items:
+            yield _prefixed(item.encode("utf-8", "surrogateescape") if isinstance(item, str) else item)
+
+
+def _prefixed(data: bytes) -> bytes:
+    return len(data).to_bytes(8, "little") + data
 
 
 def speaks_of_its_place(data: bytes) -> bool:

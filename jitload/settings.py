@@ -160,6 +160,8 @@ def find_cache_dir(settings: Settings) -> Path:
     Raises:
         CacheError: `JITLOAD_CACHE_DIR` names the home of a user who has none.
     """
+    if settings.cache_dir.startswith("/"):
+        return _path_of(settings.cache_dir)
     if settings.cache_dir:
         try:
             return Path(settings.cache_dir).expanduser().absolute()
@@ -179,6 +181,9 @@ def find_cache_dir(settings: Settings) -> Path:
     directory = private_cache_dir()
     warn_once(f"this user has no home: the cache is in {directory}, for this process only. Set JITLOAD_CACHE_DIR.")
     return directory
+
+
+_path_of = functools.lru_cache(maxsize=16)(Path)
 
 
 def private_cache_dir() -> Path:

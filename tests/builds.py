@@ -55,6 +55,11 @@ def run_python(
     return subprocess.run(command, env=settings, cwd=cwd, capture_output=True, text=True, check=False, **options)
 
 
+def start_python(code: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    """Start such a program; what it prints can be read as it comes."""
+    return subprocess.Popen(python_command(code), env=python_env(env), stdout=subprocess.PIPE, text=True)
+
+
 def python_command(code: str) -> list[str]:
     return [sys.executable, "-W", "error", "-c", code]
 

@@ -21,6 +21,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of its own, without the modules of the process."""
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr("jitload.serving._modules", {})
+    return tmp_path / "cache"
+
+
+@pytest.fixture
 def nvrtc_runs(monkeypatch: pytest.MonkeyPatch) -> list[NvrtcJob]:
     """What NVRTC was asked to compile, run by run."""
     jobs: list[NvrtcJob] = []

@@ -19,14 +19,6 @@ from jitload.errors import CacheError
 LIMIT = 10**9
 
 
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    """A cache of its own, without the modules of the process."""
-    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr("jitload.serving._modules", {})
-    return tmp_path / "cache"
-
-
 def outside(root: Path) -> set[str]:
     return {str(path.relative_to(root)) for path in root.rglob("*")}
 

@@ -15,26 +15,13 @@ import time
 from pathlib import Path
 
 import pytest
-from builds import ADD, build, python_command, python_env, run_python, work_dirs
+from builds import ADD, build, python_command, python_env, run_python, start_python, work_dirs
 from cheap import get, recipe
 
 from jitload.cache import claim_entry, find_entry, sweep_work
 from jitload.errors import CompileError
 from jitload.locks import hold_lock, host_tag
 from jitload.settings import read_settings
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    """A cache of its own, without the modules of the process."""
-    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr("jitload.serving._modules", {})
-    return tmp_path / "cache"
-
-
-def start(code: str, **env: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(python_command(code), env=python_env(env), stdout=subprocess.PIPE, text=True)
-
 
 # ---- locks and other builders ----------------------------------------------------------------------------------
 
@@ -56,8 +43,10 @@ def holder(path: Path) -> subprocess.Popen[str]:
     return process
 
 
-def test_who_waits_says_for_whom_and_goes_on_at_once_when_the_builder_dies(tmp_path, monkeypatch, caplog):
+@pytest.mark.parametrize("wakes", [True, False], ids=["on a disk", "over a network"])
+def test_who_waits_says_for_whom_and_goes_on_at_once_when_the_builder_dies(tmp_path, monkeypatch, caplog, wakes):
     monkeypatch.setattr("jitload.locks._FIRST_REPORT_S", 0.2)
+    monkeypatch.setattr("jitload.locks.wakes_waiters", lambda _: wakes)
     process = holder(tmp_path / "lock")
     waited = []
 
@@ -80,6 +69,45 @@ def test_who_waits_says_for_whom_and_goes_on_at_once_when_the_builder_dies(tmp_p
     assert len(caplog.records) == 2
 
 
+WAIT = """
+import sys, pathlib, cheap
+def make(work):
+    with open(sys.argv[2], "a") as log:
+        log.write("built ")
+cheap.get(pathlib.Path(sys.argv[1]), cheap.recipe(), make)
+"""
+
+
+def are_asleep(crowd: list[subprocess.Popen[str]]) -> bool:
+    """Tell whether the kernel has all of them in its list of those who wait for a lock."""
+    waiting = [line.split()[5] for line in Path("/proc/locks").read_text().splitlines() if " -> " in line]
+    return {str(process.pid) for process in crowd} <= set(waiting)
+
+
+def naps(process: subprocess.Popen[str]) -> str:
+    """Return how often a process's first thread has let go of the processor by itself."""
+    text = Path(f"/proc/{process.pid}/status").read_text()
+    return text.partition("\nvoluntary_ctxt_switches:")[2].split()[0]
+
+
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="the kernel does not say who waits for a lock")
+def test_who_waits_sleeps_and_of_many_one_builds_when_the_builder_dies(cache, tmp_path):
+    process, log = holder(cache / ".locks" / recipe().key), tmp_path / "log"
+    command = [*python_command(WAIT), str(cache), str(log)]
+    crowd = [subprocess.Popen(command, env=python_env(), text=True) for _ in range(6)]
+    deadline = time.monotonic() + 20
+    while not are_asleep(crowd):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    before = list(map(naps, crowd))
+    time.sleep(0.5)
+    assert list(map(naps, crowd)) == before
+    process.kill()
+    process.communicate()
+    assert [waiter.wait(10) for waiter in crowd] == [0] * 6
+    assert log.read_text() == "built "
+
+
 def test_ctrl_c_ends_a_wait_and_leaves_nothing(cache):
     code = f"""
 import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
@@ -88,7 +116,7 @@ print("waits", flush=True)
 cheap.get(pathlib.Path({str(cache)!r}), cheap.recipe())
 """
     process = holder(cache / ".locks" / recipe().key)
-    waiter = start(code)
+    waiter = start_python(code)
     assert waiter.stdout is not None
     waiter.stdout.readline()
     time.sleep(0.5)
@@ -123,7 +151,7 @@ def test_ctrl_c_ends_a_build_with_its_children(cache, tmp_path):
         f'exec {shutil.which("c++")} "$@"\n'
     )
     script.chmod(0o755)
-    process = start("import builds; builds.build(builds.ADD)", JITLOAD_CXX=str(script), JITLOAD_CACHE_DIR=str(cache))
+    process = start_python("import builds; builds.build(builds.ADD)", {"JITLOAD_CXX": str(script)})
     deadline = time.monotonic() + 30
     while not mark.exists() and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -30,14 +30,6 @@ CROWD = int(os.environ.get("JITLOAD_TEST_CROWD", "24"))  # 64 in the soak
 
 
 @pytest.fixture
-def cache(tmp_path, monkeypatch):
-    """A cache of its own, without the modules of the process."""
-    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr("jitload.serving._modules", {})
-    return tmp_path / "cache"
-
-
-@pytest.fixture
 def counted(tmp_path, monkeypatch) -> Path:
     """A file in which each run of NVRTC and of ninja, in any process, leaves a line."""
     log = tmp_path / "runs"

@@ -6,27 +6,13 @@ import json
 import logging
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
-from builds import ADD, build, kernel, load, python_command, python_env
+from builds import ADD, build, kernel, load
 from cheap import get, recipe
 
 import jitload
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    """A cache of its own, without the modules of the process."""
-    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr("jitload.serving._modules", {})
-    return tmp_path / "cache"
-
-
-def start(code: str, **env: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(python_command(code), env=python_env(env), stdout=subprocess.PIPE, text=True)
-
 
 # ---- damage ----------------------------------------------------------------------------------------------------
 

@@ -6,29 +6,15 @@ import errno
 import os
 import resource
 import shutil
-import subprocess
 
 import pytest
-from builds import ADD, build, load, python_command, python_env, work_dirs
+from builds import ADD, build, load, work_dirs
 from cheap import get, recipe, small_disk
 
 import jitload
 from jitload.cache import find_entry
 from jitload.errors import CacheError, CachePlaceError
 from jitload.settings import read_settings
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    """A cache of its own, without the modules of the process."""
-    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr("jitload.serving._modules", {})
-    return tmp_path / "cache"
-
-
-def start(code: str, **env: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(python_command(code), env=python_env(env), stdout=subprocess.PIPE, text=True)
-
 
 # ---- disks and limits -----
 

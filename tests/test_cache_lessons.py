@@ -55,14 +55,6 @@ WHERE = {
 }
 
 
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    """A cache of its own, without the modules of the process."""
-    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr("jitload.serving._modules", {})
-    return tmp_path / "cache"
-
-
 @pytest.mark.parametrize("failure", WHERE)
 def test_the_pointers_point_at_something(failure):
     module, name = WHERE[failure].split(".")

@@ -11,19 +11,11 @@ import pytest
 from builds import ADD, build, kernel, load, python_command, python_env, run_python
 from cheap import get, recipe
 
-from jitload import prune
+from jitload import mounts, prune
 from jitload.cache import find_entry
 from jitload.errors import CacheError
 from jitload.notes import GROWN, uses_path, write_notes
 from jitload.settings import parse_size, read_settings
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    """A cache of its own, without the modules of the process."""
-    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr("jitload.serving._modules", {})
-    return tmp_path / "cache"
 
 
 def refusal(text: str, name: str = "vec", **options: object) -> list[str]:
@@ -198,7 +190,7 @@ def test_no_limit_and_no_pruning_on_a_network(cache, monkeypatch):
     monkeypatch.setenv("JITLOAD_CACHE_LIMIT", "0")
     assert all(path.exists() for path in fill(cache, 5))
     monkeypatch.setenv("JITLOAD_CACHE_LIMIT", "1kB")
-    monkeypatch.setattr(prune, "_LOCAL", frozenset())
+    monkeypatch.setattr("jitload.mounts._LOCAL", frozenset())
     get(cache, recipe("one more"))
     assert len(list(cache.glob("m*-*/*/product"))) == 5
 
@@ -248,5 +240,8 @@ def test_what_a_killed_pruner_left_is_removed(cache):
 
 
 def test_the_local_file_systems_are_known(tmp_path):
-    assert prune.is_local(Path("/dev/shm")) == Path("/dev/shm").exists()
-    assert not prune.is_local(Path("/proc"))
+    assert mounts.is_local(Path("/dev/shm")) == Path("/dev/shm").exists()
+    assert not mounts.is_local(Path("/proc"))
+    assert mounts.wakes_waiters(tmp_path)
+    assert not mounts.wakes_waiters(Path("/proc"))
+    assert not mounts.wakes_waiters(Path("/nowhere"))

@@ -12,19 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from builds import ADD, build, kernel, load, python_command, python_env, run_python, work_dirs
+from builds import ADD, build, kernel, load, run_python, start_python, work_dirs
 
 import jitload
 
 BUILD = "import builds; print(builds.build(builds.ADD))"
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    """A cache of its own, without the modules of the process."""
-    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr("jitload.serving._modules", {})
-    return tmp_path / "cache"
 
 
 @pytest.fixture
@@ -60,10 +52,6 @@ def read_only(directory: Path) -> Iterator[None]:
         yield
     finally:
         subprocess.run(["umount", "-l", str(directory)], check=True)  # what was loaded from it stays mapped
-
-
-def start(code: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(python_command(code), env=python_env(), stdout=subprocess.PIPE, text=True)
 
 
 # ---- read-only -------------------------------------------------------------------------------------------------
@@ -143,7 +131,7 @@ def test_a_cache_that_cannot_be_written_is_replaced_once_for_the_process(tmp_pat
 def test_two_processes_that_build_one_kernel_compile_it_once(cache, counting_compiler):
     build(kernel("first"))  # the runtime, so that the two meet at the kernel
     before = counting_compiler()
-    processes = [start(BUILD) for _ in range(3)]
+    processes = [start_python(BUILD) for _ in range(3)]
     paths = {process.communicate()[0] for process in processes}
     assert [process.returncode for process in processes] == [0, 0, 0]
     assert len(paths) == 1
@@ -154,7 +142,7 @@ def test_two_processes_that_build_one_kernel_compile_it_once(cache, counting_com
 def test_without_locks_each_builds_and_all_work(cache, counting_compiler):
     build(kernel("first"))
     refuse = "import fcntl\ndef no(*_, **__): raise OSError(37, 'No locks available')\nfcntl.flock = no\n"
-    processes = [start(refuse + BUILD) for _ in range(2)]
+    processes = [start_python(refuse + BUILD) for _ in range(2)]
     paths = {Path(process.communicate()[0].strip()) for process in processes}
     assert [process.returncode for process in processes] == [0, 0]
     assert all(list(jitload.load_module(path)) == ["add"] for path in paths)
@@ -175,7 +163,7 @@ import time, jitload.cache
 write = jitload.cache._write_manifest
 jitload.cache._write_manifest = lambda *given: time.sleep(60) if given[0].recipe.name == "m" else write(*given)
 {BUILD}"""
-    process = start(code)
+    process = start_python(code)
     deadline = time.monotonic() + 20
     wanted = "wrapper.cc" if moment == "while compiling" else "m.so"
     while not list(cache.glob(f".work/m-*/{wanted}")) and time.monotonic() < deadline:

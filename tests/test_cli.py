@@ -17,14 +17,6 @@ from jitload.cli import main
 from jitload.errors import CompileError
 
 
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    """A cache of its own, without the modules of the process."""
-    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr("jitload.serving._modules", {})
-    return tmp_path / "cache"
-
-
 def run(capsys, *words: str) -> tuple[int, str, str]:
     code = main(["cache", *words])
     said = capsys.readouterr()
