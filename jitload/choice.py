@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from jitload.errors import LaunchSpecError
 from jitload.exports import export_names
-from jitload.kernels import Compiled
+from jitload.kernels import Compiled, nearest_name
 from jitload.launch import Launch
 from jitload.model import Kernel, Parameter
 
@@ -79,8 +78,8 @@ def _kernel_for(name: str, launch: Launch, compiled: Compiled, by_name: Mapping[
             field="functions",
             hint=f'Say which, Launch(kernel="{overloads[0].name}({types})"), of: {"; ".join(map(str, overloads))}',
         )
-    near = difflib.get_close_matches(name, by_name, n=1)
-    hint = f"Did you mean {near[0]!r}? " if near else ""
+    near = nearest_name(name, by_name)
+    hint = f"Did you mean {near!r}? " if near else ""
     known = ", ".join(by_name) or "none"
     raise LaunchSpecError(f"no kernel {name!r}", field="functions", hint=f"{hint}The kernels are: {known}")
 

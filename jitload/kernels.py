@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jitload import probe
 from jitload.checks import NO_CHECKS, Checks
 from jitload.cubin import read_image
-from jitload.errors import CompileError, LaunchSpecError
+from jitload.errors import CompileError, LaunchSpecError, SignatureError
 from jitload.headers import read_headers
 from jitload.model import Candidate, Cubin, Image
 from jitload.nvrtc import NvrtcJob, NvrtcResult, declarations_for, device_options, log_warnings, run_nvrtc
@@ -25,6 +25,7 @@ from jitload.source import find_candidates
 from jitload.toolchain import Kit, nvrtc_include_dirs
 
 _AS_TEXT = re.compile(r"(?:--pre-include=|-include=)(.*)|(?:-D|--define-macro=)(\w+)=(.*)", re.DOTALL)
+_OLD_STANDARD = re.compile(r"--?std=(?:c|gnu)\+\+(?:98|03)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,12 +93,26 @@ def compile_kernels(source: DeviceSource, arch: str, kit: Kit) -> Compiled:
     lowered = rounds.lowered(result)
     named = {kernel: probe.kernel_expression(kernel) for kernel in source.kernels}
     told = tuple((named.get(kernel, kernel), signature) for kernel, signature in source.signatures)
-    kernels = read_kernels(image, lowered, candidates, told)
+    try:
+        kernels = read_kernels(image, lowered, candidates, told)
+    except SignatureError as error:
+        raise _with_standard(error, source.options) from error
     log_warnings(result.log, nvrtc_include_dirs(kit))
     cubin = Cubin(data=result.cubin, arch=arch, log=result.log, kernels=kernels, variables=image.variables)
     symbols = {kernel: lowered[expression][0] for kernel, expression in named.items()}
     headers = read_headers((*source.texts, *rounds.declared), source.include_dirs, nvrtc_include_dirs(kit))
     return Compiled(cubin=cubin, symbols=symbols, candidates=candidates, headers=headers)
+
+
+def _with_standard(error: SignatureError, options: Sequence[str]) -> SignatureError:
+    """Add to the error why the compiler could not be asked, where the source's standard is older than the question."""
+    old = next((option for option in options if _OLD_STANDARD.fullmatch(option)), None)
+    if old is None:
+        return error
+    return SignatureError(
+        f"{error}\n    With {old} the compiler cannot be asked for them, which takes C++11: leave that option out, or "
+        "name a newer standard."
+    )
 
 
 def _first_expressions(source: DeviceSource, candidates: Sequence[Candidate]) -> tuple[str, ...]:
@@ -194,14 +209,21 @@ def no_such_kernel(kernel: str, candidates: Sequence[Candidate], error: CompileE
     same = [c for c in candidates if c.name == name]
     shown = ", ".join(_declaration(c) for c in same or candidates) or "none"
     names = [c.name for c in candidates]
-    close = difflib.get_close_matches(name, names, n=1) or [n for n in names if n.rpartition("::")[2] == name][:1]
-    guess = f"Did you mean {close[0]!r}? " if close and not same else ""
+    close = nearest_name(name, names) or next((n for n in names if n.rpartition("::")[2] == name), "")
+    guess = f"Did you mean {close!r}? " if close and not same else ""
     first = next((d.message for d in error.diagnostics if "__jitload_" not in d.message), "")
     problem = f"no kernel {kernel!r}" if not same else f"{kernel!r} fits none of the kernels of that name"
     hint = f"{guess}The source declares: {shown}"
     return LaunchSpecError(
         problem, field="Launch.kernel", expression=kernel, hint=f"{hint}\n    NVRTC says: {first}" if first else hint
     )
+
+
+def nearest_name(name: str, names: Iterable[str]) -> str:
+    """Return the name that was probably meant, or ""; case is a matter of typing."""
+    by_letters = {known.lower(): known for known in names}
+    close = difflib.get_close_matches(name.lower(), by_letters, n=1)
+    return by_letters[close[0]] if close else ""
 
 
 def _declaration(candidate: Candidate) -> str:

@@ -39,11 +39,7 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
     def __getattr__(self, name: str) -> TypedFunction:
         if name.startswith("_jitload"):
             raise AttributeError(name)
-        try:
-            function = self[name]
-        except AttributeError as missing:
-            names = ", ".join(self) or "none"
-            raise AttributeError(f"{self!r} has no function {name!r}; it has: {names}") from missing
+        function = self[name]
         self.__dict__[name] = function
         return function
 
@@ -57,7 +53,13 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
 
     def get_function(self, name: str, query_imports: bool = False) -> TypedFunction:  # noqa: FBT001, FBT002  upstream's
         """Return a function of the library by its exported name."""
-        function = super().get_function(name, query_imports)
+        if not isinstance(name, str):
+            raise TypeError(f"the functions of {self!r} go by names of type str, got {type(name).__name__}")
+        try:
+            function = super().get_function(name, query_imports)
+        except AttributeError as missing:
+            names = ", ".join(self) or "none"
+            raise AttributeError(f"{self!r} has no function {name!r}; it has: {names}") from missing
         facts = self._jitload_facts()["functions"].get(name)
         return function if facts is None else _typed(self, function, facts)
 

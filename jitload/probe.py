@@ -47,7 +47,10 @@ template<class __jitload_f, class __jitload_g> __global__ void __jitload_probe()
 )
 
 _MAX_LENGTH = 32_768
-_ALLOWED = re.compile(r"[\w:<>,*&()\[\]. \-]*", re.ASCII)
+_ALLOWED = re.compile(r"[\w:<>,*&()\[\]. +!|~^-]*", re.ASCII)
+_CHARACTER = re.compile(
+    r"(?<!\w)(?:u8|[uUL])?'(?:[ -&(-\[\]-~]|\\(?:[abfnrtv'\"?\\]|[0-7]{1,3}|x[0-9a-fA-F]{1,2}))'", re.ASCII
+)
 _QUALIFIED_NAME = re.compile(r"(?:::)?[A-Za-z_]\w*(?:::[A-Za-z_]\w*)*", re.ASCII)
 _OPENING = {")": "(", "]": "[", ">": "<"}
 
@@ -128,13 +131,18 @@ def _probed_kernel(expression: str) -> str:
     return match[1] if match else ""
 
 
+def _without_characters(text: str) -> str:
+    """Write digits for character literals: what stands between their quotes ends nothing."""
+    return _CHARACTER.sub(lambda found: "0" * len(found[0]), text)
+
+
 def _check_characters(text: str) -> None:
-    """Keep out whatever could end the expression or begin something else: quotes, braces, `;`, `#`, comments."""
+    """Keep out whatever could end the expression or begin something else: strings, braces, `;`, `#`, comments."""
     if not text:
         raise _refusal(text, 0, "it is empty")
     if len(text) > _MAX_LENGTH:
         raise _refusal(text[:60] + "…", 0, f"it is longer than {_MAX_LENGTH} characters")
-    allowed = _ALLOWED.match(text)
+    allowed = _ALLOWED.match(_without_characters(text))
     end = allowed.end() if allowed else 0
     if end < len(text):
         raise _refusal(text, end, f"{text[end]!r} has no place in a kernel's name")
@@ -146,7 +154,7 @@ def _match_brackets(text: str) -> dict[int, int]:
     """Return where each bracket closes; within parentheses `<` and `>` may compare, so there they are no brackets."""
     pairs: dict[int, int] = {}
     waiting: list[int] = []
-    for at, character in enumerate(text):
+    for at, character in enumerate(_without_characters(text)):
         is_angle_bracket = character in "<>" and not (waiting and text[waiting[-1]] in "([")
         if character in "([" or (character == "<" and is_angle_bracket):
             waiting.append(at)

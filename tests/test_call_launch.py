@@ -23,6 +23,7 @@ extern "C" __global__ void scale(const float* x, float* y, int n) {}
 extern "C" __global__ void numbers(int n, int m) {}
 extern "C" __global__ void wide(long long a, long long b) {}
 extern "C" __global__ void unsigned_wide(unsigned long long a) {}
+extern "C" __global__ void flagged(bool b) {}
 extern "C" __global__ void computed(const float* x, int n, short rows, unsigned char flag, bool large, long long all) {}
 """
 BLOCKS = {
@@ -41,6 +42,7 @@ OTHERS = {
     "neither": Launch(kernel="scale"),
     "product": Launch(kernel="wide", grid="min(a * b, 5)", block=1),
     "negated": Launch(kernel="wide", grid="max(-a, 0) + b", block=1),
+    "flagged": Launch(grid="b + 1", block=1),
     "large": Launch(kernel="unsigned_wide", grid="a", block=1),
     "shapes": Launch(kernel="scale", grid=("x.shape[0]", "x.size(-1)", "x.ndim"), block="y.stride(0)", nullable="x"),
     "axes": Launch(kernel="scale", grid="x.shape[2]", block=1),
@@ -109,6 +111,14 @@ def test_an_expression_that_fails_says_which_and_why(
 ) -> None:
     assert_refused(ValueError, f"{name}(): {text}", mod[name], *arguments)
     assert stub_driver.calls() == []
+
+
+def test_an_expression_reads_pythons_bool_and_no_other(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    assert shape_of(stub_driver, mod.flagged, True)[0] == (2, 1, 1)
+    stub_driver.clear()
+    text = "flagged(): grid = b + 1: argument 'b' is NumPy's bool, which no expression reads; give bool(…)"
+    assert_refused(TypeError, text, mod.flagged, np.bool_(1))
+    assert stub_driver.launches() == []
 
 
 def test_computed_parameters_are_launched(mod: jitload.Module, stub_driver: StubDriver) -> None:

@@ -107,7 +107,7 @@ VALUES: list[tuple[Any, str, str]] = [
     (array(device_type=13), "a float32 tensor on cuda_managed", "pointer"), (torch.float32, "a dtype", ""),
     (np.dtype("f4"), "a dtype", ""), (print, "a function", ""), (np.float32, "a function", ""), (int, "a function", ""),
     (torch.device("cpu"), "torch.device", ""), (Decimal(1), "decimal.Decimal", ""), (1j, "complex", ""),
-    (np.bool_(1), f"numpy.{np.bool_.__name__}", "struct"), (object(), "object", ""), (range(3), "range", ""),
+    (np.bool_(1), f"numpy.{np.bool_.__name__}", "flag struct"), (object(), "object", ""), (range(3), "range", ""),
     (set(), "set", ""), (..., "ellipsis", ""), (slice(1), "slice", ""), (math, "module", ""),
     (Fraction(1, 2), "float", "float"), (ctypes.c_void_p(16), "a pointer", "pointer"),
     (ctypes.c_int(3), "ctypes.c_int", "struct"), (memoryview(b"ab"), "memoryview", "struct"),
@@ -175,6 +175,8 @@ def test_an_integer_has_the_range_of_its_type(mod: jitload.Module, stub_driver: 
 
 
 def test_a_bool_is_one_byte_of_0_or_1(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    for value in (np.bool_(0), np.bool_(1), np.any([False, True])):
+        assert sent(stub_driver, mod.take_flag, value) == bytes([bool(value)])
     for value in (False, True, 0, 1, 2, 256, 2**40, -1, -(2**63)):
         assert sent(stub_driver, mod.take_flag, value) == bytes([bool(value)])
         assert sent(stub_driver, mod.take_i64, bool(value)) == struct.pack("<q", bool(value))

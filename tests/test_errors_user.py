@@ -90,6 +90,7 @@ BAD_FUNCTIONS = [
         "ad",
         "functions: no kernel 'ad'\n    Did you mean 'add'? The kernels are: add, subtract",
     ),
+    (ADD, ["ADD"], "functions: no kernel 'ADD'\n    Did you mean 'add'? The kernels are: add"),
     (ADD, ["nothing_like_it"], "functions: no kernel 'nothing_like_it'\n    The kernels are: add"),
     (ADD, [], "functions: is empty\n    Leave it out to export every kernel."),
     (ADD, ["add", "add"], "functions: names 'add' twice"),

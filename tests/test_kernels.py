@@ -300,3 +300,16 @@ def test_the_source_may_lie_anywhere(tmp_path, monkeypatch):
     Path("sub").mkdir()
     Path("sub/k.cu").write_text(kernel("k"))
     assert list(jitload.load("m", sources="sub/k.cu", arch=ARCH)) == ["k"]
+
+
+def test_a_standard_older_than_the_question_is_named():
+    with pytest.raises(jitload.errors.SignatureError, match=r"With -std=c\+\+03 the compiler cannot be asked for them"):
+        build(kernel("k"), extra_cuda_cflags=["-std=c++03"])
+    mangled = "__global__ void k(float* x, int n) { x[0] = n; }"
+    assert compile_text(mangled, options=("-std=c++03",)).cubin.kernels[0].parameters[1].type == "int"
+
+
+def test_characters_are_template_arguments():
+    source = "template <char c> __global__ void k(int* x) { x[0] = c; }"
+    compiled = compile_text(source, kernels=("k<'c'>", r"k<'\''>", "k<'<'>"))
+    assert sorted(one.name for one in compiled.cubin.kernels) == ["k<(char)39>", "k<(char)60>", "k<(char)99>"]

@@ -70,8 +70,10 @@ def test_it_knows_what_it_holds(module):
     )
     with pytest.raises(AttributeError, match="has no function 'other'; it has: much, add"):
         module.other  # noqa: B018
-    with pytest.raises(AttributeError):
+    with pytest.raises(AttributeError, match="has no function 'other'; it has: much, add"):
         module["other"]
+    with pytest.raises(TypeError, match="go by names of type str, got int"):
+        module[3]
     with pytest.raises(TypeError, match=r"a jitload\.Module cannot be pickled"):
         pickle.dumps(module)
 

@@ -34,6 +34,7 @@ uint32_t jitload_small_float(double value, int exponent_bits, int mantissa_bits,
 uint32_t jitload_power_of_two(double value);
 int jitload_read_struct(const TVMFFIAny* value, void* out, size_t size, ptrdiff_t* got);
 int jitload_read_address(const jitload_param* param, const TVMFFIAny* value, uint64_t* out);
+int jitload_read_numpy_bool(const TVMFFIAny* value, uint64_t* out);
 
 #ifdef __cplusplus
 }
@@ -161,7 +162,7 @@ static inline int jitload_read_number(const jitload_param* param, const TVMFFIAn
       return param->kind == JITLOAD_UINT && param->size == 8 && type == JITLOAD_BIG_INT && jitload_big_int(value, out);
     case JITLOAD_BOOL:
       *out = value->v_int64 != 0;
-      return is_int;
+      return is_int || jitload_read_numpy_bool(value, out);
     default:
       if (type == kTVMFFIFloat) {
         *out = jitload_encode_float(param, value->v_float64);

@@ -53,33 +53,6 @@ static const char* jitload_device_text(DLDevice device, char* text, size_t size)
   return text;
 }
 
-/* The Python class of an opaque object with its module, such as "decimal.Decimal"; a builtin one is bare. */
-static int jitload_class_text(void* object, char* text, size_t size) {
-  int (*ensure)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "PyGILState_Ensure");
-  void (*release)(int) = (void (*)(int))dlsym(RTLD_DEFAULT, "PyGILState_Release");
-  void* (*type_of)(void*) = (void* (*)(void*))dlsym(RTLD_DEFAULT, "PyObject_Type");
-  void* (*get)(void*, const char*) = (void* (*)(void*, const char*))dlsym(RTLD_DEFAULT, "PyObject_GetAttrString");
-  const char* (*utf8)(void*) = (const char* (*)(void*))dlsym(RTLD_DEFAULT, "PyUnicode_AsUTF8");
-  void (*drop)(void*) = (void (*)(void*))dlsym(RTLD_DEFAULT, "Py_DecRef");
-  void (*clear)(void) = (void (*)(void))dlsym(RTLD_DEFAULT, "PyErr_Clear");
-  if (!ensure || !release || !type_of || !get || !utf8 || !drop || !clear) return 0;
-  const int state = ensure();
-  void* type = type_of(object);
-  void* name = type != NULL ? get(type, "__qualname__") : NULL;
-  void* home = type != NULL ? get(type, "__module__") : NULL;
-  const char* letters = name != NULL ? utf8(name) : NULL;
-  const char* prefix = home != NULL ? utf8(home) : NULL;
-  const int is_bare = prefix == NULL || strcmp(prefix, "builtins") == 0;
-  if (letters != NULL) snprintf(text, size, "%s%s%s", is_bare ? "" : prefix, is_bare ? "" : ".", letters);
-  const int found = letters != NULL;
-  drop(home);
-  drop(name);
-  drop(type);
-  clear();
-  release(state);
-  return found;
-}
-
 /* "an int64", but "a uint8": what a dtype's or a kind's name begins with decides. */
 static const char* jitload_article(const char* name) { return *name != 0 && strchr("aeio", *name) != NULL ? "an" : "a"; }
 
@@ -181,6 +154,7 @@ static int jitload_explain_kind(const jitload_kernel* kernel, const jitload_para
   const int32_t type = value->type_index;
   const int is_int = type == kTVMFFIInt || type == kTVMFFIBool || type == JITLOAD_BIG_INT;
   ptrdiff_t size;
+  uint64_t ignored;
   int fits = 0;
   switch (param->kind) {
     case JITLOAD_POINTER:
@@ -196,7 +170,7 @@ static int jitload_explain_kind(const jitload_kernel* kernel, const jitload_para
       }
       break;
     case JITLOAD_FLOAT: fits = (is_int && type != JITLOAD_BIG_INT) || type == kTVMFFIFloat; break;
-    case JITLOAD_BOOL: fits = is_int && type != JITLOAD_BIG_INT; break;
+    case JITLOAD_BOOL: fits = jitload_read_number(param, value, &ignored); break;
     default: fits = is_int; break;
   }
   if (fits) return 0;

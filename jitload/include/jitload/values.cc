@@ -1,5 +1,6 @@
 /* The rarer kinds of arguments: nothing here is on the way of a usual launch. */
 #include <dlfcn.h>
+#include <stdio.h>
 
 #include "device.h"
 
@@ -83,6 +84,47 @@ static int jitload_read_buffer(void* object, void* out, size_t size, ptrdiff_t* 
   }
   release(state);
   return *got == (ptrdiff_t)size;
+}
+
+/* The Python class of an opaque object with its module, such as "decimal.Decimal"; a builtin one is bare. */
+static int jitload_class_text(void* object, char* text, size_t size) {
+  int (*ensure)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "PyGILState_Ensure");
+  void (*release)(int) = (void (*)(int))dlsym(RTLD_DEFAULT, "PyGILState_Release");
+  void* (*type_of)(void*) = (void* (*)(void*))dlsym(RTLD_DEFAULT, "PyObject_Type");
+  void* (*get)(void*, const char*) = (void* (*)(void*, const char*))dlsym(RTLD_DEFAULT, "PyObject_GetAttrString");
+  const char* (*utf8)(void*) = (const char* (*)(void*))dlsym(RTLD_DEFAULT, "PyUnicode_AsUTF8");
+  void (*drop)(void*) = (void (*)(void*))dlsym(RTLD_DEFAULT, "Py_DecRef");
+  void (*clear)(void) = (void (*)(void))dlsym(RTLD_DEFAULT, "PyErr_Clear");
+  if (!ensure || !release || !type_of || !get || !utf8 || !drop || !clear) return 0;
+  const int state = ensure();
+  void* type = type_of(object);
+  void* name = type != NULL ? get(type, "__qualname__") : NULL;
+  void* home = type != NULL ? get(type, "__module__") : NULL;
+  const char* letters = name != NULL ? utf8(name) : NULL;
+  const char* prefix = home != NULL ? utf8(home) : NULL;
+  const int is_bare = prefix == NULL || strcmp(prefix, "builtins") == 0;
+  if (letters != NULL) snprintf(text, size, "%s%s%s", is_bare ? "" : prefix, is_bare ? "" : ".", letters);
+  const int found = letters != NULL;
+  drop(home);
+  drop(name);
+  drop(type);
+  clear();
+  release(state);
+  return found;
+}
+
+/* NumPy's bool, which is no integer to tvm-ffi and arrives as an opaque object; 1 if it is one. */
+extern "C" int jitload_read_numpy_bool(const TVMFFIAny* value, uint64_t* out) {
+  char name[32];
+  if (value->type_index != kTVMFFIOpaquePyObject) return 0;
+  void* object = *(void**)((char*)value->v_obj + sizeof(TVMFFIObject));
+  if (!jitload_class_text(object, name, sizeof name)) return 0;
+  if (strcmp(name, "numpy.bool") != 0 && strcmp(name, "numpy.bool_") != 0) return 0;
+  unsigned char byte;
+  ptrdiff_t size;
+  const int is_read = jitload_read_buffer(object, &byte, 1, &size);
+  *out = byte != 0;
+  return is_read;
 }
 
 /* Copy a by-value structure from bytes, a byte array or anything with a buffer of its size. */
