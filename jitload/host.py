@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from jitload.cache import Work
-from jitload.driver_calls import driver_calls_text, find_driver_calls
 from jitload.elf import read_dynamic_symbols
 from jitload.embedding import check_embeds, embed_text
-from jitload.errors import CompileError, ToolchainError
+from jitload.errors import CompileError
 from jitload.headers import read_headers, shadowing_paths
 from jitload.host_build import Step, compile_step, run_ninja, write_ninja
 from jitload.host_headers import read_depfile, unknown_headers
-from jitload.host_link import libraries_given, present_libraries
+from jitload.host_link import libraries_given, missing_cudart, missing_driver_text, present_libraries, with_runtime
+from jitload.host_text import unit_text
 from jitload.library import check_is_device_code, compile_archs, in_background
-from jitload.nvcc import find_nvcc_cudart, is_of_nvcc, nvcc_failure, nvcc_step, write_host_compiler
+from jitload.nvcc import is_of_nvcc, nvcc_failure, nvcc_step, write_host_compiler
 from jitload.precompiled import (
-    PRELUDE,
     Precompiled,
     Wanted,
     find_precompiled,
@@ -33,22 +31,13 @@ from jitload.precompiled import (
 from jitload.request import Request
 from jitload.runtime import find_or_build_launcher
 from jitload.sources import HostSource, Unit
-from jitload.toolchain import Compiler, Kit, Nvcc, find_cudart, find_ninja, own_include_dir, tvm_ffi_include_dirs
+from jitload.toolchain import Compiler, Kit, Nvcc, find_ninja, own_include_dir, tvm_ffi_include_dirs
 
 _STANDARD = "-std=c++17"
 _FLAGS = ("-O2", "-pipe", "-fPIC", "-fvisibility=hidden", "-DJITLOAD_LAUNCHER_LINKED")
 # Bound when it is loaded, so that an unknown symbol is an error then and not at the first call; and never unloaded.
 _LINK_FLAGS = ("-shared", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack")
 
-_PRELUDE = "".join(f"#include <{name}>\n" for name in PRELUDE)
-# What upstream's macro for docs does, which does nothing unless all functions carry metadata.
-_DOC = """\
-extern "C" TVM_FFI_DLL_EXPORT int __tvm_ffi__doc_{name}(void*, const TVMFFIAny*, int32_t, TVMFFIAny* result) {{
-  TVMFFIByteArray text{{{text}, {size}}};
-  return TVMFFIStringFromByteArray(&text, result);
-}}
-"""
-_CUDART = re.compile(r"(?:__)?cuda[A-Z]\w*")
 _Steps = tuple[Step, ...]
 
 
@@ -97,30 +86,66 @@ def make_host_library(
         kit=kit,
         compiler=compiler,
         cubins=tuple(name for name, _ in host.cubins),
-        link_flags=_with_runtime(present_libraries(host.link_flags, compiler), request, kit),
+        link_flags=with_runtime(present_libraries(host.link_flags, compiler), kit, request.settings),
     )
     wanted = _wanted_headers(build, work)
-    likely = _likely_link(build, launcher)
-    build = _compile(build, wanted, likely, work, verbose=verbose)
-    compiles = compile_steps(build)
-    if launcher is None and _needs_launcher(compiles, work.dir):
+    build, linked = _compile(build, wanted, launcher, work, verbose=verbose)
+    if launcher is None and _needs_launcher(compile_steps(build), work.dir):
         launcher = in_background(find_launcher)
-    link = link_objects(build, compiles, launcher.result() if launcher else None)
-    if (link,) != likely or not (work.dir / link.output).exists():
-        _run(build, (*compiles, link), work.dir, verbose=verbose)
-    if calls := _missing_driver(build, work.dir):
-        compiles = (*compiles, calls)
-        link = link_objects(build, compiles, launcher.result() if launcher else None)
-        _run(build, (*compiles, link), work.dir, verbose=verbose)
-    if cudart := _missing_cudart(build, work.dir):
-        link = replace(link, command=(*link.command, *cudart))
-        _run(build, (*compiles, link), work.dir, verbose=verbose)
-        headers = (*headers, Path(cudart[0]))
-    linked = (*map(Path, host.objects), *libraries_given(build.link_flags))
-    read = tuple(sorted({*headers, *_headers_read(build, work), *linked}))
+    shared = launcher.result() if launcher else None
+    if (link_objects(build, compile_steps(build), shared),) != linked or not _product(build, work).exists():
+        _link(build, shared, work, verbose=verbose)
+    if _lacks_errors(build, wanted, work):
+        build = replace(build, precompiled={})
+        _link(build, shared, work, verbose=verbose)
+    headers = (*headers, *_link_cuda(build, shared, work, verbose=verbose))
+    libraries = (*map(Path, host.objects), *libraries_given(build.link_flags))
+    read = tuple(sorted({*headers, *_headers_read(build, work), *libraries}))
     for one in dict.fromkeys(wanted.values()):
         start_precompiling(one, work.cache_dir, request.settings)
     return read
+
+
+def _link(build: _Build, launcher: Path | None, work: Work, *, verbose: bool) -> None:
+    compiles = compile_steps(build)
+    _run(build, (*compiles, link_objects(build, compiles, launcher)), work.dir, verbose=verbose)
+
+
+def _link_cuda(build: _Build, launcher: Path | None, work: Work, *, verbose: bool) -> tuple[Path, ...]:
+    """Link once more with what the library calls of CUDA and has not got; return the libraries that this took."""
+    compiles = compile_steps(build)
+    if text := missing_driver_text(_needed(build, work), build.kit, build.link_flags):
+        compiles = (*compiles, _driver_step(text, build, work))
+        _run(build, (*compiles, link_objects(build, compiles, launcher)), work.dir, verbose=verbose)
+    cudart = missing_cudart(_needed(build, work), build.kit, build.link_flags, name=build.request.name)
+    if not cudart:
+        return ()
+    link = link_objects(build, compiles, launcher)
+    _run(build, (*compiles, replace(link, command=(*link.command, *cudart))), work.dir, verbose=verbose)
+    return (Path(cudart[0]),)
+
+
+def _product(build: _Build, work: Work) -> Path:
+    return work.dir / f"{build.request.slug}.so"
+
+
+def _needed(build: _Build, work: Work) -> tuple[str, ...]:
+    """Return the names that the library leaves to others."""
+    return read_dynamic_symbols(_product(build, work).read_bytes()).needed
+
+
+def _lacks_errors(build: _Build, wanted: Mapping[str, Wanted], work: Work) -> bool:
+    """Tell whether the object beside a precompiled header lacks something; such a pair is not used again."""
+    if not build.precompiled or not (missing := [name for name in _needed(build, work) if "3tvm3ffi" in name]):
+        return False
+    for file in build.precompiled:
+        refuse(wanted[file].recipe, work.cache_dir, f"the library needs {missing[0]}")
+    return True
+
+
+def _driver_step(text: str, build: _Build, work: Work) -> Step:
+    (work.dir / "driver_calls.c").write_text(text, encoding="utf-8")
+    return compile_step(build.compiler.command, ("-x", "c", *_FLAGS), "driver_calls.c", "driver_calls.c.o")
 
 
 def _may_launch(host: HostSource) -> bool:
@@ -174,22 +199,23 @@ def _wanted_headers(build: _Build, work: Work) -> dict[str, Wanted]:
     return wanted
 
 
-def _compile(build: _Build, wanted: Mapping[str, Wanted], then: _Steps, work: Work, *, verbose: bool) -> _Build:
-    """Compile, with the precompiled headers that there are, go on with `then`, and return the build as it was done.
+def _compile(
+    build: _Build, wanted: Mapping[str, Wanted], launcher: Future[Path] | None, work: Work, *, verbose: bool
+) -> tuple[_Build, _Steps]:
+    """Compile, with the precompiled headers that there are; return the build as it was done, and the link done with it.
 
     What comes of them counts only where they were whole all along. A failure with them is looked at again without: the
     user is told of mistakes in the source and of nothing else.
     """
-    settings, dirs = build.request.settings, build.request.include_dirs
-    found = {file: find_precompiled(one, work.cache_dir, settings, dirs) for file, one in wanted.items()}
-    precompiled = {file: one for file, one in found.items() if one}
+    without = _likely_link(build, launcher)
+    precompiled = _copied_headers(build, wanted, work)
     if not precompiled:
-        _run_with(then, build, work, verbose=verbose)
-        return build
+        _run_with(without, build, work, verbose=verbose)
+        return build, without
     distinct = {one.header: one for one in precompiled.values()}
     checks = {header: in_background(one.is_whole) for header, one in distinct.items()}
     with_headers = replace(build, precompiled=precompiled)
-    failure = None
+    then, failure = _likely_link(with_headers, launcher), None
     try:
         _run_with(then, with_headers, work, verbose=verbose)
     except CompileError as error:
@@ -198,11 +224,26 @@ def _compile(build: _Build, wanted: Mapping[str, Wanted], then: _Steps, work: Wo
     for one in damaged:
         set_aside(one)
     if failure is None and not damaged:
-        return with_headers
-    _run_with(then, build, work, verbose=verbose)
+        return with_headers, then
+    _run_with(without, build, work, verbose=verbose)
     for file in precompiled if failure and not damaged else ():
         refuse(wanted[file].recipe, work.cache_dir, str(failure))
-    return build
+    return build, without
+
+
+def _copied_headers(build: _Build, wanted: Mapping[str, Wanted], work: Work) -> dict[str, Precompiled]:
+    """Return the precompiled header of each unit that has one, the objects beside them copied to the build."""
+    settings, dirs = build.request.settings, build.request.include_dirs
+    found = {file: find_precompiled(one, work.cache_dir, settings, dirs) for file, one in wanted.items()}
+    precompiled = {file: one for file, one in found.items() if one}
+    copied = [one.copy_object(work.dir / name) for name, one in _error_objects(precompiled)]
+    return precompiled if all(copied) else {}
+
+
+def _error_objects(precompiled: Mapping[str, Precompiled]) -> list[tuple[str, Precompiled]]:
+    """Return the files of the objects that belong to precompiled headers."""
+    headers = {one.header: one for one in precompiled.values()}.values()
+    return [(f"errors{number}.o", one) for number, one in enumerate(headers) if one.object_digest]
 
 
 # ---- what is compiled ------------------------------------------------------------------------------------------
@@ -219,25 +260,6 @@ def write_host_sources(request: Request, host: HostSource, work_dir: Path) -> No
         (work_dir / f"{name}.cubin").write_bytes(data)
     if host.cubins:
         (work_dir / "cubins.s").write_text(embed_text([name for name, _ in host.cubins]), encoding="utf-8")
-
-
-def unit_text(unit: Unit, exports: Sequence[tuple[str, str]]) -> str:
-    """Return what the compiler reads of a unit: its pieces under their own names and lines, and the exports."""
-    parts = [] if unit.is_file else [_PRELUDE]
-    for label, text in unit.pieces:
-        parts.append(f"#line 1 {_quoted(label)}\n{text}\n")
-    for name, doc in exports:
-        line = _quoted(f"functions['{name}']")
-        parts.append(f"#line 1 {line}\nTVM_FFI_DLL_EXPORT_TYPED_FUNC({name}, {name});\n")
-        if doc:
-            parts.append(_DOC.format(name=name, text=_quoted(doc), size=len(doc.encode())))
-    return "".join(parts)
-
-
-def _quoted(text: str) -> str:
-    """Return a text as a C++ string literal; what is not plain ASCII stays as it is in UTF-8."""
-    text = text.replace("\\", "\\\\").replace('"', '\\"').replace("?", "\\?")
-    return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda found: f"\\{ord(found[0]):03o}", text) + '"'
 
 
 def compile_steps(build: _Build) -> tuple[Step, ...]:
@@ -263,7 +285,8 @@ def _unit_step(build: _Build, unit: Unit) -> Step:
 def link_objects(build: _Build, compiles: Sequence[Step], launcher: Path | None) -> Step:
     """Return the command that links them with the launcher."""
     shared = () if launcher is None else (str(launcher),)
-    objects = (*(step.output for step in compiles), *shared, *build.host.objects)
+    errors = (name for name, _ in _error_objects(build.precompiled))
+    objects = (*(step.output for step in compiles), *errors, *shared, *build.host.objects)
     product = f"{build.request.slug}.so"
     command = (*build.compiler.command, *objects, *_LINK_FLAGS, "-o", product, *build.link_flags)
     return Step(output=product, command=command, inputs=objects)
@@ -302,47 +325,3 @@ def _headers_read(build: _Build, work: Work) -> Iterator[Path]:
         read += read_depfile(text.replace("$", "$$") if unit.is_mixed else text)  # nvcc does not double them
     yield from shadowing_paths(read, (*dirs, *known[1:]) if dirs else ())
     yield from unknown_headers(read, (*known, work.cache_dir))
-
-
-# ---- CUDA's libraries at the link ------------------------------------------------------------------------------
-
-
-def _missing_driver(build: _Build, work_dir: Path) -> Step | None:
-    """Write the driver's functions that the library calls and nothing given provides; return how to compile them."""
-    if not isinstance(build.kit, Kit) or any("libcuda" in flag or flag == "-lcuda" for flag in build.link_flags):
-        return None
-    needed = read_dynamic_symbols((work_dir / f"{build.request.slug}.so").read_bytes()).needed
-    functions = find_driver_calls(needed, build.kit.include_dirs)
-    if not functions:
-        return None
-    (work_dir / "driver_calls.c").write_text(driver_calls_text(functions), encoding="utf-8")
-    return compile_step(build.compiler.command, ("-x", "c", *_FLAGS), "driver_calls.c", "driver_calls.c.o")
-
-
-def _with_runtime(flags: tuple[str, ...], request: Request, kit: Kit | Nvcc | None) -> tuple[str, ...]:
-    """Add the CUDA runtime library that what nvcc made needs in any case, and where it is, to the link's options."""
-    cudart = find_nvcc_cudart(kit, request.settings) if isinstance(kit, Nvcc) else None
-    if cudart is None:
-        return flags
-    library = () if any("cudart" in flag for flag in flags) else (str(cudart),)
-    return (*flags, *library, f"-Wl,-rpath,{cudart.parent}")
-
-
-def _missing_cudart(build: _Build, work_dir: Path) -> tuple[str, ...]:
-    """Return what to link for the functions of the CUDA runtime that the library uses and nothing given provides.
-
-    Raises:
-        ToolchainError: There is no CUDA runtime library to link.
-    """
-    needed = read_dynamic_symbols((work_dir / f"{build.request.slug}.so").read_bytes()).needed
-    functions = sorted(name for name in needed if _CUDART.fullmatch(name))
-    if not functions or any("cudart" in flag for flag in build.link_flags):
-        return ()
-    cudart = find_cudart(build.kit) if isinstance(build.kit, Kit) else None
-    if cudart is None:
-        raise ToolchainError(
-            f"module {build.request.name!r} calls {', '.join(functions[:3])}, and there is no CUDA runtime library to "
-            "link. Install it with: pip install nvidia-cuda-runtime  (nvidia-cuda-runtime-cu12 for CUDA 12), or name "
-            "one in extra_ldflags=[…]."
-        )
-    return (str(cudart), f"-Wl,-rpath,{cudart.parent}")

@@ -9,6 +9,9 @@ cache. They are made in the background, after the first build that could have us
 g++ refuses a `.gch` of another compiler or with other macros, and then reads `prelude.h`. It does not look at the
 headers behind one, so that these are recorded as an entry's are; and a `.gch` that is damaged may do anything, so that
 its digest is taken while the compiler works with it, and the build done again without it where it is not the right one.
+
+What tvm-ffi's `error.h` defines is code that every unit would have again, a quarter of what is left to do. In the
+precompiled header it is somebody else's (`#pragma interface`), and in an object beside it once, for the link.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ from jitload.identity import compiler_identity
 from jitload.recipe import Recipe
 from jitload.settings import Settings, make_private
 from jitload.sources import Unit
-from jitload.toolchain import Compiler
+from jitload.toolchain import Compiler, tvm_ffi_include_dirs
 
 PRELUDE = (
     "tvm/ffi/container/tensor.h",
@@ -44,6 +47,7 @@ PRELUDE = (
     "tvm/ffi/function.h",
 )
 HEADER = "prelude.h"
+OBJECT = "errors.o"
 FACTS = "precompiled.json"
 
 _LAUNCHER = "tvm/ffi/extra/cuda/cubin_launcher.h"
@@ -85,11 +89,13 @@ class Wanted:
         includes: What is in it, in order.
         command: The compiler and its options.
         recipe: Its key.
+        apart: The header whose functions are in an object beside it, under the names that a compiler may have for it.
     """
 
     includes: tuple[str, ...]
     command: tuple[str, ...]
     recipe: Recipe
+    apart: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,17 +106,31 @@ class Precompiled:
     header: Path
     digest: str
     names: frozenset[str]
+    object_digest: str = ""  # of the object beside it, where there is one
+
+    def copy_object(self, path: Path) -> bool:
+        """Put the object that belongs to it where a build links it from, and tell whether that could be done."""
+        try:
+            if self.object_digest:
+                shutil.copyfile(self.header.with_name(OBJECT), path)
+        except OSError:
+            return False
+        return True
 
     def is_whole(self) -> bool:
-        """Tell whether the file is the one that was made."""
-        path = self.header.with_name(f"{HEADER}.gch")
-        with (
-            suppress(OSError, ValueError),
-            path.open("rb") as file,
-            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
-        ):
-            return hashlib.sha256(data).hexdigest() == self.digest
-        return False
+        """Tell whether the files are those that were made."""
+        names = {f"{HEADER}.gch": self.digest, **({OBJECT: self.object_digest} if self.object_digest else {})}
+        return all(_digest(self.header.with_name(name)) == digest for name, digest in names.items())
+
+
+def _digest(path: Path) -> str:
+    with (
+        suppress(OSError, ValueError),
+        path.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+    ):
+        return hashlib.sha256(data).hexdigest()
+    return ""
 
 
 # ---- which one -------------------------------------------------------------------------------------------------
@@ -138,8 +158,23 @@ def wanted_header(
     if not includes or kept is None or "gcc version" not in identity:
         return None
     command = (*compiler.command, *around[0], *kept, *around[1])
-    parts = (("kind", "precompiled"), ("compiler", identity), ("command", command), ("includes", includes))
-    return Wanted(includes=includes, command=command, recipe=Recipe(name="precompiled", parts=parts))
+    apart = _headers_apart()
+    parts = (
+        ("kind", "precompiled"),
+        ("compiler", identity),
+        ("command", command),
+        ("includes", includes),
+        ("apart", apart),
+    )
+    return Wanted(includes=includes, command=command, recipe=Recipe(name="precompiled", parts=parts), apart=apart)
+
+
+def _headers_apart() -> tuple[str, ...]:
+    """Return tvm-ffi's `error.h` as it is given to g++, and as g++ may call it where that is shorter."""
+    paths = (str(home / "tvm/ffi/error.h") for home in tvm_ffi_include_dirs())
+    given = next((path for path in paths if os.path.exists(path)), "")
+    names = tuple(dict.fromkeys((given, os.path.realpath(given)))) if given else ()
+    return names if all(name.isprintable() and not set('"\\') & set(name) for name in names) else ()
 
 
 def wanted_includes(unit: Unit) -> tuple[str, ...]:
@@ -198,7 +233,13 @@ def find_precompiled(
         return None
     facts = json.loads(entry.product.read_bytes())
     header = entry.dir / HEADER
-    found = Precompiled(entry=entry, header=header, digest=facts["sha256"], names=frozenset(facts["names"]))
+    found = Precompiled(
+        entry=entry,
+        header=header,
+        digest=facts["sha256"],
+        names=frozenset(facts["names"]),
+        object_digest=facts["object_sha256"],
+    )
     with suppress(OSError):
         if header.with_name(f"{HEADER}.gch").stat().st_size == facts["size"]:
             return None if _hides_one(include_dirs, found.names) else found
@@ -270,6 +311,7 @@ def job_command(wanted: Wanted, cache_dir: Path) -> list[str]:
     job = {
         "path": [str(Path(__file__).parent.parent), *sys.path],
         "includes": wanted.includes,
+        "apart": wanted.apart,
         "command": wanted.command,
         "name": wanted.recipe.name,
         "parts": wanted.recipe.parts,

@@ -23,7 +23,7 @@ from typing import Any
 
 from jitload.cache import Work, claim_entry
 from jitload.host_headers import read_depfile
-from jitload.precompiled import FACTS, HEADER, can_afford, refuse
+from jitload.precompiled import FACTS, HEADER, OBJECT, can_afford, refuse
 from jitload.recipe import Recipe
 from jitload.settings import read_settings
 
@@ -47,7 +47,9 @@ def precompile(job: Mapping[str, Any]) -> None:
         with claim_entry(cache_dir, recipe, read_settings()) as work:
             if work.entry or work.cache_dir != cache_dir:
                 return
-            headers, problem = make_header(job["command"], job["includes"], work.dir)
+            headers, problem = make_header(job["command"], job["includes"], work.dir, apart=job["apart"])
+            if problem and job["apart"]:
+                headers, problem = make_header(job["command"], job["includes"], work.dir)
             if problem:
                 refuse(recipe, cache_dir, problem)
                 return
@@ -84,14 +86,34 @@ def _lock(handle: int) -> bool:
     return False
 
 
-def make_header(command: Sequence[str], includes: Sequence[str], work_dir: Path) -> tuple[tuple[Path, ...], str]:
-    """Make a header and its precompiled form; return the headers read, and what stands against using it."""
-    (work_dir / HEADER).write_text("".join(f"#include <{name}>\n" for name in includes))
-    (work_dir / "empty.cc").write_text("")
-    making = [*command, "-MD", "-MF", "depfile", "-x", "c++-header", HEADER, "-o", f"{HEADER}.gch"]
+def make_header(
+    command: Sequence[str], includes: Sequence[str], work_dir: Path, *, apart: Sequence[str] = ()
+) -> tuple[tuple[Path, ...], str]:
+    """Make a header and its precompiled form; return the headers read, and what stands against using it.
+
+    Args:
+        command: The compiler and its options.
+        includes: What is in it.
+        work_dir: Where.
+        apart: The names of a header whose functions go to an object of their own.
+    """
+    text = "".join(f"#include <{name}>\n" for name in includes)
+    apart_text = "".join(f'#line 1 "{name}"\n#pragma interface\n' for name in apart)
+    texts = {
+        HEADER: text,
+        "interface.h": f'{apart_text}#line 1 "{HEADER}"\n{text}',
+        "errors.cc": "".join(f'#pragma implementation "{Path(name).name}"\n' for name in apart[:1])
+        + '#include "interface.h"\n',
+        "empty.cc": "",
+    }
+    for name, content in texts.items():
+        (work_dir / name).write_text(content)
+    making = [*command, "-MD", "-MF", "depfile", "-x", "c++-header", "interface.h", "-o", f"{HEADER}.gch"]
     # An option of the user's may make this warning an error, or not: both ways it is seen.
     using = [*command, "-Winvalid-pch", "-include", f"./{HEADER}", "-fsyntax-only", "empty.cc"]
-    for step in (making, using):
+    (work_dir / OBJECT).unlink(missing_ok=True)
+    steps = (making, using, [*command, "-c", "errors.cc", "-o", OBJECT]) if apart else (making, using)
+    for step in steps:
         done = subprocess.run(
             step, cwd=work_dir, capture_output=True, text=True, errors="replace", preexec_fn=_limit, check=False
         )
@@ -110,9 +132,11 @@ def _publish(work: Work, headers: tuple[Path, ...]) -> None:
     made = work.dir / f"{HEADER}.gch"
     # The names below an `include` directory: a user's directory with one of them might come before.
     names = {part for path in headers for part in str(path).rpartition("/include/")[2].split("/") if part}
+    beside = work.dir / OBJECT
     facts = {
         "size": made.stat().st_size,
         "sha256": hashlib.sha256(made.read_bytes()).hexdigest(),
+        "object_sha256": hashlib.sha256(beside.read_bytes()).hexdigest() if beside.exists() else "",
         "names": sorted(names),
     }
     (work.dir / FACTS).write_text(json.dumps(facts))

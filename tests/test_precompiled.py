@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import time
+import traceback
 from pathlib import Path
 
 import pytest
 
 import jitload
 from jitload import host, precompiled
+from jitload.elf import read_dynamic_symbols
 from jitload.errors import CompileError
 from jitload.precompiled import (
     PRELUDE,
@@ -162,6 +165,38 @@ def test_a_later_build_begins_with_it(cache):
     assert "prelude" not in (library.parent / "manifest.json").read_text()
 
 
+def test_what_units_share_is_linked_from_an_object_beside_it(cache, tmp_path):
+    """Its functions are as they were: an error of the argument checks, and one thrown by hand with its place."""
+    text = 'int f(int n) {\n  if (n < 0) TVM_FFI_THROW(ValueError) << n << " is below 0";\n  return n;\n}'
+    path = Path(jitload.build_inline("m", cpp_sources=text, functions="f"))
+    assert "errors0.o" in commands(path)
+    assert not [name for name in read_dynamic_symbols(path.read_bytes()).needed if "3tvm3ffi" in name]
+    module = jitload.load_module(path)
+    assert module.f(3) == 3
+    with pytest.raises(TypeError, match="argument #0"):
+        module.f("x")
+    with pytest.raises(ValueError, match="-1 is below 0") as caught:
+        module.f(-1)
+    assert "m.cpp" in "".join(traceback.format_exception(caught.value))
+    whole = jitload.build_inline("m", cpp_sources=text, functions="f", output=tmp_path / "m.o")
+    subprocess.run([*find_compiler(read_settings()).command, "-shared", whole, "-o", tmp_path / "own.so"], check=True)
+    assert jitload.load_module(tmp_path / "own.so").f(5) == 5
+
+
+def test_an_object_that_lacks_something_is_left(cache, tmp_path, monkeypatch):
+    (facts,) = cache.glob("precompiled-*/*/precompiled.json")
+    (tmp_path / "empty.cc").write_text("")
+    compiler = find_compiler(read_settings()).command
+    facts.with_name("errors.o").unlink()
+    subprocess.run([*compiler, "-c", tmp_path / "empty.cc", "-o", facts.with_name("errors.o")], check=True)
+    monkeypatch.setattr(Precompiled, "is_whole", lambda self: True)
+    path = answer(41)
+    assert "errors0.o" not in commands(path)
+    assert jitload.load_module(path).answer() == 41
+    (refused,) = (cache / ".tools").glob("*.refused")
+    assert "3tvm3ffi5Error" in refused.read_text()
+
+
 def test_g_plus_plus_reads_the_headers_themselves_where_it_does_not_fit(cache):
     """An option that is not in the key and yet means something to the headers."""
     text = "int answer() { return sizeof(std::string); }\n#ifndef max_align_t_is_mine\n#error\n#endif"
@@ -211,17 +246,17 @@ def test_a_mistake_is_told_as_without_it(cache, monkeypatch):
 # ---- bad ones --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("damage", ["flipped", "cut", "gone", "other"])
+@pytest.mark.parametrize("damage", ["flipped", "cut", "gone", "other", "object"])
 def test_a_damaged_one_is_not_used_and_made_again(cache, damage, monkeypatch):
     if damage == "flipped":
         monkeypatch.setattr(precompiled, "_started", {})
-    (file,) = cache.glob("precompiled-*/*/prelude.h.gch")
+    (file,) = cache.glob(f"precompiled-*/*/{'errors.o' if damage == 'object' else 'prelude.h.gch'}")
     data = bytearray(file.read_bytes())
     at = len(data) // 2
     data[at : at + 4096] = bytes(byte ^ 0x55 for byte in data[at : at + 4096])
     file.unlink()
     if damage != "gone":
-        file.write_bytes({"flipped": data, "cut": data[:at], "other": bytes(len(data))}[damage])
+        file.write_bytes({"flipped": data, "cut": data[:at], "other": bytes(len(data)), "object": data}[damage])
     assert jitload.load_module(answer(20)).answer() == 20
     if damage != "flipped":
         assert not list(cache.glob("precompiled-*/*"))

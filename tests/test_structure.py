@@ -93,8 +93,9 @@ IMPORTS = {
     "cpu": "checks cpu_object cpu_text demangle errors gpu_only host_build kernels model probe runtime signature "
     "source toolchain",
     "library": "arch cache choice codegen cpu errors host_build images kernels ptx request runtime source toolchain",
-    "host_link": "toolchain",
-    "host": "cache cubin driver_calls elf embedding errors headers host_build host_headers host_link library "
+    "host_link": "driver_calls errors nvcc settings toolchain",
+    "host_text": "precompiled sources",
+    "host": "cache cubin elf embedding errors headers host_build host_headers host_link host_text library "
     "nvcc precompiled request runtime sources toolchain",
     "triton_versions": "errors",
     "triton_types": "errors model",
