@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 import os
 import secrets
 import threading
@@ -18,6 +19,8 @@ from jitload.triton_plan import Plan
 from jitload.triton_versions import Triton, changed_interface, cuda_backend, cuda_target
 
 _LINE_INFO = "TRITON_DISABLE_LINE_INFO"
+_FIRST_WITH_CLUSTERS = 90
+_WARPS, _CTAS = 32, 16  # 1024 threads of a block; blocks of a cluster
 _lock = threading.Lock()
 
 
@@ -31,17 +34,25 @@ def compile_plan(given: GivenKernel, plan: Plan, triton: Triton, capability: int
     import triton as package
 
     _check_readable(given)
-    _check_options(given, plan.options, cuda_backend(triton, capability))
+    numbers = _check_options(given, plan.options, cuda_backend(triton, capability), capability)
     source = _with_outer_values(_source(given, plan, triton), given, plan)
     target = cuda_target(triton, capability)
-    options = {"debug": _wants_asserts(given), **plan.options}
+    options = {"debug": _wants_asserts(given), **plan.options, **numbers}
     try:
         with without_line_info():
             return package.compile(source, target=target, options=options)
     except JitLoadError:
         raise
     except Exception as error:
-        raise CompileError(stage="triton", name=given.name, log=f"{type(error).__name__}: {error}") from error
+        raise CompileError(stage="triton", name=given.name, log="\n".join(_words(error))) from error
+
+
+def _words(error: BaseException) -> Iterator[str]:
+    """Yield what an error of Triton's says, and what it was raised from: older releases say the reason there alone."""
+    text = f"{type(error).__name__}: {error}"
+    yield text
+    if error.__cause__ is not None and str(error.__cause__) not in text:
+        yield from _words(error.__cause__)
 
 
 def _wants_asserts(given: GivenKernel) -> bool:
@@ -49,8 +60,8 @@ def _wants_asserts(given: GivenKernel) -> bool:
     return bool(getattr(given.function, "debug", None)) or os.environ.get("TRITON_DEBUG", "0") == "1"
 
 
-def _check_options(given: GivenKernel, options: Mapping[str, Any], backend: Any) -> None:
-    """Refuse options that Triton's compiler would ignore."""
+def _check_options(given: GivenKernel, options: Mapping[str, Any], backend: Any, capability: int) -> dict[str, int]:
+    """Refuse options that Triton's compiler would ignore, or take and fail of; return those that are numbers."""
     known = type(backend.parse_options({})).__dataclass_fields__
     unknown = [name for name in options if name not in known]
     if unknown:
@@ -59,6 +70,33 @@ def _check_options(given: GivenKernel, options: Mapping[str, Any], backend: Any)
             f"kernel {given.name!r}: {unknown[0]!r} is neither a parameter ({parameters}) nor an option of Triton's "
             "compiler, such as num_warps, num_stages, num_ctas, maxnreg"
         )
+    return {name: _number(given, name, value, capability) for name, value in options.items() if name in _NUMBERS}
+
+
+_NUMBERS = {
+    "num_warps": f"a power of 2 from 1 to {_WARPS}: a block has at most {32 * _WARPS} threads, 32 a warp",
+    "num_ctas": f"a power of 2 from 1 to {_CTAS}, the most blocks that a cluster has",
+    "num_stages": "0 or more",
+    "maxnreg": "1 or more",
+}
+
+
+def _number(given: GivenKernel, name: str, value: Any, capability: int) -> int:
+    """Return an option that is a number: some that no GPU can run pass Triton's compiler, others end the process."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = -1
+    most = {"num_warps": _WARPS, "num_ctas": _CTAS}.get(name, 2**31 - 1)
+    is_power = number & (number - 1) == 0 or name not in ("num_warps", "num_ctas")
+    if isinstance(value, bool) or not (name != "num_stages") <= number <= most or not is_power:
+        raise SignatureError(f"kernel {given.name!r}: {name}={value!r} must be {_NUMBERS[name]}")
+    if name == "num_ctas" and number > 1 and capability < _FIRST_WITH_CLUSTERS:
+        raise SignatureError(
+            f"kernel {given.name!r}: num_ctas={number} makes clusters, which GPUs have from sm_90 on, and this is for "
+            f"sm_{capability}: leave it out there"
+        )
+    return number
 
 
 def _source(given: GivenKernel, plan: Plan, triton: Triton) -> Any:

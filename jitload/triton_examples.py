@@ -61,6 +61,8 @@ def _example(value: Any) -> Any:
     """Let a dtype of torch's stand for an aligned tensor of it, as Triton's warmup() does."""
     if type(value).__name__ == "dtype" and type(value).__module__ == "torch":
         return _Aligned(value)
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        raise OverflowError(f"{value} has more than 64 bits")
     return value
 
 

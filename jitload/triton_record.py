@@ -25,6 +25,7 @@ from jitload.model import (
 from jitload.triton_facts import TypeFacts, flat_names, type_facts
 from jitload.triton_versions import Triton, read_version
 
+_MOST_THREADS = 1024  # of a block
 _MOST_TENSOR_MEMORY = 512  # columns; sm_107 has 576
 
 
@@ -81,6 +82,12 @@ def _check_launchable(name: str, compiled: Any) -> None:
         raise SignatureError(
             f"kernel {name!r} is compiled with instrumentation for a profiler, which wants {size} bytes a program: "
             "unset TRITON_INSTRUMENTATION_MODE (or the profiler's hook), and compile it again"
+        )
+    threads = int(facts.num_warps) * int(getattr(facts, "warp_size", facts.target.warp_size))
+    if threads > _MOST_THREADS:
+        raise SignatureError(
+            f"kernel {name!r} has num_warps={facts.num_warps} once it is compiled, {threads} threads, and a block has "
+            f"at most {_MOST_THREADS}: compile it with fewer warps"
         )
     columns = getattr(facts, "tmem_size", 0) or 0
     if columns > _MOST_TENSOR_MEMORY + 64 * (facts.target.arch == 107):

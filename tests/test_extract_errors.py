@@ -50,6 +50,30 @@ def test_what_does_not_fit_the_kernel(options: dict[str, Any], expected: str):
     assert expected in refusal(SignatureError, kernels.vector_add, **{"BLOCK": 64, **options})
 
 
+@pytest.mark.parametrize(
+    ("option", "values", "expected"),
+    [
+        ("num_warps", (0, 3, 64, -1, 2**40, "4", 4.0, True), "a power of 2 from 1 to 32: a block has at most 1024 thr"),
+        ("num_ctas", (0, 3, 32, -2, "2"), "a power of 2 from 1 to 16, the most blocks that a cluster has"),
+        ("num_stages", (-1, "3", 2.5, 2**31), "0 or more"),
+        ("maxnreg", (0, -1, "many"), "1 or more"),
+    ],
+)
+def test_numbers_that_no_gpu_takes(option: str, values: tuple[Any, ...], expected: str):
+    for value in values:
+        words = refusal(SignatureError, kernels.vector_add, signature=ADD, BLOCK=64, **{option: value})
+        assert words.startswith(f"kernel 'vector_add': {option}={value!r} must be {expected}")
+    words = refusal(SignatureError, tuned_add, signature=ADD, config={"BLOCK": 64, option: values[0]})
+    assert f"{option}={values[0]!r} must be {expected}" in words
+
+
+def test_clusters_before_hopper():
+    words = refusal(SignatureError, kernels.vector_add, signature=ADD, BLOCK=64, num_ctas=2, arch="sm_80")
+    assert words.endswith(
+        "num_ctas=2 makes clusters, which GPUs have from sm_90 on, and this is for sm_80: leave it out there"
+    )
+
+
 def test_missing_constexprs_are_listed():
     signature = {"x_ptr": "*fp32", "n": "i32"}
     expected = "kernel 'two_blocks': no value for HALF, BLOCK: give constexprs={'HALF': …, 'BLOCK': …}"
@@ -127,7 +151,7 @@ def test_a_heuristic_over_run_time_arguments():
 def test_triton_refuses_the_kernel():
     words = refusal(CompileError, kernels.broken, signature={"x_ptr": "*fp32"})
     assert words.startswith("Triton could not compile 'broken'\n")
-    assert "there_is_no_such_function" in words
+    assert "power of 2" in words
 
 
 def test_several_architectures_and_none():
@@ -173,6 +197,7 @@ pytestmark_compiled = pytest.mark.skipif(VERSION.number < (3, 3), reason="the fo
     [
         ({"target": SimpleNamespace(backend="hip", arch="gfx942", warp_size=64)}, "is compiled for hip gfx942"),
         ({"profile_scratch_size": 64}, "with instrumentation for a profiler, which wants 64 bytes a program"),
+        ({"num_warps": 64}, "has num_warps=64 once it is compiled, 2048 threads, and a block has at most 1024"),
         ({"tmem_size": 1024}, "wants 1024 columns of tensor memory, and the GPU has 512"),
         ({"name": "other"}, "Triton calls it 'other', and the cubin has: vector_add"),
         ({"num_warps": 8}, "says that it runs 256 threads, and the cubin wants 128"),

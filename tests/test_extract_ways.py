@@ -16,7 +16,7 @@ import triton
 import triton_kernels as kernels
 from triton_libraries import HISTOGRAM
 from triton_support import ADD, ARCH, DESCRIPTORS, PERSISTENT, Tensor, assumptions, compiled, extract
-from triton_tuned import tuned_add
+from triton_tuned import tuned, tuned_add
 
 import jitload
 from jitload.triton_versions import find_triton
@@ -94,12 +94,11 @@ def test_a_compiled_kernel():
 
 
 def test_an_autotuned_kernel_with_one_configuration_and_with_a_given_one():
-    tuned = tuned_add
-    facts = extract(tuned, signature=ADD, config=tuned.configs[1])
+    facts = extract(tuned_add, signature=ADD, config=tuned_add.configs[1])
     assert (facts.constexprs, facts.num_warps) == ((("BLOCK", 1024),), 8)
-    facts = extract(tuned, signature=ADD, config={"BLOCK": 64, "num_warps": 1})
+    facts = extract(tuned_add, signature=ADD, config={"BLOCK": 64, "num_warps": 1})
     assert (facts.constexprs, facts.num_warps) == ((("BLOCK", 64),), 1)
-    only = triton.autotune(configs=[triton.Config({"BLOCK": 32}, num_warps=1)], key=["n"])(kernels.vector_add)
+    only = tuned(triton.Config({"BLOCK": 32}, num_warps=1))(kernels.vector_add)
     assert extract(only, signature=ADD).constexprs == (("BLOCK", 32),)
 
 
@@ -109,9 +108,9 @@ def test_constexprs_that_leave_nothing_to_tune():
 
 
 def test_a_configuration_that_tuning_chose():
-    tuned = triton.autotune(configs=tuned_add.configs, key=["n"])(kernels.vector_add)
-    tuned.best_config = tuned.configs[0]  # as run() leaves it
-    assert extract(tuned, signature=ADD).constexprs == (("BLOCK", 512),)
+    measured = tuned(*tuned_add.configs)(kernels.vector_add)
+    measured.best_config = measured.configs[0]  # as run() leaves it
+    assert extract(measured, signature=ADD).constexprs == (("BLOCK", 512),)
 
 
 def test_heuristics_over_constexprs():

@@ -15,7 +15,7 @@ import triton_kernels as kernels
 from support.gpu import keep_busy, new_stream, run_program
 from triton_libraries import LIBRARIES
 from triton_support import ADD
-from triton_tuned import tuned_add
+from triton_tuned import tuned, tuned_add
 
 import jitload
 from jitload.triton_versions import find_triton
@@ -95,11 +95,11 @@ def test_example_arguments_choose_as_triton_does():
 
 
 def test_tuning_chooses():
-    tuned = triton.autotune(configs=tuned_add.configs, key=["n"])(kernels.vector_add)
+    measured = tuned(*tuned_add.configs)(kernels.vector_add)
     x, y = torch.ones(4096, device="cuda"), torch.ones(4096, device="cuda")
     out = torch.empty_like(x)
-    tuned[lambda META: (triton.cdiv(4096, META["BLOCK"]),)](x, y, out, 4096)
-    mod = jitload.load_triton("tuned", tuned, signature=ADD, grid="ceil_div(n, BLOCK)")
+    measured[lambda META: (triton.cdiv(4096, META["BLOCK"]),)](x, y, out, 4096)
+    mod = jitload.load_triton("tuned", measured, signature=ADD, grid="ceil_div(n, BLOCK)")
     out.zero_()
     mod.vector_add(x, y, out, 4096)
     assert torch.equal(out, x + y)
