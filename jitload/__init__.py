@@ -10,10 +10,10 @@ from jitload.errors import JitLoadError
 from jitload.launch import Launch
 
 if TYPE_CHECKING:
-    from jitload.extract import extract_triton
     from jitload.loader import Module, global_tensor
     from jitload.prebuilding import prebuild as prebuild
-    from jitload.triton_api import load_triton
+    from jitload.triton.api import load_triton
+    from jitload.triton.extract import extract_triton
 
 __version__ = "0.1.0"
 
@@ -47,11 +47,11 @@ def __getattr__(name: str) -> Any:
 
         return prebuild
     if name == "extract_triton":
-        from jitload.extract import extract_triton
+        from jitload.triton.extract import extract_triton
 
         return extract_triton
     if name == "load_triton":
-        from jitload.triton_api import load_triton
+        from jitload.triton.api import load_triton
 
         return load_triton
     raise AttributeError(f"module 'jitload' has no attribute {name!r}")

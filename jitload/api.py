@@ -292,14 +292,14 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
         `compile_cubin(text, arch="sm_90a").kernels[0].registers`
     """
     from jitload.arch import resolve_gpu_arch
+    from jitload.device.kernels import DeviceSource, compile_kernels
     from jitload.errors import ToolchainError
-    from jitload.kernels import DeviceSource, compile_kernels
     from jitload.library import check_is_device_code
     from jitload.settings import read_settings
     from jitload.toolchain import find_kit
 
     if isinstance(source, bytes | bytearray | memoryview) or (isinstance(source, str) and ".version" in source):
-        from jitload.ptx import compile_image, format_of
+        from jitload.device.ptx import compile_image, format_of
 
         if not isinstance(source, str) or format_of(source):
             return compile_image(source, name=name, arch=arch, flags=extra_cuda_cflags)

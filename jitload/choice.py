@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from jitload.device.kernels import Compiled, nearest_name
 from jitload.errors import LaunchSpecError
 from jitload.exports import export_names
-from jitload.kernels import Compiled, nearest_name
 from jitload.launch import Launch
 from jitload.model import Kernel, Parameter
 

@@ -18,8 +18,8 @@ from jitload.errors import JitLoadError
 from jitload.settings import find_cache_dir, parse_size, read_settings
 
 if TYPE_CHECKING:
-    from jitload.inventory import Item
-    from jitload.prune import Pruned
+    from jitload.cache.inventory import Item
+    from jitload.cache.prune import Pruned
 
 _AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
@@ -141,8 +141,8 @@ def _prebuild(options: argparse.Namespace) -> int:
 
 def _ship(options: argparse.Namespace, entry_dirs: Sequence[Path]) -> None:
     """Put entries where they were asked for besides: into a directory, into an archive."""
-    from jitload.archive import pack_entries
-    from jitload.shipping import copy_entries
+    from jitload.cache.archive import pack_entries
+    from jitload.cache.shipping import copy_entries
 
     said = []
     if entry_dirs and options.bundle:
@@ -165,7 +165,7 @@ def _place(options: argparse.Namespace) -> Path:
 
 def _trusted(options: argparse.Namespace) -> Path:
     """Return the cache for an action that writes it, after a look at who may write it besides."""
-    from jitload.entry import open_cache
+    from jitload.cache.entry import open_cache
 
     settings = read_settings()
     return open_cache(replace(settings, cache_dir=options.dir) if options.dir else settings)
@@ -177,7 +177,7 @@ def _path(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from jitload.inventory import walk
+    from jitload.cache.inventory import walk
 
     rows = [_row(item) for item in walk(_place(options))]
     if options.json:
@@ -215,7 +215,7 @@ def _row(item: Item) -> dict[str, Any]:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from jitload.inventory import find_item
+    from jitload.cache.inventory import find_item
 
     item = find_item(_place(options), options.key)
     manifest = item.manifest()
@@ -234,8 +234,8 @@ def _text(value: object) -> str:
 
 
 def _why(options: argparse.Namespace) -> int:
-    from jitload.inventory import find_item
-    from jitload.why import compare_items
+    from jitload.cache.inventory import find_item
+    from jitload.cache.why import compare_items
 
     cache_dir = _place(options)
     lines = compare_items(find_item(cache_dir, options.one), find_item(cache_dir, options.other))
@@ -244,7 +244,7 @@ def _why(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from jitload.inventory import walk, walk_aside
+    from jitload.cache.inventory import walk, walk_aside
 
     cache_dir = _place(options)
     whole, damaged = 0, []
@@ -260,7 +260,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _prune(options: argparse.Namespace) -> int:
-    from jitload.prune import prune
+    from jitload.cache.prune import prune
 
     if options.max_size is None and options.max_age is None:
         raise JitLoadError("say what to remove: --max-size 2GB, --max-age 30d, or both; all of it: jitload cache clear")
@@ -269,7 +269,7 @@ def _prune(options: argparse.Namespace) -> int:
 
 
 def _clear(options: argparse.Namespace) -> int:
-    from jitload.prune import clear
+    from jitload.cache.prune import clear
 
     _report(clear(_trusted(options)))
     return 0
@@ -282,7 +282,7 @@ def _report(done: Pruned) -> None:
 
 
 def _pack(options: argparse.Namespace) -> int:
-    from jitload.archive import pack
+    from jitload.cache.archive import pack
 
     count = pack(_place(options), options.archive.absolute(), options.keys)
     _print([f"packed {count} entries into {options.archive}, {_shown_size(options.archive.stat().st_size)}"])
@@ -290,7 +290,7 @@ def _pack(options: argparse.Namespace) -> int:
 
 
 def _unpack(options: argparse.Namespace) -> int:
-    from jitload.archive import unpack
+    from jitload.cache.archive import unpack
 
     done = unpack(_trusted(options), options.archive.absolute(), max_size=options.max_size)
     _print([f"added {done.added} entries; {done.present} were there already"])

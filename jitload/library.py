@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jitload.arch import CPU
-from jitload.cache import Work
+from jitload.cache.store import Work
 from jitload.errors import JitLoadError, LaunchSpecError, ToolchainError
 from jitload.host_build import COMPILE_FLAGS, Step, compile_step, link_step, run_ninja, write_ninja
 from jitload.request import Request
@@ -19,8 +19,8 @@ from jitload.toolchain import Compiler, Kit, find_ninja
 
 if TYPE_CHECKING:
     from jitload.codegen import CpuCode
-    from jitload.cpu import CpuProgram
-    from jitload.kernels import Compiled, DeviceSource
+    from jitload.cpu.build import CpuProgram
+    from jitload.device.kernels import Compiled, DeviceSource
 
 
 def make_library(
@@ -42,7 +42,7 @@ def make_library(
 def _compile(request: Request, kit: Kit | None) -> tuple[Compiled, ...]:
     """Return the machine code of a request for each architecture, compiled or as it was given."""
     if request.images:
-        from jitload.images import read_given
+        from jitload.device.images import read_given
 
         return read_given(request)
     assert kit is not None
@@ -58,7 +58,7 @@ def check_is_device_code(request: Request) -> None:
     """
     if request.is_kind_given:
         return
-    from jitload.source import classify
+    from jitload.device.source import classify
 
     texts = [text for _, text in request.pieces]
     if any(".version" in text for text in texts):
@@ -78,7 +78,7 @@ def check_is_device_code(request: Request) -> None:
 
 
 def _check_is_no_ptx(request: Request) -> None:
-    from jitload.ptx import format_of
+    from jitload.device.ptx import format_of
 
     if ptx := next((label for label, text in request.pieces if format_of(text)), None):
         raise JitLoadError(
@@ -96,7 +96,7 @@ def _may_be_elsewhere(texts: Sequence[str], options: Sequence[str]) -> bool:
 
 def compile_archs(request: Request, kit: Kit) -> tuple[Compiled, ...]:
     """Compile the device code for each architecture of a GPU."""
-    from jitload.kernels import compile_kernels
+    from jitload.device.kernels import compile_kernels
 
     source = device_source(request)
     with naming_exports(request):
@@ -107,7 +107,7 @@ def compile_archs(request: Request, kit: Kit) -> tuple[Compiled, ...]:
 
 def device_source(request: Request) -> DeviceSource:
     """Return what the compilers of device code get to know of a request."""
-    from jitload.kernels import DeviceSource
+    from jitload.device.kernels import DeviceSource
 
     functions = request.functions or ()
     named = [launch.kernel for _, launch in functions if launch.kernel]
@@ -136,7 +136,7 @@ def naming_exports(request: Request) -> Iterator[None]:
 
 def check_layouts(compiled: Sequence[Compiled]) -> None:
     """Refuse kernels that differ from one architecture to the next: one wrapper serves all."""
-    from jitload.kernels import layout_difference
+    from jitload.device.kernels import layout_difference
 
     for other in compiled[1:]:
         if difference := layout_difference(compiled[0].cubin, other.cubin):
@@ -213,7 +213,7 @@ def in_background(work: Callable[[], Any]) -> Future[Any]:
 
 def import_first() -> None:
     """Import what a miss needs before NVRTC can start; the rest is imported while it works, when the GIL is free."""
-    import jitload.kernels  # noqa: F401
+    import jitload.device.kernels  # noqa: F401
 
 
 def _import_what_follows() -> None:

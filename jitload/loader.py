@@ -148,7 +148,7 @@ def _reason(error: RuntimeError) -> str:
     found = re.search(r"([^\s/]+): undefined symbol: ([\w.$]+)", str(error))
     if found is None:
         return str(error)
-    from jitload.demangle import demangle
+    from jitload.device.demangle import demangle
 
     name = demangle(found[2]) or found[2]
     return (
@@ -219,7 +219,7 @@ def _describe(module: Module) -> dict[str, Any]:
 
 def _list_exports(module: Module, place: Path) -> None:
     """Note what a library exports that was written by hand, and so does not describe itself."""
-    from jitload.elf import read_dynamic_symbols
+    from jitload.device.elf import read_dynamic_symbols
 
     offered = read_dynamic_symbols(place.read_bytes()).offered
     names = (name.removeprefix("__tvm_ffi_") for name in offered if name.startswith("__tvm_ffi_"))

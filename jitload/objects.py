@@ -6,8 +6,7 @@ import tempfile
 from pathlib import Path
 
 from jitload.arch import CPU
-from jitload.cache import Entry
-from jitload.entry import check_file, read_manifest
+from jitload.cache.entry import Entry, check_file, read_manifest
 from jitload.errors import CacheError, JitLoadError
 from jitload.host_build import Step, run_ninja, write_ninja
 from jitload.placing import copy_library

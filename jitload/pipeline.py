@@ -7,14 +7,15 @@ import os
 from pathlib import Path
 
 from jitload.arch import CPU
-from jitload.cache import Entry, Recipe, Work, claim_entry, open_cache
+from jitload.cache.entry import Entry, open_cache
+from jitload.cache.recipe import Recipe, speaks_of_its_place
+from jitload.cache.store import Work, claim_entry
+from jitload.cache.tiers import find_in_tiers, share_entry
 from jitload.collector import collector_held
 from jitload.errors import CachePlaceError
 from jitload.identity import compiler_identity, cpu_identity, own_identity
-from jitload.recipe import speaks_of_its_place
 from jitload.request import Request
 from jitload.settings import private_cache_dir, warn_once
-from jitload.tiers import find_in_tiers, share_entry
 from jitload.toolchain import Compiler, Kit, Nvcc, find_compiler, find_cuda_headers, find_kit, tvm_ffi_version
 
 _HELD_S = 1.0  # that a build may hold the garbage collector back
@@ -58,7 +59,7 @@ def _find_cuda(request: Request, cache_dir: Path) -> Kit | Nvcc | None:
     if request.triton is not None:
         return None
     if request.host is not None and request.host.is_mixed:
-        from jitload.nvcc import find_nvcc
+        from jitload.cxx.nvcc import find_nvcc
 
         return find_nvcc(request.settings, cache_dir, name=request.name)
     if request.images:
@@ -72,16 +73,16 @@ def _make(
 ) -> tuple[Path, ...]:
     """Build the library in a work directory, around generated or hand-written C++; return the headers it read."""
     if request.triton is not None:
-        from jitload.triton_library import make_triton_library
+        from jitload.triton.library import make_triton_library
 
         return make_triton_library(request, compiler, work, verbose=verbose)
     if request.host is not None:
-        from jitload.host import make_host_library
+        from jitload.cxx.host import make_host_library
 
         return make_host_library(request, kit, compiler, work, verbose=verbose)
     assert not isinstance(kit, Nvcc)
     if CPU in request.archs:
-        from jitload.cpu_library import make_cpu_library
+        from jitload.cpu.library import make_cpu_library
 
         return make_cpu_library(request, kit, compiler, work, verbose=verbose)
     from jitload.library import make_library

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from jitload.cache import Entry
+from jitload.cache.entry import Entry
 from jitload.errors import JitLoadError
 from jitload.request import Request
 

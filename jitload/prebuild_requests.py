@@ -106,7 +106,7 @@ def build_triton(request: Mapping[str, Any]) -> str:
     """
     from jitload.serving import build_request
     from jitload.settings import find_cache_dir, read_settings
-    from jitload.triton_request import make_triton_request
+    from jitload.triton.request import make_triton_request
 
     options: dict[str, Any] = {"num_warps": None, "num_stages": None, **request}
     name, kernel = options.pop("name", None), options.pop("kernel")

@@ -67,7 +67,7 @@ def own_environment(*, has_triton: bool = False) -> tuple[tuple[str, str], ...]:
     """Return the variables that a worker elsewhere takes over: ours, and those that change what Triton makes."""
     names = {name for name in os.environ if name.startswith(_OURS)}
     if has_triton:
-        from jitload.triton_key import is_in_key
+        from jitload.triton.key import is_in_key
 
         names |= set(filter(is_in_key, os.environ))
     return tuple((name, os.environ[name]) for name in sorted(names))
@@ -105,7 +105,7 @@ def build_one(task: Task) -> Outcome:
 def _build(request: Any) -> tuple[str, bool]:
     """Return a request's library, and whether it was built just now."""
     from jitload.api import build, build_inline
-    from jitload.entry import published
+    from jitload.cache.entry import published
     from jitload.prebuild_requests import build_triton, is_triton
     from jitload.settings import find_cache_dir, read_settings
 
@@ -268,7 +268,7 @@ class LocalWorkers:
 
 def worker_count() -> int:
     """Return how many workers this machine takes: by the cores that this process may use, and by free memory."""
-    from jitload.precompiled import free_memory
+    from jitload.cxx.precompiled import free_memory
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(cores, _core_quota(), free_memory() // _BYTES_EACH))

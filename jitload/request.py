@@ -10,9 +10,9 @@ from typing import Literal, NamedTuple
 
 from jitload.arch import CPU, resolve_arch, resolve_gpu_arch
 from jitload.checks import NO_CHECKS, Checks, check_checks, cpu_options
+from jitload.cpu.gpu_only import launches_error
 from jitload.errors import JitLoadError
 from jitload.flags import device_flags, host_flags, nvcc_flags, split_includes
-from jitload.gpu_only import launches_error
 from jitload.launch import Launch
 from jitload.named import Functions, check_host_functions, has_launches, read_functions
 from jitload.paths import absolute_path
@@ -33,7 +33,7 @@ from jitload.sources import (
     read_options,
     read_paths,
 )
-from jitload.triton_source import TritonSource
+from jitload.triton.source import TritonSource
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SLUG = re.compile(r"[^A-Za-z0-9_]+")

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jitload.cache import Entry
+from jitload.cache.entry import Entry
 from jitload.collector import collector_held
 from jitload.errors import JitLoadError
 from jitload.paths import absolute_path

@@ -296,7 +296,7 @@ def _guess_kind(texts: tuple[str, ...], has_cubins: bool, has_host_code: bool) -
     if not is_host_like and not launches and any("__global__" in text for text in texts):
         return "device"  # a hit needs no lexer
 
-    from jitload.source import classify
+    from jitload.device.source import classify
 
     kind = classify(texts, has_cubins)
     if kind != "host":

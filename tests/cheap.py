@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from jitload.cache import Entry, Recipe, Work, claim_entry, find_entry
+from jitload.cache.entry import Entry, find_entry
+from jitload.cache.recipe import Recipe
+from jitload.cache.store import Work, claim_entry
 from jitload.settings import read_settings
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.fixtures import loaded_stub, stub_driver, stub_library  # noqa: F401  pytest finds fixtures by name here
 
-from jitload import kernels
+from jitload.device import kernels
 from jitload.nvrtc import NvrtcJob, NvrtcResult
 
 

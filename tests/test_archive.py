@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from builds import ADD, build, kernel, load
 
-from jitload.archive import pack, unpack
+from jitload.cache.archive import pack, unpack
 from jitload.errors import CacheError
 
 LIMIT = 10**9

@@ -10,9 +10,9 @@ from builds import ADD, ARCH, build, kernel, load, run_python
 
 import jitload
 from jitload import nvrtc
+from jitload.device.source import classify
 from jitload.errors import JitLoadError, ToolchainError
 from jitload.host_build import Step, ninja_text
-from jitload.source import classify
 
 # ---- paths -----------------------------------------------------------------------------------------------------
 

@@ -14,13 +14,13 @@ import pytest
 from builds import ADD, ARCH, build, kernel, load, run_python, work_dirs
 
 import jitload
-from jitload.cache import Recipe
+from jitload.cache.recipe import Recipe
+from jitload.cache.trust import refuse_if_shared
 from jitload.pipeline import library_recipe
 from jitload.request import Target, make_request, read_flags
 from jitload.settings import read_settings
 from jitload.sources import read_inline
 from jitload.toolchain import find_kit
-from jitload.trust import refuse_if_shared
 
 HIT = "import builds; print(builds.build(builds.ADD))"
 
@@ -194,7 +194,7 @@ def test_an_edit_during_the_build_is_not_trusted(cache, tmp_path, monkeypatch):
     header = tmp_path / "h.h"
     header.write_text("#define NAME one\n")
     text = '#include "h.h"\nextern "C" __global__ void NAME() {}'
-    make = jitload.kernels.compile_kernels
+    make = jitload.device.kernels.compile_kernels
 
     def edit_meanwhile(*arguments):
         compiled = make(*arguments)
@@ -202,7 +202,7 @@ def test_an_edit_during_the_build_is_not_trusted(cache, tmp_path, monkeypatch):
         return compiled
 
     with monkeypatch.context() as patch:
-        patch.setattr("jitload.kernels.compile_kernels", edit_meanwhile)
+        patch.setattr("jitload.device.kernels.compile_kernels", edit_meanwhile)
         assert list(load(text, extra_include_paths=[tmp_path])) == ["one"]
     monkeypatch.setattr("jitload.serving._modules", {})
     assert list(load(text, extra_include_paths=[tmp_path])) == ["two"]

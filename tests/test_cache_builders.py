@@ -18,16 +18,17 @@ import pytest
 from builds import ADD, build, python_command, python_env, run_python, start_python, work_dirs
 from cheap import get, recipe
 
-from jitload.cache import claim_entry, find_entry, sweep_work
+from jitload.cache.entry import find_entry
+from jitload.cache.locks import hold_lock, host_tag
+from jitload.cache.store import claim_entry, sweep_work
 from jitload.errors import CompileError
-from jitload.locks import hold_lock, host_tag
 from jitload.settings import read_settings
 
 # ---- locks and other builders ----------------------------------------------------------------------------------
 
 HOLD = """
 import sys, time, pathlib
-from jitload.locks import hold_lock
+from jitload.cache.locks import hold_lock
 with hold_lock(pathlib.Path(sys.argv[1]), "it"):
     print("held", flush=True)
     time.sleep(60)
@@ -45,8 +46,8 @@ def holder(path: Path) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("wakes", [True, False], ids=["on a disk", "over a network"])
 def test_who_waits_says_for_whom_and_goes_on_at_once_when_the_builder_dies(tmp_path, monkeypatch, caplog, wakes):
-    monkeypatch.setattr("jitload.locks._FIRST_REPORT_S", 0.2)
-    monkeypatch.setattr("jitload.locks.wakes_waiters", lambda _: wakes)
+    monkeypatch.setattr("jitload.cache.locks._FIRST_REPORT_S", 0.2)
+    monkeypatch.setattr("jitload.cache.locks.wakes_waiters", lambda _: wakes)
     process = holder(tmp_path / "lock")
     waited = []
 
@@ -178,8 +179,8 @@ def test_the_loser_of_a_race_keeps_its_own_build_for_as_long_as_it_lives(cache, 
     """As on NFS, where neither sees the other in time."""
     winner = get(cache, recipe())
     with monkeypatch.context() as patch:
-        patch.setattr("jitload.cache.find_entry", lambda *_: None)
-        patch.setattr("jitload.cache.Work._free_place", lambda *_: winner.dir)
+        patch.setattr("jitload.cache.store.find_entry", lambda *_: None)
+        patch.setattr("jitload.cache.store.Work._free_place", lambda *_: winner.dir)
         with claim_entry(cache, recipe(), read_settings()) as work:
             (work.dir / "product").write_text("own")
             loser = work.publish("product")
@@ -187,7 +188,7 @@ def test_the_loser_of_a_race_keeps_its_own_build_for_as_long_as_it_lives(cache, 
     assert work_dirs(cache) == [loser.dir.name]
     sweep_work(cache)
     assert loser.product.is_file()
-    code = f"from jitload.cache import sweep_work; import pathlib; sweep_work(pathlib.Path({str(cache)!r}))"
+    code = f"from jitload.cache.store import sweep_work; import pathlib; sweep_work(pathlib.Path({str(cache)!r}))"
     assert run_python(code).returncode == 0
     assert loser.product.is_file()
 
@@ -209,7 +210,7 @@ cheap.get(pathlib.Path({str(cache)!r}), cheap.recipe(), lambda work: os._exit(9)
 
 def test_a_living_builders_directory_stays(cache):
     with claim_entry(cache, recipe(), read_settings()) as work:
-        code = f"from jitload.cache import sweep_work; import pathlib; sweep_work(pathlib.Path({str(cache)!r}))"
+        code = f"from jitload.cache.store import sweep_work; import pathlib; sweep_work(pathlib.Path({str(cache)!r}))"
         assert run_python(code).returncode == 0
         sweep_work(cache)
         assert work.dir.is_dir()

@@ -21,9 +21,10 @@ from hypothesis import HealthCheck, settings, strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import jitload
-from jitload.cache import find_entry, sweep_work
-from jitload.inventory import walk
-from jitload.prune import prune
+from jitload.cache.entry import find_entry
+from jitload.cache.inventory import walk
+from jitload.cache.prune import prune
+from jitload.cache.store import sweep_work
 from jitload.settings import read_settings
 
 CROWD = int(os.environ.get("JITLOAD_TEST_CROWD", "24"))  # 64 in the soak
@@ -41,7 +42,7 @@ def counted(tmp_path, monkeypatch) -> Path:
 # Counts what is run, by the functions that run it, in each process of the crowd.
 COUNTING = """
 import os, sys
-import jitload, jitload.library, jitload.kernels, jitload.nvrtc, jitload.host_build
+import jitload, jitload.library, jitload.device.kernels, jitload.nvrtc, jitload.host_build
 def count(module, name):
     real = getattr(module, name)
     def counting(*given, **options):
@@ -49,7 +50,7 @@ def count(module, name):
             log.write(name + "\\n")
         return real(*given, **options)
     setattr(module, name, counting)
-count(jitload.kernels, "run_nvrtc")
+count(jitload.device.kernels, "run_nvrtc")
 count(jitload.library, "run_ninja")
 """
 PROCESS = f"""{COUNTING}
@@ -254,7 +255,7 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule()
     def a_dead_builder_leaves_its_directory(self) -> None:
-        from jitload.locks import host_tag
+        from jitload.cache.locks import host_tag
 
         if self.cache.is_dir():
             (self.cache / ".work").mkdir(mode=0o700, exist_ok=True)

@@ -12,7 +12,7 @@ from builds import ADD, build, load, work_dirs
 from cheap import get, recipe, small_disk
 
 import jitload
-from jitload.cache import find_entry
+from jitload.cache.entry import find_entry
 from jitload.errors import CacheError, CachePlaceError
 from jitload.settings import read_settings
 
@@ -52,7 +52,7 @@ def test_an_entry_that_cannot_be_read_is_passed_over(cache, monkeypatch, number,
 
     real = os.open
     with monkeypatch.context() as patch:
-        patch.setattr("jitload.entry.os.open", refuse)
+        patch.setattr("jitload.cache.entry.os.open", refuse)
         assert get(cache, wanted).product != product
     assert "it is passed over" in caplog.text
     assert product.is_file()

@@ -11,9 +11,9 @@ import pytest
 from builds import ADD, ARCH, build, kernel, load
 
 import jitload
-from jitload import inputs
+from jitload.cache import inputs
+from jitload.cache.inputs import Clock, Header, fasten, loosen, record_headers, settled
 from jitload.identity import compiler_identity, cpu_identity
-from jitload.inputs import Clock, Header, fasten, loosen, record_headers, settled
 from jitload.settings import read_settings
 from jitload.toolchain import find_compiler
 
@@ -272,7 +272,7 @@ def test_a_file_that_changes_within_a_tick_is_known_by_its_content(tmp_path, mon
     found = os.stat(path)
     path.write_text("two")
     # As if the clock had stood still: `stat` says what it said.
-    monkeypatch.setattr("jitload.inputs.os.stat", lambda _: found)
+    monkeypatch.setattr("jitload.cache.inputs.os.stat", lambda _: found)
     assert not young.is_unchanged()
 
 

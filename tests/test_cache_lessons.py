@@ -11,7 +11,7 @@ import pytest
 from builds import ADD, build, kernel, load, python_command, python_env, run_python
 from cheap import get, recipe
 
-from jitload.entry import find_entry
+from jitload.cache.entry import find_entry
 from jitload.settings import read_settings
 
 WHERE = {
@@ -99,8 +99,8 @@ def test_a_published_entry_is_never_changed(cache, monkeypatch):
 
 def test_a_wait_has_no_limit(cache, monkeypatch):
     """However long the reports have been coming, the lock is waited for."""
-    monkeypatch.setattr("jitload.locks._FIRST_REPORT_S", 0.05)
-    monkeypatch.setattr("jitload.locks._NEXT_REPORTS_S", 0.05)
+    monkeypatch.setattr("jitload.cache.locks._FIRST_REPORT_S", 0.05)
+    monkeypatch.setattr("jitload.cache.locks._NEXT_REPORTS_S", 0.05)
     code = f"""
 import sys, time, pathlib, cheap
 def slow(work):

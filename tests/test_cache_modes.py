@@ -11,10 +11,10 @@ import pytest
 from builds import ADD, build, kernel, load, python_command, python_env, run_python
 from cheap import get, recipe
 
-from jitload import mounts, prune
-from jitload.cache import find_entry
+from jitload.cache import mounts, prune
+from jitload.cache.entry import find_entry
+from jitload.cache.notes import GROWN, uses_path, write_notes
 from jitload.errors import CacheError
-from jitload.notes import GROWN, uses_path, write_notes
 from jitload.settings import parse_size, read_settings
 
 
@@ -190,7 +190,7 @@ def test_no_limit_and_no_pruning_on_a_network(cache, monkeypatch):
     monkeypatch.setenv("JITLOAD_CACHE_LIMIT", "0")
     assert all(path.exists() for path in fill(cache, 5))
     monkeypatch.setenv("JITLOAD_CACHE_LIMIT", "1kB")
-    monkeypatch.setattr("jitload.mounts._LOCAL", frozenset())
+    monkeypatch.setattr("jitload.cache.mounts._LOCAL", frozenset())
     get(cache, recipe("one more"))
     assert len(list(cache.glob("m*-*/*/product"))) == 5
 

@@ -92,12 +92,14 @@ def test_another_user_builds_in_private_where_the_home_is_closed(tmp_path):
     private = tmp_path / "home of root"
     private.mkdir(mode=0o700)
     code = """
-import os, sys, tempfile, jitload, jitload.library, jitload.kernels, jitload.codegen, jinja2, encodings.idna
-import fcntl, socket, jitload.prune, jitload.serving, jitload.loader
+import os, sys, tempfile, jitload, jitload.library, jitload.device.kernels, jitload.codegen, jinja2, encodings.idna
+import fcntl, socket, jitload.cache.prune, jitload.serving, jitload.loader
 os.chdir("/")
 from jitload.errors import CacheError
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
-from jitload.cache import open_cache, find_entry, Recipe, claim_entry
+from jitload.cache.entry import open_cache, find_entry
+from jitload.cache.recipe import Recipe
+from jitload.cache.store import claim_entry
 from jitload.settings import read_settings
 settings = read_settings()
 cache = open_cache(settings)
@@ -159,9 +161,9 @@ def test_a_builder_killed_half_way_leaves_the_cache_usable(cache, moment, tmp_pa
         monkeypatch.setenv("JITLOAD_CXX", str(script))
     else:
         code = f"""
-import time, jitload.cache
-write = jitload.cache._write_manifest
-jitload.cache._write_manifest = lambda *given: time.sleep(60) if given[0].recipe.name == "m" else write(*given)
+import time, jitload.cache.store
+write = jitload.cache.store._write_manifest
+jitload.cache.store._write_manifest = lambda *given: time.sleep(60) if given[0].recipe.name == "m" else write(*given)
 {BUILD}"""
     process = start_python(code)
     deadline = time.monotonic() + 20

@@ -20,10 +20,10 @@ from builds import build, kernel, load
 from jitload import Launch
 from jitload.choice import Export
 from jitload.codegen import EmbeddedImage, Wrapper, c_string, describe, render_wrapper
+from jitload.device.signature import typed_kernel
 from jitload.host_build import COMPILE_FLAGS, compile_step, link_step, ninja_text
 from jitload.model import ImageKernel, Kernel, ParameterSlot, Variable
 from jitload.runtime import include_flags
-from jitload.signature import typed_kernel
 
 GOLDEN = Path(__file__).parent / "golden"
 SIZES = {

@@ -11,10 +11,10 @@ from builds import run_python
 from test_kernels import MACRO_C, RUNS, ZOO
 
 import jitload
-from jitload.cpu import compile_for_cpu
+from jitload.cpu.build import compile_for_cpu
+from jitload.device.kernels import Compiled, DeviceSource
 from jitload.errors import CompileError
 from jitload.host_build import run_ninja
-from jitload.kernels import Compiled, DeviceSource
 from jitload.settings import read_settings
 from jitload.toolchain import find_compiler, find_cuda_headers, find_ninja
 
@@ -51,7 +51,7 @@ def test_one_run_is_the_rule(case: str, tmp_path: Path, monkeypatch: pytest.Monk
         ran.append(at)
         run_ninja(ninja, at, **options)
 
-    monkeypatch.setattr("jitload.cpu.run_ninja", counted)
+    monkeypatch.setattr("jitload.cpu.build.run_ninja", counted)
     runs, text = RUNS[case]
     compile_text(tmp_path, text)
     assert len(ran) == ON_THE_CPU.get(case, runs)

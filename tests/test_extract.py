@@ -14,8 +14,8 @@ from triton_libraries import LIBRARIES
 from triton_support import ADD, ARCH, DESCRIPTORS, PERSISTENT, Tensor, assumptions, extract, slots
 
 import jitload
-from jitload.cubin import read_image
-from jitload.triton_versions import find_triton
+from jitload.device.cubin import read_image
+from jitload.triton.versions import find_triton
 
 VERSION = find_triton()
 

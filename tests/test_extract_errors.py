@@ -16,9 +16,9 @@ from triton_support import ADD, ARCH, Tensor, extract, refusal
 from triton_tuned import tuned_add
 
 import jitload
-from jitload import triton_record
 from jitload.errors import CompileError, SignatureError, ToolchainError
-from jitload.triton_versions import Triton, find_triton, read_version
+from jitload.triton import record as triton_record
+from jitload.triton.versions import Triton, find_triton, read_version
 
 VERSION = find_triton()
 DUMMY = Tensor()

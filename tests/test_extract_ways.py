@@ -19,7 +19,7 @@ from triton_support import ADD, ARCH, DESCRIPTORS, PERSISTENT, Tensor, assumptio
 from triton_tuned import tuned, tuned_add
 
 import jitload
-from jitload.triton_versions import find_triton
+from jitload.triton.versions import find_triton
 
 VERSION = find_triton()
 

@@ -11,8 +11,8 @@ from builds import ARCH
 from support.program import CUBIN
 from support.wrappers import run_compiler
 
-from jitload.cubin import read_image
-from jitload.host_headers import read_depfile
+from jitload.cxx.headers import read_depfile
+from jitload.device.cubin import read_image
 from jitload.utils import cubin_source
 from jitload.utils.generate_cubin import main
 

@@ -18,7 +18,7 @@ from triton_support import ADD
 from triton_tuned import tuned, tuned_add
 
 import jitload
-from jitload.triton_versions import find_triton
+from jitload.triton.versions import find_triton
 
 pytest_plugins = ["support.gpu_fixtures"]
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]

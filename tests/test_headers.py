@@ -9,7 +9,7 @@ import pytest
 from builds import ADD, build, kernel, load
 
 import jitload
-from jitload.headers import read_headers
+from jitload.device.headers import read_headers
 
 HOW_HEADERS_ARE_FOUND = ["include path", "flag", "full name", "pre-include"]
 

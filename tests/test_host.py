@@ -12,7 +12,7 @@ from builds import ADD, ARCH, ROOT
 
 import jitload
 from jitload import Launch
-from jitload.elf import read_dynamic_symbols
+from jitload.device.elf import read_dynamic_symbols
 from jitload.errors import CompileError, LaunchSpecError, LoadError
 from jitload.model import Cubin
 from jitload.pipeline import library_recipe
@@ -122,12 +122,12 @@ REFUSED = [
 
 @pytest.mark.parametrize(("options", "error", "words"), REFUSED, ids=[words[:48] for _, _, words in REFUSED])
 def test_what_is_wrong_is_said_before_the_compiler_runs(options, error, words, monkeypatch):
-    monkeypatch.setattr("jitload.host.run_ninja", lambda *_, **__: pytest.fail("the compiler ran"))
+    monkeypatch.setattr("jitload.cxx.host.run_ninja", lambda *_, **__: pytest.fail("the compiler ran"))
     assert refusal(error, **{"cuda_sources": EMBED, **options}).startswith(words)
 
 
 def test_a_cubin_is_looked_at_before_any_kernel_is_compiled(monkeypatch):
-    monkeypatch.setattr("jitload.kernels.run_nvrtc", lambda *_: pytest.fail("NVRTC ran"))
+    monkeypatch.setattr("jitload.device.kernels.run_nvrtc", lambda *_: pytest.fail("NVRTC ran"))
     options = {"cuda_sources": ADD, "cpp_sources": EMBED, "kind": "device", "arch": ARCH}
     assert refusal(LoadError, embed_cubin={"first": b"ga"}, **options).startswith("embed_cubin['first']: these bytes")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import jitload
+from jitload.cxx.headers import read_depfile, unknown_headers
 from jitload.errors import LoadError
-from jitload.host_headers import read_depfile, unknown_headers
 
 
 def test_a_depfile_gives_its_paths_back(tmp_path):

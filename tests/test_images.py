@@ -14,8 +14,8 @@ from support.ptx import compile_to
 
 import jitload
 from jitload import Launch
+from jitload.device.linkers import find_nvjitlink
 from jitload.errors import LaunchSpecError, LoadError, SignatureError
-from jitload.linkers import find_nvjitlink
 from jitload.settings import read_settings
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def test_ptx_computes_on_the_gpu(linker, monkeypatch):
     import torch
 
     if linker == "driver":
-        monkeypatch.setattr("jitload.linkers._libraries", lambda *_: ())
+        monkeypatch.setattr("jitload.device.linkers._libraries", lambda *_: ())
     elif find_nvjitlink(read_settings()) is None:
         pytest.skip("needs nvJitLink: pip install nvidia-nvjitlink")
     ptx = compile_to("PTX", "--gpu-architecture=compute_80")

@@ -9,7 +9,7 @@ from builds import ARCH, build, kernel, load
 
 import jitload
 from jitload import Launch
-from jitload.kernels import Compiled, DeviceSource, compile_kernels
+from jitload.device.kernels import Compiled, DeviceSource, compile_kernels
 from jitload.settings import read_settings
 from jitload.toolchain import find_kit
 

@@ -21,7 +21,7 @@ from triton_tuned import tuned_add
 
 import jitload
 from jitload.errors import JitLoadError, LaunchSpecError, SignatureError
-from jitload.triton_request import make_triton_request
+from jitload.triton.request import make_triton_request
 
 GRID = "ceil_div(n, BLOCK)"
 LOOSE = {name: text.partition(":")[0] for name, text in ADD.items()}
@@ -152,11 +152,11 @@ def kernel(x_ptr, n, BLOCK: tl.constexpr):
 """
 PROGRAM = """
 import sys, hashlib, user, jitload
-from jitload.cache import open_cache
+from jitload.cache.entry import open_cache
 mod = jitload.load_triton("m", user.kernel, signature={"x_ptr": "*fp32", "n": "i32"}, constexprs={"BLOCK": 64}, grid=1,
                           arch="sm_90")
-compiled = [name for name in ("triton.compiler.code_generator", "jitload.triton_library") if name in sys.modules]
-print("built" if "jitload.triton_library" in sys.modules else "found")
+compiled = [name for name in ("triton.compiler.code_generator", "jitload.triton.library") if name in sys.modules]
+print("built" if "jitload.triton.library" in sys.modules else "found")
 """
 
 

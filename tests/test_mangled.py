@@ -10,9 +10,9 @@ from builds import ARCH, build, kernel, load
 
 import jitload
 from jitload import Launch
-from jitload.demangle import demangle
-from jitload.kernels import Compiled, DeviceSource, compile_kernels
-from jitload.mangled import read_mangled
+from jitload.device.demangle import demangle
+from jitload.device.kernels import Compiled, DeviceSource, compile_kernels
+from jitload.device.mangled import read_mangled
 from jitload.settings import read_settings
 from jitload.toolchain import find_kit
 

@@ -10,9 +10,9 @@ import pytest
 from support.calls import run_python
 
 from jitload import compile_cubin
+from jitload.device.source import find_candidates
 from jitload.errors import CompileError, JitLoadError, ToolchainError
 from jitload.nvrtc import log_warnings, nvrtc_compile
-from jitload.source import find_candidates
 
 KIT = Path("/site/nvidia/cu13/include")
 OF_THE_KIT = f'{KIT}/cuda_fp8.h(7): warning #1215-D: type "double4" was declared deprecated\n'

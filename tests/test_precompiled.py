@@ -12,10 +12,8 @@ from pathlib import Path
 import pytest
 
 import jitload
-from jitload import host, precompiled
-from jitload.elf import read_dynamic_symbols
-from jitload.errors import CompileError
-from jitload.precompiled import (
+from jitload.cxx import host, precompiled
+from jitload.cxx.precompiled import (
     PRELUDE,
     Precompiled,
     find_precompiled,
@@ -24,6 +22,8 @@ from jitload.precompiled import (
     wanted_header,
     wanted_includes,
 )
+from jitload.device.elf import read_dynamic_symbols
+from jitload.errors import CompileError
 from jitload.settings import read_settings
 from jitload.sources import Unit
 from jitload.toolchain import find_compiler, own_include_dir, tvm_ffi_include_dirs

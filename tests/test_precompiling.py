@@ -10,10 +10,10 @@ import time
 import pytest
 
 import jitload
-from jitload import precompiled
-from jitload.cache import claim_entry
-from jitload.precompiled import find_precompiled, job_command, refusal_path, start_precompiling
-from jitload.precompiling import _publish, make_header
+from jitload.cache.store import claim_entry
+from jitload.cxx import precompiled
+from jitload.cxx.precompiled import find_precompiled, job_command, refusal_path, start_precompiling
+from jitload.cxx.precompiling import _publish, make_header
 from jitload.settings import read_settings
 from jitload.toolchain import find_compiler
 

@@ -14,10 +14,11 @@ import pytest
 from builds import build, kernel, run_python
 
 import jitload
-from jitload import remote, settings
-from jitload.archive import pack_key
-from jitload.cache import Recipe, claim_entry
-from jitload.recipe import SCHEMA
+from jitload import settings
+from jitload.cache import remote
+from jitload.cache.archive import pack_key
+from jitload.cache.recipe import SCHEMA, Recipe
+from jitload.cache.store import claim_entry
 from jitload.settings import read_settings
 
 TEXT = kernel("far")

@@ -11,25 +11,22 @@ from direct_nvrtc import Answer, ask_nvrtc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jitload.cubin import read_image
-from jitload.cxxtype import describe_type, readable_type
-from jitload.demangle import demangle
-from jitload.errors import LaunchSpecError, SignatureError
-from jitload.model import Image, ImageKernel, Kernel, Parameter, ParameterSlot
-from jitload.signature import (
+from jitload.device.cubin import read_image
+from jitload.device.cxxtype import describe_type, readable_type
+from jitload.device.demangle import demangle
+from jitload.device.probe import (
     PROBE_HEADER,
-    export_names,
-    find_candidate,
     is_only_name_errors,
     kernel_expression,
-    parse_signature,
     probe_expression,
-    read_kernels,
     rejected_expressions,
-    typed_kernel,
-    unprobed_symbols,
 )
-from jitload.source import find_candidates
+from jitload.device.signature import find_candidate, read_kernels, typed_kernel, unprobed_symbols
+from jitload.device.source import find_candidates
+from jitload.device.written import parse_signature
+from jitload.errors import LaunchSpecError, SignatureError
+from jitload.exports import export_names
+from jitload.model import Image, ImageKernel, Kernel, Parameter, ParameterSlot
 
 
 def image_kernel(*sizes: int, symbol: str = "k") -> ImageKernel:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jitload.lexer import tokenize
+from jitload.device.lexer import tokenize
+from jitload.device.source import SourceKind, classify, find_candidates
 from jitload.model import Candidate
-from jitload.source import SourceKind, classify, find_candidates
 
 
 def only(text: str) -> Candidate:

@@ -14,7 +14,11 @@ import jitload
 
 PACKAGE = ROOT / "jitload"
 TOOLS = sorted(path.relative_to(PACKAGE) for path in (PACKAGE / "utils").glob("*.py"))
-MODULES = sorted(path.stem for path in PACKAGE.glob("*.py"))
+MODULES = sorted(
+    ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+    for path in PACKAGE.rglob("*.py")
+    if path.parent == PACKAGE or (path.parent.name != "utils" and path.stem != "__init__")
+)
 TESTS = sorted(path.relative_to(ROOT) for path in (ROOT / "tests").rglob("*.py"))
 
 # Who may import whom within the package, from the foot to the head; a module may import only what stands above it.
@@ -23,117 +27,125 @@ IMPORTS = {
     "model": "",
     "settings": "errors",
     "paths": "errors",
-    "trust": "errors settings",
+    "cache.trust": "errors settings",
     "gpu": "",
     "collector": "",
-    "headers": "",
-    "lexer": "",
-    "gpu_only": "errors lexer",
+    "device.headers": "",
+    "device.lexer": "",
+    "cpu.gpu_only": "device.lexer errors",
     "expression_code": "",
     "exchange": "",
     "expression_text": "errors",
     "expression": "errors expression_code expression_text",
     "launch": "errors expression expression_text",
     "arch": "errors gpu settings",
-    "elf": "",
-    "parameters": "launch lexer",
-    "source": "lexer model parameters",
-    "sources": "errors model paths source",
+    "device.elf": "",
+    "device.parameters": "device.lexer launch",
+    "device.source": "device.lexer device.parameters model",
+    "sources": "device.source errors model paths",
     "flags": "errors",
-    "triton_source": "model",
+    "triton.source": "model",
     "checks": "arch errors",
     "named": "errors launch sources",
-    "request": "arch checks errors flags gpu_only launch named paths settings sources triton_source",
+    "request": "arch checks cpu.gpu_only errors flags launch named paths settings sources triton.source",
     "toolchain": "errors gpu settings",
-    "recipe": "",
-    "inputs": "recipe",
-    "notes": "settings",
-    "mounts": "",
-    "locks": "mounts settings",
-    "entry": "errors inputs notes recipe settings trust",
-    "inventory": "entry errors notes recipe",
-    "why": "entry errors inputs inventory recipe settings",
-    "prune": "entry errors inventory locks mounts notes settings",
+    "cache.recipe": "",
+    "cache.inputs": "cache.recipe",
+    "cache.notes": "settings",
+    "cache.mounts": "",
+    "cache.locks": "cache.mounts settings",
+    "cache.entry": "cache.inputs cache.notes cache.recipe cache.trust errors settings",
+    "cache.inventory": "cache.entry cache.notes cache.recipe errors",
+    "cache.why": "cache.entry cache.inputs cache.inventory cache.recipe errors settings",
+    "cache.prune": "cache.entry cache.inventory cache.locks cache.mounts cache.notes errors settings",
     "host_build": "errors",
-    "cache": "entry errors host_build inputs locks notes prune recipe settings why",
+    "cache.store": "cache.entry cache.inputs cache.locks cache.notes cache.prune cache.recipe cache.why errors "
+    "host_build settings",
     "identity": "errors settings toolchain",
-    "archive": "entry errors inventory locks notes settings",
-    "remote": "archive entry errors locks recipe settings",
-    "bundles": "settings",
-    "tiers": "bundles entry errors recipe remote settings trust",
-    "host_headers": "",
-    "precompiled": "entry identity recipe settings sources toolchain",
-    "precompiling": "cache host_headers precompiled recipe settings",  # in a process of its own
-    "runtime": "cache errors host_build identity settings tiers toolchain",
+    "cache.archive": "cache.entry cache.inventory cache.locks cache.notes errors settings",
+    "cache.remote": "cache.archive cache.entry cache.locks cache.recipe errors settings",
+    "cache.bundles": "settings",
+    "cache.tiers": "cache.bundles cache.entry cache.recipe cache.remote cache.trust errors settings",
+    "cxx.headers": "",
+    "cxx.precompiled": "cache.entry cache.recipe identity settings sources toolchain",
+    "cxx.precompiling": "cache.recipe cache.store cxx.headers cxx.precompiled settings",  # in a process of its own
+    "runtime": "cache.entry cache.recipe cache.store cache.tiers errors host_build identity settings toolchain",
     "nvrtc": "arch errors flags settings sources toolchain",  # all but errors: in upstream's helper alone
-    "mangled_text": "",
-    "mangled_codes": "mangled_text",
-    "mangled_values": "mangled_codes mangled_text",
-    "mangled": "mangled_codes mangled_text mangled_values",
-    "demangle": "errors mangled",
-    "cubin": "demangle errors model",
-    "cxxtype": "model",
+    "device.mangled_text": "",
+    "device.mangled_codes": "device.mangled_text",
+    "device.mangled_values": "device.mangled_codes device.mangled_text",
+    "device.mangled": "device.mangled_codes device.mangled_text device.mangled_values",
+    "device.demangle": "device.mangled errors",
+    "device.cubin": "device.demangle errors model",
+    "device.cxxtype": "model",
     "exports": "model",
-    "probe": "errors",
-    "written": "cxxtype errors lexer parameters",
-    "signature": "cxxtype demangle errors exports model probe written",
-    "kernels": "checks cubin errors headers model nvrtc probe signature source toolchain",
-    "choice": "errors exports kernels launch model",
+    "device.probe": "errors",
+    "device.written": "device.cxxtype device.lexer device.parameters errors",
+    "device.signature": "device.cxxtype device.demangle device.probe device.written errors exports model",
+    "device.kernels": "checks device.cubin device.headers device.probe device.signature device.source errors model "
+    "nvrtc toolchain",
+    "choice": "device.kernels errors exports launch model",
     "codegen": "choice errors expression launch model",
-    "triton_tables": "codegen errors model",
-    "triton_code": "arch choice codegen errors expression expression_code launch model triton_tables",
-    "driver_calls": "",
-    "embedding": "errors headers lexer sources",
-    "nvcc": "arch errors host_build identity nvrtc settings sources toolchain",
-    "images": "cubin errors kernels launch model request signature sources",
-    "linkers": "arch errors gpu settings",
-    "ptx": "arch cubin errors flags linkers model request settings signature sources",
-    "cpu_object": "model",
-    "cpu_text": "cpu_object gpu_only kernels probe",
-    "cpu": "checks cpu_object cpu_text demangle errors gpu_only host_build kernels model probe runtime signature "
-    "source toolchain",
-    "library": "arch cache choice codegen cpu errors host_build images kernels ptx request runtime source toolchain",
-    "host_link": "driver_calls errors nvcc settings toolchain",
-    "host_text": "precompiled sources",
-    "host": "cache cubin elf embedding errors headers host_build host_headers host_link host_text library "
-    "nvcc precompiled request runtime sources toolchain",
-    "triton_versions": "errors",
-    "triton_types": "errors model",
-    "triton_facts": "model triton_types",
-    "triton_globals": "",
-    "triton_kernel": "errors",
-    "triton_plan": "errors triton_kernel triton_types",
-    "triton_key": "errors model triton_globals triton_kernel triton_plan triton_versions",
-    "triton_examples": "errors triton_kernel triton_plan triton_versions",
-    "triton_wanted": "arch errors triton_examples triton_kernel triton_plan triton_versions",
-    "triton_compile": "errors triton_globals triton_kernel triton_key triton_plan triton_versions",
-    "triton_record": "cubin errors model triton_facts triton_versions",
-    "triton_grid": "errors launch triton_key",
-    "triton_library": "arch cache host_build launch library model request runtime toolchain triton_code triton_compile "
-    "triton_grid triton_record triton_source",
-    "cpu_library": "cache checks cpu errors headers host_build host_headers identity library request runtime toolchain",
-    "pipeline": "arch cache collector cpu_library errors host identity library nvcc recipe request settings tiers "
-    "toolchain triton_library",
+    "triton.tables": "codegen errors model",
+    "triton.code": "arch choice codegen errors expression expression_code launch model triton.tables",
+    "cxx.driver_calls": "",
+    "cxx.embedding": "device.headers device.lexer errors sources",
+    "cxx.nvcc": "arch errors host_build identity nvrtc settings sources toolchain",
+    "device.images": "device.cubin device.kernels device.signature device.written errors exports launch model "
+    "request sources",
+    "device.linkers": "arch errors gpu settings",
+    "device.ptx": "arch device.cubin device.linkers device.signature errors flags model request settings sources",
+    "cpu.object_file": "model",
+    "cpu.text": "cpu.gpu_only cpu.object_file device.kernels device.probe",
+    "cpu.build": "checks cpu.gpu_only cpu.object_file cpu.text device.demangle device.kernels device.probe "
+    "device.signature device.source errors host_build model runtime toolchain",
+    "library": "arch cache.store choice codegen cpu.build device.images device.kernels device.ptx device.source "
+    "errors host_build request runtime toolchain",
+    "cxx.link": "cxx.driver_calls cxx.nvcc errors settings toolchain",
+    "cxx.text": "cxx.precompiled sources",
+    "cxx.host": "cache.store cxx.embedding cxx.headers cxx.link cxx.nvcc cxx.precompiled cxx.text device.cubin "
+    "device.elf device.headers errors host_build library request runtime sources toolchain",
+    "triton.versions": "errors",
+    "triton.types": "errors model",
+    "triton.facts": "model triton.types",
+    "triton.globals": "",
+    "triton.kernel": "errors",
+    "triton.plan": "errors triton.kernel triton.types",
+    "triton.key": "errors model triton.globals triton.kernel triton.plan triton.versions",
+    "triton.examples": "errors triton.kernel triton.plan triton.versions",
+    "triton.wanted": "arch errors triton.examples triton.kernel triton.plan triton.versions",
+    "triton.compile": "errors triton.globals triton.kernel triton.key triton.plan triton.versions",
+    "triton.record": "device.cubin errors model triton.facts triton.versions",
+    "triton.grid": "errors launch triton.key",
+    "triton.library": "arch cache.store host_build launch library model request runtime toolchain triton.code "
+    "triton.compile triton.grid triton.record triton.source",
+    "cpu.library": "cache.store checks cpu.build cxx.headers device.headers errors host_build identity library "
+    "request runtime toolchain",
+    "pipeline": "arch cache.entry cache.recipe cache.store cache.tiers collector cpu.library cxx.host cxx.nvcc "
+    "errors identity library request settings toolchain triton.library",
     "function": "model",
     "direct": "exchange function",
-    "loader": "demangle direct elf errors exchange function",
-    "placing": "cache errors request",
-    "objects": "arch cache entry errors host_build placing request runtime toolchain",
-    "serving": "cache collector errors loader objects paths pipeline placing request",
-    "triton_variants": "errors triton_kernel triton_plan triton_wanted",
-    "triton_request": "arch errors model request settings triton_key triton_kernel triton_plan triton_record "
-    "triton_source triton_variants triton_versions triton_wanted",
-    "extract": "arch errors model settings triton_compile triton_kernel triton_record triton_versions triton_wanted",
-    "triton_api": "launch loader serving triton_request triton_variants",
-    "api": "arch checks errors kernels library loader model named paths ptx request serving settings sources toolchain",
-    "prebuild_requests": "errors serving settings triton_request",
-    "prebuild_worker": "api entry errors library precompiled prebuild_requests settings triton_key",
+    "loader": "device.demangle device.elf direct errors exchange function",
+    "placing": "cache.entry cache.store errors request",
+    "objects": "arch cache.entry cache.store errors host_build placing request runtime toolchain",
+    "serving": "cache.entry cache.store collector errors loader objects paths pipeline placing request",
+    "triton.variants": "errors triton.kernel triton.plan triton.wanted",
+    "triton.request": "arch errors model request settings triton.kernel triton.key triton.plan triton.record "
+    "triton.source triton.variants triton.versions triton.wanted",
+    "triton.extract": "arch errors model settings triton.compile triton.kernel triton.record triton.versions "
+    "triton.wanted",
+    "triton.api": "launch loader serving triton.request triton.variants",
+    "api": "arch checks device.kernels device.ptx errors library loader model named paths request serving settings "
+    "sources toolchain",
+    "prebuild_requests": "errors serving settings triton.request",
+    "prebuild_worker": "api cache.entry cxx.precompiled errors library prebuild_requests settings triton.key",
     "prebuilding": "errors prebuild_requests prebuild_worker",
-    "__init__": "api errors extract launch loader prebuilding triton_api",
-    # What stands beside the road, and nothing above imports.
+    "__init__": "api errors launch loader prebuilding triton.api triton.extract",
     "prebuild_files": "errors launch prebuild_requests",
-    "shipping": "archive errors inventory notes",
-    "cli": "archive entry errors inventory prebuild_files prebuilding prune settings shipping why",
+    "cache.shipping": "cache.archive cache.inventory cache.notes errors",
+    # What stands beside the road, and nothing above imports.
+    "cli": "cache.archive cache.entry cache.inventory cache.prune cache.shipping cache.why errors prebuild_files "
+    "prebuilding settings",
     "__main__": "cli",
 }
 # What stands beside the road: nothing of the package imports these, and they import what they need.
@@ -141,9 +153,9 @@ TOOL_IMPORTS = {
     "utils/__init__.py": "",
     "utils/object_file.py": "errors",
     "utils/output.py": "errors",
-    "utils/embed_cubin.py": "cubin errors sources utils",
-    "utils/cubin_source.py": "embedding errors utils",
-    "utils/generate_cubin.py": "errors kernels library request sources toolchain utils",
+    "utils/embed_cubin.py": "device.cubin errors sources utils",
+    "utils/cubin_source.py": "cxx.embedding errors utils",
+    "utils/generate_cubin.py": "device.kernels errors library request sources toolchain utils",
     "utils/config.py": "toolchain utils",
 }
 
@@ -155,14 +167,19 @@ HEAVY = (
 def imports_of(module: str) -> set[str]:
     """Return the modules of the package that one imports, anywhere in it."""
     found = set()
-    for node in ast.walk(ast.parse((PACKAGE / module).with_suffix(".py").read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module == "jitload":
-            found |= {alias.name for alias in node.names if not alias.name.startswith("__")}
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("jitload."):
-            found.add((node.module or "").split(".")[1])
+    for node in ast.walk(ast.parse(path_of(module).read_text())):
+        if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith("jitload."):
+            name = (node.module or "").removeprefix("jitload").removeprefix(".")
+            inside = {f"{name}.{alias.name}".removeprefix(".") for alias in node.names}
+            found |= {name} if name in MODULES else {"utils"} if name.startswith("utils") else inside & {*MODULES}
         elif isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("jitload.")}
+            found |= {alias.name.partition(".")[2] for alias in node.names if alias.name.startswith("jitload.")}
     return found
+
+
+def path_of(module: str) -> Path:
+    """Return the file of a module, whose name is written with points."""
+    return PACKAGE / f"{module.replace('.', '/')}.py"
 
 
 # ---- what is visible -------------------------------------------------------------------------------------------
@@ -194,7 +211,7 @@ def test_every_public_name_says_what_it_is():
 
 @pytest.mark.parametrize("module", MODULES)
 def test_every_module_and_class_has_a_docstring(module):
-    tree = ast.parse((PACKAGE / f"{module}.py").read_text())
+    tree = ast.parse(path_of(module).read_text())
     assert ast.get_docstring(tree)
     for node in tree.body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
@@ -216,7 +233,7 @@ def test_imports_obey_the_table(module):
 
 @pytest.mark.parametrize("path", TOOLS, ids=str)
 def test_tools_stand_beside_the_road(path):
-    assert imports_of(str(path)) == set(TOOL_IMPORTS[str(path)].split())
+    assert imports_of(str(path.with_suffix(""))) == set(TOOL_IMPORTS[str(path)].split())
     assert ast.get_docstring(ast.parse((PACKAGE / path).read_text()))
     assert sorted(map(str, TOOLS)) == sorted(TOOL_IMPORTS)
 
@@ -238,7 +255,7 @@ def test_nothing_heavy_is_imported_at_the_top_of_a_module():
     allowed = {"function": {"tvm_ffi"}, "loader": {"tvm_ffi"}, "direct": {"tvm_ffi"}, "exchange": {"tvm_ffi"}}
     for module in MODULES:
         found = set()
-        for node in ast.parse((PACKAGE / f"{module}.py").read_text()).body:
+        for node in ast.parse(path_of(module).read_text()).body:
             if isinstance(node, ast.Import):
                 found |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
@@ -254,7 +271,10 @@ def test_every_module_can_be_imported_first():
 # ---- how long things are ---------------------------------------------------------------------------------------
 
 
-PACKAGE_FILES = [*(Path("jitload") / f"{module}.py" for module in MODULES), *(Path("jitload") / path for path in TOOLS)]
+PACKAGE_FILES = [
+    *(path_of(module).relative_to(ROOT) for module in MODULES),
+    *(Path("jitload") / path for path in TOOLS),
+]
 
 
 @pytest.mark.parametrize("path", [*PACKAGE_FILES, *TESTS], ids=str)

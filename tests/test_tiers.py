@@ -10,7 +10,8 @@ import pytest
 from builds import build, kernel, load, run_python
 
 import jitload
-from jitload import bundles, remote, settings
+from jitload import settings
+from jitload.cache import bundles, remote
 
 TEXT = kernel("f")
 

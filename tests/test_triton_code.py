@@ -20,7 +20,7 @@ from test_codegen import GOLDEN, HOSTILE, compare, unescape
 from jitload.host_build import COMPILE_FLAGS
 from jitload.model import Cubin, Descriptor, Scratch, Specialization
 from jitload.runtime import include_flags
-from jitload.triton_code import TritonFunction, TritonWrapper, cubin_files, render_triton_wrapper
+from jitload.triton.code import TritonFunction, TritonWrapper, cubin_files, render_triton_wrapper
 
 if TYPE_CHECKING:
     from pathlib import Path

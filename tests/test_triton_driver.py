@@ -17,7 +17,7 @@ from support.triton import aligned_array
 from triton_libraries import LIBRARIES
 from triton_support import ADD, load
 
-from jitload.triton_versions import find_triton
+from jitload.triton.versions import find_triton
 
 VERSION = find_triton()
 HIDDEN = (bytes(8),) * VERSION.hidden_pointers

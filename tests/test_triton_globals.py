@@ -15,8 +15,8 @@ from test_load_triton import parts
 from triton_support import ARCH
 
 import jitload
-from jitload.triton_globals import outer_values
-from jitload.triton_versions import find_triton
+from jitload.triton.globals import outer_values
+from jitload.triton.versions import find_triton
 
 NEEDS_FUNCTIONS = pytest.mark.skipif(
     not hasattr(triton, "constexpr_function"), reason="this Triton has no constexpr_function"

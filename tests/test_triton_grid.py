@@ -13,8 +13,8 @@ import triton
 import triton.language as tl
 
 from jitload.errors import LaunchSpecError
-from jitload.triton_grid import GridNames, read_grid
-from jitload.triton_key import grid_key
+from jitload.triton.grid import GridNames, read_grid
+from jitload.triton.key import grid_key
 
 NAMES = GridNames(kernel="k", arguments=("x", "n", "M", "N"), constexprs=("BLOCK", "BLOCK_M", "BLOCK_N"))
 PROGRAMS = 132

@@ -24,7 +24,7 @@ from support.triton import (
 from jitload import Launch
 from jitload.errors import LaunchSpecError
 from jitload.model import Cubin, Scratch
-from jitload.triton_code import TritonFunction, TritonVariant, TritonWrapper, render_triton_wrapper
+from jitload.triton.code import TritonFunction, TritonVariant, TritonWrapper, render_triton_wrapper
 
 if TYPE_CHECKING:
     from pathlib import Path

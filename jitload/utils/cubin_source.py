@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from jitload.embedding import cubin_text
+from jitload.cxx.embedding import cubin_text
 from jitload.errors import JitLoadError
 from jitload.utils.embed_cubin import add_cubin_options, read_cubin_file, read_cubin_options
 from jitload.utils.output import replace_file, run_command

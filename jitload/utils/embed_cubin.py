@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from jitload.cubin import read_image
+from jitload.device.cubin import read_image
 from jitload.errors import JitLoadError, LoadError
 from jitload.sources import check_cubin_name
 from jitload.utils.object_file import embed_bytes, read_object

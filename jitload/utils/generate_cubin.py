@@ -11,8 +11,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from jitload.device.kernels import Compiled, DeviceSource, compile_kernels
 from jitload.errors import ToolchainError
-from jitload.kernels import Compiled, DeviceSource, compile_kernels
 from jitload.library import check_is_device_code
 from jitload.request import Target, make_request, read_flags
 from jitload.sources import Sources, read_file

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import jitload
-from jitload.linkers import find_nvjitlink
+from jitload.device.linkers import find_nvjitlink
 from jitload.model import Cubin
 from jitload.settings import read_settings
 

@@ -1,0 +1,1 @@
+"""The same CUDA source on the CPU."""

@@ -1,0 +1,97 @@
+"""A request for the CPU in, its library in a directory out: what a miss does where kernels run on the host, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from jitload.cache.store import Work
+from jitload.checks import WATCHED_LINK
+from jitload.cpu.build import CpuProgram, compile_for_cpu
+from jitload.cxx.headers import read_depfile, unknown_headers
+from jitload.device.headers import read_headers, shadowing_paths
+from jitload.errors import ToolchainError
+from jitload.host_build import COMPILE_FLAGS, Step, compile_step, run_ninja, write_ninja
+from jitload.identity import compiler_identity
+from jitload.library import (
+    check_is_device_code,
+    check_layouts,
+    compile_archs,
+    device_source,
+    in_background,
+    naming_exports,
+    write_sources,
+)
+from jitload.request import Request
+from jitload.runtime import find_or_build_cpu_runtime, find_or_build_runtime, include_flags
+from jitload.toolchain import Compiler, Kit, find_ninja, own_include_dir, tvm_ffi_include_dirs
+
+# As every library of ours; what kernels need of the C++ library, libm and threads is linked.
+_LINK_FLAGS = ("-shared", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack", "-pthread")
+
+
+def make_cpu_library(
+    request: Request, kit: Kit | None, compiler: Compiler, work: Work, *, verbose: bool
+) -> tuple[Path, ...]:
+    """Build a library whose kernels run on the CPU, and on the GPUs that the request names besides.
+
+    Returns:
+        The user's headers that were read.
+    """
+    check_is_device_code(request)
+    _check_compiler(compiler, work.cache_dir)
+    tools = (compiler, work.cache_dir, request.settings)
+    watches = bool(request.checks)
+    runtimes = in_background(
+        lambda: (find_or_build_runtime(*tools), find_or_build_cpu_runtime(*tools, watches=watches))
+    )
+    ninja = find_ninja(request.settings)
+    with naming_exports(request):
+        program = compile_for_cpu(device_source(request), compiler, kit, ninja, work.dir)
+    compiled = () if kit is None or len(request.archs) == 1 else compile_archs(request, kit)
+    check_layouts((*compiled, program.compiled))
+    write_sources(request, compiled, work.dir, program)
+    cubins = tuple(f"{one.cubin.arch}.cubin" for one in compiled)
+    write_ninja(
+        work.dir, _steps(request, program, compiler, cubins, tuple(str(entry.product) for entry in runtimes.result()))
+    )
+    run_ninja(ninja, work.dir, name=request.name, verbose=verbose)
+    headers = {path for one in compiled for path in one.headers}
+    return tuple(sorted({*headers, *_headers_read(request, kit, work, program)}))
+
+
+def _check_compiler(compiler: Compiler, cache_dir: Path) -> None:
+    """Refuse what is no g++: how kernels are recognised and watched rests on its ways.
+
+    Raises:
+        ToolchainError: It is another compiler.
+    """
+    if "gcc version" not in compiler_identity(compiler, cache_dir):
+        raise ToolchainError(
+            f"kernels on the CPU take g++, and the C++ compiler is {' '.join(compiler.command)!r}: install g++ "
+            "(apt install g++, or dnf install gcc-c++), and name it where it is not the first, JITLOAD_CXX=g++."
+        )
+
+
+def _headers_read(request: Request, kit: Kit | None, work: Work, program: CpuProgram) -> Iterator[Path]:
+    """Yield the headers that the compiler read and no version in the key speaks for, and where others could appear."""
+    known = (own_include_dir().parent, *tvm_ffi_include_dirs(), *(kit.include_dirs if kit else ()))
+    dirs = tuple(map(Path, request.include_dirs))
+    texts = [text for _, text in request.pieces]
+    yield from (path for path in read_headers(texts, dirs, known) if path.is_absolute())
+    read = read_depfile((work.dir / program.depfile).read_text(errors="surrogateescape"))
+    yield from shadowing_paths(read, (*dirs, *known[1:]) if dirs else ())
+    yield from unknown_headers(read, (*known, work.cache_dir))
+
+
+def _steps(
+    request: Request, program: CpuProgram, compiler: Compiler, cubins: tuple[str, ...], runtimes: tuple[str, ...]
+) -> tuple[Step, ...]:
+    flags = (*COMPILE_FLAGS, *include_flags())
+    objects = ("wrapper.o", program.object_file, *runtimes)
+    product = f"{request.slug}.so"
+    watched = WATCHED_LINK if request.checks else ()
+    link = Step(
+        output=product, command=(*compiler.command, *objects, "-o", product, *_LINK_FLAGS, *watched), inputs=objects
+    )
+    return (compile_step(compiler.command, flags, "wrapper.cc", "wrapper.o", reads=cubins), link)

@@ -1,0 +1,1 @@
+"""C++ written by hand: its headers, its cubins, its build."""

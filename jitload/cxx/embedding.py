@@ -1,0 +1,110 @@
+"""Names of cubins and the C++ that uses them in, the assembler text that embeds them out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from jitload.device.headers import read_headers
+from jitload.device.lexer import Token, tokenize
+from jitload.errors import JitLoadError
+from jitload.sources import HostSource
+
+_MACRO = "TVM_FFI_EMBED_CUBIN"
+_CUBIN = """\
+.balign 16
+.globl __tvm_ffi__cubin_{name}
+.hidden __tvm_ffi__cubin_{name}
+__tvm_ffi__cubin_{name}:
+.incbin "{file}"
+.globl __tvm_ffi__cubin_{name}_end
+.hidden __tvm_ffi__cubin_{name}_end
+__tvm_ffi__cubin_{name}_end:
+.byte 0
+"""
+
+
+def embed_text(names: Sequence[str]) -> str:
+    """Return assembler text that puts `<name>.cubin` behind the symbols of `TVM_FFI_EMBED_CUBIN(name)`."""
+    cubins = "".join(cubin_text(name, f"{name}.cubin") for name in names)
+    return f'.section .rodata,"a"\n{cubins}.section .note.GNU-stack,"",%progbits\n'
+
+
+def cubin_text(name: str, file: str) -> str:
+    """Return the assembler text of one cubin, for a section of constants; the file's name as an assembler reads it."""
+    return _CUBIN.format(name=name, file=file)
+
+
+def check_embeds(host: HostSource, include_dirs: Sequence[Path], device_name: str) -> None:
+    """See that each cubin has its macro and each macro its cubin, before the compiler runs.
+
+    Args:
+        host: The C++ and the cubins.
+        include_dirs: Where its headers may be.
+        device_name: The name under which `cuda_sources` is embedded, or "".
+
+    Raises:
+        JitLoadError: One has not.
+    """
+    given = {name for name, _ in host.cubins}
+    texts = [text for unit in host.units for _, text in unit.pieces]
+    used = _Uses(texts)
+    # Another object of the link may bring what a macro asks for.
+    others = host.objects or [flag for flag in host.link_flags if flag not in ("-lcuda", "-lcudart")]
+    if not others and (missing := next((name for name in used.certain if name not in given), None)):
+        raise JitLoadError(f"{_MACRO}({missing}) has no cubin: give it as embed_cubin={{{missing!r}: …}}")
+    if double := next((name for name in used.from_bytes if name in given), None):
+        raise JitLoadError(
+            f"embed_cubin[{double!r}]: the C++ has bytes of its own under this name, {_MACRO}_FROM_BYTES({double}, …)"
+        )
+    unused = sorted(given - set(used.possible))
+    if unused and not used.is_open:
+        in_headers = _Uses([path.read_text(errors="replace") for path in _headers(texts, include_dirs)])
+        unused = [name for name in unused if name not in in_headers.possible and not in_headers.is_open]
+        if unused:
+            names = ", ".join(dict.fromkeys((*used.possible, *in_headers.possible)))
+            there = f"it has: {names}" if names else "it has none"
+            what = "cuda_sources" if unused[0] == device_name else f"embed_cubin[{unused[0]!r}]"
+            raise JitLoadError(f"{what}: the C++ has no {_MACRO}({unused[0]}); {there}")
+
+
+def _headers(texts: Sequence[str], include_dirs: Sequence[Path]) -> Iterator[Path]:
+    """Yield the user's headers; object files and others may hold the macro too, but nobody looks there."""
+    yield from (path for path in read_headers(texts, include_dirs, ()) if path.is_file())
+
+
+class _Uses:
+    """The names in `TVM_FFI_EMBED_CUBIN(…)`.
+
+    Attributes:
+        certain: Those outside of `#if`.
+        from_bytes: Those of arrays in the C++.
+        possible: Those anywhere, and those whose symbols the C++ declares itself.
+        is_open: Whether a macro of the user's may make more.
+    """
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self.certain: list[str] = []
+        self.from_bytes: list[str] = []
+        self.possible: list[str] = []
+        self.is_open = False
+        for text in texts:
+            if _MACRO in text or "__tvm_ffi__cubin_" in text:
+                self._read([token for token in tokenize(text) if token.kind != "comment"])
+
+    def _read(self, tokens: Sequence[Token]) -> None:
+        depth = 0
+        for at, token in enumerate(tokens):
+            following = [other.text for other in tokens[at + 1 : at + 4]]
+            if token.text == "#" and token.in_directive and following:
+                depth += following[0].startswith("if") - (following[0] == "endif")
+            elif token.text == _MACRO and token.in_directive:
+                self.is_open = True
+            elif token.text == _MACRO and following[:1] == ["("] and following[2:] == [")"]:
+                self.possible.append(following[1])
+                if depth == 0:
+                    self.certain.append(following[1])
+            elif token.text == f"{_MACRO}_FROM_BYTES" and following[:1] == ["("] and not token.in_directive:
+                self.from_bytes.append(following[1])
+            elif token.kind == "word" and token.text.startswith("__tvm_ffi__cubin_"):
+                self.possible.append(token.text.removeprefix("__tvm_ffi__cubin_"))

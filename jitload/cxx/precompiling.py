@@ -1,0 +1,150 @@
+"""Makes a precompiled header, in a process of its own that nothing waits for.
+
+It takes what the machine has to spare, an end is set to it, and it says nothing: whatever goes wrong, the builds go on
+without. One at a time of a user's works on a machine.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from jitload.cache.recipe import Recipe
+from jitload.cache.store import Work, claim_entry
+from jitload.cxx.headers import read_depfile
+from jitload.cxx.precompiled import FACTS, HEADER, OBJECT, can_afford, refuse
+from jitload.settings import read_settings
+
+_CPU_S = 120  # thirty times what it takes
+_WALL_S = 900
+_WAIT_S = 60.0  # for another one that is at work
+_MOST = 4  # in a cache, one for each set of options: 70 MB each
+
+
+def precompile(job: Mapping[str, Any]) -> None:
+    """Make the precompiled header of a job, unless another process does, or others are at work for long."""
+    signal.signal(signal.SIGTERM, _end)
+    signal.alarm(_WALL_S)
+    signal.signal(signal.SIGALRM, _end)
+    parts = tuple((label, tuple(value) if isinstance(value, list) else value) for label, value in job["parts"])
+    recipe = Recipe(name=job["name"], parts=parts)
+    cache_dir = Path(job["cache_dir"])
+    with _only_one() as is_ours:
+        if not is_ours or not can_afford(cache_dir):
+            return
+        with claim_entry(cache_dir, recipe, read_settings()) as work:
+            if work.entry or work.cache_dir != cache_dir:
+                return
+            headers, problem = make_header(job["command"], job["includes"], work.dir, apart=job["apart"])
+            if problem and job["apart"]:
+                headers, problem = make_header(job["command"], job["includes"], work.dir)
+            if problem:
+                refuse(recipe, cache_dir, problem)
+                return
+            _publish(work, headers)
+    _keep_few(cache_dir, recipe.name)
+
+
+def _end(*_: object) -> None:
+    raise SystemExit(1)
+
+
+@contextmanager
+def _only_one() -> Iterator[bool]:
+    """Hold this user's lock on this machine, which ends with the process, and tell whether it could be had."""
+    path = Path(tempfile.gettempdir()) / f"jitload-precompiling-{os.getuid()}"
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError:
+        yield False
+        return
+    try:
+        yield _lock(handle)
+    finally:
+        os.close(handle)
+
+
+def _lock(handle: int) -> bool:
+    end = time.monotonic() + _WAIT_S
+    while time.monotonic() < end:
+        with suppress(BlockingIOError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def make_header(
+    command: Sequence[str], includes: Sequence[str], work_dir: Path, *, apart: Sequence[str] = ()
+) -> tuple[tuple[Path, ...], str]:
+    """Make a header and its precompiled form; return the headers read, and what stands against using it.
+
+    Args:
+        command: The compiler and its options.
+        includes: What is in it.
+        work_dir: Where.
+        apart: The names of a header whose functions go to an object of their own.
+    """
+    text = "".join(f"#include <{name}>\n" for name in includes)
+    apart_text = "".join(f'#line 1 "{name}"\n#pragma interface\n' for name in apart)
+    texts = {
+        HEADER: text,
+        "interface.h": f'{apart_text}#line 1 "{HEADER}"\n{text}',
+        "errors.cc": "".join(f'#pragma implementation "{Path(name).name}"\n' for name in apart[:1])
+        + '#include "interface.h"\n',
+        "empty.cc": "",
+    }
+    for name, content in texts.items():
+        (work_dir / name).write_text(content)
+    making = [*command, "-MD", "-MF", "depfile", "-x", "c++-header", "interface.h", "-o", f"{HEADER}.gch"]
+    # An option of the user's may make this warning an error, or not: both ways it is seen.
+    using = [*command, "-Winvalid-pch", "-include", f"./{HEADER}", "-fsyntax-only", "empty.cc"]
+    (work_dir / OBJECT).unlink(missing_ok=True)
+    steps = (making, using, [*command, "-c", "errors.cc", "-o", OBJECT]) if apart else (making, using)
+    for step in steps:
+        done = subprocess.run(
+            step, cwd=work_dir, capture_output=True, text=True, errors="replace", preexec_fn=_limit, check=False
+        )
+        if done.returncode != 0 or ".gch" in done.stderr:
+            return (), f"{' '.join(step)}\n{done.stderr}"
+    names = read_depfile((work_dir / "depfile").read_text(errors="surrogateescape"))
+    return tuple(sorted({path for path in names if path.is_absolute()})), ""
+
+
+def _limit() -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, _CPU_S))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))
+
+
+def _publish(work: Work, headers: tuple[Path, ...]) -> None:
+    made = work.dir / f"{HEADER}.gch"
+    # The names below an `include` directory: a user's directory with one of them might come before.
+    names = {part for path in headers for part in str(path).rpartition("/include/")[2].split("/") if part}
+    beside = work.dir / OBJECT
+    facts = {
+        "size": made.stat().st_size,
+        "sha256": hashlib.sha256(made.read_bytes()).hexdigest(),
+        "object_sha256": hashlib.sha256(beside.read_bytes()).hexdigest() if beside.exists() else "",
+        "names": sorted(names),
+    }
+    (work.dir / FACTS).write_text(json.dumps(facts))
+    work.publish(FACTS, headers)
+
+
+def _keep_few(cache_dir: Path, name: str) -> None:
+    """Remove the ones that were made longest ago, of other options and of releases that are gone."""
+    made = sorted(cache_dir.glob(f"{name}-*/*/{FACTS}"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in made[_MOST:]:
+        shutil.rmtree(path.parent, ignore_errors=True)

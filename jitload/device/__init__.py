@@ -1,0 +1,1 @@
+"""Device code, PTX and cubins in; a cubin with typed kernels out."""

@@ -1,0 +1,243 @@
+"""Device source and an architecture in, a typed `Cubin` out: the runs of NVRTC, and what each is for.
+
+One run is the rule: it compiles the source, instantiates what the launches name, and reads each candidate's type. A
+second one follows where a candidate was no kernel after all, where a macro made an `extern "C"` kernel that the text
+does not show, or where the text was written for nvcc and relies on names that its headers bring.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from jitload.checks import NO_CHECKS, Checks
+from jitload.device import probe
+from jitload.device.cubin import read_image
+from jitload.device.headers import read_headers
+from jitload.device.signature import read_kernels, unprobed_symbols
+from jitload.device.source import find_candidates
+from jitload.errors import CompileError, LaunchSpecError, SignatureError
+from jitload.model import Candidate, Cubin, Image
+from jitload.nvrtc import NvrtcJob, NvrtcResult, declarations_for, device_options, log_warnings, run_nvrtc
+from jitload.toolchain import Kit, nvrtc_include_dirs
+
+_AS_TEXT = re.compile(r"(?:--pre-include=|-include=)(.*)|(?:-D|--define-macro=)(\w+)=(.*)", re.DOTALL)
+_OLD_STANDARD = re.compile(r"--?std=(?:c|gnu)\+\+(?:98|03)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSource:
+    """Device code to compile.
+
+    Attributes:
+        name: The module's name.
+        pieces: Label and text of each piece; messages name the label.
+        options: The user's NVRTC options, include directories not among them.
+        include_dirs: The user's include directories.
+        kernels: The kernels named by launches, as a user writes them: `scale<float>`, `scale(float*, int)`.
+        signatures: Hand-written signatures by kernel, as in `kernels`, or by exported name.
+        cpu_flags: The options for the host's compiler, where the code runs on the CPU.
+        checks: How it is watched there.
+    """
+
+    name: str
+    pieces: tuple[tuple[str, str], ...]
+    options: tuple[str, ...] = ()
+    include_dirs: tuple[Path, ...] = ()
+    kernels: tuple[str, ...] = ()
+    signatures: tuple[tuple[str, str], ...] = ()
+    cpu_flags: tuple[str, ...] = ()
+    checks: Checks = NO_CHECKS
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """What decides which headers are read: the pieces, and the options as the lines they stand for."""
+        given = (_AS_TEXT.match(option) for option in self.options)
+        lines = (f'#include "{o[1]}"' if o[1] else f"#define {o[2]} {o[3]}" for o in given if o)
+        return (*(text for _, text in self.pieces), *lines)
+
+    @property
+    def text(self) -> str:
+        """The one text that NVRTC gets; each piece counts its own lines."""
+        quoted = ((re.sub(r'(["\\])', r"\\\1", label), text) for label, text in self.pieces)
+        return "".join(f'#line 1 "{label}"\n{text}\n' for label, text in quoted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """A typed cubin, the symbol of each kernel that a launch named, and the user's headers that were read."""
+
+    cubin: Cubin
+    symbols: dict[str, str]
+    candidates: tuple[Candidate, ...]
+    headers: tuple[Path, ...]
+
+
+def compile_kernels(source: DeviceSource, arch: str, kit: Kit) -> Compiled:
+    """Compile device code for one architecture and read its kernels' types.
+
+    Raises:
+        CompileError: NVRTC refused the source.
+        LaunchSpecError: NVRTC refused a kernel that a launch names.
+        SignatureError: A kernel's types and its parameter sizes disagree.
+        ToolchainError: NVRTC does not know the architecture.
+    """
+    candidates = find_candidates([text for _, text in source.pieces])
+    rounds = _Rounds(source, candidates, arch, kit)
+    result, image = rounds.settle(_first_expressions(source, candidates))
+    if missing := unprobed_symbols(image, rounds.lowered(result)):
+        result, image = rounds.settle((*rounds.kernels, *missing))
+    lowered = rounds.lowered(result)
+    named = {kernel: probe.kernel_expression(kernel) for kernel in source.kernels}
+    told = tuple((named.get(kernel, kernel), signature) for kernel, signature in source.signatures)
+    try:
+        kernels = read_kernels(image, lowered, candidates, told)
+    except SignatureError as error:
+        raise _with_standard(error, source.options) from error
+    log_warnings(result.log, nvrtc_include_dirs(kit))
+    cubin = Cubin(data=result.cubin, arch=arch, log=result.log, kernels=kernels, variables=image.variables)
+    symbols = {kernel: lowered[expression][0] for kernel, expression in named.items()}
+    headers = read_headers((*source.texts, *rounds.declared), source.include_dirs, nvrtc_include_dirs(kit))
+    return Compiled(cubin=cubin, symbols=symbols, candidates=candidates, headers=headers)
+
+
+def _with_standard(error: SignatureError, options: Sequence[str]) -> SignatureError:
+    """Add to the error why the compiler could not be asked, where the source's standard is older than the question."""
+    old = next((option for option in options if _OLD_STANDARD.fullmatch(option)), None)
+    if old is None:
+        return error
+    return SignatureError(
+        f"{error}\n    With {old} the compiler cannot be asked for them, which takes C++11: leave that option out, or "
+        "name a newer standard."
+    )
+
+
+def _first_expressions(source: DeviceSource, candidates: Sequence[Candidate]) -> tuple[str, ...]:
+    """Return the kernel expressions for the first run: what launches name, and candidates that are no templates.
+
+    A name with several candidates, or with a template beside it, is no expression by itself; its symbols carry the
+    types.
+    """
+    names = [candidate.name for candidate in candidates]
+    plain = [c.name for c in candidates if not c.is_template and names.count(c.name) == 1]
+    return tuple(dict.fromkeys((*map(probe.kernel_expression, source.kernels), *plain)))
+
+
+class _Rounds:
+    """The runs of NVRTC for one source and architecture."""
+
+    def __init__(self, source: DeviceSource, candidates: Sequence[Candidate], arch: str, kit: Kit) -> None:
+        self.source = source
+        self.candidates = candidates
+        self.kit = kit
+        self.kernels: tuple[str, ...] = ()
+        self.refused: frozenset[str] = frozenset()
+        self.declared: tuple[str, ...] = ()
+        self.options = (
+            *device_options(kit.version, arch),
+            *(f"-I{path}" for path in nvrtc_include_dirs(kit, source.include_dirs)),
+            *source.options,
+        )
+
+    def settle(self, kernels: tuple[str, ...]) -> tuple[NvrtcResult, Image]:
+        """Compile, and compile again without the name expressions that alone were refused, until none is.
+
+        NVRTC lists all that it refuses at once, up to a hundred messages.
+        """
+        while True:
+            try:
+                result = self.run(kernels)
+                return result, read_image(result.cubin, name=self.source.name)
+            except CompileError as error:
+                failure = error
+            refused = probe.rejected_expressions(failure.log) - self.refused
+            if refused and not probe.is_only_name_errors(failure.log):
+                self.run(())  # for the log of the user's own errors alone
+            if not refused or not probe.is_only_name_errors(failure.log):
+                raise failure
+            self._refuse_named(failure, refused)
+            self.refused |= refused
+            kernels = tuple(kernel for kernel in kernels if kernel not in self.refused)
+
+    def run(self, kernels: tuple[str, ...]) -> NvrtcResult:
+        """Compile once, with two expressions for each kernel: itself, and the probe of its type."""
+        self.kernels = kernels
+        wanted = (text for kernel in kernels for text in (kernel, probe.probe_expression(kernel)))
+        expressions = tuple(text for text in wanted if text not in self.refused)
+        name = self.source.pieces[0][0] if len(self.source.pieces) == 1 else f"{self.source.name}.cu"
+        options = self.options
+        headers: tuple[tuple[str, str], ...] = ()
+        if kernels:
+            options = (*options, f"--pre-include={probe.PROBE_HEADER[0]}")
+            headers = (probe.PROBE_HEADER,)
+        job = NvrtcJob(
+            name=name,
+            directory="/jitload",
+            source=self.source.text,
+            options=options,
+            headers=headers,
+            expressions=expressions,
+            declared=self.declared,
+        )
+        try:
+            return run_nvrtc(self.kit.nvrtc_path, job)
+        except CompileError as error:
+            self.declared = declarations_for(error, self.declared)
+        return self.run(kernels)
+
+    def lowered(self, result: NvrtcResult) -> dict[str, tuple[str, str]]:
+        """Return each kernel's symbol and its probe's, "" where the probe was refused."""
+        return {
+            kernel: (result.lowered[kernel], result.lowered.get(probe.probe_expression(kernel), ""))
+            for kernel in self.kernels
+        }
+
+    def _refuse_named(self, error: CompileError, refused: frozenset[str]) -> None:
+        """Raise LaunchSpecError where what NVRTC refused is a kernel that a launch names."""
+        for kernel in self.source.kernels:
+            expression = probe.kernel_expression(kernel)
+            if expression in refused:
+                raise no_such_kernel(kernel, self.candidates, error) from error
+
+
+def no_such_kernel(kernel: str, candidates: Sequence[Candidate], error: CompileError) -> LaunchSpecError:
+    """Return the error for a `Launch.kernel` that NVRTC refused, with the kernels that the source shows."""
+    name = re.split("[<(]", kernel)[0].strip()
+    same = [c for c in candidates if c.name == name]
+    shown = ", ".join(_declaration(c) for c in same or candidates) or "none"
+    names = [c.name for c in candidates]
+    close = nearest_name(name, names) or next((n for n in names if n.rpartition("::")[2] == name), "")
+    guess = f"Did you mean {close!r}? " if close and not same else ""
+    first = next((d.message for d in error.diagnostics if "__jitload_" not in d.message), "")
+    problem = f"no kernel {kernel!r}" if not same else f"{kernel!r} fits none of the kernels of that name"
+    hint = f"{guess}The source declares: {shown}"
+    return LaunchSpecError(
+        problem, field="Launch.kernel", expression=kernel, hint=f"{hint}\n    NVRTC says: {first}" if first else hint
+    )
+
+
+def nearest_name(name: str, names: Iterable[str]) -> str:
+    """Return the name that was probably meant, or ""; case is a matter of typing."""
+    by_letters = {known.lower(): known for known in names}
+    close = difflib.get_close_matches(name.lower(), by_letters, n=1)
+    return by_letters[close[0]] if close else ""
+
+
+def _declaration(candidate: Candidate) -> str:
+    template = "template " if candidate.is_template else ""
+    return f"{template}{candidate.name}({', '.join(candidate.types)})"
+
+
+def layout_difference(first: Cubin, other: Cubin) -> str:
+    """Return how two architectures' kernels differ; nothing where one wrapper serves both."""
+    for here, there in ((first, other), (other, first)):
+        names = {kernel.name for kernel in there.kernels}
+        if absent := next((kernel.name for kernel in here.kernels if kernel.name not in names), None):
+            return f"kernel {absent!r} is in the code for {here.arch}, but not in that for {there.arch}"
+    plain = [[replace(p, name="") for p in kernel.parameters] for kernel in first.kernels]
+    if plain != [[replace(p, name="") for p in kernel.parameters] for kernel in other.kernels]:
+        return f"the kernels of {first.arch} and {other.arch} take different parameters"
+    return ""

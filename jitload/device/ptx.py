@@ -1,0 +1,150 @@
+"""PTX or LTO-IR in, a `Cubin` out: recognises them, has them linked, and explains what the linker refuses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from jitload.arch import resolve_gpu_arch
+from jitload.device.cubin import read_image
+from jitload.device.linkers import Format, Linked, LinkJob, find_nvjitlink, link_with_driver, link_with_nvjitlink
+from jitload.device.signature import told_kernels
+from jitload.errors import CompileError, Diagnostic, JitLoadError, ToolchainError
+from jitload.flags import device_flags
+from jitload.model import Cubin
+from jitload.request import check_name
+from jitload.settings import Settings, read_settings
+from jitload.sources import read_options
+
+_LTO_IR = b"\xed\x43\x4e\x7f"
+_VERSION = re.compile(rb"\A(?:\xef\xbb\xbf)?(?:\s|//[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/)*\.version\s+\d+\.\d+")
+_TARGET = re.compile(rb"^\s*\.target\s+(sm_\w+)", re.MULTILINE)
+_DIAGNOSTIC = re.compile(r"^ptxas .*?, line (\d+); (fatal|error|warning)\s*: (.*)$", re.MULTILINE)
+# As nvcc and NVRTC have them, and as nvJitLink has them.
+_SPELLINGS = (
+    ("--ptxas-options=", "-Xptxas="),
+    ("--maxrregcount=", "-maxrregcount="),
+    ("--generate-line-info", "-lineinfo"),
+    ("--device-debug", "-g"),
+)
+_HOW_TO_GET = {12: "pip install nvidia-nvjitlink-cu12", 13: "pip install nvidia-nvjitlink"}
+
+
+def format_of(source: object) -> Format | None:
+    r"""Say which format between source and machine code this is; None for source text and all else.
+
+    Example:
+        >>> format_of("// made by nvcc\n.version 9.0\n.target sm_80\n")
+        'ptx'
+    """
+    if isinstance(source, str):
+        source = source.encode(errors="replace")
+    if not isinstance(source, bytes | bytearray | memoryview):
+        return None
+    data = bytes(source)
+    if data.startswith(_LTO_IR):
+        return "lto-ir"
+    return "ptx" if _VERSION.match(data) else None
+
+
+def compile_image(
+    source: str | bytes | bytearray | memoryview, *, name: str, arch: str, flags: Sequence[str] | None
+) -> Cubin:
+    """Compile what is no source any more; its kernels are typed as far as their symbols tell.
+
+    Args:
+        source: PTX or LTO-IR.
+        name: What messages call it.
+        arch: One architecture.
+        flags: Options, as for nvcc.
+
+    Raises:
+        CompileError: The linker refused it; `.log` has its words.
+        JitLoadError: The bytes are something else.
+        ToolchainError: There is no linker, or it does not know the architecture.
+    """
+    settings = read_settings()
+    archs = resolve_gpu_arch(arch, settings, what="compile_cubin() compiles")
+    if len(archs) != 1:
+        raise ToolchainError(f"compile_cubin() makes one cubin, so it takes one architecture, not {', '.join(archs)}.")
+    options = tuple(map(_spell, device_flags(read_options(flags, "extra_cuda_cflags"))))
+    data, format_ = _read(source, check_name(name))
+    return _compile(LinkJob(data=data, format=format_, name=name, arch=archs[0], options=options), settings)
+
+
+def _read(source: str | bytes | bytearray | memoryview, name: str) -> tuple[bytes, Format]:
+    data = source.encode(errors="replace") if isinstance(source, str) else bytes(source)
+    format_ = format_of(data)
+    if format_ is None:
+        raise JitLoadError(
+            f"{name!r} is bytes that begin with {data[:8]!r}: neither PTX nor LTO-IR. CUDA source is a "
+            "str, and a cubin is compiled already."
+        )
+    if format_ == "ptx":
+        data = data.rstrip(b"\0")  # as NVRTC hands it out
+        if b"\0" in data:
+            raise JitLoadError(f"{name!r} is PTX with a NUL character in it")
+    return data, format_
+
+
+def _compile(job: LinkJob, settings: Settings) -> Cubin:
+    path = find_nvjitlink(settings)
+    linked = link_with_nvjitlink(path, job) if path else link_with_driver(job)
+    if linked is None:
+        raise _no_linker(job, settings)
+    if linked.cubin is None:
+        raise _refusal(job, linked, "nvJitLink" if path else "the driver's linker")
+    image = read_image(linked.cubin, name=job.name)
+    return Cubin(
+        data=linked.cubin, arch=job.arch, log=linked.log, kernels=told_kernels(image), variables=image.variables
+    )
+
+
+def _spell(option: str) -> str:
+    found = next(((theirs, ours) for theirs, ours in _SPELLINGS if option.startswith(theirs)), None)
+    return found[1] + option.removeprefix(found[0]) if found else option
+
+
+def _no_linker(job: LinkJob, settings: Settings) -> ToolchainError:
+    command = _HOW_TO_GET.get(int(settings.nvrtc) if settings.nvrtc.isdigit() else 13, _HOW_TO_GET[13])
+    instead = "there is no driver whose linker could do it"
+    if job.format == "lto-ir" or job.options:
+        instead = f"the driver's linker takes no {'LTO-IR' if job.format == 'lto-ir' else 'options'}"
+    return ToolchainError(
+        f"compiling {job.format.upper()} ({job.name!r}) takes nvJitLink, which was not found, and {instead}. Install "
+        f"it with: {command}  (or {_HOW_TO_GET[12]} for a driver older than CUDA 13)"
+    )
+
+
+def _refusal(job: LinkJob, linked: Linked, linker: str) -> CompileError | ToolchainError:
+    log = linked.log
+    if "unsupported architecture" in log or "is not defined for option 'gpu-name'" in log:
+        return ToolchainError(
+            f"{linker} does not know {job.arch} (for {job.name!r}):\n{log}\nName another architecture, or install a "
+            f"newer linker: {_HOW_TO_GET[13].replace('install', 'install -U')}"
+        )
+    diagnostics = tuple(
+        Diagnostic(file=job.name, line=int(line), severity="error" if severity == "fatal" else severity, message=words)
+        for line, severity, words in _DIAGNOSTIC.findall(log)
+    )
+    command = (f"--gpu-architecture={job.arch}", *job.options)
+    hint = _hint(job, log)
+    return CompileError(stage="ptx", name=job.name, log=log, diagnostics=diagnostics, command=command, hint=hint)
+
+
+def _hint(job: LinkJob, log: str) -> str:
+    if "Unsupported .version" in log or "need newer version of nvJitLink" in log:
+        what = job.format.upper()
+        return (
+            f"This {what} is newer than the linker. Install a newer one (pip install -U nvidia-nvjitlink), or make the "
+            f"{what} with an older compiler."
+        )
+    if "specified by .target is higher" in log:
+        target = _TARGET.search(job.data)
+        lowest = target[1].decode() if target else "its .target"
+        return f"This PTX is for {lowest} and newer, and {job.arch} is older: arch={lowest!r}."
+    if "unrecognized option" in log:
+        return (
+            "What is compiled already takes the linker's options alone: '-maxrregcount=32', '-Xptxas=-v', '-lineinfo'."
+        )
+    return ""

@@ -1,0 +1,73 @@
+"""A request for a Triton kernel in, its library in a directory out: what a miss does."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+from jitload.arch import capability_of
+from jitload.cache.store import Work
+from jitload.host_build import COMPILE_FLAGS, compile_step, link_step, run_ninja, write_ninja
+from jitload.launch import Launch
+from jitload.library import in_background
+from jitload.model import Cubin
+from jitload.request import Request
+from jitload.runtime import find_or_build_runtime, find_or_build_triton_runtime, include_flags
+from jitload.toolchain import Compiler, find_ninja
+from jitload.triton.code import TritonFunction, TritonVariant, TritonWrapper, cubin_files, render_triton_wrapper
+from jitload.triton.compile import compile_plan
+from jitload.triton.grid import GridNames, read_grid
+from jitload.triton.record import record_kernel
+from jitload.triton.source import TritonSource, VariantSource
+
+
+def make_triton_library(request: Request, compiler: Compiler, work: Work, *, verbose: bool) -> tuple[Path, ...]:
+    """Build the library of a request in a work directory."""
+    source = request.triton
+    assert source is not None
+    runtimes = in_background(
+        lambda: [
+            str(find_or_build(compiler, work.cache_dir, request.settings).product)
+            for find_or_build in (find_or_build_runtime, find_or_build_triton_runtime)
+        ]
+    )
+    variants = tuple(_variant(source, variant, request.archs) for variant in source.variants)
+    function = TritonFunction(name=source.name, doc=_doc(source), variants=variants)
+    wrapper = TritonWrapper(name=request.name, functions=(function,))
+    (work.dir / "wrapper.cc").write_text(render_triton_wrapper(wrapper), encoding="utf-8")
+    files = cubin_files(wrapper)
+    for name, data in files:
+        (work.dir / name).write_bytes(data)
+    flags = (*COMPILE_FLAGS, *include_flags())
+    reads = tuple(name for name, _ in files)
+    steps = (
+        compile_step(compiler.command, flags, "wrapper.cc", "wrapper.o", reads=reads),
+        link_step(compiler.command, ("wrapper.o", *runtimes.result()), f"{request.slug}.so"),
+    )
+    write_ninja(work.dir, steps)
+    run_ninja(find_ninja(request.settings), work.dir, name=request.name, verbose=verbose)
+    return ()
+
+
+def _variant(source: TritonSource, variant: VariantSource, archs: tuple[str, ...]) -> TritonVariant:
+    """Compile one variant for each architecture, and write its grid as launch expressions."""
+    cubins = variant.cubins or tuple(_cubin(source, variant, capability_of(arch)[0]) for arch in archs)
+    facts = cubins[0].triton
+    assert facts is not None
+    names = GridNames(
+        kernel=source.name,
+        arguments=tuple(argument.name for argument in facts.arguments),
+        constexprs=tuple(name for name, value in facts.constexprs if isinstance(value, int)),
+        examples=dict(source.examples),
+    )
+    return TritonVariant(name=variant.name, cubins=cubins, launch=Launch(grid=read_grid(source.grid, names)))
+
+
+def _cubin(source: TritonSource, variant: VariantSource, capability: int) -> Cubin:
+    compiled = compile_plan(source.kernel, variant.plan, source.triton, capability)
+    return record_kernel(compiled, source.triton, variant.plan.constexprs)
+
+
+def _doc(source: TritonSource) -> str:
+    """Return the kernel's docstring, which a jit function has from its own function."""
+    return inspect.cleandoc(getattr(source.kernel.function, "__doc__", None) or "") if source.kernel else ""

@@ -1,0 +1,140 @@
+"""The arguments of a public call in, what they ask of a Triton kernel out, and the plan that follows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jitload.arch import capability_of
+from jitload.errors import SignatureError
+from jitload.triton.kernel import GivenKernel, apply_heuristics, choose_config
+from jitload.triton.plan import Plan, plan_signature
+from jitload.triton.versions import Triton
+
+OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+
+
+class Wanted:  # by hand: a hit pays for making a dataclass, or a named tuple, more than for all its work
+    """What to make of a kernel.
+
+    Attributes:
+        args: Example arguments by position.
+        named: Example arguments by name.
+        signature: Types of the run-time parameters, or None for example arguments.
+        constexprs: Values that are compiled in.
+        options: Options of the compiler.
+        config: The configuration, or None for the one that tuning chose.
+    """
+
+    __slots__ = ("args", "config", "constexprs", "named", "options", "signature")
+
+    def __init__(  # noqa: PLR0913  its fields
+        self,
+        *,
+        args: Sequence[Any],
+        named: Mapping[str, Any],
+        signature: Mapping[str, Any] | str | None,
+        constexprs: Mapping[str, Any],
+        options: Mapping[str, Any],
+        config: Any,
+    ) -> None:
+        self.args = args
+        self.named = named
+        self.signature = signature
+        self.constexprs = constexprs
+        self.options = options
+        self.config = config
+
+
+def read_wanted(  # noqa: PLR0913  the arguments of one call
+    given: GivenKernel,
+    args: Sequence[Any],
+    *,
+    signature: Mapping[str, Any] | str | None,
+    constexprs: Mapping[str, Any] | None,
+    config: Any,
+    more: Mapping[str, Any],
+) -> Wanted:
+    """Sort the arguments of a public call: parameters of the kernel by name, and options of the compiler.
+
+    Raises:
+        SignatureError: Both a signature and examples are given, or neither.
+    """
+    if constexprs is not None and not isinstance(constexprs, Mapping):
+        raise SignatureError(f"constexprs= must map names to values, got {type(constexprs).__name__}")
+    names = {param.name: param for param in given.function.params}
+    more = {name: value for name, value in more.items() if value is not None or name not in OPTIONS}
+    fixed = {name: value for name, value in more.items() if name in names and names[name].is_constexpr}
+    named = {name: value for name, value in more.items() if name in names and name not in fixed}
+    options = {name: value for name, value in more.items() if name not in names and value is not None}
+    if signature is not None and (args or named):
+        raise SignatureError(f"kernel {given.name!r}: give either signature= or example arguments, not both")
+    return Wanted(
+        args=tuple(args),
+        named=named,
+        signature=signature,
+        constexprs={**(constexprs or {}), **fixed},
+        options=options,
+        config=config,
+    )
+
+
+def make_plan(given: GivenKernel, wanted: Wanted, triton: Triton, capability: int) -> Plan:
+    """Return what to compile.
+
+    Raises:
+        SignatureError: What is wanted does not fit the kernel.
+    """
+    config = choose_config(given, wanted.config, wanted.constexprs)
+    names = {param.name for param in given.function.params}
+    tuned = {name: value for name, value in config.items() if name in names}
+    _refuse_conflict(given, tuned, wanted.constexprs)
+    constexprs = apply_heuristics(given, {**tuned, **wanted.constexprs})
+    options = {**{name: value for name, value in config.items() if name not in names}, **wanted.options}
+    # A kernel may have a constexpr of an option's name; at a launch of Triton's, one keyword is then both.
+    options |= {name: constexprs[name] for name in OPTIONS if name in constexprs and name not in options}
+    if wanted.signature is not None:
+        return plan_signature(given, wanted.signature, constexprs, options)
+    run_time = [
+        param.name for param in given.function.params if not param.is_constexpr and param.name not in constexprs
+    ]
+    if run_time and not wanted.args and not wanted.named:
+        raise SignatureError(
+            f"kernel {given.name!r}: nothing says what {', '.join(run_time)} are: give "
+            f"signature={{{run_time[0]!r}: '*fp32:16', …}}, example arguments, or the compiled kernel that a launch "
+            "returned"
+        )
+    from jitload.triton.examples import Examples, plan_arguments
+
+    examples = Examples(args=tuple(wanted.args), named=wanted.named, constexprs=constexprs)
+    return plan_arguments(given, examples, options, triton, capability)
+
+
+def _refuse_conflict(given: GivenKernel, tuned: Mapping[str, Any], constexprs: Mapping[str, Any]) -> None:
+    """Refuse a constexpr that a configuration and the call give differently, as Triton does."""
+    if twice := next((name for name in tuned if name in constexprs and constexprs[name] != tuned[name]), None):
+        raise SignatureError(
+            f"kernel {given.name!r}: {twice!r} is {tuned[twice]!r} in the configuration and {constexprs[twice]!r} "
+            "beside it: give it once"
+        )
+
+
+def refuse_other_archs(name: str, have: Sequence[str], wanted: Sequence[str]) -> None:
+    """Refuse architectures for which no machine code was given.
+
+    Raises:
+        SignatureError: There are such.
+    """
+    numbers = {capability_of(arch)[0] for arch in have}
+    if missing := [arch for arch in wanted if capability_of(arch)[0] not in numbers]:
+        raise SignatureError(
+            f"kernel {name!r} is compiled for {', '.join(have)}, so that arch= cannot make it run on {missing[0]}: "
+            "leave it out, or give the @triton.jit function"
+        )
+
+
+def refuse_for_compiled(name: str, args: Sequence[Any], asked: Mapping[str, Any]) -> None:
+    """Refuse wishes that come too late, because the kernel is compiled."""
+    if args or any(value is not None for value in asked.values()):
+        what = next((f"{key}=" for key, value in asked.items() if value is not None), "example arguments")
+        raise SignatureError(f"kernel {name!r} is compiled already, so that {what} cannot change it: leave it out")
