@@ -37,7 +37,14 @@ def collector_held(*, at_most_s: float | None = None) -> Iterator[None]:
         if _holders:  # none in a child that was forked within
             _holders.pop()
         if not _holders:
+            _collect_ours()
             _release()
+
+
+def _collect_ours() -> None:
+    """Look through what was made meanwhile, if that is due: by itself it may be all that torch made, once more."""
+    if _held.is_set() and 0 < gc.get_threshold()[0] < gc.get_count()[0]:
+        gc.collect(0)
 
 
 def _release() -> None:

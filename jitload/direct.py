@@ -11,7 +11,6 @@ import ctypes
 import functools
 import struct
 import sys
-import sysconfig
 from typing import Any
 
 import tvm_ffi
@@ -53,7 +52,7 @@ def direct_type() -> type[TypedFunction] | None:
     the exchange table.
     """
     exchange = torch_exchange()
-    has_gil = not sysconfig.get_config_var("Py_GIL_DISABLED")
+    has_gil = "t" not in getattr(sys, "abiflags", "")  # sysconfig would tell, after a millisecond of imports
     if sys.implementation.name != "cpython" or not has_gil or exchange is None or not exchange.view:
         return None
     offset = _Bindable.__basicsize__

@@ -140,7 +140,7 @@ def _state_of(path: Path) -> str:
 
 def _wheel_names(site_dir: Path) -> Iterator[str]:
     for name in os.listdir(site_dir):
-        if _KIT_WHEEL.match(name):
+        if name[:12] == "nvidia_cuda_" and _KIT_WHEEL.match(name):
             yield name.removesuffix(".dist-info")
 
 

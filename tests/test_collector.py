@@ -100,3 +100,14 @@ def test_a_child_that_is_forked_meanwhile_has_it_on():
         assert (child := os.fork()) or os._exit(0 if gc.isenabled() else 1)
         assert not gc.isenabled()
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_what_is_due_behind_it_is_a_look_at_young_objects_alone():
+    """Or the first hit behind `import torch` would be the one that pays for a look at all that torch made."""
+    gc.collect()
+    before = gc.get_stats()[2]["collections"]
+    with collector_held():
+        made = [[] for _ in range(20_000)]
+    assert len(made) == 20_000
+    assert gc.get_stats()[2]["collections"] == before
+    assert gc.get_count()[0] < gc.get_threshold()[0]
