@@ -63,7 +63,7 @@ def check_is_device_code(request: Request) -> None:
     texts = [text for _, text in request.pieces]
     if any(".version" in text for text in texts):
         _check_is_no_ptx(request)
-    kind = classify(texts, has_embed_cubin=False)
+    kind = classify(texts, has_embed_cubin=False, options=request.options, for_nvrtc=True)
     if kind == "both":
         raise ToolchainError(
             f"source {request.name!r} launches kernels with <<<…>>>, and that takes nvcc: give it to load_inline(), "

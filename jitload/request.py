@@ -187,6 +187,7 @@ def _kind_of(sources: Sources, target: Target, functions: Functions | None, cuda
         tuple(text for _, text in sources.cuda),
         has_cubins=bool(sources.cubins),
         has_host_code=bool(sources.host or sources.objects) or names_functions,
+        options=cuda_flags,
     )
     return kind if sources.cuda else "host"
 
@@ -208,6 +209,12 @@ def _with_cpu_flags(request: Request, options: tuple[str, ...]) -> Request:
         request = replace(request, options=(*request.options, "--device-debug"))
     if CPU not in request.archs:
         return request
+    if any("<<<" in text for _, text in request.pieces):
+        from jitload.device.source import classify
+
+        texts = [text for _, text in request.pieces]
+        if classify(texts, has_embed_cubin=False, options=request.options) == "both":  # NVRTC alone would drop it
+            raise launches_error(request.pieces)
     return replace(request, cpu_flags=(*cpu_options(request.options), *options))
 
 

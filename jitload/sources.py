@@ -272,7 +272,9 @@ def _compiled_image(value: Any, what: str) -> Any:
     return held
 
 
-def read_kind(asked: str | None, texts: Sequence[str], *, has_cubins: bool, has_host_code: bool) -> Kind:
+def read_kind(
+    asked: str | None, texts: Sequence[str], *, has_cubins: bool, has_host_code: bool, options: tuple[str, ...] = ()
+) -> Kind:
     """Return what the texts of `cuda_sources` are.
 
     Args:
@@ -280,9 +282,10 @@ def read_kind(asked: str | None, texts: Sequence[str], *, has_cubins: bool, has_
         texts: The pieces.
         has_cubins: Whether there are cubins to embed.
         has_host_code: Whether there is other C++ beside them, or functions are named that need not be kernels.
+        options: The compiler's options, which may define what the texts ask for.
     """
     if asked is None:
-        return _guess_kind(tuple(texts), has_cubins, has_host_code) if texts else "host"
+        return _guess_kind(tuple(texts), has_cubins, has_host_code, options) if texts else "host"
     kinds: tuple[Kind, ...] = ("device", "host", "mixed")
     if kind := next((kind for kind in kinds if kind == asked), None):
         return kind
@@ -290,7 +293,12 @@ def read_kind(asked: str | None, texts: Sequence[str], *, has_cubins: bool, has_
 
 
 @functools.lru_cache(maxsize=64)
-def _guess_kind(texts: tuple[str, ...], has_cubins: bool, has_host_code: bool) -> Kind:  # noqa: FBT001  for the cache
+def _guess_kind(
+    texts: tuple[str, ...],
+    has_cubins: bool,  # noqa: FBT001  positional for the cache
+    has_host_code: bool,  # noqa: FBT001
+    options: tuple[str, ...],
+) -> Kind:
     is_host_like = has_cubins or any(mark in text for text in texts for mark in ("TVM_FFI_", "tvm::", "tvm/ffi/"))
     launches = any("<<<" in text for text in texts)
     if not is_host_like and not launches and any("__global__" in text for text in texts):
@@ -298,7 +306,7 @@ def _guess_kind(texts: tuple[str, ...], has_cubins: bool, has_host_code: bool) -
 
     from jitload.device.source import classify
 
-    kind = classify(texts, has_cubins)
+    kind = classify(texts, has_cubins, options=options, for_nvrtc=not has_host_code)
     if kind != "host":
         return "mixed" if kind == "both" else "device"
     return "host" if is_host_like or has_host_code else "device"  # where the kernels may be in a header

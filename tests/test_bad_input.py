@@ -11,7 +11,7 @@ from builds import ADD, ARCH, build, kernel, load, run_python
 import jitload
 from jitload import nvrtc
 from jitload.device.source import classify
-from jitload.errors import JitLoadError, ToolchainError
+from jitload.errors import CompileError, JitLoadError, ToolchainError
 from jitload.host_build import Step, ninja_text
 
 # ---- paths -----------------------------------------------------------------------------------------------------
@@ -181,6 +181,11 @@ LAUNCH = "void start() { add<<<1, 1>>>(0, 0, 0); }"
         f"#if 0 // not yet\n#ifdef X\n{LAUNCH}\n#else\n{LAUNCH}\n#endif\n{LAUNCH}\n#endif\n",
         f"#ifdef X\n#if false\n{LAUNCH}\n#elif 1\n#endif\n#endif\n",
         f"#  if  0\n{LAUNCH}\n#  else\n#  endif\n",
+        f"#ifdef NEVER\n{LAUNCH}\n#endif\n",
+        f"#include <stdio.h>\n#if defined(A) && !defined(B) || VERSION > 2\n{LAUNCH}\n#endif\n",
+        f"#define N\n#ifndef N\n{LAUNCH}\n#endif\n",
+        f"#define N 4 /* of them */\n#if N != 4\n{LAUNCH}\n#elif 1\n#else\n{LAUNCH}\n#endif\n",
+        f"#if _A\n#elif true\n#elif B\n{LAUNCH}\n#endif\n",
     ],
 )
 def test_launches_that_are_not_compiled(dead, monkeypatch):
@@ -197,10 +202,36 @@ def test_launches_that_are_not_compiled(dead, monkeypatch):
         f"#if 0\n#else\n{LAUNCH}\n#endif\n",
         f"#if 0 || 1\n{LAUNCH}\n#endif\n",
         f"#if 1\n{LAUNCH}\n#endif\n",
+        f"#ifndef NEVER\n{LAUNCH}\n#endif\n",
+        f"#define N\n#ifdef N\n{LAUNCH}\n#endif\n",
+        f"#define N\n#undef N\n#ifdef N\n#else\n{LAUNCH}\n#endif\n",
+        f'#include "any.h"\n#ifdef PERHAPS\n{LAUNCH}\n#endif\n',
+        f"#ifdef _RESERVED\n#define N\n#endif\n#ifdef N\n{LAUNCH}\n#endif\n",
+        f"#if N(3)\n{LAUNCH}\n#endif\n",
+        f"#if 3 -\n{LAUNCH}\n#endif\n",
+        f"#if {'(' * 5000}0\n{LAUNCH}\n#endif\n",
+        f"#ifndef __CUDACC_RTC__\n{LAUNCH}\n#endif\n",
     ],
 )
 def test_launches_that_are(alive):
     assert classify([alive + ADD], has_embed_cubin=False) == "both"
+
+
+@pytest.mark.parametrize("flags", [["-DN"], ["-D", "N=1"], ["--pre-include=any.h"]])
+def test_launches_that_an_option_brings(flags):
+    assert classify([f"#ifdef N\n{LAUNCH}\n#endif\n{ADD}"], has_embed_cubin=False, options=flags) == "both"
+    assert classify([f"#ifndef N\n{LAUNCH}\n#endif\n{ADD}"], False, options=["-DN"]) == "device"
+
+
+@pytest.mark.parametrize("guard", ["#ifndef __CUDACC_RTC__", "#ifdef __NVCC__", "#if !defined(__CUDA_ARCH__)"])
+def test_launches_that_nvrtc_does_not_see(guard):
+    text = f"{guard}\n{LAUNCH}\n#endif\n{ADD}"
+    assert list(load(text)) == ["add"]
+    assert jitload.compile_cubin(text, arch=ARCH).kernels[0].name == "add"
+    with pytest.raises(CompileError, match=r"m\.cu:2: GPU only: launches with <<<…>>>"):
+        jitload.load_inline("m", cuda_sources=text, arch="cpu")
+    exported = f"{guard}\n{LAUNCH}\nTVM_FFI_DLL_EXPORT_TYPED_FUNC(start, start);\n#endif\n{ADD}"
+    assert classify([exported], has_embed_cubin=False, for_nvrtc=True) == "both"
 
 
 def test_lines_that_end_with_cr_alone(tmp_path):

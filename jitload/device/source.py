@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
+from jitload.device.conditions import NVRTC_NAMES, live_tokens, names_of_options
 from jitload.device.lexer import Token, tokenize
 from jitload.device.parameters import find_angle, find_closing, read_parameters, write_tokens
 from jitload.model import Candidate
@@ -43,22 +44,37 @@ def find_candidates(pieces: Sequence[str]) -> tuple[Candidate, ...]:
     return tuple(candidate for candidate, _ in found.values())
 
 
-def classify(text_pieces: Sequence[str], has_embed_cubin: bool) -> SourceKind:  # noqa: FBT001  a fact of the call, named by every caller
+def classify(
+    text_pieces: Sequence[str],
+    has_embed_cubin: bool,  # noqa: FBT001  a fact of the call, named by every caller
+    *,
+    options: Sequence[str] = (),
+    for_nvrtc: bool = False,
+) -> SourceKind:
     """Tell whether a source is device code, host code, or both in one text.
 
     Kernels together with `<<<…>>>` need nvcc whatever else is there, and so do kernels beside C++ for tvm-ffi that
     embeds no cubin: it launches them through the CUDA runtime. Otherwise `embed_cubin=` or something of tvm-ffi's means
     host, and `__global__`, or a variable or function for the device alone, means device.
 
+    Args:
+        text_pieces: The texts.
+        has_embed_cubin: Whether there are cubins to embed.
+        options: The compiler's options, which may define what the text asks for.
+        for_nvrtc: Whether a launch that NVRTC does not see is none: `#ifndef __CUDACC_RTC__`.
+
     Example:
         >>> classify(["__global__ void k() {}"], False)
         'device'
     """
-    pieces = ([token for token in tokenize(text) if token.kind != "comment"] for text in text_pieces)
-    tokens = [token for piece in pieces for token in _compiled(piece) if token.kind in ("word", "mark")]
+    code = [token for text in text_pieces for token in tokenize(text) if token.kind != "comment"]
+    names = names_of_options(options)
+    tokens = [token for token in live_tokens(code, names) if token.kind in ("word", "mark")]
     words = {token.text for token in tokens if token.kind == "word"}
-    launches = any(token.text == "<<<" and before.text != "operator" for before, token in pairwise([_NOTHING, *tokens]))
     is_host_like = {"tvm", "ffi"} <= words or any(word.startswith("TVM_FFI_") for word in words)
+    if for_nvrtc and not is_host_like:
+        tokens = [*live_tokens(code, {**NVRTC_NAMES, **names})]
+    launches = any(token.text == "<<<" and before.text != "operator" for before, token in pairwise([_NOTHING, *tokens]))
     has_kernels = any(token.text == "__global__" and not token.in_directive for token in tokens)
     has_cubins = has_embed_cubin or any(word.startswith("TVM_FFI_EMBED_CUBIN") for word in words)
     if launches or (is_host_like and has_kernels and not has_cubins):
@@ -66,25 +82,6 @@ def classify(text_pieces: Sequence[str], has_embed_cubin: bool) -> SourceKind:  
     if has_cubins or is_host_like:
         return "host"
     return "device" if words & {"__global__", "__device__", "__constant__"} else "host"
-
-
-def _compiled(tokens: Sequence[Token]) -> Iterator[Token]:
-    """Yield the tokens, without those between `#if 0` and its `#else` or `#endif`; comments are not among them."""
-    depth, dead_from = 0, 0  # how many `#if` are open, and which of them is the dead one
-    for at, token in enumerate(tokens):
-        word = tokens[at + 1].text if token.in_directive and token.text == "#" and at + 1 < len(tokens) else ""
-        if word.startswith("if"):
-            depth += 1
-            if not dead_from and word == "if" and [t.text for t in tokens[at + 2 : at + 3]] in (["0"], ["false"]):
-                is_whole = at + 3 == len(tokens) or tokens[at + 3].line > token.line
-                dead_from = depth if is_whole else 0
-        elif word.startswith("el") and dead_from == depth:
-            dead_from = 0
-        elif word == "endif":
-            dead_from = 0 if dead_from == depth else dead_from
-            depth -= 1
-        if not dead_from:
-            yield token
 
 
 class _Scanner:
