@@ -29,7 +29,7 @@ def build(request: Request, *, verbose: bool = False) -> Entry:
     cache_dir = open_cache(request.settings)
     try:
         kit, compiler = _find_cuda(request, cache_dir), find_compiler(request.settings)
-        words = compiler_identity(compiler, cache_dir)
+        words = compiler_identity(compiler, cache_dir, lambda: _prepare_miss(request, cache_dir))
     except ToolchainError as error:
         return _find_finished(request, cache_dir, error)
     recipe = library_recipe(request, kit, words, own_identity(cache_dir))
@@ -68,6 +68,17 @@ def _find_finished(request: Request, cache_dir: Path, missing: ToolchainError) -
 
         raise CacheError(explain_miss(cache_dir, recipe, request.settings)) from missing
     raise missing
+
+
+def _prepare_miss(request: Request, cache_dir: Path) -> None:
+    """Do what a build begins with: a compiler that is asked who it is has built nothing yet."""
+    own_identity(cache_dir)
+    if request.triton is not None:
+        import jitload.triton.library
+    elif request.host is not None:
+        import jitload.cxx.host
+    else:
+        import jitload.library  # noqa: F401
 
 
 def _build_in(  # noqa: PLR0913  what a build is made from
