@@ -213,11 +213,7 @@ def _describe(module: Module) -> dict[str, Any]:
     except AttributeError:
         return {"name": "", "archs": [], "functions": {}, "variables": []}
     facts: dict[str, Any] = json.loads(text)
-    arch = facts["archs"][0]
-    functions = {
-        function["name"]: {**function, "index": number, "arch": arch}
-        for number, function in enumerate(facts["functions"])
-    }
+    functions = {function["name"]: {**function, "index": number} for number, function in enumerate(facts["functions"])}
     return {**facts, "functions": functions}
 
 

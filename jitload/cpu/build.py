@@ -8,6 +8,7 @@ row was refused, or where the marks show kernels that the text does not.
 
 from __future__ import annotations
 
+import platform
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,7 +42,6 @@ from jitload.toolchain import Compiler, Kit, own_include_dir
 _FLAGS = (
     "-std=c++17", "-O3", "-pipe", "-fPIC", "-fvisibility=hidden", "-ffunction-sections", "-fno-extern-tls-init",
     "-fno-gnu-unique", "-fno-strict-aliasing", "-fwrapv", "-fno-math-errno", "-fno-trapping-math", "-w",
-    "-ffp-contract=fast",  # where the processor has it, as nvcc does
 )  # fmt: skip
 # At each turn of a loop a thread may be asked to let another one go on.
 _PREEMPT = ("-fsanitize-coverage=trace-pc", "-DJITLOAD_CPU_PREEMPT=1")
@@ -121,6 +121,7 @@ def cpu_flags(source: DeviceSource, kit: Kit | None) -> tuple[str, ...]:
     kit_dirs = kit.include_dirs if kit else ()
     return (
         *_FLAGS,
+        _contraction(source.cpu_flags),
         *check_options(source.checks),
         *compiler_flags(source.cpu_flags),
         f"-I{own / 'cpu'}",
@@ -128,6 +129,15 @@ def cpu_flags(source: DeviceSource, kit: Kit | None) -> tuple[str, ...]:
         *(f"-I{path}" for path in source.include_dirs),
         *(word for path in kit_dirs for word in ("-isystem", str(path))),
     )
+
+
+def _contraction(flags: Sequence[str]) -> str:
+    """Return whether `a * b + c` is rounded once, as nvcc does it.
+
+    On x86-64 only where a user names processors that have it: a result is not to depend on the machine's.
+    """
+    has_it = platform.machine() != "x86_64" or any(flag.startswith(("-march=", "-mfma")) for flag in flags)
+    return "-ffp-contract=fast" if has_it else "-ffp-contract=off"
 
 
 class _Runs:

@@ -46,8 +46,7 @@
 
 /* ---- where a thread is ----------------------------------------------------------------------------------------- */
 
-static thread_local uint3 threadIdx, blockIdx;
-static thread_local dim3 blockDim, gridDim;
+static thread_local __jitload_index threadIdx, blockIdx, blockDim, gridDim;
 static thread_local unsigned __jitload_shared_bytes;
 static constexpr int warpSize = 32;
 
@@ -57,12 +56,24 @@ __JITLOAD_INLINE unsigned __jitload_rank() {
 
 __JITLOAD_INLINE unsigned __jitload_lane() { return __jitload_rank() & 31u; }
 
+__JITLOAD_INLINE void __jitload_set(__jitload_index& index, unsigned x, unsigned y, unsigned z) {
+  index.x = x;
+  index.y = y;
+  index.z = z;
+}
+
 __JITLOAD_INLINE void __jitload_enter(const jitload_cpu_place* place) {
-  blockIdx = {place->at[0], place->at[1], place->at[2]};
-  blockDim = {place->block[0], place->block[1], place->block[2]};
-  gridDim = {place->grid[0], place->grid[1], place->grid[2]};
+  __jitload_set(blockIdx, place->at[0], place->at[1], place->at[2]);
+  __jitload_set(blockDim, place->block[0], place->block[1], place->block[2]);
+  __jitload_set(gridDim, place->grid[0], place->grid[1], place->grid[2]);
   __jitload_shared_bytes = place->shared_bytes;
 }
+
+/* Other threads of the block run in a wait, and threadIdx is theirs meanwhile. */
+#define __JITLOAD_KEEPING_INDEX(...)                     \
+  const unsigned __jitload_x = threadIdx.x, __jitload_y = threadIdx.y, __jitload_z = threadIdx.z; \
+  __VA_ARGS__;                                           \
+  __jitload_set(threadIdx, __jitload_x, __jitload_y, __jitload_z)
 
 /* ---- ends ------------------------------------------------------------------------------------------------------ */
 
@@ -84,20 +95,15 @@ static thread_local int __jitload_fuse = 4096;
 extern "C" __attribute__((no_sanitize_coverage, noinline, used)) void __sanitizer_cov_trace_pc() {
   if (--__jitload_fuse > 0) return;
   __jitload_fuse = 512;
-  const uint3 index = threadIdx;
-  jitload_cpu_yield();
-  threadIdx = index;
+  __JITLOAD_KEEPING_INDEX(jitload_cpu_yield());
 }
 #define __JITLOAD_KEEP_TURN() (__jitload_fuse = 4096)
 #else
 #define __JITLOAD_KEEP_TURN() ((void)0)
 #endif
 
-/* Other threads of the block run in a wait, and threadIdx is theirs meanwhile. */
 __JITLOAD_INLINE int __jitload_barrier(int kind, int predicate, int line) {
-  const uint3 index = threadIdx;
-  const int result = jitload_cpu_barrier(kind, predicate, (const void*)(uintptr_t)line);
-  threadIdx = index;
+  __JITLOAD_KEEPING_INDEX(const int result = jitload_cpu_barrier(kind, predicate, (const void*)(uintptr_t)line));
   return result;
 }
 
@@ -113,9 +119,7 @@ __JITLOAD_INLINE int __syncthreads_or(int predicate, int line = __builtin_LINE()
 }
 
 __JITLOAD_INLINE uint32_t __jitload_exchange(uint32_t mask, uint64_t value, const uint64_t** out, const char* what) {
-  const uint3 index = threadIdx;
-  const uint32_t came = jitload_cpu_exchange(mask, value, out, what);
-  threadIdx = index;
+  __JITLOAD_KEEPING_INDEX(const uint32_t came = jitload_cpu_exchange(mask, value, out, what));
   __JITLOAD_KEEP_TURN();
   return came;
 }
@@ -126,16 +130,12 @@ __JITLOAD_INLINE void __syncwarp(unsigned mask = 0xffffffffu) {
 }
 
 __JITLOAD_INLINE unsigned __activemask(int line = __builtin_LINE()) {
-  const uint3 index = threadIdx;
-  const unsigned mask = jitload_cpu_active((const void*)(uintptr_t)line);
-  threadIdx = index;
+  __JITLOAD_KEEPING_INDEX(const unsigned mask = jitload_cpu_active((const void*)(uintptr_t)line));
   return mask;
 }
 
 __JITLOAD_INLINE void __nanosleep(unsigned) {
-  const uint3 index = threadIdx;
-  jitload_cpu_yield();
-  threadIdx = index;
+  __JITLOAD_KEEPING_INDEX(jitload_cpu_yield());
 }
 
 #include "jitload_cpu_warp.h"
@@ -165,6 +165,21 @@ struct __jitload_count_up<0, __jitload_n...> {
   typedef __jitload_numbers<__jitload_n...> type;
 };
 
+/* Where the loops are compiled a second time, for processors that write a part of a vector at once: with a guard like
+ * `if (i < n)` there is no other way to compute several threads in one instruction. */
+#if defined(__x86_64__) && !defined(__AVX512BW__) && !defined(JITLOAD_CPU_PREEMPT)
+#define __JITLOAD_WIDE __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=256")))
+#endif
+
+/* What the compiler is to know of a block: that no sum of an index and a product wraps. Nothing changes in value. */
+#define __JITLOAD_LAST_NARROW 0x1ffffeu
+__JITLOAD_INLINE unsigned __jitload_within(unsigned value, unsigned limit) { return ((value - 1) & (limit - 1)) + 1; }
+__JITLOAD_INLINE void __jitload_narrow() {
+  __jitload_set(blockIdx, blockIdx.x < __JITLOAD_LAST_NARROW ? blockIdx.x : __JITLOAD_LAST_NARROW, blockIdx.y & 0xffffu, blockIdx.z & 0xffffu);
+  __jitload_set(blockDim, __jitload_within(blockDim.x, 1024), __jitload_within(blockDim.y, 1024), __jitload_within(blockDim.z, 64));
+  __jitload_set(gridDim, gridDim.x & 0x7fffffffu, gridDim.y & 0xffffu, gridDim.z & 0xffffu);
+}
+
 template <class __jitload_f, __jitload_f* __jitload_k>
 struct __jitload_entry;
 template <class... __jitload_a, void (*__jitload_k)(__jitload_a...)>
@@ -172,9 +187,10 @@ struct __jitload_entry<void(__jitload_a...), __jitload_k> {
   typedef __jitload_layout<__jitload_a...> layout;
 
   /* The parameters are copies here, which no store of the kernel can reach: they stay in registers. */
-  __attribute__((flatten)) static void loop(const jitload_cpu_place* place, __jitload_a... args) {
+  __JITLOAD_INLINE void loop(const jitload_cpu_place* place, __jitload_a... args) {
     __jitload_enter(place);
-    const unsigned depth = place->block[2], height = place->block[1], width = place->block[0];
+    __jitload_narrow();
+    const unsigned depth = blockDim.z, height = blockDim.y, width = blockDim.x;
     for (unsigned z = 0; z < depth; ++z) {
       threadIdx.z = z;
       for (unsigned y = 0; y < height; ++y) {
@@ -187,9 +203,17 @@ struct __jitload_entry<void(__jitload_a...), __jitload_k> {
     }
   }
   template <unsigned... __jitload_n>
-  static void spread(void* const* params, const jitload_cpu_place* place, __jitload_numbers<__jitload_n...>) {
+  __attribute__((flatten)) static void spread(void* const* params, const jitload_cpu_place* place,
+                                              __jitload_numbers<__jitload_n...>) {
     loop(place, __jitload_read<__jitload_a>(params, __jitload_n)...);
   }
+#ifdef __JITLOAD_WIDE
+  template <unsigned... __jitload_n>
+  __attribute__((flatten)) __JITLOAD_WIDE static void spread_wide(void* const* params, const jitload_cpu_place* place,
+                                                                  __jitload_numbers<__jitload_n...>) {
+    loop(place, __jitload_read<__jitload_a>(params, __jitload_n)...);
+  }
+#endif
   template <unsigned... __jitload_n>
   static void once(void* const* params, __jitload_numbers<__jitload_n...>) {
     __jitload_k(__jitload_read<__jitload_a>(params, __jitload_n)...);
@@ -197,11 +221,23 @@ struct __jitload_entry<void(__jitload_a...), __jitload_k> {
   typedef typename __jitload_count_up<sizeof...(__jitload_a)>::type numbers;
 
   static void block(void* const* params, const jitload_cpu_place* place) {
+    if (place->at[0] > __JITLOAD_LAST_NARROW) return each(params, place);
+#ifdef __JITLOAD_WIDE
+    if (place->is_wide) return spread_wide(params, place, numbers());
+#endif
     spread(params, place, numbers());
+  }
+  static void each(void* const* params, const jitload_cpu_place* place) {
+    uint32_t index[3];
+    for (index[2] = 0; index[2] < place->block[2]; ++index[2]) {
+      for (index[1] = 0; index[1] < place->block[1]; ++index[1]) {
+        for (index[0] = 0; index[0] < place->block[0]; ++index[0]) thread(params, place, index);
+      }
+    }
   }
   static void thread(void* const* params, const jitload_cpu_place* place, const uint32_t* index) {
     __jitload_enter(place);
-    threadIdx = {index[0], index[1], index[2]};
+    __jitload_set(threadIdx, index[0], index[1], index[2]);
     once(params, numbers());
   }
 };

@@ -4,9 +4,7 @@
 
 /* Here another thread of the block, or another block, may have to go on first. */
 __JITLOAD_INLINE void __jitload_pause() {
-  const uint3 index = threadIdx;
-  jitload_cpu_yield();
-  threadIdx = index;
+  __JITLOAD_KEEPING_INDEX(jitload_cpu_yield());
 }
 
 /* The new value by a function of the old one; returns the old one. */

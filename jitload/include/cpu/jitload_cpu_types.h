@@ -44,8 +44,20 @@ struct __attribute__((aligned(16))) ulonglong4_16a { unsigned long long x, y, z,
 #define __NV_SILENCE_DEPRECATION_BEGIN
 #define __NV_SILENCE_DEPRECATION_END
 
+/* threadIdx and its kin. Were they next to each other, or a whole number of words apart, the compiler would access
+ * several at once through the variable's address, and hold from then on that any pointer may point to it. */
+struct __attribute__((packed)) __jitload_index {
+  unsigned int x;
+  int : 8;
+  unsigned int y;
+  int : 8;
+  unsigned int z;
+  constexpr operator uint3() const { return uint3{x, y, z}; }
+};
+
 struct dim3 {
   unsigned int x, y, z;
+  constexpr dim3(__jitload_index v) : x(v.x), y(v.y), z(v.z) {}
   constexpr dim3(unsigned int vx = 1, unsigned int vy = 1, unsigned int vz = 1) : x(vx), y(vy), z(vz) {}
   constexpr dim3(uint3 v) : x(v.x), y(v.y), z(v.z) {}
   constexpr operator uint3() const { return uint3{x, y, z}; }

@@ -20,12 +20,23 @@ void name_line(Launch* launch);
 constexpr int64_t kPatience = 50;    /* milliseconds between two looks for Ctrl-C */
 constexpr int64_t kIdleTime = 10000; /* milliseconds after which a thread of the pool without work ends */
 
-void run_block(Worker* self, uint64_t number) {
+void go_to_block(jitload_cpu_place* place, uint64_t number) {
+  const uint64_t width = place->grid[0], height = place->grid[1];
+  place->at[0] = (uint32_t)(number % width);
+  place->at[1] = (uint32_t)(number / width % height);
+  place->at[2] = (uint32_t)(number / width / height);
+}
+
+void go_on(jitload_cpu_place* place) {
+  if (++place->at[0] < place->grid[0]) return;
+  place->at[0] = 0;
+  if (++place->at[1] < place->grid[1]) return;
+  place->at[1] = 0;
+  ++place->at[2];
+}
+
+void run_block(Worker* self) {
   const jitload_cpu_launch* call = self->launch->call;
-  const uint64_t width = call->place.grid[0], height = call->place.grid[1];
-  self->place.at[0] = (uint32_t)(number % width);
-  self->place.at[1] = (uint32_t)(number / width % height);
-  self->place.at[2] = (uint32_t)(number / width / height);
   if (kWatches || call->can_wait) {
     run_fibers(self);
   } else {
@@ -59,21 +70,52 @@ void look_for_signals(Launch* launch) {
 
 /* ---- the blocks of a launch ------------------------------------------------------------------------------------ */
 
+/* When the launching thread looks at the clock next: after so many blocks as pass in a small part of the patience. */
+struct Clock {
+  int64_t next_look;
+  int64_t last;
+  uint32_t blocks;
+  uint32_t left;
+};
+
+void look_at_clock(Clock* clock, Launch* launch) {
+  const int64_t time = now();
+  if (time - clock->last > 4) {
+    clock->blocks = 1;
+  } else if (clock->blocks < 64) {
+    clock->blocks *= 2;
+  }
+  clock->left = clock->blocks;
+  clock->last = time;
+  if (time < clock->next_look) return;
+  look_for_signals(launch);
+  clock->next_look = now() + kPatience;
+}
+
 /* Deal out blocks until there are none, or until something fails. */
-void work_through(Worker* self, Launch* launch, int64_t next_look) {
+void work_through(Worker* self, Launch* launch, Clock* clock) {
   while (!__atomic_load_n(&launch->has_failed, __ATOMIC_RELAXED)) {
     const uint64_t first = __atomic_fetch_add(&launch->next, launch->chunk, __ATOMIC_RELAXED);
     if (first >= launch->blocks) return;
     const uint64_t end = first + launch->chunk < launch->blocks ? first + launch->chunk : launch->blocks;
-    for (uint64_t number = first; number < end; ++number) {
-      run_block(self, number);
-      if (next_look != 0 && now() >= next_look) {
-        look_for_signals(launch);
-        next_look = now() + kPatience;
-      }
+    go_to_block(&self->place, first);
+    for (uint64_t number = first; number < end; ++number, go_on(&self->place)) {
+      run_block(self);
+      if (clock != NULL && --clock->left == 0) look_at_clock(clock, launch);
       if (__atomic_load_n(&launch->has_failed, __ATOMIC_RELAXED)) return;
     }
   }
+}
+
+/* A kernel's plain loops are there a second time for these processors, see jitload_cpu.h. */
+uint32_t is_wide() {
+#if defined(__x86_64__)
+  static const bool answer = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  return answer;
+#else
+  return 0;
+#endif
 }
 
 void work_on(Launch* launch, bool is_launcher) {
@@ -82,9 +124,12 @@ void work_on(Launch* launch, bool is_launcher) {
   worker = self;
   self->launch = launch;
   self->place = launch->call->place;
+  self->place.is_wide = is_wide();
   self->is_in_fibers = 0;
   self->where = NULL;
-  if (_setjmp(self->out) == 0) work_through(self, launch, is_launcher ? now() + kPatience : 0);
+  const int64_t time = now();
+  Clock clock = {time + kPatience, time, 1, 1};
+  if (_setjmp(self->out) == 0) work_through(self, launch, is_launcher ? &clock : NULL);
   worker = NULL;
 }
 

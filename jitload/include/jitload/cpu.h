@@ -18,6 +18,7 @@ typedef struct jitload_cpu_place {
   uint32_t block[3]; /* how many threads it has */
   uint32_t at[3];    /* blockIdx */
   uint32_t shared_bytes;
+  uint32_t is_wide; /* the processor runs what was compiled for the wider vectors */
 } jitload_cpu_place;
 
 /* A kernel's two ways to run, and what its object file tells a reader about it. */
