@@ -16,7 +16,7 @@ CUBIN = (ROOT / "tests" / "data" / "stub_kernels.sm_90.cubin").read_bytes()
 WRAPPER = """\
 #include <tvm/ffi/extra/cuda/cubin_launcher.h>
 TVM_FFI_EMBED_CUBIN(first);
-void Run() { static auto kernel = TVM_FFI_EMBED_CUBIN_GET_KERNEL(first, "none"); }
+void Run() { static auto kernel = TVM_FFI_EMBED_CUBIN_GET_KERNEL(first, "empty"); }
 int twice(int n) { return 2 * n; }
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(run, Run);
 """

@@ -90,7 +90,7 @@ IMPORTS = {
     "triton.tables": "codegen errors model",
     "triton.code": "arch choice codegen errors expression expression_code launch model triton.tables",
     "cxx.driver_calls": "",
-    "cxx.embedding": "device.headers device.lexer errors sources",
+    "cxx.embedding": "device.cubin device.demangle device.headers device.lexer errors sources",
     "cxx.nvcc": "arch errors host_build identity nvrtc settings sources toolchain",
     "device.images": "device.cubin device.kernels device.signature device.written errors exports launch model "
     "request sources",

@@ -1,0 +1,117 @@
+"""What C++ asks of cubins by name, told before the compiler runs; and what it cannot be told, left to the compiler."""
+
+from __future__ import annotations
+
+import pytest
+from builds import ROOT
+
+import jitload
+from jitload.cxx.embedding import check_embeds
+from jitload.errors import JitLoadError
+from jitload.sources import HostSource, Unit
+
+STUB = (ROOT / "tests" / "data" / "stub_kernels.sm_90.cubin").read_bytes()
+MANGLED = (ROOT / "tests" / "data" / "image-13.0-sm_90a.cubin").read_bytes()
+
+
+def check(text, *, cubins=(("first", STUB), ("other", MANGLED)), flags=(), dirs=(), objects=()):
+    unit = Unit(
+        file="m.cc", pieces=(("a.cu", "TVM_FFI_EMBED_CUBIN(first); TVM_FFI_EMBED_CUBIN(other);"), ("b.cu", text))
+    )
+    check_embeds(HostSource(units=(unit,), cubins=cubins, flags=flags, objects=objects), dirs, "")
+
+
+WRONG = [
+    (
+        'int a;\nauto k = TVM_FFI_EMBED_CUBIN_GET_KERNEL(first, "ad_one");',
+        (
+            'b.cu:2: TVM_FFI_EMBED_CUBIN_GET_KERNEL(first, "ad_one"): the cubin has no such kernel; '
+            "it has: empty, add_one, mixed, bounded"
+        ),
+    ),
+    (
+        'auto k = TVM_FFI_EMBED_CUBIN_GET_KERNEL(other, "second");',
+        (
+            'b.cu:1: TVM_FFI_EMBED_CUBIN_GET_KERNEL(other, "second"): the cubin has no such kernel; it has: first, '
+            "_Z6secondPf (second(float*)), _Z8instanceIfEvPT_ (void instance<float>(float*)), nothing\n"
+            '    Ask for "_Z6secondPf", or compile the kernel as extern "C".'
+        ),
+    ),
+    (
+        'auto k = TVM_FFI_EMBED_CUBIN_GET_KERNEL(other, "instance");',
+        (
+            'b.cu:1: TVM_FFI_EMBED_CUBIN_GET_KERNEL(other, "instance"): the cubin has no such kernel; it has: first, '
+            "_Z6secondPf (second(float*)), _Z8instanceIfEvPT_ (void instance<float>(float*)), nothing\n"
+            '    Ask for "_Z8instanceIfEvPT_", or compile the kernel as extern "C".'
+        ),
+    ),
+    (
+        'auto k = TVM_FFI_EMBED_CUBIN_GET_KERNEL(frist, "empty");',
+        (
+            'b.cu:1: TVM_FFI_EMBED_CUBIN_GET_KERNEL(frist, "empty"): the C++ has no TVM_FFI_EMBED_CUBIN(frist); '
+            "it has: first, other"
+        ),
+    ),
+    (
+        "auto k = TVM_FFI_EMBED_CUBIN_GET_KERNEL(frist, names[0]);",
+        (
+            "b.cu:1: TVM_FFI_EMBED_CUBIN_GET_KERNEL(frist, …): the C++ has no TVM_FFI_EMBED_CUBIN(frist); "
+            "it has: first, other"
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), WRONG, ids=[text[-30:] for text, _ in WRONG])
+def test_a_name_that_is_not_there_is_told_with_those_that_are(text, message):
+    with pytest.raises(JitLoadError) as caught:
+        check(text)
+    assert str(caught.value) == message
+
+
+UNKNOWN = [
+    'auto k = TVM_FFI_EMBED_CUBIN_GET_KERNEL(other, "_Z6secondPf");',
+    'auto k = TVM_FFI_EMBED_CUBIN_GET_KERNEL(first, "add" "_one");',
+    "auto k = TVM_FFI_EMBED_CUBIN_GET_KERNEL(first, name.c_str());",
+    '#if 0\nauto k = TVM_FFI_EMBED_CUBIN_GET_KERNEL(first, "none");\n#endif',
+    '// TVM_FFI_EMBED_CUBIN_GET_KERNEL(first, "none")',
+    '#define K(name) TVM_FFI_EMBED_CUBIN_GET_KERNEL(name, "none")',
+    'try { TVM_FFI_EMBED_CUBIN_GET_KERNEL(first, "none"); } catch (...) {}',
+    'TVM_FFI_EMBED_CUBIN_FROM_BYTES(own, kBytes); auto k = TVM_FFI_EMBED_CUBIN_GET_KERNEL(own, "any");',
+    (
+        "#define TWO(a, b) TVM_FFI_EMBED_CUBIN(a); TVM_FFI_EMBED_CUBIN(b)\nTWO(x, y);\n"
+        'auto k = TVM_FFI_EMBED_CUBIN_GET_KERNEL(x, "any");'
+    ),
+]
+
+
+@pytest.mark.parametrize("text", UNKNOWN)
+def test_what_the_text_does_not_tell_is_left_to_the_compiler(text):
+    check(text)
+
+
+def test_a_header_may_declare_a_cubin(tmp_path):
+    text = '#include "mine.h"\nauto k = TVM_FFI_EMBED_CUBIN_GET_KERNEL(third, "any");'
+    (tmp_path / "mine.h").write_text("TVM_FFI_EMBED_CUBIN(third);")
+    check(text, dirs=(tmp_path,))
+    check(text, flags=(f"-I{tmp_path}",))
+    (tmp_path / "mine.h").write_text("")
+    with pytest.raises(JitLoadError, match=r"the C\+\+ has no TVM_FFI_EMBED_CUBIN\(third\)"):
+        check(text, dirs=(tmp_path,))
+
+
+def test_kernels_beside_cpp_are_looked_for_before_the_compiler_runs(monkeypatch):
+    monkeypatch.setattr("jitload.cxx.host.run_ninja", lambda *_, **__: pytest.fail("the compiler ran"))
+    cpp = """\
+#include <tvm/ffi/extra/cuda/cubin_launcher.h>
+TVM_FFI_EMBED_CUBIN(vec);
+void run() { static auto kernel = TVM_FFI_EMBED_CUBIN_GET_KERNEL(vec, "twice"); }
+"""
+    with pytest.raises(JitLoadError) as caught:
+        jitload.build_inline(
+            "vec", cuda_sources="__global__ void twice(float* x) {}", cpp_sources=cpp, functions="run", arch="sm_90"
+        )
+    assert str(caught.value).startswith(
+        'vec.cpp:3: TVM_FFI_EMBED_CUBIN_GET_KERNEL(vec, "twice"): the cubin has no such'
+    )
+    assert 'Ask for "_Z5twicePf"' in str(caught.value)
