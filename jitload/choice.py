@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jitload.device.kernels import Compiled, nearest_name
 from jitload.errors import LaunchSpecError
 from jitload.exports import export_names
 from jitload.launch import Launch
-from jitload.model import Kernel, Parameter
+from jitload.model import Cubin, Kernel, Parameter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """One function of a library: its name, its kernel, how the kernel is launched, and its docstring."""
+    """One function of a library: its name, its kernel, how the kernel is launched, and its docstring.
+
+    `builds` is the kernel as each architecture has it, where there are several.
+    """
 
     name: str
     kernel: Kernel
     launch: Launch
     doc: str
+    builds: tuple[tuple[str, Kernel], ...] = ()
 
     @property
     def arguments(self) -> tuple[Parameter, ...]:
@@ -33,8 +37,15 @@ class Export:
         return f"{self.name}({', '.join(f'{p.type} {p.name}' for p in self.arguments)})"
 
 
-def choose_exports(functions: tuple[tuple[str, Launch], ...] | None, compiled: Compiled) -> tuple[Export, ...]:
+def choose_exports(
+    functions: tuple[tuple[str, Launch], ...] | None, compiled: Compiled, others: Sequence[Compiled] = ()
+) -> tuple[Export, ...]:
     """Return the functions of a library: every kernel, or those that `functions` names.
+
+    Args:
+        functions: Names and launches.
+        compiled: The kernels of the architecture that the library shows.
+        others: Those of its other ones.
 
     Raises:
         LaunchSpecError: A name fits no kernel.
@@ -49,8 +60,16 @@ def choose_exports(functions: tuple[tuple[str, Launch], ...] | None, compiled: C
     for name, launch in functions:
         kernel = _kernel_for(name, launch, compiled, by_name)
         doc = launch.doc if launch.doc is not None else docs.get(re.split("[<(]", kernel.name)[0], "")
-        exports.append(Export(name=name, kernel=_named(name, kernel, launch), launch=launch, doc=doc))
+        builds = tuple((one.cubin.arch, _same_kernel(kernel, one.cubin)) for one in (compiled, *others) if others)
+        exports.append(Export(name=name, kernel=_named(name, kernel, launch), launch=launch, doc=doc, builds=builds))
     return tuple(exports)
+
+
+def _same_kernel(kernel: Kernel, cubin: Cubin) -> Kernel:
+    """Return the kernel as another architecture has it; what those take was compared when they were compiled."""
+    of_name = [one for one in cubin.kernels if one.name == kernel.name]
+    types = [parameter.type for parameter in kernel.parameters]
+    return next((one for one in of_name if [p.type for p in one.parameters] == types), kernel)
 
 
 def _kernel_for(name: str, launch: Launch, compiled: Compiled, by_name: Mapping[str, Kernel]) -> Kernel:

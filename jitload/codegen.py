@@ -14,7 +14,7 @@ from jitload.choice import Export
 from jitload.errors import LaunchSpecError
 from jitload.expression import ScopeEntry, compile_expression
 from jitload.launch import Launch
-from jitload.model import Parameter, Variable
+from jitload.model import Kernel, Parameter, Variable
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -109,7 +109,13 @@ def describe_function(export: Export) -> dict[str, Any]:
         "signature": export.signature,
         "arguments": [_argument_record(p, export.launch) for p in export.arguments],
         "kernel": asdict(export.kernel),
+        **({"builds": {arch: _numbers(kernel) for arch, kernel in export.builds}} if export.builds else {}),
     }
+
+
+def _numbers(kernel: Kernel) -> dict[str, int]:
+    """Return what the architecture decides of a kernel."""
+    return {name: getattr(kernel, name) for name in ("registers", "shared_bytes", "local_bytes", "max_threads")}
 
 
 def _argument_record(parameter: Parameter, launch: Launch) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import inspect
 import operator
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import tvm_ffi
@@ -38,11 +39,17 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
 
     @property
     def kernel(self) -> Kernel:
-        """The kernel's registers, shared and local memory, and parameters."""
+        """The kernel's registers, shared and local memory, and parameters; of the first architecture, if of several."""
         if "kernel_record" not in self._jitload_facts:
             self._jitload_facts["kernel_record"] = kernel_of(self._jitload_facts)
         record: Kernel = self._jitload_facts["kernel_record"]
         return record
+
+    @property
+    def kernels(self) -> dict[str, Kernel]:
+        """The same for each architecture in the library, `f.kernels["sm_90a"].registers`."""
+        builds: dict[str, dict[str, Any]] = self._jitload_facts.get("builds", {self._jitload_facts["arch"]: {}})
+        return {arch: replace(self.kernel, **numbers) for arch, numbers in builds.items()}
 
     @property
     def __signature__(self) -> inspect.Signature:

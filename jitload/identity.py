@@ -23,18 +23,23 @@ _PACKAGE = Path(__file__).parent
 _PROGRAM = re.compile(r' "?(/[^"\s]+)"? -')  # in what `-v` writes: the compiler proper, and its path
 
 
-def compiler_identity(compiler: Compiler, cache_dir: Path) -> str:
+def compiler_identity(compiler: Compiler, cache_dir: Path, meanwhile: Callable[[], object] = lambda: None) -> str:
     """Return the compiler's own words on its version and target, and what it reads of the environment.
 
     The words are remembered in the cache with the size, time and inode of the files that stand behind the command, so
     that a hit only looks at the files: those of a compiler behind a script or behind ccache, too.
+
+    Args:
+        compiler: The compiler.
+        cache_dir: The cache.
+        meanwhile: What to do while the compiler answers, the first time on a machine.
     """
     state = _state_at(compiler.path)
     if state is None:
         raise ToolchainError(f"the C++ compiler {compiler.path} is gone")
     known = _compilers.get((compiler.command, state, cache_dir))
     if known is None or any(_state_at(path) != its for path, its in known.files):
-        known = _recall_compiler(compiler, state, cache_dir)
+        known = _recall_compiler(compiler, state, cache_dir, meanwhile)
         _compilers[compiler.command, state, cache_dir] = known
     return "\n".join((known.words, *map(repr, (*compiler.command[1:], *compiler.environment))))
 
@@ -57,7 +62,7 @@ def _state_at(path: str | Path) -> str | None:
         return None
 
 
-def _recall_compiler(compiler: Compiler, state: str, cache_dir: Path) -> _Known:
+def _recall_compiler(compiler: Compiler, state: str, cache_dir: Path, meanwhile: Callable[[], object]) -> _Known:
     def is_valid(files: tuple[tuple[str, str], ...]) -> bool:
         return all(_state_at(path) == its for path, its in files)
 
@@ -67,7 +72,7 @@ def _recall_compiler(compiler: Compiler, state: str, cache_dir: Path) -> _Known:
         files = tuple((str(path), str(its)) for path, its in kept["files"])
         if is_valid(files):
             return _Known(words=str(kept["identity"]), files=files)
-    words, paths = _ask(compiler)
+    words, paths = _ask(compiler, meanwhile)
     files = tuple((path, its) for path in paths if (its := _state_at(path)))
     _remember(memory, {"identity": words, "file": str(compiler.path), "files": files})
     return _Known(words=words, files=files)
@@ -107,17 +112,25 @@ def _remember(memory: Path, facts: Mapping[str, object]) -> None:
         fresh.replace(memory)
 
 
-def _ask(compiler: Compiler) -> tuple[str, list[str]]:
+def _ask(compiler: Compiler, meanwhile: Callable[[], object]) -> tuple[str, list[str]]:
     """Return what the compiler says of itself, and the programs that it says it runs."""
     command = [*compiler.command, "-v", "-E", "-x", "c++", os.devnull]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=60, check=False)
+        with subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
+        ) as process:
+            try:
+                meanwhile()
+                _, answer = process.communicate(timeout=60)
+            except BaseException:
+                process.kill()
+                raise
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolchainError(f"the C++ compiler {' '.join(compiler.command)} does not run: {error}") from error
-    if done.returncode != 0:
-        raise ToolchainError(f"the C++ compiler {' '.join(compiler.command)} does not work:\n{done.stderr.rstrip()}")
+    if process.returncode != 0:
+        raise ToolchainError(f"the C++ compiler {' '.join(compiler.command)} does not work:\n{answer.rstrip()}")
     # Version and target, without the lines that say where things are installed.
-    lines = done.stderr.splitlines()
+    lines = answer.splitlines()
     words = [line for line in lines if line.startswith("Target:") or " version " in line]
     if not words:
         raise ToolchainError(

@@ -160,13 +160,12 @@ def write_sources(
         name = f"{request.slug}_{one.cubin.arch}"
         images.append(EmbeddedImage(name=name, file=f"{one.cubin.arch}.cubin", capability=capability, suffix=suffix))
         (work_dir / f"{one.cubin.arch}.cubin").write_bytes(one.cubin.data)
-    shown = compiled[0] if compiled else cpu.compiled if cpu else None
-    assert shown is not None
+    shown, *others = compiled if cpu is None else (*compiled, cpu.compiled)
     wrapper = Wrapper(
         name=request.name,
         archs=(*(one.cubin.arch for one in compiled), *((CPU,) if cpu else ())),
         images=tuple(images),
-        exports=choose_exports(request.functions, shown),
+        exports=choose_exports(request.functions, shown, others),
         variables=shown.cubin.variables,
         cpu=_cpu_code(cpu) if cpu else None,
     )

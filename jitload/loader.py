@@ -213,7 +213,11 @@ def _describe(module: Module) -> dict[str, Any]:
     except AttributeError:
         return {"name": "", "archs": [], "functions": {}, "variables": []}
     facts: dict[str, Any] = json.loads(text)
-    functions = {function["name"]: {**function, "index": number} for number, function in enumerate(facts["functions"])}
+    arch = facts["archs"][0]
+    functions = {
+        function["name"]: {**function, "index": number, "arch": arch}
+        for number, function in enumerate(facts["functions"])
+    }
     return {**facts, "functions": functions}
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from jitload.arch import CPU
@@ -12,7 +14,7 @@ from jitload.cache.recipe import Recipe, speaks_of_its_place
 from jitload.cache.store import Work, claim_entry
 from jitload.cache.tiers import find_in_tiers, share_entry
 from jitload.collector import collector_held
-from jitload.errors import CachePlaceError
+from jitload.errors import CacheError, CachePlaceError, ToolchainError
 from jitload.identity import compiler_identity, cpu_identity, own_identity
 from jitload.request import Request
 from jitload.settings import private_cache_dir, warn_once
@@ -25,9 +27,12 @@ _DEBUG_OPTIONS = ("-g", "-G", "-lineinfo", "--generate-line-info", "--device-deb
 def build(request: Request, *, verbose: bool = False) -> Entry:
     """Return the cache entry that holds the library for a request, building it if there is none."""
     cache_dir = open_cache(request.settings)
-    kit = _find_cuda(request, cache_dir)
-    compiler = find_compiler(request.settings)
-    recipe = library_recipe(request, kit, compiler_identity(compiler, cache_dir), own_identity(cache_dir))
+    try:
+        kit, compiler = _find_cuda(request, cache_dir), find_compiler(request.settings)
+        words = compiler_identity(compiler, cache_dir, lambda: _prepare_miss(request, cache_dir))
+    except ToolchainError as error:
+        return _find_finished(request, cache_dir, error)
+    recipe = library_recipe(request, kit, words, own_identity(cache_dir))
     if entry := find_in_tiers(cache_dir, recipe, request.settings):
         return entry
 
@@ -39,6 +44,41 @@ def build(request: Request, *, verbose: bool = False) -> Entry:
             raise
         warn_once(f"{error} Building in {private}, for this process only.")
         return _build_in(private, request, recipe, kit, compiler, verbose=verbose)
+
+
+def _find_finished(request: Request, cache_dir: Path, missing: ToolchainError) -> Entry:
+    """Return the entry for a request that cannot be built here, for want of a tool: which one made it is not compared.
+
+    Raises:
+        ToolchainError: There is none, and the tool is missing.
+        CacheError: There is none, and `load-only` would not have built it.
+    """
+    kit = compiler = None
+    with suppress(ToolchainError):
+        kit = _find_cuda(request, cache_dir)
+    with suppress(ToolchainError):
+        compiler = compiler_identity(find_compiler(request.settings), cache_dir)
+    unknown = (*(("nvrtc",) if kit is None else ()), *(("compiler", "cpu") if compiler is None else ()))
+    recipe = library_recipe(request, kit, compiler or "", own_identity(cache_dir))
+    recipe = replace(recipe, unknown=unknown)
+    if entry := find_in_tiers(cache_dir, recipe, request.settings):
+        return entry
+    if request.settings.mode == "load-only":
+        from jitload.cache.why import explain_miss
+
+        raise CacheError(explain_miss(cache_dir, recipe, request.settings)) from missing
+    raise missing
+
+
+def _prepare_miss(request: Request, cache_dir: Path) -> None:
+    """Do what a build begins with: a compiler that is asked who it is has built nothing yet."""
+    own_identity(cache_dir)
+    if request.triton is not None:
+        import jitload.triton.library
+    elif request.host is not None:
+        import jitload.cxx.host
+    else:
+        import jitload.library  # noqa: F401
 
 
 def _build_in(  # noqa: PLR0913  what a build is made from
@@ -64,8 +104,9 @@ def _find_cuda(request: Request, cache_dir: Path) -> Kit | Nvcc | None:
         return find_nvcc(request.settings, cache_dir, name=request.name)
     if request.images:
         return None
-    needs_nvrtc = any(arch != CPU for arch in request.archs)
-    return find_kit(request.settings) if needs_nvrtc else find_cuda_headers(request.settings)
+    if any(arch != CPU for arch in request.archs) or request.settings.mode == "load-only":
+        return find_kit(request.settings)
+    return find_cuda_headers(request.settings)
 
 
 def _make(

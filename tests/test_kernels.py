@@ -313,3 +313,27 @@ def test_characters_are_template_arguments():
     source = "template <char c> __global__ void k(int* x) { x[0] = c; }"
     compiled = compile_text(source, kernels=("k<'c'>", r"k<'\''>", "k<'<'>"))
     assert sorted(one.name for one in compiled.cubin.kernels) == ["k<(char)39>", "k<(char)60>", "k<(char)99>"]
+
+
+def test_a_function_knows_its_kernel_for_each_architecture():
+    text = (
+        kernel("plain")
+        + """
+    extern "C" __global__ void k(float* x) {
+    #if __CUDA_ARCH__ >= 900
+        __shared__ float staged[64];
+        staged[threadIdx.x % 64] = x[0];
+        __syncthreads();
+        x[1] = staged[threadIdx.x % 63];
+    #endif
+    }"""
+    )
+    cubins = {arch: jitload.compile_cubin(text, arch=arch) for arch in ("sm_80", "sm_90a")}
+    module = load(text, arch=("sm_80", "sm_90a"))
+    for function in (module.k, module.k[1, 1]):
+        assert list(function.kernels) == ["sm_80", "sm_90a"]
+        assert function.kernels == {arch: one.kernels[1] for arch, one in cubins.items()}
+        assert [one.shared_bytes for one in function.kernels.values()] == [0, 256]
+        assert function.kernel == function.kernels["sm_80"]
+    alone = load(text, arch="sm_90a")
+    assert alone.k.kernels == {"sm_90a": alone.k.kernel}

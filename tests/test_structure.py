@@ -57,16 +57,17 @@ IMPORTS = {
     "cache.locks": "cache.mounts settings",
     "cache.entry": "cache.inputs cache.notes cache.recipe cache.trust errors settings",
     "cache.inventory": "cache.entry cache.notes cache.recipe errors",
-    "cache.why": "cache.entry cache.inputs cache.inventory cache.recipe errors settings",
+    "identity": "errors settings toolchain",
+    "cache.toolless": "cache.entry cache.recipe errors gpu identity settings",
+    "cache.why": "cache.entry cache.inputs cache.inventory cache.recipe cache.toolless errors settings",
     "cache.prune": "cache.entry cache.inventory cache.locks cache.mounts cache.notes errors settings",
     "host_build": "errors",
     "cache.store": "cache.entry cache.inputs cache.locks cache.notes cache.prune cache.recipe cache.why errors "
     "host_build settings",
-    "identity": "errors settings toolchain",
     "cache.archive": "cache.entry cache.inventory cache.locks cache.notes errors settings",
     "cache.remote": "cache.archive cache.entry cache.locks cache.recipe errors settings",
     "cache.bundles": "settings",
-    "cache.tiers": "cache.bundles cache.entry cache.recipe cache.remote cache.trust errors settings",
+    "cache.tiers": "cache.bundles cache.entry cache.recipe cache.remote cache.toolless cache.trust errors settings",
     "cxx.headers": "",
     "cxx.precompiled": "cache.entry cache.recipe identity settings sources toolchain",
     "cxx.precompiling": "cache.recipe cache.store cxx.headers cxx.precompiled settings",  # in a process of its own
@@ -122,8 +123,8 @@ IMPORTS = {
     "triton.compile triton.grid triton.record triton.source",
     "cpu.library": "cache.store checks cpu.build cxx.headers device.headers errors host_build identity library "
     "request runtime toolchain",
-    "pipeline": "arch cache.entry cache.recipe cache.store cache.tiers collector cpu.library cxx.host cxx.nvcc "
-    "errors identity library request settings toolchain triton.library",
+    "pipeline": "arch cache.entry cache.recipe cache.store cache.tiers cache.why collector cpu.library cxx.host "
+    "cxx.nvcc errors identity library request settings toolchain triton.library",
     "function": "model",
     "direct": "exchange function",
     "loader": "device.demangle device.elf direct errors exchange function",

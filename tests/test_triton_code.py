@@ -116,6 +116,7 @@ def test_cubins_launched_alike_share_a_kernel() -> None:
     text = render_triton_wrapper(
         TritonWrapper(name="m", functions=(function("k", ("k", (cubin(spec, "sm_80"), cubin(other)))),))
     )
+    assert r"\"sm_90a\":{\"registers\":99" in text  # `f.kernels`
     assert "{80, 0, __tvm_ffi__cubin_kernel0_sm_80},\n    {90, 'a', __tvm_ffi__cubin_kernel0_sm_90a}," in text
     assert "kernels[1]" in text
 

@@ -24,6 +24,8 @@ class Recipe:
         anchors: Directories and files of the user's that may lie elsewhere for somebody else: their paths are in no
             key, what is read from them is recorded relative to them.
         is_placed: Whether what is made holds the paths of the anchors, as debug information does.
+        unknown: Labels of parts that this machine cannot tell, because it lacks the tool. Nothing can be built from
+            such a recipe; an entry that agrees in all others may be taken.
         key: SHA-256 over the parts, each length-prefixed, as 64 hexadecimal digits.
     """
 
@@ -31,6 +33,7 @@ class Recipe:
     parts: tuple[tuple[str, Part], ...]
     anchors: tuple[str, ...] = ()
     is_placed: bool = False
+    unknown: tuple[str, ...] = ()
     key: str = field(init=False)
 
     def __post_init__(self) -> None:

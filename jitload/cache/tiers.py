@@ -29,14 +29,26 @@ def find_in_tiers(cache_dir: Path, recipe: Recipe, settings: Settings) -> Entry 
     bundles = find_bundles(cache_dir)
     if is_wanted and (bundles or settings.cache_path):
         for place in _shared_places(bundles, settings):
-            if entry := find_entry(place, recipe, settings, is_ours=False, key=key):
+            if entry := _look(place, recipe, settings, is_ours=False, key=key):
                 return entry
-    if entry := find_entry(cache_dir, recipe, settings, key=key):
+    if entry := _look(cache_dir, recipe, settings, is_ours=True, key=key):
         return entry
-    if is_wanted and settings.remote:
+    if is_wanted and settings.remote and not recipe.unknown:  # a store is asked by key
         from jitload.cache.remote import fetch_entry
 
         return fetch_entry(cache_dir, recipe, settings)
+    return None
+
+
+def _look(place: Path, recipe: Recipe, settings: Settings, *, is_ours: bool, key: str) -> Entry | None:
+    """Return the entry for a recipe from one place, by its key; where that cannot be known, by everything else."""
+    if not recipe.unknown:
+        return find_entry(place, recipe, settings, is_ours=is_ours, key=key)
+    from jitload.cache.toolless import keys_alike
+
+    for alike in keys_alike(place, recipe, settings):
+        if entry := find_entry(place, recipe, settings, is_ours=is_ours, key=alike):
+            return entry
     return None
 
 

@@ -10,6 +10,7 @@ from jitload.cache.entry import key_dir_of, newest_first, read_manifest
 from jitload.cache.inputs import fasten
 from jitload.cache.inventory import Item, walk
 from jitload.cache.recipe import Recipe, describe_parts
+from jitload.cache.toolless import differences, keys_alike
 from jitload.errors import CacheError
 from jitload.settings import Settings, shown_url
 
@@ -72,24 +73,29 @@ def explain_miss(cache_dir: Path, recipe: Recipe, settings: Settings) -> str:
         f"module {recipe.name!r} is not in the cache {where}, and JITLOAD_MODE={settings.mode} forbids to build it"
     ]
     places = (cache_dir, *map(Path, settings.cache_path))
-    lines += [f"    {line}" for line in _reasons(places, recipe)]
+    lines += [f"    {line}" for line in _reasons(places, recipe, settings)]
+    if recipe.unknown:
+        unknown = ", ".join(recipe.unknown)
+        lines.append(f"    This machine lacks tools, so that it does not matter what made an entry ({unknown}).")
     return "\n".join(
         [*lines, "    Build it ahead with JITLOAD_MODE=auto, and ship the cache: jitload cache pack, unpack."]
     )
 
 
-def _reasons(places: Sequence[Path], recipe: Recipe) -> list[str]:
-    key = recipe.key
+def _reasons(places: Sequence[Path], recipe: Recipe, settings: Settings) -> list[str]:
     for cache_dir in places:
-        if lines := _changed_inputs(key_dir_of(cache_dir, recipe, key), recipe):
-            return lines
+        for key in keys_alike(cache_dir, recipe, settings) if recipe.unknown else (recipe.key,):
+            if lines := _changed_inputs(key_dir_of(cache_dir, recipe, key), recipe):
+                return lines
     wanted, nearest = describe_parts(recipe), None
     items = sorted((item for place in places for item in _named(place, recipe.name)), key=lambda item: -item.used_s)
     for item in items[:_MOST_READ]:
         try:
-            lines = compare(_parts(item.manifest()), wanted)
+            parts = _parts(item.manifest())
         except CacheError:
             continue
+        labels = differences(wanted, parts, recipe, settings)
+        lines = compare(*({label: row[label] for label in labels if label in row} for row in (parts, wanted)))
         if nearest is None or len(lines) < len(nearest[1]):
             nearest = (item, lines)
     if nearest is None:

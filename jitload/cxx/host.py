@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,7 +12,14 @@ from pathlib import Path
 from jitload.cache.store import Work
 from jitload.cxx.embedding import check_embeds, embed_text
 from jitload.cxx.headers import read_depfile, unknown_headers
-from jitload.cxx.link import libraries_given, missing_cudart, missing_driver_text, present_libraries, with_runtime
+from jitload.cxx.link import (
+    libraries_given,
+    missing_cudart,
+    missing_driver_text,
+    present_libraries,
+    quick_linker,
+    with_runtime,
+)
 from jitload.cxx.nvcc import is_of_nvcc, nvcc_failure, nvcc_step, write_host_compiler
 from jitload.cxx.precompiled import (
     Precompiled,
@@ -93,7 +101,7 @@ def make_host_library(
     if launcher is None and _needs_launcher(compile_steps(build), work.dir):
         launcher = in_background(find_launcher)
     shared = launcher.result() if launcher else None
-    if (link_objects(build, compile_steps(build), shared),) != linked or not _product(build, work).exists():
+    if (_quick_link(build, shared),) != linked or not _product(build, work).exists():
         _link(build, shared, work, verbose=verbose)
     if _lacks_errors(build, wanted, work):
         build = replace(build, precompiled={})
@@ -101,9 +109,18 @@ def make_host_library(
     headers = (*headers, *_link_cuda(build, shared, work, verbose=verbose))
     libraries = (*map(Path, host.objects), *libraries_given(build.link_flags))
     read = tuple(sorted({*headers, *_headers_read(build, work), *libraries}))
-    for one in dict.fromkeys(wanted.values()):
-        start_precompiling(one, work.cache_dir, request.settings)
+    _precompile_later(dict.fromkeys(wanted.values()), work, request)
     return read
+
+
+def _precompile_later(wanted: Iterable[Wanted], work: Work, request: Request) -> None:
+    """Have precompiled headers made; the thread that starts it outlasts the program's last line, and no build waits."""
+
+    def start() -> None:
+        for one in wanted:
+            start_precompiling(one, work.cache_dir, request.settings)
+
+    threading.Thread(target=start, name="jitload-precompile", daemon=False).start()
 
 
 def _link(build: _Build, launcher: Path | None, work: Work, *, verbose: bool) -> None:
@@ -162,7 +179,13 @@ def _likely_link(build: _Build, launcher: Future[Path] | None) -> _Steps:
     """Return the link that will probably do, to go with the compile; none where only the objects can tell."""
     if build.link_flags or (launcher and not launcher.done()):
         return ()
-    return (link_objects(build, compile_steps(build), launcher.result() if launcher else None),)
+    return (_quick_link(build, launcher.result() if launcher else None),)
+
+
+def _quick_link(build: _Build, launcher: Path | None) -> Step:
+    link = link_objects(build, compile_steps(build), launcher)
+    flags = [flag for unit in build.host.units for flag in (*unit.flags, *build.host.flags)]
+    return replace(link, command=(*link.command, *quick_linker(build.compiler, flags)))
 
 
 def _run(build: _Build, steps: Sequence[Step], work_dir: Path, *, verbose: bool) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import platform
 import re
+import shutil
 import subprocess
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
@@ -13,7 +15,17 @@ from jitload.errors import ToolchainError
 from jitload.settings import Settings
 from jitload.toolchain import Compiler, Kit, Nvcc, find_cudart
 
+_NOT_OF_LINKER = re.compile(r"-[DUWO](?!l,)|-std=|-I|-w$")
 _CUDART = re.compile(r"(?:__)?cuda[A-Z]\w*")
+
+
+def quick_linker(compiler: Compiler, flags: Sequence[str]) -> tuple[str, ...]:
+    """Return the option for GNU gold, where it is there and no option of the user's may mean something to a linker.
+
+    It reads the symbols of the C++ library, which is most of such a link, in a third of the time that GNU ld takes.
+    """
+    is_plain = len(compiler.command) == 1 and all(map(_NOT_OF_LINKER.match, flags))
+    return ("-fuse-ld=gold",) if is_plain and platform.machine() == "x86_64" and shutil.which("ld.gold") else ()
 
 
 def present_libraries(flags: Sequence[str], compiler: Compiler) -> tuple[str, ...]:

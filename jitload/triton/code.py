@@ -22,7 +22,7 @@ from jitload.errors import LaunchSpecError
 from jitload.expression import ScopeEntry
 from jitload.expression_code import INT64, constant
 from jitload.launch import Launch
-from jitload.model import Cubin, Specialization
+from jitload.model import Cubin, Kernel, Specialization
 from jitload.triton.tables import check_specialization, specialization_record, with_param_flags
 
 _GIVEN = ("grid", "priority", "raw_pointers", "doc")  # what a variant's launch may say
@@ -70,6 +70,7 @@ class _Leaf:
     launch: Launch
     specialization: Specialization
     images: tuple[EmbeddedImage, ...]
+    builds: tuple[tuple[str, Kernel], ...]
 
     def export(self, name: str, doc: str) -> Export:
         kernel = replace(self.specialization.kernel, parameters=self.specialization.arguments)
@@ -160,6 +161,7 @@ def _leaves(name: str, variant: TritonVariant, number: int) -> tuple[_Leaf, ...]
             launch=_complete_launch(specialization, variant.launch),
             specialization=specialization,
             images=tuple(_image(number, cubin) for cubin in cubins),
+            builds=tuple((cubin.arch, cubin.triton.kernel) for cubin in cubins if cubin.triton is not None),
         )
         for cubins in sorted(groups.values(), key=lambda group: capability_of(group[-1].arch), reverse=True)
         if (specialization := cubins[0].triton) is not None
@@ -274,7 +276,9 @@ def _constants(specialization: Specialization) -> dict[str, ScopeEntry]:
 def _describe(entry: _Entry) -> dict[str, Any]:
     """Return what a loader tells a user of a function."""
     first = entry.leaves[0]
-    facts = describe_function(first.export(entry.name, entry.doc))
+    builds = tuple(build for leaf in entry.leaves if leaf.name == first.name for build in leaf.builds)
+    export = first.export(entry.name, entry.doc)
+    facts = describe_function(replace(export, builds=builds if len(builds) > 1 else ()))
     nullable = {name for leaf in entry.leaves for name in leaf.launch.nullable}
     arguments = [
         {**argument, **({"nullable": True} if argument["name"] in nullable else {})} for argument in facts["arguments"]
