@@ -255,7 +255,7 @@ def test_cpp_sources_and_cuda_sources_are_one_library():
 
 
 def test_kernels_beside_cpp_are_embedded_under_the_modules_name():
-    cpp = EMBED.replace("first", "mixed")
+    cpp = EMBED.replace("first", "mixed").replace("empty", "add")
     library = build("mixed", cuda_sources=ADD, cpp_sources=cpp, arch=ARCH)
     assert list(jitload.load_module(library)) == ["run"]
     assert (library.parent / "mixed.cubin").read_bytes() in library.read_bytes()
