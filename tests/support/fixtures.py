@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,7 +22,12 @@ def stub_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def loaded_stub(stub_library: Path) -> StubDriver:
-    """The stub driver, loaded into this process, unless the real one is: there is one place for both."""
+    """The stub driver, loaded into this process, unless the real one is: there is one place for both.
+
+    tvm-ffi asks torch for GPUs as it is imported. A torch for CUDA keeps its first answer, and warns of a driver that
+    it cannot use, so that is asked before the stub is there.
+    """
+    importlib.import_module("tvm_ffi")
     if has_real_driver():
         pytest.skip("the CUDA driver is loaded in this process; run pytest -m 'not gpu' by itself")
     return StubDriver(stub_library)
