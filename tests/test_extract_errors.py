@@ -131,13 +131,6 @@ def test_a_configuration_and_a_constexpr_that_differ():
     assert words == "kernel 'tuned_add': 'BLOCK' is 128 in the configuration and 32 beside it: give it once"
 
 
-def test_a_configuration_with_a_hook():
-    config = triton.Config({"BLOCK": 64}, pre_hook=print)
-    assert "has a pre_hook, Python code that Triton runs before each launch; a library cannot" in refusal(
-        SignatureError, tuned_add, signature=ADD, config=config
-    )
-
-
 def test_a_heuristic_over_run_time_arguments():
     decided = triton.heuristics({"BLOCK": lambda args: triton.next_power_of_2(args["n"])})(kernels.vector_add)
     expected = "its heuristic decides 'BLOCK' from the argument 'n', which is known at a call alone"

@@ -115,7 +115,8 @@ IMPORTS = {
     "triton.plan": "errors triton.kernel triton.types",
     "triton.key": "errors model triton.globals triton.kernel triton.plan triton.versions",
     "triton.examples": "errors triton.kernel triton.plan triton.versions",
-    "triton.wanted": "arch errors triton.examples triton.kernel triton.plan triton.versions",
+    "triton.decided": "errors triton.kernel triton.plan",
+    "triton.wanted": "arch errors triton.decided triton.examples triton.kernel triton.plan triton.versions",
     "triton.compile": "errors triton.globals triton.kernel triton.key triton.plan triton.versions",
     "triton.record": "device.cubin errors model triton.facts triton.versions",
     "triton.grid": "errors launch triton.key",
@@ -131,7 +132,7 @@ IMPORTS = {
     "placing": "cache.entry cache.store errors request",
     "objects": "arch cache.entry cache.store errors host_build placing request runtime toolchain",
     "serving": "cache.entry cache.store collector errors loader objects paths pipeline placing request",
-    "triton.variants": "errors triton.kernel triton.plan triton.wanted",
+    "triton.variants": "errors triton.kernel triton.plan",
     "triton.request": "arch errors model request settings triton.kernel triton.key triton.plan triton.record "
     "triton.source triton.variants triton.versions triton.wanted",
     "triton.extract": "arch errors model settings triton.compile triton.kernel triton.record triton.versions "

@@ -260,3 +260,13 @@ def staged(x_ptr, out_ptr, n, BLOCK: tl.constexpr, num_stages: tl.constexpr):
     for start in tl.range(0, n, BLOCK, num_stages=num_stages):
         at = start + tl.arange(0, BLOCK)
         tl.store(out_ptr + at, tl.load(x_ptr + at, mask=at < n), mask=at < n)
+
+
+@triton.jit
+def decided(x_ptr, bias_ptr, n, HAS_BIAS: tl.constexpr, BLOCK: tl.constexpr):
+    """Has constexprs as `@triton.heuristics` decides them."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n)
+    if HAS_BIAS:
+        x += tl.load(bias_ptr + at, mask=at < n)
+    tl.store(x_ptr + at, x, mask=at < n)

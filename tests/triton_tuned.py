@@ -17,8 +17,13 @@ def measure(call: Callable[[], None], quantiles: tuple[float, ...]) -> Any:
 
 
 def tuned(*configs: triton.Config) -> Callable[[Any], Any]:
-    """Return the decorator for a kernel tuned for `n`; Triton's own forgets in 3.2 how to measure."""
-    return lambda kernel: Autotuner(kernel, kernel.arg_names, list(configs), ["n"], None, None, do_bench=measure)
+    """Return the decorator for a kernel tuned for its first size; Triton's own forgets in 3.2 how to measure."""
+
+    def decorate(kernel: Any) -> Any:
+        sizes = [name for name in kernel.arg_names if name in ("n", "M")]
+        return Autotuner(kernel, kernel.arg_names, list(configs), sizes, None, None, do_bench=measure)
+
+    return decorate
 
 
 @tuned(triton.Config({"BLOCK": 512}, num_warps=4), triton.Config({"BLOCK": 1024}, num_warps=8))

@@ -40,6 +40,12 @@ def type_facts(text: str) -> TypeFacts | None:
     return None
 
 
+def without_layout(text: str) -> str:
+    """Return a type without the layout in shared memory that Gluon writes into one of a descriptor."""
+    found = re.fullmatch(r"(tensordesc<\w+\[[\d\s,]+\]),.*>", text, re.DOTALL)
+    return f"{found[1]}>" if found else text
+
+
 def flat_names(name: str, types: object) -> Iterator[tuple[str, tuple[int, ...], str]]:
     """Yield the leaves of a parameter's type, with names and paths: `t_0` and `(0,)`."""
     if not isinstance(types, tuple):

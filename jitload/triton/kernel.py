@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jitload.errors import JitLoadError, SignatureError
+from jitload.errors import SignatureError
 
 _OPTIONS_OF_A_CONFIG = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
 
@@ -16,7 +16,7 @@ class GivenKernel:  # by hand: a hit pays for making a dataclass, or a named tup
     Attributes:
         function: The `@triton.jit` function.
         compiled: The `CompiledKernel`, where that was given.
-        configs: The configurations of `@triton.autotune`, as values of constexprs and options.
+        configs: The configurations of `@triton.autotune`, each a `triton.Config`.
         best: The one that tuning chose, or the only one.
         heuristics: The functions of `@triton.heuristics`, by the constexpr that each decides.
     """
@@ -29,8 +29,8 @@ class GivenKernel:  # by hand: a hit pays for making a dataclass, or a named tup
         function: Any,
         heuristics: Mapping[str, Any],
         compiled: Any = None,
-        configs: tuple[Mapping[str, Any], ...] = (),
-        best: Mapping[str, Any] | None = None,
+        configs: tuple[Any, ...] = (),
+        best: Any = None,
     ) -> None:
         self.function = function
         self.heuristics = heuristics
@@ -44,6 +44,56 @@ class GivenKernel:  # by hand: a hit pays for making a dataclass, or a named tup
         return str(self.function.__name__)
 
 
+class Wanted:  # by hand: a hit pays for making a dataclass, or a named tuple, more than for all its work
+    """What to make of a kernel.
+
+    Attributes:
+        args: Example arguments by position.
+        named: Example arguments by name.
+        signature: Types of the run-time parameters, or None for example arguments.
+        constexprs: Values that are compiled in.
+        options: Options of the compiler.
+        config: The configuration, or None for the one that tuning chose.
+    """
+
+    __slots__ = ("args", "config", "constexprs", "named", "options", "signature")
+
+    def __init__(  # noqa: PLR0913  its fields
+        self,
+        *,
+        args: Sequence[Any],
+        named: Mapping[str, Any],
+        signature: Mapping[str, Any] | str | None,
+        constexprs: Mapping[str, Any],
+        options: Mapping[str, Any],
+        config: Any,
+    ) -> None:
+        self.args = args
+        self.named = named
+        self.signature = signature
+        self.constexprs = constexprs
+        self.options = options
+        self.config = config
+
+    @property
+    def explicit(self) -> frozenset[str]:
+        """The names of the values given beside a configuration."""
+        return frozenset((*self.constexprs, *self.options))
+
+    def with_arguments(
+        self, signature: Mapping[str, Any] | str | None, args: Sequence[Any], named: Mapping[str, Any]
+    ) -> Wanted:
+        """Return the same for other types or example arguments."""
+        return Wanted(
+            args=args,
+            named=named,
+            signature=signature,
+            constexprs=self.constexprs,
+            options=self.options,
+            config=self.config,
+        )
+
+
 def read_kernel(kernel: Any) -> GivenKernel:
     """Unwrap a kernel: a jit function, perhaps within autotune and heuristics, or one that was compiled.
 
@@ -54,14 +104,13 @@ def read_kernel(kernel: Any) -> GivenKernel:
     if type(kernel).__name__ == "CompiledKernel":
         return GivenKernel(function=_function_of(kernel), compiled=kernel, heuristics={})
     heuristics: dict[str, Any] = {}
-    configs: tuple[Mapping[str, Any], ...] = ()
+    configs: tuple[Any, ...] = ()
     best = None
     while not _is_jit_function(kernel):
         kind = type(kernel).__name__
         if kind == "Autotuner":
-            configs = tuple(read_config(config) for config in kernel.configs)
-            chosen = getattr(kernel, "best_config", None) or (kernel.configs[0] if len(kernel.configs) == 1 else None)
-            best = None if chosen is None else read_config(chosen)
+            configs = tuple(kernel.configs)
+            best = getattr(kernel, "best_config", None) or (configs[0] if len(configs) == 1 else None)
         elif kind == "Heuristics":
             heuristics = {**kernel.values, **heuristics}
         else:
@@ -71,6 +120,11 @@ def read_kernel(kernel: Any) -> GivenKernel:
         raise SignatureError(
             f"kernel {kernel.__name__!r} is written in Gluon: compile it with its warmup() or a launch, and give the "
             "compiled kernel that returns"
+        )
+    if getattr(kernel, "pre_run_hooks", None):
+        raise SignatureError(
+            f"kernel {kernel.__name__!r} has a pre_run_hook, Python code that Triton runs before each launch; a "
+            "library cannot: do its work before you call, and give the kernel without it"
         )
     return GivenKernel(function=kernel, configs=configs, best=best, heuristics=heuristics)
 
@@ -111,87 +165,40 @@ def _function_of(compiled: Any) -> Any:
     return function
 
 
-def read_config(config: Any) -> Mapping[str, Any]:
+def config_values(config: Any) -> Mapping[str, Any]:
     """Return a `triton.Config`, or a mapping, as values of constexprs and options.
 
     Raises:
-        SignatureError: It is neither, or has a hook that no library can run.
+        SignatureError: It is neither.
     """
     if isinstance(config, Mapping):
         return dict(config)
     if not hasattr(config, "kwargs"):
         raise SignatureError(f"config= must be a triton.Config or a mapping, got {type(config).__name__}")
-    if getattr(config, "pre_hook", None) is not None:
-        raise SignatureError(
-            f"the configuration ({config}) has a pre_hook, Python code that Triton runs before each launch; a library "
-            "cannot. Give config= without it, and do its work before you call."
-        )
     options = {name: getattr(config, name, None) for name in _OPTIONS_OF_A_CONFIG}
     return {**config.kwargs, **{name: value for name, value in options.items() if value is not None}}
 
 
-def choose_config(given: GivenKernel, config: Any, constexprs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the values of the configuration that was asked for, or that tuning chose; none where all are given.
+def choose_config(given: GivenKernel, config: Any, constexprs: Mapping[str, Any]) -> Any:
+    """Return the configuration that was asked for, or that tuning chose; an empty one where all values are given.
 
     Raises:
         SignatureError: The kernel has several, and nobody chose.
     """
     if config is not None:
-        return read_config(config)
-    tuned = {name for values in given.configs for name in values if name not in _OPTIONS_OF_A_CONFIG}
+        return config
+    tuned = {name for one in given.configs for name in config_values(one) if name not in _OPTIONS_OF_A_CONFIG}
     if given.best is None and tuned and tuned <= constexprs.keys():
         return {}
     if given.configs and given.best is None:
-        listed = "\n".join(f"    {show_values(values)}" for values in given.configs)
+        listed = "\n".join(f"    {show_values(config_values(one))}" for one in given.configs)
         raise SignatureError(
             f"kernel {given.name!r} is autotuned, and no configuration has been chosen: launch it once so that "
             f'Triton measures them, give config=, or build all with load_triton(…, variants="all"). They are:\n{listed}'
         )
-    return given.best or {}
+    return {} if given.best is None else given.best
 
 
 def show_values(values: Mapping[str, Any]) -> str:
     """Return values as a person reads them: `BLOCK=512, num_warps=8`."""
     return ", ".join(f"{name}={value!r}" for name, value in values.items()) or "(nothing)"
-
-
-def apply_heuristics(given: GivenKernel, constexprs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the constexprs with those that `@triton.heuristics` decides from them.
-
-    Raises:
-        SignatureError: One is decided from a run-time argument, which is not known when a library is built.
-    """
-    values = dict(constexprs)
-    for name, decide in given.heuristics.items():
-        if name in values:
-            continue
-        known = _Known(values)
-        try:
-            values[name] = decide(known)
-        except Exception as error:
-            if known.missing:
-                raise SignatureError(
-                    f"kernel {given.name!r}: its heuristic decides {name!r} from the argument {known.missing!r}, which "
-                    f"is known at a call alone: give it, constexprs={{{name!r}: …}}, or build variants"
-                ) from error
-            raise JitLoadError(f"kernel {given.name!r}: its heuristic for {name!r} failed: {error}") from error
-    return values
-
-
-class _Known(dict[str, Any]):
-    """The constexprs that a heuristic may ask for; remembers what it asked for and did not get."""
-
-    missing = ""
-
-    def __missing__(self, name: str) -> Any:
-        self.missing = self.missing or name
-        raise KeyError(name)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """Take a default for a missing argument as no answer: it would hide that the argument is not known."""
-        return self[name] if name in self else self.__missing__(name) or default
-
-
-def unknown_names(names: Iterable[str], known: Iterable[str]) -> list[str]:
-    """Return the names that are not known, sorted."""
-    return sorted(set(names) - set(known))

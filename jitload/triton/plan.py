@@ -55,7 +55,7 @@ def plan_signature(
         SignatureError: They do not fit the kernel.
     """
     params = given.function.params
-    texts = _by_name(given, signature)
+    texts = types_by_name(given, signature)
     values = all_constexprs(given, constexprs, called_so=[n for n, text in texts.items() if text == "constexpr"])
     missing = [p.name for p in params if p.name not in texts and p.name not in values and not p.annotation_type]
     if missing:
@@ -87,7 +87,12 @@ def plan_signature(
     )
 
 
-def _by_name(given: GivenKernel, signature: Mapping[str, Any] | str) -> Mapping[str, Any]:
+def types_by_name(given: GivenKernel, signature: Mapping[str, Any] | str) -> Mapping[str, Any]:
+    """Return a `signature=` as a mapping.
+
+    Raises:
+        SignatureError: It has other parameters than the kernel.
+    """
     names = [param.name for param in given.function.params]
     if isinstance(signature, str):
         _check_count(given, split_types(signature))

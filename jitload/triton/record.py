@@ -22,7 +22,7 @@ from jitload.model import (
     Scratch,
     Specialization,
 )
-from jitload.triton.facts import TypeFacts, flat_names, type_facts
+from jitload.triton.facts import TypeFacts, flat_names, type_facts, without_layout
 from jitload.triton.versions import Triton, read_version
 
 _MOST_THREADS = 1024  # of a block
@@ -166,6 +166,12 @@ class _Leaves:
             self.assumptions.append(Assumption(parameter=name, kind="equal_to", value=1))
 
     def _add_argument(self, name: str, text: str, attributes: Sequence[tuple[str, Any]]) -> None:
+        if text.startswith("tensordesc_im2col<"):
+            raise SignatureError(
+                f"kernel {self.name!r}, parameter {name!r}: an im2col descriptor, whose pixel boxes no tensor shows at "
+                "a call; jitload encodes tiled descriptors alone. Give the kernel one of those, or launch it with Triton"
+            )
+        text = without_layout(text)
         facts = type_facts(text)
         if facts is None:
             raise SignatureError(
@@ -190,10 +196,6 @@ class _Leaves:
         shape = facts.block_shape or ()
         meta = self.metas[len(self.descriptors)] if self.metas else None
         base = Parameter(name=name, type=text, kind="struct" if meta else "pointer", size=128 if meta else 8, offset=0)
-        if meta and meta.get("is_im2col"):
-            raise SignatureError(
-                f"kernel {self.name!r}, parameter {name!r}: an im2col descriptor, which jitload cannot make"
-            )
         self.descriptors.append(
             Descriptor(
                 parameter=name,

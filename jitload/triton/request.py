@@ -11,12 +11,12 @@ from jitload.errors import SignatureError
 from jitload.model import Cubin
 from jitload.request import Request, check_name
 from jitload.settings import Settings, private_cache_dir, read_settings
-from jitload.triton.kernel import GivenKernel, read_kernel
+from jitload.triton.kernel import GivenKernel, Wanted, read_kernel
 from jitload.triton.key import cubin_parts, grid_key, kernel_parts, plan_parts
 from jitload.triton.plan import Plan
 from jitload.triton.source import TritonSource, VariantSource
 from jitload.triton.versions import find_triton
-from jitload.triton.wanted import Wanted, make_plan, read_wanted, refuse_for_compiled, refuse_other_archs
+from jitload.triton.wanted import make_plan, read_wanted, refuse_for_compiled, refuse_other_archs
 
 if TYPE_CHECKING:
     from jitload.triton.variants import Variants

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jitload.errors import SignatureError
-from jitload.triton.kernel import GivenKernel, read_config, show_values
+from jitload.triton.kernel import GivenKernel, Wanted, config_values, show_values
 from jitload.triton.plan import Plan
-from jitload.triton.wanted import Wanted
 
 Variants = Sequence[Any] | str
 
@@ -22,7 +21,7 @@ def read_variants(given: GivenKernel, wanted: Wanted, variants: Variants) -> tup
     """
     rows = _rows(given, variants)
     parameters = {param.name for param in given.function.params}
-    named = [_flat(row) for row in rows]
+    named = [_flat(config_values(row)) for row in rows]
     varying = {key for row in named for key in row if len({repr(other.get(key)) for other in named}) > 1}
     found: list[tuple[str, Wanted]] = []
     for number, (row, flat) in enumerate(zip(rows, named, strict=True)):
@@ -33,7 +32,7 @@ def read_variants(given: GivenKernel, wanted: Wanted, variants: Variants) -> tup
     return tuple(found)
 
 
-def _rows(given: GivenKernel, variants: Variants) -> list[Mapping[str, Any]]:
+def _rows(given: GivenKernel, variants: Variants) -> list[Any]:
     if isinstance(variants, str):
         if variants != "all":
             raise SignatureError(f"variants= must be a list of mappings, or 'all', got {variants!r}")
@@ -47,7 +46,7 @@ def _rows(given: GivenKernel, variants: Variants) -> list[Mapping[str, Any]]:
         raise SignatureError(f"variants= must be a list of mappings, or 'all', got {type(variants).__name__}")
     if not variants:
         raise SignatureError("variants= is empty; leave it out for a single one")
-    return [read_config(row) for row in variants]
+    return list(variants)
 
 
 def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,9 +71,9 @@ def _unused(name: str, taken: Sequence[str]) -> str:
     return free
 
 
-def _with_row(given: GivenKernel, wanted: Wanted, row: Mapping[str, Any]) -> Wanted:
+def _with_row(given: GivenKernel, wanted: Wanted, config: Any) -> Wanted:
     """Return the wish with a variant's values, which win over those for all."""
-    signature = wanted.signature
+    signature, row = wanted.signature, config_values(config)
     if "signature" in row:
         if not isinstance(signature, Mapping) or not isinstance(row["signature"], Mapping):
             raise SignatureError(
@@ -89,7 +88,7 @@ def _with_row(given: GivenKernel, wanted: Wanted, row: Mapping[str, Any]) -> Wan
         signature=signature,
         constexprs={key: value for key, value in wanted.constexprs.items() if key not in values},
         options={key: value for key, value in wanted.options.items() if key not in values or values[key] is None},
-        config=values,
+        config=values if isinstance(config, Mapping) else config,  # which may have a hook
     )
 
 

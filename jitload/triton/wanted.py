@@ -7,43 +7,11 @@ from typing import Any
 
 from jitload.arch import capability_of
 from jitload.errors import SignatureError
-from jitload.triton.kernel import GivenKernel, apply_heuristics, choose_config
+from jitload.triton.kernel import GivenKernel, Wanted, choose_config, config_values
 from jitload.triton.plan import Plan, plan_signature
 from jitload.triton.versions import Triton
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
-
-
-class Wanted:  # by hand: a hit pays for making a dataclass, or a named tuple, more than for all its work
-    """What to make of a kernel.
-
-    Attributes:
-        args: Example arguments by position.
-        named: Example arguments by name.
-        signature: Types of the run-time parameters, or None for example arguments.
-        constexprs: Values that are compiled in.
-        options: Options of the compiler.
-        config: The configuration, or None for the one that tuning chose.
-    """
-
-    __slots__ = ("args", "config", "constexprs", "named", "options", "signature")
-
-    def __init__(  # noqa: PLR0913  its fields
-        self,
-        *,
-        args: Sequence[Any],
-        named: Mapping[str, Any],
-        signature: Mapping[str, Any] | str | None,
-        constexprs: Mapping[str, Any],
-        options: Mapping[str, Any],
-        config: Any,
-    ) -> None:
-        self.args = args
-        self.named = named
-        self.signature = signature
-        self.constexprs = constexprs
-        self.options = options
-        self.config = config
 
 
 def read_wanted(  # noqa: PLR0913  the arguments of one call
@@ -86,11 +54,17 @@ def make_plan(given: GivenKernel, wanted: Wanted, triton: Triton, capability: in
         SignatureError: What is wanted does not fit the kernel.
     """
     config = choose_config(given, wanted.config, wanted.constexprs)
+    values = config_values(config)
     names = {param.name for param in given.function.params}
-    tuned = {name: value for name, value in config.items() if name in names}
-    _refuse_conflict(given, tuned, wanted.constexprs)
-    constexprs = apply_heuristics(given, {**tuned, **wanted.constexprs})
-    options = {**{name: value for name, value in config.items() if name not in names}, **wanted.options}
+    _refuse_conflict(given, {name: value for name, value in values.items() if name in names}, wanted.constexprs)
+    values = {**values, **wanted.options, **wanted.constexprs}
+    if getattr(config, "pre_hook", None) is not None or given.heuristics:
+        from jitload.triton.decided import decide, with_hooked_shapes
+
+        wanted = with_hooked_shapes(given, wanted, config, values)
+        values = decide(given, wanted, values, explicit={*getattr(config, "kwargs", config), *wanted.explicit})
+    constexprs = {name: value for name, value in values.items() if name in names or name in wanted.constexprs}
+    options = {name: value for name, value in values.items() if name not in constexprs}
     # A kernel may have a constexpr of an option's name; at a launch of Triton's, one keyword is then both.
     options |= {name: constexprs[name] for name in OPTIONS if name in constexprs and name not in options}
     if wanted.signature is not None:

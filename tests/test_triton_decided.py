@@ -1,0 +1,244 @@
+"""Heuristics and hooks of Triton kernels: what they decide from values that are compiled in, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton")
+
+import triton
+import triton_kernels as kernels
+from support.arrays import CudaArray
+from support.driver import StubDriver
+from support.triton import aligned_array
+from triton_support import ADD, DESCRIPTORS, Tensor, extract, load, refusal
+from triton_tuned import tuned
+
+import jitload
+from jitload.errors import SignatureError
+from jitload.triton.versions import find_triton
+
+NEEDS_3_4 = pytest.mark.skipif(find_triton().number < (3, 4), reason="host-side descriptors came with Triton 3.4")
+BIAS = {"x_ptr": "*fp32:16", "bias_ptr": "*fp32:16", "out_ptr": "*fp32:16", "n": "i32", "stride": "i32"}
+BLOCKS = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "PROGRAMS": 132}
+DUMMY = {**DESCRIPTORS, **dict.fromkeys(("a_desc", "b_desc", "c_desc"), "tensordesc<fp16[1, 1]>")}
+
+
+def constexprs(kernel: Any, *args: Any, **options: Any) -> dict[str, Any]:
+    return dict(extract(kernel, *args, **options).constexprs)
+
+
+# ---- heuristics ------------------------------------------------------------------------------------------------
+
+
+def decided(**functions: Callable[[Any], Any]) -> Any:
+    return triton.heuristics(functions)(kernels.decided)
+
+
+SIGNED = {"x_ptr": "*fp32:16", "bias_ptr": "*fp32", "n": "i32"}
+
+
+@pytest.mark.parametrize(
+    "ask", [lambda args: args["bias_ptr"] is not None, lambda args: args.get("bias_ptr") is not None]
+)
+def test_whether_an_argument_is_none_is_known(ask: Callable[[Any], Any]):
+    kernel = decided(HAS_BIAS=ask, BLOCK=lambda args: 64 if args["HAS_BIAS"] else 32)
+    assert constexprs(kernel, signature=SIGNED) == {"HAS_BIAS": True, "BLOCK": 64}
+    assert constexprs(kernel, signature={**SIGNED, "bias_ptr": None}) == {"HAS_BIAS": False, "BLOCK": 32}
+    assert constexprs(kernel, Tensor(), Tensor(), 8) == {"HAS_BIAS": True, "BLOCK": 64}
+    assert constexprs(kernel, Tensor(), n=8, bias_ptr=None) == {"HAS_BIAS": False, "BLOCK": 32}
+    assert constexprs(kernel, signature=SIGNED, HAS_BIAS=False, BLOCK=16) == {"HAS_BIAS": False, "BLOCK": 16}
+
+
+def test_variants_are_decided_one_by_one():
+    kernel = decided(HAS_BIAS=lambda args: args["bias_ptr"] is not None)
+    variants = [{"signature": {"bias_ptr": None}}, {}]
+    mod = load(kernel, signature=SIGNED, BLOCK=64, variants=variants, grid=1)
+    assert list(mod) == ["decided", "decided__bias_ptr_None", "decided__variant_1"]
+
+
+def test_heuristics_decide_options_too():
+    kernel = decided(HAS_BIAS=lambda _: False, num_warps=lambda args: args["BLOCK"] // 64)
+    assert extract(kernel, signature=SIGNED, BLOCK=512).num_warps == 8
+    assert extract(kernel, signature=SIGNED, BLOCK=512, num_warps=2).num_warps == 2
+    chosen = tuned(triton.Config({"BLOCK": 128}))(kernel)  # whose four warps are a default
+    assert extract(chosen, signature=SIGNED).num_warps == 2
+    sees = decided(HAS_BIAS=lambda args: args["num_warps"] == 8)
+    assert constexprs(sees, signature=SIGNED, BLOCK=32, num_warps=8)["HAS_BIAS"] is True
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda args: args["n"] % 16 == 0,
+        lambda args: args["n"] > 4,
+        lambda args: args["n"] == 4,
+        lambda args: bool(args["bias_ptr"]),
+        lambda args: args["bias_ptr"].numel() > 0,
+        lambda args: isinstance(args["bias_ptr"], Tensor),
+        lambda args: args["bias_ptr"] in (1, 2),
+        lambda args: f"{args['n']}" == "4",
+        lambda args: math.log2(args["n"]) > 3,
+        lambda args: len(args["bias_ptr"]) > 3,
+        lambda args: {args["n"]: True}[4],
+        lambda args: args["bias_ptr"],
+    ],
+)
+def test_more_is_known_at_a_call_alone(ask: Callable[[Any], Any]):
+    name = "n" if "n" in ask.__code__.co_consts else "bias_ptr"
+    expected = (
+        f"kernel 'decided': its heuristic decides 'HAS_BIAS' from the argument {name!r}, which is known at a call"
+    )
+    for words in (
+        refusal(SignatureError, decided(HAS_BIAS=ask), signature=SIGNED, BLOCK=32),
+        refusal(SignatureError, decided(HAS_BIAS=ask), Tensor(), Tensor(), 4, BLOCK=32),
+    ):
+        assert words.startswith(expected)
+
+
+# ---- hooks -----------------------------------------------------------------------------------------------------
+
+
+def halve(nargs: Any) -> None:
+    """Set the block shapes as the matmul of Triton's tutorial does."""
+    columns = nargs["BLOCK_N"] // 2 if nargs.get("HALF_OUTPUT", False) else nargs["BLOCK_N"]
+    nargs["a_desc"].block_shape = [nargs["BLOCK_M"], nargs["BLOCK_K"]]
+    nargs["b_desc"].block_shape = [nargs["BLOCK_N"], nargs["BLOCK_K"]]
+    nargs["c_desc"].block_shape = [nargs["BLOCK_M"], triton.cdiv(columns, 1)]
+
+
+def configured(hook: Any, **values: int) -> Any:
+    config = triton.Config({**BLOCKS, **values}, num_warps=8, pre_hook=hook)
+    return tuned(config)(kernels.persistent_matmul)
+
+
+@NEEDS_3_4
+def test_a_hook_that_sets_block_shapes():
+    facts = extract(configured(halve), signature=DUMMY)
+    assert facts == extract(kernels.persistent_matmul, signature=DESCRIPTORS, num_warps=8, num_stages=3, **BLOCKS)
+    assert extract(configured(halve, BLOCK_M=64), signature=DUMMY).descriptors[0].block_shape == (64, 64)
+    assert extract(configured(halve), signature=", ".join(DUMMY.values())) == facts
+
+
+@NEEDS_3_4
+def test_a_hook_over_example_arguments_leaves_them_as_they_are():
+    torch = pytest.importorskip("torch")
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    half = torch.empty((256, 256), dtype=torch.float16, device="meta")
+    descriptors = [TensorDescriptor.from_tensor(half, [1, 1]) for _ in range(3)]
+    facts = extract(configured(halve), *descriptors[:2], c_desc=descriptors[2], M=33, N=33, K=33)
+    assert [d.block_shape for d in facts.descriptors[:2]] == [(128, 64)] * 2
+    assert [descriptor.block_shape for descriptor in descriptors] == [[1, 1]] * 3
+
+
+@NEEDS_3_4
+def test_a_hook_may_ask_what_is_a_descriptor():
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    def hook(nargs: Any) -> None:
+        if isinstance(nargs["a_desc"], TensorDescriptor):
+            halve(nargs)
+
+    assert extract(configured(hook), signature=DUMMY).descriptors[1].block_shape == (128, 64)
+    config = triton.Config({"BLOCK": 64}, pre_hook=lambda nargs: isinstance(nargs["x_ptr"], TensorDescriptor))
+    assert extract(kernels.vector_add, signature=ADD, config=config).constexprs == (("BLOCK", 64),)
+
+
+@NEEDS_3_4
+def test_all_configurations_with_their_hooks(stub_driver: StubDriver):
+    configs = [triton.Config({**BLOCKS, "BLOCK_M": rows}, num_warps=4, pre_hook=halve) for rows in (64, 128)]
+    kernel = tuned(*configs)(kernels.persistent_matmul)
+    mod = load(kernel, signature=DUMMY, variants="all", grid=lambda META: (META["BLOCK_M"],))
+    name = next(name for name in mod if "BLOCK_M_128" in name)
+    a, b, c = (matrix(256, 64), matrix(128, 64), matrix(256, 128))
+    stub_driver.clear()
+    mod.persistent_matmul(a, b, c, 256, 128, 64)
+    mod[name](a, b, c, 256, 128, 64)
+    assert [launch.grid[0] for launch in stub_driver.launches()] == [64, 128]
+
+
+def matrix(rows: int, columns: int) -> CudaArray:
+    array = aligned_array(dtype="float16")
+    array.shape, array.strides = (rows, columns), (columns, 1)
+    return array
+
+
+COUNT = [0]
+
+
+def counts(_: Any) -> None:
+    COUNT[0] += 1
+
+
+def by_default(nargs: Any, count: Any = COUNT) -> None:
+    count.append(nargs["BLOCK"])
+
+
+def by_global(nargs: Any) -> None:
+    global COUNT  # noqa: PLW0603  what it is about
+    COUNT = nargs["BLOCK"]
+
+
+def by_import(_: Any) -> None:
+    import gc
+
+    gc.collect()
+
+
+def by_closure() -> Callable[[Any], None]:
+    count = 0
+
+    def hook(_: Any) -> None:
+        nonlocal count
+        count += 1
+
+    return hook
+
+
+def by_a_helper(nargs: Any) -> None:
+    counts(nargs)
+
+
+@pytest.mark.parametrize(
+    ("hook", "expected"),
+    [
+        (lambda nargs: nargs["out_ptr"].zero_(), "Here it wants more of 'out_ptr', its zero_."),
+        (lambda nargs: nargs["n"] + 1, "Here it wants more of 'n', "),
+        (lambda nargs: nargs["nothing"], "Here it wants more of 'nothing', 'nothing'."),
+        (lambda nargs: nargs["BLOCK"] / 0, "Here it fails, ZeroDivisionError"),
+        (counts, "Here it uses 'COUNT', which is a list."),
+        (by_a_helper, "Here it uses 'COUNT', which is a list."),
+        (by_default, "Here it uses 'default 0', which is a list."),
+        (by_global, "Here it says store_global 'COUNT'."),
+        (by_import, "Here it says import_name 'gc'."),
+        (by_closure(), "Here it says store_deref 'count'."),
+        (lambda _: input(), "Here it uses 'input', which is a builtin_function_or_method."),
+        (lambda _: triton.testing.do_bench(None), "Here it uses 'triton', which is a module."),
+        (print, "Here it is a builtin_function_or_method, which nobody can read."),
+    ],
+)
+def test_hooks_that_no_library_can_run(hook: Any, expected: str):
+    kernel = tuned(triton.Config({"BLOCK": 64}, num_warps=2, pre_hook=hook))(kernels.vector_add)
+    words = refusal(SignatureError, kernel, signature=ADD)
+    assert words.startswith("kernel 'vector_add': the configuration (BLOCK=64, num_warps=2, num_stages=")
+    assert "has a pre_hook, Python code that Triton runs before each launch; a library cannot" in words
+    assert expected in words
+    assert "config={'BLOCK': 64, …} or variants=[…], and do its work before you call" in words
+    with pytest.raises(SignatureError, match="has a pre_hook"):
+        load(kernel, signature=ADD, variants="all")
+    assert extract(kernel, signature=ADD, config={"BLOCK": 64}).constexprs == (("BLOCK", 64),)  # and no hook
+    assert COUNT == [0]
+
+
+def test_a_hook_of_the_kernel_itself():
+    kernel = triton.jit(kernels.copy.fn)
+    kernel.add_pre_run_hook(lambda *_, **__: None)
+    words = refusal(SignatureError, kernel, signature="*fp32, *fp32", BLOCK=64)
+    assert words.startswith("kernel 'copy' has a pre_run_hook, Python code that Triton runs before each launch")
+    with pytest.raises(jitload.JitLoadError, match="give the kernel without it"):
+        load(kernel, signature="*fp32, *fp32", BLOCK=64)
