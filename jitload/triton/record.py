@@ -169,7 +169,7 @@ class _Leaves:
         if text.startswith("tensordesc_im2col<"):
             raise SignatureError(
                 f"kernel {self.name!r}, parameter {name!r}: an im2col descriptor, whose pixel boxes no tensor shows at "
-                "a call; jitload encodes tiled descriptors alone. Give the kernel one of those, or launch it with Triton"
+                "a call; jitload encodes tiled descriptors alone. Give the kernel one, or launch it with Triton"
             )
         text = without_layout(text)
         facts = type_facts(text)
