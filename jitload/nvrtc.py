@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from jitload.device.aside import Flow, run_aside
 from jitload.errors import CompileError, Diagnostic, ToolchainError
 
 _DIAGNOSTIC = re.compile(
@@ -148,8 +149,13 @@ def run_nvrtc(library_path: Path, job: NvrtcJob) -> NvrtcResult:
         ToolchainError: The library cannot be loaded, or does not know the architecture.
     """
     library = _load(str(library_path))
-    job = job.with_declarations()
-    with _compiling(), _program(library, job) as program:
+    with _compiling():
+        return run_aside(lambda flow: _compile(library, library_path, job.with_declarations(), flow))
+
+
+def _compile(library: ctypes.CDLL, library_path: Path, job: NvrtcJob, flow: Flow) -> NvrtcResult:
+    with _program(library, job) as program:
+        flow.watch(library, program)
         for expression in job.expressions:
             _check(library, library.nvrtcAddNameExpression(program, expression.encode()))
         options = (ctypes.c_char_p * len(job.options))(*map(os.fsencode, job.options))

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from jitload.errors import CacheError, JitLoadError, ToolchainError
 
 TRIES = 3  # of a request whose worker died
-_PATIENCE_S = 10.0  # for NVRTC, which no signal interrupts
+_PATIENCE_S = 10.0  # for a long step of NVRTC
 _BYTES_EACH = 512 << 20  # a worker with NVRTC and the C++ compiler that it runs
 _PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from jitload.prebuild_worker import serve; serve()"
 _OURS = "JITLOAD_"

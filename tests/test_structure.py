@@ -72,7 +72,8 @@ IMPORTS = {
     "cxx.precompiled": "cache.entry cache.recipe identity settings sources toolchain",
     "cxx.precompiling": "cache.recipe cache.store cxx.headers cxx.precompiled settings",  # in a process of its own
     "runtime": "cache.entry cache.recipe cache.store cache.tiers errors host_build identity settings toolchain",
-    "nvrtc": "arch errors flags settings sources toolchain",  # all but errors: in upstream's helper alone
+    "device.aside": "",
+    "nvrtc": "arch device.aside errors flags settings sources toolchain",  # all but errors: in upstream's helper alone
     "device.mangled_text": "",
     "device.mangled_codes": "device.mangled_text",
     "device.mangled_values": "device.mangled_codes device.mangled_text",
