@@ -163,7 +163,7 @@ def test_an_object_that_does_not_ask_for_it_is_remarked_on(tmp_path: Path) -> No
 REFUSED = [
     ("cubin", None, 1, "CUBIN file not found: {}"),
     ("cubin", b"//\n.version 8.4\n.target sm_90\n", 2, "{}: these bytes are PTX: compile it with compile_cubin(ptx)"),
-    ("cubin", b"\x50\xed\x55\xba" * 9, 2, "{}: these bytes are a fatbin, not a cubin: take the cubin out with"),
+    ("cubin", b"\x50\xed\x55\xba" * 9, 2, "{}: this fatbin is damaged or cut off (its header speaks of "),
     ("cubin", IMAGE[:-100], 2, "{}: this cubin is damaged: "),
     ("cubin", IMAGE[:40], 2, "{}: this ELF is cut off after 40 bytes."),
     ("cubin", b"", 2, "{}: these are no bytes at all."),

@@ -61,6 +61,11 @@ def read_image(data: bytes | bytearray | memoryview, *, name: str = "cubin") -> 
         raise LoadError(f"{name}: this cubin is damaged or cut off ({error}). Compile it again.") from error
 
 
+def is_unknown(data: bytes) -> bool:
+    """Tell whether bytes are nothing that `read_image` has a name for."""
+    return bool(data) and data[:4] != b"\x7fELF" and _format_of(data[:4096]) is None
+
+
 class _DamageError(Exception):
     """What a malformed image gets wrong."""
 
@@ -112,9 +117,12 @@ def _foreign_elf(head: bytes) -> str | None:
     return None
 
 
+def _format_of(head: bytes) -> str | None:
+    return next((words for pattern, words in _FORMATS if re.search(pattern, head, re.MULTILINE)), None)
+
+
 def _name_format(head: bytes) -> str:
-    found = next((words for pattern, words in _FORMATS if re.search(pattern, head, re.MULTILINE)), None)
-    return found or f"these bytes are not a cubin: they begin with {head[:8]!r} instead of an ELF header."
+    return _format_of(head) or f"these bytes are not a cubin: they begin with {head[:8]!r} instead of an ELF header."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""An object file and cubins in, one object file with all of them out: for build systems of a user's own.
+"""An object file and cubins or fatbins in, one object file with all of them out: for build systems of a user's own.
 
     python -m jitload.utils.embed_cubin --output-obj new.o --input-obj old.o --cubin kernel.cubin --name my_kernels
 
@@ -15,7 +15,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from jitload.device.cubin import read_image
+from jitload.device.cubin import is_unknown, read_image
+from jitload.device.fatbin import is_fatbin, read_fatbin
 from jitload.errors import JitLoadError, LoadError
 from jitload.sources import check_cubin_name
 from jitload.utils.object_file import embed_bytes, read_object
@@ -32,13 +33,13 @@ def embed_cubin(
     name: str,
     verbose: bool = False,  # noqa: FBT001, FBT002  upstream's signature
 ) -> None:
-    """Put a cubin into an object file whose C++ says `TVM_FFI_EMBED_CUBIN(name)`.
+    """Put a cubin or fatbin into an object file whose C++ says `TVM_FFI_EMBED_CUBIN(name)`.
 
     The symbols are local to the object: several objects of one library may embed cubins under the same name. Several
     cubins are embedded one after the other. Nothing is written unless all is well; the output may be the input.
 
     Args:
-        cubin_path: The cubin.
+        cubin_path: The cubin, or a fatbin.
         input_obj_path: The object file.
         output_obj_path: The object file to write; its directory is made.
         name: The name in `TVM_FFI_EMBED_CUBIN(name)`.
@@ -65,20 +66,39 @@ def embed_cubins(cubins: Sequence[tuple[str, Path]], source: Path, output: Path,
             there = ", ".join(file.wanted) or "none"
             _log.warning("%s has no TVM_FFI_EMBED_CUBIN(%s); names without a cubin: %s", source, name, there)
         if is_verbose:
-            facts = read_image(image)
-            kernels = ", ".join(kernel.symbol for kernel in facts.kernels) or "no kernels"
-            print(f"{output}: {source.name} with {path} ({len(image)} bytes, {facts.arch}: {kernels}) as {name}")  # noqa: T201
+            print(f"{output}: {source.name} with {path} ({len(image)} bytes, {_contents(image)}) as {name}")  # noqa: T201
     replace_file(output, data)
 
 
 def read_cubin_file(name: str, path: Path, output: Path) -> bytes:
-    """Return the bytes of a cubin that is to be embedded under a name into an output."""
+    """Return the bytes of a cubin or fatbin that is to be embedded under a name into an output.
+
+    Bytes that nobody here knows are taken as upstream's tool takes them, with a warning: a program may unpack them.
+    """
     check_cubin_name(name, "--name")
     image = _read(path, "CUBIN file")
     if output.exists() and output.samefile(path):
         raise LoadError(f"the output, {output}, is the cubin itself")
-    read_image(image, name=str(path))
+    if is_fatbin(image):
+        read_fatbin(image, name=str(path))
+    elif is_unknown(image):
+        _log.warning("%s is neither a cubin nor a fatbin: it begins with %r; it is embedded as it is", path, image[:8])
+    else:
+        read_image(image, name=str(path))
     return image
+
+
+def _contents(image: bytes) -> str:
+    if is_unknown(image):
+        return "no cubin"
+    if is_fatbin(image):
+        return "fatbin, " + "; ".join(_images(entry.arch, entry.kernels) for entry in read_fatbin(image))
+    facts = read_image(image)
+    return _images(facts.arch, [kernel.symbol for kernel in facts.kernels] or ["no kernels"])
+
+
+def _images(arch: str, kernels: Sequence[str]) -> str:
+    return f"{arch}: {', '.join(kernels)}" if kernels else arch
 
 
 def _read(path: Path, what: str) -> bytes:
@@ -90,7 +110,7 @@ def _read(path: Path, what: str) -> bytes:
 def add_cubin_options(parser: argparse.ArgumentParser) -> None:
     """Add `--cubin`, `--name` and `--verbose`."""
     several = "; several cubins: give both flags for each"
-    parser.add_argument("--cubin", required=True, action="append", metavar="PATH", help="the cubin" + several)
+    parser.add_argument("--cubin", required=True, action="append", metavar="PATH", help="the cubin or fatbin" + several)
     parser.add_argument(
         "--name", required=True, action="append", metavar="NAME", help="as in TVM_FFI_EMBED_CUBIN(NAME)"
     )

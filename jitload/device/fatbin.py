@@ -1,0 +1,67 @@
+"""Fatbin bytes in, what is in them out: machine code and PTX for several architectures, as nvcc writes it."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from jitload.device.cubin import read_image
+from jitload.errors import LoadError
+
+_MAGIC = b"\x50\xed\x55\xba"
+_HEADER = struct.Struct("<4sHHQ")  # magic, version, its own size, the size of what follows
+# Of an image: kind, version, its own size, the payload's, its compressed size, options, minor, major, architecture.
+_ENTRY = struct.Struct("<HHIQIIHHI")
+_PTX, _ELF = 1, 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FatbinEntry:
+    """One image of a fatbin: `sm_90` or `compute_90`, and its kernels where they are not compressed."""
+
+    arch: str
+    kernels: tuple[str, ...] = ()
+
+
+def is_fatbin(data: bytes) -> bool:
+    """Tell whether bytes begin as a fatbin does."""
+    return data[:4] == _MAGIC
+
+
+def read_fatbin(data: bytes, *, name: str = "fatbin") -> tuple[FatbinEntry, ...]:
+    """Read what images a fatbin has.
+
+    Args:
+        data: Its bytes.
+        name: What to call it in an error.
+
+    Raises:
+        LoadError: It is damaged, cut off or empty, or a cubin in it is.
+    """
+    try:
+        return _read_entries(data, name)
+    except (struct.error, ValueError) as error:
+        raise LoadError(f"{name}: this fatbin is damaged or cut off ({error}). Compile it again.") from error
+
+
+def _read_entries(data: bytes, name: str) -> tuple[FatbinEntry, ...]:
+    _, _, at, size = _HEADER.unpack_from(data)
+    end = at + size
+    if at < _HEADER.size or end > len(data):
+        raise ValueError(f"its header speaks of {end} bytes, and it has {len(data)}")
+    entries = []
+    while at < end:
+        kind, _, header, size, *_, sm = _ENTRY.unpack_from(data, at)
+        payload, at = data[at + header : at + header + size], at + header + size
+        if header < _ENTRY.size or at > end:
+            raise ValueError(f"an image ends at {at}, and they all at {end}")
+        if kind == _ELF and payload[:4] == b"\x7fELF":
+            image = read_image(payload, name=name)
+            entries.append(FatbinEntry(arch=image.arch, kernels=tuple(kernel.symbol for kernel in image.kernels)))
+        elif kind == _ELF:
+            entries.append(FatbinEntry(arch=f"sm_{sm}"))
+        elif kind == _PTX:
+            entries.append(FatbinEntry(arch=f"compute_{sm}"))
+    if not entries:
+        raise ValueError("it has no image")
+    return tuple(entries)
