@@ -51,7 +51,7 @@ def resolve_gpu_arch(arch: str | Iterable[str], settings: Settings, *, what: str
 
 
 def _names(arch: str | Iterable[str]) -> Sequence[str]:
-    if not isinstance(arch, str | Iterable):
+    if isinstance(arch, bytes) or not isinstance(arch, str | Iterable):
         raise ToolchainError(f"arch= must be a str such as 'sm_90a', or several, got {type(arch).__name__}")
     return _split(arch) if isinstance(arch, str) else [str(name) for name in arch]
 

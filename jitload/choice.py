@@ -116,7 +116,8 @@ def _named(name: str, kernel: Kernel, launch: Launch) -> Kernel:
     if launch.params is None:
         return kernel
     if len(launch.params) != len(kernel.parameters):
-        problem = f"names {len(launch.params)} parameters, but {kernel} has {len(kernel.parameters)}"
+        count = len(launch.params)
+        problem = f"names {count} parameter{'' if count == 1 else 's'}, but {kernel} has {len(kernel.parameters)}"
         raise LaunchSpecError(problem, kernel=name, field="params")
     named = zip(kernel.parameters, launch.params, strict=True)
     return replace(kernel, parameters=tuple(replace(p, name=given) for p, given in named))

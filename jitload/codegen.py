@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jitload.choice import Export
+from jitload.device.cxxtype import is_complex
 from jitload.errors import LaunchSpecError
 from jitload.expression import ScopeEntry, compile_expression
 from jitload.launch import Launch
@@ -26,7 +27,6 @@ _DTYPE_CODES = {
     "float8_e4m3fnuz": "kDLFloat8_e4m3fnuz", "float8_e5m2fnuz": "kDLFloat8_e5m2fnuz",
 }  # fmt: skip
 _DTYPE = re.compile(r"(u?int|bfloat|float|complex)(\d+)$")
-_COMPLEX_VECTORS = re.compile(r"(?:const |volatile )*(?:float2|double2|__half2)\*")
 _RESERVED = ("_jitload_", "_metadata_", "_doc_", "_cubin_", "_library_")  # __tvm_ffi_<name> would be one of their own
 _SCHEMA_TYPES = {"pointer": "DLTensor*", "int": "int", "uint": "int", "float": "float", "bool": "bool"}
 
@@ -242,7 +242,7 @@ def _param_record(parameter: Parameter, launch: Launch, argument: int) -> dict[s
             ("JITLOAD_NULLABLE", parameter.name in launch.nullable),
             ("JITLOAD_RAW", parameter.name in launch.raw_pointers),
             ("JITLOAD_STRIDED", parameter.name in launch.strided),
-            ("JITLOAD_COMPLEX", _COMPLEX_VECTORS.fullmatch(parameter.type) is not None),
+            ("JITLOAD_COMPLEX", is_complex(parameter.type)),
         )
         if is_set
     ]

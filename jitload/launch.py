@@ -222,7 +222,7 @@ def _check_text(field: str, value: object) -> None:
         return
     if not isinstance(value, str):
         raise _wrong_type(field, "a str", value)
-    if field == "kernel" and not value.strip():
+    if field in ("kernel", "signature") and not value.strip():
         raise LaunchSpecError("must not be empty", field=field)
     if "\0" in value:
         raise LaunchSpecError("must not contain a null character", field=field)

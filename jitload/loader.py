@@ -13,7 +13,7 @@ import struct
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -282,15 +282,24 @@ def global_tensor(module: Module, name: str, dtype: object, shape: int | Sequenc
 
 def _extents(shape: int | Sequence[int]) -> list[int]:
     try:
-        return [operator.index(extent) for extent in (shape if isinstance(shape, Sequence) else (shape,))]
+        return [operator.index(shape)]  # type: ignore[arg-type]
     except TypeError:
-        raise TypeError(f"shape must be an int or a sequence of them, got {shape!r}") from None
+        with suppress(TypeError):
+            return [operator.index(extent) for extent in shape]  # type: ignore[union-attr]
+    raise TypeError(f"shape must be an int or a sequence of them, got {shape!r}")
 
 
 def _dtype(dtype: object) -> Any:
     """Return tvm-ffi's dtype for one given by name or by torch, NumPy or JAX."""
     text = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None) or str(dtype)
     try:
-        return tvm_ffi.dtype(text.removeprefix("torch."))
+        kind = tvm_ffi.dtype(text.removeprefix("torch."))
     except (ValueError, TypeError, RuntimeError) as error:
-        raise ValueError(f"dtype {dtype!r} is unknown; write 'float32', torch.float32 or the like") from error
+        raise _unknown_dtype(dtype) from error
+    if kind.itemsize == 0:
+        raise _unknown_dtype(dtype)
+    return kind
+
+
+def _unknown_dtype(dtype: object) -> ValueError:
+    return ValueError(f"dtype {dtype!r} is unknown; write 'float32', torch.float32 or the like")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from jitload.errors import LaunchSpecError
 from jitload.launch import Launch
@@ -21,14 +22,15 @@ def read_functions(functions: Functions | None) -> tuple[tuple[str, Launch], ...
     if isinstance(functions, Mapping):
         rows = list(functions.items())
     elif isinstance(functions, Iterable):
-        rows = [(name, None) for name in ([functions] if isinstance(functions, str) else functions)]
+        names = [functions] if isinstance(functions, str) else functions
+        rows = [(name, None) for name in (sorted(names, key=repr) if isinstance(names, AbstractSet) else names)]
     else:
         problem = f"must be a name, several, or a mapping to Launch records, got {type(functions).__name__}"
         raise LaunchSpecError(problem, field="functions")
     if not rows:
         raise LaunchSpecError("is empty", field="functions", hint="Leave it out to export every kernel.")
-    names = [_exported(name) for name, _ in rows]
-    if twice := next((name for name in names if names.count(name) > 1), None):
+    exported = [_exported(name) for name, _ in rows]
+    if twice := next((name for name in exported if exported.count(name) > 1), None):
         raise LaunchSpecError(f"names {twice!r} twice", field="functions")
     return tuple((name, _launch(name, value)) for name, value in rows)
 

@@ -20,6 +20,8 @@ def check_path(value: object, what: str) -> Path:
     text = os.fspath(value)
     if not isinstance(text, str):
         raise JitLoadError(f"{what} must be a path as str, got one as {type(text).__name__}")
+    if not text:
+        raise JitLoadError(f"{what} is an empty path")
     if "\0" in text:
         raise JitLoadError(f"{what}={text!r} has a NUL character, which no path has")
     return Path(text)

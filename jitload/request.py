@@ -147,6 +147,8 @@ def make_request(
     if not sources.has_code and sources.cubins:
         return _request_of_images(name, sources, target, functions=functions, settings=settings)
     if not sources.has_code:
+        if target.makes == "cubin":
+            raise JitLoadError(f"the source of {name!r} is empty")
         raise JitLoadError(f"module {name!r} has no source: give cuda_sources= or cpp_sources=, or files as sources=")
     exports = read_functions(functions)
     kind = _kind_of(sources, target, functions, flags.cuda)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from builds import ADD, ARCH, build, kernel, load, run_python
 
 import jitload
@@ -24,6 +27,7 @@ from jitload.host_build import Step, ninja_text
         (b"/tmp/x.so", " must be a path, a str or os.PathLike, got bytes"),
         (3, " must be a path, a str or os.PathLike, got int"),
         ("/tmp/a\0b", r"='/tmp/a\\x00b' has a NUL character, which no path has"),
+        ("", " is an empty path"),
     ],
 )
 def test_what_is_no_path(argument, value, problem):
@@ -152,11 +156,27 @@ def test_names_that_are_none():
 
 def test_global_tensor_of_what_is_no_module():
     for other in (None, "m", object()):
-        with pytest.raises(TypeError, match="takes a module that jitload built, got"):
+        with pytest.raises(TypeError, match=r"takes a module that jitload built, got"):
             jitload.global_tensor(other, "v", "float32", (4,))
     module: Any = load("__device__ float v[4];" + ADD)
-    with pytest.raises(TypeError, match=r"^shape must be an int or a sequence of them, got 'ab'$"):
-        jitload.global_tensor(module, "v", "float32", "ab")
+    for shape in ("ab", None, 4.0, (2, 2.0)):
+        with pytest.raises(
+            TypeError, match=f"^shape must be an int or a sequence of them, got {re.escape(repr(shape))}$"
+        ):
+            jitload.global_tensor(module, "v", "float32", shape)
+
+
+def test_global_tensors_shape_may_be_any_that_counts():
+    module: Any = jitload.load_inline("m", cuda_sources="__device__ float v[4];", arch="cpu")
+    for shape in (np.array([2, 2]), torch.Size([4]), np.int64(4), range(4, 5)):
+        assert jitload.global_tensor(module, "v", "float32", shape).numel() == 4
+
+
+def test_a_set_of_functions_is_one_request_whatever_its_order():
+    names = [f"k{number}" for number in range(8)]
+    text = "".join(kernel(name) for name in names)
+    assert list(load(text, functions=set(names))) == names
+    assert load(text, functions=set(names)) is load(text, functions=frozenset(reversed(names)))
 
 
 def test_nobody_can_change_a_module_that_others_hold():

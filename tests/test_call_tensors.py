@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -31,21 +32,25 @@ POINTERS = {
     "__nv_bfloat162": "bfloat16", "__nv_fp8x4_e4m3": "float8_e4m3fn",
     "const float": "float32", "volatile int": "int32", "const volatile double": "float64", "void": "", "const void": "",
     "Point": "", "float*": "", "const float* const": "", "Opaque": "",
-    "Level": "int32", "Small": "uint8",
+    "Level": "int32", "Small": "uint8", "Row": "float32", "Table": "int64",
+    "cuda::std::complex<float>": "float32 complex64", "const cuda::std::complex<double>": "float64 complex128",
 }  # fmt: skip
 DTYPES_OF_C = [*DTYPES, "float32x4"]
 ALIGNED = {"float4": 16, "float3": 4, "float2": 8, "int2": 8, "half2": 4, "char4": 4, "double2": 16, "longlong2": 16}
-HEADERS = "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n#include <cuda_fp8.h>\n#include <stdint.h>\n"
+INCLUDED = ("cuda_fp16.h", "cuda_bf16.h", "cuda_fp8.h", "stdint.h", "cuda/std/complex")
+HEADERS = "".join(f"#include <{header}>\n" for header in INCLUDED)
 DECLARED = """
 struct Point { float x, y; };
 struct Opaque;
 enum class Level { low, high };
 enum class Small : uint8_t { a };
+typedef float Row[4];
+typedef long Table[2][3];
 """
 
 
 def slug(text: str) -> str:
-    return "take_" + text.replace(" ", "_").replace("*", "p")
+    return "take_" + re.sub(r"\W+", "_", text.replace("*", "p"))
 
 
 @pytest.fixture(scope="module")

@@ -73,6 +73,12 @@ def test_a_source_that_is_none(text, expected):
     assert message(jitload.JitLoadError, text) == expected
 
 
+@pytest.mark.parametrize("text", [None, "", [" ", "\n"]])
+def test_a_source_for_machine_code_that_is_none(text):
+    with pytest.raises(jitload.JitLoadError, match=r"^the source of 'k' is empty$"):
+        jitload.compile_cubin(text, name="k", arch=ARCH)
+
+
 def test_a_missing_header_says_where_to_get_it():
     said = message(CompileError, '#include "nope.h"\n' + ADD)
     assert said.startswith("NVRTC could not compile 'm.cu' for sm_90a: m.cu:1: cannot open source file \"nope.h\"\n")
@@ -144,6 +150,11 @@ BAD_FUNCTIONS = [
     (ADD, {"add": Launch(args={"m": 1})}, "kernel 'add', args: no parameter 'm'\n    its parameters are x, y, n"),
     (ADD, {"add": Launch(nullable="n")}, "kernel 'add', nullable: 'n' (int) is not a pointer"),
     (ADD, {"add": Launch(args={"x": 1})}, "kernel 'add', args: 'x' (const float*) is not an integer parameter"),
+    (
+        ADD,
+        {"add": Launch(params="ab")},
+        "kernel 'add', params: names 1 parameter, but add(const float* x, float* y, int n) has 3",
+    ),
     (
         ADD,
         {"add": Launch(params=("a", "b"))},
@@ -244,6 +255,7 @@ BAD_ARCHS = [
     ("", "arch= is empty; name an architecture such as 'sm_90a', or 'native'."),
     ([], "arch= is empty; name an architecture such as 'sm_90a', or 'native'."),
     (9.0, "arch= must be a str such as 'sm_90a', or several, got float"),
+    (b"sm_90", "arch= must be a str such as 'sm_90a', or several, got bytes"),
 ]
 
 

@@ -113,6 +113,7 @@ EXPRESSION = "an int or an expression (str)"
         ({"priority": 2**40}, "priority: does not fit 32 bits"),
         ({"kernel": 5}, "kernel: must be a str, got int"),
         ({"kernel": " "}, "kernel: must not be empty"),
+        ({"signature": ""}, "signature: must not be empty"),
         ({"signature": b"int"}, "signature: must be a str, got bytes"),
         ({"doc": "a\0b"}, "doc: must not contain a null character"),
         ({"doc": "\ud800"}, "doc: is not valid Unicode"),

@@ -89,7 +89,7 @@ IMPORTS = {
     "device.kernels": "checks device.cubin device.headers device.probe device.signature device.source errors model "
     "nvrtc toolchain",
     "choice": "device.kernels errors exports launch model",
-    "codegen": "choice errors expression launch model",
+    "codegen": "choice device.cxxtype errors expression launch model",
     "triton.tables": "codegen errors model",
     "triton.code": "arch choice codegen errors expression expression_code launch model triton.tables",
     "cxx.driver_calls": "",

@@ -166,8 +166,26 @@ _ALIASES = {
 }  # fmt: skip
 
 
+_COMPLEX = re.compile(r"(?:(?:cuda::)?std|thrust)::(?:\w+::)*complex<(\w+)>")
+
+
+def is_complex(text: str) -> bool:
+    """Tell whether a type is a pointer to pairs of numbers as a complex tensor has them."""
+    parts = _split_declarator(text)
+    is_pair = parts.base in ("float2", "double2", "__half2") or _COMPLEX.fullmatch(parts.base) is not None
+    return is_pair and parts.is_plain_pointer
+
+
+def _element_of(base: str) -> _Element | None:
+    found = _COMPLEX.fullmatch(base)
+    part = _SCALARS.get(found[1]) if found else None
+    if part is None:
+        return _ELEMENTS.get(base)
+    return _Element("struct", part.dtype, 2 * part.size, 2 * part.size)
+
+
 def _describe(parts: _Declarator) -> TypeFacts:
-    element = _ELEMENTS.get(parts.base)
+    element = _element_of(parts.base)
     if parts.is_member_pointer:
         return TypeFacts(text="", kind="struct")
     if parts.rest:
@@ -196,14 +214,15 @@ class _Declarator:
 
     @property
     def is_plain_pointer(self) -> bool:
-        """Whether it is one pointer, reference or array of its base."""
-        return bool(re.fullmatch(r"[*&](?: const| volatile)*| ?\[[^\]]*\]", self.rest))
+        """Whether it is one pointer or reference to its base, or to an array of it, or an array."""
+        return bool(_POINTER.fullmatch(self.rest))
 
     @property
     def is_member_pointer(self) -> bool:
         return self.base.endswith("::") or bool(re.match(r"\s*\([^*&()]*::\s*\*", self.rest))
 
 
+_POINTER = re.compile(r"[*&](?: const| volatile)*| ?\[[^\]]*\]| ?\([*&](?: ?const| ?volatile)*\)(?: ?\[[^\]]*\])+")
 _QUALIFIERS = ("const", "volatile")
 _RESTRICT = re.compile(r"\s*\b(?:__restrict__|__restrict|restrict)\b")
 _TAGS = ("struct", "class", "union", "enum", "typename")
