@@ -28,7 +28,7 @@ victim() {{ [ -e source0.cu ] && grep -q victim source0.cu && [ "$(wc -l < "{log
 case "$*" in *wrapper.cc*) if victim; then
   echo x >> "{log}"
   parent=$PPID
-  while case "$(cat /proc/$parent/comm)" in python*|pt_main*|Dask*|dask*) false;; *) true;; esac; do
+  while case "$(cat /proc/$parent/comm)" in python*|pt_main*|Dask*|dask*|ray*) false;; *) true;; esac; do
     parent=$(sed 's/.*) . \\([0-9]*\\) .*/\\1/' /proc/$parent/stat)
   done
   kill -9 $parent

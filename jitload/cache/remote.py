@@ -22,6 +22,7 @@ from jitload.settings import Settings, make_private, private_cache_dir, shown_ur
 _LARGEST = 256 << 20  # of an archive
 _LARGEST_UNPACKED = 1 << 30
 _SILENCE_S = 60.0  # that a store which failed is not asked again
+_BUCKETS = frozenset(("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "oci", "b2", "r2", "hf"))
 _log = logging.getLogger(__name__)
 _stores: dict[tuple[str, int], RemoteStore] = {}
 _silent_until: dict[str, float] = {}
@@ -165,12 +166,18 @@ class _FsspecStore:
     def put(self, key: str, data: bytes) -> None:
         # Under another name first: where a file grows in sight of others, they would read half of it.
         path = f"{self._root}/{key}"
-        is_local = "file" in self._files.protocol
+        is_local = "file" in _protocols(self._files)
         fresh = f"{path}.{os.getpid()}-{time.time_ns()}" if is_local else path
         try:
             self._files.pipe_file(fresh, data)
         except FileNotFoundError:
+            if not _BUCKETS.isdisjoint(_protocols(self._files)):
+                raise  # a bucket of another name than was meant: "making its directory" would make the bucket
             self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
             self._files.pipe_file(fresh, data)
         if is_local:
             os.replace(fresh, path)
+
+
+def _protocols(files: Any) -> tuple[str, ...]:
+    return (files.protocol,) if isinstance(files.protocol, str) else tuple(files.protocol)
