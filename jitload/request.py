@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -183,7 +183,9 @@ def _kind_of(sources: Sources, target: Target, functions: Functions | None, cuda
         return "device"
     # Of a text that includes others, the functions named may be kernels in a header, or a macro's.
     has_header = any("#include" in text for _, text in sources.cuda) or any("__global__" in flag for flag in cuda_flags)
-    names_functions = functions is not None and not has_launches(functions) and not has_header
+    names_functions = functions is not None and not has_launches(functions)
+    if names_functions and has_header:
+        names_functions = _defines_functions(sources, functions)
     kind = read_kind(
         target.kind,
         tuple(text for _, text in sources.cuda),
@@ -192,6 +194,17 @@ def _kind_of(sources: Sources, target: Target, functions: Functions | None, cuda
         options=cuda_flags,
     )
     return kind if sources.cuda else "host"
+
+
+def _defines_functions(sources: Sources, functions: Functions | None) -> bool:
+    texts = tuple(text for _, text in sources.cuda)
+    names = (functions,) if isinstance(functions, str) else tuple(functions) if isinstance(functions, Iterable) else ()
+    if any("__global__" in text for text in texts) or not all(isinstance(name, str) for name in names):
+        return False
+
+    from jitload.device.host_functions import defines_host_functions
+
+    return defines_host_functions(texts, names)
 
 
 def _resolve_arch(target: Target, host: HostSource | None, settings: Settings) -> tuple[str, ...]:

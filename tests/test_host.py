@@ -184,6 +184,8 @@ KINDS = [
     ('#include "kernels.cuh"', {"functions": "add"}, "device"),
     (ADD_CPP, {"functions": "add"}, "host"),
     (ADD_CPP, {"functions": {"add": Launch()}}, "device"),
+    ("#include <cuda_runtime.h>\n" + ADD_CPP, {"functions": "add"}, "host"),
+    ('#include "macros.cuh"\nKERNEL add(float* x) {}', {"functions": "add"}, "device"),
     ("#include <cuda_runtime.h>\nint f();", {"cpp": (("m.cpp", ADD_CPP),)}, "host"),
     (ADD, {"cpp": (("m.cpp", ADD_CPP),)}, "device"),
     (ADD, {"kind": "host"}, "host"),
