@@ -32,6 +32,23 @@ extern "C" __global__ void reverse(float* x) {
   __syncthreads();
   x[threadIdx.x] = copy[blockDim.x - 1 - threadIdx.x];
 }
+extern "C" __global__ void mixed(int* out) {
+  __shared__ int total;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  int value = threadIdx.x, votes = 0;
+  if (threadIdx.x == 0) total = 0;
+  if (warp == 5) return;
+  for (int round = 0; round < 8; ++round) {
+    for (int i = 0; i < (warp + round) % 4; ++i) value += __shfl_xor_sync(~0u, value, 1 << i);
+    if (lane < 16) votes += __popc(__ballot_sync(0x0000ffffu, value & 1));
+    else votes += 100 * __any_sync(0xffff0000u, lane == 20);
+    if (__syncthreads_count(value & 1) == 0) break;
+    if (warp == 9 && round == 3) return;
+    atomicAdd(&total, round);
+    __syncthreads();
+  }
+  out[3 * threadIdx.x] = value, out[3 * threadIdx.x + 1] = votes, out[3 * threadIdx.x + 2] = total;
+}
 extern "C" __global__ void stuck(float* x) {
   if (threadIdx.x > 3) __syncthreads();
   else if (threadIdx.x == 1) *x = __shfl_sync(0xffffffffu, 1.0f, 0);
@@ -41,6 +58,7 @@ FUNCTIONS = {
     "add_one": Launch(grid="ceil_div(n, 256)", block=256, args={"n": "x.numel()"}),
     "sum": Launch(grid=8, block=256),
     "reverse": Launch(grid=1, block="x.numel()", shared_bytes="4 * x.numel()"),
+    "mixed": Launch(grid=2, block=1024),
     "stuck": Launch(grid=2, block=64),
 }
 
@@ -68,6 +86,28 @@ def test_barriers_shuffles_shared_memory_and_atomics(module: jitload.Module) -> 
     out = torch.zeros(1)
     module.sum(x, out, x.numel())
     assert out.item() == x.numel()
+
+
+def mixed_by_hand() -> np.ndarray:
+    values, votes, total = np.arange(1024), np.zeros(1024, int), 0
+    lanes, warps = np.arange(1024) % 32, np.arange(1024) // 32
+    lives = warps != 5
+    for turn in range(8):
+        for i in range(3):
+            values = np.where(lives & (i < (warps + turn) % 4), values + values[np.arange(1024) ^ (1 << i)], values)
+        odd = np.where(lanes < 16, values & 1, 0).reshape(32, 32).sum(1)
+        votes += lives * np.where(lanes < 16, odd[warps], 100)
+        if not ((values & 1) * lives).any():
+            break
+        lives &= (warps != 9) | (turn != 3)
+        total += turn * int(lives.sum())
+    return np.where(lives[:, None], np.stack([values, votes, np.full(1024, total)], 1), -1)
+
+
+def test_threads_that_wait_for_each_other_in_many_ways(module: jitload.Module) -> None:
+    out = np.full((1024, 3), -1, np.int32)
+    module.mixed(out)
+    assert (out == mixed_by_hand()).all()
 
 
 def test_dynamic_shared_memory(module: jitload.Module) -> None:

@@ -103,7 +103,7 @@ extern "C" __attribute__((no_sanitize_coverage, noinline, used)) void __sanitize
 #endif
 
 __JITLOAD_INLINE int __jitload_barrier(int kind, int predicate, int line) {
-  __JITLOAD_KEEPING_INDEX(const int result = jitload_cpu_barrier(kind, predicate, (const void*)(uintptr_t)line));
+  __JITLOAD_KEEPING_INDEX(const int result = jitload_cpu_barrier(jitload_cpu_here, kind, predicate, (const void*)(uintptr_t)line));
   return result;
 }
 
@@ -119,7 +119,7 @@ __JITLOAD_INLINE int __syncthreads_or(int predicate, int line = __builtin_LINE()
 }
 
 __JITLOAD_INLINE uint32_t __jitload_exchange(uint32_t mask, uint64_t value, const uint64_t** out, const char* what) {
-  __JITLOAD_KEEPING_INDEX(const uint32_t came = jitload_cpu_exchange(mask, value, out, what));
+  __JITLOAD_KEEPING_INDEX(const uint32_t came = jitload_cpu_exchange(jitload_cpu_here, mask, value, out, what));
   __JITLOAD_KEEP_TURN();
   return came;
 }

@@ -67,10 +67,8 @@ __JITLOAD_SHUFFLES(double)
 
 __JITLOAD_INLINE unsigned __ballot_sync(unsigned mask, int predicate) {
   const uint64_t* values;
-  const uint32_t came = __jitload_exchange(mask, predicate != 0, &values, "__ballot_sync()");
-  unsigned result = 0;
-  for (int lane = 0; lane < 32; ++lane) result |= (unsigned)((came >> lane & 1) && values[lane]) << lane;
-  return result;
+  __jitload_exchange(mask, predicate != 0, &values, "__ballot_sync()");
+  return (unsigned)values[32];
 }
 __JITLOAD_INLINE int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
 __JITLOAD_INLINE int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }

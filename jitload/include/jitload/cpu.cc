@@ -121,7 +121,7 @@ uint32_t is_wide() {
 void work_on(Launch* launch, bool is_launcher) {
   static thread_local Worker own;
   Worker* self = &own;
-  worker = self;
+  jitload_cpu_here = self;
   self->launch = launch;
   self->place = launch->call->place;
   self->place.is_wide = is_wide();
@@ -130,7 +130,7 @@ void work_on(Launch* launch, bool is_launcher) {
   const int64_t time = now();
   Clock clock = {time + kPatience, time, 1, 1};
   if (_setjmp(self->out) == 0) work_through(self, launch, is_launcher ? &clock : NULL);
-  worker = NULL;
+  jitload_cpu_here = NULL;
 }
 
 /* ---- the pool -------------------------------------------------------------------------------------------------- */
@@ -247,8 +247,8 @@ extern "C" void jitload_cpu_stop(const uint32_t index[3], const char* format, ..
   va_start(rest, format);
   vsnprintf(text, sizeof text, format, rest);
   va_end(rest);
-  fail(worker, index, "%s", text);
-  leave(worker);
+  fail(jitload_cpu_here, index, "%s", text);
+  leave(jitload_cpu_here);
 }
 
 extern "C" int jitload_cpu_run(const jitload_cpu_launch* call, const char** error) {

@@ -36,12 +36,17 @@ typedef struct jitload_cpu_kernel {
 /* What __syncthreads and its kin work out over the block. */
 enum { JITLOAD_CPU_COUNT, JITLOAD_CPU_AND, JITLOAD_CPU_OR };
 
+/* The thread of the pool that runs the kernel; handed over, because a kernel has its other variables at hand there. */
+extern __attribute__((visibility("hidden"))) __thread struct jitload_cpu_worker* jitload_cpu_here;
+
 /* Wait for all living threads of the block; returns the count, or whether all or any, of the predicates are true. */
-int jitload_cpu_barrier(int kind, int predicate, const void* site);
+int jitload_cpu_barrier(struct jitload_cpu_worker* here, int kind, int predicate, const void* site);
 
 /* Wait for the lanes of `mask` and exchange 64-bit values with them: `out[lane]` is what each gave; lanes that have
- * ended or are not in the mask keep 0. Returns the mask of the lanes that came. */
-uint32_t jitload_cpu_exchange(uint32_t mask, uint64_t value, const uint64_t** out, const char* what);
+ * ended or are not in the mask keep 0. `out[32]` has a bit for each that gave something else. Returns the mask of the
+ * lanes that came. */
+uint32_t jitload_cpu_exchange(struct jitload_cpu_worker* here, uint32_t mask, uint64_t value, const uint64_t** out,
+                              const char* what);
 
 /* The lanes of the warp that stand at this same place, once none can come any more. */
 uint32_t jitload_cpu_active(const void* site);

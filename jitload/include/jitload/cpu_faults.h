@@ -11,7 +11,7 @@ namespace {
 struct sigaction action_before;
 
 void on_fault(int number, siginfo_t* info, void* context) {
-  Worker* self = worker;
+  Worker* self = jitload_cpu_here;
   if (self != NULL && info->si_code > 0) {
     const uint32_t* thread = self->is_in_fibers ? self->current->index : NULL;
     fail(self, thread, "integer division by zero, or of the smallest integer by -1");

@@ -47,17 +47,25 @@ const char* plural(uint32_t count) { return count == 1 ? "" : "s"; }
 /* Nothing else moves: threads that asked which lanes are with them now get their answer. */
 bool settle_active(Worker* self);
 
+/* A fiber was resumed and has nothing to do. Who is resumed to go on was let go by something that moved, and once more
+ * fibers than there are had nothing to do since then, each of them has been asked. */
+__attribute__((noinline)) void count_idle(Worker* self) {
+  if (++self->idle > self->living && !settle_active(self)) report_deadlock(self);
+}
+
 /* Let the others run until `is_over` says that the wait is. */
 template <class Test>
 inline void wait_until(Worker* self, Test is_over) {
   while (true) {
     switch_to(self, self->current->next);
-    if (is_over()) {
-      self->idle = 0;
-      return;
-    }
-    if (++self->idle > self->living && !settle_active(self)) report_deadlock(self);
+    if (__builtin_expect(is_over(), 1)) return;
+    count_idle(self);
   }
+}
+
+void note_move(Worker* self) {
+  ++self->moves;
+  self->idle = 0;
 }
 
 bool settle_active(Worker* self) {
@@ -86,14 +94,13 @@ bool settle_active(Worker* self) {
 }
 
 void open_barrier(Worker* self) {
-  self->results[JITLOAD_CPU_COUNT] = self->sums[JITLOAD_CPU_COUNT];
-  self->results[JITLOAD_CPU_AND] = self->sums[JITLOAD_CPU_AND] == 0;
-  self->results[JITLOAD_CPU_OR] = self->sums[JITLOAD_CPU_COUNT] != 0;
-  self->sums[0] = self->sums[1] = self->sums[2] = 0;
+  self->results[JITLOAD_CPU_COUNT] = (int)self->trues;
+  self->results[JITLOAD_CPU_AND] = self->trues == self->arrived;
+  self->results[JITLOAD_CPU_OR] = self->trues != 0;
+  self->trues = 0;
   self->arrived = 0;
   ++self->generation;
-  ++self->moves;
-  self->idle = 0;
+  note_move(self);
 }
 
 /* A fiber has run to its end. */
@@ -101,8 +108,7 @@ void open_barrier(Worker* self) {
   Fiber* fiber = self->current;
   Warp* warp = &self->warps[fiber->number / kWarp];
   warp->living &= ~(1u << fiber->number % kWarp);
-  ++self->moves;
-  self->idle = 0;
+  note_move(self);
   if (--self->living == 0) {
     Context unused;
     jitload_cpu_switch(&unused, &self->scheduler);
@@ -116,10 +122,10 @@ void open_barrier(Worker* self) {
 }
 
 void start_fiber() {
-  Worker* self = worker;
+  Worker* self = jitload_cpu_here;
   const Fiber* fiber = self->current;
   self->launch->call->kernel->thread(self->launch->call->params, &self->place, fiber->index);
-  finish(worker);
+  finish(jitload_cpu_here);
 }
 
 /* ---- a block --------------------------------------------------------------------------------------------------- */
@@ -130,15 +136,19 @@ bool reserve(Worker* self, uint32_t count) {
   free(self->warps);
   if (self->stacks != NULL) munmap(self->stacks, self->capacity * kStack);
   self->capacity = 0;
-  self->fibers = (Fiber*)calloc(count + kWarp, sizeof(Fiber));
+  self->fibers = (Fiber*)aligned_alloc(alignof(Fiber), (count + kWarp) * sizeof(Fiber));
   self->warps = (Warp*)calloc(count / kWarp + 1, sizeof(Warp));
   void* stacks = mmap(NULL, count * kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   self->stacks = stacks == MAP_FAILED ? NULL : (char*)stacks;
   if (self->fibers == NULL || self->warps == NULL || self->stacks == NULL) return false;
+  memset(self->fibers, 0, (count + kWarp) * sizeof(Fiber));
   for (uint32_t i = 0; i < count; ++i) mprotect(self->stacks + i * kStack, 4096, PROT_NONE);
   self->capacity = count;
   return true;
 }
+
+/* Stacks that began at the same place of a page would share a few lines of the cache. */
+char* stack_end(Worker* self, uint32_t number) { return self->stacks + (number + 1) * kStack - number % 21 * 192; }
 
 void run_fibers(Worker* self) {
   const uint32_t* extent = self->place.block;
@@ -157,7 +167,7 @@ void run_fibers(Worker* self) {
         fiber->waits_at = NULL, fiber->waits_for = NULL, fiber->active_site = NULL;
         fiber->next = &self->fibers[number + 1 == count ? 0 : number + 1];
         fiber->previous = &self->fibers[number == 0 ? count - 1 : number - 1];
-        prepare(&fiber->context, self->stacks + (number + 1) * kStack, start_fiber);
+        prepare(&fiber->context, stack_end(self, number), start_fiber);
       }
     }
   }
@@ -165,11 +175,12 @@ void run_fibers(Worker* self) {
     const uint32_t lanes = count - warp * kWarp;
     self->warps[warp].living = lanes >= kWarp ? ~0u : (1u << lanes) - 1;
     self->warps[warp].used = 0;
+    self->warps[warp].newest = NULL;
   }
   self->living = count;
   self->arrived = 0;
   self->idle = 0;
-  self->sums[0] = self->sums[1] = self->sums[2] = 0;
+  self->trues = 0;
   self->current = self->fibers;
   self->is_in_fibers = 1;
   jitload_cpu_switch(&self->scheduler, &self->fibers[0].context);
@@ -180,60 +191,66 @@ void run_fibers(Worker* self) {
 
 /* ---- what kernels call ----------------------------------------------------------------------------------------- */
 
-extern "C" int jitload_cpu_barrier(int kind, int predicate, const void* site) {
-  Worker* self = worker;
-  const uint32_t generation = self->generation;
+extern "C" int jitload_cpu_barrier(Worker* self, int kind, int predicate, const void* site) {
   if (kWatches && self->arrived != 0 && self->barrier != site) {
     fail(self, self->current->index, "threads of one block meet at different barriers, at lines %d and %d,",
          (int)(uintptr_t)self->barrier, (int)(uintptr_t)site);
     leave(self);
   }
   self->barrier = site;
-  self->sums[JITLOAD_CPU_COUNT] += predicate != 0;
-  self->sums[JITLOAD_CPU_AND] += predicate == 0;
+  self->trues += predicate != 0;
   if (++self->arrived == self->living) {
     open_barrier(self);
   } else {
-    self->current->waits_at = site;
+    const uint32_t generation = self->generation;
     self->current->waits_for = NULL;
     wait_until(self, [=] { return self->generation != generation; });
   }
   return self->results[kind];
 }
 
-extern "C" uint32_t jitload_cpu_exchange(uint32_t mask, uint64_t value, const uint64_t** out, const char* what) {
-  Worker* self = worker;
-  Fiber* fiber = self->current;
-  Warp* warp = &self->warps[fiber->number / kWarp];
-  const uint32_t lane = 1u << fiber->number % kWarp;
-  if (!(mask & lane)) {
+/* The meeting of these lanes that is still open, or a new one. */
+__attribute__((noinline)) static Meeting* find_meeting(Worker* self, Warp* warp, uint32_t mask, const char* what) {
+  const Fiber* fiber = self->current;
+  if (!(mask >> fiber->number % kWarp & 1)) {
     fail(self, fiber->index, "%s with mask 0x%08x, which lacks lane %u that calls it,", what, mask, fiber->number % kWarp);
     leave(self);
   }
-  Meeting* meeting = NULL;
-  for (uint32_t left = warp->used; left != 0 && meeting == NULL; left &= left - 1) {
+  for (uint32_t left = warp->used; left != 0; left &= left - 1) {
     Meeting* open = &warp->meetings[__builtin_ctz(left)];
-    if (open->mask == mask && !open->is_complete) meeting = open;
+    if (open->mask == mask && !open->is_complete) return open;
   }
-  if (meeting == NULL) {
-    const uint32_t number = (uint32_t)__builtin_ctz(~warp->used);
-    warp->used |= 1u << number;
-    meeting = &warp->meetings[number];
-    memset(meeting, 0, sizeof *meeting);
-    meeting->mask = mask;
+  const uint32_t number = (uint32_t)__builtin_ctz(~warp->used);
+  warp->used |= 1u << number;
+  Meeting* meeting = &warp->meetings[number];
+  memset(meeting, 0, sizeof *meeting);
+  meeting->mask = mask;
+  return warp->newest = meeting;
+}
+
+extern "C" uint32_t jitload_cpu_exchange(Worker* self, uint32_t mask, uint64_t value, const uint64_t** out,
+                                         const char* what) {
+  Fiber* fiber = self->current;
+  const uint32_t number = fiber->number % kWarp, lane = 1u << number;
+  Warp* warp = &self->warps[fiber->number / kWarp];
+  Meeting* meeting = warp->newest;
+  if (meeting == NULL || meeting->mask != mask || meeting->is_complete || !(mask & lane)) {
+    meeting = find_meeting(self, warp, mask, what);
   }
   meeting->came |= lane;
-  meeting->values[fiber->number % kWarp] = value;
-  const auto is_over = [=] {
-    meeting->is_complete |= (meeting->mask & warp->living & ~meeting->came) == 0;
+  meeting->values[number] = value;
+  meeting->values[kWarp] |= (uint64_t)(value != 0) << number;
+  const auto is_over = [=] { /* lanes that are awaited may have ended */
+    if (!meeting->is_complete && (mask & warp->living & ~meeting->came) == 0) {
+      meeting->is_complete = true;
+      note_move(self);
+    }
     return meeting->is_complete;
   };
   if (!is_over()) {
     fiber->waits_for = what;
     wait_until(self, is_over);
   }
-  self->idle = 0;
-  ++self->moves;
   meeting->read |= lane;
   if (meeting->read == meeting->came) warp->used &= ~(1u << (meeting - warp->meetings));
   *out = meeting->values;
@@ -241,7 +258,7 @@ extern "C" uint32_t jitload_cpu_exchange(uint32_t mask, uint64_t value, const ui
 }
 
 extern "C" uint32_t jitload_cpu_active(const void* site) {
-  Worker* self = worker;
+  Worker* self = jitload_cpu_here;
   Fiber* fiber = self->current;
   fiber->active_site = site;
   fiber->waits_for = "__activemask()";
@@ -265,7 +282,7 @@ static void look_again(Worker* self) {
 }
 
 extern "C" void jitload_cpu_yield(void) {
-  Worker* self = worker;
+  Worker* self = jitload_cpu_here;
   if (self == NULL || !self->is_in_fibers) return;
   if (self->moves != self->seen_moves) {
     self->seen_moves = self->moves;

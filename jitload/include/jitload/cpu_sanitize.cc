@@ -116,7 +116,7 @@ __attribute__((noinline)) void refuse(Worker* self, uintptr_t address, size_t si
 }
 
 inline void check(const void* memory, size_t size, bool is_write, const void* where) {
-  Worker* self = worker;
+  Worker* self = jitload_cpu_here;
   if (self == NULL || !self->is_in_fibers || size == 0) return;
   const jitload_cpu_launch* call = self->launch->call;
   const uintptr_t begin = (uintptr_t)memory, end = begin + size;
@@ -198,7 +198,7 @@ struct Type {
 };
 
 [[noreturn]] void undefined(const Place* place, const char* what) {
-  Worker* self = worker;
+  Worker* self = jitload_cpu_here;
   char text[320];
   snprintf(text, sizeof text, "%s at %s:%u", what, place->file != NULL ? place->file : "?", place->line);
   fail(self, self->current->index, "%s", text);

@@ -21,7 +21,7 @@ constexpr uint32_t kWarp = 32;
 constexpr int kSpinTime = 20; /* seconds */
 constexpr uint64_t kWorthThePool = 8192; /* threads of a grid from which waking others pays */
 
-struct Fiber {
+struct alignas(64) Fiber { /* what a switch reads lies in one line of the cache */
   Context context;
   Fiber* next; /* living fibers in a ring */
   Fiber* previous;
@@ -39,43 +39,54 @@ struct Meeting {
   uint32_t came;
   uint32_t read;
   bool is_complete;
-  uint64_t values[kWarp];
+  uint64_t values[kWarp + 1]; /* the last has a bit for each that is not zero */
 };
 
 struct Warp {
   uint32_t living;
+  uint32_t used; /* meetings, by bit */
+  Meeting* newest;
   Meeting meetings[kWarp];
-  uint32_t used; /* by bit */
 };
 
 struct Launch;
 
+}  // namespace
+
 /* What a thread of the pool keeps from block to block. */
-struct Worker {
-  Fiber* fibers;
+struct jitload_cpu_worker {
+  Fiber* current; /* first comes what each wait needs */
   Warp* warps;
+  uint32_t living;
+  uint32_t arrived;
+  uint32_t trues; /* of those that arrived */
+  uint32_t generation;
+  uint32_t idle; /* how many fibers were resumed and had nothing to do since something moved */
+  int results[3];
+  uint64_t moves; /* barriers and exchanges that ended, and threads that did */
+  const void* barrier; /* where the threads wait that came to a barrier */
+  Fiber* fibers;
   char* stacks;
   uint32_t capacity;
-  Fiber* current;
   Context scheduler;
   const Launch* launch;
   jitload_cpu_place place;
-  uint32_t living;
-  uint32_t arrived;
-  uint32_t generation;
-  uint32_t idle; /* how many fibers in a row were resumed and had nothing to do */
-  uint64_t moves;      /* barriers and exchanges that ended, and threads that did */
   uint64_t seen_moves; /* at the last look again */
   uint64_t spins;      /* looks since */
   time_t spins_since;
-  int sums[3];
-  int results[3];
   jmp_buf out; /* to where a thread that must end jumps */
   int is_in_fibers;
-  const void* barrier;  /* where the threads wait that came to a barrier */
   const void* where;
   const uint32_t* plain_index;
 };
+
+extern "C" {
+__thread jitload_cpu_worker* jitload_cpu_here;
+}
+
+namespace {
+
+typedef jitload_cpu_worker Worker;
 
 #ifdef JITLOAD_CPU_WATCHES
 constexpr bool kWatches = true; /* with sanitize= or debug=: a fiber for every thread, and more is looked at */
@@ -94,8 +105,6 @@ struct Launch {
   uint32_t running;
   char error[1024];
 };
-
-__thread Worker* worker;
 
 /* End the launch with an error in the block at hand; the first of several counts. `thread` may be NULL. */
 void fail(Worker* self, const uint32_t* thread, const char* format, ...) {
@@ -128,6 +137,7 @@ void fail(Worker* self, const uint32_t* thread, const char* format, ...) {
 void switch_to(Worker* self, Fiber* to) {
   Fiber* from = self->current;
   self->current = to;
+  __builtin_prefetch(to->next->context.stack_pointer);
   jitload_cpu_switch(&from->context, &to->context);
 }
 
