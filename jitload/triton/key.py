@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import secrets
@@ -72,11 +73,40 @@ def _is_overridden() -> bool:
 
 
 def _identity(triton: Triton) -> tuple[str, ...]:
-    """Return what Triton is: its version, and size and time of its compiler, which a build of one's own changes."""
+    """Return what Triton is: its version, and its compiler's digest as the installer recorded it.
+
+    It is the same wherever the same wheel is installed. A compiler that was built or changed since then, or that no
+    installer recorded, is told by its size and time.
+    """
     import triton as package
 
-    library = Path(package.__file__).parent / "_C" / "libtriton.so"
-    return (str(triton), _state(str(library)))
+    library, record = _places(package.__file__, package.__version__)
+    return (str(triton), _recorded(library, record) or _state(library))
+
+
+@functools.lru_cache(maxsize=4)
+def _places(package: str, version: str) -> tuple[str, str]:
+    home = Path(package).parent
+    return str(home / "_C" / "libtriton.so"), str(home.parent / f"triton-{version}.dist-info" / "RECORD")
+
+
+def _recorded(library: str, record: str) -> str:
+    try:
+        found, written = os.stat(library), os.stat(record)
+    except OSError:
+        return ""
+    digest, size = _row_of_the_compiler(record, written.st_mtime_ns)  # an installer writes the list after the files
+    return digest if size == str(found.st_size) and found.st_mtime_ns <= written.st_mtime_ns else ""
+
+
+@functools.lru_cache(maxsize=4)
+def _row_of_the_compiler(record: str, _mtime_ns: int) -> tuple[str, str]:
+    with suppress(OSError, ValueError):
+        for line in Path(record).read_text(encoding="utf-8").splitlines():
+            if line.startswith("triton/_C/libtriton.so,sha256="):
+                _, digest, size = line.split(",")
+                return digest, size
+    return "", ""
 
 
 def _state(path: str) -> str:
