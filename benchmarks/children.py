@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -42,10 +42,18 @@ class Results:
     samples: dict[tuple[str, str], list[float]] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
 
-    def add(self, peer: str, answer: Answer) -> None:
-        """Take what one process of a peer measured."""
-        for metric, seconds in answer.items():
+    def add(self, peer: str, answer: Answer, problem: str, *, is_warm_up: bool) -> None:
+        """Take what one process of a peer measured, or why it did not."""
+        if problem:
+            self.problems[peer] = problem
+        for metric, seconds in answer.items() if not is_warm_up else ():
             self.samples.setdefault((peer, metric), []).extend(seconds)
+
+    def rounds(self, peers: Sequence[str], samples: int) -> Iterator[tuple[int, str]]:
+        """Yield every peer in each round; round 0 warms the machine up, and who failed comes no more."""
+        for sample in range(samples + 1):
+            progress(f"round {sample} of {samples}")
+            yield from ((sample, peer) for peer in peers if peer not in self.problems)
 
 
 # ---- one process ---------------------------------------------------------------------------------------------------

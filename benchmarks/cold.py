@@ -12,7 +12,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from children import COLUMNS, Results, Row, answer, child_parser, progress, raw_numbers, run_child, table, wanted_peers
+from children import COLUMNS, Results, Row, answer, child_parser, raw_numbers, run_child, table, wanted_peers
 from cold_peers import PEERS
 from common import machine_line, print_table, set_build_environment, write_json
 
@@ -67,11 +67,8 @@ def measure(peers: list[str], options: argparse.Namespace) -> Results:
     """Run every peer `samples` times in turn, after one round of the quick ones that only warms the machine up."""
     results = Results()
     with tempfile.TemporaryDirectory(prefix="jitload-cold-") as folder:
-        for sample in range(options.samples + 1):
-            progress(f"round {sample} of {options.samples}")
-            for peer in peers:
-                if (sample == 0 and peer.split("-")[0] not in QUICK) or peer in results.problems:
-                    continue
+        for sample, peer in results.rounds(peers, options.samples):
+            if sample > 0 or peer.split("-")[0] in QUICK:
                 run_peer(results, peer, Path(folder), sample, options.arch)
     return results
 
@@ -79,11 +76,8 @@ def measure(peers: list[str], options: argparse.Namespace) -> Results:
 def run_peer(results: Results, peer: str, folder: Path, sample: int, arch: str) -> None:
     """Run one process; that of round 0 warms up and fills the cache that is used later."""
     cache = folder / ("used" if peer == "jitload-used-cache" else f"{peer}-{sample}")
-    numbers, problem = run_child(__file__, peer, cache, {"arch": arch, "salt": 1000 * (sample + 1)})
-    if problem:
-        results.problems[peer] = problem
-    if sample > 0:
-        results.add(peer, numbers)
+    child = run_child(__file__, peer, cache, {"arch": arch, "salt": 1000 * (sample + 1)})
+    results.add(peer, *child, is_warm_up=sample == 0)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,8 @@ the median over `--runs` runs of each run's median.
 from __future__ import annotations
 
 import argparse
-import gc
-import random
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from common import (
@@ -28,23 +25,13 @@ from common import (
     set_build_environment,
     write_json,
 )
-from launch_peers import PEERS, Case, Sample
+from launch_peers import PEERS, Case
 from sources import SOURCE
+from turns import Sample, Timed, add_counts, check_counts, take_turns
 
 N = 256
-WARM_UP = 10
 FLOOR, UPSTREAM, NO_LAUNCH = "bare C", "tvm-ffi cubin wrapper", "tvm-ffi call, no launch"
 QUICK = ["bare C", "jitload", "tvm-ffi"]
-
-
-@dataclass(slots=True, kw_only=True)
-class Row:
-    """A peer, its samples in µs per launch, one a round, or why there are none."""
-
-    name: str
-    sample: Sample | None = None
-    problem: str = ""
-    samples: list[float] = field(default_factory=list)
 
 
 def main() -> None:
@@ -52,7 +39,7 @@ def main() -> None:
     print(machine_line(), flush=True)
     case = make_case()
     rows = [make_row(name, case) for name in wanted(options)]
-    measure(rows, options, synchronize())
+    take_turns(rows, options.runs * options.rounds, options.count, synchronize())
     print_table(
         ("peer", "median µs", "p95", "min", "over bare C", "its runs", "over tvm-ffi", "note"), summarize(rows, options)
     )
@@ -67,11 +54,11 @@ def read_options() -> argparse.Namespace:
     parser = make_parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="only bare C, jitload and tvm-ffi")
     parser.add_argument("--runs", type=int, default=5, help="runs whose median is taken")
-    parser.add_argument("--rounds", type=int, default=40, help="samples of each peer in a run")
-    parser.add_argument("--count", type=int, default=500, help="launches in a sample; at most 1000")
+    add_counts(parser, rounds=40)
     options = parser.parse_args()
-    if not 1 <= options.count <= 1000 or options.runs < 1 or options.rounds < 1:
-        parser.error("--runs and --rounds must be positive, --count from 1 to 1000")
+    check_counts(parser, options)
+    if options.runs < 1:
+        parser.error("--runs must be positive")
     return options
 
 
@@ -102,13 +89,13 @@ def synchronize() -> Callable[[], None]:
     return torch.cuda.synchronize
 
 
-def make_row(name: str, case: Case) -> Row:
+def make_row(name: str, case: Case) -> Timed:
     """Make the peer ready and check its result once."""
     print(f"… {name}", file=sys.stderr, flush=True)
     sample, problem = attempt(lambda: PEERS[name](case))
     if sample is not None and name != NO_LAUNCH:
         _, problem = attempt(lambda: verify(sample, case))
-    return Row(name=name, sample=None if problem else sample, problem=problem)
+    return Timed(name=name, sample=None if problem else sample, problem=problem)
 
 
 def verify(sample: Sample, case: Case) -> None:
@@ -119,31 +106,16 @@ def verify(sample: Sample, case: Case) -> None:
         raise RuntimeError("wrong result")
 
 
-def measure(rows: Sequence[Row], options: argparse.Namespace, settle: Callable[[], None]) -> None:
-    """Fill in the samples: in each round every peer once, in a new order."""
-    ready = [(row, row.sample) for row in rows if row.sample is not None]
-    order = random.Random(0)  # the same orders at every run
-    gc.collect()
-    gc.disable()  # a collection would hit one peer alone
-    for _ in range(options.runs * options.rounds):
-        for row, sample in order.sample(ready, len(ready)):
-            settle()
-            sample(WARM_UP)
-            settle()
-            row.samples.append(sample(options.count) / options.count * 1e6)
-    gc.enable()
-
-
 # ---- the table -----------------------------------------------------------------------------------------------------
 
 
-def summarize(rows: Sequence[Row], options: argparse.Namespace) -> list[list[str]]:
+def summarize(rows: Sequence[Timed], options: argparse.Namespace) -> list[list[str]]:
     """Return the table's rows."""
     samples = {row.name: row.samples for row in rows}
     return [_line(row, samples, options.rounds) for row in rows]
 
 
-def _line(row: Row, samples: dict[str, list[float]], rounds: int) -> list[str]:
+def _line(row: Timed, samples: dict[str, list[float]], rounds: int) -> list[str]:
     if not row.samples:
         return [row.name, *["-"] * 6, row.problem]
     own = row.samples
@@ -170,7 +142,7 @@ def over_percent(own: Sequence[float], base: Sequence[float]) -> str:
     return f"{median([mine / other - 1 for mine, other in zip(own, base, strict=True)]):+.1%}"
 
 
-def raw_numbers(rows: Sequence[Row], options: argparse.Namespace) -> dict[str, Any]:
+def raw_numbers(rows: Sequence[Timed], options: argparse.Namespace) -> dict[str, Any]:
     return {
         "benchmark": "launch",
         "machine": machine_line(),

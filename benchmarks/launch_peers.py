@@ -19,10 +19,9 @@ from time import perf_counter
 from typing import Any
 
 from sources import SOURCE, TORCH_DECLARATION, TORCH_SOURCE, TVM_WRAPPER
+from turns import Sample
 
 GRID, BLOCK = 1, 256
-
-Sample = Callable[[int], float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,10 +8,9 @@ round against `kernel[grid](…)`, which is how people launch.
 from __future__ import annotations
 
 import argparse
-import random
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import repeat
 from time import perf_counter
 from typing import Any
@@ -26,12 +25,10 @@ from common import (
     print_table,
     write_json,
 )
+from turns import Sample, Timed, add_counts, check_counts, take_turns
 
 N, BLOCK = 256, 256
-WARM_UP = 10
 BASE = "Triton kernel[grid](…)"
-
-Sample = Callable[[int], float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,21 +43,19 @@ class Case:
 
 
 @dataclass(slots=True, kw_only=True)
-class Row:
-    """A way to launch a case, its samples in µs per launch, one a round, or why there are none."""
+class Row(Timed):
+    """A way to launch a case."""
 
     case: Case
-    name: str
-    sample: Sample | None = None
-    problem: str = ""
-    samples: list[float] = field(default_factory=list)
 
 
 def main() -> None:
     options = read_options()
     print(machine_line(), flush=True)
     rows = [make_row(case, name) for case in make_cases() for name in WAYS]
-    measure(rows, options)
+    import torch
+
+    take_turns(rows, options.rounds, options.count, torch.cuda.synchronize)
     print_table(("kernel", "launched by", "median µs", "p95", "min", "of Triton's", "note"), summarize(rows))
     print(f"{options.rounds} rounds, {options.count} launches a sample, one block of {BLOCK} threads")
     write_json(options.json, raw_numbers(rows, options))
@@ -68,11 +63,9 @@ def main() -> None:
 
 def read_options() -> argparse.Namespace:
     parser = make_parser(__doc__, peers=False)
-    parser.add_argument("--rounds", type=int, default=100, help="samples of each way")
-    parser.add_argument("--count", type=int, default=500, help="launches in a sample; at most 1000")
+    add_counts(parser, rounds=100)
     options = parser.parse_args()
-    if not 1 <= options.count <= 1000 or options.rounds < 1:
-        parser.error("--rounds must be positive, --count from 1 to 1000")
+    check_counts(parser, options)
     return options
 
 
@@ -202,25 +195,6 @@ def verify(sample: Sample, case: Case) -> None:
     sample(1)
     if not bool((case.out == case.expected).all()):
         raise RuntimeError("wrong result")
-
-
-def measure(rows: Sequence[Row], options: argparse.Namespace) -> None:
-    """Fill in the samples: in each round every way once, in a new order."""
-    import gc
-
-    import torch
-
-    ready = [(row, row.sample) for row in rows if row.sample is not None]
-    order = random.Random(0)  # the same orders at every run
-    gc.collect()
-    gc.disable()  # a collection would hit one way alone
-    for _ in range(options.rounds):
-        for row, sample in order.sample(ready, len(ready)):
-            torch.cuda.synchronize()
-            sample(WARM_UP)
-            torch.cuda.synchronize()
-            row.samples.append(sample(options.count) / options.count * 1e6)
-    gc.enable()
 
 
 def summarize(rows: Sequence[Row]) -> list[list[str]]:

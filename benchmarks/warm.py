@@ -11,7 +11,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from children import COLUMNS, Results, Row, answer, child_parser, progress, raw_numbers, run_child, table, wanted_peers
+from children import COLUMNS, Results, Row, answer, child_parser, raw_numbers, run_child, table, wanted_peers
 from common import machine_line, print_table, set_build_environment, write_json
 from warm_peers import ENTRIES, HEADERS, PEERS
 
@@ -61,11 +61,9 @@ def measure(peers: list[str], options: argparse.Namespace) -> Results:
     """Fill every peer's cache by one process, then run every peer `samples` times in turn."""
     results = Results()
     with tempfile.TemporaryDirectory(prefix="jitload-warm-") as folder:
-        for sample in range(options.samples + 1):
-            progress(f"round {sample} of {options.samples}")
-            for peer in peers:
-                if peer not in results.problems and (sample <= OTHERS or peer.startswith("jitload")):
-                    run_peer(results, peer, Path(folder, peer), sample, options.arch)
+        for sample, peer in results.rounds(peers, options.samples):
+            if sample <= OTHERS or peer.startswith("jitload"):
+                run_peer(results, peer, Path(folder, peer), sample, options.arch)
     return results
 
 
@@ -75,10 +73,7 @@ def run_peer(results: Results, peer: str, cache: Path, sample: int, arch: str) -
     numbers, problem = run_child(__file__, peer, cache, {"arch": arch})
     if sample > 0 and not problem and (new := len(libraries(cache) - before)):
         problem = f"{new} libraries were built in round {sample}, not found: was jitload changed meanwhile?"
-    if problem:
-        results.problems[peer] = problem
-    elif sample > 0:
-        results.add(peer, numbers)
+    results.add(peer, {} if problem else numbers, problem, is_warm_up=sample == 0)
 
 
 def libraries(cache: Path) -> set[Path]:

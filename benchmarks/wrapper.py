@@ -25,7 +25,6 @@ from children import (
     Row,
     answer,
     child_parser,
-    progress,
     raw_numbers,
     run_child,
     table,
@@ -83,16 +82,10 @@ def measure(peers: list[str], options: argparse.Namespace) -> Results:
     """Run every peer `samples` times in turn, after one round that only warms the machine up."""
     results = Results()
     with tempfile.TemporaryDirectory(prefix="jitload-wrapper-", ignore_cleanup_errors=True) as folder:
-        for sample in range(options.samples + 1):
-            progress(f"round {sample} of {options.samples}")
-            for peer in peers:
-                if peer in results.problems or (sample != 1 and peer == "launch"):
-                    continue
-                numbers, problem = run_child(__file__, peer, Path(folder) / f"{peer}-{sample}", {"arch": options.arch})
-                if problem:
-                    results.problems[peer] = problem
-                if sample > 0:
-                    results.add(peer, numbers)
+        for sample, peer in results.rounds(peers, options.samples):
+            if sample == 1 or peer != "launch":
+                cache = Path(folder) / f"{peer}-{sample}"
+                results.add(peer, *run_child(__file__, peer, cache, {"arch": options.arch}), is_warm_up=sample == 0)
     return results
 
 

@@ -7,6 +7,7 @@ import gc
 import struct
 import weakref
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import tvm_ffi
@@ -61,6 +62,18 @@ def describe(array: Array) -> str:
     return {0: "a broken array"}[array.device]
 
 
+@contextmanager
+def arrays_as_tensors(module: jitload.Module) -> Iterator[None]:
+    """Let a library take `Array` for a tensor, and torch's tensors again in the end."""
+    offset, call, *_ = direct_arguments()
+    callbacks = [ctypes.cast(callback, ctypes.c_void_p).value for callback in (view, current_stream)]
+    addresses = (id(Array), id(Array), *callbacks, id(describe))
+    use_python = tvm_ffi.Module.get_function(module, "_jitload_use_python")
+    assert use_python(offset, call, *map(ctypes.c_void_p, addresses))
+    yield
+    use_python(*direct_arguments())
+
+
 @pytest.fixture
 def module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[jitload.Module]:
     """A library of its own that takes `Array` for a tensor."""
@@ -69,13 +82,8 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[jitload.Module]
     jitload.build_inline("direct", cuda_sources=SOURCE, functions=launches, arch="sm_90a", output=path)
     module = fresh(path)
     assert isinstance(module.add, TypedFunction)
-    offset, call, *_ = direct_arguments()
-    callbacks = [ctypes.cast(callback, ctypes.c_void_p).value for callback in (view, current_stream)]
-    addresses = (id(Array), id(Array), *callbacks, id(describe))
-    use_python = tvm_ffi.Module.get_function(module, "_jitload_use_python")
-    assert use_python(offset, call, *map(ctypes.c_void_p, addresses))
-    yield module
-    use_python(*direct_arguments())
+    with arrays_as_tensors(module):
+        yield module
 
 
 @pytest.fixture

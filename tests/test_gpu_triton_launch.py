@@ -14,6 +14,7 @@ import pytest
 import torch
 import tvm_ffi
 from support.gpu import new_stream, run_program
+from support.kernels_hopper import fetch_tile
 from support.triton import (
     TensorDescriptor,
     build_triton,
@@ -55,28 +56,9 @@ CLUSTER = """
     if (threadIdx.x == 0) ((int*)p0)[blockIdx.x] = size * 100 + rank;
 """
 # One tile of 8 rows and 32 columns at a place of the matrix; then what the kernel was told of its layout.
-FETCH = """
-    __shared__ alignas(128) float tile[8 * 32];
-    __shared__ alignas(8) unsigned long long barrier;
-    const unsigned tile_at = __cvta_generic_to_shared(tile), barrier_at = __cvta_generic_to_shared(&barrier);
-    if (threadIdx.x == 0) {
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier_at) : "memory");
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
-                     ::"r"(barrier_at), "r"((unsigned)sizeof tile) : "memory");
-        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
-                     "[%0], [%1, {%2, %3}], [%4];"
-                     ::"r"(tile_at), "l"(&p0), "r"(p6), "r"(p7), "r"(barrier_at) : "memory");
-    }
-    __syncthreads();
-    unsigned is_done = 0;
-    while (!is_done) {
-        asm volatile("{\\n.reg .pred p;\\n"
-                     "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0;\\nselp.b32 %0, 1, 0, p;\\n}"
-                     : "=r"(is_done) : "r"(barrier_at) : "memory");
-    }
+FETCH = f"""
     float* out = (float*)p5;
-    for (int i = threadIdx.x; i < 8 * 32; i += blockDim.x) out[i] = tile[i];
+{fetch_tile(map="p0", column="p6", row="p7", out="out")}
     if (threadIdx.x == 0) out[256] = p1, out[257] = p2, out[258] = p3, out[259] = p4;
 """
 

@@ -10,10 +10,9 @@ import pytest
 import tvm_ffi
 from support.calls import fresh
 from support.triton import build_triton, function, multiple, null, parameter, specialize, stand_in
-from test_direct import Array, current_stream, describe, view
+from test_direct import Array, arrays_as_tensors
 from test_triton_scratch import UINT8, Framework
 
-from jitload.direct import direct_arguments
 from jitload.function import TypedFunction
 from jitload.model import Scratch
 
@@ -47,13 +46,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def mod(library: Path, stub_driver: StubDriver) -> Iterator[jitload.Module]:
     module = fresh(library)
     assert isinstance(module.scale, TypedFunction)
-    offset, call, *_ = direct_arguments()
-    callbacks = [ctypes.cast(callback, ctypes.c_void_p).value for callback in (view, current_stream)]
-    addresses = (id(Array), id(Array), *callbacks, id(describe))
-    use_python = tvm_ffi.Module.get_function(module, "_jitload_use_python")
-    assert use_python(offset, call, *map(ctypes.c_void_p, addresses))
-    yield module
-    use_python(*direct_arguments())
+    with arrays_as_tensors(module):
+        yield module
 
 
 def test_a_launch_on_the_frameworks_stream(mod: jitload.Module, stub_driver: StubDriver) -> None:

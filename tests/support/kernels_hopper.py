@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from string import Template
+
 from jitload import Launch
 
 SHARED = r"""
@@ -102,9 +104,7 @@ extern "C" __global__ void __launch_bounds__(128) product(float a, float b, floa
 WGMMA_FUNCTIONS = {"product": Launch(grid=1, block=128)}
 
 # One 32 by 8 tile of a matrix, fetched by the tensor memory accelerator.
-TENSOR_MAP = r"""
-#include <cuda.h>
-extern "C" __global__ void fetch_tile(const __grid_constant__ CUtensorMap map, float* out, int column, int row) {
+_FETCH_TILE = Template(r"""
     __shared__ alignas(128) float tile[8 * 32];
     __shared__ alignas(8) unsigned long long barrier;
     const unsigned tile_at = __cvta_generic_to_shared(tile), barrier_at = __cvta_generic_to_shared(&barrier);
@@ -115,7 +115,7 @@ extern "C" __global__ void fetch_tile(const __grid_constant__ CUtensorMap map, f
                      ::"r"(barrier_at), "r"((unsigned)sizeof tile) : "memory");
         asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
                      "[%0], [%1, {%2, %3}], [%4];"
-                     ::"r"(tile_at), "l"(&map), "r"(column), "r"(row), "r"(barrier_at) : "memory");
+                     ::"r"(tile_at), "l"(&$map), "r"($column), "r"($row), "r"(barrier_at) : "memory");
     }
     __syncthreads();
     unsigned is_done = 0;
@@ -123,7 +123,19 @@ extern "C" __global__ void fetch_tile(const __grid_constant__ CUtensorMap map, f
         asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0;\nselp.b32 %0, 1, 0, p;\n}"
                      : "=r"(is_done) : "r"(barrier_at) : "memory");
     }
-    for (int i = threadIdx.x; i < 8 * 32; i += blockDim.x) out[i] = tile[i];
-}
+    for (int i = threadIdx.x; i < 8 * 32; i += blockDim.x) $out[i] = tile[i];
+""")
+
+
+def fetch_tile(**names: str) -> str:
+    """Return the body of a kernel that fetches the tile at `row` and `column` of what `map` describes, to `out`."""
+    return _FETCH_TILE.substitute(names)
+
+
+TENSOR_MAP = f"""
+#include <cuda.h>
+extern "C" __global__ void fetch_tile(const __grid_constant__ CUtensorMap map, float* out, int column, int row) {{
+{fetch_tile(map="map", column="column", row="row", out="out")}
+}}
 """
 TENSOR_MAP_FUNCTIONS = {"fetch_tile": Launch(grid=1, block=64)}
