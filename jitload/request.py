@@ -152,6 +152,8 @@ def make_request(
         raise JitLoadError(f"module {name!r} has no source: give cuda_sources= or cpp_sources=, or files as sources=")
     exports = read_functions(functions)
     kind = _kind_of(sources, target, functions, flags.cuda)
+    if kind == "host" and target.kind is None:
+        _check_is_no_kernel(name, sources, flags.cuda)
     for_cuda = {"device": device_flags, "mixed": nvcc_flags, "host": host_flags}[kind]
     cuda_options, cuda_dirs = split_includes(for_cuda(flags.cuda))
     device = sources.cuda if kind == "device" else ()
@@ -194,6 +196,23 @@ def _kind_of(sources: Sources, target: Target, functions: Functions | None, cuda
         options=cuda_flags,
     )
     return kind if sources.cuda else "host"
+
+
+def _check_is_no_kernel(name: str, sources: Sources, cuda_flags: tuple[str, ...]) -> None:
+    """Refuse kernels and nothing else where cubins to embed say that it is C++: it is the one or the other."""
+    texts = tuple(text for _, text in sources.cuda)
+    if not sources.cubins or not any("__global__" in text for text in texts):
+        return
+
+    from jitload.device.source import classify
+
+    if classify(texts, False, options=cuda_flags) != "device":
+        return
+    cpp = f"the C++ launches them with TVM_FFI_EMBED_CUBIN({name})" if sources.host else "leave embed_cubin= out, too"
+    raise JitLoadError(
+        f"module {name!r}: cuda_sources has kernels alone, and with embed_cubin= it would be C++. "
+        f"kind='device' compiles the kernels ({cpp}); kind='host' gives them to the C++ compiler."
+    )
 
 
 def _defines_functions(sources: Sources, functions: Functions | None) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from builds import ROOT
+from builds import ADD, ARCH, ROOT
 
 import jitload
 from jitload.cxx.embedding import check_embeds
@@ -115,3 +115,24 @@ void run() { static auto kernel = TVM_FFI_EMBED_CUBIN_GET_KERNEL(vec, "twice"); 
         'vec.cpp:3: TVM_FFI_EMBED_CUBIN_GET_KERNEL(vec, "twice"): the cubin has no such'
     )
     assert 'Ask for "_Z5twicePf"' in str(caught.value)
+
+
+def test_kernels_and_cubins_are_told_apart_by_kind():
+    words = "module 'm': cuda_sources has kernels alone, and with embed_cubin= it would be C++. "
+    cpp = "#include <tvm/ffi/extra/cuda/cubin_launcher.h>\nTVM_FFI_EMBED_CUBIN(first);\nint run() { return 1; }\n"
+    with pytest.raises(JitLoadError) as alone:
+        jitload.build_inline("m", cuda_sources=ADD, embed_cubin={"first": STUB})
+    assert str(alone.value) == (
+        f"{words}kind='device' compiles the kernels (leave embed_cubin= out, too); "
+        "kind='host' gives them to the C++ compiler."
+    )
+    with pytest.raises(JitLoadError) as beside:
+        jitload.build_inline("m", cuda_sources=ADD, cpp_sources=cpp, embed_cubin={"first": STUB})
+    assert str(beside.value).startswith(
+        f"{words}kind='device' compiles the kernels (the C++ launches them with TVM_FFI_EMBED_CUBIN(m)); "
+    )
+    cpp += "TVM_FFI_EMBED_CUBIN(m);"
+    path = jitload.build_inline(
+        "m", cuda_sources=ADD, cpp_sources=cpp, embed_cubin={"first": STUB}, functions="run", kind="device", arch=ARCH
+    )
+    assert jitload.load_module(path).run() == 1

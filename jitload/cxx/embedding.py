@@ -73,7 +73,16 @@ def check_embeds(host: HostSource, include_dirs: Sequence[Path], device_name: st
             names = ", ".join(dict.fromkeys((*used.possible, *in_headers.possible)))
             there = f"it has: {names}" if names else "it has none"
             what = "cuda_sources" if unused[0] == device_name else f"embed_cubin[{unused[0]!r}]"
-            raise JitLoadError(f"{what}: the C++ has no {_MACRO}({unused[0]}); {there}")
+            raise JitLoadError(f"{what}: the C++ has no {_MACRO}({unused[0]}); {there}{_hint(unused[0], device_name)}")
+
+
+def _hint(name: str, device_name: str) -> str:
+    if name != device_name:
+        return ""
+    return (
+        f"\n    C++ beside kernels launches them: say {_MACRO}({name}) in it, or make two modules of the two."
+        "\n    If cuda_sources is C++ for the host's compiler, say so with kind='host'."
+    )
 
 
 def _check_kernels(host: HostSource, include_dirs: Sequence[Path], used: _Uses) -> None:
