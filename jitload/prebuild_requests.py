@@ -17,7 +17,7 @@ from jitload.errors import CacheError, JitLoadError
 _MAIN = "__main__"  # another process has a main module of its own
 _DEEPEST = 16  # of what may be wrapped around a kernel: autotune, heuristics, jit
 _NAME = re.compile(r"([\w-]+(?:\.[\w-]+)*):([^\W\d]\w*(?:\.[^\W\d]\w*)*)")
-_APART = ("signature", "constexprs", "grid", "variants", "config")
+_APART = ("signature", "constexprs", "variants", "config")
 
 
 def is_triton(request: object) -> bool:
@@ -107,17 +107,19 @@ def build_triton(request: Mapping[str, Any]) -> str:
     from jitload.serving import build_request
     from jitload.settings import find_cache_dir, read_settings
     from jitload.triton.request import make_triton_request
+    from jitload.triton.wanted import Asked
 
     options: dict[str, Any] = {"num_warps": None, "num_stages": None, **request}
     name, kernel = options.pop("name", None), options.pop("kernel")
     is_verbose = bool(options.pop("verbose", False))
+    arch, grid = options.pop("arch", None) or "native", options.pop("grid", None)
+    args, apart = options.pop("args", None) or (), {word: options.pop(word, None) for word in _APART}
     wanted = make_triton_request(
         name,
         import_named(kernel, f"kernel={kernel!r}") if isinstance(kernel, str) else kernel,
-        options.pop("args", None) or (),
-        arch=options.pop("arch", None) or "native",
-        **{word: options.pop(word, None) for word in _APART},
-        options=options,
+        Asked(args=args, **apart, options=options),
+        arch=arch,
+        grid=grid,
     )
     cache_dir = find_cache_dir(read_settings())
     if find_cache_dir(wanted.settings) != cache_dir:

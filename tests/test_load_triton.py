@@ -22,6 +22,7 @@ from triton_tuned import tuned_add
 import jitload
 from jitload.errors import JitLoadError, LaunchSpecError, SignatureError
 from jitload.triton.request import make_triton_request
+from jitload.triton.wanted import Asked
 
 GRID = "ceil_div(n, BLOCK)"
 LOOSE = {name: text.partition(":")[0] for name, text in ADD.items()}
@@ -29,9 +30,9 @@ LOOSE = {name: text.partition(":")[0] for name, text in ADD.items()}
 
 def parts(kernel: Any, *args: Any, **options: Any) -> Any:
     """Return what decides a library."""
-    fields = {"signature": None, "constexprs": None, "grid": None, "variants": None, "arch": ARCH, "config": None}
-    given = {**fields, **{key: options.pop(key) for key in list(options) if key in fields}}
-    request = make_triton_request("m", kernel, args, options=options, **given)
+    arch, grid = options.pop("arch", ARCH), options.pop("grid", None)
+    given = {name: options.pop(name, None) for name in ("signature", "constexprs", "variants", "config")}
+    request = make_triton_request("m", kernel, Asked(args=args, **given, options=options), arch=arch, grid=grid)
     return request.triton, request.archs
 
 

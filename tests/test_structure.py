@@ -141,10 +141,10 @@ IMPORTS = {
     "triton.source triton.variants triton.versions triton.wanted",
     "triton.extract": "arch errors model settings triton.compile triton.kernel triton.record triton.versions "
     "triton.wanted",
-    "triton.api": "launch loader serving triton.request triton.variants",
+    "triton.api": "launch loader serving triton.request triton.variants triton.wanted",
     "api": "arch checks device.kernels device.ptx errors library loader model named paths request serving settings "
     "sources toolchain",
-    "prebuild_requests": "errors serving settings triton.request",
+    "prebuild_requests": "errors serving settings triton.request triton.wanted",
     "prebuild_worker": "api cache.entry cxx.precompiled errors library prebuild_requests settings triton.key",
     "prebuilding": "errors prebuild_requests prebuild_worker",
     "__init__": "api errors launch loader prebuilding triton.api triton.extract",

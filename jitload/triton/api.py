@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from jitload.launch import Extent
 from jitload.serving import load_request
 from jitload.triton.request import make_triton_request
+from jitload.triton.wanted import Asked
 
 if TYPE_CHECKING:
     from jitload.loader import Module
@@ -73,16 +74,13 @@ def load_triton(  # noqa: PLR0913  the keywords of a launch of Triton's, and of 
         `load_triton("ops", add, signature={"x": "*fp32:16", "n": "i32"}, constexprs={"BLOCK": 1024},
         grid="ceil_div(n, BLOCK)").add(x, n)`
     """
-    request = make_triton_request(
-        name,
-        kernel,
-        args,
-        arch=arch,
-        grid=grid,
-        variants=variants,
+    asked = Asked(
+        args=args,
         signature=signature,
         constexprs=constexprs,
         config=config,
         options={"num_warps": num_warps, "num_stages": num_stages, **more},
+        variants=variants,
     )
+    request = make_triton_request(name, kernel, asked, arch=arch, grid=grid)
     return load_request(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)

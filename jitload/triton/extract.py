@@ -13,7 +13,7 @@ from jitload.triton.compile import compile_plan
 from jitload.triton.kernel import read_kernel
 from jitload.triton.record import record_kernel
 from jitload.triton.versions import find_triton
-from jitload.triton.wanted import make_plan, read_wanted, refuse_for_compiled, refuse_other_archs
+from jitload.triton.wanted import Asked, make_plan, read_wanted, refuse_for_compiled, refuse_other_archs
 
 _WHAT = "a Triton kernel is compiled"
 
@@ -60,18 +60,21 @@ def extract_triton(  # noqa: PLR0913  the keywords are those that a launch of Tr
     """
     triton = find_triton()
     given = read_kernel(kernel)
-    options = {"num_warps": num_warps, "num_stages": num_stages}
+    asked = Asked(
+        args=args,
+        signature=signature,
+        constexprs=constexprs,
+        config=config,
+        options={"num_warps": num_warps, "num_stages": num_stages, **more},
+    )
     if given.compiled is not None:
-        asked = {"signature": signature, "constexprs": constexprs, "config": config, **options, **more}
-        refuse_for_compiled(given.name, args, asked)
+        refuse_for_compiled(given.name, asked)
         cubin = record_kernel(given.compiled, triton)
         if arch != "native":
             archs = resolve_gpu_arch(arch, read_settings(), what=_WHAT)
             refuse_other_archs(given.name, [cubin.arch], archs)
         return cubin
-    wanted = read_wanted(
-        given, args, signature=signature, constexprs=constexprs, config=config, more={**options, **more}
-    )
+    wanted = read_wanted(given, asked)
     capability = one_capability(arch, read_settings())
     plan = make_plan(given, wanted, triton, capability)
     return record_kernel(compile_plan(given, plan, triton, capability), triton, plan.constexprs)

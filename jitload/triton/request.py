@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from jitload.triton.key import cubin_parts, grid_key, kernel_parts, plan_parts
 from jitload.triton.plan import Plan
 from jitload.triton.source import TritonSource, VariantSource
 from jitload.triton.versions import find_triton
-from jitload.triton.wanted import make_plan, read_wanted, refuse_for_compiled, refuse_other_archs
+from jitload.triton.wanted import Asked, make_plan, read_wanted, refuse_for_compiled, refuse_other_archs
 
 if TYPE_CHECKING:
     from jitload.triton.variants import Variants
@@ -24,32 +24,19 @@ if TYPE_CHECKING:
 _WHAT = "a Triton kernel is compiled"
 
 
-def make_triton_request(  # noqa: PLR0913  the arguments of one call; a record would cost a hit half a millisecond
-    name: str,
-    kernel: Any,
-    args: Sequence[Any],
-    *,
-    arch: str | Sequence[str],
-    grid: Any,
-    variants: Variants | None,
-    signature: Mapping[str, Any] | str | None,
-    constexprs: Mapping[str, Any] | None,
-    config: Any,
-    options: Mapping[str, Any],
-) -> Request:
+def make_triton_request(name: str, kernel: Any, asked: Asked, *, arch: str | Sequence[str], grid: Any) -> Request:
     """Check the arguments of `load_triton` and return its request, with the settings of this moment."""
     settings = read_settings()
     check_name(name)
-    asked = {"signature": signature, "constexprs": constexprs, "config": config, "variants": variants, **options}
-    if cubins := _finished_cubins(kernel, args, asked):
+    if cubins := _finished_cubins(kernel, asked):
         if arch != "native":
             archs = resolve_gpu_arch(arch, settings, what=_WHAT)
             refuse_other_archs(cubins[0].kernels[0].name, [c.arch for c in cubins], archs)
         return _request_of_cubins(name, cubins, grid, settings)
     given = read_kernel(kernel)
     archs = resolve_gpu_arch(arch, settings, what=_WHAT)
-    wanted = read_wanted(given, args, signature=signature, constexprs=constexprs, config=config, more=options)
-    plans = _plan_variants(given, wanted, variants, capability_of(archs[0])[0])
+    wanted = read_wanted(given, asked)
+    plans = _plan_variants(given, wanted, asked.variants, capability_of(archs[0])[0])
     source, is_known = _source_of_plans(given, plans, grid, _integers(given, wanted))
     if not is_known:  # nobody shall find it again
         settings = replace(settings, cache_dir=str(private_cache_dir()))
@@ -59,7 +46,7 @@ def make_triton_request(  # noqa: PLR0913  the arguments of one call; a record w
 # ---- a kernel that is compiled ---------------------------------------------------------------------------------
 
 
-def _finished_cubins(kernel: Any, args: Sequence[Any], asked: Mapping[str, Any]) -> tuple[Cubin, ...]:
+def _finished_cubins(kernel: Any, asked: Asked) -> tuple[Cubin, ...]:
     """Return the machine code that was given instead of a kernel: of one architecture, or of several."""
     several = kernel if isinstance(kernel, list | tuple) else (kernel,)
     if several and all(isinstance(one, Cubin) for one in several):
@@ -71,7 +58,7 @@ def _finished_cubins(kernel: Any, args: Sequence[Any], asked: Mapping[str, Any])
         from jitload.triton.record import record_kernel
 
         cubins = (record_kernel(given.compiled, find_triton()),)
-    refuse_for_compiled(cubins[0].kernels[0].name if cubins[0].kernels else "?", args, asked)
+    refuse_for_compiled(cubins[0].kernels[0].name if cubins[0].kernels else "?", asked)
     archs = [cubin.arch for cubin in cubins]
     if twice := next((arch for arch in archs if archs.count(arch) > 1), None):
         raise SignatureError(f"two of the cubins are for {twice}: give one for each architecture")

@@ -14,36 +14,57 @@ from jitload.triton.versions import Triton
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 
-def read_wanted(  # noqa: PLR0913  the arguments of one call
-    given: GivenKernel,
-    args: Sequence[Any],
-    *,
-    signature: Mapping[str, Any] | str | None,
-    constexprs: Mapping[str, Any] | None,
-    config: Any,
-    more: Mapping[str, Any],
-) -> Wanted:
-    """Sort the arguments of a public call: parameters of the kernel by name, and options of the compiler.
+class Asked:  # by hand, as Wanted
+    """What a public call says of a kernel, as given: see `load_triton`; `options` are its further keywords."""
+
+    __slots__ = ("args", "config", "constexprs", "options", "signature", "variants")
+
+    def __init__(  # noqa: PLR0913  its fields
+        self,
+        *,
+        args: Sequence[Any],
+        signature: Mapping[str, Any] | str | None,
+        constexprs: Mapping[str, Any] | None,
+        config: Any,
+        options: Mapping[str, Any],
+        variants: Sequence[Any] | str | None = None,
+    ) -> None:
+        self.args = args
+        self.signature = signature
+        self.constexprs = constexprs
+        self.config = config
+        self.options = options
+        self.variants = variants
+
+    def named(self) -> dict[str, Any]:
+        """Return all that is given by name."""
+        fields = ("signature", "constexprs", "config", "variants")
+        return {**{field: getattr(self, field) for field in fields}, **self.options}
+
+
+def read_wanted(given: GivenKernel, asked: Asked) -> Wanted:
+    """Sort what a public call says: parameters of the kernel by name, and options of the compiler.
 
     Raises:
         SignatureError: Both a signature and examples are given, or neither.
     """
+    constexprs = asked.constexprs
     if constexprs is not None and not isinstance(constexprs, Mapping):
         raise SignatureError(f"constexprs= must map names to values, got {type(constexprs).__name__}")
     names = {param.name: param for param in given.function.params}
-    more = {name: value for name, value in more.items() if value is not None or name not in OPTIONS}
+    more = {name: value for name, value in asked.options.items() if value is not None or name not in OPTIONS}
     fixed = {name: value for name, value in more.items() if name in names and names[name].is_constexpr}
     named = {name: value for name, value in more.items() if name in names and name not in fixed}
     options = {name: value for name, value in more.items() if name not in names and value is not None}
-    if signature is not None and (args or named):
+    if asked.signature is not None and (asked.args or named):
         raise SignatureError(f"kernel {given.name!r}: give either signature= or example arguments, not both")
     return Wanted(
-        args=tuple(args),
+        args=tuple(asked.args),
         named=named,
-        signature=signature,
+        signature=asked.signature,
         constexprs={**(constexprs or {}), **fixed},
         options=options,
-        config=config,
+        config=asked.config,
     )
 
 
@@ -107,8 +128,9 @@ def refuse_other_archs(name: str, have: Sequence[str], wanted: Sequence[str]) ->
         )
 
 
-def refuse_for_compiled(name: str, args: Sequence[Any], asked: Mapping[str, Any]) -> None:
+def refuse_for_compiled(name: str, asked: Asked) -> None:
     """Refuse wishes that come too late, because the kernel is compiled."""
-    if args or any(value is not None for value in asked.values()):
-        what = next((f"{key}=" for key, value in asked.items() if value is not None), "example arguments")
+    what = next((f"{key}=" for key, value in asked.named().items() if value is not None), "")
+    if what or asked.args:
+        what = what or "example arguments"
         raise SignatureError(f"kernel {name!r} is compiled already, so that {what} cannot change it: leave it out")
