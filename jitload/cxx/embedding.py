@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -18,6 +19,7 @@ from jitload.sources import HostSource
 _MACRO = "TVM_FFI_EMBED_CUBIN"
 _LITERAL = re.compile(r'"([\w$]+)"')
 _SHOWN = 12  # kernels in a message
+_log = logging.getLogger(__name__)
 _CUBIN = """\
 .balign 16
 .globl __tvm_ffi__cubin_{name}
@@ -86,7 +88,11 @@ def _hint(name: str, device_name: str) -> str:
 
 
 def _check_kernels(host: HostSource, include_dirs: Sequence[Path], used: _Uses) -> None:
-    """See that what `TVM_FFI_EMBED_CUBIN_GET_KERNEL` names is there, as far as the text tells."""
+    """See that what `TVM_FFI_EMBED_CUBIN_GET_KERNEL` names is there, as far as the text tells.
+
+    A cubin that is not would be an error of the compiler's. A kernel that is not is one of the call that asks for it,
+    which may never come, so that it is a warning here.
+    """
     images = dict(host.cubins)
     known = {*images, *used.possible, *used.from_bytes}
     for wanted in used.kernels:
@@ -99,7 +105,7 @@ def _check_kernels(host: HostSource, include_dirs: Sequence[Path], used: _Uses) 
             there = f"it has: {', '.join(sorted(known))}" if known else "it has none"
             raise JitLoadError(f"{place}: the C++ has no {_MACRO}({wanted.cubin}); {there}")
         if wanted.kernel and not used.may_catch and (image := images.get(wanted.cubin)):
-            _check_kernel(place, wanted.kernel, [kernel.symbol for kernel in read_image(image).kernels])
+            _look_for_kernel(place, wanted.kernel, [kernel.symbol for kernel in read_image(image).kernels])
 
 
 def _may_be_elsewhere(host: HostSource, texts: Sequence[str], include_dirs: Sequence[Path]) -> bool:
@@ -110,7 +116,7 @@ def _may_be_elsewhere(host: HostSource, texts: Sequence[str], include_dirs: Sequ
     return any(_MACRO in path.read_text(errors="replace") for path in _headers(texts, include_dirs))
 
 
-def _check_kernel(place: str, kernel: str, symbols: Sequence[str]) -> None:
+def _look_for_kernel(place: str, kernel: str, symbols: Sequence[str]) -> None:
     if kernel in symbols:
         return
     written = {symbol: _demangled(symbol) for symbol in symbols}
@@ -118,7 +124,7 @@ def _check_kernel(place: str, kernel: str, symbols: Sequence[str]) -> None:
     shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
     mangled = next((symbol for symbol, text in written.items() if re.search(rf"\b{re.escape(kernel)}[(<]", text)), "")
     hint = f'\n    Ask for "{mangled}", or compile the kernel as extern "C".' if mangled else ""
-    raise JitLoadError(f"{place}: the cubin has no such kernel; it has: {shown or 'none'}{hint}")
+    _log.warning("%s: the cubin has no such kernel; it has: %s%s", place, shown or "none", hint)
 
 
 def _demangled(symbol: str) -> str:
