@@ -24,14 +24,14 @@ def check_path(value: object, what: str) -> Path:
         raise JitLoadError(f"{what} is an empty path")
     if "\0" in text:
         raise JitLoadError(f"{what}={text!r} has a NUL character, which no path has")
-    return Path(text)
+    return value if isinstance(value, Path) else Path(text)
 
 
 def absolute_path(value: object, what: str) -> Path:
     """Return a path from the root on, which stays right when the process changes its directory."""
     path = check_path(value, what)
     try:
-        return path.absolute()
+        return path if path.is_absolute() else path.absolute()
     except OSError as error:
         raise JitLoadError(
             f"{what}={str(path)!r} is relative, and the working directory is gone; give it from the root on"
