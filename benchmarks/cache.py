@@ -1,8 +1,12 @@
 """What does a hit cost, with a large library, and in a cache of 10,000 entries; and one new key for many processes?
 
 A hit is `build_inline`: the key, the look into the cache, and the digest of the library; loading is in `warm.py`. Every
-sample of a hit is a new process with 50 calls. "Together" starts processes that all have imported jitload and wait for
-one moment, after a hit on another key; the clock runs from there until the last of them has the library.
+sample of a hit is a new process with 50 calls. For "one new key" processes that all have imported jitload, and found
+another key, wait for one signal: a pipe that is closed. The clock runs from there until the last has the library; one
+process alone and the crowd take turns.
+
+The peers, and jitload once more, load one function of C++ by hand: what all of them do the same way. Their hits are
+calls of `load_inline` (torch: `load` of a file that includes nothing), in new processes after the imports.
 """
 
 from __future__ import annotations
@@ -14,9 +18,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
-from common import machine_line, make_parser, median, p95, print_table, write_json
+from cache_peers import FURTHER, PATIENCE_S, PEERS, command, fill, find_modules, together
+from children import cache_environment, child_environment
+from common import attempt, chosen, machine_line, make_parser, median, p95, print_table, write_json
 
 COLUMNS = ["what", "median", "p95", "note"]
 HITS = 50
@@ -33,17 +40,18 @@ def hit(number):
     return time.perf_counter() - start
 print(json.dumps([hit(first + i) for i in range(count)]))
 """
-TOGETHER = """
-import sys, time
+CROWD = """
+import os, sys, time
 import jitload, jitload.library
 jitload.library.import_first()
 sys.path.insert(0, {folder!r})
 from sources import kernel_text
 jitload.build_inline("bench", cuda_sources=kernel_text(1), arch=sys.argv[1])  # as a program has others before
 print("ready", flush=True)
-sys.stdin.readline()
+os.read(int(sys.argv[3]), 1)
 jitload.build_inline("together", cuda_sources=kernel_text(0) + sys.argv[2], arch=sys.argv[1])
 print(time.time(), flush=True)
+os.close(1)
 sys.stdin.readline()  # the ends of processes are not what is measured
 """
 
@@ -53,31 +61,82 @@ def main() -> None:
     machine = machine_line()
     print(machine, flush=True)
     numbers: dict[str, list[float]] = {}
+    notes: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="jitload-bench-cache-") as folder:
-        cache = Path(folder, "cache")
-        hits(numbers, "a small library", cache, options, note="")
-        large = f"\n__device__ unsigned char padding[{1 << 20}] = {{1}};\n"
-        hits(numbers, "JITLOAD_CACHE_PATH", Path(folder, "local"), options, note="", shared=cache)
-        hits(numbers, "a library of 1 MB", cache, options, note=large)
-        fill(cache, options.entries)
-        hits(numbers, f"a small library among {options.entries} entries", cache, options, note="")
-        one = [together(Path(folder, f"one{i}"), 1, options) for i in range(options.samples)]
-        numbers["one process, one new key"] = one
-        label = f"{options.processes} processes, one new key"
-        numbers[label] = [together(Path(folder, f"all{i}"), options.processes, options) for i in range(3)]
-    rows = [[name, shown(median(seconds)), shown(p95(seconds)), ""] for name, seconds in numbers.items()]
-    rows[-1][3] = f"{median(numbers[label]) / median(one):.2f} x one"
+        if "kernels" in options.what:
+            measure_kernels(numbers, notes, Path(folder), options)
+        for peer in options.what:
+            if peer in PEERS:
+                _, problem = attempt(partial(measure_peer, numbers, notes, peer, Path(folder, peer), options))
+                notes.update({f"{peer}, C++ by hand": problem} if problem else {})
+                numbers.update({f"{peer}, C++ by hand": []} if problem else {})
+    rows = [
+        [name, *([shown(median(seconds)), shown(p95(seconds))] if seconds else ["-", "-"]), notes.get(name, "")]
+        for name, seconds in numbers.items()
+    ]
     print_table(COLUMNS, rows)
-    write_json(options.json, {"machine": machine, "seconds": numbers})
+    write_json(options.json, {"machine": machine, "seconds": numbers, "notes": notes})
+
+
+def measure_kernels(
+    numbers: dict[str, list[float]], notes: dict[str, str], folder: Path, options: argparse.Namespace
+) -> None:
+    cache = folder / "cache"
+    hits(numbers, "a small library", cache, options, note="")
+    large = f"\n__device__ unsigned char padding[{1 << 20}] = {{1}};\n"
+    hits(numbers, "JITLOAD_CACHE_PATH", folder / "local", options, note="", shared=cache)
+    hits(numbers, "a library of 1 MB", cache, options, note=large)
+    fill_with_entries(cache, options.entries)
+    hits(numbers, f"a small library among {options.entries} entries", cache, options, note="")
+    one = numbers.setdefault("one process, one new key", [])
+    label = f"{options.processes} processes, one new key"
+    crowd = numbers.setdefault(label, [])
+    for _ in range(options.samples):
+        one.append(want_one_key(folder / f"one{len(one)}", 1, options))
+        crowd.append(want_one_key(folder / f"crowd{len(crowd)}", options.processes, options))
+    notes[label] = ratio(crowd, one)
+
+
+def measure_peer(
+    numbers: dict[str, list[float]], notes: dict[str, str], peer: str, folder: Path, options: argparse.Namespace
+) -> None:
+    """Measure what the loaders have in common; each process of a loader has three minutes."""
+    caches = cache_environment(folder)
+    env = {**child_environment(), **caches, "JITLOAD_PRECOMPILE": "0"}
+    place = {"jitload": "JITLOAD_CACHE_DIR", "tvm-ffi": "TVM_FFI_CACHE_DIR", "torch": "TORCH_EXTENSIONS_DIR"}[peer]
+    Path(caches["TORCH_EXTENSIONS_DIR"]).mkdir(parents=True)
+    find_modules(peer, env, 0, 1 + FURTHER)
+    for what in ("", f" among {options.peer_entries} entries"):
+        if what:
+            fill(Path(caches[place]), options.peer_entries)
+        found = [find_modules(peer, env, 0, 1 + FURTHER) for _ in range(options.peer_samples)]
+        numbers[f"{peer}, C++ by hand, first hit{what}"] = [seconds[0] for seconds in found]
+        numbers[f"{peer}, C++ by hand, further hit{what}"] = [s for seconds in found for s in seconds[1:]]
+    one = numbers.setdefault(f"{peer}, C++ by hand, one process, one new key", [])
+    label = f"{peer}, C++ by hand, {options.peer_processes} processes, one new key"
+    crowd = numbers.setdefault(label, [])
+    for round_ in range(options.peer_samples):
+        one.append(together([command(peer, "want", 100 + round_)], env))
+        crowd.append(together([command(peer, "want", 200 + round_)] * options.peer_processes, env))
+    notes[label] = ratio(crowd, one)
+
+
+def ratio(crowd: list[float], one: list[float]) -> str:
+    return f"{median(crowd) / median(one):.2f} x one (least: {min(crowd) / min(one):.2f})"
 
 
 def read_options() -> argparse.Namespace:
-    parser = make_parser(__doc__, peers=False)
+    parser = make_parser(__doc__)
     parser.add_argument("--samples", type=int, default=10, help="processes of each kind of hit")
     parser.add_argument("--entries", type=int, default=10_000, help="entries of the full cache")
     parser.add_argument("--processes", type=int, default=64, help="processes that want one new key")
     parser.add_argument("--arch", default="sm_90a", help="architecture to compile for")
-    return parser.parse_args()
+    parser.add_argument("--peer-samples", type=int, default=3, help="processes of each loader that find C++ by hand")
+    parser.add_argument("--peer-entries", type=int, default=2000, help="entries of each loader's full cache")
+    parser.add_argument("--peer-processes", type=int, default=8, help="processes of a loader that want one new key")
+    options = parser.parse_args()
+    options.what = chosen(["kernels", *PEERS], options.peers)
+    return options
 
 
 def shown(seconds: float) -> str:
@@ -89,7 +148,7 @@ def environment(cache: Path, shared: Path | None = None) -> dict[str, str]:
     return {**kept, "JITLOAD_CACHE_DIR": str(cache), "JITLOAD_CACHE_PATH": str(shared or "")}
 
 
-def command(code: str, *words: object) -> list[str]:
+def program(code: str, *words: object) -> list[str]:
     return [sys.executable, "-c", code.format(folder=str(Path(__file__).parent)), *map(str, words)]
 
 
@@ -106,7 +165,7 @@ def hits(  # noqa: PLR0913  what one row is made of
     first, further = numbers.setdefault(f"first hit, {what}", []), numbers.setdefault(f"further hit, {what}", [])
     count = HITS if not note else 5
     for sample in range(options.samples + 1):
-        words = command(CHILD, options.arch, 0, count, note)
+        words = program(CHILD, options.arch, 0, count, note)
         done = subprocess.run(words, env=environment(cache, shared), capture_output=True, text=True, check=True)
         seconds = json.loads(done.stdout.splitlines()[-1])
         if sample:
@@ -114,7 +173,7 @@ def hits(  # noqa: PLR0913  what one row is made of
             further += seconds[1:]
 
 
-def fill(cache: Path, count: int) -> None:
+def fill_with_entries(cache: Path, count: int) -> None:
     """Make a cache large: copies of one entry, under other keys."""
     (leaf,) = list(cache.glob("bench-*/*"))[:1]
     for number in range(count):
@@ -124,34 +183,11 @@ def fill(cache: Path, count: int) -> None:
             os.link(leaf / name, target / name)
 
 
-def together(cache: Path, count: int, options: argparse.Namespace) -> float:
+def want_one_key(cache: Path, count: int, options: argparse.Namespace) -> float:
     """Return the time in which so many processes have all got one new library; the shared part is there before."""
-    words = command(CHILD, options.arch, 1, 1, "")
-    subprocess.run(words, env=environment(cache), capture_output=True, check=True)
-    waiting = [
-        subprocess.Popen(
-            command(TOGETHER, options.arch, f"// {time.time_ns()}" if count == 1 else "// all"),
-            env=environment(cache),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(count)
-    ]
-    for process in waiting:
-        assert process.stdout is not None
-        process.stdout.readline()
-    start = time.time()
-    for process in waiting:
-        assert process.stdin is not None
-        process.stdin.write("\n")
-        process.stdin.flush()
-    ends = [process.stdout.readline() for process in waiting if process.stdout is not None]
-    for process in waiting:
-        process.communicate("\n")
-    if any(process.returncode for process in waiting):
-        sys.exit("a process failed")
-    return max(map(float, ends)) - start
+    words = program(CHILD, options.arch, 1, 1, "")
+    subprocess.run(words, env=environment(cache), capture_output=True, check=True, timeout=PATIENCE_S)
+    return together([program(CROWD, options.arch, f"// {time.time_ns()}")] * count, environment(cache))
 
 
 if __name__ == "__main__":

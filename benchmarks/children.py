@@ -62,10 +62,9 @@ class Results:
 def run_child(script: str, peer: str, cache_dir: Path, options: Mapping[str, object]) -> tuple[Answer, str]:
     """Run `script --child peer` with every cache below `cache_dir`; return its answer, or {} and why there is none."""
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    caches = {name: str(cache_dir / name.lower()) for name in _CACHES}
     done = subprocess.run(
         [sys.executable, script, "--child", peer, *words],
-        env={**child_environment(), **caches},
+        env={**child_environment(), **cache_environment(cache_dir)},
         capture_output=True,
         text=True,
         check=False,
@@ -76,6 +75,11 @@ def run_child(script: str, peer: str, cache_dir: Path, options: Mapping[str, obj
             return answer, problem
     last = (done.stderr.strip().splitlines() or ["no output"])[-1]
     return {}, one_line(f"exit code {done.returncode}: {last}")
+
+
+def cache_environment(cache_dir: Path) -> dict[str, str]:
+    """Return the variables that put every loader's cache below a directory."""
+    return {name: str(cache_dir / name.lower()) for name in _CACHES}
 
 
 def child_environment() -> dict[str, str]:
