@@ -38,6 +38,19 @@ def run_python(text: str, **environment: str) -> subprocess.CompletedProcess[str
 # ---- taking the driver's place ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there is a driver for all tests")
+def test_it_is_loaded_behind_all_tests_that_have_no_driver():
+    tests = Path(__file__).parent
+    files = [str(tests / f"test_{name}.py") for name in ("call_errors", "support_launch", "api")]
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *files]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tests.parent)
+    modules = [line.partition("::")[0].rpartition("/")[2] for line in done.stdout.splitlines() if "::" in line]
+    assert set(modules) == {"test_call_errors.py", "test_support_launch.py", "test_api.py"}, done.stdout + done.stderr
+    behind = modules[len(modules) - modules[::-1].index("test_api.py") :]
+    assert behind.count("test_call_errors.py") > 40
+    assert behind.count("test_support_launch.py") == modules.count("test_support_launch.py")
+
+
 def test_the_loader_finds_the_stub_by_its_soname(stub_driver: StubDriver) -> None:
     assert ctypes.CDLL(SONAME)._handle == stub_driver.library._handle
 
@@ -67,6 +80,7 @@ def test_a_process_of_its_own_finds_the_stub_and_leaves_its_log(stub_driver: Stu
     assert [call.name for call in read_calls(log_path.read_text())] == ["cuInit"]
 
 
+@pytest.mark.usefixtures("loaded_stub")  # or it would be the driver of this process
 def test_an_older_driver_lacks_functions(tmp_path: Path) -> None:
     library = ctypes.CDLL(str(build_stub(tmp_path / "old", without=("cuFuncLoad", "cuKernelGetParamInfo"))))
     names = [name for name in ("cuFuncLoad", "cuKernelGetParamInfo", "cuInit") if hasattr(library, name)]
