@@ -155,6 +155,16 @@ def test_an_archive_that_unfolds_to_too_much_is_refused(tmp_path):
     assert outside(tmp_path / "cache") <= {".work"}
 
 
+def test_files_that_are_empty_take_room_as_well(tmp_path):
+    with gzip.open(tmp_path / "a.tar.gz", "wb") as stream, tarfile.open(fileobj=stream, mode="w|") as tar:
+        for number in range(100):
+            info, data = member(f"m-{number:064x}/0000-{'0' * 16}/m.so", data=b"")
+            tar.addfile(info, io.BytesIO(data))
+    with pytest.raises(CacheError, match="it holds more than 100000 bytes"):
+        unpack(tmp_path / "cache", tmp_path / "a.tar.gz", max_size=100_000)
+    assert outside(tmp_path / "cache") <= {".work"}
+
+
 def test_twice_the_same_file_is_refused(tmp_path):
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         for _ in range(2):

@@ -245,3 +245,38 @@ def test_the_local_file_systems_are_known(tmp_path):
     assert mounts.wakes_waiters(tmp_path)
     assert not mounts.wakes_waiters(Path("/proc"))
     assert not mounts.wakes_waiters(Path("/nowhere"))
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_load_only_says_that_an_entry_may_not_be_read(tmp_path):
+    """As in an image that root filled, under the user that runs it; and `chmod` opens it."""
+    code = """
+import os, sys
+import cheap
+from jitload.cache.entry import find_entry
+from jitload.cache.why import explain_miss
+from jitload.settings import read_settings
+from pathlib import Path
+cache = Path(sys.argv[1])
+cheap.get(cache, cheap.recipe())
+cache.chmod(0o755)
+if len(sys.argv) > 2:
+    os.system(f"chmod -R go+rX '{cache}'")
+os.chdir("/")
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+print(find_entry(cache, cheap.recipe(), read_settings()) is not None)
+print(explain_miss(cache, cheap.recipe(), read_settings()))
+"""
+    for place in reversed((tmp_path, *tmp_path.parents)):
+        if place.stat().st_uid == os.getuid() and str(place).startswith("/tmp/"):
+            place.chmod(0o755)
+    cache = tmp_path / "cache"
+    for words, is_found in (((), "False"), (("open",), "True")):
+        command = [*python_command(code), str(cache), *words]
+        done = subprocess.run(command, env=python_env(), capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[0] == is_found
+    closed = subprocess.run(
+        [*python_command(code), str(tmp_path / "closed")], env=python_env(), capture_output=True, text=True, check=False
+    )
+    assert f"It is there, and this user may not read it: chmod -R go+rX '{tmp_path}/closed'" in closed.stdout

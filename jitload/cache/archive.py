@@ -26,6 +26,7 @@ _MEMBER = re.compile(r"([A-Za-z0-9_]{1,48}-[0-9a-f]{64})/(\d{4,}-[0-9a-f]{16})/(
 _STAYS = (".gch", ".pch")  # precompiled headers: large, for one compiler alone, and made of other people's headers
 _MOST_MEMBERS = 1_000_000
 _PIECE = 1 << 20
+_EACH = 4096  # that a file takes besides, an empty one in a directory of its own, too
 _MOST_LEAVES = 8  # builds of one key that read different headers
 
 
@@ -212,7 +213,7 @@ def _stage_members(stream: IO[bytes], stage: Path, max_size: int) -> None:
     left = max_size
     for number, (info, data) in enumerate(_members(stream)):
         found = _MEMBER.fullmatch(info.name)
-        left -= info.size
+        left -= info.size + _EACH
         if found is None:
             raise ValueError(f"it holds {info.name[:80]!r}, which is no file of an entry")
         if left < 0 or number >= _MOST_MEMBERS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -60,7 +61,8 @@ class Header:
                 and found.st_ino == self.inode
             ):
                 return True
-            return found.st_size == self.size and _digest_of(self.path, found) == self.digest
+            is_file = stat.S_ISREG(found.st_mode)  # a pipe or device, which no build has recorded, would never end
+            return is_file and found.st_size == self.size and _digest_of(self.path, found) == self.digest
         except OSError:
             return False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
@@ -24,7 +25,7 @@ def copy_entries(entry_dirs: Sequence[Path], target: Path) -> Unpacked:
         with tempfile.TemporaryDirectory(prefix="jitload-") as place:
             packed = Path(place, "entries.tar")
             pack_entries(entry_dirs, packed)
-            done = unpack(target, packed, max_size=packed.stat().st_size)
+            done = unpack(target, packed, max_size=sys.maxsize)
         _open_to_readers(target)
     except OSError as error:
         raise CacheError(f"the directory {target} cannot be filled: {error}") from error

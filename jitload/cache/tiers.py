@@ -78,7 +78,7 @@ def _shared_places(bundles: Sequence[Path], settings: Settings) -> Iterator[Path
         try:
             refuse_if_shared(place, settings)
         except CacheError as error:
-            raise CacheError(f"JITLOAD_CACHE_PATH: {error}") from error
+            raise CacheError(f"JITLOAD_CACHE_PATH: {error}".replace("Set JITLOAD_CACHE_DIR to", "Name")) from error
         yield place
 
 

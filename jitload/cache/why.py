@@ -127,6 +127,8 @@ def _changed_inputs(key_dir: Path, recipe: Recipe) -> list[str]:
                 lines.append(f"It was built from {', '.join(manifest['anchors'])}, and its code says so")
     except FileNotFoundError:
         return []
+    except PermissionError:
+        lines.append(f"It is there, and this user may not read it: chmod -R go+rX '{key_dir.parent}'")
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         lines.append(f"The entry {key_dir.name} is damaged.")
     return list(dict.fromkeys(lines))
