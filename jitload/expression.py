@@ -187,6 +187,7 @@ class _Compiler:
         return self.source.error(f"{what} is not part of launch expressions", at, _HINTS.get(what, LANGUAGE))
 
     def integer(self, value: int, at: ast.expr | None) -> Code:
+        value = int(value)  # of an enum's member, a range would compare all its numbers
         if value not in code.INT64:
             raise self.source.error("the integer does not fit 64 bits", at)
         return code.constant(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from dataclasses import FrozenInstanceError, replace
+from enum import IntEnum
 from itertools import pairwise
 from typing import Any
 
@@ -33,6 +34,14 @@ def test_lists_and_single_names_become_tuples() -> None:
     assert (launch.grid, launch.block, launch.cluster) == (("n", 2), (32, 4, 1), (2,))
     assert (launch.params, launch.nullable, launch.strided) == (("x", "n"), ("x",), ("x",))
     assert Launch(grid="n", block=256).grid == "n"
+
+
+def test_members_of_enums_are_numbers() -> None:
+    class Blocks(IntEnum):
+        MANY = 512
+
+    launch = Launch(grid=Blocks.MANY, block=(Blocks.MANY, 1), shared_bytes=Blocks.MANY)  # at once, and not after 2**63
+    assert launch == Launch(grid=512, block=(512, 1), shared_bytes=512)
 
 
 def test_names_like_keywords_get_an_underscore() -> None:

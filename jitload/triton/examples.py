@@ -34,6 +34,9 @@ def plan_arguments(
     params = given.function.params
     placed = frozenset(param.name for param in params[: len(examples.args)])
     constexprs = all_constexprs(given, examples.constexprs, except_for=placed)
+    by_name = {**{param.name: value for param, value in zip(params, examples.args, strict=False)}, **examples.named}
+    if not triton.has_paths and (odd := next((name for name, value in by_name.items() if type(value) is tuple), None)):
+        raise SignatureError(f"kernel {given.name!r}, parameter {odd!r}: Triton 3.2 knows no tuples; 3.3 does")
     backend = cuda_backend(triton, capability)
     binder = _binder(given, triton, backend)
     try:
@@ -61,6 +64,8 @@ def _example(value: Any) -> Any:
     """Let a dtype of torch's stand for an aligned tensor of it, as Triton's warmup() does."""
     if type(value).__name__ == "dtype" and type(value).__module__ == "torch":
         return _Aligned(value)
+    if type(value) is tuple:
+        return tuple(map(_example, value))
     if isinstance(value, int) and not -(2**63) <= value < 2**64:
         raise OverflowError(f"{value} has more than 64 bits")
     return value

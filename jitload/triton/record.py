@@ -155,8 +155,7 @@ class _Leaves:
         value = getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
         is_one = isinstance(value, int) and not isinstance(value, bool) and value == 1
         if is_fixed or not (value is None or is_one):
-            shown = value if value is None or isinstance(value, int | float | str) else str(value)
-            self.constexprs.append((name, shown))
+            self.constexprs.append((name, _plain(value)))
             return
         if value is None:
             self.arguments.append(Parameter(name=name, type="None", kind="pointer", size=8, offset=0))
@@ -220,6 +219,21 @@ class _Leaves:
         for number in range(count):
             kind, text = ("bool", "i1") if size == 1 else ("int", f"i{8 * size}")
             self.parameters.append(Parameter(name=f"{name}{number}", type=text, kind=kind, size=size, offset=0))  # type: ignore[arg-type]
+
+
+def _plain(value: Any) -> int | float | bool | str | None:
+    """Return a constant as a plain value: of an enum's member the number or text, of anything else its text."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int.__index__(value)
+    return (
+        float.__float__(value)
+        if isinstance(value, float)
+        else str.__str__(value)
+        if isinstance(value, str)
+        else str(value)
+    )
 
 
 def _by_path(source: Any) -> Mapping[tuple[int, ...], Any]:

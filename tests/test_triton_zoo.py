@@ -1,0 +1,128 @@
+"""Kernels of many kinds: the machine code is that of a launch of Triton's, byte by byte, and becomes a library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton")
+
+import torch
+import triton.language as tl
+import triton_helpers as helpers
+import triton_zoo as zoo
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from triton_support import ARCH, load, refusal
+
+import jitload
+from jitload.errors import SignatureError
+from jitload.triton.versions import find_triton
+
+VERSION = find_triton()
+
+
+def some(dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(64, 64, dtype=dtype, device="meta")
+
+
+BF16, F32, F8, I32, I64 = map(some, (torch.bfloat16, torch.float32, torch.float8_e4m3fn, torch.int32, torch.int64))
+BITS, ADDRESSES = some(torch.bool), some(torch.uint64)
+TILES = {"TILE": 64, "DTYPE": tl.bfloat16}
+CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
+    "a sum of two": (
+        zoo.add_norm, (BF16, BF16, BF16, 4096, 4096, 4096, 1e-6, 0.0), {"HAS_MORE": True, "BLOCK": 4096, "num_warps": 8}
+    ),
+    "one alone": (
+        zoo.add_norm, (BF16, None, BF16, 4096, 1, 99, 1e-6, 1.0),
+        {"HAS_MORE": False, "BLOCK": 128, "DTYPE": tl.float16},
+    ),
+    "a rotation": (zoo.rotate, (F32, F32, F32, 4096), {"HEADS": 3, "HALF": 64}),
+    "experts": (
+        zoo.experts, (BF16, BF16, BF16, None, I32, I32, I32, 2048, 4096, 2048 * 4096, 4096, 1),
+        {**TILES, "IS_SCALED": False},
+    ),
+    "experts of 8 bits": (
+        zoo.experts, (F8, F8, BF16, F32, I32, I32, I32, 2048, 4096, 2**33, 4096, 1), {**TILES, "IS_SCALED": True}
+    ),
+    "8-bit floats": (zoo.quantise, (BF16, F8, F32, 128, 1e-10, -448.0, 448.0), {"BLOCK": 128, "num_warps": 1}),
+    "bits": (zoo.fill, (F32, BITS, -1.5, True, 100), {"BLOCK": 128}),
+    "defaults": (zoo.gather, (F32, I64, F32, 5, 64), {}),
+    "other than defaults": (zoo.gather, (F32, I64, F32, 5, 64), {"scale": 2.5, "offset": 7}),
+    "a text": (zoo.gate, (BF16, BF16, 100), {"KIND": "silu", "FUNCTION": None, "BLOCK": 128}),
+    "a function": (zoo.gate, (BF16, BF16, 100), {"KIND": "", "FUNCTION": helpers.halve, "BLOCK": 128}),
+    "tuples": (zoo.join, ((F32, F32, BF16), (3, 16, 1), F32), {"BLOCK": 64}),
+    "an enum": (zoo.modes, (F32,), {"MODE": zoo.Mode.FILL, "SHAPE": (64, 3), "DTYPE": tl.float32, "FLAG": True}),
+    "assorted": (zoo.assorted, (I32, F32, I32, 100), {"BLOCK": 128}),
+    "pointers in memory": (zoo.follow, (ADDRESSES, F32, 9), {"BLOCK": 64}),
+    "what is constant": (zoo.constant, (F32, F32), {"BLOCK": 64}),
+    "nothing": (zoo.nothing, (), {"BLOCK": 1}),
+}  # fmt: skip
+SINCE = {"a function": (3, 3), "tuples": (3, 3), "an enum": (3, 3)}
+
+
+@pytest.fixture
+def triton_without_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let Triton believe in a GPU, as far as `warmup()` asks for one."""
+    properties = {"max_shared_mem": 232448, "multiprocessor_count": 132, "warpSize": 32}
+    stand_in = SimpleNamespace(
+        get_current_device=lambda: 0,
+        get_current_stream=lambda *_: 0,
+        get_current_target=lambda: GPUTarget("cuda", 90, 32),
+        utils=SimpleNamespace(get_device_properties=lambda _: properties),
+        map_python_to_cpp_type=str,
+    )
+    before = dict(vars(driver))
+    driver.set_active(stand_in)
+    monkeypatch.setenv("TRITON_DISABLE_LINE_INFO", "1")
+    yield
+    vars(driver).clear()
+    vars(driver).update(before)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_machine_code_is_that_of_a_launch(name: str, triton_without_gpu: None):
+    kernel, args, options = CASES[name]
+    if VERSION.number < SINCE.get(name, (3, 2)):
+        pytest.skip("this Triton does not know them")
+    launched = kernel.warmup(*args, grid=(1,), **options)
+    launched = launched.result() if hasattr(launched, "result") else launched
+    cubin = jitload.extract_triton(kernel, *args, arch=ARCH, **options)
+    assert cubin.data == launched.asm["cubin"]
+    assert cubin.triton == jitload.extract_triton(launched).triton
+    assert (cubin.triton.num_warps, cubin.triton.shared_bytes) == (
+        launched.metadata.num_warps,
+        launched.metadata.shared,
+    )
+
+
+@pytest.mark.parametrize("name", ["experts", "defaults", "bits", "an enum", "pointers in memory", "nothing"])
+def test_it_becomes_a_library(name: str):
+    kernel, args, options = CASES[name]
+    if VERSION.number < SINCE.get(name, (3, 2)):
+        pytest.skip("this Triton does not know them")
+    mod = load(kernel, *args, grid=1, **options)
+    parameters = [param.name for param in kernel.params if not param.is_constexpr]
+    assert list(mod[kernel.__name__].__signature__.parameters) == parameters
+
+
+def test_members_of_enums_are_plain_in_the_record():
+    facts = (
+        jitload.extract_triton(zoo.modes, F32, arch=ARCH, **CASES["an enum"][2]).triton if VERSION.has_paths else None
+    )
+    if facts is None:
+        pytest.skip("this Triton does not know them")
+    values = dict(facts.constexprs)
+    assert (values["MODE"], type(values["MODE"]), values["FLAG"]) == (2, int, True)
+    assert values["DTYPE"] == "fp32"
+
+
+@pytest.mark.skipif(VERSION.number >= (3, 3), reason="tuples came with Triton 3.3")
+def test_tuples_that_this_release_does_not_know():
+    kernel, args, options = CASES["tuples"]
+    assert "parameter 'pointers': Triton 3.2 knows no tuples; 3.3 does" in refusal(
+        SignatureError, kernel, *args, **options
+    )
