@@ -49,6 +49,34 @@ extern "C" __global__ void mixed(int* out) {
   }
   out[3 * threadIdx.x] = value, out[3 * threadIdx.x + 1] = votes, out[3 * threadIdx.x + 2] = total;
 }
+template <class T> __device__ void all_atomics(T* i, T v) {
+  atomicAdd(&i[0], v), atomicMin(&i[1], v), atomicMax(&i[2], v), atomicAnd(&i[3], v | 0xf0), atomicOr(&i[4], v);
+  atomicXor(&i[5], v), atomicAdd_block(&i[6], 1), atomicExch(&i[7], 9), atomicCAS(&i[8], 3, v), atomicOr(&i[8], 0);
+  T old = i[9], seen;
+  do old = atomicCAS(&i[9], seen = old, old * 3 + 1);
+  while (old != seen);
+}
+__device__ void more_atomics(int* i, unsigned* u, float* f, double* d, unsigned v) {
+  atomicSub(&i[10], v), atomicSub(&u[10], v), atomicInc(&u[11], 10), atomicDec(&u[12], 10);
+  atomicAdd(&f[0], (float)v), atomicAdd(&d[0], (double)v);
+}
+extern "C" __global__ void atomics(int* i, unsigned* u, long long* w, unsigned long long* uw, float* f,
+                                   double* d, int is_own) {
+  __shared__ int si[16];
+  __shared__ unsigned su[16];
+  extern __shared__ long long sw[];
+  __shared__ unsigned long long suw[16];
+  __shared__ float sf[1];
+  __shared__ double sd[1];
+  const int at = threadIdx.x;
+  if (at < 16) si[at] = i[at], su[at] = u[at], sw[at] = w[at], suw[at] = uw[at], sf[0] = f[0], sd[0] = d[0];
+  __syncthreads();
+  all_atomics(is_own ? si : i, at), all_atomics(is_own ? su : u, (unsigned)at);
+  all_atomics(is_own ? sw : w, (long long)at << 33), all_atomics(is_own ? suw : uw, (unsigned long long)at << 33);
+  more_atomics(is_own ? si : i, is_own ? su : u, is_own ? sf : f, is_own ? sd : d, at);
+  __syncthreads();
+  if (is_own && at < 16) i[at] = si[at], u[at] = su[at], w[at] = sw[at], uw[at] = suw[at], f[0] = sf[0], d[0] = sd[0];
+}
 extern "C" __global__ void stuck(float* x) {
   if (threadIdx.x > 3) __syncthreads();
   else if (threadIdx.x == 1) *x = __shfl_sync(0xffffffffu, 1.0f, 0);
@@ -59,6 +87,7 @@ FUNCTIONS = {
     "sum": Launch(grid=8, block=256),
     "reverse": Launch(grid=1, block="x.numel()", shared_bytes="4 * x.numel()"),
     "mixed": Launch(grid=2, block=1024),
+    "atomics": Launch(grid=1, block=200, shared_bytes=128),
     "stuck": Launch(grid=2, block=64),
 }
 
@@ -108,6 +137,23 @@ def test_threads_that_wait_for_each_other_in_many_ways(module: jitload.Module) -
     out = np.full((1024, 3), -1, np.int32)
     module.mixed(out)
     assert (out == mixed_by_hand()).all()
+
+
+def test_atomics_in_shared_memory_are_those_of_global_memory(module: jitload.Module) -> None:
+    kinds = (np.int32, np.uint32, np.int64, np.uint64, np.float32, np.float64)
+    found = []
+    for is_own in (0, 1):
+        arrays = [np.full(16 if np.issubdtype(kind, np.integer) else 1, 3, kind) for kind in kinds]
+        module.atomics(*arrays, is_own)
+        found.append(arrays)
+    assert all((own == other).all() for own, other in zip(*found, strict=True))
+    tripled = 3
+    for _ in range(200):
+        tripled = tripled * 3 + 1
+    i, u, w, _, f, d = found[1]
+    assert (i[0], i[1], i[2], i[6], i[7]) == (3 + 19900, 0, 199, 203, 9)
+    assert (int(u[9]), int(w[9])) == (tripled % 2**32, (tripled + 2**63) % 2**64 - 2**63)
+    assert (f[0], d[0], i[10]) == (19903, 19903, 3 - 19900)
 
 
 def test_dynamic_shared_memory(module: jitload.Module) -> None:

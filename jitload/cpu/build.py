@@ -121,7 +121,7 @@ def cpu_flags(source: DeviceSource, kit: Kit | None) -> tuple[str, ...]:
     kit_dirs = kit.include_dirs if kit else ()
     return (
         *_FLAGS,
-        _contraction(source.cpu_flags),
+        *_processor_flags(source.cpu_flags),
         *check_options(source.checks),
         *compiler_flags(source.cpu_flags),
         f"-I{own / 'cpu'}",
@@ -131,13 +131,17 @@ def cpu_flags(source: DeviceSource, kit: Kit | None) -> tuple[str, ...]:
     )
 
 
-def _contraction(flags: Sequence[str]) -> str:
-    """Return whether `a * b + c` is rounded once, as nvcc does it.
+def _processor_flags(flags: Sequence[str]) -> tuple[str, ...]:
+    """Return what is left to say to x86-64's compiler.
 
-    On x86-64 only where a user names processors that have it: a result is not to depend on the machine's.
+    Shared memory and threadIdx are thread-local; with descriptors their place is worked out before a loop, not in it.
+    `a * b + c` is one rounding, as nvcc makes it, where a user names processors that have it: a result is not to
+    depend on the machine's.
     """
-    has_it = platform.machine() != "x86_64" or any(flag.startswith(("-march=", "-mfma")) for flag in flags)
-    return "-ffp-contract=fast" if has_it else "-ffp-contract=off"
+    if platform.machine() != "x86_64":
+        return ("-ffp-contract=fast",)
+    has_it = any(flag.startswith(("-march=", "-mfma")) for flag in flags)
+    return ("-mtls-dialect=gnu2", "-ffp-contract=fast" if has_it else "-ffp-contract=off")
 
 
 class _Runs:

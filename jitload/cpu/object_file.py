@@ -12,7 +12,7 @@ from jitload.model import ParameterSlot, Variable
 TABLE = "__jitload_cpu_kernels"
 _MARKS = "__patchable_function_entries"
 _WAITS = frozenset({"jitload_cpu_barrier", "jitload_cpu_exchange", "jitload_cpu_active", "jitload_cpu_yield"})
-_HERE = "jitload_cpu_here"
+_OWN = frozenset({"jitload_cpu_here", "jitload_cpu_own", "_TLS_MODULE_BASE_"})  # thread-local, too
 _ROW = 48  # bytes of a jitload_cpu_kernel
 _OBJECT, _FUNCTION, _THREAD_LOCAL = 1, 2, 6
 _RELA = 4
@@ -86,7 +86,8 @@ class ObjectFile:
 
     def dynamic_shared(self) -> tuple[str, ...]:
         """Return the symbols of `extern __shared__` arrays: thread-local and defined nowhere."""
-        return tuple(s.name for s in self._symbols if s.kind == _THREAD_LOCAL and s.section == 0 and s.name != _HERE)
+        names = (s.name for s in self._symbols if s.kind == _THREAD_LOCAL and s.section == 0)
+        return tuple(name for name in names if name not in _OWN)
 
     def variables(self) -> tuple[Variable, ...]:
         """Return the global variables, `__device__` and `__constant__` ones among them, under their symbols."""

@@ -7,10 +7,27 @@ __JITLOAD_INLINE void __jitload_pause() {
   __JITLOAD_KEEPING_INDEX(jitload_cpu_yield());
 }
 
+/* Whether this is shared memory, where no other thread of the operating system's comes and a plain access will do: where the
+ * compiler may switch to another thread of the block at any time, none is. */
+#ifdef JITLOAD_CPU_PREEMPT
+__JITLOAD_INLINE bool __jitload_is_own(const void*) { return false; }
+#else
+__JITLOAD_INLINE bool __jitload_is_own(const void* address) {
+  return (uintptr_t)address - jitload_cpu_own[0] < jitload_cpu_own[1];
+}
+#endif
+#define __JITLOAD_OWN(type, p, ...)  \
+  if (__jitload_is_own(p)) {         \
+    const type old = *p;             \
+    *p = (type)(__VA_ARGS__);        \
+    return old;                      \
+  }
+
 /* The new value by a function of the old one; returns the old one. */
 template <class __jitload_t, class __jitload_u, class __jitload_f>
 __JITLOAD_INLINE __jitload_t __jitload_update(__jitload_t* address, __jitload_f next) {
   static_assert(sizeof(__jitload_t) == sizeof(__jitload_u), "");
+  __JITLOAD_OWN(__jitload_t, address, next(old))
   __jitload_u old = __atomic_load_n(reinterpret_cast<__jitload_u*>(address), __ATOMIC_RELAXED);
   while (true) {
     __jitload_t before;
@@ -32,19 +49,29 @@ __JITLOAD_INLINE __jitload_t __jitload_update(__jitload_t* address, __jitload_f 
 #define __JITLOAD_ATOMIC_INT(type)                                                                                    \
   __JITLOAD_INLINE type atomicAdd(type* p, type v) {                                                                  \
     if (__builtin_constant_p(v == 0) && v == 0) __jitload_pause(); /* a load: in a loop it waits for another thread */ \
+    __JITLOAD_OWN(type, p, old + v)                                                                                   \
     return __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST);                                                                \
   }                                                                                                                   \
   __JITLOAD_INLINE type atomicExch(type* p, type v) {                                                                 \
-    const type old = __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST);                                                     \
+    type old;                                                                                                         \
+    if (__jitload_is_own(p)) old = *p, *p = v;                                                                        \
+    else old = __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST);                                                           \
     if (old == v) __jitload_pause(); /* a lock that another thread holds? */                                          \
     return old;                                                                                                       \
   }                                                                                                                   \
-  __JITLOAD_INLINE type atomicAnd(type* p, type v) { return __atomic_fetch_and(p, v, __ATOMIC_RELAXED); }             \
+  __JITLOAD_INLINE type atomicAnd(type* p, type v) {                                                                  \
+    __JITLOAD_OWN(type, p, old & v)                                                                                   \
+    return __atomic_fetch_and(p, v, __ATOMIC_RELAXED);                                                                \
+  }                                                                                                                   \
   __JITLOAD_INLINE type atomicOr(type* p, type v) {                                                                   \
     if (__builtin_constant_p(v == 0) && v == 0) __jitload_pause();                                                    \
+    __JITLOAD_OWN(type, p, old | v)                                                                                   \
     return __atomic_fetch_or(p, v, __ATOMIC_SEQ_CST);                                                                 \
   }                                                                                                                   \
-  __JITLOAD_INLINE type atomicXor(type* p, type v) { return __atomic_fetch_xor(p, v, __ATOMIC_RELAXED); }             \
+  __JITLOAD_INLINE type atomicXor(type* p, type v) {                                                                  \
+    __JITLOAD_OWN(type, p, old ^ v)                                                                                   \
+    return __atomic_fetch_xor(p, v, __ATOMIC_RELAXED);                                                                \
+  }                                                                                                                   \
   __JITLOAD_INLINE type atomicMin(type* p, type v) {                                                                  \
     return __jitload_update<type, type>(p, [=](type a) { return a < v ? a : v; });                                    \
   }                                                                                                                   \
@@ -68,6 +95,12 @@ __JITLOAD_ATOMIC_INT(unsigned long long)
 #define __JITLOAD_ATOMIC_CAS(type)                                                                     \
   __JITLOAD_INLINE type atomicCAS(type* p, type compare, type v) {                                     \
     type old = compare;                                                                                \
+    if (__jitload_is_own(p)) {                                                                         \
+      old = *p;                                                                                        \
+      if (old == compare) *p = v;                                                                      \
+      else __jitload_pause();                                                                          \
+      return old;                                                                                      \
+    }                                                                                                  \
     if (!__atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) __jitload_pause(); \
     return old;                                                                                        \
   }                                                                                                    \
@@ -99,8 +132,14 @@ __JITLOAD_ATOMIC_VECTOR(float2, atomicAdd(&p->x, v.x), atomicAdd(&p->y, v.y))
 __JITLOAD_ATOMIC_VECTOR(float4, atomicAdd(&p->x, v.x), atomicAdd(&p->y, v.y), atomicAdd(&p->z, v.z), atomicAdd(&p->w, v.w))
 #undef __JITLOAD_ATOMIC_VECTOR
 
-__JITLOAD_INLINE int atomicSub(int* p, int v) { return __atomic_fetch_sub(p, v, __ATOMIC_RELAXED); }
-__JITLOAD_INLINE unsigned atomicSub(unsigned* p, unsigned v) { return __atomic_fetch_sub(p, v, __ATOMIC_RELAXED); }
+__JITLOAD_INLINE int atomicSub(int* p, int v) {
+  __JITLOAD_OWN(int, p, old - v)
+  return __atomic_fetch_sub(p, v, __ATOMIC_RELAXED);
+}
+__JITLOAD_INLINE unsigned atomicSub(unsigned* p, unsigned v) {
+  __JITLOAD_OWN(unsigned, p, old - v)
+  return __atomic_fetch_sub(p, v, __ATOMIC_RELAXED);
+}
 __JITLOAD_INLINE unsigned atomicInc(unsigned* p, unsigned v) {
   return __jitload_update<unsigned, unsigned>(p, [=](unsigned a) { return a >= v ? 0u : a + 1; });
 }

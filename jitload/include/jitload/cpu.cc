@@ -3,6 +3,7 @@
  */
 #include "cpu.h"
 
+#include <link.h>
 #include <pthread.h>
 #include <sched.h>
 #include <time.h>
@@ -118,10 +119,23 @@ uint32_t is_wide() {
 #endif
 }
 
+int find_own_memory(struct dl_phdr_info* info, size_t, void*) {
+  const uintptr_t begin = (uintptr_t)info->dlpi_tls_data, here = (uintptr_t)&jitload_cpu_own;
+  for (int i = 0; i < info->dlpi_phnum && begin != 0; ++i) {
+    const ElfW(Phdr)* part = &info->dlpi_phdr[i];
+    if (part->p_type != PT_TLS || here < begin || here >= begin + part->p_memsz) continue;
+    jitload_cpu_own[0] = begin;
+    jitload_cpu_own[1] = part->p_memsz;
+    return 1;
+  }
+  return 0;
+}
+
 void work_on(Launch* launch, bool is_launcher) {
   static thread_local Worker own;
   Worker* self = &own;
   jitload_cpu_here = self;
+  if (!kWatches && jitload_cpu_own[1] == 0) dl_iterate_phdr(find_own_memory, NULL);
   self->launch = launch;
   self->place = launch->call->place;
   self->place.is_wide = is_wide();

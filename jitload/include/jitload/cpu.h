@@ -36,8 +36,14 @@ typedef struct jitload_cpu_kernel {
 /* What __syncthreads and its kin work out over the block. */
 enum { JITLOAD_CPU_COUNT, JITLOAD_CPU_AND, JITLOAD_CPU_OR };
 
+#define JITLOAD_CPU_HIDDEN __attribute__((visibility("hidden"), tls_model("local-dynamic")))
+
 /* The thread of the pool that runs the kernel; handed over, because a kernel has its other variables at hand there. */
-extern __attribute__((visibility("hidden"))) __thread struct jitload_cpu_worker* jitload_cpu_here;
+extern JITLOAD_CPU_HIDDEN __thread struct jitload_cpu_worker* jitload_cpu_here;
+
+/* Where shared memory lies, and how long it is. No other thread of the operating system's gets there, so that nothing in it
+ * needs an access that is atomic for the processor. 0 long while kernels are watched. */
+extern JITLOAD_CPU_HIDDEN __thread uintptr_t jitload_cpu_own[2];
 
 /* Wait for all living threads of the block; returns the count, or whether all or any, of the predicates are true. */
 int jitload_cpu_barrier(struct jitload_cpu_worker* here, int kind, int predicate, const void* site);

@@ -82,6 +82,7 @@ struct jitload_cpu_worker {
 
 extern "C" {
 __thread jitload_cpu_worker* jitload_cpu_here;
+__thread uintptr_t jitload_cpu_own[2];
 }
 
 namespace {
