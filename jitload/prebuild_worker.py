@@ -23,6 +23,7 @@ _PATIENCE_S = 10.0  # for a long step of NVRTC
 _BYTES_EACH = 512 << 20  # a worker with NVRTC and the C++ compiler that it runs
 _PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from jitload.prebuild_worker import serve; serve()"
 _OURS = "JITLOAD_"
+_LONGEST_SHOWN = 80  # of a name in the summary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +85,13 @@ def failed(task: Task, error: BaseException | str, seconds: float = 0.0) -> Outc
 def _names(request: Any) -> tuple[str, str]:
     fields = request if isinstance(request, Mapping) else {}
     arch = fields.get("arch", "native")
-    return str(fields.get("name", "?")), arch if isinstance(arch, str) else ", ".join(map(str, arch))
+    archs = arch if isinstance(arch, list | tuple) else (arch,)
+    return _shown(fields.get("name", "?")), _shown(", ".join(map(str, archs)))
+
+
+def _shown(value: object) -> str:
+    text = "".join(c if c.isprintable() else "?" for c in str(value))
+    return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"
 
 
 def build_one(task: Task) -> Outcome:
@@ -225,7 +232,10 @@ class LocalWorkers:
             return failed(task, f"the request cannot be sent to another process: {error}")
         cause = ""
         for _ in range(TRIES):
-            process = self._process()
+            try:
+                process = self._process()
+            except (OSError, JitLoadError) as error:  # no process or no memory left, or no Python
+                return failed(task, f"a worker cannot be started: {error}", time.monotonic() - started)
             if outcome := process.ask(data):
                 return outcome
             cause = process.cause_of_death()

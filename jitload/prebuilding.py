@@ -88,7 +88,7 @@ def prebuild(
         What was built, reused and failed. `print` it, or `.check()` it.
 
     Raises:
-        JitLoadError: `requests`, `jobs` or `executor` is not what it should be.
+        JitLoadError: `requests`, `archs`, `jobs` or `executor` is not what it should be.
 
     Example:
         `prebuild([{"name": "vec", "cuda_sources": text}], archs=("sm_80", "sm_90a")).check()`
@@ -120,6 +120,8 @@ def _tasks(requests: Iterable[Mapping[str, Any]], archs: Sequence[str] | None) -
         raise JitLoadError(f"requests must be several mappings, in a list say, got {type(requests).__name__}")
     if isinstance(archs, str):
         archs = (archs,)
+    if archs is not None and not (isinstance(archs, Iterable) and all(isinstance(one, str) for one in archs) and archs):
+        raise JitLoadError(f"archs must be architectures, ('sm_80', 'sm_90a'), or None, got {archs!r}")
     spread = []
     for request in map(travelling, requests):
         if archs is None or not isinstance(request, Mapping):

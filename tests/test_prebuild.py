@@ -91,6 +91,16 @@ def test_one_failure_does_not_stop_the_rest_and_is_told_in_a_line(cache):
         done.check()
 
 
+def test_what_is_no_architecture_and_no_name_costs_that_request_alone(cache):
+    requests = [request("m", arch=None), request("m", arch=5), request("a\nb" + "x" * 300), request("good"), {1: 2}]
+    done = jitload.prebuild(requests, progress=False)
+    assert states(done) == ["failed", "failed", "failed", "built", "failed"]
+    assert [outcome.arch for outcome in done.failed] == ["None", "5", "sm_90a", "native"]
+    assert done.failed[0].error == "arch= must be a str such as 'sm_90a', or several, got NoneType"
+    assert done.failed[2].name == "a?b" + "x" * 76 + "…"
+    assert len(str(done).splitlines()) == 5
+
+
 def test_files_and_cpp_by_hand_are_requests_too(cache, tmp_path):
     (tmp_path / "scale.cu").write_text(kernel("scale"))
     by_hand = "int64_t twice(int64_t x) { return 2 * x; }"
@@ -114,12 +124,16 @@ def test_two_equal_requests_are_one_build(cache):
     [
         (({"name": "m"},), "requests must be several mappings, in a list say, got dict"),
         ((None,), "requests must be several mappings, in a list say, got NoneType"),
+        (([], None, ()), r"archs must be architectures, \('sm_80', 'sm_90a'\), or None, got \(\)"),
+        (([], None, 90), "archs must be architectures, .* got 90"),
+        (([], None, [90]), r"archs must be architectures, .* got \[90\]"),
         (([], "dask"), r"executor must have submit\(\), as concurrent.futures.Executor does, got 'dask'"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments, words):
+    names = ("requests", "executor", "archs")
     with pytest.raises(jitload.JitLoadError, match=words):
-        jitload.prebuild(*arguments)
+        jitload.prebuild(**dict(zip(names, arguments, strict=False)))
 
 
 @pytest.mark.parametrize("jobs", [0, -1, "2", 1.5])

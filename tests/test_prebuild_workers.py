@@ -84,6 +84,14 @@ def test_a_worker_that_leaves_is_told_by_its_status(monkeypatch):
     assert outcome.error == "the worker ended with status 7, 3 times"
 
 
+@pytest.mark.parametrize("program", ["/nowhere/python", ""])
+def test_a_worker_that_cannot_be_started_is_told(cache, monkeypatch, program):
+    monkeypatch.setattr(sys, "executable", program)
+    done = jitload.prebuild([request("one"), request("two")], progress=False, jobs=2)
+    assert states(done) == ["failed"] * 2
+    assert all(outcome.error.startswith("a worker cannot be started: ") for outcome in done.outcomes)
+
+
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
 def test_an_end_in_the_middle_leaves_no_process(cache, tmp_path, monkeypatch, sign):
     slow = tmp_path / "slow-c++"
