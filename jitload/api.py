@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from jitload.checks import read_checks
+from jitload.embed import Image
 from jitload.named import Functions
 from jitload.paths import absolute_path
 from jitload.request import Target, make_request, read_flags
 from jitload.serving import build_request, load_request
-from jitload.sources import Image, Paths, Sources, Texts, read_files, read_inline, read_texts, with_labels
+from jitload.sources import Paths, Sources, Texts, read_files, read_inline, read_texts, with_labels
 
 if TYPE_CHECKING:
     from jitload.loader import Module

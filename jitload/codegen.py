@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from jitload.choice import Export
 from jitload.device.cxxtype import is_complex
 from jitload.errors import LaunchSpecError
-from jitload.expression import ScopeEntry, compile_expression
+from jitload.expression import ScopeEntry
 from jitload.launch import Launch
 from jitload.model import Kernel, Parameter, Variable
+from jitload.plan_text import plan_lines, scope_of
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -186,7 +187,7 @@ def export_record(export: Export, constants: Mapping[str, ScopeEntry] | None = N
     """Return what the templates need of an export; its expressions may use the constants, too."""
     check_names(export)
     positions = {p.name: number for number, p in enumerate(export.arguments)}
-    expressions, plan = _plan(export, {**(constants or {}), **_scope(export, positions)})
+    expressions, plan = plan_lines(export, {**(constants or {}), **scope_of(export, positions)})
     structs = sum((p.size + 63) // 64 * 64 for p in export.arguments if p.kind == "struct")
     return {
         "id": export.name,
@@ -289,59 +290,3 @@ def _metadata(export: Export) -> str:
     arguments = [{"type": _SCHEMA_TYPES.get(p.kind, "ffi.Bytes")} for p in export.arguments]
     schema = {"type": "ffi.Function", "args": [{"type": "None"}, *arguments]}
     return json.dumps({"type_schema": json.dumps(schema)})
-
-
-# ---- launch expressions ----------------------------------------------------------------------------------------
-
-_GUARDS = {"grid": "wants_grid", "block": "wants_block", "shared_bytes": "wants_shared_bytes"}
-
-
-def _plan(export: Export, scope: Mapping[str, ScopeEntry]) -> tuple[list[str], list[str]]:
-    """Return the texts of a launch's expressions, and the lines of C++ that evaluate them in order."""
-    numbers = {parameter.name: number for number, parameter in enumerate(export.kernel.parameters)}
-    texts: list[str] = []
-    lines: list[str] = []
-    guard = ""
-    for field, text in _expressions(export.launch):
-        part, _, place = field.partition("[")
-        target = f"plan->values[{numbers[place[1:-2]]}]" if part == "args" else _target(part, place)
-        if _GUARDS.get(part, "") != guard:
-            lines.extend(["}"] if guard else [])
-            guard = _GUARDS.get(part, "")
-            lines.extend([f"if (plan->{guard}) {{"] if guard else [])
-        code = compile_expression(text, scope, kernel=export.name, field=field)
-        indent = "  " if guard else ""
-        lines += [f"{indent}e->where = {len(texts)};", f"{indent}{target} = {code};"]
-        texts.append(f"{place[1:-2] if part == 'args' else field} = {text}")
-    return texts, [*lines, *(["}"] if guard else [])]
-
-
-def _expressions(launch: Launch) -> Iterator[tuple[str, int | str]]:
-    """Yield each expression with its field, `("grid[0]", "ceil_div(n, 256)")`, the computed parameters first."""
-    yield from ((f"args[{name!r}]", text) for name, text in launch.args.items())
-    for field, extent in (("grid", launch.grid), ("block", launch.block), ("cluster", launch.cluster)):
-        if isinstance(extent, int | str):
-            yield field, extent
-        elif extent is not None:
-            yield from ((f"{field}[{axis}]", text) for axis, text in enumerate(extent))
-    if launch.shared_bytes != 0:
-        yield "shared_bytes", launch.shared_bytes
-
-
-def _target(part: str, place: str) -> str:
-    if part == "shared_bytes":
-        return "plan->shared_bytes"
-    return f"plan->{part}[{place[:-1] or 0}]"
-
-
-def _scope(export: Export, positions: Mapping[str, int]) -> dict[str, ScopeEntry]:
-    kinds: dict[str, Any] = {"pointer": "tensor", "int": "int", "uint": "int", "bool": "int"}
-    scope = {}
-    for number, parameter in enumerate(export.kernel.parameters):
-        scope[parameter.name] = ScopeEntry(
-            index=positions.get(parameter.name, -1),
-            kind=kinds.get(parameter.kind, "other"),
-            type=parameter.type,
-            computed=f"plan->values[{number}]" if parameter.name in export.launch.args else None,
-        )
-    return scope

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -36,14 +37,17 @@ def build(request: Request, *, verbose: bool = False) -> Entry:
     if entry := find_in_tiers(cache_dir, recipe, request.settings):
         return entry
 
+    def make(work: Work) -> tuple[Path, ...]:
+        return _make(request, kit, compiler, work, verbose=verbose)
+
     try:
-        return _build_in(cache_dir, request, recipe, kit, compiler, verbose=verbose)
+        return _build_in(cache_dir, request, recipe, make)
     except CachePlaceError as error:
         private = private_cache_dir()
         if private == cache_dir:
             raise
         warn_once(f"{error} Building in {private}, for this process only.")
-        return _build_in(private, request, recipe, kit, compiler, verbose=verbose)
+        return _build_in(private, request, recipe, make)
 
 
 def _find_finished(request: Request, cache_dir: Path, missing: ToolchainError) -> Entry:
@@ -81,15 +85,13 @@ def _prepare_miss(request: Request, cache_dir: Path) -> None:
         import jitload.library  # noqa: F401
 
 
-def _build_in(  # noqa: PLR0913  what a build is made from
-    cache_dir: Path, request: Request, recipe: Recipe, kit: Kit | Nvcc | None, compiler: Compiler, *, verbose: bool
-) -> Entry:
+def _build_in(cache_dir: Path, request: Request, recipe: Recipe, make: Callable[[Work], tuple[Path, ...]]) -> Entry:
+    """Publish what `make` builds; it returns the headers that it read."""
     with claim_entry(cache_dir, recipe, request.settings) as work:
         if work.entry:
             return work.entry
         with collector_held(at_most_s=_HELD_S):
-            headers = _make(request, kit, compiler, work, verbose=verbose)
-            entry = work.publish(f"{request.slug}.so", headers)
+            entry = work.publish(f"{request.slug}.so", make(work))
     share_entry(entry, recipe, request.settings)
     return entry
 

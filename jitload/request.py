@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 from jitload.arch import CPU, resolve_arch, resolve_gpu_arch
 from jitload.checks import NO_CHECKS, Checks, check_checks, cpu_options
 from jitload.cpu.gpu_only import launches_error
+from jitload.embed import GivenImage, read_cubins, read_images
 from jitload.errors import JitLoadError
 from jitload.flags import device_flags, host_flags, nvcc_flags, split_includes
 from jitload.launch import Launch
@@ -19,7 +20,6 @@ from jitload.paths import absolute_path
 from jitload.settings import Settings, read_settings
 from jitload.sources import (
     HOST_SUFFIXES,
-    GivenImage,
     HostSource,
     Kind,
     Paths,
@@ -27,8 +27,6 @@ from jitload.sources import (
     Sources,
     Unit,
     check_backend,
-    read_cubins,
-    read_images,
     read_kind,
     read_options,
     read_paths,

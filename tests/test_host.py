@@ -13,11 +13,12 @@ from builds import ADD, ARCH, ROOT
 import jitload
 from jitload import Launch
 from jitload.device.elf import read_dynamic_symbols
+from jitload.embed import read_cubins
 from jitload.errors import CompileError, LaunchSpecError, LoadError
 from jitload.model import Cubin
 from jitload.pipeline import library_recipe
 from jitload.request import Target, make_request, read_flags
-from jitload.sources import Sources, read_cubins
+from jitload.sources import Sources
 
 CUBIN = (ROOT / "tests" / "data" / "stub_kernels.sm_90.cubin").read_bytes()
 EMBED = """\

@@ -44,13 +44,14 @@ IMPORTS = {
     "device.conditions": "device.lexer",
     "device.host_functions": "device.lexer device.parameters",
     "device.source": "device.conditions device.lexer device.parameters model",
-    "sources": "device.source errors model paths",
+    "embed": "errors model",
+    "sources": "device.source embed errors paths",
     "flags": "errors",
     "triton.source": "model",
     "checks": "arch errors",
     "named": "errors launch sources",
-    "request": "arch checks cpu.gpu_only device.host_functions device.source errors flags launch named paths settings "
-    "sources triton.source",
+    "request": "arch checks cpu.gpu_only device.host_functions device.source embed errors flags launch named "
+    "paths settings sources triton.source",
     "toolchain": "errors gpu settings",
     "cache.recipe": "",
     "cache.inputs": "cache.recipe",
@@ -91,14 +92,15 @@ IMPORTS = {
     "device.kernels": "checks device.cubin device.headers device.probe device.signature device.source errors model "
     "nvrtc toolchain",
     "choice": "device.kernels errors exports launch model",
-    "codegen": "choice device.cxxtype errors expression launch model",
+    "plan_text": "choice expression launch",
+    "codegen": "choice device.cxxtype errors expression launch model plan_text",
     "triton.tables": "codegen errors model",
     "triton.code": "arch choice codegen errors expression expression_code launch model triton.tables",
     "cxx.driver_calls": "",
     "cxx.embedding": "device.cubin device.demangle device.headers device.lexer errors sources",
     "cxx.nvcc": "arch errors host_build identity nvrtc settings sources toolchain",
-    "device.images": "device.cubin device.kernels device.signature device.written errors exports launch model "
-    "request sources",
+    "device.images": "device.cubin device.kernels device.signature device.written embed errors exports launch model "
+    "request",
     "device.linkers": "arch errors gpu settings",
     "device.ptx": "arch device.cubin device.linkers device.signature errors flags model request settings sources",
     "cpu.object_file": "model",
@@ -142,8 +144,8 @@ IMPORTS = {
     "triton.extract": "arch errors model settings triton.compile triton.kernel triton.record triton.versions "
     "triton.wanted",
     "triton.api": "launch loader serving triton.request triton.variants triton.wanted",
-    "api": "arch checks device.kernels device.ptx errors library loader model named paths request serving settings "
-    "sources toolchain",
+    "api": "arch checks device.kernels device.ptx embed errors library loader model named paths request serving "
+    "settings sources toolchain",
     "prebuild_requests": "errors serving settings triton.request triton.wanted",
     "prebuild_worker": "api cache.entry cxx.precompiled errors library prebuild_requests settings triton.key",
     "prebuilding": "errors prebuild_requests prebuild_worker",
@@ -160,7 +162,7 @@ TOOL_IMPORTS = {
     "utils/__init__.py": "",
     "utils/object_file.py": "errors",
     "utils/output.py": "errors",
-    "utils/embed_cubin.py": "device.cubin device.fatbin errors sources utils",
+    "utils/embed_cubin.py": "device.cubin device.fatbin embed errors utils",
     "utils/cubin_source.py": "cxx.embedding errors utils",
     "utils/generate_cubin.py": "device.kernels errors library request sources toolchain utils",
     "utils/config.py": "toolchain utils",
