@@ -213,6 +213,7 @@ def test_what_no_key_can_hold_is_built_for_this_process_alone(monkeypatch: pytes
          "variants[0] and variants[2] are the same (BLOCK=64"),
         ({"variants": "some", "BLOCK": 4}, "variants= must be a list of mappings, or 'all', got 'some'"),
         ({"variants": {"BLOCK": 4}}, "variants= must be a list of mappings, or 'all', got dict"),
+        ({"variants": [{"BLOCK": 64}, 64]}, "variants[1] must be a mapping, {'BLOCK': 512}, or a triton.Config, got"),
         ({"variants": []}, "variants= is empty; leave it out for a single one"),
         ({"variants": "all"}, "variants='all' is for autotuned kernels, and this one has no configurations"),
         ({"variants": [{"signature": "*fp32"}], "BLOCK": 4}, "a variant's 'signature' maps some parameters to other"),

@@ -64,6 +64,12 @@ def test_an_object_that_nobody_sees_into(monkeypatch: pytest.MonkeyPatch):
     check(outer.by_an_object, lambda: monkeypatch.setattr(outer.OBJECT, "shift", 9))
 
 
+def test_a_text_is_not_the_number_that_it_spells():
+    assert code(outer.told, what=3) != code(outer.told, what="3")
+    assert code(outer.told, what="None") != code(outer.told, what=None)
+    assert code(outer.told, what="True") != code(outer.told, what=True)
+
+
 def test_a_global_of_a_function_that_is_a_constexpr(monkeypatch: pytest.MonkeyPatch):
     check(
         outer.by_a_constexpr,

@@ -69,3 +69,15 @@ if hasattr(triton, "constexpr_function"):
     @triton.constexpr_function
     def of_the_object():
         return OBJECT.shift
+
+
+@triton.jit
+def told(x_ptr, what: tl.constexpr):
+    if what == 3:
+        tl.store(x_ptr, 1)
+    elif what is None:
+        tl.store(x_ptr, 2)
+    elif what == True:  # noqa: E712  as Triton reads it
+        tl.store(x_ptr, 4)
+    else:
+        tl.store(x_ptr, 5)

@@ -128,9 +128,11 @@ def _beyond_triton(given: GivenKernel, plan: Plan) -> str:
     if values is None:
         return secrets.token_hex(16)
     constants = (getattr(value, "value", value) for value in plan.constants.values())
-    if all(value is None or isinstance(value, bool | int | float | str) for value in constants):
+    if all(type(value) in (type(None), bool, int, float) for value in constants):
         return repr(values) if values else ""
-    return repr((values, plan_parts(plan)))  # a function, whose globals may change, or an object of anybody's
+    # A text, which Triton's key does not tell from the number or the None that it spells; a function, whose globals may
+    # change; an object of anybody's.
+    return repr((values, plan_parts(plan)))
 
 
 def _source_of_3_2(given: GivenKernel, plan: Plan) -> Any:

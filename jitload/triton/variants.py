@@ -46,6 +46,12 @@ def _rows(given: GivenKernel, variants: Variants) -> list[Any]:
         raise SignatureError(f"variants= must be a list of mappings, or 'all', got {type(variants).__name__}")
     if not variants:
         raise SignatureError("variants= is empty; leave it out for a single one")
+    for number, row in enumerate(variants):
+        if not isinstance(row, Mapping) and not hasattr(row, "kwargs"):
+            raise SignatureError(
+                f"kernel {given.name!r}: variants[{number}] must be a mapping, {{'BLOCK': 512}}, or a triton.Config, "
+                f"got {type(row).__name__}"
+            )
     return list(variants)
 
 
