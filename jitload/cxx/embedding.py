@@ -6,11 +6,9 @@ import logging
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from jitload.device.cubin import read_image
-from jitload.device.demangle import demangle
 from jitload.device.headers import read_headers
 from jitload.device.lexer import Token, tokenize
 from jitload.errors import JitLoadError, ToolchainError
@@ -105,6 +103,8 @@ def _check_kernels(host: HostSource, include_dirs: Sequence[Path], used: _Uses) 
             there = f"it has: {', '.join(sorted(known))}" if known else "it has none"
             raise JitLoadError(f"{place}: the C++ has no {_MACRO}({wanted.cubin}); {there}")
         if wanted.kernel and not used.may_catch and (image := images.get(wanted.cubin)):
+            from jitload.device.cubin import read_image
+
             _look_for_kernel(place, wanted.kernel, [kernel.symbol for kernel in read_image(image).kernels])
 
 
@@ -119,7 +119,15 @@ def _may_be_elsewhere(host: HostSource, texts: Sequence[str], include_dirs: Sequ
 def _look_for_kernel(place: str, kernel: str, symbols: Sequence[str]) -> None:
     if kernel in symbols:
         return
-    written = {symbol: _demangled(symbol) for symbol in symbols}
+
+    from jitload.device.demangle import demangle
+
+    def demangled(symbol: str) -> str:
+        with suppress(ToolchainError):  # there is no demangler
+            return demangle(symbol) or ""
+        return ""
+
+    written = {symbol: demangled(symbol) for symbol in symbols}
     names = [f"{symbol} ({text})" if text else symbol for symbol, text in written.items()]
     shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
     mangled = next((symbol for symbol, text in written.items() if re.search(rf"\b{re.escape(kernel)}[(<]", text)), "")
@@ -127,19 +135,12 @@ def _look_for_kernel(place: str, kernel: str, symbols: Sequence[str]) -> None:
     _log.warning("%s: the cubin has no such kernel; it has: %s%s", place, shown or "none", hint)
 
 
-def _demangled(symbol: str) -> str:
-    with suppress(ToolchainError):  # there is no demangler
-        return demangle(symbol) or ""
-    return ""
-
-
 def _headers(texts: Sequence[str], include_dirs: Sequence[Path]) -> Iterator[Path]:
     """Yield the user's headers; object files and others may hold the macro too, but nobody looks there."""
     yield from (path for path in read_headers(texts, include_dirs, ()) if path.is_file())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Wanted:
+class _Wanted(NamedTuple):  # a class that is made in no time, at each start of a build
     """A kernel that the C++ asks for: in which text and where, of which cubin, and its name where that is written."""
 
     text: int

@@ -51,8 +51,8 @@ OBJECT = "errors.o"
 FACTS = "precompiled.json"
 
 _LAUNCHER = "tvm/ffi/extra/cuda/cubin_launcher.h"
-# Headers that mean the same before tvm-ffi's as after them.
-_INDEPENDENT = re.compile(
+# Headers that mean the same before tvm-ffi's as after them. Compiled at the first use: most texts need none of it.
+_INDEPENDENT = (
     r"tvm/ffi/[\w/]+\.h|dlpack/dlpack\.h|cuda(?:_runtime(?:_api)?|_fp16|_bf16|_fp8)?\.h|c?std\w+(?:\.h)?|c?math(?:\.h)?"
     r"|c?string(?:\.h)?|c(?:assert|ctype|errno|float|limits|time|inttypes)|algorithm|array|atomic|chrono|functional"
     r"|initializer_list|iostream|iterator|limits|map|memory|mutex|new|numeric|optional|ostream|random|set|sstream"
@@ -61,9 +61,7 @@ _INDEPENDENT = re.compile(
 _BLANK = re.compile(r"\s+|//(?:[^\\\n]|\\.|\\\n)*|/\*.*?\*/", re.DOTALL)
 _INCLUDE = re.compile(r"""#[ \t]*include[ \t]*(<[^>\n]+>|"[^"\n]+")[ \t]*(?=\n|//(?!.*\\$)|\Z)""")
 # Options that name no file and no machine. A macro of the user's own need not be in the key: g++ looks at those itself.
-_FLAG = re.compile(
-    r"-O[0-3sgz]?|-Ofast|-g[0-3]?|-std=[\w+]+|-W[\w=+-]+|-w|-pipe|-pthread|-pedantic|-[fm](?!.*native)[\w=+.-]+"
-)
+_FLAG = r"-O[0-3sgz]?|-Ofast|-g[0-3]?|-std=[\w+]+|-W[\w=+-]+|-w|-pipe|-pthread|-pedantic|-[fm](?!.*native)[\w=+.-]+"
 _MACRO = re.compile(r"-[DU](?P<name>\w+)(?:=.*)?", re.DOTALL)
 _MACRO_OF_HEADERS = re.compile(r"_.*|NDEBUG|TVM_.*|CUDA.*|DLPACK.*|JITLOAD_.*")
 _NOT_KEYED = ("-fplugin", "-fmodules", "-fprofile", "-fpch", "-fdump")
@@ -199,7 +197,7 @@ def opening_includes(text: str) -> list[str]:
         while blank := _BLANK.match(text, at):
             at = blank.end()
         include = _INCLUDE.match(text, at)
-        if not include or not include[1].startswith("<") or not _INDEPENDENT.fullmatch(include[1][1:-1]):
+        if not include or not include[1].startswith("<") or not re.fullmatch(_INDEPENDENT, include[1][1:-1]):
             break
         found.append(include[1][1:-1])
         at = include.end()
@@ -213,7 +211,7 @@ def keyed_flags(flags: Sequence[str]) -> tuple[str, ...] | None:
         macro = _MACRO.fullmatch(flag)
         if macro and not _MACRO_OF_HEADERS.fullmatch(macro["name"]):
             continue
-        if flag.startswith(_NOT_KEYED) or not (macro or _FLAG.fullmatch(flag)):
+        if flag.startswith(_NOT_KEYED) or not (macro or re.fullmatch(_FLAG, flag)):
             return None
         kept.append(flag)
     return tuple(kept)
