@@ -301,7 +301,7 @@ ENDS = {
     "trap": ("if (threadIdx.x == 1) __trap();", r"k\(\): __trap\(\) in block \(0, 0, 0\), thread \(1, 0, 0\)"),
     "division": ("x[0] = (int)threadIdx.x / (int)x[0];", r"k\(\): integer division by zero, .* in block \(0, 0, 0\)"),
     "division after a barrier": (
-        "__syncthreads(); x[0] = threadIdx.x % (unsigned)x[0];", r"division by zero, .* thread \(3, 0, 0\)"
+        "__syncthreads(); if (threadIdx.x == 3) x[0] = 5 % (unsigned)x[0];", r"division by zero, .* thread \(3, 0, 0\)"
     ),
     "a lane that does not come": (
         "if (threadIdx.x < 2) x[0] = __shfl_sync(3, 1, 7);", r"reads from lane 7, which does not take part"

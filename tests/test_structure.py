@@ -104,8 +104,24 @@ IMPORTS = {
     "device.linkers": "arch errors gpu settings",
     "device.ptx": "arch device.cubin device.linkers device.signature errors flags model request settings sources",
     "cpu.object_file": "model",
-    "cpu.text": "cpu.gpu_only cpu.object_file device.kernels device.probe",
-    "cpu.build": "checks cpu.gpu_only cpu.object_file cpu.text device.demangle device.kernels device.probe "
+    "cpu.split_words": "",
+    "cpu.split_tree": "device.lexer",
+    "cpu.split_macros": "device.lexer",
+    "cpu.split_declarations": "cpu.split_tree cpu.split_words device.lexer device.parameters",
+    "cpu.split_text": "cpu.split_declarations device.lexer",
+    "cpu.split_source": "cpu.split_declarations cpu.split_text cpu.split_tree cpu.split_words device.lexer "
+    "device.parameters",
+    "cpu.split_scopes": "cpu.split_declarations cpu.split_tree cpu.split_words device.lexer",
+    "cpu.split_writes": "cpu.split_declarations cpu.split_scopes cpu.split_words device.parameters",
+    "cpu.split_names": "cpu.split_declarations cpu.split_scopes cpu.split_tree cpu.split_words cpu.split_writes "
+    "device.parameters",
+    "cpu.split_region": "cpu.split_declarations cpu.split_names cpu.split_text cpu.split_tree device.lexer",
+    "cpu.split_write": "cpu.split_declarations cpu.split_names cpu.split_region cpu.split_scopes cpu.split_text "
+    "cpu.split_tree",
+    "cpu.split": "cpu.split_macros cpu.split_names cpu.split_scopes cpu.split_source cpu.split_text cpu.split_tree "
+    "cpu.split_words cpu.split_write device.lexer model",
+    "cpu.text": "cpu.gpu_only cpu.object_file cpu.split device.kernels device.probe",
+    "cpu.build": "checks cpu.gpu_only cpu.object_file cpu.split cpu.text device.demangle device.kernels device.probe "
     "device.signature device.source errors host_build model runtime toolchain",
     "library": "arch cache.store choice codegen cpu.build device.images device.kernels device.ptx device.source "
     "errors host_build request runtime toolchain",

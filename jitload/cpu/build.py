@@ -25,7 +25,8 @@ from jitload.cpu.gpu_only import (
     user_headers,
 )
 from jitload.cpu.object_file import ObjectFile
-from jitload.cpu.text import BY_SYMBOL, ROWS, compiler_flags, cpu_text, looks_again
+from jitload.cpu.split import Split, split_kernels
+from jitload.cpu.text import BY_SYMBOL, ROWS, compiler_flags, cpu_text, looks_again, preprocessor_lines
 from jitload.device import probe
 from jitload.device.demangle import demangle
 from jitload.device.kernels import Compiled, DeviceSource, no_such_kernel
@@ -157,6 +158,7 @@ class _Runs:
         self.headers: tuple[Path, ...] = ()
         self.own = (own_include_dir().parent, Path("/usr"), *(kit.include_dirs if kit else ()))
         self.is_preemptive = looks_again([text for _, text in source.pieces])
+        self.split = None if source.checks or self.is_preemptive else _split(source)
 
     def settle(self, expressions: tuple[str, ...], named: dict[str, str]) -> ObjectFile:
         """Compile, and again without the rows that alone were refused."""
@@ -168,6 +170,9 @@ class _Runs:
                     return found
                 failure = CompileError(stage="host", name=self.source.name, log="It is declared and nowhere defined.")
             except CompileError as error:
+                if self.split:
+                    self.split = None  # what is wrong is told of the user's own text alone
+                    continue
                 failure = error
                 refused = _refused_rows(failure, expressions)
             if refused is None:
@@ -195,6 +200,7 @@ class _Runs:
         texts = self._read_headers()
         if not self.is_preemptive and looks_again([text for _, text in texts]):
             self.is_preemptive = True
+            self.split = None
             return self._run(expressions)
         self._check_headers(texts)
         return ObjectFile((self.work_dir / "cpu.o").read_bytes())
@@ -205,7 +211,9 @@ class _Runs:
         return [(str(path), path.read_text("utf-8", "replace")) for path in self.headers]
 
     def _compile(self, output: str, *how: str, expressions: tuple[str, ...] = ()) -> None:
-        (self.work_dir / "cpu.cc").write_text(cpu_text(self.source, expressions), encoding="utf-8", newline="")
+        (self.work_dir / "cpu.cc").write_text(
+            cpu_text(self.source, expressions, self.split), encoding="utf-8", newline=""
+        )
         flags = (*self.flags, *(_PREEMPT if self.is_preemptive else ()))
         command = (*self.compiler.command, *flags, *how, "cpu.cc", "-o", output)
         write_ninja(self.work_dir, (Step(output=output, command=command, inputs=("cpu.cc",)),))
@@ -222,6 +230,13 @@ class _Runs:
             preprocessed = (self.work_dir / "cpu.i").read_text("utf-8", "replace")
             for file, line in compiled_asm(preprocessed, frozenset(file for file, _ in texts)):
                 raise gpu_only_error(self.source.name, file, line, "inline PTX")
+
+
+def _split(source: DeviceSource) -> Split | None:
+    """Return the source with second forms of kernels, or None where it has none."""
+    candidates = find_candidates([text for _, text in source.pieces])
+    split = split_kernels(source.pieces, candidates, tuple(preprocessor_lines(source.cpu_flags)))
+    return split if split.forms else None
 
 
 def _refuse_vanishing(name: str, texts: Sequence[tuple[str, str]]) -> None:

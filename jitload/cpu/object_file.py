@@ -119,7 +119,7 @@ class ObjectFile:
             symbol=self._function_at(*targets[at + 16]),
             probe=self._function_at(*targets[at + 24]),
             slots=tuple(ParameterSlot(offset=offset, size=size) for offset, size in zip(offsets, sizes, strict=True)),
-            can_wait=self._reaches(targets[at + 8][0], _WAITS),
+            can_wait=self._reaches(targets[at][0], _WAITS),
         )
 
     @staticmethod

@@ -8,10 +8,12 @@ from itertools import pairwise
 
 from jitload.cpu.gpu_only import mark_gpu_only
 from jitload.cpu.object_file import TABLE
+from jitload.cpu.split import Split, split_expression
 from jitload.device import probe
 from jitload.device.kernels import DeviceSource
 
 BY_SYMBOL = "symbol "  # begins the "expression" of a kernel that C++ has no words for: its symbol and its parameters
+_ROW = "__jitload_row_"  # begins the name of the macro that makes a row
 ROWS = "<kernels>"  # the file name of the table's rows in messages
 # Defined: a probe whose types are local to the source cannot be left open.
 _PROBES = re.sub(r"#pragma.*\n", "", probe.PROBE_HEADER[1]).replace(
@@ -38,8 +40,14 @@ _OWN_TYPE = re.compile(r"\b(?:typedef\b[^;{}]*?|using\s+)\b(u?int(?:8|16|32|64|m
 _LOOKS_AGAIN = re.compile(r"(?<!asm )(?<!__asm__ )\bvolatile\b|\batomic_ref\b|\batomic\s*<|\batomic_thread_fence\b")
 
 
-def cpu_text(source: DeviceSource, expressions: Sequence[str]) -> str:
-    """Return what the compiler gets: the user's text under its own lines, and a row for each kernel."""
+def cpu_text(source: DeviceSource, expressions: Sequence[str], split: Split | None = None) -> str:
+    """Return what the compiler gets: the user's text under its own lines, and a row for each kernel.
+
+    Args:
+        source: The source.
+        expressions: Its kernels.
+        split: The source with second forms of kernels in it, where there are any.
+    """
     texts = [text for _, text in source.pieces]
     has_c_headers = any(_OTHER_HEADER.search(text) for text in texts)
     words = set() if has_c_headers else _C_NAMES & set(re.findall(r"\w+", " ".join(texts)))
@@ -48,16 +56,21 @@ def cpu_text(source: DeviceSource, expressions: Sequence[str]) -> str:
         *(f"#define {name} __jitload_c_{name}" for name in hidden),
         '#include "jitload_cpu.h"',
         *(f"#undef {name}" for name in hidden),
-        *_defines(source.cpu_flags),
+        *preprocessor_lines(source.cpu_flags),
         "#include <assert.h>",  # it asks for NDEBUG
     ]
-    quoted = ((re.sub(r'(["\\])', r"\\\1", label), mark_gpu_only(text)) for label, text in source.pieces)
+    quoted = (
+        (re.sub(r'(["\\])', r"\\\1", label), mark_gpu_only(text))
+        for label, text in (split.pieces if split else source.pieces)
+    )
     pieces = "".join(f'#line 1 "{label}"\n{text}\n' for label, text in quoted)
+    forms = _forms(expressions, split)
     table = "".join(
         (
             *(_declaration(number, text) for number, text in enumerate(expressions, 1) if text.startswith(BY_SYMBOL)),
+            *(_form(number, *forms[text]) for number, text in enumerate(expressions, 1) if text in forms),
             f'extern "C" const jitload_cpu_kernel {TABLE}[] = {{\n',
-            *(_row(number, text) for number, text in enumerate(expressions, 1)),
+            *(_row(number, text, has_form=text in forms) for number, text in enumerate(expressions, 1)),
             "};\n",
         )
     )
@@ -69,9 +82,27 @@ def _declaration(number: int, text: str) -> str:
     return f'#line {number} "{ROWS}"\nvoid __jitload_kernel_{number}({parameters} __asm__("{symbol}");\n'
 
 
-def _row(number: int, text: str) -> str:
+def _row(number: int, text: str, *, has_form: bool) -> str:
     expression = f"__jitload_kernel_{number}" if text.startswith(BY_SYMBOL) else text
-    return f'#line {number} "{ROWS}"\nJITLOAD_CPU_KERNEL({expression}),\n'
+    return f'#line {number} "{ROWS}"\n{f"{_ROW}{number}" if has_form else "JITLOAD_CPU_KERNEL"}({expression}),\n'
+
+
+def _forms(expressions: Sequence[str], split: Split | None) -> dict[str, tuple[str, str]]:
+    """Return by kernel the expression of its second form, and the macro that tells whether it is compiled."""
+    if split is None:
+        return {}
+    found = {text: split_expression(text) for text in expressions}
+    return {text: (form, split.forms[name]) for text, (name, form) in found.items() if name in split.forms}
+
+
+def _form(number: int, form: str, macro: str) -> str:
+    """Define the macro that makes the row: with the second form, where that is compiled."""
+    row = f"{_ROW}{number}"
+    return (
+        f'#ifdef {macro}\n#line {number} "{ROWS}"\nstatic constexpr auto {row}_form = &{form};\n'
+        f"#define {row}(...) JITLOAD_CPU_SPLIT({row}_form, __VA_ARGS__)\n"
+        f"#else\n#define {row} JITLOAD_CPU_KERNEL\n#endif\n"
+    )
 
 
 def looks_again(texts: Sequence[str]) -> bool:
@@ -88,7 +119,8 @@ def compiler_flags(flags: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _defines(options: Sequence[str]) -> Iterator[str]:
+def preprocessor_lines(options: Sequence[str]) -> Iterator[str]:
+    """Yield the lines that stand for the options `-D`, `-U` and `-include`."""
     for option in options:
         if found := _DEFINED.fullmatch(option):
             kind, name, parameters, value = found.groups()

@@ -36,6 +36,7 @@ class Token:
         line: The line it begins on, counted from 1.
         end_line: The line it ends on.
         in_directive: Whether it belongs to a preprocessor line, its `#` included.
+        start: Where it begins in the text, which counts two characters for a line continuation.
     """
 
     kind: TokenKind
@@ -43,6 +44,7 @@ class Token:
     line: int
     end_line: int
     in_directive: bool
+    start: int = 0
 
 
 def tokenize(source: str) -> list[Token]:
@@ -64,9 +66,10 @@ def tokenize(source: str) -> list[Token]:
         in_directive = in_directive or (is_line_start and characters == "#")
         is_line_start = is_line_start and kind == "comment"
         end_line = line + characters.count("\n")
-        first = line + bisect_right(spliced_at, match.start())
+        splices = bisect_right(spliced_at, match.start())
         last = end_line + bisect_right(spliced_at, match.end() - 1)
-        tokens.append(Token(cast("TokenKind", kind), characters, first, last, in_directive))
+        start = match.start() + 2 * splices
+        tokens.append(Token(cast("TokenKind", kind), characters, line + splices, last, in_directive, start))
         line = end_line
     return tokens
 

@@ -242,6 +242,32 @@ struct __jitload_entry<void(__jitload_a...), __jitload_k> {
   }
 };
 
+/* A kernel with a second form, in which its threads meet in loops over all of them: cpu/split.py writes it. */
+template <class __jitload_f, __jitload_f* __jitload_k, class __jitload_s, __jitload_s __jitload_split>
+struct __jitload_split_entry;
+template <class... __jitload_a, void (*__jitload_k)(__jitload_a...), class __jitload_s, __jitload_s __jitload_split>
+struct __jitload_split_entry<void(__jitload_a...), __jitload_k, __jitload_s, __jitload_split> {
+  template <unsigned... __jitload_n>
+  static void spread(void* const* params, const jitload_cpu_place* place, __jitload_numbers<__jitload_n...>) {
+    __jitload_split(place, __jitload_read<__jitload_a>(params, __jitload_n)...);
+  }
+  static void block(void* const* params, const jitload_cpu_place* place) {
+    __jitload_enter(place);
+    spread(params, place, typename __jitload_count_up<sizeof...(__jitload_a)>::type());
+  }
+};
+
+/* What a variable that lives across a barrier is kept as, for each thread. */
+template <class __jitload_t>
+struct __jitload_keeps {
+  static_assert(__is_trivially_copyable(__jitload_t), "a thread's variable is copied");
+  typedef __jitload_t type;
+};
+template <class __jitload_t>
+struct __jitload_keeps<const __jitload_t> : __jitload_keeps<__jitload_t> {};
+template <class __jitload_t>
+using __jitload_kept = typename __jitload_keeps<__jitload_t>::type;
+
 template <class __jitload_t>
 struct __jitload_function;
 template <class... __jitload_a>
@@ -260,6 +286,12 @@ struct __jitload_function<void(__jitload_a...)> {
 #define JITLOAD_CPU_KERNEL(...)                                                                                   \
   {&__JITLOAD_ENTRY(__VA_ARGS__)::block, &__JITLOAD_ENTRY(__VA_ARGS__)::thread,                                   \
    (void (*)(void))(__VA_ARGS__),                                                                                 \
+   &__jitload_probe<decltype(__VA_ARGS__), __jitload_promoted<decltype(__VA_ARGS__)>::__jitload_type>,            \
+   __JITLOAD_ENTRY(__VA_ARGS__)::layout::sizes, __JITLOAD_ENTRY(__VA_ARGS__)::layout::alignments}
+
+#define JITLOAD_CPU_SPLIT(form, ...)                                                                              \
+  {&__jitload_split_entry<__jitload_function<decltype(__VA_ARGS__)>::type, __VA_ARGS__, decltype(form), form>::block, \
+   &__JITLOAD_ENTRY(__VA_ARGS__)::thread, (void (*)(void))(__VA_ARGS__),                                          \
    &__jitload_probe<decltype(__VA_ARGS__), __jitload_promoted<decltype(__VA_ARGS__)>::__jitload_type>,            \
    __JITLOAD_ENTRY(__VA_ARGS__)::layout::sizes, __JITLOAD_ENTRY(__VA_ARGS__)::layout::alignments}
 
