@@ -23,7 +23,7 @@ from jitload.errors import CompileError
 from jitload.settings import read_settings
 from jitload.toolchain import find_compiler, find_ninja
 
-KERNELS, EXAMPLES = 8, int(os.environ.get("JITLOAD_TEST_EXAMPLES", "2"))  # kernels in a source, and sources
+KERNELS, EXAMPLES = 5, int(os.environ.get("JITLOAD_TEST_EXAMPLES", "2"))  # kernels in a source, and sources
 FIBERS = ["-DJITLOAD_CPU_FIBERS"]
 HEAD = 'extern "C" __global__ void k(int* x, int n) { int t = threadIdx.x; __shared__ int s[64];'
 

@@ -209,7 +209,7 @@ class _Source:
         body = Writer(names, label, strangers=self._strangers).write(statements)
         text = write_tokens_apart(given)
         head = (
-            f"{template}static __attribute__((flatten)) void {SPLIT}{tokens[kernel.name].text}"
+            f"{template}__JITLOAD_INLINE void {SPLIT}{tokens[kernel.name].text}"
             f"(const jitload_cpu_place* __jitload_place{', ' + text if parameters else ''})"
         )
         guard = _guard([*tokenize(template), *given, *code], expansion)

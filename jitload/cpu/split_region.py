@@ -127,7 +127,7 @@ class Regions:
         if may_divide:
             lines = ["__jitload_fault->has_thread = 1;", *lines, _FAULT]
         if self._strangers or any(names.may_ask_for_index(*place) for place in places):
-            lines.append("::threadIdx = threadIdx;")
+            lines.append("__jitload_set(::threadIdx, threadIdx.x, threadIdx.y, threadIdx.z);")
         lines += [self._fetch(v) for v in outer]
         lines += [declare(v) for v in sorted(again, key=lambda v: v.at)]
         label = f"{PREFIX}next_{self._regions}: ;" if self.returns(run) else ""

@@ -248,12 +248,25 @@ struct __jitload_split_entry;
 template <class... __jitload_a, void (*__jitload_k)(__jitload_a...), class __jitload_s, __jitload_s __jitload_split>
 struct __jitload_split_entry<void(__jitload_a...), __jitload_k, __jitload_s, __jitload_split> {
   template <unsigned... __jitload_n>
-  static void spread(void* const* params, const jitload_cpu_place* place, __jitload_numbers<__jitload_n...>) {
+  __attribute__((flatten)) static void spread(void* const* params, const jitload_cpu_place* place,
+                                              __jitload_numbers<__jitload_n...>) {
     __jitload_split(place, __jitload_read<__jitload_a>(params, __jitload_n)...);
   }
+#ifdef __JITLOAD_WIDE
+  template <unsigned... __jitload_n>
+  __attribute__((flatten)) __JITLOAD_WIDE static void spread_wide(void* const* params, const jitload_cpu_place* place,
+                                                                  __jitload_numbers<__jitload_n...>) {
+    __jitload_split(place, __jitload_read<__jitload_a>(params, __jitload_n)...);
+  }
+#endif
+  typedef typename __jitload_count_up<sizeof...(__jitload_a)>::type numbers;
+
   static void block(void* const* params, const jitload_cpu_place* place) {
     __jitload_enter(place);
-    spread(params, place, typename __jitload_count_up<sizeof...(__jitload_a)>::type());
+#ifdef __JITLOAD_WIDE
+    if (place->is_wide) return spread_wide(params, place, numbers());
+#endif
+    spread(params, place, numbers());
   }
 };
 
