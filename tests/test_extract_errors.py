@@ -30,6 +30,7 @@ DUMMY = Tensor()
         ({"signature": {**ADD, "n": "i33"}}, "parameter 'n': unknown type 'i33'; did you mean 'i32'?"),
         ({"signature": {**ADD, "x_ptr": "*fp31"}}, "unknown type '*fp31'; did you mean"),
         ({"signature": {**ADD, "x_ptr": "Vec3"}}, "unknown type 'Vec3'; types are such as '*fp32', 'i32'"),
+        ({"signature": {**ADD, "x_ptr": "**fp32:16"}}, "'**fp32:16': Triton has no pointers to pointers: give '*u64'"),
         ({"signature": {**ADD, "x_ptr": 7}}, "a type is a text such as '*fp32:16' or 'i32', got 7"),
         ({"signature": {**ADD, "x_ptr": "*fp32:8"}}, "'*fp32:8' has a hint that Triton does not know: ':16'"),
         ({"signature": {**ADD, "x_ptr": "*fp32:1"}}, "has a hint that Triton does not know"),

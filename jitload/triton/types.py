@@ -74,7 +74,7 @@ def _canonical(text: str) -> str | None:
         shape = ", ".join(number.strip() for number in found[2].split(","))
         return f"tensordesc<{element}[{shape}]>" if element in ELEMENTS else None
     found = re.fullmatch(POINTER, text)
-    if found is None:
+    if found is None or len(found["stars"]) > 1:
         return None
     element = _ALIASES.get(found["element"], found["element"])
     if not found["stars"]:
@@ -84,6 +84,11 @@ def _canonical(text: str) -> str | None:
 
 
 def _unknown(value: str, where: str) -> SignatureError:
+    if "**" in value:  # which Triton 3.9 ends the process for
+        raise SignatureError(
+            f"{where}: {value!r}: Triton has no pointers to pointers: give '*u64', and let the kernel make a pointer "
+            "of what it loads, .to(tl.pointer_type(tl.float32))"
+        )
     import difflib  # for this message alone
 
     known = (*SCALARS, *(f"*{name}" for name in ELEMENTS), "constexpr")
