@@ -34,7 +34,6 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
     """A kernel as a function: `f(x, y, n)`, or `f[grid, block, shared_bytes, stream](x, y, n)`.
 
     It has no `__call__` of its own, so that a call goes straight to tvm-ffi's C code; keywords go through `call`.
-
     """
 
     @property

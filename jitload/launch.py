@@ -14,10 +14,8 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any, Literal
 
 from jitload.errors import LaunchSpecError
-from jitload.expression import ScopeEntry, compile_expression, constant_value, names_in
+from jitload.expression import constant_value, names_in
 from jitload.expression_text import Expression
-
-__all__ = ["Expression", "Extent", "Launch", "ScopeEntry", "compile_expression", "names_in", "python_name"]
 
 Extent = int | str | Sequence[int | str]
 CLUSTER_POLICIES = ("spread", "load_balancing")

@@ -32,26 +32,23 @@ def find_or_build_cpu_runtime(
     compiler: Compiler, cache_dir: Path, settings: Settings, *, watches: bool = False
 ) -> Entry:
     """Return the entry with what runs kernels on the CPU, or runs and watches them."""
-    name = "cpu_watched" if watches else "cpu_runtime"
-    flags = ("-std=c++17", "-O2", *COMPILE_FLAGS[1:], *include_flags())
-    steps = (compile_step(compiler.command, flags, str(own_include_dir() / f"{name}.cc"), f"{name}.o"),)
-    return _find_or_build(name, steps, compiler, cache_dir, settings)
+    return _find_or_build_file("cpu_watched" if watches else "cpu_runtime", compiler, cache_dir, settings)
 
 
 def find_or_build_triton_runtime(compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:
     """Return the entry with what calls of Triton kernels need besides the runtime."""
-    flags = ("-O2", *COMPILE_FLAGS[1:], *include_flags())
-    source = str(own_include_dir() / "triton_runtime.cc")
-    steps = (compile_step(compiler.command, flags, source, "triton_runtime.o"),)
-    return _find_or_build("triton_runtime", steps, compiler, cache_dir, settings)
+    return _find_or_build_file("triton_runtime", compiler, cache_dir, settings)
 
 
 def find_or_build_launcher(compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:
     """Return the entry with the part of the C++ launcher that hand-written wrappers need not compile each."""
-    source = str(own_include_dir() / "launcher.cc")
+    return _find_or_build_file("launcher", compiler, cache_dir, settings)
+
+
+def _find_or_build_file(name: str, compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:
     flags = ("-std=c++17", "-O2", *COMPILE_FLAGS[1:], *include_flags())
-    steps = (compile_step(compiler.command, flags, source, "launcher.o"),)
-    return _find_or_build("launcher", steps, compiler, cache_dir, settings)
+    steps = (compile_step(compiler.command, flags, str(own_include_dir() / f"{name}.cc"), f"{name}.o"),)
+    return _find_or_build(name, steps, compiler, cache_dir, settings)
 
 
 def _find_or_build(

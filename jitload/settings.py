@@ -63,16 +63,12 @@ class Settings:
     remote_timeout_s: float
 
 
-_VARIABLES = (
-    *("JITLOAD_ARCH", "JITLOAD_CACHE_DIR", "JITLOAD_NVRTC", "JITLOAD_NVCC", "JITLOAD_CXX", "CXX"),
-    *("JITLOAD_TRUST_GROUP", "JITLOAD_MODE", "JITLOAD_CACHE_LIMIT", "PATH"),
-)
-_TOOLKITS = ("CUDA_HOME", "CUDA_PATH")
-_NVCC_FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
-_TIERS = (
-    *("JITLOAD_CACHE_PATH", "JITLOAD_CACHE_REMOTE"),
+_OWN = (
+    *("JITLOAD_ARCH", "JITLOAD_CACHE_DIR", "JITLOAD_NVRTC", "JITLOAD_NVCC", "JITLOAD_CXX", "JITLOAD_TRUST_GROUP"),
+    *("JITLOAD_MODE", "JITLOAD_CACHE_LIMIT", "JITLOAD_PRECOMPILE", "JITLOAD_CACHE_PATH", "JITLOAD_CACHE_REMOTE"),
     *("JITLOAD_CACHE_REMOTE_WRITE", "JITLOAD_CACHE_REMOTE_TIMEOUT"),
 )
+_TOOLKITS = ("CUDA_HOME", "CUDA_PATH")
 # What gcc, clang, the assembler, the linker and NVRTC were seen to ask for and what can change what they make.
 _READ_BY_COMPILERS = (
     *("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "LPATH", "COMPILER_PATH", "GCC_EXEC_PREFIX"),
@@ -80,7 +76,7 @@ _READ_BY_COMPILERS = (
     *("CCC_OVERRIDE_OPTIONS", "SDKROOT", "NIX_CFLAGS_COMPILE", "NIX_LDFLAGS"),
     *("EDG_BASE", "NV_NVVM_VERSION", "NVVM_IR_VER_CHK", "LLVM_OVERRIDE_PRODUCER", "FINALIZER_USE_LEGACY_ELF_BUILDER"),
 )
-_NAMES = (*_VARIABLES, *_TOOLKITS, *_NVCC_FLAGS, "JITLOAD_PRECOMPILE", *_TIERS, *_READ_BY_COMPILERS)
+_NAMES = (*_OWN, "CXX", "PATH", *_TOOLKITS, "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", *_READ_BY_COMPILERS)
 _KEYS = tuple(map(os.fsencode, _NAMES))
 _LIMIT = 5 * 10**9
 _PATIENCE_S = 5.0
@@ -99,9 +95,8 @@ def read_settings() -> Settings:
 
 @functools.lru_cache(maxsize=16)
 def _settings(*raw: bytes) -> Settings:
-    arch, cache_dir, nvrtc, nvcc, own_cxx, cxx, trust, mode, limit, path, *rest = map(os.fsdecode, raw)
-    toolkits, (before, after, precompile), environment = rest[:2], rest[2:5], rest[9:]
-    shared, remote, remote_write, timeout = rest[5:9]
+    named = dict(zip(_NAMES, map(os.fsdecode, raw), strict=True))
+    mode, limit, timeout = (named[f"JITLOAD_{name}"] for name in ("MODE", "CACHE_LIMIT", "CACHE_REMOTE_TIMEOUT"))
     if mode not in ("", *_MODES):
         raise CacheError(f"JITLOAD_MODE={mode!r} must be one of {', '.join(_MODES)}")
     try:
@@ -109,24 +104,22 @@ def _settings(*raw: bytes) -> Settings:
     except ValueError as error:
         raise CacheError(f"JITLOAD_CACHE_LIMIT={limit!r}: {error}") from None
     return Settings(
-        arch=arch,
-        cache_dir=cache_dir,
-        nvrtc=nvrtc,
-        nvcc=nvcc,
-        cxx=own_cxx or cxx,
-        trusts_group=trust == "1",
+        arch=named["JITLOAD_ARCH"],
+        cache_dir=named["JITLOAD_CACHE_DIR"],
+        nvrtc=named["JITLOAD_NVRTC"],
+        nvcc=named["JITLOAD_NVCC"],
+        cxx=named["JITLOAD_CXX"] or named["CXX"],
+        trusts_group=named["JITLOAD_TRUST_GROUP"] == "1",
         mode=mode or "auto",
         cache_limit=cache_limit,
-        path=path,
-        toolkits=tuple(home for home in toolkits if home),
-        nvcc_flags=(before, after),
-        environment=tuple(
-            f"{name}={value}" for name, value in zip(_READ_BY_COMPILERS, environment, strict=True) if value
-        ),
-        precompiles=precompile != "0",
-        cache_path=tuple(place for place in shared.split(os.pathsep) if place),
-        remote=remote,
-        remote_writes=bool(remote) and remote_write == "1",
+        path=named["PATH"],
+        toolkits=tuple(named[name] for name in _TOOLKITS if named[name]),
+        nvcc_flags=(named["NVCC_PREPEND_FLAGS"], named["NVCC_APPEND_FLAGS"]),
+        environment=tuple(f"{name}={named[name]}" for name in _READ_BY_COMPILERS if named[name]),
+        precompiles=named["JITLOAD_PRECOMPILE"] != "0",
+        cache_path=tuple(place for place in named["JITLOAD_CACHE_PATH"].split(os.pathsep) if place),
+        remote=named["JITLOAD_CACHE_REMOTE"],
+        remote_writes=bool(named["JITLOAD_CACHE_REMOTE"]) and named["JITLOAD_CACHE_REMOTE_WRITE"] == "1",
         remote_timeout_s=_seconds(timeout) if timeout else _PATIENCE_S,
     )
 

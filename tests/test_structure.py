@@ -88,7 +88,7 @@ IMPORTS = {
     "exports": "model",
     "device.probe": "errors",
     "device.written": "device.cxxtype device.lexer device.parameters errors",
-    "device.signature": "device.cxxtype device.demangle device.probe device.written errors exports model",
+    "device.signature": "device.cxxtype device.demangle device.written errors exports model",
     "device.kernels": "checks device.cubin device.headers device.probe device.signature device.source errors model "
     "nvrtc toolchain",
     "choice": "device.kernels errors exports launch model",

@@ -21,7 +21,7 @@ typedef struct jitload_assumption {
 /* A part of an argument: itself, or what a descriptor consists of. */
 enum { JITLOAD_VALUE, JITLOAD_MAP, JITLOAD_SHAPE, JITLOAD_STRIDE, JITLOAD_PADDING, JITLOAD_ROUNDING };
 
-/* One parameter of the machine code: what it takes of which of `params`;. */
+/* One parameter of the machine code: what it takes of which of `params`. */
 typedef struct jitload_place {
   uint16_t param;
   uint8_t part;
