@@ -17,6 +17,7 @@ _DEFINE = re.compile(_DIRECTIVE + r"define[ \t]+(\w+)(?:\(([^)\n]*)\))?[ \t]+(.*
 _CONDITION = re.compile(_DIRECTIVE + r"(?:el)?if\b(.*)$", re.MULTILINE)
 _ASKED = re.compile(r'"[^"\s]+"|<[^<>\s&|]+>')  # in a condition, what `__has_include` or a macro around it may ask for
 _HAS_INCLUDE = re.compile(r'__has_include(?:_next)?[ \t]*\([ \t]*("[^"\n]+"|<[^>\n]+>)')
+_ASKED_BY_MACRO = re.compile(r"__has_include(?:_next)?[ \t]*\([ \t]*([A-Za-z_]\w*(?:[ \t]*\([^()]*\))?)[ \t]*\)")
 _NAME = re.compile(r'"([^"]+)"|<([^>]+)>')
 _MACRO = re.compile(r"(\w+)[ \t]*(?:\(([^)]*)\))?")
 _DEEPEST = 8  # macros in macros
@@ -66,11 +67,14 @@ class _Scan:
         self._read: set[Path] = set()
         self._macros: dict[str, list[tuple[list[str], str]]] = {}
         self._waiting: list[tuple[str, Path | None]] = []  # what stands behind `#include`, and where
+        self._asked: list[tuple[str, Path | None]] = []  # macros that conditions ask `__has_include` for
 
     def read(self, text: str, home: Path | None) -> None:
         text = text.replace("\r\n", "\n").replace("\\\n", "")
         text = _COMMENT.sub(lambda found: " " if found["comment"] else found[0], text)
-        asked = [name for condition in _CONDITION.findall(text) for name in _ASKED.findall(condition)]
+        conditions = "\n".join(_CONDITION.findall(text))
+        asked = _ASKED.findall(conditions)
+        self._asked += [(target, home) for target in dict.fromkeys(_ASKED_BY_MACRO.findall(conditions))]
         targets = (*_INCLUDE.findall(text), *asked, *_HAS_INCLUDE.findall(text))
         self._waiting += [(target, home) for target in dict.fromkeys(targets)]
         for name, parameters, body in _DEFINE.findall(text):
@@ -79,10 +83,13 @@ class _Scan:
     def follow(self) -> None:
         """Read what the texts include, those that are named by macros last: their definitions may stand anywhere."""
         computed: list[tuple[str, Path | None]] = []
-        while self._waiting or computed:
+        while self._waiting or computed or self._asked:
             if not self._waiting:
+                asked = [(name, home) for target, home in self._asked for name in self._expand(target, _DEEPEST)]
                 named = [(name, home) for target, home in computed for name in self._expand(target, _DEEPEST)]
-                self._waiting, computed = named, []
+                # A question about a macro that no text explains is one of a branch that is dead, or an error.
+                self._waiting = named + [(name, home) for name, home in asked if not name.startswith("#")]
+                self._asked, computed = [], []
                 continue
             target, home = self._waiting.pop()
             if name := _NAME.match(target):
