@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
-from builds import ADD, ARCH, build, kernel, load
+from builds import ADD, ARCH, EXPORT, build, kernel, load
 
 import jitload
 from jitload.cache import inputs
@@ -49,16 +48,6 @@ def test_what_compilers_read_of_the_environment_is_in_the_key(cache, monkeypatch
     monkeypatch.delenv(name)
     assert len(set(found)) == 3
     assert identity(cache) == found[0]
-
-
-def test_a_header_on_the_include_path_is_found_anew_where_the_variable_changes(get_value, tmp_path, monkeypatch):
-    results = []
-    for number in (1, 2, 1):
-        (tmp_path / str(number)).mkdir(exist_ok=True)
-        (tmp_path / str(number) / "value.h").write_text(f"#define VALUE {number}\n")
-        monkeypatch.setenv("CPATH", str(tmp_path / str(number)))
-        results.append(get_value("#include <value.h>\n", []))
-    assert results == [1, 2, 1]
 
 
 def test_options_in_the_compilers_command_are_in_the_key(cache, monkeypatch):
@@ -188,77 +177,6 @@ def test_records_are_kept_relative_to_each_directory_they_are_below():
     assert [row["path"] for row in loosen(header, ["/ab", "/a/b/c"])] == ["/a/b/c.h"]
     with pytest.raises(IndexError):
         fasten({**kept[0], "path": "@7/x"}, ["/p"])
-
-
-# ---- headers that appear ---------------------------------------------------------------------------------------
-
-
-EXPORT = """
-#include <tvm/ffi/c_api.h>
-TVM_FFI_DLL_EXPORT int __tvm_ffi_get(void* self, const TVMFFIAny* arguments, int32_t count, TVMFFIAny* result) {
-  result->type_index = kTVMFFIInt;
-  result->v_int64 = VALUE;
-  return 0;
-}
-"""
-
-
-@pytest.fixture
-def get_value(tmp_path, monkeypatch):
-    """A function that compiles C, which is quick, and returns what VALUE is there."""
-    monkeypatch.setattr("jitload.serving._modules", {})
-    (tmp_path / "source").mkdir()
-
-    def run(text: str, dirs: list[Path], **options) -> int:
-        (tmp_path / "source" / "get.c").write_text(text + EXPORT)
-        module = jitload.load("m", sources=tmp_path / "source" / "get.c", extra_include_paths=dirs, **options)
-        return module.get()
-
-    return run
-
-
-def test_a_header_that_appears_before_the_one_that_was_read_is_seen_in_hand_written_code(get_value, tmp_path):
-    first, last = tmp_path / "first", tmp_path / "last"
-    for directory in (first, last):
-        directory.mkdir()
-    (last / "outer.h").write_text("#include <inner.h>\n")
-    (last / "inner.h").write_text("#define VALUE 1\n")
-    text = "#include <outer.h>\n"
-    assert get_value(text, [first, last]) == 1
-    (first / "inner.h").write_text("#define VALUE 2\n")
-    assert get_value(text, [first, last]) == 2
-    (first / "inner.h").unlink()
-    assert get_value(text, [first, last]) == 1
-
-
-def test_what_has_include_asked_for_is_seen_in_hand_written_code(get_value, tmp_path):
-    text = '#if __has_include("more.h")\n#define VALUE 2\n#else\n#define VALUE 1\n#endif\n'
-    assert get_value(text, [tmp_path / "dir"]) == 1
-    (tmp_path / "dir").mkdir()
-    (tmp_path / "dir" / "more.h").write_text("")
-    assert get_value(text, [tmp_path / "dir"]) == 2
-
-
-def test_a_header_that_shadows_one_of_a_package_is_seen(get_value, tmp_path):
-    text = "#include <tvm/ffi/c_api.h>\n#ifndef VALUE\n#define VALUE 1\n#endif\n"
-    (tmp_path / "dir").mkdir()
-    assert get_value(text, [tmp_path / "dir"]) == 1
-    (tmp_path / "dir" / "tvm" / "ffi").mkdir(parents=True)
-    (tmp_path / "dir" / "tvm" / "ffi" / "c_api.h").write_text("#define VALUE 2\n#include_next <tvm/ffi/c_api.h>\n")
-    assert get_value(text, [tmp_path / "dir"]) == 2
-
-
-def test_a_library_that_was_linked_is_looked_at_again(get_value, tmp_path):
-    values = []
-    for value in (1, 2):
-        (tmp_path / "v.c").write_text(f"int value(void) {{ return {value}; }}\n")
-        for command in (["cc", "-fPIC", "-c", "v.c", "-o", "v.o"], ["ar", "rcs", "libv.a", "v.o"]):
-            subprocess.run(command, cwd=tmp_path, check=True)
-        values.append(
-            get_value("int value(void);\n#define VALUE value()\n", [], extra_ldflags=[f"-L{tmp_path}", "-lv"])
-        )
-        (tmp_path / "libv.a").unlink()
-    assert values == [1, 2]
 
 
 # ---- files and clocks ------------------------------------------------------------------------------------------

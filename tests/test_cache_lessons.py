@@ -16,7 +16,7 @@ from jitload.settings import read_settings
 
 WHERE = {
     "a scanner of includes that sees 8 of 1112 files": (
-        "test_cache_key.test_a_header_that_shadows_one_of_a_package_is_seen"
+        "test_cache_headers.test_a_header_that_shadows_one_of_a_package_is_seen"
     ),
     "headers that change": "test_headers.test_a_changed_header_gives_a_new_build",
     "flags that are not in the key": "test_cache.test_each_part_of_a_request_is_in_the_key",

@@ -71,7 +71,7 @@ IMPORTS = {
     "cache.remote": "cache.archive cache.entry cache.locks cache.recipe errors settings",
     "cache.bundles": "settings",
     "cache.tiers": "cache.bundles cache.entry cache.recipe cache.remote cache.toolless cache.trust errors settings",
-    "cxx.headers": "",
+    "cxx.headers": "device.headers",
     "cxx.precompiled": "cache.entry cache.recipe identity settings sources toolchain",
     "cxx.precompiling": "cache.recipe cache.store cxx.headers cxx.precompiled settings",  # in a process of its own
     "runtime": "cache.entry cache.recipe cache.store cache.tiers errors host_build identity settings toolchain",

@@ -8,8 +8,7 @@ from pathlib import Path
 from jitload.cache.store import Work
 from jitload.checks import WATCHED_LINK
 from jitload.cpu.build import CpuProgram, compile_for_cpu
-from jitload.cxx.headers import read_depfile, unknown_headers
-from jitload.device.headers import read_headers, shadowing_paths
+from jitload.cxx.headers import headers_to_record, read_depfile, search_dirs
 from jitload.errors import ToolchainError
 from jitload.host_build import COMPILE_FLAGS, Step, compile_step, run_ninja, write_ninja
 from jitload.identity import compiler_identity
@@ -76,12 +75,10 @@ def _check_compiler(compiler: Compiler, cache_dir: Path) -> None:
 def _headers_read(request: Request, kit: Kit | None, work: Work, program: CpuProgram) -> Iterator[Path]:
     """Yield the headers that the compiler read and no version in the key speaks for, and where others could appear."""
     known = (own_include_dir().parent, *tvm_ffi_include_dirs(), *(kit.include_dirs if kit else ()))
-    dirs = tuple(map(Path, request.include_dirs))
+    dirs = search_dirs(tuple(map(Path, request.include_dirs)), request.cpu_flags, request.settings.environment)
     texts = [text for _, text in request.pieces]
-    yield from (path for path in read_headers(texts, dirs, known) if path.is_absolute())
     read = read_depfile((work.dir / program.depfile).read_text(errors="surrogateescape"))
-    yield from shadowing_paths(read, (*dirs, *known[1:]) if dirs else ())
-    yield from unknown_headers(read, (*known, work.cache_dir))
+    yield from headers_to_record(texts, read, dirs, known, cache_dir=work.cache_dir)
 
 
 def _steps(

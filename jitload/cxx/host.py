@@ -11,7 +11,7 @@ from pathlib import Path
 
 from jitload.cache.store import Work
 from jitload.cxx.embedding import check_embeds, embed_text
-from jitload.cxx.headers import read_depfile, unknown_headers
+from jitload.cxx.headers import headers_to_record, read_depfile, search_dirs
 from jitload.cxx.link import (
     libraries_given,
     missing_cudart,
@@ -32,7 +32,6 @@ from jitload.cxx.precompiled import (
 )
 from jitload.cxx.text import unit_text
 from jitload.device.elf import read_dynamic_symbols
-from jitload.device.headers import read_headers, shadowing_paths
 from jitload.errors import CompileError
 from jitload.host_build import Step, compile_step, run_ninja, write_ninja
 from jitload.library import check_is_device_code, compile_archs, in_background
@@ -339,12 +338,12 @@ def _headers_read(build: _Build, work: Work) -> Iterator[Path]:
     """Yield the headers that the compiler read and no version in the key speaks for, and where others could appear."""
     cuda_dirs = build.kit.include_dirs if build.kit else ()
     known = (own_include_dir().parent, *tvm_ffi_include_dirs(), *cuda_dirs)
-    dirs = tuple(map(Path, build.request.include_dirs))
-    texts = [text for unit in build.host.units for _, text in unit.pieces]
-    yield from (path for path in read_headers(texts, dirs, known) if path.is_absolute())
+    request, units = build.request, build.host.units
+    flags = [flag for unit in units for flag in (*build.host.flags, *unit.flags)]
+    dirs = search_dirs(tuple(map(Path, request.include_dirs)), flags, request.settings.environment)
+    texts = [text for unit in units for _, text in unit.pieces]
     read = [Path(header.path) for found in build.precompiled.values() for header in found.entry.headers]
-    for unit in build.host.units:
+    for unit in units:
         text = (work.dir / f"{unit.file}.d").read_text(errors="surrogateescape")
         read += read_depfile(text.replace("$", "$$") if unit.is_mixed else text)  # nvcc does not double them
-    yield from shadowing_paths(read, (*dirs, *known[1:]) if dirs else ())
-    yield from unknown_headers(read, (*known, work.cache_dir))
+    yield from headers_to_record(texts, read, dirs, known, cache_dir=work.cache_dir)

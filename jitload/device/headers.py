@@ -49,6 +49,11 @@ def read_headers(texts: Sequence[str], include_dirs: Sequence[Path], own: Sequen
     return tuple(sorted(path for path in scan.found if not any(path.is_relative_to(root) for root in own)))
 
 
+def without_comments(text: str) -> str:
+    """Return C++ without its comments."""
+    return _COMMENT.sub(lambda found: " " if found["comment"] else found[0], text)
+
+
 def shadowing_paths(read: Iterable[Path], include_dirs: Sequence[Path]) -> Iterator[Path]:
     """Yield where a header could appear and be read instead of one that was: in the directories before its own."""
     roots = [f"{str(directory).rstrip('/')}/" for directory in include_dirs]
@@ -70,8 +75,7 @@ class _Scan:
         self._asked: list[tuple[str, Path | None]] = []  # macros that conditions ask `__has_include` for
 
     def read(self, text: str, home: Path | None) -> None:
-        text = text.replace("\r\n", "\n").replace("\\\n", "")
-        text = _COMMENT.sub(lambda found: " " if found["comment"] else found[0], text)
+        text = without_comments(text.replace("\r\n", "\n").replace("\\\n", ""))
         conditions = "\n".join(_CONDITION.findall(text))
         asked = _ASKED.findall(conditions)
         self._asked += [(target, home) for target in dict.fromkeys(_ASKED_BY_MACRO.findall(conditions))]

@@ -1,0 +1,131 @@
+"""What hand-written code reads besides its text: headers that change or appear, libraries, files in assembly."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from builds import EXPORT
+
+import jitload
+from jitload import serving
+
+
+@pytest.fixture
+def get_value(tmp_path, monkeypatch):
+    """A function that compiles C, which is quick, and returns what VALUE is there."""
+    monkeypatch.setattr("jitload.serving._modules", {})
+    (tmp_path / "source").mkdir()
+
+    def run(text: str, dirs: list[Path], **options) -> int:
+        (tmp_path / "source" / "get.c").write_text(text + EXPORT)
+        module = jitload.load("m", sources=tmp_path / "source" / "get.c", extra_include_paths=dirs, **options)
+        return module.get()
+
+    return run
+
+
+def test_a_header_that_appears_before_the_one_that_was_read_is_seen_in_hand_written_code(get_value, tmp_path):
+    first, last = tmp_path / "first", tmp_path / "last"
+    for directory in (first, last):
+        directory.mkdir()
+    (last / "outer.h").write_text("#include <inner.h>\n")
+    (last / "inner.h").write_text("#define VALUE 1\n")
+    text = "#include <outer.h>\n"
+    assert get_value(text, [first, last]) == 1
+    (first / "inner.h").write_text("#define VALUE 2\n")
+    assert get_value(text, [first, last]) == 2
+    (first / "inner.h").unlink()
+    assert get_value(text, [first, last]) == 1
+
+
+def test_what_has_include_asked_for_is_seen_in_hand_written_code(get_value, tmp_path):
+    text = '#if __has_include("more.h")\n#define VALUE 2\n#else\n#define VALUE 1\n#endif\n'
+    assert get_value(text, [tmp_path / "dir"]) == 1
+    (tmp_path / "dir").mkdir()
+    (tmp_path / "dir" / "more.h").write_text("")
+    assert get_value(text, [tmp_path / "dir"]) == 2
+
+
+def test_a_header_that_shadows_one_of_a_package_is_seen(get_value, tmp_path):
+    text = "#include <tvm/ffi/c_api.h>\n#ifndef VALUE\n#define VALUE 1\n#endif\n"
+    (tmp_path / "dir").mkdir()
+    assert get_value(text, [tmp_path / "dir"]) == 1
+    (tmp_path / "dir" / "tvm" / "ffi").mkdir(parents=True)
+    (tmp_path / "dir" / "tvm" / "ffi" / "c_api.h").write_text("#define VALUE 2\n#include_next <tvm/ffi/c_api.h>\n")
+    assert get_value(text, [tmp_path / "dir"]) == 2
+
+
+def test_a_library_that_was_linked_is_looked_at_again(get_value, tmp_path):
+    values = []
+    for value in (1, 2):
+        (tmp_path / "v.c").write_text(f"int value(void) {{ return {value}; }}\n")
+        for command in (["cc", "-fPIC", "-c", "v.c", "-o", "v.o"], ["ar", "rcs", "libv.a", "v.o"]):
+            subprocess.run(command, cwd=tmp_path, check=True)
+        values.append(
+            get_value("int value(void);\n#define VALUE value()\n", [], extra_ldflags=[f"-L{tmp_path}", "-lv"])
+        )
+        (tmp_path / "libv.a").unlink()
+    assert values == [1, 2]
+
+
+def test_a_header_on_the_include_path_is_found_anew_where_the_variable_changes(get_value, tmp_path, monkeypatch):
+    results = []
+    for number in (1, 2, 1):
+        (tmp_path / str(number)).mkdir(exist_ok=True)
+        (tmp_path / str(number) / "value.h").write_text(f"#define VALUE {number}\n")
+        monkeypatch.setenv("CPATH", str(tmp_path / str(number)))
+        results.append(get_value("#include <value.h>\n", []))
+    assert results == [1, 2, 1]
+
+
+@pytest.mark.parametrize("how", ["-isystem", "-iquote", "-idirafter", "CPATH", "C_INCLUDE_PATH"])
+def test_a_header_that_appears_first_in_directories_of_options_and_variables_is_seen(
+    get_value, tmp_path, monkeypatch, how
+):
+    first, last = tmp_path / "first", tmp_path / "last"
+    for directory in (first, last):
+        directory.mkdir()
+    (last / "inner.h").write_text("#define VALUE 1\n")
+    options = {}
+    if how.startswith("-"):
+        options["extra_cflags"] = [how, str(first), f"{how}{last}"]
+    else:
+        monkeypatch.setenv(how, f":{first}:{last}")
+    assert get_value('#include "inner.h"\n', [], **options) == 1
+    (first / "inner.h").write_text("#define VALUE 2\n")
+    assert get_value('#include "inner.h"\n', [], **options) == 2
+
+
+@pytest.mark.parametrize("definition", ['#define MORE "more.h"', "#define TEXT(x) #x\n#define MORE TEXT(more.h)"])
+def test_what_has_include_asked_for_by_a_macro_is_seen(get_value, tmp_path, definition):
+    text = f"{definition}\n#if __has_include(MORE)\n#define VALUE 2\n#else\n#define VALUE 1\n#endif\n"
+    assert get_value(text, [tmp_path]) == 1
+    (tmp_path / "more.h").write_text("")
+    assert get_value(text, [tmp_path]) == 2
+
+
+@pytest.mark.parametrize("where", ["named in full", "below an include directory", "named by a macro", "in a header"])
+def test_a_file_that_assembly_takes_in_is_seen(get_value, tmp_path, where):
+    file, options = tmp_path / "file", {}
+    file.write_bytes(b"\1")
+    name = {"below an include directory": "file"}.get(where, str(file))
+    text = f'asm(".pushsection .rodata\\nbytes: .incbin \\"{name}\\"\\n.popsection");\n'
+    if where == "named by a macro":
+        text = text.replace(f'\\"{name}\\"', '\\"" FILE "\\"')
+        options["extra_cflags"] = [f'-DFILE="{file}"']
+    text += "extern const unsigned char bytes[];\n#define VALUE bytes[0]\n"
+    if where == "in a header":
+        (tmp_path / "assembly.h").write_text(text)
+        text = '#include "assembly.h"\n'
+    assert get_value(text, [tmp_path], **options) == 1
+    file.write_bytes(b"\2")
+    assert get_value(text, [tmp_path], **options) == 2
+
+
+def test_a_comment_that_speaks_of_assembly_is_no_reason_to_build(get_value, tmp_path):
+    text = "// taken in by .incbin, see above\n#define VALUE 1\n"
+    assert get_value(text, [tmp_path]) == 1
+    (entry,) = (entry for entry, _ in serving._modules.values())
+    assert all(header.is_unchanged() for header in entry.headers)
