@@ -107,6 +107,23 @@ def test_the_newest_is_taken_of_several_that_differ_in_their_tools_alone(cache, 
     assert "fits but for tools that are not here; it was made with gcc version 99" in caplog.text
 
 
+def test_a_directory_is_read_once_and_again_when_it_changes(cache, lose, monkeypatch):
+    first = build(ADD, "vec")
+    for place in (cache, *cache.iterdir()):
+        os.utime(place, (1, 1))  # long ago
+    lose("compiler")
+    assert build(ADD, "vec") == first
+    monkeypatch.setattr(os, "listdir", None)  # of the cache; an entry's own directory is read each time
+    from jitload.cache import toolless
+
+    assert toolless._keys(str(cache), os.stat(cache).st_mtime_ns)["vec"] == (first.parents[1].name[-64:],)
+    monkeypatch.undo()
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(cache))
+    second = build(kernel("f"), "vec")
+    lose("compiler")
+    assert build(kernel("f"), "vec") == second
+
+
 # ---- what must be the same all the same ------------------------------------------------------------------------
 
 
@@ -286,3 +303,4 @@ def test_a_bundle_in_a_package_on_a_machine_with_python_alone(cache, tmp_path, c
         assert lines[1].startswith(str(site / "pack_with_kernels" / "kernels"))
         assert lines[2] == "42"
         assert lines[3].startswith("CacheError" if mode == "load-only" else "ToolchainError NVRTC was not found")
+        assert (f"nor in {site / 'pack_with_kernels' / 'kernels'}" in lines[3]) == (mode == "load-only")

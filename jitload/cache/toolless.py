@@ -6,10 +6,12 @@ none, nothing else could be made, and the key cannot be known: then everything e
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import re
 import shlex
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,8 +23,9 @@ from jitload.gpu import driver_version
 from jitload.identity import cpu_identity
 from jitload.settings import Settings
 
-_KEY = re.compile(r"[0-9a-f]{64}")
+_KEY_DIR = re.compile(r"([A-Za-z0-9_]{1,48})-([0-9a-f]{64})")
 _MAJOR = re.compile(r"(?:cuda_nvrtc(?:_cu\d+)?-|toolkit |wheel |nvcc )(\d+)")
+_TICK_NS = 2_000_000_000
 _log = logging.getLogger(__name__)
 
 
@@ -79,12 +82,25 @@ def _options_asked_for(settings: Settings) -> list[str]:
 def _manifests(cache_dir: Path, name: str, settings: Settings) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the keys under a name in a cache, each with the manifest of its newest entry that can be read."""
     try:
-        names = os.listdir(cache_dir)
+        changed_ns = os.stat(cache_dir).st_mtime_ns
+        # Within a tick of the file system's clock a directory may change once more and look the same.
+        is_settled = changed_ns + _TICK_NS < time.time_ns()
+        keys = (_keys if is_settled else _keys.__wrapped__)(str(cache_dir), changed_ns).get(name, ())
     except OSError:
         return
-    for key in (found[len(name) + 1 :] for found in names if found.startswith(f"{name}-")):
-        if _KEY.fullmatch(key) and (manifest := _manifest(cache_dir / f"{name}-{key}", key, settings)):
+    for key in keys:
+        if manifest := _manifest(cache_dir / f"{name}-{key}", key, settings):
             yield key, manifest
+
+
+@functools.lru_cache(maxsize=8)
+def _keys(cache_dir: str, _changed_ns: int) -> Mapping[str, tuple[str, ...]]:
+    """Return the keys in a cache by name; read once, however many entries are looked for, until it changes."""
+    found: dict[str, tuple[str, ...]] = {}
+    for entry in os.listdir(cache_dir):
+        if match := _KEY_DIR.fullmatch(entry):
+            found[match[1]] = (*found.get(match[1], ()), match[2])
+    return found
 
 
 def _manifest(key_dir: Path, key: str, settings: Settings) -> Mapping[str, Any] | None:

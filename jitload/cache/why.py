@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from jitload.cache.bundles import find_bundles
 from jitload.cache.entry import key_dir_of, newest_first, read_manifest
 from jitload.cache.inputs import fasten
 from jitload.cache.inventory import Item, walk
@@ -67,12 +68,15 @@ def _headers(manifest: Mapping[str, Any]) -> dict[str, str]:
 
 def explain_miss(cache_dir: Path, recipe: Recipe, settings: Settings) -> str:
     """Return the message of a miss that must not be built: how it differs from the nearest entry of its name."""
-    others = ", ".join((*settings.cache_path, *((shown_url(settings.remote),) if settings.remote else ())))
+    bundles = find_bundles(cache_dir)
+    others = ", ".join(
+        (*map(str, bundles), *settings.cache_path, *((shown_url(settings.remote),) if settings.remote else ()))
+    )
     where = f"{cache_dir}, nor in {others}" if others else cache_dir
     lines = [
         f"module {recipe.name!r} is not in the cache {where}, and JITLOAD_MODE={settings.mode} forbids to build it"
     ]
-    places = (cache_dir, *map(Path, settings.cache_path))
+    places = (cache_dir, *bundles, *map(Path, settings.cache_path))
     lines += [f"    {line}" for line in _reasons(places, recipe, settings)]
     if recipe.unknown:
         unknown = ", ".join(recipe.unknown)
