@@ -46,7 +46,10 @@ _OPTIONS = {
         "--param=asan-globals=0", "-fno-builtin-memset", "-fno-builtin-memcpy", "-fno-builtin-memmove",
         "-fsanitize=bounds", "-fno-sanitize-recover=bounds",
     ),
-    "undefined": ("-fsanitize=undefined", "-fno-sanitize=vptr", "-fno-sanitize-recover=undefined", "-fno-wrapv"),
+    "undefined": (
+        "-fsanitize=undefined", "-fsanitize=float-cast-overflow", "-fno-sanitize=vptr",
+        "-fno-sanitize-recover=undefined,float-cast-overflow", "-fno-wrapv",
+    ),
 }  # fmt: skip
 
 

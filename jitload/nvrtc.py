@@ -32,6 +32,10 @@ _INTEGERS = {
 }  # fmt: skip
 _KNOWN_TO_NVCC = {
     r"(?:U?INT|U?LONG|U?LLONG|U?CHAR|SCHAR|U?SHRT)_(?:MAX|MIN)|CHAR_BIT": "#include <limits.h>",
+    r"(?:FLT|DBL)_[A-Z0-9_]+": "#include <float.h>",
+    r"U?INT(?:_LEAST|_FAST)?\d+_(?:MAX|MIN)|U?INT(?:PTR|MAX)_(?:MAX|MIN)|SIZE_MAX|PTRDIFF_(?:MAX|MIN)|U?INT\d+_C": (
+        "#include <stdint.h>"
+    ),
     r"INFINITY|NAN|HUGE_VALF?|M_[A-Z0-9_]+": "#include <math.h>",
     "assert": "#include <assert.h>",
     **{name: f"typedef {integer} {name};" for name, integer in _INTEGERS.items()},

@@ -39,6 +39,9 @@ extern "C" __global__ void bytes(char* y, int n) { memset(y, 1, n); }
 extern "C" __global__ void add(int* y, int by) { y[threadIdx.x] += by; }
 extern "C" __global__ void bits(int* y, int by) { y[threadIdx.x] = 1 << by; }
 extern "C" __global__ void divide(int* y, int by) { y[threadIdx.x] /= by; }
+extern "C" __global__ void to_int(const float* x, int* y) { y[threadIdx.x] = (int)x[threadIdx.x]; }
+extern "C" __global__ void to_byte(const double* x, unsigned char* y) { y[threadIdx.x] = x[threadIdx.x]; }
+extern "C" __global__ void saturated(const float* x, int* y) { y[threadIdx.x] = __float2int_rz(x[threadIdx.x]); }
 extern "C" __global__ void barriers(float* y) {
   if (threadIdx.x < 16)
     __syncthreads();
@@ -85,6 +88,12 @@ FOUND = [
     ("add", (1, 4), (torch.full((4,), 2**31 - 1, dtype=torch.int32), 1), "+= by", r"a signed addition that overflows"),
     ("bits", (1, 4), (torch.zeros(4, dtype=torch.int32), 33), "1 << by", r"a shift by too many bits"),
     ("divide", (1, 4), (torch.ones(4, dtype=torch.int32), 0), "/= by", r"a division by zero"),
+    ("to_int", (1, 3), (torch.tensor([1.0, -2.0**31, 2.0**31]), torch.zeros(3, dtype=torch.int32)), "(int)x",
+     r"a floating-point number out of the range of 'int', which a GPU would saturate, at .*thread \(2, 0, 0\)"),
+    ("to_int", (1, 2), (torch.tensor([0.5, float("nan")]), torch.zeros(2, dtype=torch.int32)), "(int)x",
+     r"a floating-point number out of the range of 'int', .*thread \(1, 0, 0\)"),
+    ("to_byte", (1, 2), (np.array([255.9, 256.0]), np.zeros(2, np.uint8)), "void to_byte",
+     r"a floating-point number out of the range of 'unsigned char', .*thread \(1, 0, 0\)"),
     ("barriers", (1, 32), (torch.zeros(4),), "else", r"threads of one block meet at different barriers, at lines"),
 ]  # fmt: skip
 
@@ -112,6 +121,11 @@ def test_what_is_right_is_not_found(mod):
     assert torch.equal(x, y)
     mod.dynamic[1, 64, 256](y, 0)
     mod.fixed[1, 8](y, 0)
+    whole = torch.zeros(3, dtype=torch.int32)
+    mod.saturated[1, 3](torch.tensor([3e9, -3e9, 2.9]), whole)
+    assert whole.tolist() == [2**31 - 1, -(2**31), 2]
+    mod.to_int[1, 3](torch.tensor([2147483520.0, -(2.0**31), -0.9]), whole)
+    assert whole.tolist() == [2147483520, -(2**31), 0]
     out = torch.zeros(1)
     mod.sum[1, 256](x, out, Pair(1, 2))
     assert out.item() == 2 * x.sum().item()

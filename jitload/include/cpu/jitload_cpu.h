@@ -11,7 +11,9 @@
 #include <time.h>
 #undef clock
 
+#include <float.h>
 #include <jitload/cpu.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -252,6 +252,13 @@ extern "C" void __ubsan_handle_out_of_bounds_abort(const void* data, uintptr_t i
   undefined((const Place*)data, text);
 }
 
+extern "C" void __ubsan_handle_float_cast_overflow_abort(const void* data, uintptr_t) {
+  const Type* to = ((const Type* const*)((const Place*)data + 1))[1];
+  char text[256];
+  snprintf(text, sizeof text, "a floating-point number out of the range of %s, which a GPU would saturate,", to->name);
+  undefined((const Place*)data, text);
+}
+
 #define JITLOAD_UNDEFINED_(name, what) \
   extern "C" void __ubsan_handle_##name##_abort(const void* data) { undefined((const Place*)data, what); }
 JITLOAD_UNDEFINED_(add_overflow, "a signed addition that overflows")
