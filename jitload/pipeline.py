@@ -54,14 +54,15 @@ def _find_finished(request: Request, cache_dir: Path, missing: ToolchainError) -
     """Return the entry for a request that cannot be built here, for want of a tool: which one made it is not compared.
 
     Raises:
-        ToolchainError: There is none, and the tool is missing.
+        ToolchainError: There is none, and the tool is missing; or the compiler is there and does not work.
         CacheError: There is none, and `load-only` would not have built it.
     """
-    kit = compiler = None
+    kit = found = None
     with suppress(ToolchainError):
         kit = _find_cuda(request, cache_dir)
     with suppress(ToolchainError):
-        compiler = compiler_identity(find_compiler(request.settings), cache_dir)
+        found = find_compiler(request.settings)
+    compiler = compiler_identity(found, cache_dir) if found else None
     unknown = (*(("nvrtc",) if kit is None else ()), *(("compiler", "cpu") if compiler is None else ()))
     recipe = library_recipe(request, kit, compiler or "", own_identity(cache_dir))
     recipe = replace(recipe, unknown=unknown)

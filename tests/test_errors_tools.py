@@ -14,6 +14,7 @@ from jitload.errors import CompileError, ToolchainError
 from jitload.host_build import _start, _stop, run_ninja
 
 
+@pytest.mark.usefixtures("cache")  # an entry that is there needs no tool
 def test_no_compiler(monkeypatch, tmp_path):
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -71,6 +72,7 @@ def test_a_failed_host_compile_keeps_its_directory_and_says_where(compiler):
     assert build(ADD).is_file()  # a failure is never remembered
 
 
+@pytest.mark.usefixtures("cache")  # an entry that is there needs no tool
 def test_no_nvrtc(tmp_path, monkeypatch):
     how = "pip install 'jitload[cu13]'"
     monkeypatch.setenv("JITLOAD_NVRTC", "99")
@@ -86,6 +88,7 @@ def test_no_nvrtc(tmp_path, monkeypatch):
     assert message(ToolchainError, ADD).startswith(f"NVRTC cannot be loaded from {tmp_path}/libnvrtc.so.13: ")
 
 
+@pytest.mark.usefixtures("cache")  # an entry that is there needs no tool
 def test_no_wheel_and_no_toolkit_has_nvrtc(monkeypatch):
     monkeypatch.setattr(toolchain, "_wheel_kits", lambda: iter(()))
     monkeypatch.setattr(toolchain, "_toolkit_kits", lambda _: iter(()))

@@ -18,7 +18,7 @@ from typing import Any
 
 from jitload.cache.entry import newest_first, read_manifest
 from jitload.cache.recipe import SCHEMA, Recipe, describe_parts
-from jitload.errors import CacheError
+from jitload.errors import ToolchainError
 from jitload.gpu import driver_version
 from jitload.identity import cpu_identity
 from jitload.settings import Settings
@@ -76,7 +76,7 @@ def _options_asked_for(settings: Settings) -> list[str]:
     try:
         return [repr(word) for word in shlex.split(settings.cxx)[1:]]
     except ValueError as error:
-        raise CacheError(f"JITLOAD_CXX or CXX is {settings.cxx!r}, which is no command: {error}") from error
+        raise ToolchainError(f"JITLOAD_CXX or CXX is {settings.cxx!r}, which is no command: {error}") from error
 
 
 def _manifests(cache_dir: Path, name: str, settings: Settings) -> Iterator[tuple[str, Mapping[str, Any]]]:
