@@ -129,3 +129,13 @@ def test_a_comment_that_speaks_of_assembly_is_no_reason_to_build(get_value, tmp_
     assert get_value(text, [tmp_path]) == 1
     (entry,) = (entry for entry, _ in serving._modules.values())
     assert all(header.is_unchanged() for header in entry.headers)
+
+
+@pytest.mark.parametrize("flag", ["extra_cflags=@", "extra_ldflags=-Wl,@", "extra_ldflags=@"])
+def test_a_file_of_options_is_looked_at_again(get_value, tmp_path, flag):
+    keyword, option = flag.split("=")
+    file, options = tmp_path / "options", {keyword: [f"{option}{tmp_path}/options"]}
+    text = "extern const char given[];\n#define VALUE (long)given\n" if keyword == "extra_ldflags" else ""
+    for value in (1, 2):
+        file.write_text(f"-DVALUE={value}" if not text else f"{'' if ',' in option else '-Wl,'}--defsym=given={value}")
+        assert get_value(text, [], **options) == value

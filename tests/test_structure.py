@@ -144,7 +144,7 @@ IMPORTS = {
     "triton.grid": "errors launch triton.key",
     "triton.library": "arch cache.store host_build launch library model request runtime toolchain triton.code "
     "triton.compile triton.grid triton.record triton.source",
-    "cpu.library": "cache.store checks cpu.build cxx.headers device.headers errors host_build identity library "
+    "cpu.library": "cache.store checks cpu.build cxx.headers cxx.link errors host_build identity library "
     "request runtime toolchain",
     "pipeline": "arch cache.entry cache.recipe cache.store cache.tiers cache.why collector cpu.library cxx.host "
     "cxx.nvcc errors identity library request settings toolchain triton.library",

@@ -9,6 +9,7 @@ from jitload.cache.store import Work
 from jitload.checks import WATCHED_LINK
 from jitload.cpu.build import CpuProgram, compile_for_cpu
 from jitload.cxx.headers import headers_to_record, read_depfile, search_dirs
+from jitload.cxx.link import files_named
 from jitload.errors import ToolchainError
 from jitload.host_build import COMPILE_FLAGS, Step, compile_step, run_ninja, write_ninja
 from jitload.identity import compiler_identity
@@ -79,6 +80,7 @@ def _headers_read(request: Request, kit: Kit | None, work: Work, program: CpuPro
     texts = [text for _, text in request.pieces]
     read = read_depfile((work.dir / program.depfile).read_text(errors="surrogateescape"))
     yield from headers_to_record(texts, read, dirs, known, cache_dir=work.cache_dir)
+    yield from files_named(request.cpu_flags)
 
 
 def _steps(

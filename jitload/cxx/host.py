@@ -13,6 +13,7 @@ from jitload.cache.store import Work
 from jitload.cxx.embedding import check_embeds, embed_text
 from jitload.cxx.headers import headers_to_record, read_depfile, search_dirs
 from jitload.cxx.link import (
+    files_named,
     libraries_given,
     missing_cudart,
     missing_driver_text,
@@ -335,9 +336,8 @@ def _include_flags(cuda_dirs: Sequence[Path], user_dirs: Sequence[str]) -> tuple
 
 
 def _headers_read(build: _Build, work: Work) -> Iterator[Path]:
-    """Yield the headers that the compiler read and no version in the key speaks for, and where others could appear."""
-    cuda_dirs = build.kit.include_dirs if build.kit else ()
-    known = (own_include_dir().parent, *tvm_ffi_include_dirs(), *cuda_dirs)
+    """Yield the files that the compiler read and no version in the key speaks for, and where others could appear."""
+    known = (own_include_dir().parent, *tvm_ffi_include_dirs(), *(build.kit.include_dirs if build.kit else ()))
     request, units = build.request, build.host.units
     flags = [flag for unit in units for flag in (*build.host.flags, *unit.flags)]
     dirs = search_dirs(tuple(map(Path, request.include_dirs)), flags, request.settings.environment)
@@ -347,3 +347,4 @@ def _headers_read(build: _Build, work: Work) -> Iterator[Path]:
         text = (work.dir / f"{unit.file}.d").read_text(errors="surrogateescape")
         read += read_depfile(text.replace("$", "$$") if unit.is_mixed else text)  # nvcc does not double them
     yield from headers_to_record(texts, read, dirs, known, cache_dir=work.cache_dir)
+    yield from files_named([*flags, *build.link_flags])

@@ -49,6 +49,13 @@ def libraries_given(flags: Sequence[str]) -> Iterator[Path]:
         yield from (path for path in paths if path.is_absolute() and (names or path.is_file()))
 
 
+def files_named(flags: Sequence[str]) -> Iterator[Path]:
+    """Yield the files that options name within: `@/options`, `-Wl,--version-script=/exports`, `-specs=/specs`."""
+    for flag in flags:
+        parts = re.split("[=,@]", flag)[1:]
+        yield from (Path(part) for part in parts if part.startswith("/") and Path(part).is_file())
+
+
 # ---- CUDA's libraries ------------------------------------------------------------------------------------------
 
 
