@@ -7,6 +7,7 @@ import random
 import struct
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from support.kernels import BLOCK_SIZES, ELEMENTS, VECTORS, load
@@ -57,6 +58,34 @@ def test_pointers_to_every_element_type(elements: jitload.Module, dtype: str) ->
     y = zeros(dtype, 1000)
     elements[f"copy_{dtype}"](x, y)
     assert raw(y) == raw(x)
+
+
+ROWS_AND_PAIRS = """
+#include <cuda/std/complex>
+extern "C" __global__ void rows(const float (*x)[4], float (*y)[4], bool doubles) {
+    y[threadIdx.x][threadIdx.y] = (doubles ? 2 : 1) * x[threadIdx.x][threadIdx.y];
+}
+extern "C" __global__ void conjugate(const cuda::std::complex<float>* z, cuda::std::complex<float>* out) {
+    out[threadIdx.x] = cuda::std::conj(z[threadIdx.x]);
+}
+"""
+
+
+def test_pointers_to_rows_and_to_complex_numbers() -> None:
+    module = jitload.load_inline("rows", cuda_sources=ROWS_AND_PAIRS)
+    x = torch.arange(12.0, device="cuda").reshape(3, 4)
+    y = torch.empty_like(x)
+    for doubles in (np.bool_(0), np.bool_(1)):
+        module.rows[1, (3, 4)](x, y, doubles)
+        assert torch.equal(y, 2 * x if doubles else x)
+    z = torch.randn(5, dtype=torch.complex64, device="cuda")
+    out = torch.empty_like(z)
+    module.conjugate[1, 5](z, out)
+    assert torch.equal(out, z.conj().resolve_conj())
+    with pytest.raises(TypeError, match="argument 'z' must be a float32 CUDA tensor, got complex128"):
+        module.conjugate[1, 5](z.to(torch.complex128), out)
+    with pytest.raises(TypeError, match="argument 'x' must be a float32 CUDA tensor, got float64"):
+        module.rows[1, (3, 4)](x.double(), y, False)
 
 
 @pytest.mark.parametrize("dtype", ELEMENTS)
