@@ -122,3 +122,15 @@ def test_many_compiles_with_headers_in_one_process(tmp_path):
                 assert list(load(text, extra_include_paths=[tmp_path])) == [f"k{number}"]
             except jitload.errors.CompileError:
                 assert "nothing" in body
+
+
+def test_a_header_that_includes_the_next_of_its_name_is_found_again(tmp_path, nvrtc_runs):
+    first, last = tmp_path / "first", tmp_path / "last"
+    for directory, text in ((first, "#include_next <h.h>\n"), (last, "#define VALUE 1\n")):
+        directory.mkdir()
+        (directory / "h.h").write_text(text)
+    text = '#include "h.h"\n' + kernel("k", "x[0] = VALUE;")
+    paths = [build(text, extra_include_paths=[first, last]) for _ in range(2)]
+    assert (paths[0], len(nvrtc_runs)) == (paths[1], 1)
+    (last / "h.h").write_text("#define VALUE 2\n")
+    assert build(text, extra_include_paths=[first, last]) not in paths

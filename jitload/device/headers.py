@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 _DIRECTIVE = r"^[ \t]*#[ \t]*"
-_INCLUDE = re.compile(_DIRECTIVE + r"(?:include|include_next|import)[ \t]*([^\s/].*?)[ \t]*$", re.MULTILINE)
+_INCLUDE = re.compile(_DIRECTIVE + r"(?:include_next|include|import)\b[ \t]*([^\s/].*?)[ \t]*$", re.MULTILINE)
 _DEFINE = re.compile(_DIRECTIVE + r"define[ \t]+(\w+)(?:\(([^)\n]*)\))?[ \t]+(.*?)[ \t]*$", re.MULTILINE)
 _CONDITION = re.compile(_DIRECTIVE + r"(?:el)?if\b(.*)$", re.MULTILINE)
 _ASKED = re.compile(r'"[^"\s]+"|<[^<>\s&|]+>')  # in a condition, what `__has_include` or a macro around it may ask for
