@@ -111,6 +111,13 @@ def test_a_finding(mod, found):
     assert message.startswith(f"{name}(): ")
 
 
+def test_a_compiler_that_fortifies_by_itself_does_not_hide_the_line(monkeypatch):
+    monkeypatch.setenv("JITLOAD_CXX", "g++ -D_FORTIFY_SOURCE=2")
+    mod = jitload.load_inline("watched", cuda_sources=SOURCE, arch="cpu", sanitize="address")
+    with pytest.raises(RuntimeError, match=f"watched.cu:{line_of('memset')}"):
+        mod.bytes[1, 1](torch.zeros(5, dtype=torch.int8), 6)
+
+
 class Pair(ctypes.Structure):
     _fields_ = (("first", ctypes.c_int), ("second", ctypes.c_int))
 

@@ -39,10 +39,12 @@ from jitload.runtime import include_flags
 from jitload.toolchain import Compiler, Kit, own_include_dir
 
 # Device code reads memory through pointers of other types, and its integers wrap; both are nvcc's habit. Sections and
-# sizes of functions are how the object file is read.
+# sizes of functions are how the object file is read. glibc's own checks, which some compilers switch on by themselves,
+# would end the process where `sanitize` names the user's line.
 _FLAGS = (
     "-std=c++17", "-O3", "-pipe", "-fPIC", "-fvisibility=hidden", "-ffunction-sections", "-fno-extern-tls-init",
     "-fno-gnu-unique", "-fno-strict-aliasing", "-fwrapv", "-fno-math-errno", "-fno-trapping-math", "-w",
+    "-U_FORTIFY_SOURCE",
 )  # fmt: skip
 # At each turn of a loop a thread may be asked to let another one go on.
 _PREEMPT = ("-fsanitize-coverage=trace-pc", "-DJITLOAD_CPU_PREEMPT=1")

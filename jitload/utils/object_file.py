@@ -170,7 +170,11 @@ def embed_bytes(file: ObjectFile, name: str, image: bytes) -> bytes:
     home = len(file.sections)
     places = {symbols[0]: (_STT_OBJECT, 0, home, 0, len(image)), symbols[1]: (_STT_NOTYPE, 0, home, len(image), 0)}
     table, numbers, first_global = _order_symbols(file.symbols, places)
-    sections = [*_renumber(file, numbers), _section(f".rodata.{symbols[0]}", image + b"\0", _SHF_ALLOC, _ALIGNMENT)]
+    try:
+        renumbered = [*_renumber(file, numbers)]
+    except (KeyError, struct.error) as error:  # it speaks of symbols that it has not got, or in half a row
+        raise LoadError(f"{file.path} is damaged or cut off. Compile it again.") from error
+    sections = [*renumbered, _section(f".rodata.{symbols[0]}", image + b"\0", _SHF_ALLOC, _ALIGNMENT)]
     if not any(section.name == ".note.GNU-stack" for section in sections):
         sections.append(_section(".note.GNU-stack", b"", 0, 1))  # without it the linker makes the stack executable
     return _write(file, _with_tables(sections, table, first_global))
