@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from jitload.errors import CacheError, JitLoadError, ToolchainError
+from jitload.errors import CacheError, CompileError, JitLoadError, ToolchainError
 
 TRIES = 3  # of a request whose worker died
 _PATIENCE_S = 10.0  # for a long step of NVRTC
@@ -79,6 +79,8 @@ def failed(task: Task, error: BaseException | str, seconds: float = 0.0) -> Outc
     name, arch = _names(task.request)
     lines = str(error).strip().splitlines() or [""]
     first = lines[0] if isinstance(error, JitLoadError | str) else f"{type(error).__name__}: {lines[0]}"
+    if isinstance(error, CompileError) and not error.diagnostics and (said := error.log.strip().splitlines()):
+        first += f": {said[-1].strip()}"  # Triton says where it was, shows the lines, and then what is wrong
     return Outcome(name=name, arch=arch, state="failed", error=first, seconds=seconds)
 
 

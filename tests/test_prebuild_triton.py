@@ -181,6 +181,14 @@ def test_a_kernel_that_is_none_is_that_requests_failure(cache, kernel, words):
     assert words in done.failed[0].error
 
 
+def test_what_triton_refuses_is_told_in_a_line(cache):
+    done = jitload.prebuild([{**ADDED, "constexprs": {"BLOCK": 100}}], archs=(ARCH,), progress=False)
+    (line,) = str(done).splitlines()[1:]
+    assert line.startswith("  ops (sm_90): Triton could not compile 'vector_add': ")
+    assert "power of 2" in line
+
+
+@pytest.mark.skipif(not hasattr(triton, "constexpr_function"), reason="this Triton has no constexpr_function")
 def test_what_no_cache_can_keep_is_a_failure(cache):
     done = jitload.prebuild(
         [{"name": "odd", "kernel": "triton_outer:by_an_object", "signature": {"x_ptr": "*i32"}}],
