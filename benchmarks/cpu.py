@@ -71,7 +71,7 @@ extern "C" __global__ void reduce(const float* x, float* out, int n) {
   sum = block_reduce(sum, false);
   if (threadIdx.x == 0) atomicAdd(out, sum);
 }
-extern "C" __global__ void barriers(int n) { for (int i = 0; i < n; ++i) __syncthreads(); }
+extern "C" __global__ void barriers(int n) { for (int i = threadIdx.x & 0; i < n; ++i) __syncthreads(); } // on fibers
 extern "C" __global__ void tiny(float* x) { x[threadIdx.x] += 1; }
 """
 LOOPS = r"""
