@@ -75,6 +75,10 @@ REFUSED = {
     "x[t] = __shfl_sync(~0u, t, 0); __syncthreads();": "__shfl_sync",
     "\n#if 1\n__syncthreads();\n#endif\n": "a preprocessor line in it",
     "[&] { __syncthreads(); }();": "no statement of its own",
+    "decltype(t) a = 3; __syncthreads(); x[t] = a;": "a declaration that is not read",
+    "[[maybe_unused]] int a = 3; __syncthreads(); x[t] = a;": "a declaration that is not read",
+    "int (*a)[64] = &s; __syncthreads(); x[t] = (*a)[t];": "a declaration that is not read",
+    "int kTen = 3; __syncthreads(); x[t] = kTen;": "'kTen' hides another name",
     "for (int i : {1, 2}) __syncthreads();": "a barrier in a `for` over a range",
     "if (int a = n; a > 2) __syncthreads();": "differ in: int a",
     "while (int a = n--) __syncthreads();": "differ in: int a",
@@ -85,7 +89,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("body", REFUSED)
 def test_what_is_not_understood_stays_on_the_fibers(body: str) -> None:
-    found = split(f"__device__ void change(int& m) {{ m = threadIdx.x; }}\n{HEAD} {body} }}")
+    found = split(f"constexpr int kTen = 10; __device__ void change(int& m) {{ m = threadIdx.x; }}\n{HEAD} {body} }}")
     assert not found.forms
     assert re.search(REFUSED[body], found.reasons["k"])
 

@@ -11,6 +11,7 @@ from jitload.device.lexer import Token
 from jitload.device.parameters import find_angle, find_closing
 
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
+_OTHER = frozenset("decltype __typeof__ __typeof typeof namespace template using typedef".split())  # noqa: SIM905
 _POINTER_WORDS = frozenset({"const", "volatile", "__restrict__", "__restrict", "restrict"})
 
 
@@ -76,6 +77,9 @@ def read_declaration(code: Sequence[Token], first: int, last: int, end: int) -> 
     Raises:
         NotUnderstoodError: It is a declaration of another kind.
     """
+    texts = [token.text for token in code[first : first + 3]]
+    if texts[0] in _OTHER or texts[:2] == ["[", "["] or texts[1:] == ["(", "*"]:
+        raise NotUnderstoodError("a declaration that is not read: " + " ".join(texts))
     at = _skip_specifiers(code, first, last)
     if at == first or at > last:
         return ()
@@ -91,8 +95,6 @@ def read_declaration(code: Sequence[Token], first: int, last: int, end: int) -> 
         if not is_name or following not in ("=", ";", ",", "[", "(", "{"):
             if found or is_certain:
                 if not found and following == ";" and at >= last:
-                    return ()
-                if not found and code[at].text == "(":  # a cast written as a call: `float(x);`
                     return ()
                 raise NotUnderstoodError("a declaration that is not read: " + " ".join(t.text for t in code[first:at]))
             return ()

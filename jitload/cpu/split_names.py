@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from jitload.cpu.split_declarations import Variable
 from jitload.cpu.split_scopes import Scopes, Surroundings
-from jitload.cpu.split_tree import Statement
+from jitload.cpu.split_tree import NotUnderstoodError, Statement
 from jitload.cpu.split_words import (
     ALIGNMENTS,
     ASSIGNMENTS,
@@ -46,6 +46,10 @@ class Names:
         self.scopes = scopes
         self.around = around
         self._writes = Writes(scopes, around)
+        called = {token.text for at, token in enumerate(scopes.code) if scopes.text(at + 1) == "("}
+        for variable in scopes.all():
+            if variable.name in around.constants or (variable.name in FUNCTIONS and variable.name in called):
+                raise NotUnderstoodError(f"{variable.name!r} hides another name of the source")
         self.uniform = {v for v in scopes.all() if self._may_be_uniform(v)}
         while self._take_back(statements):
             pass

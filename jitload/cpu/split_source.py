@@ -79,7 +79,7 @@ def read_template(head: Sequence[Token]) -> tuple[str, frozenset[str], frozenset
         elif text not in _PLAIN_HEAD and text != '"C"':
             raise NotUnderstoodError(f"{text!r} before its name")
         at += 1
-    if any(token.text in ("requires", "...", "template") for token in words):
+    if any(token.text in ("requires", "...", "template", "*", "&") for token in words):
         raise NotUnderstoodError("its template parameters")
     names = frozenset(token.text for token in words if token.kind == "word" and token.text not in KEYWORDS)
     types = frozenset(b.text for a, b in pairwise(words) if a.text in ("typename", "class"))
