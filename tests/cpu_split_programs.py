@@ -10,6 +10,14 @@ import random
 
 BLOCK = (8, 3)
 THREADS = 24
+VOTED = """
+__device__ unsigned voted(unsigned value) {
+  unsigned name = value * 3, v1 = 0;
+  for (int i = 1; i < 4; i *= 2) v1 += __ballot_sync(0xffffffffu, name & i);
+  __syncthreads();
+  return v1;
+}
+"""
 _OPERATORS = ("+", "*", "^", "-", "|", "&")
 
 
@@ -77,12 +85,12 @@ class Program:
 
     def _part(self) -> str:
         """Return statements between barriers, or something that holds some and a barrier behind it."""
-        kinds = [self._plain, self._plain, self._plain, self._barrier, self._uniform_variable, self._leave]
+        kinds = [self._plain, self._plain, self._plain, self._barrier, self._uniform_variable, self._leave, self._vote]
         if self._depth < 2:
             kinds += [self._loop, self._loop, self._branch, self._while]
         kind = self._pick(len(kinds))
         text = kinds[kind]()
-        return text + self._barrier() if kind > 5 else text
+        return text + self._barrier() if kind > 6 else text
 
     def _block(self) -> str:
         """Return the inside of a loop or a branch: threads meet first and last, and names end with it."""
@@ -130,6 +138,18 @@ class Program:
             return f"  if ({self._value()} % 11 == {self._pick(11)}) {{ y[blockIdx.x * {THREADS} + r] = 7; return; }}\n"
         return f"  if ({self._same()} == 1000) return;\n"
 
+    def _vote(self) -> str:
+        if not self._assignable:
+            return self._barrier()
+        value, left, right = self._one(self._assignable), self._value(), self._value()
+        kinds = (
+            f"__ballot_sync(~0u, {left} & 4)",
+            f"__any_sync(0xffffffffu, {left} % 5 == 1)",
+            f"(__all_sync(~0u, {left} % 7) + __shfl_up_sync(~0u, {right}, 0))",
+            f"voted({left})",
+        )
+        return f"  {value} {self._one(('=', '^=', '+='))} {self._one(kinds)} * 3 + {self._one(self._thread)};\n"
+
     def _plain(self) -> str:
         if not self._assignable or self._pick(4) == 0:
             return self._thread_variable()
@@ -157,4 +177,4 @@ class Program:
 
 def random_source(seed: int, kernels: int) -> str:
     """Make a source of several kernels."""
-    return "".join(Program(seed * kernels + number, f"k{number}").text() for number in range(kernels))
+    return VOTED + "".join(Program(seed * kernels + number, f"k{number}").text() for number in range(kernels))

@@ -40,6 +40,15 @@ def waits(source: str, path: Path) -> dict[str, bool]:
     return {symbol: can_wait for symbol, (_, can_wait) in program.rows.items()}
 
 
+OWN = """
+constexpr int kTen = 10;
+__device__ int kept;
+__device__ void change(int& m) { m = threadIdx.x; }
+__device__ int wait(int a) { __syncthreads(); return a; }
+__device__ int twice(int a) { if (a > 3) return 4; __syncthreads(); return a; }
+__device__ int endless(int a) { __syncthreads(); int b = endless(a); return b; }
+__device__ int other(int a) { __syncthreads(); return a + kept; }
+"""
 # Bodies behind HEAD: the reason why they stay on the fibers.
 REFUSED = {
     "if (t < 3) __syncthreads();": "a condition that threads may differ in: t < 3",
@@ -72,7 +81,18 @@ REFUSED = {
     "int& a = s[t]; a = 1; __syncthreads(); x[t] = a;": "'a' lives across a barrier, and its type cannot be kept",
     'printf("%d", t); __syncthreads();': "printf",
     "x[t] = __syncthreads_count(1); __syncthreads();": "__syncthreads_count",
-    "x[t] = __shfl_sync(~0u, t, 0); __syncthreads();": "__shfl_sync",
+    "x[t] = __match_any_sync(~0u, t); __syncthreads();": "__match_any_sync",
+    "x[t] = __shfl_sync(3, t, 0);": "__shfl_sync with a mask that is not written out as full",
+    "x[t] = __shfl_sync(n, t, 0);": "__shfl_sync with a mask that is not written out as full",
+    "if (t < 8) x[t] = __shfl_sync(~0u, t, 0);": "differ in: t < 8",
+    "if (__any_sync(~0u, t)) x[t] = 3;": "in a condition",
+    "x[t] = t > 3 && __any_sync(~0u, t);": "__any_sync behind '&&'",
+    "x[t] = t > 3 ? 2 : __shfl_sync(~0u, t, 0);": r"__shfl_sync behind '\?'",
+    "auto f = [&] { return __any_sync(~0u, t); }; x[t] = f();": "where it may not be come to",
+    "int a = t, b = wait(a); x[t] = b;": "wait behind ','",
+    "x[t] = twice(t);": "a return in the middle of twice",
+    "x[t] = endless(t);": "too many functions",
+    "int kept = 3; x[t] = other(t);": "means something else in the kernel",
     "\n#if 1\n__syncthreads();\n#endif\n": "a preprocessor line in it",
     "[&] { __syncthreads(); }();": "no statement of its own",
     "decltype(t) a = 3; __syncthreads(); x[t] = a;": "a declaration that is not read",
@@ -89,7 +109,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("body", REFUSED)
 def test_what_is_not_understood_stays_on_the_fibers(body: str) -> None:
-    found = split(f"constexpr int kTen = 10; __device__ void change(int& m) {{ m = threadIdx.x; }}\n{HEAD} {body} }}")
+    found = split(f"{OWN}\n{HEAD} {body} }}")
     assert not found.forms
     assert re.search(REFUSED[body], found.reasons["k"])
 
@@ -125,8 +145,8 @@ def test_expressions_of_second_forms() -> None:
 SPLIT = f"{HEAD} s[t] = x[t]; __syncthreads(); x[t] = s[n - 1 - t]; }}"
 # Sources whose second form is dropped by the compiler or by what its object file shows.
 DROPPED = {
-    "a barrier in a function": "__device__ void wait() { __syncthreads(); }\n"
-    + SPLIT.replace("x[t] = s", "wait(); x[t] = s"),
+    "a barrier in a function": "template <int> __device__ void wait() { __syncthreads(); }\n"
+    + SPLIT.replace("x[t] = s", "wait<3>(); x[t] = s"),
     "a barrier in a macro of a header": '#include "sync.h"\n'
     + SPLIT.replace("x[t] = s[n - 1 - t]", "WAIT(x[t] = s[n - 1 - t])"),
     "a name that is a macro": '#include "sync.h"\n' + SPLIT.replace("x[t] = s", "x[t] = 0 * threads + s"),

@@ -18,6 +18,8 @@ A form is written for a kernel that is understood completely, and only then:
 - Barriers are `__syncthreads();` as statements of their own, under conditions that are the same for all threads of a
   block: made of numbers, template parameters, kernel parameters, blockIdx, blockDim, gridDim, and of variables that get
   nothing else, in statements all threads go through (`split_names`).
+- Warp operations with a full mask count as barriers in such places, and calls of the source's own functions that hold a
+  barrier are written out (`split_inline`).
 - A variable with one value for all threads stays one variable. One that only depends on the thread's index is worked
   out again in each loop. Any other one that lives across a barrier is an array with an element for each thread; so is
   whether a thread has returned.
@@ -35,9 +37,11 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
+from jitload.cpu.split_inline import SHUFFLES, VOTES, Function, Inliner, find_waiting
 from jitload.cpu.split_macros import Expansion, Macros
 from jitload.cpu.split_names import Names
 from jitload.cpu.split_scopes import Scopes, Surroundings
@@ -51,7 +55,7 @@ from jitload.cpu.split_source import (
     read_template,
 )
 from jitload.cpu.split_text import write_tokens_apart
-from jitload.cpu.split_tree import BARRIER, NotUnderstoodError, read_statements
+from jitload.cpu.split_tree import BARRIER, WARP, NotUnderstoodError, read_statements
 from jitload.cpu.split_words import HARMLESS_MACROS, KEYWORDS
 from jitload.cpu.split_write import Writer
 from jitload.device.lexer import Token, tokenize
@@ -60,8 +64,9 @@ from jitload.model import Candidate
 SPLIT = "__jitload_split_"  # begins the name of a second form
 OFF = "JITLOAD_CPU_FIBERS"  # a macro that a user may define: no kernel is split
 _KEPT_ON_FIBERS = re.compile(
-    r"printf|__(?:shfl|ballot|any|all|uni|match|reduce|syncwarp|activemask|syncthreads_)\w*|__nanosleep|atomic(?:CAS|Exch)\w*"
+    r"printf|__(?:uni|match|reduce|activemask|syncthreads_)\w*|__nanosleep|atomic(?:CAS|Exch)\w*"
 )
+_WARP_FUNCTIONS = frozenset({"__syncwarp", *SHUFFLES, *VOTES})
 _log = logging.getLogger(__name__)
 
 
@@ -91,7 +96,9 @@ def split_kernels(
         options: Preprocessor lines that come before the source.
     """
     plain = Split(pieces=tuple(pieces))
-    if not any(BARRIER in text for _, text in pieces) or any(OFF in line for line in options):
+    if not any(re.search(r"__sync(?:threads|warp)|__shfl_\w+_sync", text) for _, text in pieces) or any(
+        OFF in line for line in options
+    ):
         return plain
     source = _Source(pieces, options)
     texts: list[tuple[str, str]] = []
@@ -134,6 +141,10 @@ def split_expression(expression: str) -> tuple[str, str]:
     return f"{scope}{match[2]}", f"{scope}{SPLIT}{match[2]}{match[3] or ''}"
 
 
+def _is_wait(text: str, functions: Mapping[str, Function]) -> bool:
+    return text == BARRIER or text in functions or text.startswith(("__shfl_", "__ballot_", "__any_", "__all_"))
+
+
 def _find_name(candidates: Sequence[Candidate], piece: int, token: Token) -> str | None:
     for candidate in candidates:
         if (candidate.piece, candidate.line) == (piece, token.line) and candidate.name.split("::")[-1] == token.text:
@@ -161,6 +172,7 @@ class _Source:
         words = {token.text for token in outside}
         self._strangers = self._macros.has_strange_headers or "operator" in words
         self._functions, self._by_value = find_functions(outside)
+        self._waiting = find_waiting(outside)
         self._constants = find_constants(outside)
         self._specialized = {name for tokens in self.tokens for name in find_specialized(tokens)}
 
@@ -170,7 +182,8 @@ class _Source:
         return [
             kernel
             for kernel in self._kernels[piece]
-            if self._macros.hide(BARRIER) or any(token.text == BARRIER for token in tokens[kernel.brace : kernel.end])
+            if self._macros.hide(BARRIER)
+            or any(_is_wait(token.text, self._waiting) for token in tokens[kernel.brace : kernel.end])
         ]
 
     def write(self, piece: int, kernel: Kernel, macro: str) -> tuple[str, str]:
@@ -187,11 +200,16 @@ class _Source:
         self._refuse_directives(piece, tokens[kernel.head].start, tokens[kernel.end].start)
         expansion = self._macros.before((piece + 1, tokens[kernel.head].start))
         code = expansion.expand(tokens[kernel.brace + 1 : kernel.end])
-        if not any(token.text == BARRIER for token in code):
-            raise NotUnderstoodError("no barrier in its own text")
+        if _WARP_FUNCTIONS & self._functions:
+            raise NotUnderstoodError("warp operations of the source's own")
         if found := next((token.text for token in code if _KEPT_ON_FIBERS.fullmatch(token.text)), ""):
             raise NotUnderstoodError(found)
         given = expansion.expand(tokens[kernel.open + 1 : kernel.close])
+        parameters = read_parameters(given, 1 << 30)
+        inliner = Inliner(self._waiting, parameters, code, expand=expansion.expand)
+        code = inliner.open()
+        if not any(token.text in (BARRIER, WARP, "__syncwarp") for token in code):
+            raise NotUnderstoodError("no barrier in its own text")
         if expansion.used & {token.text for token in (*code, *given)}:
             raise NotUnderstoodError("a macro that names itself")
         place = (piece + 1, tokens[kernel.head].start)
@@ -199,7 +217,6 @@ class _Source:
         if is_template and (tokens[kernel.name].text in self._specialized or self._macros.last_header > place):
             raise NotUnderstoodError("a template with a specialization, or with headers behind it")
         template, constants, types = read_template(tokens[kernel.head : kernel.name])
-        parameters = read_parameters(given, len(code) - 1)
         around = Surroundings(
             constants=self._constants | constants, types=types, by_value=self._by_value, functions=self._functions
         )
@@ -212,7 +229,7 @@ class _Source:
             f"{template}__JITLOAD_INLINE void {SPLIT}{tokens[kernel.name].text}"
             f"(const jitload_cpu_place* __jitload_place{', ' + text if parameters else ''})"
         )
-        guard = _guard([*tokenize(template), *given, *code], expansion)
+        guard = _guard([*tokenize(template), *given, *code], expansion, inliner.words)
         return f"\n#if {guard}\n#define {macro}\n{head} {{\n{body}\n}}\n#endif"
 
     def _refuse_directives(self, piece: int, start: int, end: int) -> None:
@@ -229,8 +246,10 @@ class _Source:
         yield from self.tokens[piece][at:]
 
 
-def _guard(tokens: Sequence[Token], expansion: Expansion) -> str:
+def _guard(tokens: Sequence[Token], expansion: Expansion, more: AbstractSet[str]) -> str:
     """Return the condition under which no name is a macro that was not looked into."""
-    words = {token.text for token in tokens if token.kind == "word"} - KEYWORDS - HARMLESS_MACROS - expansion.used
+    words = (
+        {*more, *(token.text for token in tokens if token.kind == "word")} - KEYWORDS - HARMLESS_MACROS - expansion.used
+    )
     undefined = (f"!defined({word})" for word in sorted(words) if word.isascii())
     return " && ".join((*(f"defined({word})" for word in sorted(expansion.used)), *undefined))

@@ -81,7 +81,12 @@ class Names:
         known = (ATOMICS, LOADS, KEYWORDS, TYPES, QUALIFIERS, ALIGNMENTS, {"threadIdx", "assert"})
         for at in range(first, last + 1):
             token = self.scopes.code[at]
-            if token.kind != "word" or any(token.text in some for some in known) or self.around.computes(token.text):
+            if (
+                token.kind != "word"
+                or token.text.startswith("__jitload_")
+                or any(token.text in some for some in known)
+                or self.around.computes(token.text)
+            ):
                 continue
             if self.scopes.find(token.text, at) is None and self._is_used_as_function(at):
                 return True
@@ -132,7 +137,7 @@ class Names:
     # ---- what is uniform
 
     def _may_be_uniform(self, v: Variable) -> bool:
-        if v.is_shared:
+        if v.is_shared or v.name.startswith(("__jitload_give", "__jitload_got")):
             return False
         if v.says("constexpr"):
             return True
@@ -264,6 +269,7 @@ class Names:
 
     def _is_again(self, v: Variable) -> bool:
         odd = v.is_shared or v.is_reference or v.dimensions or v.says("static") or v.says("volatile")
+        odd = odd or v.name.startswith("__jitload_")
         if v in self.uniform or odd or self._writes.places.get(v) or v in self._writes.escaped or not v.initializer:
             return False
         if not (v.is_builtin or v.says("auto")):

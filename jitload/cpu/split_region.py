@@ -134,6 +134,13 @@ class Regions:
         end = "__jitload_fault->has_thread = 0;" if may_divide else ""
         return [*lines, "{", *body, *after, "}", label, "}}", end]
 
+    def exchange(self, at: int) -> str:
+        """Return the call that lets the lanes of each warp exchange what they give."""
+        variables = [v for _, v in self._names.scopes.used(at, at + 10)]
+        arrays = ", ".join(self._array(v) if v in self._numbers else v.name for v in variables)
+        gone = "__jitload_gone" if any(token.text == "return" for token in self._code) else "nullptr"
+        return f"__jitload_exchange_all({self._code[at + 2].text}, {arrays}, {gone}, __jitload_place);"
+
     def _array(self, variable: Variable) -> str:
         return f"{PREFIX}v{self._numbers[variable]}"
 

@@ -96,7 +96,9 @@ class Scopes:
 
     def _declare(self, statements: Sequence[Statement], end: int, *, in_loop: bool) -> None:
         for one in statements:
-            if one.kind != "barrier" and (one.has_barrier or (in_loop and one.jumps and one.kind != "plain")):
+            if one.kind not in ("barrier", "warp") and (
+                one.has_barrier or (in_loop and one.jumps and one.kind != "plain")
+            ):
                 self.structural.add(one.first)
                 self._declare_inside(one, in_loop=in_loop)
             elif one.kind == "plain" and self.code[one.first].text not in SCOPED:

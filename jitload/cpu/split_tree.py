@@ -8,8 +8,9 @@ from typing import Literal
 
 from jitload.device.lexer import Token
 
-Kind = Literal["plain", "block", "if", "for", "while", "do", "barrier"]
+Kind = Literal["plain", "block", "if", "for", "while", "do", "barrier", "warp"]
 BARRIER = "__syncthreads"
+WARP = "__jitload_warp"  # stands for an exchange in each warp: `split_inline` writes it
 _OPEN = {"(": ")", "[": "]", "{": "}"}
 # Words that begin what is not looked into. Waits among them are seen in the object file, whatever hides them.
 _STRANGE = frozenset("goto try asm __asm__ __asm co_await co_yield co_return throw".split())  # noqa: SIM905
@@ -166,8 +167,10 @@ class _Reader:
         if last is None:
             raise NotUnderstoodError("a statement without its end")
         texts = [token.text for token in self._code[at : last + 1]]
-        if texts == [BARRIER, "(", ")", ";"]:
+        if texts in ([BARRIER, "(", ")", ";"], ["__syncwarp", "(", ")", ";"]):
             return Statement(kind="barrier", first=at, last=last, has_barrier=True)
+        if texts[0] == WARP:
+            return Statement(kind="warp", first=at, last=last, has_barrier=True)
         self._refuse(at, last)
         return Statement(kind="plain", first=at, last=last, jumps=texts[0] in ("break", "continue"))
 

@@ -73,6 +73,9 @@ class Writer:
             texts = [token.text for token in self._code[one.first : one.last + 1]]
             if one.kind == "barrier":
                 run = self._flush(run)
+            elif one.kind == "warp":
+                run = self._flush(run)
+                self._lines.append(self._regions.exchange(one.first))
             elif one.first in names.scopes.structural or self._returns_together(one):
                 run = self._flush(run)
                 self._compound(one)

@@ -83,7 +83,13 @@ class Writes:
             return True
         if self._text(opening) == "(" and (not before.isidentifier() or before in KEYWORDS):
             return False
-        known = self._around.computes(before) or before in ATOMICS or before in LOADS or before in TYPES
+        known = (
+            self._around.computes(before)
+            or before.startswith("__jitload_")
+            or before in ATOMICS
+            or before in LOADS
+            or before in TYPES
+        )
         return not known and before not in self._around.by_value
 
     def _begins_with_number(self, at: int) -> bool:

@@ -196,3 +196,60 @@ extern "C" __global__ void k_other_meaning(const int* x, int* y, int i) {
   }
   y[G] = a;
 }
+
+#define FULL 0xffffffffu
+#define WARP_SIZE 32
+__device__ int warp_sum(int value) {
+#pragma unroll
+  for (int by = WARP_SIZE / 2; by > 0; by >>= 1) value += __shfl_down_sync(FULL, value, by);
+  return value;
+}
+__device__ __forceinline__ int block_sum(int value, int* scratch) {
+  int sum = warp_sum(value);
+  if (R % 32 == 0) scratch[R / 32] = sum;
+  __syncthreads();
+  int total = 0;
+  for (int i = 0; i < 2; ++i) total += scratch[i];
+  __syncthreads();
+  return total;
+}
+__device__ int numbered(int value) {
+  __shared__ int order[64];
+  order[R] = value;
+  __syncthreads();
+  value = order[(R + 1) % 64];
+  __syncthreads();
+  return value;
+}
+__device__ void meet() { __syncthreads(); }
+extern "C" __global__ void k_functions_that_wait(const int* x, int* y, int n) {
+  __shared__ int scratch[2];
+  int value = x[R], sum = 3;
+  value += block_sum(value * 2, scratch) / 7 + sum;
+  int other = numbered(value) - numbered(numbered(value + 1));
+  meet();
+  sum = block_sum(R, scratch);
+  for (int i = 0; i < 2; ++i) value += warp_sum(i * R);
+  y[G] = value + sum * 3 + other;
+}
+extern "C" __global__ void k_shuffles(const int* x, int* y, int n) {
+  int a = x[R];
+  short b = R * 3;
+  double c = R * 0.5;
+  unsigned long long d = 1ull << (R % 60);
+  int e = __shfl_sync(~0u, a, 3) + __shfl_sync(0xffffffff, a, R % 7, 8);
+  float f = __shfl_xor_sync(FULL, (float)c, 5);
+  b = __shfl_up_sync(FULL, b, 2, 16);
+  c += __shfl_down_sync(FULL, c, R % 3);
+  d ^= __shfl_xor_sync(FULL, d, 31);
+  __syncwarp();
+  y[G] = a + b + (int)(4 * c) + (int)(d >> 3) + e + (int)f;
+}
+extern "C" __global__ void k_votes(const int* x, int* y, int n) {
+  if (x[R] % 9 == 4) return;
+  unsigned who = __ballot_sync(FULL, x[R] % 3 == 0);
+  int any = __any_sync(FULL, x[R] == 37), all = 0;
+  all = __all_sync(FULL, x[R] < 90);
+  int up = __shfl_xor_sync(FULL, R, 0);
+  y[G] = who % 1000003 + any * 4 + all * 8 + up;
+}

@@ -20,6 +20,21 @@ __JITLOAD_INLINE __jitload_t __jitload_value(uint64_t bits) {
 /* Where a lane reads from, as the instruction `shfl` works it out: its own value where the source is out of range. */
 enum { __JITLOAD_AT, __JITLOAD_UP, __JITLOAD_DOWN, __JITLOAD_XOR };
 
+__JITLOAD_INLINE int __jitload_source(int way, int lane, int by, int width) {
+  const int first = lane & ~(width - 1);
+  int source = lane;
+  if (way == __JITLOAD_AT) {
+    source = first + (by & (width - 1));
+  } else if (way == __JITLOAD_UP) {
+    source = lane - by < first ? lane : lane - by;
+  } else if (way == __JITLOAD_DOWN) {
+    source = lane + by >= first + width ? lane : lane + by;
+  } else {
+    source = (lane ^ by) >= first + width ? lane : lane ^ by;
+  }
+  return source < 0 || source > 31 ? lane : source;
+}
+
 template <class __jitload_t>
 __JITLOAD_INLINE __jitload_t __jitload_shuffle(int way, unsigned mask, __jitload_t var, int by, int width, const char* what) {
   const int lane = (int)__jitload_lane();
@@ -41,6 +56,39 @@ __JITLOAD_INLINE __jitload_t __jitload_shuffle(int way, unsigned mask, __jitload
     __jitload_stop("%s reads from lane %d, which does not take part: the value is undefined on a GPU", what, source);
   }
   return __jitload_value<__jitload_t>(values[source]);
+}
+
+/* A shuffle or a vote of all lanes of all warps, for the loops that cpu/split.py writes: what each gives, and gets. */
+__JITLOAD_INLINE int __jitload_of(int value, unsigned) { return value; }
+__JITLOAD_INLINE int __jitload_of(const int* values, unsigned thread) { return values[thread]; }
+template <class __jitload_b, class __jitload_w>
+__JITLOAD_INLINE void __jitload_exchange_all(int kind, const unsigned long long* give, __jitload_b by, __jitload_w width,
+                                             unsigned long long* got, const unsigned char* gone,
+                                             const jitload_cpu_place* place) {
+  const unsigned count = place->block[0] * place->block[1] * place->block[2];
+  for (unsigned first = 0; first < count; first += 32) {
+    const unsigned lanes = count - first < 32 ? count - first : 32;
+    uint32_t came = lanes == 32 ? ~0u : (1u << lanes) - 1, yes = 0;
+    for (unsigned lane = 0; gone && lane < lanes; ++lane) came &= ~((uint32_t)gone[first + lane] << lane);
+    for (unsigned lane = 0; kind > __JITLOAD_XOR && lane < lanes; ++lane) yes |= (uint32_t)(give[first + lane] != 0) << lane;
+    yes &= came;
+    for (unsigned lane = 0; lane < lanes; ++lane) {
+      if (!(came >> lane & 1)) continue;
+      if (kind > __JITLOAD_XOR) {
+        got[first + lane] = kind == 4 ? yes : kind == 5 ? yes != 0 : yes == came;
+        continue;
+      }
+      const int source = __jitload_source(kind, (int)lane, __jitload_of(by, first + lane), __jitload_of(width, first + lane));
+      if (!(came >> source & 1)) {
+        const unsigned rank = first + lane, row = rank / place->block[0];
+        const uint32_t at[3] = {rank % place->block[0], row % place->block[1], row / place->block[1]};
+        static const char* const names[] = {"", "_up", "_down", "_xor"};
+        jitload_cpu_stop(at, "__shfl%s_sync() reads from lane %d, which does not take part: the value is undefined on a GPU",
+                         names[kind], source);
+      }
+      got[first + lane] = give[first + source];
+    }
+  }
 }
 
 #define __JITLOAD_SHUFFLES(type)                                                                          \
