@@ -157,7 +157,12 @@ class Writer:
         return run
 
     def _shared(self, variable: Variable) -> str:
-        """Return shared memory: on the stack, or where it was if that may be another time round."""
+        """Return shared memory: on the stack, or where it was if that may be another time round.
+
+        Atomics know shared memory by its place.
+        """
+        if any(token.text.startswith("atomic") for token in self._code):
+            return declare(variable)
         if variable.says("extern") or variable.initializer or variable.end < len(self._code) - 1:
             return declare(variable)
         words = tuple(token for token in variable.specifiers if token.text not in ("__shared__", "static"))
