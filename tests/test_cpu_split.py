@@ -47,6 +47,7 @@ __device__ void change(int& m) { m = threadIdx.x; }
 __device__ int wait(int a) { __syncthreads(); return a; }
 __device__ int twice(int a) { if (a > 3) return 4; __syncthreads(); return a; }
 __device__ int endless(int a) { __syncthreads(); int b = endless(a); return b; }
+__device__ int counts(int a) { static int calls; __syncthreads(); return calls += a; }
 __device__ int other(int a) { __syncthreads(); return a + kept; }
 """
 # Bodies behind HEAD: the reason why they stay on the fibers.
@@ -91,6 +92,7 @@ REFUSED = {
     "auto f = [&] { return __any_sync(~0u, t); }; x[t] = f();": "where it may not be come to",
     "int a = t, b = wait(a); x[t] = b;": "wait behind ','",
     "x[t] = twice(t);": "a return in the middle of twice",
+    "x[t] = counts(t);": "a static variable",
     "x[t] = endless(t);": "too many functions",
     "int kept = 3; x[t] = other(t);": "means something else in the kernel",
     "\n#if 1\n__syncthreads();\n#endif\n": "a preprocessor line in it",

@@ -270,6 +270,8 @@ def _declared(code: Sequence[Token], statements: Sequence[Statement]) -> tuple[s
             raise NotUnderstoodError(f"{word!r} where the names of a function that waits are made new")
         elif one.kind == "plain" and word not in ("return", "break", "continue"):
             found = read_declaration(code, one.first, one.last, len(code))
+        if any(v.says("static") and not v.is_shared for v in found):
+            raise NotUnderstoodError("a static variable beside a function that waits")
         shared += [v for v in found if v.is_shared]
         own |= {v.name for v in found if not v.is_shared}
         inner_own, inner_shared = _declared(code, (*one.body, *one.other))
