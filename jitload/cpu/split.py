@@ -55,7 +55,7 @@ from jitload.cpu.split_source import (
     read_template,
 )
 from jitload.cpu.split_text import write_tokens_apart
-from jitload.cpu.split_tree import BARRIER, WARP, NotUnderstoodError, read_statements
+from jitload.cpu.split_tree import BARRIER, WARP, NotUnderstoodError, read_statements, refuse_returned_values
 from jitload.cpu.split_words import HARMLESS_MACROS, KEYWORDS
 from jitload.cpu.split_write import Writer
 from jitload.device.lexer import Token, tokenize
@@ -220,6 +220,7 @@ class _Source:
         around = Surroundings(
             constants=self._constants | constants, types=types, by_value=self._by_value, functions=self._functions
         )
+        refuse_returned_values(code)
         statements = read_statements(code)
         names = Names(Scopes(code, statements, parameters), statements, around)
         label = _quoted(self.pieces[piece][0])
@@ -252,4 +253,6 @@ def _guard(tokens: Sequence[Token], expansion: Expansion, more: AbstractSet[str]
         {*more, *(token.text for token in tokens if token.kind == "word")} - KEYWORDS - HARMLESS_MACROS - expansion.used
     )
     undefined = (f"!defined({word})" for word in sorted(words) if word.isascii())
-    return " && ".join((*(f"defined({word})" for word in sorted(expansion.used)), *undefined))
+    defined = (f"defined({word})" for word in sorted(expansion.used))
+    same = (f"({word}) == ({value})" for word, value in sorted(expansion.values.items()))
+    return " && ".join((*defined, *same, *undefined))

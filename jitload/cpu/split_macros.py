@@ -20,6 +20,7 @@ _PLAIN_HEADER = re.compile(
     r"cuda(?:_\w+)?\.h|cuda/std/.*|cooperative_groups.*|(?:device|vector|math|sm)_\w+\.h|c?(?:stdio|stdint|stddef|stdlib"
     r"|math|float|limits|assert|string)(?:\.h)?|type_traits|utility|algorithm|array|tuple|functional|numeric"
 )
+_WHOLE = re.compile(r"0[xX][0-9a-fA-F]+|[0-9]+")
 _OPERATORS = re.compile(r"[=!+\-*/%&|^]=|\+\+|--|&&|\|\||<<|>>=")
 _FAR = 1 << 40  # tokens that a macro left are next to no other
 _DEEPEST = 64
@@ -32,6 +33,12 @@ class _Macro:
     body: tuple[Token, ...]
     place: tuple[int, int]
     is_conditional: bool
+
+    @property
+    def is_whole_number(self) -> bool:
+        """Whether the preprocessor can tell that no other definition has taken its place."""
+        whole = (t.kind == "mark" or (t.kind == "number" and _WHOLE.fullmatch(t.text)) for t in self.body)
+        return self.parameters is None and bool(self.body) and all(whole)
 
 
 class Macros:
@@ -53,9 +60,8 @@ class Macros:
         """Return what is certain at a place, given by piece and position."""
         known = {}
         for name, found in self._defined.items():
-            earlier = [macro for macro in found if macro is None or macro.place < place]
-            only = earlier[0] if len(earlier) == 1 else None
-            if only and not (only.is_conditional and self.has_strange_headers) and _is_plain(only):
+            only = _choose([macro for macro in found if macro is None or macro.place < place])
+            if only and (not only.is_conditional or only.is_whole_number) and _is_plain(only):
                 known[name] = only
         return Expansion(known)
 
@@ -78,6 +84,16 @@ class Macros:
             self._defined.setdefault(line[2].text, []).append(macro)
 
 
+def _choose(found: Sequence[_Macro | None]) -> _Macro | None:
+    """Return the definition that counts, or does so as long as the preprocessor finds its number."""
+    while found and found[0] is None:
+        found = found[1:]
+    first = found[0] if found else None
+    if first and first.is_whole_number and len(found) > 1 and all(one and one.is_conditional for one in found[1:]):
+        return replace(first, is_conditional=True)
+    return first if len(found) == 1 else None
+
+
 class Expansion:
     """Macros at one place, and which of them were used."""
 
@@ -85,6 +101,7 @@ class Expansion:
         self._known = known
         self._offset = _FAR
         self.used: set[str] = set()
+        self.values: dict[str, str] = {}  # of those that another definition may have taken the place of
 
     def expand(self, tokens: Sequence[Token]) -> list[Token]:
         """Return the tokens with operators of several characters as one token each, and without the macros."""
@@ -94,6 +111,9 @@ class Expansion:
         at = 0
         while at < len(tokens):
             token = tokens[at]
+            if token.text == "_Pragma" and (end := _arguments(tokens, at + 1)[0]) > at:  # as `#pragma` is left out
+                at = end + 1
+                continue
             macro = self._known.get(token.text) if token.kind == "word" and token.text not in hidden else None
             arguments: list[list[Token]] = []
             end = at
@@ -104,6 +124,8 @@ class Expansion:
                 at += 1
                 continue
             self.used.add(macro.name)
+            if macro.is_conditional:
+                self.values[macro.name] = " ".join(part.text for part in macro.body)
             if macro.parameters is not None and len(arguments) != len(macro.parameters):
                 arguments = [[]] if macro.parameters and not arguments else arguments
             given = dict(zip(macro.parameters or (), arguments, strict=False))

@@ -88,9 +88,19 @@ class Names:
                 or self.around.computes(token.text)
             ):
                 continue
-            if self.scopes.find(token.text, at) is None and self._is_used_as_function(at):
+            variable = self.scopes.find(token.text, at)
+            if variable is None and self._is_used_as_function(at):
+                return True
+            if variable is not None and variable.at != at and self._is_called(at):
                 return True
         return False
+
+    def _is_called(self, at: int) -> bool:
+        """Tell whether a variable, or what has its name, is called: `f(…)`, `(*f)(…)`, `f[0](…)`, `s.f(…)`."""
+        end = self.scopes.chain(at)
+        while self.scopes.text(end + 1) == ")":
+            end += 1
+        return self.scopes.text(end + 1) == "("
 
     def _is_used_as_function(self, at: int) -> bool:
         following = at + 1
@@ -272,7 +282,7 @@ class Names:
         odd = odd or v.name.startswith("__jitload_")
         if v in self.uniform or odd or self._writes.places.get(v) or v in self._writes.escaped or not v.initializer:
             return False
-        if not (v.is_builtin or v.says("auto")):
+        if not (v.is_builtin or v.says("auto")) or self._may_be_hidden(v):
             return False
 
         def is_known(used: Variable) -> bool:
@@ -282,3 +292,11 @@ class Names:
             return used in self.uniform and not changes
 
         return self._is_pure(*v.value, is_known, by_thread=True)
+
+    def _may_be_hidden(self, v: Variable) -> bool:
+        """Tell whether a name in a variable's value may stand for something else further down."""
+        words = (at for at in range(v.value[0], v.value[1] + 1) if self.scopes.code[at].kind == "word")
+        return any(self.scopes.find(self.scopes.code[at].text, at) is None and self._declares(at) for at in words)
+
+    def _declares(self, at: int) -> bool:
+        return any(v.name == self.scopes.code[at].text for v in self.scopes.all())

@@ -117,8 +117,10 @@ class Regions:
         kept = [v for v in (*outer, *own) if v in self._numbers]
         body = [self._write_item(item) for item in run]
         after = [f"{self._array(v)}_r[{PREFIX}x] = {v.name};" for v in kept if self._is_kept_back(v, run)]
+        same = self._same(used)
         lines = [_LOOP]
         lines += [f"auto* const {self._array(v)}_r = {self._array(v)} + {PREFIX}row;" for v in kept]
+        lines += [f"const auto& {PREFIX}same_{v.name} = {v.name};" for v in same]
         lines.append(_THREAD)
         if is_checked:
             lines.append("if (__jitload_gone[__jitload_row + __jitload_x]) continue;")
@@ -128,8 +130,9 @@ class Regions:
             lines = ["__jitload_fault->has_thread = 1;", *lines, _FAULT]
         if self._strangers or any(names.may_ask_for_index(*place) for place in places):
             lines.append("__jitload_set(::threadIdx, threadIdx.x, threadIdx.y, threadIdx.z);")
-        lines += [self._fetch(v) for v in outer]
-        lines += [declare(v) for v in sorted(again, key=lambda v: v.at)]
+        lines += [f"const auto& {v.name} = {PREFIX}same_{v.name};" for v in same]
+        lines += [self._fetch(v, run) for v in outer]
+        lines += [declare(v, is_constant=True) for v in sorted(again, key=lambda v: v.at)]
         label = f"{PREFIX}next_{self._regions}: ;" if self.returns(run) else ""
         end = "__jitload_fault->has_thread = 0;" if may_divide else ""
         return [*lines, "{", *body, *after, "}", label, "}}", end]
@@ -177,12 +180,18 @@ class Regions:
             return any(item.first <= at <= item.last for item in run for at in self._names.writes(variable))
         return True
 
-    def _fetch(self, variable: Variable) -> str:
+    def _same(self, used: set[Variable]) -> list[Variable]:
+        """Return what a thread may read and not write, so that the compiler refuses what was not seen to write."""
+        own = (v for v in used & self._names.uniform if not (v.says("const") or v.says("constexpr")))
+        return sorted(own, key=lambda v: (v.at, v.name))
+
+    def _fetch(self, variable: Variable, run: Sequence[Item]) -> str:
         place = f"{self._array(variable)}_r[{PREFIX}x]"
         if not self._is_copied(variable):
             return f"auto& {variable.name} = {place};"
-        if variable.at < 0:
-            return f"auto {variable.name} = {place};"
+        if variable.at < 0 or not self._is_kept_back(variable, run):
+            constant = "" if self._is_kept_back(variable, run) else "const "
+            return f"{constant}auto {variable.name} = {place};"
         return f"{write_type(variable)} {variable.name} = {place};"
 
     def _write_item(self, item: Item) -> str:

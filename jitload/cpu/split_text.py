@@ -28,8 +28,10 @@ def write_type(variable: Variable) -> str:
     return f"{write_tokens_apart(words)} {write_tokens_apart(variable.pointer)}".strip()
 
 
-def declare(variable: Variable) -> str:
-    """Write a declaration of one variable."""
+def declare(variable: Variable, *, is_constant: bool = False) -> str:
+    """Write a declaration of one variable, with `is_constant` of one that nothing may write to."""
     words = write_tokens_apart(variable.specifiers)
     rest = write_tokens_apart((*variable.dimensions, *variable.initializer))
-    return f"{words} {write_tokens_apart(variable.pointer)} {variable.name}{rest};"
+    said = variable.pointer or variable.specifiers
+    constant = "const" if is_constant and all(token.text != "const" for token in said) else ""
+    return f"{words} {write_tokens_apart(variable.pointer)} {constant} {variable.name}{rest};"

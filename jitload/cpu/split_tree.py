@@ -14,6 +14,7 @@ WARP = "__jitload_warp"  # stands for an exchange in each warp: `split_inline` w
 _OPEN = {"(": ")", "[": "]", "{": "}"}
 # Words that begin what is not looked into. Waits among them are seen in the object file, whatever hides them.
 _STRANGE = frozenset("goto try asm __asm__ __asm co_await co_yield co_return throw".split())  # noqa: SIM905
+_TYPES = frozenset("struct class union enum typedef const static".split())  # noqa: SIM905
 
 
 class NotUnderstoodError(Exception):
@@ -71,6 +72,29 @@ def match_brackets(code: Sequence[Token]) -> dict[int, int]:
     if waiting:
         raise NotUnderstoodError("a bracket that is not closed")
     return found
+
+
+def refuse_returned_values(code: Sequence[Token]) -> None:
+    """Refuse `return f();`, which ends a thread; a lambda may return what it likes.
+
+    Raises:
+        NotUnderstoodError: There is one.
+    """
+    closing = match_brackets(code)
+    for at in range(len(code) - 1):
+        if code[at].text == "return" and code[at + 1].text != ";":
+            around = [start for start, end in closing.items() if start < at < end and code[start].text == "{"]
+            if all(_is_block(code, closing, start) for start in around):
+                raise NotUnderstoodError("a `return` with a value")
+
+
+def _is_block(code: Sequence[Token], closing: dict[int, int], brace: int) -> bool:
+    """Tell whether a brace begins a block, not the body of a lambda."""
+    before = code[brace - 1].text if brace else ""
+    if before == ")":
+        opening = next(start for start, end in closing.items() if end == brace - 1)
+        return code[opening - 1].text in ("if", "for", "while", "switch", "constexpr")
+    return before in ("", ";", "{", "}", "else", "do", ":")
 
 
 class _Reader:
@@ -166,6 +190,7 @@ class _Reader:
         last = next(ends, None)
         if last is None:
             raise NotUnderstoodError("a statement without its end")
+        self._refuse_hidden_statements(at, last)
         texts = [token.text for token in self._code[at : last + 1]]
         if texts in ([BARRIER, "(", ")", ";"], ["__syncwarp", "(", ")", ";"]):
             return Statement(kind="barrier", first=at, last=last, has_barrier=True)
@@ -173,6 +198,16 @@ class _Reader:
             return Statement(kind="warp", first=at, last=last, has_barrier=True)
         self._refuse(at, last)
         return Statement(kind="plain", first=at, last=last, jumps=texts[0] in ("break", "continue"))
+
+    def _refuse_hidden_statements(self, at: int, last: int) -> None:
+        """Refuse words, attributes for one, that stand before a compound statement."""
+        if self._text(at) == self._text(at + 1) == "[":
+            raise NotUnderstoodError("a declaration that is not read, or an attribute")
+        for brace in self._marks(at, last, "{"):
+            if self._text(at) in _TYPES:
+                break
+            if self._code[self._closing[brace] + 1].kind == "word" or self._text(self._closing[brace] + 1) == "{":
+                raise NotUnderstoodError(f"what begins with {self._text(at)!r}")
 
     def _refuse(self, first: int, last: int) -> None:
         for token in self._code[first : last + 1]:

@@ -82,6 +82,7 @@ class Writer:
             elif names.scopes.declared.get(one.first):
                 run = self._declaration(one, run)
             elif one.kind == "plain" and texts[0] in SCOPED:
+                run = self._flush(run)  # which may mean something else by its name
                 self._verbatim(one.first, one.last)
             elif one.kind == "plain" and (
                 names.is_uniform_statement(one) or texts in (["return", ";"], ["break", ";"], ["continue", ";"])

@@ -47,7 +47,7 @@ class Writes:
         if self._code[at].text not in ("&", "&&"):
             return False
         name, after, before = self._text(at + 1), self._text(at + 2), self._text(at - 1)
-        if name == "[" or (name.isidentifier() and after in ("=", "{", ":")):
+        if name in ("[", ")") or (name.isidentifier() and after in ("=", "{", ":")):
             return True
         is_type = before in TYPES or before in QUALIFIERS or before in ("auto", ">") or before in self._around.types
         begins = self._text(at - 2) in ("", ";", "{", "}", "const", "::")
@@ -55,9 +55,10 @@ class Writes:
 
     def _is_escape(self, at: int, variable: Variable) -> bool:
         """Tell whether the address of a variable may be taken here."""
-        before, end = self._text(at - 1), self._scopes.chain(at)
-        if before == "&" and not (variable.is_pointer and end > at):
-            previous = self._code[at - 2] if at > 1 else None
+        start, end = self._operand(at)
+        before = self._text(start - 1)
+        if before == "&" and not (variable.is_pointer and self._scopes.chain(at) > at):
+            previous = self._code[start - 2] if start > 1 else None
             is_binary = previous is not None and (
                 previous.kind == "number"
                 or previous.text == "]"
@@ -66,7 +67,17 @@ class Writes:
             if not is_binary:
                 return True
         is_alone = before in ("(", ",", "{") and self._text(end + 1) in (",", ")", "}")
-        return is_alone and self._is_argument_of_stranger(at)
+        return is_alone and self._is_argument_of_stranger(start)
+
+    def _operand(self, at: int) -> tuple[int, int]:
+        """Return a name's place with what follows by `.`, `->` and `[…]`, and with the parentheses around that."""
+        start, end = at, self._scopes.chain(at)
+        while self._text(start - 1) == "(" and self._text(end + 1) == ")":
+            before = self._text(start - 2)
+            if before.isidentifier() or before in (">", "]", ")"):
+                break
+            start, end = start - 1, self._scopes.chain(end + 1)
+        return start, end
 
     def _is_argument_of_stranger(self, at: int) -> bool:
         """Tell whether it is given to something that could keep a reference to it."""

@@ -276,6 +276,7 @@ struct __jitload_split_entry<void(__jitload_a...), __jitload_k, __jitload_s, __j
 template <class __jitload_t>
 struct __jitload_keeps {
   static_assert(__is_trivially_copyable(__jitload_t), "a thread's variable is copied");
+  static_assert(__has_trivial_constructor(__jitload_t), "it is made when its thread comes by, not before");
   typedef __jitload_t type;
 };
 template <class __jitload_t>
