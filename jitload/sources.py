@@ -150,7 +150,10 @@ def read_file(path: str | os.PathLike[str]) -> str:
     try:
         return check_text(_with_line_ends(Path(path).read_text(encoding="utf-8-sig")), os.fspath(path))
     except UnicodeDecodeError as error:
-        raise JitLoadError(f"{os.fspath(path)} is not UTF-8 (byte {error.start})") from error
+        raise JitLoadError(
+            f"{os.fspath(path)} is not UTF-8 (byte {error.start}), and a source is text; "
+            "objects and cubins are known by their suffixes, .o and .cubin"
+        ) from error
     except OSError as error:
         raise JitLoadError(f"source {os.fspath(path)!r} cannot be read: {error.strerror}") from error
 

@@ -234,6 +234,18 @@ def test_a_bundle_is_what_was_asked_for_and_all_may_read_it(cache, capsys, tmp_p
     assert Path(path).is_relative_to(bundle)
 
 
+def test_a_bundle_s_directories_are_open_to_all_as_the_umask_has_it(cache, capsys, tmp_path):
+    target = write_json(tmp_path, [row("one")])
+    before = os.umask(0o022)
+    try:
+        code, _, _ = run(capsys, target, "--arch", ARCH, "--bundle", str(tmp_path / "package" / "data" / "kernels"))
+    finally:
+        os.umask(before)
+    assert code == 0
+    for directory in ("package", "package/data", "package/data/kernels"):
+        assert stat.S_IMODE((tmp_path / directory).stat().st_mode) == 0o755
+
+
 def test_load_only_tells_what_is_missing_and_builds_nothing(cache, capsys, tmp_path, monkeypatch):
     target = write_json(tmp_path, [row("one")])
     monkeypatch.setenv("JITLOAD_MODE", "load-only")

@@ -23,6 +23,7 @@ def copy_entries(entry_dirs: Sequence[Path], target: Path) -> Unpacked:
     """
     try:
         with tempfile.TemporaryDirectory(prefix="jitload-") as place:
+            target.parent.mkdir(parents=True, exist_ok=True)  # a cache of one's own would make these private
             packed = Path(place, "entries.tar")
             pack_entries(entry_dirs, packed)
             done = unpack(target, packed, max_size=sys.maxsize)
