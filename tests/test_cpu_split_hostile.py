@@ -139,6 +139,30 @@ KERNELS: dict[str, tuple[str, str, Any]] = {
         "Stack a(3); a.push(t); s[t] = t; __syncthreads(); a.push(2 * t); y[t] = a.d[0] + a.d[1] + s[63 - t];",
         2 * T + 63,
     ),
+    # ---- functions that are written out where they are called
+    "a constant of another namespace": (
+        ("namespace a { constexpr int W = 3; __device__ int f(int v) { __syncthreads(); return v * W; } }\n"
+        "constexpr int W = 5;\nusing a::f;\n"),
+        "int r = f(t); y[t] = r + W;",
+        3 * T + 5,
+    ),
+    "an overload that comes later": (
+        ("__device__ int g(long a) { return 1; }\n__device__ int f(int v) { __syncthreads(); return g(v); }\n"
+        "__device__ int g(int a) { return 2; }\n"),
+        "int r = f(t); y[t] = r;",
+        np.full(64, 1),
+    ),
+    "a function's parameter that it changes": (
+        "__device__ int f(int n) { n *= 2; __syncthreads(); return n; }\n",
+        "int r = f(n); y[t] = r + n;",
+        np.full(64, 15),
+    ),
+    "a vote on what is no whole number": ("", "y[t] = __any_sync(~0u, 0.5f * (t == 3));", np.full(64, 0)),
+    "a tuple": (
+        "#include <cuda/std/tuple>\n",
+        "auto q = cuda::std::make_tuple(t, 2 * t); y[t] = cuda::std::get<1>(q); __syncthreads();",
+        2 * T,
+    ),
     # ---- plain loops
     "two buffers that change places": (
         "",

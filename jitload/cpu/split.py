@@ -47,6 +47,7 @@ from jitload.cpu.split_names import Names
 from jitload.cpu.split_scopes import Scopes, Surroundings
 from jitload.cpu.split_source import (
     Kernel,
+    find_ambiguous,
     find_constants,
     find_functions,
     find_kernels,
@@ -174,6 +175,7 @@ class _Source:
         self._functions, self._by_value = find_functions(outside)
         self._waiting = find_waiting(outside)
         self._constants = find_constants(outside)
+        self._ambiguous = find_ambiguous(outside)
         self._specialized = {name for tokens in self.tokens for name in find_specialized(tokens)}
 
     def kernels(self, piece: int) -> list[Kernel]:
@@ -206,7 +208,7 @@ class _Source:
             raise NotUnderstoodError(found)
         given = expansion.expand(tokens[kernel.open + 1 : kernel.close])
         parameters = read_parameters(given, 1 << 30)
-        inliner = Inliner(self._waiting, parameters, code, expand=expansion.expand)
+        inliner = Inliner(self._waiting, parameters, code, expand=expansion.expand, ambiguous=self._ambiguous)
         code = inliner.open()
         if not any(token.text in (BARRIER, WARP, "__syncwarp") for token in code):
             raise NotUnderstoodError("no barrier in its own text")

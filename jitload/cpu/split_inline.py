@@ -7,6 +7,7 @@ what each thread gives, a statement that all threads go through together, and wh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -80,9 +81,11 @@ class Inliner:
         code: Sequence[Token],
         *,
         expand: Callable[[Sequence[Token]], list[Token]],
+        ambiguous: AbstractSet[str],
     ) -> None:
         self._code = code
         self._expand = expand
+        self._ambiguous = ambiguous
         self.words: set[str] = set()  # of functions that were written out
         self._functions = functions
         self._parameters = {variable.name for variable in parameters}
@@ -153,7 +156,7 @@ class Inliner:
         number = f"{self._count}"
         give, got, by, width = (f"__jitload_{what}{number}" for what in ("give", "got", "by", "width"))
         if name.text in VOTES:
-            value, kind, texts = f"(unsigned)(({texts[1]}) != 0)", VOTES[name.text], [*texts[:2], "0"]
+            value, kind, texts = f"(unsigned)((int)({texts[1]}) != 0)", VOTES[name.text], [*texts[:2], "0"]
             result = f"({'unsigned' if kind == 4 else 'int'})__jitload_value<unsigned>({got})"
         else:
             value, kind = f"+({texts[1]})", SHUFFLES[name.text]
@@ -200,6 +203,8 @@ class Inliner:
         free = {t.text for b, t in pairwise((function.body[0], *body)) if b.text not in (".", "->")}
         if free & (self._parameters | self._taken) - new.keys():
             raise NotUnderstoodError(f"a name in {name} that means something else in the kernel")
+        if found := free & self._ambiguous - new.keys():
+            raise NotUnderstoodError(f"{min(found)} in {name}, which is declared several times")
         skipped = {at for one in statements for v in shared if one.first <= v.at <= one.last for at in _range(one)}
         if shared and name not in self._shared:
             self._shared[name] = [_rename(body, at, new) for at in sorted(skipped)]

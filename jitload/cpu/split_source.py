@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,6 +15,7 @@ from jitload.device.lexer import Token
 from jitload.device.parameters import find_angle, find_closing
 
 _PLAIN_HEAD = frozenset({"static", "inline", "void", "extern", "__global__", "__forceinline__"})
+_NO_TYPE = frozenset("return else case new delete throw do not and or goto using namespace".split())  # noqa: SIM905
 _BOUNDS = frozenset({"__launch_bounds__", "__maxnreg__", "__cluster_dims__"})
 
 
@@ -147,3 +149,15 @@ def find_constants(tokens: Sequence[Token]) -> frozenset[str]:
                 inside = tokens[brace : find_closing(tokens, brace)]
                 found |= {b.text for a, b in pairwise(inside) if a.text in ("{", ",") and b.kind == "word"}
     return frozenset(found)
+
+
+def find_ambiguous(tokens: Sequence[Token]) -> frozenset[str]:
+    """Return the names that seem to be declared several times: overloads, or names of several namespaces."""
+    found: Counter[str] = Counter()
+    for (before, token), following in zip(pairwise(tokens), tokens[2:], strict=False):
+        is_type = before.text in ("*", "&", ">") or (before.kind == "word" and before.text not in _NO_TYPE)
+        is_named = token.kind == "word" and token.text not in KEYWORDS
+        is_enumerator = before.text in ("{", ",") and following.text == "="
+        if is_named and ((is_type and following.text in ("=", "(", "[", ";", "{", ",")) or is_enumerator):
+            found[token.text] += 1
+    return frozenset(name for name, count in found.items() if count > 1)

@@ -36,9 +36,13 @@ __JITLOAD_VECTOR(double, double, 16, 16)
 #undef __JITLOAD_VECTOR
 
 struct __attribute__((aligned(32))) double4_32a { double x, y, z, w; };
+struct __attribute__((aligned(32))) long4_32a { long x, y, z, w; };
+struct __attribute__((aligned(32))) ulong4_32a { unsigned long x, y, z, w; };
 struct __attribute__((aligned(32))) longlong4_32a { long long x, y, z, w; };
 struct __attribute__((aligned(32))) ulonglong4_32a { unsigned long long x, y, z, w; };
 struct __attribute__((aligned(16))) double4_16a { double x, y, z, w; };
+struct __attribute__((aligned(16))) long4_16a { long x, y, z, w; };
+struct __attribute__((aligned(16))) ulong4_16a { unsigned long x, y, z, w; };
 struct __attribute__((aligned(16))) longlong4_16a { long long x, y, z, w; };
 struct __attribute__((aligned(16))) ulonglong4_16a { unsigned long long x, y, z, w; };
 #define __NV_SILENCE_DEPRECATION_BEGIN
