@@ -87,6 +87,12 @@ def test_why_names_the_parts_that_differ(cache, capsys):
     assert run(capsys, "why", key_of(one), key_of(one)) == (0, "They do not differ.\n", "")
 
 
+def test_why_tells_a_part_that_is_not_there_from_an_empty_one(cache, capsys):
+    one = build(kernel("k"), "vec")
+    other = build(kernel("k"), "vec", arch="cpu")
+    assert "cpu_flags: absent and nothing\n" in run(capsys, "why", key_of(one), key_of(other))[1]
+
+
 def test_verify_finds_damage_in_any_file(cache, capsys):
     path = build(ADD)
     assert run(capsys, "verify") == (0, "2 entries are whole, 0 are damaged\n", "")

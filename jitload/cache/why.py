@@ -32,7 +32,7 @@ def compare(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
 def _shown(parts: Mapping[str, Any], label: str, other: Mapping[str, Any]) -> str:
     """Return a part's value, of a long list only what the other has not."""
     if label not in parts:
-        return "nothing"
+        return "absent"
     value, against = parts[label], other.get(label)
     if isinstance(value, list) and isinstance(against, list) and len(value) == len(against):
         value = [item for item, its in zip(value, against, strict=True) if item != its]
