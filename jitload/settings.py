@@ -15,7 +15,7 @@ from pathlib import Path
 
 from platformdirs import user_cache_dir
 
-from jitload.errors import CacheError
+from jitload.errors import CacheError, JitLoadError
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class Settings:
 _OWN = (
     *("JITLOAD_ARCH", "JITLOAD_CACHE_DIR", "JITLOAD_NVRTC", "JITLOAD_NVCC", "JITLOAD_CXX", "JITLOAD_TRUST_GROUP"),
     *("JITLOAD_MODE", "JITLOAD_CACHE_LIMIT", "JITLOAD_PRECOMPILE", "JITLOAD_CACHE_PATH", "JITLOAD_CACHE_REMOTE"),
-    *("JITLOAD_CACHE_REMOTE_WRITE", "JITLOAD_CACHE_REMOTE_TIMEOUT"),
+    *("JITLOAD_CACHE_REMOTE_WRITE", "JITLOAD_CACHE_REMOTE_TIMEOUT", "JITLOAD_CPU_THREADS"),
 )
 _TOOLKITS = ("CUDA_HOME", "CUDA_PATH")
 # What gcc, clang, the assembler, the linker and NVRTC were seen to ask for and what can change what they make.
@@ -99,6 +99,8 @@ def _settings(*raw: bytes) -> Settings:
     mode, limit, timeout = (named[f"JITLOAD_{name}"] for name in ("MODE", "CACHE_LIMIT", "CACHE_REMOTE_TIMEOUT"))
     if mode not in ("", *_MODES):
         raise CacheError(f"JITLOAD_MODE={mode!r} must be one of {', '.join(_MODES)}")
+    if (threads := named["JITLOAD_CPU_THREADS"]) and not re.fullmatch(r"[1-9]\d{0,5}", threads, re.ASCII):
+        raise JitLoadError(f"JITLOAD_CPU_THREADS={threads!r} must be a number of threads, such as 8")
     try:
         cache_limit = parse_size(limit) if limit else _LIMIT
     except ValueError as error:

@@ -14,7 +14,7 @@ from cheap import get, recipe
 from jitload.cache import mounts, prune
 from jitload.cache.entry import find_entry
 from jitload.cache.notes import GROWN, uses_path, write_notes
-from jitload.errors import CacheError
+from jitload.errors import CacheError, JitLoadError
 from jitload.settings import parse_size, read_settings
 
 
@@ -123,11 +123,15 @@ def test_rebuild_builds_once_in_a_process_and_beside_what_was_there(cache, monke
             "JITLOAD_CACHE_LIMIT='much': a size is a number with K, M, G or T, such as 2GB",
         ),
         ("JITLOAD_CACHE_LIMIT", "-1", "JITLOAD_CACHE_LIMIT='-1': a size is a number with K, M, G or T, such as 2GB"),
+        *(
+            ("JITLOAD_CPU_THREADS", value, f"JITLOAD_CPU_THREADS={value!r} must be a number of threads, such as 8")
+            for value in ("many", "0", "-3", "2.5", "1e3")
+        ),
     ],
 )
 def test_a_setting_that_is_none_is_refused(monkeypatch, name, value, said):
     monkeypatch.setenv(name, value)
-    with pytest.raises(CacheError) as caught:
+    with pytest.raises(JitLoadError) as caught:
         build(ADD)
     assert str(caught.value) == said
 
