@@ -13,7 +13,7 @@ import pytest
 from builds import ARCH, build, kernel, load, python_command, python_env, run_python, work_dirs
 
 import jitload
-from jitload.device.aside import Flow, run_aside
+from jitload.device.aside import Flow, _action, run_aside
 
 # Twenty kernels, some seconds in all.
 _MANY = """
@@ -40,14 +40,6 @@ except KeyboardInterrupt:
 jitload.build_inline("after", cuda_sources='extern "C" __global__ void f(float* x) {}', arch="sm_90a")
 print("went on", flush=True)
 """
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    """A cache of its own, without the modules of the process."""
-    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr("jitload.serving._modules", {})
-    return tmp_path / "cache"
 
 
 def can_cancel() -> bool:
@@ -130,6 +122,46 @@ def test_an_exception_while_it_waits_is_passed_on_when_the_compile_has_ended(mon
         run_aside(work)
     raiser.join()
     assert seen == ["ended"]
+
+
+def test_a_compile_that_takes_ctrl_c_for_itself_gives_it_back_as_it_was():
+    """As NVRTC 13.0 does it: by signal(3), behind which a wait for a lock is no longer interrupted."""
+    libc = ctypes.CDLL(None)
+    libc.signal.restype = ctypes.c_void_p
+    libc.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
+    before = _action(signal.SIGINT)
+
+    def work(_: Flow) -> bool:
+        handler = libc.signal(signal.SIGINT, signal.SIG_IGN)
+        libc.signal(signal.SIGINT, handler)
+        return _action(signal.SIGINT).differs(before)
+
+    assert run_aside(work)
+    after = _action(signal.SIGINT)
+    assert (after.handler, after.differs(before)) == (before.handler, False)
+
+
+def test_a_handler_that_somebody_sets_meanwhile_stays():
+    before = signal.getsignal(signal.SIGINT)
+    begun, set_anew = threading.Event(), threading.Event()
+
+    def own(number: int, frame: object) -> None: ...
+
+    def compile_aside() -> None:
+        run_aside(lambda _: begun.set() or set_anew.wait(10))
+
+    thread = threading.Thread(target=compile_aside)
+    thread.start()
+    assert begun.wait(10)
+    try:
+        signal.signal(signal.SIGTERM, own)
+        set_anew.set()
+        thread.join()
+        assert signal.getsignal(signal.SIGTERM) is own
+        assert _action(signal.SIGTERM).handler  # the C library's own record, too
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_an_nvrtc_that_cannot_be_asked_is_left_alone():

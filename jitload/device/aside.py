@@ -1,18 +1,25 @@
-"""Runs a compile of NVRTC on a thread of its own: with room for it, and so that Ctrl-C ends it."""
+"""Runs a compile of NVRTC on a thread of its own: with room for it, and so that Ctrl-C ends it.
+
+NVRTC 13.0 takes SIGINT for itself while it works, and gives it back by signal(3), which has system calls start again
+after it: a thread that then waits for a lock no longer notices Ctrl-C. What was there is put back.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 # NVRTC takes the stack that it finds: in the 8 MB of a main thread it crashes on expressions that nest 5,000 deep. What
 # is not touched takes no memory.
 _STACK_BYTES = 256 << 20
-_one_at_a_time = threading.Lock()  # the size of a stack is the process's
+_one_at_a_time = threading.Lock()  # the size of a stack is the process's, and so are handlers of signals
+_LOOKS_UP_S = 0.05  # how often the main thread looks whether Ctrl-C came, where that does not wake it
 Made = TypeVar("Made")
 
 
@@ -50,7 +57,8 @@ def run_aside(work: Callable[[Flow], Made]) -> Made:
         is_started = _is_started(thread)
         if not is_started:
             return work(flow)
-        ended.wait()  # and no join(), which takes a thread for ended when it is interrupted, in Python 3.11
+        while not ended.wait(_LOOKS_UP_S):  # and no join(), which Python 3.11 takes for done when it is interrupted
+            pass
     except BaseException:
         flow.cancel()
         if is_started:
@@ -74,7 +82,9 @@ def _is_started(thread: threading.Thread) -> bool:
 
 def _run(work: Callable[[Flow], Made], flow: Flow, done: Future[Made], ended: threading.Event) -> None:
     try:
-        done.set_result(work(flow))
+        with _handlers_kept():
+            made = work(flow)
+        done.set_result(made)
     except BaseException as error:  # noqa: BLE001  handed to whoever waits
         done.set_exception(error)
     finally:
@@ -85,6 +95,55 @@ def _await(ended: threading.Event) -> None:
     """Wait for a compile that was told to end; a second Ctrl-C must not leave NVRTC at work behind our back."""
     while not ended.is_set():
         try:
-            ended.wait()
+            ended.wait(_LOOKS_UP_S)
         except BaseException:  # noqa: BLE001, S112  the first one is on its way
             continue
+
+
+# ---- handlers of signals ---------------------------------------------------------------------------------------
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGXFSZ)
+
+
+class _Action(ctypes.Structure):
+    """What the C library keeps of a signal; glibc and musl agree on it. Of the mask the kernel has the first word."""
+
+    _fields_ = (
+        ("handler", ctypes.c_void_p),
+        ("mask", ctypes.c_ulong * (128 // ctypes.sizeof(ctypes.c_ulong))),
+        ("flags", ctypes.c_int),
+        ("restorer", ctypes.c_void_p),
+    )
+
+    def differs(self, other: _Action) -> bool:
+        return bool(self.flags != other.flags or self.mask[0] != other.mask[0])
+
+
+_before: list[_Action] = []  # what was there when the first of the compiles began that are at work
+_at_work = 0
+
+
+@contextmanager
+def _handlers_kept() -> Iterator[None]:
+    """Put back how signals are handled, unless somebody has set another handler meanwhile."""
+    global _at_work  # noqa: PLW0603
+    with _one_at_a_time:
+        if _at_work == 0:
+            _before[:] = map(_action, _SIGNALS)
+        _at_work += 1
+    try:
+        yield
+    finally:
+        with _one_at_a_time:
+            _at_work -= 1
+            if _at_work == 0:
+                for number, before in zip(_SIGNALS, _before, strict=True):
+                    now = _action(number)
+                    if now.handler == before.handler and now.differs(before):
+                        ctypes.CDLL(None).sigaction(number, ctypes.byref(before), None)
+
+
+def _action(number: int) -> _Action:
+    found = _Action()
+    ctypes.CDLL(None).sigaction(number, None, ctypes.byref(found))
+    return found
