@@ -35,12 +35,14 @@ class Task:
         request: The keywords of `build_inline`, `build` or `load_triton`.
         environment: The caller's `JITLOAD_*`, which hold for the worker, too.
         is_own: Whether only the caller's process can build it.
+        run: What tells one `prebuild` from another: Dask answers a task that equals an earlier one without running it.
     """
 
     number: int
     request: Mapping[str, Any]
     environment: tuple[tuple[str, str], ...] = ()
     is_own: bool = False
+    run: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

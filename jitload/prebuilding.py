@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -129,8 +130,9 @@ def _tasks(requests: Iterable[Mapping[str, Any]], archs: Sequence[str] | None) -
         else:
             spread += [{**request, "arch": arch} for arch in archs]
     environment = own_environment(has_triton=any(map(is_triton, spread)))
+    run = secrets.token_hex(8)
     return tuple(
-        Task(number=number, request=request, environment=environment, is_own=must_stay(request))
+        Task(number=number, request=request, environment=environment, is_own=must_stay(request), run=run)
         for number, request in enumerate(spread)
     )
 
