@@ -75,7 +75,8 @@ def python_command(code: str) -> list[str]:
 
 
 def python_env(env: Mapping[str, str] | None = None) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests"))), **(env or {})}
+    search = (str(ROOT), str(ROOT / "tests"), *filter(None, [os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(search), **(env or {})}
 
 
 def work_dirs(cache_dir: Path) -> list[str]:
