@@ -44,6 +44,7 @@ from dataclasses import dataclass, field
 from jitload.cpu.split_inline import SHUFFLES, VOTES, Function, Inliner, find_waiting
 from jitload.cpu.split_macros import Expansion, Macros
 from jitload.cpu.split_names import Names
+from jitload.cpu.split_region import Regions
 from jitload.cpu.split_scopes import Scopes, Surroundings
 from jitload.cpu.split_source import (
     Kernel,
@@ -226,7 +227,7 @@ class _Source:
         statements = read_statements(code)
         names = Names(Scopes(code, statements, parameters), statements, around)
         label = _quoted(self.pieces[piece][0])
-        body = Writer(names, label, strangers=self._strangers).write(statements)
+        body = Writer(names, Regions(names, label, strangers=self._strangers)).write(statements)
         text = write_tokens_apart(given)
         head = (
             f"{template}__JITLOAD_INLINE void {SPLIT}{tokens[kernel.name].text}"

@@ -27,14 +27,13 @@ class Writer:
 
     Args:
         names: What its names stand for.
-        label: The source's name in messages.
-        strangers: Whether anything in the source may look at a thread's index behind a word that is not known.
+        regions: What writes the loops between its barriers.
     """
 
-    def __init__(self, names: Names, label: str, *, strangers: bool) -> None:
+    def __init__(self, names: Names, regions: Regions) -> None:
         self._names = names
         self._code = names.scopes.code
-        self._regions = Regions(names, label, strangers=strangers)
+        self._regions = regions
         self._lines: list[str] = []
         self._gone = False  # threads may have returned before
 

@@ -7,7 +7,6 @@ after it: a thread that then waits for a lock no longer notices Ctrl-C. What was
 from __future__ import annotations
 
 import ctypes
-import functools
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from typing import Any, TypeVar
 _STACK_BYTES = 256 << 20
 _one_at_a_time = threading.Lock()  # the size of a stack is the process's, and so are handlers of signals
 _LOOKS_UP_S = 0.05  # how often the main thread looks whether Ctrl-C came, where that does not wake it
+_LIBC = ctypes.CDLL(None)
 Made = TypeVar("Made")
 
 
@@ -32,17 +32,12 @@ class Flow:
     def watch(self, library: ctypes.CDLL, program: Any) -> None:
         """Let a program ask, where this NVRTC can: from 12.8 on."""
         if hasattr(library, "nvrtcSetFlowCallback"):
-            library.nvrtcSetFlowCallback(program, _read_word(), self._word)
+            # atoi reads "0" and "1"; a callback in Python would wait for the GIL each time.
+            library.nvrtcSetFlowCallback(program, _LIBC.atoi, self._word)
 
     def cancel(self) -> None:
         """Let the answer be no from now on."""
         self._word[0] = b"1"
-
-
-@functools.lru_cache(maxsize=1)
-def _read_word() -> Any:
-    """Return a C function that reads "0" and "1": a callback in Python would wait for the GIL each time."""
-    return ctypes.CDLL(None).atoi
 
 
 def run_aside(work: Callable[[Flow], Made]) -> Made:
@@ -140,10 +135,10 @@ def _handlers_kept() -> Iterator[None]:
                 for number, before in zip(_SIGNALS, _before, strict=True):
                     now = _action(number)
                     if now.handler == before.handler and now.differs(before):
-                        ctypes.CDLL(None).sigaction(number, ctypes.byref(before), None)
+                        _LIBC.sigaction(number, ctypes.byref(before), None)
 
 
 def _action(number: int) -> _Action:
     found = _Action()
-    ctypes.CDLL(None).sigaction(number, None, ctypes.byref(found))
+    _LIBC.sigaction(number, None, ctypes.byref(found))
     return found
