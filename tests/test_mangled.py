@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from builds import ARCH, build, kernel, load
 
 import jitload
 from jitload import Launch
+from jitload.device.aside import run_aside
 from jitload.device.demangle import demangle
 from jitload.device.kernels import Compiled, DeviceSource, compile_kernels
 from jitload.device.mangled import read_mangled
@@ -67,6 +69,22 @@ def test_deep_names_leave_the_process_as_it_was():
     assert told.count("W<") == 2 * (depth + 1)
     assert (sys.getrecursionlimit(), threading.stack_size()) == before
     assert read_mangled(f"_Z1k{'P' * 100_000}f") is None  # deeper than there is room for
+
+
+def test_deep_names_and_compiles_leave_the_size_of_stacks_together(monkeypatch):
+    """Both set it for a thread of their own, and it is the process's."""
+
+    def too_deep(symbol: str) -> str:
+        raise RecursionError(symbol)
+
+    monkeypatch.setattr("jitload.device.mangled._read", too_deep)
+    before = threading.stack_size()
+    with ThreadPoolExecutor(2) as pool:
+        names = pool.map(read_mangled, ["_Z1kv"] * 200)
+        for _ in range(200):
+            run_aside(lambda _: None)
+        assert set(names) == {None}
+    assert threading.stack_size() == before
 
 
 # ---- as NVRTC writes them --------------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ IMPORTS = {
     "device.mangled_text": "",
     "device.mangled_codes": "device.mangled_text",
     "device.mangled_values": "device.mangled_codes device.mangled_text",
-    "device.mangled": "device.mangled_codes device.mangled_text device.mangled_values",
+    "device.mangled": "device.aside device.mangled_codes device.mangled_text device.mangled_values",
     "device.demangle": "device.mangled errors",
     "device.cubin": "device.demangle errors model",
     "device.fatbin": "device.cubin errors",

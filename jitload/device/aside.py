@@ -49,7 +49,7 @@ def run_aside(work: Callable[[Flow], Made]) -> Made:
     thread = threading.Thread(target=_run, args=(work, flow, done, ended), name="jitload-nvrtc", daemon=True)
     is_started = False
     try:
-        is_started = _is_started(thread)
+        is_started = start_with_stack(thread, _STACK_BYTES)
         if not is_started:
             return work(flow)
         while not ended.wait(_LOOKS_UP_S):  # and no join(), which Python 3.11 takes for done when it is interrupted
@@ -62,10 +62,10 @@ def run_aside(work: Callable[[Flow], Made]) -> Made:
     return done.result()
 
 
-def _is_started(thread: threading.Thread) -> bool:
+def start_with_stack(thread: threading.Thread, stack_bytes: int) -> bool:
     """Start a thread; tell whether it could be: not at a limit of threads or memory, nor when the process ends."""
     with _one_at_a_time:
-        usual = threading.stack_size(_STACK_BYTES)
+        usual = threading.stack_size(stack_bytes)
         try:
             thread.start()
         except RuntimeError:

@@ -10,6 +10,7 @@ import sys
 import threading
 from contextlib import suppress
 
+from jitload.device.aside import start_with_stack
 from jitload.device.mangled_codes import BUILTINS, MARKS, OPERATORS, STANDARD
 from jitload.device.mangled_text import (
     Arguments,
@@ -333,15 +334,12 @@ def _read_deep(symbol: str) -> str | None:
             texts.append(_read(symbol) or "")
 
     with _deep_lock:
-        limit, size = sys.getrecursionlimit(), threading.stack_size(_DEEP_STACK)
+        limit = sys.getrecursionlimit()
+        thread = threading.Thread(target=read, name="jitload-names")
         try:
             sys.setrecursionlimit(_DEEP_LIMIT)
-            thread = threading.Thread(target=read, name="jitload-names")
-            thread.start()
-            thread.join()
-        except RuntimeError:  # no memory for such a stack
-            return None
+            if start_with_stack(thread, _DEEP_STACK):
+                thread.join()
         finally:
             sys.setrecursionlimit(limit)
-            threading.stack_size(size)
     return "".join(texts) or None
