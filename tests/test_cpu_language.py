@@ -197,18 +197,20 @@ def test_macros_of_options_reach_no_header_of_ours() -> None:
 
 
 def test_a_users_header_counts(tmp_path: Path) -> None:
-    (tmp_path / "mine.h").write_text("#include <cuda_runtime.h>\n__device__ inline int seven() { return 7; }\n")
+    home = tmp_path / "a$b #c d"  # which makefiles write otherwise
+    home.mkdir()
+    (home / "mine.h").write_text("#include <cuda_runtime.h>\n__device__ inline int seven() { return 7; }\n")
     text = '#include "mine.h"\nextern "C" __global__ void k(int* x) { x[0] = seven(); }'
     out = torch.zeros(1, dtype=torch.int32)
-    load(text, extra_include_paths=[str(tmp_path)]).k[1, 1](out)
+    load(text, extra_include_paths=[str(home)]).k[1, 1](out)
     assert out.item() == 7
-    (tmp_path / "mine.h").write_text('__device__ inline int seven() { asm("bar.sync 0;"); return 8; }\n')
+    (home / "mine.h").write_text('__device__ inline int seven() { asm("bar.sync 0;"); return 8; }\n')
     with pytest.raises(CompileError, match=r"mine\.h:1: GPU only: inline PTX"):
-        load(text, extra_include_paths=[str(tmp_path)])
-    (tmp_path / "mine.h").write_text(
+        load(text, extra_include_paths=[str(home)])
+    (home / "mine.h").write_text(
         '#if 1\ninline int seven() { return 9; }\n#else\n#define G asm("bar.sync 0;")\n#endif\n'
     )
-    load(text, extra_include_paths=[str(tmp_path)]).k[1, 1](out)
+    load(text, extra_include_paths=[str(home)]).k[1, 1](out)
     assert out.item() == 9
 
 

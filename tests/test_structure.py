@@ -123,8 +123,8 @@ IMPORTS = {
     "cpu.split": "cpu.split_inline cpu.split_macros cpu.split_names cpu.split_region cpu.split_scopes cpu.split_source "
     "cpu.split_text cpu.split_tree cpu.split_words cpu.split_write device.lexer model",
     "cpu.text": "cpu.gpu_only cpu.object_file cpu.split device.kernels device.probe",
-    "cpu.build": "checks cpu.gpu_only cpu.object_file cpu.split cpu.text device.demangle device.kernels device.probe "
-    "device.signature device.source errors host_build model runtime toolchain",
+    "cpu.build": "checks cpu.gpu_only cpu.object_file cpu.split cpu.text cxx.headers device.demangle device.kernels "
+    "device.probe device.signature device.source errors host_build model runtime toolchain",
     "library": "arch cache.store choice codegen cpu.build device.images device.kernels device.ptx device.source "
     "errors host_build request runtime toolchain",
     "cxx.link": "cxx.driver_calls cxx.nvcc errors settings toolchain",

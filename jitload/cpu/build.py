@@ -22,11 +22,11 @@ from jitload.cpu.gpu_only import (
     gpu_only_error,
     has_asm,
     used_gpu_only,
-    user_headers,
 )
 from jitload.cpu.object_file import ObjectFile
 from jitload.cpu.split import Split, split_kernels
 from jitload.cpu.text import BY_SYMBOL, ROWS, compiler_flags, cpu_text, looks_again, preprocessor_lines
+from jitload.cxx.headers import read_depfile
 from jitload.device import probe
 from jitload.device.demangle import demangle
 from jitload.device.kernels import Compiled, DeviceSource, no_such_kernel
@@ -59,14 +59,14 @@ class CpuProgram:
         object_file: The object file's name in the work directory.
         rows: A kernel's symbol to its row in the table, and whether it may wait.
         dynamic_shared: The symbols of `extern __shared__` arrays, which the wrapper has to define.
-        depfile: What the compiler read.
+        read: The files that the compiler read.
     """
 
     compiled: Compiled
     object_file: str
     rows: dict[str, tuple[int, bool]]
     dynamic_shared: tuple[str, ...]
-    depfile: str
+    read: tuple[Path, ...]
 
 
 def compile_for_cpu(
@@ -114,7 +114,7 @@ def compile_for_cpu(
         object_file="cpu.o",
         rows={row.symbol: (number, row.can_wait) for number, row in enumerate(rows)},
         dynamic_shared=(*found.dynamic_shared(), *((WATCHED_SHARED,) if source.checks else ())),
-        depfile="cpu.d",
+        read=runs.read,
     )
 
 
@@ -157,7 +157,8 @@ class _Runs:
         self.ninja = ninja
         self.work_dir = work_dir
         self.expressions: tuple[str, ...] = ()
-        self.headers: tuple[Path, ...] = ()
+        self.read: tuple[Path, ...] = ()
+        self.headers: tuple[Path, ...] = ()  # those of them that are the user's
         self.own = (own_include_dir().parent, Path("/usr"), *(kit.include_dirs if kit else ()))
         self.is_preemptive = looks_again([text for _, text in source.pieces])
         self.split = None if source.checks or self.is_preemptive else _split(source)
@@ -208,8 +209,12 @@ class _Runs:
         return ObjectFile((self.work_dir / "cpu.o").read_bytes())
 
     def _read_headers(self) -> list[tuple[str, str]]:
-        depfile = (self.work_dir / "cpu.d").read_text("utf-8", "surrogateescape")
-        self.headers = user_headers(depfile, self.own)
+        self.read = tuple(read_depfile((self.work_dir / "cpu.d").read_text("utf-8", "surrogateescape")))
+        self.headers = tuple(
+            path
+            for path in dict.fromkeys(self.read)
+            if path.is_absolute() and not any(path.is_relative_to(root) for root in self.own)
+        )
         return [(str(path), path.read_text("utf-8", "replace")) for path in self.headers]
 
     def _compile(self, output: str, *how: str, expressions: tuple[str, ...] = ()) -> None:
@@ -223,8 +228,7 @@ class _Runs:
 
     def _check_headers(self, texts: Sequence[tuple[str, str]]) -> None:
         """Refuse what marks in the text cannot find: it stands in headers."""
-        depfile = (self.work_dir / "cpu.d").read_text("utf-8", "surrogateescape")
-        if what := used_gpu_only(depfile):
+        if what := used_gpu_only(self.read):
             raise gpu_only_error(self.source.name, self.source.pieces[0][0], 1, what)
         _refuse_vanishing(self.source.name, texts)
         if any(has_asm(text) for _, text in texts):

@@ -8,7 +8,7 @@ compiler really comes by, so that what stands in another branch does no harm.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -92,9 +92,9 @@ def find_vanishing(label: str, text: str) -> Diagnostic | None:
     return None
 
 
-def used_gpu_only(depfile: str) -> str:
-    """Return what a compile read that is for devices alone, from the compiler's own list of files."""
-    for path in depfile.replace("\\\n", " ").split():
+def used_gpu_only(read: Iterable[Path]) -> str:
+    """Return what a compile read that is for devices alone."""
+    for path in map(str, read):
         for folder in ("include/", "cccl/"):
             name = path.rpartition(folder)[2]
             if (what := _header(name)) and not name.startswith("cuda_"):  # those are read by NVIDIA's own headers, too
@@ -160,17 +160,6 @@ def gpu_only_error(name: str, file: str, line: int, what: str, cause: CompileErr
         command=cause.command if cause else (),
         work_dir=cause.work_dir if cause else None,
         hint='This runs on a GPU alone: leave "cpu" out of arch, or write another way for it under #ifdef JITLOAD_CPU.',
-    )
-
-
-def user_headers(depfile: str, own: Sequence[Path]) -> tuple[Path, ...]:
-    """Return the files that a compile read outside directories of ours, NVIDIA's and the system's."""
-    words = re.split(r"(?<!\\)\s+", depfile.replace("\\\n", " "))
-    paths = [Path(word.replace("\\ ", " ")) for word in words if word and not word.endswith(":")]
-    return tuple(
-        path
-        for path in dict.fromkeys(paths)
-        if path.is_absolute() and not any(path.is_relative_to(root) for root in own)
     )
 
 

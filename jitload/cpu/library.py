@@ -8,7 +8,7 @@ from pathlib import Path
 from jitload.cache.store import Work
 from jitload.checks import WATCHED_LINK
 from jitload.cpu.build import CpuProgram, compile_for_cpu
-from jitload.cxx.headers import headers_to_record, read_depfile, search_dirs
+from jitload.cxx.headers import headers_to_record, search_dirs
 from jitload.cxx.link import files_named
 from jitload.errors import ToolchainError
 from jitload.host_build import COMPILE_FLAGS, Step, compile_step, run_ninja, write_ninja
@@ -78,8 +78,7 @@ def _headers_read(request: Request, kit: Kit | None, work: Work, program: CpuPro
     known = (own_include_dir().parent, *tvm_ffi_include_dirs(), *(kit.include_dirs if kit else ()))
     dirs = search_dirs(tuple(map(Path, request.include_dirs)), request.cpu_flags, request.settings.environment)
     texts = [text for _, text in request.pieces]
-    read = read_depfile((work.dir / program.depfile).read_text(errors="surrogateescape"))
-    yield from headers_to_record(texts, read, dirs, known, cache_dir=work.cache_dir)
+    yield from headers_to_record(texts, program.read, dirs, known, cache_dir=work.cache_dir)
     yield from files_named(request.cpu_flags)
 
 
