@@ -9,14 +9,13 @@ import os
 import platform
 import re
 import subprocess
-import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from jitload.errors import ToolchainError
-from jitload.settings import make_private
+from jitload.settings import remember
 from jitload.toolchain import Compiler
 
 _PACKAGE = Path(__file__).parent
@@ -74,7 +73,7 @@ def _recall_compiler(compiler: Compiler, state: str, cache_dir: Path, meanwhile:
             return _Known(words=str(kept["identity"]), files=files)
     words, paths = _ask(compiler, meanwhile)
     files = tuple((path, its) for path in paths if (its := _state_at(path)))
-    _remember(memory, {"identity": words, "file": str(compiler.path), "files": files})
+    remember(memory, json.dumps({"identity": words, "file": str(compiler.path), "files": files}))
     return _Known(words=words, files=files)
 
 
@@ -100,16 +99,8 @@ def remembered(words: Iterable[str], what: str, cache_dir: Path, find_out: Calla
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         return str(json.loads(memory.read_text())["identity"])
     identity = find_out()
-    _remember(memory, {"identity": identity, "file": what})
+    remember(memory, json.dumps({"identity": identity, "file": what}))
     return identity
-
-
-def _remember(memory: Path, facts: Mapping[str, object]) -> None:
-    with suppress(OSError):  # a read-only cache: found out again by the next process
-        make_private(memory.parent)
-        fresh = memory.with_name(f"{memory.name}.{os.getpid()}.{threading.get_ident()}")
-        fresh.write_text(json.dumps(facts))
-        fresh.replace(memory)
 
 
 def _ask(compiler: Compiler, meanwhile: Callable[[], object]) -> tuple[str, list[str]]:

@@ -214,6 +214,18 @@ def make_private(directory: Path) -> None:
         directory.chmod(0o700)
 
 
+def remember(path: Path, text: str) -> None:
+    """Write a file of the cache whole, for the next process; one that cannot write it finds out again what it says."""
+    fresh = path.with_name(f"{path.name}.{os.urandom(8).hex()}")  # another machine's process may have our number
+    with suppress(OSError):
+        make_private(path.parent)
+        try:
+            fresh.write_text(text)
+            fresh.replace(path)
+        finally:
+            fresh.unlink(missing_ok=True)
+
+
 def _remove(directory: Path, owner: int) -> None:
     if os.getpid() == owner:  # a forked child ends before its parent
         shutil.rmtree(directory, ignore_errors=True)

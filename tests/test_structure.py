@@ -61,7 +61,7 @@ IMPORTS = {
     "cache.entry": "cache.inputs cache.notes cache.recipe cache.trust errors settings",
     "cache.inventory": "cache.entry cache.notes cache.recipe errors",
     "identity": "errors settings toolchain",
-    "cache.toolless": "cache.entry cache.recipe errors gpu identity settings",
+    "cache.toolless": "cache.entry cache.inputs cache.recipe errors gpu identity settings",
     "cache.bundles": "settings",
     "cache.why": "cache.bundles cache.entry cache.inputs cache.inventory cache.recipe cache.toolless errors settings",
     "cache.prune": "cache.entry cache.inventory cache.locks cache.mounts cache.notes errors settings",

@@ -13,12 +13,11 @@ import functools
 import json
 import os
 import sys
-import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from jitload.settings import make_private, warn_once
+from jitload.settings import remember, warn_once
 
 GROUP = "jitload.bundles"
 _INFO = (".dist-info", ".egg-info")
@@ -52,12 +51,7 @@ def remember_bundles(cache_dir: Path) -> None:
     """Tell the cache what was found: after a build, since a hit writes nothing."""
     if (found := _unwritten.pop(cache_dir, None)) is None:
         return
-    memory = cache_dir / _MEMORY
-    with suppress(OSError):  # a read-only cache: looked for again by the next process
-        make_private(memory.parent)
-        fresh = memory.with_name(f"{memory.name}.{os.getpid()}.{threading.get_ident()}")
-        fresh.write_text(json.dumps(dict(list(found.items())[-_MOST_PLACES:])))
-        fresh.replace(memory)
+    remember(cache_dir / _MEMORY, json.dumps(dict(list(found.items())[-_MOST_PLACES:])))
 
 
 def _recall(memory: Path) -> dict[str, Any]:

@@ -32,10 +32,11 @@ from jitload.settings import Settings, find_cache_dir
 
 MANIFEST = "manifest.json"
 FAILED = ".failed"  # in the directory of a build that a compiler refused
+KEY_DIR = re.compile(r"([A-Za-z0-9_]{1,48})-([0-9a-f]{64})")
 LEAF = re.compile(r"(\d{4,})-[0-9a-f]{16}")
 _NAME = re.compile(r"[A-Za-z0-9_.@+-]{1,200}")
 _LARGEST_MANIFEST = 64 << 20
-_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # of this process, and no fault of the entry
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # of this process, and no fault of the entry
 _CLOSED = (errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE)  # not to be read, and not to be judged
 _log = logging.getLogger(__name__)
 
@@ -119,7 +120,7 @@ def newest_first(names: Iterable[str]) -> list[str]:
 def _judge(place: Path, problem: Exception, *, is_ours: bool) -> None:
     """Set aside what is damaged, pass over what cannot be read, and raise what is this process's own trouble."""
     number = problem.errno if isinstance(problem, OSError) else None
-    if number in _EXHAUSTED:
+    if number in EXHAUSTED:
         raise CacheError(f"the cache entry {place} cannot be read: {problem}. Raise this process's limit.") from problem
     if not os.path.lexists(place):
         return  # another process has just set it aside

@@ -78,7 +78,7 @@ def _digest_now(path: str) -> str:
     """Return a file's digest, and remember it where nothing can change the file any more and keep what `stat` says."""
     found, now_ns = os.stat(path), time.time_ns()
     digest = digest_file(Path(path))
-    if _is_settled(found, now_ns):
+    if is_settled(found, now_ns):
         _digests[path] = ((found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino), digest)
     return digest
 
@@ -92,7 +92,8 @@ def settled(header: Header) -> Header:
     return replace(header, size=size, mtime_ns=mtime_ns, ctime_ns=ctime_ns, inode=inode, is_settled=True)
 
 
-def _is_settled(found: os.stat_result, now_ns: int) -> bool:
+def is_settled(found: os.stat_result, now_ns: int) -> bool:
+    """Tell whether what changes from now on will show in what `stat` says."""
     return max(found.st_mtime_ns, found.st_ctime_ns) + _TICK_NS < now_ns
 
 
@@ -148,7 +149,7 @@ def _record(path: Path, began_ns: int) -> Header:
         ctime_ns=found.st_ctime_ns,
         inode=found.st_ino,
         digest=digest,
-        is_settled=_is_settled(found, now_ns),
+        is_settled=is_settled(found, now_ns),
     )
 
 

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jitload.cache.entry import MANIFEST, check_file, newest_first, read_manifest
+from jitload.cache.entry import KEY_DIR, MANIFEST, check_file, newest_first, read_manifest
 from jitload.cache.notes import uses_path
 from jitload.cache.recipe import SCHEMA
 from jitload.errors import CacheError
 
-KEY_DIR = re.compile(r"([A-Za-z0-9_]{1,48})-([0-9a-f]{64})")
 ASIDE = re.compile(r".*-\d+\.bad")
 _NO_ATIME = 1024  # ST_NOATIME of statvfs
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jitload.cache.entry import FAILED, LEAF, MANIFEST, Entry, find_entry, key_dir_of, published, rebuilt
+from jitload.cache.entry import EXHAUSTED, FAILED, LEAF, MANIFEST, Entry, find_entry, key_dir_of, published, rebuilt
 from jitload.cache.inputs import Clock, Header, digest_file, loosen, record_headers, speak_of_their_place
 from jitload.cache.locks import hold_lock, host_tag, mark_directory, unlock
 from jitload.cache.notes import BLOCK, GROWN, append_bytes
@@ -34,7 +34,6 @@ _WORK = ".work"
 _KEPT_S = 7 * 86400.0  # that a failed build is kept for a look, and what was set aside
 _LONGEST_BUILD_S = 86400.0
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # of this process: no other place would do
 _SIGNS = tuple(os.strerror(number) for number in _FULL)  # how a compiler says it
 _OWNER = re.compile(r"-([0-9a-f]{8})-\d+-[0-9a-f]+$")
 _log = logging.getLogger(__name__)
@@ -49,7 +48,7 @@ class Work:
     recipe: Recipe
     cache_dir: Path
     settings: Settings
-    entry: Entry | None = field(default=None)
+    entry: Entry | None = None
     clock: Clock = field(default_factory=Clock.start)
 
     def publish(self, product: str, headers: tuple[Path, ...] = ()) -> Entry:
@@ -227,7 +226,7 @@ def _place_failure(error: BaseException, work: Work) -> CacheError | None:
         return None  # of a build within this one, and said already
     if isinstance(error, OSError):
         is_here = error.errno in _FULL or str(error.filename or "").startswith(str(work.cache_dir))
-        if is_here and error.errno not in _EXHAUSTED:
+        if is_here and error.errno not in EXHAUSTED:
             return _place_error(work.cache_dir, error)
         return CacheError(f"the build of {work.recipe.name!r} could not go on: {error}")
     if not isinstance(error, JitLoadError):

@@ -16,16 +16,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from jitload.cache.entry import newest_first, read_manifest
+from jitload.cache.entry import KEY_DIR, newest_first, read_manifest
+from jitload.cache.inputs import is_settled
 from jitload.cache.recipe import SCHEMA, Recipe, describe_parts
 from jitload.errors import ToolchainError
 from jitload.gpu import driver_version
 from jitload.identity import cpu_identity
 from jitload.settings import Settings
 
-_KEY_DIR = re.compile(r"([A-Za-z0-9_]{1,48})-([0-9a-f]{64})")
 _MAJOR = re.compile(r"(?:cuda_nvrtc(?:_cu\d+)?-|toolkit |wheel |nvcc )(\d+)")
-_TICK_NS = 2_000_000_000
 _log = logging.getLogger(__name__)
 
 
@@ -82,10 +81,9 @@ def _options_asked_for(settings: Settings) -> list[str]:
 def _manifests(cache_dir: Path, name: str, settings: Settings) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the keys under a name in a cache, each with the manifest of its newest entry that can be read."""
     try:
-        changed_ns = os.stat(cache_dir).st_mtime_ns
-        # Within a tick of the file system's clock a directory may change once more and look the same.
-        is_settled = changed_ns + _TICK_NS < time.time_ns()
-        keys = (_keys if is_settled else _keys.__wrapped__)(str(cache_dir), changed_ns).get(name, ())
+        found = os.stat(cache_dir)
+        read = _keys if is_settled(found, time.time_ns()) else _keys.__wrapped__
+        keys = read(str(cache_dir), found.st_mtime_ns).get(name, ())
     except OSError:
         return
     for key in keys:
@@ -98,7 +96,7 @@ def _keys(cache_dir: str, _changed_ns: int) -> Mapping[str, tuple[str, ...]]:
     """Return the keys in a cache by name; read once, however many entries are looked for, until it changes."""
     found: dict[str, tuple[str, ...]] = {}
     for entry in os.listdir(cache_dir):
-        if match := _KEY_DIR.fullmatch(entry):
+        if match := KEY_DIR.fullmatch(entry):
             found[match[1]] = (*found.get(match[1], ()), match[2])
     return found
 

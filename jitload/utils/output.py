@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
+import secrets
 import sys
-import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from jitload.errors import JitLoadError
@@ -15,18 +13,12 @@ from jitload.errors import JitLoadError
 def replace_file(path: Path, data: bytes) -> None:
     """Write a file whole or not at all; its directory is made."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    fresh = path.with_name(f".jitload-{secrets.token_hex(8)}")
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
+        fresh.write_bytes(data)
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 def run_command(work: Callable[[], None]) -> int:
