@@ -292,9 +292,8 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
     Example:
         `compile_cubin(text, arch="sm_90a").kernels[0].registers`
     """
-    from jitload.arch import resolve_gpu_arch
+    from jitload.arch import resolve_one_gpu_arch
     from jitload.device.kernels import DeviceSource, compile_kernels
-    from jitload.errors import ToolchainError
     from jitload.library import check_is_device_code
     from jitload.settings import read_settings
     from jitload.toolchain import find_kit
@@ -305,14 +304,11 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
         if not isinstance(source, str) or format_of(source):
             return compile_image(source, name=name, arch=arch, flags=extra_cuda_cflags)
     pieces = with_labels(name, read_texts(source, "source"), "source")
-    archs = resolve_gpu_arch(arch, read_settings(), what="compile_cubin() compiles")
-    if len(archs) != 1:
-        raise ToolchainError(f"compile_cubin() makes one cubin, so it takes one architecture, not {', '.join(archs)}.")
     request = make_request(
         name,
         Sources(cuda=pieces),
         flags=read_flags(cuda_cflags=extra_cuda_cflags, include_paths=extra_include_paths),
-        target=Target(makes="cubin", arch=archs),
+        target=Target(makes="cubin", arch=resolve_one_gpu_arch(arch, read_settings(), who="compile_cubin()")),
     )
     check_is_device_code(request)
     device_source = DeviceSource(

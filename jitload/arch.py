@@ -50,6 +50,18 @@ def resolve_gpu_arch(arch: str | Iterable[str], settings: Settings, *, what: str
     return on_gpus
 
 
+def resolve_one_gpu_arch(arch: str | Iterable[str], settings: Settings, *, who: str) -> str:
+    """Return the one architecture that a function, such as `compile_cubin()`, makes machine code for.
+
+    Raises:
+        ToolchainError: There are several, or as for `resolve_gpu_arch`.
+    """
+    archs = resolve_gpu_arch(arch, settings, what=f"{who} compiles")
+    if len(archs) != 1:
+        raise ToolchainError(f"{who} makes one cubin, so it takes one architecture, not {', '.join(archs)}.")
+    return archs[0]
+
+
 def _names(arch: str | Iterable[str]) -> Sequence[str]:
     if isinstance(arch, bytes) or not isinstance(arch, str | Iterable):
         raise ToolchainError(f"arch= must be a str such as 'sm_90a', or several, got {type(arch).__name__}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +12,6 @@ from jitload.errors import JitLoadError
 from jitload.model import Cubin, Kernel
 
 Image = bytes | bytearray | memoryview | str | os.PathLike[str] | Cubin
-
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +59,7 @@ def read_images(value: Mapping[str, Image] | None) -> tuple[GivenImage, ...]:
 
 def check_cubin_name(name: str, what: str) -> None:
     """Refuse a name that `TVM_FFI_EMBED_CUBIN(name)` cannot have."""
-    if not isinstance(name, str) or not _IDENTIFIER.fullmatch(name):
+    if not isinstance(name, str) or not (name.isascii() and name.isidentifier()):
         raise JitLoadError(
             f"{what} has {name!r}, which is no C++ name; TVM_FFI_EMBED_CUBIN takes letters, digits and underscores"
         )

@@ -31,6 +31,12 @@ def refuse_arch(flag: str, given_as: str = "extra_cuda_cflags") -> None:
         raise JitLoadError(f"{given_as} has {flag!r}: name architectures with arch=, such as arch='sm_90a'")
 
 
+def _refuse(flag: str) -> None:
+    refuse_arch(flag)
+    if _LINKED_LATER.fullmatch(flag):
+        raise JitLoadError(f"extra_cuda_cflags has {flag!r}: jitload does not link device code; include it instead")
+
+
 def device_flags(flags: Sequence[str]) -> tuple[str, ...]:
     """Return `extra_cuda_cflags`, written for nvcc, as NVRTC's options.
 
@@ -40,9 +46,7 @@ def device_flags(flags: Sequence[str]) -> tuple[str, ...]:
     result: list[str] = []
     waiting = iter(flags)
     for flag in waiting:
-        refuse_arch(flag)
-        if _LINKED_LATER.fullmatch(flag):
-            raise JitLoadError(f"extra_cuda_cflags has {flag!r}: jitload does not link device code; include it instead")
+        _refuse(flag)
         if _OTHER_OUTPUT.fullmatch(flag):
             raise JitLoadError(f"extra_cuda_cflags has {flag!r}: jitload makes a cubin, and says where; leave it out")
         if flag in _TAKES_NEXT:
@@ -83,9 +87,7 @@ def nvcc_flags(flags: Sequence[str]) -> tuple[str, ...]:
     """Return `extra_cuda_cflags` for nvcc itself: as they are, but that include directories have one spelling."""
     result = []
     for flag in flags:
-        refuse_arch(flag)
-        if _LINKED_LATER.fullmatch(flag):
-            raise JitLoadError(f"extra_cuda_cflags has {flag!r}: jitload does not link device code; include it instead")
+        _refuse(flag)
         result.append(re.sub(r"^--?include-path(?:=|$)", "-I", flag))
     return tuple(result)
 

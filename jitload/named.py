@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
@@ -11,8 +10,6 @@ from jitload.launch import Launch
 from jitload.sources import HostSource
 
 Functions = str | Sequence[str] | Mapping[str, Launch | str | None]
-
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def read_functions(functions: Functions | None) -> tuple[tuple[str, Launch], ...] | None:
@@ -60,7 +57,7 @@ def check_host_functions(functions: Functions | None, host: HostSource) -> None:
 
 
 def _exported(name: object) -> str:
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not (name.isascii() and name.isidentifier()):
         raise LaunchSpecError(
             f"{name!r} is not a name a function can be exported under",
             field="functions",

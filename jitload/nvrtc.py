@@ -106,7 +106,7 @@ def nvrtc_compile(
     Example:
         `cubin = nvrtc_compile('extern "C" __global__ void f(float* x) { x[0] = 1; }', arch="sm_90a")`
     """
-    from jitload.arch import resolve_gpu_arch
+    from jitload.arch import resolve_one_gpu_arch
     from jitload.flags import refuse_arch
     from jitload.settings import read_settings
     from jitload.sources import check_text, read_options
@@ -115,14 +115,12 @@ def nvrtc_compile(
     check_text(name, "name")
     settings = read_settings()
     kit = find_kit(settings)
-    archs = resolve_gpu_arch(arch or "native", settings, what="nvrtc_compile() compiles")
-    if len(archs) != 1:
-        raise ToolchainError(f"nvrtc_compile() makes one cubin, so it takes one architecture, not {', '.join(archs)}.")
+    target = resolve_one_gpu_arch(arch or "native", settings, who="nvrtc_compile()")
     extra = read_options(extra_opts, "extra_opts")
     for option in extra:
         refuse_arch(option, "extra_opts")
     options = (
-        *device_options(kit.version, archs[0]),
+        *device_options(kit.version, target),
         *(f"-I{path}" for path in nvrtc_include_dirs(kit)),
         *extra,
     )

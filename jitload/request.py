@@ -33,7 +33,6 @@ from jitload.sources import (
 )
 from jitload.triton.source import TritonSource
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SLUG = re.compile(r"[^A-Za-z0-9_]+")
 
 
@@ -311,7 +310,7 @@ def _suffix_of(label: str, for_cuda: str) -> str:
 
 def _check_embeddable(request: Request) -> None:
     """Refuse device code that cannot be embedded for hand-written C++."""
-    if not _NAME.fullmatch(request.name):
+    if not (request.name.isascii() and request.name.isidentifier()):
         raise JitLoadError(
             f"name={request.name!r} must be a C++ name: the C++ finds its kernels with TVM_FFI_EMBED_CUBIN(name)"
         )

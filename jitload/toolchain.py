@@ -21,6 +21,11 @@ from jitload.settings import Settings
 _INCLUDE_DIR = Path(__file__).parent / "include"
 _NVRTC_FILE = re.compile(r"libnvrtc\.so\.(\d+)(?:\.(\d+))?(?:\.(\d+))?$")
 _KIT_WHEEL = re.compile(r"nvidia_cuda_(?:nvrtc|runtime|crt|cccl|nvcc)(?:_cu\d+)?-([\d.]+)\.dist-info$")
+# Below `nvidia/`, by CUDA's major version: where NVRTC is, and where its headers are.
+_WHEEL_DIRS = {
+    13: ("cu13/lib", "cu13/include", "cu13/include/cccl"),
+    12: ("cuda_nvrtc/lib", "cuda_runtime/include", "cuda_nvcc/include", "cuda_cccl/include"),
+}
 _HOW_TO_GET_NVRTC = (
     "Install it with: pip install 'jitload[cu13]'  (or 'jitload[cu12]' for a driver older than CUDA 13), "
     "or point JITLOAD_NVRTC to a CUDA toolkit."
@@ -112,16 +117,11 @@ def _newest_for_driver(kits: list[Kit]) -> Kit:
 
 def _wheel_kits() -> Iterator[Kit]:
     """Yield a kit for each CUDA major among NVIDIA's wheels; their files may be spread over several directories."""
-    spec = find_spec("nvidia")
-    roots = [Path(root) for root in (spec.submodule_search_locations or ())] if spec else []
+    roots = package_dirs("nvidia")
     versions = sorted({name for root in roots for name in _wheel_names(root.parent)})
-    for major in (13, 12):
-        patterns = ("cu13/lib",) if major == 13 else ("cuda_nvrtc/lib",)
-        libraries = [file for root in roots for pattern in patterns for file in _nvrtc_files(root / pattern, major)]
+    for major, (home, *parts) in _WHEEL_DIRS.items():
+        libraries = [file for root in roots for file in _nvrtc_files(root / home, major)]
         if libraries:
-            parts: tuple[str, ...] = ("cu13/include", "cu13/include/cccl")
-            if major == 12:
-                parts = ("cuda_runtime/include", "cuda_nvcc/include", "cuda_cccl/include")
             yield Kit(
                 major=major,
                 version=_wheel_version(versions, major),
@@ -130,6 +130,12 @@ def _wheel_kits() -> Iterator[Kit]:
                 identity=" ".join(name for name in versions if ("_cu12-" in name) == (major == 12))
                 or f"wheel {major} {_state_of(libraries[0])}",
             )
+
+
+def package_dirs(name: str) -> list[Path]:
+    """Return the directories of an installed package, without importing it."""
+    spec = find_spec(name)
+    return [Path(root) for root in (spec.submodule_search_locations or ())] if spec else []
 
 
 def _state_of(path: Path) -> str:
@@ -267,8 +273,7 @@ def find_ninja(settings: Settings) -> Path:
 @functools.lru_cache(maxsize=8)
 def _find_ninja(path: str) -> Path:
     near = os.pathsep.join((sysconfig.get_path("scripts"), str(Path(sys.executable).parent)))
-    spec = find_spec("ninja")
-    inside = [Path(root) for root in (spec.submodule_search_locations or ())] if spec else []
+    inside = package_dirs("ninja")
     near = os.pathsep.join(
         (near, *(str(root / "data" / "bin") for root in inside), *(str(root.parent / "bin") for root in inside))
     )
@@ -283,8 +288,7 @@ def tvm_ffi_include_dirs() -> tuple[Path, ...]:
     Raises:
         ToolchainError: tvm-ffi is not installed.
     """
-    spec = find_spec("tvm_ffi")
-    for root in (Path(root) for root in (spec.submodule_search_locations or ())) if spec else ():
+    for root in package_dirs("tvm_ffi"):
         dirs = (root / "include", root / "3rdparty" / "dlpack" / "include")
         if (dirs[0] / "tvm" / "ffi" / "c_api.h").is_file():
             return tuple(directory for directory in dirs if directory.is_dir())

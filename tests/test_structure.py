@@ -101,7 +101,7 @@ IMPORTS = {
     "cxx.nvcc": "arch errors host_build identity nvrtc settings sources toolchain",
     "device.images": "device.cubin device.kernels device.signature device.written embed errors exports launch model "
     "request",
-    "device.linkers": "arch errors gpu settings",
+    "device.linkers": "arch errors gpu settings toolchain",
     "device.ptx": "arch device.cubin device.linkers device.signature errors flags model request settings sources",
     "cpu.object_file": "model",
     "cpu.split_words": "",
@@ -159,8 +159,7 @@ IMPORTS = {
     "triton.variants": "errors triton.kernel triton.plan",
     "triton.request": "arch errors model request settings triton.kernel triton.key triton.plan triton.record "
     "triton.source triton.variants triton.versions triton.wanted",
-    "triton.extract": "arch errors model settings triton.compile triton.kernel triton.record triton.versions "
-    "triton.wanted",
+    "triton.extract": "arch model settings triton.compile triton.kernel triton.record triton.versions triton.wanted",
     "triton.api": "launch loader serving triton.request triton.variants triton.wanted",
     "api": "arch checks device.kernels device.ptx embed errors library loader model named paths request serving "
     "settings sources toolchain",

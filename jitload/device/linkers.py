@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -19,6 +18,7 @@ from jitload.arch import capability_of
 from jitload.errors import ToolchainError
 from jitload.gpu import driver_version, open_driver
 from jitload.settings import Settings
+from jitload.toolchain import package_dirs
 
 Format = Literal["ptx", "lto-ir"]
 
@@ -69,9 +69,7 @@ def find_nvjitlink(settings: Settings) -> Path | None:
 @functools.lru_cache(maxsize=8)
 def _libraries(asked: str, toolkits: tuple[str, ...], _search_path: tuple[str, ...]) -> tuple[Path, ...]:
     """Return the libraries there are: where `JITLOAD_NVRTC` points first, then those of wheels and of toolkits."""
-    spec = find_spec("nvidia")
-    roots = [Path(root) for root in (spec.submodule_search_locations or ())] if spec else []
-    directories = [root / part for root in roots for part in ("cu13/lib", "nvjitlink/lib")]
+    directories = [root / part for root in package_dirs("nvidia") for part in ("cu13/lib", "nvjitlink/lib")]
     if asked and not asked.isdigit():
         given = Path(asked).expanduser()
         directories = [given.parent] if given.is_file() else list(_library_dirs(given))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from jitload.arch import resolve_gpu_arch
+from jitload.arch import resolve_one_gpu_arch
 from jitload.device.cubin import read_image
 from jitload.device.linkers import Format, Linked, LinkJob, find_nvjitlink, link_with_driver, link_with_nvjitlink
 from jitload.device.signature import told_kernels
@@ -64,12 +64,10 @@ def compile_image(
         ToolchainError: There is no linker, or it does not know the architecture.
     """
     settings = read_settings()
-    archs = resolve_gpu_arch(arch, settings, what="compile_cubin() compiles")
-    if len(archs) != 1:
-        raise ToolchainError(f"compile_cubin() makes one cubin, so it takes one architecture, not {', '.join(archs)}.")
+    target = resolve_one_gpu_arch(arch, settings, who="compile_cubin()")
     options = tuple(map(_spell, device_flags(read_options(flags, "extra_cuda_cflags"))))
     data, format_ = _read(source, check_name(name))
-    return _compile(LinkJob(data=data, format=format_, name=name, arch=archs[0], options=options), settings)
+    return _compile(LinkJob(data=data, format=format_, name=name, arch=target, options=options), settings)
 
 
 def _read(source: str | bytes | bytearray | memoryview, name: str) -> tuple[bytes, Format]:

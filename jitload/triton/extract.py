@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from jitload.arch import capability_of, resolve_gpu_arch
-from jitload.errors import ToolchainError
+from jitload.arch import capability_of, resolve_gpu_arch, resolve_one_gpu_arch
 from jitload.model import Cubin
-from jitload.settings import Settings, read_settings
+from jitload.settings import read_settings
 from jitload.triton.compile import compile_plan
 from jitload.triton.kernel import read_kernel
 from jitload.triton.record import record_kernel
 from jitload.triton.versions import find_triton
 from jitload.triton.wanted import Asked, make_plan, read_wanted, refuse_for_compiled, refuse_other_archs
-
-_WHAT = "a Triton kernel is compiled"
 
 
 def extract_triton(  # noqa: PLR0913  the keywords are those that a launch of Triton's takes
@@ -71,18 +68,10 @@ def extract_triton(  # noqa: PLR0913  the keywords are those that a launch of Tr
         refuse_for_compiled(given.name, asked)
         cubin = record_kernel(given.compiled, triton)
         if arch != "native":
-            archs = resolve_gpu_arch(arch, read_settings(), what=_WHAT)
+            archs = resolve_gpu_arch(arch, read_settings(), what="extract_triton() compiles")
             refuse_other_archs(given.name, [cubin.arch], archs)
         return cubin
     wanted = read_wanted(given, asked)
-    capability = one_capability(arch, read_settings())
+    capability, _ = capability_of(resolve_one_gpu_arch(arch, read_settings(), who="extract_triton()"))
     plan = make_plan(given, wanted, triton, capability)
     return record_kernel(compile_plan(given, plan, triton, capability), triton, plan.constexprs)
-
-
-def one_capability(arch: str, settings: Settings) -> int:
-    """Return the number of the one architecture asked for."""
-    archs = resolve_gpu_arch(arch, settings, what=_WHAT)
-    if len(archs) != 1:
-        raise ToolchainError(f"extract_triton() makes one cubin, so it takes one architecture, not {', '.join(archs)}.")
-    return capability_of(archs[0])[0]
