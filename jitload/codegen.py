@@ -178,8 +178,7 @@ def _placed_record(export: Export, cpu: CpuCode | None) -> dict[str, Any]:
     row, can_wait = cpu.rows[export.kernel.symbol]
     for parameter, of_parameter in zip(export.kernel.parameters, record["params"], strict=True):
         if parameter.kind == "pointer":
-            flags = of_parameter["flags"]
-            of_parameter["flags"] = join_flags([*([flags] if flags != "0" else []), "JITLOAD_ON_CPU"])
+            of_parameter["flags"] = join_flags([of_parameter["flags"], "JITLOAD_ON_CPU"])
     return {**record, "cpu": {"row": row, "can_wait": int(can_wait)}}
 
 
@@ -266,8 +265,8 @@ def dtype_code(dtype: str | None) -> tuple[str, int]:
 
 
 def join_flags(flags: Iterable[str]) -> str:
-    """Return C text of flags that are set together."""
-    return " | ".join(flags) or "0"
+    """Return C text of flags that are set together, given alone or joined already."""
+    return " | ".join(flag for flag in flags if flag != "0") or "0"
 
 
 def _kernel_flags(launch: Launch) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 
 from jitload.model import Kernel
 
@@ -28,7 +28,7 @@ def export_names(kernels: Sequence[Kernel]) -> dict[str, Kernel]:
         names = _lengthen(names, kernels, longer)
     exports: dict[str, Kernel] = {}
     for name, kernel in zip(names, kernels, strict=True):
-        exports[_unused(_cut(name), exports)] = kernel
+        exports[unused_name(_cut(name), exports)] = kernel
     return exports
 
 
@@ -75,9 +75,10 @@ def _cut(name: str) -> str:
     return f"{name[: _MAX_LENGTH - 9]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
-def _unused(name: str, exports: dict[str, Kernel]) -> str:
+def unused_name(name: str, taken: Container[str]) -> str:
+    """Return the name, with a number where it is taken."""
     number, unused = 2, name
-    while unused in exports:
+    while unused in taken:
         unused = f"{name}_{number}"
         number += 1
     return unused

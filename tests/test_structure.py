@@ -136,14 +136,14 @@ IMPORTS = {
     "triton.facts": "model triton.types",
     "triton.globals": "",
     "triton.kernel": "errors",
-    "triton.plan": "errors triton.kernel triton.types",
+    "triton.plan": "errors triton.globals triton.kernel triton.types",
     "triton.key": "errors model triton.globals triton.kernel triton.plan triton.versions",
     "triton.examples": "errors triton.kernel triton.plan triton.versions",
-    "triton.decided": "errors triton.kernel triton.plan",
+    "triton.decided": "errors triton.globals triton.kernel triton.plan",
     "triton.wanted": "arch errors triton.decided triton.examples triton.kernel triton.plan triton.versions",
     "triton.compile": "errors triton.globals triton.kernel triton.key triton.plan triton.versions",
-    "triton.record": "device.cubin errors model triton.facts triton.versions",
-    "triton.grid": "errors launch triton.key",
+    "triton.record": "device.cubin errors model triton.facts triton.globals triton.versions",
+    "triton.grid": "errors launch triton.globals",
     "triton.library": "arch cache.store host_build launch library model request runtime toolchain triton.code "
     "triton.compile triton.grid triton.record triton.source",
     "cpu.library": "cache.store checks cpu.build cxx.headers cxx.link errors host_build identity library "
@@ -156,7 +156,7 @@ IMPORTS = {
     "placing": "cache.entry cache.store errors request",
     "objects": "arch cache.entry cache.store errors host_build placing request runtime toolchain",
     "serving": "cache.entry cache.store collector errors loader objects paths pipeline placing request",
-    "triton.variants": "errors triton.kernel triton.plan",
+    "triton.variants": "errors exports triton.kernel triton.plan",
     "triton.request": "arch errors model request settings triton.kernel triton.key triton.plan triton.record "
     "triton.source triton.variants triton.versions triton.wanted",
     "triton.extract": "arch model settings triton.compile triton.kernel triton.record triton.versions triton.wanted",

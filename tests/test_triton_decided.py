@@ -200,6 +200,16 @@ def by_closure() -> Callable[[Any], None]:
     return hook
 
 
+def by_what_is_gone() -> Callable[[Any], Any]:
+    factor = 2
+
+    def hook(nargs: Any) -> int:
+        return nargs["BLOCK"] * factor  # noqa: F821  what it is about
+
+    del factor
+    return hook
+
+
 def by_a_helper(nargs: Any) -> None:
     counts(nargs)
 
@@ -217,6 +227,7 @@ def by_a_helper(nargs: Any) -> None:
         (by_global, "Here it says store_global 'COUNT'."),
         (by_import, "Here it says import_name 'gc'."),
         (by_closure(), "Here it says store_deref 'count'."),
+        (by_what_is_gone(), "Here it fails, NameError"),
         (lambda _: input(), "Here it uses 'input', which is a builtin_function_or_method."),
         (lambda _: triton.testing.do_bench(None), "Here it uses 'triton', which is a module."),
         (print, "Here it is a builtin_function_or_method, which nobody can read."),

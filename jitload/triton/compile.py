@@ -88,8 +88,9 @@ def _number(given: GivenKernel, name: str, value: Any, capability: int) -> int:
     except TypeError:
         number = -1
     most = {"num_warps": _WARPS, "num_ctas": _CTAS}.get(name, 2**31 - 1)
+    least = 0 if name == "num_stages" else 1
     is_power = number & (number - 1) == 0 or name not in ("num_warps", "num_ctas")
-    if isinstance(value, bool) or not (name != "num_stages") <= number <= most or not is_power:
+    if isinstance(value, bool) or not least <= number <= most or not is_power:
         raise SignatureError(f"kernel {given.name!r}: {name}={value!r} must be {_NUMBERS[name]}")
     if name == "num_ctas" and number > 1 and capability < _FIRST_WITH_CLUSTERS:
         raise SignatureError(

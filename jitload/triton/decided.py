@@ -16,6 +16,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, NoReturn
 
 from jitload.errors import JitLoadError, SignatureError
+from jitload.triton.globals import codes_in, outer_names
 from jitload.triton.kernel import GivenKernel, Wanted, config_values, show_values
 from jitload.triton.plan import types_by_name
 
@@ -229,11 +230,9 @@ def _acts(function: Any, seen: set[int]) -> Iterator[str]:
         return
     seen.add(id(function))
     code = function.__code__
-    yield from (f"it says {what}" for part in _codes(code) for what in _stores(part, code.co_freevars))
-    names = {name for part in _codes(code) for name in part.co_names}
-    scope = {name: function.__globals__.get(name, getattr(builtins, name, None)) for name in names}
-    cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
-    scope |= {name: cell.cell_contents for name, cell in cells}
+    yield from (f"it says {what}" for part in codes_in(code) for what in _stores(part, code.co_freevars))
+    names = {name for part in codes_in(code) for name in part.co_names}
+    scope = {**{name: getattr(builtins, name, None) for name in names}, **dict(outer_names(function))}
     scope |= {f"default {n}": value for n, value in enumerate(function.__defaults__ or ())}
     scope |= function.__kwdefaults__ or {}
     for name, value in scope.items():
@@ -255,13 +254,6 @@ def _is_pure(value: Any, names: set[str]) -> bool:
 
 def _is_tritons(value: Any) -> bool:
     return callable(value) and str(getattr(value, "__module__", "")).partition(".")[0] == "triton"
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _codes(constant)
 
 
 def _stores(code: CodeType, outer: Collection[str]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
+from contextlib import suppress
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -41,14 +42,8 @@ class _Search:
         code = getattr(raw, "__code__", None)
         if code is None or self._is_seen(raw):
             return
-        names = set(_names_of(code))
-        scope = {name: raw.__globals__[name] for name in names if name in raw.__globals__}
-        for name, cell in zip(code.co_freevars, raw.__closure__ or (), strict=True):
-            try:
-                scope[name] = cell.cell_contents
-            except ValueError:
-                continue
-        for name, value in scope.items():
+        names = {name for part in codes_in(code) for name in (*part.co_names, *part.co_freevars)}
+        for name, value in dict(outer_names(raw)).items():
             self._visit(name, value, names)
 
     def _visit(self, name: str, value: Any, names: set[str]) -> None:
@@ -63,8 +58,7 @@ class _Search:
 
     def _text(self, value: Any) -> str | None:
         """Return a value as text, or None where a text would say too little."""
-        if type(value).__name__ == "constexpr" and _home(value) == "triton":
-            value = value.value
+        value = plain_value(value)
         if isinstance(value, enum.Enum):
             return f"{type(value).__name__}.{value.name} {self._text(value.value)}"
         if isinstance(value, _PLAIN):
@@ -77,7 +71,7 @@ class _Search:
         if isinstance(value, FunctionType | MethodType) and _home(value) not in _KNOWN_HOMES:
             self.visit_function(value)
             return f"code {_code_text(value.__code__)}"
-        return f"dtype {value}" if type(value).__name__ in ("dtype", "pointer_type", "block_type") else None
+        return type_text(value)
 
     def _text_of_several(self, value: Any) -> str | None:
         if self._is_within(value):
@@ -109,12 +103,32 @@ class _Search:
         return not self.is_complete
 
 
-def _names_of(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    yield from code.co_freevars
+def outer_names(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """Yield the names from outside that a function, or what is written within it, uses, with their values."""
+    for name in {name for part in codes_in(function.__code__) for name in part.co_names}:
+        if name in function.__globals__:
+            yield name, function.__globals__[name]
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # not assigned yet
+            yield name, cell.cell_contents
+
+
+def codes_in(code: CodeType) -> Iterator[CodeType]:
+    """Yield a piece of code, and those of the functions that are written within it."""
+    yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _names_of(constant)
+            yield from codes_in(constant)
+
+
+def plain_value(value: Any) -> Any:
+    """Return what a constexpr of Triton's holds; anything else is itself."""
+    return value.value if type(value).__name__ == "constexpr" and _home(value) == "triton" else value
+
+
+def type_text(value: Any) -> str | None:
+    """Return a type of Triton's as text; None for anything else."""
+    return f"dtype {value}" if type(value).__name__ in ("dtype", "pointer_type", "block_type") else None
 
 
 def _code_text(code: CodeType) -> str:

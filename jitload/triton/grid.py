@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from jitload.errors import LaunchSpecError
 from jitload.launch import Extent
-from jitload.triton.key import outer_names
+from jitload.triton.globals import outer_names, plain_value
 
 _HINT = 'Write it as an expression over the kernel\'s parameters: grid="ceil_div(n, BLOCK)", or a tuple of them.'
 _METHODS = ("numel", "size", "stride", "dim")
@@ -125,8 +125,7 @@ class _Writer:
 
     def name(self, node: ast.Name) -> ast.expr:
         """Return a run-time parameter as itself and an integer from outside as its value."""
-        value = self.outer.get(node.id)
-        value = getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
+        value = plain_value(self.outer.get(node.id))
         if node.id in self.names.arguments:
             example = self.names.examples.get(node.id, value)
             if isinstance(value, int) and isinstance(example, int) and value != example:

@@ -15,7 +15,7 @@ from typing import Any
 
 from jitload.errors import JitLoadError
 from jitload.model import Cubin
-from jitload.triton.globals import outer_values
+from jitload.triton.globals import outer_names, outer_values, plain_value, type_text
 from jitload.triton.kernel import GivenKernel
 from jitload.triton.plan import Plan
 from jitload.triton.versions import Triton
@@ -152,8 +152,7 @@ def plan_parts(plan: Plan) -> tuple[tuple[str, ...], bool]:
 
 def _constant(value: Any) -> str | None:
     """Return a value that is compiled in as text, or None where its text says too little."""
-    if type(value).__name__ == "constexpr":
-        value = value.value
+    value = plain_value(value)
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
         return f"{type(value).__name__} {value!r}"
     if isinstance(value, tuple | list):
@@ -161,7 +160,7 @@ def _constant(value: Any) -> str | None:
         return None if None in inner else f"{type(value).__name__} {inner}"
     if key := getattr(value, "cache_key", None):
         return f"function {key} {outer_values(value)}"
-    return f"dtype {value}" if type(value).__name__ in ("dtype", "pointer_type", "block_type") else None
+    return type_text(value)
 
 
 def cubin_parts(cubin: Cubin) -> tuple[str, ...]:
@@ -183,15 +182,3 @@ def grid_key(grid: Any) -> tuple[str, ...]:
     values = {name: value for name, value in outer_names(grid) if isinstance(value, int)}
     words = (code.co_consts, code.co_names, code.co_varnames, code.co_freevars, sorted(values.items()))
     return ("function", sys.version, code.co_code.hex(), *map(repr, words))
-
-
-def outer_names(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield the names from outside that a function uses, with their values."""
-    for name in function.__code__.co_names:
-        if name in function.__globals__:
-            yield name, function.__globals__[name]
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            yield name, cell.cell_contents
-        except ValueError:
-            continue  # not assigned yet

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from jitload.errors import SignatureError
+from jitload.triton.globals import plain_value
 from jitload.triton.kernel import GivenKernel
 from jitload.triton.types import TypeText, read_type
 
@@ -165,11 +166,7 @@ def all_constexprs(
     if missing := [name for name in wanted if name not in values]:
         shown = ", ".join(f"{name!r}: …" for name in missing)
         raise SignatureError(f"kernel {given.name!r}: no value for {', '.join(missing)}: give constexprs={{{shown}}}")
-    return {name: getattr(value, "value", value) if _is_constexpr(value) else value for name, value in values.items()}
-
-
-def _is_constexpr(value: Any) -> bool:
-    return type(value).__name__ == "constexpr"
+    return {name: plain_value(value) for name, value in values.items()}
 
 
 def _read_types(value: Any, where: str) -> Any:

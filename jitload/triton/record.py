@@ -23,6 +23,7 @@ from jitload.model import (
     Specialization,
 )
 from jitload.triton.facts import TypeFacts, flat_names, type_facts, without_layout
+from jitload.triton.globals import plain_value
 from jitload.triton.versions import Triton, read_version
 
 _MOST_THREADS = 1024  # of a block
@@ -83,7 +84,7 @@ def _check_launchable(name: str, compiled: Any) -> None:
             f"kernel {name!r} is compiled with instrumentation for a profiler, which wants {size} bytes a program: "
             "unset TRITON_INSTRUMENTATION_MODE (or the profiler's hook), and compile it again"
         )
-    threads = int(facts.num_warps) * int(getattr(facts, "warp_size", facts.target.warp_size))
+    threads = int(facts.num_warps) * _warp_size(facts)
     if threads > _MOST_THREADS:
         raise SignatureError(
             f"kernel {name!r} has num_warps={facts.num_warps} once it is compiled, {threads} threads, and a block has "
@@ -96,6 +97,10 @@ def _check_launchable(name: str, compiled: Any) -> None:
         )
 
 
+def _warp_size(facts: Any) -> int:
+    return int(getattr(facts, "warp_size", facts.target.warp_size))
+
+
 def _launch_facts(compiled: Any, triton: Triton) -> dict[str, Any]:
     """Return what a launch needs besides parameters, as it is after compilation: that may change the warps."""
     facts = compiled.metadata
@@ -103,7 +108,7 @@ def _launch_facts(compiled: Any, triton: Triton) -> dict[str, Any]:
     cluster = tuple(map(int, getattr(facts, "cluster_dims", (num_ctas, 1, 1))))
     return {
         "num_warps": int(facts.num_warps),
-        "warp_size": int(getattr(facts, "warp_size", facts.target.warp_size)),
+        "warp_size": _warp_size(facts),
         "num_ctas": num_ctas,
         "cluster": cluster,
         "shared_bytes": int(facts.shared),
@@ -152,7 +157,7 @@ class _Leaves:
                     self._add_argument(leaf, text, attributes.get(place, ()))
 
     def _add_constant(self, name: str, value: Any, *, is_fixed: bool) -> None:
-        value = getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
+        value = plain_value(value)
         is_one = isinstance(value, int) and not isinstance(value, bool) and value == 1
         if is_fixed or not (value is None or is_one):
             self.constexprs.append((name, _plain(value)))
@@ -227,13 +232,9 @@ def _plain(value: Any) -> int | float | bool | str | None:
         return value
     if isinstance(value, int):
         return int.__index__(value)
-    return (
-        float.__float__(value)
-        if isinstance(value, float)
-        else str.__str__(value)
-        if isinstance(value, str)
-        else str(value)
-    )
+    if isinstance(value, float):
+        return float.__float__(value)
+    return str.__str__(value) if isinstance(value, str) else str(value)
 
 
 def _by_path(source: Any) -> Mapping[tuple[int, ...], Any]:
@@ -273,7 +274,7 @@ def _placed(name: str, leaves: _Leaves, code: ImageKernel, triton: Triton, facts
             f"pointers ({sum(sizes)} bytes), and the cubin has parameters of {', '.join(map(str, found)) or 'no'} "
             "bytes. This Triton passes parameters in another way than jitload knows."
         )
-    threads = int(facts.num_warps) * int(getattr(facts, "warp_size", facts.target.warp_size))
+    threads = int(facts.num_warps) * _warp_size(facts)
     if threads != code.max_threads:
         raise SignatureError(
             f"kernel {name!r}: Triton {triton} says that it runs {threads} threads, and the cubin wants "

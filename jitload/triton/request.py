@@ -122,11 +122,10 @@ def _integers(given: GivenKernel, wanted: Wanted) -> tuple[tuple[str, int], ...]
 
 def _distinct(archs: tuple[str, ...]) -> tuple[str, ...]:
     """Leave out names of one architecture: Triton adds the suffix itself."""
-    return tuple({capability_of(arch)[0]: arch for arch in reversed(archs)}[number] for number in _numbers(archs))
-
-
-def _numbers(archs: tuple[str, ...]) -> list[int]:
-    return list(dict.fromkeys(capability_of(arch)[0] for arch in archs))
+    first: dict[int, str] = {}
+    for arch in archs:
+        first.setdefault(capability_of(arch)[0], arch)
+    return tuple(first.values())
 
 
 def _request(name: str, source: TritonSource, archs: tuple[str, ...], settings: Settings) -> Request:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from jitload.codegen import dtype_code
+from jitload.codegen import dtype_code, join_flags
 from jitload.errors import LaunchSpecError
 from jitload.model import Descriptor, Parameter, Specialization
 
@@ -83,12 +83,12 @@ def with_param_flags(params: Sequence[Mapping[str, Any]], spec: Specialization) 
     described = {descriptor.parameter for descriptor in spec.descriptors}
     flagged = []
     for parameter, record in zip(spec.arguments, params, strict=True):
-        flags = [] if record["flags"] == "0" else [record["flags"]]
+        flags = [record["flags"]]
         if parameter.name in described:
             flags.append("JITLOAD_DESCRIBED")
         if parameter.kind == "float" and parameter.size == 2:
             flags.append("JITLOAD_FINITE")
-        flagged.append({**record, "flags": " | ".join(flags) or "0"})
+        flagged.append({**record, "flags": join_flags(flags)})
     return flagged
 
 

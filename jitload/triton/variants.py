@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jitload.errors import SignatureError
+from jitload.exports import unused_name
 from jitload.triton.kernel import GivenKernel, Wanted, config_values, show_values
 from jitload.triton.plan import Plan
 
@@ -27,7 +28,7 @@ def read_variants(given: GivenKernel, wanted: Wanted, variants: Variants) -> tup
     for number, (row, flat) in enumerate(zip(rows, named, strict=True)):
         words = [f"{key}_{_word(value)}" for key, value in flat.items() if key in parameters or key in varying]
         words = words or [f"variant_{number}"]  # the kernel's own name is the dispatcher's
-        name = _unused("__".join((given.name, *words)), [other for other, _ in found])
+        name = unused_name("__".join((given.name, *words)), [other for other, _ in found])
         found.append((name, _with_row(given, wanted, row)))
     return tuple(found)
 
@@ -66,15 +67,6 @@ def _word(value: Any) -> str:
     """Return a value as part of a name: `512`, `0_5`, `m1`, `fp32_16`."""
     text = re.sub(r"^-", "m", str(value))
     return re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_")
-
-
-def _unused(name: str, taken: Sequence[str]) -> str:
-    """Return the name, with a number where two differ in what no name shows."""
-    number, free = 1, name
-    while free in taken:
-        number += 1
-        free = f"{name}_{number}"
-    return free
 
 
 def _with_row(given: GivenKernel, wanted: Wanted, config: Any) -> Wanted:
