@@ -16,7 +16,6 @@ _OWN = frozenset({"jitload_cpu_here", "jitload_cpu_own", "_TLS_MODULE_BASE_"})  
 _ROW = 48  # bytes of a jitload_cpu_kernel
 _OBJECT, _FUNCTION, _THREAD_LOCAL = 1, 2, 6
 _RELA = 4
-_NO_BITS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

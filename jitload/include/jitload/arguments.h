@@ -40,13 +40,6 @@ int jitload_read_numpy_bool(const TVMFFIAny* value, uint64_t* out);
 }
 #endif
 
-static inline const DLTensor* jitload_tensor_of(const TVMFFIAny* value) {
-  if (JITLOAD_LIKELY(value->type_index == kTVMFFITensor)) {
-    return (const DLTensor*)((const char*)value->v_obj + sizeof(TVMFFIObject));
-  }
-  return value->type_index == kTVMFFIDLTensorPtr ? (const DLTensor*)value->v_ptr : NULL;
-}
-
 static inline int jitload_is_contiguous(const DLTensor* tensor) {
   if (tensor->strides == NULL) return 1;
   int64_t expected = 1;

@@ -87,8 +87,8 @@ static int jitload_encode_map(const jitload_driver* driver, const jitload_kernel
 }
 
 extern "C" int jitload_make_descriptor(const jitload_driver* driver, const jitload_kernel* kernel,
-                                const jitload_descriptor* descriptor, const TVMFFIAny* value,
-                                jitload_described* described) {
+                                       const jitload_descriptor* descriptor, const TVMFFIAny* value,
+                                       jitload_described* described) {
   const jitload_param* param = &kernel->params[descriptor->param];
   const DLTensor* tensor = jitload_tensor_of(value);
   if (tensor == NULL) {

@@ -92,12 +92,18 @@ static inline int64_t jitload_int(jitload_eval* e, int32_t arg) {
   return jitload_eval_fail(e, JITLOAD_EVAL_INTEGER, arg, 0);
 }
 
+/* The tensor in an argument, or NULL. */
+static inline const DLTensor* jitload_tensor_of(const TVMFFIAny* value) {
+  if (__builtin_expect(value->type_index == kTVMFFITensor, 1)) {
+    return (const DLTensor*)((const char*)value->v_obj + sizeof(TVMFFIObject));
+  }
+  return value->type_index == kTVMFFIDLTensorPtr ? (const DLTensor*)value->v_ptr : 0;
+}
+
 static inline const DLTensor* jitload_eval_tensor(jitload_eval* e, int32_t arg) {
-  const TVMFFIAny* value = &e->args[arg];
-  if (value->type_index == kTVMFFITensor) return (const DLTensor*)((const char*)value->v_obj + sizeof(TVMFFIObject));
-  if (value->type_index == kTVMFFIDLTensorPtr) return (const DLTensor*)value->v_ptr;
-  jitload_eval_fail(e, JITLOAD_EVAL_NOT_A_TENSOR, arg, 0);
-  return 0;
+  const DLTensor* tensor = jitload_tensor_of(&e->args[arg]);
+  if (!tensor) jitload_eval_fail(e, JITLOAD_EVAL_NOT_A_TENSOR, arg, 0);
+  return tensor;
 }
 
 /* The axis, counted from the front, or -1 where the tensor has none such. */

@@ -1,54 +1,9 @@
 /* Triton's `TensorDescriptor`, read through Python's C API: a base tensor with a shape, strides and a block of its own.
  *
- * Any object with these attributes will do. Python's functions are looked up when they are needed, so that a library
- * works in a process without Python, too.
+ * Any object with these attributes will do.
  */
-#include <dlfcn.h>
-
+#include "python_api.h"
 #include "triton_call.h"
-
-#define JITLOAD_OBJECT_FUNCTIONS(X)                                   \
-  X(ensure, "PyGILState_Ensure", int, (void))                         \
-  X(release, "PyGILState_Release", void, (int))                       \
-  X(attribute, "PyObject_GetAttrString", void*, (void*, const char*)) \
-  X(call, "PyObject_Call", void*, (void*, void*, void*))              \
-  X(new_tuple, "PyTuple_New", void*, (ptrdiff_t))                     \
-  X(new_dict, "PyDict_New", void*, (void))                            \
-  X(set_item, "PyDict_SetItemString", int, (void*, const char*, void*)) \
-  X(new_long, "PyLong_FromLong", void*, (long))                       \
-  X(long_value, "PyLong_AsLongLong", long long, (void*))              \
-  X(length, "PySequence_Size", ptrdiff_t, (void*))                    \
-  X(item, "PySequence_GetItem", void*, (void*, ptrdiff_t))            \
-  X(is_true, "PyObject_IsTrue", int, (void*))                         \
-  X(letters, "PyUnicode_AsUTF8", const char*, (void*))                \
-  X(pointer, "PyCapsule_GetPointer", void*, (void*, const char*))     \
-  X(drop, "Py_DecRef", void, (void*))                                 \
-  X(has_error, "PyErr_Occurred", void*, (void))                       \
-  X(clear_error, "PyErr_Clear", void, (void))
-
-#define JITLOAD_DECLARE_(field, symbol, result, parameters) result(*field) parameters;
-typedef struct jitload_python_api {
-  JITLOAD_OBJECT_FUNCTIONS(JITLOAD_DECLARE_)
-} jitload_python_api;
-#undef JITLOAD_DECLARE_
-
-/* Looked up at each first use of a thread that comes before another has finished: the result is the same. */
-static const jitload_python_api* jitload_find_python(void) {
-  static jitload_python_api found;
-  static int is_complete;
-  if (__atomic_load_n(&is_complete, __ATOMIC_ACQUIRE)) return &found;
-  jitload_python_api api;
-  int has_all = 1;
-#define JITLOAD_FIND_(field, symbol, result, parameters) \
-  *(void**)&api.field = dlsym(RTLD_DEFAULT, symbol);     \
-  has_all &= api.field != NULL;
-  JITLOAD_OBJECT_FUNCTIONS(JITLOAD_FIND_)
-#undef JITLOAD_FIND_
-  if (!has_all) return NULL;
-  found = api;
-  __atomic_store_n(&is_complete, 1, __ATOMIC_RELEASE);
-  return &found;
-}
 
 /* The integers of an attribute, or -1. */
 static int32_t jitload_read_integers(const jitload_python_api* python, void* object, const char* name, int64_t* out) {

@@ -30,7 +30,7 @@ int jitload_block_fits(const jitload_descriptor* descriptor, const jitload_descr
 
 /* Make the descriptor of an argument; 0, or the error is set and -1. */
 int jitload_make_descriptor(const jitload_driver* driver, const jitload_kernel* kernel, const jitload_descriptor* descriptor,
-                     const TVMFFIAny* value, jitload_described* described);
+                            const TVMFFIAny* value, jitload_described* described);
 
 /* Memory for the time of a launch: from a framework (one of the first two), or from the driver. */
 typedef struct jitload_scratch {

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "device.h"
+#include "python_api.h"
 
 extern "C" int jitload_big_int(const TVMFFIAny* value, uint64_t* out) {
   typedef TVMFFIByteArray (*content_fn)(const TVMFFIAny*);
@@ -53,8 +54,25 @@ extern "C" uint32_t jitload_power_of_two(double value) {
   return rounded > 127 ? 255u : rounded < -127 ? 0u : (uint32_t)(rounded + 127);
 }
 
-/* Python's buffer protocol, for ctypes structures: they arrive as opaque Python objects. Looked up at run time,
- * so that a library works in a process without Python, too. */
+/* Looked up by each thread that comes before another has finished: the result is the same. */
+extern "C" const jitload_python_api* jitload_find_python(void) {
+  static jitload_python_api found;
+  static int is_complete;
+  if (__atomic_load_n(&is_complete, __ATOMIC_ACQUIRE)) return &found;
+  jitload_python_api api;
+  int has_all = 1;
+#define JITLOAD_FIND_(field, symbol, result, parameters) \
+  *(void**)&api.field = dlsym(RTLD_DEFAULT, symbol);     \
+  has_all &= api.field != NULL;
+  JITLOAD_PYTHON_API(JITLOAD_FIND_)
+#undef JITLOAD_FIND_
+  if (!has_all) return NULL;
+  found = api;
+  __atomic_store_n(&is_complete, 1, __ATOMIC_RELEASE);
+  return &found;
+}
+
+/* Python's buffer protocol, for ctypes structures: they arrive as opaque Python objects. */
 typedef struct jitload_py_buffer {
   void* data;
   void* owner;
@@ -62,54 +80,42 @@ typedef struct jitload_py_buffer {
   char rest[256]; /* Py_buffer is 80 bytes */
 } jitload_py_buffer;
 
-static void* jitload_python(const char* name) { return dlsym(RTLD_DEFAULT, name); }
-
 /* Copy a Python object's bytes; 1 if it has exactly `size` of them, else 0, and `*got` says how many (-1: none). */
 static int jitload_read_buffer(void* object, void* out, size_t size, ptrdiff_t* got) {
-  int (*ensure)(void) = (int (*)(void))jitload_python("PyGILState_Ensure");
-  void (*release)(int) = (void (*)(int))jitload_python("PyGILState_Release");
-  int (*get)(void*, void*, int) = (int (*)(void*, void*, int))jitload_python("PyObject_GetBuffer");
-  void (*drop)(void*) = (void (*)(void*))jitload_python("PyBuffer_Release");
-  void (*clear)(void) = (void (*)(void))jitload_python("PyErr_Clear");
+  const jitload_python_api* python = jitload_find_python();
   *got = -1;
-  if (ensure == NULL || release == NULL || get == NULL || drop == NULL || clear == NULL) return 0;
-  const int state = ensure();
+  if (python == NULL) return 0;
+  const int state = python->ensure();
   jitload_py_buffer buffer;
-  if (get(object, &buffer, 0) == 0) {
+  if (python->get_buffer(object, &buffer, 0) == 0) {
     *got = buffer.size;
     if (out != NULL && buffer.size == (ptrdiff_t)size) memcpy(out, buffer.data, size);
-    drop(&buffer);
+    python->drop_buffer(&buffer);
   } else {
-    clear();
+    python->clear_error();
   }
-  release(state);
+  python->release(state);
   return *got == (ptrdiff_t)size;
 }
 
 /* The Python class of an opaque object with its module, such as "decimal.Decimal"; a builtin one is bare. */
 static int jitload_class_text(void* object, char* text, size_t size) {
-  int (*ensure)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "PyGILState_Ensure");
-  void (*release)(int) = (void (*)(int))dlsym(RTLD_DEFAULT, "PyGILState_Release");
-  void* (*type_of)(void*) = (void* (*)(void*))dlsym(RTLD_DEFAULT, "PyObject_Type");
-  void* (*get)(void*, const char*) = (void* (*)(void*, const char*))dlsym(RTLD_DEFAULT, "PyObject_GetAttrString");
-  const char* (*utf8)(void*) = (const char* (*)(void*))dlsym(RTLD_DEFAULT, "PyUnicode_AsUTF8");
-  void (*drop)(void*) = (void (*)(void*))dlsym(RTLD_DEFAULT, "Py_DecRef");
-  void (*clear)(void) = (void (*)(void))dlsym(RTLD_DEFAULT, "PyErr_Clear");
-  if (!ensure || !release || !type_of || !get || !utf8 || !drop || !clear) return 0;
-  const int state = ensure();
-  void* type = type_of(object);
-  void* name = type != NULL ? get(type, "__qualname__") : NULL;
-  void* home = type != NULL ? get(type, "__module__") : NULL;
-  const char* letters = name != NULL ? utf8(name) : NULL;
-  const char* prefix = home != NULL ? utf8(home) : NULL;
+  const jitload_python_api* python = jitload_find_python();
+  if (python == NULL) return 0;
+  const int state = python->ensure();
+  void* type = python->type(object);
+  void* name = type != NULL ? python->attribute(type, "__qualname__") : NULL;
+  void* home = type != NULL ? python->attribute(type, "__module__") : NULL;
+  const char* letters = name != NULL ? python->letters(name) : NULL;
+  const char* prefix = home != NULL ? python->letters(home) : NULL;
   const int is_bare = prefix == NULL || strcmp(prefix, "builtins") == 0;
   if (letters != NULL) snprintf(text, size, "%s%s%s", is_bare ? "" : prefix, is_bare ? "" : ".", letters);
   const int found = letters != NULL;
-  drop(home);
-  drop(name);
-  drop(type);
-  clear();
-  release(state);
+  python->drop(home);
+  python->drop(name);
+  python->drop(type);
+  python->clear_error();
+  python->release(state);
   return found;
 }
 

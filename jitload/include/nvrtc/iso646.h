@@ -1,1 +1,1 @@
-// <iso646.h> says which library this is and what it has; CCCL looks for one that it knows, and finds none here.
+// <iso646.h> spells operators as words, `and` for &&, which C++ knows by itself.

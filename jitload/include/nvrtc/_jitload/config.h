@@ -13,11 +13,6 @@
 #else
 #define _JITLOAD_CONSTEXPR14 inline
 #endif
-#if __cplusplus >= 201703L
-#define _JITLOAD_INLINE_VAR inline
-#else
-#define _JITLOAD_INLINE_VAR
-#endif
 
 // size_t and ptrdiff_t are built in, but only in the global namespace.
 namespace std {
