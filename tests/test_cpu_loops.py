@@ -163,7 +163,7 @@ def best_s(work: Callable[[], object]) -> float:
 
 def test_indices_stay_in_registers(mod: jitload.Module) -> None:
     """A kernel that waits, in the same source, made each thread store its index: fifteen times NumPy's time."""
-    x, y = np.random.default_rng(0).random((2, 8191), np.float32)  # on the calling thread alone
+    x, y = np.random.default_rng(0).random((2, 7935), np.float32)  # on the calling thread alone
     z = np.zeros_like(x)
     mod.guarded(x, y, z)
     numpy_s = best_s(lambda: [np.add(x, y, out=z) for _ in range(8)])

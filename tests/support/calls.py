@@ -48,10 +48,10 @@ def assert_refused(kind: type[Exception], message: str, function: Callable[..., 
 def run_python(text: str, *arguments: str, environment: Mapping[str, str] | None = None) -> str:
     """Run a program in a process of its own, without torch, which takes long to import; return what it prints."""
     program = "import sys; sys.modules['torch'] = None\nimport jitload\n" + text
-    search = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    search = [str(ROOT), str(ROOT / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", program, *arguments],
-        env={**(os.environ if environment is None else environment), "PYTHONPATH": search},
+        env={**(os.environ if environment is None else environment), "PYTHONPATH": os.pathsep.join(search)},
         capture_output=True,
         text=True,
         timeout=120,

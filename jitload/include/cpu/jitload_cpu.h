@@ -189,31 +189,35 @@ struct __jitload_entry<void(__jitload_a...), __jitload_k> {
   typedef __jitload_layout<__jitload_a...> layout;
 
   /* The parameters are copies here, which no store of the kernel can reach: they stay in registers. */
-  __JITLOAD_INLINE void loop(const jitload_cpu_place* place, __jitload_a... args) {
+  __JITLOAD_INLINE void loop(jitload_cpu_place* place, uint32_t count, __jitload_a... args) {
     __jitload_enter(place);
-    __jitload_narrow();
-    const unsigned depth = blockDim.z, height = blockDim.y, width = blockDim.x;
-    for (unsigned z = 0; z < depth; ++z) {
-      threadIdx.z = z;
-      for (unsigned y = 0; y < height; ++y) {
-        threadIdx.y = y;
-        for (unsigned x = 0; x < width; ++x) {
-          threadIdx.x = x;
-          __jitload_k(args...);
+    for (uint32_t last = place->at[0] + count - 1;; ++place->at[0]) {
+      blockIdx.x = place->at[0];
+      __jitload_narrow();
+      const unsigned depth = blockDim.z, height = blockDim.y, width = blockDim.x;
+      for (unsigned z = 0; z < depth; ++z) {
+        threadIdx.z = z;
+        for (unsigned y = 0; y < height; ++y) {
+          threadIdx.y = y;
+          for (unsigned x = 0; x < width; ++x) {
+            threadIdx.x = x;
+            __jitload_k(args...);
+          }
         }
       }
+      if (place->at[0] == last) return;
     }
   }
   template <unsigned... __jitload_n>
-  __attribute__((flatten)) static void spread(void* const* params, const jitload_cpu_place* place,
+  __attribute__((flatten)) static void spread(void* const* params, jitload_cpu_place* place, uint32_t count,
                                               __jitload_numbers<__jitload_n...>) {
-    loop(place, __jitload_read<__jitload_a>(params, __jitload_n)...);
+    loop(place, count, __jitload_read<__jitload_a>(params, __jitload_n)...);
   }
 #ifdef __JITLOAD_WIDE
   template <unsigned... __jitload_n>
-  __attribute__((flatten)) __JITLOAD_WIDE static void spread_wide(void* const* params, const jitload_cpu_place* place,
+  __attribute__((flatten)) __JITLOAD_WIDE static void spread_wide(void* const* params, jitload_cpu_place* place, uint32_t count,
                                                                   __jitload_numbers<__jitload_n...>) {
-    loop(place, __jitload_read<__jitload_a>(params, __jitload_n)...);
+    loop(place, count, __jitload_read<__jitload_a>(params, __jitload_n)...);
   }
 #endif
   template <unsigned... __jitload_n>
@@ -222,12 +226,15 @@ struct __jitload_entry<void(__jitload_a...), __jitload_k> {
   }
   typedef typename __jitload_count_up<sizeof...(__jitload_a)>::type numbers;
 
-  static void block(void* const* params, const jitload_cpu_place* place) {
-    if (place->at[0] > __JITLOAD_LAST_NARROW) return each(params, place);
+  static void blocks(void* const* params, jitload_cpu_place* place, uint32_t count) {
+    if (place->at[0] + count - 1 > __JITLOAD_LAST_NARROW) {
+      for (; count != 0; --count, ++place->at[0]) each(params, place);
+      return;
+    }
 #ifdef __JITLOAD_WIDE
-    if (place->is_wide) return spread_wide(params, place, numbers());
+    if (place->is_wide) return spread_wide(params, place, count, numbers());
 #endif
-    spread(params, place, numbers());
+    spread(params, place, count, numbers());
   }
   static void each(void* const* params, const jitload_cpu_place* place) {
     uint32_t index[3];
@@ -263,12 +270,17 @@ struct __jitload_split_entry<void(__jitload_a...), __jitload_k, __jitload_s, __j
 #endif
   typedef typename __jitload_count_up<sizeof...(__jitload_a)>::type numbers;
 
-  static void block(void* const* params, const jitload_cpu_place* place) {
-    __jitload_enter(place);
+  static void blocks(void* const* params, jitload_cpu_place* place, uint32_t count) {
+    for (; count != 0; --count, ++place->at[0]) {
+      __jitload_enter(place);
 #ifdef __JITLOAD_WIDE
-    if (place->is_wide) return spread_wide(params, place, numbers());
+      if (place->is_wide) {
+        spread_wide(params, place, numbers());
+        continue;
+      }
 #endif
-    spread(params, place, numbers());
+      spread(params, place, numbers());
+    }
   }
 };
 
@@ -300,13 +312,13 @@ struct __jitload_function<void(__jitload_a...)> {
 
 /* A row of the table of kernels; `...` is the kernel as an expression: a name, or a cast that picks an overload. */
 #define JITLOAD_CPU_KERNEL(...)                                                                                   \
-  {&__JITLOAD_ENTRY(__VA_ARGS__)::block, &__JITLOAD_ENTRY(__VA_ARGS__)::thread,                                   \
+  {&__JITLOAD_ENTRY(__VA_ARGS__)::blocks, &__JITLOAD_ENTRY(__VA_ARGS__)::thread,                                   \
    (void (*)(void))(__VA_ARGS__),                                                                                 \
    &__jitload_probe<decltype(__VA_ARGS__), __jitload_promoted<decltype(__VA_ARGS__)>::__jitload_type>,            \
    __JITLOAD_ENTRY(__VA_ARGS__)::layout::sizes, __JITLOAD_ENTRY(__VA_ARGS__)::layout::alignments}
 
 #define JITLOAD_CPU_SPLIT(form, ...)                                                                              \
-  {&__jitload_split_entry<__jitload_function<decltype(__VA_ARGS__)>::type, __VA_ARGS__, decltype(form), form>::block, \
+  {&__jitload_split_entry<__jitload_function<decltype(__VA_ARGS__)>::type, __VA_ARGS__, decltype(form), form>::blocks, \
    &__JITLOAD_ENTRY(__VA_ARGS__)::thread, (void (*)(void))(__VA_ARGS__),                                          \
    &__jitload_probe<decltype(__VA_ARGS__), __jitload_promoted<decltype(__VA_ARGS__)>::__jitload_type>,            \
    __JITLOAD_ENTRY(__VA_ARGS__)::layout::sizes, __JITLOAD_ENTRY(__VA_ARGS__)::layout::alignments}

@@ -4,22 +4,19 @@
 #include "cpu.h"
 
 #include <link.h>
-#include <pthread.h>
-#include <sched.h>
-#include <time.h>
 #include <tvm/ffi/extra/c_env_api.h>
-#include <unistd.h>
 
 #include "cpu_faults.h"
-#include "cpu_worker.h"
+#include "cpu_pool.h"
 
 namespace {
 
 /* Add the line of `launch->where` to the message. */
 void name_line(Launch* launch);
 
-constexpr int64_t kPatience = 50;    /* milliseconds between two looks for Ctrl-C */
-constexpr int64_t kIdleTime = 10000; /* milliseconds after which a thread of the pool without work ends */
+constexpr uint64_t kWorthThePool = 8192;  /* threads of a grid from which waking others pays, whatever they do */
+constexpr int64_t kWorthTheTime = 20000;  /* nanoseconds that the blocks of a smaller one take from which it does */
+constexpr uintptr_t kRoom = 2 << 20;      /* bytes of stack for what a block's threads keep across barriers */
 
 void go_to_block(jitload_cpu_place* place, uint64_t number) {
   const uint64_t width = place->grid[0], height = place->grid[1];
@@ -28,21 +25,17 @@ void go_to_block(jitload_cpu_place* place, uint64_t number) {
   place->at[2] = (uint32_t)(number / width / height);
 }
 
-void go_on(jitload_cpu_place* place) {
-  if (++place->at[0] < place->grid[0]) return;
-  place->at[0] = 0;
-  if (++place->at[1] < place->grid[1]) return;
-  place->at[1] = 0;
-  ++place->at[2];
-}
-
-void run_block(Worker* self) {
+/* Run up to `most` blocks from here on; returns how many. */
+uint32_t run_blocks(Worker* self, uint64_t most) {
   const jitload_cpu_launch* call = self->launch->call;
   if (kWatches || call->can_wait) {
     run_fibers(self);
-  } else {
-    call->kernel->block(call->params, &self->place);
+    return 1;
   }
+  const uint32_t in_row = self->place.grid[0] - self->place.at[0];
+  const uint32_t count = most < in_row ? (uint32_t)most : in_row;
+  call->kernel->blocks(call->params, &self->place, count);
+  return count;
 }
 
 /* ---- Ctrl-C ---------------------------------------------------------------------------------------------------- */
@@ -53,16 +46,6 @@ int64_t now() {
   return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
 }
 
-struct timespec in_a_while(clockid_t clock, int64_t milliseconds) {
-  struct timespec time;
-  clock_gettime(clock, &time);
-  const int64_t nanoseconds = time.tv_nsec + milliseconds % 1000 * 1000000;
-  time.tv_sec += (time_t)(milliseconds / 1000 + nanoseconds / 1000000000);
-  time.tv_nsec = (long)(nanoseconds % 1000000000);
-  return time;
-}
-
-/* On the launching thread: end the launch where Python has a signal that raises. This takes the GIL. */
 void look_for_signals(Launch* launch) {
   if (launch->is_interrupted || TVMFFIEnvCheckSignals() == 0) return;
   launch->is_interrupted = 1;
@@ -71,39 +54,38 @@ void look_for_signals(Launch* launch) {
 
 /* ---- the blocks of a launch ------------------------------------------------------------------------------------ */
 
-/* When the launching thread looks at the clock next: after so many blocks as pass in a small part of the patience. */
+/* How many blocks a thread runs before it looks up: as many as pass in a small part of the patience. */
 struct Clock {
   int64_t next_look;
   int64_t last;
   uint32_t blocks;
-  uint32_t left;
 };
 
-void look_at_clock(Clock* clock, Launch* launch) {
+void look_up(Clock* clock, Launch* launch, bool looks) {
   const int64_t time = now();
   if (time - clock->last > 4) {
     clock->blocks = 1;
   } else if (clock->blocks < 64) {
     clock->blocks *= 2;
   }
-  clock->left = clock->blocks;
   clock->last = time;
-  if (time < clock->next_look) return;
+  if (!looks || time < clock->next_look) return;
   look_for_signals(launch);
   clock->next_look = now() + kPatience;
 }
 
 /* Deal out blocks until there are none, or until something fails. */
-void work_through(Worker* self, Launch* launch, Clock* clock) {
-  while (!__atomic_load_n(&launch->has_failed, __ATOMIC_RELAXED)) {
+void work_through(Worker* self, Launch* launch, bool looks) {
+  const int64_t time = now();
+  Clock clock = {time + kPatience, time, 1};
+  while (true) {
     const uint64_t first = __atomic_fetch_add(&launch->next, launch->chunk, __ATOMIC_RELAXED);
     if (first >= launch->blocks) return;
     const uint64_t end = first + launch->chunk < launch->blocks ? first + launch->chunk : launch->blocks;
-    go_to_block(&self->place, first);
-    for (uint64_t number = first; number < end; ++number, go_on(&self->place)) {
-      run_block(self);
-      if (clock != NULL && --clock->left == 0) look_at_clock(clock, launch);
+    for (uint64_t number = first; number < end; look_up(&clock, launch, looks)) {
       if (__atomic_load_n(&launch->has_failed, __ATOMIC_RELAXED)) return;
+      go_to_block(&self->place, number);
+      number += run_blocks(self, end - number < clock.blocks ? end - number : clock.blocks);
     }
   }
 }
@@ -131,9 +113,20 @@ int find_own_memory(struct dl_phdr_info* info, size_t, void*) {
   return 0;
 }
 
-void work_on(Launch* launch, bool is_launcher) {
-  static thread_local Worker own;
-  Worker* self = &own;
+/* A thread's own, until it ends. */
+struct Own {
+  Worker worker;
+  ~Own() { release(&worker); }
+};
+
+bool has_stacks(Worker* self, bool is_helper) {
+  const uint32_t* block = self->place.block;
+  return !(kWatches || self->launch->call->can_wait) || reserve(self, block[0] * block[1] * block[2], is_helper);
+}
+
+void work_on(Launch* launch, bool looks) {
+  static thread_local Own own;
+  Worker* self = &own.worker;
   jitload_cpu_here = self;
   if (!kWatches && jitload_cpu_own[1] == 0) dl_iterate_phdr(find_own_memory, NULL);
   self->launch = launch;
@@ -141,116 +134,104 @@ void work_on(Launch* launch, bool is_launcher) {
   self->place.is_wide = is_wide();
   self->is_in_fibers = 0;
   self->where = NULL;
-  const int64_t time = now();
-  Clock clock = {time + kPatience, time, 1, 1};
-  if (_setjmp(self->out) == 0) work_through(self, launch, is_launcher ? &clock : NULL);
+  if (!has_stacks(self, !looks)) {
+    if (looks) fail(self, NULL, "no memory for the stacks of its threads");
+  } else if (_setjmp(self->out) == 0) {
+    work_through(self, launch, looks);
+  }
   jitload_cpu_here = NULL;
 }
 
-/* ---- the pool -------------------------------------------------------------------------------------------------- */
-
-struct Pool {
-  pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-  pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER; /* one grid at a time has the pool */
-  pthread_cond_t has_work = PTHREAD_COND_INITIALIZER;
-  pthread_cond_t is_done = PTHREAD_COND_INITIALIZER;
-  Launch* launch = NULL;
-  uint64_t round = 0;
-  uint32_t threads = 1; /* the launching one among them */
-  bool watches_forks = false;
-};
-Pool pool;
-
-void* serve(void*) {
-  uint64_t seen = 0;
-  pthread_mutex_lock(&pool.lock);
-  while (true) {
-    while (pool.launch == NULL || pool.round == seen) {
-      const struct timespec end = in_a_while(CLOCK_REALTIME, kIdleTime);
-      if (pthread_cond_timedwait(&pool.has_work, &pool.lock, &end) == 0 || pool.launch != NULL) continue;
-      --pool.threads;
-      pthread_mutex_unlock(&pool.lock);
-      return NULL;
-    }
-    seen = pool.round;
-    Launch* launch = pool.launch;
-    ++launch->running;
-    pthread_mutex_unlock(&pool.lock);
-    work_on(launch, false);
-    pthread_mutex_lock(&pool.lock);
-    if (--launch->running == 0) pthread_cond_broadcast(&pool.is_done);
-  }
-}
-
-uint32_t processors() {
-  const char* asked = getenv("JITLOAD_CPU_THREADS");
-  if (asked != NULL && atoi(asked) > 0) return (uint32_t)atoi(asked);
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return (uint32_t)CPU_COUNT(&set);
-  const long count = sysconf(_SC_NPROCESSORS_ONLN);
-  return count > 0 ? (uint32_t)count : 1;
-}
-
-/* A child has the forking thread alone, and its locks may be held by one that it has not. */
-void forget_pool() {
-  pool = Pool();
-  pool.watches_forks = true;
-}
-
-/* Start what threads there are to be. Signals are for the process's other threads. */
-void fill_pool() {
-  if (!pool.watches_forks) {
-    pthread_atfork(NULL, NULL, forget_pool);
-    pool.watches_forks = true;
-  }
-  static const uint32_t wanted = processors();
-  if (pool.threads >= wanted) return;
-  sigset_t all, before;
-  sigfillset(&all);
-  sigdelset(&all, SIGFPE); /* a kernel's own */
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  pthread_t thread;
-  while (pool.threads < wanted && pthread_create(&thread, &attributes, serve, NULL) == 0) ++pool.threads;
-  pthread_attr_destroy(&attributes);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-}
-
-/* Wait for the threads that still have a block. */
-void wait_for_others(Launch* launch) {
-  pthread_mutex_lock(&pool.lock);
-  pool.launch = NULL;
-  while (launch->running != 0) {
-    const struct timespec end = in_a_while(CLOCK_REALTIME, kPatience);
-    if (pthread_cond_timedwait(&pool.is_done, &pool.lock, &end) == 0) continue;
-    pthread_mutex_unlock(&pool.lock);
-    look_for_signals(launch);
-    pthread_mutex_lock(&pool.lock);
-  }
-  pthread_mutex_unlock(&pool.lock);
-}
+/* ---- who works ------------------------------------------------------------------------------------------------- */
 
 /* Another thread's grid may have the pool, and that thread may wait for a GIL that this one holds: after a while this
  * grid runs without. */
-void run_with_pool(Launch* launch) {
-  const struct timespec end = in_a_while(CLOCK_REALTIME, kPatience);
+void run_with_pool(Launch* launch, bool looks) {
+  struct timespec end;
+  clock_gettime(CLOCK_REALTIME, &end);
+  end.tv_nsec += kPatience * 1000000;
+  if (end.tv_nsec >= 1000000000) end.tv_nsec -= 1000000000, ++end.tv_sec;
   if (pthread_mutex_timedlock(&pool.turn, &end) != 0) {
     launch->chunk = 1;
-    work_on(launch, true);
+    work_on(launch, looks);
     return;
   }
-  pthread_mutex_lock(&pool.lock);
-  fill_pool();
-  launch->chunk = launch->blocks / (8 * (uint64_t)pool.threads) + 1;
-  pool.launch = launch;
-  ++pool.round;
-  pthread_cond_broadcast(&pool.has_work);
-  pthread_mutex_unlock(&pool.lock);
-  work_on(launch, true);
-  wait_for_others(launch);
+  open_pool(launch);
+  work_on(launch, looks);
+  close_pool(launch, looks);
   pthread_mutex_unlock(&pool.turn);
+}
+
+/* Do the first block and tell whether the others will take long enough to wake somebody. */
+bool is_long(Launch* launch, bool looks) {
+  const uint64_t blocks = launch->blocks;
+  const int64_t begin = now_ns();
+  launch->blocks = 1;
+  work_on(launch, looks);
+  launch->blocks = blocks;
+  launch->next = 1;
+  return (now_ns() - begin) * (int64_t)(blocks - 1) > kWorthTheTime;
+}
+
+void run(Launch* launch, bool looks) {
+  const uint32_t* block = launch->call->place.block;
+  const bool is_large = launch->blocks * block[0] * block[1] * block[2] >= kWorthThePool;
+  if (launch->blocks > 1 && (is_large || is_long(launch, looks))) {
+    run_with_pool(launch, looks);
+  } else {
+    work_on(launch, looks);
+  }
+}
+
+/* ---- where ----------------------------------------------------------------------------------------------------- */
+
+struct Stack {
+  uintptr_t lowest, end;
+};
+
+Stack find_stack() {
+  pthread_attr_t attributes;
+  if (pthread_getattr_np(pthread_self(), &attributes) != 0) return {0, UINTPTR_MAX};
+  void* lowest = NULL;
+  size_t size = 0, guard = 0;
+  pthread_attr_getstack(&attributes, &lowest, &size);
+  pthread_attr_getguardsize(&attributes, &guard);
+  pthread_attr_destroy(&attributes);
+  return {(uintptr_t)lowest + guard, (uintptr_t)lowest + size};
+}
+
+/* What a block's threads keep across barriers lies on the stack of the thread that runs the block. */
+bool has_room() {
+  static thread_local const Stack stack = find_stack();
+  const uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+  return here < stack.end && here > stack.lowest && here - stack.lowest >= kRoom;
+}
+
+/* A launch from a thread with a small stack. */
+struct Errand {
+  Launch* launch;
+  uint32_t is_done;
+};
+
+void* run_errand(void* of) {
+  Errand* errand = (Errand*)of;
+  run(errand->launch, false);
+  __atomic_store_n(&errand->is_done, 1, __ATOMIC_RELEASE);
+  wake(&errand->is_done, 1);
+  return NULL;
+}
+
+void run_elsewhere(Launch* launch) {
+  Errand errand = {launch, 0};
+  if (!start_thread(run_errand, &errand)) {
+    launch->has_failed = 1;
+    snprintf(launch->error, sizeof launch->error, "%s(): less than %u MiB are left of this thread's stack, and no thread "
+             "with a larger one could be started (%s)", launch->call->name, (unsigned)(kRoom >> 20), strerror(errno));
+    return;
+  }
+  while (__atomic_load_n(&errand.is_done, __ATOMIC_ACQUIRE) == 0) {
+    if (waits_in_vain(&errand.is_done, 0, kPatience)) look_for_signals(launch);
+  }
 }
 
 }  // namespace
@@ -275,15 +256,13 @@ extern "C" int jitload_cpu_run(const jitload_cpu_launch* call, const char** erro
   launch.next = 0;
   launch.has_failed = 0;
   launch.is_interrupted = 0;
-  launch.running = 0;
   launch.where = NULL;
   launch.error[0] = 0;
   watch_faults();
-  const uint64_t threads = launch.blocks * place->block[0] * place->block[1] * place->block[2];
-  if (launch.blocks == 1 || threads < kWorthThePool) {
-    work_on(&launch, true);
+  if (kWatches || call->can_wait || has_room()) {
+    run(&launch, true);
   } else {
-    run_with_pool(&launch);
+    run_elsewhere(&launch);
   }
   fflush(stdout); /* what kernels printed comes before what Python prints next */
   if (!launch.has_failed) return 0;

@@ -25,8 +25,9 @@ typedef struct jitload_cpu_place {
 
 /* A kernel's two ways to run, and what its object file tells a reader about it. */
 typedef struct jitload_cpu_kernel {
-  /* Every thread of a block, one after the other: for a kernel that never waits. */
-  void (*block)(void* const* params, const jitload_cpu_place* place);
+  /* Every thread of `count` blocks that follow each other in x, one after the other: for a kernel that never waits. The
+   * place's `at` is that of the block at hand. */
+  void (*blocks)(void* const* params, jitload_cpu_place* place, uint32_t count);
   /* One thread. It may come back from a wait much later, on the same operating system's thread. */
   void (*thread)(void* const* params, const jitload_cpu_place* place, const uint32_t index[3]);
   void (*kernel)(void);

@@ -9,6 +9,10 @@
 
 namespace {
 
+constexpr int kGuardInstall = 102;            /* MADV_GUARD_INSTALL: Linux 6.13 */
+constexpr uint32_t kMostSplitGuards = 16384;  /* half of the mappings that a process may have; each makes two */
+uint32_t split_guards;
+
 const char* plural(uint32_t count) { return count == 1 ? "" : "s"; }
 
 /* Nobody in the block can go on: say who waits for what. */
@@ -130,21 +134,45 @@ void start_fiber() {
 
 /* ---- a block --------------------------------------------------------------------------------------------------- */
 
-bool reserve(Worker* self, uint32_t count) {
-  if (count <= self->capacity) return true;
+void release(Worker* self) {
   free(self->fibers);
   free(self->warps);
   if (self->stacks != NULL) munmap(self->stacks, self->capacity * kStack);
-  self->capacity = 0;
+  __atomic_fetch_sub(&split_guards, self->guards, __ATOMIC_RELAXED);
+  self->fibers = NULL;
+  self->warps = NULL;
+  self->stacks = NULL;
+  self->capacity = self->guards = 0;
+}
+
+/* Keep one stack from running into the next. Before Linux 6.13 the page splits its mapping, of which a process has 65,530
+ * at most: helpers that would take more than their share take no block. */
+bool guard(Worker* self, char* page, bool is_helper) {
+  if (madvise(page, 4096, kGuardInstall) == 0) return true;
+  if (is_helper && __atomic_load_n(&split_guards, __ATOMIC_RELAXED) >= kMostSplitGuards) return false;
+  if (mprotect(page, 4096, PROT_NONE) != 0) return false;
+  __atomic_add_fetch(&split_guards, 1, __ATOMIC_RELAXED);
+  ++self->guards;
+  return true;
+}
+
+bool reserve(Worker* self, uint32_t count, bool is_helper) {
+  if (count <= self->capacity) return true;
+  release(self);
+  void* stacks = mmap(NULL, count * kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (stacks == MAP_FAILED) return false;
+  self->stacks = (char*)stacks;
+  self->capacity = count;
   self->fibers = (Fiber*)aligned_alloc(alignof(Fiber), (count + kWarp) * sizeof(Fiber));
   self->warps = (Warp*)calloc(count / kWarp + 1, sizeof(Warp));
-  void* stacks = mmap(NULL, count * kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  self->stacks = stacks == MAP_FAILED ? NULL : (char*)stacks;
-  if (self->fibers == NULL || self->warps == NULL || self->stacks == NULL) return false;
-  memset(self->fibers, 0, (count + kWarp) * sizeof(Fiber));
-  for (uint32_t i = 0; i < count; ++i) mprotect(self->stacks + i * kStack, 4096, PROT_NONE);
-  self->capacity = count;
-  return true;
+  bool is_whole = self->fibers != NULL && self->warps != NULL;
+  for (uint32_t i = 0; is_whole && i < count; ++i) is_whole = guard(self, self->stacks + i * kStack, is_helper);
+  if (is_whole) {
+    memset(self->fibers, 0, (count + kWarp) * sizeof(Fiber));
+  } else {
+    release(self);
+  }
+  return is_whole;
 }
 
 /* Stacks that began at the same place of a page would share a few lines of the cache. */
@@ -153,10 +181,6 @@ char* stack_end(Worker* self, uint32_t number) { return self->stacks + (number +
 void run_fibers(Worker* self) {
   const uint32_t* extent = self->place.block;
   const uint32_t count = extent[0] * extent[1] * extent[2];
-  if (!reserve(self, count)) {
-    fail(self, NULL, "no memory for the stacks of %u threads", count);
-    return;
-  }
   uint32_t number = 0;
   for (uint32_t z = 0; z < extent[2]; ++z) {
     for (uint32_t y = 0; y < extent[1]; ++y) {

@@ -103,5 +103,7 @@ extern "C" int jitload_launch_on_cpu(const jitload_request* request) {
   const char* error = NULL;
   const int code = kernel->module->cpu_run(&launch, &error);
   if (code == -1) return jitload_fail("RuntimeError", "%s", error);
+  /* For tvm-ffi's own road: from 0.1.9 it asks for this beside the code, before that the code is all. */
+  if (code == JITLOAD_CPU_INTERRUPTED) TVMFFIErrorSetRaisedFromCStr("EnvErrorAlreadySet", "");
   return code;
 }

@@ -19,7 +19,6 @@ namespace {
 constexpr size_t kStack = 128 * 1024; /* of a fiber; touched pages alone take memory */
 constexpr uint32_t kWarp = 32;
 constexpr int kSpinTime = 20; /* seconds */
-constexpr uint64_t kWorthThePool = 8192; /* threads of a grid from which waking others pays */
 
 struct alignas(64) Fiber { /* what a switch reads lies in one line of the cache */
   Context context;
@@ -68,6 +67,7 @@ struct jitload_cpu_worker {
   Fiber* fibers;
   char* stacks;
   uint32_t capacity;
+  uint32_t guards; /* pages between stacks that split a mapping */
   Context scheduler;
   const Launch* launch;
   jitload_cpu_place place;
@@ -103,7 +103,6 @@ struct Launch {
   uint64_t next;
   int has_failed;
   int is_interrupted;
-  uint32_t running;
   char error[1024];
 };
 

@@ -1,0 +1,190 @@
+/* Threads that help the one that launches a grid. They come by themselves while the grid is open, look out for the next
+ * one for a short while, and sleep. No lock is taken on the way: many threads that wake at once would queue for it.
+ */
+#ifndef JITLOAD_CPU_POOL_H_
+#define JITLOAD_CPU_POOL_H_
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cpu_worker.h"
+
+namespace {
+
+/* Take blocks of a launch until there are none. */
+void work_on(Launch* launch, bool looks);
+
+/* End the launch where Python has a signal that raises. This takes the GIL. */
+void look_for_signals(Launch* launch);
+
+constexpr uint32_t kOpen = 1u << 31;    /* of the pool's door: helpers may enter */
+constexpr uint32_t kAwaited = 1u << 30; /* the launching thread sleeps until the last has left */
+constexpr int64_t kPatience = 50;       /* milliseconds between two looks for Ctrl-C */
+constexpr int64_t kIdleTime = 10000;    /* milliseconds after which a thread without work ends */
+constexpr int64_t kAlertTime = 50000;   /* nanoseconds for which one looks out before it sleeps */
+constexpr size_t kOwnStack = 8 << 20;   /* whatever `ulimit -s` says */
+
+struct Pool {
+  pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER; /* one grid at a time has the pool */
+  Launch* launch = NULL;
+  uint32_t round = 0; /* of the newest grid; who sleeps waits for it to change */
+  uint32_t door = 0;  /* how many helpers are inside, and the bits above */
+  uint32_t sleepers = 0;
+  uint32_t threads = 0;
+  bool watches_forks = false;
+};
+Pool pool;
+
+/* Sleep while `word` holds `value`; tells whether the time passed. */
+bool waits_in_vain(uint32_t* word, uint32_t value, int64_t milliseconds) {
+  const struct timespec time = {(time_t)(milliseconds / 1000), (long)(milliseconds % 1000 * 1000000)};
+  return syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, &time, NULL, 0) != 0 && errno == ETIMEDOUT;
+}
+
+void wake(uint32_t* word, int count) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0); }
+
+int64_t now_ns() {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+/* Look at `word` for a short while; tells whether it changed. */
+bool changes_soon(const uint32_t* word, uint32_t value) {
+  const int64_t end = now_ns() + kAlertTime;
+  do {
+    for (int i = 0; i < 32; ++i) {
+      if (__atomic_load_n(word, __ATOMIC_ACQUIRE) != value) return true;
+#if defined(__x86_64__)
+      __builtin_ia32_pause();
+#else
+      __asm__ volatile("yield");
+#endif
+    }
+  } while (now_ns() < end);
+  return false;
+}
+
+/* ---- those that help ------------------------------------------------------------------------------------------- */
+
+bool enter() {
+  uint32_t door = __atomic_load_n(&pool.door, __ATOMIC_RELAXED);
+  while (door & kOpen) {
+    if (__atomic_compare_exchange_n(&pool.door, &door, door + 1, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return true;
+  }
+  return false;
+}
+
+/* Each that wakes wakes two more: to wake all would take the launching thread longer than a small grid does. */
+void wake_two() {
+  if (__atomic_load_n(&pool.sleepers, __ATOMIC_SEQ_CST) != 0) wake(&pool.round, 2);
+}
+
+/* Wait for a round that is not `seen`; tells whether there was none for long. */
+bool waits_idly(uint32_t seen) {
+  if (changes_soon(&pool.round, seen)) return false;
+  __atomic_fetch_add(&pool.sleepers, 1, __ATOMIC_SEQ_CST);
+  const bool is_late = waits_in_vain(&pool.round, seen, kIdleTime);
+  __atomic_fetch_sub(&pool.sleepers, 1, __ATOMIC_SEQ_CST);
+  return is_late && __atomic_load_n(&pool.round, __ATOMIC_SEQ_CST) == seen;
+}
+
+void* serve(void*) {
+  uint32_t seen = 0;
+  while (true) {
+    const uint32_t round = __atomic_load_n(&pool.round, __ATOMIC_SEQ_CST);
+    if (round == seen) {
+      if (waits_idly(seen)) break;
+      continue;
+    }
+    seen = round;
+    if (!enter()) continue;
+    Launch* launch = pool.launch;
+    if (__atomic_load_n(&launch->next, __ATOMIC_RELAXED) < launch->blocks) {
+      wake_two();
+      work_on(launch, false);
+    }
+    if (__atomic_sub_fetch(&pool.door, 1, __ATOMIC_ACQ_REL) == kAwaited) wake(&pool.door, 1);
+  }
+  __atomic_fetch_sub(&pool.threads, 1, __ATOMIC_SEQ_CST);
+  return NULL;
+}
+
+/* ---- the one that launches ------------------------------------------------------------------------------------- */
+
+uint32_t processors() {
+  const char* asked = getenv("JITLOAD_CPU_THREADS");
+  if (asked != NULL && atoi(asked) > 0) return (uint32_t)atoi(asked);
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return (uint32_t)CPU_COUNT(&set);
+  const long count = sysconf(_SC_NPROCESSORS_ONLN);
+  return count > 0 ? (uint32_t)count : 1;
+}
+
+/* A child has the forking thread alone. */
+void forget_pool() {
+  pool = Pool();
+  pool.watches_forks = true;
+}
+
+/* Start a thread with room for a kernel's arrays. Signals are for the process's other threads. */
+bool start_thread(void* (*work)(void*), void* of) {
+  sigset_t all, before;
+  sigfillset(&all);
+  sigdelset(&all, SIGFPE); /* a kernel's own */
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  pthread_attr_setstacksize(&attributes, kOwnStack);
+  pthread_t thread;
+  errno = pthread_create(&thread, &attributes, work, of);
+  pthread_attr_destroy(&attributes);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return errno == 0;
+}
+
+/* Start what threads there are to be; returns how many there are. */
+uint32_t fill_pool() {
+  if (!pool.watches_forks) {
+    pthread_atfork(NULL, NULL, forget_pool);
+    pool.watches_forks = true;
+  }
+  static const uint32_t wanted = processors() - 1;
+  while (__atomic_load_n(&pool.threads, __ATOMIC_SEQ_CST) < wanted && start_thread(serve, NULL)) {
+    __atomic_fetch_add(&pool.threads, 1, __ATOMIC_SEQ_CST);
+  }
+  return __atomic_load_n(&pool.threads, __ATOMIC_SEQ_CST);
+}
+
+/* Let helpers in. */
+void open_pool(Launch* launch) {
+  const uint32_t helpers = fill_pool();
+  launch->chunk = (launch->blocks - launch->next) / (8 * ((uint64_t)helpers + 1)) + 1;
+  pool.launch = launch;
+  __atomic_store_n(&pool.door, kOpen, __ATOMIC_RELEASE);
+  __atomic_fetch_add(&pool.round, 1, __ATOMIC_SEQ_CST);
+  wake_two();
+}
+
+/* Let no more in, and wait for those that still have a block. */
+void close_pool(Launch* launch, bool looks) {
+  uint32_t door = __atomic_and_fetch(&pool.door, ~kOpen, __ATOMIC_ACQ_REL);
+  while ((door & ~kAwaited) != 0) {
+    if (!changes_soon(&pool.door, door)) {
+      door = __atomic_or_fetch(&pool.door, kAwaited, __ATOMIC_ACQ_REL);
+      if (door != kAwaited && waits_in_vain(&pool.door, door, kPatience) && looks) look_for_signals(launch);
+    }
+    door = __atomic_load_n(&pool.door, __ATOMIC_ACQUIRE);
+  }
+  __atomic_store_n(&pool.door, 0, __ATOMIC_RELEASE);
+}
+
+}  // namespace
+
+#endif /* JITLOAD_CPU_POOL_H_ */
