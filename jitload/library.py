@@ -15,6 +15,7 @@ from jitload.errors import JitLoadError, LaunchSpecError, ToolchainError
 from jitload.host_build import COMPILE_FLAGS, Step, compile_step, link_step, run_ninja, write_ninja
 from jitload.request import Request
 from jitload.runtime import find_or_build_runtime, include_flags
+from jitload.sources import is_kernels_alone
 from jitload.toolchain import Compiler, Kit, find_ninja
 
 if TYPE_CHECKING:
@@ -58,18 +59,20 @@ def check_is_device_code(request: Request) -> None:
     """
     if request.is_kind_given:
         return
-    from jitload.device.source import classify
+    from jitload.device.source import classify, find_candidates
 
     texts = [text for _, text in request.pieces]
     if any(".version" in text for text in texts):
         _check_is_no_ptx(request)
+    if is_kernels_alone(texts) and find_candidates(texts):  # which the compile asks for, too
+        return
     kind = classify(texts, has_embed_cubin=False, options=request.options, for_nvrtc=True)
     if kind == "both":
         raise ToolchainError(
             f"source {request.name!r} launches kernels with <<<…>>>, and that takes nvcc: give it to load_inline(), "
             "or leave the kernels alone in it and launch them from C++ of your own, with embed_cubin=."
         )
-    if kind == "host" and not _may_be_elsewhere([text for _, text in request.pieces], request.options):
+    if kind == "host" and not _may_be_elsewhere(texts, request.options):
         raise JitLoadError(
             f"module {request.name!r} holds no device code (no __global__, __device__ or __constant__); jitload "
             "compiles kernels and generates the C++ around them. For C++ of your own, name its functions in "

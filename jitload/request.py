@@ -203,7 +203,7 @@ def _check_is_no_kernel(name: str, sources: Sources, cuda_flags: tuple[str, ...]
 
     from jitload.device.source import classify
 
-    if classify(texts, False, options=cuda_flags) != "device":
+    if classify(texts, has_embed_cubin=False, options=cuda_flags) != "device":
         return
     cpp = f"the C++ launches them with TVM_FFI_EMBED_CUBIN({name})" if sources.host else "leave embed_cubin= out, too"
     raise JitLoadError(

@@ -199,6 +199,15 @@ def read_kind(
     raise JitLoadError(f"kind must be 'device', 'host', 'mixed' or None, got {asked!r}")
 
 
+_MARKS_OF_HOST = ("TVM_FFI_", "tvm::", "tvm/ffi/")
+
+
+def is_kernels_alone(texts: Sequence[str]) -> bool:
+    """Tell whether texts look like kernels, and like nothing that launches them, as far as that shows at a glance."""
+    marks = (*_MARKS_OF_HOST, "<<<")
+    return any("__global__" in text for text in texts) and not any(mark in text for text in texts for mark in marks)
+
+
 @functools.lru_cache(maxsize=64)
 def _guess_kind(
     texts: tuple[str, ...],
@@ -206,16 +215,15 @@ def _guess_kind(
     has_host_code: bool,  # noqa: FBT001
     options: tuple[str, ...],
 ) -> Kind:
-    is_host_like = has_cubins or any(mark in text for text in texts for mark in ("TVM_FFI_", "tvm::", "tvm/ffi/"))
-    launches = any("<<<" in text for text in texts)
-    if not is_host_like and not launches and any("__global__" in text for text in texts):
+    if not has_cubins and is_kernels_alone(texts):
         return "device"  # a hit needs no lexer
 
     from jitload.device.source import classify
 
-    kind = classify(texts, has_cubins, options=options, for_nvrtc=not has_host_code)
+    kind = classify(texts, has_embed_cubin=has_cubins, options=options, for_nvrtc=not has_host_code)
     if kind != "host":
         return "mixed" if kind == "both" else "device"
+    is_host_like = has_cubins or any(mark in text for text in texts for mark in _MARKS_OF_HOST)
     return "host" if is_host_like or has_host_code else "device"  # where the kernels may be in a header
 
 

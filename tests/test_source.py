@@ -239,7 +239,7 @@ KINDS: dict[str, tuple[bool, SourceKind]] = {
 @pytest.mark.parametrize("text", KINDS)
 def test_classify(text: str) -> None:
     has_embed_cubin, kind = KINDS[text]
-    assert classify(["", text], has_embed_cubin) == kind
+    assert classify(["", text], has_embed_cubin=has_embed_cubin) == kind
 
 
 def test_lines_are_the_users_own() -> None:

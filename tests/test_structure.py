@@ -126,7 +126,7 @@ IMPORTS = {
     "cpu.build": "checks cpu.gpu_only cpu.object_file cpu.split cpu.text cxx.headers device.demangle device.kernels "
     "device.probe device.signature device.source errors host_build model runtime toolchain",
     "library": "arch cache.store choice codegen cpu.build device.images device.kernels device.ptx device.source "
-    "errors host_build request runtime toolchain",
+    "errors host_build request runtime sources toolchain",
     "cxx.link": "cxx.driver_calls cxx.nvcc errors settings toolchain",
     "cxx.text": "cxx.precompiled sources",
     "cxx.host": "cache.store cxx.embedding cxx.headers cxx.link cxx.nvcc cxx.precompiled cxx.text device.cubin "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from collections.abc import Iterator, Sequence
@@ -33,6 +34,11 @@ def find_candidates(pieces: Sequence[str]) -> tuple[Candidate, ...]:
         >>> find_candidates(["namespace ns { __global__ void scale(float* x, int n) {} }"])[0].name
         'ns::scale'
     """
+    return _find_candidates(tuple(pieces))
+
+
+@functools.lru_cache(maxsize=8)  # asked before the compile, and for each architecture
+def _find_candidates(pieces: tuple[str, ...]) -> tuple[Candidate, ...]:
     found: dict[tuple[str, bool, tuple[str, ...]], tuple[Candidate, bool]] = {}
     for piece, text in enumerate(pieces):
         if "__global__" not in text and "\\\n" not in text and "\\\r" not in text:
@@ -45,11 +51,7 @@ def find_candidates(pieces: Sequence[str]) -> tuple[Candidate, ...]:
 
 
 def classify(
-    text_pieces: Sequence[str],
-    has_embed_cubin: bool,  # noqa: FBT001  a fact of the call, named by every caller
-    *,
-    options: Sequence[str] = (),
-    for_nvrtc: bool = False,
+    text_pieces: Sequence[str], *, has_embed_cubin: bool, options: Sequence[str] = (), for_nvrtc: bool = False
 ) -> SourceKind:
     """Tell whether a source is device code, host code, or both in one text.
 
@@ -64,7 +66,7 @@ def classify(
         for_nvrtc: Whether a launch that NVRTC does not see is none: `#ifndef __CUDACC_RTC__`.
 
     Example:
-        >>> classify(["__global__ void k() {}"], False)
+        >>> classify(["__global__ void k() {}"], has_embed_cubin=False)
         'device'
     """
     code = [token for text in text_pieces for token in tokenize(text) if token.kind != "comment"]
