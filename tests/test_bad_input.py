@@ -240,7 +240,7 @@ def test_launches_that_are(alive):
 @pytest.mark.parametrize("flags", [["-DN"], ["-D", "N=1"], ["--pre-include=any.h"]])
 def test_launches_that_an_option_brings(flags):
     assert classify([f"#ifdef N\n{LAUNCH}\n#endif\n{ADD}"], has_embed_cubin=False, options=flags) == "both"
-    assert classify([f"#ifndef N\n{LAUNCH}\n#endif\n{ADD}"], False, options=["-DN"]) == "device"
+    assert classify([f"#ifndef N\n{LAUNCH}\n#endif\n{ADD}"], has_embed_cubin=False, options=["-DN"]) == "device"
 
 
 @pytest.mark.parametrize("guard", ["#ifndef __CUDACC_RTC__", "#ifdef __NVCC__", "#if !defined(__CUDA_ARCH__)"])
