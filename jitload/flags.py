@@ -25,9 +25,14 @@ _OTHER_OUTPUT = re.compile(r"--?(?:ptx|cubin|fatbin|optix-ir)|-c|--compile|-o|--
 _ARCH_OPTION = re.compile(r"--?(?:gpu-architecture|arch|gencode|generate-code|gpu-code|code)(?:=|$)")
 
 
+def names_arch(flag: str) -> bool:
+    """Tell whether an option says for which architecture code is made."""
+    return _ARCH_OPTION.match(flag) is not None
+
+
 def refuse_arch(flag: str, given_as: str = "extra_cuda_cflags") -> None:
     """Refuse an option that names an architecture."""
-    if _ARCH_OPTION.match(flag):
+    if names_arch(flag):
         raise JitLoadError(f"{given_as} has {flag!r}: name architectures with arch=, such as arch='sm_90a'")
 
 

@@ -10,7 +10,7 @@ from jitload.cpu.gpu_only import mark_gpu_only
 from jitload.cpu.object_file import TABLE
 from jitload.cpu.split import Split, split_expression
 from jitload.device import probe
-from jitload.device.kernels import DeviceSource
+from jitload.device.kernels import DeviceSource, join_pieces
 
 BY_SYMBOL = "symbol "  # begins the "expression" of a kernel that C++ has no words for: its symbol and its parameters
 _ROW = "__jitload_row_"  # begins the name of the macro that makes a row
@@ -59,11 +59,7 @@ def cpu_text(source: DeviceSource, expressions: Sequence[str], split: Split | No
         *preprocessor_lines(source.cpu_flags),
         "#include <assert.h>",  # it asks for NDEBUG
     ]
-    quoted = (
-        (re.sub(r'(["\\])', r"\\\1", label), mark_gpu_only(text))
-        for label, text in (split.pieces if split else source.pieces)
-    )
-    pieces = "".join(f'#line 1 "{label}"\n{text}\n' for label, text in quoted)
+    pieces = join_pieces((label, mark_gpu_only(text)) for label, text in (split.pieces if split else source.pieces))
     forms = _forms(expressions, split)
     table = "".join(
         (

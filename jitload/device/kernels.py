@@ -61,9 +61,14 @@ class DeviceSource:
 
     @property
     def text(self) -> str:
-        """The one text that NVRTC gets; each piece counts its own lines."""
-        quoted = ((re.sub(r'(["\\])', r"\\\1", label), text) for label, text in self.pieces)
-        return "".join(f'#line 1 "{label}"\n{text}\n' for label, text in quoted)
+        """The one text that NVRTC gets."""
+        return join_pieces(self.pieces)
+
+
+def join_pieces(pieces: Iterable[tuple[str, str]]) -> str:
+    """Return the pieces of a source as one text, in which each counts its own lines under its label."""
+    quoted = ((re.sub(r'(["\\])', r"\\\1", label), text) for label, text in pieces)
+    return "".join(f'#line 1 "{label}"\n{text}\n' for label, text in quoted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -189,16 +189,15 @@ class _Heading:
 
     def underlined(self, index: int) -> str:
         """Write the heading as a line of C++ with the type at `index` underlined."""
-        parts = [f"{facts.text} {name}".rstrip() for facts, name in zip(self.types, self._padded(), strict=True)]
-        start = f"    void {self.name}(" + "".join(f"{part}, " for part in parts[:index])
+        start = f"    void {self.name}(" + "".join(f"{part}, " for part in self._parts()[:index])
         return f"    {self}\n{' ' * len(start)}{'~' * len(self.types[index].text)}^"
 
     def __str__(self) -> str:
-        parts = [f"{facts.text} {name}".rstrip() for facts, name in zip(self.types, self._padded(), strict=True)]
-        return f"void {self.name}({', '.join(parts)})"
+        return f"void {self.name}({', '.join(self._parts())})"
 
-    def _padded(self) -> tuple[str, ...]:
-        return self.names if len(self.names) == len(self.types) else ("",) * len(self.types)
+    def _parts(self) -> list[str]:
+        names = self.names if len(self.names) == len(self.types) else ("",) * len(self.types)
+        return [f"{facts.text} {name}".rstrip() for facts, name in zip(self.types, names, strict=True)]
 
 
 def _join(image_kernel: ImageKernel, heading: _Heading) -> Kernel:

@@ -13,13 +13,12 @@ from pathlib import Path
 
 from jitload.device.kernels import Compiled, DeviceSource, compile_kernels
 from jitload.errors import ToolchainError
+from jitload.flags import names_arch
 from jitload.library import check_is_device_code
 from jitload.request import Target, make_request, read_flags
 from jitload.sources import Sources, read_file
 from jitload.toolchain import find_kit
 from jitload.utils.output import replace_file, run_command
-
-_ARCH_OPTION = re.compile(r"--?(?:gpu-architecture|arch|gencode|generate-code)(?:=|$)")
 
 
 def generate_cubin(  # noqa: PLR0913  the arguments of the command
@@ -54,7 +53,7 @@ def generate_cubin(  # noqa: PLR0913  the arguments of the command
     """
     if not source.exists():
         raise FileNotFoundError(f"CUDA source not found: {source}")
-    if named := next((option for option in options if _ARCH_OPTION.match(option)), None):
+    if named := next(filter(names_arch, options), None):
         raise ToolchainError(f"options: {named!r}: name the architecture with --arch (ARCH in CMake)")
     dirs = [*include_dirs, source.absolute().parent]
     pieces = ((str(source), read_file(source)),)
