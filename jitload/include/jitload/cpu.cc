@@ -14,9 +14,7 @@ namespace {
 /* Add the line of `launch->where` to the message. */
 void name_line(Launch* launch);
 
-constexpr uint64_t kWorthThePool = 8192;  /* threads of a grid from which waking others pays, whatever they do */
-constexpr int64_t kWorthTheTime = 20000;  /* nanoseconds that the blocks of a smaller one take from which it does */
-constexpr uintptr_t kRoom = 2 << 20;      /* bytes of stack for what a block's threads keep across barriers */
+constexpr uintptr_t kRoom = 2 << 20; /* bytes of stack for what a block's threads keep across barriers */
 
 void go_to_block(jitload_cpu_place* place, uint64_t number) {
   const uint64_t width = place->grid[0], height = place->grid[1];
@@ -68,6 +66,7 @@ void look_up(Clock* clock, Launch* launch, bool looks) {
   } else if (clock->blocks < 64) {
     clock->blocks *= 2;
   }
+  if (looks && time != clock->last) call_all(launch);
   clock->last = time;
   if (!looks || time < clock->next_look) return;
   look_for_signals(launch);
@@ -87,6 +86,23 @@ void work_through(Worker* self, Launch* launch, bool looks) {
       go_to_block(&self->place, number);
       number += run_blocks(self, end - number < clock.blocks ? end - number : clock.blocks);
     }
+  }
+}
+
+/* Run the first blocks, twice as many each time, until it shows that the others are worth helpers' while. */
+void try_alone(Worker* self, Launch* launch, bool) {
+  int64_t last = now_ns();
+  for (uint64_t count = 1; launch->next < launch->blocks && !launch->has_failed; count *= 2) {
+    const uint64_t end = launch->next + count < launch->blocks ? launch->next + count : launch->blocks;
+    const uint64_t first = launch->next;
+    while (launch->next < end) {
+      go_to_block(&self->place, launch->next);
+      launch->next += run_blocks(self, end - launch->next);
+    }
+    const int64_t time = now_ns();
+    launch->block_ns = (time - last) / (int64_t)(end - first) + 1;
+    if (worthy_helpers(launch) != 0) return;
+    last = time;
   }
 }
 
@@ -124,7 +140,7 @@ bool has_stacks(Worker* self, bool is_helper) {
   return !(kWatches || self->launch->call->can_wait) || reserve(self, block[0] * block[1] * block[2], is_helper);
 }
 
-void work_on(Launch* launch, bool looks) {
+void work_on(Launch* launch, bool looks, void (*work)(Worker*, Launch*, bool)) {
   static thread_local Own own;
   Worker* self = &own.worker;
   jitload_cpu_here = self;
@@ -137,7 +153,7 @@ void work_on(Launch* launch, bool looks) {
   if (!has_stacks(self, !looks)) {
     if (looks) fail(self, NULL, "no memory for the stacks of its threads");
   } else if (_setjmp(self->out) == 0) {
-    work_through(self, launch, looks);
+    work(self, launch, looks);
   }
   jitload_cpu_here = NULL;
 }
@@ -151,36 +167,16 @@ void run_with_pool(Launch* launch, bool looks) {
   clock_gettime(CLOCK_REALTIME, &end);
   end.tv_nsec += kPatience * 1000000;
   if (end.tv_nsec >= 1000000000) end.tv_nsec -= 1000000000, ++end.tv_sec;
-  if (pthread_mutex_timedlock(&pool.turn, &end) != 0) {
-    launch->chunk = 1;
-    work_on(launch, looks);
-    return;
-  }
+  if (pthread_mutex_timedlock(&pool.turn, &end) != 0) return work_on(launch, looks, work_through);
   open_pool(launch);
-  work_on(launch, looks);
+  work_on(launch, looks, work_through);
   close_pool(launch, looks);
   pthread_mutex_unlock(&pool.turn);
 }
 
-/* Do the first block and tell whether the others will take long enough to wake somebody. */
-bool is_long(Launch* launch, bool looks) {
-  const uint64_t blocks = launch->blocks;
-  const int64_t begin = now_ns();
-  launch->blocks = 1;
-  work_on(launch, looks);
-  launch->blocks = blocks;
-  launch->next = 1;
-  return (now_ns() - begin) * (int64_t)(blocks - 1) > kWorthTheTime;
-}
-
 void run(Launch* launch, bool looks) {
-  const uint32_t* block = launch->call->place.block;
-  const bool is_large = launch->blocks * block[0] * block[1] * block[2] >= kWorthThePool;
-  if (launch->blocks > 1 && (is_large || is_long(launch, looks))) {
-    run_with_pool(launch, looks);
-  } else {
-    work_on(launch, looks);
-  }
+  work_on(launch, looks, try_alone);
+  if (launch->next < launch->blocks && !launch->has_failed) run_with_pool(launch, looks);
 }
 
 /* ---- where ----------------------------------------------------------------------------------------------------- */
@@ -253,6 +249,7 @@ extern "C" int jitload_cpu_run(const jitload_cpu_launch* call, const char** erro
   launch.call = call;
   launch.blocks = (uint64_t)place->grid[0] * place->grid[1] * place->grid[2];
   launch.chunk = 1;
+  launch.block_ns = 0;
   launch.next = 0;
   launch.has_failed = 0;
   launch.is_interrupted = 0;

@@ -16,8 +16,11 @@
 
 namespace {
 
-/* Take blocks of a launch until there are none. */
-void work_on(Launch* launch, bool looks);
+/* Run blocks of a launch on this thread, and keep what ends one of them from ending more. */
+void work_on(Launch* launch, bool looks, void (*work)(Worker*, Launch*, bool));
+
+/* Deal out blocks until there are none, or until something fails. */
+void work_through(Worker* self, Launch* launch, bool looks);
 
 /* End the launch where Python has a signal that raises. This takes the GIL. */
 void look_for_signals(Launch* launch);
@@ -27,6 +30,9 @@ constexpr uint32_t kAwaited = 1u << 30; /* the launching thread sleeps until the
 constexpr int64_t kPatience = 50;       /* milliseconds between two looks for Ctrl-C */
 constexpr int64_t kIdleTime = 10000;    /* milliseconds after which a thread without work ends */
 constexpr int64_t kAlertTime = 50000;   /* nanoseconds for which one looks out before it sleeps */
+constexpr int64_t kWorthAHelper = 3000; /* nanoseconds of work */
+constexpr int64_t kWorthWaking = 40000; /* likewise, before a thread that sleeps is there */
+constexpr int64_t kLeastChunk = 500;    /* nanoseconds: who asks more often waits for the others who do */
 constexpr size_t kOwnStack = 8 << 20;   /* whatever `ulimit -s` says */
 
 struct Pool {
@@ -34,6 +40,7 @@ struct Pool {
   Launch* launch = NULL;
   uint32_t round = 0; /* of the newest grid; who sleeps waits for it to change */
   uint32_t door = 0;  /* how many helpers are inside, and the bits above */
+  uint32_t places = 0; /* how many helpers may be inside */
   uint32_t sleepers = 0;
   uint32_t threads = 0;
   bool watches_forks = false;
@@ -74,7 +81,7 @@ bool changes_soon(const uint32_t* word, uint32_t value) {
 
 bool enter() {
   uint32_t door = __atomic_load_n(&pool.door, __ATOMIC_RELAXED);
-  while (door & kOpen) {
+  while ((door & kOpen) && (door & ~kOpen) < __atomic_load_n(&pool.places, __ATOMIC_RELAXED)) {
     if (__atomic_compare_exchange_n(&pool.door, &door, door + 1, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return true;
   }
   return false;
@@ -107,7 +114,7 @@ void* serve(void*) {
     Launch* launch = pool.launch;
     if (__atomic_load_n(&launch->next, __ATOMIC_RELAXED) < launch->blocks) {
       wake_two();
-      work_on(launch, false);
+      work_on(launch, false, work_through);
     }
     if (__atomic_sub_fetch(&pool.door, 1, __ATOMIC_ACQ_REL) == kAwaited) wake(&pool.door, 1);
   }
@@ -162,13 +169,34 @@ uint32_t fill_pool() {
   return __atomic_load_n(&pool.threads, __ATOMIC_SEQ_CST);
 }
 
+int64_t left_ns(const Launch* launch) {
+  const uint64_t blocks = launch->blocks - launch->next;
+  return blocks < (uint64_t)(INT64_MAX / launch->block_ns) ? (int64_t)blocks * launch->block_ns : INT64_MAX;
+}
+
+/* How many helpers save more time than their coming takes, once it is known how long a block is. */
+uint32_t worthy_helpers(const Launch* launch) {
+  const int64_t found = left_ns(launch) / kWorthAHelper;
+  return launch->blocks - launch->next < 2 || found < 2 ? 0 : found < 1024 ? (uint32_t)found : 1024;
+}
+
 /* Let helpers in. */
 void open_pool(Launch* launch) {
-  const uint32_t helpers = fill_pool();
-  launch->chunk = (launch->blocks - launch->next) / (8 * ((uint64_t)helpers + 1)) + 1;
+  const uint32_t threads = fill_pool(), worthy = worthy_helpers(launch);
+  const uint32_t helpers = worthy < threads ? worthy : threads;
+  const uint64_t fair = (launch->blocks - launch->next) / (8 * ((uint64_t)helpers + 1)) + 1;
+  const uint64_t least = (uint64_t)(kLeastChunk / launch->block_ns);
+  launch->chunk = fair > least ? fair : least;
   pool.launch = launch;
+  __atomic_store_n(&pool.places, helpers, __ATOMIC_RELAXED);
   __atomic_store_n(&pool.door, kOpen, __ATOMIC_RELEASE);
   __atomic_fetch_add(&pool.round, 1, __ATOMIC_SEQ_CST);
+  if (left_ns(launch) > kWorthWaking) wake_two();
+}
+
+/* A grid that takes longer than its first blocks said is worth everybody's while. */
+void call_all(const Launch* launch) {
+  if (pool.launch != launch || __atomic_exchange_n(&pool.places, 1024, __ATOMIC_RELAXED) == 1024) return;
   wake_two();
 }
 

@@ -101,6 +101,7 @@ struct Launch {
   uint64_t blocks;
   uint64_t chunk;
   uint64_t next;
+  int64_t block_ns; /* what one took */
   int has_failed;
   int is_interrupted;
   char error[1024];
