@@ -49,7 +49,7 @@ def made(tmp_path_factory):
         patch.setenv("JITLOAD_CACHE_DIR", str(cache_dir))
         patch.setenv("JITLOAD_PRECOMPILE", "1")
         patch.setenv("TMPDIR", str(cache_dir))
-        assert "-include" not in commands(answer(1))
+        assert "prelude.h" not in commands(answer(1))
         wait_for(lambda: list(cache_dir.glob("precompiled-*/*/precompiled.json")))
     return cache_dir
 
@@ -161,7 +161,7 @@ def test_a_later_build_begins_with_it(cache):
     library = answer(42)
     assert f"-include {cache}/precompiled-" in commands(library)
     assert jitload.load_module(library).answer() == 42
-    assert "-include" in commands(answer(43, extra_cflags=["-DMINE=1"]))
+    assert "prelude.h" in commands(answer(43, extra_cflags=["-DMINE=1"]))
     assert "prelude" not in (library.parent / "manifest.json").read_text()
 
 
@@ -207,28 +207,26 @@ def test_g_plus_plus_reads_the_headers_themselves_where_it_does_not_fit(cache):
 
 
 def test_other_options_build_without_it(cache):
-    assert "-include" not in commands(answer(5, extra_cflags=["-O1"]))
-    assert "-include" not in commands(answer(5, extra_cflags=["-O2", "-include", "vector"])).replace(
-        "-include vector", ""
-    )
+    assert "prelude.h" not in commands(answer(5, extra_cflags=["-O1"]))
+    assert "prelude.h" not in commands(answer(5, extra_cflags=["-O2", "-include", "vector"]))
 
 
 def test_a_users_directory_may_have_headers_of_the_same_names(cache, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "a.h").write_text("")
-    assert "-include" in commands(answer(6, extra_include_paths=[tmp_path / "mine"]))
+    assert "prelude.h" in commands(answer(6, extra_include_paths=[tmp_path / "mine"]))
     (tmp_path / "mine" / "tvm").mkdir()
-    assert "-include" not in commands(answer(7, extra_include_paths=[tmp_path / "mine"]))
+    assert "prelude.h" not in commands(answer(7, extra_include_paths=[tmp_path / "mine"]))
 
 
 def test_variables_of_the_compiler_take_none(cache, monkeypatch, tmp_path):
     monkeypatch.setenv("CPATH", str(tmp_path))
-    assert "-include" not in commands(answer(8))
+    assert "prelude.h" not in commands(answer(8))
 
 
 def test_it_can_be_switched_off(cache, monkeypatch):
     monkeypatch.setenv("JITLOAD_PRECOMPILE", "0")
-    assert "-include" not in commands(answer(9))
+    assert "prelude.h" not in commands(answer(9))
 
 
 def test_a_mistake_is_told_as_without_it(cache, monkeypatch):
@@ -281,4 +279,4 @@ def test_one_that_does_not_work_is_not_tried_again(cache, monkeypatch):
     assert "/none/prelude.h" in refused.read_text()
     monkeypatch.undo()
     monkeypatch.setenv("JITLOAD_CACHE_DIR", str(cache))
-    assert "-include" not in commands(answer(31))
+    assert "prelude.h" not in commands(answer(31))

@@ -73,7 +73,11 @@ IMPORTS = {
     "cache.tiers": "cache.bundles cache.entry cache.recipe cache.remote cache.toolless cache.trust errors settings",
     "cxx.headers": "device.headers",
     "cxx.precompiled": "cache.entry cache.recipe identity settings sources toolchain",
-    "cxx.precompiling": "cache.recipe cache.store cxx.headers cxx.precompiled settings",  # in a process of its own
+    "cxx.spare": "",
+    "cxx.apart": "cache.entry cache.recipe cache.store cxx.headers cxx.precompiled cxx.spare errors host_build "
+    "settings",
+    # In a process of its own:
+    "cxx.precompiling": "cache.entry cache.recipe cache.store cxx.apart cxx.headers cxx.precompiled cxx.spare settings",
     "runtime": "cache.entry cache.recipe cache.store cache.tiers errors host_build identity settings toolchain",
     "device.aside": "",
     "nvrtc": "arch device.aside errors flags settings sources toolchain",  # all but errors: in upstream's helper alone
@@ -129,8 +133,9 @@ IMPORTS = {
     "errors host_build request runtime sources toolchain",
     "cxx.link": "cxx.driver_calls cxx.nvcc errors settings toolchain",
     "cxx.text": "cxx.precompiled sources",
-    "cxx.host": "cache.store cxx.embedding cxx.headers cxx.link cxx.nvcc cxx.precompiled cxx.text device.cubin "
-    "device.elf device.headers errors host_build library request runtime sources toolchain",
+    "cxx.steps": "cxx.apart cxx.embedding cxx.nvcc cxx.precompiled cxx.text host_build request sources toolchain",
+    "cxx.host": "cache.store cxx.apart cxx.embedding cxx.headers cxx.link cxx.nvcc cxx.precompiled cxx.steps "
+    "device.cubin device.elf device.headers errors host_build library request runtime sources toolchain",
     "triton.versions": "errors",
     "triton.types": "errors model",
     "triton.facts": "model triton.types",

@@ -6,11 +6,12 @@ import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from jitload.cache.store import Work
-from jitload.cxx.embedding import check_embeds, embed_text
+from jitload.cxx.apart import Apart, errors_apart, keep
+from jitload.cxx.embedding import check_embeds
 from jitload.cxx.headers import headers_to_record, read_depfile, search_dirs
 from jitload.cxx.link import (
     files_named,
@@ -21,7 +22,7 @@ from jitload.cxx.link import (
     quick_linker,
     with_runtime,
 )
-from jitload.cxx.nvcc import is_of_nvcc, nvcc_failure, nvcc_step, write_host_compiler
+from jitload.cxx.nvcc import is_of_nvcc, nvcc_failure, write_host_compiler
 from jitload.cxx.precompiled import (
     Precompiled,
     Wanted,
@@ -31,35 +32,27 @@ from jitload.cxx.precompiled import (
     start_precompiling,
     wanted_header,
 )
-from jitload.cxx.text import unit_text
+from jitload.cxx.steps import (
+    FLAGS,
+    STANDARD,
+    Build,
+    compile_steps,
+    driver_step,
+    error_objects,
+    include_flags,
+    link_objects,
+    write_host_sources,
+)
 from jitload.device.elf import read_dynamic_symbols
 from jitload.errors import CompileError
-from jitload.host_build import Step, compile_step, run_ninja, write_ninja
+from jitload.host_build import Step, run_ninja, write_ninja
 from jitload.library import check_is_device_code, compile_archs, in_background
 from jitload.request import Request
 from jitload.runtime import find_or_build_launcher
-from jitload.sources import HostSource, Unit
+from jitload.sources import HostSource
 from jitload.toolchain import Compiler, Kit, Nvcc, find_ninja, own_include_dir, tvm_ffi_include_dirs
 
-_STANDARD = "-std=c++17"
-_FLAGS = ("-O2", "-pipe", "-fPIC", "-fvisibility=hidden", "-DJITLOAD_LAUNCHER_LINKED")
-# Bound when it is loaded, so that an unknown symbol is an error then and not at the first call; and never unloaded.
-_LINK_FLAGS = ("-shared", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack")
-
 _Steps = tuple[Step, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Build:
-    """What the steps of a build share."""
-
-    request: Request
-    host: HostSource
-    kit: Kit | Nvcc | None
-    compiler: Compiler
-    cubins: tuple[str, ...]
-    link_flags: tuple[str, ...]
-    precompiled: Mapping[str, Precompiled] = field(default_factory=dict)  # by the unit's file
 
 
 def make_host_library(
@@ -88,7 +81,7 @@ def make_host_library(
     write_host_sources(request, host, work.dir)
     if host.is_mixed:
         write_host_compiler(compiler, work.dir)
-    build = _Build(
+    build = Build(
         request=request,
         host=host,
         kit=kit,
@@ -104,35 +97,37 @@ def make_host_library(
     if (_quick_link(build, shared),) != linked or not _product(build, work).exists():
         _link(build, shared, work, verbose=verbose)
     if _lacks_errors(build, wanted, work):
-        build = replace(build, precompiled={})
+        build = replace(build, precompiled={}, apart=None)
         _link(build, shared, work, verbose=verbose)
     headers = (*headers, *_link_cuda(build, shared, work, verbose=verbose))
     libraries = (*map(Path, host.objects), *libraries_given(build.link_flags))
     read = tuple(sorted({*headers, *_headers_read(build, work), *libraries}))
-    _precompile_later(dict.fromkeys(wanted.values()), work, request)
+    _precompile_later(dict.fromkeys(wanted.values()), build.apart, work, request)
     return read
 
 
-def _precompile_later(wanted: Iterable[Wanted], work: Work, request: Request) -> None:
+def _precompile_later(wanted: Iterable[Wanted], apart: Apart | None, work: Work, request: Request) -> None:
     """Have precompiled headers made; the thread that starts it outlasts the program's last line, and no build waits."""
 
     def start() -> None:
+        if apart and apart.product:
+            keep(apart, work.cache_dir, request.settings)
         for one in wanted:
             start_precompiling(one, work.cache_dir, request.settings)
 
     threading.Thread(target=start, name="jitload-precompile", daemon=False).start()
 
 
-def _link(build: _Build, launcher: Path | None, work: Work, *, verbose: bool) -> None:
+def _link(build: Build, launcher: Path | None, work: Work, *, verbose: bool) -> None:
     compiles = compile_steps(build)
     _run(build, (*compiles, link_objects(build, compiles, launcher)), work.dir, verbose=verbose)
 
 
-def _link_cuda(build: _Build, launcher: Path | None, work: Work, *, verbose: bool) -> tuple[Path, ...]:
+def _link_cuda(build: Build, launcher: Path | None, work: Work, *, verbose: bool) -> tuple[Path, ...]:
     """Link once more with what the library calls of CUDA and has not got; return the libraries that this took."""
     compiles = compile_steps(build)
     if text := missing_driver_text(_needed(build, work), build.kit, build.link_flags):
-        compiles = (*compiles, _driver_step(text, build, work))
+        compiles = (*compiles, driver_step(text, build, work.dir))
         _run(build, (*compiles, link_objects(build, compiles, launcher)), work.dir, verbose=verbose)
     cudart = missing_cudart(_needed(build, work), build.kit, build.link_flags, name=build.request.name)
     if not cudart:
@@ -142,27 +137,23 @@ def _link_cuda(build: _Build, launcher: Path | None, work: Work, *, verbose: boo
     return (Path(cudart[0]),)
 
 
-def _product(build: _Build, work: Work) -> Path:
+def _product(build: Build, work: Work) -> Path:
     return work.dir / f"{build.request.slug}.so"
 
 
-def _needed(build: _Build, work: Work) -> tuple[str, ...]:
+def _needed(build: Build, work: Work) -> tuple[str, ...]:
     """Return the names that the library leaves to others."""
     return read_dynamic_symbols(_product(build, work).read_bytes()).needed
 
 
-def _lacks_errors(build: _Build, wanted: Mapping[str, Wanted], work: Work) -> bool:
-    """Tell whether the object beside a precompiled header lacks something; such a pair is not used again."""
-    if not build.precompiled or not (missing := [name for name in _needed(build, work) if "3tvm3ffi" in name]):
+def _lacks_errors(build: Build, wanted: Mapping[str, Wanted], work: Work) -> bool:
+    """Tell whether an object that was compiled apart lacks something; such a one is not used again."""
+    recipes = [wanted[file].recipe for file in build.precompiled] or ([build.apart.recipe] if build.apart else [])
+    if not recipes or not (missing := [name for name in _needed(build, work) if "3tvm3ffi" in name]):
         return False
-    for file in build.precompiled:
-        refuse(wanted[file].recipe, work.cache_dir, f"the library needs {missing[0]}")
+    for recipe in recipes:
+        refuse(recipe, work.cache_dir, f"the library needs {missing[0]}")
     return True
-
-
-def _driver_step(text: str, build: _Build, work: Work) -> Step:
-    (work.dir / "driver_calls.c").write_text(text, encoding="utf-8")
-    return compile_step(build.compiler.command, ("-x", "c", *_FLAGS), "driver_calls.c", "driver_calls.c.o")
 
 
 def _may_launch(host: HostSource) -> bool:
@@ -175,20 +166,20 @@ def _needs_launcher(compiles: Sequence[Step], work_dir: Path) -> bool:
     return any(b"_ZN7jitload2v1" in (work_dir / step.output).read_bytes() for step in compiles)
 
 
-def _likely_link(build: _Build, launcher: Future[Path] | None) -> _Steps:
+def _likely_link(build: Build, launcher: Future[Path] | None) -> _Steps:
     """Return the link that will probably do, to go with the compile; none where only the objects can tell."""
     if build.link_flags or (launcher and not launcher.done()):
         return ()
     return (_quick_link(build, launcher.result() if launcher else None),)
 
 
-def _quick_link(build: _Build, launcher: Path | None) -> Step:
+def _quick_link(build: Build, launcher: Path | None) -> Step:
     link = link_objects(build, compile_steps(build), launcher)
     flags = [flag for unit in build.host.units for flag in (*unit.flags, *build.host.flags)]
     return replace(link, command=(*link.command, *quick_linker(build.compiler, flags)))
 
 
-def _run(build: _Build, steps: Sequence[Step], work_dir: Path, *, verbose: bool) -> None:
+def _run(build: Build, steps: Sequence[Step], work_dir: Path, *, verbose: bool) -> None:
     request = build.request
     write_ninja(work_dir, steps)
     try:
@@ -199,7 +190,7 @@ def _run(build: _Build, steps: Sequence[Step], work_dir: Path, *, verbose: bool)
         raise
 
 
-def _run_with(then: _Steps, build: _Build, work: Work, *, verbose: bool) -> None:
+def _run_with(then: _Steps, build: Build, work: Work, *, verbose: bool) -> None:
     """Compile, and try the link that will probably do; one that fails is made again when it is known."""
     try:
         _run(build, (*compile_steps(build), *then), work.dir, verbose=verbose)
@@ -211,9 +202,9 @@ def _run_with(then: _Steps, build: _Build, work: Work, *, verbose: bool) -> None
 # ---- with precompiled headers ----------------------------------------------------------------------------------
 
 
-def _wanted_headers(build: _Build, work: Work) -> dict[str, Wanted]:
+def _wanted_headers(build: Build, work: Work) -> dict[str, Wanted]:
     """Return the precompiled header that would do for each unit, where one would."""
-    around = (_STANDARD, *_FLAGS), _include_flags(build.kit.include_dirs if build.kit else (), ())
+    around = (STANDARD, *FLAGS), include_flags(build.kit.include_dirs if build.kit else (), ())
     compiler, cache_dir, wanted = build.compiler, work.cache_dir, {}
     for unit in build.host.units:
         flags = (*unit.flags, *build.host.flags)
@@ -223,18 +214,16 @@ def _wanted_headers(build: _Build, work: Work) -> dict[str, Wanted]:
 
 
 def _compile(
-    build: _Build, wanted: Mapping[str, Wanted], launcher: Future[Path] | None, work: Work, *, verbose: bool
-) -> tuple[_Build, _Steps]:
+    build: Build, wanted: Mapping[str, Wanted], launcher: Future[Path] | None, work: Work, *, verbose: bool
+) -> tuple[Build, _Steps]:
     """Compile, with the precompiled headers that there are; return the build as it was done, and the link done with it.
 
     What comes of them counts only where they were whole all along. A failure with them is looked at again without: the
     user is told of mistakes in the source and of nothing else.
     """
-    without = _likely_link(build, launcher)
     precompiled = _copied_headers(build, wanted, work)
     if not precompiled:
-        _run_with(without, build, work, verbose=verbose)
-        return build, without
+        return _compile_apart(build, wanted, launcher, work, verbose=verbose)
     distinct = {one.header: one for one in precompiled.values()}
     checks = {header: in_background(one.is_whole) for header, one in distinct.items()}
     with_headers = replace(build, precompiled=precompiled)
@@ -248,94 +237,54 @@ def _compile(
         set_aside(one)
     if failure is None and not damaged:
         return with_headers, then
-    _run_with(without, build, work, verbose=verbose)
+    done = _compile_whole(build, launcher, work, verbose=verbose)
     for file in precompiled if failure and not damaged else ():
         refuse(wanted[file].recipe, work.cache_dir, str(failure))
-    return build, without
+    return done
 
 
-def _copied_headers(build: _Build, wanted: Mapping[str, Wanted], work: Work) -> dict[str, Precompiled]:
+def _compile_apart(
+    build: Build, wanted: Mapping[str, Wanted], launcher: Future[Path] | None, work: Work, *, verbose: bool
+) -> tuple[Build, _Steps]:
+    """Compile without precompiled headers, what every unit would have again on another core where one is idle."""
+    request = build.request
+    known = {} if request.include_dirs else wanted  # a user's directory may have headers of the same names
+    at_work = 2 if launcher and not launcher.done() else 1
+    with errors_apart(known, work, request.settings, at_work=at_work) as apart:
+        if apart is None:
+            return _compile_whole(build, launcher, work, verbose=verbose)
+        build = replace(build, apart=apart)
+        then = _likely_link(build, launcher)
+        try:
+            _run_with(then, build, work, verbose=verbose)
+        except CompileError as error:
+            if apart.is_made(work.dir):
+                raise
+            done = _compile_whole(replace(build, apart=None), launcher, work, verbose=verbose)
+            refuse(apart.recipe, work.cache_dir, str(error))
+            return done
+    return replace(build, apart=apart.read(work.dir)), then
+
+
+def _compile_whole(build: Build, launcher: Future[Path] | None, work: Work, *, verbose: bool) -> tuple[Build, _Steps]:
+    then = _likely_link(build, launcher)
+    _run_with(then, build, work, verbose=verbose)
+    return build, then
+
+
+def _copied_headers(build: Build, wanted: Mapping[str, Wanted], work: Work) -> dict[str, Precompiled]:
     """Return the precompiled header of each unit that has one, the objects beside them copied to the build."""
     settings, dirs = build.request.settings, build.request.include_dirs
     found = {file: find_precompiled(one, work.cache_dir, settings, dirs) for file, one in wanted.items()}
     precompiled = {file: one for file, one in found.items() if one}
-    copied = [one.copy_object(work.dir / name) for name, one in _error_objects(precompiled)]
+    copied = [one.copy_object(work.dir / name) for name, one in error_objects(precompiled)]
     return precompiled if all(copied) else {}
 
 
-def _error_objects(precompiled: Mapping[str, Precompiled]) -> list[tuple[str, Precompiled]]:
-    """Return the files of the objects that belong to precompiled headers."""
-    headers = {one.header: one for one in precompiled.values()}.values()
-    return [(f"errors{number}.o", one) for number, one in enumerate(headers) if one.object_digest]
+# ---- what it was made from ----
 
 
-# ---- what is compiled ------------------------------------------------------------------------------------------
-
-
-def write_host_sources(request: Request, host: HostSource, work_dir: Path) -> None:
-    """Write the C++, the cubins, and the assembler text that embeds them."""
-    exporting = next((unit for unit in host.units if not unit.is_file), None)
-    for unit in host.units:
-        exports = (request.functions or ()) if unit is exporting else ()
-        text = unit_text(unit, tuple((name, launch.doc or "") for name, launch in exports))
-        (work_dir / unit.file).write_text(text, encoding="utf-8", newline="")
-    for name, data in host.cubins:
-        (work_dir / f"{name}.cubin").write_bytes(data)
-    if host.cubins:
-        (work_dir / "cubins.s").write_text(embed_text([name for name, _ in host.cubins]), encoding="utf-8")
-
-
-def compile_steps(build: _Build) -> tuple[Step, ...]:
-    """Return the commands that make objects: of each unit, and of the cubins."""
-    command = build.compiler.command
-    steps = [_unit_step(build, unit) for unit in build.host.units]
-    if build.cubins:
-        reads = tuple(f"{name}.cubin" for name in build.cubins)
-        steps.append(compile_step(command, (), "cubins.s", "cubins.o", reads=reads))
-    return tuple(steps)
-
-
-def _unit_step(build: _Build, unit: Unit) -> Step:
-    if isinstance(build.kit, Nvcc) and unit.is_mixed:
-        include_flags = _include_flags((), build.request.include_dirs)  # nvcc knows its own
-        return nvcc_step(build.kit, build.compiler, unit, build.request.archs, include_flags)
-    found = build.precompiled.get(unit.file)
-    first = ("-include", str(found.header)) if found else ()
-    flags = (*first, *_unit_flags(build, unit), "-MD", "-MF", f"{unit.file}.d")
-    return compile_step(build.compiler.command, flags, unit.file, f"{unit.file}.o")
-
-
-def link_objects(build: _Build, compiles: Sequence[Step], launcher: Path | None) -> Step:
-    """Return the command that links them with the launcher."""
-    shared = () if launcher is None else (str(launcher),)
-    errors = (name for name, _ in _error_objects(build.precompiled))
-    objects = (*(step.output for step in compiles), *errors, *shared, *build.host.objects)
-    product = f"{build.request.slug}.so"
-    command = (*build.compiler.command, *objects, *_LINK_FLAGS, "-o", product, *build.link_flags)
-    return Step(output=product, command=command, inputs=objects)
-
-
-def _unit_flags(build: _Build, unit: Unit) -> tuple[str, ...]:
-    """Return the options of a unit."""
-    return (
-        *(("-x", "c") if unit.file.endswith(".c") else (_STANDARD,)),
-        *_FLAGS,
-        *unit.flags,
-        *build.host.flags,
-        *_include_flags(build.kit.include_dirs if build.kit else (), build.request.include_dirs),
-    )
-
-
-def _include_flags(cuda_dirs: Sequence[Path], user_dirs: Sequence[str]) -> tuple[str, ...]:
-    """Return where headers are: ours come before tvm-ffi's of the same names, the user's before CUDA's."""
-    own = own_include_dir().parent
-    return (
-        *(f"-I{path}" for path in (own / "upstream", own, *user_dirs)),
-        *(word for path in (*tvm_ffi_include_dirs(), *cuda_dirs) for word in ("-isystem", str(path))),
-    )
-
-
-def _headers_read(build: _Build, work: Work) -> Iterator[Path]:
+def _headers_read(build: Build, work: Work) -> Iterator[Path]:
     """Yield the files that the compiler read and no version in the key speaks for, and where others could appear."""
     known = (own_include_dir().parent, *tvm_ffi_include_dirs(), *(build.kit.include_dirs if build.kit else ()))
     request, units = build.request, build.host.units

@@ -88,12 +88,14 @@ class Wanted:
         command: The compiler and its options.
         recipe: Its key.
         apart: The header whose functions are in an object beside it, under the names that a compiler may have for it.
+        is_all: Whether all of the user's options are in the command.
     """
 
     includes: tuple[str, ...]
     command: tuple[str, ...]
     recipe: Recipe
     apart: tuple[str, ...] = ()
+    is_all: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +166,8 @@ def wanted_header(
         ("includes", includes),
         ("apart", apart),
     )
-    return Wanted(includes=includes, command=command, recipe=Recipe(name="precompiled", parts=parts), apart=apart)
+    recipe, is_all = Recipe(name="precompiled", parts=parts), kept == tuple(flags)
+    return Wanted(includes=includes, command=command, recipe=recipe, apart=apart, is_all=is_all)
 
 
 def _headers_apart() -> tuple[str, ...]:
@@ -224,7 +227,7 @@ def find_precompiled(
     wanted: Wanted, cache_dir: Path, settings: Settings, include_dirs: Sequence[str] = ()
 ) -> Precompiled | None:
     """Return the precompiled header, if it is made, its headers are as they were, and no user's directory hides one."""
-    if not _may_be_used(wanted, cache_dir, settings):
+    if not may_be_used(wanted.recipe, cache_dir, settings):
         return None
     entry = find_entry(cache_dir, wanted.recipe, settings)
     if entry is None:
@@ -245,10 +248,11 @@ def find_precompiled(
     return None
 
 
-def _may_be_used(wanted: Wanted, cache_dir: Path, settings: Settings) -> bool:
+def may_be_used(recipe: Recipe, cache_dir: Path, settings: Settings) -> bool:
+    """Tell whether what saves time is wanted here, and did not fail before."""
     if not settings.precompiles or settings.mode != "auto" or settings.environment:
         return False
-    return not refusal_path(wanted.recipe, cache_dir).exists()
+    return not refusal_path(recipe, cache_dir).exists()
 
 
 def _hides_one(include_dirs: Sequence[str], names: frozenset[str]) -> bool:
@@ -288,7 +292,11 @@ def start_precompiling(wanted: Wanted, cache_dir: Path, settings: Settings) -> N
     That process outlives this one, so that a program that builds once and ends profits the next time.
     """
     key = f"{cache_dir}\0{wanted.recipe.key}"
-    if time.monotonic() < _started.get(key, 0.0) or not _may_be_used(wanted, cache_dir, settings) or not sys.executable:
+    if (
+        time.monotonic() < _started.get(key, 0.0)
+        or not may_be_used(wanted.recipe, cache_dir, settings)
+        or not sys.executable
+    ):
         return
     if cache_dir.parent == Path(tempfile.gettempdir()) and cache_dir.name.startswith("jitload-"):
         return  # a private one, which ends with this process

@@ -6,25 +6,23 @@ without. One at a time of a user's works on a machine.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
 import resource
 import shutil
 import signal
 import subprocess
-import tempfile
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from jitload.cache.entry import find_entry
 from jitload.cache.recipe import Recipe
 from jitload.cache.store import Work, claim_entry
+from jitload.cxx.apart import errors_recipe, errors_text, interface_text
 from jitload.cxx.headers import read_depfile
 from jitload.cxx.precompiled import FACTS, HEADER, OBJECT, can_afford, refuse
+from jitload.cxx.spare import only_one
 from jitload.settings import read_settings
 
 _CPU_S = 120  # thirty times what it takes
@@ -41,13 +39,14 @@ def precompile(job: Mapping[str, Any]) -> None:
     parts = tuple((label, tuple(value) if isinstance(value, list) else value) for label, value in job["parts"])
     recipe = Recipe(name=job["name"], parts=parts)
     cache_dir = Path(job["cache_dir"])
-    with _only_one() as is_ours:
+    with only_one(_WAIT_S) as is_ours:
         if not is_ours or not can_afford(cache_dir):
             return
         with claim_entry(cache_dir, recipe, read_settings()) as work:
             if work.entry or work.cache_dir != cache_dir:
                 return
-            headers, problem = make_header(job["command"], job["includes"], work.dir, apart=job["apart"])
+            made = _errors_made(recipe, job["apart"], cache_dir)
+            headers, problem = make_header(job["command"], job["includes"], work.dir, apart=job["apart"], made=made)
             if problem and job["apart"]:
                 headers, problem = make_header(job["command"], job["includes"], work.dir)
             if problem:
@@ -61,33 +60,14 @@ def _end(*_: object) -> None:
     raise SystemExit(1)
 
 
-@contextmanager
-def _only_one() -> Iterator[bool]:
-    """Hold this user's lock on this machine, which ends with the process, and tell whether it could be had."""
-    path = Path(tempfile.gettempdir()) / f"jitload-precompiling-{os.getuid()}"
-    try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except OSError:
-        yield False
-        return
-    try:
-        yield _lock(handle)
-    finally:
-        os.close(handle)
-
-
-def _lock(handle: int) -> bool:
-    end = time.monotonic() + _WAIT_S
-    while time.monotonic() < end:
-        with suppress(BlockingIOError):
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        time.sleep(0.1)
-    return False
+def _errors_made(recipe: Recipe, apart: Sequence[str], cache_dir: Path) -> bytes:
+    """Return the object that a first build has made, or nothing."""
+    entry = find_entry(cache_dir, errors_recipe(recipe, apart), read_settings()) if apart else None
+    return entry.product.read_bytes() if entry else b""
 
 
 def make_header(
-    command: Sequence[str], includes: Sequence[str], work_dir: Path, *, apart: Sequence[str] = ()
+    command: Sequence[str], includes: Sequence[str], work_dir: Path, *, apart: Sequence[str] = (), made: bytes = b""
 ) -> tuple[tuple[Path, ...], str]:
     """Make a header and its precompiled form; return the headers read, and what stands against using it.
 
@@ -96,14 +76,13 @@ def make_header(
         includes: What is in it.
         work_dir: Where.
         apart: The names of a header whose functions go to an object of their own.
+        made: That object, where there is one.
     """
     text = "".join(f"#include <{name}>\n" for name in includes)
-    apart_text = "".join(f'#line 1 "{name}"\n#pragma interface\n' for name in apart)
     texts = {
         HEADER: text,
-        "interface.h": f'{apart_text}#line 1 "{HEADER}"\n{text}',
-        "errors.cc": "".join(f'#pragma implementation "{Path(name).name}"\n' for name in apart[:1])
-        + '#include "interface.h"\n',
+        "interface.h": f'{interface_text(apart)}#line 1 "{HEADER}"\n{text}',
+        "errors.cc": errors_text(apart) if apart else "",
         "empty.cc": "",
     }
     for name, content in texts.items():
@@ -112,7 +91,9 @@ def make_header(
     # An option of the user's may make this warning an error, or not: both ways it is seen.
     using = [*command, "-Winvalid-pch", "-include", f"./{HEADER}", "-fsyntax-only", "empty.cc"]
     (work_dir / OBJECT).unlink(missing_ok=True)
-    steps = (making, using, [*command, "-c", "errors.cc", "-o", OBJECT]) if apart else (making, using)
+    if made:
+        (work_dir / OBJECT).write_bytes(made)
+    steps = (making, using, [*command, "-c", "errors.cc", "-o", OBJECT]) if apart and not made else (making, using)
     for step in steps:
         done = subprocess.run(
             step, cwd=work_dir, capture_output=True, text=True, errors="replace", preexec_fn=_limit, check=False

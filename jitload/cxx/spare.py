@@ -1,0 +1,59 @@
+"""What the machine has to spare for work that no build waits for: processors, and a lock so that one such work runs."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+
+def core_count() -> int:
+    """Return how many processors this process may use, by its affinity and its container's quota."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        cores = min(cores, max(1, round(int(quota) / int(period))))
+    return cores
+
+
+def has_spare_core(at_work: int) -> bool:
+    """Tell whether a processor would be idle otherwise.
+
+    Args:
+        at_work: How many are at work, or will be in a moment, for whoever asks.
+    """
+    if core_count() <= at_work:
+        return False
+    with suppress(OSError, ValueError, IndexError):
+        running = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])  # on the machine, this one too
+        return running < (os.cpu_count() or 1)
+    return True
+
+
+@contextmanager
+def only_one(wait_s: float = 0.0) -> Iterator[bool]:
+    """Hold this user's lock on this machine, which ends with the process, and tell whether it could be had in time."""
+    path = Path(tempfile.gettempdir()) / f"jitload-precompiling-{os.getuid()}"
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError:
+        yield False
+        return
+    try:
+        yield _lock(handle, time.monotonic() + wait_s)
+    finally:
+        os.close(handle)
+
+
+def _lock(handle: int, end: float) -> bool:
+    while True:
+        with suppress(BlockingIOError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        if time.monotonic() >= end:
+            return False
+        time.sleep(0.1)
