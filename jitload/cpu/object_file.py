@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from jitload.device.elf import SHT_RELA, STT_FUNC, STT_OBJECT, STT_TLS, Symbol, read_sections, read_symbols
 from jitload.model import ParameterSlot, Variable
 
 TABLE = "__jitload_cpu_kernels"
@@ -14,8 +15,7 @@ _MARKS = "__patchable_function_entries"
 _WAITS = frozenset({"jitload_cpu_barrier", "jitload_cpu_exchange", "jitload_cpu_active", "jitload_cpu_yield"})
 _OWN = frozenset({"jitload_cpu_here", "jitload_cpu_own", "_TLS_MODULE_BASE_"})  # thread-local, too
 _ROW = 48  # bytes of a jitload_cpu_kernel
-_OBJECT, _FUNCTION, _THREAD_LOCAL = 1, 2, 6
-_RELA = 4
+_RELOCATION = struct.Struct("<QQq")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,40 +28,12 @@ class CpuKernel:
     can_wait: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Section:
-    name: str
-    kind: int
-    offset: int
-    size: int
-    link: int
-    info: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Symbol:
-    name: str
-    kind: int
-    is_local: bool
-    section: int
-    value: int
-    size: int
-
-
 class ObjectFile:
     """A relocatable ELF file of the host's compiler, in which every function has a section of its own."""
 
     def __init__(self, data: bytes) -> None:
-        self._data = data
-        (offset,) = struct.unpack_from("<Q", data, 40)
-        entry_size, count, names = struct.unpack_from("<HHH", data, 58)
-        raw = [struct.unpack_from("<IIQQQQIIQQ", data, offset + at * entry_size) for at in range(count)]
-        strings = raw[names][4]
-        self._sections = [
-            _Section(self._text(strings + name), kind, start, size, link, info)
-            for name, kind, _, _, start, size, link, info, _, _ in raw
-        ]
-        self._symbols = self._read_symbols()
+        self._sections = read_sections(data)
+        self._symbols = read_symbols(self._sections)
 
     def rows(self) -> tuple[CpuKernel, ...]:
         """Return the kernels of the table in its order."""
@@ -85,7 +57,7 @@ class ObjectFile:
 
     def dynamic_shared(self) -> tuple[str, ...]:
         """Return the symbols of `extern __shared__` arrays: thread-local and defined nowhere."""
-        names = (s.name for s in self._symbols if s.kind == _THREAD_LOCAL and s.section == 0)
+        names = (s.name for s in self._symbols if s.kind == STT_TLS and s.section == 0)
         return tuple(name for name in names if name not in _OWN)
 
     def variables(self) -> tuple[Variable, ...]:
@@ -94,23 +66,11 @@ class ObjectFile:
         return tuple(
             Variable(name=s.name, symbol=s.name, size=s.size)
             for s in self._symbols
-            if s.kind == _OBJECT and s.section and s.size and not s.is_local
+            if s.kind == STT_OBJECT and s.section and s.size and not s.is_local
             if "__jitload_" not in s.name and not s.name.startswith(own)
         )
 
-    def _read_symbols(self) -> list[_Symbol]:
-        table = next(section for section in self._sections if section.kind == 2)
-        strings = self._sections[table.link].offset
-        symbols = []
-        for at in range(table.offset, table.offset + table.size, 24):
-            name, info, _, section, value, size = struct.unpack_from("<IBBHQQ", self._data, at)
-            symbols.append(_Symbol(self._text(strings + name), info & 15, info >> 4 == 0, section, value, size))
-        return symbols
-
-    def _text(self, at: int) -> str:
-        return self._data[at : self._data.index(b"\0", at)].decode("utf-8", "surrogateescape")
-
-    def _row(self, table: _Symbol, at: int) -> CpuKernel:
+    def _row(self, table: Symbol, at: int) -> CpuKernel:
         targets = self._relocations(table.section)
         sizes = self._numbers(*targets[at + 32])
         offsets = self._offsets(sizes, self._numbers(*targets[at + 40]))
@@ -134,9 +94,9 @@ class ObjectFile:
     def _numbers(self, symbol: int, addend: int) -> tuple[int, ...]:
         """Return the 32-bit numbers of a table that a zero ends."""
         found = self._symbols[symbol]
-        at = self._sections[found.section].offset + found.value + addend
+        body, at = self._sections[found.section].data, found.value + addend
         numbers = []
-        while number := struct.unpack_from("<I", self._data, at)[0]:
+        while number := struct.unpack_from("<I", body, at)[0]:
             numbers.append(number)
             at += 4
         return tuple(numbers)
@@ -149,7 +109,7 @@ class ObjectFile:
         near = (
             s
             for s in self._symbols
-            if s.kind == _FUNCTION and s.section == found.section and s.value <= addend < s.value + max(s.size, 1)
+            if s.kind == STT_FUNC and s.section == found.section and s.value <= addend < s.value + max(s.size, 1)
         )
         return next((s.name for s in near), "")
 
@@ -158,10 +118,9 @@ class ObjectFile:
         """By section: offset in it to the symbol it refers to and what is added to that."""
         found: dict[int, dict[int, tuple[int, int]]] = {}
         for section in self._sections:
-            if section.kind == _RELA:
+            if section.kind == SHT_RELA:
                 rows = found.setdefault(section.info, {})
-                for at in range(section.offset, section.offset + section.size, 24):
-                    offset, info, addend = struct.unpack_from("<QQq", self._data, at)
+                for offset, info, addend in _RELOCATION.iter_unpack(section.data):
                     rows[offset] = (info >> 32, addend)
         return found
 

@@ -9,16 +9,21 @@ from dataclasses import dataclass
 from math import prod
 
 from jitload.device.demangle import demangle
+from jitload.device.elf import (
+    HEADER,
+    STT_FUNC,
+    STT_OBJECT,
+    DamageError,
+    Section,
+    Symbol,
+    cut,
+    read_sections,
+    read_symbols,
+)
 from jitload.errors import LoadError
 from jitload.model import Image, ImageKernel, ParameterSlot, Variable
 
-# Parsed with struct alone: importing pyelftools would cost 28 ms of the 100 ms that a first build may take.
-_ELF_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
-_SECTION = struct.Struct("<IIQQQQIIQQ")
-_SYMBOL = struct.Struct("<IBBHQQ")
-
-_ET_EXEC, _EM_CUDA, _SHT_NULL, _SHT_NOBITS = 2, 190, 0, 8
-_STT_OBJECT, _STT_FUNC, _STO_CUDA_ENTRY = 1, 2, 0x10
+_ET_EXEC, _EM_CUDA, _STO_CUDA_ENTRY = 2, 190, 0x10
 
 # Attributes of `.nv.info`, by cuobjdump's names. KPARAM_INFO_V2 is written for sizes that 14 bits cannot hold.
 _MAX_THREADS, _REQNTID, _FRAME_SIZE, _MIN_STACK_SIZE = 0x05, 0x10, 0x11, 0x12
@@ -55,7 +60,7 @@ def read_image(data: bytes | bytearray | memoryview, *, name: str = "cubin") -> 
         raise LoadError(f"{name}: {problem}")
     try:
         return _read_elf(bytes(data))
-    except _DamageError as error:
+    except DamageError as error:
         raise LoadError(f"{name}: this cubin is damaged: {error}. Compile it again.") from None
     except (struct.error, IndexError, UnicodeDecodeError, OverflowError) as error:
         raise LoadError(f"{name}: this cubin is damaged or cut off ({error}). Compile it again.") from error
@@ -64,10 +69,6 @@ def read_image(data: bytes | bytearray | memoryview, *, name: str = "cubin") -> 
 def is_unknown(data: bytes) -> bool:
     """Tell whether bytes are nothing that `read_image` has a name for."""
     return bool(data) and data[:4] != b"\x7fELF" and _format_of(data[:4096]) is None
-
-
-class _DamageError(Exception):
-    """What a malformed image gets wrong."""
 
 
 # What else people have in hand: how it begins, or what it holds.
@@ -98,7 +99,7 @@ def _foreign_format(data: bytes | bytearray | memoryview) -> str | None:
         return "these are no bytes at all. Was the file written to its end?"
     if head[:4] != b"\x7fELF":
         return _name_format(head)
-    if len(head) < _ELF_HEADER.size:
+    if len(head) < HEADER.size:
         return f"this ELF is cut off after {len(head)} bytes. Compile it again."
     return _foreign_elf(head)
 
@@ -125,99 +126,34 @@ def _name_format(head: bytes) -> str:
     return _format_of(head) or f"these bytes are not a cubin: they begin with {head[:8]!r} instead of an ELF header."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Section:
-    name: str
-    size: int
-    link: int
-    info: int
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Symbol:
-    index: int
-    name: str
-    kind: int
-    is_entry: bool
-    section: int
-    size: int
-
-
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A kernel's symbol, its code, and the number of the architecture."""
+    """A kernel's symbol and its number, its code, and the number of the architecture."""
 
-    symbol: _Symbol
-    text: _Section
+    index: int
+    symbol: Symbol
+    text: Section
     sm: int
 
 
 def _read_elf(data: bytes) -> Image:
-    sections = _read_sections(data)
+    sections = read_sections(data)
     by_name = {section.name: section for section in sections}
-    symbols = _read_symbols(sections)
-    entries = [s for s in symbols if s.kind == _STT_FUNC and s.is_entry and 0 < s.section < len(sections)]
+    symbols = read_symbols(sections)
     stated = _read_stated(by_name.get(".nv.info"))
     sm, suffix = _read_arch(data, by_name)
+    entries = [
+        _Entry(index, s, sections[s.section], sm)
+        for index, s in enumerate(symbols)
+        if s.kind == STT_FUNC and s.other & _STO_CUDA_ENTRY and 0 < s.section < len(sections)
+    ]
     # ptxas lays the code out in the reverse of the order in which it met the kernels (12.4 to 13.5).
-    in_order = sorted(entries, key=lambda symbol: symbol.section, reverse=True)
+    in_order = sorted(entries, key=lambda entry: entry.symbol.section, reverse=True)
     return Image(
         arch=f"sm_{sm}{suffix}",
-        kernels=tuple(_read_kernel(_Entry(s, sections[s.section], sm), by_name, stated) for s in in_order),
+        kernels=tuple(_read_kernel(entry, by_name, stated) for entry in in_order),
         variables=tuple(_read_variables(symbols, sections)),
     )
-
-
-def _read_sections(data: bytes) -> list[_Section]:
-    header = _ELF_HEADER.unpack_from(data)
-    table, entry_size, count, names_index = header[6], header[11], header[12], header[13]
-    _cut(data, header[5], header[9] * header[10], "the table of segments")  # the end of the file, as a rule
-    if not count or entry_size != _SECTION.size:
-        raise _DamageError("it has no table of sections")
-    rows = list(_SECTION.iter_unpack(_cut(data, table, count * _SECTION.size, "the table of sections")))
-    if names_index >= count:
-        raise _DamageError("its section names are missing")
-    names = _cut(data, rows[names_index][4], rows[names_index][5], "the section names")
-    return [_read_section(data, row, names) for row in rows]
-
-
-def _read_section(data: bytes, row: tuple[int, ...], names: bytes) -> _Section:
-    name_at, kind, _flags, _address, offset, size, link, info, _align, _entry = row
-    name = _string(names, name_at)
-    body = b"" if kind in (_SHT_NULL, _SHT_NOBITS) else _cut(data, offset, size, f"section {name!r}")
-    return _Section(name=name, size=size, link=link, info=info, data=body)
-
-
-def _read_symbols(sections: list[_Section]) -> list[_Symbol]:
-    table = next((section for section in sections if section.name == ".symtab"), None)
-    if table is None or table.link >= len(sections) or len(table.data) % _SYMBOL.size:
-        raise _DamageError("it has no table of symbols")
-    names = sections[table.link].data
-    return [
-        _Symbol(
-            index=index,
-            name=_string(names, name_at),
-            kind=info & 0xF,
-            is_entry=bool(other & _STO_CUDA_ENTRY),
-            section=section,
-            size=size,
-        )
-        for index, (name_at, info, other, section, _value, size) in enumerate(_SYMBOL.iter_unpack(table.data))
-    ]
-
-
-def _cut(data: bytes, offset: int, size: int, what: str) -> bytes:
-    if offset + size > len(data):
-        raise _DamageError(f"{what} should end at byte {offset + size}, and there are {len(data)}")
-    return data[offset : offset + size]
-
-
-def _string(table: bytes, at: int) -> str:
-    end = table.find(b"\0", at)
-    if at >= len(table) or end < 0:
-        raise _DamageError("a name lies outside its table")
-    return table[at:end].decode()
 
 
 def _attributes(info: bytes) -> Iterator[tuple[int, bytes]]:
@@ -228,11 +164,11 @@ def _attributes(info: bytes) -> Iterator[tuple[int, bytes]]:
         at += 4
         if form != _FORMAT_SIZED:
             continue  # the value is in the header itself; none that we read has this form
-        yield attribute, _cut(info, at, value, "an attribute of '.nv.info'")
+        yield attribute, cut(info, at, value, "an attribute of '.nv.info'")
         at += value
 
 
-def _read_stated(info: _Section | None) -> Mapping[int, Mapping[int, int]]:
+def _read_stated(info: Section | None) -> Mapping[int, Mapping[int, int]]:
     """Read what the image's `.nv.info` states of each function: attribute, then symbol index, to value."""
     stated: dict[int, dict[int, int]] = {_REGCOUNT: {}, _FRAME_SIZE: {}, _MIN_STACK_SIZE: {}}
     for attribute, value in _attributes(info.data if info else b""):
@@ -242,25 +178,23 @@ def _read_stated(info: _Section | None) -> Mapping[int, Mapping[int, int]]:
     return stated
 
 
-def _read_kernel(
-    entry: _Entry, by_name: Mapping[str, _Section], stated: Mapping[int, Mapping[int, int]]
-) -> ImageKernel:
+def _read_kernel(entry: _Entry, by_name: Mapping[str, Section], stated: Mapping[int, Mapping[int, int]]) -> ImageKernel:
     symbol = entry.symbol
     info = by_name.get(f".nv.info.{symbol.name}")
     if info is None:
-        raise _DamageError(f"kernel {symbol.name!r} has no section '.nv.info'")
+        raise DamageError(f"kernel {symbol.name!r} has no section '.nv.info'")
     slots, max_threads = _read_launch_facts(symbol.name, info)
     return ImageKernel(
         symbol=symbol.name,
         slots=slots,
-        registers=stated[_REGCOUNT].get(symbol.index, entry.text.info >> 24),  # ABI 7 keeps them in sh_info as well
+        registers=stated[_REGCOUNT].get(entry.index, entry.text.info >> 24),  # ABI 7 keeps them in sh_info as well
         shared_bytes=_read_shared_bytes(symbol.name, by_name, entry.sm),
-        local_bytes=_read_local_bytes(symbol.index, stated),
+        local_bytes=_read_local_bytes(entry.index, stated),
         max_threads=max_threads,
     )
 
 
-def _read_launch_facts(kernel: str, info: _Section) -> tuple[tuple[ParameterSlot, ...], int]:
+def _read_launch_facts(kernel: str, info: Section) -> tuple[tuple[ParameterSlot, ...], int]:
     slots: dict[int, ParameterSlot] = {}
     max_threads = _DEFAULT_MAX_THREADS
     for attribute, value in _attributes(info.data):
@@ -273,11 +207,11 @@ def _read_launch_facts(kernel: str, info: _Section) -> tuple[tuple[ParameterSlot
         elif attribute in (_MAX_THREADS, _REQNTID):
             max_threads = prod(struct.unpack_from("<III", value))
     if sorted(slots) != list(range(len(slots))):
-        raise _DamageError(f"kernel {kernel!r} has parameters {sorted(slots)}")
+        raise DamageError(f"kernel {kernel!r} has parameters {sorted(slots)}")
     return tuple(slots[ordinal] for ordinal in range(len(slots))), max_threads
 
 
-def _read_shared_bytes(kernel: str, by_name: Mapping[str, _Section], sm: int) -> int:
+def _read_shared_bytes(kernel: str, by_name: Mapping[str, Section], sm: int) -> int:
     section = by_name.get(f".nv.shared.{kernel}")
     if section is None:
         return 0
@@ -292,9 +226,9 @@ def _read_local_bytes(symbol_index: int, stated: Mapping[int, Mapping[int, int]]
     return frame if stack == _NO_STACK_SIZE else stack
 
 
-def _read_arch(data: bytes, by_name: Mapping[str, _Section]) -> tuple[int, str]:
+def _read_arch(data: bytes, by_name: Mapping[str, Section]) -> tuple[int, str]:
     """Return number and suffix of the architecture; where they are depends on who wrote the image."""
-    flags, abi_version = _ELF_HEADER.unpack_from(data)[7], data[8]
+    flags, abi_version = HEADER.unpack_from(data)[7], data[8]
     if abi_version < _ABI_OF_13:  # up to 12.x and sm_90
         return flags & 0xFF, "a" if flags & 0x800 else ""
     number = flags >> 8 & 0xFF
@@ -307,7 +241,7 @@ def _read_arch(data: bytes, by_name: Mapping[str, _Section]) -> tuple[int, str]:
     return number, "a" if flags & 0x8 or compat.get(_COMPAT_ARCH_SPECIFIC) else ""
 
 
-def _compat_bytes(section: _Section | None) -> Iterator[tuple[int, int]]:
+def _compat_bytes(section: Section | None) -> Iterator[tuple[int, int]]:
     at, data = 0, section.data if section else b""
     while at + 4 <= len(data):
         form, attribute, value = struct.unpack_from("<BBH", data, at)
@@ -315,9 +249,9 @@ def _compat_bytes(section: _Section | None) -> Iterator[tuple[int, int]]:
         at += 4 + (value if form == _FORMAT_SIZED else 0)
 
 
-def _read_variables(symbols: list[_Symbol], sections: list[_Section]) -> Iterator[Variable]:
+def _read_variables(symbols: list[Symbol], sections: list[Section]) -> Iterator[Variable]:
     for symbol in symbols:
-        if symbol.kind != _STT_OBJECT or not 0 < symbol.section < len(sections):
+        if symbol.kind != STT_OBJECT or not 0 < symbol.section < len(sections):
             continue
         if sections[symbol.section].name not in _VARIABLE_SECTIONS or symbol.name.startswith(_COMPILER_NAMES):
             continue
