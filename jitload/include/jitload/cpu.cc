@@ -73,14 +73,14 @@ void look_up(Clock* clock, Launch* launch, bool looks) {
   clock->next_look = now() + kPatience;
 }
 
-/* Deal out blocks until there are none, or until something fails. */
 void work_through(Worker* self, Launch* launch, bool looks) {
   const int64_t time = now();
   Clock clock = {time + kPatience, time, 1};
-  while (true) {
-    const uint64_t first = __atomic_fetch_add(&launch->next, launch->chunk, __ATOMIC_RELAXED);
-    if (first >= launch->blocks) return;
-    const uint64_t end = first + launch->chunk < launch->blocks ? first + launch->chunk : launch->blocks;
+  for (uint32_t i = 0; i < launch->part_count;) {
+    Part* part = &launch->parts[(helper_number + i) % launch->part_count];
+    const uint64_t first = __atomic_fetch_add(&part->next, launch->chunk, __ATOMIC_RELAXED);
+    const uint64_t end = first + launch->chunk < part->end ? first + launch->chunk : part->end;
+    if (first >= end) ++i;
     for (uint64_t number = first; number < end; look_up(&clock, launch, looks)) {
       if (__atomic_load_n(&launch->has_failed, __ATOMIC_RELAXED)) return;
       go_to_block(&self->place, number);
@@ -167,7 +167,11 @@ void run_with_pool(Launch* launch, bool looks) {
   clock_gettime(CLOCK_REALTIME, &end);
   end.tv_nsec += kPatience * 1000000;
   if (end.tv_nsec >= 1000000000) end.tv_nsec -= 1000000000, ++end.tv_sec;
-  if (pthread_mutex_timedlock(&pool.turn, &end) != 0) return work_on(launch, looks, work_through);
+  if (pthread_mutex_timedlock(&pool.turn, &end) != 0) {
+    Part rest;
+    deal_out(launch, &rest, 1);
+    return work_on(launch, looks, work_through);
+  }
   open_pool(launch);
   work_on(launch, looks, work_through);
   close_pool(launch, looks);

@@ -19,7 +19,7 @@ namespace {
 /* Run blocks of a launch on this thread, and keep what ends one of them from ending more. */
 void work_on(Launch* launch, bool looks, void (*work)(Worker*, Launch*, bool));
 
-/* Deal out blocks until there are none, or until something fails. */
+/* Take blocks until there are none, or until something fails. */
 void work_through(Worker* self, Launch* launch, bool looks);
 
 /* End the launch where Python has a signal that raises. This takes the GIL. */
@@ -33,6 +33,7 @@ constexpr int64_t kAlertTime = 50000;   /* nanoseconds for which one looks out b
 constexpr int64_t kWorthAHelper = 3000; /* nanoseconds of work */
 constexpr int64_t kWorthWaking = 40000; /* likewise, before a thread that sleeps is there */
 constexpr int64_t kLeastChunk = 500;    /* nanoseconds: who asks more often waits for the others who do */
+constexpr uint32_t kMostParts = 128;
 constexpr size_t kOwnStack = 8 << 20;   /* whatever `ulimit -s` says */
 
 struct Pool {
@@ -43,9 +44,11 @@ struct Pool {
   uint32_t places = 0; /* how many helpers may be inside */
   uint32_t sleepers = 0;
   uint32_t threads = 0;
+  Part parts[kMostParts];
   bool watches_forks = false;
 };
 Pool pool;
+thread_local uint32_t helper_number; /* 0: a thread that launches */
 
 /* Sleep while `word` holds `value`; tells whether the time passed. */
 bool waits_in_vain(uint32_t* word, uint32_t value, int64_t milliseconds) {
@@ -101,7 +104,15 @@ bool waits_idly(uint32_t seen) {
   return is_late && __atomic_load_n(&pool.round, __ATOMIC_SEQ_CST) == seen;
 }
 
-void* serve(void*) {
+bool is_left(const Launch* launch) {
+  for (uint32_t i = 0; i < launch->part_count; ++i) {
+    if (__atomic_load_n(&launch->parts[i].next, __ATOMIC_RELAXED) < launch->parts[i].end) return true;
+  }
+  return false;
+}
+
+void* serve(void* number) {
+  helper_number = (uint32_t)(uintptr_t)number;
   uint32_t seen = 0;
   while (true) {
     const uint32_t round = __atomic_load_n(&pool.round, __ATOMIC_SEQ_CST);
@@ -112,7 +123,7 @@ void* serve(void*) {
     seen = round;
     if (!enter()) continue;
     Launch* launch = pool.launch;
-    if (__atomic_load_n(&launch->next, __ATOMIC_RELAXED) < launch->blocks) {
+    if (is_left(launch)) {
       wake_two();
       work_on(launch, false, work_through);
     }
@@ -163,10 +174,11 @@ uint32_t fill_pool() {
     pool.watches_forks = true;
   }
   static const uint32_t wanted = processors() - 1;
-  while (__atomic_load_n(&pool.threads, __ATOMIC_SEQ_CST) < wanted && start_thread(serve, NULL)) {
-    __atomic_fetch_add(&pool.threads, 1, __ATOMIC_SEQ_CST);
+  uint32_t threads = __atomic_load_n(&pool.threads, __ATOMIC_SEQ_CST);
+  while (threads < wanted && start_thread(serve, (void*)(uintptr_t)(threads + 1))) {
+    threads = __atomic_add_fetch(&pool.threads, 1, __ATOMIC_SEQ_CST);
   }
-  return __atomic_load_n(&pool.threads, __ATOMIC_SEQ_CST);
+  return threads;
 }
 
 int64_t left_ns(const Launch* launch) {
@@ -180,13 +192,23 @@ uint32_t worthy_helpers(const Launch* launch) {
   return launch->blocks - launch->next < 2 || found < 2 ? 0 : found < 1024 ? (uint32_t)found : 1024;
 }
 
+void deal_out(Launch* launch, Part* parts, uint32_t count) {
+  const uint64_t blocks = launch->blocks - launch->next;
+  launch->parts = parts;
+  launch->part_count = count;
+  for (uint32_t i = 0; i < count; ++i) {
+    parts[i].next = i == 0 ? launch->next : parts[i - 1].end;
+    parts[i].end = launch->next + (uint64_t)((unsigned __int128)blocks * (i + 1) / count);
+  }
+  const uint64_t fair = blocks / (8 * count) + 1, least = (uint64_t)(kLeastChunk / launch->block_ns);
+  launch->chunk = fair > least ? fair : least;
+}
+
 /* Let helpers in. */
 void open_pool(Launch* launch) {
   const uint32_t threads = fill_pool(), worthy = worthy_helpers(launch);
   const uint32_t helpers = worthy < threads ? worthy : threads;
-  const uint64_t fair = (launch->blocks - launch->next) / (8 * ((uint64_t)helpers + 1)) + 1;
-  const uint64_t least = (uint64_t)(kLeastChunk / launch->block_ns);
-  launch->chunk = fair > least ? fair : least;
+  deal_out(launch, pool.parts, helpers < kMostParts ? helpers + 1 : kMostParts);
   pool.launch = launch;
   __atomic_store_n(&pool.places, helpers, __ATOMIC_RELAXED);
   __atomic_store_n(&pool.door, kOpen, __ATOMIC_RELEASE);

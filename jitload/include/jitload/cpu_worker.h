@@ -95,13 +95,22 @@ constexpr bool kWatches = true; /* with sanitize= or debug=: a fiber for every t
 constexpr bool kWatches = false;
 #endif
 
+/* The blocks that one thread begins with, the same at the next launch: what they touch may still be in its cache. Who has
+ * done its own helps the others with theirs. */
+struct alignas(64) Part {
+  uint64_t next;
+  uint64_t end;
+};
+
 struct Launch {
   const jitload_cpu_launch* call;
   const void* where; /* the code that failed, where its line is to be found */
   uint64_t blocks;
   uint64_t chunk;
-  uint64_t next;
-  int64_t block_ns; /* what one took */
+  uint64_t next;    /* while one thread works alone */
+  int64_t block_ns; /* what a block took then */
+  struct Part* parts; /* of the rest */
+  uint32_t part_count;
   int has_failed;
   int is_interrupted;
   char error[1024];
