@@ -80,7 +80,7 @@ def render_wrapper(wrapper: Wrapper) -> str:
         "quoted_name": c_string(wrapper.name),
         "images": [image_record(image) for image in wrapper.images],
         "variables": [
-            {"name": c_string(v.name), "symbol": c_string(v.symbol), "size": v.size, "on_cpu": _on_cpu(v, wrapper.cpu)}
+            {"name": c_string(v.name), "symbol": c_string(v.symbol), "on_cpu": _on_cpu(v, wrapper.cpu)}
             for v in wrapper.variables
         ],
         "exports": [_placed_record(export, wrapper.cpu) for export in wrapper.exports],

@@ -15,8 +15,8 @@ static const jitload_image images[] = {
 };
 
 static const jitload_variable variables[] = {
-    {"ns::coeffs", "_ZN2ns6coeffsE", 64, NULL},
-    {"n", "n", 4, NULL},
+    {"ns::coeffs", "_ZN2ns6coeffsE", NULL},
+    {"n", "n", NULL},
 };
 
 extern const jitload_module module;
@@ -82,7 +82,7 @@ static jitload_state* state;
 const jitload_module module = {
     "vec", images, kernels, variables,
     "{\"name\":\"vec\",\"archs\":[\"sm_80\",\"sm_90a\",\"sm_100f\"],\"functions\":[{\"name\":\"add\",\"doc\":\"\",\"signature\":\"add(const float* x, float* y, int n)\",\"arguments\":[{\"name\":\"x\",\"kind\":\"pointer\",\"type\":\"const float*\"},{\"name\":\"y\",\"kind\":\"pointer\",\"type\":\"float*\"},{\"name\":\"n\",\"kind\":\"int\",\"type\":\"int\"}],\"kernel\":{\"name\":\"add\",\"symbol\":\"_Z3add\",\"parameters\":[{\"name\":\"x\",\"type\":\"const float*\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"float32\",\"alignment\":1},{\"name\":\"y\",\"type\":\"float*\",\"kind\":\"pointer\",\"size\":8,\"offset\":8,\"dtype\":\"float32\",\"alignment\":1},{\"name\":\"n\",\"type\":\"int\",\"kind\":\"int\",\"size\":4,\"offset\":16,\"dtype\":null,\"alignment\":1}],\"registers\":16,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024}},{\"name\":\"none\",\"doc\":\"\",\"signature\":\"none()\",\"arguments\":[],\"kernel\":{\"name\":\"none\",\"symbol\":\"_Z4none\",\"parameters\":[],\"registers\":16,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024}}],\"variables\":[{\"name\":\"ns::coeffs\",\"symbol\":\"_ZN2ns6coeffsE\",\"size\":64},{\"name\":\"n\",\"symbol\":\"n\",\"size\":4}]}",
-    &state, 3, 2, 2, NULL};
+    &state, 3, 2, NULL};
 
 JITLOAD_EXPORT(add, 0, "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"int\\\"}]}\"}", "")
 JITLOAD_EXPORT(none, 1, "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}]}\"}", "")

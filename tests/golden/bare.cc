@@ -27,7 +27,7 @@ static jitload_state* state;
 const jitload_module module = {
     "vec", images, kernels, NULL,
     "{\"name\":\"vec\",\"archs\":[\"sm_90a\"],\"functions\":[{\"name\":\"add\",\"doc\":\"\",\"signature\":\"add(const float* x, float* y, int n)\",\"arguments\":[{\"name\":\"x\",\"kind\":\"pointer\",\"type\":\"const float*\"},{\"name\":\"y\",\"kind\":\"pointer\",\"type\":\"float*\"},{\"name\":\"n\",\"kind\":\"int\",\"type\":\"int\"}],\"kernel\":{\"name\":\"add\",\"symbol\":\"_Z3add\",\"parameters\":[{\"name\":\"x\",\"type\":\"const float*\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"float32\",\"alignment\":1},{\"name\":\"y\",\"type\":\"float*\",\"kind\":\"pointer\",\"size\":8,\"offset\":8,\"dtype\":\"float32\",\"alignment\":1},{\"name\":\"n\",\"type\":\"int\",\"kind\":\"int\",\"size\":4,\"offset\":16,\"dtype\":null,\"alignment\":1}],\"registers\":16,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024}}],\"variables\":[]}",
-    &state, 1, 1, 0, NULL};
+    &state, 1, 1, NULL};
 
 JITLOAD_EXPORT(add, 0, "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"int\\\"}]}\"}", "")
 JITLOAD_EXPORT_MODULE(module)

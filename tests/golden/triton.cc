@@ -55,7 +55,7 @@ static const jitload_image images_softmax[] = {
 };
 static jitload_state* state_softmax;
 static const jitload_module module_softmax = {
-    "softmax", images_softmax, &kernels[0], NULL, "", &state_softmax, 1, 1, 0, NULL};
+    "softmax", images_softmax, &kernels[0], NULL, "", &state_softmax, 1, 1, NULL};
 
 const jitload_kernel kernels[1] = {
     {"softmax", "softmax_kernel", &module_softmax, params_softmax,
@@ -67,7 +67,7 @@ static jitload_state* state;
 static const jitload_module module = {
     "ops", NULL, kernels, NULL,
     "{\"name\":\"ops\",\"archs\":[\"sm_90a\"],\"functions\":[{\"name\":\"softmax\",\"doc\":\"The kernel softmax.\",\"signature\":\"softmax(*bf16 out, *bf16 x, None mask, i32 n)\",\"arguments\":[{\"name\":\"out\",\"kind\":\"pointer\",\"type\":\"*bf16\"},{\"name\":\"x\",\"kind\":\"pointer\",\"type\":\"*bf16\"},{\"name\":\"mask\",\"kind\":\"pointer\",\"type\":\"None\",\"nullable\":true},{\"name\":\"n\",\"kind\":\"int\",\"type\":\"i32\"}],\"kernel\":{\"name\":\"softmax_kernel\",\"symbol\":\"softmax_kernel\",\"parameters\":[{\"name\":\"out\",\"type\":\"*bf16\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"bfloat16\",\"alignment\":1},{\"name\":\"x\",\"type\":\"*bf16\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"bfloat16\",\"alignment\":1},{\"name\":\"n\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1}],\"registers\":0,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024},\"triton\":{\"num_warps\":8,\"num_ctas\":1,\"shared_bytes\":65536,\"constexprs\":{\"BLOCK\":1024,\"CAUSAL\":false,\"SCALE\":0.5,\"MODE\":\"mean\"},\"version\":\"3.6.0\",\"variants\":[\"softmax\"]}}],\"variables\":[]}",
-    &state, 0, 1, 0, NULL};
+    &state, 0, 1, NULL};
 
 JITLOAD_EXPORT(softmax, 0, "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"int\\\"}]}\"}", "The kernel softmax.")
 JITLOAD_EXPORT_MODULE(module)

@@ -172,7 +172,7 @@ static const jitload_image images_matmul[] = {
 };
 static jitload_state* state_matmul;
 static const jitload_module module_matmul = {
-    "matmul", images_matmul, &kernels[0], NULL, "", &state_matmul, 2, 1, 0, NULL};
+    "matmul", images_matmul, &kernels[0], NULL, "", &state_matmul, 2, 1, NULL};
 
 static const jitload_image images_matmul__fast[] = {
     {80, 0, __tvm_ffi__cubin_kernel0_sm_80},
@@ -180,28 +180,28 @@ static const jitload_image images_matmul__fast[] = {
 };
 static jitload_state* state_matmul__fast;
 static const jitload_module module_matmul__fast = {
-    "matmul__fast", images_matmul__fast, &kernels[1], NULL, "", &state_matmul__fast, 2, 1, 0, NULL};
+    "matmul__fast", images_matmul__fast, &kernels[1], NULL, "", &state_matmul__fast, 2, 1, NULL};
 
 static const jitload_image images_matmul__one[] = {
     {90, 'a', __tvm_ffi__cubin_kernel1_sm_90a},
 };
 static jitload_state* state_matmul__one;
 static const jitload_module module_matmul__one = {
-    "matmul__one", images_matmul__one, &kernels[2], NULL, "", &state_matmul__one, 1, 1, 0, NULL};
+    "matmul__one", images_matmul__one, &kernels[2], NULL, "", &state_matmul__one, 1, 1, NULL};
 
 static const jitload_image images_matmul__fast_sm_90a[] = {
     {90, 'a', __tvm_ffi__cubin_kernel0_sm_90a},
 };
 static jitload_state* state_matmul__fast_sm_90a;
 static const jitload_module module_matmul__fast_sm_90a = {
-    "matmul__fast", images_matmul__fast_sm_90a, &kernels[3], NULL, "", &state_matmul__fast_sm_90a, 1, 1, 0, NULL};
+    "matmul__fast", images_matmul__fast_sm_90a, &kernels[3], NULL, "", &state_matmul__fast_sm_90a, 1, 1, NULL};
 
 static const jitload_image images_matmul__fast_sm_80[] = {
     {80, 0, __tvm_ffi__cubin_kernel0_sm_80},
 };
 static jitload_state* state_matmul__fast_sm_80;
 static const jitload_module module_matmul__fast_sm_80 = {
-    "matmul__fast", images_matmul__fast_sm_80, &kernels[4], NULL, "", &state_matmul__fast_sm_80, 1, 1, 0, NULL};
+    "matmul__fast", images_matmul__fast_sm_80, &kernels[4], NULL, "", &state_matmul__fast_sm_80, 1, 1, NULL};
 
 const jitload_kernel kernels[5] = {
     {"matmul", NULL, &module_matmul, params_matmul__fast_sm_90a,
@@ -225,7 +225,7 @@ static jitload_state* state;
 static const jitload_module module = {
     "ops", NULL, kernels, NULL,
     "{\"name\":\"ops\",\"archs\":[\"sm_80\",\"sm_90a\"],\"functions\":[{\"name\":\"matmul\",\"doc\":\"The kernel matmul.\",\"signature\":\"matmul(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k)\",\"arguments\":[{\"name\":\"a\",\"kind\":\"pointer\",\"type\":\"tensordesc<fp16[128, 64]>\"},{\"name\":\"c\",\"kind\":\"pointer\",\"type\":\"*fp32\"},{\"name\":\"alpha\",\"kind\":\"float\",\"type\":\"fp16\"},{\"name\":\"k\",\"kind\":\"int\",\"type\":\"i32\"}],\"kernel\":{\"name\":\"matmul_kernel\",\"symbol\":\"matmul_kernel\",\"parameters\":[{\"name\":\"a\",\"type\":\"nvTmaDesc\",\"kind\":\"struct\",\"size\":128,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.shape0\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.shape1\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.stride0\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.stride1\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"c\",\"type\":\"*fp32\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"float32\",\"alignment\":1},{\"name\":\"alpha\",\"type\":\"fp16\",\"kind\":\"float\",\"size\":2,\"offset\":0,\"dtype\":\"float16\",\"alignment\":1},{\"name\":\"k\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1}],\"registers\":0,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024},\"builds\":{\"sm_90a\":{\"registers\":0,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024},\"sm_80\":{\"registers\":0,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024}},\"triton\":{\"num_warps\":12,\"num_ctas\":2,\"shared_bytes\":0,\"constexprs\":{},\"version\":\"3.6.0\",\"variants\":[\"matmul__fast\",\"matmul__one\"]}},{\"name\":\"matmul__fast\",\"doc\":\"The kernel matmul.\",\"signature\":\"matmul__fast(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k)\",\"arguments\":[{\"name\":\"a\",\"kind\":\"pointer\",\"type\":\"tensordesc<fp16[128, 64]>\"},{\"name\":\"c\",\"kind\":\"pointer\",\"type\":\"*fp32\"},{\"name\":\"alpha\",\"kind\":\"float\",\"type\":\"fp16\"},{\"name\":\"k\",\"kind\":\"int\",\"type\":\"i32\"}],\"kernel\":{\"name\":\"matmul_kernel\",\"symbol\":\"matmul_kernel\",\"parameters\":[{\"name\":\"a\",\"type\":\"nvTmaDesc\",\"kind\":\"struct\",\"size\":128,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.shape0\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.shape1\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.stride0\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.stride1\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"c\",\"type\":\"*fp32\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"float32\",\"alignment\":1},{\"name\":\"alpha\",\"type\":\"fp16\",\"kind\":\"float\",\"size\":2,\"offset\":0,\"dtype\":\"float16\",\"alignment\":1},{\"name\":\"k\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1}],\"registers\":0,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024},\"builds\":{\"sm_90a\":{\"registers\":0,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024},\"sm_80\":{\"registers\":0,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024}},\"triton\":{\"num_warps\":12,\"num_ctas\":2,\"shared_bytes\":0,\"constexprs\":{},\"version\":\"3.6.0\",\"variants\":[\"matmul__fast\"]}},{\"name\":\"matmul__one\",\"doc\":\"The kernel matmul.\",\"signature\":\"matmul__one(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k)\",\"arguments\":[{\"name\":\"a\",\"kind\":\"pointer\",\"type\":\"tensordesc<fp16[128, 64]>\"},{\"name\":\"c\",\"kind\":\"pointer\",\"type\":\"*fp32\"},{\"name\":\"alpha\",\"kind\":\"float\",\"type\":\"fp16\"},{\"name\":\"k\",\"kind\":\"int\",\"type\":\"i32\"}],\"kernel\":{\"name\":\"matmul_kernel\",\"symbol\":\"matmul_kernel\",\"parameters\":[{\"name\":\"a\",\"type\":\"nvTmaDesc\",\"kind\":\"struct\",\"size\":128,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.shape0\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.shape1\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.stride0\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.stride1\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"c\",\"type\":\"*fp32\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"float32\",\"alignment\":1},{\"name\":\"alpha\",\"type\":\"fp16\",\"kind\":\"float\",\"size\":2,\"offset\":0,\"dtype\":\"float16\",\"alignment\":1}],\"registers\":0,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024},\"triton\":{\"num_warps\":12,\"num_ctas\":2,\"shared_bytes\":0,\"constexprs\":{},\"version\":\"3.6.0\",\"variants\":[\"matmul__one\"]}}],\"variables\":[]}",
-    &state, 0, 5, 0, NULL};
+    &state, 0, 5, NULL};
 
 JITLOAD_EXPORT(matmul, 0, "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"float\\\"}, {\\\"type\\\": \\\"int\\\"}]}\"}", "The kernel matmul.")
 JITLOAD_EXPORT(matmul__fast, 1, "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"float\\\"}, {\\\"type\\\": \\\"int\\\"}]}\"}", "The kernel matmul.")

@@ -96,11 +96,10 @@ typedef struct jitload_image {
   const unsigned char* data;
 } jitload_image;
 
-/* A `__device__` or `__constant__` variable: its C++ name, its symbol and its size in bytes; on the CPU its address. */
+/* A `__device__` or `__constant__` variable: its C++ name and its symbol; on the CPU its address. */
 typedef struct jitload_variable {
   const char* name;
   const char* symbol;
-  uint64_t size;
   void* on_cpu;
 } jitload_variable;
 
@@ -115,7 +114,6 @@ typedef struct jitload_module {
   jitload_state** state;   /* made at the first launch, kept for good */
   int32_t image_count;
   int32_t kernel_count;
-  int32_t variable_count;
   /* Run a grid on the CPU (cpu.h), where there is code for it; else NULL. */
   int (*cpu_run)(const struct jitload_cpu_launch*, const char**);
 } jitload_module;
