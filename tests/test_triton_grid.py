@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -130,3 +131,19 @@ def test_the_key_of_a_grid_needs_no_source():
     heads = 13
     assert grid_key(one) != before
     assert grid_key("n") != grid_key(("n",))
+
+
+def test_the_key_of_a_grid_has_all_that_the_expressions_have():
+    wide, config, count = tl.constexpr(7), SimpleNamespace(inner=SimpleNamespace(size=3)), max
+    grid = lambda m: (count(m["n"], 2) * wide, config.inner.size)  # noqa: E731
+    assert read(grid) == ("max(n, 2) * 7", "3")
+    keys = {grid_key(grid)}
+    wide = tl.constexpr(8)
+    keys.add(grid_key(grid))
+    config.inner.size = 4
+    keys.add(grid_key(grid))
+    count = triton.cdiv
+    keys.add(grid_key(grid))
+    assert read(grid) == ("ceil_div(n, 2) * 8", "4")
+    assert len(keys) == 4
+    assert grid_key(grid) in keys

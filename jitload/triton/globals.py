@@ -7,6 +7,7 @@ object (`config.BLOCK`), nor what a `constexpr_function` reads, though all of th
 
 from __future__ import annotations
 
+import builtins
 import enum
 from collections.abc import Iterator
 from contextlib import suppress
@@ -111,6 +112,27 @@ def outer_names(function: FunctionType) -> Iterator[tuple[str, Any]]:
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):  # not assigned yet
             yield name, cell.cell_contents
+
+
+def dotted_names(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """Yield what a function itself reads from outside, `config` and `config.BLOCK`, with its value, or None."""
+    from dis import get_instructions  # there already, wherever Triton is
+
+    outer = {**vars(builtins), **dict(outer_names(function))}
+    owner, value = "", None
+    for step in get_instructions(function.__code__):
+        name = str(step.argval)
+        if step.opname in ("LOAD_GLOBAL", "LOAD_DEREF"):
+            owner, value = name, outer.get(name)
+            yield owner, value
+        elif step.opname in ("LOAD_ATTR", "LOAD_METHOD") and owner:
+            owner, inner = f"{owner}.{name}", None
+            with suppress(Exception):  # a property of anybody's
+                inner = getattr(value, name)
+            value = inner
+            yield owner, value
+        elif step.opname != "EXTENDED_ARG":
+            owner = ""
 
 
 def codes_in(code: CodeType) -> Iterator[CodeType]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from jitload.errors import JitLoadError
 from jitload.model import Cubin
-from jitload.triton.globals import outer_names, outer_values, plain_value, type_text
+from jitload.triton.globals import dotted_names, outer_values, plain_value, type_text
 from jitload.triton.kernel import GivenKernel
 from jitload.triton.plan import Plan
 from jitload.triton.versions import Triton
@@ -179,6 +179,13 @@ def grid_key(grid: Any) -> tuple[str, ...]:
     if not isinstance(grid, FunctionType):
         return (repr(grid),)
     code = grid.__code__
-    values = {name: value for name, value in outer_names(grid) if isinstance(value, int)}
-    words = (code.co_consts, code.co_names, code.co_varnames, code.co_freevars, sorted(values.items()))
+    values = [(name, _in_a_grid(plain_value(value))) for name, value in dotted_names(grid)]
+    words = (code.co_consts, code.co_names, code.co_varnames, code.co_freevars, values)
     return ("function", sys.version, code.co_code.hex(), *map(repr, words))
+
+
+def _in_a_grid(value: Any) -> str:
+    """Return what an expression makes of a value from outside: a number, or the function that is called."""
+    if isinstance(value, int):
+        return repr(int(value))
+    return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__name__)}"
