@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from jitload.arch import CPU
 from jitload.cache.store import Work
+from jitload.cores import on_own_core
 from jitload.errors import JitLoadError, LaunchSpecError, ToolchainError
 from jitload.host_build import COMPILE_FLAGS, Step, compile_step, link_step, run_ninja, write_ninja
 from jitload.request import Request
@@ -33,10 +34,11 @@ def make_library(
         import_first()
     in_background(_import_what_follows)
     runtime = in_background(lambda: find_or_build_runtime(compiler, work.cache_dir, request.settings))
-    compiled = _compile(request, kit)
-    write_sources(request, compiled, work.dir)
-    write_ninja(work.dir, library_steps(request, compiled, compiler, runtime.result().product))
-    run_ninja(find_ninja(request.settings), work.dir, name=request.name, verbose=verbose)
+    with on_own_core():
+        compiled = _compile(request, kit)
+        write_sources(request, compiled, work.dir)
+        write_ninja(work.dir, library_steps(request, compiled, compiler, runtime.result().product))
+        run_ninja(find_ninja(request.settings), work.dir, name=request.name, verbose=verbose)
     return tuple(sorted({path for one in compiled for path in one.headers}))
 
 

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from jitload.cores import have_core, usable_cores
 from jitload.errors import CacheError, CompileError, JitLoadError, ToolchainError
 
 TRIES = 3  # of a request whose worker died
 _PATIENCE_S = 10.0  # for a long step of NVRTC
 _BYTES_EACH = 512 << 20  # a worker with NVRTC and the C++ compiler that it runs
-_PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from jitload.prebuild_worker import serve; serve()"
+_PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from jitload.prebuild_worker import serve; serve({core})"
 _OURS = "JITLOAD_"
 _LONGEST_SHOWN = 80  # of a name in the summary
 
@@ -141,8 +142,8 @@ def _build(request: Any) -> tuple[str, bool]:
 # ---- a process -------------------------------------------------------------------------------------------------
 
 
-def serve() -> None:
-    """Build what comes in until there is no more: what a worker process does."""
+def serve(core: int | None = None) -> None:
+    """Build what comes in until there is no more: what a worker process does, on a core of its own if it has one."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # leaves nothing behind, like Ctrl-C
     incoming, outgoing = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a tool prints is no answer
@@ -150,6 +151,8 @@ def serve() -> None:
         from jitload.library import import_first
 
         import_first()
+        if core is not None:
+            have_core(core)
         while True:
             task = pickle.load(incoming)  # noqa: S301  from the process that started this one
             pickle.dump(build_one(task), outgoing)
@@ -159,11 +162,11 @@ def serve() -> None:
 class _Process:
     """A worker process and the pipes to it. It is a session of its own, so that Ctrl-C reaches it through us."""
 
-    def __init__(self) -> None:
+    def __init__(self, core: int | None) -> None:
         if not sys.executable:
             raise ToolchainError("there is no Python to start workers with (sys.executable is empty): give executor=")
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, *sys.path],
+            [sys.executable, "-c", _PROGRAM.format(core=core), *sys.path],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
@@ -220,6 +223,8 @@ class LocalWorkers:
     def __init__(self, count: int) -> None:
         self._threads = ThreadPoolExecutor(count, thread_name_prefix="jitload-prebuild")
         self._own = threading.local()
+        cores = usable_cores()  # with fewer workers than cores, theirs might be those of somebody else
+        self._cores: list[int | None] = [*cores] if len(cores) == count > 1 else [None] * count
         self._processes: set[_Process] = set()
         self._guard = threading.Lock()
         self._is_stopped = False
@@ -251,8 +256,10 @@ class LocalWorkers:
         with self._guard:
             if self._is_stopped:
                 raise KeyboardInterrupt
+            if not hasattr(self._own, "core"):
+                self._own.core = self._cores.pop()
             if getattr(self._own, "process", None) is None:
-                self._own.process = _Process()
+                self._own.process = _Process(self._own.core)
                 self._processes.add(self._own.process)
             found: _Process = self._own.process
             return found
@@ -284,7 +291,7 @@ def worker_count() -> int:
     """Return how many workers this machine takes: by the cores that this process may use, and by free memory."""
     from jitload.cxx.precompiled import free_memory
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = len(usable_cores()) or os.cpu_count() or 1
     return max(1, min(cores, _core_quota(), free_memory() // _BYTES_EACH))
 
 

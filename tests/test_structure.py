@@ -30,6 +30,7 @@ IMPORTS = {
     "cache.trust": "errors settings",
     "gpu": "",
     "collector": "",
+    "cores": "",
     "device.headers": "",
     "device.lexer": "",
     "cpu.gpu_only": "device.lexer errors",
@@ -129,7 +130,7 @@ IMPORTS = {
     "cpu.text": "cpu.gpu_only cpu.object_file cpu.split device.kernels device.probe",
     "cpu.build": "checks cpu.gpu_only cpu.object_file cpu.split cpu.text cxx.headers device.demangle device.kernels "
     "device.probe device.signature device.source errors host_build model runtime toolchain",
-    "library": "arch cache.store choice codegen cpu.build device.images device.kernels device.ptx device.source "
+    "library": "arch cache.store choice codegen cores cpu.build device.images device.kernels device.ptx device.source "
     "errors host_build request runtime sources toolchain",
     "cxx.link": "cxx.driver_calls cxx.nvcc errors settings toolchain",
     "cxx.text": "cxx.precompiled sources",
@@ -169,7 +170,7 @@ IMPORTS = {
     "api": "arch checks device.kernels device.ptx embed errors library loader model named paths request serving "
     "settings sources toolchain",
     "prebuild_requests": "errors serving settings triton.request triton.wanted",
-    "prebuild_worker": "api cache.entry cxx.precompiled errors library prebuild_requests settings triton.key",
+    "prebuild_worker": "api cache.entry cores cxx.precompiled errors library prebuild_requests settings triton.key",
     "prebuilding": "errors prebuild_requests prebuild_worker",
     "__init__": "api errors launch loader prebuilding triton.api triton.extract",
     "prebuild_files": "errors launch prebuild_requests",
