@@ -40,6 +40,21 @@ def test_a_global_of_a_function_that_is_called(monkeypatch: pytest.MonkeyPatch):
     check(outer.by_a_call, lambda: monkeypatch.setattr(outer, "CALLED", tl.constexpr(9)))
 
 
+def test_a_default_of_a_function_that_is_called(monkeypatch: pytest.MonkeyPatch):
+    def edit() -> None:  # what another run has, after CALLED was edited
+        monkeypatch.setattr(outer.with_a_default.fn, "__defaults__", (tl.constexpr(9),))
+
+    assert outer_values(outer.by_a_default) is not None
+    check(outer.by_a_default, edit)
+
+
+def test_a_function_with_a_default_that_is_a_constexpr(monkeypatch: pytest.MonkeyPatch):
+    def edit() -> None:
+        monkeypatch.setattr(outer.with_a_default.fn, "__defaults__", (tl.constexpr(9),))
+
+    check(outer.by_a_constexpr, edit, made=outer.with_a_default)
+
+
 def test_a_global_of_the_kernel_itself(monkeypatch: pytest.MonkeyPatch):
     check(outer.by_name, lambda: monkeypatch.setattr(outer, "CALLED", tl.constexpr(9)))
 
@@ -62,6 +77,15 @@ def test_an_object_that_nobody_sees_into(monkeypatch: pytest.MonkeyPatch):
     first, second = (parts(outer.by_an_object, signature="*i32") for _ in range(2))
     assert first != second  # never found again
     check(outer.by_an_object, lambda: monkeypatch.setattr(outer.OBJECT, "shift", 9))
+
+
+@NEEDS_FUNCTIONS
+def test_a_constexpr_function_with_an_object_that_nobody_sees_into():
+    first, second = (
+        parts(outer.by_a_constexpr, signature={"x_ptr": "*i32"}, constexprs={"made": outer.with_an_object})
+        for _ in range(2)
+    )
+    assert first != second  # never found again
 
 
 def test_a_text_is_not_the_number_that_it_spells():

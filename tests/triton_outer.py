@@ -22,6 +22,16 @@ def helper(x):
 
 
 @triton.jit
+def with_a_default(x, more: tl.constexpr = CALLED):
+    return x + more
+
+
+@triton.jit
+def by_a_default(x_ptr):
+    tl.store(x_ptr, with_a_default(tl.program_id(0)))
+
+
+@triton.jit
 def by_a_call(x_ptr):
     tl.store(x_ptr, helper(tl.program_id(0)))
 
@@ -49,6 +59,11 @@ def by_an_object(x_ptr):
 @triton.jit
 def by_a_constexpr(x_ptr, made: tl.constexpr):
     tl.store(x_ptr, made(tl.program_id(0)))
+
+
+@triton.jit
+def with_an_object(x):
+    return x + of_the_object()
 
 
 @triton.jit

@@ -1,8 +1,9 @@
 """A Triton function in, the values from outside that its machine code may depend on out.
 
 Triton's `cache_key` covers the source of a function and of those it calls, and the constexprs among its globals. It
-does not cover a global of a function that it calls, once that was looked at, nor what is reached through a module or an
-object (`config.BLOCK`), nor what a `constexpr_function` reads, though all of that is compiled in as well.
+does not cover a global of a function that it calls, once that was looked at, nor the defaults of that one's parameters,
+nor what is reached through a module or an object (`config.BLOCK`), nor what a `constexpr_function` reads, though all of
+that is compiled in as well.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class _Search:
         if code is None or self._is_seen(raw):
             return
         names = {name for part in codes_in(code) for name in (*part.co_names, *part.co_freevars)}
-        for name, value in dict(outer_names(raw)).items():
+        defaults = {**dict(enumerate(raw.__defaults__ or ())), **(raw.__kwdefaults__ or {})}  # made when it was defined
+        named = {**dict(outer_names(raw)), **{f"{raw.__name__}={at}": value for at, value in defaults.items()}}
+        for name, value in named.items():
             self._visit(name, value, names)
 
     def _visit(self, name: str, value: Any, names: set[str]) -> None:
@@ -68,7 +71,7 @@ class _Search:
             return self._text_of_several(value)
         if _is_triton_function(value):
             self.visit_function(value)
-            return f"function {getattr(value, 'cache_key', '')}"
+            return f"function {getattr(value, 'cache_key', '')} {getattr(value, 'debug', None)}"
         if isinstance(value, FunctionType | MethodType) and _home(value) not in _KNOWN_HOMES:
             self.visit_function(value)
             return f"code {_code_text(value.__code__)}"

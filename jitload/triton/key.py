@@ -159,7 +159,8 @@ def _constant(value: Any) -> str | None:
         inner = [_constant(item) for item in value]
         return None if None in inner else f"{type(value).__name__} {inner}"
     if key := getattr(value, "cache_key", None):
-        return f"function {key} {outer_values(value)}"
+        outer = outer_values(value)
+        return None if outer is None else f"function {key} {getattr(value, 'debug', None)} {outer}"
     return type_text(value)
 
 
