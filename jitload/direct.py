@@ -86,6 +86,7 @@ def direct_arguments() -> tuple[Any, ...]:
         exchange.view,
         exchange.current_stream,
         id(describe_tensor),
+        id(call_again),
     )
     return (_Bindable.__basicsize__, *map(ctypes.c_void_p, addresses))
 
@@ -104,3 +105,28 @@ def describe_tensor(tensor: Any) -> str:
     }
     other = f"a tensor that DLPack cannot show ({dtype}): of a dtype that it does not know, or wrapped as by torch.vmap"
     return next((kind for kind, is_it in kinds.items() if is_it), other)
+
+
+def call_again(function: TypedFunction, args: tuple[Any, ...]) -> Any:
+    """Make a call for which tvm-ffi could not read an array: one that is read-only will do for a const pointer."""
+    types = {parameter.name: parameter.type for parameter in function.kernel.parameters}
+    names = function.__signature__.parameters
+    said = [f"{function.__name__}(): argument {name!r}" for name in names]
+    taken = [_taken(what, types[name], arg) for what, name, arg in zip(said, names, args, strict=True)]
+    return tvm_ffi.Function.__call__(function, *taken)
+
+
+def _taken(what: str, parameter_type: str, arg: Any) -> Any:
+    if not hasattr(arg, "__dlpack__"):
+        return arg
+    try:
+        arg.__dlpack__()
+    except BufferError as error:
+        try:
+            tensor = tvm_ffi.from_dlpack(arg.__dlpack__(max_version=(1, 0)))  # which can say that memory is read-only
+        except (BufferError, TypeError):  # the latter from those that know no versions
+            raise BufferError(f"{what} cannot be read as a tensor: {error}") from None
+        if parameter_type.startswith("const ") and parameter_type.count("*") == 1:
+            return tensor
+        raise BufferError(f"{what} is read-only, and the kernel may write to it ({parameter_type})") from None
+    return arg

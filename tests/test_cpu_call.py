@@ -131,10 +131,26 @@ def test_variables(mod):
 
 
 def test_an_array_that_is_read_only(mod):
-    x = np.zeros(4, np.float32)
+    x, y = np.arange(4, dtype=np.float32), np.zeros(4, np.float32)
     x.flags.writeable = False
-    with pytest.raises(BufferError, match="readonly"):
-        mod.add_one(x, np.zeros(4, np.float32))
+    mod.add_one(x, y)  # `const float* x`
+    assert (y == x + 1).all()
+    y.flags.writeable = False
+    with pytest.raises(
+        BufferError, match=r"^add_one\(\): argument 'y' is read-only, and the kernel may write to it \(float\*\)$"
+    ):
+        mod.add_one(x, y)
+    with pytest.raises(TypeError, match=r"x' must be a float32 CPU tensor, got float64"):
+        mod.add_one(np.broadcast_to(1.0, 4), y.copy())
+
+
+def test_an_array_that_dlpack_cannot_show(mod):
+    y = np.zeros(4, np.float32)
+    for x in (y.astype(">f4"), y.astype(object), y.astype("U3"), np.zeros(4, [("a", "f4"), ("b", "i1")])["a"]):
+        with pytest.raises(
+            BufferError, match=r"^add_one\(\): argument 'x' cannot be read as a tensor: DLPack only supports"
+        ):
+            mod.add_one(x, y)
 
 
 def test_ctrl_c_ends_a_long_grid(mod):

@@ -33,6 +33,7 @@ typedef struct jitload_object {
   X(decrement, "Py_DecRef", void, (void*))                     \
   X(clear_error, "PyErr_Clear", void, (void))                  \
   X(set_error, "PyErr_SetString", void, (void*, const char*))  \
+  X(is_error, "PyErr_ExceptionMatches", int, (void*))          \
   X(is_instance, "PyObject_IsInstance", int, (void*, void*))   \
   X(call_with, "PyObject_CallFunctionObjArgs", void*, (void*, ...)) \
   X(call_method, "PyObject_CallMethod", void*, (void*, const char*, const char*, ...)) \
@@ -46,7 +47,8 @@ typedef struct jitload_object {
   X(no, "_Py_FalseStruct")        \
   X(long_type, "PyLong_Type")     \
   X(float_type, "PyFloat_Type")   \
-  X(type_error, "PyExc_TypeError")
+  X(type_error, "PyExc_TypeError") \
+  X(buffer_error, "PyExc_BufferError")
 
 #define JITLOAD_DECLARE_FUNCTION_(field, symbol, result, parameters) result(*field) parameters;
 #define JITLOAD_DECLARE_OBJECT_(field, symbol) void* field;
@@ -57,7 +59,8 @@ static struct {
   void* (*plain_call)(void*, void*, void*); /* tvm_ffi.Function's own tp_call */
   const void* tensor_type;
   const void* parameter_type;
-  void* describe;                            /* a function of direct.py: what a tensor without a view is, in words */
+  void* describe;   /* a function of direct.py: what a tensor without a view is, in words */
+  void* call_again; /* another: the call with what it can make of arrays that tvm-ffi cannot read */
   int (*view)(void* tensor, DLTensor* out); /* DLPack's dltensor_from_py_object_no_sync */
   jitload_stream_source_fn stream;
 } python;
@@ -128,6 +131,10 @@ static __attribute__((cold, noinline)) void* jitload_plain_call(void* self, void
     python.set_item(tuple, i, args[i]);
   }
   void* result = python.plain_call(self, tuple, NULL);
+  if (result == NULL && python.is_error(*(void**)python.buffer_error)) {
+    python.clear_error();
+    result = python.call_with(python.call_again, self, tuple, NULL);
+  }
   python.decrement(tuple);
   return result;
 }
@@ -199,12 +206,12 @@ static void* jitload_vectorcall(void* self, void* const* args, size_t flags_and_
 }
 
 /* (offset of a typed function's own fields, tp_call of tvm_ffi.Function, torch.Tensor, torch.nn.Parameter, of torch's
- * exchange table dltensor_from_py_object_no_sync and current_work_stream, and what describes a tensor without a view,
- * all as addresses) -> whether calls can go this way. */
+ * exchange table dltensor_from_py_object_no_sync and current_work_stream, what describes a tensor without a view,
+ * and what calls again, all as addresses) -> whether calls can go this way. */
 extern "C" int jitload_use_python(const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   result->type_index = kTVMFFIBool;
   result->v_int64 = 0;
-  if (num_args != 7) return 0;
+  if (num_args != 8) return 0;
   int is_complete = 1;
 #define JITLOAD_FIND_FUNCTION_(field, symbol, result_type, parameters) \
   *(void**)&python.field = dlsym(RTLD_DEFAULT, symbol);                \
@@ -221,6 +228,7 @@ extern "C" int jitload_use_python(const TVMFFIAny* args, int32_t num_args, TVMFF
   python.view = (int (*)(void*, DLTensor*))args[4].v_ptr;
   python.stream = (jitload_stream_source_fn)args[5].v_ptr;
   python.describe = args[6].v_ptr;
+  python.call_again = args[7].v_ptr;
   result->v_int64 = is_complete;
   return 0;
 }
