@@ -16,7 +16,7 @@ from support.calls import fresh
 from support.driver import StubDriver
 
 import jitload
-from jitload.direct import direct_arguments, direct_type
+from jitload.direct import call_again, direct_arguments, direct_type
 from jitload.exchange import torch_exchange
 from jitload.function import TypedFunction
 
@@ -67,7 +67,7 @@ def arrays_as_tensors(module: jitload.Module) -> Iterator[None]:
     """Let a library take `Array` for a tensor, and torch's tensors again in the end."""
     offset, call, *_ = direct_arguments()
     callbacks = [ctypes.cast(callback, ctypes.c_void_p).value for callback in (view, current_stream)]
-    addresses = (id(Array), id(Array), *callbacks, id(describe))
+    addresses = (id(Array), id(Array), *callbacks, id(describe), id(call_again))
     use_python = tvm_ffi.Module.get_function(module, "_jitload_use_python")
     assert use_python(offset, call, *map(ctypes.c_void_p, addresses))
     yield
