@@ -133,8 +133,7 @@ def _unpack(
     with _staging(cache_dir) as stage:
         try:
             with opened() as stream:
-                _stage_members(stream, stage, max_size)
-            leaves = sorted(path for key_dir in stage.iterdir() for path in key_dir.iterdir())
+                leaves = _stage_members(stream, stage, max_size)
             sizes = [_checked_size(leaf, only) for leaf in leaves]
         except _unpacking_errors() as error:
             raise CacheError(f"{what} cannot be unpacked: {error}. Nothing of it was kept.") from error
@@ -185,10 +184,19 @@ def unpack_key(cache_dir: Path, data: bytes, key_name: str, *, max_size: int) ->
     return _unpack(cache_dir, opened, "it", max_size=max_size, only=key_name)
 
 
-def _checked_size(leaf: Path, only: str) -> int:
-    if only not in ("", leaf.parent.name):
-        raise ValueError(f"it holds an entry {leaf.parent.name[:60]}, and {only[:60]} was asked for")
-    return check_entry(leaf, leaf.parent.name[-64:])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Leaf:
+    """An entry that was unpacked, and where it belongs; a directory above it would cost as much as a file of it."""
+
+    dir: Path
+    key_name: str
+    name: str
+
+
+def _checked_size(leaf: _Leaf, only: str) -> int:
+    if only not in ("", leaf.key_name):
+        raise ValueError(f"it holds an entry {leaf.key_name[:60]}, and {only[:60]} was asked for")
+    return check_entry(leaf.dir, leaf.key_name[-64:])
 
 
 @contextmanager
@@ -209,8 +217,10 @@ def _staging(cache_dir: Path) -> Iterator[Path]:
             unlock(mark)
 
 
-def _stage_members(stream: IO[bytes], stage: Path, max_size: int) -> None:
+def _stage_members(stream: IO[bytes], stage: Path, max_size: int) -> list[_Leaf]:
+    """Write the files of an archive into a directory for each entry, and return these by key and number."""
     left = max_size
+    leaves: dict[tuple[str, str], _Leaf] = {}
     for number, (info, data) in enumerate(_members(stream)):
         found = _MEMBER.fullmatch(info.name)
         left -= info.size + _EACH
@@ -218,11 +228,14 @@ def _stage_members(stream: IO[bytes], stage: Path, max_size: int) -> None:
             raise ValueError(f"it holds {info.name[:80]!r}, which is no file of an entry")
         if left < 0 or number >= _MOST_MEMBERS:
             raise ValueError(f"it holds more than {max_size} bytes; allow more with --max-size")
-        path = stage / found[1] / found[2] / found[3]
-        make_private(path.parent)
-        with path.open("xb") as file:
+        place = found[1], found[2]
+        if place not in leaves:
+            leaves[place] = _Leaf(dir=stage / str(len(leaves)), key_name=found[1], name=found[2])
+            make_private(leaves[place].dir)
+        with (leaves[place].dir / found[3]).open("xb") as file:
             for piece in data:
                 file.write(piece)
+    return [leaves[place] for place in sorted(leaves)]
 
 
 def _members(stream: IO[bytes]) -> Iterator[tuple[tarfile.TarInfo, Iterator[bytes]]]:
@@ -254,25 +267,31 @@ def _exactly(stream: IO[bytes], size: int) -> bytes:
     return data
 
 
-def _publish(leaf: Path, cache_dir: Path) -> bool:
+def _publish(leaf: _Leaf, cache_dir: Path) -> bool:
     """Move a whole entry into place, under a free number; one that is there already is left as it is."""
-    key_dir = cache_dir / leaf.parent.name
+    key_dir = cache_dir / leaf.key_name
     make_private(key_dir)
-    wanted = (leaf / MANIFEST).read_bytes()
     while True:
         names = [found for name in os.listdir(key_dir) if (found := LEAF.match(name))]
-        for name in (found[0] for found in names if found[0].endswith(leaf.name[-16:])):
-            with suppress(OSError, ValueError, KeyError, TypeError):
-                if json.loads((key_dir / name / MANIFEST).read_bytes())["sha256"] == json.loads(wanted)["sha256"]:
-                    return False
+        likes = [key_dir / found[0] for found in names if found[0].endswith(leaf.name[-16:])]
+        if likes and (digest := _product_digest(leaf.dir)) in map(_product_digest, likes) and digest:
+            return False
         number = max((int(found[1]) for found in names), default=-1) + 1
+        target = key_dir / f"{number:04d}-{leaf.name[-16:]}"
         try:
-            os.rename(leaf, key_dir / f"{number:04d}-{leaf.name[-16:]}")
+            os.rename(leaf.dir, target)
         except OSError:
-            if not (key_dir / f"{number:04d}-{leaf.name[-16:]}").exists():
+            if not target.exists():
                 raise
         else:
             return True
+
+
+def _product_digest(leaf_dir: Path) -> str:
+    """Return what an entry's manifest says of its product; "" where there is none that says anything."""
+    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        return str(json.loads((leaf_dir / MANIFEST).read_bytes())["sha256"])
+    return ""
 
 
 # ---- compression -----------------------------------------------------------------------------------------------
