@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jitload.errors import ToolchainError
-from jitload.settings import remember
+from jitload.settings import recall, remember
 from jitload.toolchain import Compiler
 
 _PACKAGE = Path(__file__).parent
@@ -67,7 +67,7 @@ def _recall_compiler(compiler: Compiler, state: str, cache_dir: Path, meanwhile:
 
     memory = _memory((*compiler.command, state, *compiler.environment), cache_dir)
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        kept = json.loads(memory.read_text())
+        kept = json.loads(recall(memory))
         files = tuple((str(path), str(its)) for path, its in kept["files"])
         if is_valid(files):
             return _Known(words=str(kept["identity"]), files=files)
@@ -97,7 +97,7 @@ def remembered(words: Iterable[str], what: str, cache_dir: Path, find_out: Calla
     """
     memory = _memory(words, cache_dir)
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        return str(json.loads(memory.read_text())["identity"])
+        return str(json.loads(recall(memory))["identity"])
     identity = find_out()
     remember(memory, json.dumps({"identity": identity, "file": what}))
     return identity

@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import shutil
+import stat
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
@@ -220,10 +221,22 @@ def remember(path: Path, text: str) -> None:
     with suppress(OSError):
         make_private(path.parent)
         try:
-            fresh.write_text(text)
+            fresh.write_text(text, encoding="utf-8")
             fresh.replace(path)
         finally:
             fresh.unlink(missing_ok=True)
+
+
+def recall(path: Path) -> str:
+    """Return what `remember` wrote.
+
+    Raises:
+        OSError, ValueError: It is not there, or is no file: a pipe would never end.
+    """
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), encoding="utf-8") as opened:
+        if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+            raise ValueError(f"{path} is no regular file")
+        return opened.read()
 
 
 def _remove(directory: Path, owner: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,12 @@ from support.fixtures import loaded_stub, stub_driver, stub_library  # noqa: F40
 
 from jitload.device import kernels
 from jitload.nvrtc import NvrtcJob, NvrtcResult
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C arrive in tests that send it: what a shell starts in the background ignores it, children too."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(trylast=True)  # behind plugins that shuffle

@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from builds import ADD, build, kernel, load
+from builds import ADD, build, kernel, load, run_python
 from cheap import get, recipe
 
 import jitload
@@ -76,6 +76,23 @@ def test_damage_is_set_aside_and_built_again(cache, damage, caplog):
     assert get(cache, wanted).dir == fresh.dir
     assert "is damaged" in caplog.text
     assert [*cache.glob("*.bad"), *cache.glob("*-*/*.bad")]
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a device"])
+def test_a_note_of_the_caches_own_that_would_never_end_is_not_read(cache, kind):
+    text = kernel("f")
+    code = f"import builds; print(builds.build({text!r})); builds.build({kernel('g')!r}, 'other')"
+    path = Path(run_python(code).stdout.split()[0])
+    shutil.rmtree(next(cache.glob("other-*")))
+    notes = [path for path in cache.rglob("*") if path.is_file() and path.relative_to(cache).parts[0].startswith(".")]
+    assert {note.relative_to(cache).parts[0] for note in notes} >= {".tools", ".locks", ".grown"}
+    for note in notes:
+        note.unlink()
+        os.mkfifo(note) if kind == "a pipe" else note.symlink_to("/dev/zero")
+    done = run_python(code, {"JITLOAD_CACHE_LIMIT": "1"}, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [str(path)]  # a hit, though nothing of what the cache noted could be read
+    assert len(list(cache.glob("other-*/*/manifest.json"))) == 1
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import re
 import secrets
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from jitload.cache.entry import LEAF, MANIFEST, newest_first
+from jitload.cache.entry import LEAF, MANIFEST, newest_first, read_manifest
 from jitload.cache.inventory import Item, check_entry, walk
 from jitload.cache.locks import host_tag, mark_directory, unlock
 from jitload.cache.notes import BLOCK, GROWN, append_bytes
@@ -290,7 +289,7 @@ def _publish(leaf: _Leaf, cache_dir: Path) -> bool:
 def _product_digest(leaf_dir: Path) -> str:
     """Return what an entry's manifest says of its product; "" where there is none that says anything."""
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        return str(json.loads((leaf_dir / MANIFEST).read_bytes())["sha256"])
+        return str(read_manifest(leaf_dir)["sha256"])
     return ""
 
 

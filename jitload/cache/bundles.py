@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from jitload.settings import remember, warn_once
+from jitload.settings import recall, remember, warn_once
 
 GROUP = "jitload.bundles"
 _INFO = (".dist-info", ".egg-info")
@@ -56,7 +56,7 @@ def remember_bundles(cache_dir: Path) -> None:
 
 def _recall(memory: Path) -> dict[str, Any]:
     with suppress(OSError, ValueError, RecursionError):
-        known = json.loads(memory.read_bytes())
+        known = json.loads(recall(memory))
         if isinstance(known, dict) and all(_is_row(row) for row in known.values()):
             return known
     return {}

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from jitload.cache.mounts import wakes_waiters
-from jitload.settings import make_private, warn_once
+from jitload.settings import make_private, recall, warn_once
 
 _BUSY = (errno.EWOULDBLOCK, errno.EAGAIN)
 _FIRST_REPORT_S, _NEXT_REPORTS_S = 2.0, 60.0
@@ -195,7 +195,7 @@ class _Report:
 
     def _holder(self) -> str:
         with suppress(OSError, ValueError, KeyError, TypeError):
-            holder = json.loads(self.path.read_bytes())
+            holder = json.loads(recall(self.path))
             return f"process {holder['pid']} on {holder['host']}"
         return "another process"
 

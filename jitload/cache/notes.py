@@ -61,7 +61,7 @@ def uses_path(leaf_dir: Path) -> Path:
 def append_bytes(path: Path, count: int) -> None:
     """Make a file longer. Appends of several processes do not get lost."""
     make_private(path.parent)
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     try:
         os.write(handle, b"." * count)
     finally:

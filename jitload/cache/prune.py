@@ -76,7 +76,8 @@ def prune_if_grown(cache_dir: Path, limit: int) -> None:
 
 def _write_grown(cache_dir: Path, size: int) -> None:
     with suppress(OSError):
-        handle = os.open(cache_dir / GROWN, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        handle = os.open(cache_dir / GROWN, flags, 0o600)
         try:
             os.ftruncate(handle, size // BLOCK)
         finally:
