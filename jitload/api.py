@@ -274,11 +274,12 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
 ) -> Cubin:
     """Compile CUDA source to machine code, and return it with what it says of its kernels. Nothing is cached.
 
-    PTX and LTO-IR are compiled, too, by nvJitLink or the driver. Of their `extern "C"` kernels only the sizes
-    of parameters are known: `load_inline(…, embed_cubin={"k": cubin}, functions={"f": Launch(signature="(int n)")})`.
+    PTX and LTO-IR are compiled, too, by nvJitLink or the driver; a fatbin gives its machine code for `arch`, or is
+    compiled from its PTX. Of their `extern "C"` kernels only the sizes of parameters are known:
+    `load_inline(…, embed_cubin={"k": cubin}, functions={"f": Launch(signature="(int n)")})`.
 
     Args:
-        source: CUDA C++ text, or several pieces of it; PTX as text or bytes; bytes of LTO-IR.
+        source: CUDA C++ text, or several pieces of it; PTX as text or bytes; bytes of LTO-IR or of a fatbin.
         name: What messages call the source.
         arch: One architecture: `"native"`, `"sm_90a"`.
         kernels: Template instantiations and overloads to compile: `["scale<float>"]`; source text alone has any.

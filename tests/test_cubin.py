@@ -120,11 +120,11 @@ FOREIGN = {
     ),
     "fatbin": (
         struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 0),
-        "these bytes are a fatbin, not a cubin: take the cubin out with `cuobjdump -xelf all`, or compile",
+        "these bytes are a fatbin, not a cubin: take the cubin out with compile_cubin(fatbin, arch='sm_90a')",
     ),
     "wrapper of a fatbin": (
         struct.pack("<IIQQ", 0x466243B1, 1, 64, 0),
-        "these bytes are a fatbin, not a cubin: take the cubin out with `cuobjdump -xelf all`, or compile",
+        "these bytes are a fatbin's wrapper, not a cubin: give the fatbin to compile_cubin(fatbin, arch='sm_90a')",
     ),
     "LTO IR": (b"\xed\x43\x4e\x7f\0\0\0\0", "these bytes are LLVM or LTO IR, not a cubin: compile"),
     "AMD's code": (

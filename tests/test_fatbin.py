@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from support.fatbins import fatbin_of
 from support.program import CUBIN
 from test_embed_cubin import compile_c, embedded, link, options, tool
 
@@ -42,17 +43,6 @@ def test_a_fatbin_is_embedded_and_its_images_are_named(tmp_path: Path) -> None:
         "fatbin, sm_90: empty, add_one, mixed, bounded; compute_90; sm_100) as k\n"
     )
     assert embedded(link(tmp_path, source), "k")[1] == fatbin.read_bytes() + b"\0"
-
-
-def fatbin_of(*images: tuple[int, int, bytes]) -> bytes:
-    """Return a fatbin of images: their kind (1 is PTX, 2 is a cubin), architecture and bytes."""
-    parts = []
-    for kind, sm, data in images:
-        padded = data + bytes(-len(data) % 8)
-        header = struct.pack("<HHIQIIHHI", kind, 0x101, 64, len(padded), 0, 0, 8, 1, sm)
-        parts.append(header.ljust(64, b"\0") + padded)
-    body = b"".join(parts)
-    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body
 
 
 @pytest.mark.parametrize("cut", [20, 40, 400, -1])

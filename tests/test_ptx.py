@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 from builds import ADD
-from support.ptx import compile_to
+from support.fatbins import fatbin_of
+from support.ptx import SOURCE, compile_to
 
 import jitload
 from jitload.device.linkers import find_nvjitlink
 from jitload.device.ptx import format_of
-from jitload.errors import CompileError, ToolchainError
+from jitload.errors import CompileError, LoadError, ToolchainError
 from jitload.settings import read_settings
 
 pytest_plugins = ["support.ptx_fixtures"]
@@ -33,6 +35,7 @@ FORMATS = [
     (b"\xed\x43\x4e\x7f\1\2", "lto-ir"),
     ("// .version 8.0\n__global__ void k() {}", None),
     ("/* */ " * 64 + "int version = s.version 8.0;", None),
+    (b"\x50\xed\x55\xba\1\0", "fatbin"),
     (b"\x7fELF", None),
     (b"", None),
     (["a.version 8.0"], None),
@@ -135,6 +138,48 @@ def test_what_is_neither(ptx, cubin):
     assert "it takes one architecture, not sm_80, sm_90" in refused(ToolchainError, ptx, arch="sm_80,sm_90")
     with pytest.raises(jitload.JitLoadError, match=r"^m.cu is PTX, which is no source: compile it with compile_cubin"):
         jitload.build_inline("m", cuda_sources=ptx, arch="sm_80")
+
+
+def test_a_fatbin_gives_the_machine_code_for_an_architecture(no_nvjitlink, tmp_path):
+    """It takes no linker, and what it gives is typed as a cubin without source is."""
+    older, newer = (jitload.compile_cubin(SOURCE, arch=arch).data for arch in ("sm_80", "sm_86"))
+    accelerated = jitload.compile_cubin(SOURCE, arch="sm_90a").data
+    fatbin = fatbin_of((2, 80, older), (2, 86, newer), (2, 90, accelerated))
+    for arch, code in (("sm_80", older), ("sm_86", newer), ("sm_89", newer), ("sm_90a", accelerated)):
+        taken = jitload.compile_cubin(fatbin, arch=arch)
+        assert taken.data.startswith(code)
+        assert "scale" in [kernel.name for kernel in taken.kernels]
+    launch = jitload.Launch(signature="void scale(float* x, float factor, int n)", grid=1, block=32)
+    taken = jitload.compile_cubin(fatbin, arch="sm_80")
+    assert Path(jitload.build_inline("m", embed_cubin={"k": taken}, functions={"scale": launch})).exists()
+
+
+def test_a_fatbin_with_ptx_alone_is_compiled(ptx):
+    taken = jitload.compile_cubin(fatbin_of((1, 80, ptx.encode() + b"\0")), arch="sm_90a")
+    assert (taken.arch, "scale" in [kernel.name for kernel in taken.kernels]) == ("sm_90a", True)
+
+
+def test_what_nvcc_compresses_is_unpacked_by_the_linker(ptx, tmp_path):
+    if not shutil.which("nvcc"):
+        pytest.skip("nvcc is not installed")
+    (tmp_path / "k.cu").write_text(SOURCE)
+    command = ["nvcc", "-fatbin", "-arch=sm_80", "--compress-mode=size", tmp_path / "k.cu", "-o", tmp_path / "k.fatbin"]
+    subprocess.run(command, check=True)
+    taken = jitload.compile_cubin((tmp_path / "k.fatbin").read_bytes(), arch="sm_90a")
+    assert (taken.arch, "scale" in [kernel.name for kernel in taken.kernels]) == ("sm_90a", True)
+
+
+def test_a_fatbin_with_nothing_for_an_architecture_says_what_it_has(ptx, cubin):
+    words = (
+        "the fatbin 'k.ptx' has neither PTX for sm_80 nor machine code for it that is not compressed; it has: sm_90a"
+    )
+    assert refused(jitload.JitLoadError, fatbin_of((2, 90, cubin.data)), arch="sm_80").startswith(words)
+    packed = fatbin_of((2, 80, b"compressed"))
+    assert refused(jitload.JitLoadError, packed, arch="sm_80").endswith(
+        "; it has: sm_80. Name an architecture that it has, or compile with --compress-mode=none."
+    )
+    damaged = refused(LoadError, fatbin_of((2, 90, cubin.data))[:-8], arch="sm_80")
+    assert damaged.startswith("'k.ptx': this fatbin is damaged or cut off (")
 
 
 def test_without_a_linker_the_error_names_the_command(ptx, no_nvjitlink, monkeypatch):

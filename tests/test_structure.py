@@ -88,7 +88,7 @@ IMPORTS = {
     "device.demangle": "device.mangled errors",
     "device.elf": "",
     "device.cubin": "device.demangle device.elf errors model",
-    "device.fatbin": "device.cubin errors",
+    "device.fatbin": "arch device.cubin errors",
     "device.cxxtype": "model",
     "exports": "model",
     "device.probe": "errors",
@@ -107,7 +107,8 @@ IMPORTS = {
     "device.images": "device.cubin device.kernels device.signature device.written embed errors exports launch model "
     "request",
     "device.linkers": "arch errors gpu settings toolchain",
-    "device.ptx": "arch device.cubin device.linkers device.signature errors flags model request settings sources",
+    "device.ptx": "arch device.cubin device.fatbin device.linkers device.signature errors flags model request settings "
+    "sources",
     "cpu.object_file": "device.elf model",
     "cpu.split_words": "",
     "cpu.split_tree": "device.lexer",

@@ -74,8 +74,12 @@ def is_unknown(data: bytes) -> bool:
 # What else people have in hand: how it begins, or what it holds.
 _FORMATS = (
     (
-        rb"\A(?:\x50\xed\x55\xba|\xb1\x43\x62\x46)",
-        "these bytes are a fatbin, not a cubin: take the cubin out with `cuobjdump -xelf all`, or compile to one.",
+        rb"\A\x50\xed\x55\xba",
+        "these bytes are a fatbin, not a cubin: take the cubin out with compile_cubin(fatbin, arch='sm_90a').",
+    ),
+    (
+        rb"\A\xb1\x43\x62\x46",
+        "these bytes are a fatbin's wrapper, not a cubin: give the fatbin to compile_cubin(fatbin, arch='sm_90a').",
     ),
     (
         rb"\A(?:BC\xc0\xde|\xed\x43\x4e\x7f)",

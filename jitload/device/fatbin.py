@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from jitload.arch import capability_of
 from jitload.device.cubin import read_image
 from jitload.errors import LoadError
 
@@ -17,10 +19,11 @@ _PTX, _ELF = 1, 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FatbinEntry:
-    """One image of a fatbin: `sm_90` or `compute_90`, and its kernels where they are not compressed."""
+    """One image of a fatbin: `sm_90` or `compute_90`; its code or PTX and its kernels where it is not compressed."""
 
     arch: str
     kernels: tuple[str, ...] = ()
+    code: bytes = b""
 
 
 def is_fatbin(data: bytes) -> bool:
@@ -44,6 +47,26 @@ def read_fatbin(data: bytes, *, name: str = "fatbin") -> tuple[FatbinEntry, ...]
         raise LoadError(f"{name}: this fatbin is damaged or cut off ({error}). Compile it again.") from error
 
 
+def cubin_for(entries: Sequence[FatbinEntry], arch: str) -> bytes:
+    """Return the machine code that the driver would take on an architecture, or nothing; the closest of several."""
+    fitting = [entry for entry in entries if entry.code and entry.arch[:3] == "sm_" and _runs_on(entry.arch, arch)]
+    return max(fitting, key=lambda entry: capability_of(entry.arch)).code if fitting else b""
+
+
+def ptx_for(entries: Sequence[FatbinEntry], arch: str) -> bytes:
+    """Return the PTX to compile for an architecture, or nothing; the newest of several."""
+    texts = {int(entry.arch.partition("_")[2]): entry.code for entry in entries if entry.arch[:3] == "com"}
+    fitting = [number for number, text in texts.items() if text and number <= capability_of(arch)[0]]
+    return texts[max(fitting)] if fitting else b""
+
+
+def _runs_on(made_for: str, arch: str) -> bool:
+    (number, suffix), (wanted, _) = capability_of(made_for), capability_of(arch)
+    if suffix == "a":
+        return made_for == arch
+    return number // 10 == wanted // 10 and number <= wanted
+
+
 def _read_entries(data: bytes, name: str) -> tuple[FatbinEntry, ...]:
     _, _, at, size = _HEADER.unpack_from(data)
     end = at + size
@@ -51,17 +74,18 @@ def _read_entries(data: bytes, name: str) -> tuple[FatbinEntry, ...]:
         raise ValueError(f"its header speaks of {end} bytes, and it has {len(data)}")
     entries = []
     while at < end:
-        kind, _, header, size, *_, sm = _ENTRY.unpack_from(data, at)
+        kind, _, header, size, packed, *_, sm = _ENTRY.unpack_from(data, at)
         payload, at = data[at + header : at + header + size], at + header + size
         if header < _ENTRY.size or at > end:
             raise ValueError(f"an image ends at {at}, and they all at {end}")
         if kind == _ELF and payload[:4] == b"\x7fELF":
             image = read_image(payload, name=name)
-            entries.append(FatbinEntry(arch=image.arch, kernels=tuple(kernel.symbol for kernel in image.kernels)))
+            kernels = tuple(kernel.symbol for kernel in image.kernels)
+            entries.append(FatbinEntry(arch=image.arch, kernels=kernels, code=payload))
         elif kind == _ELF:
             entries.append(FatbinEntry(arch=f"sm_{sm}"))
         elif kind == _PTX:
-            entries.append(FatbinEntry(arch=f"compute_{sm}"))
+            entries.append(FatbinEntry(arch=f"compute_{sm}", code=b"" if packed else payload.rstrip(b"\0")))
     if not entries:
         raise ValueError("it has no image")
     return tuple(entries)

@@ -20,10 +20,10 @@ from jitload.gpu import driver_version, open_driver
 from jitload.settings import Settings
 from jitload.toolchain import package_dirs
 
-Format = Literal["ptx", "lto-ir"]
+Format = Literal["ptx", "lto-ir", "fatbin"]
 
 _FILE = re.compile(r"libnvJitLink\.so\.(\d+)")
-_NVJITLINK_TYPES = {"ptx": 2, "lto-ir": 3}
+_NVJITLINK_TYPES = {"ptx": 2, "lto-ir": 3, "fatbin": 4}
 _CU_JIT_INPUT_PTX = 1
 _ERROR_LOG, _ERROR_LOG_SIZE, _TARGET = 5, 6, 9  # CU_JIT_ERROR_LOG_BUFFER, …_SIZE_BYTES, CU_JIT_TARGET
 _SUFFIX_BASES = {"": 0, "a": 0x10000, "f": 0x20000}  # CU_COMPUTE_ACCELERATED_TARGET_BASE, …_FAMILY_…

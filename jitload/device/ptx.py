@@ -1,4 +1,4 @@
-"""PTX or LTO-IR in, a `Cubin` out: recognises them, has them linked, and explains what the linker refuses."""
+"""PTX, LTO-IR or a fatbin in, a `Cubin` out: recognises them, has them linked, and explains what is refused."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from jitload.arch import resolve_one_gpu_arch
 from jitload.device.cubin import read_image
+from jitload.device.fatbin import cubin_for, is_fatbin, ptx_for, read_fatbin
 from jitload.device.linkers import Format, Linked, LinkJob, find_nvjitlink, link_with_driver, link_with_nvjitlink
 from jitload.device.signature import told_kernels
 from jitload.errors import CompileError, Diagnostic, JitLoadError, ToolchainError
@@ -44,6 +45,8 @@ def format_of(source: object) -> Format | None:
     data = bytes(source)
     if data.startswith(_LTO_IR):
         return "lto-ir"
+    if is_fatbin(data):
+        return "fatbin"
     return "ptx" if _VERSION.match(data) else None
 
 
@@ -53,7 +56,7 @@ def compile_image(
     """Compile what is no source any more; its kernels are typed as far as their symbols tell.
 
     Args:
-        source: PTX or LTO-IR.
+        source: PTX, LTO-IR or a fatbin, of which the machine code is taken where it has some for the architecture.
         name: What messages call it.
         arch: One architecture.
         flags: Options, as for nvcc.
@@ -67,6 +70,12 @@ def compile_image(
     target = resolve_one_gpu_arch(arch, settings, who="compile_cubin()")
     options = tuple(map(_spell, device_flags(read_options(flags, "extra_cuda_cflags"))))
     data, format_ = _read(source, check_name(name))
+    if format_ == "fatbin":
+        entries = read_fatbin(data, name=repr(name))
+        if not options and (code := cubin_for(entries, target)):
+            return _told(code, name, target)
+        if text := ptx_for(entries, target):
+            data, format_ = text, "ptx"
     return _compile(LinkJob(data=data, format=format_, name=name, arch=target, options=options), settings)
 
 
@@ -75,7 +84,7 @@ def _read(source: str | bytes | bytearray | memoryview, name: str) -> tuple[byte
     format_ = format_of(data)
     if format_ is None:
         raise JitLoadError(
-            f"{name!r} is bytes that begin with {data[:8]!r}: neither PTX nor LTO-IR. CUDA source is a "
+            f"{name!r} is bytes that begin with {data[:8]!r}: neither PTX, LTO-IR nor a fatbin. CUDA source is a "
             "str, and a cubin is compiled already."
         )
     if format_ == "ptx":
@@ -92,10 +101,15 @@ def _compile(job: LinkJob, settings: Settings) -> Cubin:
         raise _no_linker(job, settings)
     if linked.cubin is None:
         raise _refusal(job, linked, "nvJitLink" if path else "the driver's linker")
-    image = read_image(linked.cubin, name=job.name)
-    return Cubin(
-        data=linked.cubin, arch=job.arch, log=linked.log, kernels=told_kernels(image), variables=image.variables
-    )
+    cubin = _told(linked.cubin, job.name, job.arch, log=linked.log)
+    if job.format == "fatbin" and not cubin.kernels:
+        raise _nothing_for(job)
+    return cubin
+
+
+def _told(code: bytes, name: str, arch: str, *, log: str = "") -> Cubin:
+    image = read_image(code, name=name)
+    return Cubin(data=code, arch=arch, log=log, kernels=told_kernels(image), variables=image.variables)
 
 
 def _spell(option: str) -> str:
@@ -106,16 +120,27 @@ def _spell(option: str) -> str:
 def _no_linker(job: LinkJob, settings: Settings) -> ToolchainError:
     command = _HOW_TO_GET.get(int(settings.nvrtc) if settings.nvrtc.isdigit() else 13, _HOW_TO_GET[13])
     instead = "there is no driver whose linker could do it"
-    if job.format == "lto-ir" or job.options:
-        instead = f"the driver's linker takes no {'LTO-IR' if job.format == 'lto-ir' else 'options'}"
+    if job.format != "ptx" or job.options:
+        instead = f"the driver's linker takes no {'options' if job.format == 'ptx' else job.format.upper()}"
     return ToolchainError(
         f"compiling {job.format.upper()} ({job.name!r}) takes nvJitLink, which was not found, and {instead}. Install "
         f"it with: {command}  (or {_HOW_TO_GET[12]} for a driver older than CUDA 13)"
     )
 
 
-def _refusal(job: LinkJob, linked: Linked, linker: str) -> CompileError | ToolchainError:
+def _nothing_for(job: LinkJob) -> JitLoadError:
+    """Return the error for a fatbin from which a linker takes nothing: it links no finished code, compressed or not."""
+    there = ", ".join(entry.arch for entry in read_fatbin(job.data, name=repr(job.name)))
+    return JitLoadError(
+        f"the fatbin {job.name!r} has neither PTX for {job.arch} nor machine code for it that is not compressed; it "
+        f"has: {there}. Name an architecture that it has, or compile with --compress-mode=none."
+    )
+
+
+def _refusal(job: LinkJob, linked: Linked, linker: str) -> JitLoadError:
     log = linked.log
+    if job.format == "fatbin" and "bad input" in log:
+        return _nothing_for(job)
     if "unsupported architecture" in log or "is not defined for option 'gpu-name'" in log:
         return ToolchainError(
             f"{linker} does not know {job.arch} (for {job.name!r}):\n{log}\nName another architecture, or install a "

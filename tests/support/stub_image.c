@@ -166,7 +166,26 @@ static int is_cubin(const void* code) {
   return header_of(code).e_ident[EI_CLASS] == ELFCLASS64 && header_of(code).e_machine == CUDA_MACHINE;
 }
 
+/* Of a fatbin, the first machine code that is not compressed: the driver would take what the device can run. */
+static const void* code_of(const void* image) {
+  const unsigned char* bytes = image;
+  uint16_t header = 0, kind = 0;
+  uint32_t skip = 0;
+  uint64_t size = 0, at = 0, end = 0;
+  if (memcmp(bytes, "\x50\xed\x55\xba", 4) != 0) return image;
+  memcpy(&header, bytes + 6, sizeof header);
+  memcpy(&size, bytes + 8, sizeof size);
+  for (at = header, end = header + size; at < end; at += skip + size) {
+    memcpy(&kind, bytes + at, sizeof kind);
+    memcpy(&skip, bytes + at + 4, sizeof skip);
+    memcpy(&size, bytes + at + 8, sizeof size);
+    if (kind == 2 && is_cubin(bytes + at + skip)) return bytes + at + skip;
+  }
+  return image;
+}
+
 CUlibrary stub_read_image(const void* code) {
+  code = code_of(code);
   CUlibrary library = calloc(1, sizeof *library);
   if (library == NULL) abort();
   library->is_loaded = 1;

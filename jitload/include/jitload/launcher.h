@@ -51,15 +51,15 @@ struct Driver {
 struct Image {
   const unsigned char* data;
   size_t size; /* kUnknownSize where there is only an address */
-  bool may_be_fatbin;
 };
 enum : size_t { kUnknownSize = ~size_t{0} };
 
-/* A cubin in the driver. */
+/* A cubin in the driver, or a fatbin. */
 struct Library {
   jitload_cu_library handle;
   int capability; /* 90 for sm_90; 0 where that is not known */
   char* kernels;  /* "add_one, scale"; from malloc */
+  char* images;   /* of a fatbin: "sm_80, compute_90"; from malloc */
 };
 
 struct KernelState;

@@ -5,6 +5,7 @@
 #include <elf.h>
 
 #include "launcher_driver.h"
+#include "launcher_fatbin.h"
 
 namespace jitload {
 inline namespace v1 {
@@ -77,8 +78,20 @@ JITLOAD_LAUNCHER int CheckElf(const Image* image, Elf64_Ehdr* header) {
   return JITLOAD_NO_CUBIN_("the cubin is truncated: its headers speak of %zu bytes, and it has %zu", end, image->size);
 }
 
-/* Sets an error unless the bytes are something that a driver could take. */
-JITLOAD_LAUNCHER int CheckImage(const Image* image, Elf64_Ehdr* header) {
+/* Sets an error unless the fatbin is whole; gives the first machine code in it that is not compressed. */
+JITLOAD_LAUNCHER int CheckFatbin(const Image* image, Image* code, Elf64_Ehdr* header) {
+  return ForEachImage(image, [&](const FatbinEntry* entry, const Image& inner) {
+    if (entry->kind != kFatbinCode || !BeginsWith(&inner, ELFMAG)) return 0;
+    Elf64_Ehdr its = {};
+    if (CheckElf(&inner, &its) != 0) return -1;
+    if (code->data == nullptr) *code = inner, *header = its;
+    return 0;
+  });
+}
+
+/* Sets an error unless the bytes are something that a driver could take; gives the machine code that can be looked at,
+ * if there is any, and its header. */
+JITLOAD_LAUNCHER int CheckImage(const Image* image, Image* code, Elf64_Ehdr* header) {
   if (image->data == nullptr) return JITLOAD_NO_CUBIN_("the address of the cubin is null");
   if (image->size == 0) return JITLOAD_NO_CUBIN_("the cubin is empty");
   if (IsPtx(image)) {
@@ -86,11 +99,9 @@ JITLOAD_LAUNCHER int CheckImage(const Image* image, Elf64_Ehdr* header) {
         "the bytes are PTX, not a cubin: compile it for a GPU first, with jitload.compile_cubin(ptx) "
         "or ptxas");
   }
-  if (!IsFatbin(image)) return CheckElf(image, header);
-  if (image->may_be_fatbin) return 0;
-  return JITLOAD_NO_CUBIN_(
-      "the bytes are a fatbin, not a cubin: compile with nvcc -cubin, or take a cubin out of it with "
-      "cuobjdump -xelf");
+  if (IsFatbin(image)) return CheckFatbin(image, code, header);
+  *code = *image;
+  return CheckElf(image, header);
 }
 
 /* The kernels of a symbol table, "add_one, scale", added to `out` if that is not null; returns the size of the text. */
@@ -136,15 +147,18 @@ JITLOAD_LAUNCHER int LoadBytes(const Driver* driver, const void* bytes, jitload_
 
 JITLOAD_LAUNCHER int LoadImage(const Image* image, Library* library) {
   Elf64_Ehdr header = {};
-  if (CheckImage(image, &header) != 0) return -1;
+  Image code_image = {};
+  if (CheckImage(image, &code_image, &header) != 0) return -1;
   const Driver* driver = OpenDriver();
   if (driver == nullptr) return -1;
   const int code = LoadBytes(driver, image->data, &library->handle);
   if (code != JITLOAD_CUDA_SUCCESS) return RaiseCode("CubinModule: the driver cannot load the cubin", code);
-  /* From version 8 of the ABI on, the architecture stands one byte higher. */
-  library->capability =
-      static_cast<int>(header.e_ident[EI_ABIVERSION] >= 8 ? header.e_flags >> 8 & 0xff : header.e_flags & 0xff);
-  library->kernels = ListKernels(image, &header);
+  if (code_image.data != nullptr) library->kernels = ListKernels(&code_image, &header);
+  if (IsFatbin(image))
+    library->images = ListImages(image);
+  else /* from version 8 of the ABI on, the architecture stands one byte higher */
+    library->capability =
+        static_cast<int>(header.e_ident[EI_ABIVERSION] >= 8 ? header.e_flags >> 8 & 0xff : header.e_flags & 0xff);
   return 0;
 }
 
@@ -156,6 +170,7 @@ JITLOAD_LAUNCHER void Unload(Library* library) {
     driver_table.exchange_capture_mode(&mode);
   }
   free(library->kernels);
+  free(library->images);
   *library = {};
 }
 

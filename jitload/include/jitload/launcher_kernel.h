@@ -24,6 +24,7 @@ struct KernelState {
   uint32_t* pointers; /* numbers of the parameters that may be pointers; only with several devices */
   uint32_t pointer_count;
   int capability;
+  char* images;           /* of a fatbin */
   bool wants_most_shared; /* raise the limit at the first launch on a device */
 };
 
@@ -34,6 +35,7 @@ JITLOAD_LAUNCHER jitload_cu_kernel HandleOf(const KernelState* state) {
 JITLOAD_LAUNCHER void FreeKernel(KernelState* state) {
   if (state == nullptr) return;
   free(state->name);
+  free(state->images);
   free(state->slots);
   free(state->pointers);
   free(state);
@@ -54,7 +56,7 @@ JITLOAD_LAUNCHER void FindPointers(KernelState* state) {
 }
 
 JITLOAD_LAUNCHER int RaiseNoKernel(const Library* library, const char* name) {
-  const char* parts[] = {"the cubin has no kernel named '", name, "'", library->kernels ? "; it has: " : "",
+  const char* parts[] = {library->images ? "the fatbin has no kernel named '" : "the cubin has no kernel named '", name, "'", library->kernels ? "; it has: " : "",
                          library->kernels ? library->kernels : ""};
   TVMFFIErrorSetRaisedFromCStrParts("RuntimeError", parts, 5);
   return -1;
@@ -73,7 +75,7 @@ JITLOAD_LAUNCHER KernelState* MakeKernel(const Library* library, const char* nam
     if (code == JITLOAD_CUDA_ERROR_NOT_FOUND)
       RaiseNoKernel(library, name);
     else
-      RaiseCode("cannot get a kernel from the cubin", code);
+      RaiseCode(library->images ? "cannot get a kernel from the fatbin" : "cannot get a kernel from the cubin", code);
     return nullptr;
   }
   KernelState* state = static_cast<KernelState*>(calloc(1, sizeof *state));
@@ -81,6 +83,7 @@ JITLOAD_LAUNCHER KernelState* MakeKernel(const Library* library, const char* nam
     state->driver = driver;
     state->kernel = kernel;
     state->capability = library->capability;
+    state->images = library->images != nullptr ? strdup(library->images) : nullptr;
     state->name = strdup(name);
     state->slots = static_cast<KernelSlot*>(calloc(static_cast<size_t>(driver->devices), sizeof(KernelSlot)));
   }
@@ -100,6 +103,10 @@ JITLOAD_LAUNCHER int RefuseArchitecture(const KernelState* state, int device) {
   int major = 0, minor = 0;
   state->driver->device_attribute(&major, JITLOAD_DEVICE_MAJOR, device);
   state->driver->device_attribute(&minor, JITLOAD_DEVICE_MINOR, device);
+  if (state->images != nullptr) {
+    return Refuse(kNoBinary, "%s: the fatbin holds code for %s, and cuda:%d is sm_%d%d", state->name, state->images,
+                  device, major, minor);
+  }
   return Refuse(kNoBinary, "%s: the cubin holds code for sm_%d, and cuda:%d is sm_%d%d", state->name, state->capability,
                 device, major, minor);
 }
@@ -156,7 +163,7 @@ JITLOAD_LAUNCHER int PrepareLocked(KernelState* state, int device, int64_t wante
   if (slot->allowed < 0) {
     code = driver->kernel_function(&function, state->kernel);
     if (code == 0 && driver->load_function != nullptr) code = driver->load_function(function);
-    if (code == kNoBinary && state->capability != 0) return RefuseArchitecture(state, device);
+    if (code == kNoBinary && (state->capability != 0 || state->images)) return RefuseArchitecture(state, device);
     if (code == 0) AllowDeclaredCluster(state, device);
   }
   if (code == 0) code = ReadSharedLimit(state, device, &most, &fixed);

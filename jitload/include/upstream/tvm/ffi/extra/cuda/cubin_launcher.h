@@ -24,18 +24,17 @@ template <class Source>
 Image ImageOf(const Source& source) {
   if constexpr (std::is_array_v<Source>) {
     const size_t count = std::extent_v<Source>;
-    return {reinterpret_cast<const unsigned char*>(&source[0]), count != 0 ? count * sizeof(source[0]) : kUnknownSize,
-            true};
+    return {reinterpret_cast<const unsigned char*>(&source[0]), count != 0 ? count * sizeof(source[0]) : kUnknownSize};
   } else if constexpr (std::is_pointer_v<Source>) {
-    return {reinterpret_cast<const unsigned char*>(source), kUnknownSize, true};
+    return {reinterpret_cast<const unsigned char*>(source), kUnknownSize};
   } else {
-    return {reinterpret_cast<const unsigned char*>(source.data()), source.size() * sizeof(*source.data()), true};
+    return {reinterpret_cast<const unsigned char*>(source.data()), source.size() * sizeof(*source.data())};
   }
 }
 
 inline Image EmbeddedImage(const char* begin, const char* end) {
   const size_t size = end != nullptr ? static_cast<size_t>(end - begin) : kUnknownSize;
-  return {reinterpret_cast<const unsigned char*>(begin), size, true};
+  return {reinterpret_cast<const unsigned char*>(begin), size};
 }
 
 }  // namespace v1
@@ -49,7 +48,7 @@ inline namespace jitload_v1 {
 class CubinKernel {
  public:
   CubinKernel(cuda_api::LibraryHandle library, const char* name)
-      : CubinKernel(::jitload::Library{library, 0, nullptr}, name) {}
+      : CubinKernel(::jitload::Library{library, 0, nullptr, nullptr}, name) {}
   ~CubinKernel() { ::jitload::FreeKernel(state_); }
 
   /* Launch. Dynamic shared memory over 48 KiB is allowed for as it is asked for, up to the device's opt-in limit. The
@@ -94,14 +93,15 @@ class CubinKernel {
   ::jitload::KernelState* state_;
 };
 
-/* A cubin in the driver. The bytes are looked at first: what is no cubin throws. Movable. */
+/* A cubin in the driver, or a fatbin, of which the driver takes what the device can run. The bytes are looked at first:
+ * what is neither throws. Movable. */
 class CubinModule {
  public:
   explicit CubinModule(const Bytes& bytes)
-      : CubinModule(::jitload::Image{reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), false}) {}
+      : CubinModule(::jitload::Image{reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size()}) {}
   explicit CubinModule(const char* code) : CubinModule(reinterpret_cast<const unsigned char*>(code)) {}
   explicit CubinModule(const unsigned char* code)
-      : CubinModule(::jitload::Image{code, ::jitload::kUnknownSize, false}) {}
+      : CubinModule(::jitload::Image{code, ::jitload::kUnknownSize}) {}
   explicit CubinModule(const ::jitload::Image& image) {
     cuda_api::ThrowIfFailed(::jitload::LoadImage(&image, &library_));
   }
