@@ -2,77 +2,40 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
-import sys
-import sysconfig
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from support.arrays import CudaArray, tensor_of
+from support.cmake import (
+    CMAKE,
+    GENERATORS,
+    MACRO,
+    NINJA,
+    USER,
+    change,
+    cmake,
+    cmake_version,
+    configure,
+    make,
+    refused,
+    write_project,
+)
 from support.driver import StubDriver
 from support.gpu import ROOT
 from support.program import CUBIN
 
 import jitload
-from jitload.settings import read_settings
-from jitload.toolchain import find_ninja
 from jitload.utils import config
 
 pytest_plugins = ["support.gpu_fixtures"]
 
 EXAMPLE = ROOT / "examples" / "cmake"
-CMAKE = shutil.which("cmake", path=os.pathsep.join((sysconfig.get_path("scripts"), os.environ.get("PATH", ""))))
-ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
-NINJA = ("-GNinja", f"-DCMAKE_MAKE_PROGRAM={find_ninja(read_settings())}")
 
 pytestmark = pytest.mark.skipif(CMAKE is None, reason="cmake is not installed: pip install cmake")
-
-
-def cmake(*arguments: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    command = [str(CMAKE), *map(str, arguments)]
-    return subprocess.run(command, env=env or ENVIRONMENT, capture_output=True, text=True, check=False)
-
-
-def cmake_version() -> tuple[int, ...]:
-    return tuple(map(int, cmake("--version").stdout.split()[2].split(".")[:2]))
-
-
-def configure(source: Path, build: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    given = (f"-Djitload_ROOT={config.cmake_dir()}", f"-DPython_EXECUTABLE={sys.executable}", *options)
-    generator = () if any(option.startswith("-G") for option in options) else NINJA
-    return cmake("-S", source, "-B", build, *generator, *given)
-
-
-def make(build: Path) -> str:
-    """Build, and return what was said."""
-    done = cmake("--build", build)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def write_project(directory: Path, text: str, **files: str) -> Path:
-    lines = [
-        "cmake_minimum_required(VERSION 3.18)",
-        "project(p LANGUAGES CXX)",
-        "find_package(jitload CONFIG REQUIRED)",
-    ]
-    directory.mkdir(exist_ok=True)
-    (directory / "CMakeLists.txt").write_text(text if "project(" in text else "\n".join([*lines, text]))
-    for name, content in files.items():
-        (directory / name.replace("_", ".")).write_text(content)
-    return directory
-
-
-def refused(directory: Path, text: str, **files: str) -> str:
-    """Return what the configuration of a project says, in one line."""
-    done = configure(write_project(directory, text, **files), directory / "build")
-    assert done.returncode != 0
-    return " ".join(done.stderr.split())
 
 
 # ---- the example ---------------------------------------------------------------------------------------------------
@@ -118,21 +81,6 @@ def test_the_example_on_a_gpu(tmp_path: Path) -> None:
 
 # ---- what is built again -------------------------------------------------------------------------------------------
 
-MACRO = '#include "n.h"\n__device__ int x;\nextern "C" __global__ void k() { x = N + M; }\n'
-USER = """\
-#include <tvm/ffi/extra/cuda/cubin_launcher.h>
-#include <tvm/ffi/function.h>
-#include "text.h"
-TVM_FFI_EMBED_CUBIN(one);
-TVM_FFI_EMBED_CUBIN(two);
-void Run() {
-  static auto one = TVM_FFI_EMBED_CUBIN_GET_KERNEL(one, "k");
-  static auto two = TVM_FFI_EMBED_CUBIN_GET_KERNEL(two, "empty");
-  TVM_FFI_CHECK_CUDA_DRIVER_ERROR(one.Launch(nullptr, tvm::ffi::dim3(BLOCKS), tvm::ffi::dim3(1), nullptr));
-  TVM_FFI_CHECK_CUDA_DRIVER_ERROR(two.Launch(nullptr, tvm::ffi::dim3(9), tvm::ffi::dim3(1), nullptr));
-}
-TVM_FFI_DLL_EXPORT_TYPED_FUNC(run, Run);
-"""
 TWO = """
 jitload_generate_cubin(OUTPUT "made here/k.cubin" SOURCE k.cu ARCH sm_90
                         INCLUDE_DIRECTORIES "in c" OPTIONS -O3 "-DM=(1 + 2)")
@@ -140,7 +88,6 @@ jitload_embed_cubin(OUTPUT w.o SOURCE w.cc CUBIN "made here/k.cubin" two.cubin N
 add_library(w MODULE ${one_EMBEDDED_OBJ})
 set_target_properties(w PROPERTIES PREFIX "" LINKER_LANGUAGE CXX)
 """
-GENERATORS = [NINJA, ("-GUnix Makefiles",)]
 
 
 @pytest.mark.parametrize("generator", GENERATORS, ids=["ninja", "make"])
@@ -176,86 +123,6 @@ def test_what_changed_is_built_again(generator: tuple[str, ...], tmp_path: Path,
     assert "Compiling k.cu" not in said
 
 
-def change(path: Path, text: str) -> None:
-    """Write a file, later than what was built by more than a file system's clock may miss."""
-    time.sleep(0.05)
-    path.write_text(text)
-
-
-# ---- tvm-ffi's names -----------------------------------------------------------------------------------------------
-
-UPSTREAM = """
-tvm_ffi_generate_cubin(
-  OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/kernel.cubin
-  SOURCE k.cu
-  ARCH sm_90
-  OPTIONS -O3 --use_fast_math -DN=1 -DM=2
-)
-add_custom_target(cubin ALL DEPENDS ${CMAKE_CURRENT_BINARY_DIR}/kernel.cubin)
-tvm_ffi_embed_cubin(
-  OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/with_cubin.o
-  SOURCE w.cc
-  CUBIN ${CMAKE_CURRENT_BINARY_DIR}/kernel.cubin
-  NAME env
-)
-add_library(lib SHARED ${CMAKE_CURRENT_BINARY_DIR}/with_cubin.o)
-target_link_libraries(lib PRIVATE tvm_ffi::header tvm_ffi::shared)
-set_target_properties(lib PROPERTIES PREFIX "" LINKER_LANGUAGE CXX)
-"""
-OLD_PACKAGE = """
-add_library(tvm_ffi::header INTERFACE IMPORTED)
-add_library(tvm_ffi::shared INTERFACE IMPORTED)
-function(tvm_ffi_generate_cubin)
-  message(FATAL_ERROR "this needs nvcc")
-endfunction()
-"""
-PACKAGES = [("jitload", "tvm_ffi"), ("tvm_ffi", "jitload"), ("jitload", "old"), ("old", "jitload")]
-
-
-@pytest.mark.parametrize("order", PACKAGES, ids="-".join)
-def test_upstreams_functions_in_upstreams_form(order: tuple[str, str], tmp_path: Path) -> None:
-    """Whatever package is found first, old releases of tvm-ffi that have the functions themselves among them."""
-    from tvm_ffi import libinfo
-
-    old = tmp_path / "old"
-    old.mkdir()
-    (old / "tvm_ffi-config.cmake").write_text(OLD_PACKAGE)
-    roots = {"tvm_ffi": libinfo.find_cmake_path(), "old": old}
-    root = next(roots[name] for name in order if name != "jitload")
-    lines = ["cmake_minimum_required(VERSION 3.18)", "project(upstream LANGUAGES CXX)"]
-    lines += [f"find_package({'jitload' if name == 'jitload' else 'tvm_ffi'} CONFIG REQUIRED)" for name in order]
-    user = (
-        USER.replace("TVM_FFI_EMBED_CUBIN(two)", "")
-        .replace("(one)", "(env)")
-        .replace("(one,", "(env,")
-        .replace("BLOCKS", "1")
-    )
-    user = "\n".join(line for line in user.splitlines() if "two" not in line and "text.h" not in line)
-    source = write_project(
-        tmp_path / "p", "\n".join([*lines, UPSTREAM]), k_cu=MACRO.replace('#include "n.h"', ""), w_cc=user
-    )
-    done = configure(source, tmp_path / "b", f"-Dtvm_ffi_ROOT={root}")
-    assert done.returncode == 0, done.stderr
-    make(tmp_path / "b")
-    assert list(jitload.load_module(tmp_path / "b" / "lib.so")) == ["run"]
-    commands = subprocess.run(["nm", str(tmp_path / "b" / "with_cubin.o")], capture_output=True, text=True, check=True)
-    assert " r __tvm_ffi__cubin_env\n" in commands.stdout
-    assert "cudaLibrary" not in commands.stdout  # our header, which needs no runtime
-
-
-def test_a_target_has_our_headers_first(tmp_path: Path) -> None:
-    """Even where tvm-ffi's are linked before."""
-    from tvm_ffi import libinfo
-
-    text = "find_package(tvm_ffi CONFIG REQUIRED)\nadd_library(w MODULE w.cc)\n"
-    text += "target_link_libraries(w PRIVATE tvm_ffi::header jitload::launcher)\n"
-    check = "#include <tvm/ffi/extra/cuda/cubin_launcher.h>\n#ifndef JITLOAD_LAUNCHER_H_\n#error\n#endif\n"
-    source = write_project(tmp_path / "p", text, w_cc=check)
-    done = configure(source, tmp_path / "b", f"-Dtvm_ffi_ROOT={libinfo.find_cmake_path()}")
-    assert done.returncode == 0, done.stderr
-    make(tmp_path / "b")
-
-
 # ---- nvcc, on request ----------------------------------------------------------------------------------------------
 
 
@@ -280,6 +147,20 @@ REFUSED = [
     ("jitload_generate_cubin(SOURCE k.cu)", "jitload_generate_cubin: OUTPUT is required"),
     ("tvm_ffi_generate_cubin(OUTPUT k.cubin)", "tvm_ffi_generate_cubin: SOURCE is required"),
     ("jitload_generate_cubin(OUT k.cubin)", "jitload_generate_cubin: what is 'OUT;k.cubin'?"),
+    (
+        "jitload_generate_cubin(OUTPUT k SOURCE k.cu ARCH sm_80 sm_90)",
+        "and ARCH has 2; FATBIN makes one file of several",
+    ),
+    ("add_tvm_ffi_fatbin(t)", "add_tvm_ffi_fatbin: CUDA is required"),
+    ("add_tvm_ffi_cubin(t CUDA k.cu ARCH 90)", "add_tvm_ffi_cubin: what is 'ARCH;90'?"),
+    (
+        "set(CMAKE_CUDA_ARCHITECTURES 90-virtual)\nadd_tvm_ffi_fatbin(t CUDA k.cu)",
+        "has '90-virtual': name architectures",
+    ),
+    ("set(CMAKE_CUDA_ARCHITECTURES 80 90)\nadd_tvm_ffi_cubin(t CUDA k.cu)", "a cubin is for one architecture"),
+    ("tvm_ffi_embed_bin_into(t BIN k.cubin)", "tvm_ffi_embed_bin_into: SYMBOL is required"),
+    ("tvm_ffi_embed_bin_into(t SYMBOL k BIN k.cubin)", "tvm_ffi_embed_bin_into: there is no target 't'"),
+    ("tvm_ffi_embed_bin_into(t SYMBOL k BIN $<TARGET_OBJECTS:f>)", "tvm_ffi_embed_bin_into: there is no target 'f'"),
     ("jitload_embed_cubin(TARGET t CUBIN a.cubin)", "jitload_embed_cubin: NAME is required"),
     ("tvm_ffi_embed_cubin(SOURCE w.cc CUBIN a NAME b)", "tvm_ffi_embed_cubin: OUTPUT is required"),
     ("jitload_embed_cubin(TARGET t CUBIN a b NAME c)", "jitload_embed_cubin: 2 cubins and 1 names"),

@@ -12,7 +12,7 @@ from support.fatbins import fatbin_of
 from support.program import CUBIN
 from test_embed_cubin import compile_c, embedded, link, options, tool
 
-from jitload.device.fatbin import read_fatbin
+from jitload.device.fatbin import make_fatbin, read_fatbin
 from jitload.errors import LoadError
 
 IMAGE = CUBIN.read_bytes()
@@ -67,3 +67,16 @@ def test_nvccs_fatbins_are_read(tmp_path: Path) -> None:
     entries = read_fatbin((tmp_path / "k.fatbin").read_bytes())
     assert sorted(entry.arch for entry in entries) == ["compute_90", "sm_80", "sm_90"]
     assert {entry.kernels for entry in entries if entry.arch.startswith("sm")} <= {("add",), ()}
+
+
+def test_fatbins_are_written_as_nvidias_own_tool_writes_them(tmp_path: Path) -> None:
+    if not shutil.which("nvcc") or not shutil.which("fatbinary"):
+        pytest.skip("needs nvcc")
+    (tmp_path / "k.cu").write_text('extern "C" __global__ void add(float* x) { *x += 1; }\n')
+    images, cubins = [], []
+    for arch in ("80", "90a"):
+        subprocess.run(["nvcc", "-cubin", f"-arch=sm_{arch}", "k.cu", "-o", arch], cwd=tmp_path, check=True)
+        images.append(f"--image3=kind=elf,sm={arch},file={arch}")
+        cubins.append((f"sm_{arch}", (tmp_path / arch).read_bytes()))
+    subprocess.run(["fatbinary", "--create=theirs", "--compress=false", *images], cwd=tmp_path, check=True)
+    assert make_fatbin(cubins) == (tmp_path / "theirs").read_bytes()

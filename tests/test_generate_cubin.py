@@ -13,6 +13,7 @@ from support.wrappers import run_compiler
 
 from jitload.cxx.headers import read_depfile
 from jitload.device.cubin import read_image
+from jitload.device.fatbin import read_fatbin
 from jitload.utils import cubin_source
 from jitload.utils.generate_cubin import main
 
@@ -47,6 +48,22 @@ def test_templates_options_and_the_list_of_headers(tmp_path: Path, capsys: Any) 
     make = f"{rule}\nprint:\n\t@echo made"
     done = subprocess.run(["make", "-f", "-", "print"], input=make, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "made\n"), done.stderr
+
+
+def test_a_fatbin_of_several_architectures(tmp_path: Path, capsys: Any) -> None:
+    source, output = write_source(tmp_path), tmp_path / "k.fatbin"
+    given = ["--source", str(source), "--output", str(output), "--fatbin", "--depfile", f"{output}.d", "-v"]
+    assert main([*given, "--arch", "sm_80,sm_90a"]) == 0
+    assert [(one.arch, one.kernels) for one in read_fatbin(output.read_bytes())] == [
+        ("sm_80", ("plain",)),
+        ("sm_90a", ("plain",)),
+    ]
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["sm_80", "sm_90a"]
+    assert read_depfile(Path(f"{output}.d").read_text())[:2] == [source, source.parent / "n.h"]
+    assert main([*given, "--arch", "sm_90,sm_100"]) == 2
+    assert capsys.readouterr().err == (
+        "Error: a fatbin with code for sm_100 takes nvcc; without it, compile to one cubin for sm_100.\n"
+    )
 
 
 REFUSED = [

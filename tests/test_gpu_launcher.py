@@ -20,6 +20,9 @@ from support.hopper import (
     node_attribute,
 )
 
+import jitload
+from jitload.device.fatbin import make_fatbin
+
 pytest_plugins = ["support.gpu_fixtures"]
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("hopper")]
 
@@ -259,3 +262,36 @@ def test_a_refused_launch_says_what_it_was_and_leaves_torch_alone(way: str) -> N
     assert all_is_well()
     launch(way, "add", x, 1, How(grid=(4, 1, 1), block=64))
     assert x.tolist() == [1.0] * 4
+
+
+# ---- fatbins -------------------------------------------------------------------------------------------------------
+
+ADD = 'extern "C" __global__ void add(float* x) { x[threadIdx.x] += 1; }'
+RUN = """
+#include <tvm/ffi/extra/cuda/cubin_launcher.h>
+namespace ffi = tvm::ffi;
+void Run(ffi::Bytes bytes, ffi::TensorView x) {
+  ffi::CubinModule module(bytes);
+  ffi::CubinKernel kernel = module["add"];
+  void* pointer = x.data_ptr();
+  void* args[] = {&pointer};
+  CUresult result = kernel.Launch(args, ffi::dim3(1), ffi::dim3(32), nullptr);
+  TVM_FFI_CHECK_CUDA_DRIVER_ERROR(result);
+  TVM_FFI_CHECK_CUDA_DRIVER_ERROR(cuStreamSynchronize(nullptr));
+}
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(run, Run);
+"""
+
+
+def test_a_fatbin_that_we_write_runs() -> None:
+    """The driver takes the image for this device, whichever place it has; one without such an image is told."""
+    module = jitload.load_inline("fatbins", cuda_sources=RUN)
+    images = {arch: jitload.compile_cubin(ADD, arch=arch).data for arch in ("sm_80", "sm_90", "sm_90a")}
+    x = torch.zeros(32, device="cuda")
+    for count, archs in enumerate([("sm_80", "sm_90a"), ("sm_90a", "sm_80"), ("sm_90",), ("sm_80", "sm_90")], start=1):
+        torch.cuda.synchronize()
+        module.run(make_fatbin([(arch, images[arch]) for arch in archs]), x)
+        assert x.tolist() == [count] * 32
+    with pytest.raises(RuntimeError, match="fatbin"):
+        module.run(make_fatbin([("sm_80", images["sm_80"])]), x)
+    assert all_is_well()

@@ -188,7 +188,7 @@ TOOL_IMPORTS = {
     "utils/output.py": "errors",
     "utils/embed_cubin.py": "device.cubin device.fatbin embed errors utils",
     "utils/cubin_source.py": "cxx.embedding errors utils",
-    "utils/generate_cubin.py": "device.kernels errors flags library request sources toolchain utils",
+    "utils/generate_cubin.py": "device.fatbin device.kernels errors flags library request sources toolchain utils",
     "utils/config.py": "toolchain utils",
 }
 

@@ -1,4 +1,4 @@
-# jitload_generate_cubin and jitload_embed_cubin, also under tvm-ffi's names. docs/cpp.md says what each takes.
+# jitload_generate_cubin and jitload_embed_cubin, and tvm-ffi's functions for the same. docs/cpp.md says what each takes.
 
 if(POLICY CMP0116)
   cmake_policy(SET CMP0116 NEW)
@@ -32,11 +32,19 @@ endfunction()
 # ---- CUDA source to a cubin --------------------------------------------------------------------------------------
 
 function(jitload_internal_generate_cubin caller)
-  set(lists KERNELS INCLUDE_DIRECTORIES OPTIONS DEPENDS)
-  cmake_parse_arguments(PARSE_ARGV 1 ARG "NVCC" "OUTPUT;SOURCE;ARCH" "${lists}")
+  set(lists ARCH KERNELS INCLUDE_DIRECTORIES OPTIONS DEPENDS)
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "NVCC;FATBIN" "OUTPUT;SOURCE" "${lists}")
   jitload_internal_check_arguments(${caller} "${ARG_UNPARSED_ARGUMENTS}" OUTPUT SOURCE)
   if(NOT ARG_ARCH)
     set(ARG_ARCH native)
+  endif()
+  list(LENGTH ARG_ARCH archs)
+  if(archs GREATER 1 AND NOT ARG_FATBIN)
+    message(FATAL_ERROR "${caller}: a cubin is for one architecture, and ARCH has ${archs}; FATBIN makes one file of several")
+  endif()
+  set(what "a cubin")
+  if(ARG_FATBIN)
+    set(what "a fatbin")
   endif()
   jitload_internal_input(source "${ARG_SOURCE}")
   get_filename_component(output "${ARG_OUTPUT}" ABSOLUTE BASE_DIR "${CMAKE_CURRENT_BINARY_DIR}")
@@ -52,9 +60,17 @@ function(jitload_internal_generate_cubin caller)
     endif()
     jitload_internal_find_nvcc(nvcc ${caller})
     list(TRANSFORM dirs PREPEND "-I")
-    set(command "${nvcc}" -cubin "-arch=${ARG_ARCH}" ${ARG_OPTIONS} ${dirs} -MD -MT "${target}" -MF "${output}.d" "${source}" -o "${output}")
+    set(kind -cubin "-arch=${ARG_ARCH}")
+    if(ARG_FATBIN)
+      jitload_internal_gencode(kind ${ARG_ARCH})
+    endif()
+    set(command "${nvcc}" ${kind} ${ARG_OPTIONS} ${dirs} -MD -MT "${target}" -MF "${output}.d" "${source}" -o "${output}")
   else()
-    set(command "${jitload_PYTHON}" -m jitload.utils.generate_cubin --output "${output}" --source "${source}" --arch "${ARG_ARCH}")
+    list(JOIN ARG_ARCH "," archs)
+    set(command "${jitload_PYTHON}" -m jitload.utils.generate_cubin --output "${output}" --source "${source}" --arch "${archs}")
+    if(ARG_FATBIN)
+      list(APPEND command --fatbin)
+    endif()
     list(APPEND command --depfile "${output}.d" --depfile-target "${target}")
     foreach(kernel IN LISTS ARG_KERNELS)
       list(APPEND command --kernel "${kernel}")
@@ -71,9 +87,69 @@ function(jitload_internal_generate_cubin caller)
     COMMAND ${command}
     DEPENDS "${source}" ${ARG_DEPENDS}
     ${depends}
-    COMMENT "Compiling ${ARG_SOURCE} to a cubin (${ARG_ARCH})"
+    COMMENT "Compiling ${ARG_SOURCE} to ${what} (${ARG_ARCH})"
+    COMMAND_EXPAND_LISTS
     VERBATIM
   )
+endfunction()
+
+# nvcc's options for a fatbin: machine code for each architecture, and PTX for those that have successors.
+function(jitload_internal_gencode out)
+  set(options -fatbin)
+  foreach(arch IN LISTS ARGN)
+    string(REGEX REPLACE "^sm_" "" number "${arch}")
+    if(arch STREQUAL "native")
+      list(APPEND options -arch=native)
+    elseif(number MATCHES "[a-z]$")
+      list(APPEND options "-gencode=arch=compute_${number},code=sm_${number}")
+    else()
+      list(APPEND options "-gencode=arch=compute_${number},code=[sm_${number},compute_${number}]")
+    endif()
+  endforeach()
+  set(${out} "${options}" PARENT_SCOPE)
+endfunction()
+
+# ---- tvm-ffi's form: a target whose one object is the cubin or the fatbin ------------------------------------------
+
+function(jitload_internal_binary_target caller kind target)
+  cmake_parse_arguments(PARSE_ARGV 3 ARG "" "CUDA" "")
+  jitload_internal_check_arguments(${caller} "${ARG_UNPARSED_ARGUMENTS}" CUDA)
+  jitload_internal_architectures(archs ${caller} ${CMAKE_CUDA_ARCHITECTURES})
+  set(fatbin)
+  if(kind STREQUAL "fatbin")
+    set(fatbin FATBIN)
+  endif()
+  get_filename_component(name "${ARG_CUDA}" NAME_WE)
+  set(output "${CMAKE_CURRENT_BINARY_DIR}/${target}/${name}.${kind}")
+  # What is said of the target later, by target_compile_options() and its kin, holds for the compile.
+  set(dirs "$<TARGET_PROPERTY:${target},INCLUDE_DIRECTORIES>")
+  set(macros "$<TARGET_PROPERTY:${target},COMPILE_DEFINITIONS>")
+  set(options "$<$<BOOL:${dirs}>:-I$<JOIN:${dirs},$<SEMICOLON>-I>>" "$<$<BOOL:${macros}>:-D$<JOIN:${macros},$<SEMICOLON>-D>>"
+              "$<TARGET_PROPERTY:${target},COMPILE_OPTIONS>")
+  jitload_internal_generate_cubin(${caller} ${fatbin} OUTPUT "${output}" SOURCE "${ARG_CUDA}" ARCH ${archs} OPTIONS ${options})
+  add_library(${target} OBJECT "${output}")
+  set_source_files_properties("${output}" PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+  set_target_properties(
+    ${target} PROPERTIES LINKER_LANGUAGE CXX COMPILE_OPTIONS "" COMPILE_DEFINITIONS "" INCLUDE_DIRECTORIES ""
+                         JITLOAD_BINARY "${output}"
+  )
+  add_custom_target(${target}_bin ALL DEPENDS "${output}")
+  add_dependencies(${target} ${target}_bin)
+endfunction()
+
+# CMAKE_CUDA_ARCHITECTURES as names: 80 and 80-real are sm_80.
+function(jitload_internal_architectures out caller)
+  set(archs)
+  foreach(arch IN LISTS ARGN)
+    if(arch MATCHES "^(sm_)?([0-9]+[af]?)(-real)?$")
+      list(APPEND archs "sm_${CMAKE_MATCH_2}")
+    elseif(arch STREQUAL "native")
+      list(APPEND archs native)
+    else()
+      message(FATAL_ERROR "${caller}: CMAKE_CUDA_ARCHITECTURES has '${arch}': name architectures of machine code, such as 80-real or 90a")
+    endif()
+  endforeach()
+  set(${out} "${archs}" PARENT_SCOPE)
 endfunction()
 
 # How the generator learns which headers were read: what to hand to add_custom_command, and the depfile's target.
@@ -129,7 +205,9 @@ function(jitload_internal_embed_cubin caller)
     if(NOT name MATCHES "^[A-Za-z_][A-Za-z0-9_]*$")
       message(FATAL_ERROR "${caller}: NAME '${name}' is no C++ name, and TVM_FFI_EMBED_CUBIN(${name}) takes one")
     endif()
-    jitload_internal_input(cubin "${cubin}")
+    if(NOT cubin MATCHES "^\\$<")
+      jitload_internal_input(cubin "${cubin}")
+    endif()
     list(APPEND files "${cubin}")
     list(APPEND options --cubin "${cubin}" --name "${name}")
   endforeach()
@@ -143,6 +221,28 @@ function(jitload_internal_embed_cubin caller)
       set(${name}_EMBEDDED_OBJ "${output}" PARENT_SCOPE)
     endforeach()
   endif()
+endfunction()
+
+# tvm-ffi's newer form.
+function(jitload_internal_embed_bin_into caller target)
+  cmake_parse_arguments(PARSE_ARGV 2 ARG "" "SYMBOL;BIN" "")
+  jitload_internal_check_arguments(${caller} "${ARG_UNPARSED_ARGUMENTS}" BIN SYMBOL)
+  # CMake does not count what an object library is given ready-made among its objects.
+  if(ARG_BIN MATCHES "^\\$<TARGET_OBJECTS:([^<>]+)>$")
+    set(source "${CMAKE_MATCH_1}")
+    if(NOT TARGET "${source}")
+      message(FATAL_ERROR "${caller}: there is no target '${source}'")
+    endif()
+    get_target_property(binary "${source}" JITLOAD_BINARY)
+    if(binary)
+      set(ARG_BIN "${binary}")
+    endif()
+  endif()
+  jitload_internal_embed_cubin(${caller} TARGET "${target}" CUBIN "${ARG_BIN}" NAME "${ARG_SYMBOL}")
+  if(source)
+    add_dependencies("${target}" "${source}")
+  endif()
+  target_include_directories(${target} BEFORE PRIVATE ${jitload_OWN_INCLUDE_DIRS})
 endfunction()
 
 # One more source file for the target.
@@ -206,4 +306,16 @@ endmacro()
 
 macro(tvm_ffi_embed_cubin)
   jitload_internal_embed_cubin(tvm_ffi_embed_cubin ${ARGV})
+endmacro()
+
+macro(add_tvm_ffi_cubin)
+  jitload_internal_binary_target(add_tvm_ffi_cubin cubin ${ARGV})
+endmacro()
+
+macro(add_tvm_ffi_fatbin)
+  jitload_internal_binary_target(add_tvm_ffi_fatbin fatbin ${ARGV})
+endmacro()
+
+macro(tvm_ffi_embed_bin_into)
+  jitload_internal_embed_bin_into(tvm_ffi_embed_bin_into ${ARGV})
 endmacro()

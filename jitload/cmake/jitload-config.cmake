@@ -72,8 +72,7 @@ endif()
 
 include("${CMAKE_CURRENT_LIST_DIR}/functions.cmake")
 
-# Old releases of tvm-ffi (before 0.1.8) define functions of these two names. Where theirs are found later, ours come
-# back: they need no toolkit.
+# tvm-ffi defines functions of these names. Where theirs are found later, ours come back: they need no toolkit.
 function(_jitload_define_again _variable access)
   if(access STREQUAL "MODIFIED_ACCESS")
     include("${jitload_DIR}/functions.cmake")

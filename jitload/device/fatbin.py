@@ -1,4 +1,4 @@
-"""Fatbin bytes in, what is in them out: machine code and PTX for several architectures, as nvcc writes it."""
+"""Fatbin bytes in, what is in them out, and back: machine code and PTX for several architectures, as nvcc has it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ _HEADER = struct.Struct("<4sHHQ")  # magic, version, its own size, the size of w
 # Of an image: kind, version, its own size, the payload's, its compressed size, options, minor, major, architecture.
 _ENTRY = struct.Struct("<HHIQIIHHI")
 _PTX, _ELF = 1, 2
+_ENTRY_VERSION, _ENTRY_SIZE = 0x101, 64
+_FLAGS, _ACCELERATED = 0x11, 0x100000  # 64-bit code for Linux; for one architecture alone, as sm_90a
+_FIRST_WITH_MORE = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +27,25 @@ class FatbinEntry:
     arch: str
     kernels: tuple[str, ...] = ()
     code: bytes = b""
+
+
+def make_fatbin(cubins: Sequence[tuple[str, bytes]]) -> bytes:
+    """Return a fatbin of cubins and the architectures that they are for, as nvcc writes it for those below sm_100.
+
+    Raises:
+        LoadError: One is for a newer architecture, whose images have facts beside them that are not known here.
+    """
+    images = []
+    for arch, code in cubins:
+        number, suffix = capability_of(arch)
+        if number >= _FIRST_WITH_MORE:
+            raise LoadError(f"a fatbin with code for {arch} takes nvcc; without it, compile to one cubin for {arch}.")
+        padded = code + bytes(-len(code) % 8)
+        head = _ENTRY.pack(_ELF, _ENTRY_VERSION, _ENTRY_SIZE, len(padded), 0, 0, 8, 1, number)
+        flags = _FLAGS | (_ACCELERATED if suffix else 0)
+        images.append(head + bytes(8) + flags.to_bytes(8, "little") + bytes(16) + padded)
+    body = b"".join(images)
+    return _HEADER.pack(_MAGIC, 1, _HEADER.size, len(body)) + body
 
 
 def is_fatbin(data: bytes) -> bool:

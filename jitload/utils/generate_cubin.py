@@ -1,6 +1,7 @@
 """A CUDA file in, a cubin and the list of the headers that it was made from out: for build systems of a user's own.
 
 python -m jitload.utils.generate_cubin --output kernel.cubin --source kernel.cu --arch sm_90a -- -DN=4
+python -m jitload.utils.generate_cubin --output kernel.fatbin --source kernel.cu --arch sm_80,sm_90a --fatbin
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from jitload.device.fatbin import make_fatbin
 from jitload.device.kernels import Compiled, DeviceSource, compile_kernels
 from jitload.errors import ToolchainError
 from jitload.flags import names_arch
@@ -26,22 +28,24 @@ def generate_cubin(  # noqa: PLR0913  the arguments of the command
     output: Path,
     *,
     arch: str = "native",
+    is_fatbin: bool = False,
     kernels: Sequence[str] = (),
     options: Sequence[str] = (),
     include_dirs: Sequence[Path] = (),
-) -> tuple[Compiled, tuple[Path, ...]]:
-    """Compile a CUDA file to a cubin on disk.
+) -> tuple[tuple[Compiled, ...], tuple[Path, ...]]:
+    """Compile a CUDA file to a cubin, or to a fatbin, on disk.
 
     Args:
         source: The file; its own directory is searched for headers, too.
         output: The cubin to write; its directory is made.
-        arch: One architecture.
+        arch: One architecture; for a fatbin several, `"sm_80,sm_90a"`.
+        is_fatbin: Make a fatbin, even of one architecture.
         kernels: Template instantiations and overloads to compile.
         options: Compiler options.
         include_dirs: Directories of headers.
 
     Returns:
-        What was compiled, and the files that it was made from: the source, its headers, and NVRTC.
+        What was compiled for each architecture, and the files it was made from: the source, its headers, and NVRTC.
 
     Raises:
         FileNotFoundError: There is no such source.
@@ -63,7 +67,7 @@ def generate_cubin(  # noqa: PLR0913  the arguments of the command
         flags=read_flags(cuda_cflags=options, include_paths=dirs),
         target=Target(makes="cubin", arch=arch),
     )
-    if len(request.archs) != 1:
+    if len(request.archs) != 1 and not is_fatbin:
         raise ToolchainError(f"a cubin is for one architecture, not {', '.join(request.archs)}.")
     check_is_device_code(request)
     device_source = DeviceSource(
@@ -74,10 +78,11 @@ def generate_cubin(  # noqa: PLR0913  the arguments of the command
         kernels=tuple(kernels),
     )
     kit = find_kit(request.settings)
-    compiled = compile_kernels(device_source, request.archs[0], kit)
-    replace_file(output, compiled.cubin.data)
+    compiled = tuple(compile_kernels(device_source, arch, kit) for arch in request.archs)
+    cubins = [(one.cubin.arch, one.cubin.data) for one in compiled]
+    replace_file(output, make_fatbin(cubins) if is_fatbin else cubins[0][1])
     # Headers that were looked for in vain are not in it: make would ask for a rule that makes them.
-    headers = (header for header in compiled.headers if header.is_file())
+    headers = dict.fromkeys(header for one in compiled for header in one.headers if header.is_file())
     return compiled, (source.absolute(), *headers, kit.nvrtc_path)
 
 
@@ -99,6 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     option("--output", required=True, metavar="PATH", help="the cubin to write")
     option("--source", required=True, metavar="PATH", help="the CUDA file")
     option("--arch", default="native", help="the architecture, such as sm_90a; the default is the GPU of this machine")
+    option("--fatbin", action="store_true", help="write a fatbin: for several architectures, --arch sm_80,sm_90a")
     option("--kernel", action="append", default=[], metavar="NAME", help="a template to instantiate: 'scale<float>'")
     option("--include-dir", action="append", default=[], metavar="DIR", help="where headers are")
     option("--depfile", metavar="PATH", help="write what the cubin was made from, as a rule of a makefile")
@@ -112,6 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             Path(given.source),
             Path(given.output),
             arch=given.arch,
+            is_fatbin=given.fatbin,
             kernels=given.kernel,
             options=given.options,
             include_dirs=[Path(directory) for directory in given.include_dir],
@@ -119,8 +126,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.depfile:
             replace_file(Path(given.depfile), depfile_text(given.depfile_target or given.output, files).encode())
         if given.verbose:
-            for kernel in compiled.cubin.kernels:
-                print(f"{compiled.cubin.arch} {kernel}: {kernel.registers} registers")  # noqa: T201
+            for cubin in (one.cubin for one in compiled):
+                for kernel in cubin.kernels:
+                    print(f"{cubin.arch} {kernel}: {kernel.registers} registers")  # noqa: T201
 
     return run_command(work)
 

@@ -28,10 +28,11 @@ ffi::CubinModule& Module() {
 
 TVM_FFI_EMBED_CUBIN_FROM_BYTES(kept, image);
 // A header, an image of a kind that nobody knows, of 8 bytes, and what follows the fatbin in the program.
-TVM_FFI_EMBED_CUBIN_FROM_BYTES(fatbin, "\x50\xed\x55\xba\1\0\x10\0\x28\0\0\0\0\0\0\0"
-                                       "\x40\0\1\1\x20\0\0\0\x08\0\0\0\0\0\0\0"
-                                       "\0\0\0\0\0\0\0\0\0\0\0\0\x5a\0\0\0"
-                                       "contents and the rest");
+TVM_FFI_EMBED_CUBIN_FROM_BYTES(fatbin,
+                               "\x50\xed\x55\xba\1\0\x10\0\x38\0\0\0\0\0\0\0"
+                               "\x40\0\1\1\x30\0\0\0\x08\0\0\0\0\0\0\0"
+                               "\0\0\0\0\0\0\0\0\0\0\0\0\x5a\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
+                               "contents and the rest");
 
 namespace {
 

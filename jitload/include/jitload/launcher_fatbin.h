@@ -21,8 +21,10 @@ struct FatbinEntry {
   uint64_t size; /* of what follows */
   uint32_t packed_size, options;
   uint16_t minor, major;
-  uint32_t arch; /* 90 */
+  uint32_t arch, name_offset, name_size; /* 90; the name of its source */
+  uint64_t flags;
 };
+enum : uint64_t { kAccelerated = 0x100000 }; /* sm_90a */
 
 /* Sets an error; the numbers are what a damaged file can be told by. */
 JITLOAD_LAUNCHER int RaiseFatbin(uint64_t end, size_t size) {
@@ -64,7 +66,8 @@ JITLOAD_LAUNCHER char* ListImages(const Image* image) {
   ForEachImage(image, [&](const FatbinEntry* entry, const Image&) {
     const char* kind = entry->kind == kFatbinCode ? "sm_" : entry->kind == kFatbinPtx ? "compute_" : nullptr;
     if (kind == nullptr || used + 32 > kMost) return 0;
-    const int more = snprintf(text + used, kMost - used, "%s%s%u", used != 0 ? ", " : "", kind, entry->arch);
+    const int more = snprintf(text + used, kMost - used, "%s%s%u%s", used != 0 ? ", " : "", kind, entry->arch,
+                              (entry->flags & kAccelerated) != 0 ? "a" : "");
     used += static_cast<size_t>(more);
     return 0;
   });

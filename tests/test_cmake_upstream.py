@@ -1,0 +1,143 @@
+"""tvm-ffi's CMake functions under its names: whichever package is found first, ours answer."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.cmake import CMAKE, GENERATORS, MACRO, NINJA, USER, change, configure, make, write_project
+from support.driver import StubDriver
+
+import jitload
+from jitload.device.cubin import read_image
+from jitload.device.fatbin import read_fatbin
+
+pytestmark = pytest.mark.skipif(CMAKE is None, reason="cmake is not installed: pip install cmake")
+
+
+# ---- tvm-ffi's names -----------------------------------------------------------------------------------------------
+
+UPSTREAM = """
+tvm_ffi_generate_cubin(
+  OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/kernel.cubin
+  SOURCE k.cu
+  ARCH sm_90
+  OPTIONS -O3 --use_fast_math -DN=1 -DM=2
+)
+add_custom_target(cubin ALL DEPENDS ${CMAKE_CURRENT_BINARY_DIR}/kernel.cubin)
+tvm_ffi_embed_cubin(
+  OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/with_cubin.o
+  SOURCE w.cc
+  CUBIN ${CMAKE_CURRENT_BINARY_DIR}/kernel.cubin
+  NAME env
+)
+add_library(lib SHARED ${CMAKE_CURRENT_BINARY_DIR}/with_cubin.o)
+target_link_libraries(lib PRIVATE tvm_ffi::header tvm_ffi::shared)
+set_target_properties(lib PROPERTIES PREFIX "" LINKER_LANGUAGE CXX)
+"""
+OLD_PACKAGE = """
+add_library(tvm_ffi::header INTERFACE IMPORTED)
+add_library(tvm_ffi::shared INTERFACE IMPORTED)
+function(tvm_ffi_generate_cubin)
+  message(FATAL_ERROR "this needs nvcc")
+endfunction()
+"""
+PACKAGES = [("jitload", "tvm_ffi"), ("tvm_ffi", "jitload"), ("jitload", "old"), ("old", "jitload")]
+
+
+@pytest.mark.parametrize("order", PACKAGES, ids="-".join)
+def test_upstreams_functions_in_upstreams_form(order: tuple[str, str], tmp_path: Path) -> None:
+    """Whatever package is found first, old releases of tvm-ffi that have the functions themselves among them."""
+    from tvm_ffi import libinfo
+
+    old = tmp_path / "old"
+    old.mkdir()
+    (old / "tvm_ffi-config.cmake").write_text(OLD_PACKAGE)
+    roots = {"tvm_ffi": libinfo.find_cmake_path(), "old": old}
+    root = next(roots[name] for name in order if name != "jitload")
+    lines = ["cmake_minimum_required(VERSION 3.18)", "project(upstream LANGUAGES CXX)"]
+    lines += [f"find_package({'jitload' if name == 'jitload' else 'tvm_ffi'} CONFIG REQUIRED)" for name in order]
+    user = (
+        USER.replace("TVM_FFI_EMBED_CUBIN(two)", "")
+        .replace("(one)", "(env)")
+        .replace("(one,", "(env,")
+        .replace("BLOCKS", "1")
+    )
+    user = "\n".join(line for line in user.splitlines() if "two" not in line and "text.h" not in line)
+    source = write_project(
+        tmp_path / "p", "\n".join([*lines, UPSTREAM]), k_cu=MACRO.replace('#include "n.h"', ""), w_cc=user
+    )
+    done = configure(source, tmp_path / "b", f"-Dtvm_ffi_ROOT={root}")
+    assert done.returncode == 0, done.stderr
+    make(tmp_path / "b")
+    assert list(jitload.load_module(tmp_path / "b" / "lib.so")) == ["run"]
+    commands = subprocess.run(["nm", str(tmp_path / "b" / "with_cubin.o")], capture_output=True, text=True, check=True)
+    assert " r __tvm_ffi__cubin_env\n" in commands.stdout
+    assert "cudaLibrary" not in commands.stdout  # our header, which needs no runtime
+
+
+BINARIES = """
+{first}
+{second}
+set(CMAKE_CUDA_ARCHITECTURES 90a 80-real)
+add_tvm_ffi_fatbin(one_fatbin CUDA k.cu)
+target_compile_definitions(one_fatbin PRIVATE N=4 "M=(2 + 3)")
+target_include_directories(one_fatbin PRIVATE in)
+target_compile_options(one_fatbin PRIVATE --use_fast_math)
+set(CMAKE_CUDA_ARCHITECTURES 90)
+add_tvm_ffi_cubin(two_cubin CUDA k.cu)
+target_compile_definitions(two_cubin PRIVATE N=1 M=1 k=empty)
+target_include_directories(two_cubin PRIVATE in)
+add_library(lib SHARED w.cc)
+target_link_libraries(lib PRIVATE tvm_ffi::header tvm_ffi::shared)
+target_compile_definitions(lib PRIVATE BLOCKS=3)
+set_target_properties(lib PROPERTIES PREFIX "")
+add_dependencies(lib one_fatbin)
+tvm_ffi_embed_bin_into(lib SYMBOL one BIN "$<TARGET_OBJECTS:one_fatbin>")
+tvm_ffi_embed_bin_into(lib SYMBOL two BIN ${{CMAKE_CURRENT_BINARY_DIR}}/two_cubin/k.cubin)
+"""
+
+
+@pytest.mark.parametrize("order", [("jitload", "tvm_ffi"), ("tvm_ffi", "jitload")], ids="-".join)
+@pytest.mark.parametrize("generator", GENERATORS, ids=["ninja", "make"])
+def test_upstreams_newer_functions(
+    order: tuple[str, str], generator: tuple[str, ...], tmp_path: Path, stub_driver: StubDriver
+) -> None:
+    """A fatbin of two architectures and a cubin, by the names and arguments of tvm-ffi 0.1.8 on, without CUDA's own."""
+    from tvm_ffi import libinfo
+
+    if generator != NINJA and not shutil.which("make"):
+        pytest.skip("make is not installed")
+    first, second = (f"find_package({name} CONFIG REQUIRED)" for name in order)
+    lines = "cmake_minimum_required(VERSION 3.18)\nproject(newer LANGUAGES CXX)\n"
+    text = lines + BINARIES.format(first=first, second=second)
+    (tmp_path / "p" / "in").mkdir(parents=True)
+    (tmp_path / "p" / "in" / "n.h").write_text("")
+    source = write_project(tmp_path / "p", text, k_cu=MACRO, w_cc=USER, text_h="")
+    done = configure(source, tmp_path / "b", *generator, f"-Dtvm_ffi_ROOT={libinfo.find_cmake_path()}")
+    assert done.returncode == 0, done.stderr
+    make(tmp_path / "b")
+    images = read_fatbin((tmp_path / "b" / "one_fatbin" / "k.fatbin").read_bytes())
+    assert [(image.arch, image.kernels) for image in images] == [("sm_90a", ("k",)), ("sm_80", ("k",))]
+    assert read_image((tmp_path / "b" / "two_cubin" / "k.cubin").read_bytes()).arch == "sm_90"
+    stub_driver.use_device(0)
+    jitload.load_module(tmp_path / "b" / "lib.so").run()
+    assert [(launch.kernel, launch.grid[0]) for launch in stub_driver.launches()] == [("k", 3), ("empty", 9)]
+    assert "Compiling" not in make(tmp_path / "b")
+    change(source / "k.cu", MACRO + "// changed\n")
+    assert make(tmp_path / "b").count("Compiling k.cu to a") == 2
+
+
+def test_a_target_has_our_headers_first(tmp_path: Path) -> None:
+    """Even where tvm-ffi's are linked before."""
+    from tvm_ffi import libinfo
+
+    text = "find_package(tvm_ffi CONFIG REQUIRED)\nadd_library(w MODULE w.cc)\n"
+    text += "target_link_libraries(w PRIVATE tvm_ffi::header jitload::launcher)\n"
+    check = "#include <tvm/ffi/extra/cuda/cubin_launcher.h>\n#ifndef JITLOAD_LAUNCHER_H_\n#error\n#endif\n"
+    source = write_project(tmp_path / "p", text, w_cc=check)
+    done = configure(source, tmp_path / "b", f"-Dtvm_ffi_ROOT={libinfo.find_cmake_path()}")
+    assert done.returncode == 0, done.stderr
+    make(tmp_path / "b")
