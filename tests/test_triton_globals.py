@@ -79,6 +79,13 @@ def test_an_object_that_nobody_sees_into(monkeypatch: pytest.MonkeyPatch):
     check(outer.by_an_object, lambda: monkeypatch.setattr(outer.OBJECT, "shift", 9))
 
 
+@pytest.mark.skipif(not hasattr(getattr(outer, "Pair", None), "hash_attrs"), reason="its aggregates are others")
+def test_a_default_of_the_constructor_of_an_aggregate(monkeypatch: pytest.MonkeyPatch):
+    constructor = outer.Pair.hash_attrs[0].fn
+    assert outer_values(outer.by_an_aggregate) is not None
+    check(outer.by_an_aggregate, lambda: monkeypatch.setattr(constructor, "__defaults__", (tl.constexpr(9),)))
+
+
 @NEEDS_FUNCTIONS
 def test_a_constexpr_function_with_an_object_that_nobody_sees_into():
     first, second = (

@@ -96,3 +96,18 @@ def told(x_ptr, what: tl.constexpr):
         tl.store(x_ptr, 4)
     else:
         tl.store(x_ptr, 5)
+
+
+if hasattr(tl.core, "_aggregate") and hasattr(triton, "constexpr_function"):
+
+    @tl.core._aggregate
+    class Pair:
+        first: tl.constexpr
+
+        @triton.constexpr_function
+        def __init__(self, first=CALLED):
+            self.first = tl.constexpr(first)
+
+    @triton.jit
+    def by_an_aggregate(x_ptr):
+        tl.store(x_ptr, tl.program_id(0) + Pair().first)

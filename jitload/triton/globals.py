@@ -12,7 +12,7 @@ import builtins
 import enum
 from collections.abc import Iterator
 from contextlib import suppress
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -72,7 +72,7 @@ class _Search:
         if _is_triton_function(value):
             self.visit_function(value)
             return f"function {getattr(value, 'cache_key', '')} {getattr(value, 'debug', None)}"
-        if isinstance(value, FunctionType | MethodType) and _home(value) not in _KNOWN_HOMES:
+        if isinstance(value, FunctionType) and _home(value) not in _KNOWN_HOMES:
             self.visit_function(value)
             return f"code {_code_text(value.__code__)}"
         return type_text(value)
@@ -98,6 +98,8 @@ class _Search:
             except Exception:  # noqa: BLE001, S112  a property of anybody's
                 continue
             self._visit(f"{name}.{member}", inner, names)
+        for method in getattr(value, "hash_attrs", ()):  # an aggregate's: its constructor runs under no name
+            self._visit(f"{name}.{getattr(method, '__name__', '')}", method, names)
 
     def _is_seen(self, value: Any) -> bool:
         if id(value) in self.seen:
