@@ -56,12 +56,17 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         if not isinstance(name, str):
             raise TypeError(f"the functions of {self!r} go by names of type str, got {type(name).__name__}")
         try:
-            function = super().get_function(name, query_imports)
+            function: TypedFunction = super().get_function(name, query_imports)
         except AttributeError as missing:
             names = ", ".join(self) or "none"
             raise AttributeError(f"{self!r} has no function {name!r}; it has: {names}") from missing
         facts = self._jitload_facts()["functions"].get(name)
-        return function if facts is None else _typed(self, function, facts)
+        if facts is not None:
+            return _typed(self, function, facts)
+        if name in self.__dict__.get("_jitload_documented", ()):
+            # On the function that tvm-ffi made: one of a class of ours would take longer to call.
+            function.__name__, function.__doc__ = name, self.get_function_doc(name)
+        return function
 
     def _jitload_facts(self) -> dict[str, Any]:
         """Return what the library says of itself; a library that jitload did not build says nothing."""
@@ -226,8 +231,10 @@ def _list_exports(module: Module, place: Path) -> None:
     from jitload.device.elf import read_dynamic_symbols
 
     offered = read_dynamic_symbols(place.read_bytes()).offered
-    names = (name.removeprefix("__tvm_ffi_") for name in offered if name.startswith("__tvm_ffi_"))
+    names = [name.removeprefix("__tvm_ffi_") for name in offered if name.startswith("__tvm_ffi_")]
     module.__dict__["_jitload_exports"] = tuple(sorted(name for name in names if not name.startswith("_")))
+    documented = frozenset(name.removeprefix("_doc_") for name in names if name.startswith("_doc_"))
+    module.__dict__["_jitload_documented"] = documented
     module.__dict__["_jitload_description"] = {**module._jitload_facts(), "name": place.stem}
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import pydoc
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import tvm_ffi
 from builds import ADD, ARCH, ROOT
 
 import jitload
@@ -222,6 +224,10 @@ def test_functions_are_exported_with_their_docs():
     assert repr(module) == "<jitload.Module 'm': add(…); twice(…)>"
     assert module.get_function_doc("add") == doc
     assert module.get_function_doc("twice") is None
+    for function in (module.add, module["add"], module.get_function("add")):
+        assert (function.__doc__, function.__name__) == (doc, "add")
+        assert type(function) is tvm_ffi.Function  # a class of ours would take longer to call
+    assert "ints \\ größer??!" in pydoc.plain(pydoc.render_doc(module.add))
 
 
 def test_an_error_names_the_piece_and_its_own_line():
