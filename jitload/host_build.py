@@ -66,8 +66,8 @@ def ninja_text(steps: Sequence[Step]) -> str:
     """Return the text of `build.ninja` for the steps."""
     lines = []
     for number, step in enumerate(steps):
-        command = " ".join(map(_shell_word, step.command)).replace("$", "$$")
         inputs = " ".join(map(_ninja_path, step.inputs))
+        command = " ".join(map(_shell_word, step.command)).replace("$", "$$")
         reads = " | " + " ".join(map(_ninja_path, step.reads)) if step.reads else ""
         lines += [f"rule step{number}", f"  command = {command}", f"  description = {step.output}"]
         lines += [f"build {_ninja_path(step.output)}: step{number} {inputs}{reads}"]
@@ -86,6 +86,8 @@ def _ninja_path(path: str) -> str:
 
 def _shell_word(word: str) -> str:
     """Quote a word for the shell where it needs it, so that build.ninja stays readable."""
+    if "\n" in word or "\r" in word:
+        raise ToolchainError(f"ninja cannot read an option with a line break: {word!r}. Write it in one line.")
     return word if re.fullmatch(r"[\w@%+=:,./-]+", word) else "'" + word.replace("'", "'\\''") + "'"
 
 

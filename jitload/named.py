@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from jitload.errors import LaunchSpecError
 from jitload.launch import Launch
 from jitload.sources import HostSource
+
+# The words of C++17 and of its operators.
+_WORDS = """
+ alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t class compl const
+ const_cast constexpr continue decltype default delete do double dynamic_cast else enum explicit export extern false
+ float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq
+ private protected public register reinterpret_cast return short signed sizeof static static_assert static_cast
+ struct switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void
+ volatile wchar_t while xor xor_eq
+""".replace("\n", " ")
 
 Functions = str | Sequence[str] | Mapping[str, Launch | str | None]
 
@@ -37,8 +47,19 @@ def has_launches(functions: Functions) -> bool:
     return isinstance(functions, Mapping) and any(isinstance(value, Launch) for value in functions.values())
 
 
-def check_host_functions(functions: Functions | None, host: HostSource) -> None:
+def names_nothing(functions: Functions | None) -> bool:
+    """Tell whether there is a list or a mapping with nothing in it, which is none where the functions are C++."""
+    return isinstance(functions, Collection) and not isinstance(functions, str) and not functions
+
+
+def check_host_functions(functions: Functions | None, host: HostSource, *, names: Iterable[str]) -> None:
     """Refuse what `functions=` cannot say of functions that are C++."""
+    if word := next((name for name in names if f" {name} " in _WORDS), None):
+        raise LaunchSpecError(
+            f"{word!r} is a word of C++ itself, which no function can be called",
+            field="functions",
+            hint=f"Export it by hand: TVM_FFI_DLL_EXPORT_TYPED_FUNC({word}, function).",
+        )
     if isinstance(functions, Mapping):
         for name, value in functions.items():
             if isinstance(value, Launch):

@@ -15,7 +15,7 @@ from jitload.embed import GivenImage, read_cubins, read_images
 from jitload.errors import JitLoadError
 from jitload.flags import device_flags, host_flags, nvcc_flags, split_includes
 from jitload.launch import Launch
-from jitload.named import Functions, check_host_functions, has_launches, read_functions
+from jitload.named import Functions, check_host_functions, has_launches, names_nothing, read_functions
 from jitload.paths import absolute_path
 from jitload.settings import Settings, read_settings
 from jitload.sources import (
@@ -147,8 +147,10 @@ def make_request(
         if target.makes == "cubin":
             raise JitLoadError(f"the source of {name!r} is empty")
         raise JitLoadError(f"module {name!r} has no source: give cuda_sources= or cpp_sources=, or files as sources=")
+    kind = _kind_of(sources, target, None if names_nothing(functions) else functions, flags.cuda)
+    if kind != "device" and names_nothing(functions):
+        functions = None
     exports = read_functions(functions)
-    kind = _kind_of(sources, target, functions, flags.cuda)
     if kind == "host" and target.kind is None:
         _check_is_no_kernel(name, sources, flags.cuda)
     for_cuda = {"device": device_flags, "mixed": nvcc_flags, "host": host_flags}[kind]
@@ -156,7 +158,7 @@ def make_request(
     device = sources.cuda if kind == "device" else ()
     host = _host_source(name, sources, kind=kind, flags=flags, cuda_options=cuda_options)
     if host is not None:
-        check_host_functions(functions, host)
+        check_host_functions(functions, host, names=(name for name, _ in exports or ()))
     include_dirs = (*flags.include_dirs, *sources.homes, *cuda_dirs, *flags.host_dirs)
     request = Request(
         name=name,

@@ -14,7 +14,7 @@ from builds import ADD, ARCH, build, kernel, load, run_python
 import jitload
 from jitload import nvrtc
 from jitload.device.source import classify
-from jitload.errors import CompileError, JitLoadError, ToolchainError
+from jitload.errors import CompileError, JitLoadError, LaunchSpecError, ToolchainError
 from jitload.host_build import Step, ninja_text
 
 # ---- paths -----------------------------------------------------------------------------------------------------
@@ -103,6 +103,26 @@ def test_a_cache_where_ninja_cannot_read_the_path(character, tmp_path, monkeypat
     assert build(kernel("unread")).is_file()
     with pytest.raises(ToolchainError, match="ninja cannot read"):
         ninja_text([Step(output="x", command=("c",), inputs=(f"a{character}b",))])
+
+
+def test_an_option_that_ninja_cannot_read():
+    with pytest.raises(ToolchainError, match=r"^ninja cannot read an option with a line break: '-DTEXT=a\\nb'"):
+        jitload.build_inline("m", cpp_sources="int f() { return 1; }", functions="f", extra_cflags=["-DTEXT=a\nb"])
+
+
+# ---- functions of C++ ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nothing", [[], (), {}, None])
+def test_no_functions_export_nothing_by_themselves(nothing):
+    """As upstream has it; what is exported by hand is there."""
+    text = "int f() { return 1; }\nTVM_FFI_DLL_EXPORT_TYPED_FUNC(g, f);"
+    assert list(jitload.load_inline("m", cpp_sources=text, functions=nothing)) == ["g"]
+
+
+def test_a_word_of_the_language_is_no_functions_name():
+    with pytest.raises(LaunchSpecError, match=r"^functions: 'class' is a word of C\+\+ itself, which no function can"):
+        jitload.build_inline("m", cpp_sources="int f() { return 1; }", functions={"f": "", "class": ""})
 
 
 # ---- tools and options -----------------------------------------------------------------------------------------
