@@ -38,16 +38,16 @@ READ_TOO = ("SOURCE_DATE_EPOCH", "EDG_BASE", "LD_RUN_PATH", "GNUTARGET", "CCC_OV
 
 
 @pytest.mark.parametrize("name", [*READ, *READ_TOO])
-def test_what_compilers_read_of_the_environment_is_in_the_key(cache, monkeypatch, name):
+def test_what_compilers_read_of_the_environment_is_in_the_key(tmp_path, monkeypatch, name):
     # The compiler is not asked: some of these break it.
     monkeypatch.setattr("jitload.identity._ask", lambda *_: ("words", []))
     found = []
     for value in ("", "/one", "/two"):
         monkeypatch.setenv(name, value)
-        found.append(identity(cache))
+        found.append(identity(tmp_path))
     monkeypatch.delenv(name)
     assert len(set(found)) == 3
-    assert identity(cache) == found[0]
+    assert identity(tmp_path) == found[0]
 
 
 def test_options_in_the_compilers_command_are_in_the_key(cache, monkeypatch):
