@@ -122,12 +122,15 @@ IMPORTS = {
     "cpu.split_names": "cpu.split_declarations cpu.split_scopes cpu.split_tree cpu.split_words cpu.split_writes "
     "device.parameters",
     "cpu.split_region": "cpu.split_declarations cpu.split_names cpu.split_text cpu.split_tree device.lexer",
-    "cpu.split_write": "cpu.split_declarations cpu.split_names cpu.split_region cpu.split_scopes cpu.split_text "
-    "cpu.split_tree",
+    "cpu.split_strides": "cpu.split_declarations cpu.split_names cpu.split_tree cpu.split_words device.lexer",
+    "cpu.split_turns": "cpu.split_names cpu.split_region cpu.split_strides cpu.split_text",
+    "cpu.split_write": "cpu.split_declarations cpu.split_names cpu.split_region cpu.split_scopes cpu.split_strides "
+    "cpu.split_text cpu.split_tree cpu.split_turns",
     "cpu.split_inline": "cpu.split_declarations cpu.split_macros cpu.split_source cpu.split_tree device.lexer "
     "device.parameters",
-    "cpu.split": "cpu.split_inline cpu.split_macros cpu.split_names cpu.split_region cpu.split_scopes cpu.split_source "
-    "cpu.split_text cpu.split_tree cpu.split_words cpu.split_write device.lexer model",
+    "cpu.split": "cpu.split_declarations cpu.split_inline cpu.split_macros cpu.split_names cpu.split_region "
+    "cpu.split_scopes cpu.split_source cpu.split_strides cpu.split_text cpu.split_tree cpu.split_turns cpu.split_words "
+    "cpu.split_write device.lexer model",
     "cpu.text": "cpu.gpu_only cpu.object_file cpu.split device.kernels device.probe",
     "cpu.build": "checks cpu.gpu_only cpu.object_file cpu.split cpu.text cxx.headers device.demangle device.kernels "
     "device.probe device.signature device.source errors host_build model runtime toolchain",

@@ -173,8 +173,8 @@ class _Runs:
                     return found
                 failure = CompileError(stage="host", name=self.source.name, log="It is declared and nowhere defined.")
             except CompileError as error:
-                if self.split:
-                    self.split = None  # what is wrong is told of the user's own text alone
+                if self.split:  # what is wrong is told of the user's own text alone
+                    self.split = _split(self.source, has_strides=False) if self.split.strides else None
                     continue
                 failure = error
                 refused = _refused_rows(failure, expressions)
@@ -238,10 +238,12 @@ class _Runs:
                 raise gpu_only_error(self.source.name, file, line, "inline PTX")
 
 
-def _split(source: DeviceSource) -> Split | None:
+def _split(source: DeviceSource, *, has_strides: bool = True) -> Split | None:
     """Return the source with second forms of kernels, or None where it has none."""
     candidates = find_candidates([text for _, text in source.pieces])
-    split = split_kernels(source.pieces, candidates, tuple(preprocessor_lines(source.cpu_flags)))
+    split = split_kernels(
+        source.pieces, candidates, tuple(preprocessor_lines(source.cpu_flags)), has_strides=has_strides
+    )
     return split if split.forms else None
 
 

@@ -41,6 +41,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
+from jitload.cpu.split_declarations import Variable
 from jitload.cpu.split_inline import SHUFFLES, VOTES, Function, Inliner, find_waiting
 from jitload.cpu.split_macros import Expansion, Macros
 from jitload.cpu.split_names import Names
@@ -56,8 +57,10 @@ from jitload.cpu.split_source import (
     read_parameters,
     read_template,
 )
+from jitload.cpu.split_strides import find_empty, find_strides, mark_strides
 from jitload.cpu.split_text import write_tokens_apart
 from jitload.cpu.split_tree import BARRIER, WARP, NotUnderstoodError, read_statements, refuse_returned_values
+from jitload.cpu.split_turns import Turns
 from jitload.cpu.split_words import HARMLESS_MACROS, KEYWORDS
 from jitload.cpu.split_write import Writer
 from jitload.device.lexer import Token, tokenize
@@ -67,6 +70,11 @@ SPLIT = "__jitload_split_"  # begins the name of a second form
 OFF = "JITLOAD_CPU_FIBERS"  # a macro that a user may define: no kernel is split
 _KEPT_ON_FIBERS = re.compile(
     r"printf|__(?:uni|match|reduce|activemask|syncthreads_)\w*|__nanosleep|atomic(?:CAS|Exch)\w*"
+)
+_WAITS = r"__sync(?:threads|warp)|__shfl_\w+_sync"
+# A loop that may step by more than one: `for (…; …; i += …)`, or a `while` with a `+=` somewhere.
+_STRIDES = (
+    r"\bfor\s*\([^;]*;[^;{}]*[<>][^;{}]*;\s*\w+\s*(?:\+=|=)(?!\s*1\b)|\bwhile\s*\([^;{}]*[<>][^;{}]*\)\s*\{[^}]*\+"
 )
 _WARP_FUNCTIONS = frozenset({"__syncwarp", *SHUFFLES, *VOTES})
 _log = logging.getLogger(__name__)
@@ -80,15 +88,21 @@ class Split:
         pieces: Label and text of each piece.
         forms: By a kernel's name: the macro that is defined where its second form is compiled.
         reasons: By a kernel's name: why one with a barrier stays on the fibers.
+        strides: How many loops have their turns outside and the threads inside.
     """
 
     pieces: tuple[tuple[str, str], ...]
     forms: dict[str, str] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
+    strides: int = 0
 
 
 def split_kernels(
-    pieces: Sequence[tuple[str, str]], candidates: Sequence[Candidate], options: Sequence[str] = ()
+    pieces: Sequence[tuple[str, str]],
+    candidates: Sequence[Candidate],
+    options: Sequence[str] = (),
+    *,
+    has_strides: bool = True,
 ) -> Split:
     """Write the second forms of the kernels in a source.
 
@@ -96,13 +110,13 @@ def split_kernels(
         pieces: Label and text of each piece.
         candidates: What looks like a kernel in them.
         options: Preprocessor lines that come before the source.
+        has_strides: Whether turns of loops may stand outside.
     """
     plain = Split(pieces=tuple(pieces))
-    if not any(re.search(r"__sync(?:threads|warp)|__shfl_\w+_sync", text) for _, text in pieces) or any(
-        OFF in line for line in options
-    ):
+    worth = re.compile(rf"{_WAITS}|{_STRIDES}" if has_strides else _WAITS)
+    if not any(worth.search(text) for _, text in pieces) or any(OFF in line for line in options):
         return plain
-    source = _Source(pieces, options)
+    source = _Source(pieces, options, has_strides=has_strides)
     texts: list[tuple[str, str]] = []
     forms: dict[str, str] = {}
     reasons: dict[str, str] = {}
@@ -118,15 +132,16 @@ def split_kernels(
             if names.count(name) != 1:
                 reason = "several kernels of this name"
             if reason:
-                reasons[name] = reason
-                _log.debug("kernel %s stays on the fibers: %s", name, reason)
+                if source.may_wait(number, kernel):
+                    reasons[name] = reason
+                    _log.debug("kernel %s stays on the fibers: %s", name, reason)
                 continue
             closing = source.tokens[number][kernel.end]
             forms[name] = macro
             parts += [text[done : closing.start + 1], form, f'\n#line {closing.line} "{_quoted(label)}"\n']
             done = closing.start + 1
         texts.append((label, "".join((*parts, text[done:]))))
-    return Split(pieces=tuple(texts), forms=forms, reasons=reasons)
+    return Split(pieces=tuple(texts), forms=forms, reasons=reasons, strides=source.strides)
 
 
 def split_expression(expression: str) -> tuple[str, str]:
@@ -161,7 +176,9 @@ def _quoted(label: str) -> str:
 class _Source:
     """The pieces of a source, and what they say outside of kernels."""
 
-    def __init__(self, pieces: Sequence[tuple[str, str]], options: Sequence[str]) -> None:
+    def __init__(self, pieces: Sequence[tuple[str, str]], options: Sequence[str], *, has_strides: bool) -> None:
+        self._has_strides = has_strides
+        self.strides = 0  # loops whose turns stand outside
         self.pieces = [(label, text.replace("\r\n", "\n")) for label, text in pieces]
         whole = [tokenize(text) for _, text in self.pieces]
         self._macros = Macros((tokenize("\n".join(options)), *whole))
@@ -180,14 +197,19 @@ class _Source:
         self._specialized = {name for tokens in self.tokens for name in find_specialized(tokens)}
 
     def kernels(self, piece: int) -> list[Kernel]:
-        """Return the kernels that may have a barrier."""
-        tokens = self.tokens[piece]
+        """Return the kernels that may have a barrier, or a loop with strides."""
         return [
-            kernel
-            for kernel in self._kernels[piece]
-            if self._macros.hide(BARRIER)
-            or any(_is_wait(token.text, self._waiting) for token in tokens[kernel.brace : kernel.end])
+            kernel for kernel in self._kernels[piece] if self.may_wait(piece, kernel) or self._may_stride(piece, kernel)
         ]
+
+    def may_wait(self, piece: int, kernel: Kernel) -> bool:
+        """Tell whether a kernel may have a barrier."""
+        inside = self.tokens[piece][kernel.brace : kernel.end]
+        return self._macros.hide(BARRIER) or any(_is_wait(token.text, self._waiting) for token in inside)
+
+    def _may_stride(self, piece: int, kernel: Kernel) -> bool:
+        words = {token.text for token in self.tokens[piece][kernel.brace : kernel.end]}
+        return self._has_strides and any(word in words or self._macros.hide(word) for word in ("for", "while"))
 
     def write(self, piece: int, kernel: Kernel, macro: str) -> tuple[str, str]:
         """Return the second form of a kernel, for behind its definition, or why there is none."""
@@ -211,8 +233,6 @@ class _Source:
         parameters = read_parameters(given, 1 << 30)
         inliner = Inliner(self._waiting, parameters, code, expand=expansion.expand, ambiguous=self._ambiguous)
         code = inliner.open()
-        if not any(token.text in (BARRIER, WARP, "__syncwarp") for token in code):
-            raise NotUnderstoodError("no barrier in its own text")
         if expansion.used & {token.text for token in (*code, *given)}:
             raise NotUnderstoodError("a macro that names itself")
         place = (piece + 1, tokens[kernel.head].start)
@@ -224,10 +244,7 @@ class _Source:
             constants=self._constants | constants, types=types, by_value=self._by_value, functions=self._functions
         )
         refuse_returned_values(code)
-        statements = read_statements(code)
-        names = Names(Scopes(code, statements, parameters), statements, around)
-        label = _quoted(self.pieces[piece][0])
-        body = Writer(names, Regions(names, label, strangers=self._strangers)).write(statements)
+        body = self._write_body(code, parameters, around, _quoted(self.pieces[piece][0]))
         text = write_tokens_apart(given)
         head = (
             f"{template}__JITLOAD_INLINE void {SPLIT}{tokens[kernel.name].text}"
@@ -235,6 +252,37 @@ class _Source:
         )
         guard = _guard([*tokenize(template), *given, *code], expansion, inliner.words)
         return f"\n#if {guard}\n#define {macro}\n{head} {{\n{body}\n}}\n#endif"
+
+    def _write_body(
+        self, code: Sequence[Token], parameters: Sequence[Variable], around: Surroundings, label: str
+    ) -> str:
+        """Return the body: with turns of loops outside where that can be, which costs nothing where it cannot."""
+        waits = any(token.text in (BARRIER, WARP, "__syncwarp") for token in code)
+        statements = read_statements(code)
+        closed: set[int] = set()  # statements that threads go through on their own after all
+        while self._has_strides and find_strides(code, statements):
+            marked = mark_strides(code, statements, closed)
+            names = Names(Scopes(code, marked, parameters), marked, around)
+            regions = Regions(names, label, strangers=self._strangers)
+            turns = Turns(names, regions)
+            try:
+                body = Writer(names, regions, turns).write(marked)
+            except NotUnderstoodError as error:
+                if error.at < 0 or error.at in closed:
+                    break
+                closed.add(error.at)
+                continue
+            if empty := find_empty(marked, statements, turns.places):
+                closed |= empty
+                continue
+            if not turns.places:
+                break
+            self.strides += len(turns.places)
+            return body
+        if not waits:
+            raise NotUnderstoodError("no barrier in its own text")
+        names = Names(Scopes(code, statements, parameters), statements, around)
+        return Writer(names, Regions(names, label, strangers=self._strangers)).write(statements)
 
     def _refuse_directives(self, piece: int, start: int, end: int) -> None:
         inside = [token for token in self._all[piece] if token.in_directive and start < token.start < end]

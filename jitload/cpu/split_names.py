@@ -72,6 +72,17 @@ class Names:
         """Tell whether an expression has one value for all threads, and whether working it out changes nothing."""
         return self._is_pure(first, last, lambda variable: variable in self.uniform)
 
+    def is_settled(self, expression: tuple[int, int], place: tuple[int, int]) -> bool:
+        """Tell whether working out an expression changes nothing, and nothing in a place changes its value."""
+
+        def is_known(variable: Variable) -> bool:
+            odd = variable.is_shared or variable.is_reference or variable.dimensions or variable in self._writes.escaped
+            is_number = variable.is_builtin or variable in self.uniform or variable in self.again
+            is_kept = not any(place[0] <= at <= place[1] for at in self.writes(variable))
+            return is_kept and is_number and not odd and not variable.says("volatile")
+
+        return self._is_pure(*expression, is_known, by_thread=True)
+
     def is_assignment_list(self, first: int, last: int) -> bool:
         """Tell whether an expression only changes uniform variables, by uniform values."""
         return self._only_assigns(first, last)

@@ -14,15 +14,13 @@ from jitload.device.lexer import Token
 
 PREFIX = "__jitload_"
 _MOST_LARGE = 8  # arrays of up to 128 KiB each
-_LOOP = """\
+LOOP = """\
 for (size_t __jitload_z = 0; __jitload_z < __jitload_depth; ++__jitload_z)
 for (size_t __jitload_y = 0; __jitload_y < __jitload_height; ++__jitload_y) {
 const size_t __jitload_row = (__jitload_z * __jitload_height + __jitload_y) * __jitload_width;
 """
-_THREAD = """\
-for (size_t __jitload_x = 0; __jitload_x < __jitload_width; ++__jitload_x) {
-const uint3 threadIdx = {(unsigned)__jitload_x, (unsigned)__jitload_y, (unsigned)__jitload_z};
-"""
+EACH = "for (size_t __jitload_x = 0; __jitload_x < __jitload_width; ++__jitload_x) {"
+INDEX = "const uint3 threadIdx = {(unsigned)__jitload_x, (unsigned)__jitload_y, (unsigned)__jitload_z};"
 # An integer divided by zero ends the launch with a message that names the thread.
 _FAULT = """\
 __jitload_fault->thread[0] = __jitload_x, __jitload_fault->thread[1] = __jitload_y;
@@ -37,6 +35,25 @@ class Item:
     first: int
     last: int
     variable: Variable | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """What stands around the statements of a stretch.
+
+    Attributes:
+        before: In front of all loops.
+        rows: In front of the loop over the threads of a row.
+        thread: In front of a thread's statements.
+        after: Behind them: what writes copies back.
+        end: Behind all loops.
+    """
+
+    before: tuple[str, ...]
+    rows: tuple[str, ...]
+    thread: tuple[str, ...]
+    after: tuple[str, ...]
+    end: str
 
 
 class Regions:
@@ -64,7 +81,7 @@ class Regions:
     def keep_parameter(self, parameter: Variable) -> str:
         """Return the array that holds a parameter for each thread, and what fills it."""
         self._numbers[parameter] = len(self._numbers) + 1
-        array, at = self._array(parameter), f"{PREFIX}i"
+        array, at = self.array(parameter), f"{PREFIX}i"
         return (
             f"__jitload_kept<__typeof__({parameter.name})> {array}[1024];\n"
             f"for (size_t {at} = 0; {at} < __jitload_count; ++{at}) {array}[{at}] = {parameter.name};"
@@ -72,17 +89,22 @@ class Regions:
 
     def keep(self, variable: Variable) -> str:
         """Return the array that holds a variable for each thread."""
-        odd = ("static", "volatile", "extern", "auto", "decltype", "thread_local")
-        if variable.is_reference or any(variable.says(word) for word in odd):
+        if not self.can_keep(variable):
             raise NotUnderstoodError(f"{variable.name!r} lives across a barrier, and its type cannot be kept")
         self._large += bool(variable.dimensions) or not variable.is_builtin
         if self._large > _MOST_LARGE:
             raise NotUnderstoodError("too many arrays live across barriers")
         self._numbers[variable] = len(self._numbers) + 1
         dimensions = write_tokens_apart(variable.dimensions)
-        array = self._array(variable)
+        array = self.array(variable)
         made = f"__jitload_kept<{write_type(variable)}> {array}[1024]{dimensions};"
         return f'{made}\nstatic_assert(sizeof({array}) <= 131072, "");'
+
+    @staticmethod
+    def can_keep(variable: Variable) -> bool:
+        """Tell whether a variable's type can be an array's."""
+        odd = ("static", "volatile", "extern", "auto", "decltype", "thread_local")
+        return not variable.is_reference and not any(variable.says(word) for word in odd)
 
     def crosses(self, variable: Variable, last: int) -> bool:
         """Tell whether a variable that is declared in a region is wanted after its last token."""
@@ -108,6 +130,16 @@ class Regions:
     def write(self, run: Sequence[Item], *, is_checked: bool) -> list[str]:
         """Return the loop; with `is_checked`, threads that have returned are left out."""
         self._regions += 1
+        frame = self.frame(run)
+        lines = [*frame.before, LOOP, *frame.rows, EACH, INDEX]
+        if is_checked:
+            lines.append("if (__jitload_gone[__jitload_row + __jitload_x]) continue;")
+        body = [self.write_item(item) for item in run]
+        label = f"{PREFIX}next_{self._regions}: ;" if self.returns(run) else ""
+        return [*lines, *frame.thread, "{", *body, *frame.after, "}", label, "}}", frame.end]
+
+    def frame(self, run: Sequence[Item]) -> Frame:
+        """Return what stands around the statements of a stretch."""
         names = self._names
         own = [item.variable for item in run if item.variable]
         used = {v for item in run for _, v in self._used_by(item)}
@@ -115,36 +147,35 @@ class Regions:
         used |= {v for one in again for _, v in names.scopes.used(*one.value)}
         outer = sorted((v for v in used if v in self._numbers and v not in own), key=lambda v: v.at)
         kept = [v for v in (*outer, *own) if v in self._numbers]
-        body = [self._write_item(item) for item in run]
-        after = [f"{self._array(v)}_r[{PREFIX}x] = {v.name};" for v in kept if self._is_kept_back(v, run)]
         same = self._same(used)
-        lines = [_LOOP]
-        lines += [f"auto* const {self._array(v)}_r = {self._array(v)} + {PREFIX}row;" for v in kept]
-        lines += [f"const auto& {PREFIX}same_{v.name} = {v.name};" for v in same]
-        lines.append(_THREAD)
-        if is_checked:
-            lines.append("if (__jitload_gone[__jitload_row + __jitload_x]) continue;")
         places = [(item.first, item.last) for item in run]
         may_divide = any(names.may_divide(*place) for place in (*places, *(v.value for v in again)))
-        if may_divide:
-            lines = ["__jitload_fault->has_thread = 1;", *lines, _FAULT]
+        thread = [_FAULT] if may_divide else []
         if self._strangers or any(names.may_ask_for_index(*place) for place in places):
-            lines.append("__jitload_set(::threadIdx, threadIdx.x, threadIdx.y, threadIdx.z);")
-        lines += [f"const auto& {v.name} = {PREFIX}same_{v.name};" for v in same]
-        lines += [self._fetch(v, run) for v in outer]
-        lines += [declare(v, is_constant=True) for v in sorted(again, key=lambda v: v.at)]
-        label = f"{PREFIX}next_{self._regions}: ;" if self.returns(run) else ""
-        end = "__jitload_fault->has_thread = 0;" if may_divide else ""
-        return [*lines, "{", *body, *after, "}", label, "}}", end]
+            thread.append("__jitload_set(::threadIdx, threadIdx.x, threadIdx.y, threadIdx.z);")
+        thread += [f"const auto& {v.name} = {PREFIX}same_{v.name};" for v in same]
+        thread += [self._fetch(v, run) for v in outer]
+        thread += [declare(v, is_constant=True) for v in sorted(again, key=lambda v: v.at)]
+        return Frame(
+            before=("__jitload_fault->has_thread = 1;",) if may_divide else (),
+            rows=(
+                *(f"auto* const {self.array(v)}_r = {self.array(v)} + {PREFIX}row;" for v in kept),
+                *(f"const auto& {PREFIX}same_{v.name} = {v.name};" for v in same),
+            ),
+            thread=tuple(thread),
+            after=tuple(f"{self.array(v)}_r[{PREFIX}x] = {v.name};" for v in kept if self._is_kept_back(v, run)),
+            end="__jitload_fault->has_thread = 0;" if may_divide else "",
+        )
 
     def exchange(self, at: int) -> str:
         """Return the call that lets the lanes of each warp exchange what they give."""
         variables = [v for _, v in self._names.scopes.used(at, at + 10)]
-        arrays = ", ".join(self._array(v) if v in self._numbers else v.name for v in variables)
+        arrays = ", ".join(self.array(v) if v in self._numbers else v.name for v in variables)
         gone = "__jitload_gone" if any(token.text == "return" for token in self._code) else "nullptr"
         return f"__jitload_exchange_all({self._code[at + 2].text}, {arrays}, {gone}, __jitload_place);"
 
-    def _array(self, variable: Variable) -> str:
+    def array(self, variable: Variable) -> str:
+        """Return the name of the array that holds a variable for each thread."""
         return f"{PREFIX}v{self._numbers[variable]}"
 
     def _is_copied(self, variable: Variable) -> bool:
@@ -186,7 +217,7 @@ class Regions:
         return sorted(own, key=lambda v: (v.at, v.name))
 
     def _fetch(self, variable: Variable, run: Sequence[Item]) -> str:
-        place = f"{self._array(variable)}_r[{PREFIX}x]"
+        place = f"{self.array(variable)}_r[{PREFIX}x]"
         if not self._is_copied(variable):
             return f"auto& {variable.name} = {place};"
         if variable.at < 0 or not self._is_kept_back(variable, run):
@@ -194,13 +225,14 @@ class Regions:
             return f"{constant}auto {variable.name} = {place};"
         return f"{write_type(variable)} {variable.name} = {place};"
 
-    def _write_item(self, item: Item) -> str:
+    def write_item(self, item: Item) -> str:
+        """Write a part of a region."""
         variable = item.variable
         if variable is None:
             return self.line(item.first) + self._write_returns(self._code[item.first : item.last + 1])
         if variable not in self._numbers or self._is_copied(variable):
             return self.line(item.first) + declare(variable)
-        reference = f"auto& {variable.name} = {self._array(variable)}_r[{PREFIX}x];"
+        reference = f"auto& {variable.name} = {self.array(variable)}_r[{PREFIX}x];"
         if not variable.initializer:
             return reference
         dimensions, value = write_tokens_apart(variable.dimensions), write_tokens_apart(variable.initializer)

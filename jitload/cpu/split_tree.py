@@ -18,7 +18,16 @@ _TYPES = frozenset("struct class union enum typedef const static".split())  # no
 
 
 class NotUnderstoodError(Exception):
-    """Why a kernel stays on the fibers."""
+    """Why a kernel stays on the fibers.
+
+    Args:
+        reason: The message.
+        at: The first token of the statement that all threads cannot go through together, if that is why.
+    """
+
+    def __init__(self, reason: str, at: int = -1) -> None:
+        super().__init__(reason)
+        self.at = at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,10 @@ from jitload.cpu.split_declarations import Variable
 from jitload.cpu.split_names import Names
 from jitload.cpu.split_region import Item, Regions
 from jitload.cpu.split_scopes import SCOPED
+from jitload.cpu.split_strides import Stride, find_stride
 from jitload.cpu.split_text import declare, write_tokens_apart
 from jitload.cpu.split_tree import NotUnderstoodError, Statement
+from jitload.cpu.split_turns import Turns
 
 _HEAD = """\
 const uint3 blockIdx = {__jitload_place->at[0], __jitload_place->at[1], __jitload_place->at[2]};
@@ -28,10 +30,12 @@ class Writer:
     Args:
         names: What its names stand for.
         regions: What writes the loops between its barriers.
+        turns: What writes loops with strides; without it, each thread goes through them by itself.
     """
 
-    def __init__(self, names: Names, regions: Regions) -> None:
+    def __init__(self, names: Names, regions: Regions, turns: Turns | None = None) -> None:
         self._names = names
+        self._turns = turns
         self._code = names.scopes.code
         self._regions = regions
         self._lines: list[str] = []
@@ -80,19 +84,22 @@ class Writer:
                 self._compound(one)
             elif names.scopes.declared.get(one.first):
                 run = self._declaration(one, run)
-            elif one.kind == "plain" and texts[0] in SCOPED:
-                run = self._flush(run)  # which may mean something else by its name
-                self._verbatim(one.first, one.last)
-            elif one.kind == "plain" and (
-                names.is_uniform_statement(one) or texts in (["return", ";"], ["break", ";"], ["continue", ";"])
-            ):
+            elif one.kind == "plain" and self._is_verbatim(one, texts):
                 run = self._flush(run)
                 self._verbatim(one.first, one.last)
             elif one.kind == "plain" and one.jumps:
                 raise NotUnderstoodError("`continue` in a `switch`")
+            elif (stride := self._stride(one, run)) is not None:
+                run = self._flush(run)
+                self._walk(one, stride)
             elif texts != [";"]:
                 run.append(Item(first=one.first, last=one.last))
         self._flush(run)
+
+    def _is_verbatim(self, one: Statement, texts: Sequence[str]) -> bool:
+        """Tell whether all threads go through a statement together, or names behind it may mean something else."""
+        jumps = (["return", ";"], ["break", ";"], ["continue", ";"])
+        return texts[0] in SCOPED or texts in jumps or self._names.is_uniform_statement(one)
 
     def _returns_together(self, one: Statement) -> bool:
         """Tell whether this is `if (…) return;` with a condition that all threads share."""
@@ -107,7 +114,7 @@ class Writer:
         for first, last in conditions:
             if first <= last and not names.is_uniform(first, last):
                 text = " ".join(token.text for token in code[first : last + 1])
-                raise NotUnderstoodError(f"a barrier under a condition that threads may differ in: {text}")
+                raise NotUnderstoodError(f"a barrier under a condition that threads may differ in: {text}", one.first)
         if one.kind == "for":
             self._check_head(one)
         head = "" if one.kind == "block" else write_tokens_apart(code[one.first : self._head_end(one) + 1])
@@ -130,9 +137,9 @@ class Writer:
         start, _, step = one.heads
         is_start = start[0] > start[1] or (declared and all(v in names.uniform for v in declared))
         if not is_start and not names.is_assignment_list(*start):
-            raise NotUnderstoodError("a loop around a barrier that begins differently in each thread")
+            raise NotUnderstoodError("a loop around a barrier that begins differently in each thread", one.first)
         if step[0] <= step[1] and not names.is_assignment_list(*step):
-            raise NotUnderstoodError("a loop around a barrier that goes on differently in each thread")
+            raise NotUnderstoodError("a loop around a barrier that goes on differently in each thread", one.first)
 
     def _verbatim(self, first: int, last: int) -> None:
         self._lines.append(self._regions.line(first) + write_tokens_apart(self._code[first : last + 1]))
@@ -170,6 +177,21 @@ class Writer:
         return f"alignas(64) {write_tokens_apart(words)} {name};"
 
     # ---- what each thread does by itself
+
+    def _stride(self, one: Statement, run: Sequence[Item]) -> Stride | None:
+        """Return how a loop steps, if its turns may stand outside: nothing before it has to stay in its region."""
+        stride = find_stride(self._names, one) if self._turns and one.kind in ("for", "while") else None
+        own = [item.variable for item in run if item.variable]
+        is_cut = any(not self._regions.can_keep(v) and self._regions.crosses(v, run[-1].last) for v in own)
+        return None if is_cut else stride
+
+    def _walk(self, one: Statement, stride: Stride) -> None:
+        assert self._turns is not None  # it found the stride
+        walked = self._turns.write(stride)
+        if self._gone:
+            by_thread = self._regions.write([Item(first=one.first, last=one.last)], is_checked=True)
+            walked = ["if (__jitload_gone_count == 0) {", *walked, "} else {", *by_thread, "}"]
+        self._lines += walked
 
     def _flush(self, run: list[Item]) -> list[Item]:
         if run:

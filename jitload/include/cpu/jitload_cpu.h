@@ -143,6 +143,7 @@ __JITLOAD_INLINE void __nanosleep(unsigned) {
 #include "jitload_cpu_warp.h"
 #include "jitload_cpu_memory.h"
 #include "jitload_cpu_math.h"
+#include "jitload_cpu_turns.h"
 #include <assert.h>
 
 /* ---- the entries ----------------------------------------------------------------------------------------------- */

@@ -1,0 +1,63 @@
+"""Loops over strides, whose turns stand outside and the threads inside: which do, and that nothing changes by it."""
+
+from __future__ import annotations
+
+import struct
+from functools import cache
+
+import numpy as np
+import pytest
+from cpu_stride_kernels import BEFORE, KERNELS, write_kernel
+
+import jitload
+from jitload.cpu.split import split_kernels
+from jitload.device.source import find_candidates
+
+BLOCKS = (1, 7, 32, 100, 256, (16, 4), (5, 3, 2), (33, 9))
+SIZES = (0, 1, 17, 100, 1001)
+IN_ONE = 12  # kernels in a source
+_NAMES = tuple(KERNELS)
+
+
+def source_of(number: int, *, waits: bool) -> str:
+    names = _NAMES[number * IN_ONE : (number + 1) * IN_ONE]
+    return BEFORE + "".join(write_kernel(name, KERNELS[name][1], waits=waits) for name in names)
+
+
+@cache
+def modules(number: int, *, waits: bool) -> tuple[jitload.Module, jitload.Module]:
+    """Return the kernels as loops, and as they always were."""
+    found = [
+        jitload.load_inline("strides", cuda_sources=source_of(number, waits=waits), arch="cpu", extra_cuda_cflags=flags)
+        for flags in ([], ["-DJITLOAD_CPU_FIBERS"])
+    ]
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize("kind", ["waits", "never_waits"])
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_loop_is_what_it_was(name: str, kind: str) -> None:
+    random = np.random.default_rng(0)
+    x, k = random.standard_normal(6000, np.float32), random.permutation(5000).astype(np.int32)
+    split, plain = modules(_NAMES.index(name) // IN_ONE, waits=kind == "waits")
+    for block in (block for block in BLOCKS if name != "shuffled" or np.prod(block) % 32 == 0):
+        for n in SIZES:
+            found = []
+            for module in (split, plain):
+                y, z = np.full(3000, -1, np.float32), np.full(3000, -1, np.int32)
+                wide = struct.pack("iif", n, 64, 0.5)
+                getattr(module, name)[2, block](x, k, y, z, wide, n)
+                found.append((y.tobytes(), z.tobytes()))
+            assert found[0] == found[1], (block, n)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_which_loops_have_their_turns_outside(name: str) -> None:
+    expected, body = KERNELS[name]
+    source = BEFORE + write_kernel(name, body, waits=True)
+    assert split_kernels([("k.cu", source)], find_candidates([source])).strides == expected
+
+
+def test_a_kernel_that_never_waits_and_has_no_such_loop_is_left_alone() -> None:
+    source = 'extern "C" __global__ void k(int* x, int n) { for (int i = 0; i < n; ++i) x[i] += threadIdx.x; }'
+    assert split_kernels([("k.cu", source)], find_candidates([source])).pieces == (("k.cu", source),)
