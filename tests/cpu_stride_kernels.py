@@ -67,6 +67,23 @@ KERNELS: dict[str, tuple[int, str]] = {
     "backwards": (1, "for (int i = all - rank; i < n; i += all) sum += x[i];"),
     "rows": (1, "for (int i = threadIdx.x; i < n; i += blockDim.x) sum += x[i] * (threadIdx.y + 1);"),
     "matrix": (1, "for (int i = threadIdx.x; i < n; i += blockDim.x) sum += x[blockIdx.x * 2 + threadIdx.y * 3 + i];"),
+    "matrix_of_warps": (1, "int row = rank / 32; for (int i = rank % 32; i < n; i += 32) sum += x[row * 3 + i] * x[i + row];"),
+    "matrix_of_own": (1, "for (int i = rank % 8; i < n; i += 8) sum += x[k[rank] + i] * k[(rank & 3) + i];"),
+    "matrix_far": (1, "unsigned row = 4294967290u; EACH(i, n) sum += x[row + i + 6];"),
+    "matrix_far_int": (1, "int row = 2147483000 + n; EACH(i, n) sum += x[(row + i) & 1023] + (row - n + i < 0);"),
+    "matrix_wraps": (1, "unsigned row = 4294967196u; EACH(i, n) sum += x[i + row + 100u];"),
+    "matrix_wide": (1, "long long row = blockIdx.x; EACH(i, n) sum += x[row * 3 + i] - x[i - row + 1];"),
+    "matrix_twice": (1, "EACH(i, n) { sum += x[blockIdx.x * 4 + i]; if (i & 1) sum += x[blockIdx.x * 4 + i] * x[i + i]; }"),
+    "matrix_hidden": (1, "int row = 3; EACH(i, n) { int row = k[i] & 7; sum += x[row + i]; }"),
+    "matrix_hidden_later": (1, "int row = 3, q = 1; EACH(i, n) { sum += x[row + i]; int q = 2, row = k[i] & 7; sum += x[row + q]; }"),
+    "matrix_changed": (1, "int row = 3; EACH(i, n) { sum += x[row + i]; row = k[i] & 7; }"),
+    "matrix_shared": (1, "s[rank] = rank; EACH(i, n) sum += x[(int)s[rank] + i];"),
+    "matrix_times": (1, "EACH(i, n / 3) sum += x[i * 3 + 1] + x[1 + 2 * i] + x[n - i] + x[n + -i];"),
+    "matrix_signed": (1, "EACH(i, n) sum += x[i + -1 + 1] + x[2 + i - 1] + x[-2 + i + 2];"),
+    "matrix_written": (1, "EACH(i, n < 1400 ? n : 1400) if (!blockIdx.x && !threadIdx.y && !threadIdx.z) z[blockDim.x + i] = k[i];"),
+    "matrix_divided": (1, "int d = n / 2; EACH(i, n) if (d) sum += x[d / d + i];"),
+    "limit_divided": (1, "int d = n / 100 + 1; EACH(i, n / d) sum += x[i];"),
+    "step_divided": (0, "int d = n / 2; for (int i = rank; i < d; i += 640 / d + 1) sum += x[i];"),
     "structure": (1, "for (int i = threadIdx.x; i < w.n; i += w.step) sum += x[i] * w.by;"),
     # ---- bodies
     "two_sums": (1, "float b = 0; EACH(i, n) { sum += x[i]; b += x[i] * x[i]; } sum += b * 2;"),
@@ -110,6 +127,11 @@ KERNELS: dict[str, tuple[int, str]] = {
     "with_barriers": (1, "for (int r = 0; r < 3; ++r) { EACH(i, n) sum += x[i]; s[rank] = sum; __syncthreads();"
                          " sum += s[all - 1 - rank]; __syncthreads(); }"),
     "shuffled": (1, "EACH(i, n) sum += x[i]; for (int o = 16; o; o /= 2) sum += __shfl_xor_sync(~0u, sum, o);"),
+    "in_parts": (1, "EACH(i, n) sum += x[i]; s[rank] = sum; __syncthreads();"
+                    " for (int i = 1; i < (blockDim.x + 7) / 8; ++i) sum = i % 2 ? fmaxf(sum, s[i]) : sum + s[i] * i; __syncthreads();"),
+    "in_own_parts": (1, "EACH(i, n) sum += x[i]; s[rank] = sum; __syncthreads();"
+                        " for (int i = 0; i < blockDim.x; ++i) sum += s[(i + rank) % all]; __syncthreads();"),
+    "shared_parts_written": (0, "s[rank] = 1; for (int i = 0; i < blockDim.x; ++i) z[place] += k[i]; sum = z[place];"),
     # ---- as they are
     "broken": (0, "EACH(i, n) { if (k[i] == 700) break; sum += x[i]; }"),
     "returning": (0, "EACH(i, n) { if (k[i] == 700) { y[place] = 7; return; } sum += x[i]; }"),

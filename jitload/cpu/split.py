@@ -272,10 +272,10 @@ class _Source:
                     break
                 closed.add(error.at)
                 continue
-            if empty := find_empty(marked, statements, turns.places):
+            if empty := find_empty(marked, statements, turns.places | turns.shared):
                 closed |= empty
                 continue
-            if not turns.places:
+            if not turns.places and not (waits and turns.shared):
                 break
             self.strides += len(turns.places)
             return body

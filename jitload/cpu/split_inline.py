@@ -162,7 +162,7 @@ class Inliner:
             value, kind = f"+({texts[1]})", SHUFFLES[name.text]
             result = f"__jitload_value<decltype(+({texts[1]}))>({got})"
         before = (
-            f"unsigned long long {give} = __jitload_bits({value}), {got}; int {by} = (int)({texts[2]}); "
+            f"unsigned long long {give} = __jitload_lane_bits({value}), {got}; int {by} = (int)({texts[2]}); "
             f"int {width} = {texts[3] if len(texts) > 3 else 32}; {WARP}({kind}, {give}, {by}, {width}, {got});"
         )
         return self._tokens(before, name), self._tokens(result, name)

@@ -13,7 +13,9 @@ from jitload.cpu.split_tree import NotUnderstoodError
 from jitload.device.lexer import Token
 
 PREFIX = "__jitload_"
+GIVE, GOT = "__jitload_give", "__jitload_got"  # begin the names of what a lane gives in an exchange, and gets
 _MOST_LARGE = 8  # arrays of up to 128 KiB each
+_MOST = 96  # arrays of any size: most take 8 KiB at most
 LOOP = """\
 for (size_t __jitload_z = 0; __jitload_z < __jitload_depth; ++__jitload_z)
 for (size_t __jitload_y = 0; __jitload_y < __jitload_height; ++__jitload_y) {
@@ -92,11 +94,13 @@ class Regions:
         if not self.can_keep(variable):
             raise NotUnderstoodError(f"{variable.name!r} lives across a barrier, and its type cannot be kept")
         self._large += bool(variable.dimensions) or not variable.is_builtin
-        if self._large > _MOST_LARGE:
+        if self._large > _MOST_LARGE or len(self._numbers) >= _MOST:
             raise NotUnderstoodError("too many arrays live across barriers")
         self._numbers[variable] = len(self._numbers) + 1
         dimensions = write_tokens_apart(variable.dimensions)
         array = self.array(variable)
+        if variable.name.startswith((GIVE, GOT)):  # a shuffle may read what lies behind the last warp
+            return f"alignas(16) unsigned long long {array}[1056]; size_t {array}_size;"
         made = f"__jitload_kept<{write_type(variable)}> {array}[1024]{dimensions};"
         return f'{made}\nstatic_assert(sizeof({array}) <= 131072, "");'
 
@@ -163,7 +167,7 @@ class Regions:
                 *(f"const auto& {PREFIX}same_{v.name} = {v.name};" for v in same),
             ),
             thread=tuple(thread),
-            after=tuple(f"{self.array(v)}_r[{PREFIX}x] = {v.name};" for v in kept if self._is_kept_back(v, run)),
+            after=tuple(self._put_back(v) for v in kept if self._is_kept_back(v, run)),
             end="__jitload_fault->has_thread = 0;" if may_divide else "",
         )
 
@@ -171,8 +175,13 @@ class Regions:
         """Return the call that lets the lanes of each warp exchange what they give."""
         variables = [v for _, v in self._names.scopes.used(at, at + 10)]
         arrays = ", ".join(self.array(v) if v in self._numbers else v.name for v in variables)
-        gone = "__jitload_gone" if any(token.text == "return" for token in self._code) else "nullptr"
-        return f"__jitload_exchange_all({self._code[at + 2].text}, {arrays}, {gone}, __jitload_place);"
+        gone = (
+            "(__jitload_gone_count ? __jitload_gone : nullptr)"
+            if any(token.text == "return" for token in self._code)
+            else "nullptr"
+        )
+        size = f"{self.array(variables[0])}_size"
+        return f"__jitload_exchange_all({self._code[at + 2].text}, {arrays}, {gone}, __jitload_place, {size});"
 
     def array(self, variable: Variable) -> str:
         """Return the name of the array that holds a variable for each thread."""
@@ -216,8 +225,16 @@ class Regions:
         own = (v for v in used & self._names.uniform if not (v.says("const") or v.says("constexpr")))
         return sorted(own, key=lambda v: (v.at, v.name))
 
+    def _put_back(self, variable: Variable) -> str:
+        array, name = self.array(variable), variable.name
+        if name.startswith(GIVE):
+            return f"__jitload_put({array}, __jitload_row + {PREFIX}x, {name}), {array}_size = sizeof {name};"
+        return f"{array}_r[{PREFIX}x] = {name};"
+
     def _fetch(self, variable: Variable, run: Sequence[Item]) -> str:
         place = f"{self.array(variable)}_r[{PREFIX}x]"
+        if variable.name.startswith(GOT):
+            return f"const __jitload_slot {variable.name} = {{{self.array(variable)}, __jitload_row + {PREFIX}x}};"
         if not self._is_copied(variable):
             return f"auto& {variable.name} = {place};"
         if variable.at < 0 or not self._is_kept_back(variable, run):
@@ -228,6 +245,8 @@ class Regions:
     def write_item(self, item: Item) -> str:
         """Write a part of a region."""
         variable = item.variable
+        if variable is not None and variable.name.startswith(GIVE):
+            return f"{self.line(item.first)}const auto {variable.name} {write_tokens_apart(variable.initializer)};"
         if variable is None:
             return self.line(item.first) + self._write_returns(self._code[item.first : item.last + 1])
         if variable not in self._numbers or self._is_copied(variable):

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 from jitload.cpu.split_declarations import Variable, read_declaration
 from jitload.cpu.split_names import Names
+from jitload.cpu.split_scopes import SCOPED
 from jitload.cpu.split_tree import NotUnderstoodError, Statement
 from jitload.cpu.split_words import ASSIGNMENTS, STEPS
 from jitload.device.lexer import Token
@@ -88,17 +89,19 @@ def mark_strides(code: Sequence[Token], statements: Sequence[Statement], closed:
             marked.append(one)
             continue
         body, other = (tuple(mark_strides(code, part, closed)) for part in (one.body, one.other))
-        is_found = any(inner.has_barrier or _parts(code, inner) for inner in (*body, *other))
+        is_found = any(inner.has_barrier or _parts(code, inner) for inner in (*body, *other)) or is_shared_loop(
+            code, one
+        )
         is_read = one.kind != "for" or len(one.heads) == 3
         marked.append(replace(one, body=body, other=other, has_barrier=True) if is_found and is_read else one)
     return marked
 
 
 def find_empty(marked: Sequence[Statement], statements: Sequence[Statement], strides: AbstractSet[int]) -> set[int]:
-    """Return the statements that were marked and hold no loop of those that begin at `strides`."""
+    """Return the statements that were marked and neither are nor hold a loop of those that begin at `strides`."""
     found: set[int] = set()
     for one, before in zip(marked, statements, strict=True):
-        if one.has_barrier and not before.has_barrier and not any(one.first < at < one.last for at in strides):
+        if one.has_barrier and not before.has_barrier and not any(one.first <= at < one.last for at in strides):
             found.add(one.first)
         else:
             found |= find_empty((*one.body, *one.other), (*before.body, *before.other), strides)
@@ -107,7 +110,33 @@ def find_empty(marked: Sequence[Statement], statements: Sequence[Statement], str
 
 def find_strides(code: Sequence[Token], statements: Sequence[Statement]) -> bool:
     """Tell whether anything looks like a loop with strides."""
-    return any(_parts(code, one) or find_strides(code, (*one.body, *one.other)) for one in statements)
+    return any(
+        _parts(code, one) or is_shared_loop(code, one) or find_strides(code, (*one.body, *one.other))
+        for one in statements
+    )
+
+
+def is_shared_loop(code: Sequence[Token], one: Statement) -> bool:
+    """Tell by its look whether a loop does one thing to what each thread has with something that all of them read.
+
+    `for (int i = 0; i < blockDim.x / 32; ++i) sum += part[i];` is one. Loops of a length that the compiler knows are
+    not: it writes them out, and what they add up stays in a register.
+    """
+    if one.kind != "for" or len(one.heads) != 3 or len(one.body) != 1 or one.body[0].kind != "plain" or one.has_barrier:
+        return False
+    start, condition, stepping = one.heads
+    body = [token.text for token in code[one.body[0].first : one.body[0].last]]
+    is_counted = start[0] < start[1] and condition[0] < condition[1] and stepping[0] < stepping[1]
+    has_length = any(code[at].text == "blockDim" for at in range(condition[0], condition[1] + 1))
+    return is_counted and has_length and "[" in body and "{" not in body and code[one.body[0].first].text not in SCOPED
+
+
+def reads_the_same(names: Names, one: Statement) -> bool:
+    """Tell whether all threads read the same elements in the turns of a loop that looks like a shared one."""
+    scopes = names.scopes
+    brackets = [at for at in range(one.body[0].first, one.body[0].last) if scopes.text(at) == "["]
+    is_changed = any(scopes.text(scopes.closing[at] + 1) in (*ASSIGNMENTS, *STEPS) for at in brackets)
+    return not is_changed and all(names.is_uniform(at + 1, scopes.closing[at] - 1) for at in brackets)
 
 
 def find_stride(names: Names, one: Statement) -> Stride | None:
@@ -121,13 +150,15 @@ def find_stride(names: Names, one: Statement) -> Stride | None:
     name, place = code[parts.name].text, (one.first, one.last)
     inside = [code[at].text for first, last in (start, parts.limit, parts.step) for at in range(first, last + 1)]
     is_settled = names.is_settled(parts.limit, place) and names.is_uniform(*parts.step)
-    if name in inside or not is_settled or not names.is_settled(parts.step, place):
+    is_settled = is_settled and names.is_settled(parts.step, place) and not names.may_divide(*parts.step)
+    if name in inside or not is_settled:
         return None
-    if _is_written(code, parts.body, name):
+    if is_written(code, parts.body, name):
         return None
     return Stride(
         first=one.first, last=one.last, name=name, counter=counter, type=type_, start=start, limit=parts.limit,
-        reaches=parts.reaches, step=parts.step, body=parts.body, has_own_limit=not names.is_uniform(*parts.limit),
+        reaches=parts.reaches, step=parts.step, body=parts.body,
+        has_own_limit=not names.is_uniform(*parts.limit) or names.may_divide(*parts.limit),
     )  # fmt: skip
 
 
@@ -273,7 +304,7 @@ def _is_own_counter(names: Names, one: Statement, counter: Variable, start: Rang
     return is_set_elsewhere or not counter.initializer or not names.is_uniform(*counter.value)
 
 
-def _is_written(code: Sequence[Token], body: Range, name: str) -> bool:
+def is_written(code: Sequence[Token], body: Range, name: str) -> bool:
     """Tell whether a name may be written to, or mean something else, in a turn."""
     for at in range(body[0], body[1] + 1):
         if code[at].text != name or code[at - 1].text in (".", "->", "::"):
@@ -281,7 +312,8 @@ def _is_written(code: Sequence[Token], body: Range, name: str) -> bool:
         before, after = code[at - 1], code[at + 1].text
         is_address = before.text == "&" and code[at - 2].kind == "mark" and code[at - 2].text not in (")", "]")
         is_declared = before.kind == "word" and before.text not in ("return", "case", "else", "do")
-        if after in ASSIGNMENTS or after in STEPS or before.text in STEPS or is_address or is_declared:
+        is_changed = after in (*ASSIGNMENTS, "(", "{") or after in STEPS or before.text in STEPS
+        if is_changed or is_address or is_declared:
             return True
         if before.text in ("*", "&") and after in ("=", ";", "{", ":"):  # perhaps a declaration
             declares = code[at - 2].kind == "word" and code[at - 3].text in (";", "{", "(", "const")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from jitload.cpu.split_declarations import Variable
 from jitload.cpu.split_names import Names
 from jitload.cpu.split_region import Item, Regions
 from jitload.cpu.split_scopes import SCOPED
-from jitload.cpu.split_strides import Stride, find_stride
+from jitload.cpu.split_strides import Stride, find_stride, is_shared_loop, reads_the_same
 from jitload.cpu.split_text import declare, write_tokens_apart
 from jitload.cpu.split_tree import NotUnderstoodError, Statement
 from jitload.cpu.split_turns import Turns
@@ -117,6 +118,10 @@ class Writer:
                 raise NotUnderstoodError(f"a barrier under a condition that threads may differ in: {text}", one.first)
         if one.kind == "for":
             self._check_head(one)
+        if self._turns and is_shared_loop(code, replace(one, has_barrier=any(inner.has_barrier for inner in one.body))):
+            if not reads_the_same(names, one):
+                raise NotUnderstoodError("a loop whose threads read different things", one.first)
+            self._turns.shared.add(one.first)
         head = "" if one.kind == "block" else write_tokens_apart(code[one.first : self._head_end(one) + 1])
         self._lines.append(f"{self._regions.line(one.first)}{'do' if one.kind == 'do' else head} {{")
         self._sequence(one.body)

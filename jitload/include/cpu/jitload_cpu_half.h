@@ -42,16 +42,16 @@ __JITLOAD_INLINE double __jitload_fma_to_odd(double a, double b, double c) {
   __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, sqrt, __builtin_sqrtf(x))                             \
   __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, rsqrt, 1.0 / __builtin_sqrt((double)x))               \
   __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, rcp, 1.0 / (double)x)                                 \
-  __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, log, __builtin_logf(x))                               \
-  __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, log2, __builtin_log2f(x))                             \
-  __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, log10, __builtin_log10f(x))                           \
-  __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, exp, __builtin_expf(x))                               \
-  __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, exp2, __builtin_exp2f(x))                             \
+  __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, log, __jitload_quick_logf(x))                               \
+  __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, log2, __jitload_quick_log2f(x))                             \
+  __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, log10, __jitload_quick_log10f(x))                           \
+  __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, exp, __jitload_quick_expf(x))                               \
+  __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, exp2, __jitload_quick_exp2f(x))                             \
   __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, exp10, __builtin_exp10f(x))                           \
   __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, sin, __builtin_sinf(x))                               \
   __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, cos, __builtin_cosf(x))                               \
-  __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, tanh, __builtin_tanhf(x))                             \
-  __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, tanh_approx, __builtin_tanhf(x))                      \
+  __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, tanh, __jitload_quick_tanhf(x))                             \
+  __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, tanh_approx, __jitload_quick_tanhf(x))                      \
   __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, ceil, ceilf(x))                                       \
   __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, floor, floorf(x))                                     \
   __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, trunc, truncf(x))                                     \

@@ -2,7 +2,23 @@
 #ifndef JITLOAD_CPU_MATH_H_
 #define JITLOAD_CPU_MATH_H_
 
+#include "jitload_cpu_quick.h"
+
+#if __GNUC__ >= 11 /* exp(float) and its kin, which C++'s header defines by these, are ours, too */
+#define __builtin_expf __jitload_quick_expf
+#define __builtin_exp2f __jitload_quick_exp2f
+#define __builtin_logf __jitload_quick_logf
+#define __builtin_log2f __jitload_quick_log2f
+#define __builtin_log10f __jitload_quick_log10f
+#define __builtin_tanhf __jitload_quick_tanhf
+#endif
 #include <math.h>
+#undef __builtin_expf
+#undef __builtin_exp2f
+#undef __builtin_logf
+#undef __builtin_log2f
+#undef __builtin_log10f
+#undef __builtin_tanhf
 
 /* glibc has functions of its own by these names. */
 #define __expf __jitload_expf
@@ -66,6 +82,18 @@ __JITLOAD_INLINE double min(float a, double b) { return min((double)a, b); }
 __JITLOAD_INLINE double min(double a, float b) { return min(a, (double)b); }
 __JITLOAD_INLINE double max(float a, double b) { return max((double)a, b); }
 __JITLOAD_INLINE double max(double a, float b) { return max(a, (double)b); }
+
+#define __JITLOAD_QUICK_ONE(name)                                                                  \
+  extern "C" inline __attribute__((always_inline, gnu_inline)) float name(float x) noexcept {         \
+    return __jitload_quick_##name(x);                                                                 \
+  }
+__JITLOAD_QUICK_ONE(expf)
+__JITLOAD_QUICK_ONE(exp2f)
+__JITLOAD_QUICK_ONE(logf)
+__JITLOAD_QUICK_ONE(log2f)
+__JITLOAD_QUICK_ONE(log10f)
+__JITLOAD_QUICK_ONE(tanhf)
+#undef __JITLOAD_QUICK_ONE
 
 /* ---- functions that libm lacks ---------------------------------------------------------------------------------- */
 
@@ -219,17 +247,17 @@ __JITLOAD_INLINE float fdividef(float a, float b) { return a / b; }
 
 __JITLOAD_INLINE float __saturatef(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; }
 __JITLOAD_INLINE float __fdividef(float a, float b) { return a / b; }
-__JITLOAD_INLINE float __expf(float x) { return __builtin_expf(x); }
+__JITLOAD_INLINE float __expf(float x) { return __jitload_quick_expf(x); }
 __JITLOAD_INLINE float __exp10f(float x) { return __builtin_exp10f(x); }
-__JITLOAD_INLINE float __logf(float x) { return __builtin_logf(x); }
-__JITLOAD_INLINE float __log2f(float x) { return __builtin_log2f(x); }
-__JITLOAD_INLINE float __log10f(float x) { return __builtin_log10f(x); }
+__JITLOAD_INLINE float __logf(float x) { return __jitload_quick_logf(x); }
+__JITLOAD_INLINE float __log2f(float x) { return __jitload_quick_log2f(x); }
+__JITLOAD_INLINE float __log10f(float x) { return __jitload_quick_log10f(x); }
 __JITLOAD_INLINE float __sinf(float x) { return __builtin_sinf(x); }
 __JITLOAD_INLINE float __cosf(float x) { return __builtin_cosf(x); }
 __JITLOAD_INLINE float __tanf(float x) { return __builtin_tanf(x); }
 __JITLOAD_INLINE float __powf(float x, float y) { return __builtin_powf(x, y); }
 __JITLOAD_INLINE void __sincosf(float x, float* s, float* c) { *s = __builtin_sinf(x), *c = __builtin_cosf(x); }
-__JITLOAD_INLINE float __tanhf(float x) { return __builtin_tanhf(x); }
+__JITLOAD_INLINE float __tanhf(float x) { return __jitload_quick_tanhf(x); }
 __JITLOAD_INLINE float __frsqrt_rn(float x) { return (float)(1.0 / __builtin_sqrt((double)x)); }
 
 #include "jitload_cpu_rounding.h"

@@ -42,20 +42,27 @@ __JITLOAD_INLINE bool __jitload_walks(long long threads, long long limit, long l
   return whole::is_whole && (last < 0 || (unsigned long long)last <= whole::most);
 }
 
-/* The end of a run of threads each of which begins one behind the one before it, and ends where that ends. */
+/* The end of a run of threads each of which begins one behind the one before it. */
 template <class __jitload_t>
-__JITLOAD_INLINE size_t __jitload_run(const __jitload_t* starts, const long long* limits, size_t from, size_t end) {
+__JITLOAD_INLINE size_t __jitload_run(const __jitload_t* starts, size_t from, size_t end) {
   if (from == 0 && (long long)starts[end - 1] - (long long)starts[0] == (long long)end - 1) {
     unsigned long long differs = 0;
     for (size_t x = 0; x < end; ++x) {
       differs |= (unsigned long long)(__jitload_t)(starts[x] - starts[0] - (__jitload_t)x);
     }
-    for (size_t x = 0; limits && x < end; ++x) differs |= (unsigned long long)(limits[x] ^ limits[0]);
     if (differs == 0) return end;
   }
   size_t to = from + 1;
-  while (to < end && (long long)starts[to] - 1 == (long long)starts[to - 1] && (!limits || limits[to] == limits[from])) ++to;
+  while (to < end && (long long)starts[to] - 1 == (long long)starts[to - 1]) ++to;
   return to;
+}
+/* The end of a run of threads that have the same. */
+__JITLOAD_INLINE size_t __jitload_alike(const long long* values, size_t from, size_t end) {
+  unsigned long long differs = 0;
+  for (size_t x = from; x < end; ++x) differs |= (unsigned long long)(values[x] ^ values[from]);
+  size_t to = from + 1;
+  while (differs && to < end && values[to] == values[from]) ++to;
+  return differs ? to : end;
 }
 
 /* What a counter is behind its loop. */

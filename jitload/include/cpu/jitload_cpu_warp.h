@@ -58,14 +58,97 @@ __JITLOAD_INLINE __jitload_t __jitload_shuffle(int way, unsigned mask, __jitload
   return __jitload_value<__jitload_t>(values[source]);
 }
 
-/* A shuffle or a vote of all lanes of all warps, for the loops that cpu/split.py writes: what each gives, and gets. */
+/* A shuffle or a vote of all lanes of all warps, for the loops that cpu/split.py writes: what each gives, and gets. Lanes
+ * of up to four bytes lie four bytes apart, so that a vector holds as many as it can. */
+template <unsigned __jitload_size>
+struct __jitload_lane_type {
+  typedef uint64_t type;
+};
+template <>
+struct __jitload_lane_type<4> {
+  typedef uint32_t type;
+};
+template <class __jitload_t, unsigned __jitload_size = sizeof(__jitload_t)>
+using __jitload_lane_of = typename __jitload_lane_type<(__jitload_size <= 4 ? 4 : 8)>::type;
+template <class __jitload_t>
+__JITLOAD_INLINE __jitload_lane_of<__jitload_t> __jitload_lane_bits(const __jitload_t& value) {
+  static_assert(sizeof(__jitload_t) <= 8, "a warp operation takes at most 64 bits");
+  __jitload_lane_of<__jitload_t> bits; /* nothing is set twice: the compiler is to see vectors */
+  if (sizeof value < sizeof bits) bits = 0;
+  __builtin_memcpy(&bits, &value, sizeof value);
+  return bits;
+}
+__JITLOAD_INLINE void __jitload_put(unsigned long long* lanes, size_t at, uint32_t bits) { ((uint32_t*)lanes)[at] = bits; }
+__JITLOAD_INLINE void __jitload_put(unsigned long long* lanes, size_t at, uint64_t bits) { lanes[at] = bits; }
+struct __jitload_slot {
+  const unsigned long long* lanes;
+  size_t at;
+};
+template <class __jitload_t>
+__JITLOAD_INLINE __jitload_t __jitload_value(const __jitload_slot& slot) {
+  const __jitload_lane_of<__jitload_t> bits = ((const __jitload_lane_of<__jitload_t>*)slot.lanes)[slot.at];
+  __jitload_t value;
+  __builtin_memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+/* A whole warp whose lanes all read as far away, in vectors; false where it is another case. */
+template <class __jitload_l>
+__JITLOAD_INLINE bool __jitload_move(int kind, const __jitload_l* give, int by, __jitload_l* got) {
+  if (by < 0 || by > 31) return false;
+  if (kind == __JITLOAD_AT) {
+    for (int lane = 0; lane < 32; ++lane) got[lane] = give[by];
+  } else if (kind == __JITLOAD_UP) {
+    for (int lane = 0; lane < by; ++lane) got[lane] = give[lane];
+    for (int lane = by; lane < 32; ++lane) got[lane] = give[lane - by];
+  } else if (kind == __JITLOAD_DOWN) {
+    for (int lane = 0; lane < 32; ++lane) { /* what lies behind a warp is read, and not taken */
+      const __jitload_l far = give[lane + by], near = give[lane];
+      got[lane] = lane + by < 32 ? far : near;
+    }
+  } else {
+    typedef __jitload_l vector __attribute__((vector_size(16), aligned(alignof(__jitload_l)), may_alias));
+    constexpr int in_one = 16 / sizeof(__jitload_l), last = in_one - 1;
+    const vector* from = (const vector*)give;
+    vector* to = (vector*)got;
+    const int far = by / in_one, near = by % in_one;
+    vector order;
+#define __JITLOAD_MOVE(x)                                                                  \
+  for (int lane = 0; lane < in_one; ++lane) order[lane] = (__jitload_l)(lane ^ (x & last)); \
+  for (int i = 0; i < 32 / in_one; ++i) to[i] = __builtin_shuffle(from[i ^ far], order)
+    if (near == 0) {
+      for (int i = 0; i < 32 / in_one; ++i) to[i] = from[i ^ far];
+    } else if (near == 1) {
+      __JITLOAD_MOVE(1);
+    } else if (near == 2) {
+      __JITLOAD_MOVE(2);
+    } else {
+      __JITLOAD_MOVE(3);
+    }
+#undef __JITLOAD_MOVE
+  }
+  return true;
+}
+template <class __jitload_l>
+__JITLOAD_INLINE bool __jitload_move_all(int kind, const __jitload_l* give, int by, int width, __jitload_l* got, unsigned count) {
+  if (kind > __JITLOAD_XOR || width != 32 || count % 32 != 0) return false;
+  for (unsigned first = 0; first < count; first += 32) {
+    if (!__jitload_move(kind, give + first, by, got + first)) return false;
+  }
+  return true;
+}
+template <class __jitload_l, class __jitload_b, class __jitload_w>
+__JITLOAD_INLINE bool __jitload_move_all(int, const __jitload_l*, const __jitload_b&, const __jitload_w&, __jitload_l*, unsigned) {
+  return false;
+}
+
 __JITLOAD_INLINE int __jitload_of(int value, unsigned) { return value; }
 __JITLOAD_INLINE int __jitload_of(const int* values, unsigned thread) { return values[thread]; }
-template <class __jitload_b, class __jitload_w>
-__JITLOAD_INLINE void __jitload_exchange_all(int kind, const unsigned long long* give, __jitload_b by, __jitload_w width,
-                                             unsigned long long* got, const unsigned char* gone,
-                                             const jitload_cpu_place* place) {
+template <class __jitload_l, class __jitload_b, class __jitload_w>
+__JITLOAD_INLINE void __jitload_exchange_lanes(int kind, const __jitload_l* give, __jitload_b by, __jitload_w width,
+                                               __jitload_l* got, const unsigned char* gone, const jitload_cpu_place* place) {
   const unsigned count = place->block[0] * place->block[1] * place->block[2];
+  if (!gone && __jitload_move_all(kind, give, by, width, got, count)) return;
   for (unsigned first = 0; first < count; first += 32) {
     const unsigned lanes = count - first < 32 ? count - first : 32;
     uint32_t came = lanes == 32 ? ~0u : (1u << lanes) - 1, yes = 0;
@@ -75,7 +158,7 @@ __JITLOAD_INLINE void __jitload_exchange_all(int kind, const unsigned long long*
     for (unsigned lane = 0; lane < lanes; ++lane) {
       if (!(came >> lane & 1)) continue;
       if (kind > __JITLOAD_XOR) {
-        got[first + lane] = kind == 4 ? yes : kind == 5 ? yes != 0 : yes == came;
+        got[first + lane] = (__jitload_l)(kind == 4 ? yes : kind == 5 ? yes != 0 : yes == came);
         continue;
       }
       const int source = __jitload_source(kind, (int)lane, __jitload_of(by, first + lane), __jitload_of(width, first + lane));
@@ -88,6 +171,17 @@ __JITLOAD_INLINE void __jitload_exchange_all(int kind, const unsigned long long*
       }
       got[first + lane] = give[first + source];
     }
+  }
+}
+
+template <class __jitload_b, class __jitload_w>
+__JITLOAD_INLINE void __jitload_exchange_all(int kind, const unsigned long long* give, __jitload_b by, __jitload_w width,
+                                             unsigned long long* got, const unsigned char* gone,
+                                             const jitload_cpu_place* place, size_t size) {
+  if (size == 4) {
+    __jitload_exchange_lanes(kind, (const uint32_t*)give, by, width, (uint32_t*)got, gone, place);
+  } else {
+    __jitload_exchange_lanes(kind, give, by, width, got, gone, place);
   }
 }
 

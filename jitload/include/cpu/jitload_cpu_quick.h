@@ -1,0 +1,100 @@
+/* Functions of float without a branch or a call, so that loops over a block's threads become vector instructions.
+ *
+ * Their results are those of IEEE's operations in the order they stand in: the same in vectors of any width. Errors, over
+ * all floats, are at most 1 ulp for expf and exp2f and 0.51 for the others, which are computed in double; tests/test_cpu_quick.py
+ * counts them.
+ */
+#ifndef JITLOAD_CPU_QUICK_H_
+#define JITLOAD_CPU_QUICK_H_
+
+#if __GNUC__ >= 11
+#define __JITLOAD_QUICK static inline __attribute__((always_inline, unused)) constexpr
+__JITLOAD_QUICK uint32_t __jitload_bits_of(float x) { return __builtin_bit_cast(uint32_t, x); }
+__JITLOAD_QUICK float __jitload_float_of(uint32_t bits) { return __builtin_bit_cast(float, bits); }
+#else
+#define __JITLOAD_QUICK static inline __attribute__((always_inline, unused))
+__JITLOAD_QUICK uint32_t __jitload_bits_of(float x) {
+  uint32_t bits;
+  __builtin_memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+__JITLOAD_QUICK float __jitload_float_of(uint32_t bits) {
+  float x;
+  __builtin_memcpy(&x, &bits, sizeof x);
+  return x;
+}
+#endif
+/* Adding it to a small number leaves the nearest whole number in the last bits. */
+#define __JITLOAD_ROUND 0x1.8p23f
+__JITLOAD_QUICK float __jitload_power_of_two(int n) { return __jitload_float_of((uint32_t)(n + 127) << 23); }
+
+/* exp(r) * 2^n for |r| of about half of ln 2 at most; in two steps, so that denormals are rounded once and the largest
+ * float is reached. */
+__JITLOAD_QUICK float __jitload_scaled_exp(float r, int n) {
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = 1.0f + (r + r * r * p);
+  const int half = n >> 1;
+  return p * __jitload_power_of_two(half) * __jitload_power_of_two(n - half);
+}
+__JITLOAD_QUICK float __jitload_quick_expf(float x) {
+  const float most = x > 89.0f ? 89.0f : x, y = most < -104.0f ? -104.0f : most; /* a NaN is neither */
+  const float shifted = y * 1.44269504088896341f + __JITLOAD_ROUND, n = shifted - __JITLOAD_ROUND;
+  const float r = (y - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f; /* ln 2, the first part short enough to be exact */
+  return __jitload_scaled_exp(r, (int)(__jitload_bits_of(shifted) - __jitload_bits_of(__JITLOAD_ROUND)));
+}
+__JITLOAD_QUICK float __jitload_quick_exp2f(float x) {
+  const float most = x > 129.0f ? 129.0f : x, y = most < -151.0f ? -151.0f : most;
+  const float shifted = y + __JITLOAD_ROUND, rest = y - (shifted - __JITLOAD_ROUND);
+  const float r = rest * 0.693147180559945309f;
+  return __jitload_scaled_exp(r, (int)(__jitload_bits_of(shifted) - __jitload_bits_of(__JITLOAD_ROUND)));
+}
+
+/* log(x) = e * unit + log(m) * scale with m between sqrt(1/2) and sqrt(2), by s = (m - 1) / (m + 1). */
+__JITLOAD_QUICK float __jitload_quick_log(float x, double unit, double scale) {
+  const bool is_small = x < 0x1p-126f;
+  const uint32_t bits = __jitload_bits_of(is_small ? x * 0x1p23f : x) - 0x3f3504f3u;
+  const int e = ((int)bits >> 23) - (is_small ? 23 : 0);
+  const double m = (double)__jitload_float_of((bits & 0x7fffffu) + 0x3f3504f3u);
+  const double s = (m - 1.0) / (m + 1.0), z = s * s;
+  double p = 2.0 / 13;
+  p = p * z + 2.0 / 11;
+  p = p * z + 2.0 / 9;
+  p = p * z + 2.0 / 7;
+  p = p * z + 2.0 / 5;
+  p = p * z + 2.0 / 3;
+  p = p * z + 2.0;
+  const float value = (float)(e * unit + p * s * scale);
+  const float odd = x == 0.0f ? -__builtin_inff() : x < 0.0f ? __builtin_nanf("") : x; /* infinite or no number */
+  return x > 0.0f && x < __builtin_inff() ? value : odd;
+}
+__JITLOAD_QUICK float __jitload_quick_logf(float x) { return __jitload_quick_log(x, 0.693147180559945309, 1.0); }
+__JITLOAD_QUICK float __jitload_quick_log2f(float x) { return __jitload_quick_log(x, 1.0, 1.44269504088896341); }
+__JITLOAD_QUICK float __jitload_quick_log10f(float x) {
+  return __jitload_quick_log(x, 0.301029995663981195, 0.434294481903251828);
+}
+
+/* tanh(x) = d / (d + 2) with d = exp(2 |x|) - 1. */
+__JITLOAD_QUICK float __jitload_quick_tanhf(float x) {
+  const float size = __builtin_fabsf(x), y = size > 10.0f ? 20.0f : size + size;
+  const float shifted = y * 1.44269504088896341f + __JITLOAD_ROUND;
+  const double power = (double)__jitload_power_of_two((int)(__jitload_bits_of(shifted) - __jitload_bits_of(__JITLOAD_ROUND)));
+  const double r = (double)y - (double)(shifted - __JITLOAD_ROUND) * 0.693147180559945309;
+  double p = 1.0 / 3628800;
+  p = p * r + 1.0 / 362880;
+  p = p * r + 1.0 / 40320;
+  p = p * r + 1.0 / 5040;
+  p = p * r + 1.0 / 720;
+  p = p * r + 1.0 / 120;
+  p = p * r + 1.0 / 24;
+  p = p * r + 1.0 / 6;
+  p = p * r + 1.0 / 2;
+  const double d = (power - 1.0) + power * (r + r * r * p);
+  return __builtin_copysignf((float)(d / (d + 2.0)), x);
+}
+
+#endif /* JITLOAD_CPU_QUICK_H_ */
