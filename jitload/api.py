@@ -125,8 +125,9 @@ def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described
 
     Args:
         name: As for `load_inline`, like the other arguments not listed here.
-        output: Where to put the library; it wins over `build_directory`. A name that ends with `.o` gets an object
-            for a link of your own.
+        output: Where to put the library; a relative path is one in `build_directory`, where that is given. A name
+            that ends with `.o` gets an object for a link of your own: C++ by hand is not linked for it, and a
+            library may hold any number of such objects; of kernels alone, one.
 
     Returns:
         The path: `output`, or `<build_directory>/<name>.so`, or the library in the cache.

@@ -1,4 +1,4 @@
-"""A build in the cache in, one object file for a link of the user's own out."""
+"""A library of kernels in the cache in, one object file for a link of the user's own out."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ from jitload.errors import CacheError, JitLoadError
 from jitload.host_build import Step, run_ninja, write_ninja
 from jitload.placing import copy_library
 from jitload.request import Request
-from jitload.runtime import find_or_build_cpu_runtime, find_or_build_launcher, find_or_build_runtime
+from jitload.runtime import find_or_build_cpu_runtime, find_or_build_runtime
 from jitload.toolchain import find_compiler, find_ninja
 
 
 def write_object(entry: Entry, request: Request, target: Path) -> Path:
-    """Put the objects that a library was linked from into one: its exports stay visible, its cubins are in it.
+    """Put the objects that a library of kernels was linked from into one, with its cubins; its exports stay visible.
 
     Every other name is hidden and not local, so that a library of the user's can hold one such object.
     """
     compiler, settings = find_compiler(request.settings), request.settings
     cache_dir = entry.dir.parent.parent
-    find_shared = find_or_build_runtime if request.host is None else find_or_build_launcher
-    shared = find_shared(compiler, cache_dir, settings).product
-    others = request.host.objects if request.host is not None else ()
+    shared = find_or_build_runtime(compiler, cache_dir, settings).product
+    others: tuple[str, ...] = ()
     if CPU in request.archs:
         if request.checks:
             raise JitLoadError("sanitize= and debug= make a library; leave them out for an object")
-        others = (*others, str(find_or_build_cpu_runtime(compiler, cache_dir, settings).product))
+        others = (str(find_or_build_cpu_runtime(compiler, cache_dir, settings).product),)
     objects = (*map(str, _objects_of(entry)), str(shared), *others)
     command = (*compiler.command, "-r", "-nostdlib", *objects, "-o", "whole.o")
     with tempfile.TemporaryDirectory(prefix="jitload-") as work:

@@ -92,7 +92,7 @@ def _build_in(cache_dir: Path, request: Request, recipe: Recipe, make: Callable[
         if work.entry:
             return work.entry
         with collector_held(at_most_s=_HELD_S):
-            entry = work.publish(f"{request.slug}.so", make(work))
+            entry = work.publish(request.product, make(work))
     share_entry(entry, recipe, request.settings)
     return entry
 
@@ -217,6 +217,7 @@ def _host_parts(request: Request, *, is_placed: bool) -> tuple[tuple[str, str | 
         *(("unit", unit) for unit in units),
         *(("unit_flags", unit.flags) for unit in host.units),
         ("objects", str(len(host.objects))),
+        *((("makes", "object"),) if host.is_object else ()),
         ("cubins", tuple(part for name, data in host.cubins for part in (name, hashlib.sha256(data).hexdigest()))),
         ("flags", host.flags),
         ("link_flags", host.link_flags),

@@ -75,6 +75,11 @@ class Request:
         """The name as part of a file's name: letters, digits and underscores, at most 48."""
         return slug_of(self.name)
 
+    @property
+    def product(self) -> str:
+        """The name of the file that a build makes."""
+        return f"{self.slug}.o" if self.host is not None and self.host.is_object else f"{self.slug}.so"
+
 
 class Flags(NamedTuple):  # made at each call, for an eighth of what a frozen dataclass costs
     """The compilers' options of a public call.

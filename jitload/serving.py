@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jitload.cache.entry import Entry
 from jitload.collector import collector_held
 from jitload.errors import JitLoadError
-from jitload.paths import absolute_path
+from jitload.paths import absolute_path, check_path
 from jitload.pipeline import build as build_entry
 from jitload.placing import copy_library, place_library
 from jitload.request import Request
@@ -66,10 +67,13 @@ def _shared(request: Request, entry: Entry, module: Module) -> Module:
 
 def build_request(request: Request, build_directory: PathLike | None, output: PathLike | None, *, verbose: bool) -> str:
     """Return the path of a request's library, where the caller wants it or in the cache."""
-    target = None if output is None else absolute_path(output, "output")
     directory = None if build_directory is None else absolute_path(build_directory, "build_directory")
+    target = _target_of(output, directory)
+    is_object = target is not None and target.suffix == ".o"
+    if is_object and request.host is not None:
+        request = replace(request, host=replace(request.host, is_object=True))
     entry = build_entry(request, verbose=verbose)
-    if target is not None and target.suffix == ".o":
+    if is_object and target is not None and request.host is None:
         from jitload.objects import write_object
 
         return str(write_object(entry, request, target))
@@ -79,3 +83,10 @@ def build_request(request: Request, build_directory: PathLike | None, output: Pa
         place_library(entry, request, directory)
         return str(directory / f"{request.slug}.so")
     return str(entry.product)
+
+
+def _target_of(output: PathLike | None, directory: Path | None) -> Path | None:
+    """Return where the caller wants the file: a relative name is one in the build directory, as upstream's is."""
+    if output is None or directory is None:
+        return None if output is None else absolute_path(output, "output")
+    return absolute_path(directory / check_path(output, "output"), "output")

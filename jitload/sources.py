@@ -54,6 +54,7 @@ class HostSource:
         cubins: Name and bytes of each cubin to embed.
         flags: `extra_cflags`.
         link_flags: `extra_ldflags`.
+        is_object: Whether an object for a link of the user's own is made of it, and no library.
     """
 
     units: tuple[Unit, ...]
@@ -61,6 +62,7 @@ class HostSource:
     cubins: tuple[tuple[str, bytes], ...] = ()
     flags: tuple[str, ...] = ()
     link_flags: tuple[str, ...] = ()
+    is_object: bool = False
 
     @property
     def is_mixed(self) -> bool:

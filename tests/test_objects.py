@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from builds import ADD, ARCH, ROOT
@@ -68,3 +69,63 @@ def test_an_object_of_cpp_by_hand_becomes_a_library(tmp_path):
     assert "run" in list(module)
     assert CUBIN in library.read_bytes()
     assert not [name for name in read_dynamic_symbols(library.read_bytes()).offered if "jitload" in name]
+
+
+def cpp_object(name: str, text: str, tmp_path: Path, **more: Any) -> str:
+    """Build an object of C++ by hand."""
+    return jitload.build_inline(name, cpp_sources=text, output=tmp_path / f"{name}.o", **more)
+
+
+def launching(name: str) -> str:
+    """Return C++ that needs the launcher, and the driver by name."""
+    return f"""\
+#include <cuda.h>
+#include <tvm/ffi/extra/cuda/cubin_launcher.h>
+TVM_FFI_EMBED_CUBIN({name});
+int has_{name}() {{ return cuDriverGetVersion != nullptr; }}
+void run_{name}() {{ static auto kernel = TVM_FFI_EMBED_CUBIN_GET_KERNEL({name}, "no_such"); }}
+"""
+
+
+def test_a_library_holds_any_number_of_objects(tmp_path):
+    objects = [
+        cpp_object(name, launching(name), tmp_path, functions=[f"run_{name}", f"has_{name}"], embed_cubin={name: CUBIN})
+        for name in ("one", "two")
+    ]
+    module = jitload.load_module(link(objects[0], tmp_path, objects[1]))
+    assert sorted(module) == ["has_one", "has_two", "run_one", "run_two"]
+    assert (module.has_one(), module.has_two()) == (1, 1)
+    again = jitload.load("again", sources=[*objects, cpp_object("three", "int f() { return 3; }", tmp_path)])
+    assert sorted(again) == ["has_one", "has_two", "run_one", "run_two"]
+
+
+def test_an_object_is_not_linked(tmp_path):
+    missing = 'extern "C" __attribute__((visibility("hidden"))) int other();\nint f() { return other(); }\n'
+    built = cpp_object("m", missing, tmp_path, functions="f")
+    other = cpp_object("other", 'extern "C" int other() { return 7; }\n', tmp_path)
+    assert jitload.load_module(link(built, tmp_path, other)).f() == 7
+    assert jitload.load("both", sources=[built, other]).f() == 7
+
+
+def test_an_object_has_the_launcher_where_it_is_called_alone(tmp_path):
+    plain = Path(cpp_object("plain", "int f() { return 1; }\n", tmp_path, functions="f"))
+    assert b"_ZN7jitload2v1" not in plain.read_bytes()
+
+
+def test_a_c_file_becomes_an_object_and_the_object_a_library(tmp_path):
+    (tmp_path / "plain.c").write_text(
+        "#include <tvm/ffi/c_api.h>\n"
+        "TVM_FFI_DLL_EXPORT int __tvm_ffi_two(void* self, const TVMFFIAny* args, int32_t count, TVMFFIAny* result) {\n"
+        "  result->type_index = kTVMFFIInt;\n  result->zero_padding = 0;\n  result->v_int64 = 2;\n  return 0;\n}\n"
+    )
+    built = jitload.build("plain", sources=[tmp_path / "plain.c"], output="plain.o", build_directory=tmp_path / "deep")
+    assert built == str(tmp_path / "deep" / "plain.o")
+    assert jitload.load("two", sources=[built]).two() == 2
+
+
+def test_a_relative_output_is_in_the_build_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = "int f() { return 1; }\n"
+    built = jitload.build_inline("m", cpp_sources=text, functions="f", output="lib/m.so", build_directory="deep")
+    assert built == str(tmp_path / "deep" / "lib" / "m.so")
+    assert jitload.load_module(built).f() == 1

@@ -141,7 +141,9 @@ IMPORTS = {
     "cxx.link": "cxx.driver_calls cxx.nvcc errors settings toolchain",
     "cxx.text": "cxx.precompiled sources",
     "cxx.steps": "cxx.apart cxx.embedding cxx.nvcc cxx.precompiled cxx.text host_build request sources toolchain",
-    "cxx.host": "cache.store cxx.apart cxx.embedding cxx.headers cxx.link cxx.nvcc cxx.precompiled cxx.steps "
+    "cxx.relocatable": "device.elf host_build toolchain",
+    "cxx.host": "cache.store cxx.apart cxx.embedding cxx.headers cxx.link cxx.nvcc cxx.precompiled cxx.relocatable "
+    "cxx.steps "
     "device.cubin device.elf device.headers errors host_build library request runtime sources toolchain",
     "triton.versions": "errors",
     "triton.types": "errors model",

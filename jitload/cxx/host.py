@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +32,7 @@ from jitload.cxx.precompiled import (
     start_precompiling,
     wanted_header,
 )
+from jitload.cxx.relocatable import asks_for_launcher, make_weak, merge_step, read_defined, read_missing
 from jitload.cxx.steps import (
     FLAGS,
     STANDARD,
@@ -69,7 +70,7 @@ def make_host_library(
     def find_launcher() -> Path:
         return find_or_build_launcher(compiler, work.cache_dir, request.settings).product
 
-    launcher = in_background(find_launcher) if _may_launch(host) else None
+    launcher = in_background(find_launcher) if _may_launch(host) and not host.is_object else None
     headers: tuple[Path, ...] = ()
     if request.pieces:
         assert isinstance(kit, Kit)
@@ -89,6 +90,9 @@ def make_host_library(
         cubins=tuple(name for name, _ in host.cubins),
         link_flags=with_runtime(present_libraries(host.link_flags, compiler), kit, request.settings),
     )
+    if host.is_object:
+        _make_object(build, find_launcher, work, verbose=verbose)
+        return tuple(sorted({*headers, *_headers_read(build, work), *map(Path, host.objects)}))
     wanted = _wanted_headers(build, work)
     build, linked = _compile(build, wanted, launcher, work, verbose=verbose)
     if launcher is None and _needs_launcher(compile_steps(build), work.dir):
@@ -137,8 +141,26 @@ def _link_cuda(build: Build, launcher: Path | None, work: Work, *, verbose: bool
     return (Path(cudart[0]),)
 
 
+def _make_object(build: Build, find_launcher: Callable[[], Path], work: Work, *, verbose: bool) -> None:
+    """Compile, and make one object of it all; what it lacks is for the link of the user's own to find."""
+    steps = compile_steps(build)
+    _run(build, steps, work.dir, verbose=verbose)
+    given = [*(work.dir / step.output for step in steps), *map(Path, build.host.objects)]
+    missing, shared = read_missing(given), list[Path]()
+    if text := missing_driver_text(missing, build.kit, build.link_flags):
+        steps = (*steps, driver_step(text, build, work.dir))
+        shared.append(work.dir / steps[-1].output)
+    if asks_for_launcher(missing):
+        shared.append(find_launcher())
+    launcher = [str(path) for path in shared if path.parent != work.dir]
+    objects = (*(step.output for step in steps), *launcher, *build.host.objects)
+    _run(build, (*steps, merge_step(build.compiler, objects, build.request.product)), work.dir, verbose=verbose)
+    if shared:
+        make_weak(_product(build, work), read_defined(shared))
+
+
 def _product(build: Build, work: Work) -> Path:
-    return work.dir / f"{build.request.slug}.so"
+    return work.dir / build.request.product
 
 
 def _needed(build: Build, work: Work) -> tuple[str, ...]:
