@@ -132,6 +132,17 @@ KERNELS: dict[str, tuple[int, str]] = {
     "in_own_parts": (1, "EACH(i, n) sum += x[i]; s[rank] = sum; __syncthreads();"
                         " for (int i = 0; i < blockDim.x; ++i) sum += s[(i + rank) % all]; __syncthreads();"),
     "shared_parts_written": (0, "s[rank] = 1; for (int i = 0; i < blockDim.x; ++i) z[place] += k[i]; sum = z[place];"),
+    "tree": (0, "s[rank] = x[rank]; __syncthreads(); for (int by = blockDim.x / 2; by > 0; by >>= 1) {"
+                " if (threadIdx.x < by) s[rank] += s[rank + by]; __syncthreads(); } sum = s[rank - threadIdx.x];"),
+    "tree_named": (1, "EACH(i, n) sum += x[i]; const int t = threadIdx.x; s[rank] = sum; __syncthreads();"
+                      " for (unsigned by = blockDim.x / 2; by > 0; by /= 2) { if (t < by) { const float other = s[rank + by];"
+                      " s[rank] = fmaxf(s[rank], other); sum += 1; } __syncthreads(); } sum += s[rank - t];"),
+    "guard": (0, "s[rank] = 1; int by = n - 50; const int t = threadIdx.x; __syncthreads(); if (t < by) s[rank] = t;"
+                 " __syncthreads(); if (threadIdx.x < by) s[rank] += 4; __syncthreads(); sum = s[rank];"),
+    "guard_of_others": (0, "s[rank] = 1; float by = n * 0.37f; long long m = n * 1000000ll; __syncthreads(); if (threadIdx.x < by)"
+                           " s[rank] += 2; __syncthreads(); if (threadIdx.x < m) s[rank] += 4; __syncthreads();"
+                           " if (threadIdx.x < n / 2 + 1) { s[rank] += 8; } __syncthreads(); if (threadIdx.x < 3) s[rank] += 16;"
+                           " else s[rank] += 32; __syncthreads(); sum = s[rank];"),
     # ---- as they are
     "broken": (0, "EACH(i, n) { if (k[i] == 700) break; sum += x[i]; }"),
     "returning": (0, "EACH(i, n) { if (k[i] == 700) { y[place] = 7; return; } sum += x[i]; }"),

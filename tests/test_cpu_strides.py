@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -10,7 +11,10 @@ import pytest
 from cpu_stride_kernels import BEFORE, KERNELS, write_kernel
 
 import jitload
-from jitload.cpu.split import split_kernels
+from jitload.cpu import build
+from jitload.cpu.split import Split, split_kernels
+from jitload.cpu.text import cpu_text
+from jitload.device.kernels import DeviceSource
 from jitload.device.source import find_candidates
 
 BLOCKS = (1, 7, 32, 100, 256, (16, 4), (5, 3, 2), (33, 9))
@@ -62,6 +66,37 @@ def test_which_loops_have_their_turns_outside(name: str) -> None:
     expected, body = KERNELS[name]
     source = BEFORE + write_kernel(name, body, waits=True)
     assert split_kernels([("k.cu", source)], find_candidates([source])).strides == expected
+
+
+def compiled(source: str, monkeypatch: pytest.MonkeyPatch) -> tuple[jitload.Module, list[Split | None]]:
+    """Compile, and return with which forms it was tried."""
+    tried: list[Split | None] = []
+
+    def noted(given: DeviceSource, expressions: Sequence[str], split: Split | None = None) -> str:
+        tried.append(split)
+        return cpu_text(given, expressions, split)
+
+    monkeypatch.setattr(build, "cpu_text", noted)
+    return jitload.load_inline("tried", cuda_sources=source, arch="cpu"), tried
+
+
+def test_what_is_written_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("matrix_of_warps", "counter_given", "read_limit", "tree_named", "in_parts", "structure")
+    _, tried = compiled(
+        BEFORE + "".join(write_kernel(name, KERNELS[name][1], waits=True) for name in names), monkeypatch
+    )
+    assert len(tried) == 1
+
+
+def test_a_loop_that_only_compiles_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The counter is a constant in a turn; what cannot live with that keeps its barriers as loops."""
+    body = "for (int i = threadIdx.x; i < n; i += blockDim.x) { decltype(i) j = i; ++j; y[i] += x[j]; }"
+    source = f'extern "C" __global__ void k(const float* x, float* y, int n) {{ {body} __syncthreads(); y[n] = 1; }}'
+    module, tried = compiled(source, monkeypatch)
+    assert [split and split.strides for split in tried] == [1, 0]
+    x, y = np.arange(101, dtype=np.float32), np.zeros(101, np.float32)
+    module.k[1, 32](x, y, 100)
+    assert (y == [*range(1, 101), 1]).all()
 
 
 def test_a_kernel_that_never_waits_and_has_no_such_loop_is_left_alone() -> None:

@@ -121,13 +121,15 @@ IMPORTS = {
     "cpu.split_writes": "cpu.split_declarations cpu.split_scopes cpu.split_words device.parameters",
     "cpu.split_names": "cpu.split_declarations cpu.split_scopes cpu.split_tree cpu.split_words cpu.split_writes "
     "device.parameters",
-    "cpu.split_region": "cpu.split_declarations cpu.split_names cpu.split_text cpu.split_tree device.lexer",
+    "cpu.split_guards": "cpu.split_names cpu.split_words",
+    "cpu.split_region": "cpu.split_declarations cpu.split_guards cpu.split_names cpu.split_text cpu.split_tree "
+    "device.lexer",
     "cpu.split_strides": "cpu.split_declarations cpu.split_names cpu.split_scopes cpu.split_tree cpu.split_words "
     "device.lexer",
     "cpu.split_subscripts": "cpu.split_names cpu.split_strides cpu.split_text cpu.split_words",
     "cpu.split_turns": "cpu.split_names cpu.split_region cpu.split_strides cpu.split_subscripts cpu.split_text",
-    "cpu.split_write": "cpu.split_declarations cpu.split_names cpu.split_region cpu.split_scopes cpu.split_strides "
-    "cpu.split_text cpu.split_tree cpu.split_turns",
+    "cpu.split_write": "cpu.split_declarations cpu.split_guards cpu.split_names cpu.split_region cpu.split_scopes "
+    "cpu.split_strides cpu.split_text cpu.split_tree cpu.split_turns",
     "cpu.split_inline": "cpu.split_declarations cpu.split_macros cpu.split_source cpu.split_tree device.lexer "
     "device.parameters",
     "cpu.split": "cpu.split_declarations cpu.split_inline cpu.split_macros cpu.split_names cpu.split_region "

@@ -174,7 +174,7 @@ class _Runs:
                 failure = CompileError(stage="host", name=self.source.name, log="It is declared and nowhere defined.")
             except CompileError as error:
                 if self.split:  # what is wrong is told of the user's own text alone
-                    self.split = _split(self.source, has_strides=False) if self.split.strides else None
+                    self.split = None if self.split.is_plain else _split(self.source, has_strides=False)
                     continue
                 failure = error
                 refused = _refused_rows(failure, expressions)

@@ -89,12 +89,14 @@ class Split:
         forms: By a kernel's name: the macro that is defined where its second form is compiled.
         reasons: By a kernel's name: why one with a barrier stays on the fibers.
         strides: How many loops have their turns outside and the threads inside.
+        is_plain: Whether forms were written as simply as they can be.
     """
 
     pieces: tuple[tuple[str, str], ...]
     forms: dict[str, str] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
     strides: int = 0
+    is_plain: bool = False
 
 
 def split_kernels(
@@ -110,7 +112,7 @@ def split_kernels(
         pieces: Label and text of each piece.
         candidates: What looks like a kernel in them.
         options: Preprocessor lines that come before the source.
-        has_strides: Whether turns of loops may stand outside.
+        has_strides: Whether turns of loops may stand outside, and loops leave out threads.
     """
     plain = Split(pieces=tuple(pieces))
     worth = re.compile(rf"{_WAITS}|{_STRIDES}" if has_strides else _WAITS)
@@ -141,7 +143,7 @@ def split_kernels(
             parts += [text[done : closing.start + 1], form, f'\n#line {closing.line} "{_quoted(label)}"\n']
             done = closing.start + 1
         texts.append((label, "".join((*parts, text[done:]))))
-    return Split(pieces=tuple(texts), forms=forms, reasons=reasons, strides=source.strides)
+    return Split(pieces=tuple(texts), forms=forms, reasons=reasons, strides=source.strides, is_plain=not has_strides)
 
 
 def split_expression(expression: str) -> tuple[str, str]:
@@ -266,7 +268,7 @@ class _Source:
             regions = Regions(names, label, strangers=self._strangers)
             turns = Turns(names, regions)
             try:
-                body = Writer(names, regions, turns).write(marked)
+                body = Writer(names, regions, turns, has_guards=True).write(marked)
             except NotUnderstoodError as error:
                 if error.at < 0 or error.at in closed:
                     break
@@ -282,7 +284,8 @@ class _Source:
         if not waits:
             raise NotUnderstoodError("no barrier in its own text")
         names = Names(Scopes(code, statements, parameters), statements, around)
-        return Writer(names, Regions(names, label, strangers=self._strangers)).write(statements)
+        regions = Regions(names, label, strangers=self._strangers)
+        return Writer(names, regions, has_guards=self._has_strides).write(statements)
 
     def _refuse_directives(self, piece: int, start: int, end: int) -> None:
         inside = [token for token in self._all[piece] if token.in_directive and start < token.start < end]

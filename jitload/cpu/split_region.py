@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from jitload.cpu.split_declarations import Variable
+from jitload.cpu.split_guards import Guard
 from jitload.cpu.split_names import Names
 from jitload.cpu.split_text import declare, write_tokens_apart, write_type
 from jitload.cpu.split_tree import NotUnderstoodError
@@ -141,6 +142,25 @@ class Regions:
         body = [self.write_item(item) for item in run]
         label = f"{PREFIX}next_{self._regions}: ;" if self.returns(run) else ""
         return [*lines, *frame.thread, "{", *body, *frame.after, "}", label, "}}", frame.end]
+
+    def write_guarded(self, item: Item, guard: Guard) -> list[str]:
+        """Return the loop for a statement that the first threads of a row alone go through, and how many these are."""
+        frame = self.frame([item])
+        limit, body = (write_tokens_apart(self._code[first : last + 1]) for first, last in (guard.limit, guard.body))
+        same = f"const auto& {guard.name} = {PREFIX}same_{guard.name};"
+        thread = [line for line in frame.thread if line != same]
+        kind = f"typedef __jitload_kept<__typeof__({limit})> __jitload_near_type;"
+        near = f"const __jitload_near_type {guard.name} = (__jitload_near_type)__jitload_near;" if guard.name else ""
+        return [
+            f"if (__jitload_is_near({limit})) {{",
+            f"const size_t __jitload_near = __jitload_within((unsigned)({limit}), 1024);",
+            kind, *frame.before, LOOP, *frame.rows,
+            "const size_t __jitload_ends = __jitload_near < __jitload_width ? __jitload_near : __jitload_width;",
+            EACH.replace("__jitload_width", "__jitload_ends"), INDEX,
+            near, *thread,
+            "{", self.line(guard.body[0]), body, *frame.after, "}", "}}", frame.end, "} else {",
+            *self.write([item], is_checked=False), "}",
+        ]  # fmt: skip
 
     def frame(self, run: Sequence[Item]) -> Frame:
         """Return what stands around the statements of a stretch."""

@@ -63,7 +63,8 @@ HARMLESS_MACROS = frozenset(
     UINT64_MAX SIZE_MAX M_PI M_E M_LN2 M_LN10 M_LOG2E M_LOG10E M_SQRT2 M_SQRT1_2 M_PI_2 M_PI_4 M_1_PI M_2_PI
     CUDART_INF_F CUDART_NAN_F CUDART_INF CUDART_NAN CUDART_PI_F CUDART_PI
     __shared__ __restrict__ __align__ __global__ __device__ __constant__ __forceinline__ __noinline__ __launch_bounds__
-    __grid_constant__ __builtin_align__ __host__ __maxnreg__ __cluster_dims__ __attribute__
+    __grid_constant__ __builtin_align__ __host__ __maxnreg__ __cluster_dims__ __attribute__ __expf __exp10f __logf
+    __log2f __log10f __sinf __cosf __tanf __powf __sincosf __tanhf __builtin_assume __assume
     """.split()  # noqa: SIM905
 )
 ASSIGNMENTS = frozenset("= += -= *= /= %= &= |= ^= <<= >>=".split())  # noqa: SIM905

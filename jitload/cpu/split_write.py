@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from jitload.cpu.split_declarations import Variable
+from jitload.cpu.split_guards import find_guard
 from jitload.cpu.split_names import Names
 from jitload.cpu.split_region import Item, Regions
 from jitload.cpu.split_scopes import SCOPED
@@ -32,11 +33,13 @@ class Writer:
         names: What its names stand for.
         regions: What writes the loops between its barriers.
         turns: What writes loops with strides; without it, each thread goes through them by itself.
+        has_guards: Whether loops may leave out threads that have nothing to do.
     """
 
-    def __init__(self, names: Names, regions: Regions, turns: Turns | None = None) -> None:
+    def __init__(self, names: Names, regions: Regions, turns: Turns | None = None, *, has_guards: bool) -> None:
         self._names = names
         self._turns = turns
+        self._has_guards = has_guards
         self._code = names.scopes.code
         self._regions = regions
         self._lines: list[str] = []
@@ -183,6 +186,9 @@ class Writer:
 
     # ---- what each thread does by itself
 
+    def _is_guard(self, run: Sequence[Item]) -> bool:
+        return self._has_guards and not self._gone and len(run) == 1 and run[0].variable is None
+
     def _stride(self, one: Statement, run: Sequence[Item]) -> Stride | None:
         """Return how a loop steps, if its turns may stand outside: nothing before it has to stay in its region."""
         stride = find_stride(self._names, one) if self._turns and one.kind in ("for", "while") else None
@@ -204,7 +210,10 @@ class Writer:
                 if item.variable and self._regions.crosses(item.variable, run[-1].last):
                     self._lines.append(self._regions.keep(item.variable))
             returns = self._regions.returns(run)
-            if self._gone:
+            guard = find_guard(self._names, run[0].first, run[0].last) if self._is_guard(run) else None
+            if guard is not None:
+                self._lines += self._regions.write_guarded(run[0], guard)
+            elif self._gone:
                 self._lines.append("if (__jitload_gone_count == 0) {")
                 self._lines += self._regions.write(run, is_checked=False)
                 self._lines.append("} else {")

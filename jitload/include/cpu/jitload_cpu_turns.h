@@ -65,6 +65,12 @@ __JITLOAD_INLINE size_t __jitload_alike(const long long* values, size_t from, si
   return differs ? to : end;
 }
 
+/* Whether a number that threads are compared with is one of theirs. */
+template <class __jitload_u>
+__JITLOAD_INLINE bool __jitload_is_near(const __jitload_u& limit) {
+  return __jitload_whole<decltype(+limit)>::is_whole && limit > 0 && limit <= 1024;
+}
+
 /* What a counter is behind its loop. */
 __JITLOAD_INLINE long long __jitload_behind(long long start, long long limit, long long step) {
   return start < limit ? start + (limit - start + step - 1) / step * step : start;
