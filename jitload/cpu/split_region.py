@@ -101,7 +101,7 @@ class Regions:
         dimensions = write_tokens_apart(variable.dimensions)
         array = self.array(variable)
         if variable.name.startswith((GIVE, GOT)):  # a shuffle may read what lies behind the last warp
-            return f"alignas(16) unsigned long long {array}[1056]; size_t {array}_size;"
+            return f"alignas(32) unsigned long long {array}[1056]; size_t {array}_size;"
         made = f"__jitload_kept<{write_type(variable)}> {array}[1024]{dimensions};"
         return f'{made}\nstatic_assert(sizeof({array}) <= 131072, "");'
 

@@ -107,23 +107,25 @@ __JITLOAD_INLINE bool __jitload_move(int kind, const __jitload_l* give, int by, 
       got[lane] = lane + by < 32 ? far : near;
     }
   } else {
-    typedef __jitload_l vector __attribute__((vector_size(16), aligned(alignof(__jitload_l)), may_alias));
-    constexpr int in_one = 16 / sizeof(__jitload_l), last = in_one - 1;
+    typedef __jitload_l vector __attribute__((vector_size(32), aligned(alignof(__jitload_l)), may_alias));
+    constexpr int in_one = 32 / sizeof(__jitload_l), last = in_one - 1;
     const vector* from = (const vector*)give;
     vector* to = (vector*)got;
-    const int far = by / in_one, near = by % in_one;
+    const int far = by / in_one, near = by & last;
     vector order;
-#define __JITLOAD_MOVE(x)                                                                  \
-  for (int lane = 0; lane < in_one; ++lane) order[lane] = (__jitload_l)(lane ^ (x & last)); \
+#define __JITLOAD_MOVE(x)                                                                    \
+  for (int lane = 0; lane < in_one; ++lane) order[lane] = (__jitload_l)(lane ^ ((x) & last)); \
   for (int i = 0; i < 32 / in_one; ++i) to[i] = __builtin_shuffle(from[i ^ far], order)
     if (near == 0) {
       for (int i = 0; i < 32 / in_one; ++i) to[i] = from[i ^ far];
-    } else if (near == 1) {
+    } else if (near == 1) { /* an order that the compiler knows is one instruction */
       __JITLOAD_MOVE(1);
     } else if (near == 2) {
       __JITLOAD_MOVE(2);
+    } else if (near == 4) {
+      __JITLOAD_MOVE(4);
     } else {
-      __JITLOAD_MOVE(3);
+      __JITLOAD_MOVE(near);
     }
 #undef __JITLOAD_MOVE
   }
