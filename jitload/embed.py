@@ -34,8 +34,9 @@ def read_cubins(value: Mapping[str, Image] | None, device_name: str = "") -> tup
         return ()
     if not isinstance(value, Mapping):
         raise JitLoadError(f"embed_cubin must map names to cubins, got {type(value).__name__}")
-    for name in value:
-        check_cubin_name(name, "embed_cubin")
+    for name, image in value.items():
+        is_source = isinstance(image, Path) and image.name == f"{name}.cubin"  # a file among sources=
+        check_cubin_name(name, f"{image!s} is embedded by its name: it" if is_source else "embed_cubin")
         if f"{name}_end" in value:
             raise JitLoadError(f"embed_cubin has {name!r} and '{name}_end', which is the symbol of the former's end")
     if device_name in value:

@@ -120,6 +120,17 @@ def test_no_functions_export_nothing_by_themselves(nothing):
     assert list(jitload.load_inline("m", cpp_sources=text, functions=nothing)) == ["g"]
 
 
+def test_a_cubins_file_whose_name_is_no_name_in_cpp(tmp_path):
+    (tmp_path / "w.cc").write_text("TVM_FFI_EMBED_CUBIN(k);\n")
+    (tmp_path / "k.sm_90.cubin").write_bytes(b"")
+    with pytest.raises(JitLoadError) as caught:
+        jitload.build("m", sources=[tmp_path / "w.cc", tmp_path / "k.sm_90.cubin"])
+    assert str(caught.value) == (
+        f"{tmp_path}/k.sm_90.cubin is embedded by its name: it has 'k.sm_90', which is no C++ name; "
+        "TVM_FFI_EMBED_CUBIN takes letters, digits and underscores"
+    )
+
+
 def test_a_word_of_the_language_is_no_functions_name():
     with pytest.raises(LaunchSpecError, match=r"^functions: 'class' is a word of C\+\+ itself, which no function can"):
         jitload.build_inline("m", cpp_sources="int f() { return 1; }", functions={"f": "", "class": ""})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import tempfile
 import time
@@ -50,6 +49,8 @@ def only_one(wait_s: float = 0.0) -> Iterator[bool]:
 
 
 def _lock(handle: int, end: float) -> bool:
+    import fcntl  # which Windows has not got
+
     while True:
         with suppress(BlockingIOError):
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
