@@ -27,6 +27,7 @@ from jitload.sources import (
     Sources,
     Unit,
     check_backend,
+    has_kernels_in_headers,
     read_kind,
     read_options,
     read_paths,
@@ -153,6 +154,9 @@ def make_request(
             raise JitLoadError(f"the source of {name!r} is empty")
         raise JitLoadError(f"module {name!r} has no source: give cuda_sources= or cpp_sources=, or files as sources=")
     kind = _kind_of(sources, target, None if names_nothing(functions) else functions, flags.cuda)
+    dirs = (*flags.include_dirs, *sources.homes, *split_includes(flags.cuda)[1], *flags.host_dirs)
+    if kind == "host" and target.kind is None and has_kernels_in_headers(sources, dirs, flags.cuda):
+        kind = "mixed"
     if kind != "device" and names_nothing(functions):
         functions = None
     exports = read_functions(functions)

@@ -229,6 +229,17 @@ def _guess_kind(
     return "host" if is_host_like or has_host_code else "device"  # where the kernels may be in a header
 
 
+def has_kernels_in_headers(sources: Sources, include_dirs: Sequence[Path], options: Sequence[str]) -> bool:
+    """Tell whether C++ in the CUDA sources includes kernels of the user's: then it takes nvcc, as they would."""
+    texts = [text for _, text in sources.cuda]
+    if sources.cubins or not any("include" in text for text in texts):
+        return False
+
+    from jitload.device.included import launches_in_headers
+
+    return launches_in_headers(texts, [path.absolute() for path in include_dirs], options)
+
+
 def check_backend(backend: str | None) -> None:
     """Refuse a backend that there is none for."""
     if backend not in (None, "cuda"):

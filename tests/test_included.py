@@ -1,0 +1,106 @@
+"""Two lines of source, and kernels in a header: what takes nvcc is recognised there, too."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+import jitload
+from jitload.request import Flags, Target, make_request
+from jitload.sources import read_inline
+
+EXPORT = "TVM_FFI_DLL_EXPORT_TYPED_FUNC(scale, (Scale<2>::run));"
+KERNELS = """
+template <int kFactor> __global__ void scale_kernel(float* x, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) x[i] *= kFactor;
+}
+"""
+RUN = """
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/function.h>
+template <int kFactor> struct Scale {
+  static void run(tvm::ffi::TensorView x) {
+    int n = static_cast<int>(x.numel());
+    start(scale_kernel<kFactor>, (n + 255) / 256, 256, static_cast<float*>(x.data_ptr()), n);
+  }
+};
+"""
+START = """
+template <typename Kernel, typename... Args> void start(Kernel kernel, int grid, int block, Args... args) {
+  kernel<<<grid, block>>>(args...);
+}
+"""
+
+
+def is_mixed(text, *, dirs=(), flags=(), kind=None, cubins=None):
+    """Tell whether a text in `cuda_sources` is taken for kernels and what launches them."""
+    request = make_request(
+        "m",
+        read_inline("m", [text, EXPORT], cpp_sources=None, embed_cubin=cubins),
+        flags=Flags(include_dirs=tuple(dirs), cuda=tuple(flags)),
+        target=Target(makes="library", arch="sm_90a", kind=kind),
+    )
+    return request.host is not None and request.host.is_mixed
+
+
+@pytest.fixture
+def library(tmp_path):
+    """Headers that include each other as libraries of kernels do: from beside, and from a directory that is given."""
+    (tmp_path / "src").mkdir()
+    (tmp_path / "include" / "lib").mkdir(parents=True)
+    (tmp_path / "src" / "scale.cuh").write_text('#include "kernels.cuh"\n#include <lib/start.h>\n' + RUN)
+    (tmp_path / "src" / "kernels.cuh").write_text(KERNELS)
+    (tmp_path / "include" / "lib" / "start.h").write_text(START)
+    return tmp_path
+
+
+def test_kernels_in_a_header_take_nvcc(library):
+    include = f'#include "{library}/src/scale.cuh"'
+    assert is_mixed(include, dirs=[library / "include"])
+    assert is_mixed('#include "scale.cuh"', dirs=[library / "src"])
+    assert is_mixed('#include "scale.cuh"', flags=[f"-I{library}/src"])
+    assert not is_mixed('#include "scale.cuh"')  # not found: the compiler says so
+    assert not is_mixed(include, dirs=[library / "include"], kind="host")
+
+
+def test_launches_alone_in_a_header_take_nvcc(library):
+    assert is_mixed("#include <lib/start.h>", dirs=[library / "include"])
+
+
+def test_a_wrapper_around_cubins_stays_the_hosts(library):
+    assert not is_mixed(f'#include "{library}/src/kernels.cuh"', cubins={"k": b"\x7fELF"})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "// kernel<<<1, 1>>>()\n/* __global__ void k(); */\n",
+        "#define RUN(k) k<<<1, 1>>>()\n",
+        "#ifdef __CUDACC__\n__global__ void k() {}\n#endif\n",
+        'const char* text = "__global__";\n',
+        "struct S {}; S& operator<<<>(S& s, int);\n",
+    ],
+)
+def test_a_header_that_the_hosts_compiler_reads_stays_the_hosts(tmp_path, text):
+    (tmp_path / "plain.h").write_text(text + "int f();\n")
+    assert not is_mixed(f'#include "{tmp_path}/plain.h"')
+
+
+def test_cudas_own_headers_are_not_looked_at(tmp_path):
+    (tmp_path / "cuda_runtime.h").write_text(KERNELS)
+    assert not is_mixed("#include <cuda_runtime.h>", dirs=[tmp_path])
+
+
+def test_headers_that_include_each_other_end(tmp_path):
+    (tmp_path / "a.h").write_text('#include "b.h"\n')
+    (tmp_path / "b.h").write_text('#include "a.h"\n#include "missing.h"\n')
+    assert not is_mixed('#include "a.h"', dirs=[tmp_path])
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc")
+def test_such_a_library_builds_as_it_stands(library):
+    sources = [f'#include "{library}/src/scale.cuh"', EXPORT]
+    module = jitload.load_inline("m", cuda_sources=sources, extra_include_paths=[library / "include"], arch="sm_90a")
+    assert list(module) == ["scale"]
