@@ -196,7 +196,8 @@ def test_a_fatbin_is_a_module(features: Any, stub_driver: StubDriver) -> None:
     features.launch("empty", 0, 0)
     assert [launch.kernel for launch in stub_driver.launches()] == ["empty"]
     assert refusal(features.launch, "full", 0, 0) == (
-        "RuntimeError: the fatbin has no kernel named 'full'; it has: bounded, mixed, add_one, empty"
+        "RuntimeError: the fatbin with code for sm_80, sm_90, compute_90 has no kernel named 'full'; it has: bounded, "
+        "mixed, add_one, empty"
     )
     features.replace(FATBIN)
     stub_driver.set_capability(0, 7, 0)

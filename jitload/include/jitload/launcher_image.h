@@ -152,7 +152,11 @@ JITLOAD_LAUNCHER int LoadImage(const Image* image, Library* library) {
   const Driver* driver = OpenDriver();
   if (driver == nullptr) return -1;
   const int code = LoadBytes(driver, image->data, &library->handle);
-  if (code != JITLOAD_CUDA_SUCCESS) return RaiseCode("CubinModule: the driver cannot load the cubin", code);
+  if (code != JITLOAD_CUDA_SUCCESS) {
+    return RaiseCode(IsFatbin(image) ? "CubinModule: the driver cannot load the fatbin"
+                                     : "CubinModule: the driver cannot load the cubin",
+                     code);
+  }
   if (code_image.data != nullptr) library->kernels = ListKernels(&code_image, &header);
   if (IsFatbin(image))
     library->images = ListImages(image);

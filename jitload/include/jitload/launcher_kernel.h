@@ -56,9 +56,11 @@ JITLOAD_LAUNCHER void FindPointers(KernelState* state) {
 }
 
 JITLOAD_LAUNCHER int RaiseNoKernel(const Library* library, const char* name) {
-  const char* parts[] = {library->images ? "the fatbin has no kernel named '" : "the cubin has no kernel named '", name, "'", library->kernels ? "; it has: " : "",
+  const bool is_fatbin = library->images != nullptr; /* it may have the kernel, and for no device here */
+  const char* parts[] = {is_fatbin ? "the fatbin with code for " : "the cubin", is_fatbin ? library->images : "",
+                         " has no kernel named '", name, "'", library->kernels ? "; it has: " : "",
                          library->kernels ? library->kernels : ""};
-  TVMFFIErrorSetRaisedFromCStrParts("RuntimeError", parts, 5);
+  TVMFFIErrorSetRaisedFromCStrParts("RuntimeError", parts, 7);
   return -1;
 }
 
@@ -75,7 +77,7 @@ JITLOAD_LAUNCHER KernelState* MakeKernel(const Library* library, const char* nam
     if (code == JITLOAD_CUDA_ERROR_NOT_FOUND)
       RaiseNoKernel(library, name);
     else
-      RaiseCode(library->images ? "cannot get a kernel from the fatbin" : "cannot get a kernel from the cubin", code);
+      RaiseCode(library->images ? "the fatbin has no kernel for a device here" : "cannot get a kernel from the cubin", code);
     return nullptr;
   }
   KernelState* state = static_cast<KernelState*>(calloc(1, sizeof *state));
