@@ -74,10 +74,11 @@ JITLOAD_LAUNCHER KernelState* MakeKernel(const Library* library, const char* nam
   }
   const int code = name != nullptr ? driver->library_kernel(&kernel, library->handle, name) : kInvalidValue;
   if (code != JITLOAD_CUDA_SUCCESS) {
+    const char* what = library->images ? "the fatbin has no kernel for a device here" : "cannot get a kernel from the cubin";
     if (code == JITLOAD_CUDA_ERROR_NOT_FOUND)
       RaiseNoKernel(library, name);
     else
-      RaiseCode(library->images ? "the fatbin has no kernel for a device here" : "cannot get a kernel from the cubin", code);
+      RaiseCode(what, code);
     return nullptr;
   }
   KernelState* state = static_cast<KernelState*>(calloc(1, sizeof *state));
