@@ -96,9 +96,14 @@ int jitload_cpu_run(const jitload_cpu_launch* launch, const char** error);
 }
 #endif
 
-/* Define the `extern __shared__` arrays: the most that any GPU gives a block, and all begin at the same address. */
+#define JITLOAD_MOST_SHARED 232448 /* bytes that the largest GPU gives a block: 227 KiB */
+#define JITLOAD_TEXT_(...) #__VA_ARGS__
+#define JITLOAD_TEXT(...) JITLOAD_TEXT_(__VA_ARGS__)
+
+/* Define the `extern __shared__` arrays: of the most there may be, and all begin at the same address. */
 #define JITLOAD_SHARED_LABEL(symbol) ".globl " symbol "\n.hidden " symbol "\n.type " symbol ", @object\n" symbol ":\n"
 #define JITLOAD_DYNAMIC_SHARED(labels) \
-  __asm__(".pushsection .tbss, \"awT\", @nobits\n.balign 128\n" labels ".zero 232448\n.popsection\n")
+  __asm__(".pushsection .tbss, \"awT\", @nobits\n.balign 128\n" labels \
+          ".zero " JITLOAD_TEXT(JITLOAD_MOST_SHARED) "\n.popsection\n")
 
 #endif /* JITLOAD_CPU_H_ */

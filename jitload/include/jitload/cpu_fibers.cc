@@ -88,7 +88,7 @@ bool settle_active(Worker* self) {
       for (uint32_t other = lane; other < kWarp; ++other) {
         if (!(mask >> other & 1)) continue;
         lanes[other].active_site = NULL;
-        lanes[other].waits_at = (const void*)(uintptr_t)mask;
+        lanes[other].active_mask = mask;
       }
       found = true;
     }
@@ -188,7 +188,7 @@ void run_fibers(Worker* self) {
         Fiber* fiber = &self->fibers[number];
         fiber->index[0] = x, fiber->index[1] = y, fiber->index[2] = z;
         fiber->number = number;
-        fiber->waits_at = NULL, fiber->waits_for = NULL, fiber->active_site = NULL;
+        fiber->waits_for = NULL, fiber->active_site = NULL;
         fiber->next = &self->fibers[number + 1 == count ? 0 : number + 1];
         fiber->previous = &self->fibers[number == 0 ? count - 1 : number - 1];
         prepare(&fiber->context, stack_end(self, number), start_fiber);
@@ -287,7 +287,7 @@ extern "C" uint32_t jitload_cpu_active(const void* site) {
   fiber->active_site = site;
   fiber->waits_for = "__activemask()";
   wait_until(self, [=] { return fiber->active_site == NULL; });
-  return (uint32_t)(uintptr_t)fiber->waits_at;
+  return fiber->active_mask;
 }
 
 /* A block whose threads do nothing but look again waits for another block. One that is not running yet comes when a

@@ -4,8 +4,6 @@
 #include "cpu.h"
 #include "device.h"
 
-#define JITLOAD_MOST_SHARED (227 * 1024) /* what the largest GPU gives a block */
-
 extern "C" int jitload_count_gpus(void) {
   static int known = -1;
   if (known >= 0) return known;

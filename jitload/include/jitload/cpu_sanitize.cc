@@ -18,7 +18,6 @@ extern "C" __attribute__((visibility("hidden"))) thread_local char __jitload_dyn
 
 namespace {
 
-constexpr uintptr_t kMostShared = 232448;
 constexpr uintptr_t kNear = 1 << 16; /* so far beyond a tensor an access is taken to be about it */
 
 struct Range {
@@ -96,7 +95,7 @@ __attribute__((noinline)) void refuse(Worker* self, uintptr_t address, size_t si
   const char* access = is_write ? "a write" : "a read";
   const uintptr_t shared = (uintptr_t)__jitload_dynamic_shared;
   char text[320];
-  if (address >= shared && address < shared + kMostShared) {
+  if (address >= shared && address < shared + JITLOAD_MOST_SHARED) {
     snprintf(text, sizeof text, "%s of %zu bytes at byte %zu of dynamic shared memory, which has %u bytes,", access, size,
              (size_t)(address - shared), call->place.shared_bytes);
     report(self, where, text);
@@ -127,7 +126,7 @@ inline void check(const void* memory, size_t size, bool is_write, const void* wh
   if (!known.is_complete) get_known();
   if (holds(known.of_thread, begin, end)) {
     const uintptr_t shared = (uintptr_t)__jitload_dynamic_shared;
-    const bool is_beyond = end > shared + call->place.shared_bytes && begin < shared + kMostShared;
+    const bool is_beyond = end > shared + call->place.shared_bytes && begin < shared + JITLOAD_MOST_SHARED;
     if (begin < shared || !is_beyond) return;
     return refuse(self, begin, size, is_write, where);
   }

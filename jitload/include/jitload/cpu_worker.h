@@ -24,9 +24,9 @@ struct alignas(64) Fiber { /* what a switch reads lies in one line of the cache 
   Context context;
   Fiber* next; /* living fibers in a ring */
   Fiber* previous;
-  const void* waits_at; /* the site of the barrier it waits at, for a message */
-  const char* waits_for;
-  const void* active_site;
+  const char* waits_for;   /* for a message */
+  const void* active_site; /* of the __activemask() that it waits in */
+  uint32_t active_mask;    /* what that says */
   uint32_t index[3];
   uint32_t number;
 };
@@ -77,7 +77,6 @@ struct jitload_cpu_worker {
   jmp_buf out; /* to where a thread that must end jumps */
   int is_in_fibers;
   const void* where;
-  const uint32_t* plain_index;
 };
 
 extern "C" {
