@@ -129,3 +129,18 @@ def test_a_relative_output_is_in_the_build_directory(tmp_path, monkeypatch):
     built = jitload.build_inline("m", cpp_sources=text, functions="f", output="lib/m.so", build_directory="deep")
     assert built == str(tmp_path / "deep" / "lib" / "m.so")
     assert jitload.load_module(built).f() == 1
+
+
+@pytest.mark.parametrize("suffix", ["o", "so"])
+def test_a_function_for_tvm_ffi_need_not_say_that_it_is_visible(tmp_path, suffix):
+    text = """\
+extern "C" int __tvm_ffi_seven(void*, const TVMFFIAny*, int32_t, TVMFFIAny* result) {
+  *result = {kTVMFFIInt, {0}, {7}};
+  return 0;
+}
+extern "C" int hidden() { return 1; }
+"""
+    built = jitload.build_inline("m", cpp_sources=text, output=tmp_path / f"m.{suffix}")
+    library = link(built, tmp_path) if suffix == "o" else Path(built)
+    assert jitload.load_module(library).seven() == 7
+    assert "hidden" not in read_dynamic_symbols(library.read_bytes()).offered

@@ -32,7 +32,15 @@ from jitload.cxx.precompiled import (
     start_precompiling,
     wanted_header,
 )
-from jitload.cxx.relocatable import asks_for_launcher, make_weak, merge_step, read_defined, read_missing
+from jitload.cxx.relocatable import (
+    asks_for_launcher,
+    exports_in,
+    make_weak,
+    merge_step,
+    read_defined,
+    read_missing,
+    show_exports,
+)
 from jitload.cxx.steps import (
     FLAGS,
     STANDARD,
@@ -100,6 +108,8 @@ def make_host_library(
     shared = launcher.result() if launcher else None
     if (_quick_link(build, shared),) != linked or not _product(build, work).exists():
         _link(build, shared, work, verbose=verbose)
+    if _shows_more(build, work):
+        _link(build, shared, work, verbose=verbose)
     if _lacks_errors(build, wanted, work):
         build = replace(build, precompiled={}, apart=None)
         _link(build, shared, work, verbose=verbose)
@@ -145,6 +155,8 @@ def _make_object(build: Build, find_launcher: Callable[[], Path], work: Work, *,
     """Compile, and make one object of it all; what it lacks is for the link of the user's own to find."""
     steps = compile_steps(build)
     _run(build, steps, work.dir, verbose=verbose)
+    for unit in build.host.units:
+        show_exports(work.dir / f"{unit.file}.o")
     given = [*(work.dir / step.output for step in steps), *map(Path, build.host.objects)]
     missing, shared = read_missing(given), list[Path]()
     if text := missing_driver_text(missing, build.kit, build.link_flags):
@@ -166,6 +178,14 @@ def _product(build: Build, work: Work) -> Path:
 def _needed(build: Build, work: Work) -> tuple[str, ...]:
     """Return the names that the library leaves to others."""
     return read_dynamic_symbols(_product(build, work).read_bytes()).needed
+
+
+def _shows_more(build: Build, work: Work) -> bool:
+    """Make functions for tvm-ffi visible that the library has not got among its own; tell whether there were any."""
+    offered = {*read_dynamic_symbols(_product(build, work).read_bytes()).offered}
+    objects = [work.dir / f"{unit.file}.o" for unit in build.host.units]
+    shown = [show_exports(path) for path in objects if exports_in(path) - offered]
+    return any(shown)
 
 
 def _lacks_errors(build: Build, wanted: Mapping[str, Wanted], work: Work) -> bool:
