@@ -29,8 +29,8 @@ enum : uint64_t { kAccelerated = 0x100000 }; /* sm_90a */
 /* Sets an error; the numbers are what a damaged file can be told by. */
 JITLOAD_LAUNCHER int RaiseFatbin(uint64_t end, size_t size) {
   const auto told = static_cast<unsigned long long>(end);
-  return Raise("RuntimeError", "CubinModule: the fatbin is damaged or truncated: it speaks of %llu bytes, and it has %zu",
-               told, size);
+  return Raise("RuntimeError",
+               "CubinModule: the fatbin is damaged or truncated: it speaks of %llu bytes, and it has %zu", told, size);
 }
 
 /* Give each image to `see`, which may set an error; of a fatbin of unknown size none is looked at. */

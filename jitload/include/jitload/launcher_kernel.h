@@ -74,7 +74,8 @@ JITLOAD_LAUNCHER KernelState* MakeKernel(const Library* library, const char* nam
   }
   const int code = name != nullptr ? driver->library_kernel(&kernel, library->handle, name) : kInvalidValue;
   if (code != JITLOAD_CUDA_SUCCESS) {
-    const char* what = library->images ? "the fatbin has no kernel for a device here" : "cannot get a kernel from the cubin";
+    const char* what = "cannot get a kernel from the cubin";
+    if (library->images != nullptr) what = "the fatbin has no kernel for a device here";
     if (code == JITLOAD_CUDA_ERROR_NOT_FOUND)
       RaiseNoKernel(library, name);
     else
