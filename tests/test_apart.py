@@ -25,7 +25,7 @@ def cache(tmp_path, monkeypatch):
     """Return a cache of this test's own, on a machine with a processor to spare, where nothing is precompiled."""
     monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("JITLOAD_PRECOMPILE", "1")
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))  # where one process of a machine is told from the next
     monkeypatch.setattr("jitload.cxx.host.start_precompiling", lambda *_: None)
     monkeypatch.setattr(apart, "has_spare_core", lambda _at_work: True)
     monkeypatch.setattr(apart, "can_afford", lambda _cache_dir: True)
