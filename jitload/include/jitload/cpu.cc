@@ -14,7 +14,7 @@ namespace {
 /* Add the line of `launch->where` to the message. */
 void name_line(Launch* launch);
 
-constexpr uintptr_t kRoom = 2 << 20; /* bytes of stack for what a block's threads keep across barriers */
+constexpr uintptr_t kRoom = 3 << 20; /* bytes of stack for what a block's threads keep across barriers */
 
 void go_to_block(jitload_cpu_place* place, uint64_t number) {
   const uint64_t width = place->grid[0], height = place->grid[1];
