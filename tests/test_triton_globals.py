@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
@@ -40,19 +41,19 @@ def test_a_global_of_a_function_that_is_called(monkeypatch: pytest.MonkeyPatch):
     check(outer.by_a_call, lambda: monkeypatch.setattr(outer, "CALLED", tl.constexpr(9)))
 
 
-def test_a_default_of_a_function_that_is_called(monkeypatch: pytest.MonkeyPatch):
-    def edit() -> None:  # what another run has, after CALLED was edited
-        monkeypatch.setattr(outer.with_a_default.fn, "__defaults__", (tl.constexpr(9),))
+def set_default(monkeypatch: pytest.MonkeyPatch, function: triton.JITFunction, value: int) -> None:
+    """Make a function what it is in another run, after CALLED was edited. Triton 3.9 reads the signature instead."""
+    monkeypatch.setattr(function.fn, "__defaults__", (tl.constexpr(value),))
+    monkeypatch.setattr(function, "signature", inspect.signature(function.fn))
 
+
+def test_a_default_of_a_function_that_is_called(monkeypatch: pytest.MonkeyPatch):
     assert outer_values(outer.by_a_default) is not None
-    check(outer.by_a_default, edit)
+    check(outer.by_a_default, lambda: set_default(monkeypatch, outer.with_a_default, 9))
 
 
 def test_a_function_with_a_default_that_is_a_constexpr(monkeypatch: pytest.MonkeyPatch):
-    def edit() -> None:
-        monkeypatch.setattr(outer.with_a_default.fn, "__defaults__", (tl.constexpr(9),))
-
-    check(outer.by_a_constexpr, edit, made=outer.with_a_default)
+    check(outer.by_a_constexpr, lambda: set_default(monkeypatch, outer.with_a_default, 9), made=outer.with_a_default)
 
 
 def test_a_global_of_the_kernel_itself(monkeypatch: pytest.MonkeyPatch):
