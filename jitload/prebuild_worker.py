@@ -289,15 +289,6 @@ class LocalWorkers:
 
 def worker_count() -> int:
     """Return how many workers this machine takes: by the cores that this process may use, and by free memory."""
-    from jitload.cxx.precompiled import free_memory
+    from jitload.cxx.spare import core_count, free_memory
 
-    cores = len(usable_cores()) or os.cpu_count() or 1
-    return max(1, min(cores, _core_quota(), free_memory() // _BYTES_EACH))
-
-
-def _core_quota() -> int:
-    """Return the processor time that a container may take, in cores."""
-    with suppress(OSError, ValueError):
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return max(1, round(int(quota) / int(period)))
-    return 1 << 16
+    return max(1, min(core_count(), free_memory() // _BYTES_EACH))

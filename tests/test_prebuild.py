@@ -12,7 +12,6 @@ import pytest
 from builds import ARCH, build, kernel, load
 
 import jitload
-from jitload import prebuild_worker
 from jitload.prebuild_worker import worker_count
 
 
@@ -223,11 +222,12 @@ def test_an_error_of_the_executor_itself_is_that_requests_failure(cache):
 
 
 def test_workers_are_bounded_by_cores_and_by_memory(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
-    monkeypatch.setattr(prebuild_worker, "_core_quota", lambda: 48)
-    monkeypatch.setattr("jitload.cxx.precompiled.free_memory", lambda: 1 << 40)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {5})
+    assert worker_count() == 1
+    monkeypatch.setattr("jitload.cxx.spare.core_count", lambda: 48)
+    monkeypatch.setattr("jitload.cxx.spare.free_memory", lambda: 1 << 40)
     assert worker_count() == 48
-    monkeypatch.setattr("jitload.cxx.precompiled.free_memory", lambda: 5 << 30)
+    monkeypatch.setattr("jitload.cxx.spare.free_memory", lambda: 5 << 30)
     assert worker_count() == 10
-    monkeypatch.setattr("jitload.cxx.precompiled.free_memory", lambda: 1 << 20)
+    monkeypatch.setattr("jitload.cxx.spare.free_memory", lambda: 1 << 20)
     assert worker_count() == 1

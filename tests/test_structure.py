@@ -73,7 +73,7 @@ IMPORTS = {
     "cache.remote": "cache.archive cache.entry cache.locks cache.recipe errors settings",
     "cache.tiers": "cache.bundles cache.entry cache.recipe cache.remote cache.toolless cache.trust errors settings",
     "cxx.headers": "device.headers",
-    "cxx.precompiled": "cache.entry cache.recipe identity settings sources toolchain",
+    "cxx.precompiled": "cache.entry cache.recipe cxx.spare identity settings sources toolchain",
     "cxx.spare": "",
     "cxx.apart": "cache.entry cache.recipe cache.store cxx.headers cxx.precompiled cxx.spare errors host_build "
     "settings",
@@ -181,7 +181,7 @@ IMPORTS = {
     "api": "arch checks device.kernels device.ptx embed errors library loader model named paths request serving "
     "settings sources toolchain",
     "prebuild_requests": "errors serving settings triton.request triton.wanted",
-    "prebuild_worker": "api cache.entry cores cxx.precompiled errors library prebuild_requests settings triton.key",
+    "prebuild_worker": "api cache.entry cores cxx.spare errors library prebuild_requests settings triton.key",
     "prebuilding": "errors prebuild_requests prebuild_worker",
     "__init__": "api errors launch loader prebuilding triton.api triton.extract",
     "prebuild_files": "errors launch prebuild_requests",

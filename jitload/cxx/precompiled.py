@@ -34,6 +34,7 @@ from pathlib import Path
 
 from jitload.cache.entry import Entry, find_entry
 from jitload.cache.recipe import Recipe
+from jitload.cxx.spare import free_memory
 from jitload.identity import compiler_identity
 from jitload.settings import Settings, make_private
 from jitload.sources import Unit
@@ -333,15 +334,3 @@ def can_afford(cache_dir: Path) -> bool:
     except OSError:
         return False
     return os.access(cache_dir, os.W_OK) and disk >= _BYTES_NEEDED and free_memory() >= _BYTES_NEEDED
-
-
-def free_memory() -> int:
-    """Return the bytes of memory that the system and, in a container, its limit leave."""
-    free = [1 << 62]
-    with suppress(OSError, ValueError, IndexError):
-        found = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
-        free.append(int(found[1]) * 1024 if found else 1 << 62)
-    with suppress(OSError, ValueError):
-        group = Path("/sys/fs/cgroup")
-        free.append(int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
-    return min(free)

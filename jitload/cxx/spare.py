@@ -1,8 +1,9 @@
-"""What the machine has to spare for work that no build waits for: processors, and a lock so that one such work runs."""
+"""What the machine has to spare for work that nobody waits for: processors, memory, a lock so that one such runs."""
 
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import time
 from collections.abc import Iterator
@@ -31,6 +32,18 @@ def has_spare_core(at_work: int) -> bool:
         running = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])  # on the machine, this one too
         return running < (os.cpu_count() or 1)
     return True
+
+
+def free_memory() -> int:
+    """Return the bytes of memory that the system and, in a container, its limit leave."""
+    free = [1 << 62]
+    with suppress(OSError, ValueError, IndexError):
+        found = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+        free.append(int(found[1]) * 1024 if found else 1 << 62)
+    with suppress(OSError, ValueError):
+        group = Path("/sys/fs/cgroup")
+        free.append(int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+    return min(free)
 
 
 @contextmanager
