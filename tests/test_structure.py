@@ -73,8 +73,8 @@ IMPORTS = {
     "cache.remote": "cache.archive cache.entry cache.locks cache.recipe errors settings",
     "cache.tiers": "cache.bundles cache.entry cache.recipe cache.remote cache.toolless cache.trust errors settings",
     "cxx.headers": "device.headers",
-    "cxx.precompiled": "cache.entry cache.recipe cxx.spare identity settings sources toolchain",
     "cxx.spare": "",
+    "cxx.precompiled": "cache.entry cache.recipe cxx.spare identity settings sources toolchain",
     "cxx.apart": "cache.entry cache.recipe cache.store cxx.headers cxx.precompiled cxx.spare errors host_build "
     "settings",
     # In a process of its own:
