@@ -30,9 +30,9 @@ extern "C" __global__ void spins(int* out) { /* a fiber, too: who spins may wait
   for (volatile int i = 0; i < 20000; ++i) { }
   out[blockIdx.x] = blockIdx.x + 1;
 }
-extern "C" __global__ void counts(int* out) { /* plain loops */
+template <int N> __global__ void count(int* out) { /* plain loops */
   unsigned n = out[blockIdx.x];
-  for (int i = 0; i < 20000; ++i) n = n * 1664525 + (n >> 7);
+  for (int i = 0; i < N; ++i) n = n * 1664525 + (n >> 7);
   out[blockIdx.x] = n;
 }
 """
@@ -40,7 +40,8 @@ FUNCTIONS = {
     "keeps": Launch(grid=1, block=1024),
     "meets": Launch(grid="out.numel()", block=1024),
     "spins": Launch(grid="out.numel()", block=1),
-    "counts": Launch(grid="out.numel()", block=1),
+    "counts": Launch(kernel="count<20000>", grid="out.numel()", block=1),
+    "long_counts": Launch(kernel="count<300000000>", grid="out.numel()", block=1),
 }
 PRELUDE = """
 import os, signal, threading, time
@@ -96,6 +97,20 @@ for kernel in (mod.spins, mod.counts):
         print(error, time.monotonic() - begin < 10)
 """
     assert run_python(program, path) == "too long True\n" * 2
+
+
+def test_ctrl_c_between_the_only_two_blocks(path):
+    program = f"""{PRELUDE}
+def handler(*_): raise TimeoutError
+signal.signal(signal.SIGALRM, handler)
+signal.setitimer(signal.ITIMER_REAL, 0.05)
+out = np.ones(2, np.int32)
+try:
+    mod.long_counts(out)
+except TimeoutError:
+    print(out[0] != 1, out[1] == 1)
+"""
+    assert run_python(program, path) == "True True\n"
 
 
 def test_a_small_grid_of_long_blocks_is_shared(path, monkeypatch):

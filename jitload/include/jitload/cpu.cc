@@ -90,7 +90,7 @@ void work_through(Worker* self, Launch* launch, bool looks) {
 }
 
 /* Run the first blocks, twice as many each time, until it shows that the others are worth helpers' while. */
-void try_alone(Worker* self, Launch* launch, bool) {
+void try_alone(Worker* self, Launch* launch, bool looks) {
   int64_t last = now_ns();
   for (uint64_t count = 1; launch->next < launch->blocks && !launch->has_failed; count *= 2) {
     const uint64_t end = launch->next + count < launch->blocks ? launch->next + count : launch->blocks;
@@ -102,6 +102,7 @@ void try_alone(Worker* self, Launch* launch, bool) {
     const int64_t time = now_ns();
     launch->block_ns = (time - last) / (int64_t)(end - first) + 1;
     if (worthy_helpers(launch) != 0) return;
+    if (looks && time - last > kPatience * 1000000) look_for_signals(launch);
     last = time;
   }
 }
