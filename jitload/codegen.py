@@ -21,12 +21,11 @@ from jitload.plan_text import plan_lines, scope_of
 if TYPE_CHECKING:
     from jinja2 import Template
 
-_DTYPE_CODES = {
-    "int": "kDLInt", "uint": "kDLUInt", "float": "kDLFloat", "bfloat": "kDLBfloat", "complex": "kDLComplex",
-    "bool": "kDLBool", "float8_e4m3fn": "kDLFloat8_e4m3fn", "float8_e5m2": "kDLFloat8_e5m2",
-    "float8_e8m0fnu": "kDLFloat8_e8m0fnu", "float8_e4m3b11fnuz": "kDLFloat8_e4m3b11fnuz",
-    "float8_e4m3fnuz": "kDLFloat8_e4m3fnuz", "float8_e5m2fnuz": "kDLFloat8_e5m2fnuz",
-}  # fmt: skip
+_DTYPES = (
+    "int", "uint", "float", "bfloat", "complex", "bool", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz",
+    "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
+)  # fmt: skip
+_DTYPE_CODES = {name: f"JITLOAD_DL_{name.upper()}" for name in _DTYPES}
 _DTYPE = re.compile(r"(u?int|bfloat|float|complex)(\d+)$")
 _RESERVED = ("_jitload_", "_metadata_", "_doc_", "_cubin_", "_library_")  # __tvm_ffi_<name> would be one of their own
 _SCHEMA_TYPES = {"pointer": "DLTensor*", "int": "int", "uint": "int", "float": "float", "bool": "bool"}

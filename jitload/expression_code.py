@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 INT64 = range(-(2**63), 2**63)
-_INT32 = range(-(2**31), 2**31)
 
 
 class Code(NamedTuple):
@@ -41,9 +40,8 @@ class Code(NamedTuple):
 def constant(value: int) -> Code:
     """Return the literal for a number of 64 bits."""
     if value == INT64.start:
-        return Code("INT64_MIN", value)  # -9223372036854775808 is a minus and a number that does not fit
-    digits = str(abs(value)) if value in _INT32 else f"INT64_C({abs(value)})"
-    return Code(f"-{digits}" if value < 0 else digits, value, is_boolean=value in (0, 1))
+        return Code(f"(-{INT64.stop - 1} - 1)", value)  # -9223372036854775808 is a minus and a number that does not fit
+    return Code(str(value), value, is_boolean=value in (0, 1))
 
 
 def call(function: str, *arguments: Code | int) -> Code:

@@ -100,6 +100,20 @@ def test_what_fails_at_loading_fails_at_the_first_launch(path: str, stub_driver:
         mod.tick()
 
 
+def test_exports_are_cpp_where_our_assembler_does_not_fit(
+    monkeypatch: pytest.MonkeyPatch, stub_driver: StubDriver, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("JITLOAD_CXX", "c++ -U__ELF__")
+    stub_driver.use_device(0)
+    mod = jitload.load_inline("plain", cuda_sources=SOURCE, functions=EACH, arch="sm_90a")
+    tvm_ffi.Module.get_function(mod, "tick")()
+    mod["twice"](array(), array(), 5)
+    assert [call["kernel"] for call in stub_driver.calls("cuLaunchKernel")] == ["tick", "twice"]
+    assert "Doubles x." in (mod.get_function_doc("twice") or "")
+    assert "ffi.Function" in str(mod.get_function_metadata("twice"))
+
+
 # ---- life times ----------------------------------------------------------------------------------------------------
 
 

@@ -123,11 +123,12 @@ def test_wrappers_are_as_they_were(name):
 
 
 @pytest.mark.parametrize("name", WRAPPERS)
-def test_golden_wrappers_compile_without_a_warning(name, tmp_path):
+@pytest.mark.parametrize("more", ["-DPLAIN", "-U__ELF__", "-fcf-protection"])  # exports in C++, and with landing pads
+def test_golden_wrappers_compile_without_a_warning(name, more, tmp_path):
     (tmp_path / "wrapper.cc").write_text((GOLDEN / f"{name}.cc").read_text())
     for image in WRAPPERS[name].images:
         (tmp_path / image.file).write_bytes(b"cubin")
-    flags = ["-Wall", "-Wextra", "-Werror", *(flag for flag in COMPILE_FLAGS if flag != "-w"), *include_flags()]
+    flags = ["-Wall", "-Wextra", "-Werror", *(flag for flag in COMPILE_FLAGS if flag != "-w"), *include_flags(), more]
     command = ["c++", *flags, "-c", "wrapper.cc", "-o", "wrapper.o"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.stderr == ""

@@ -115,13 +115,19 @@ def build_batch(codes: Sequence[str], directory: Path, *, language: str = "c++")
         )
     source, library = directory / "batch.txt", directory / "batch.so"
     source.write_text("\n".join(lines))
-    command = ["g++", "-std=c++17"] if language == "c++" else ["gcc", "-std=c11"]
-    command += ["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-x", language]
+    options = ["-O1", "-Wall", "-Wextra", "-Werror", "-fPIC"]
     # `k < k` and `True < 5` are the expression's own doing.
-    command += ["-Wno-tautological-compare", "-Wno-type-limits", "-Wno-bool-compare"]
-    command += [f"-I{include_dir}" for include_dir in include_dirs] + ["-o", str(library), str(source)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    options += ["-Wno-tautological-compare", "-Wno-type-limits", "-Wno-bool-compare"]
+    options += [f"-I{include_dir}" for include_dir in include_dirs]
+    arithmetic = include_dirs[0] / "jitload/expression.cc"
+    standard = ["-std=c++17"] if language == "c++" else ["-std=c11"]
+    for command in (
+        ["g++", "-std=c++17", *options, "-c", str(arithmetic), "-o", str(directory / "arithmetic.o")],
+        ["g++", *standard, *options, "-c", "-x", language, str(source), "-o", str(directory / "batch.o")],
+        ["g++", "-shared", str(directory / "batch.o"), str(directory / "arithmetic.o"), "-o", str(library)],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
     loaded = ctypes.CDLL(str(library))
     functions = [getattr(loaded, f"f{i}") for i in range(len(codes))]
     for function in functions:

@@ -7,9 +7,27 @@
 #define JITLOAD_ARGUMENTS_H_
 
 #include <dlpack/dlpack.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
+#include <tvm/ffi/c_api.h>
 
+#include "expression.h"
 #include "launch.h"
+
+#define JITLOAD_SAME_(ours, dlpack) static_assert((int)JITLOAD_DL_##ours == (int)kDL##dlpack, "DLPack's code")
+JITLOAD_SAME_(INT, Int);
+JITLOAD_SAME_(UINT, UInt);
+JITLOAD_SAME_(FLOAT, Float);
+JITLOAD_SAME_(BFLOAT, Bfloat);
+JITLOAD_SAME_(COMPLEX, Complex);
+JITLOAD_SAME_(BOOL, Bool);
+JITLOAD_SAME_(FLOAT8_E4M3B11FNUZ, Float8_e4m3b11fnuz);
+JITLOAD_SAME_(FLOAT8_E4M3FN, Float8_e4m3fn);
+JITLOAD_SAME_(FLOAT8_E4M3FNUZ, Float8_e4m3fnuz);
+JITLOAD_SAME_(FLOAT8_E5M2, Float8_e5m2);
+JITLOAD_SAME_(FLOAT8_E5M2FNUZ, Float8_e5m2fnuz);
+JITLOAD_SAME_(FLOAT8_E8M0FNU, Float8_e8m0fnu);
 
 #define JITLOAD_LIKELY(condition) __builtin_expect(!!(condition), 1)
 
@@ -39,6 +57,14 @@ int jitload_read_numpy_bool(const TVMFFIAny* value, uint64_t* out);
 #ifdef __cplusplus
 }
 #endif
+
+/* The tensor in an argument, or NULL. */
+static inline const DLTensor* jitload_tensor_of(const TVMFFIAny* value) {
+  if (__builtin_expect(value->type_index == kTVMFFITensor, 1)) {
+    return (const DLTensor*)((const char*)value->v_obj + sizeof(TVMFFIObject));
+  }
+  return value->type_index == kTVMFFIDLTensorPtr ? (const DLTensor*)value->v_ptr : 0;
+}
 
 static inline int jitload_is_contiguous(const DLTensor* tensor) {
   if (tensor->strides == NULL) return 1;

@@ -96,11 +96,14 @@ int jitload_choose_place(jitload_request* request);
 int jitload_count_gpus(void);
 
 /* Read what `_jitload_configure` takes into a config; 0, or the error is set and -1. */
-int jitload_read_config(const jitload_module* module, const TVMFFIAny* args, jitload_config* config);
+int jitload_read_config(const TVMFFIAny* args, jitload_config* config);
 
 #ifdef __cplusplus
 }
 #endif
+
+/* Begin a function of every library that jitload's loader calls, `_jitload_<name>`. */
+#define JITLOAD_FOR_LOADER(name) extern "C" __attribute__((visibility("default"))) int __tvm_ffi__jitload_##name
 
 static inline const jitload_driver* jitload_get_driver(const char* who) {
   const jitload_driver* driver = __atomic_load_n(&jitload_driver_found, __ATOMIC_ACQUIRE);

@@ -3,6 +3,7 @@
  * With device.cc and explain.cc this is the runtime, compiled once for a compiler and linked into each library with
  * hidden symbols, so that a generated wrapper stays a page of tables.
  */
+#include "expression.cc"
 #include "launching.h"
 #include "triton.h"
 
@@ -79,6 +80,7 @@ extern "C" int jitload_run(const jitload_kernel* kernel, const jitload_config* c
   return jitload_on_device(&request, jitload_launch_here);
 }
 
-extern "C" int jitload_call(const jitload_kernel* kernel, const TVMFFIAny* args, int32_t num_args) {
-  return jitload_run(kernel, NULL, args, num_args, NULL);
+extern "C" int jitload_call(intptr_t kernel, const void* args, int32_t num_args, void* result) {
+  (void)result;
+  return jitload_run(&jitload_library.kernels[kernel], NULL, (const TVMFFIAny*)args, num_args, NULL);
 }

@@ -1,14 +1,13 @@
 /* What a generated wrapper includes: the tables it fills in and the one function that does the work.
  *
  * C, and the common subset of C and C++. Nothing here throws; failures set tvm-ffi's error and return -1.
- * The work is in launch.cc, compiled once for a compiler and linked into every library.
+ * The work is in launch.cc, compiled once for a compiler and linked into every library. What stands here is read again for
+ * every build: no other header, and no function where a table or a line of assembler will do. `void*` is TVMFFIAny.
  */
 #ifndef JITLOAD_LAUNCH_H_
 #define JITLOAD_LAUNCH_H_
 
-#include <tvm/ffi/c_api.h>
-
-#include "expression.h"
+#include "integers.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -28,6 +27,22 @@ enum {
   JITLOAD_ON_CPU = 64,    /* a tensor may be on the CPU: the library has code for it */
 };
 
+/* DLPack's codes of element types. */
+enum {
+  JITLOAD_DL_INT = 0,
+  JITLOAD_DL_UINT = 1,
+  JITLOAD_DL_FLOAT = 2,
+  JITLOAD_DL_BFLOAT = 4,
+  JITLOAD_DL_COMPLEX = 5,
+  JITLOAD_DL_BOOL = 6,
+  JITLOAD_DL_FLOAT8_E4M3B11FNUZ = 9,
+  JITLOAD_DL_FLOAT8_E4M3FN = 10,
+  JITLOAD_DL_FLOAT8_E4M3FNUZ = 11,
+  JITLOAD_DL_FLOAT8_E5M2 = 12,
+  JITLOAD_DL_FLOAT8_E5M2FNUZ = 13,
+  JITLOAD_DL_FLOAT8_E8M0FNU = 14,
+};
+
 /* One kernel parameter. `argument` is its position in the call, or -1 where the wrapper computes it. */
 typedef struct jitload_param {
   const char* name;
@@ -37,7 +52,7 @@ typedef struct jitload_param {
   uint16_t alignment;
   uint8_t kind;
   uint8_t flags;
-  uint8_t dtype_code; /* DLPack's; dtype_bits 0 accepts every element type */
+  uint8_t dtype_code; /* JITLOAD_DL_…; dtype_bits 0 accepts every element type */
   uint8_t dtype_bits;
 } jitload_param;
 
@@ -66,6 +81,7 @@ enum {
   JITLOAD_BALANCES = 256, /* or placed where there is least to do */
 };
 
+struct jitload_eval;
 struct jitload_module;
 struct jitload_triton;
 struct jitload_cpu_kernel;
@@ -76,7 +92,7 @@ typedef struct jitload_kernel {
   const char* symbol; /* in the cubin */
   const struct jitload_module* module;
   const jitload_param* params;
-  void (*plan)(jitload_eval*, jitload_plan*);
+  void (*plan)(struct jitload_eval*, jitload_plan*); /* expression.h */
   const char* const* expressions; /* their texts, by jitload_eval.where */
   int32_t index;
   int32_t param_count;
@@ -87,6 +103,8 @@ typedef struct jitload_kernel {
   const struct jitload_triton* triton; /* triton.h; NULL for a kernel of CUDA C++ */
   const struct jitload_cpu_kernel* cpu; /* cpu.h; NULL where there is no code for the CPU */
   int32_t can_wait;     /* on the CPU: a thread may wait for another */
+  const char* metadata; /* what tvm-ffi tells of an exported one: its types, and its doc */
+  const char* doc;
 } jitload_kernel;
 
 /* A cubin: compute capability 9.0 is 90; the suffix is 'a', 'f' or 0. */
@@ -118,16 +136,14 @@ typedef struct jitload_module {
   int (*cpu_run)(const struct jitload_cpu_launch*, const char**);
 } jitload_module;
 
-/* Check the arguments, launch, and return 0; or set an error and return -1. */
-int jitload_call(const jitload_kernel* kernel, const TVMFFIAny* args, int32_t num_args);
+/* What the wrapper is about: it defines this, and the runtime exports what jitload's loader asks of it. */
+extern __attribute__((visibility("hidden"))) const jitload_module jitload_library;
 
-/* The functions behind a module's own exports; see JITLOAD_EXPORT_MODULE. */
-int jitload_return_text(const char* text, TVMFFIAny* result);
-int jitload_preload(const jitload_module* module, const TVMFFIAny* args, int32_t num_args);
-int jitload_configure(const jitload_module* module, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);
-int jitload_global(const jitload_module* module, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);
-int jitload_use_python(const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);
-int jitload_bind(const jitload_module* module, const TVMFFIAny* args, int32_t num_args);
+/* The functions behind a kernel's exports, by its number. A call checks the arguments, launches, and returns 0; or it
+ * sets an error and returns -1. */
+int jitload_call(__INTPTR_TYPE__ kernel, const void* args, int32_t num_args, void* result);
+int jitload_tell_metadata(__INTPTR_TYPE__ kernel, const void* args, int32_t num_args, void* result);
+int jitload_tell_doc(__INTPTR_TYPE__ kernel, const void* args, int32_t num_args, void* result);
 
 #ifdef __cplusplus
 } /* extern "C" */
@@ -156,46 +172,38 @@ int jitload_bind(const jitload_module* module, const TVMFFIAny* args, int32_t nu
   JITLOAD_EXTERN_C __attribute__((visibility("hidden"))) const unsigned char __tvm_ffi__cubin_##name[]
 #endif
 
-/* Export kernel `index` as a tvm-ffi function, with its type and its doc. */
-#define JITLOAD_EXPORT(name, index, metadata, doc)                                                              \
-  JITLOAD_EXPORT_ __tvm_ffi_##name(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {    \
-    (void)self, (void)result;                                                                                   \
-    return jitload_call(&kernels[index], args, num_args);                                                       \
-  }                                                                                                             \
-  JITLOAD_EXPORT_ __tvm_ffi__metadata_##name(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) { \
-    (void)self, (void)args, (void)n;                                                                            \
-    return jitload_return_text(metadata, result);                                                               \
-  }                                                                                                             \
-  JITLOAD_EXPORT_ __tvm_ffi__doc_##name(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {      \
-    (void)self, (void)args, (void)n;                                                                            \
-    return jitload_return_text(doc, result);                                                                    \
-  }
+/* Export a kernel as a tvm-ffi function, with its type and its doc: each puts the number where tvm-ffi's `self` is, and
+ * goes on. In assembler where we know it: compiled, they take 5 ms for the first kernel of a file, and 1 ms for each more. */
+#if defined(__ELF__) && defined(__x86_64__) && defined(__LP64__)
+#if defined(__CET__) && (__CET__ & 1)
+#define JITLOAD_ENTER_ "endbr64\n"
+#else
+#define JITLOAD_ENTER_
+#endif
+#define JITLOAD_GO_(number, work) JITLOAD_ENTER_ "movl $" number ", %edi\njmp " work "\n"
+#elif defined(__ELF__) && defined(__aarch64__)
+#define JITLOAD_GO_(number, work) "hint 34\nmov x0, " number "\nb " work "\n" /* bti c */
+#endif
 
-/* Export what jitload's loader asks a library. */
-#define JITLOAD_EXPORT_MODULE(module)                                                                               \
-  JITLOAD_EXPORT_ __tvm_ffi__jitload_describe(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {   \
-    (void)self, (void)args, (void)n;                                                                                \
-    return jitload_return_text((module).description, result);                                                       \
-  }                                                                                                                 \
-  JITLOAD_EXPORT_ __tvm_ffi__jitload_preload(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {    \
-    (void)self, (void)result;                                                                                       \
-    return jitload_preload(&(module), args, n);                                                                     \
-  }                                                                                                                 \
-  JITLOAD_EXPORT_ __tvm_ffi__jitload_configure(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {  \
-    (void)self;                                                                                                     \
-    return jitload_configure(&(module), args, n, result);                                                           \
-  }                                                                                                                 \
-  JITLOAD_EXPORT_ __tvm_ffi__jitload_global(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {     \
-    (void)self;                                                                                                     \
-    return jitload_global(&(module), args, n, result);                                                              \
-  } \
-  JITLOAD_EXPORT_ __tvm_ffi__jitload_use_python(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {  \
-    (void)self;                                                                                                     \
-    return jitload_use_python(args, n, result);                                                                     \
-  }                                                                                                                 \
-  JITLOAD_EXPORT_ __tvm_ffi__jitload_bind(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {        \
-    (void)self, (void)result;                                                                                       \
-    return jitload_bind(&(module), args, n);                                                                        \
+#ifdef JITLOAD_GO_
+#define JITLOAD_ENTRY_(symbol, number, work) \
+  ".globl " symbol "\n.type " symbol ", %function\n" symbol ":\n" JITLOAD_GO_(number, work) ".size " symbol ", . - " symbol "\n"
+#define JITLOAD_EXPORT(name, number)                                                    \
+  __asm__(".pushsection .text\n.balign 16\n"                                            \
+          JITLOAD_ENTRY_("__tvm_ffi_" #name, #number, "jitload_call")                   \
+          JITLOAD_ENTRY_("__tvm_ffi__metadata_" #name, #number, "jitload_tell_metadata") \
+          JITLOAD_ENTRY_("__tvm_ffi__doc_" #name, #number, "jitload_tell_doc")          \
+          ".popsection\n");
+#else
+#define JITLOAD_ENTRY_(symbol, number, work)                                              \
+  JITLOAD_EXPORT_ symbol(void* self, const void* args, int32_t num_args, void* result) {  \
+    (void)self;                                                                           \
+    return work(number, args, num_args, result);                                          \
   }
+#define JITLOAD_EXPORT(name, number)                                          \
+  JITLOAD_ENTRY_(__tvm_ffi_##name, number, jitload_call)                      \
+  JITLOAD_ENTRY_(__tvm_ffi__metadata_##name, number, jitload_tell_metadata)   \
+  JITLOAD_ENTRY_(__tvm_ffi__doc_##name, number, jitload_tell_doc)
+#endif
 
 #endif /* JITLOAD_LAUNCH_H_ */

@@ -4,9 +4,23 @@
 
 #include "device.h"
 
-extern "C" int jitload_return_text(const char* text, TVMFFIAny* result) {
+static int jitload_return_text(const char* text, TVMFFIAny* result) {
   const TVMFFIByteArray bytes = {text, strlen(text)};
   return TVMFFIStringFromByteArray(&bytes, result);
+}
+
+extern "C" int jitload_tell_metadata(intptr_t kernel, const void* args, int32_t num_args, void* result) {
+  (void)args, (void)num_args;
+  return jitload_return_text(jitload_library.kernels[kernel].metadata, (TVMFFIAny*)result);
+}
+
+extern "C" int jitload_tell_doc(intptr_t kernel, const void* args, int32_t num_args, void* result) {
+  (void)args, (void)num_args;
+  return jitload_return_text(jitload_library.kernels[kernel].doc, (TVMFFIAny*)result);
+}
+
+JITLOAD_FOR_LOADER(describe)(void*, const TVMFFIAny*, int32_t, TVMFFIAny* result) {
+  return jitload_return_text(jitload_library.description, result);
 }
 
 static int jitload_configured_call(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
@@ -17,8 +31,8 @@ static int jitload_configured_call(void* self, const TVMFFIAny* args, int32_t nu
 
 /* (kernel, has_grid, x, y, z, has_block, x, y, z, shared_bytes or None, stream or None); the loader has checked the
  * kinds. */
-extern "C" int jitload_read_config(const jitload_module* module, const TVMFFIAny* args, jitload_config* config) {
-  const jitload_kernel* kernel = &module->kernels[args[0].v_int64];
+extern "C" int jitload_read_config(const TVMFFIAny* args, jitload_config* config) {
+  const jitload_kernel* kernel = &jitload_library.kernels[args[0].v_int64];
   if (args[10].type_index != kTVMFFINone && (args[10].type_index != kTVMFFIInt || args[10].v_int64 < 0)) {
     return jitload_fail("ValueError", "%s[…]: stream must be an address: from 0 to 2**63 - 1", kernel->name);
   }
@@ -38,13 +52,12 @@ extern "C" int jitload_read_config(const jitload_module* module, const TVMFFIAny
 }
 
 /* The configured function for what `jitload_read_config` takes. */
-extern "C" int jitload_configure(const jitload_module* module, const TVMFFIAny* args, int32_t num_args,
-                                 TVMFFIAny* result) {
+JITLOAD_FOR_LOADER(configure)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   if (num_args != 11) return jitload_fail("TypeError", "_jitload_configure() takes 11 arguments, got %d", (int)num_args);
   jitload_config* config = (jitload_config*)malloc(sizeof *config);
   if (config == NULL) return jitload_fail("MemoryError", "out of memory");
   TVMFFIObjectHandle function = NULL;
-  if (jitload_read_config(module, args, config) != 0 ||
+  if (jitload_read_config(args, config) != 0 ||
       TVMFFIFunctionCreate(config, jitload_configured_call, free, &function) != 0) {
     free(config);
     return -1;
@@ -73,7 +86,8 @@ static void jitload_preload_device(const jitload_driver* driver, const jitload_m
 }
 
 /* (addresses of the framework's `current_work_stream` and `managed_tensor_allocator`, or 0) */
-extern "C" int jitload_preload(const jitload_module* module, const TVMFFIAny* args, int32_t num_args) {
+JITLOAD_FOR_LOADER(preload)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny*) {
+  const jitload_module* module = &jitload_library;
   if (num_args > 0 && args[0].v_int64 != 0) {
     jitload_stream_source = (jitload_stream_source_fn)(uintptr_t)args[0].v_int64;
   }
@@ -146,8 +160,8 @@ static int jitload_wrap_global(const TVMFFIAny* args, int32_t num_args, DLDevice
 
 /* (variable number, dtype, size in bytes that dtype and shape make, *shape) -> a tensor over the variable on the
  * current device: of a library for both, on the GPU where there is one. The loader has checked the size. */
-extern "C" int jitload_global(const jitload_module* module, const TVMFFIAny* args, int32_t num_args,
-                              TVMFFIAny* result) {
+JITLOAD_FOR_LOADER(global)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
+  const jitload_module* module = &jitload_library;
   if (num_args < 3) return jitload_fail("TypeError", "_jitload_global() takes at least 3 arguments, got %d", (int)num_args);
   const jitload_variable* variable = &module->variables[args[0].v_int64];
   if (module->cpu_run != NULL && (module->image_count == 0 || jitload_count_gpus() == 0)) {

@@ -208,7 +208,7 @@ static void* jitload_vectorcall(void* self, void* const* args, size_t flags_and_
 /* (offset of a typed function's own fields, tp_call of tvm_ffi.Function, torch.Tensor, torch.nn.Parameter, of torch's
  * exchange table dltensor_from_py_object_no_sync and current_work_stream, what describes a tensor without a view,
  * and what calls again, all as addresses) -> whether calls can go this way. */
-extern "C" int jitload_use_python(const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
+JITLOAD_FOR_LOADER(use_python)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   result->type_index = kTVMFFIBool;
   result->v_int64 = 0;
   if (num_args != 8) return 0;
@@ -235,10 +235,10 @@ extern "C" int jitload_use_python(const TVMFFIAny* args, int32_t num_args, TVMFF
 
 /* (address of a typed function, whether it keeps the GIL, then what `_jitload_configure` takes): make its calls come
  * here. */
-extern "C" int jitload_bind(const jitload_module* module, const TVMFFIAny* args, int32_t num_args) {
+JITLOAD_FOR_LOADER(bind)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny*) {
   if (num_args != 13) return jitload_fail("TypeError", "_jitload_bind() takes 13 arguments, got %d", (int)num_args);
   jitload_bound* bound = (jitload_bound*)(uintptr_t)(args[0].v_int64 + python.offset);
-  if (jitload_read_config(module, args + 2, &bound->config) != 0) return -1;
+  if (jitload_read_config(args + 2, &bound->config) != 0) return -1;
   bound->keeps_gil = args[1].v_int64 != 0;
   bound->call = jitload_vectorcall;
   return 0;

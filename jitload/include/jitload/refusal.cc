@@ -24,7 +24,7 @@ extern "C" int jitload_refuse_expression(const jitload_kernel* kernel, const jit
       return jitload_fail("ValueError", "%s(): %s: there is no axis %lld in a tensor of %lld dimension%s", kernel->name,
                           text, left, right, right == 1 ? "" : "s");
     case JITLOAD_EVAL_INTEGER:
-      if (eval->args[eval->left].type_index == kTVMFFIOpaquePyObject) {
+      if (((const TVMFFIAny*)eval->args)[eval->left].type_index == kTVMFFIOpaquePyObject) {
         return jitload_fail("TypeError", "%s(): %s: argument '%s' is NumPy's bool, which no expression reads; give bool(…)",
                             kernel->name, text, jitload_argument_name(kernel, eval->left));
       }

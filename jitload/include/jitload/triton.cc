@@ -270,9 +270,10 @@ static int jitload_dispatch(const jitload_kernel* kernel, const jitload_config* 
   return jitload_refuse_variants(kernel, args, described);
 }
 
-extern "C" int jitload_run_triton(const jitload_kernel* kernel, const jitload_config* config, const TVMFFIAny* args,
+extern "C" int jitload_run_triton(const jitload_kernel* kernel, const jitload_config* config, const void* given,
                                   jitload_stream_source_fn stream_source) {
   const jitload_triton* triton = kernel->triton;
+  const TVMFFIAny* args = (const TVMFFIAny*)given;
   jitload_described* described = NULL;
   if (config != NULL && (config->has_block || config->has_shared_bytes)) {
     return jitload_fail("TypeError", "%s[…]: block and shared memory of a Triton kernel are fixed when it is compiled",

@@ -47,7 +47,7 @@ struct jitload_config;
 
 typedef struct jitload_triton {
   /* What makes a call, in a part of the runtime that only libraries of Triton kernels are linked with. */
-  int (*run)(const jitload_kernel*, const struct jitload_config*, const TVMFFIAny*,
+  int (*run)(const jitload_kernel*, const struct jitload_config*, const void* args,
              int (*stream_source)(int32_t, int32_t, void**));
   const jitload_assumption* assumptions;
   const jitload_place* places;
@@ -68,7 +68,7 @@ extern "C" {
 #endif
 
 /* Check the arguments, whose count is right, and launch; 0, or the error is set and -1. */
-int jitload_run_triton(const jitload_kernel* kernel, const struct jitload_config* config, const TVMFFIAny* args,
+int jitload_run_triton(const jitload_kernel* kernel, const struct jitload_config* config, const void* args,
                        int (*stream_source)(int32_t, int32_t, void**));
 
 #ifdef __cplusplus
