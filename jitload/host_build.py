@@ -35,12 +35,13 @@ if hasattr(os, "register_at_fork"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One command of a build: what it makes, from which files, and which files it reads besides."""
+    """One command of a build: what it makes, from which files, which it reads besides, and where, if that is said."""
 
     output: str
     command: tuple[str, ...]
     inputs: tuple[str, ...]
     reads: tuple[str, ...] = ()
+    dir: Path | None = None
 
 
 def compile_step(
@@ -67,9 +68,10 @@ def ninja_text(steps: Sequence[Step]) -> str:
     lines = []
     for number, step in enumerate(steps):
         inputs = " ".join(map(_ninja_path, step.inputs))
-        command = " ".join(map(_shell_word, step.command)).replace("$", "$$")
+        place = f"cd {_shell_word(str(step.dir))} && " if step.dir else ""
+        command = (place + " ".join(map(_shell_word, step.command))).replace("$", "$$")
         reads = " | " + " ".join(map(_ninja_path, step.reads)) if step.reads else ""
-        lines += [f"rule step{number}", f"  command = {command}", f"  description = {step.output}"]
+        lines += [f"rule step{number}", f"  command = {command}", f"  description = {step.output.replace('$', '$$')}"]
         lines += [f"build {_ninja_path(step.output)}: step{number} {inputs}{reads}"]
     return "\n".join([*lines, ""])
 
@@ -98,7 +100,20 @@ def run_ninja(ninja: Path, work_dir: Path, *, name: str, verbose: bool = False, 
         CompileError: A command failed; `.log` has the compiler's words.
         ToolchainError: ninja does not run, or failed before any command.
     """
-    command = (str(ninja), "--quiet") if not verbose else (str(ninja), "-v")
+    status, output = run_command((str(ninja), "-v" if verbose else "--quiet"), work_dir)
+    if verbose or output.strip():
+        usual = level if status == 0 else logging.DEBUG  # an error has it all in its own text
+        _log.log(logging.INFO if verbose else usual, "%s", output.rstrip())
+    if status != 0:
+        raise _failure(name, work_dir, status, output)
+
+
+def run_command(command: Sequence[str], work_dir: Path) -> tuple[int, str]:
+    """Run ninja in a directory; return how it ended, and what it and the compilers said.
+
+    Raises:
+        ToolchainError: It does not run.
+    """
     process = _start(command, work_dir)
     _running.add(process)
     try:
@@ -108,11 +123,7 @@ def run_ninja(ninja: Path, work_dir: Path, *, name: str, verbose: bool = False, 
         raise
     finally:
         _running.discard(process)
-    if verbose or output.strip():
-        usual = level if process.returncode == 0 else logging.DEBUG  # an error has it all in its own text
-        _log.log(logging.INFO if verbose else usual, "%s", output.rstrip())
-    if process.returncode != 0:
-        raise _failure(name, work_dir, process.returncode, output)
+    return process.returncode, output
 
 
 def stop_running() -> None:

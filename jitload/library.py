@@ -13,7 +13,8 @@ from jitload.arch import CPU
 from jitload.cache.store import Work
 from jitload.cores import on_own_core
 from jitload.errors import JitLoadError, LaunchSpecError, ToolchainError
-from jitload.host_build import COMPILE_FLAGS, Step, compile_step, link_step, run_ninja, write_ninja
+from jitload.host_build import COMPILE_FLAGS, Step, compile_step, link_step, write_ninja
+from jitload.ninja_runs import Building, NinjaRun
 from jitload.request import Request
 from jitload.runtime import find_or_build_runtime, include_flags
 from jitload.sources import is_kernels_alone
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 def make_library(
     request: Request, kit: Kit | None, compiler: Compiler, work: Work, *, verbose: bool
-) -> tuple[Path, ...]:
+) -> Building[tuple[Path, ...]]:
     """Build the library of a request in a work directory, and return the user's headers that were read."""
     if not request.images:
         check_is_device_code(request)
@@ -37,8 +38,10 @@ def make_library(
     with on_own_core():
         compiled = _compile(request, kit)
         write_sources(request, compiled, work.dir)
-        write_ninja(work.dir, library_steps(request, compiled, compiler, runtime.result().product))
-        run_ninja(find_ninja(request.settings), work.dir, name=request.name, verbose=verbose)
+        steps = library_steps(request, compiled, compiler, runtime.result().product)
+        write_ninja(work.dir, steps)
+    ninja = find_ninja(request.settings)
+    yield NinjaRun(ninja=ninja, dir=work.dir, steps=steps, name=request.name, is_verbose=verbose)
     return tuple(sorted({path for one in compiled for path in one.headers}))
 
 

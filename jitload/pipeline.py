@@ -17,16 +17,27 @@ from jitload.cache.tiers import find_in_tiers, share_entry
 from jitload.collector import collector_held
 from jitload.errors import CacheError, CachePlaceError, ToolchainError
 from jitload.identity import compiler_identity, cpu_identity, own_identity
+from jitload.ninja_runs import Building, run_alone
 from jitload.request import Request
 from jitload.settings import private_cache_dir, warn_once
 from jitload.toolchain import Compiler, Kit, Nvcc, find_compiler, find_cuda_headers, find_kit, tvm_ffi_version
 
+_Make = Callable[[Work], Building[tuple[Path, ...]]]
 _HELD_S = 1.0  # that a build may hold the garbage collector back
 _DEBUG_OPTIONS = ("-g", "-G", "-lineinfo", "--generate-line-info", "--device-debug", "--dopt")
 
 
 def build(request: Request, *, verbose: bool = False) -> Entry:
     """Return the cache entry that holds the library for a request, building it if there is none."""
+    return run_alone(building(request, verbose=verbose))
+
+
+def building(request: Request, *, verbose: bool = False, is_patient: bool = True) -> Building[Entry]:
+    """Build as `build` does, and stop where ninja is to run.
+
+    Raises:
+        LockHeldError: Somebody else builds it, and `is_patient` is False.
+    """
     cache_dir = open_cache(request.settings)
     try:
         kit, compiler = _find_cuda(request, cache_dir), find_compiler(request.settings)
@@ -37,17 +48,17 @@ def build(request: Request, *, verbose: bool = False) -> Entry:
     if entry := find_in_tiers(cache_dir, recipe, request.settings):
         return entry
 
-    def make(work: Work) -> tuple[Path, ...]:
+    def make(work: Work) -> Building[tuple[Path, ...]]:
         return _make(request, kit, compiler, work, verbose=verbose)
 
     try:
-        return _build_in(cache_dir, request, recipe, make)
+        return (yield from _building_in(cache_dir, request, recipe, make, is_patient=is_patient))
     except CachePlaceError as error:
         private = private_cache_dir()
         if private == cache_dir:
             raise
         warn_once(f"{error} Building in {private}, for this process only.")
-        return _build_in(private, request, recipe, make)
+        return (yield from _building_in(private, request, recipe, make, is_patient=True))  # nobody else is there
 
 
 def _find_finished(request: Request, cache_dir: Path, missing: ToolchainError) -> Entry:
@@ -86,13 +97,15 @@ def _prepare_miss(request: Request, cache_dir: Path) -> None:
         import jitload.library  # noqa: F401
 
 
-def _build_in(cache_dir: Path, request: Request, recipe: Recipe, make: Callable[[Work], tuple[Path, ...]]) -> Entry:
+def _building_in(
+    cache_dir: Path, request: Request, recipe: Recipe, make: _Make, *, is_patient: bool
+) -> Building[Entry]:
     """Publish what `make` builds; it returns the headers that it read."""
-    with claim_entry(cache_dir, recipe, request.settings) as work:
+    with claim_entry(cache_dir, recipe, request.settings, is_patient=is_patient) as work:
         if work.entry:
             return work.entry
         with collector_held(at_most_s=_HELD_S):
-            entry = work.publish(request.product, make(work))
+            entry = work.publish(request.product, (yield from make(work)))
     share_entry(entry, recipe, request.settings)
     return entry
 
@@ -114,12 +127,12 @@ def _find_cuda(request: Request, cache_dir: Path) -> Kit | Nvcc | None:
 
 def _make(
     request: Request, kit: Kit | Nvcc | None, compiler: Compiler, work: Work, *, verbose: bool
-) -> tuple[Path, ...]:
+) -> Building[tuple[Path, ...]]:
     """Build the library in a work directory, around generated or hand-written C++; return the headers it read."""
     if request.triton is not None:
         from jitload.triton.library import make_triton_library
 
-        return make_triton_library(request, compiler, work, verbose=verbose)
+        return (yield from make_triton_library(request, compiler, work, verbose=verbose))
     if request.host is not None:
         from jitload.cxx.host import make_host_library
 
@@ -131,7 +144,7 @@ def _make(
         return make_cpu_library(request, kit, compiler, work, verbose=verbose)
     from jitload.library import make_library
 
-    return make_library(request, kit, compiler, work, verbose=verbose)
+    return (yield from make_library(request, kit, compiler, work, verbose=verbose))
 
 
 def library_recipe(request: Request, kit: Kit | Nvcc | None, compiler: str, own: str) -> Recipe:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 import pickletools
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.machinery import PathFinder
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jitload.errors import CacheError, JitLoadError
+
+if TYPE_CHECKING:
+    from jitload.cache.entry import Entry
+    from jitload.ninja_runs import Building
+    from jitload.request import Request
 
 _MAIN = "__main__"  # another process has a main module of its own
 _DEEPEST = 16  # of what may be wrapped around a kernel: autotune, heuristics, jit
@@ -98,18 +104,79 @@ def import_for(module: str, what: str) -> Any:
         ) from error
 
 
-def build_triton(request: Mapping[str, Any]) -> str:
-    """Build what `load_triton` would load, and return the library's path.
+# ---- a request that is built -----------------------------------------------------------------------------------
+
+
+def building_of(fields: Any, *, is_patient: bool = True) -> Building[Entry]:
+    """Build what a request asks for, and stop where ninja is to run.
 
     Raises:
-        JitLoadError: The kernel is none, or no cache can keep its library; and what `load_triton` raises.
+        JitLoadError: The request is none, no cache can keep its library; and what `build_inline`, `build` or
+            `load_triton` raises.
+        LockHeldError: Somebody else builds it, and `is_patient` is False.
     """
-    from jitload.serving import build_request
+    from jitload.pipeline import building
+    from jitload.settings import find_cache_dir, read_settings
+
+    if not isinstance(fields, Mapping):
+        raise JitLoadError(f"a request is a mapping of the keywords of build_inline, got {type(fields).__name__}")
+    if aside := {"output", "build_directory"} & fields.keys():
+        raise JitLoadError(f"prebuild() fills the cache: leave {min(aside)}= to build_inline()")
+    request, is_verbose = _triton_request(fields) if is_triton(fields) else _library_request(fields)
+    entry = yield from building(request, verbose=is_verbose, is_patient=is_patient)
+    cache_dir = find_cache_dir(read_settings())
+    if entry.is_new and not entry.dir.is_relative_to(cache_dir):
+        raise CacheError(f"the cache {cache_dir} cannot be written, so nothing can be kept in it")
+    return entry
+
+
+def _library_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
+    """Return what `build_inline`, or `build` where files are named, would build, and whether it logs what it runs."""
+    from jitload.api import build, build_inline
+    from jitload.checks import read_checks
+    from jitload.request import Target, make_request, read_flags
+    from jitload.sources import read_files, read_inline
+
+    are_files = any(fields.get(name) for name in ("sources", "cuda_files", "cpp_files"))
+    given = _with_defaults(build if are_files else build_inline, fields)
+    name, cubins = given["name"], given["embed_cubin"]
+    if are_files:
+        sources = read_files(given["sources"], given["cuda_files"], given["cpp_files"], embed_cubin=cubins)
+    else:
+        sources = read_inline(name, given["cuda_sources"], cpp_sources=given["cpp_sources"], embed_cubin=cubins)
+    flags = read_flags(
+        cflags=given["extra_cflags"],
+        cuda_cflags=given["extra_cuda_cflags"],
+        ldflags=given["extra_ldflags"],
+        include_paths=given["extra_include_paths"],
+    )
+    target = Target(
+        makes="library",
+        arch=given["arch"],
+        backend=given["backend"],
+        kind=given["kind"],
+        checks=read_checks(given["sanitize"], debug=given["debug"]),
+    )
+    return make_request(name, sources, functions=given["functions"], flags=flags, target=target), given["verbose"]
+
+
+def _with_defaults(function: Callable[..., Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all keywords of a public function, as a call with these would have them."""
+    try:
+        bound = inspect.signature(function).bind(**fields)
+    except TypeError as error:
+        raise TypeError(f"{function.__name__}() {error}") from None
+    bound.apply_defaults()
+    return bound.arguments
+
+
+def _triton_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
+    """Return what `load_triton` would build, and whether it logs what it runs."""
     from jitload.settings import find_cache_dir, read_settings
     from jitload.triton.request import make_triton_request
     from jitload.triton.wanted import Asked
 
-    options: dict[str, Any] = {"num_warps": None, "num_stages": None, **request}
+    options: dict[str, Any] = {"num_warps": None, "num_stages": None, **fields}
     name, kernel = options.pop("name", None), options.pop("kernel")
     is_verbose = bool(options.pop("verbose", False))
     arch, grid = options.pop("arch", None) or "native", options.pop("grid", None)
@@ -127,4 +194,4 @@ def build_triton(request: Mapping[str, Any]) -> str:
             f"no cache can keep {name!r}: what decides it cannot all be told, since a source cannot be read, or an "
             "object of yours is compiled in"
         )
-    return build_request(wanted, None, None, verbose=is_verbose)
+    return wanted, is_verbose

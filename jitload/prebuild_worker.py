@@ -1,28 +1,26 @@
-"""One request of `prebuild` in, what became of it out; and the processes of this machine that do so."""
+"""A request of `prebuild` in, what became of it out: what a worker does, wherever it is."""
 
 from __future__ import annotations
 
 import os
 import pickle
 import signal
-import subprocess
 import sys
-import threading
 import time
-from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from jitload.cores import have_core, usable_cores
-from jitload.errors import CacheError, CompileError, JitLoadError, ToolchainError
+from jitload.errors import CompileError, JitLoadError
 
-TRIES = 3  # of a request whose worker died
-_PATIENCE_S = 10.0  # for a long step of NVRTC
-_BYTES_EACH = 512 << 20  # a worker with NVRTC and the C++ compiler that it runs
-_PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from jitload.prebuild_worker import serve; serve({core})"
+if TYPE_CHECKING:
+    from jitload.cache.entry import Entry
+    from jitload.ninja_runs import Building, NinjaRun
+
+_MOST = 8  # builds that share a run of ninja
+_LONGEST_S = 0.25  # that others may begin after the first; builds that take long save nothing
+_OLD_S = 1.0  # that builds wait for one that NVRTC takes long over
 _OURS = "JITLOAD_"
 _LONGEST_SHOWN = 80  # of a name in the summary
 
@@ -101,194 +99,160 @@ def _shown(value: object) -> str:
 
 def build_one(task: Task) -> Outcome:
     """Build what a request asks for, in this process, and return what became of it; errors are outcomes."""
+    from jitload.ninja_runs import run_alone
+    from jitload.prebuild_requests import building_of
+
     started = time.monotonic()
-    for name, value in task.environment:
-        if os.environ.get(name) != value:
-            os.environ[name] = value
+    _take_over(task.environment)
     try:
-        path, is_new = _build(task.request)
+        entry = run_alone(building_of(task.request))
     except Exception as error:  # noqa: BLE001  one failure must not stop the rest
         return failed(task, error, time.monotonic() - started)
+    return _done(task, entry, time.monotonic() - started)
+
+
+def _take_over(environment: tuple[tuple[str, str], ...]) -> None:
+    for name, value in environment:
+        if os.environ.get(name) != value:
+            os.environ[name] = value
+
+
+def _done(task: Task, entry: Entry, seconds: float) -> Outcome:
     name, arch = _names(task.request)
-    state: Literal["built", "reused"] = "built" if is_new else "reused"
-    return Outcome(name=name, arch=arch, state=state, path=path, seconds=time.monotonic() - started)
+    state: Literal["built", "reused"] = "built" if entry.is_new else "reused"
+    return Outcome(name=name, arch=arch, state=state, path=str(entry.product), seconds=seconds)
 
 
-def _build(request: Any) -> tuple[str, bool]:
-    """Return a request's library, and whether it was built just now."""
-    from jitload.api import build, build_inline
-    from jitload.cache.entry import published
-    from jitload.prebuild_requests import build_triton, is_triton
-    from jitload.settings import find_cache_dir, read_settings
+# ---- several at once -------------------------------------------------------------------------------------------
 
-    if not isinstance(request, Mapping):
-        raise JitLoadError(f"a request is a mapping of the keywords of build_inline, got {type(request).__name__}")
-    if aside := {"output", "build_directory"} & request.keys():
-        raise JitLoadError(f"prebuild() fills the cache: leave {min(aside)}= to build_inline()")
-    before = set(published)
-    if is_triton(request):
-        path = build_triton(request)
-    else:
-        are_files = any(request.get(name) for name in ("sources", "cuda_files", "cpp_files"))
-        path = (build if are_files else build_inline)(**request)
-    entry_dir = Path(path).parent
-    is_new = entry_dir in published and entry_dir not in before
-    cache_dir = find_cache_dir(read_settings())
-    if is_new and not entry_dir.is_relative_to(cache_dir):
-        raise CacheError(f"the cache {cache_dir} cannot be written, so nothing can be kept in it")
-    return path, is_new
+
+@dataclass(slots=True, kw_only=True)
+class _Started:
+    """A build that waits for ninja, and the time that it has taken so far."""
+
+    task: Task
+    building: Building[Entry]
+    seconds: float = 0.0
+    run: NinjaRun | None = None
+
+    def go_on(self, error: Exception | None = None) -> Outcome | None:
+        """Go on to the next run of ninja, or to the end; `error` is what was wrong with the last one.
+
+        Raises:
+            LockHeldError: Somebody else builds it, and this build must not wait.
+        """
+        from jitload.cache.locks import LockHeldError
+
+        started = time.monotonic()
+        try:
+            self.run = next(self.building) if error is None else self.building.throw(error)
+        except StopIteration as end:
+            return _done(self.task, end.value, self.seconds + time.monotonic() - started)
+        except LockHeldError:
+            raise
+        except Exception as failure:  # noqa: BLE001  one failure must not stop the rest
+            return failed(self.task, failure, self.seconds + time.monotonic() - started)
+        self.seconds += time.monotonic() - started
+        return None
+
+
+class Batch:
+    """Builds of which each has come to its run of ninja, which they share.
+
+    Each holds the lock of its key meanwhile. So none of them waits for a lock: two workers could wait for each other.
+    """
+
+    def __init__(self, report: Callable[[Task, Outcome], None]) -> None:
+        self._report = report
+        self._builds: list[_Started] = []
+        self._started = 0.0
+
+    def build(self, first: Task, ask: Callable[[], Task | None]) -> None:
+        """Build a request, and others with it that `ask` gives, as long as they are small."""
+        self._started = time.monotonic()
+        task: Task | None = first
+        try:
+            while task is not None:
+                self._add(task)
+                is_full = len(self._builds) == _MOST or self._age_s() > _LONGEST_S
+                task = ask() if self._builds and not is_full else None
+            self._finish()
+        finally:
+            for build in self._builds:
+                build.building.close()
+
+    def _add(self, task: Task) -> None:
+        """Start a build; one that somebody else is at is waited for when nothing is held."""
+        from jitload.cache.locks import LockHeldError
+        from jitload.device.aside import doing_meanwhile
+
+        _take_over(task.environment)
+        try:
+            with doing_meanwhile(self._finish_if_old):
+                self._start(task, is_patient=not self._builds)
+        except LockHeldError:
+            self._finish()
+            self._start(task, is_patient=True)
+
+    def _start(self, task: Task, *, is_patient: bool) -> None:
+        from jitload.prebuild_requests import building_of
+
+        build = _Started(task=task, building=building_of(task.request, is_patient=is_patient))
+        if outcome := build.go_on():
+            self._report(task, outcome)
+        else:
+            self._builds.append(build)
+
+    def _age_s(self) -> float:
+        return time.monotonic() - self._started
+
+    def _finish_if_old(self) -> None:
+        if self._age_s() > _OLD_S:
+            self._finish()
+
+    def _finish(self) -> None:
+        """Run ninja for all that have come to it, until each has come to its end."""
+        from jitload.ninja_runs import run_together
+
+        while builds := tuple(self._builds):
+            started = time.monotonic()
+            errors = run_together([build.run for build in builds if build.run])
+            share = (time.monotonic() - started) / len(builds)
+            for build, error in zip(builds, errors, strict=True):
+                build.seconds += share
+                if outcome := build.go_on(error):
+                    self._builds.remove(build)
+                    self._report(build.task, outcome)
 
 
 # ---- a process -------------------------------------------------------------------------------------------------
 
 
 def serve(core: int | None = None) -> None:
-    """Build what comes in until there is no more: what a worker process does, on a core of its own if it has one."""
+    """Build what comes in until there is no more: what a worker process does, on a core of its own if it has one.
+
+    It answers with a request's number and what became of it, and with None where it could take one more.
+    """
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # leaves nothing behind, like Ctrl-C
     incoming, outgoing = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a tool prints is no answer
+
+    def answer(what: tuple[int, Outcome] | None) -> None:
+        pickle.dump(what, outgoing)
+        outgoing.flush()
+
+    def ask() -> Task | None:
+        answer(None)
+        task: Task | None = pickle.load(incoming)  # noqa: S301  from the process that started this one
+        return task
+
     with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
+        from jitload.cores import have_core
         from jitload.library import import_first
 
         import_first()
         if core is not None:
             have_core(core)
+        batch = Batch(lambda task, outcome: answer((task.number, outcome)))
         while True:
-            task = pickle.load(incoming)  # noqa: S301  from the process that started this one
-            pickle.dump(build_one(task), outgoing)
-            outgoing.flush()
-
-
-class _Process:
-    """A worker process and the pipes to it. It is a session of its own, so that Ctrl-C reaches it through us."""
-
-    def __init__(self, core: int | None) -> None:
-        if not sys.executable:
-            raise ToolchainError("there is no Python to start workers with (sys.executable is empty): give executor=")
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM.format(core=core), *sys.path],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-        )
-
-    def ask(self, data: bytes) -> Outcome | None:
-        """Return what became of a request; None when the process died of it."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        try:
-            self._process.stdin.write(data)
-            self._process.stdin.flush()
-            outcome = pickle.load(self._process.stdout)  # noqa: S301  from our own child
-        except (OSError, EOFError, ValueError, pickle.UnpicklingError):
-            return None
-        assert isinstance(outcome, Outcome)
-        return outcome
-
-    def cause_of_death(self) -> str:
-        """Return how the process ended."""
-        status = self._process.wait()
-        if status >= 0:
-            return f"ended with status {status}"
-        with suppress(ValueError):
-            return f"was ended by {signal.Signals(-status).name}"
-        return f"was ended by signal {-status}"
-
-    def finish(self) -> None:
-        """Let the process end: there is no more to do."""
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()
-
-    def stop(self) -> None:
-        """Tell the process to leave its work and clear up."""
-        self._process.terminate()
-
-    def await_end(self) -> None:
-        """Wait until the process has ended, by force if it takes too long."""
-        try:
-            self._process.wait(_PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-
-class LocalWorkers:
-    """Processes of this machine, one for each thread that feeds it. One that dies costs the request it died of.
-
-    They are no children of multiprocessing: those import the program's main module once more.
-    """
-
-    def __init__(self, count: int) -> None:
-        self._threads = ThreadPoolExecutor(count, thread_name_prefix="jitload-prebuild")
-        self._own = threading.local()
-        cores = usable_cores()  # with fewer workers than cores, theirs might be those of somebody else
-        self._cores: list[int | None] = [*cores] if len(cores) == count > 1 else [None] * count
-        self._processes: set[_Process] = set()
-        self._guard = threading.Lock()
-        self._is_stopped = False
-
-    def submit(self, task: Task) -> Future[Outcome]:
-        """Queue a request."""
-        return self._threads.submit(self._run, task)
-
-    def _run(self, task: Task) -> Outcome:
-        started = time.monotonic()
-        try:
-            data = pickle.dumps(task)
-        except Exception as error:  # noqa: BLE001  whatever a user's object raises
-            return failed(task, f"the request cannot be sent to another process: {error}")
-        cause = ""
-        for _ in range(TRIES):
-            try:
-                process = self._process()
-            except (OSError, JitLoadError) as error:  # no process or no memory left, or no Python
-                return failed(task, f"a worker cannot be started: {error}", time.monotonic() - started)
-            if outcome := process.ask(data):
-                return outcome
-            cause = process.cause_of_death()
-            self._drop(process)
-        seconds = time.monotonic() - started
-        return failed(task, f"the worker {cause}, {TRIES} times", seconds)
-
-    def _process(self) -> _Process:
-        with self._guard:
-            if self._is_stopped:
-                raise KeyboardInterrupt
-            if not hasattr(self._own, "core"):
-                self._own.core = self._cores.pop()
-            if getattr(self._own, "process", None) is None:
-                self._own.process = _Process(self._own.core)
-                self._processes.add(self._own.process)
-            found: _Process = self._own.process
-            return found
-
-    def _drop(self, process: _Process) -> None:
-        with self._guard:
-            self._processes.discard(process)
-            self._own.process = None
-        process.finish()
-
-    def finish(self, *, is_interrupted: bool = False) -> None:
-        """End all processes; interrupted, they leave their builds unfinished and clear up."""
-        with self._guard:
-            self._is_stopped = self._is_stopped or is_interrupted
-            processes = tuple(self._processes)
-        if is_interrupted:
-            for process in processes:
-                process.stop()
-            for process in processes:
-                process.await_end()
-        self._threads.shutdown(cancel_futures=True)
-        for process in processes:
-            process.finish()
-        for process in processes:
-            process.await_end()
-
-
-def worker_count() -> int:
-    """Return how many workers this machine takes: by the cores that this process may use, and by free memory."""
-    from jitload.cxx.spare import core_count, free_memory
-
-    return max(1, min(core_count(), free_memory() // _BYTES_EACH))
+            batch.build(pickle.load(incoming), ask)  # noqa: S301  as above

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from jitload.errors import JitLoadError
+from jitload.prebuild_processes import LocalWorkers, worker_count
 from jitload.prebuild_requests import is_triton, must_stay, travelling
-from jitload.prebuild_worker import LocalWorkers, Outcome, Task, build_one, failed, own_environment, worker_count
+from jitload.prebuild_worker import Outcome, Task, build_one, failed, own_environment
 
 _LINES = 10  # of progress, where there is no tqdm
 _log = logging.getLogger(__name__)
@@ -143,13 +144,12 @@ def _tasks(requests: Iterable[Mapping[str, Any]], archs: Sequence[str] | None) -
 def _run_here(tasks: Sequence[Task], jobs: int, outcomes: dict[int, Outcome], tick: _Ticker) -> None:
     """Build in processes of this machine, and in this one what no other can."""
     sent = [task for task in tasks if not task.is_own]
-    workers = LocalWorkers(min(jobs, max(len(sent), 1)))
+    workers = LocalWorkers(sent, min(jobs, len(sent)))
     is_interrupted = True
     try:
-        futures = {workers.submit(task): task for task in sent}
         _run_own(tasks, outcomes, tick)
-        for future in as_completed(futures):
-            outcomes[futures[future].number] = future.result()
+        for future in as_completed(workers.futures):
+            outcomes[workers.futures[future].number] = future.result()
             tick.advance(future.result())
         is_interrupted = False
     finally:

@@ -12,7 +12,7 @@ import pytest
 from builds import ARCH, build, kernel, load
 
 import jitload
-from jitload.prebuild_worker import worker_count
+from jitload.prebuild_processes import worker_count
 
 
 @pytest.fixture

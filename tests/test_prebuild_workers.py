@@ -19,8 +19,9 @@ from builds import python_command, python_env, work_dirs
 from test_prebuild import make_cache, request, states
 
 import jitload
-from jitload import prebuild_worker
-from jitload.prebuild_worker import LocalWorkers, Task
+from jitload import prebuild_processes
+from jitload.prebuild_processes import LocalWorkers
+from jitload.prebuild_worker import Task
 
 # Kills the nearest Python above it: the worker that builds a module called "victim".
 _KILLER = """#!/bin/sh
@@ -77,9 +78,9 @@ def test_a_request_that_kills_its_workers_is_the_only_one_that_fails(cache, kill
 
 
 def test_a_worker_that_leaves_is_told_by_its_status(monkeypatch):
-    monkeypatch.setattr(prebuild_worker, "_PROGRAM", "import sys; sys.exit(7)")
-    workers = LocalWorkers(1)
-    outcome = workers.submit(Task(number=0, request=request("m"))).result()
+    monkeypatch.setattr(prebuild_processes, "_PROGRAM", "import sys; sys.exit(7)")
+    workers = LocalWorkers([Task(number=0, request=request("m"))], 1)
+    outcome = next(iter(workers.futures)).result()
     workers.finish()
     assert outcome.error == "the worker ended with status 7, 3 times"
 

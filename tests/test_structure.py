@@ -67,6 +67,7 @@ IMPORTS = {
     "cache.why": "cache.bundles cache.entry cache.inputs cache.inventory cache.recipe cache.toolless errors settings",
     "cache.prune": "cache.entry cache.inventory cache.locks cache.mounts cache.notes errors settings",
     "host_build": "errors",
+    "ninja_runs": "cores errors host_build",
     "cache.store": "cache.entry cache.inputs cache.locks cache.notes cache.prune cache.recipe cache.why errors "
     "host_build settings",
     "cache.archive": "cache.entry cache.inventory cache.locks cache.notes errors settings",
@@ -139,8 +140,8 @@ IMPORTS = {
     "cpu.text": "cpu.gpu_only cpu.object_file cpu.split device.kernels device.probe",
     "cpu.build": "checks cpu.gpu_only cpu.object_file cpu.split cpu.text cxx.headers device.demangle device.kernels "
     "device.probe device.signature device.source errors host_build model runtime toolchain",
-    "library": "arch cache.store choice codegen cores cpu.build device.images device.kernels device.ptx device.source "
-    "errors host_build request runtime sources toolchain",
+    "library": "arch cache.store choice codegen cores cpu.build device.images device.kernels device.ptx "
+    "device.source errors host_build ninja_runs request runtime sources toolchain",
     "cxx.link": "cxx.driver_calls cxx.nvcc errors settings toolchain",
     "cxx.text": "cxx.precompiled sources",
     "cxx.steps": "cxx.apart cxx.embedding cxx.nvcc cxx.precompiled cxx.text host_build request sources toolchain",
@@ -161,12 +162,12 @@ IMPORTS = {
     "triton.compile": "errors triton.globals triton.kernel triton.key triton.plan triton.versions",
     "triton.record": "device.cubin errors model triton.facts triton.globals triton.versions",
     "triton.grid": "errors launch triton.globals",
-    "triton.library": "arch cache.store host_build launch library model request runtime toolchain triton.code "
-    "triton.compile triton.grid triton.record triton.source",
+    "triton.library": "arch cache.store host_build launch library model ninja_runs request runtime toolchain "
+    "triton.code triton.compile triton.grid triton.record triton.source",
     "cpu.library": "cache.store checks cpu.build cxx.headers cxx.link errors host_build identity library "
     "request runtime toolchain",
     "pipeline": "arch cache.entry cache.recipe cache.store cache.tiers cache.why collector cpu.library cxx.host "
-    "cxx.nvcc errors identity library request settings toolchain triton.library",
+    "cxx.nvcc errors identity library ninja_runs request settings toolchain triton.library",
     "function": "model",
     "direct": "exchange function",
     "loader": "device.demangle device.elf direct errors exchange function",
@@ -180,9 +181,12 @@ IMPORTS = {
     "triton.api": "launch loader serving triton.request triton.variants triton.wanted",
     "api": "arch checks device.kernels device.ptx embed errors library loader model named paths request serving "
     "settings sources toolchain",
-    "prebuild_requests": "errors serving settings triton.request triton.wanted",
-    "prebuild_worker": "api cache.entry cores cxx.spare errors library prebuild_requests settings triton.key",
-    "prebuilding": "errors prebuild_requests prebuild_worker",
+    "prebuild_requests": "api cache.entry checks errors ninja_runs pipeline request settings sources triton.request "
+    "triton.wanted",
+    "prebuild_worker": "cache.entry cache.locks cores device.aside errors library ninja_runs prebuild_requests "
+    "triton.key",
+    "prebuild_processes": "cores cxx.spare errors prebuild_worker",
+    "prebuilding": "errors prebuild_processes prebuild_requests prebuild_worker",
     "__init__": "api errors launch loader prebuilding triton.api triton.extract",
     "prebuild_files": "errors launch prebuild_requests",
     "cache.shipping": "cache.archive cache.inventory cache.notes errors",

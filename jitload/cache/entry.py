@@ -40,17 +40,17 @@ EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # of this process, and n
 _CLOSED = (errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE)  # not to be read, and not to be judged
 _log = logging.getLogger(__name__)
 
-published: set[Path] = set()  # the entries that this process has built
 rebuilt: set[tuple[str, str]] = set()  # cache directory and key of what this process has built under `rebuild`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A published build: its directory, and the product in it."""
+    """A published build: its directory, the product in it, and whether it was built just now."""
 
     dir: Path
     product: Path
     headers: tuple[Header, ...]
+    is_new: bool = False
 
 
 def open_cache(settings: Settings) -> Path:

@@ -14,6 +14,7 @@ import os
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,7 +30,8 @@ _log = logging.getLogger(__name__)
 Found = TypeVar("Found")
 
 _held: set[int] = set()
-_threads: dict[str, threading.Lock] = {}  # for NFS, where Linux makes a lock the process's and not the file's
+# For NFS, where Linux makes a lock the process's and not the file's.
+_threads: weakref.WeakValueDictionary[str, threading.Lock] = weakref.WeakValueDictionary()
 _guard = threading.Lock()
 
 
@@ -50,8 +52,14 @@ if hasattr(os, "register_at_fork"):
 # ---- one builder -----------------------------------------------------------------------------------------------
 
 
+class LockHeldError(Exception):
+    """Somebody holds a lock that is not to be waited for."""
+
+
 @contextmanager
-def hold_lock(path: Path, what: str, look: Callable[[], Found | None] = lambda: None) -> Iterator[Found | None]:
+def hold_lock(
+    path: Path, what: str, look: Callable[[], Found | None] = lambda: None, *, is_patient: bool = True
+) -> Iterator[Found | None]:
     """Hold the lock of a file. It saves a second build, no more: where it cannot be had, the build goes on without.
 
     Args:
@@ -59,15 +67,21 @@ def hold_lock(path: Path, what: str, look: Callable[[], Found | None] = lambda: 
         what: What is built, for those who wait.
         look: Finds what was waited for. What it finds is given, without the lock: of many who wait, none waits for
             the others.
+        is_patient: Wait for it. Who holds other locks must not: two could wait for each other.
+
+    Raises:
+        LockHeldError: Somebody else has it.
     """
     with _guard:
         ours = _threads.setdefault(str(path), threading.Lock())
     report = _Report(path, what)
-    while not ours.acquire(timeout=report.seconds_left()):
+    if not is_patient and not ours.acquire(blocking=False):
+        raise LockHeldError
+    while is_patient and not ours.acquire(timeout=report.seconds_left()):
         report.tell()
     handle = None
     try:
-        handle, found = _acquire(path, report, look)
+        handle, found = _acquire(path, report, look, is_patient=is_patient)
         report.finish()
         yield found
     finally:
@@ -76,14 +90,16 @@ def hold_lock(path: Path, what: str, look: Callable[[], Found | None] = lambda: 
         ours.release()
 
 
-def _acquire(path: Path, report: _Report, look: Callable[[], Found | None]) -> tuple[int | None, Found | None]:
+def _acquire(
+    path: Path, report: _Report, look: Callable[[], Found | None], *, is_patient: bool
+) -> tuple[int | None, Found | None]:
     """Return the handle that holds the lock, None on a file system that has no locks; or what was waited for."""
     try:
         make_private(path.parent)
         while True:
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
-                found = _wait(handle, report, look)
+                found = _wait(handle, report, look, is_patient=is_patient)
                 if found is None and _is_same_file(handle, path):
                     _held.add(handle)
                     _write_holder(handle)
@@ -99,7 +115,7 @@ def _acquire(path: Path, report: _Report, look: Callable[[], Found | None]) -> t
         return None, None
 
 
-def _wait(handle: int, report: _Report, look: Callable[[], Found | None]) -> Found | None:
+def _wait(handle: int, report: _Report, look: Callable[[], Found | None], *, is_patient: bool) -> Found | None:
     """Wait for the lock, or for what it is waited for. A process that ends, however it does, lets go of it at once.
 
     Who waits sleeps until the builder lets go, and all wake at once, as a shared lock lets them: the cores are the
@@ -110,6 +126,8 @@ def _wait(handle: int, report: _Report, look: Callable[[], Found | None]) -> Fou
     sleeps = wakes_waiters(report.path.parent)
     pause = _SHORTEST_S
     while not _take(handle, fcntl.LOCK_EX | fcntl.LOCK_NB):
+        if not is_patient:
+            raise LockHeldError
         if sleeps:
             with report.telling():
                 fcntl.flock(handle, fcntl.LOCK_SH)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jitload.cache.entry import EXHAUSTED, FAILED, LEAF, MANIFEST, Entry, find_entry, key_dir_of, published, rebuilt
+from jitload.cache.entry import EXHAUSTED, FAILED, LEAF, MANIFEST, Entry, find_entry, key_dir_of, rebuilt
 from jitload.cache.inputs import Clock, Header, digest_file, loosen, record_headers, speak_of_their_place
 from jitload.cache.locks import hold_lock, host_tag, mark_directory, unlock
 from jitload.cache.notes import BLOCK, GROWN, append_bytes
@@ -66,8 +66,7 @@ class Work:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                 raise _place_error(self.cache_dir, error) from error
         _sync(self.dir.parent)
-        self.entry = Entry(dir=self.dir, product=self.dir / product, headers=recorded)
-        published.add(self.dir)
+        self.entry = Entry(dir=self.dir, product=self.dir / product, headers=recorded, is_new=True)
         if self.settings.mode == "rebuild":
             rebuilt.add((str(self.cache_dir), self.recipe.key))
         with suppress(OSError):
@@ -91,7 +90,7 @@ class Work:
 
 
 @contextmanager
-def claim_entry(cache_dir: Path, recipe: Recipe, settings: Settings) -> Iterator[Work]:
+def claim_entry(cache_dir: Path, recipe: Recipe, settings: Settings, *, is_patient: bool = True) -> Iterator[Work]:
     """Give a private directory to build in, with the key's lock held where the file system has locks.
 
     `work.entry` is set where another process built the entry meanwhile. A directory that was not published is
@@ -100,6 +99,7 @@ def claim_entry(cache_dir: Path, recipe: Recipe, settings: Settings) -> Iterator
     Raises:
         CachePlaceError: The cache cannot take the build; nothing of it is left, and another directory may do.
         CacheError: `JITLOAD_MODE=load-only` forbids it.
+        LockHeldError: Somebody else builds it, and `is_patient` is False.
     """
     if settings.mode == "load-only":
         from jitload.cache.why import explain_miss
@@ -107,7 +107,8 @@ def claim_entry(cache_dir: Path, recipe: Recipe, settings: Settings) -> Iterator
         raise CacheError(explain_miss(cache_dir, recipe, settings))
     cache_dir = _writable(cache_dir)
     look = _Look(cache_dir, recipe, settings)
-    with hold_lock(cache_dir / ".locks" / recipe.key, f"{recipe.name!r}", look.if_anything_is_new) as found:
+    lock, what = cache_dir / ".locks" / recipe.key, f"{recipe.name!r}"
+    with hold_lock(lock, what, look.if_anything_is_new, is_patient=is_patient) as found:
         if entry := found or find_entry(cache_dir, recipe, settings):
             nowhere = cache_dir / _WORK / "none"
             yield Work(dir=nowhere, recipe=recipe, cache_dir=cache_dir, settings=settings, entry=entry)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from jitload.cache.bundles import find_bundles, remember_bundles
-from jitload.cache.entry import Entry, find_entry, published
+from jitload.cache.entry import Entry, find_entry
 from jitload.cache.recipe import Recipe
 from jitload.cache.trust import refuse_if_shared
 from jitload.errors import CacheError
@@ -55,7 +55,7 @@ def _look(place: Path, recipe: Recipe, settings: Settings, *, is_ours: bool, key
 def share_entry(entry: Entry, recipe: Recipe, settings: Settings) -> None:
     """Put an entry that this process has built into the remote store, if that is wanted."""
     remember_bundles(entry.dir.parent.parent)
-    if settings.remote_writes and entry.dir in published:
+    if settings.remote_writes and entry.is_new:
         from jitload.cache.remote import put_entry
 
         put_entry(entry, recipe, settings)

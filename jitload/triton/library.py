@@ -7,10 +7,11 @@ from pathlib import Path
 
 from jitload.arch import capability_of
 from jitload.cache.store import Work
-from jitload.host_build import COMPILE_FLAGS, compile_step, link_step, run_ninja, write_ninja
+from jitload.host_build import COMPILE_FLAGS, compile_step, link_step, write_ninja
 from jitload.launch import Launch
 from jitload.library import in_background
 from jitload.model import Cubin
+from jitload.ninja_runs import Building, NinjaRun
 from jitload.request import Request
 from jitload.runtime import find_or_build_runtime, find_or_build_triton_runtime, include_flags
 from jitload.toolchain import Compiler, find_ninja
@@ -21,7 +22,9 @@ from jitload.triton.record import record_kernel
 from jitload.triton.source import TritonSource, VariantSource
 
 
-def make_triton_library(request: Request, compiler: Compiler, work: Work, *, verbose: bool) -> tuple[Path, ...]:
+def make_triton_library(
+    request: Request, compiler: Compiler, work: Work, *, verbose: bool
+) -> Building[tuple[Path, ...]]:
     """Build the library of a request in a work directory."""
     source = request.triton
     assert source is not None
@@ -45,7 +48,8 @@ def make_triton_library(request: Request, compiler: Compiler, work: Work, *, ver
         link_step(compiler.command, ("wrapper.o", *runtimes.result()), f"{request.slug}.so"),
     )
     write_ninja(work.dir, steps)
-    run_ninja(find_ninja(request.settings), work.dir, name=request.name, verbose=verbose)
+    ninja = find_ninja(request.settings)
+    yield NinjaRun(ninja=ninja, dir=work.dir, steps=steps, name=request.name, is_verbose=verbose)
     return ()
 
 

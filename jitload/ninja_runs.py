@@ -1,0 +1,107 @@
+"""Builds that stop where their commands are to run, so that one run of ninja can do for several of them."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from jitload.cores import on_own_core
+from jitload.errors import JitLoadError
+
+if TYPE_CHECKING:
+    from jitload.host_build import Step
+
+_TOGETHER = ".ninja_together"  # goes with ninja's own files when the first of the builds is published
+_log = logging.getLogger(__name__)
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NinjaRun:
+    """What a build waits for.
+
+    Attributes:
+        ninja: The program.
+        dir: Where the commands run; `build.ninja` is there.
+        steps: What it says.
+        name: The module's name.
+        is_verbose: Log what the compilers print.
+    """
+
+    ninja: Path
+    dir: Path
+    steps: tuple[Step, ...]
+    name: str
+    is_verbose: bool
+
+
+# A build as a generator: it yields each run of ninja that it needs, gets an exception where that failed, and returns
+# what it made.
+Building = Generator[NinjaRun, None, Made]
+
+
+def run_alone(building: Building[Made]) -> Made:
+    """Carry a build to its end, and return what it made."""
+    with closing(building):
+        error: Exception | None = None
+        while True:
+            try:
+                run = next(building) if error is None else building.throw(error)
+            except StopIteration as end:
+                made: Made = end.value
+                return made
+            error = _run_one(run)
+
+
+def run_together(runs: Sequence[NinjaRun]) -> tuple[Exception | None, ...]:
+    """Run the commands of several builds, by one ninja; return what went wrong with each.
+
+    If anything does, each gets a run of its own, which says what and of which.
+    """
+    if len(runs) > 1 and not any(run.is_verbose for run in runs) and _run_as_one(runs):
+        return (None,) * len(runs)
+    return tuple(map(_run_one, runs))
+
+
+def _run_one(run: NinjaRun) -> Exception | None:
+    from jitload.host_build import run_ninja
+
+    try:
+        with on_own_core():
+            run_ninja(run.ninja, run.dir, name=run.name, verbose=run.is_verbose)
+    except Exception as error:  # noqa: BLE001  raised in the build, at the place where it waits
+        return error
+    return None
+
+
+def _run_as_one(runs: Sequence[NinjaRun]) -> bool:
+    """Run all commands one after another; tell whether all went well."""
+    from jitload.host_build import ninja_text, run_command
+
+    steps = [_placed(step, run.dir) for run in runs for step in run.steps]
+    first = runs[0]
+    try:
+        (first.dir / _TOGETHER).write_bytes(os.fsencode(ninja_text(steps)))
+        with on_own_core():
+            status, output = run_command((str(first.ninja), "--quiet", "-j1", "-f", _TOGETHER), first.dir)
+    except (JitLoadError, OSError):
+        return False
+    if output.strip():
+        _log.debug("%s", output.rstrip())
+    return status == 0
+
+
+def _placed(step: Step, work_dir: Path) -> Step:
+    """Return a step with the places of its files, to be run in their directory."""
+    return replace(
+        step,
+        dir=work_dir,
+        output=str(work_dir / step.output),
+        inputs=tuple(str(work_dir / path) for path in step.inputs),
+        reads=tuple(str(work_dir / path) for path in step.reads),
+    )
