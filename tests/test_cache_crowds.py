@@ -51,7 +51,7 @@ def count(module, name):
         return real(*given, **options)
     setattr(module, name, counting)
 count(jitload.device.kernels, "run_nvrtc")
-count(jitload.library, "run_ninja")
+count(jitload.host_build, "run_ninja")
 """
 PROCESS = f"""{COUNTING}
 import builds

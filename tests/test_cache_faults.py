@@ -103,14 +103,14 @@ def test_a_disk_that_is_full_altogether(tmp_path, monkeypatch):
 
 
 def test_a_cache_removed_during_the_build_is_no_failure(cache, monkeypatch, caplog):
-    real = jitload.library.run_ninja
+    real = jitload.host_build.run_ninja
 
     def remove_first(*given, **options):
-        monkeypatch.setattr("jitload.library.run_ninja", real)
+        monkeypatch.setattr("jitload.host_build.run_ninja", real)
         shutil.rmtree(cache)
         real(*given, **options)
 
-    monkeypatch.setattr("jitload.library.run_ninja", remove_first)
+    monkeypatch.setattr("jitload.host_build.run_ninja", remove_first)
     assert list(load(ADD)) == ["add"]
     assert "the directory was removed during the build" in caplog.text
     assert build(ADD).is_relative_to(cache)

@@ -184,7 +184,7 @@ def test_an_interrupt_leaves_nothing_behind(cache, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("jitload.library.run_ninja", interrupt)
+        patch.setattr("jitload.host_build.run_ninja", interrupt)
         with pytest.raises(KeyboardInterrupt):
             build(ADD)
     assert work_dirs(cache) == []

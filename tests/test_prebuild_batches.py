@@ -67,6 +67,7 @@ def names(prefix: str, count: int) -> list[dict]:
 def patient(monkeypatch):
     """Let a build wait for others as long as it takes on a machine that is busy."""
     monkeypatch.setattr(prebuild_worker, "_LONGEST_S", 600.0)
+    monkeypatch.setattr(prebuild_worker, "_OLD_S", 600.0)
 
 
 def put_compiler(tmp_path: Path, monkeypatch, script: str) -> None:
@@ -127,6 +128,7 @@ def test_a_build_that_takes_long_waits_for_nobody(cache, runs, monkeypatch):
 
 
 def test_one_that_nvrtc_takes_long_over_keeps_nobody_waiting(cache, runs, patient, monkeypatch):
+    monkeypatch.setattr(prebuild_worker, "_OLD_S", 1.0)
     real = kernels.run_nvrtc
 
     def run_nvrtc(library, job):
@@ -139,7 +141,7 @@ def test_one_that_nvrtc_takes_long_over_keeps_nobody_waiting(cache, runs, patien
     assert list(outcomes) == [0, 1, 2, 3]
     assert [outcome.state for outcome in outcomes.values()] == ["built"] * 4
     assert [outcomes[number].seconds < 2 for number in range(4)] == [True, True, False, True]
-    assert len(runs) == 2
+    assert len(runs) in (2, 3)  # slow and c share one, unless NVRTC takes long over c, too
 
 
 def test_what_is_in_the_cache_is_told_at_once(cache, runs, patient):
@@ -187,7 +189,7 @@ _HALF = """
 import sys, jitload
 from jitload import prebuild_worker
 from test_prebuild import request
-prebuild_worker._LONGEST_S = 600.0
+prebuild_worker._LONGEST_S = prebuild_worker._OLD_S = 600.0
 from test_prebuild_batches import build_together
 requests = [request(f"k{{i}}") for i in range({count})][::{step}]
 done = build_together(*requests).values()
@@ -204,13 +206,12 @@ def test_two_that_want_the_same_in_opposite_order_do_not_wait_for_each_other(cac
     assert len(list(cache.glob("k*-*/*/manifest.json"))) == 16
 
 
-def test_what_somebody_else_builds_is_waited_for_with_empty_hands(cache, tmp_path, monkeypatch):
+def test_what_somebody_else_builds_is_waited_for_with_empty_hands(cache, tmp_path, monkeypatch, patient):
     """While one process builds `slow`, another that has begun others publishes them before it waits."""
     put_compiler(tmp_path, monkeypatch, "grep -qs 'void slow' source0.cu && sleep 4")
     code = "import jitload; from test_prebuild import request; print(jitload.build_inline(**request('slow')))"
     other = start_python(code)
     _await(lambda: list(cache.glob(".work/slow-*/wrapper.cc")))
-    monkeypatch.setattr(prebuild_worker, "_LONGEST_S", 600.0)
     started = time.monotonic()
     outcomes = build_together(request("a"), request("b"), request("slow"), request("c"))
     assert list(outcomes) == [0, 1, 2, 3]

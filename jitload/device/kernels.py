@@ -25,6 +25,9 @@ from jitload.nvrtc import NvrtcJob, NvrtcResult, declarations_for, device_option
 from jitload.toolchain import Kit, nvrtc_include_dirs
 
 _AS_TEXT = re.compile(r"(?:--pre-include=|-include=)(.*)|(?:-D|--define-macro=)(\w+)=(.*)", re.DOTALL)
+# What --minimal leaves out, by the names it has: textures and surfaces, the types of the runtime and the driver, and
+# launches; and headers, which may need them (CUB does).
+_LEFT_OUT = re.compile(r"#\s*include|\binclude=|minimal|\b(?:cuda[A-Z]|CU[a-z]|tex|surf)|<<<|_H__")
 _OLD_STANDARD = re.compile(r"--?std=(?:c|gnu)\+\+(?:98|03)")
 
 
@@ -58,6 +61,11 @@ class DeviceSource:
         given = (_AS_TEXT.match(option) for option in self.options)
         lines = (f'#include "{o[1]}"' if o[1] else f"#define {o[2]} {o[3]}" for o in given if o)
         return (*(text for _, text in self.pieces), *lines)
+
+    @property
+    def is_minimal(self) -> bool:
+        """Whether it needs nothing that NVRTC can leave out, by its looks; a sixth of the time of a small kernel."""
+        return not any(map(_LEFT_OUT.search, (*(text for _, text in self.pieces), *self.options)))
 
     @property
     def text(self) -> str:
@@ -141,6 +149,7 @@ class _Rounds:
         self.kernels: tuple[str, ...] = ()
         self.refused: frozenset[str] = frozenset()
         self.declared: tuple[str, ...] = ()
+        self.extra = ("--minimal",) if source.is_minimal and kit.version >= (12, 4) else ()
         self.options = (
             *device_options(kit.version, arch),
             *(f"-I{path}" for path in nvrtc_include_dirs(kit, source.include_dirs)),
@@ -173,7 +182,7 @@ class _Rounds:
         wanted = (text for kernel in kernels for text in (kernel, probe.probe_expression(kernel)))
         expressions = tuple(text for text in wanted if text not in self.refused)
         name = self.source.pieces[0][0] if len(self.source.pieces) == 1 else f"{self.source.name}.cu"
-        options = self.options
+        options = (*self.options, *self.extra)
         headers: tuple[tuple[str, str], ...] = ()
         if kernels:
             options = (*options, f"--pre-include={probe.PROBE_HEADER[0]}")
@@ -190,8 +199,17 @@ class _Rounds:
         try:
             return run_nvrtc(self.kit.nvrtc_path, job)
         except CompileError as error:
-            self.declared = declarations_for(error, self.declared)
+            self._mend(error)
         return self.run(kernels)
+
+    def _mend(self, error: CompileError) -> None:
+        """Change what the next run of NVRTC gets so that it may go better; raise the error where nothing can."""
+        try:
+            self.declared = declarations_for(error, self.declared)
+        except CompileError:
+            if not self.extra or probe.is_only_name_errors(error.log):
+                raise
+            self.extra = ()
 
     def lowered(self, result: NvrtcResult) -> dict[str, tuple[str, str]]:
         """Return each kernel's symbol and its probe's, "" where the probe was refused."""
