@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,52 +46,6 @@ def test_the_number_of_nvrtc_runs(case, nvrtc_runs):
     runs, text = RUNS[case]
     compile_text(text)
     assert len(nvrtc_runs) == runs
-
-
-IS_MINIMAL = {
-    "one kernel": ((True,), kernel("k"), ()),
-    "names that nvcc brings": ((True, True), "__global__ void k(int64_t* x) {}", ()),
-    "a candidate that is none": ((True, True), "#if 0\n__global__ void no() {}\n#endif\n" + kernel("k"), ()),
-    "an include": ((False,), "#include <cuda_fp16.h>\n__global__ void k(__half* x) {}", ()),
-    "an include of the options": ((False,), kernel("k"), ("-include=cstdint",)),
-    "a texture": (
-        (False,),
-        "__global__ void k(cudaTextureObject_t t, float* x) { x[0] = tex1D<float>(t, 0.5f); }",
-        (),
-    ),
-    "a type of the driver's": ((False,), "__global__ void k(CUuuid_st* x) {}", ()),
-    "a launch": ((False,), kernel("l") + "__global__ void k(float* x) { l<<<1, 1>>>(x); }", ("-rdc=true",)),
-    "what the options ask for": ((False,), kernel("k"), ("--minimal",)),
-    "what only a macro shows": (
-        (True, False),
-        "#define JOINED(a, b) a##b\n__global__ void k(JOINED(cud, aTextureObject_t)* x) {}",
-        (),
-    ),
-    "an error": ((True, False), "__global__ void k() { nonsense; }", ()),
-}
-
-
-@pytest.mark.parametrize("case", IS_MINIMAL)
-def test_small_sources_do_without_what_nvrtc_can_leave_out(case, nvrtc_runs):
-    runs, text, options = IS_MINIMAL[case]
-    with suppress(jitload.JitLoadError):
-        compile_text(text, options=options)
-    given = [[option for option in job.options if option not in options] for job in nvrtc_runs]
-    assert tuple("--minimal" in one for one in given) == runs
-
-
-def test_an_older_nvrtc_is_not_asked_to_leave_anything_out(nvrtc_runs):
-    kit = find_kit(read_settings())
-    source = DeviceSource(name="zoo", pieces=(("piece", kernel("k")),))
-    compile_kernels(source, ARCH, replace(kit, version=(12, 3)))
-    assert "--minimal" not in nvrtc_runs[0].options
-
-
-def test_what_is_left_out_changes_no_code(monkeypatch):
-    texts = [text for _, text in RUNS.values()]
-    short = [compile_text(text).cubin.data for text in texts]
-    monkeypatch.setattr(DeviceSource, "is_minimal", False)
-    assert [compile_text(text).cubin.data for text in texts] == short
 
 
 NVCC_NAMES = """
