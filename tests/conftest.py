@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from builds import build, kernel
 from support.fixtures import loaded_stub, stub_driver, stub_library  # noqa: F401  pytest finds fixtures by name here
 
 from jitload.device import kernels
@@ -19,6 +23,30 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give the files whose tests share a build to one process each; two would build it twice."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByBuild(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return shared_build(nodeid.partition("::")[0]) or nodeid
+
+    if config.getvalue("dist") != "load" or not hasattr(config.option, "loadscopereorder"):
+        return None
+    config.option.loadscopereorder = False  # the stub driver comes last
+    return ByBuild(config, log)
+
+
+@functools.cache
+def shared_build(file: str) -> str:
+    """Return a name for what the tests of a file build once for all of them, or nothing."""
+    text = (Path(__file__).parent / Path(file).name).read_text()
+    if "wrapper_fixtures" in text:
+        return "wrapper_fixtures"
+    return file if 'scope="module"' in text else ""
+
+
 @pytest.hookimpl(trylast=True)  # behind plugins that shuffle
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what takes minutes, unless it is asked for: `-m soak`; in any order, the stub driver comes last."""
@@ -28,12 +56,35 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=soaks)
     if not Path("/dev/nvidiactl").exists():
         # A process cannot let go of the stub, and then has a driver and two GPUs: what other tests say it has not.
-        items.sort(key=lambda item: "loaded_stub" in getattr(item, "fixturenames", ()))
+        stubbed = {item for item in items if "loaded_stub" in getattr(item, "fixturenames", ())}
+        late = {item.path for item in stubbed if shared_build(item.path.name)}
+        items.sort(key=lambda item: item in stubbed or item.path in late)
+
+
+@pytest.fixture(scope="session")
+def used_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a cache with what each machine's first build makes for all: the runtime, and what the compiler said."""
+    made = tmp_path_factory.mktemp("used") / "cache"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JITLOAD_CACHE_DIR", str(made))
+        entry = build(kernel("first"), "first").parents[1]
+    for leftover in (entry, *(made / name for name in (".grown", ".locks", ".uses", ".work"))):
+        if leftover.is_dir():
+            shutil.rmtree(leftover)
+        else:
+            leftover.unlink(missing_ok=True)
+    return made
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of its own, without the modules of the process."""
+def cache(used_cache: Path, empty_cache: Path) -> Path:
+    """Give a cache of its own that has what all libraries share, without the modules of the process."""
+    return Path(shutil.copytree(used_cache, empty_cache))
+
+
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give a cache of its own where nothing was ever built, without the modules of the process."""
     monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr("jitload.serving._modules", {})
     return tmp_path / "cache"

@@ -26,12 +26,12 @@ HIT = "import builds; print(builds.build(builds.ADD))"
 
 
 @pytest.fixture
-def cache(tmp_path, monkeypatch):
+def cache(used_cache, tmp_path, monkeypatch):
     """A cache of its own, in a directory whose name needs quoting, without the modules of the process."""
     directory = tmp_path / "a cache $(of) 'mine'"
     monkeypatch.setenv("JITLOAD_CACHE_DIR", str(directory))
     monkeypatch.setattr("jitload.serving._modules", {})
-    return directory
+    return Path(shutil.copytree(used_cache, directory))
 
 
 def request(text=ADD, name="m", *, arch=ARCH, functions=None, **flags):

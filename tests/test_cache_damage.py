@@ -142,10 +142,10 @@ def test_a_strange_name_works_and_stays_inside_the_cache(tmp_path, monkeypatch, 
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_name_that_no_message_could_show_is_refused(cache, name):
+def test_a_name_that_no_message_could_show_is_refused(empty_cache, name):
     with pytest.raises(jitload.JitLoadError, match=r"must have 1 to 256 printable characters"):
         build(ADD, name)
-    assert not cache.exists()
+    assert not empty_cache.exists()
 
 
 STRANGE = ["a b", "a$b", "a:b", "a#b", "$(touch x)", "a'b", 'a"b', "né", "a&b", "a;b", "a\\b"]

@@ -178,16 +178,16 @@ def test_what_is_above_the_limit_goes_least_recently_used_first(cache, monkeypat
     assert all(get(cache, recipe(f"m{number}")).product.is_file() for number in range(12))
 
 
-def test_what_was_used_last_stays(cache, monkeypatch):
-    paths = fill(cache, 6)
-    assert find_entry(cache, recipe("m0"), read_settings())
+def test_what_was_used_last_stays(empty_cache, monkeypatch):
+    paths = fill(empty_cache, 6)
+    assert find_entry(empty_cache, recipe("m0"), read_settings())
     write_notes()
     assert uses_path(paths[0]).stat().st_size == 1
-    done = prune.prune(cache, max_size=250_000)
+    done = prune.prune(empty_cache, max_size=250_000)
     assert [path.exists() for path in paths] == [True, False, False, False, False, True]
     assert [item.name for item in done.removed] == ["m1", "m2", "m3", "m4"]
     assert uses_path(paths[0]).exists()
-    assert (cache / GROWN).stat().st_size * 4096 <= done.left
+    assert (empty_cache / GROWN).stat().st_size * 4096 <= done.left
 
 
 def test_no_limit_and_no_pruning_on_a_network(cache, monkeypatch):
@@ -228,11 +228,11 @@ sys.stdin.readline()
     assert not path.exists()
 
 
-def test_one_process_prunes_at_a_time(cache):
-    fill(cache, 2)
-    with prune._trash(cache), pytest.raises(CacheError, match="another process is pruning"):
-        prune.prune(cache, max_size=0)
-    assert len(prune.prune(cache, max_size=0).removed) == 2
+def test_one_process_prunes_at_a_time(empty_cache):
+    fill(empty_cache, 2)
+    with prune._trash(empty_cache), pytest.raises(CacheError, match="another process is pruning"):
+        prune.prune(empty_cache, max_size=0)
+    assert len(prune.prune(empty_cache, max_size=0).removed) == 2
 
 
 def test_what_a_killed_pruner_left_is_removed(cache):

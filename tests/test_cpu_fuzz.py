@@ -27,9 +27,9 @@ def run(mod: jitload.Module, kernel: cpu_fuzz.Fuzz, shape: tuple[int, int, int, 
 def check(seed: int, count: int) -> None:
     kernels = cpu_fuzz.kernels(seed, count)
     text = cpu_fuzz.HEAD + "".join(kernel.text for kernel in kernels)
-    flags = {"as loops": (), "as fibers": ("-DJITLOAD_CPU_FIBERS",)}
     loops, fibers = (
-        jitload.load_inline("fuzz", cuda_sources=text, arch="cpu", extra_cuda_cflags=form) for form in flags.values()
+        jitload.load_inline("fuzz", cuda_sources=text, arch="cpu", extra_cuda_cflags=form, extra_cflags=level)
+        for form, level in (((), ()), (("-DJITLOAD_CPU_FIBERS",), ("-O1",)))  # the fibers are what it must be like
     )
     for kernel in kernels:
         for shape in SHAPES:

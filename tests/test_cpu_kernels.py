@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,16 +17,20 @@ pytest_plugins = ["support.gpu_fixtures"]
 NAMED = {"language": {"axpy": Launch(kernel="axpy<double>"), "language": Launch(), "vectors": Launch()}}
 
 
-@functools.cache
-def module(file: str, arch: str | tuple[str, ...] = "cpu") -> jitload.Module:
-    source = (SOURCES / f"{file}.cu").read_text()
-    return jitload.load_inline(f"cpu_{file}", cuda_sources=source, arch=arch, functions=NAMED.get(file))
+@pytest.fixture(scope="module")
+def module() -> Callable[..., jitload.Module]:
+    @functools.cache
+    def build(file: str, arch: str | tuple[str, ...] = "cpu") -> jitload.Module:
+        source = (SOURCES / f"{file}.cu").read_text()
+        return jitload.load_inline(f"cpu_{file}", cuda_sources=source, arch=arch, functions=NAMED.get(file))
+
+    return build
 
 
-def run(name: str, arch: str | tuple[str, ...], device: str) -> list[Any]:
+def run(module: jitload.Module, name: str, device: str) -> list[Any]:
     case = CASES[name]
     given = case.fresh(device)
-    getattr(module(case.file, arch), name)[case.launch](*given)
+    getattr(module, name)[case.launch](*given)
     return given
 
 
@@ -41,16 +46,16 @@ def is_close(found: torch.Tensor, wanted: Any, case: Case, rtol: float) -> None:
     torch.testing.assert_close(found.double(), wanted.double(), rtol=rtol, atol=rtol * min(size, 10), equal_nan=True)
 
 
-def test_the_table_is_whole() -> None:
+def test_the_table_is_whole(module: Callable[..., jitload.Module]) -> None:
     assert len(CASES) >= 30
     kernels = {name for file in {case.file for case in CASES.values()} for name in module(file)}
     assert kernels == set(CASES)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_on_the_cpu(name: str) -> None:
+def test_on_the_cpu(name: str, module: Callable[..., jitload.Module]) -> None:
     case = CASES[name]
-    given = run(name, "cpu", "cpu")
+    given = run(module(case.file), name, "cpu")
     for at, wanted in case.expected(*case.fresh()).items():
         is_close(given[at], wanted, case, case.rtol)
 
@@ -58,8 +63,8 @@ def test_on_the_cpu(name: str) -> None:
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("name", CASES)
-def test_both_targets_agree(name: str) -> None:
+def test_both_targets_agree(name: str, module: Callable[..., jitload.Module]) -> None:
     case = CASES[name]
-    on_cpu, on_gpu = run(name, ("native", "cpu"), "cpu"), run(name, ("native", "cpu"), "cuda")
+    on_cpu, on_gpu = (run(module(case.file, ("native", "cpu")), name, device) for device in ("cpu", "cuda"))
     for at in case.expected(*case.fresh()):
         is_close(on_gpu[at], on_cpu[at], case, case.gpu_rtol)

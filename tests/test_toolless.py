@@ -25,14 +25,6 @@ BY_HAND = "int64_t twice(int64_t x) { return 2 * x; }"
 
 
 @pytest.fixture
-def cache(tmp_path, monkeypatch):
-    """A cache of its own, without the modules of the process."""
-    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr("jitload.serving._modules", {})
-    return tmp_path / "cache"
-
-
-@pytest.fixture
 def lose(monkeypatch):
     """Take tools away: the compiler with the PATH, NVRTC by finding none."""
 
@@ -78,8 +70,20 @@ def test_an_entry_is_found_without_the_tools(cache, lose, monkeypatch, mode, too
     assert sorted(cache.rglob("*")) == before
 
 
+@pytest.fixture(scope="module")
+def with_by_hand(used_cache, tmp_path_factory):
+    """Make a cache with C++ by hand and a kernel of the CPU, which take the longest."""
+    made = Path(shutil.copytree(used_cache, tmp_path_factory.mktemp("hand") / "cache"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JITLOAD_CACHE_DIR", str(made))
+        jitload.build_inline("hand", cpp_sources=BY_HAND, functions="twice")
+        jitload.build_inline("vec", cuda_sources=ADD, arch="cpu")
+    return made
+
+
 @pytest.mark.parametrize("mode", ["load-only", "auto"])
-def test_cpp_by_hand_and_kernels_of_the_cpu(cache, lose, monkeypatch, mode):
+def test_cpp_by_hand_and_kernels_of_the_cpu(with_by_hand, empty_cache, lose, monkeypatch, mode):
+    shutil.copytree(with_by_hand, empty_cache)
     by_hand = jitload.build_inline("hand", cpp_sources=BY_HAND, functions="twice")
     on_cpu = jitload.build_inline("vec", cuda_sources=ADD, arch="cpu")
     lose("compiler", "nvrtc")
@@ -89,7 +93,8 @@ def test_cpp_by_hand_and_kernels_of_the_cpu(cache, lose, monkeypatch, mode):
     assert jitload.build_inline("vec", cuda_sources=ADD, arch="cpu") == on_cpu
 
 
-def test_cpp_by_hand_in_load_only_without_nvidia_s_headers(cache, lose, monkeypatch):
+def test_cpp_by_hand_in_load_only_without_nvidia_s_headers(with_by_hand, empty_cache, lose, monkeypatch):
+    shutil.copytree(with_by_hand, empty_cache)
     path = jitload.build_inline("hand", cpp_sources=BY_HAND, functions="twice")
     lose("nvrtc")  # the compiler is here, and compared
     monkeypatch.setenv("JITLOAD_MODE", "load-only")
