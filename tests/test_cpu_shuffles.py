@@ -57,3 +57,21 @@ def test_each_way(forms: tuple[jitload.Module, jitload.Module], number: int, wid
         found.append(y)
     np.testing.assert_array_equal(found[0], found[1])
     assert (found[0][:, 3, 3, :] != x.reshape(2, threads)).all()  # by 3 crosswise, each lane has another's
+
+
+@pytest.mark.parametrize("name", ["__ballot_sync", "__any_sync", "__all_sync", "__uni_sync"])
+def test_a_vote_whose_mask_lacks_who_calls_it_names_itself(name: str) -> None:
+    text = f'extern "C" __global__ void k(int* x) {{ x[0] = {name}(1u, 1); }}'
+    module = jitload.load_inline("vote", cuda_sources=text, arch="cpu")
+    with pytest.raises(RuntimeError, match=rf"{name}\(\) with mask 0x00000001, which lacks lane 1"):
+        module.k[1, 4](np.zeros(1, np.int32))
+
+
+def test_uni_tells_lanes_that_agree_from_lanes_that_do_not() -> None:
+    text = 'extern "C" __global__ void k(int* x, int* y) { y[threadIdx.x] = __uni_sync(~0u, x[threadIdx.x]); }'
+    module = jitload.load_inline("uni", cuda_sources=text, arch="cpu")
+    for first, others in ((0, 0), (1, 1), (2, 1), (0, 1), (1, 0)):
+        x, y = np.full(32, others, np.int32), np.full(32, 7, np.int32)
+        x[0] = first
+        module.k[1, 32](x, y)
+        assert y.tolist() == [int(bool(first) == bool(others))] * 32

@@ -136,7 +136,7 @@ IMPORTS = {
     "device.parameters",
     "cpu.split": "cpu.split_declarations cpu.split_inline cpu.split_macros cpu.split_names cpu.split_region "
     "cpu.split_scopes cpu.split_source cpu.split_strides cpu.split_text cpu.split_tree cpu.split_turns cpu.split_words "
-    "cpu.split_write device.lexer model",
+    "cpu.split_write device.kernels device.lexer model",
     "cpu.text": "cpu.gpu_only cpu.object_file cpu.split device.kernels device.probe",
     "cpu.build": "checks cpu.gpu_only cpu.object_file cpu.split cpu.text cxx.headers device.demangle device.kernels "
     "device.probe device.signature device.source errors host_build model runtime toolchain",

@@ -63,6 +63,7 @@ from jitload.cpu.split_tree import BARRIER, WARP, NotUnderstoodError, read_state
 from jitload.cpu.split_turns import Turns
 from jitload.cpu.split_words import HARMLESS_MACROS, KEYWORDS
 from jitload.cpu.split_write import Writer
+from jitload.device.kernels import quoted_label
 from jitload.device.lexer import Token, tokenize
 from jitload.model import Candidate
 
@@ -140,7 +141,7 @@ def split_kernels(
                 continue
             closing = source.tokens[number][kernel.end]
             forms[name] = macro
-            parts += [text[done : closing.start + 1], form, f'\n#line {closing.line} "{_quoted(label)}"\n']
+            parts += [text[done : closing.start + 1], form, f'\n#line {closing.line} "{quoted_label(label)}"\n']
             done = closing.start + 1
         texts.append((label, "".join((*parts, text[done:]))))
     return Split(pieces=tuple(texts), forms=forms, reasons=reasons, strides=source.strides, is_plain=not has_strides)
@@ -169,10 +170,6 @@ def _find_name(candidates: Sequence[Candidate], piece: int, token: Token) -> str
         if (candidate.piece, candidate.line) == (piece, token.line) and candidate.name.split("::")[-1] == token.text:
             return candidate.name
     return None
-
-
-def _quoted(label: str) -> str:
-    return re.sub(r'(["\\])', r"\\\1", label)
 
 
 class _Source:
@@ -246,7 +243,7 @@ class _Source:
             constants=self._constants | constants, types=types, by_value=self._by_value, functions=self._functions
         )
         refuse_returned_values(code)
-        body = self._write_body(code, parameters, around, _quoted(self.pieces[piece][0]))
+        body = self._write_body(code, parameters, around, quoted_label(self.pieces[piece][0]))
         text = write_tokens_apart(given)
         head = (
             f"{template}__JITLOAD_INLINE void {SPLIT}{tokens[kernel.name].text}"

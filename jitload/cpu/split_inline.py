@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 from jitload.cpu.split_declarations import Variable, read_declaration
@@ -223,7 +223,7 @@ class Inliner:
         """Return tokens of a text, on the line of another token and next to none."""
         made = join_operators(tokenize(text))
         self._offset += 1 << 20
-        return [replace(t, line=near.line, end_line=near.line, start=t.start + self._offset) for t in made]
+        return [t._replace(line=near.line, end_line=near.line, start=t.start + self._offset) for t in made]
 
 
 def _range(one: Statement) -> Iterator[int]:
@@ -252,7 +252,7 @@ def _text(tokens: Sequence[Token]) -> str:
 def _rename(code: Sequence[Token], at: int, new: Mapping[str, str]) -> Token:
     is_member = at > 0 and code[at - 1].text in (".", "->", "::")
     token = code[at]
-    return token if is_member or token.text not in new else replace(token, text=new[token.text], start=-(at + 1) * 4096)
+    return token if is_member or token.text not in new else token._replace(text=new[token.text], start=-(at + 1) * 4096)
 
 
 def _plain(statements: Sequence[Statement]) -> Iterator[Statement]:

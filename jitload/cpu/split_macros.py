@@ -136,7 +136,7 @@ class Expansion:
                 for replaced in (
                     given[part.text]
                     if part.text in given
-                    else [replace(part, line=token.line, end_line=token.line, start=part.start + self._offset)]
+                    else [part._replace(line=token.line, end_line=token.line, start=part.start + self._offset)]
                 )
             ]
             yield from self._expand(body, hidden | {macro.name})
@@ -151,7 +151,7 @@ def join_operators(tokens: Sequence[Token]) -> list[Token]:
         if before and token.kind == before.kind == "mark" and before.start + len(before.text) == token.start:
             text = before.text + token.text
             if _OPERATORS.fullmatch(text):
-                found[-1] = replace(before, text=text)
+                found[-1] = before._replace(text=text)
                 continue
         found.append(token)
     return found
@@ -183,7 +183,7 @@ def _read_macro(line: Sequence[Token], place: tuple[int, int], *, is_conditional
     return _Macro(
         name=name.text,
         parameters=parameters,
-        body=tuple(replace(token, in_directive=False) for token in rest),
+        body=tuple(token._replace(in_directive=False) for token in rest),
         place=place,
         is_conditional=is_conditional,
     )

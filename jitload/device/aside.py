@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, TypeVar
 
 # NVRTC takes the stack that it finds: in the 8 MB of a main thread it crashes on expressions that nest 5,000 deep. What
@@ -19,7 +20,6 @@ from typing import Any, TypeVar
 _STACK_BYTES = 256 << 20
 _one_at_a_time = threading.Lock()  # the size of a stack is the process's, and so are handlers of signals
 _LOOKS_UP_S = 0.05  # how often the main thread looks whether Ctrl-C came, where that does not wake it
-_LIBC = ctypes.CDLL(None)
 _meanwhile = threading.local()
 Made = TypeVar("Made")
 
@@ -33,8 +33,8 @@ class Flow:
     def watch(self, library: ctypes.CDLL, program: Any) -> None:
         """Let a program ask, where this NVRTC can: from 12.8 on."""
         if hasattr(library, "nvrtcSetFlowCallback"):
-            # atoi reads "0" and "1"; a callback in Python would wait for the GIL each time.
-            library.nvrtcSetFlowCallback(program, _LIBC.atoi, self._word)
+            # The C library's atoi reads "0" and "1"; a callback in Python would wait for the GIL each time.
+            library.nvrtcSetFlowCallback(program, _libc().atoi, self._word)
 
     def cancel(self) -> None:
         """Let the answer be no from now on."""
@@ -147,10 +147,15 @@ def _handlers_kept() -> Iterator[None]:
                 for number, before in zip(_SIGNALS, _before, strict=True):
                     now = _action(number)
                     if now.handler == before.handler and now.differs(before):
-                        _LIBC.sigaction(number, ctypes.byref(before), None)
+                        _libc().sigaction(number, ctypes.byref(before), None)
 
 
 def _action(number: int) -> _Action:
     found = _Action()
-    _LIBC.sigaction(number, None, ctypes.byref(found))
+    _libc().sigaction(number, None, ctypes.byref(found))
     return found
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None)

@@ -75,8 +75,12 @@ class DeviceSource:
 
 def join_pieces(pieces: Iterable[tuple[str, str]]) -> str:
     """Return the pieces of a source as one text, in which each counts its own lines under its label."""
-    quoted = ((re.sub(r'(["\\])', r"\\\1", label), text) for label, text in pieces)
-    return "".join(f'#line 1 "{label}"\n{text}\n' for label, text in quoted)
+    return "".join(f'#line 1 "{quoted_label(label)}"\n{text}\n' for label, text in pieces)
+
+
+def quoted_label(label: str) -> str:
+    """Return a label as it stands between the quotes of a `#line`; one that is read from files is printable."""
+    return re.sub(r'(["\\])', r"\\\1", label)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

