@@ -35,13 +35,12 @@ if hasattr(os, "register_at_fork"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One command of a build: what it makes, from which files, which it reads besides, and where, if that is said."""
+    """One command of a build: what it makes, from which files, and which files it reads besides."""
 
     output: str
     command: tuple[str, ...]
     inputs: tuple[str, ...]
     reads: tuple[str, ...] = ()
-    dir: Path | None = None
 
 
 def compile_step(
@@ -68,11 +67,20 @@ def ninja_text(steps: Sequence[Step]) -> str:
     lines = []
     for number, step in enumerate(steps):
         inputs = " ".join(map(_ninja_path, step.inputs))
-        place = f"cd {_shell_word(str(step.dir))} && " if step.dir else ""
-        command = (place + " ".join(map(_shell_word, step.command))).replace("$", "$$")
+        command = _shell_line(step.command).replace("$", "$$")
         reads = " | " + " ".join(map(_ninja_path, step.reads)) if step.reads else ""
-        lines += [f"rule step{number}", f"  command = {command}", f"  description = {step.output.replace('$', '$$')}"]
+        lines += [f"rule step{number}", f"  command = {command}", f"  description = {step.output}"]
         lines += [f"build {_ninja_path(step.output)}: step{number} {inputs}{reads}"]
+    return "\n".join([*lines, ""])
+
+
+def together_text(builds: Sequence[tuple[Path, Sequence[Step]]]) -> str:
+    """Return the text of a `build.ninja` that runs the steps of several builds, each in its directory, in one go."""
+    lines = []
+    for number, (work_dir, steps) in enumerate(builds):
+        commands = (("cd", str(work_dir)), *(step.command for step in steps))
+        lines += [f"rule build{number}", "  command = " + " && ".join(map(_shell_line, commands)).replace("$", "$$")]
+        lines += [f"build {_ninja_path(str(work_dir / steps[-1].output))}: build{number}"]
     return "\n".join([*lines, ""])
 
 
@@ -84,6 +92,10 @@ def _ninja_path(path: str) -> str:
             "Put the cache (JITLOAD_CACHE_DIR) or the file elsewhere."
         )
     return re.sub(r"([$ :])", r"$\1", path)
+
+
+def _shell_line(words: Sequence[str]) -> str:
+    return " ".join(map(_shell_word, words))
 
 
 def _shell_word(word: str) -> str:

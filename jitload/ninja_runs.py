@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -81,12 +81,12 @@ def _run_one(run: NinjaRun) -> Exception | None:
 
 def _run_as_one(runs: Sequence[NinjaRun]) -> bool:
     """Run all commands one after another; tell whether all went well."""
-    from jitload.host_build import ninja_text, run_command
+    from jitload.host_build import run_command, together_text
 
-    steps = [_placed(step, run.dir) for run in runs for step in run.steps]
     first = runs[0]
     try:
-        (first.dir / _TOGETHER).write_bytes(os.fsencode(ninja_text(steps)))
+        text = together_text([(run.dir, run.steps) for run in runs])
+        (first.dir / _TOGETHER).write_bytes(os.fsencode(text))
         with on_own_core():
             status, output = run_command((str(first.ninja), "--quiet", "-j1", "-f", _TOGETHER), first.dir)
     except (JitLoadError, OSError):
@@ -94,14 +94,3 @@ def _run_as_one(runs: Sequence[NinjaRun]) -> bool:
     if output.strip():
         _log.debug("%s", output.rstrip())
     return status == 0
-
-
-def _placed(step: Step, work_dir: Path) -> Step:
-    """Return a step with the places of its files, to be run in their directory."""
-    return replace(
-        step,
-        dir=work_dir,
-        output=str(work_dir / step.output),
-        inputs=tuple(str(work_dir / path) for path in step.inputs),
-        reads=tuple(str(work_dir / path) for path in step.reads),
-    )
