@@ -259,9 +259,11 @@ def load_module(path: PathLike, *, keep_module_alive: bool = True) -> Module:
     """
     place = absolute_path(path, "path")  # before torch is imported, whose MKL ends a process without a directory
 
-    from jitload.loader import load_library
+    from jitload.loader import list_exports, load_library
 
-    return load_library(place, keep_module_alive=keep_module_alive)
+    module = load_library(place, keep_module_alive=keep_module_alive)
+    list_exports(module, place)  # a user may have linked objects of kernels and of C++
+    return module
 
 
 def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern the device

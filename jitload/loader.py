@@ -87,7 +87,7 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         return library
 
     def _jitload_names(self) -> Sequence[str]:
-        """Return the names of the typed functions; of a library that does not describe itself, its exports."""
+        """Return the names of the typed functions, then those of C++ by hand."""
         facts = self._jitload_facts()
         return (*facts["functions"], *self.__dict__.get("_jitload_exports", ()))
 
@@ -140,7 +140,7 @@ def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True
     module = Module.__new__(Module)
     module.__move_handle_from__(raw)
     if not module._jitload_facts()["name"]:
-        _list_exports(module, place)
+        list_exports(module, place)
     if module._jitload_facts()["functions"] or module._jitload_facts()["variables"]:
         exchange = torch_exchange()
         addresses = (exchange.current_stream, exchange.allocator) if exchange else (0, 0)
@@ -226,16 +226,23 @@ def _describe(module: Module) -> dict[str, Any]:
     return {**facts, "functions": functions}
 
 
-def _list_exports(module: Module, place: Path) -> None:
-    """Note what a library exports that was written by hand, and so does not describe itself."""
+def list_exports(module: Module, place: Path) -> None:
+    """Note what a library exports that was written by hand, and so does not describe itself.
+
+    Kernels beside it do, where objects of both were linked into one.
+    """
+    if "_jitload_exports" in module.__dict__:
+        return
     from jitload.device.elf import read_dynamic_symbols
 
     offered = read_dynamic_symbols(place.read_bytes()).offered
     names = [name.removeprefix("__tvm_ffi_") for name in offered if name.startswith("__tvm_ffi_")]
-    module.__dict__["_jitload_exports"] = tuple(sorted(name for name in names if not name.startswith("_")))
+    facts = module._jitload_facts()
+    plain = sorted(name for name in names if not name.startswith("_") and name not in facts["functions"])
+    module.__dict__["_jitload_exports"] = tuple(plain)
     documented = frozenset(name.removeprefix("_doc_") for name in names if name.startswith("_doc_"))
     module.__dict__["_jitload_documented"] = documented
-    module.__dict__["_jitload_description"] = {**module._jitload_facts(), "name": place.stem}
+    module.__dict__["_jitload_description"] = {**facts, "name": facts["name"] or place.stem}
 
 
 def _typed(module: Module, function: tvm_ffi.Function, facts: dict[str, Any]) -> TypedFunction:

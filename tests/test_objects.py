@@ -99,6 +99,19 @@ def test_a_library_holds_any_number_of_objects(tmp_path):
     assert sorted(again) == ["has_one", "has_two", "run_one", "run_two"]
 
 
+def test_a_library_of_kernels_and_cpp_names_the_functions_of_both(tmp_path):
+    by_hand = cpp_object("hand", "int twice(int x) { return 2 * x; }", tmp_path, functions={"twice": "Double it."})
+    kernels = jitload.build_inline("m", cuda_sources=ADD, arch=ARCH, output=tmp_path / "m.o")
+    module = jitload.load_module(link(kernels, tmp_path, by_hand))
+    assert list(module) == ["add", "twice"]
+    assert "twice" in module
+    assert (module.twice(21), module.twice.__doc__) == (42, "Double it.")
+    assert module.add.kernel.name == "add"
+    assert repr(module).endswith("twice(…)>")
+    with pytest.raises(AttributeError, match="has no function 'thrice'; it has: add, twice"):
+        module.thrice  # noqa: B018
+
+
 def test_an_object_is_not_linked(tmp_path):
     missing = 'extern "C" __attribute__((visibility("hidden"))) int other();\nint f() { return other(); }\n'
     built = cpp_object("m", missing, tmp_path, functions="f")
