@@ -22,11 +22,11 @@ _FIRST_WITH_SUFFIX = 90  # sm_90a is the first architecture with instructions of
 def resolve_arch(arch: str | Iterable[str], settings: Settings, *, may_be_cpu: bool = False) -> tuple[str, ...]:
     """Return the architectures to build for, canonical and without repetition: `("sm_90a",)`.
 
-    `"native"` is the current GPU with its suffix; where there is no GPU to ask, `JITLOAD_ARCH` answers, and after it
-    the CPU, where what is built runs on this machine at once.
+    `"native"` is the current GPU with its suffix; where there is no GPU to ask, `JITLOAD_ARCH` answers, or tvm-ffi's
+    `TVM_FFI_CUDA_ARCH_LIST`, and after them the CPU, where what is built runs on this machine at once.
 
     Raises:
-        ToolchainError: A name is malformed, or there is neither a GPU nor `JITLOAD_ARCH`.
+        ToolchainError: A name is malformed, or there is neither a GPU nor one of the variables.
     """
     resolved = [found for name in _names(arch) for found in _resolve_one(name, settings, may_be_cpu=may_be_cpu)]
     if not resolved:
@@ -79,7 +79,7 @@ def _resolve_one(name: str, settings: Settings, *, may_be_cpu: bool) -> tuple[st
     if capability := current_capability():
         return (_with_suffix(10 * capability[0] + capability[1]),)
     if named := [name for name in _split(settings.arch) if name != "native"]:
-        return tuple(canonical_arch(name, "JITLOAD_ARCH") for name in named)
+        return tuple(canonical_arch(name, settings.arch_variable) for name in named)
     error = driver_error()
     if may_be_cpu and not error and settings.mode != "load-only":
         warn_once(_ON_CPU)

@@ -26,7 +26,9 @@ class Settings:
     """What the environment asks for.
 
     Attributes:
-        arch: `JITLOAD_ARCH`: the architectures to build for where there is no GPU to ask, such as `sm_90a` or `80,90a`.
+        arch: `JITLOAD_ARCH`: the architectures to build for where there is no GPU to ask, such as `sm_90a` or `80,90a`;
+            where it is not set, tvm-ffi's `TVM_FFI_CUDA_ARCH_LIST`, such as `8.0 9.0a`.
+        arch_variable: Which of the two it is from.
         cache_dir: `JITLOAD_CACHE_DIR`, or "" for the user's own cache directory.
         nvrtc: `JITLOAD_NVRTC`: a libnvrtc file, a CUDA toolkit, or a major version such as `12`.
         nvcc: `JITLOAD_NVCC`: the file of nvcc, or a CUDA toolkit.
@@ -46,6 +48,7 @@ class Settings:
     """
 
     arch: str
+    arch_variable: str
     cache_dir: str
     nvrtc: str
     nvcc: str
@@ -77,7 +80,9 @@ _READ_BY_COMPILERS = (
     *("CCC_OVERRIDE_OPTIONS", "SDKROOT", "NIX_CFLAGS_COMPILE", "NIX_LDFLAGS"),
     *("EDG_BASE", "NV_NVVM_VERSION", "NVVM_IR_VER_CHK", "LLVM_OVERRIDE_PRODUCER", "FINALIZER_USE_LEGACY_ELF_BUILDER"),
 )
-_NAMES = (*_OWN, "CXX", "PATH", *_TOOLKITS, "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", *_READ_BY_COMPILERS)
+_ARCHS = ("JITLOAD_ARCH", "TVM_FFI_CUDA_ARCH_LIST")
+_OTHERS = (_ARCHS[1], "CXX", "PATH", *_TOOLKITS, "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
+_NAMES = (*_OWN, *_OTHERS, *_READ_BY_COMPILERS)
 _KEYS = tuple(map(os.fsencode, _NAMES))
 _LIMIT = 5 * 10**9
 _PATIENCE_S = 5.0
@@ -106,8 +111,10 @@ def _settings(*raw: bytes) -> Settings:
         cache_limit = parse_size(limit) if limit else _LIMIT
     except ValueError as error:
         raise CacheError(f"JITLOAD_CACHE_LIMIT={limit!r}: {error}") from None
+    arch_variable = next((name for name in _ARCHS if named[name]), _ARCHS[0])
     return Settings(
-        arch=named["JITLOAD_ARCH"],
+        arch=named[arch_variable],
+        arch_variable=arch_variable,
         cache_dir=named["JITLOAD_CACHE_DIR"],
         nvrtc=named["JITLOAD_NVRTC"],
         nvcc=named["JITLOAD_NVCC"],

@@ -115,4 +115,5 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("TRITON_DEFAULT_FP_FUSION", "1")  # Triton 3.9 warns where it is not set
         for name in ("ARCH", "NVRTC", "NVCC", "CXX", "TRUST_GROUP", "MODE", "CACHE_LIMIT"):
             patch.delenv(f"JITLOAD_{name}", raising=False)
+        patch.delenv("TVM_FFI_CUDA_ARCH_LIST", raising=False)
         yield directory

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from builds import ADD, ARCH, build, kernel, load
+from builds import ADD, ARCH, build, kernel, load, message
 
 import jitload
 from jitload import Launch
@@ -275,6 +275,21 @@ def test_compile_cubin_tells_what_is_in_the_machine_code():
         32,
     )
     assert found.registers > 0
+
+
+def test_upstreams_variable_answers_where_ours_does_not(monkeypatch):
+    monkeypatch.setattr("jitload.arch.current_capability", lambda: None)
+    monkeypatch.setenv("TVM_FFI_CUDA_ARCH_LIST", "8.0 9.0a")
+    assert "(sm_80, sm_90a)" in repr(load(ADD, arch="native"))
+    assert "(sm_89)" in repr(load(ADD, arch="8.9"))
+    monkeypatch.setenv("TVM_FFI_CUDA_ARCH_LIST", "9.0+PTX")
+    assert message(jitload.errors.ToolchainError, ADD, arch="native") == (
+        "TVM_FFI_CUDA_ARCH_LIST='9.0+PTX' is no architecture; write 'sm_90a', '9.0a' or 'native'."
+    )
+    monkeypatch.setenv("JITLOAD_ARCH", "sm_86")
+    assert "(sm_86)" in repr(load(ADD, arch="native"))
+    monkeypatch.setattr("jitload.arch.current_capability", lambda: (9, 0))
+    assert "(sm_90a)" in repr(load(ADD, arch="native"))
 
 
 def test_nvrtc_compile_is_upstreams(monkeypatch):
