@@ -291,3 +291,39 @@ def test_a_child_may_use_cuda_where_its_parent_did_not(path: str, stub_driver: S
     program = FORK.format(before="", after="mod.tick(1)")
     printed = run_python(program, path, environment=stub_driver.environment()).splitlines()
     assert printed == [*["None"] * 4, "0"]
+
+
+def test_a_child_forked_while_the_driver_starts_gets_an_error(
+    path: str, stub_driver: StubDriver, tmp_path: Path
+) -> None:
+    before = """
+import signal, threading, time
+thread = threading.Thread(target=mod.tick, args=(1,))
+thread.start()
+while not os.path.exists(os.environ["STUB_CUDA_SLOW_START"]):
+    time.sleep(0.01)
+signal.alarm(20)  # a child keeps no alarm, and sets its own
+os.register_at_fork(after_in_child=lambda: signal.alarm(20))
+"""
+    program = FORK.format(before=before, after="thread.join(); mod.tick(1)")
+    environment = {**stub_driver.environment(), "STUB_CUDA_SLOW_START": str(tmp_path / "begun")}
+    printed = run_python(program, path, environment=environment).splitlines()
+    assert printed == [*[FORKED] * 4, "0"]
+
+
+def test_a_process_without_a_device_may_fork(path: str, stub_driver: StubDriver, tmp_path: Path) -> None:
+    before = """
+import ctypes
+stub = ctypes.CDLL("libcuda.so.1")
+stub.stub_set_device_count(0)
+try:
+    mod.tick(1)
+except RuntimeError as error:
+    print(error)
+stub.stub_set_device_count(2)
+"""
+    printed = run_python(
+        FORK.format(before=before, after="mod.tick(1)"), path, environment=stub_driver.environment()
+    ).splitlines()
+    assert printed[0].startswith("tick(): the CUDA driver cannot start: CUDA_ERROR_NO_DEVICE")
+    assert printed[1:] == [*["None"] * 4, "0"]

@@ -132,6 +132,43 @@ def test_a_forked_process_gets_a_clear_error(libraries: dict[str, Path], stub_dr
     )
 
 
+FORKED_AT_START = """
+import os, signal, sys, threading, time, warnings, tvm_ffi
+warnings.simplefilter("ignore", DeprecationWarning)  # this process has threads
+module = tvm_ffi.load_module(sys.argv[1])
+image = open(os.environ["IMAGE"], "rb").read()
+thread = threading.Thread(target=module.load_address, args=(image,))
+thread.start()
+while not os.path.exists(os.environ["STUB_CUDA_SLOW_START"]):
+    time.sleep(0.01)
+if os.fork() == 0:
+    signal.alarm(20)
+    for _ in range(2):
+        try:
+            module.load_address(image)
+        except RuntimeError as error:
+            print(error, flush=True)
+    os._exit(0)
+thread.join()
+module.load_address(image)
+print(os.wait()[1])
+"""
+
+
+def test_a_child_forked_while_the_driver_starts_gets_an_error(
+    libraries: dict[str, Path], stub_driver: StubDriver, tmp_path: Path
+) -> None:
+    (tmp_path / "image").write_bytes(IMAGE)
+    begun = {"STUB_CUDA_SLOW_START": str(tmp_path / "begun"), "IMAGE": str(tmp_path / "image")}
+    done = run(FORKED_AT_START, libraries["bare"], {**stub_driver.environment(), **begun})
+    assert (done.returncode, done.stderr) == (0, "")
+    *said, status = done.stdout.splitlines()
+    assert [line.partition(";")[0] for line in said] == [
+        "CUDA was used in this process before it forked, and cannot be used in the child"
+    ] * 2
+    assert status == "0"
+
+
 # ---- modules from bytes ----------------------------------------------------------------------------------------------
 
 FATBIN = fatbin_of((2, 80, b"packed, 16 bytes"), (2, 90, IMAGE), (1, 90, b"PTX, of 16 bytes"))

@@ -209,3 +209,12 @@ def test_clusters_that_cannot_be(features: Any, stub_driver: StubDriver) -> None
         "bytes of dynamic shared memory in a block: the limit is 16 blocks"
     )
     assert stub_driver.launches() == []
+
+
+def test_a_lost_context_is_no_matter_of_clusters(features: Any, stub_driver: StubDriver) -> None:
+    stub_driver.fail("cuOccupancyMaxActiveClusters", 700)
+    said = refusal(features.launch_built, 8, 4, 2, 1, 3000)  # a launch that was not found possible before
+    assert said.startswith(
+        "RuntimeError: cannot ask the driver whether the cluster is possible: CUDA_ERROR_ILLEGAL_ADDRESS (700)"
+    )
+    assert stub_driver.launches() == []

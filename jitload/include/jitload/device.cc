@@ -14,8 +14,10 @@ int jitload_is_forked;
 jitload_stream_source_fn jitload_stream_source;
 jitload_allocator_fn jitload_allocator;
 
+static int jitload_is_started; /* or being started */
+
 static void jitload_after_fork(void) {
-  jitload_is_forked = 1;
+  jitload_is_forked |= jitload_is_started;
   pthread_mutex_init(&jitload_lock, NULL); /* another thread of the parent may have held it */
 }
 
@@ -39,16 +41,17 @@ static const jitload_driver* jitload_find_driver(const char* who, void* library)
   JITLOAD_DRIVER_FUNCTIONS(JITLOAD_RESOLVE_)
 #undef JITLOAD_RESOLVE_
   *(void**)&driver.load_function = dlsym(library, "cuFuncLoad");
+  jitload_is_started = 1;
   const jitload_cu_result code = driver.init(0);
-  if (code != JITLOAD_CUDA_SUCCESS) {
-    jitload_driver_error(&driver, who, "the CUDA driver cannot start", code);
-    return NULL;
-  }
-  jitload_watch_forks();
-  return &driver;
+  if (code == JITLOAD_CUDA_SUCCESS) return &driver;
+  jitload_is_started = 0;
+  jitload_driver_error(&driver, who, "the CUDA driver cannot start", code);
+  return NULL;
 }
 
 extern "C" const jitload_driver* jitload_load_driver(const char* who) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, jitload_watch_forks); /* before anything that a fork could find half done */
   if (jitload_is_forked) {
     jitload_fail("RuntimeError",
                  "%s(): CUDA was used in this process before it forked, and cannot be used in the child; start workers "
@@ -158,17 +161,19 @@ static jitload_state* jitload_make_state(const jitload_driver* driver, const cha
   int count = 0;
   const jitload_cu_result code = driver->device_count(&count);
   if (code != JITLOAD_CUDA_SUCCESS || count < 1) {
-    jitload_driver_error(driver, who, "no CUDA device can be used", code != JITLOAD_CUDA_SUCCESS ? code : 100);
+    jitload_driver_error(driver, who, "no CUDA device can be used", code != JITLOAD_CUDA_SUCCESS ? code : JITLOAD_CUDA_ERROR_NO_DEVICE);
     return NULL;
   }
   const size_t kernels = module->kernel_count > 0 ? (size_t)module->kernel_count : 1; /* one stands for the variables */
-  const size_t slots = (size_t)count * kernels;
-  jitload_state* state = (jitload_state*)calloc(1, sizeof *state);
-  if (state == NULL || (state->libraries = (jitload_cu_library*)calloc((size_t)module->image_count, sizeof(void*))) == NULL ||
-      (state->slots = (jitload_slot*)calloc(slots, sizeof(jitload_slot))) == NULL) {
+  const size_t slot_bytes = (size_t)count * kernels * sizeof(jitload_slot);
+  jitload_state* state =
+      (jitload_state*)calloc(1, sizeof *state + slot_bytes + (size_t)module->image_count * sizeof(jitload_cu_library));
+  if (state == NULL) {
     jitload_fail("MemoryError", "%s(): out of memory", who);
     return NULL;
   }
+  state->slots = (jitload_slot*)(state + 1);
+  state->libraries = (jitload_cu_library*)((char*)state->slots + slot_bytes);
   state->device_count = count;
   __atomic_store_n(module->state, state, __ATOMIC_RELEASE);
   return state;

@@ -19,10 +19,11 @@ typedef struct jitload_slot {
   int64_t dynamic_allowed; /* dynamic shared memory that may be asked for right now, in bytes */
 } jitload_slot;
 
+/* In one piece with what it points to. */
 struct jitload_state {
   int32_t device_count;
-  jitload_cu_library* libraries; /* by image */
   jitload_slot* slots;           /* by kernel, then device */
+  jitload_cu_library* libraries; /* by image */
 };
 
 /* What a call gives in place of what the `Launch` declares: `f[grid, block, shared_bytes, stream]`. */

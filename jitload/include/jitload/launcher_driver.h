@@ -3,11 +3,12 @@
 #define JITLOAD_LAUNCHER_DRIVER_H_
 
 #include <dlfcn.h>
-#include <pthread.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "launcher.h"
@@ -23,16 +24,35 @@ struct Refusal {
 
 JITLOAD_HIDDEN inline Driver driver_table = {};
 JITLOAD_HIDDEN inline const Driver* driver_found = nullptr; /* once set, never changed */
-JITLOAD_HIDDEN inline pthread_mutex_t launcher_lock = PTHREAD_MUTEX_INITIALIZER;
+JITLOAD_HIDDEN inline pid_t launcher_lock = 0; /* the process that holds it, or 0 */
 JITLOAD_HIDDEN inline jitload_cu_context primary_contexts[64] = {};
 JITLOAD_HIDDEN inline __thread Refusal last_refusal = {};
 
 inline constexpr const char* kForked =
     "CUDA was used in this process before it forked, and cannot be used in the child; start workers with the 'spawn' "
-    "or "
-    "'forkserver' method";
+    "or 'forkserver' method";
 
-enum { kInvalidValue = 1, kInvalidContext = 201, kNoBinary = 209, kInvalidHandle = 400 };
+/* ---- the lock -------------------------------------------------------------------------------------------------- */
+
+/* Returns false where a thread of the parent held it when this process was forked off: it will never be given back. It
+ * is held while the driver starts, and for what a kernel needs once; a mutex could not tell, and nothing that runs at a
+ * fork could mend it, in a library that may be gone by then. */
+JITLOAD_LAUNCHER bool Lock() {
+  const pid_t self = getpid();
+  const timespec moment = {0, 50000};
+  for (int tries = 0;; ++tries) {
+    pid_t holder = 0;
+    if (__atomic_compare_exchange_n(&launcher_lock, &holder, self, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) return true;
+    if (holder != self) return false;
+    if (tries < 16) {
+      sched_yield();
+    } else {
+      nanosleep(&moment, nullptr);
+    }
+  }
+}
+
+JITLOAD_LAUNCHER void Unlock() { __atomic_store_n(&launcher_lock, 0, __ATOMIC_RELEASE); }
 
 /* ---- errors ---------------------------------------------------------------------------------------------------- */
 
@@ -130,15 +150,14 @@ JITLOAD_LAUNCHER int StartDriver(Driver* driver) {
 
 JITLOAD_LAUNCHER const Driver* OpenDriver() {
   const Driver* driver = __atomic_load_n(&driver_found, __ATOMIC_ACQUIRE);
-  if (driver == nullptr) {
-    pthread_mutex_lock(&launcher_lock);
-    if (driver_found == nullptr) StartDriver(&driver_table);
-    driver = driver_found;
-    pthread_mutex_unlock(&launcher_lock);
-  } else if (driver->process != getpid()) {
+  if (driver != nullptr && driver->process == getpid()) return driver;
+  if (driver != nullptr || !Lock()) {
     Raise("RuntimeError", "%s", kForked);
     return nullptr;
   }
+  if (driver_found == nullptr) StartDriver(&driver_table);
+  driver = driver_found;
+  Unlock();
   return driver;
 }
 

@@ -72,7 +72,7 @@ JITLOAD_LAUNCHER KernelState* MakeKernel(const Library* library, const char* nam
     Raise("RuntimeError", "the module was moved to another object, and has no kernels left");
     return nullptr;
   }
-  const int code = name != nullptr ? driver->library_kernel(&kernel, library->handle, name) : kInvalidValue;
+  const int code = name != nullptr ? driver->library_kernel(&kernel, library->handle, name) : JITLOAD_CUDA_ERROR_INVALID_VALUE;
   if (code != JITLOAD_CUDA_SUCCESS) {
     const char* what = "cannot get a kernel from the cubin";
     if (library->images != nullptr) what = "the fatbin has no kernel for a device here";
@@ -108,10 +108,10 @@ JITLOAD_LAUNCHER int RefuseArchitecture(const KernelState* state, int device) {
   state->driver->device_attribute(&major, JITLOAD_DEVICE_MAJOR, device);
   state->driver->device_attribute(&minor, JITLOAD_DEVICE_MINOR, device);
   if (state->images != nullptr) {
-    return Refuse(kNoBinary, "%s: the fatbin holds code for %s, and cuda:%d is sm_%d%d", state->name, state->images,
+    return Refuse(JITLOAD_CUDA_ERROR_NO_BINARY_FOR_GPU, "%s: the fatbin holds code for %s, and cuda:%d is sm_%d%d", state->name, state->images,
                   device, major, minor);
   }
-  return Refuse(kNoBinary, "%s: the cubin holds code for sm_%d, and cuda:%d is sm_%d%d", state->name, state->capability,
+  return Refuse(JITLOAD_CUDA_ERROR_NO_BINARY_FOR_GPU, "%s: the cubin holds code for sm_%d, and cuda:%d is sm_%d%d", state->name, state->capability,
                 device, major, minor);
 }
 
@@ -126,7 +126,7 @@ JITLOAD_LAUNCHER int ReadSharedLimit(const KernelState* state, int device, int* 
 JITLOAD_LAUNCHER int RaiseShared(KernelState* state, int device, int64_t wanted, int most, int fixed) {
   if (wanted > most - fixed) {
     return Refuse(
-        kInvalidValue,
+        JITLOAD_CUDA_ERROR_INVALID_VALUE,
         "%s: %lld bytes of dynamic shared memory asked for, but cuda:%d gives a block at most %d bytes, and the "
         "kernel's own static shared memory takes %d of them",
         state->name, static_cast<long long>(wanted), device, most, fixed);
@@ -167,7 +167,7 @@ JITLOAD_LAUNCHER int PrepareLocked(KernelState* state, int device, int64_t wante
   if (slot->allowed < 0) {
     code = driver->kernel_function(&function, state->kernel);
     if (code == 0 && driver->load_function != nullptr) code = driver->load_function(function);
-    if (code == kNoBinary && (state->capability != 0 || state->images)) return RefuseArchitecture(state, device);
+    if (code == JITLOAD_CUDA_ERROR_NO_BINARY_FOR_GPU && (state->capability != 0 || state->images)) return RefuseArchitecture(state, device);
     if (code == 0) AllowDeclaredCluster(state, device);
   }
   if (code == 0) code = ReadSharedLimit(state, device, &most, &fixed);
@@ -186,13 +186,14 @@ JITLOAD_LAUNCHER int PrepareLocked(KernelState* state, int device, int64_t wante
 JITLOAD_LAUNCHER int Prepare(KernelState* state, int device, int64_t wanted) {
   const Driver* driver = state->driver;
   int mode = JITLOAD_CAPTURE_RELAXED;
-  if (driver->process != getpid()) return Refuse(JITLOAD_CUDA_ERROR_NOT_INITIALIZED, "%s: %s", state->name, kForked);
+  if (driver->process != getpid() || !Lock()) {
+    return Refuse(JITLOAD_CUDA_ERROR_NOT_INITIALIZED, "%s: %s", state->name, kForked);
+  }
   AdoptContext(driver);
-  pthread_mutex_lock(&launcher_lock);
   driver->exchange_capture_mode(&mode);
   const int code = PrepareLocked(state, device, wanted);
   driver->exchange_capture_mode(&mode);
-  pthread_mutex_unlock(&launcher_lock);
+  Unlock();
   return code;
 }
 

@@ -85,13 +85,13 @@ JITLOAD_LAUNCHER int LaunchHere(KernelState* state, void** args, const jitload_c
   if (__builtin_expect(code != 0, 0)) return code;
   if (config->attribute_count != 0) AllowCluster(state, config, device);
   code = CallDriver(state, args, config);
-  if (__builtin_expect(code == kInvalidContext, 0) && AdoptContext(state->driver))
+  if (__builtin_expect(code == JITLOAD_CUDA_ERROR_INVALID_CONTEXT, 0) && AdoptContext(state->driver))
     code = CallDriver(state, args, config);
   return __builtin_expect(code == 0, 1) ? 0 : RefuseLaunch(state, config, device, code);
 }
 
 JITLOAD_LAUNCHER int LaunchKernel(KernelState* state, void** args, const jitload_cu_config* config) {
-  if (__builtin_expect(state == nullptr, 0)) return Refuse(kInvalidHandle, "the kernel was moved to another object");
+  if (__builtin_expect(state == nullptr, 0)) return Refuse(JITLOAD_CUDA_ERROR_INVALID_HANDLE, "the kernel was moved to another object");
   if (state->driver->devices == 1) return LaunchHere(state, args, config, 0);
   int device = 0;
   const bool is_entered = EnterPlace(state, args, config->stream, &device);
@@ -113,23 +113,25 @@ JITLOAD_LAUNCHER int CheckClusterHere(KernelState* state, const jitload_cu_confi
   if (config->shared_bytes > __atomic_load_n(&slot->allowed, __ATOMIC_ACQUIRE))
     code = Prepare(state, device, config->shared_bytes);
   if (code != 0) return RaiseCode("cannot launch", code);
-  pthread_mutex_lock(&launcher_lock);
+  if (driver->process != getpid() || !Lock()) return Raise("RuntimeError", "%s: %s", state->name, kForked);
   const bool is_known = memcmp(slot->checked, wanted, sizeof wanted) == 0;
-  pthread_mutex_unlock(&launcher_lock);
+  Unlock();
   if (is_known) return 0;
   AllowCluster(state, config, device);
   code = driver->max_active_clusters(&count, state->kernel, config);
   if (code != 0 || count < 1) {
+    const uint32_t limit = LimitOf(state, config, cluster);
+    if (code != 0 && limit == 0) return RaiseCode("cannot ask the driver whether the cluster is possible", code);
     return Raise("ValueError",
                  "%s: a cluster of (%u, %u, %u), %llu blocks, is not possible on cuda:%d with %u threads and %u "
                  "bytes of dynamic shared memory in a block: the limit is %u blocks",
                  state->name, cluster[0], cluster[1], cluster[2], static_cast<unsigned long long>(BlocksOf(cluster)), device,
-                 config->block[0] * config->block[1] * config->block[2], config->shared_bytes,
-                 LimitOf(state, config, cluster));
+                 config->block[0] * config->block[1] * config->block[2], config->shared_bytes, limit);
   }
-  pthread_mutex_lock(&launcher_lock);
-  memcpy(slot->checked, wanted, sizeof wanted);
-  pthread_mutex_unlock(&launcher_lock);
+  if (Lock()) {
+    memcpy(slot->checked, wanted, sizeof wanted);
+    Unlock();
+  }
   return 0;
 }
 

@@ -52,28 +52,39 @@ extern "C" int jitload_refuse_extent(const jitload_kernel* kernel, const char* w
 
 /* Errors that a call can only find, not make: an earlier kernel broke the context. */
 static int jitload_is_sticky(jitload_cu_result code) {
-  return code == 700 || code == 702 || code == 709 || code == 710 || (code >= 714 && code <= 719) || code == 721;
+  switch (code) {
+    case JITLOAD_CUDA_ERROR_ILLEGAL_ADDRESS:
+    case JITLOAD_CUDA_ERROR_LAUNCH_TIMEOUT:
+    case JITLOAD_CUDA_ERROR_CONTEXT_IS_DESTROYED:
+    case JITLOAD_CUDA_ERROR_ASSERT:
+    case JITLOAD_CUDA_ERROR_TENSOR_MEMORY_LEAK: return 1;
+    default: return code >= JITLOAD_CUDA_ERROR_HARDWARE_STACK_ERROR && code <= JITLOAD_CUDA_ERROR_LAUNCH_FAILED;
+  }
 }
 
 /* What to do about an error, where there is something to say. */
 static const char* jitload_advice(jitload_cu_result code) {
   switch (code) {
-    case 2: return "; free device memory, or use less of it";
-    case 3: return "; a process that forked after CUDA was initialised cannot use it: start workers with the 'spawn' or "
-                   "'forkserver' method";
-    case 100: return "; see nvidia-smi, and the environment variable CUDA_VISIBLE_DEVICES";
-    case 101: return "; see the environment variable CUDA_VISIBLE_DEVICES";
-    case 200:
-    case 209:
-    case 218:
-    case 222: return "; the code may be newer than the driver: update the driver, or build with an older NVRTC (JITLOAD_NVRTC)";
-    case 201:
-    case 400: return "; a stream or a context may belong to another device, or be gone";
-    case 500: return "; the library may be damaged: build it again";
-    case 701: return "; give a block fewer threads, or the kernel __launch_bounds__";
-    case 720: return "; the blocks of a cooperative launch must all fit the device at once: launch fewer or smaller ones";
-    case 803: return "; the driver's libraries and its kernel module differ in version: restart the machine";
-    case 912: return "; make the cluster smaller, or the blocks";
+    case JITLOAD_CUDA_ERROR_OUT_OF_MEMORY: return "; free device memory, or use less of it";
+    case JITLOAD_CUDA_ERROR_NOT_INITIALIZED:
+      return "; a process that forked after CUDA was initialised cannot use it: start workers with the 'spawn' or "
+             "'forkserver' method";
+    case JITLOAD_CUDA_ERROR_NO_DEVICE: return "; see nvidia-smi, and the environment variable CUDA_VISIBLE_DEVICES";
+    case JITLOAD_CUDA_ERROR_INVALID_DEVICE: return "; see the environment variable CUDA_VISIBLE_DEVICES";
+    case JITLOAD_CUDA_ERROR_INVALID_IMAGE:
+    case JITLOAD_CUDA_ERROR_NO_BINARY_FOR_GPU:
+    case JITLOAD_CUDA_ERROR_INVALID_PTX:
+    case JITLOAD_CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
+      return "; the code may be newer than the driver: update the driver, or build with an older NVRTC (JITLOAD_NVRTC)";
+    case JITLOAD_CUDA_ERROR_INVALID_CONTEXT:
+    case JITLOAD_CUDA_ERROR_INVALID_HANDLE: return "; a stream or a context may belong to another device, or be gone";
+    case JITLOAD_CUDA_ERROR_NOT_FOUND: return "; the library may be damaged: build it again";
+    case JITLOAD_CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: return "; give a block fewer threads, or the kernel __launch_bounds__";
+    case JITLOAD_CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE:
+      return "; the blocks of a cooperative launch must all fit the device at once: launch fewer or smaller ones";
+    case JITLOAD_CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:
+      return "; the driver's libraries and its kernel module differ in version: restart the machine";
+    case JITLOAD_CUDA_ERROR_INVALID_CLUSTER_SIZE: return "; make the cluster smaller, or the blocks";
     default: return "";
   }
 }
