@@ -79,3 +79,28 @@ def test_graph_capture_of_a_library_for_both(mod):
         mod.sum(x, out)
     graph.replay()
     assert out.item() == 512
+
+
+def test_powers_of_complex_numbers_are_those_of_the_hosts_library():
+    source = """
+    #include <complex>
+    typedef std::complex<float> z;
+    extern "C" __global__ void k(float* out) {
+      z* to = (z*)out;
+      const z of[] = {z(0), z(0), z(0, 2), z(-4), z(4), z(1, 1), z(0), z(0)};
+      const z by[] = {z(2), z(0), z(1, 1), z(0.5f), z(0.5f), z(-2, 3), z(1, 1), z(0, 1)};
+      for (int i = 0; i < 8; ++i) {
+        *to++ = std::pow(of[i], by[i]);
+        *to++ = std::pow(of[i], by[i].real());
+        *to++ = std::pow(of[i].real(), by[i]);
+        *to++ = z(std::pow(of[i], 2));
+      }
+    }"""
+    powers = jitload.load_inline("powers", cuda_sources=source, arch=("native", "cpu"))
+    found = []
+    for device in ("cuda", "cpu"):
+        out = torch.full((64,), 7.0, device=device)
+        powers.k[1, 1](out)
+        found.append(out.cpu())
+    assert not (found[1] == 7).all()
+    torch.testing.assert_close(*found, equal_nan=True, rtol=1e-5, atol=1e-6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from typing import TYPE_CHECKING
 
 import nvrtc_matrix as matrix
@@ -40,6 +41,38 @@ def test_compiles_silently(nvrtc: ctypes.CDLL, kit: Kit, case: Case) -> None:
     if answer is None:
         pytest.skip(f"this kit has {status}")
     assert not matrix.complaint(answer)
+
+
+LAST_CASES = r"""
+#include <climits>
+#include <cmath>
+#include <numeric>
+#include <type_traits>
+constexpr float kMost = 0x1.fffffep127f, kLeast = 0x1p-149f;
+static_assert(std::lerp(-kMost, kMost, 0.5f) == 0 && std::lerp(kMost, -kMost, 1.0f) == -kMost, "");
+static_assert(std::lerp(0.1f, 0.9f, 1.0f) == 0.9f && std::lerp(0.1f, 0.9f, 0.0f) == 0.1f, "");
+static_assert(std::lerp(1.0f, 1.0f + 0x1p-23f, 0x1.fffffep-1f) <= 1.0f + 0x1p-23f, "");
+static_assert(std::lerp(3.0, 5.0, 2.0) == 7 && std::lerp(5.0, 3.0, -1.0) == 7, "");
+static_assert(std::lerp(0, 10, 0.5f) == 5 && std::lerp(1.0f, 2.0, 0.5f) == 1.5, "");
+static_assert(std::is_same_v<decltype(std::lerp(1, 2, 3)), double>, "");
+static_assert(std::is_same_v<decltype(std::lerp(1.0f, 2.0f, 0.5f)), float>, "");
+static_assert(std::midpoint(kLeast, kLeast) == kLeast && std::midpoint(kMost, kMost) == kMost, "");
+static_assert(std::midpoint(-kMost, kMost) == 0 && std::midpoint(kMost, kLeast) == kMost / 2, "");
+static_assert(std::midpoint(3.0, 4.0) == 3.5 && std::midpoint(0x1p-1074, 0x1p-1073) == 0x1p-1073, "");
+static_assert(std::midpoint(INT_MAX, INT_MIN) == 0 && std::midpoint(INT_MIN, INT_MAX) == -1, "");
+static_assert(std::midpoint((signed char)-128, (signed char)127) == -1 && std::midpoint(~0u, ~0u - 2) == ~0u - 1, "");
+constexpr int kFour[4] = {};
+static_assert(std::midpoint(kFour, kFour + 3) == kFour + 1 && std::midpoint(kFour + 3, kFour) == kFour + 2, "");
+"""
+
+
+def test_last_cases_are_those_of_the_hosts_library(nvrtc: ctypes.CDLL, kit: Kit) -> None:
+    """What NVRTC works out with our headers is what g++ does with its own."""
+    answer = matrix.compile_case(nvrtc, Case("last", LAST_CASES, "c++20"), matrix.include_options(kit))
+    assert (answer.code, answer.log) == (0, "")
+    command = ["c++", "-std=c++20", "-fsyntax-only", "-x", "c++", "-"]
+    done = subprocess.run(command, input=LAST_CASES, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_mangled_types_are_those_of_linux(nvrtc: ctypes.CDLL, kit: Kit) -> None:

@@ -90,7 +90,8 @@ __global__ void kernel(std::pair<int, float>* p, std::tuple<int, float> t, std::
   for (auto v : {1, 2, 3}) n += v;
   p->first = std::min(n, x[0]) + std::get<0>(t) + static_cast<int>(a.at(n));
   p->second = std::ref(n).get() + std::invoke(&Add::plus, Add{1}, 2) + std::invoke(&Add::base, Add{1});
-  *z = std::exp(*z) * std::polar(1.0f, std::arg(*z)) + std::sqrt(*z) / std::abs(*z) + std::pow(*z, 2.0f);
+  *z = std::exp(*z) * std::polar(1.0f, std::arg(*z)) + std::sqrt(*z) / std::abs(*z) + std::pow(*z, 2.0f) + std::pow(*z, *z) + std::pow(2.0f, *z) + std::complex<float>(std::pow(*z, 2));
+  SAME(decltype(std::pow(*z, 2)), std::complex<double>); SAME(decltype(std::pow(*z, 2.0f)), std::complex<float>);
   int moved = std::move(n);
   std::fill_n(std::addressof(x[0]), 3, std::forward<int>(moved));
   std::pair<std::tuple<int>, std::tuple<int, int>> q(std::piecewise_construct, std::make_tuple(x[0]), std::make_tuple(x[1], x[2]));
