@@ -6,9 +6,7 @@ import functools
 import hashlib
 import json
 import os
-import platform
 import re
-import subprocess
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -105,6 +103,8 @@ def remembered(words: Iterable[str], what: str, cache_dir: Path, find_out: Calla
 
 def _ask(compiler: Compiler, meanwhile: Callable[[], object]) -> tuple[str, list[str]]:
     """Return what the compiler says of itself, and the programs that it says it runs."""
+    import subprocess
+
     command = [*compiler.command, "-v", "-E", "-x", "c++", os.devnull]
     try:
         with subprocess.Popen(
@@ -142,6 +142,8 @@ def cpu_identity() -> str:
             line for line in first.splitlines() if line.lower().startswith(("model name", "flags", "features", "cpu "))
         ]
         return hashlib.sha256("\n".join(line for line in rows if "MHz" not in line).encode()).hexdigest()
+    import platform
+
     return platform.machine()
 
 

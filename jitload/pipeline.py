@@ -8,11 +8,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jitload.arch import CPU
 from jitload.cache.entry import Entry, open_cache
 from jitload.cache.recipe import Recipe, speaks_of_its_place
-from jitload.cache.store import Work, claim_entry
 from jitload.cache.tiers import find_in_tiers, share_entry
 from jitload.collector import collector_held
 from jitload.errors import CacheError, CachePlaceError, ToolchainError
@@ -22,7 +22,11 @@ from jitload.request import Request
 from jitload.settings import private_cache_dir, warn_once
 from jitload.toolchain import Compiler, Kit, Nvcc, find_compiler, find_cuda_headers, find_kit, tvm_ffi_version
 
-_Make = Callable[[Work], Building[tuple[Path, ...]]]
+if TYPE_CHECKING:
+    from jitload.cache.store import Work
+
+    _Make = Callable[[Work], Building[tuple[Path, ...]]]
+
 _HELD_S = 1.0  # that a build may hold the garbage collector back
 _DEBUG_OPTIONS = ("-g", "-G", "-lineinfo", "--generate-line-info", "--device-debug", "--dopt")
 
@@ -101,6 +105,8 @@ def _building_in(
     cache_dir: Path, request: Request, recipe: Recipe, make: _Make, *, is_patient: bool
 ) -> Building[Entry]:
     """Publish what `make` builds; it returns the headers that it read."""
+    from jitload.cache.store import claim_entry
+
     with claim_entry(cache_dir, recipe, request.settings, is_patient=is_patient) as work:
         if work.entry:
             return work.entry

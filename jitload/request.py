@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from jitload.arch import CPU, resolve_arch, resolve_gpu_arch
 from jitload.checks import NO_CHECKS, Checks, check_checks, cpu_options
-from jitload.cpu.gpu_only import launches_error
 from jitload.embed import GivenImage, read_cubins, read_images
 from jitload.errors import JitLoadError
 from jitload.flags import device_flags, host_flags, nvcc_flags, split_includes
@@ -32,7 +31,9 @@ from jitload.sources import (
     read_options,
     read_paths,
 )
-from jitload.triton.source import TritonSource
+
+if TYPE_CHECKING:
+    from jitload.triton.source import TritonSource
 
 _SLUG = re.compile(r"[^A-Za-z0-9_]+")
 
@@ -228,7 +229,6 @@ def _defines_functions(sources: Sources, functions: Functions | None) -> bool:
     names = (functions,) if isinstance(functions, str) else tuple(functions) if isinstance(functions, Iterable) else ()
     if any("__global__" in text for text in texts) or not all(isinstance(name, str) for name in names):
         return False
-
     from jitload.device.host_functions import defines_host_functions
 
     return defines_host_functions(texts, names)
@@ -238,6 +238,8 @@ def _resolve_arch(target: Target, host: HostSource | None, settings: Settings) -
     """Return the architectures for kernels in source; C++ written by hand launches those of a GPU."""
     if host is not None:
         if host.is_mixed and CPU in ((target.arch,) if isinstance(target.arch, str) else target.arch):
+            from jitload.cpu.gpu_only import launches_error
+
             raise launches_error([piece for unit in host.units for piece in unit.pieces])
         return resolve_gpu_arch(target.arch, settings, what="kernels with C++ of your own are compiled")
     if target.makes == "cubin":
@@ -256,6 +258,8 @@ def _with_cpu_flags(request: Request, options: tuple[str, ...]) -> Request:
 
         texts = [text for _, text in request.pieces]
         if classify(texts, has_embed_cubin=False, options=request.options) == "both":  # NVRTC alone would drop it
+            from jitload.cpu.gpu_only import launches_error
+
             raise launches_error(request.pieces)
     return replace(request, cpu_flags=(*cpu_options(request.options), *options))
 

@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import stat
-import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -200,6 +199,8 @@ def private_cache_dir() -> Path:
 
 @functools.lru_cache(maxsize=1)
 def _private_cache_dir(process: int) -> Path:
+    import tempfile
+
     try:
         directory = Path(tempfile.mkdtemp(prefix="jitload-"))
     except OSError as error:
