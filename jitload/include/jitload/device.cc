@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define JITLOAD_DEFAULT_SHARED (48 * 1024) /* a block gets this much without asking for more */
+#include "driver_steps.h"
 
 static pthread_mutex_t jitload_lock = PTHREAD_MUTEX_INITIALIZER;
 const jitload_driver* jitload_driver_found;
@@ -73,31 +73,14 @@ extern "C" const jitload_driver* jitload_load_driver(const char* who) {
   return driver;
 }
 
-/* The device's primary context, retained once for as long as it lives: a library is never unloaded. One that somebody
- * has reset in the meantime is retained anew. */
-static jitload_cu_result jitload_primary_context(const jitload_driver* driver, jitload_cu_device device,
-                                                 jitload_cu_context* primary) {
-  enum { REMEMBERED = 64 };
-  static jitload_cu_context contexts[REMEMBERED];
-  unsigned flags = 0;
-  int is_active = 0;
-  if (device < 0 || device >= REMEMBERED) return driver->retain_primary(primary, device);
-  *primary = __atomic_load_n(&contexts[device], __ATOMIC_ACQUIRE);
-  if (*primary != NULL && driver->primary_state(device, &flags, &is_active) == JITLOAD_CUDA_SUCCESS && is_active) {
-    return JITLOAD_CUDA_SUCCESS;
-  }
-  const jitload_cu_result code = driver->retain_primary(primary, device);
-  if (code == JITLOAD_CUDA_SUCCESS) __atomic_store_n(&contexts[device], *primary, __ATOMIC_RELEASE);
-  return code;
-}
-
 /* Make the device's primary context current. `*before` is what to restore, or NULL where nothing is to be restored. */
 extern "C" int jitload_enter_device(const jitload_driver* driver, const char* who, jitload_cu_device device,
                                       jitload_cu_context* before) {
+  static jitload_cu_context remembered[JITLOAD_REMEMBERED_CONTEXTS];
   jitload_cu_context primary = NULL;
   *before = NULL;
   driver->get_context(before);
-  jitload_cu_result code = jitload_primary_context(driver, device, &primary);
+  jitload_cu_result code = jitload_retain_once(driver, remembered, device, &primary);
   if (code == JITLOAD_CUDA_SUCCESS) code = driver->set_context(primary);
   if (code == JITLOAD_CUDA_SUCCESS) return 0;
   char what[64];
@@ -179,18 +162,6 @@ static jitload_state* jitload_make_state(const jitload_driver* driver, const cha
   return state;
 }
 
-/* Whether a kernel was compiled for clusters over the portable size of 8 blocks, `__cluster_dims__`. */
-static int jitload_declares_large_cluster(const jitload_driver* driver, jitload_cu_kernel kernel,
-                                          jitload_cu_device device) {
-  int64_t blocks = 1;
-  for (int i = 0; i < 3; ++i) {
-    int extent = 0;
-    driver->kernel_attribute(&extent, JITLOAD_FUNCTION_CLUSTER_WIDTH + i, kernel, device);
-    if (extent > 1) blocks *= extent;
-  }
-  return blocks > 8;
-}
-
 /* Load the image and find the kernel. The caller holds the lock, has the device's context and relaxed capture. */
 static int jitload_resolve_locked(const jitload_driver* driver, const jitload_kernel* kernel, jitload_state* state,
                                         jitload_cu_device device, jitload_slot* slot) {
@@ -211,7 +182,7 @@ static int jitload_resolve_locked(const jitload_driver* driver, const jitload_ke
   if (code != JITLOAD_CUDA_SUCCESS) return jitload_driver_error(driver, kernel->name, "the driver cannot load the kernel", code);
   int shared = 0;
   driver->kernel_attribute(&shared, JITLOAD_FUNCTION_STATIC_SHARED, found, device);
-  if ((kernel->flags & JITLOAD_HAS_CLUSTER) || jitload_declares_large_cluster(driver, found, device)) {
+  if ((kernel->flags & JITLOAD_HAS_CLUSTER) || jitload_declared_cluster(driver, found, device) > JITLOAD_PORTABLE_CLUSTER) {
     driver->set_kernel_attribute(JITLOAD_FUNCTION_NON_PORTABLE_CLUSTER, 1, found, device);
   }
   slot->dynamic_allowed = JITLOAD_DEFAULT_SHARED - shared;
@@ -249,16 +220,11 @@ extern "C" int jitload_resolve(const jitload_driver* driver, const jitload_kerne
 extern "C" int jitload_allow_shared(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device,
                                       jitload_slot* slot, int64_t wanted) {
   int most = 0, fixed = 0, mode = JITLOAD_CAPTURE_RELAXED;
-  jitload_cu_result code = driver->device_attribute(&most, JITLOAD_DEVICE_MAX_SHARED_OPTIN, device);
-  if (code == JITLOAD_CUDA_SUCCESS) {
-    code = driver->kernel_attribute(&fixed, JITLOAD_FUNCTION_STATIC_SHARED, slot->kernel, device);
-  }
+  jitload_cu_result code = jitload_shared_limit(driver, slot->kernel, device, &most, &fixed);
   if (code != JITLOAD_CUDA_SUCCESS) return jitload_driver_error(driver, kernel->name, "cannot read the shared memory limit", code);
   if (wanted > most - fixed) {
-    return jitload_fail("ValueError",
-                        "%s(): %lld bytes of dynamic shared memory asked for, but cuda:%d gives a block at most %d bytes, "
-                        "and the kernel's own static shared memory takes %d of them",
-                        kernel->name, (long long)wanted, (int)device, most, fixed);
+    return jitload_fail("ValueError", "%s(): " JITLOAD_TOO_MUCH_SHARED, kernel->name, (long long)wanted, (int)device, most,
+                        fixed);
   }
   pthread_mutex_lock(&jitload_lock);
   driver->exchange_capture_mode(&mode);

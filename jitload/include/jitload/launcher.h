@@ -11,7 +11,7 @@
 #include <sys/types.h>
 #include <tvm/ffi/c_api.h>
 
-#include "driver.h"
+#include "driver_steps.h"
 
 #define JITLOAD_HIDDEN __attribute__((visibility("hidden")))
 #ifdef JITLOAD_LAUNCHER_LINKED
@@ -31,15 +31,13 @@ inline namespace v1 {
   X(stream_context, "cuStreamGetCtx", (jitload_cu_stream, jitload_cu_context*)) \
   X(max_active_clusters, "cuOccupancyMaxActiveClusters", (int*, void*, const jitload_cu_config*))
 
-/* NULL where the driver has not got them: cuFuncLoad and cuKernelGetParamInfo are of CUDA 12.4. */
+/* NULL where the driver has not got them: cuKernelGetParamInfo is of CUDA 12.4, as cuFuncLoad. */
 #define JITLOAD_OPTIONAL_FUNCTIONS(X)                                                  \
-  X(load_function, "cuFuncLoad", (void*))                                              \
   X(param_info, "cuKernelGetParamInfo", (jitload_cu_kernel, size_t, size_t*, size_t*)) \
   X(pointer_attributes, "cuPointerGetAttributes", (unsigned, int*, void**, jitload_cu_address))
 
-struct Driver {
+struct Driver : jitload_driver {
 #define JITLOAD_DECLARE_(field, symbol, parameters) jitload_cu_result(*field) parameters;
-  JITLOAD_DRIVER_FUNCTIONS(JITLOAD_DECLARE_)
   JITLOAD_LAUNCHER_FUNCTIONS(JITLOAD_DECLARE_)
   JITLOAD_OPTIONAL_FUNCTIONS(JITLOAD_DECLARE_)
 #undef JITLOAD_DECLARE_

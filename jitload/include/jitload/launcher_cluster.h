@@ -20,31 +20,13 @@ JITLOAD_LAUNCHER uint64_t BlocksOf(const uint32_t* cluster) { return uint64_t{cl
 /* Before a launch with attributes. */
 JITLOAD_LAUNCHER void AllowCluster(KernelState* state, const jitload_cu_config* config, int device) {
   const uint32_t* cluster = ClusterOf(config);
-  if (cluster != nullptr && BlocksOf(cluster) > kPortableCluster) AllowLargeCluster(state, device);
+  if (cluster != nullptr && BlocksOf(cluster) > JITLOAD_PORTABLE_CLUSTER) AllowLargeCluster(state, device);
 }
 
-/* The largest cluster, as (n, 1, 1), that the device can hold with this block and shared memory. */
-JITLOAD_LAUNCHER uint32_t LargestCluster(const KernelState* state, const jitload_cu_config* config, uint32_t below) {
-  jitload_cu_attribute attribute = {JITLOAD_LAUNCH_CLUSTER, 0, {}};
-  jitload_cu_config probe = *config;
-  probe.attributes = &attribute;
-  probe.attribute_count = 1;
-  for (uint32_t size = below - 1; size > 0; --size) {
-    int count = 0;
-    attribute.value.extent[0] = probe.grid[0] = size;
-    attribute.value.extent[1] = attribute.value.extent[2] = probe.grid[1] = probe.grid[2] = 1;
-    if (state->driver->max_active_clusters(&count, state->kernel, &probe) == JITLOAD_CUDA_SUCCESS && count > 0)
-      return size;
-  }
-  return 0;
-}
-
-/* Of an H200 the driver says that clusters of 18 blocks can be active, and refuses to launch more than 16. */
-constexpr uint32_t kLargestCluster = 16;
-
+/* The largest cluster that the device can hold, below the one that it cannot. */
 JITLOAD_LAUNCHER uint32_t LimitOf(const KernelState* state, const jitload_cu_config* config, const uint32_t* cluster) {
-  const uint64_t highest = kLargestCluster + 1, blocks = BlocksOf(cluster);
-  return LargestCluster(state, config, static_cast<uint32_t>(blocks < highest ? blocks : highest));
+  const uint64_t blocks = BlocksOf(cluster);
+  return blocks == 0 ? 0 : jitload_fitting_cluster(state->driver->max_active_clusters, state->kernel, config, blocks - 1);
 }
 
 /* What was wrong with the cluster of a refused launch, to follow the launch's own words; empty where that is not
@@ -60,7 +42,7 @@ JITLOAD_LAUNCHER void ExplainCluster(const KernelState* state, const jitload_cu_
     snprintf(text + used, size - used, ": grid.%c is no multiple of cluster.%c", "xyz"[i], "xyz"[i]);
     return;
   }
-  const bool is_small = BlocksOf(cluster) <= kLargestCluster;
+  const bool is_small = BlocksOf(cluster) <= JITLOAD_LARGEST_CLUSTER;
   if (is_small && state->driver->max_active_clusters(&count, state->kernel, config) == 0 && count > 0) return;
   const uint32_t limit = LimitOf(state, config, cluster);
   if (limit != 0) snprintf(text + used, size - used, ": the limit is %u blocks in a cluster", limit);

@@ -25,7 +25,7 @@ struct Refusal {
 JITLOAD_HIDDEN inline Driver driver_table = {};
 JITLOAD_HIDDEN inline const Driver* driver_found = nullptr; /* once set, never changed */
 JITLOAD_HIDDEN inline pid_t launcher_lock = 0; /* the process that holds it, or 0 */
-JITLOAD_HIDDEN inline jitload_cu_context primary_contexts[64] = {};
+JITLOAD_HIDDEN inline jitload_cu_context primary_contexts[JITLOAD_REMEMBERED_CONTEXTS] = {};
 JITLOAD_HIDDEN inline __thread Refusal last_refusal = {};
 
 inline constexpr const char* kForked =
@@ -121,6 +121,7 @@ JITLOAD_LAUNCHER const char* FindFunctions(void* library, Driver* driver) {
   JITLOAD_DRIVER_FUNCTIONS(JITLOAD_REQUIRE_)
   JITLOAD_LAUNCHER_FUNCTIONS(JITLOAD_REQUIRE_)
   JITLOAD_OPTIONAL_FUNCTIONS(JITLOAD_FIND_)
+  JITLOAD_FIND_(load_function, "cuFuncLoad", )
 #undef JITLOAD_REQUIRE_
 #undef JITLOAD_FIND_
   return missing;
@@ -169,18 +170,8 @@ JITLOAD_LAUNCHER int CheckDevice(const Driver* driver, const char* who, int devi
 
 /* ---- contexts -------------------------------------------------------------------------------------------------- */
 
-/* The device's primary context, retained once; one that somebody has reset in the meantime is retained anew. */
 JITLOAD_LAUNCHER int PrimaryContext(const Driver* driver, int device, jitload_cu_context* primary) {
-  const int remembered = sizeof primary_contexts / sizeof *primary_contexts;
-  if (device < 0 || device >= remembered) return driver->retain_primary(primary, device);
-  unsigned flags = 0;
-  int is_active = 0;
-  *primary = __atomic_load_n(&primary_contexts[device], __ATOMIC_ACQUIRE);
-  if (*primary != nullptr) driver->primary_state(device, &flags, &is_active);
-  if (is_active) return JITLOAD_CUDA_SUCCESS;
-  const int code = driver->retain_primary(primary, device);
-  if (code == JITLOAD_CUDA_SUCCESS) __atomic_store_n(&primary_contexts[device], *primary, __ATOMIC_RELEASE);
-  return code;
+  return jitload_retain_once(driver, primary_contexts, device, primary);
 }
 
 /* A thread without a context gets the primary one of device 0, as from the CUDA runtime; returns whether it did. */

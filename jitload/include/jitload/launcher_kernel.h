@@ -7,8 +7,6 @@
 namespace jitload {
 inline namespace v1 {
 
-enum { kDefaultShared = 48 * 1024, kPortableCluster = 8 };
-
 /* A kernel on one device. */
 struct KernelSlot {
   int64_t allowed;     /* dynamic shared memory that may be asked for right now; -1: not loaded there yet */
@@ -115,21 +113,11 @@ JITLOAD_LAUNCHER int RefuseArchitecture(const KernelState* state, int device) {
                 device, major, minor);
 }
 
-/* The most shared memory that a device gives a block, and the kernel's own static part of it. */
-JITLOAD_LAUNCHER int ReadSharedLimit(const KernelState* state, int device, int* most, int* fixed) {
-  const int code = state->driver->device_attribute(most, JITLOAD_DEVICE_MAX_SHARED_OPTIN, device);
-  if (code != JITLOAD_CUDA_SUCCESS) return code;
-  return state->driver->kernel_attribute(fixed, JITLOAD_FUNCTION_STATIC_SHARED, state->kernel, device);
-}
-
 /* Raise the limit to the most there is: it is only a ceiling, and is never lowered. */
 JITLOAD_LAUNCHER int RaiseShared(KernelState* state, int device, int64_t wanted, int most, int fixed) {
   if (wanted > most - fixed) {
-    return Refuse(
-        JITLOAD_CUDA_ERROR_INVALID_VALUE,
-        "%s: %lld bytes of dynamic shared memory asked for, but cuda:%d gives a block at most %d bytes, and the "
-        "kernel's own static shared memory takes %d of them",
-        state->name, static_cast<long long>(wanted), device, most, fixed);
+    return Refuse(JITLOAD_CUDA_ERROR_INVALID_VALUE, "%s: " JITLOAD_TOO_MUCH_SHARED, state->name,
+                  static_cast<long long>(wanted), device, most, fixed);
   }
   const int code =
       state->driver->set_kernel_attribute(JITLOAD_FUNCTION_MAX_DYNAMIC_SHARED, most - fixed, state->kernel, device);
@@ -149,13 +137,8 @@ JITLOAD_LAUNCHER void AllowLargeCluster(KernelState* state, int device) {
 
 /* A kernel that was compiled for a cluster, `__cluster_dims__`. */
 JITLOAD_LAUNCHER void AllowDeclaredCluster(KernelState* state, int device) {
-  uint64_t blocks = 1;
-  for (int axis = 0; axis < 3; ++axis) {
-    int extent = 0;
-    state->driver->kernel_attribute(&extent, JITLOAD_FUNCTION_CLUSTER_WIDTH + axis, state->kernel, device);
-    blocks *= extent > 1 ? static_cast<uint64_t>(extent) : 1;
-  }
-  if (blocks > kPortableCluster) AllowLargeCluster(state, device);
+  const int64_t blocks = jitload_declared_cluster(state->driver, state->kernel, device);
+  if (blocks > JITLOAD_PORTABLE_CLUSTER) AllowLargeCluster(state, device);
 }
 
 /* The caller holds the lock, and has the device's context and relaxed capture. */
@@ -170,9 +153,9 @@ JITLOAD_LAUNCHER int PrepareLocked(KernelState* state, int device, int64_t wante
     if (code == JITLOAD_CUDA_ERROR_NO_BINARY_FOR_GPU && (state->capability != 0 || state->images)) return RefuseArchitecture(state, device);
     if (code == 0) AllowDeclaredCluster(state, device);
   }
-  if (code == 0) code = ReadSharedLimit(state, device, &most, &fixed);
+  if (code == 0) code = jitload_shared_limit(driver, state->kernel, device, &most, &fixed);
   if (code != 0) return Refuse(code, "%s: cannot be loaded on cuda:%d", state->name, device);
-  int64_t allowed = slot->allowed < 0 ? kDefaultShared - fixed : slot->allowed;
+  int64_t allowed = slot->allowed < 0 ? JITLOAD_DEFAULT_SHARED - fixed : slot->allowed;
   if (wanted > allowed || (slot->allowed < 0 && state->wants_most_shared)) {
     code = RaiseShared(state, device, wanted, most, fixed);
     if (code != 0) return code;
@@ -213,7 +196,7 @@ JITLOAD_LAUNCHER int AllowMostShared(KernelState* state, int64_t static_bytes, i
     unsigned flags = 0;
     int is_active = 0, most = 0, fixed = 0, mode = JITLOAD_CAPTURE_RELAXED;
     driver->primary_state(device, &flags, &is_active);
-    if (is_active ? ReadSharedLimit(state, device, &most, &fixed)
+    if (is_active ? jitload_shared_limit(driver, state->kernel, device, &most, &fixed)
                   : driver->device_attribute(&most, JITLOAD_DEVICE_MAX_SHARED_OPTIN, device)) {
       continue; /* not every GPU here need suit the cubin */
     }

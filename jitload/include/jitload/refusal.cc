@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "device.h"
+#include "driver_steps.h"
 
 static const char* jitload_argument_name(const jitload_kernel* kernel, int64_t argument) {
   for (int32_t i = 0; i < kernel->param_count; ++i) {
@@ -132,23 +133,12 @@ static int jitload_largest_cluster(const jitload_request* request, const jitload
   typedef jitload_cu_result (*count_fn)(int*, void*, const jitload_cu_config*);
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   count_fn count_clusters = library != NULL ? (count_fn)dlsym(library, "cuOccupancyMaxActiveClusters") : NULL;
-  jitload_cu_attribute attribute = {JITLOAD_LAUNCH_CLUSTER, 0, {}};
+  if (count_clusters == NULL) return 0;
   jitload_cu_config config = {};
   config.shared_bytes = (uint32_t)request->plan.shared_bytes;
-  config.attributes = &attribute;
-  config.attribute_count = 1;
-  for (int i = 0; i < 3; ++i) {
-    config.block[i] = (uint32_t)request->plan.block[i];
-    config.grid[i] = attribute.value.extent[i] = 1;
-  }
-  /* Of an H200 the driver says that clusters of 18 blocks can be active, and refuses to launch more than 16. */
-  const int highest = blocks < 16 ? (int)blocks : 16;
-  for (int size = highest; size > 0 && count_clusters != NULL; --size) {
-    int count = 0;
-    config.grid[0] = attribute.value.extent[0] = (uint32_t)size;
-    if (count_clusters(&count, slot->kernel, &config) == JITLOAD_CUDA_SUCCESS && count > 0) return size < blocks ? size : 0;
-  }
-  return 0;
+  for (int i = 0; i < 3; ++i) config.block[i] = (uint32_t)request->plan.block[i];
+  const int64_t limit = jitload_fitting_cluster(count_clusters, slot->kernel, &config, (uint64_t)blocks);
+  return limit < blocks ? (int)limit : 0;
 }
 
 /* What is wrong with the cluster of a refused launch. */
