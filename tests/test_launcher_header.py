@@ -123,6 +123,15 @@ os._exit(9)
 """
 
 
+def test_a_child_unloads_nothing(libraries: dict[str, Path], stub_driver: StubDriver, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    script = FORKED.replace("os._exit(0)", "sys.exit(0)").replace(".empty(", '.launch("empty", ')
+    done = run(script, libraries["bare"], stub_driver.environment(log))
+    assert done.returncode == 0, done.stderr
+    assert "cuLaunchKernel result=0" in log.read_text()
+    assert "cuLibraryUnload result=3" not in log.read_text()
+
+
 def test_a_forked_process_gets_a_clear_error(libraries: dict[str, Path], stub_driver: StubDriver) -> None:
     done = run(FORKED, libraries["guide"], stub_driver.environment())
     assert done.returncode == 0, done.stderr
@@ -245,6 +254,26 @@ def test_a_fatbin_is_a_module(features: Any, stub_driver: StubDriver) -> None:
     )
     features.load_address(FATBIN)
     stub_driver.set_capability(0, 9, 0)
+    features.replace(IMAGE)
+
+
+def with_names_beyond_the_end(image: bytes) -> bytes:
+    """Make the string table of a cubin's symbols one without bytes in the file, so that its bounds say nothing."""
+    damaged = bytearray(image)
+    (start,) = struct.unpack_from("<Q", image, 0x28)
+    (count,) = struct.unpack_from("<H", image, 0x3C)
+    headers = [start + 64 * number for number in range(count)]
+    for header in headers:
+        if struct.unpack_from("<I", image, header + 4)[0] == 2:  # SHT_SYMTAB
+            names = headers[struct.unpack_from("<I", image, header + 40)[0]]
+            struct.pack_into("<I", damaged, names + 4, 8)  # SHT_NOBITS
+            struct.pack_into("<Q", damaged, names + 24, 2**44)
+    return bytes(damaged)
+
+
+def test_names_beyond_the_end_are_not_read(features: Any, stub_driver: StubDriver) -> None:
+    features.replace(with_names_beyond_the_end(IMAGE))
+    assert len(stub_driver.calls("cuLibraryLoadData")) == 1
     features.replace(IMAGE)
 
 

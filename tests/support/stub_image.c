@@ -144,7 +144,9 @@ static void add_global(CUlibrary library, const char* name, const Elf64_Sym* sym
 static void read_symbols(CUlibrary library) {
   Elf64_Shdr table;
   if (!find_section(library->image, ".symtab", "", &table)) return;
-  const char* names = (const char*)library->image + section_at(library->image, table.sh_link).sh_offset;
+  const Elf64_Shdr texts = section_at(library->image, table.sh_link);
+  if (texts.sh_type != SHT_STRTAB) return;
+  const char* names = (const char*)library->image + texts.sh_offset;
   for (uint32_t i = 1; i < table.sh_size / sizeof(Elf64_Sym); ++i) {
     Elf64_Sym symbol;
     memcpy(&symbol, library->image + table.sh_offset + i * sizeof symbol, sizeof symbol);

@@ -68,18 +68,18 @@ static inline const DLTensor* jitload_tensor_of(const TVMFFIAny* value) {
 
 static inline int jitload_is_contiguous(const DLTensor* tensor) {
   if (tensor->strides == NULL) return 1;
-  int64_t expected = 1;
+  uint64_t expected = 1; /* of a tensor without elements it may overflow */
   for (int32_t axis = tensor->ndim - 1; axis >= 0; --axis) {
     const int64_t extent = tensor->shape[axis];
     if (extent == 0) return 1;
     if (extent != 1) {
-      if (tensor->strides[axis] != expected) {
+      if ((uint64_t)tensor->strides[axis] != expected) {
         for (int32_t rest = axis - 1; rest >= 0; --rest) {
           if (tensor->shape[rest] == 0) return 1; /* an empty tensor has nothing to stride over */
         }
         return 0;
       }
-      expected *= extent;
+      expected *= (uint64_t)extent;
     }
   }
   return 1;

@@ -24,11 +24,11 @@ extern "C" int jitload_block_fits(const jitload_descriptor* descriptor, const ji
 /* Copy shape and strides; where there are none, those of a contiguous tensor. An axis of one element has no stride
  * that matters: the last one is 1 then. */
 static void jitload_copy_layout(const DLTensor* tensor, jitload_described* described) {
-  int64_t step = 1;
+  uint64_t step = 1; /* of a tensor without elements, which is refused, it may overflow */
   for (int32_t i = tensor->ndim - 1; i >= 0; --i) {
     described->shape[i] = tensor->shape[i];
-    described->strides[i] = tensor->strides != NULL ? tensor->strides[i] : step;
-    step *= tensor->shape[i];
+    described->strides[i] = tensor->strides != NULL ? tensor->strides[i] : (int64_t)step;
+    step *= (uint64_t)tensor->shape[i];
   }
   if (described->shape[tensor->ndim - 1] == 1) described->strides[tensor->ndim - 1] = 1;
 }
@@ -47,7 +47,7 @@ static int jitload_check_layout(const jitload_kernel* kernel, const jitload_desc
       return jitload_fail("ValueError", "%s(): argument '%s' must have 1 to 2147483647 elements in axis %d for %s, got %lld",
                           kernel->name, param->name, (int)i, param->type, extent);
     }
-    if (i < last && extent > 1 && (stride < 0 || stride * descriptor->element_bytes % JITLOAD_TMA_ALIGNMENT != 0)) {
+    if (i < last && extent > 1 && (stride < 0 || (uint64_t)stride * (uint64_t)descriptor->element_bytes % JITLOAD_TMA_ALIGNMENT != 0)) {
       return jitload_fail("ValueError",
                           "%s(): argument '%s' must have strides of a multiple of 16 bytes for %s, but axis %d has %lld "
                           "elements of %d bytes",

@@ -127,6 +127,7 @@ JITLOAD_LAUNCHER char* ListKernels(const Image* image, const Elf64_Ehdr* header)
     const Elf64_Shdr table = SectionAt(image, header, i);
     if (table.sh_type != SHT_SYMTAB || table.sh_link >= header->e_shnum) continue;
     const Elf64_Shdr texts = SectionAt(image, header, table.sh_link);
+    if (texts.sh_type != SHT_STRTAB) continue; /* another may lie beyond the end */
     const size_t size = ListSymbols(image, &table, &texts, nullptr);
     char* names = size != 0 ? static_cast<char*>(calloc(1, size + 1)) : nullptr;
     if (names == nullptr) continue;
@@ -168,7 +169,7 @@ JITLOAD_LAUNCHER int LoadImage(const Image* image, Library* library) {
 
 JITLOAD_LAUNCHER void Unload(Library* library) {
   int mode = JITLOAD_CAPTURE_RELAXED;
-  if (library->handle != nullptr) {
+  if (library->handle != nullptr && driver_table.process == getpid()) { /* the driver of a forked child has none */
     driver_table.exchange_capture_mode(&mode);
     driver_table.library_unload(library->handle);
     driver_table.exchange_capture_mode(&mode);
