@@ -33,9 +33,9 @@ def split(source: str, *options: str) -> Split:
 
 
 def waits(source: str, path: Path) -> dict[str, bool]:
-    """Compile, and tell which kernels need fibers."""
+    """Compile, and tell which kernels need fibers; with -O1, as nothing of it runs."""
     found = read_settings()
-    given = DeviceSource(name="k", pieces=(("k.cu", source),))
+    given = DeviceSource(name="k", pieces=(("k.cu", source),), cpu_flags=("-O1",))
     program = compile_for_cpu(given, find_compiler(found), None, find_ninja(found), path)
     return {symbol: can_wait for symbol, (_, can_wait) in program.rows.items()}
 
