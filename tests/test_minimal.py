@@ -11,6 +11,7 @@ from test_kernels import RUNS, compile_text
 
 import jitload
 from jitload.device.kernels import DeviceSource, compile_kernels
+from jitload.errors import LaunchSpecError
 from jitload.settings import read_settings
 from jitload.toolchain import find_kit
 
@@ -33,6 +34,9 @@ IS_MINIMAL = {
         "#define JOINED(a, b) a##b\n__global__ void k(JOINED(cud, aTextureObject_t)* x) {}",
         (),
     ),
+    "a macro of the runtime's": ((False,), "#ifdef CUDA_IPC_HANDLE_SIZE\n" + kernel("k") + "\n#endif", ()),
+    "whether something is left out": ((False,), "#ifndef __CUDACC_RTC_MINIMAL__\n" + kernel("k") + "\n#endif", ()),
+    "a name of the runtime's headers": ((False,), "enum { MAJOR_VERSION = 3 };\n" + kernel("k"), ()),
     "an error": ((True, False), "__global__ void k() { nonsense; }", ()),
 }
 
@@ -44,6 +48,15 @@ def test_small_sources_do_without_what_nvrtc_can_leave_out(case, nvrtc_runs):
         compile_text(text, options=options)
     given = [[option for option in job.options if option not in options] for job in nvrtc_runs]
     assert tuple("--minimal" in one for one in given) == runs
+
+
+@pytest.mark.parametrize("argument", ["cudaExtent", "CUstream_st", "libraryPropertyType"])
+def test_a_launch_may_name_what_is_left_out(argument):
+    text = "template <class T> __global__ void k(T* x) {}"
+    compiled = compile_text(text, kernels=("k<float>", f"k<{argument}>"))
+    assert [kernel.parameters[0].kind for kernel in compiled.cubin.kernels] == ["pointer"] * 2
+    with pytest.raises(LaunchSpecError, match='NVRTC says: identifier "none_such" is undefined'):
+        compile_text(text, kernels=("k<none_such>",))
 
 
 def test_an_older_nvrtc_is_not_asked_to_leave_anything_out(nvrtc_runs):

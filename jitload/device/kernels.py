@@ -25,9 +25,13 @@ from jitload.nvrtc import NvrtcJob, NvrtcResult, declarations_for, device_option
 from jitload.toolchain import Kit, nvrtc_include_dirs
 
 _AS_TEXT = re.compile(r"(?:--pre-include=|-include=)(.*)|(?:-D|--define-macro=)(\w+)=(.*)", re.DOTALL)
-# What --minimal leaves out, by the names it has: textures and surfaces, the types of the runtime and the driver, and
-# launches; and headers, which may need them (CUB does).
-_LEFT_OUT = re.compile(r"#\s*include|\binclude=|minimal|\b(?:cuda[A-Z]|CU[a-z]|tex|surf)|<<<|_H__")
+# What --minimal leaves out, by the names it has: textures and surfaces, the types and macros of the runtime and the
+# driver, and launches; and headers, which may need them (CUB does). Where a macro is asked for by #ifdef, or the source
+# has such a name for something of its own, nothing else would tell.
+_LEFT_OUT = re.compile(
+    r"#\s*include|\binclude=|minimal|MINIMAL|cuda[A-Z]|CUDART|<<<|_H__|libraryProp"
+    r"|\b(?:CU[a-z]|CU_|CUDA_|tex|surf|MAJOR_VERSION|MINOR_VERSION|PATCH_LEVEL)"
+)
 _OLD_STANDARD = re.compile(r"--?std=(?:c|gnu)\+\+(?:98|03)")
 
 
@@ -176,6 +180,9 @@ class _Rounds:
                 self.run(())  # for the log of the user's own errors alone
             if not refused or not probe.is_only_name_errors(failure.log):
                 raise failure
+            if self.extra and not refused.isdisjoint(map(probe.kernel_expression, self.source.kernels)):
+                self.extra = ()  # `k<cudaExtent>`: a launch may name what the source does not
+                continue
             self._refuse_named(failure, refused)
             self.refused |= refused
             kernels = tuple(kernel for kernel in kernels if kernel not in self.refused)
