@@ -62,7 +62,7 @@ def building(request: Request, *, verbose: bool = False, is_patient: bool = True
         if private == cache_dir:
             raise
         warn_once(f"{error} Building in {private}, for this process only.")
-        return (yield from _building_in(private, request, recipe, make, is_patient=True))  # nobody else is there
+        return (yield from _building_in(private, request, recipe, make, is_patient=is_patient))
 
 
 def _find_finished(request: Request, cache_dir: Path, missing: ToolchainError) -> Entry:

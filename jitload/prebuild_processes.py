@@ -143,7 +143,8 @@ class LocalWorkers:
                 task = self._queue.popleft()
             started = time.monotonic()
             try:
-                return _Sent(task=task, data=pickle.dumps(task), started=started)
+                data = pickle.dumps((task.number, pickle.dumps(task)))
+                return _Sent(task=task, data=data, started=started)
             except Exception as error:  # noqa: BLE001  whatever a user's object raises
                 problem = f"the request cannot be sent to another process: {error}"
                 self._by_number[task.number].set_result(failed(task, problem))
@@ -168,8 +169,11 @@ class LocalWorkers:
                     left[more.task.number] = more
                 continue
             number, outcome = answer
-            del left[number]
-            self._by_number[number].set_result(outcome)
+            sent = left.pop(number)
+            if isinstance(outcome, str):
+                self._fail(sent, outcome)
+            else:
+                self._by_number[number].set_result(outcome)
             if not left:
                 break
         return list(left.values())

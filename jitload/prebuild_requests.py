@@ -116,7 +116,7 @@ def building_of(fields: Any, *, is_patient: bool = True) -> Building[Entry]:
         LockHeldError: Somebody else builds it, and `is_patient` is False.
     """
     from jitload.pipeline import building
-    from jitload.settings import find_cache_dir, read_settings
+    from jitload.settings import find_cache_dir, is_in_private_cache, read_settings
 
     if not isinstance(fields, Mapping):
         raise JitLoadError(f"a request is a mapping of the keywords of build_inline, got {type(fields).__name__}")
@@ -125,7 +125,7 @@ def building_of(fields: Any, *, is_patient: bool = True) -> Building[Entry]:
     request, is_verbose = _triton_request(fields) if is_triton(fields) else _library_request(fields)
     entry = yield from building(request, verbose=is_verbose, is_patient=is_patient)
     cache_dir = find_cache_dir(read_settings())
-    if entry.is_new and not entry.dir.is_relative_to(cache_dir):
+    if is_in_private_cache(entry.dir):  # of this request, or of an equal one before it
         raise CacheError(f"the cache {cache_dir} cannot be written, so nothing can be kept in it")
     return entry
 

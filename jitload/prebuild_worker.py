@@ -231,19 +231,34 @@ class Batch:
 def serve(core: int | None = None) -> None:
     """Build what comes in until there is no more: what a worker process does, on a core of its own if it has one.
 
-    It answers with a request's number and what became of it, and with None where it could take one more.
+    It answers with a request's number and what became of it, or why it cannot be read here; and with None where it
+    could take one more.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # leaves nothing behind, like Ctrl-C
     incoming, outgoing = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a tool prints is no answer
 
-    def answer(what: tuple[int, Outcome] | None) -> None:
+    def answer(what: tuple[int, Outcome | str] | None) -> None:
         pickle.dump(what, outgoing)
         outgoing.flush()
 
+    def read(message: tuple[int, bytes]) -> Task | None:
+        number, data = message
+        try:
+            task: Task = pickle.loads(data)  # noqa: S301  from the process that started this one
+        except Exception as error:  # noqa: BLE001  whatever a user's object raises
+            answer((number, f"the request cannot be read in another process: {type(error).__name__}: {error}"))
+            return None
+        return task
+
     def ask() -> Task | None:
-        answer(None)
-        task: Task | None = pickle.load(incoming)  # noqa: S301  from the process that started this one
+        task = None
+        while task is None:
+            answer(None)
+            message = pickle.load(incoming)  # noqa: S301  as above
+            if message is None:
+                return None
+            task = read(message)
         return task
 
     with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
@@ -255,4 +270,5 @@ def serve(core: int | None = None) -> None:
             have_core(core)
         batch = Batch(lambda task, outcome: answer((task.number, outcome)))
         while True:
-            batch.build(pickle.load(incoming), ask)  # noqa: S301  as above
+            if task := read(pickle.load(incoming)):  # noqa: S301  as above
+                batch.build(task, ask)

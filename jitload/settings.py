@@ -197,6 +197,11 @@ def private_cache_dir() -> Path:
     return _private_cache_dir(os.getpid())
 
 
+def is_in_private_cache(path: Path) -> bool:
+    """Tell whether a path lies in this process's private cache directory, if there is one."""
+    return _private_cache_dir.cache_info().currsize > 0 and path.is_relative_to(private_cache_dir())
+
+
 @functools.lru_cache(maxsize=1)
 def _private_cache_dir(process: int) -> Path:
     import tempfile
