@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from jitload.cores import on_own_core
-from jitload.errors import JitLoadError
+from jitload.errors import JitLoadError, ToolchainError
 
 if TYPE_CHECKING:
     from jitload.host_build import Step
@@ -76,7 +76,15 @@ def _run_one(run: NinjaRun) -> Exception | None:
             run_ninja(run.ninja, run.dir, name=run.name, verbose=run.is_verbose)
     except Exception as error:  # noqa: BLE001  raised in the build, at the place where it waits
         return error
+    if not _has_product(run):
+        made = run.steps[-1]
+        problem = f"module {run.name!r}: its commands ended well, and {made.output} was not made"
+        return ToolchainError(f"{problem}. Is it a compiler? {made.command[0]}")
     return None
+
+
+def _has_product(run: NinjaRun) -> bool:
+    return (run.dir / run.steps[-1].output).is_file()
 
 
 def _run_as_one(runs: Sequence[NinjaRun]) -> bool:
@@ -93,4 +101,4 @@ def _run_as_one(runs: Sequence[NinjaRun]) -> bool:
         return False
     if output.strip():
         _log.debug("%s", output.rstrip())
-    return status == 0
+    return status == 0 and all(map(_has_product, runs))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from test_prebuild import make_cache, request, states
-from test_prebuild_batches import build_together, patient  # noqa: F401  a fixture
+from test_prebuild_batches import build_together, patient, put_compiler  # noqa: F401  a fixture
 
 import jitload
 from jitload.cache import locks, store
@@ -53,3 +53,12 @@ def test_a_request_that_cannot_be_read_where_it_arrives_costs_itself(cache, capf
     )
     assert [(outcome.name, outcome.error) for outcome in done.failed] == [("k0", problem), ("k3", problem)]
     assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_compiler_that_makes_nothing_is_told_of(cache, tmp_path, monkeypatch, patient):  # noqa: F811  the fixture
+    put_compiler(tmp_path, monkeypatch, 'case "$*" in *victim.so*) exit 0;; esac')
+    outcomes = build_together(request("a"), request("victim"), request("b"))
+    assert [outcomes[number].state for number in range(3)] == ["built", "failed", "built"]
+    with pytest.raises(jitload.JitLoadError, match=r"its commands ended well, and victim[.]so was not made") as caught:
+        jitload.build_inline(**request("victim"))
+    assert outcomes[1].error == str(caught.value)
