@@ -139,7 +139,7 @@ class _Started:
         """Go on to the next run of ninja, or to the end; `error` is what was wrong with the last one.
 
         Raises:
-            LockHeldError: Somebody else builds it, and this build must not wait.
+            LockHeldError: It has not begun, since somebody else builds it and it must not wait.
         """
         from jitload.cache.locks import LockHeldError
 
@@ -148,9 +148,9 @@ class _Started:
             self.run = next(self.building) if error is None else self.building.throw(error)
         except StopIteration as end:
             return _done(self.task, end.value, self.seconds + time.monotonic() - started)
-        except LockHeldError:
-            raise
-        except Exception as failure:  # noqa: BLE001  one failure must not stop the rest
+        except Exception as failure:  # one must not stop the rest
+            if isinstance(failure, LockHeldError) and error is None:
+                raise
             return failed(self.task, failure, self.seconds + time.monotonic() - started)
         self.seconds += time.monotonic() - started
         return None

@@ -76,7 +76,7 @@ def hold_lock(
         ours = _threads.setdefault(str(path), threading.Lock())
     report = _Report(path, what)
     if not is_patient and not ours.acquire(blocking=False):
-        raise LockHeldError
+        raise LockHeldError(f"somebody else builds {what}")
     while is_patient and not ours.acquire(timeout=report.seconds_left()):
         report.tell()
     handle = None
@@ -127,7 +127,7 @@ def _wait(handle: int, report: _Report, look: Callable[[], Found | None], *, is_
     pause = _SHORTEST_S
     while not _take(handle, fcntl.LOCK_EX | fcntl.LOCK_NB):
         if not is_patient:
-            raise LockHeldError
+            raise LockHeldError(f"somebody else builds {report.what}")
         if sleeps:
             with report.telling():
                 fcntl.flock(handle, fcntl.LOCK_SH)
@@ -173,7 +173,7 @@ class _Report:
 
     def __init__(self, path: Path, what: str) -> None:
         self.path = path
-        self._what = what
+        self.what = what
         self._started = time.monotonic()
         self._next = self._started + _FIRST_REPORT_S
         self._has_told = False
@@ -203,13 +203,13 @@ class _Report:
 
     def tell(self) -> None:
         waited = time.monotonic() - self._started
-        _log.warning("waiting for %s, which %s builds: %.0f s so far", self._what, self._holder(), waited)
+        _log.warning("waiting for %s, which %s builds: %.0f s so far", self.what, self._holder(), waited)
         self._next = time.monotonic() + _NEXT_REPORTS_S
         self._has_told = True
 
     def finish(self) -> None:
         if self._has_told:
-            _log.warning("waited %.1f s for %s", time.monotonic() - self._started, self._what)
+            _log.warning("waited %.1f s for %s", time.monotonic() - self._started, self.what)
 
     def _holder(self) -> str:
         with suppress(OSError, ValueError, KeyError, TypeError):
