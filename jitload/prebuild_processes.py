@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -111,9 +111,16 @@ class LocalWorkers:
         self._is_stopped = False
         cores = usable_cores()  # with fewer workers than cores, theirs might be those of somebody else
         own: Sequence[int | None] = cores if len(cores) == count > 1 else [None] * count
-        self._threads = [threading.Thread(target=self._feed, args=(core,), daemon=True) for core in own]
-        for thread in self._threads:
-            thread.start()
+        self._threads: list[threading.Thread] = []
+        for core in own:
+            thread = threading.Thread(target=self._feed, args=(core,), daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # no more threads: fewer workers will do
+                if not self._threads:
+                    raise
+                break
+            self._threads.append(thread)
 
     def _feed(self, core: int | None) -> None:
         """Keep a worker busy until there is nothing left. What a worker dies of is tried again, each by itself."""
@@ -131,7 +138,7 @@ class LocalWorkers:
                     process = None
         except BaseException as error:  # noqa: BLE001  raised where the outcomes are waited for
             for future in self.futures:
-                if not future.done():
+                with suppress(InvalidStateError):  # it has its outcome
                     future.set_exception(error)
 
     def _next(self, kept: int = 0) -> _Sent | None:
