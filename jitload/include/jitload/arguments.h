@@ -15,6 +15,7 @@
 #include "expression.h"
 #include "launch.h"
 
+/* The codes of launch.h are DLPack's. */
 #define JITLOAD_SAME_(ours, dlpack) static_assert((int)JITLOAD_DL_##ours == (int)kDL##dlpack, "DLPack's code")
 JITLOAD_SAME_(INT, Int);
 JITLOAD_SAME_(UINT, UInt);
@@ -28,6 +29,7 @@ JITLOAD_SAME_(FLOAT8_E4M3FNUZ, Float8_e4m3fnuz);
 JITLOAD_SAME_(FLOAT8_E5M2, Float8_e5m2);
 JITLOAD_SAME_(FLOAT8_E5M2FNUZ, Float8_e5m2fnuz);
 JITLOAD_SAME_(FLOAT8_E8M0FNU, Float8_e8m0fnu);
+#undef JITLOAD_SAME_
 
 #define JITLOAD_LIKELY(condition) __builtin_expect(!!(condition), 1)
 

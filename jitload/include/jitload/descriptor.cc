@@ -47,7 +47,8 @@ static int jitload_check_layout(const jitload_kernel* kernel, const jitload_desc
       return jitload_fail("ValueError", "%s(): argument '%s' must have 1 to 2147483647 elements in axis %d for %s, got %lld",
                           kernel->name, param->name, (int)i, param->type, extent);
     }
-    if (i < last && extent > 1 && (stride < 0 || (uint64_t)stride * (uint64_t)descriptor->element_bytes % JITLOAD_TMA_ALIGNMENT != 0)) {
+    const uint64_t step = (uint64_t)stride * (uint64_t)descriptor->element_bytes;
+    if (i < last && extent > 1 && (stride < 0 || step % JITLOAD_TMA_ALIGNMENT != 0)) {
       return jitload_fail("ValueError",
                           "%s(): argument '%s' must have strides of a multiple of 16 bytes for %s, but axis %d has %lld "
                           "elements of %d bytes",

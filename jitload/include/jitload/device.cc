@@ -142,9 +142,10 @@ extern "C" int jitload_pick_image(const jitload_driver* driver, const jitload_ke
 static jitload_state* jitload_make_state(const jitload_driver* driver, const char* who,
                                                const jitload_module* module) {
   int count = 0;
-  const jitload_cu_result code = driver->device_count(&count);
-  if (code != JITLOAD_CUDA_SUCCESS || count < 1) {
-    jitload_driver_error(driver, who, "no CUDA device can be used", code != JITLOAD_CUDA_SUCCESS ? code : JITLOAD_CUDA_ERROR_NO_DEVICE);
+  jitload_cu_result code = driver->device_count(&count);
+  if (code == JITLOAD_CUDA_SUCCESS && count < 1) code = JITLOAD_CUDA_ERROR_NO_DEVICE;
+  if (code != JITLOAD_CUDA_SUCCESS) {
+    jitload_driver_error(driver, who, "no CUDA device can be used", code);
     return NULL;
   }
   const size_t kernels = module->kernel_count > 0 ? (size_t)module->kernel_count : 1; /* one stands for the variables */
@@ -182,7 +183,8 @@ static int jitload_resolve_locked(const jitload_driver* driver, const jitload_ke
   if (code != JITLOAD_CUDA_SUCCESS) return jitload_driver_error(driver, kernel->name, "the driver cannot load the kernel", code);
   int shared = 0;
   driver->kernel_attribute(&shared, JITLOAD_FUNCTION_STATIC_SHARED, found, device);
-  if ((kernel->flags & JITLOAD_HAS_CLUSTER) || jitload_declared_cluster(driver, found, device) > JITLOAD_PORTABLE_CLUSTER) {
+  if ((kernel->flags & JITLOAD_HAS_CLUSTER) ||
+      jitload_declared_cluster(driver, found, device) > JITLOAD_PORTABLE_CLUSTER) {
     driver->set_kernel_attribute(JITLOAD_FUNCTION_NON_PORTABLE_CLUSTER, 1, found, device);
   }
   slot->dynamic_allowed = JITLOAD_DEFAULT_SHARED - shared;
@@ -221,10 +223,12 @@ extern "C" int jitload_allow_shared(const jitload_driver* driver, const jitload_
                                       jitload_slot* slot, int64_t wanted) {
   int most = 0, fixed = 0, mode = JITLOAD_CAPTURE_RELAXED;
   jitload_cu_result code = jitload_shared_limit(driver, slot->kernel, device, &most, &fixed);
-  if (code != JITLOAD_CUDA_SUCCESS) return jitload_driver_error(driver, kernel->name, "cannot read the shared memory limit", code);
+  if (code != JITLOAD_CUDA_SUCCESS) {
+    return jitload_driver_error(driver, kernel->name, "cannot read the shared memory limit", code);
+  }
   if (wanted > most - fixed) {
-    return jitload_fail("ValueError", "%s(): " JITLOAD_TOO_MUCH_SHARED, kernel->name, (long long)wanted, (int)device, most,
-                        fixed);
+    return jitload_fail("ValueError", "%s(): " JITLOAD_TOO_MUCH_SHARED, kernel->name, (long long)wanted, (int)device,
+                        most, fixed);
   }
   pthread_mutex_lock(&jitload_lock);
   driver->exchange_capture_mode(&mode);

@@ -42,7 +42,6 @@ extern "C" int64_t jitload_ceil_div(jitload_eval* e, int64_t a, int64_t b) {
   return a / b + (a % b != 0 && (a < 0) == (b < 0));
 }
 
-/* The remainder has the sign of the divisor. */
 extern "C" int64_t jitload_mod(jitload_eval* e, int64_t a, int64_t b) {
   if (b == 0) return jitload_eval_fail(e, JITLOAD_EVAL_DIVISION_BY_ZERO, a, b);
   if (b == -1) return 0; /* INT64_MIN % -1 traps */
@@ -54,7 +53,6 @@ extern "C" int64_t jitload_min(int64_t a, int64_t b) { return b < a ? b : a; }
 
 extern "C" int64_t jitload_max(int64_t a, int64_t b) { return b > a ? b : a; }
 
-/* The smallest power of 2 that is n or more; 0 for n <= 0, as Triton's function has it. */
 extern "C" int64_t jitload_next_power_of_2(jitload_eval* e, int64_t n) {
   if (n <= 1) return n == 1;
   if (n > INT64_C(1) << 62) return jitload_eval_fail(e, JITLOAD_EVAL_OVERFLOW, n, 0);
@@ -106,7 +104,7 @@ extern "C" int64_t jitload_size(jitload_eval* e, int32_t arg, int64_t axis) {
   return i < 0 ? 0 : tensor->shape[i];
 }
 
-/* In elements. A tensor without strides is row-major; extents of 0 count as 1 then, as in torch. */
+/* A tensor without strides is row-major; extents of 0 count as 1 then, as in torch. */
 extern "C" int64_t jitload_stride(jitload_eval* e, int32_t arg, int64_t axis) {
   const DLTensor* tensor = jitload_eval_tensor(e, arg);
   const int32_t i = tensor ? jitload_eval_axis(e, tensor, axis) : -1;

@@ -1,8 +1,9 @@
-/* What a generated wrapper includes: the tables it fills in and the one function that does the work.
+/* What a generated wrapper includes: the tables it fills in, and the functions that its exports go on to.
  *
  * C, and the common subset of C and C++. Nothing here throws; failures set tvm-ffi's error and return -1.
- * The work is in launch.cc, compiled once for a compiler and linked into every library. What stands here is read again for
- * every build: no other header, and no function where a table or a line of assembler will do. `void*` is TVMFFIAny.
+ * The work is in launch.cc, compiled once for a compiler and linked into every library. What stands here is read again
+ * for every build: no header but one of ours, and no function where a table or a line of assembler will do. The `void*` of
+ * arguments and of results are TVMFFIAny*.
  */
 #ifndef JITLOAD_LAUNCH_H_
 #define JITLOAD_LAUNCH_H_

@@ -70,7 +70,8 @@ JITLOAD_LAUNCHER KernelState* MakeKernel(const Library* library, const char* nam
     Raise("RuntimeError", "the module was moved to another object, and has no kernels left");
     return nullptr;
   }
-  const int code = name != nullptr ? driver->library_kernel(&kernel, library->handle, name) : JITLOAD_CUDA_ERROR_INVALID_VALUE;
+  const int code =
+      name != nullptr ? driver->library_kernel(&kernel, library->handle, name) : JITLOAD_CUDA_ERROR_INVALID_VALUE;
   if (code != JITLOAD_CUDA_SUCCESS) {
     const char* what = "cannot get a kernel from the cubin";
     if (library->images != nullptr) what = "the fatbin has no kernel for a device here";
@@ -106,11 +107,11 @@ JITLOAD_LAUNCHER int RefuseArchitecture(const KernelState* state, int device) {
   state->driver->device_attribute(&major, JITLOAD_DEVICE_MAJOR, device);
   state->driver->device_attribute(&minor, JITLOAD_DEVICE_MINOR, device);
   if (state->images != nullptr) {
-    return Refuse(JITLOAD_CUDA_ERROR_NO_BINARY_FOR_GPU, "%s: the fatbin holds code for %s, and cuda:%d is sm_%d%d", state->name, state->images,
-                  device, major, minor);
+    return Refuse(JITLOAD_CUDA_ERROR_NO_BINARY_FOR_GPU, "%s: the fatbin holds code for %s, and cuda:%d is sm_%d%d",
+                  state->name, state->images, device, major, minor);
   }
-  return Refuse(JITLOAD_CUDA_ERROR_NO_BINARY_FOR_GPU, "%s: the cubin holds code for sm_%d, and cuda:%d is sm_%d%d", state->name, state->capability,
-                device, major, minor);
+  return Refuse(JITLOAD_CUDA_ERROR_NO_BINARY_FOR_GPU, "%s: the cubin holds code for sm_%d, and cuda:%d is sm_%d%d",
+                state->name, state->capability, device, major, minor);
 }
 
 /* Raise the limit to the most there is: it is only a ceiling, and is never lowered. */
@@ -150,7 +151,9 @@ JITLOAD_LAUNCHER int PrepareLocked(KernelState* state, int device, int64_t wante
   if (slot->allowed < 0) {
     code = driver->kernel_function(&function, state->kernel);
     if (code == 0 && driver->load_function != nullptr) code = driver->load_function(function);
-    if (code == JITLOAD_CUDA_ERROR_NO_BINARY_FOR_GPU && (state->capability != 0 || state->images)) return RefuseArchitecture(state, device);
+    if (code == JITLOAD_CUDA_ERROR_NO_BINARY_FOR_GPU && (state->capability != 0 || state->images)) {
+      return RefuseArchitecture(state, device);
+    }
     if (code == 0) AllowDeclaredCluster(state, device);
   }
   if (code == 0) code = jitload_shared_limit(driver, state->kernel, device, &most, &fixed);

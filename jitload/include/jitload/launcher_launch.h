@@ -91,7 +91,9 @@ JITLOAD_LAUNCHER int LaunchHere(KernelState* state, void** args, const jitload_c
 }
 
 JITLOAD_LAUNCHER int LaunchKernel(KernelState* state, void** args, const jitload_cu_config* config) {
-  if (__builtin_expect(state == nullptr, 0)) return Refuse(JITLOAD_CUDA_ERROR_INVALID_HANDLE, "the kernel was moved to another object");
+  if (__builtin_expect(state == nullptr, 0)) {
+    return Refuse(JITLOAD_CUDA_ERROR_INVALID_HANDLE, "the kernel was moved to another object");
+  }
   if (state->driver->devices == 1) return LaunchHere(state, args, config, 0);
   int device = 0;
   const bool is_entered = EnterPlace(state, args, config->stream, &device);
