@@ -1,4 +1,4 @@
-"""What a request of `prebuild` may be: how one for a Triton kernel travels to another process, and is built there."""
+"""What a request of `prebuild` may be: how one for a Triton kernel reaches another process, and how each is built."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from jitload.errors import CompileError, JitLoadError
+from jitload.settings import UPSTREAMS_ARCH
 
 if TYPE_CHECKING:
     from jitload.cache.entry import Entry
@@ -32,7 +33,7 @@ class Task:
     Attributes:
         number: Its place among the requests.
         request: The keywords of `build_inline`, `build` or `load_triton`.
-        environment: The caller's `JITLOAD_*`, which hold for the worker, too.
+        environment: The caller's variables that decide what is made; they hold for the worker, too.
         is_own: Whether only the caller's process can build it.
         run: What tells one `prebuild` from another: Dask answers a task that equals an earlier one without running it.
     """
@@ -66,8 +67,8 @@ class Outcome:
 
 
 def own_environment(*, has_triton: bool = False) -> tuple[tuple[str, str], ...]:
-    """Return the variables that a worker elsewhere takes over: ours, and those that change what Triton makes."""
-    names = {name for name in os.environ if name.startswith(_OURS)}
+    """Return the variables that a worker elsewhere takes over: what we read, and what changes what Triton makes."""
+    names = {name for name in os.environ if name.startswith(_OURS) or name == UPSTREAMS_ARCH}
     if has_triton:
         from jitload.triton.key import is_in_key
 
@@ -166,6 +167,7 @@ class Batch:
         self._report = report
         self._builds: list[_Started] = []
         self._started = 0.0
+        self._is_finishing = False
 
     def build(self, first: Task, ask: Callable[[], Task | None]) -> None:
         """Build a request, and others with it that `ask` gives, as long as they are small."""
@@ -207,8 +209,13 @@ class Batch:
         return time.monotonic() - self._started
 
     def _finish_if_old(self) -> None:
-        if self._age_s() > _OLD_S:
-            self._finish()
+        """Finish those that wait; not while that is done, when one that starts over is in NVRTC again."""
+        if self._age_s() > _OLD_S and not self._is_finishing:
+            self._is_finishing = True
+            try:
+                self._finish()
+            finally:
+                self._is_finishing = False
 
     def _finish(self) -> None:
         """Run ninja for all that have come to it, until each has come to its end."""
@@ -229,38 +236,9 @@ class Batch:
 
 
 def serve(core: int | None = None) -> None:
-    """Build what comes in until there is no more: what a worker process does, on a core of its own if it has one.
-
-    It answers with a request's number and what became of it, or why it cannot be read here; and with None where it
-    could take one more.
-    """
+    """Build what comes in until there is no more: what a worker process does, on a core of its own if it has one."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # leaves nothing behind, like Ctrl-C
-    incoming, outgoing = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a tool prints is no answer
-
-    def answer(what: tuple[int, Outcome | str] | None) -> None:
-        pickle.dump(what, outgoing)
-        outgoing.flush()
-
-    def read(message: tuple[int, bytes]) -> Task | None:
-        number, data = message
-        try:
-            task: Task = pickle.loads(data)  # noqa: S301  from the process that started this one
-        except Exception as error:  # noqa: BLE001  whatever a user's object raises
-            answer((number, f"the request cannot be read in another process: {type(error).__name__}: {error}"))
-            return None
-        return task
-
-    def ask() -> Task | None:
-        task = None
-        while task is None:
-            answer(None)
-            message = pickle.load(incoming)  # noqa: S301  as above
-            if message is None:
-                return None
-            task = read(message)
-        return task
-
+    caller = _Caller()
     with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
         from jitload.cores import have_core
         from jitload.library import import_first
@@ -268,7 +246,49 @@ def serve(core: int | None = None) -> None:
         import_first()
         if core is not None:
             have_core(core)
-        batch = Batch(lambda task, outcome: answer((task.number, outcome)))
+        batch = Batch(caller.report)
         while True:
-            if task := read(pickle.load(incoming)):  # noqa: S301  as above
-                batch.build(task, ask)
+            if task := caller.read(caller.receive()):
+                batch.build(task, caller.ask)
+
+
+class _Caller:
+    """The process that started this one: it sends requests, and is told what became of each by its number."""
+
+    def __init__(self) -> None:
+        self._incoming, self._outgoing = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+        os.dup2(2, 1)  # what a tool prints is no answer
+
+    def receive(self) -> Any:
+        """Return a request as it travels, None for no more."""
+        return pickle.load(self._incoming)  # noqa: S301  from the process that started this one
+
+    def read(self, message: tuple[int, bytes]) -> Task | None:
+        """Return the request in a message; one that cannot be read here is reported."""
+        number, data = message
+        try:
+            task: Task = pickle.loads(data)  # noqa: S301  as above
+        except Exception as error:  # noqa: BLE001  whatever a user's object raises
+            problem = f"the request cannot be read in another process: {type(error).__name__}: {error}"
+            self._send((number, problem))
+            return None
+        return task
+
+    def report(self, task: Task, outcome: Outcome) -> None:
+        """Tell what became of a request."""
+        self._send((task.number, outcome))
+
+    def ask(self) -> Task | None:
+        """Return one request more, None where there is none for this process now."""
+        task = None
+        while task is None:
+            self._send(None)
+            message = self.receive()
+            if message is None:
+                return None
+            task = self.read(message)
+        return task
+
+    def _send(self, what: tuple[int, Outcome | str] | None) -> None:
+        pickle.dump(what, self._outgoing)
+        self._outgoing.flush()

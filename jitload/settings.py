@@ -79,8 +79,8 @@ _READ_BY_COMPILERS = (
     *("CCC_OVERRIDE_OPTIONS", "SDKROOT", "NIX_CFLAGS_COMPILE", "NIX_LDFLAGS"),
     *("EDG_BASE", "NV_NVVM_VERSION", "NVVM_IR_VER_CHK", "LLVM_OVERRIDE_PRODUCER", "FINALIZER_USE_LEGACY_ELF_BUILDER"),
 )
-_ARCHS = ("JITLOAD_ARCH", "TVM_FFI_CUDA_ARCH_LIST")
-_OTHERS = (_ARCHS[1], "CXX", "PATH", *_TOOLKITS, "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
+UPSTREAMS_ARCH = "TVM_FFI_CUDA_ARCH_LIST"
+_OTHERS = (UPSTREAMS_ARCH, "CXX", "PATH", *_TOOLKITS, "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
 _NAMES = (*_OWN, *_OTHERS, *_READ_BY_COMPILERS)
 _KEYS = tuple(map(os.fsencode, _NAMES))
 _LIMIT = 5 * 10**9
@@ -110,7 +110,7 @@ def _settings(*raw: bytes) -> Settings:
         cache_limit = parse_size(limit) if limit else _LIMIT
     except ValueError as error:
         raise CacheError(f"JITLOAD_CACHE_LIMIT={limit!r}: {error}") from None
-    arch_variable = next((name for name in _ARCHS if named[name]), _ARCHS[0])
+    arch_variable = "JITLOAD_ARCH" if named["JITLOAD_ARCH"] or not named[UPSTREAMS_ARCH] else UPSTREAMS_ARCH
     return Settings(
         arch=named[arch_variable],
         arch_variable=arch_variable,

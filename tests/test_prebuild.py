@@ -201,6 +201,21 @@ class _Broken(Executor):
         return future
 
 
+def test_an_executor_builds_for_what_the_callers_environment_names(cache, monkeypatch):
+    class Elsewhere(Executor):
+        def submit(self, function, /, *args):
+            monkeypatch.delenv("TVM_FFI_CUDA_ARCH_LIST")
+            future = Future()
+            future.set_result(function(*args))
+            return future
+
+    monkeypatch.setattr("jitload.arch.current_capability", lambda: None)
+    monkeypatch.setenv("TVM_FFI_CUDA_ARCH_LIST", "8.0")
+    (outcome,) = jitload.prebuild([{"name": "m", "cuda_sources": kernel("f")}], Elsewhere(), progress=False).outcomes
+    assert outcome.error == ""
+    assert Path(outcome.path) == build(kernel("f"), arch="sm_80")
+
+
 def test_what_a_broken_executor_leaves_is_built_here(cache, caplog):
     done = jitload.prebuild([request(name) for name in ("a", "b", "c", "d")], _Broken(), progress=False)
     assert states(done) == ["built"] * 4

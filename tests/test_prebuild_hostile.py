@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from test_prebuild import make_cache, request, states
 from test_prebuild_batches import build_together, patient, put_compiler  # noqa: F401  a fixture
 
 import jitload
+from jitload import prebuild_worker
 from jitload.cache import locks, store
+from jitload.device import kernels
+from jitload.device.aside import run_aside
+from jitload.errors import CachePlaceError
 
 
 @pytest.fixture
@@ -33,6 +39,26 @@ def test_equal_requests_where_the_cache_has_no_room_do_not_wait_for_each_other(c
     assert {outcome.error for outcome in outcomes.values()} == {
         f"the cache {cache} cannot be written, so nothing can be kept in it"
     }
+
+
+def test_one_that_starts_over_while_another_is_compiled_disturbs_nobody(cache, monkeypatch, patient):  # noqa: F811
+    """Its second run of NVRTC is one that others could be finished in; they are being finished already."""
+    monkeypatch.setattr(prebuild_worker, "_OLD_S", 0.3)
+    publish, run_nvrtc = store.Work.publish, kernels.run_nvrtc
+
+    def refuse_first(work, product, headers):
+        if work.recipe.name == "first" and work.cache_dir == cache:
+            raise CachePlaceError("there is no room.")
+        return publish(work, product, headers)
+
+    def slowly(library, job):
+        return run_aside(lambda _: (time.sleep(0.6), run_nvrtc(library, job))[1])
+
+    monkeypatch.setattr(store.Work, "publish", refuse_first)
+    monkeypatch.setattr(kernels, "run_nvrtc", slowly)
+    outcomes = build_together(request("first"), request("second"), request("third"))
+    assert [outcomes[number].state for number in range(3)] == ["failed", "built", "built"]
+    assert outcomes[0].error == f"the cache {cache} cannot be written, so nothing can be kept in it"
 
 
 class Unreadable:

@@ -184,7 +184,7 @@ IMPORTS = {
     "prebuild_requests": "api cache.entry checks errors ninja_runs pipeline request settings sources triton.request "
     "triton.wanted",
     "prebuild_worker": "cache.entry cache.locks cores device.aside errors library ninja_runs prebuild_requests "
-    "triton.key",
+    "settings triton.key",
     "prebuild_processes": "cores cxx.spare errors prebuild_worker",
     "prebuilding": "errors prebuild_processes prebuild_requests prebuild_worker",
     "__init__": "api errors launch loader prebuilding triton.api triton.extract",
