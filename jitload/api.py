@@ -58,7 +58,7 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
         embed_cubin: Cubins for the C++ to launch from, by the names in its `TVM_FFI_EMBED_CUBIN(name)`: bytes, paths
             or what `compile_cubin` or Triton returns. Without any source, functions are made of them.
         arch: `"native"` (the current GPU), `"sm_90a"`, `"cpu"`, or several; each device gets the code that suits it. On
-            a machine without a GPU and without `JITLOAD_ARCH`, `"native"` is the CPU.
+            a machine without a GPU, `"native"` is what `JITLOAD_ARCH` says, or the CPU.
         extra_cflags: Options of the host's compiler, which compiles kernels for the CPU, too.
         extra_cuda_cflags: Options for kernels, such as `["--use_fast_math", "-DN=4"]`, written for nvcc.
         extra_ldflags: Options of the link of hand-written C++.

@@ -68,7 +68,7 @@ class DeviceSource:
 
     @property
     def is_minimal(self) -> bool:
-        """Whether it needs nothing that NVRTC can leave out, by its looks; a sixth of the time of a small kernel."""
+        """Whether it needs nothing that NVRTC can leave out, by its looks; that is a sixth of a small kernel's time."""
         return not any(map(_LEFT_OUT.search, (*(text for _, text in self.pieces), *self.options)))
 
     @property
