@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import platform
 import re
 import subprocess
 from pathlib import Path
@@ -26,6 +27,7 @@ from jitload.model import ImageKernel, Kernel, ParameterSlot, Variable
 from jitload.runtime import include_flags
 
 GOLDEN = Path(__file__).parent / "golden"
+LANDING_PADS = "-fcf-protection" if platform.machine() == "x86_64" else "-mbranch-protection=standard"
 SIZES = {
     "char": 1,
     "bool": 1,
@@ -123,7 +125,7 @@ def test_wrappers_are_as_they_were(name):
 
 
 @pytest.mark.parametrize("name", WRAPPERS)
-@pytest.mark.parametrize("more", ["-DPLAIN", "-U__ELF__", "-fcf-protection"])  # exports in C++, and with landing pads
+@pytest.mark.parametrize("more", ["-DPLAIN", "-U__ELF__", LANDING_PADS])  # exports in assembler, in C++, with pads
 def test_golden_wrappers_compile_without_a_warning(name, more, tmp_path):
     (tmp_path / "wrapper.cc").write_text((GOLDEN / f"{name}.cc").read_text())
     for image in WRAPPERS[name].images:

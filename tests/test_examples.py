@@ -78,13 +78,16 @@ for path in paths:
         sys.path[0] = os.path.dirname(path)
         runpy.run_path(path, run_name="__main__")
         sys.exit()
-    os.wait()
+    status = os.waitstatus_to_exitcode(os.wait()[1])
+    if status:
+        with open(os.path.join(home, os.path.basename(path)), "a") as out:
+            print(f"it ended with status {status}", file=out)
 """
 
 
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], list[str]]:
-    """Return what an example prints on a machine without a GPU."""
+    """Return what tells the lines that an example prints on a machine without a GPU, and a failure as the last one."""
     home = tmp_path_factory.mktemp("printed")
     paths = [path for path in EXAMPLES if find_spec("triton") or "triton" not in path.stem]
     environment = python_env({"CUDA_VISIBLE_DEVICES": ""})

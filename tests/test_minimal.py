@@ -66,8 +66,9 @@ def test_an_older_nvrtc_is_not_asked_to_leave_anything_out(nvrtc_runs):
     assert "--minimal" not in nvrtc_runs[0].options
 
 
-def test_what_is_left_out_changes_no_code(monkeypatch):
+def test_what_is_left_out_changes_no_code(monkeypatch, nvrtc_runs):
     texts = [text for _, text in RUNS.values()]
     short = [compile_text(text).cubin.data for text in texts]
+    assert all("--minimal" in job.options for job in nvrtc_runs)
     monkeypatch.setattr(DeviceSource, "is_minimal", False)
     assert [compile_text(text).cubin.data for text in texts] == short

@@ -59,8 +59,9 @@ def build_together(*requests: dict) -> dict[int, Outcome]:
     return outcomes
 
 
-def names(prefix: str, count: int) -> list[dict]:
-    return [request(f"{prefix}{number}") for number in range(count)]
+def small(count: int) -> list[dict]:
+    """Return requests for so many kernels, k0, k1 and so on."""
+    return [request(f"k{number}") for number in range(count)]
 
 
 @pytest.fixture
@@ -82,7 +83,7 @@ def put_compiler(tmp_path: Path, monkeypatch, script: str) -> None:
 
 
 def test_small_builds_share_a_run_of_ninja(cache, runs, patient):
-    outcomes = build_together(*names("k", 11))
+    outcomes = build_together(*small(11))
     assert [outcome.state for outcome in outcomes.values()] == ["built"] * 11
     assert len(runs) == 2  # eight, and three
     assert all("-j1" in run for run in runs)
@@ -91,7 +92,7 @@ def test_small_builds_share_a_run_of_ninja(cache, runs, patient):
 
 def test_an_entry_is_what_a_build_by_itself_makes(cache, tmp_path, monkeypatch, runs, patient):
     requests = [
-        *names("k", 3),
+        *small(3),
         request("expression", functions={"expression": jitload.Launch(grid="x.shape[0]", block=64)}),
         request("two", arch=("sm_80", "sm_90a")),
         {
@@ -123,7 +124,7 @@ def _content(entry: Path, cache: Path) -> dict[str, object]:
 
 def test_a_build_that_takes_long_waits_for_nobody(cache, runs, monkeypatch):
     monkeypatch.setattr(prebuild_worker, "_LONGEST_S", 0.0)
-    build_together(*names("k", 3))
+    build_together(*small(3))
     assert len(runs) == 3
 
 
@@ -165,14 +166,14 @@ def test_a_directory_of_any_name(tmp_path, monkeypatch, runs, patient):
     odd = tmp_path / "a b'$(touch x)$HOME#&; é"
     shutil.move(tmp_path / "cache", odd)
     monkeypatch.setenv("JITLOAD_CACHE_DIR", str(odd))
-    assert {outcome.state for outcome in build_together(*names("k", 3)).values()} == {"built"}
+    assert {outcome.state for outcome in build_together(*small(3)).values()} == {"built"}
     assert len(runs) == 1
 
 
 def test_a_directory_that_ninja_cannot_read(tmp_path, monkeypatch, runs, patient):
     odd = tmp_path / "a|b"
     monkeypatch.setenv("JITLOAD_CACHE_DIR", str(odd))
-    outcomes = build_together(*names("k", 2))
+    outcomes = build_together(*small(2))
     assert all(outcome.error.startswith("ninja cannot read a path with '|'") for outcome in outcomes.values())
 
 
@@ -256,7 +257,7 @@ def test_a_compile_that_fails_costs_itself_and_its_words_are_kept(cache, tmp_pat
 
 def test_a_worker_that_dies_of_one_costs_that_one_alone(cache, killer):  # noqa: F811  the fixture
     log = killer(99)
-    requests = names("k", MANY)
+    requests = small(MANY)
     requests[5] = request("victim")
     done = jitload.prebuild(requests, progress=False, jobs=1)
     assert [outcome.name for outcome in done.failed] == ["victim"]
@@ -266,14 +267,13 @@ def test_a_worker_that_dies_of_one_costs_that_one_alone(cache, killer):  # noqa:
 
 
 def test_workers_ask_for_more_and_all_are_built_once(cache):
-    done = jitload.prebuild(names("k", MANY), progress=False, jobs=2)
+    done = jitload.prebuild(small(MANY), progress=False, jobs=2)
     assert states(done) == ["built"] * MANY
-    assert states(jitload.prebuild(names("k", MANY), progress=False, jobs=2)) == ["reused"] * MANY
+    assert states(jitload.prebuild(small(MANY), progress=False, jobs=2)) == ["reused"] * MANY
     assert all(outcome.seconds > 0 for outcome in done.outcomes)
 
 
-def test_a_cache_that_is_full_in_the_middle_fails_by_name(cache, monkeypatch, patient):
-    """The shared build.ninja is the first thing that has no room."""
+def test_each_gets_a_run_of_its_own_where_the_shared_file_has_no_room(cache, runs, monkeypatch, patient):
     real = Path.write_bytes
 
     def write_bytes(path, *words, **more):
@@ -282,15 +282,16 @@ def test_a_cache_that_is_full_in_the_middle_fails_by_name(cache, monkeypatch, pa
         return real(path, *words, **more)
 
     monkeypatch.setattr(Path, "write_bytes", write_bytes)
-    assert {outcome.state for outcome in build_together(*names("k", 3)).values()} == {"built"}
+    assert {outcome.state for outcome in build_together(*small(3)).values()} == {"built"}
+    assert len(runs) == 3
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_in_the_middle_of_a_batch_leaves_nothing(cache, tmp_path, monkeypatch, sign):
     put_compiler(tmp_path, monkeypatch, 'case "$*" in *wrapper.cc*) sleep 5;; esac')
-    code = "import builds, jitload, signal; from test_prebuild_batches import names\n"
+    code = "import builds, jitload, signal; from test_prebuild_batches import small\n"
     code += "signal.signal(signal.SIGTERM, signal.default_int_handler)\n"
-    code += f"jitload.prebuild(names('k', {MANY}), jobs=1, progress=False)"
+    code += f"jitload.prebuild(small({MANY}), jobs=1, progress=False)"
     monkeypatch.setenv("PYTHONWARNINGS", "ignore")
     process = subprocess.Popen(python_command(code), env=python_env(), stderr=subprocess.PIPE, text=True)
     _await(lambda: len(list(cache.glob(".work/k*/wrapper.cc"))) >= 2 and _sleepers(cache))
@@ -316,6 +317,6 @@ def _commands() -> Iterator[str]:
 
 def test_the_seconds_of_a_batch_are_those_of_its_builds(cache, patient):
     started = time.monotonic()
-    outcomes = build_together(*names("k", 6))
+    outcomes = build_together(*small(6))
     spent = time.monotonic() - started
     assert sum(outcome.seconds for outcome in outcomes.values()) == pytest.approx(spent, rel=0.2)
