@@ -22,8 +22,6 @@ from jitload.settings import read_settings
 from jitload.sources import read_inline
 from jitload.toolchain import find_kit
 
-HIT = "import builds; print(builds.build(builds.ADD))"
-
 
 @pytest.fixture
 def cache(used_cache, tmp_path, monkeypatch):

@@ -32,7 +32,6 @@ TYPES = {
     "tensor": "const float*", "address": "float*", "optional": "float*", "wide": "float4*", "pair": "Pair",
     "empty": "Empty", "odd": "Bytes<3>", "map": "const __grid_constant__ Map", "large": "Bytes<32764>",
 }  # fmt: skip
-SPELLED = {"u32": "unsigned int"}
 STRUCTS = """
 struct Pair { float a; int b; };
 struct Empty {};

@@ -70,7 +70,7 @@ def hold_lock(
         is_patient: Wait for it. Who holds other locks must not: two could wait for each other.
 
     Raises:
-        LockHeldError: Somebody else has it.
+        LockHeldError: Somebody else has it, and `is_patient` is False.
     """
     with _guard:
         ours = _threads.setdefault(str(path), threading.Lock())
