@@ -124,6 +124,19 @@ def test_wrappers_are_as_they_were(name):
     compare(f"{name}.cc", render_wrapper(WRAPPERS[name]))
 
 
+@pytest.mark.parametrize("standard", ["c11", "c++17"])
+@pytest.mark.parametrize("header", ["launch.h", "expression.h", "triton.h", "cpu.h", "driver_steps.h"])
+def test_a_header_needs_no_other_and_bears_the_systems(header, standard, tmp_path):
+    source = tmp_path / "source.txt"
+    system = "".join(f"#include <{name}.h>\n" for name in ("stdint", "stddef", "stdlib"))
+    for text in (f"#include <jitload/{header}>\n{system}", f"{system}#include <jitload/{header}>\n"):
+        source.write_text(text)
+        language = ["-x", standard.rstrip("0123456789"), f"-std={standard}"]
+        flags = ["-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only", *include_flags()]
+        done = subprocess.run(["c++", *flags, *language, str(source)], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("name", WRAPPERS)
 @pytest.mark.parametrize("more", ["-DPLAIN", "-U__ELF__", LANDING_PADS])  # exports in assembler, in C++, with pads
 def test_golden_wrappers_compile_without_a_warning(name, more, tmp_path):
