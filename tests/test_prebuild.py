@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import shutil
 import sys
@@ -12,6 +13,7 @@ import pytest
 from builds import ARCH, build, kernel, load
 
 import jitload
+from jitload import prebuild_requests
 from jitload.prebuild_processes import worker_count
 
 
@@ -63,6 +65,35 @@ def test_each_architecture_is_what_native_asks_for_there(cache, monkeypatch):
     for arch, outcome in zip(("sm_80", "sm_90a"), done.outcomes, strict=True):
         monkeypatch.setenv("JITLOAD_ARCH", arch)
         assert jitload.build_inline("m", cuda_sources=kernel("f")) == outcome.path
+
+
+class _Noting(dict):
+    """Keywords that note which of them are read."""
+
+    def __init__(self, fields):
+        super().__init__(fields)
+        self.seen = set()
+
+    def __getitem__(self, name):
+        self.seen.add(name)
+        return super().__getitem__(name)
+
+
+@pytest.mark.parametrize("function", [jitload.build_inline, jitload.build])
+def test_each_keyword_of_a_build_is_heeded(function, monkeypatch, tmp_path):
+    """What `build_inline` and `build` make of their keywords is written once more for `prebuild`."""
+    (tmp_path / "m.cu").write_text(kernel("f"))
+    fields = {"sources": tmp_path / "m.cu"} if function is jitload.build else {"cuda_sources": kernel("f")}
+    read = prebuild_requests._with_defaults
+    given = []
+
+    def noting(*words):
+        given.append(_Noting(read(*words)))
+        return given[0]
+
+    monkeypatch.setattr(prebuild_requests, "_with_defaults", noting)
+    prebuild_requests._library_request({"name": "m", "arch": ARCH, **fields})
+    assert given[0].seen == set(inspect.signature(function).parameters) - {"build_directory", "output"}
 
 
 def test_one_failure_does_not_stop_the_rest_and_is_told_in_a_line(cache):
