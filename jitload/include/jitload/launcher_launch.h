@@ -104,6 +104,17 @@ JITLOAD_LAUNCHER int LaunchKernel(KernelState* state, void** args, const jitload
 
 /* ---- whether a cluster is possible, asked before the launch ---------------------------------------------------- */
 
+JITLOAD_LAUNCHER int RefuseCluster(const KernelState* state, const jitload_cu_config* config, const uint32_t* cluster,
+                                   int device, int code) {
+  const uint32_t limit = LimitOf(state, config, cluster);
+  if (code != 0 && limit == 0) return RaiseCode("cannot ask the driver whether the cluster is possible", code);
+  return Raise("ValueError",
+               "%s: a cluster of (%u, %u, %u), %llu blocks, is not possible on cuda:%d with %u threads and %u bytes of "
+               "dynamic shared memory in a block: the limit is %u blocks",
+               state->name, cluster[0], cluster[1], cluster[2], static_cast<unsigned long long>(BlocksOf(cluster)), device,
+               config->block[0] * config->block[1] * config->block[2], config->shared_bytes, limit);
+}
+
 /* Clusters over the portable size of 8 must be allowed; whether one can be scheduled, the driver is asked once. */
 JITLOAD_LAUNCHER int CheckClusterHere(KernelState* state, const jitload_cu_config* config, const uint32_t* cluster,
                                       int device) {
@@ -121,15 +132,7 @@ JITLOAD_LAUNCHER int CheckClusterHere(KernelState* state, const jitload_cu_confi
   if (is_known) return 0;
   AllowCluster(state, config, device);
   code = driver->max_active_clusters(&count, state->kernel, config);
-  if (code != 0 || count < 1) {
-    const uint32_t limit = LimitOf(state, config, cluster);
-    if (code != 0 && limit == 0) return RaiseCode("cannot ask the driver whether the cluster is possible", code);
-    return Raise("ValueError",
-                 "%s: a cluster of (%u, %u, %u), %llu blocks, is not possible on cuda:%d with %u threads and %u "
-                 "bytes of dynamic shared memory in a block: the limit is %u blocks",
-                 state->name, cluster[0], cluster[1], cluster[2], static_cast<unsigned long long>(BlocksOf(cluster)), device,
-                 config->block[0] * config->block[1] * config->block[2], config->shared_bytes, limit);
-  }
+  if (code != 0 || count < 1) return RefuseCluster(state, config, cluster, device, code);
   if (Lock()) {
     memcpy(slot->checked, wanted, sizeof wanted);
     Unlock();
