@@ -83,7 +83,8 @@ def prebuild(
             is in a key. None starts processes on this machine.
         progress: Show how far it is: a bar where tqdm is installed, else a few lines.
         archs: Build each request once for each of these, `("sm_80", "sm_90a")`, as a call with `arch="native"` asks
-            for it on such a GPU. (Several in a request's own `arch` make one library for all of them.)
+            for it on such a GPU. A request that names its own `arch` keeps it; several in that make one library for
+            all of them.
         jobs: How many processes on this machine; the default is bounded by cores and memory.
 
     Returns:
@@ -117,7 +118,7 @@ def prebuild(
 
 
 def _tasks(requests: Iterable[Mapping[str, Any]], archs: Sequence[str] | None) -> tuple[Task, ...]:
-    """Return the requests with their numbers, those for several architectures once for each."""
+    """Return the requests with their numbers, those that name no architecture once for each of `archs`."""
     if isinstance(requests, str | bytes | Mapping) or not isinstance(requests, Iterable):
         raise JitLoadError(f"requests must be several mappings, in a list say, got {type(requests).__name__}")
     if isinstance(archs, str):
@@ -126,7 +127,8 @@ def _tasks(requests: Iterable[Mapping[str, Any]], archs: Sequence[str] | None) -
         raise JitLoadError(f"archs must be architectures, ('sm_80', 'sm_90a'), or None, got {archs!r}")
     spread = []
     for request in map(travelling, requests):
-        if archs is None or not isinstance(request, Mapping):
+        says_its_own = not isinstance(request, Mapping) or request.get("arch") not in (None, "native")
+        if archs is None or says_its_own:
             spread.append(request)
         else:
             spread += [{**request, "arch": arch} for arch in archs]
@@ -178,6 +180,11 @@ def _run_elsewhere(
                 futures[executor.submit(build_one, task)] = task
             except BrokenExecutor:
                 left.append(task)
+            except Exception as error:
+                problem = f"{type(error).__name__}: {error}"
+                raise JitLoadError(
+                    f"the executor {executor!r} takes no tasks ({problem}): give one that is open"
+                ) from error
         _run_own(tasks, outcomes, tick)
         for future in as_completed(futures):
             outcome = _outcome(future, futures[future])

@@ -193,6 +193,27 @@ def test_the_loser_of_a_race_keeps_its_own_build_for_as_long_as_it_lives(cache, 
     assert loser.product.is_file()
 
 
+def test_a_directory_that_is_swept_before_it_is_marked_is_not_built_in(cache, monkeypatch):
+    """Another process's look for what the dead left meets it between its making and its mark."""
+    real, removed = fcntl.flock, []
+
+    def flock(handle, how):
+        place = os.readlink(f"/proc/self/fd/{handle}")
+        if f"{cache}/.work/" in place and not removed:
+            removed.append(place)
+            os.rmdir(place)
+        return real(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with claim_entry(cache, recipe(), read_settings()) as work:
+        assert removed
+        assert work.dir.is_dir()
+        assert str(work.dir) not in removed
+        (work.dir / "product").write_text("whole")
+        work.publish("product")
+    assert find_entry(cache, recipe(), read_settings())
+
+
 # ---- what the dead leave behind --------------------------------------------------------------------------------
 
 

@@ -27,6 +27,21 @@ def refusal(text: str, name: str = "vec", **options: object) -> list[str]:
 # ---- load-only -------------------------------------------------------------------------------------------------
 
 
+def test_load_only_says_that_an_entry_is_damaged_and_leaves_it(cache, tmp_path, monkeypatch, caplog):
+    path = build(ADD, "vec")
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    before = sorted(cache.rglob("*"))
+    monkeypatch.setenv("JITLOAD_MODE", "load-only")
+    _, damage, _ = refusal(ADD)
+    assert damage.strip().startswith(f"Its entry is there and damaged: {path.parent}: vec.so has another SHA-256")
+    assert sorted(cache.rglob("*")) == before
+    assert "is passed over" in caplog.text
+    assert "built again" not in caplog.text
+    monkeypatch.setenv("JITLOAD_CACHE_PATH", str(cache))
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "other"))
+    assert refusal(ADD)[1] == damage
+
+
 def test_load_only_loads_and_does_not_build(cache, monkeypatch):
     path = build(ADD, "vec")
     before = sorted(cache.rglob("*"))

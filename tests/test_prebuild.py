@@ -96,6 +96,13 @@ def test_each_keyword_of_a_build_is_heeded(function, monkeypatch, tmp_path):
     assert given[0].seen == set(inspect.signature(function).parameters) - {"build_directory", "output"}
 
 
+def test_a_request_that_names_its_architecture_keeps_it(cache):
+    own, several = request("own"), request("two", arch=("sm_80", "sm_90a"))
+    done = jitload.prebuild([own, several, request("n", arch="native")], archs=("sm_89", "sm_100a"), progress=False)
+    assert [outcome.arch for outcome in done.outcomes] == [ARCH, "sm_80, sm_90a", "sm_89", "sm_100a"]
+    assert states(done) == ["built"] * 4
+
+
 def test_one_failure_does_not_stop_the_rest_and_is_told_in_a_line(cache):
     requests = [
         {"name": "bad", "cuda_sources": '// nothing\nextern "C" __global__ void f() { nonsense; }', "arch": ARCH},
@@ -262,6 +269,14 @@ def test_an_error_of_the_executor_itself_is_that_requests_failure(cache):
 
     (outcome,) = jitload.prebuild([request("m")], Refusing(), progress=False).outcomes
     assert (outcome.state, outcome.error) == ("failed", "ValueError: no room on node 7")
+
+
+def test_an_executor_that_takes_no_tasks_is_refused_by_name():
+    executor = ThreadPoolExecutor(1)
+    executor.shutdown()
+    for wrong in (executor, ThreadPoolExecutor):
+        with pytest.raises(jitload.JitLoadError, match=r"the executor <.*ThreadPoolExecutor.* takes no tasks"):
+            jitload.prebuild([request("m")], wrong, progress=False)
 
 
 # ---- how many --------------------------------------------------------------------------------------------------

@@ -74,7 +74,8 @@ def find_entry(
 ) -> Entry | None:
     """Return the entry for a recipe whose product is whole and whose headers are as they were, or None.
 
-    This writes nothing, takes no lock and starts nothing, unless an entry is damaged: that one is set aside.
+    This writes nothing, takes no lock and starts nothing, unless an entry is damaged: that one is set aside, where it
+    may be built again.
 
     Args:
         cache_dir: The cache.
@@ -87,6 +88,7 @@ def find_entry(
         CacheError: Others may write the entry, or this process has no file handles left.
     """
     key = key or recipe.key
+    may_set_aside = is_ours and settings.mode != "load-only"
     if settings.mode == "rebuild" and (str(cache_dir), key) not in rebuilt:
         return None
     key_dir = key_dir_of(cache_dir, recipe, key)
@@ -95,14 +97,14 @@ def find_entry(
         refuse_place(key_dir, cache_dir, settings)
     except OSError as error:
         if not isinstance(error, FileNotFoundError) or os.path.islink(key_dir):
-            _judge(key_dir, error, is_ours=is_ours)
+            _judge(key_dir, error, may_set_aside=may_set_aside)
         return None
     for leaf in leaves:
         try:
             refuse_place(key_dir / leaf, cache_dir, settings)
             entry = _read_entry(key_dir / leaf, recipe, settings, key)
         except (OSError, ValueError, LookupError, TypeError, RecursionError, CacheError) as problem:
-            _judge(key_dir / leaf, problem, is_ours=is_ours)
+            _judge(key_dir / leaf, problem, may_set_aside=may_set_aside)
             continue
         if entry is not None:
             if is_ours:
@@ -117,14 +119,14 @@ def newest_first(names: Iterable[str]) -> list[str]:
     return [match[0] for match in sorted(found, key=lambda match: (int(match[1]), match[0]), reverse=True)]
 
 
-def _judge(place: Path, problem: Exception, *, is_ours: bool) -> None:
+def _judge(place: Path, problem: Exception, *, may_set_aside: bool) -> None:
     """Set aside what is damaged, pass over what cannot be read, and raise what is this process's own trouble."""
     number = problem.errno if isinstance(problem, OSError) else None
     if number in EXHAUSTED:
         raise CacheError(f"the cache entry {place} cannot be read: {problem}. Raise this process's limit.") from problem
     if not os.path.lexists(place):
         return  # another process has just set it aside
-    if number in _CLOSED or not is_ours:
+    if number in _CLOSED or not may_set_aside:
         _log.warning("cache entry %s cannot be used (%s); it is passed over", place, problem)
         return
     _set_aside(place, problem)

@@ -236,6 +236,8 @@ def mark_directory(directory: Path) -> int:
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.samestat(os.fstat(handle), os.stat(directory)):  # made anew; or stat finds it gone
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(directory))
     except OSError:
         os.close(handle)
         raise

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jitload.cache.bundles import find_bundles
-from jitload.cache.entry import key_dir_of, newest_first, read_manifest
+from jitload.cache.entry import check_file, key_dir_of, newest_first, read_manifest
 from jitload.cache.inputs import fasten
 from jitload.cache.inventory import Item, walk
 from jitload.cache.recipe import Recipe, describe_parts
@@ -122,17 +122,31 @@ def _changed_inputs(key_dir: Path, recipe: Recipe) -> list[str]:
     """Return which files have changed since the entries of this very key were built."""
     lines: list[str] = []
     try:
-        for leaf in newest_first(path.name for path in key_dir.iterdir()):
-            manifest = read_manifest(key_dir / leaf)
-            headers = [fasten(kept, recipe.anchors) for kept in manifest["headers"]]
-            changed = [header for header in headers if not header.is_unchanged()]
-            lines += [f"{'A new file' if h.size < 0 else 'Changed since'}: {h.path}" for h in changed]
-            if manifest["anchors"] is not None and tuple(manifest["anchors"]) != recipe.anchors:
-                lines.append(f"It was built from {', '.join(manifest['anchors'])}, and its code says so")
+        leaves = newest_first(path.name for path in key_dir.iterdir())
     except FileNotFoundError:
         return []
-    except PermissionError:
-        lines.append(f"It is there, and this user may not read it: chmod -R go+rX '{key_dir.parent}'")
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        lines.append(f"The entry {key_dir.name} is damaged.")
+    except OSError:
+        return [_unreadable(key_dir)]
+    for leaf in leaves:
+        try:
+            lines += _changed_since(key_dir / leaf, recipe)
+        except PermissionError:
+            lines.append(_unreadable(key_dir))
+        except (OSError, ValueError, LookupError, TypeError, RecursionError) as damage:
+            lines.append(f"Its entry is there and damaged: {key_dir / leaf}: {damage}")
     return list(dict.fromkeys(lines))
+
+
+def _unreadable(key_dir: Path) -> str:
+    return f"It is there, and this user may not read it: chmod -R go+rX '{key_dir.parent}'"
+
+
+def _changed_since(leaf_dir: Path, recipe: Recipe) -> list[str]:
+    manifest = read_manifest(leaf_dir)
+    headers = [fasten(kept, recipe.anchors) for kept in manifest["headers"]]
+    changed = [header for header in headers if not header.is_unchanged()]
+    lines = [f"{'A new file' if h.size < 0 else 'Changed since'}: {h.path}" for h in changed]
+    if manifest["anchors"] is not None and tuple(manifest["anchors"]) != recipe.anchors:
+        lines.append(f"It was built from {', '.join(manifest['anchors'])}, and its code says so")
+    check_file(leaf_dir / manifest["product"], manifest["size"], manifest["sha256"])
+    return lines
