@@ -55,6 +55,7 @@ class Outcome:
         state: `"built"`, `"reused"` (it was in the cache, or another process built it meanwhile), or `"failed"`.
         path: The library, where the worker sees it.
         error: The first line of what went wrong.
+        log: All of it, as the call itself would have raised it: with the compiler's words.
         seconds: How long it took.
     """
 
@@ -63,6 +64,7 @@ class Outcome:
     state: Literal["built", "reused", "failed"]
     path: str = ""
     error: str = ""
+    log: str = ""
     seconds: float = 0.0
 
 
@@ -83,7 +85,7 @@ def failed(task: Task, error: BaseException | str, seconds: float = 0.0) -> Outc
     first = lines[0] if isinstance(error, JitLoadError | str) else f"{type(error).__name__}: {lines[0]}"
     if isinstance(error, CompileError) and not error.diagnostics and (said := error.log.strip().splitlines()):
         first += f": {said[-1].strip()}"  # Triton says where it was, shows the lines, and then what is wrong
-    return Outcome(name=name, arch=arch, state="failed", error=first, seconds=seconds)
+    return Outcome(name=name, arch=arch, state="failed", error=first, log=str(error), seconds=seconds)
 
 
 def _names(request: Any) -> tuple[str, str]:

@@ -117,6 +117,9 @@ def test_one_failure_does_not_stop_the_rest_and_is_told_in_a_line(cache):
     assert states(done) == ["failed"] * 6 + ["built"]
     errors = [outcome.error for outcome in done.failed]
     assert errors[0] == ("NVRTC could not compile 'bad.cu' for sm_90a: bad.cu:2: identifier \"nonsense\" is undefined")
+    whole = done.failed[0].log.splitlines()
+    assert len(whole) > 1
+    assert "nonsense" in "".join(whole[1:])
     assert errors[1] == "TypeError: build_inline() got an unexpected keyword argument 'flavour'"
     assert errors[2].startswith("cuda_sources must be")
     assert errors[3].startswith("the request cannot be sent to another process: ")
