@@ -46,7 +46,7 @@ def test_one_that_starts_over_while_another_is_compiled_disturbs_nobody(cache, m
     monkeypatch.setattr(prebuild_worker, "_OLD_S", 0.3)
     publish, run_nvrtc = store.Work.publish, kernels.run_nvrtc
 
-    def refuse_first(work, product, headers):
+    def refuse_first(work, product, headers=()):
         if work.recipe.name == "first" and work.cache_dir == cache:
             raise CachePlaceError("there is no room.")
         return publish(work, product, headers)
