@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jitload import __version__
-from jitload.errors import JitLoadError
+from jitload.errors import CacheError, JitLoadError
 from jitload.settings import find_cache_dir, parse_size, read_settings
 
 if TYPE_CHECKING:
@@ -163,6 +163,17 @@ def _place(options: argparse.Namespace) -> Path:
     return find_cache_dir(replace(settings, cache_dir=options.dir) if options.dir else settings)
 
 
+def _existing(options: argparse.Namespace) -> argparse.Namespace:
+    """Refuse a directory that was named and is none: a slip would look like an empty cache."""
+    if options.dir and not Path(options.dir).is_dir():
+        raise CacheError(f"there is no directory {options.dir}, which --dir names")
+    return options
+
+
+def _present(options: argparse.Namespace) -> Path:
+    return _place(_existing(options))
+
+
 def _trusted(options: argparse.Namespace) -> Path:
     """Return the cache for an action that writes it, after a look at who may write it besides."""
     from jitload.cache.entry import open_cache
@@ -179,7 +190,7 @@ def _path(options: argparse.Namespace) -> int:
 def _list(options: argparse.Namespace) -> int:
     from jitload.cache.inventory import walk
 
-    rows = [_row(item) for item in walk(_place(options))]
+    rows = [_row(item) for item in walk(_present(options))]
     if options.json:
         _print(json.dumps(row) for row in rows)
         return 0
@@ -217,7 +228,7 @@ def _row(item: Item) -> dict[str, Any]:
 def _show(options: argparse.Namespace) -> int:
     from jitload.cache.inventory import find_item
 
-    item = find_item(_place(options), options.key)
+    item = find_item(_present(options), options.key)
     manifest = item.manifest()
     row = _row(item)
     _print([f"{item.name}-{item.key}", f"  in {item.dir}"])
@@ -237,7 +248,7 @@ def _why(options: argparse.Namespace) -> int:
     from jitload.cache.inventory import find_item
     from jitload.cache.why import compare_items
 
-    cache_dir = _place(options)
+    cache_dir = _present(options)
     lines = compare_items(find_item(cache_dir, options.one), find_item(cache_dir, options.other))
     _print(lines or ["They do not differ."])
     return 0
@@ -246,7 +257,7 @@ def _why(options: argparse.Namespace) -> int:
 def _verify(options: argparse.Namespace) -> int:
     from jitload.cache.inventory import walk, walk_aside
 
-    cache_dir = _place(options)
+    cache_dir = _present(options)
     whole, damaged = 0, []
     for item in walk(cache_dir):
         try:
@@ -264,14 +275,14 @@ def _prune(options: argparse.Namespace) -> int:
 
     if options.max_size is None and options.max_age is None:
         raise JitLoadError("say what to remove: --max-size 2GB, --max-age 30d, or both; all of it: jitload cache clear")
-    _report(prune(_trusted(options), max_size=options.max_size, max_age_s=options.max_age))
+    _report(prune(_trusted(_existing(options)), max_size=options.max_size, max_age_s=options.max_age))
     return 0
 
 
 def _clear(options: argparse.Namespace) -> int:
     from jitload.cache.prune import clear
 
-    _report(clear(_trusted(options)))
+    _report(clear(_trusted(_existing(options))))
     return 0
 
 
@@ -284,7 +295,7 @@ def _report(done: Pruned) -> None:
 def _pack(options: argparse.Namespace) -> int:
     from jitload.cache.archive import pack
 
-    count = pack(_place(options), options.archive.absolute(), options.keys)
+    count = pack(_present(options), options.archive.absolute(), options.keys)
     _print([f"packed {count} entries into {options.archive}, {_shown_size(options.archive.stat().st_size)}"])
     return 0
 

@@ -34,6 +34,20 @@ def test_path_and_an_empty_list(empty_cache, capsys):
     assert not empty_cache.exists()
 
 
+@pytest.mark.parametrize("words", ["list", "show k", "why a b", "verify", "prune --max-age 1d", "clear", "pack x.tar"])
+def test_a_directory_that_is_none_is_refused(tmp_path, capsys, words):
+    code, out, err = run(capsys, *words.split(), "--dir", str(tmp_path / "slip"))
+    assert (code, out) == (1, "")
+    assert f"there is no directory {tmp_path / 'slip'}, which --dir names" in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_cache_that_is_not_there_yet_is_empty(empty_cache, capsys):
+    for action in ("list", "verify", "clear", "prune"):
+        assert run(capsys, action, *(("--max-age", "1d") if action == "prune" else ()))[0] == 0
+    assert not empty_cache.exists()
+
+
 def test_list_shows_each_entry(cache, capsys):
     path = build(ADD, "vec")
     code, out, _ = run(capsys, "list")

@@ -19,8 +19,8 @@ from guides.originals import Piece, complete, find_pieces
 
 import jitload
 
-WHERE = Path(os.environ.get("JITLOAD_GUIDES", "/nonexistent"))
-PIECES = find_pieces(WHERE)
+WHERE = Path(os.environ.get("JITLOAD_GUIDES", "."))
+PIECES = find_pieces(WHERE) if "JITLOAD_GUIDES" in os.environ else []
 pytestmark = pytest.mark.skipif(not PIECES, reason="JITLOAD_GUIDES names no directory with the guides")
 
 KERNELS = """

@@ -39,6 +39,8 @@ def prune(cache_dir: Path, *, max_size: int | None = None, max_age_s: float | No
         CacheError: The cache cannot be written.
     """
     write_notes()
+    if not cache_dir.is_dir():
+        return Pruned(removed=(), freed=0, left=0, spared=0)
     with _trash(cache_dir) as trash:
         freed = _remove_aside(cache_dir, trash, _ASIDE_S if max_size is None else 0)
         items = sorted(walk(cache_dir), key=lambda item: item.used_s)
