@@ -54,7 +54,7 @@ def run_aside(work: Callable[[Flow], Made]) -> Made:
         if not is_started:
             return work(flow)
         while not ended.wait(_LOOKS_UP_S):  # and no join(), which Python 3.11 takes for done when it is interrupted
-            for do in getattr(_meanwhile, "work", ()):
+            if do := getattr(_meanwhile, "work", None):
                 do()
     except BaseException:
         flow.cancel()
@@ -67,11 +67,11 @@ def run_aside(work: Callable[[Flow], Made]) -> Made:
 @contextmanager
 def doing_meanwhile(do: Callable[[], None]) -> Iterator[None]:
     """Have something done, again and again, while this thread waits for a compile that takes long."""
-    _meanwhile.work = (do,)
+    _meanwhile.work = do
     try:
         yield
     finally:
-        _meanwhile.work = ()
+        _meanwhile.work = None
 
 
 def start_with_stack(thread: threading.Thread, stack_bytes: int) -> bool:
