@@ -16,7 +16,7 @@ from jitload.serving import build_request, load_request
 from jitload.sources import Paths, Sources, Texts, read_files, read_inline, read_texts, with_labels
 
 if TYPE_CHECKING:
-    from jitload.loader import Module
+    from jitload.loader.module import Module
     from jitload.model import Cubin
 
 PathLike = str | os.PathLike[str]
@@ -259,7 +259,7 @@ def load_module(path: PathLike, *, keep_module_alive: bool = True) -> Module:
     """
     place = absolute_path(path, "path")  # before torch is imported, whose MKL ends a process without a directory
 
-    from jitload.loader import list_exports, load_library
+    from jitload.loader.module import list_exports, load_library
 
     module = load_library(place, keep_module_alive=keep_module_alive)
     list_exports(module, place)  # a user may have linked objects of kernels and of C++

@@ -14,8 +14,8 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any, Literal
 
 from jitload.errors import LaunchSpecError
-from jitload.expression import constant_value, names_in
-from jitload.expression_text import Expression
+from jitload.expressions.compiler import constant_value, names_in
+from jitload.expressions.parse import Expression
 
 Extent = int | str | Sequence[int | str]
 CLUSTER_POLICIES = ("spread", "load_balancing")

@@ -21,7 +21,7 @@ from jitload.sources import is_kernels_alone
 from jitload.toolchain import Compiler, Kit, find_ninja
 
 if TYPE_CHECKING:
-    from jitload.codegen import CpuCode
+    from jitload.codegen.wrapper import CpuCode
     from jitload.cpu.build import CpuProgram
     from jitload.device.kernels import Compiled, DeviceSource
 
@@ -159,8 +159,8 @@ def write_sources(
 ) -> None:
     """Write what the library is built from: the device code, for a look, the cubins, and the wrapper."""
     from jitload.arch import capability_of
-    from jitload.choice import choose_exports
-    from jitload.codegen import EmbeddedImage, Wrapper, render_wrapper
+    from jitload.codegen.wrapper import EmbeddedImage, Wrapper, render_wrapper
+    from jitload.signature.exports import choose_exports
 
     images = []
     for one in compiled:
@@ -183,7 +183,7 @@ def write_sources(
 
 
 def _cpu_code(program: CpuProgram) -> CpuCode:
-    from jitload.codegen import CpuCode
+    from jitload.codegen.wrapper import CpuCode
 
     variables = {variable.name: variable.symbol for variable in program.compiled.cubin.variables}
     return CpuCode(rows=program.rows, dynamic_shared=program.dynamic_shared, variables=variables)
@@ -224,6 +224,6 @@ def import_first() -> None:
 
 
 def _import_what_follows() -> None:
-    from jitload.codegen import load_template
+    from jitload.codegen.wrapper import load_template
 
     load_template("wrapper.cc.jinja")

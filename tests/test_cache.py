@@ -100,7 +100,7 @@ def test_the_key_does_not_depend_on_the_working_directory_or_the_cache(tmp_path,
 # ---- a hit -----------------------------------------------------------------------------------------------------
 
 LEFT_ALONE = ("subprocess.Popen", "os.posix_spawn", "os.fork", "os.mkdir", "os.rename", "os.remove", "fcntl.flock")
-HEAVY = ("jinja2", "filelock", "ninja", "torch", "tvm_ffi", "numpy", "jitload.nvrtc", "jitload.codegen")
+HEAVY = ("jinja2", "filelock", "ninja", "torch", "tvm_ffi", "numpy", "jitload.nvrtc", "jitload.codegen.wrapper")
 STRICT_HIT = f"""
 import sys
 def watch(event, args):

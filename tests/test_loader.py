@@ -18,7 +18,7 @@ from builds import ADD, build, kernel, load, run_python
 import jitload
 from jitload import Launch
 from jitload.errors import LoadError
-from jitload.function import TypedFunction
+from jitload.loader.function import TypedFunction
 from jitload.runtime import include_flags
 
 HIDDEN = ("imports", "kind", "get_function", "__init__", "type_key", "_x")

@@ -30,12 +30,12 @@ from jitload.cxx.headers import read_depfile
 from jitload.device import probe
 from jitload.device.demangle import demangle
 from jitload.device.kernels import Compiled, DeviceSource, no_such_kernel
-from jitload.device.signature import read_kernels
 from jitload.device.source import find_candidates
 from jitload.errors import CompileError
 from jitload.host_build import Step, run_ninja, write_ninja
 from jitload.model import Cubin, Image, ImageKernel, Variable
 from jitload.runtime import include_flags
+from jitload.signature.kernels import read_kernels
 from jitload.toolchain import Compiler, Kit, own_include_dir
 
 # Device code reads memory through pointers of other types, and its integers wrap; both are nvcc's habit. Sections and

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from jitload.device.cubin import read_image
 from jitload.device.kernels import Compiled, layout_difference
-from jitload.device.signature import check_is_typed, told_kernels, typed_kernel
-from jitload.device.written import parse_signature
 from jitload.embed import GivenImage
 from jitload.errors import JitLoadError, LaunchSpecError
-from jitload.exports import export_names
 from jitload.launch import Launch
 from jitload.model import Cubin, Kernel
 from jitload.request import Request
+from jitload.signature.declared import parse_signature
+from jitload.signature.exports import export_names
+from jitload.signature.kernels import check_is_typed, told_kernels, typed_kernel
 
 
 def read_given(request: Request) -> tuple[Compiled, ...]:

@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from jitload.arch import capability_of
-from jitload.choice import Export
-from jitload.codegen import (
+from jitload.codegen.wrapper import (
     EmbeddedImage,
     c_string,
     comment,
@@ -19,10 +18,11 @@ from jitload.codegen import (
     to_json,
 )
 from jitload.errors import LaunchSpecError
-from jitload.expression import ScopeEntry
-from jitload.expression_code import INT64, constant
+from jitload.expressions.compiler import ScopeEntry
+from jitload.expressions.emit import INT64, constant
 from jitload.launch import Launch
 from jitload.model import Cubin, Kernel, Specialization
+from jitload.signature.exports import Export
 from jitload.triton.tables import check_specialization, specialization_record, with_param_flags
 
 _GIVEN = ("grid", "priority", "raw_pointers", "doc")  # what a variant's launch may say

@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jitload.errors import LaunchSpecError
-from jitload.expression import ScopeEntry, compile_expression, constant_value, names_in
-from jitload.expression_text import LANGUAGE
+from jitload.expressions.compiler import ScopeEntry, compile_expression, constant_value, names_in
+from jitload.expressions.parse import LANGUAGE
 
 SCOPE = {
     "x": ScopeEntry(index=0, kind="tensor", type="const float*"),

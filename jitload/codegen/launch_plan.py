@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from jitload.choice import Export
-from jitload.expression import ScopeEntry, compile_expression
+from jitload.expressions.compiler import ScopeEntry, compile_expression
 from jitload.launch import Launch
+from jitload.signature.exports import Export
 
 _GUARDS = {"grid": "wants_grid", "block": "wants_block", "shared_bytes": "wants_shared_bytes"}
 

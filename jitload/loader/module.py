@@ -19,10 +19,10 @@ from typing import Any, NoReturn
 
 import tvm_ffi
 
-from jitload.direct import direct_arguments, direct_type
 from jitload.errors import LoadError
-from jitload.exchange import torch_exchange
-from jitload.function import Library, TypedFunction
+from jitload.loader.direct import direct_arguments, direct_type
+from jitload.loader.exchange import torch_exchange
+from jitload.loader.function import Library, TypedFunction
 
 _lock = threading.Lock()
 _mapped: dict[str, tuple[int, int, int, int]] = {}  # path of a library this process loaded -> what `stat` said

@@ -10,13 +10,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jitload.choice import Export
-from jitload.device.cxxtype import is_complex
+from jitload.codegen.launch_plan import plan_lines, scope_of
 from jitload.errors import LaunchSpecError
-from jitload.expression import ScopeEntry
+from jitload.expressions.compiler import ScopeEntry
 from jitload.launch import Launch
 from jitload.model import Kernel, Parameter, Variable
-from jitload.plan_text import plan_lines, scope_of
+from jitload.signature.exports import Export
+from jitload.signature.types import is_complex
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -130,8 +130,9 @@ def to_json(record: Mapping[str, Any]) -> str:
 
 def template_dir() -> Path:
     """Return the templates: inside the package in a wheel, beside it in a checkout."""
-    inside = Path(__file__).parent / "templates"
-    return inside if inside.is_dir() else Path(__file__).parent.parent / "templates"
+    package = Path(__file__).parents[1]
+    inside = package / "templates"
+    return inside if inside.is_dir() else package.parent / "templates"
 
 
 @lru_cache(maxsize=4)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from jitload.device.cxxtype import known_names, resolve_aliases, unknown_name
 from jitload.device.lexer import tokenize
 from jitload.device.parameters import read_parameters
 from jitload.errors import SignatureError
+from jitload.signature.types import known_names, resolve_aliases, unknown_name
 
 # What stands before the parameters in a declaration; a parameter that points to a function begins likewise.
 _HEAD = re.compile(r'^(?:extern\s+"C"\s+)?(?:__global__\s+)?void\s+(?:[\w:]+(?:<[^()]*>)?\s*)?\((?!\s*\*)')

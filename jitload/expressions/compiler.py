@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
-from jitload import expression_code as code
-from jitload.expression_code import Code
-from jitload.expression_text import LANGUAGE, MAX_DEPTH, MAX_LENGTH, Expression, ExpressionText
+from jitload.expressions import emit as code
+from jitload.expressions.emit import Code
+from jitload.expressions.parse import LANGUAGE, MAX_DEPTH, MAX_LENGTH, Expression, ExpressionText
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

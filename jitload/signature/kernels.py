@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from jitload.device.cxxtype import TypeFacts, describe_type, readable_type, resolve_aliases, unknown_name
 from jitload.device.demangle import read_probe, read_symbol
-from jitload.device.written import parse_signature
 from jitload.errors import SignatureError
-from jitload.exports import export_names
 from jitload.model import Candidate, Image, ImageKernel, Kernel, Parameter, ParameterSlot
+from jitload.signature.declared import parse_signature
+from jitload.signature.exports import export_names
+from jitload.signature.types import TypeFacts, describe_type, readable_type, resolve_aliases, unknown_name
 
 
 def read_kernels(

@@ -28,10 +28,10 @@ from support.python_evaluation import (
     Tensor,
 )
 
-from jitload import expression
 from jitload.errors import LaunchSpecError
-from jitload.expression import ScopeEntry, compile_expression
-from jitload.expression_text import MAX_LENGTH
+from jitload.expressions import compiler as expression
+from jitload.expressions.compiler import ScopeEntry, compile_expression
+from jitload.expressions.parse import MAX_LENGTH
 
 WHERE = 7
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import tvm_ffi
 
-from jitload.exchange import torch_exchange
-from jitload.function import TypedFunction
+from jitload.loader.exchange import torch_exchange
+from jitload.loader.function import TypedFunction
 
 _FIELDS_BYTES = 128  # sizeof(jitload_bound) at most; python.cc asserts it
 _TP_CALL, _TP_MEMBERS = 50, 72  # Py_tp_call, Py_tp_members: numbers of CPython's stable ABI
