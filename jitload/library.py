@@ -23,7 +23,8 @@ from jitload.toolchain import Compiler, Kit, find_ninja
 if TYPE_CHECKING:
     from jitload.codegen.wrapper import CpuCode
     from jitload.cpu.build import CpuProgram
-    from jitload.device.kernels import Compiled, DeviceSource
+    from jitload.device.kernels import DeviceSource
+from jitload.model import CompiledSource
 
 
 def make_library(
@@ -45,7 +46,7 @@ def make_library(
     return tuple(sorted({path for one in compiled for path in one.headers}))
 
 
-def _compile(request: Request, kit: Kit | None) -> tuple[Compiled, ...]:
+def _compile(request: Request, kit: Kit | None) -> tuple[CompiledSource, ...]:
     """Return the machine code of a request for each architecture, compiled or as it was given."""
     if request.images:
         from jitload.device.images import read_given
@@ -102,7 +103,7 @@ def _may_be_elsewhere(texts: Sequence[str], options: Sequence[str]) -> bool:
     return (is_included or is_made) and not any("TVM_FFI_" in text for text in texts)
 
 
-def compile_archs(request: Request, kit: Kit) -> tuple[Compiled, ...]:
+def compile_archs(request: Request, kit: Kit) -> tuple[CompiledSource, ...]:
     """Compile the device code for each architecture of a GPU."""
     from jitload.device.kernels import compile_kernels
 
@@ -142,7 +143,7 @@ def naming_exports(request: Request) -> Iterator[None]:
         raise
 
 
-def check_layouts(compiled: Sequence[Compiled]) -> None:
+def check_layouts(compiled: Sequence[CompiledSource]) -> None:
     """Refuse kernels that differ from one architecture to the next: one wrapper serves all."""
     from jitload.device.kernels import layout_difference
 
@@ -155,7 +156,7 @@ def check_layouts(compiled: Sequence[Compiled]) -> None:
 
 
 def write_sources(
-    request: Request, compiled: Sequence[Compiled], work_dir: Path, cpu: CpuProgram | None = None
+    request: Request, compiled: Sequence[CompiledSource], work_dir: Path, cpu: CpuProgram | None = None
 ) -> None:
     """Write what the library is built from: the device code, for a look, the cubins, and the wrapper."""
     from jitload.arch import capability_of
@@ -190,7 +191,7 @@ def _cpu_code(program: CpuProgram) -> CpuCode:
 
 
 def library_steps(
-    request: Request, compiled: Sequence[Compiled], compiler: Compiler, runtime: Path
+    request: Request, compiled: Sequence[CompiledSource], compiler: Compiler, runtime: Path
 ) -> tuple[Step, Step]:
     """Return the commands that compile the wrapper, with the cubins in it, and link it with the runtime."""
     flags = (*COMPILE_FLAGS, *include_flags())

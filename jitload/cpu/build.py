@@ -29,11 +29,11 @@ from jitload.cpu.text import BY_SYMBOL, ROWS, compiler_flags, cpu_text, looks_ag
 from jitload.cxx.headers import read_depfile
 from jitload.device import probe
 from jitload.device.demangle import demangle
-from jitload.device.kernels import Compiled, DeviceSource, no_such_kernel
+from jitload.device.kernels import DeviceSource, no_such_kernel
 from jitload.device.source import find_candidates
 from jitload.errors import CompileError
 from jitload.host_build import Step, run_ninja, write_ninja
-from jitload.model import Cubin, Image, ImageKernel, Variable
+from jitload.model import CompiledSource, Cubin, Image, ImageKernel, Variable
 from jitload.runtime import include_flags
 from jitload.signature.kernels import read_kernels
 from jitload.toolchain import Compiler, Kit, own_include_dir
@@ -62,7 +62,7 @@ class CpuProgram:
         read: The files that the compiler read.
     """
 
-    compiled: Compiled
+    compiled: CompiledSource
     object_file: str
     rows: dict[str, tuple[int, bool]]
     dynamic_shared: tuple[str, ...]
@@ -103,7 +103,7 @@ def compile_for_cpu(
     )
     lowered = {text: (row.symbol, row.probe) for text, row in zip(runs.expressions, rows, strict=True)}
     kernels = read_kernels(image, lowered, candidates)
-    compiled = Compiled(
+    compiled = CompiledSource(
         cubin=Cubin(data=b"", arch="cpu", kernels=kernels, variables=image.variables),
         symbols={kernel: lowered[expression][0] for expression, kernel in named.items()},
         candidates=candidates,

@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from jitload.device.cubin import read_image
-from jitload.device.kernels import Compiled, layout_difference
+from jitload.device.kernels import layout_difference
 from jitload.embed import GivenImage
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.launch import Launch
-from jitload.model import Cubin, Kernel
+from jitload.model import CompiledSource, Cubin, Kernel
 from jitload.request import Request
 from jitload.signature.declared import parse_signature
 from jitload.signature.exports import export_names
 from jitload.signature.kernels import check_is_typed, told_kernels, typed_kernel
 
 
-def read_given(request: Request) -> tuple[Compiled, ...]:
+def read_given(request: Request) -> tuple[CompiledSource, ...]:
     """Return the cubins of a request, one for each architecture, with the kernels that its launches name.
 
     Raises:
@@ -36,7 +36,7 @@ def read_given(request: Request) -> tuple[Compiled, ...]:
                 f"the cubins for {cubins[0].arch} and {other.arch} have different kernels ({difference}): load them as "
                 "two modules"
             )
-    return tuple(Compiled(cubin=cubin, symbols=symbols, candidates=(), headers=()) for cubin in cubins)
+    return tuple(CompiledSource(cubin=cubin, symbols=symbols, candidates=(), headers=()) for cubin in cubins)
 
 
 def _with_signatures(cubin: Cubin, request: Request, symbols: Mapping[str, str]) -> Cubin:

@@ -8,10 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from jitload.device.kernels import Compiled, nearest_name
-from jitload.errors import LaunchSpecError
+from jitload.errors import LaunchSpecError, nearest_name
 from jitload.launch import Launch
-from jitload.model import Cubin, Kernel, Parameter
+from jitload.model import CompiledSource, Cubin, Kernel, Parameter
 
 _MAX_LENGTH = 120
 
@@ -41,7 +40,7 @@ class Export:
 
 
 def choose_exports(
-    functions: tuple[tuple[str, Launch], ...] | None, compiled: Compiled, others: Sequence[Compiled] = ()
+    functions: tuple[tuple[str, Launch], ...] | None, compiled: CompiledSource, others: Sequence[CompiledSource] = ()
 ) -> tuple[Export, ...]:
     """Return the functions of a library: every kernel, or those that `functions` names.
 
@@ -75,7 +74,7 @@ def _same_kernel(kernel: Kernel, cubin: Cubin) -> Kernel:
     return next((one for one in of_name if [p.type for p in one.parameters] == types), kernel)
 
 
-def _kernel_for(name: str, launch: Launch, compiled: Compiled, by_name: Mapping[str, Kernel]) -> Kernel:
+def _kernel_for(name: str, launch: Launch, compiled: CompiledSource, by_name: Mapping[str, Kernel]) -> Kernel:
     if launch.kernel:
         symbol = compiled.symbols[launch.kernel]
         if (kernel := next((k for k in compiled.cubin.kernels if k.symbol == symbol), None)) is None:
@@ -106,7 +105,7 @@ def _kernel_for(name: str, launch: Launch, compiled: Compiled, by_name: Mapping[
     raise LaunchSpecError(f"no kernel {name!r}", field="functions", hint=f"{hint}The kernels are: {known}")
 
 
-def _no_kernels(compiled: Compiled) -> LaunchSpecError:
+def _no_kernels(compiled: CompiledSource) -> LaunchSpecError:
     templates = [candidate.name for candidate in compiled.candidates if candidate.is_template]
     hint = "Write a __global__ function."
     if templates:

@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jitload.device.fatbin import make_fatbin
-from jitload.device.kernels import Compiled, DeviceSource, compile_kernels
+from jitload.device.kernels import DeviceSource, compile_kernels
 from jitload.errors import ToolchainError
 from jitload.flags import names_arch
 from jitload.library import check_is_device_code
+from jitload.model import CompiledSource
 from jitload.request import Target, make_request, read_flags
 from jitload.sources import Sources, read_file
 from jitload.toolchain import find_kit
@@ -32,7 +33,7 @@ def generate_cubin(  # noqa: PLR0913  the arguments of the command
     kernels: Sequence[str] = (),
     options: Sequence[str] = (),
     include_dirs: Sequence[Path] = (),
-) -> tuple[tuple[Compiled, ...], tuple[Path, ...]]:
+) -> tuple[tuple[CompiledSource, ...], tuple[Path, ...]]:
     """Compile a CUDA file to a cubin, or to a fatbin, on disk.
 
     Args:
