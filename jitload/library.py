@@ -15,9 +15,9 @@ from jitload.cores import on_own_core
 from jitload.errors import JitLoadError, LaunchSpecError, ToolchainError
 from jitload.host_build import COMPILE_FLAGS, Step, compile_step, link_step, write_ninja
 from jitload.ninja_runs import Building, NinjaRun
-from jitload.request import Request
+from jitload.request.kind import looks_like_kernels
+from jitload.request.request import Request
 from jitload.runtime import find_or_build_runtime, include_flags
-from jitload.sources import is_kernels_alone
 from jitload.toolchain import Compiler, Kit, find_ninja
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def check_is_device_code(request: Request) -> None:
     texts = [text for _, text in request.pieces]
     if any(".version" in text for text in texts):
         _check_is_no_ptx(request)
-    if is_kernels_alone(texts) and find_candidates(texts):  # which the compile asks for, too
+    if looks_like_kernels(texts) and find_candidates(texts):  # which the compile asks for, too
         return
     kind = classify(texts, has_embed_cubin=False, options=request.options, for_nvrtc=True)
     if kind == "both":

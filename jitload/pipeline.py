@@ -18,7 +18,7 @@ from jitload.collector import collector_held
 from jitload.errors import CacheError, CachePlaceError, ToolchainError
 from jitload.identity import compiler_identity, cpu_identity, own_identity
 from jitload.ninja_runs import Building, run_alone
-from jitload.request import Request
+from jitload.request.request import Request
 from jitload.settings import private_cache_dir, warn_once
 from jitload.toolchain import Compiler, Kit, Nvcc, find_compiler, find_cuda_headers, find_kit, tvm_ffi_version
 

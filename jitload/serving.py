@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from jitload.cache.entry import Entry
 from jitload.collector import collector_held
 from jitload.errors import JitLoadError
-from jitload.paths import absolute_path, check_path
 from jitload.pipeline import build as build_entry
 from jitload.placing import copy_library, place_library
-from jitload.request import Request
+from jitload.request.arguments import absolute_path, check_path
+from jitload.request.request import Request
 
 if TYPE_CHECKING:
     from jitload.loader.module import Module

@@ -17,9 +17,10 @@ import jitload
 from jitload.cache.recipe import Recipe
 from jitload.cache.trust import refuse_if_shared
 from jitload.pipeline import library_recipe
-from jitload.request import Target, make_request, read_flags
+from jitload.request.options import read_options
+from jitload.request.request import Call, make_request
+from jitload.request.sources import inline_sources
 from jitload.settings import read_settings
-from jitload.sources import read_inline
 from jitload.toolchain import find_kit
 
 
@@ -33,9 +34,9 @@ def cache(used_cache, tmp_path, monkeypatch):
 
 
 def request(text=ADD, name="m", *, arch=ARCH, functions=None, **flags):
-    sources = read_inline(name, text, cpp_sources=None, embed_cubin=None)
-    target = Target(makes="library", arch=arch)
-    return make_request(name, sources, target=target, flags=read_flags(**flags), functions=functions)
+    sources = inline_sources(name, text, cpp_sources=None, embed_cubin=None)
+    options = read_options(**flags)
+    return make_request(Call(name, sources, makes="library", functions=functions, options=options, arch=arch))
 
 
 def key(text=ADD, name="m", *, nvrtc="1", compiler="g++ 1", own="0", **options):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from jitload.device.headers import read_headers
 from jitload.device.lexer import Token, tokenize
 from jitload.errors import JitLoadError, ToolchainError
-from jitload.sources import HostSource
+from jitload.request.request import HostSource
 
 _MACRO = "TVM_FFI_EMBED_CUBIN"
 _LITERAL = re.compile(r'"([\w$]+)"')

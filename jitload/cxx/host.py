@@ -56,9 +56,8 @@ from jitload.device.elf import read_dynamic_symbols
 from jitload.errors import CompileError
 from jitload.host_build import Step, run_ninja, write_ninja
 from jitload.library import check_is_device_code, compile_archs, in_background
-from jitload.request import Request
+from jitload.request.request import HostSource, Request
 from jitload.runtime import find_or_build_launcher
-from jitload.sources import HostSource
 from jitload.toolchain import Compiler, Kit, Nvcc, find_ninja, own_include_dir, tvm_ffi_include_dirs
 
 _Steps = tuple[Step, ...]

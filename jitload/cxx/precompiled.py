@@ -36,8 +36,8 @@ from jitload.cache.entry import Entry, find_entry
 from jitload.cache.recipe import Recipe
 from jitload.cxx.spare import free_memory
 from jitload.identity import compiler_identity
+from jitload.request.request import Unit
 from jitload.settings import Settings, make_private
-from jitload.sources import Unit
 from jitload.toolchain import Compiler, tvm_ffi_include_dirs
 
 PRELUDE = (

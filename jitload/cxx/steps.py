@@ -13,8 +13,7 @@ from jitload.cxx.nvcc import nvcc_step
 from jitload.cxx.precompiled import OBJECT, Precompiled
 from jitload.cxx.text import unit_text
 from jitload.host_build import Step, compile_step
-from jitload.request import Request
-from jitload.sources import HostSource, Unit
+from jitload.request.request import HostSource, Request, Unit
 from jitload.toolchain import Compiler, Kit, Nvcc, own_include_dir, tvm_ffi_include_dirs
 
 STANDARD = "-std=c++17"

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from jitload.device.cubin import read_image
 from jitload.device.kernels import layout_difference
-from jitload.embed import GivenImage
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.launch import Launch
 from jitload.model import CompiledSource, Cubin, Kernel
-from jitload.request import Request
+from jitload.request.cubins import GivenCubin
+from jitload.request.request import Request
 from jitload.signature.declared import parse_signature
 from jitload.signature.exports import export_names
 from jitload.signature.kernels import check_is_typed, told_kernels, typed_kernel
@@ -59,7 +59,7 @@ def _with_signatures(cubin: Cubin, request: Request, symbols: Mapping[str, str])
     return replace(cubin, kernels=tuple(typed.values()))
 
 
-def _read(image: GivenImage) -> Cubin:
+def _read(image: GivenCubin) -> Cubin:
     found = read_image(image.data, name=image.label)
     kernels = image.kernels or told_kernels(found)
     return Cubin(data=image.data, arch=found.arch, kernels=kernels, variables=found.variables)

@@ -10,12 +10,11 @@ from jitload.device.cubin import read_image
 from jitload.device.fatbin import cubin_for, is_fatbin, ptx_for, read_fatbin
 from jitload.device.linkers import Format, Linked, LinkJob, find_nvjitlink, link_with_driver, link_with_nvjitlink
 from jitload.errors import CompileError, Diagnostic, JitLoadError, ToolchainError
-from jitload.flags import device_flags
 from jitload.model import Cubin
-from jitload.request import check_name
+from jitload.request.arguments import check_name, read_strings
+from jitload.request.options import nvrtc_options
 from jitload.settings import Settings, read_settings
 from jitload.signature.kernels import told_kernels
-from jitload.sources import read_options
 
 _LTO_IR = b"\xed\x43\x4e\x7f"
 _VERSION = re.compile(rb"\A(?:\xef\xbb\xbf)?(?:\s|//[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/)*\.version\s+\d+\.\d+")
@@ -68,7 +67,7 @@ def compile_image(
     """
     settings = read_settings()
     target = resolve_one_gpu_arch(arch, settings, who="compile_cubin()")
-    options = tuple(map(_spell, device_flags(read_options(flags, "extra_cuda_cflags"))))
+    options = tuple(map(_spell, nvrtc_options(read_strings(flags, "extra_cuda_cflags"))))
     data, format_ = _read(source, check_name(name))
     if format_ == "fatbin":
         entries = read_fatbin(data, name=repr(name))

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from jitload.device.cubin import is_unknown, read_image
 from jitload.device.fatbin import is_fatbin, read_fatbin
-from jitload.embed import check_cubin_name
 from jitload.errors import JitLoadError, LoadError
+from jitload.request.cubins import check_cubin_name
 from jitload.utils.object_file import embed_bytes, read_object
 from jitload.utils.output import replace_file, run_command
 

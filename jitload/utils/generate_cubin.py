@@ -15,11 +15,11 @@ from pathlib import Path
 from jitload.device.fatbin import make_fatbin
 from jitload.device.kernels import DeviceSource, compile_kernels
 from jitload.errors import ToolchainError
-from jitload.flags import names_arch
 from jitload.library import check_is_device_code
 from jitload.model import CompiledSource
-from jitload.request import Target, make_request, read_flags
-from jitload.sources import Sources, read_file
+from jitload.request.options import names_arch, read_options
+from jitload.request.request import Call, make_request
+from jitload.request.sources import Sources, read_source_file
 from jitload.toolchain import find_kit
 from jitload.utils.output import replace_file, run_command
 
@@ -61,13 +61,15 @@ def generate_cubin(  # noqa: PLR0913  the arguments of the command
     if named := next(filter(names_arch, options), None):
         raise ToolchainError(f"options: {named!r}: name the architecture with --arch (ARCH in CMake)")
     dirs = [*include_dirs, source.absolute().parent]
-    pieces = ((str(source), read_file(source)),)
-    request = make_request(
-        source.name,
-        Sources(cuda=pieces),
-        flags=read_flags(cuda_cflags=options, include_paths=dirs),
-        target=Target(makes="cubin", arch=arch),
+    pieces = ((str(source), read_source_file(source)),)
+    call = Call(
+        name=source.name,
+        sources=Sources(cuda=pieces),
+        makes="cubin",
+        options=read_options(cuda_cflags=options, include_paths=dirs),
+        arch=arch,
     )
+    request = make_request(call)
     if len(request.archs) != 1 and not is_fatbin:
         raise ToolchainError(f"a cubin is for one architecture, not {', '.join(request.archs)}.")
     check_is_device_code(request)
