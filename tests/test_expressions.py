@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jitload.errors import LaunchSpecError
-from jitload.expressions.compiler import ScopeEntry, compile_expression, constant_value, names_in
+from jitload.expressions.compiler import ScopeEntry, check_expression, compile_expression
 from jitload.expressions.parse import LANGUAGE
 
 SCOPE = {
@@ -79,8 +79,8 @@ def test_code(text: int | str, code: str) -> None:
     [
         ("", "the expression is empty", None),
         (" \n", "the expression is empty", None),
-        ("n +", "this is no expression: invalid syntax", 3),
-        ("(n", "this is no expression: '(' was never closed", 0),
+        ("n +", "this is not an expression: invalid syntax", 3),
+        ("(n", "this is not an expression: '(' was never closed", 0),
         ("n / 2", "/ is not part of launch expressions", 2),
         ("(n) ** (2)", "** is not part of launch expressions", 4),
         ("n << 2", "<< is not part of launch expressions", 2),
@@ -101,8 +101,8 @@ def test_code(text: int | str, code: str) -> None:
         ("007", "007 is not an integer", 0),
         ("5 .real", "only a tensor has .real", 0),
         ("(n + 1).real", "only a tensor has .real", 0),
-        ("n.real", "'n' is no tensor and has no .real", 0),
-        ("n.shape[0]", "'n' is no tensor and has no .shape", 0),
+        ("n.real", "'n' is not a tensor and has no .real", 0),
+        ("n.shape[0]", "'n' is not a tensor and has no .shape", 0),
         ("k + scale", "'scale' is a 'float' parameter, not an integer", 4),
         ("x + 1", "'x' is a tensor, not an integer", 0),
         ("x.shape", ".shape alone is not an integer", 0),
@@ -112,7 +112,7 @@ def test_code(text: int | str, code: str) -> None:
         ("x.size()", "size() takes one axis, got 0", 0),
         ("x.stride(0, 1)", "stride() takes one axis, got 2", 0),
         ("x.numel(0)", "numel() takes no argument, got 1", 0),
-        ("x.size(dim=0)", "arguments are given by position only", 11),
+        ("x.size(dim=0)", "arguments are positional only", 11),
         ("x.shape[0:1]", "a slice is not part of launch expressions", 8),
         ("x[0]", "only .shape has an index", 0),
         ("x.stride()[0]", "only .shape has an index", 0),
@@ -120,14 +120,14 @@ def test_code(text: int | str, code: str) -> None:
         ("y.numel()", "there is no parameter 'y'", 0),
         ("abs(n)", "there is no function 'abs'", 0),
         ("__import__(n)", "there is no function '__import__'", 0),
-        ("n(1)(2)", "only a function can be called", 0),
+        ("n(1)(2)", "only functions can be called", 0),
         ("min(n)", "min() takes two or more integers, got 1", 0),
         ("max()", "max() takes two or more integers, got 0", 0),
         ("ceil_div(n)", "ceil_div() takes two integers, got 1", 0),
         ("next_power_of_2(n, 2)", "next_power_of_2() takes one integer, got 2", 0),
-        ("min(*n, 1)", "arguments are given by position only", 4),
-        ("min(n, 1, key=k)", "arguments are given by position only", 14),
-        ("min(n, 1, **k)", "arguments are given by position only", 12),
+        ("min(*n, 1)", "arguments are positional only", 4),
+        ("min(n, 1, key=k)", "arguments are positional only", 14),
+        ("min(n, 1, **k)", "arguments are positional only", 12),
         ("(n, 1)", "a tuple is not part of launch expressions", 0),
         ("[n]", "a list is not part of launch expressions", 0),
         ("{n}", "a set is not part of launch expressions", 0),
@@ -143,7 +143,7 @@ def test_code(text: int | str, code: str) -> None:
         ("n # all of them", "a comment is not part of launch expressions", 2),
         ("n \\\n+ 1", "the character '\\\\' is not part of launch expressions", 2),
         ("n\0", "the character '\\x00' is not part of launch expressions", 1),
-        ("n\ud800", "this is no expression: it is not valid Unicode", None),
+        ("n\ud800", "this is not an expression: it is not valid Unicode", None),
         ("é + n / 2", "/ is not part of launch expressions", 6),
         ("9223372036854775808", "the integer does not fit 64 bits", 0),
         (2**63, "the integer does not fit 64 bits", None),
@@ -216,16 +216,24 @@ def test_deepest() -> None:
 
 
 def test_names() -> None:
-    assert names_in("min(n, x.shape[k]) + (1 if m else max) or a < b") == {"n", "x", "k", "m", "max", "a", "b"}
-    assert names_in("0 and n") == {"n"}
-    assert names_in(5) == frozenset()
+    assert check_expression("min(n, x.shape[k]) + (1 if m else max) or a < b", "grid")[1] == {
+        "n",
+        "x",
+        "k",
+        "m",
+        "max",
+        "a",
+        "b",
+    }
+    assert check_expression("0 and n", "grid")[1] == {"n"}
+    assert check_expression(5, "grid")[1] == frozenset()
 
 
 def test_constant_value() -> None:
-    assert constant_value("4 * 64", field="block") == 256
-    assert constant_value("4 * n", field="block") is None
+    assert check_expression("4 * 64", "block")[0] == 256
+    assert check_expression("4 * n", "block")[0] is None
     with pytest.raises(LaunchSpecError, match="block: / is not part"):
-        constant_value("n / 2", field="block")
+        check_expression("n / 2", "block")
 
 
 PIECES = st.sampled_from(

@@ -28,8 +28,8 @@ from support.python_evaluation import (
     Tensor,
 )
 
+import jitload
 from jitload.errors import LaunchSpecError
-from jitload.expressions import compiler as expression
 from jitload.expressions.compiler import ScopeEntry, compile_expression
 from jitload.expressions.parse import MAX_LENGTH
 
@@ -105,7 +105,7 @@ def build_batch(codes: Sequence[str], directory: Path, *, language: str = "c++")
     """Compile C++ texts into one library; one function each."""
     spec = importlib.util.find_spec("tvm_ffi")
     assert spec is not None and spec.origin is not None
-    include_dirs = [Path(expression.__file__).parent / "include", Path(spec.origin).parent / "include"]
+    include_dirs = [Path(jitload.__file__).parent / "include", Path(spec.origin).parent / "include"]
     linkage = 'extern "C" ' if language == "c++" else ""
     lines = ["#include <jitload/expression.h>"]
     for i, text in enumerate(codes):

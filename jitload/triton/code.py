@@ -18,8 +18,7 @@ from jitload.codegen.wrapper import (
     to_json,
 )
 from jitload.errors import LaunchSpecError
-from jitload.expressions.compiler import ScopeEntry
-from jitload.expressions.emit import INT64, constant
+from jitload.expressions.compiler import INT64, ScopeEntry, write_constant
 from jitload.launch import Launch
 from jitload.model import Cubin, Kernel, Specialization
 from jitload.signature.exports import Export
@@ -267,7 +266,7 @@ def _constants(specialization: Specialization) -> dict[str, ScopeEntry]:
     constants = {}
     for name, value in specialization.constexprs:
         is_integer = isinstance(value, int) and value in INT64
-        text = constant(int(value)).text if isinstance(value, int) and is_integer else None
+        text = write_constant(int(value)).text if isinstance(value, int) and is_integer else None
         kind: Any = "int" if is_integer else "other"
         constants[name] = ScopeEntry(index=-1, kind=kind, type="constexpr", computed=text)
     return constants
