@@ -8,12 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from jitload.checks import read_checks
-from jitload.request.arguments import Paths, Texts, absolute_path, read_texts
+from jitload.request.arguments import (
+    Paths,
+    Sources,
+    Texts,
+    absolute_path,
+    file_sources,
+    inline_sources,
+    label_pieces,
+    read_options,
+    read_texts,
+)
 from jitload.request.cubins import CubinLike
 from jitload.request.functions import Functions
-from jitload.request.options import read_options
 from jitload.request.request import Call, make_request
-from jitload.request.sources import Sources, file_sources, inline_sources, label_pieces
 from jitload.serving import build_request, load_request
 
 if TYPE_CHECKING:

@@ -134,9 +134,8 @@ def _library_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
     """Return what `build_inline`, or `build` where files are named, would build, and whether it logs what it runs."""
     from jitload.api import build, build_inline
     from jitload.checks import read_checks
-    from jitload.request.options import read_options
+    from jitload.request.arguments import file_sources, inline_sources, read_options
     from jitload.request.request import Call, make_request
-    from jitload.request.sources import file_sources, inline_sources
 
     are_files = any(fields.get(name) for name in ("sources", "cuda_files", "cpp_files"))
     given = _with_defaults(build if are_files else build_inline, fields)

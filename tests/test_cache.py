@@ -17,9 +17,8 @@ import jitload
 from jitload.cache.recipe import Recipe
 from jitload.cache.trust import refuse_if_shared
 from jitload.pipeline import library_recipe
-from jitload.request.options import read_options
+from jitload.request.arguments import inline_sources, read_options
 from jitload.request.request import Call, make_request
-from jitload.request.sources import inline_sources
 from jitload.settings import read_settings
 from jitload.toolchain import find_kit
 

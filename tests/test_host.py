@@ -18,10 +18,9 @@ from jitload.device.elf import read_dynamic_symbols
 from jitload.errors import CompileError, LaunchSpecError, LoadError
 from jitload.model import Cubin
 from jitload.pipeline import library_recipe
+from jitload.request.arguments import Sources, read_options
 from jitload.request.cubins import read_embedded_cubins
-from jitload.request.options import read_options
 from jitload.request.request import Call, make_request
-from jitload.request.sources import Sources
 
 CUBIN = (ROOT / "tests" / "data" / "stub_kernels.sm_90.cubin").read_bytes()
 EMBED = """\

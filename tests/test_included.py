@@ -7,9 +7,8 @@ import shutil
 import pytest
 
 import jitload
-from jitload.request.options import Options
+from jitload.request.arguments import Options, inline_sources
 from jitload.request.request import Call, make_request
-from jitload.request.sources import inline_sources
 
 EXPORT = "TVM_FFI_DLL_EXPORT_TYPED_FUNC(scale, (Scale<2>::run));"
 KERNELS = """

@@ -16,8 +16,8 @@ import jitload
 from jitload import Launch
 from jitload.cxx.nvcc import find_nvcc, find_nvcc_cudart, is_of_nvcc, nvcc_failure
 from jitload.errors import CompileError, LaunchSpecError, ToolchainError
+from jitload.request.arguments import Sources
 from jitload.request.request import Call, make_request
-from jitload.request.sources import Sources
 from jitload.settings import read_settings
 from jitload.toolchain import Nvcc, find_cuda_headers, find_cudart
 

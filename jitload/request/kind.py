@@ -11,9 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from jitload.errors import CompileError, Diagnostic, JitLoadError
+from jitload.request.arguments import Options, Pieces, Sources, split_includes
 from jitload.request.functions import Functions, has_launches, is_empty
-from jitload.request.options import Options, split_includes
-from jitload.request.sources import Pieces, Sources
 
 if TYPE_CHECKING:
     from jitload.request.request import Call

@@ -1,14 +1,11 @@
-"""Compiler options of a call: `extra_cuda_cflags` is written for nvcc and translated for the compiler that runs."""
+"""Translation of `extra_cuda_cflags`, which is written for nvcc, for the compiler that runs."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import NamedTuple
 
 from jitload.errors import JitLoadError
-from jitload.request.arguments import Paths, read_paths, read_strings
 
 # Options of nvcc that have another meaning to NVRTC, or none: optimisation of host code, the host compiler.
 _IGNORED = re.compile(
@@ -27,57 +24,10 @@ _ARCH = re.compile(r"--?(?:gpu-architecture|arch|gencode|generate-code|gpu-code|
 _FOR_HOST_COMPILER = ("-Xcompiler", "--compiler-options")
 
 
-class Options(NamedTuple):
-    """The compiler options of a call.
-
-    Attributes:
-        host: `extra_cflags` without include directories.
-        host_dirs: The include directories of `extra_cflags`.
-        cuda: `extra_cuda_cflags`, as written for nvcc.
-        link: `extra_ldflags`.
-        include_dirs: `extra_include_paths`.
-    """
-
-    host: tuple[str, ...] = ()
-    host_dirs: tuple[Path, ...] = ()
-    cuda: tuple[str, ...] = ()
-    link: tuple[str, ...] = ()
-    include_dirs: tuple[Path, ...] = ()
-
-
-def read_options(
-    *,
-    cflags: Sequence[str] | None = None,
-    cuda_cflags: Sequence[str] | None = None,
-    ldflags: Sequence[str] | None = None,
-    include_paths: Paths | None = None,
-) -> Options:
-    """Check `extra_cflags=` and the other option arguments of a call."""
-    host, host_dirs = split_includes(read_strings(cflags, "extra_cflags"))
-    return Options(
-        host=host,
-        host_dirs=host_dirs,
-        cuda=read_strings(cuda_cflags, "extra_cuda_cflags"),
-        link=read_strings(ldflags, "extra_ldflags"),
-        include_dirs=read_paths(include_paths, "extra_include_paths"),
-    )
-
-
-def split_includes(options: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[Path, ...]]:
-    """Separate `-I` directories from the other options: the build runs in another working directory."""
-    others, dirs, remaining = [], [], iter(options)
-    for option in remaining:
-        if option == "-I":
-            dirs.append(Path(next(remaining, ".")))
-        elif option.startswith("-I"):
-            dirs.append(Path(option[2:]))
-        else:
-            others.append(option)
-    return tuple(others), tuple(dirs)
-
-
 def translate_cuda_options(kind: str, options: Sequence[str]) -> tuple[str, ...]:
     """Translate `extra_cuda_cflags` for the compiler of a kind of source: NVRTC, nvcc or the host compiler."""
+    if not options:
+        return ()
     translators: dict[str, Callable[[Sequence[str]], tuple[str, ...]]] = {
         "device": nvrtc_options,
         "mixed": nvcc_options,

@@ -12,12 +12,20 @@ from jitload.arch import CPU, resolve_arch, resolve_gpu_arch
 from jitload.checks import NO_CHECKS, Checks, check_checks, cpu_options
 from jitload.errors import JitLoadError
 from jitload.launch import Launch
-from jitload.request.arguments import absolute_path, check_backend, check_name
+from jitload.request.arguments import (
+    HOST_SUFFIXES,
+    Options,
+    Pieces,
+    Sources,
+    absolute_path,
+    check_backend,
+    check_name,
+    split_includes,
+)
 from jitload.request.cubins import GivenCubin, read_embedded_cubins, read_given_cubins
 from jitload.request.functions import Functions, check_host_functions, is_empty, read_functions
 from jitload.request.kind import Kind, check_has_no_launches, cpu_launch_error, find_kind
-from jitload.request.options import Options, split_includes, translate_cuda_options
-from jitload.request.sources import HOST_SUFFIXES, Pieces, Sources
+from jitload.request.options import translate_cuda_options
 from jitload.settings import Settings, read_settings
 
 if TYPE_CHECKING:
@@ -229,10 +237,9 @@ def _with_cpu_flags(request: Request, host_options: tuple[str, ...]) -> Request:
 def _host_source(call: Call, kind: Kind, cuda_options: tuple[str, ...]) -> HostSource | None:
     """Return the hand-written C++ of a call, if there is any."""
     sources = call.sources
-    cubins = read_embedded_cubins(sources.cubins, device_name=call.name if kind == "device" else "")
     cuda = () if kind == "device" else sources.cuda
     if not (sources.host or cuda or sources.objects):
-        if cubins:
+        if sources.cubins:
             raise JitLoadError(
                 f"module {call.name!r} has cubins to embed but no C++ that launches them: pass cpp_sources=, or "
                 "kind='host' if cuda_sources is C++"
@@ -251,7 +258,7 @@ def _host_source(call: Call, kind: Kind, cuda_options: tuple[str, ...]) -> HostS
             if pieces
         ),
         objects=sources.objects,
-        cubins=cubins,
+        cubins=read_embedded_cubins(sources.cubins, device_name=call.name if kind == "device" else ""),
         flags=call.options.host,
         link_flags=call.options.link,
     )

@@ -17,9 +17,9 @@ from jitload.device.kernels import DeviceSource, compile_kernels
 from jitload.errors import ToolchainError
 from jitload.library import check_is_device_code
 from jitload.model import CompiledSource
-from jitload.request.options import names_arch, read_options
+from jitload.request.arguments import Sources, read_options, read_source_file
+from jitload.request.options import names_arch
 from jitload.request.request import Call, make_request
-from jitload.request.sources import Sources, read_source_file
 from jitload.toolchain import find_kit
 from jitload.utils.output import replace_file, run_command
 
