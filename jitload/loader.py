@@ -233,7 +233,7 @@ def list_exports(module: Module, place: Path) -> None:
     """
     if "_jitload_exports" in module.__dict__:
         return
-    from jitload.device.elf import read_dynamic_symbols
+    from jitload.elf.file import read_dynamic_symbols
 
     offered = read_dynamic_symbols(place.read_bytes()).offered
     names = [name.removeprefix("__tvm_ffi_") for name in offered if name.startswith("__tvm_ffi_")]

@@ -13,7 +13,7 @@ import pytest
 import jitload
 from jitload.cxx import apart, spare
 from jitload.cxx.spare import has_spare_core, only_one
-from jitload.device.elf import read_dynamic_symbols
+from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError
 from jitload.settings import read_settings
 from jitload.toolchain import find_compiler

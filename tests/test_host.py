@@ -14,7 +14,7 @@ from builds import ADD, ARCH, ROOT
 
 import jitload
 from jitload import Launch
-from jitload.device.elf import read_dynamic_symbols
+from jitload.elf.file import read_dynamic_symbols
 from jitload.embed import read_cubins
 from jitload.errors import CompileError, LaunchSpecError, LoadError
 from jitload.model import Cubin

@@ -10,7 +10,7 @@ import pytest
 from builds import ADD, ARCH, ROOT
 
 import jitload
-from jitload.device.elf import read_dynamic_symbols
+from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CacheError
 
 CUBIN = (ROOT / "tests" / "data" / "stub_kernels.sm_90.cubin").read_bytes()

@@ -22,7 +22,7 @@ from jitload.cxx.precompiled import (
     wanted_header,
     wanted_includes,
 )
-from jitload.device.elf import read_dynamic_symbols
+from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError
 from jitload.settings import read_settings
 from jitload.sources import Unit

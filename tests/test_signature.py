@@ -11,7 +11,6 @@ from direct_nvrtc import Answer, ask_nvrtc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jitload.device.cubin import read_image
 from jitload.device.cxxtype import describe_type, readable_type
 from jitload.device.demangle import demangle
 from jitload.device.probe import (
@@ -24,6 +23,7 @@ from jitload.device.probe import (
 from jitload.device.signature import find_candidate, read_kernels, typed_kernel, unprobed_symbols
 from jitload.device.source import find_candidates
 from jitload.device.written import parse_signature
+from jitload.elf.cubin import read_image
 from jitload.errors import LaunchSpecError, SignatureError
 from jitload.exports import export_names
 from jitload.model import Image, ImageKernel, Kernel, Parameter, ParameterSlot

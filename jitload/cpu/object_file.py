@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from jitload.device.elf import SHT_RELA, STT_FUNC, STT_OBJECT, STT_TLS, Symbol, read_sections, read_symbols
+from jitload.elf.file import SHT_RELA, STT_FUNC, STT_OBJECT, STT_TLS, Symbol, read_sections, read_symbols
 from jitload.model import ParameterSlot, Variable
 
 TABLE = "__jitload_cpu_kernels"

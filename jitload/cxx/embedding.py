@@ -103,7 +103,7 @@ def _check_kernels(host: HostSource, include_dirs: Sequence[Path], used: _Uses) 
             there = f"it has: {', '.join(sorted(known))}" if known else "it has none"
             raise JitLoadError(f"{place}: the C++ has no {_MACRO}({wanted.cubin}); {there}")
         if wanted.kernel and not used.may_catch and (image := images.get(wanted.cubin)):
-            from jitload.device.cubin import read_image
+            from jitload.elf.cubin import read_image
 
             _look_for_kernel(place, wanted.kernel, [kernel.symbol for kernel in read_image(image).kernels])
 

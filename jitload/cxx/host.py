@@ -52,7 +52,7 @@ from jitload.cxx.steps import (
     link_objects,
     write_host_sources,
 )
-from jitload.device.elf import read_dynamic_symbols
+from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError
 from jitload.host_build import Step, run_ninja, write_ninja
 from jitload.library import check_is_device_code, compile_archs, in_background
@@ -71,7 +71,7 @@ def make_host_library(
     assert request.host is not None
     host = request.host
     for name, data in host.cubins:
-        from jitload.device.cubin import read_image
+        from jitload.elf.cubin import read_image
 
         read_image(data, name=f"embed_cubin[{name!r}]")
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
-from jitload.device.elf import HEADER, SHT_SYMTAB, Symbol, read_sections, read_symbols
+from jitload.elf.file import HEADER, SHT_SYMTAB, Symbol, read_sections, read_symbols
 from jitload.host_build import Step
 from jitload.toolchain import Compiler
 

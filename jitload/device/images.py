@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from jitload.device.cubin import read_image
 from jitload.device.kernels import Compiled, layout_difference
 from jitload.device.signature import check_is_typed, told_kernels, typed_kernel
 from jitload.device.written import parse_signature
+from jitload.elf.cubin import read_image
 from jitload.embed import GivenImage
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.exports import export_names

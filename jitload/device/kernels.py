@@ -15,10 +15,10 @@ from pathlib import Path
 
 from jitload.checks import NO_CHECKS, Checks
 from jitload.device import probe
-from jitload.device.cubin import read_image
 from jitload.device.headers import read_headers
 from jitload.device.signature import read_kernels, unprobed_symbols
 from jitload.device.source import find_candidates
+from jitload.elf.cubin import read_image
 from jitload.errors import CompileError, LaunchSpecError, SignatureError
 from jitload.model import Candidate, Cubin, Image
 from jitload.nvrtc import NvrtcJob, NvrtcResult, declarations_for, device_options, log_warnings, run_nvrtc

@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 
 from jitload.arch import resolve_one_gpu_arch
-from jitload.device.cubin import read_image
-from jitload.device.fatbin import cubin_for, is_fatbin, ptx_for, read_fatbin
 from jitload.device.linkers import Format, Linked, LinkJob, find_nvjitlink, link_with_driver, link_with_nvjitlink
 from jitload.device.signature import told_kernels
+from jitload.elf.cubin import read_image
+from jitload.elf.fatbin import cubin_for, is_fatbin, ptx_for, read_fatbin
 from jitload.errors import CompileError, Diagnostic, JitLoadError, ToolchainError
 from jitload.flags import device_flags
 from jitload.model import Cubin

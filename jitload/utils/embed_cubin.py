@@ -15,11 +15,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from jitload.device.cubin import is_unknown, read_image
-from jitload.device.fatbin import is_fatbin, read_fatbin
+from jitload.elf.cubin import is_unknown, read_image
+from jitload.elf.fatbin import is_fatbin, read_fatbin
+from jitload.elf.object import embed_bytes, read_object
 from jitload.embed import check_cubin_name
 from jitload.errors import JitLoadError, LoadError
-from jitload.utils.object_file import embed_bytes, read_object
 from jitload.utils.output import replace_file, run_command
 
 PathLike = str | os.PathLike[str]

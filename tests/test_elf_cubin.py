@@ -10,7 +10,7 @@ from direct_nvrtc import ask_nvrtc
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jitload.device.cubin import read_image
+from jitload.elf.cubin import read_image
 from jitload.errors import LoadError
 from jitload.model import ParameterSlot, Variable
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import prod
 
 from jitload.device.demangle import demangle
-from jitload.device.elf import (
+from jitload.elf.file import (
     HEADER,
     STT_FUNC,
     STT_OBJECT,

@@ -1,6 +1,6 @@
 """Cubins in, a C++ file that has them behind the symbols of `TVM_FFI_EMBED_CUBIN(name)` out.
 
-    python -m jitload.utils.cubin_source --output kernels.cc --cubin kernel.cubin --name my_kernels
+    python -m jitload.cmake.cubin_source --output kernels.cc --cubin kernel.cubin --name my_kernels
 
 The compiler reads the cubins where they are, so that the file is small and must be compiled again when a cubin changes.
 """
@@ -24,7 +24,7 @@ def cubin_source(cubins: Sequence[tuple[str, Path]]) -> str:
     """Return the text of a C++ file with these cubins; the bytes are checked already."""
     body = "".join(cubin_text(name, _quoted(path)) for name, path in cubins)
     return f"""\
-// Written by jitload.utils.cubin_source.
+// Written by jitload.cmake.cubin_source.
 __asm__(R"{_FENCE}(
 .pushsection .rodata,"a"
 {body}.popsection
@@ -42,7 +42,7 @@ def _quoted(path: Path) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; its exit codes are those of `jitload.utils.embed_cubin`."""
     parser = argparse.ArgumentParser(
-        prog="python -m jitload.utils.cubin_source", description="Write a C++ file that embeds cubins."
+        prog="python -m jitload.cmake.cubin_source", description="Write a C++ file that embeds cubins."
     )
     parser.add_argument("--output", required=True, metavar="PATH", help="the C++ file to write")
     add_cubin_options(parser)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jitload.arch import capability_of
-from jitload.device.cubin import read_image
+from jitload.elf.cubin import read_image
 from jitload.errors import LoadError
 
 _MAGIC = b"\x50\xed\x55\xba"

@@ -1,7 +1,7 @@
 """A CUDA file in, a cubin and the list of the headers that it was made from out: for build systems of a user's own.
 
-python -m jitload.utils.generate_cubin --output kernel.cubin --source kernel.cu --arch sm_90a -- -DN=4
-python -m jitload.utils.generate_cubin --output kernel.fatbin --source kernel.cu --arch sm_80,sm_90a --fatbin
+python -m jitload.cmake.generate_cubin --output kernel.cubin --source kernel.cu --arch sm_90a -- -DN=4
+python -m jitload.cmake.generate_cubin --output kernel.fatbin --source kernel.cu --arch sm_80,sm_90a --fatbin
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from jitload.device.fatbin import make_fatbin
 from jitload.device.kernels import Compiled, DeviceSource, compile_kernels
+from jitload.elf.fatbin import make_fatbin
 from jitload.errors import ToolchainError
 from jitload.flags import names_arch
 from jitload.library import check_is_device_code
@@ -98,7 +98,7 @@ def _make_word(text: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; 0, or 1 for a missing file, 2 where the source or a tool is refused, 3 for anything else."""
     parser = argparse.ArgumentParser(
-        prog="python -m jitload.utils.generate_cubin", description="Compile a CUDA file to a cubin with NVRTC."
+        prog="python -m jitload.cmake.generate_cubin", description="Compile a CUDA file to a cubin with NVRTC."
     )
     option = parser.add_argument
     option("--output", required=True, metavar="PATH", help="the cubin to write")
