@@ -10,7 +10,7 @@ from pathlib import Path
 
 from jitload import __version__
 from jitload.toolchain import own_include_dir, tvm_ffi_include_dirs
-from jitload.utils.output import run_command
+from jitload.utils.embed_cubin import run_command
 
 
 def include_dirs() -> tuple[Path, ...]:

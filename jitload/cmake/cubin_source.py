@@ -14,8 +14,7 @@ from pathlib import Path
 
 from jitload.cxx.embedding import cubin_text
 from jitload.errors import JitLoadError
-from jitload.utils.embed_cubin import add_cubin_options, read_cubin_file, read_cubin_options
-from jitload.utils.output import replace_file, run_command
+from jitload.utils.embed_cubin import add_cubin_options, read_cubin_file, read_cubin_options, replace_file, run_command
 
 _FENCE = "jitload_asm"
 

@@ -20,7 +20,7 @@ from jitload.library import check_is_device_code
 from jitload.request import Target, make_request, read_flags
 from jitload.sources import Sources, read_file
 from jitload.toolchain import find_kit
-from jitload.utils.output import replace_file, run_command
+from jitload.utils.embed_cubin import replace_file, run_command
 
 
 def generate_cubin(  # noqa: PLR0913  the arguments of the command
