@@ -172,8 +172,8 @@ def test_device_code_beside_cpp_needs_a_name_and_one_architecture():
 def test_kernels_that_the_cpp_does_not_use_are_refused():
     assert refusal(jitload.JitLoadError, cuda_sources=ADD, cpp_sources=ADD_CPP, functions="add", arch=ARCH) == (
         "cuda_sources: the C++ has no TVM_FFI_EMBED_CUBIN(m); it has none\n"
-        "    C++ beside kernels launches them: say TVM_FFI_EMBED_CUBIN(m) in it, or make two modules of the two.\n"
-        "    If cuda_sources is C++ for the host's compiler, say so with kind='host'."
+        "    C++ beside kernels has to launch them: use TVM_FFI_EMBED_CUBIN(m) in it, or make two modules.\n"
+        "    If cuda_sources is C++ for the host's compiler, pass kind='host'."
     )
 
 

@@ -1,7 +1,9 @@
-"""A CUDA file in, a cubin and the list of the headers that it was made from out: for build systems of a user's own.
+"""Compile a CUDA file to a cubin or fatbin with NVRTC, as a step of any build system.
 
-python -m jitload.cmake.generate_cubin --output kernel.cubin --source kernel.cu --arch sm_90a -- -DN=4
-python -m jitload.cmake.generate_cubin --output kernel.fatbin --source kernel.cu --arch sm_80,sm_90a --fatbin
+    python -m jitload.cmake.generate_cubin --output kernel.cubin --source kernel.cu --arch sm_90a -- -DN=4
+    python -m jitload.cmake.generate_cubin --output kernel.fatbin --source kernel.cu --arch sm_80,sm_90a --fatbin
+
+Arguments after `--` are options for the compiler.
 """
 
 from __future__ import annotations
@@ -33,32 +35,33 @@ def generate_cubin(  # noqa: PLR0913  the arguments of the command
     options: Sequence[str] = (),
     include_dirs: Sequence[Path] = (),
 ) -> tuple[tuple[Compiled, ...], tuple[Path, ...]]:
-    """Compile a CUDA file to a cubin, or to a fatbin, on disk.
+    """Compile a CUDA file and write the cubin or fatbin.
 
     Args:
-        source: The file; its own directory is searched for headers, too.
-        output: The cubin to write; its directory is made.
-        arch: One architecture; for a fatbin several, `"sm_80,sm_90a"`.
-        is_fatbin: Make a fatbin, even of one architecture.
+        source: The CUDA file; its directory is searched for headers as well.
+        output: The file to write; its directory is created.
+        arch: One architecture, or for a fatbin several: `"sm_80,sm_90a"`.
+        is_fatbin: Write a fatbin, even for a single architecture.
         kernels: Template instantiations and overloads to compile.
         options: Compiler options.
-        include_dirs: Directories of headers.
+        include_dirs: Directories to search for headers.
 
     Returns:
-        What was compiled for each architecture, and the files it was made from: the source, its headers, and NVRTC.
+        The cubin for each architecture with its kernels, and the files that the output depends on: the source, its
+        headers, and NVRTC.
 
     Raises:
-        FileNotFoundError: There is no such source.
-        CompileError: NVRTC refused it.
-        ToolchainError: There is no NVRTC, or it does not know the architecture.
+        FileNotFoundError: The source does not exist.
+        CompileError: NVRTC rejected the source.
+        ToolchainError: NVRTC was not found, or does not know the architecture.
 
     Example:
         `generate_cubin(Path("kernel.cu"), Path("kernel.cubin"), arch="sm_90a")`
     """
     if not source.exists():
         raise FileNotFoundError(f"CUDA source not found: {source}")
-    if named := next(filter(names_arch, options), None):
-        raise ToolchainError(f"options: {named!r}: name the architecture with --arch (ARCH in CMake)")
+    if option := next(filter(names_arch, options), None):
+        raise ToolchainError(f"options: {option!r}: name the architecture with --arch (ARCH in CMake)")
     dirs = [*include_dirs, source.absolute().parent]
     pieces = ((str(source), read_file(source)),)
     request = make_request(
@@ -79,58 +82,58 @@ def generate_cubin(  # noqa: PLR0913  the arguments of the command
     )
     kit = find_kit(request.settings)
     compiled = tuple(compile_kernels(device_source, arch, kit) for arch in request.archs)
-    cubins = [(one.cubin.arch, one.cubin.data) for one in compiled]
+    cubins = [(result.cubin.arch, result.cubin.data) for result in compiled]
     replace_file(output, make_fatbin(cubins) if is_fatbin else cubins[0][1])
-    # Headers that were looked for in vain are not in it: make would ask for a rule that makes them.
-    headers = dict.fromkeys(header for one in compiled for header in one.headers if header.is_file())
+    # Headers that were not found are left out, because make would require a rule for each.
+    headers = dict.fromkeys(header for result in compiled for header in result.headers if header.is_file())
     return compiled, (source.absolute(), *headers, kit.nvrtc_path)
 
 
 def depfile_text(target: str, files: Sequence[Path]) -> str:
-    """Return the rule by which make and ninja know what a target was made from."""
-    return f"{_make_word(target)}: {' '.join(_make_word(str(path)) for path in files)}\n"
+    """Return the rule that tells make and ninja which files a target depends on."""
+    return f"{_escape(target)}: {' '.join(_escape(str(path)) for path in files)}\n"
 
 
-def _make_word(text: str) -> str:
+def _escape(text: str) -> str:
     return re.sub(r"([ #\\])", r"\\\1", text).replace("$", "$$")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; 0, or 1 for a missing file, 2 where the source or a tool is refused, 3 for anything else."""
+    """Run the command; its exit codes are those of `jitload.utils.embed_cubin`."""
     parser = argparse.ArgumentParser(
         prog="python -m jitload.cmake.generate_cubin", description="Compile a CUDA file to a cubin with NVRTC."
     )
     option = parser.add_argument
-    option("--output", required=True, metavar="PATH", help="the cubin to write")
+    option("--output", required=True, metavar="PATH", help="the cubin or fatbin to write")
     option("--source", required=True, metavar="PATH", help="the CUDA file")
     option("--arch", default="native", help="the architecture, such as sm_90a; the default is the GPU of this machine")
-    option("--fatbin", action="store_true", help="write a fatbin: for several architectures, --arch sm_80,sm_90a")
+    option("--fatbin", action="store_true", help="write a fatbin, for several architectures: --arch sm_80,sm_90a")
     option("--kernel", action="append", default=[], metavar="NAME", help="a template to instantiate: 'scale<float>'")
-    option("--include-dir", action="append", default=[], metavar="DIR", help="where headers are")
-    option("--depfile", metavar="PATH", help="write what the cubin was made from, as a rule of a makefile")
+    option("--include-dir", action="append", default=[], metavar="DIR", help="a directory of headers")
+    option("--depfile", metavar="PATH", help="write the files that the output depends on as a rule for make")
     option("--depfile-target", metavar="NAME", help="the target of that rule; the default is the output")
-    option("-v", "--verbose", action="store_true", help="say what was compiled")
-    option("options", nargs="*", metavar="OPTION", help="compiler options, behind --")
-    given = parser.parse_args(arguments)
+    option("-v", "--verbose", action="store_true", help="print the kernels that were compiled")
+    option("options", nargs="*", metavar="OPTION", help="compiler options, after --")
+    args = parser.parse_args(arguments)
 
-    def work() -> None:
+    def compile_source() -> None:
         compiled, files = generate_cubin(
-            Path(given.source),
-            Path(given.output),
-            arch=given.arch,
-            is_fatbin=given.fatbin,
-            kernels=given.kernel,
-            options=given.options,
-            include_dirs=[Path(directory) for directory in given.include_dir],
+            Path(args.source),
+            Path(args.output),
+            arch=args.arch,
+            is_fatbin=args.fatbin,
+            kernels=args.kernel,
+            options=args.options,
+            include_dirs=[Path(directory) for directory in args.include_dir],
         )
-        if given.depfile:
-            replace_file(Path(given.depfile), depfile_text(given.depfile_target or given.output, files).encode())
-        if given.verbose:
-            for cubin in (one.cubin for one in compiled):
-                for kernel in cubin.kernels:
-                    print(f"{cubin.arch} {kernel}: {kernel.registers} registers")  # noqa: T201
+        if args.depfile:
+            replace_file(Path(args.depfile), depfile_text(args.depfile_target or args.output, files).encode())
+        if args.verbose:
+            for result in compiled:
+                for kernel in result.cubin.kernels:
+                    print(f"{result.cubin.arch} {kernel}: {kernel.registers} registers")  # noqa: T201
 
-    return run_command(work)
+    return run_command(compile_source)
 
 
 if __name__ == "__main__":
