@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from jitload.elf.cubin import read_image
 from jitload.errors import LoadError
@@ -21,8 +21,7 @@ _FIRST_SM_WITH_MORE_FIELDS = 100
 _ARCH = re.compile(r"(?:sm|compute)_(\d+)([af]?)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FatbinEntry:
+class FatbinEntry(NamedTuple):
     """One image of a fatbin.
 
     Attributes:
