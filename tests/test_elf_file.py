@@ -87,7 +87,7 @@ def test_what_is_written_is_read_again() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"#!/bin/sh\n", DATA, DATA[:100]])
-def test_what_is_no_library_has_no_dynamic_symbols(data: bytes) -> None:
+def test_other_files_have_no_dynamic_symbols(data: bytes) -> None:
     assert read_dynamic_symbols(data) == ((), ())
 
 

@@ -16,7 +16,7 @@ SHT_NOBITS, SHT_REL, SHT_DYNSYM, SHT_GROUP = 8, 9, 11, 17
 SHF_ALLOC = 2
 STB_LOCAL, STB_GLOBAL, STB_WEAK = 0, 1, 2
 STT_NOTYPE, STT_OBJECT, STT_FUNC, STT_TLS = 0, 1, 2, 6
-STV_DEFAULT, STV_HIDDEN = 0, 2
+STV_HIDDEN = 2
 
 RELA = struct.Struct("<QIIq")  # offset, type, symbol index, addend
 REL = struct.Struct("<QII")
@@ -30,7 +30,7 @@ _MAX_ALIGNMENT = 1 << 24
 
 
 class ElfError(ValueError):
-    """A file is not ELF, or is damaged; the message begins with "it" and says how."""
+    """A file is not ELF, or is damaged; the message says in which way."""
 
 
 class Header(NamedTuple):  # named tuples, because a dataclass takes eight times as long to create when imported
@@ -85,17 +85,17 @@ class Symbol(NamedTuple):
 
     @property
     def type(self) -> int:
-        """One of `STT_…`."""
+        """What it names, one of `STT_…`."""
         return self.info & 0xF
 
     @property
     def binding(self) -> int:
-        """One of `STB_…`."""
+        """Which files see it, one of `STB_…`."""
         return self.info >> 4
 
     @property
     def visibility(self) -> int:
-        """One of `STV_…`."""
+        """Whether a library shows it to others, one of `STV_…`."""
         return self.other & 3
 
 

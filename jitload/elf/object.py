@@ -13,7 +13,7 @@ from jitload.elf import file as elf
 from jitload.elf.file import ElfError, ElfFile, Section, Symbol, replace_symbols, write_elf
 from jitload.errors import LoadError
 
-PREFIX = "__tvm_ffi__cubin_"
+_PREFIX = "__tvm_ffi__cubin_"
 
 _FILE_TYPES = {2: "a program", 3: "a shared library", 4: "a core dump"}
 _SHN_LORESERVE = 0xFF00  # from here on an index of a section has a special meaning
@@ -29,7 +29,7 @@ class ObjectFile:
     """
 
     def __init__(self, data: bytes, *, path: str) -> None:
-        self.path = path
+        self._path = path
         if problem := _find_problem(data):
             raise LoadError(f"{path} {problem}")
         try:
@@ -44,9 +44,9 @@ class ObjectFile:
 
     def missing_cubins(self) -> tuple[str, ...]:
         """Return the names in `TVM_FFI_EMBED_CUBIN(…)` whose cubins have not been embedded."""
-        symbols = [symbol for symbol in self._symbols if symbol.name.startswith(PREFIX)]
-        names = {symbol.name.removeprefix(PREFIX) for symbol in symbols}
-        defined = {symbol.name.removeprefix(PREFIX) for symbol in symbols if symbol.section}
+        symbols = [symbol for symbol in self._symbols if symbol.name.startswith(_PREFIX)]
+        names = {symbol.name.removeprefix(_PREFIX) for symbol in symbols}
+        defined = {symbol.name.removeprefix(_PREFIX) for symbol in symbols if symbol.section}
         return tuple(sorted(names - defined - {f"{name}_end" for name in names}))
 
     def embed(self, name: str, cubin: bytes) -> bytes:
@@ -57,14 +57,14 @@ class ObjectFile:
         Raises:
             LoadError: The file has the name already, or cannot be rewritten.
         """
-        begin, end, index = f"{PREFIX}{name}", f"{PREFIX}{name}_end", len(self._file.sections)
+        begin, end, index = f"{_PREFIX}{name}", f"{_PREFIX}{name}_end", len(self._file.sections)
         if defined := next((s.name for s in self._symbols if s.section and s.name in (begin, end)), None):
-            raise LoadError(f"{self.path} has {defined} already: embed into the object as the compiler wrote it.")
+            raise LoadError(f"{self._path} has {defined} already: embed into the object as the compiler wrote it.")
         if index + 2 >= _SHN_LORESERVE:
-            raise LoadError(f"{self.path} has {index} sections, more than can be rewritten.")
+            raise LoadError(f"{self._path} has {index} sections, more than can be rewritten.")
         added = {
             begin: Symbol(begin, info=elf.STT_OBJECT, other=0, section=index, value=0, size=len(cubin)),
-            end: Symbol(end, info=0, other=0, section=index, value=len(cubin), size=0),
+            end: Symbol(end, info=elf.STT_NOTYPE, other=0, section=index, value=len(cubin), size=0),
         }
         try:
             constants = Section(f".rodata.{begin}", elf.SHT_PROGBITS, elf.SHF_ALLOC, alignment=16, data=cubin + b"\0")
@@ -109,10 +109,10 @@ class ObjectFile:
             return section._replace(link=0)  # tells linkers that the section is out of date
         if section.type == _SHT_LLVM_CALL_GRAPH_PROFILE:
             return section
-        raise LoadError(f"{self.path}: section {section.name!r} refers to symbols in an unknown way.")
+        raise LoadError(f"{self._path}: section {section.name!r} refers to symbols in an unknown way.")
 
     def _damage(self) -> LoadError:
-        return LoadError(f"{self.path} {_DAMAGED}")
+        return LoadError(f"{self._path} {_DAMAGED}")
 
 
 _LTO = "was compiled with -flto and holds no machine code yet. Compile this file with -fno-lto."
