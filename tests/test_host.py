@@ -14,7 +14,7 @@ from builds import ADD, ARCH, ROOT
 
 import jitload
 from jitload import Launch
-from jitload.device.elf import read_dynamic_symbols
+from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError, LaunchSpecError, LoadError
 from jitload.model import Cubin
 from jitload.pipeline import library_recipe
@@ -47,14 +47,14 @@ def refusal(error, **options):
 # ---- what is refused before the compiler runs ------------------------------------------------------------------
 
 REFUSED = [
-    ({"embed_cubin": {"first": b""}}, LoadError, "embed_cubin['first']: these are no bytes at all."),
+    ({"embed_cubin": {"first": b""}}, LoadError, "embed_cubin['first']: there are no bytes at all."),
     ({"embed_cubin": {"first": CUBIN[:200]}}, LoadError, "embed_cubin['first']: this cubin is damaged"),
     ({"embed_cubin": {"first": ".version 8.0\n.target sm_90"}}, LoadError, "embed_cubin['first']: these bytes are PTX"),
     ({"embed_cubin": {"first": b"\x50\xed\x55\xba" * 9}}, LoadError, "embed_cubin['first']: these bytes are a fatbin"),
     (
         {"embed_cubin": {"first": Path("/bin/sh").read_bytes()}},
         LoadError,
-        "embed_cubin['first']: this ELF is for machine",
+        "embed_cubin['first']: this ELF file is for machine",
     ),
     (
         {"embed_cubin": {"first": "/no/such.cubin"}},
@@ -172,8 +172,8 @@ def test_device_code_beside_cpp_needs_a_name_and_one_architecture():
 def test_kernels_that_the_cpp_does_not_use_are_refused():
     assert refusal(jitload.JitLoadError, cuda_sources=ADD, cpp_sources=ADD_CPP, functions="add", arch=ARCH) == (
         "cuda_sources: the C++ has no TVM_FFI_EMBED_CUBIN(m); it has none\n"
-        "    C++ beside kernels launches them: say TVM_FFI_EMBED_CUBIN(m) in it, or make two modules of the two.\n"
-        "    If cuda_sources is C++ for the host's compiler, say so with kind='host'."
+        "    C++ beside kernels has to launch them: use TVM_FFI_EMBED_CUBIN(m) in it, or make two modules.\n"
+        "    If cuda_sources is C++ for the host's compiler, pass kind='host'."
     )
 
 
@@ -260,7 +260,7 @@ def test_cpp_sources_and_cuda_sources_are_one_library():
     module = jitload.load_module(library)
     assert module.next() == 8
     assert list(module) == ["next", "run"]
-    needed = read_dynamic_symbols(library.read_bytes()).needed
+    needed = read_dynamic_symbols(library.read_bytes()).undefined
     assert not [name for name in needed if name.startswith(("cu", "jitload", "__tvm_ffi__cubin"))]
     assert "cubins.o: step2 cubins.s | first.cubin second.cubin" in (library.parent / "build.ninja").read_text()
 

@@ -11,7 +11,6 @@ from direct_nvrtc import Answer, ask_nvrtc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jitload.device.cubin import read_image
 from jitload.device.demangle import demangle
 from jitload.device.probe import (
     PROBE_HEADER,
@@ -21,6 +20,7 @@ from jitload.device.probe import (
     rejected_expressions,
 )
 from jitload.device.source import find_candidates
+from jitload.elf.cubin import read_image
 from jitload.errors import LaunchSpecError, SignatureError
 from jitload.model import Image, ImageKernel, Kernel, Parameter, ParameterSlot
 from jitload.signature.declared import parse_signature

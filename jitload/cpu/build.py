@@ -28,12 +28,12 @@ from jitload.cpu.split import Split, split_kernels
 from jitload.cpu.text import BY_SYMBOL, ROWS, compiler_flags, cpu_text, looks_again, preprocessor_lines
 from jitload.cxx.headers import read_depfile
 from jitload.device import probe
-from jitload.device.demangle import demangle
+from jitload.device.demangle import demangle, demangle_variables
 from jitload.device.kernels import DeviceSource, no_such_kernel
 from jitload.device.source import find_candidates
 from jitload.errors import CompileError
 from jitload.host_build import Step, run_ninja, write_ninja
-from jitload.model import CompiledSource, Cubin, Image, ImageKernel, Variable
+from jitload.model import CompiledSource, Cubin, Image, ImageKernel
 from jitload.runtime import include_flags
 from jitload.signature.kernels import read_kernels
 from jitload.toolchain import Compiler, Kit, own_include_dir
@@ -99,7 +99,7 @@ def compile_for_cpu(
             )
             for row in rows
         ),
-        variables=tuple(_readable(variable) for variable in found.variables()),
+        variables=demangle_variables(found.variables()),
     )
     lowered = {text: (row.symbol, row.probe) for text, row in zip(runs.expressions, rows, strict=True)}
     kernels = read_kernels(image, lowered, candidates)
@@ -277,8 +277,3 @@ def _declaration_of(symbol: str) -> str:
     readable = demangle(symbol)
     match = re.fullmatch(r".*\((.*)\)", readable or "")
     return f"{BY_SYMBOL}{symbol}({match[1].replace('(anonymous namespace)::', '')})" if match else ""
-
-
-def _readable(variable: Variable) -> Variable:
-    name = demangle(variable.symbol) or variable.symbol
-    return Variable(name=name, symbol=variable.symbol, size=variable.size)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from jitload.device.cubin import read_image
+from jitload.device.demangle import demangle_variables
 from jitload.device.kernels import layout_difference
+from jitload.elf.cubin import read_image
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.launch import Launch
 from jitload.model import CompiledSource, Cubin, Kernel
@@ -62,7 +63,8 @@ def _with_signatures(cubin: Cubin, request: Request, symbols: Mapping[str, str])
 def _read(image: GivenCubin) -> Cubin:
     found = read_image(image.data, name=image.label)
     kernels = image.kernels or told_kernels(found)
-    return Cubin(data=image.data, arch=found.arch, kernels=kernels, variables=found.variables)
+    variables = demangle_variables(found.variables)
+    return Cubin(data=image.data, arch=found.arch, kernels=kernels, variables=variables)
 
 
 def _check_archs(request: Request, archs: Sequence[str]) -> None:

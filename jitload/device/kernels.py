@@ -14,9 +14,10 @@ from pathlib import Path
 
 from jitload.checks import NO_CHECKS, Checks
 from jitload.device import probe
-from jitload.device.cubin import read_image
+from jitload.device.demangle import demangle_variables
 from jitload.device.headers import read_headers
 from jitload.device.source import find_candidates
+from jitload.elf.cubin import read_image
 from jitload.errors import CompileError, LaunchSpecError, SignatureError, nearest_name
 from jitload.model import Candidate, CompiledSource, Cubin, Image
 from jitload.nvrtc import NvrtcJob, NvrtcResult, declarations_for, device_options, log_warnings, run_nvrtc
@@ -108,7 +109,8 @@ def compile_kernels(source: DeviceSource, arch: str, kit: Kit) -> CompiledSource
     except SignatureError as error:
         raise _with_standard(error, source.options) from error
     log_warnings(result.log, nvrtc_include_dirs(kit))
-    cubin = Cubin(data=result.cubin, arch=arch, log=result.log, kernels=kernels, variables=image.variables)
+    variables = demangle_variables(image.variables)
+    cubin = Cubin(data=result.cubin, arch=arch, log=result.log, kernels=kernels, variables=variables)
     symbols = {kernel: lowered[expression][0] for kernel, expression in named.items()}
     headers = read_headers((*source.texts, *rounds.declared), source.include_dirs, nvrtc_include_dirs(kit))
     return CompiledSource(cubin=cubin, symbols=symbols, candidates=candidates, headers=headers)

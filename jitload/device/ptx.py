@@ -6,9 +6,10 @@ import re
 from collections.abc import Sequence
 
 from jitload.arch import resolve_one_gpu_arch
-from jitload.device.cubin import read_image
-from jitload.device.fatbin import cubin_for, is_fatbin, ptx_for, read_fatbin
+from jitload.device.demangle import demangle_variables
 from jitload.device.linkers import Format, Linked, LinkJob, find_nvjitlink, link_with_driver, link_with_nvjitlink
+from jitload.elf.cubin import read_image
+from jitload.elf.fatbin import is_fatbin, read_fatbin, select_cubin, select_ptx
 from jitload.errors import CompileError, Diagnostic, JitLoadError, ToolchainError
 from jitload.model import Cubin
 from jitload.request.arguments import check_name, read_strings
@@ -71,9 +72,9 @@ def compile_image(
     data, format_ = _read(source, check_name(name))
     if format_ == "fatbin":
         entries = read_fatbin(data, name=repr(name))
-        if not options and (code := cubin_for(entries, target)):
+        if not options and (code := select_cubin(entries, target)):
             return _told(code, name, target)
-        if text := ptx_for(entries, target):
+        if text := select_ptx(entries, target):
             data, format_ = text, "ptx"
     return _compile(LinkJob(data=data, format=format_, name=name, arch=target, options=options), settings)
 
@@ -108,7 +109,8 @@ def _compile(job: LinkJob, settings: Settings) -> Cubin:
 
 def _told(code: bytes, name: str, arch: str, *, log: str = "") -> Cubin:
     image = read_image(code, name=name)
-    return Cubin(data=code, arch=arch, log=log, kernels=told_kernels(image), variables=image.variables)
+    variables = demangle_variables(image.variables)
+    return Cubin(data=code, arch=arch, log=log, kernels=told_kernels(image), variables=variables)
 
 
 def _spell(option: str) -> str:

@@ -233,9 +233,9 @@ def list_exports(module: Module, place: Path) -> None:
     """
     if "_jitload_exports" in module.__dict__:
         return
-    from jitload.device.elf import read_dynamic_symbols
+    from jitload.elf.file import read_dynamic_symbols
 
-    offered = read_dynamic_symbols(place.read_bytes()).offered
+    offered = read_dynamic_symbols(place.read_bytes()).defined
     names = [name.removeprefix("__tvm_ffi_") for name in offered if name.startswith("__tvm_ffi_")]
     facts = module._jitload_facts()
     plain = sorted(name for name in names if not name.startswith("_") and name not in facts["functions"])

@@ -1,4 +1,4 @@
-"""`python -m jitload.utils.generate_cubin` and `cubin_source`, run as a build system runs them."""
+"""`python -m jitload.cmake.generate_cubin` and `cubin_source`, run as a build system runs them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from builds import ARCH
 from support.program import CUBIN
 from support.wrappers import run_compiler
 
+from jitload.cmake import cubin_source
+from jitload.cmake.generate_cubin import main
 from jitload.cxx.headers import read_depfile
-from jitload.device.cubin import read_image
-from jitload.device.fatbin import read_fatbin
-from jitload.utils import cubin_source
-from jitload.utils.generate_cubin import main
+from jitload.elf.cubin import read_image
+from jitload.elf.fatbin import read_fatbin
 
 SOURCE = """\
 #include "n.h"

@@ -12,7 +12,7 @@ from support.fatbins import fatbin_of
 from support.program import CUBIN
 from test_embed_cubin import compile_c, embedded, link, options, tool
 
-from jitload.device.fatbin import make_fatbin, read_fatbin
+from jitload.elf.fatbin import make_fatbin, read_fatbin
 from jitload.errors import LoadError
 
 IMAGE = CUBIN.read_bytes()
@@ -48,7 +48,7 @@ def test_a_fatbin_is_embedded_and_its_images_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cut", [20, 40, 400, -1])
 def test_a_fatbin_that_is_cut_off_is_refused(cut: int, tmp_path: Path) -> None:
     whole = fatbin_of((2, 90, IMAGE))
-    with pytest.raises(LoadError, match=r"^k: this fatbin is damaged or cut off \(its header speaks of \d+ bytes"):
+    with pytest.raises(LoadError, match=r"^k: this fatbin is damaged or cut off \(its header promises \d+ bytes"):
         read_fatbin(whole[:cut], name="k")
     with pytest.raises(LoadError, match="it has no image"):
         read_fatbin(fatbin_of(), name="k")
