@@ -74,16 +74,6 @@ def ninja_text(steps: Sequence[Step]) -> str:
     return "\n".join([*lines, ""])
 
 
-def together_text(builds: Sequence[tuple[Path, Sequence[Step]]]) -> str:
-    """Return the text of a `build.ninja` that runs the steps of several builds, each in its directory, in one go."""
-    lines = []
-    for number, (work_dir, steps) in enumerate(builds):
-        commands = (("cd", str(work_dir)), *(step.command for step in steps))
-        lines += [f"rule build{number}", "  command = " + " && ".join(map(_shell_line, commands)).replace("$", "$$")]
-        lines += [f"build {_ninja_path(str(work_dir / steps[-1].output))}: build{number}"]
-    return "\n".join([*lines, ""])
-
-
 def _ninja_path(path: str) -> str:
     """Escape a path; ninja_syntax leaves out the dollars, and for some characters ninja has no escape."""
     if found := re.search(r"[|\n\r]", path):
@@ -106,27 +96,20 @@ def _shell_word(word: str) -> str:
 
 
 def run_ninja(ninja: Path, work_dir: Path, *, name: str, verbose: bool = False, level: int = logging.DEBUG) -> None:
-    """Run ninja in a directory; what the compilers say is logged at `level`, or at INFO where it was asked for.
+    """Run ninja in a directory.
+
+    Args:
+        ninja: The program.
+        work_dir: The directory, with `build.ninja` in it.
+        name: The module's name, for error messages.
+        verbose: Log the commands, too, and all at level INFO.
+        level: Where to log what the compilers print, unless `verbose` is set.
 
     Raises:
         CompileError: A command failed; `.log` has the compiler's words.
         ToolchainError: ninja does not run, or failed before any command.
     """
-    status, output = run_command((str(ninja), "-v" if verbose else "--quiet"), work_dir)
-    if verbose or output.strip():
-        usual = level if status == 0 else logging.DEBUG  # an error has it all in its own text
-        _log.log(logging.INFO if verbose else usual, "%s", output.rstrip())
-    if status != 0:
-        raise _failure(name, work_dir, status, output)
-
-
-def run_command(command: Sequence[str], work_dir: Path) -> tuple[int, str]:
-    """Run ninja in a directory; return how it ended, and what it and the compilers said.
-
-    Raises:
-        ToolchainError: It does not run.
-    """
-    process = _start(command, work_dir)
+    process = _start((str(ninja), "-v" if verbose else "--quiet"), work_dir)
     _running.add(process)
     try:
         output, _ = process.communicate()
@@ -135,7 +118,11 @@ def run_command(command: Sequence[str], work_dir: Path) -> tuple[int, str]:
         raise
     finally:
         _running.discard(process)
-    return process.returncode, output
+    if verbose or output.strip():
+        quiet_level = level if process.returncode == 0 else logging.DEBUG  # the error's own text has it all
+        _log.log(logging.INFO if verbose else quiet_level, "%s", output.rstrip())
+    if process.returncode != 0:
+        raise _failure(name, work_dir, process.returncode, output)
 
 
 def stop_running() -> None:

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jitload.arch import CPU
-from jitload.cache.store import Work
-from jitload.cores import on_own_core
 from jitload.errors import JitLoadError, LaunchSpecError, ToolchainError
-from jitload.host_build import COMPILE_FLAGS, Step, compile_step, link_step, write_ninja
-from jitload.ninja_runs import Building, NinjaRun
+from jitload.host_build import COMPILE_FLAGS, Step, compile_step, link_step
 from jitload.request import Request
-from jitload.runtime import find_or_build_runtime, include_flags
+from jitload.runtime import include_flags
 from jitload.sources import is_kernels_alone
-from jitload.toolchain import Compiler, Kit, find_ninja
+from jitload.toolchain import Compiler, Kit
 
 if TYPE_CHECKING:
     from jitload.codegen import CpuCode
@@ -26,32 +21,14 @@ if TYPE_CHECKING:
     from jitload.device.kernels import Compiled, DeviceSource
 
 
-def make_library(
-    request: Request, kit: Kit | None, compiler: Compiler, work: Work, *, verbose: bool
-) -> Building[tuple[Path, ...]]:
-    """Build the library of a request in a work directory, and return the user's headers that were read."""
-    if not request.images:
-        check_is_device_code(request)
-        import_first()
-    in_background(_import_what_follows)
-    runtime = in_background(lambda: find_or_build_runtime(compiler, work.cache_dir, request.settings))
-    with on_own_core():
-        compiled = _compile(request, kit)
-        write_sources(request, compiled, work.dir)
-        steps = library_steps(request, compiled, compiler, runtime.result().product)
-        write_ninja(work.dir, steps)
-    ninja = find_ninja(request.settings)
-    yield NinjaRun(ninja=ninja, dir=work.dir, steps=steps, name=request.name, is_verbose=verbose)
-    return tuple(sorted({path for one in compiled for path in one.headers}))
-
-
-def _compile(request: Request, kit: Kit | None) -> tuple[Compiled, ...]:
-    """Return the machine code of a request for each architecture, compiled or as it was given."""
+def compile_device_code(request: Request, kit: Kit | None) -> tuple[Compiled, ...]:
+    """Return the machine code of a request for each architecture: compiled, or read from the cubins it names."""
     if request.images:
         from jitload.device.images import read_given
 
         return read_given(request)
     assert kit is not None
+    check_is_device_code(request)
     return compile_archs(request, kit)
 
 
@@ -199,31 +176,3 @@ def library_steps(
         compile_step(compiler.command, flags, "wrapper.cc", "wrapper.o", reads=cubins),
         link_step(compiler.command, ("wrapper.o", str(runtime)), f"{request.slug}.so"),
     )
-
-
-# ---- while NVRTC works -----------------------------------------------------------------------------------------
-
-
-def in_background(work: Callable[[], Any]) -> Future[Any]:
-    """Run something on a thread of its own: NVRTC lets go of the GIL while it compiles."""
-    future: Future[Any] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:  # noqa: BLE001  handed to whoever asks for the result
-            future.set_exception(error)
-
-    threading.Thread(target=run, name="jitload-build", daemon=True).start()
-    return future
-
-
-def import_first() -> None:
-    """Import what a miss needs before NVRTC can start; the rest is imported while it works, when the GIL is free."""
-    import jitload.device.kernels  # noqa: F401
-
-
-def _import_what_follows() -> None:
-    from jitload.codegen import load_template
-
-    load_template("wrapper.cc.jinja")

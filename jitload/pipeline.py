@@ -1,14 +1,13 @@
-"""The order of the stages: from a request to an entry of the cache. What a miss does is in `library`."""
+"""The order of the stages: from a request to the entry of the cache that holds its library."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from jitload.arch import CPU
 from jitload.cache.entry import Entry, open_cache
@@ -16,8 +15,7 @@ from jitload.cache.recipe import Recipe, speaks_of_its_place
 from jitload.cache.tiers import find_in_tiers, share_entry
 from jitload.collector import collector_held
 from jitload.errors import CacheError, CachePlaceError, ToolchainError
-from jitload.identity import compiler_identity, cpu_identity, own_identity
-from jitload.ninja_runs import Building, run_alone
+from jitload.identity import compiler_identity, cpu_identity, own_identity, recall_compiler_identity
 from jitload.request import Request
 from jitload.settings import private_cache_dir, warn_once
 from jitload.toolchain import Compiler, Kit, Nvcc, find_compiler, find_cuda_headers, find_kit, tvm_ffi_version
@@ -25,95 +23,53 @@ from jitload.toolchain import Compiler, Kit, Nvcc, find_compiler, find_cuda_head
 if TYPE_CHECKING:
     from jitload.cache.store import Work
 
-    _Make = Callable[[Work], Building[tuple[Path, ...]]]
-
 _HELD_S = 1.0  # that a build may hold the garbage collector back
 _DEBUG_OPTIONS = ("-g", "-G", "-lineinfo", "--generate-line-info", "--device-debug", "--dopt")
 
 
+class _Tools(NamedTuple):
+    """The tools of a build: what compiles the device code or has CUDA's headers, the C++ compiler, and its identity."""
+
+    cuda: Kit | Nvcc | None
+    compiler: Compiler
+    compiler_identity: str
+
+
 def build(request: Request, *, verbose: bool = False) -> Entry:
     """Return the cache entry that holds the library for a request, building it if there is none."""
-    return run_alone(building(request, verbose=verbose))
-
-
-def building(request: Request, *, verbose: bool = False, is_patient: bool = True) -> Building[Entry]:
-    """Build as `build` does, and stop where ninja is to run.
-
-    Raises:
-        LockHeldError: Somebody else builds it, and `is_patient` is False.
-    """
     cache_dir = open_cache(request.settings)
     try:
-        kit, compiler = _find_cuda(request, cache_dir), find_compiler(request.settings)
-        words = compiler_identity(compiler, cache_dir, lambda: _prepare_miss(request, cache_dir))
+        tools = _find_tools(request, cache_dir)
     except ToolchainError as error:
-        return _find_finished(request, cache_dir, error)
-    recipe = library_recipe(request, kit, words, own_identity(cache_dir))
+        return _find_without_tools(request, cache_dir, error)
+    recipe = library_recipe(request, tools.cuda, tools.compiler_identity, own_identity(cache_dir))
     if entry := find_in_tiers(cache_dir, recipe, request.settings):
         return entry
-
-    def make(work: Work) -> Building[tuple[Path, ...]]:
-        return _make(request, kit, compiler, work, verbose=verbose)
-
     try:
-        return (yield from _building_in(cache_dir, request, recipe, make, is_patient=is_patient))
+        return _build_in(cache_dir, request, recipe, tools, verbose=verbose)
     except CachePlaceError as error:
         private = private_cache_dir()
         if private == cache_dir:
             raise
         warn_once(f"{error} Building in {private}, for this process only.")
-        return (yield from _building_in(private, request, recipe, make, is_patient=is_patient))
+        return _build_in(private, request, recipe, tools, verbose=verbose)
 
 
-def _find_finished(request: Request, cache_dir: Path, missing: ToolchainError) -> Entry:
-    """Return the entry for a request that cannot be built here, for want of a tool: which one made it is not compared.
+# ---- find ------------------------------------------------------------------------------------------------------
+
+
+def _find_tools(request: Request, cache_dir: Path) -> _Tools:
+    """Return the tools that build the library for a request.
 
     Raises:
-        ToolchainError: There is none, and the tool is missing; or the compiler is there and does not work.
-        CacheError: There is none, and `load-only` would not have built it.
+        ToolchainError: One is missing, or the compiler does not work.
     """
-    kit = found = None
-    with suppress(ToolchainError):
-        kit = _find_cuda(request, cache_dir)
-    with suppress(ToolchainError):
-        found = find_compiler(request.settings)
-    compiler = compiler_identity(found, cache_dir) if found else None
-    unknown = (*(("nvrtc",) if kit is None else ()), *(("compiler", "cpu") if compiler is None else ()))
-    recipe = library_recipe(request, kit, compiler or "", own_identity(cache_dir))
-    recipe = replace(recipe, unknown=unknown)
-    if entry := find_in_tiers(cache_dir, recipe, request.settings):
-        return entry
-    if request.settings.mode == "load-only":
-        from jitload.cache.why import explain_miss
-
-        raise CacheError(explain_miss(cache_dir, recipe, request.settings)) from missing
-    raise missing
-
-
-def _prepare_miss(request: Request, cache_dir: Path) -> None:
-    """Do what a build begins with: a compiler that is asked who it is has built nothing yet."""
-    own_identity(cache_dir)
-    if request.triton is not None:
-        import jitload.triton.library
-    elif request.host is not None:
-        import jitload.cxx.host
-    else:
-        import jitload.library  # noqa: F401
-
-
-def _building_in(
-    cache_dir: Path, request: Request, recipe: Recipe, make: _Make, *, is_patient: bool
-) -> Building[Entry]:
-    """Publish what `make` builds; it returns the headers that it read."""
-    from jitload.cache.store import claim_entry
-
-    with claim_entry(cache_dir, recipe, request.settings, is_patient=is_patient) as work:
-        if work.entry:
-            return work.entry
-        with collector_held(at_most_s=_HELD_S):
-            entry = work.publish(request.product, (yield from make(work)))
-    share_entry(entry, recipe, request.settings)
-    return entry
+    cuda, compiler = _find_cuda(request, cache_dir), find_compiler(request.settings)
+    identity = recall_compiler_identity(compiler, cache_dir)
+    if identity is None:  # nothing was built with this compiler yet
+        _start_imports(request)
+        identity = compiler_identity(compiler, cache_dir)
+    return _Tools(cuda, compiler, identity)
 
 
 def _find_cuda(request: Request, cache_dir: Path) -> Kit | Nvcc | None:
@@ -131,26 +87,124 @@ def _find_cuda(request: Request, cache_dir: Path) -> Kit | Nvcc | None:
     return find_cuda_headers(request.settings)
 
 
-def _make(
-    request: Request, kit: Kit | Nvcc | None, compiler: Compiler, work: Work, *, verbose: bool
-) -> Building[tuple[Path, ...]]:
-    """Build the library in a work directory, around generated or hand-written C++; return the headers it read."""
+def _find_without_tools(request: Request, cache_dir: Path, missing: ToolchainError) -> Entry:
+    """Return an entry for a request that cannot be built here because a tool is missing.
+
+    An entry fits if it agrees in everything but the tool that made it.
+
+    Raises:
+        ToolchainError: There is no such entry.
+        CacheError: There is no such entry, and `JITLOAD_MODE=load-only` forbids building it anyway.
+    """
+    cuda = compiler = None
+    with suppress(ToolchainError):
+        cuda = _find_cuda(request, cache_dir)
+    with suppress(ToolchainError):
+        compiler = find_compiler(request.settings)
+    # A compiler that is installed and does not work raises its own error.
+    identity = compiler_identity(compiler, cache_dir) if compiler else None
+    unknown = (*(("nvrtc",) if cuda is None else ()), *(("compiler", "cpu") if identity is None else ()))
+    recipe = replace(library_recipe(request, cuda, identity or "", own_identity(cache_dir)), unknown=unknown)
+    if entry := find_in_tiers(cache_dir, recipe, request.settings):
+        return entry
+    if request.settings.mode == "load-only":
+        from jitload.cache.why import explain_miss
+
+        raise CacheError(explain_miss(cache_dir, recipe, request.settings)) from missing
+    raise missing
+
+
+# ---- build -----------------------------------------------------------------------------------------------------
+
+
+def _build_in(cache_dir: Path, request: Request, recipe: Recipe, tools: _Tools, *, verbose: bool) -> Entry:
+    """Build the library in a private directory of a cache, and publish it there."""
+    from jitload.cache.store import claim_entry
+
+    with claim_entry(cache_dir, recipe, request.settings) as work:
+        if work.entry:  # another process has built it meanwhile
+            return work.entry
+        _start_imports(request)
+        with collector_held(at_most_s=_HELD_S):
+            headers = _build_library(request, tools, work, verbose=verbose)
+            entry = work.publish(request.product, headers)
+    share_entry(entry, recipe, request.settings)
+    return entry
+
+
+def _build_library(request: Request, tools: _Tools, work: Work, *, verbose: bool) -> tuple[Path, ...]:
+    """Build the library in a work directory, and return the user's files that were read for it."""
+    cuda, compiler = tools.cuda, tools.compiler
     if request.triton is not None:
-        from jitload.triton.library import make_triton_library
+        from jitload.triton.library import build_triton_library
 
-        return (yield from make_triton_library(request, compiler, work, verbose=verbose))
-    if request.host is not None:
-        from jitload.cxx.host import make_host_library
+        headers = build_triton_library(request, compiler, work, verbose=verbose)
+    elif request.host is not None:
+        from jitload.cxx.host import build_host_library
 
-        return make_host_library(request, kit, compiler, work, verbose=verbose)
-    assert not isinstance(kit, Nvcc)
-    if CPU in request.archs:
-        from jitload.cpu.library import make_cpu_library
+        headers = build_host_library(request, cuda, compiler, work, verbose=verbose)
+    elif CPU in request.archs:
+        from jitload.cpu.library import build_cpu_library
 
-        return make_cpu_library(request, kit, compiler, work, verbose=verbose)
-    from jitload.library import make_library
+        assert not isinstance(cuda, Nvcc)
+        headers = build_cpu_library(request, cuda, compiler, work, verbose=verbose)
+    else:
+        assert not isinstance(cuda, Nvcc)
+        headers = _build_device_library(request, cuda, compiler, work, verbose=verbose)
+    if not (work.dir / request.product).is_file():
+        raise ToolchainError(
+            f"module {request.name!r}: {' '.join(compiler.command)} reported no error but did not make "
+            f"{request.product}. Is it a C++ compiler? Set JITLOAD_CXX to one."
+        )
+    return headers
 
-    return (yield from make_library(request, kit, compiler, work, verbose=verbose))
+
+def _build_device_library(
+    request: Request, kit: Kit | None, compiler: Compiler, work: Work, *, verbose: bool
+) -> tuple[Path, ...]:
+    """Compile kernels with NVRTC, generate the C++ that launches them, and link a library of both."""
+    from jitload.background import run_in_background
+    from jitload.host_build import run_ninja, write_ninja
+    from jitload.library import compile_device_code, library_steps, write_sources
+    from jitload.runtime import find_or_build_runtime
+    from jitload.toolchain import find_ninja
+
+    runtime = run_in_background(find_or_build_runtime, compiler, work.cache_dir, request.settings)
+    compiled = compile_device_code(request, kit)  # machine code, and the signature of each kernel in it
+    write_sources(request, compiled, work.dir)  # the wrapper, and the cubins that it embeds
+    steps = library_steps(request, compiled, compiler, runtime.result().product)
+    write_ninja(work.dir, steps)
+    run_ninja(find_ninja(request.settings), work.dir, name=request.name, verbose=verbose)
+    return tuple(sorted({path for cubin in compiled for path in cubin.headers}))
+
+
+def _start_imports(request: Request) -> None:
+    """Start importing what a build of this kind needs, on a thread.
+
+    The imports go on while this process waits for compilers, and while NVRTC compiles, which it does without the GIL.
+    A hit imports none of it.
+    """
+    from jitload.background import run_in_background
+
+    run_in_background(_import_for_build, request)
+
+
+def _import_for_build(request: Request) -> None:
+    """Import what a build of this kind needs, first what it needs first."""
+    import jitload.cache.store
+
+    if request.triton is not None:
+        import jitload.triton.library
+    elif request.host is not None:
+        import jitload.cxx.host
+    else:
+        import jitload.device.kernels  # noqa: F401  for NVRTC
+        from jitload.codegen import load_template
+
+        load_template("wrapper.cc.jinja")
+
+
+# ---- the key ---------------------------------------------------------------------------------------------------
 
 
 def library_recipe(request: Request, kit: Kit | Nvcc | None, compiler: str, own: str) -> Recipe:

@@ -17,7 +17,6 @@ from jitload.errors import CacheError, JitLoadError
 
 if TYPE_CHECKING:
     from jitload.cache.entry import Entry
-    from jitload.ninja_runs import Building
     from jitload.request import Request
 
 _MAIN = "__main__"  # another process has a main module of its own
@@ -107,23 +106,22 @@ def import_for(module: str, what: str) -> Any:
 # ---- a request that is built -----------------------------------------------------------------------------------
 
 
-def building_of(fields: Any, *, is_patient: bool = True) -> Building[Entry]:
-    """Build what a request asks for, and stop where ninja is to run.
+def build_request(fields: Any) -> Entry:
+    """Build what a request asks for.
 
     Raises:
-        JitLoadError: The request is none, no cache can keep its library; and what `build_inline`, `build` or
+        JitLoadError: `fields` is not a request, or no cache can keep its library; and what `build_inline`, `build` or
             `load_triton` raises.
-        LockHeldError: Somebody else builds it, and `is_patient` is False.
     """
-    from jitload.pipeline import building
+    from jitload.pipeline import build
     from jitload.settings import find_cache_dir, is_in_private_cache, read_settings
 
     if not isinstance(fields, Mapping):
         raise JitLoadError(f"a request is a mapping of the keywords of build_inline, got {type(fields).__name__}")
-    if aside := {"output", "build_directory"} & fields.keys():
-        raise JitLoadError(f"prebuild() fills the cache: leave {min(aside)}= to build_inline()")
+    if outputs := {"output", "build_directory"} & fields.keys():
+        raise JitLoadError(f"prebuild() fills the cache: leave {min(outputs)}= to build_inline()")
     request, is_verbose = _triton_request(fields) if is_triton(fields) else _library_request(fields)
-    entry = yield from building(request, verbose=is_verbose, is_patient=is_patient)
+    entry = build(request, verbose=is_verbose)
     cache_dir = find_cache_dir(read_settings())
     if is_in_private_cache(entry.dir):  # of this request, or of an equal one before it
         raise CacheError(f"the cache {cache_dir} cannot be written, so nothing can be kept in it")

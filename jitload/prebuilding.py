@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from jitload.errors import JitLoadError
-from jitload.prebuild_processes import LocalWorkers, worker_count
+from jitload.prebuild_processes import LocalWorkers, local_workers, worker_count
 from jitload.prebuild_requests import is_triton, must_stay, travelling
-from jitload.prebuild_worker import Outcome, Task, build_one, failed, own_environment
+from jitload.prebuild_worker import Outcome, Task, build_task, failed, own_environment
 
 _LINES = 10  # of progress, where there is no tqdm
 _log = logging.getLogger(__name__)
@@ -104,14 +104,11 @@ def prebuild(
     started = time.monotonic()
     outcomes: dict[int, Outcome] = {}
     try:
-        with _ticking(len(tasks), is_shown=progress) as tick:
-            left = tasks
-            if executor is not None:
-                left = _run_elsewhere(executor, tasks, outcomes, tick)
-            _run_here(left, jobs or worker_count(), outcomes, tick)
+        with _progress(len(tasks), outcomes, is_shown=progress) as done:
+            _run(tasks, executor, jobs, done)
     except BaseException:
-        done = Prebuilt(outcomes=tuple(outcomes.values()), seconds=time.monotonic() - started)
-        _log.warning("prebuild() was interrupted with %d requests left: %s", len(tasks) - len(outcomes), done)
+        summary = Prebuilt(outcomes=tuple(outcomes.values()), seconds=time.monotonic() - started)
+        _log.warning("prebuild() was interrupted with %d requests left: %s", len(tasks) - len(outcomes), summary)
         raise
     ordered = tuple(outcomes[task.number] for task in tasks)
     return Prebuilt(outcomes=ordered, seconds=time.monotonic() - started)
@@ -143,63 +140,55 @@ def _tasks(requests: Iterable[Mapping[str, Any]], archs: Sequence[str] | None) -
 # ---- where it runs ---------------------------------------------------------------------------------------------
 
 
-def _run_here(tasks: Sequence[Task], jobs: int, outcomes: dict[int, Outcome], tick: _Ticker) -> None:
-    """Build in processes of this machine, and in this one what no other can."""
-    sent = [task for task in tasks if not task.is_own]
-    workers = LocalWorkers(sent, min(jobs, len(sent)))
-    is_interrupted = True
-    try:
-        _run_own(tasks, outcomes, tick)
-        for future in as_completed(workers.futures):
-            outcomes[workers.futures[future].number] = future.result()
-            tick.advance(future.result())
-        is_interrupted = False
-    finally:
-        workers.finish(is_interrupted=is_interrupted)
+def _run(tasks: Sequence[Task], executor: Executor | None, jobs: int | None, done: _Progress) -> None:
+    """Build with the executor, and on this machine if there is none or what it left when it broke."""
+    if executor is not None:
+        left = _run_in(executor, tasks, done)
+        if left:
+            lost = "the executor lost a worker and with it %d requests; they are built on this machine"
+            _log.warning(lost, len(left))
+        tasks = left
+    if tasks:
+        with local_workers(min(jobs or worker_count(), len(tasks))) as workers:
+            _run_in(workers, tasks, done)
 
 
-def _run_own(tasks: Sequence[Task], outcomes: dict[int, Outcome], tick: _Ticker) -> None:
-    """Build in this process what no other can, while the others work."""
-    for task in tasks:
-        if task.is_own:
-            outcomes[task.number] = build_one(task)
-            tick.advance(outcomes[task.number])
-
-
-def _run_elsewhere(
-    executor: Executor, tasks: Sequence[Task], outcomes: dict[int, Outcome], tick: _Ticker
-) -> tuple[Task, ...]:
-    """Build with an executor of the user's; return what is left where it broke, as a process pool does."""
+def _run_in(executor: Executor | LocalWorkers, tasks: Sequence[Task], done: _Progress) -> tuple[Task, ...]:
+    """Build with an executor, and in this process what only it can; return the requests that a broken executor left."""
     futures: dict[Future[Outcome], Task] = {}
-    left: list[Task] = []
+    left = []
     try:
         for task in tasks:
+            if not task.is_own:
+                future = _submit(executor, task)
+                futures[future] = task
+        for task in tasks:
             if task.is_own:
-                continue
-            try:
-                futures[executor.submit(build_one, task)] = task
-            except BrokenExecutor:
-                left.append(task)
-            except Exception as error:
-                problem = f"{type(error).__name__}: {error}"
-                raise JitLoadError(
-                    f"the executor {executor!r} takes no tasks ({problem}): give one that is open"
-                ) from error
-        _run_own(tasks, outcomes, tick)
+                done.add(task, build_task(task))
         for future in as_completed(futures):
             outcome = _outcome(future, futures[future])
             if outcome is None:
                 left.append(futures[future])
-                continue
-            outcomes[futures[future].number] = outcome
-            tick.advance(outcome)
+            else:
+                done.add(futures[future], outcome)
     except BaseException:
         for future in futures:
             future.cancel()
         raise
-    if left:
-        _log.warning("the executor lost a worker and with it %d requests; they are built on this machine", len(left))
     return tuple(left)
+
+
+def _submit(executor: Executor | LocalWorkers, task: Task) -> Future[Outcome]:
+    """Submit a request; where the executor is broken, return a future that says so."""
+    try:
+        return executor.submit(build_task, task)
+    except BrokenExecutor as error:
+        future: Future[Outcome] = Future()
+        future.set_exception(error)
+        return future
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}"
+        raise JitLoadError(f"the executor {executor!r} takes no tasks ({problem}): give one that is open") from error
 
 
 def _outcome(future: Future[Outcome], task: Task) -> Outcome | None:
@@ -217,40 +206,41 @@ def _outcome(future: Future[Outcome], task: Task) -> Outcome | None:
 # ---- progress --------------------------------------------------------------------------------------------------
 
 
-class _Ticker:
-    """Counts what is done; shows nothing."""
+class _Progress:
+    """The outcomes so far, by the numbers of their tasks; shows nothing."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, outcomes: dict[int, Outcome]) -> None:
         self.total = total
-        self.done = 0
+        self.outcomes = outcomes
         self.failures = 0
 
-    def advance(self, outcome: Outcome) -> None:
-        """Count one more."""
-        self.done += 1
+    def add(self, task: Task, outcome: Outcome) -> None:
+        """Add the outcome of a request, and show how far it is."""
+        self.outcomes[task.number] = outcome
         self.failures += outcome.state == "failed"
         self.show()
 
     def show(self) -> None:
-        """Show how far it is."""
+        """Show how many requests are done."""
 
 
-class _Lines(_Ticker):
+class _Lines(_Progress):
     """Writes a line for each tenth."""
 
     def show(self) -> None:
         """Write a line when the next tenth is full."""
-        if self.done * _LINES // self.total != (self.done - 1) * _LINES // self.total:
+        count = len(self.outcomes)
+        if count * _LINES // self.total != (count - 1) * _LINES // self.total:
             failures = f", {self.failures} failed" if self.failures else ""
-            sys.stderr.write(f"prebuild: {self.done} of {self.total}{failures}\n")
+            sys.stderr.write(f"prebuild: {count} of {self.total}{failures}\n")
             sys.stderr.flush()
 
 
-class _Bar(_Ticker):
+class _Bar(_Progress):
     """Shows the bar of tqdm."""
 
-    def __init__(self, total: int, bar: Any) -> None:
-        super().__init__(total)
+    def __init__(self, total: int, outcomes: dict[int, Outcome], bar: Any) -> None:
+        super().__init__(total, outcomes)
         self._bar = bar
 
     def show(self) -> None:
@@ -261,14 +251,14 @@ class _Bar(_Ticker):
 
 
 @contextmanager
-def _ticking(total: int, *, is_shown: bool) -> Iterator[_Ticker]:
+def _progress(total: int, outcomes: dict[int, Outcome], *, is_shown: bool) -> Iterator[_Progress]:
     if not is_shown or not total:
-        yield _Ticker(total)
+        yield _Progress(total, outcomes)
         return
     try:
         from tqdm.auto import tqdm
     except ImportError:
-        yield _Lines(total)
+        yield _Lines(total, outcomes)
         return
     with tqdm(total=total, desc="prebuild", unit="kernel") as bar:
-        yield _Bar(total, bar)
+        yield _Bar(total, outcomes, bar)

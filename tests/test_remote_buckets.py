@@ -14,8 +14,8 @@ from jitload import settings
 
 _BUILD = """
 import builds
-from jitload.prebuild_worker import Task, build_one
-done = build_one(Task(number=0, request={"name": "m", "cuda_sources": builds.kernel("f"), "arch": builds.ARCH}))
+from jitload.prebuild_worker import Task, build_task
+done = build_task(Task(number=0, request={"name": "m", "cuda_sources": builds.kernel("f"), "arch": builds.ARCH}))
 print(done.path, done.state)
 """
 SERVERS = ("s3://kernels/some/where", "gs://kernels/some/where")

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
+from jitload.background import run_in_background
 from jitload.cache.store import Work
 from jitload.cxx.apart import Apart, errors_apart, keep
 from jitload.cxx.embedding import check_embeds
@@ -55,7 +56,7 @@ from jitload.cxx.steps import (
 from jitload.device.elf import read_dynamic_symbols
 from jitload.errors import CompileError
 from jitload.host_build import Step, run_ninja, write_ninja
-from jitload.library import check_is_device_code, compile_archs, in_background
+from jitload.library import check_is_device_code, compile_archs
 from jitload.request import Request
 from jitload.runtime import find_or_build_launcher
 from jitload.sources import HostSource
@@ -64,7 +65,7 @@ from jitload.toolchain import Compiler, Kit, Nvcc, find_ninja, own_include_dir, 
 _Steps = tuple[Step, ...]
 
 
-def make_host_library(
+def build_host_library(
     request: Request, kit: Kit | Nvcc | None, compiler: Compiler, work: Work, *, verbose: bool
 ) -> tuple[Path, ...]:
     """Build the library of a request in a work directory, and return the files outside that it was made from."""
@@ -78,7 +79,7 @@ def make_host_library(
     def find_launcher() -> Path:
         return find_or_build_launcher(compiler, work.cache_dir, request.settings).product
 
-    launcher = in_background(find_launcher) if _may_launch(host) and not host.is_object else None
+    launcher = run_in_background(find_launcher) if _may_launch(host) and not host.is_object else None
     headers: tuple[Path, ...] = ()
     if request.pieces:
         assert isinstance(kit, Kit)
@@ -104,7 +105,7 @@ def make_host_library(
     wanted = _wanted_headers(build, work)
     build, linked = _compile(build, wanted, launcher, work, verbose=verbose)
     if launcher is None and _needs_launcher(compile_steps(build), work.dir):
-        launcher = in_background(find_launcher)
+        launcher = run_in_background(find_launcher)
     shared = launcher.result() if launcher else None
     if (_quick_link(build, shared),) != linked or not _product(build, work).exists():
         _link(build, shared, work, verbose=verbose)
@@ -267,7 +268,7 @@ def _compile(
     if not precompiled:
         return _compile_apart(build, wanted, launcher, work, verbose=verbose)
     distinct = {one.header: one for one in precompiled.values()}
-    checks = {header: in_background(one.is_whole) for header, one in distinct.items()}
+    checks = {header: run_in_background(one.is_whole) for header, one in distinct.items()}
     with_headers = replace(build, precompiled=precompiled)
     then, failure = _likely_link(with_headers, launcher), None
     try:
