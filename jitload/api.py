@@ -11,8 +11,8 @@ from jitload.checks import read_checks
 from jitload.embed import Image
 from jitload.named import Functions
 from jitload.paths import absolute_path
+from jitload.pipeline import build_request, load_request
 from jitload.request import Target, make_request, read_flags
-from jitload.serving import build_request, load_request
 from jitload.sources import Paths, Sources, Texts, read_files, read_inline, read_texts, with_labels
 
 if TYPE_CHECKING:
@@ -297,8 +297,8 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
         `compile_cubin(text, arch="sm_90a").kernels[0].registers`
     """
     from jitload.arch import resolve_one_gpu_arch
+    from jitload.device.compile import check_is_device_code
     from jitload.device.kernels import DeviceSource, compile_kernels
-    from jitload.library import check_is_device_code
     from jitload.settings import read_settings
     from jitload.toolchain import find_kit
 

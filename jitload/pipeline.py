@@ -1,30 +1,115 @@
-"""The order of the stages: from a request to the entry of the cache that holds its library."""
+"""The way of a request to its module: find the library in the cache, or build and publish it, and load it.
+
+Read from top to bottom, this is what happens to one kernel; each stage is a call into a module of its own.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from jitload.arch import CPU
+from jitload.building.collector import pause_garbage_collection
 from jitload.cache.entry import Entry, open_cache
 from jitload.cache.recipe import Recipe, speaks_of_its_place
 from jitload.cache.tiers import find_in_tiers, share_entry
-from jitload.collector import collector_held
-from jitload.errors import CacheError, CachePlaceError, ToolchainError
+from jitload.errors import CacheError, CachePlaceError, JitLoadError, ToolchainError
 from jitload.identity import compiler_identity, cpu_identity, own_identity, recall_compiler_identity
+from jitload.paths import absolute_path, check_path
 from jitload.request import Request
 from jitload.settings import private_cache_dir, warn_once
 from jitload.toolchain import Compiler, Kit, Nvcc, find_compiler, find_cuda_headers, find_kit, tvm_ffi_version
 
 if TYPE_CHECKING:
     from jitload.cache.store import Work
+    from jitload.loader import Module
 
-_HELD_S = 1.0  # that a build may hold the garbage collector back
+PathLike = str | os.PathLike[str]
+_GC_PAUSE_S = 1.0  # the longest time for which a build pauses the garbage collector
 _DEBUG_OPTIONS = ("-g", "-G", "-lineinfo", "--generate-line-info", "--device-debug", "--dopt")
+
+_modules: dict[Request, tuple[Entry, Module]] = {}
+_modules_lock = threading.Lock()
+
+
+def load_request(
+    request: Request, build_directory: PathLike | None, *, keep_module_alive: bool, verbose: bool
+) -> Module:
+    """Return the module for a request: the one that an identical call got, or a new one."""
+    directory = None if build_directory is None else absolute_path(build_directory, "build_directory")
+    is_shared = directory is None and keep_module_alive
+    if is_shared and (loaded := _modules.get(request)):
+        entry, module = loaded
+        if all(header.is_unchanged() for header in entry.headers):
+            return module
+    entry, module = _load(request, directory, keep_module_alive=keep_module_alive, verbose=verbose)
+    return _share_module(request, entry, module) if is_shared else module
+
+
+def _load(request: Request, directory: Path | None, *, keep_module_alive: bool, verbose: bool) -> tuple[Entry, Module]:
+    """Find or build the library of a request, and load it. If it is pruned in between, try once more."""
+    with pause_garbage_collection():
+        from jitload.loader import load_library
+
+        for is_last in (False, True):
+            entry = build(request, verbose=verbose)
+            try:
+                path = entry.product
+                if directory is not None:
+                    from jitload.building.outputs import install_library
+
+                    path = install_library(entry, request, directory)
+                return entry, load_library(path, keep_module_alive=keep_module_alive)
+            except JitLoadError:
+                if is_last or entry.product.exists():
+                    raise
+    raise AssertionError
+
+
+def _share_module(request: Request, entry: Entry, module: Module) -> Module:
+    """Keep the module for identical calls, and return the one that they share: several threads may load one entry."""
+    with _modules_lock:
+        loaded = _modules.get(request)
+        if loaded is None or loaded[0].product != entry.product:
+            loaded = _modules[request] = (entry, module)
+        return loaded[1]
+
+
+def build_request(request: Request, build_directory: PathLike | None, output: PathLike | None, *, verbose: bool) -> str:
+    """Return the path of a request's library, where the caller wants it or in the cache."""
+    directory = None if build_directory is None else absolute_path(build_directory, "build_directory")
+    target = _output_path(output, directory)
+    is_object = target is not None and target.suffix == ".o"
+    if is_object and request.host is not None:
+        request = replace(request, host=replace(request.host, is_object=True))
+    entry = build(request, verbose=verbose)
+    if target is None and directory is None:
+        return str(entry.product)
+
+    from jitload.building.outputs import copy_file, install_library, write_object
+
+    if directory is not None and target is None:
+        install_library(entry, request, directory)
+        return str(directory / f"{request.slug}.so")
+    assert target is not None
+    if is_object and request.host is None:
+        return str(write_object(entry, request, target))
+    return str(copy_file(entry.product, target))
+
+
+def _output_path(output: PathLike | None, directory: Path | None) -> Path | None:
+    """Return the path for `output`; as in tvm-ffi, a relative one is relative to the build directory."""
+    if output is None or directory is None:
+        return None if output is None else absolute_path(output, "output")
+    return absolute_path(directory / check_path(output, "output"), "output")
+
+
+# ---- the library -----------------------------------------------------------------------------------------------
 
 
 class _Tools(NamedTuple):
@@ -125,7 +210,7 @@ def _build_in(cache_dir: Path, request: Request, recipe: Recipe, tools: _Tools, 
         if work.entry:  # another process has built it meanwhile
             return work.entry
         _start_imports(request)
-        with collector_held(at_most_s=_HELD_S):
+        with pause_garbage_collection(at_most_s=_GC_PAUSE_S):
             headers = _build_library(request, tools, work, verbose=verbose)
             entry = work.publish(request.product, headers)
     share_entry(entry, recipe, request.settings)
@@ -163,14 +248,17 @@ def _build_device_library(
     request: Request, kit: Kit | None, compiler: Compiler, work: Work, *, verbose: bool
 ) -> tuple[Path, ...]:
     """Compile kernels with NVRTC, generate the C++ that launches them, and link a library of both."""
-    from jitload.background import run_in_background
-    from jitload.host_build import run_ninja, write_ninja
-    from jitload.library import compile_device_code, library_steps, write_sources
-    from jitload.runtime import find_or_build_runtime
+    from jitload.building.background import run_in_background
+    from jitload.building.ninja import run_ninja, write_ninja
+    from jitload.building.runtime import find_or_build_runtime
+    from jitload.device.compile import compile_device_code
     from jitload.toolchain import find_ninja
 
     runtime = run_in_background(find_or_build_runtime, compiler, work.cache_dir, request.settings)
     compiled = compile_device_code(request, kit)  # machine code, and the signature of each kernel in it
+
+    from jitload.building.library import library_steps, write_sources  # imported while NVRTC worked
+
     write_sources(request, compiled, work.dir)  # the wrapper, and the cubins that it embeds
     steps = library_steps(request, compiled, compiler, runtime.result().product)
     write_ninja(work.dir, steps)
@@ -184,21 +272,24 @@ def _start_imports(request: Request) -> None:
     The imports go on while this process waits for compilers, and while NVRTC compiles, which it does without the GIL.
     A hit imports none of it.
     """
-    from jitload.background import run_in_background
+    from jitload.building.background import run_in_background
 
     run_in_background(_import_for_build, request)
 
 
 def _import_for_build(request: Request) -> None:
-    """Import what a build of this kind needs, first what it needs first."""
+    """Import what a build of this kind needs, in the order in which it needs it."""
     import jitload.cache.store
 
     if request.triton is not None:
         import jitload.triton.library
     elif request.host is not None:
         import jitload.cxx.host
+    elif CPU in request.archs:
+        import jitload.cpu.library
     else:
-        import jitload.device.kernels  # noqa: F401  for NVRTC
+        import jitload.device.compile
+        import jitload.device.kernels  # noqa: F401
         from jitload.codegen import load_template
 
         load_template("wrapper.cc.jinja")

@@ -92,8 +92,8 @@ def test_another_user_builds_in_private_where_the_home_is_closed(tmp_path):
     private = tmp_path / "home of root"
     private.mkdir(mode=0o700)
     code = """
-import os, sys, tempfile, jitload, jitload.library, jitload.device.kernels, jitload.codegen, jinja2, encodings.idna
-import fcntl, socket, jitload.cache.prune, jitload.serving, jitload.loader
+import os, sys, tempfile, jitload, jitload.device.compile, jitload.building.library, jinja2, encodings.idna
+import fcntl, socket, jitload.cache.prune, jitload.loader
 os.chdir("/")
 from jitload.errors import CacheError
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
@@ -184,7 +184,7 @@ def test_an_interrupt_leaves_nothing_behind(cache, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("jitload.host_build.run_ninja", interrupt)
+        patch.setattr("jitload.building.ninja.run_ninja", interrupt)
         with pytest.raises(KeyboardInterrupt):
             build(ADD)
     assert work_dirs(cache) == []

@@ -15,7 +15,7 @@ from test_prebuild import make_cache
 
 import jitload
 from jitload.cli import main
-from jitload.prebuild_files import read_requests
+from jitload.prebuilding.files import read_requests
 
 _LAUNCH = {"grid": ["ceil_div(n, 256)", 1], "block": 256, "args": {"n": "x.numel()"}}
 _SCALE = 'extern "C" __global__ void scale(float* x, int n) { if (threadIdx.x < n) x[threadIdx.x] *= N; }\n'

@@ -22,7 +22,7 @@ from triton_tuned import tuned_add
 
 import jitload
 from jitload.cache.shipping import copy_entries
-from jitload.prebuild_requests import must_stay, travelling
+from jitload.prebuilding.requests import must_stay, travelling
 from jitload.triton.key import _identity, _recorded
 from jitload.triton.versions import find_triton
 

@@ -19,10 +19,10 @@ from builds import python_command, python_env, work_dirs
 from test_prebuild import make_cache, request, states
 
 import jitload
-from jitload import prebuild_processes
 from jitload.errors import CompileError, ToolchainError
-from jitload.prebuild_processes import local_workers
-from jitload.prebuild_worker import Task, build_task
+from jitload.prebuilding import processes
+from jitload.prebuilding.processes import local_workers
+from jitload.prebuilding.worker import Task, build_task
 
 # Kills the nearest Python above it: the worker that builds a module called "victim".
 _KILLER = """#!/bin/sh
@@ -142,7 +142,7 @@ def test_a_request_that_kills_its_workers_is_the_only_one_that_fails(cache, kill
 
 
 def test_a_worker_that_leaves_is_told_by_its_status(monkeypatch):
-    monkeypatch.setattr(prebuild_processes, "_PROGRAM", "import sys; sys.exit(7)")
+    monkeypatch.setattr(processes, "_PROGRAM", "import sys; sys.exit(7)")
     with local_workers(1) as workers:
         outcome = workers.submit(build_task, Task(number=0, request=request("m"))).result()
     assert outcome.error == "the worker ended with status 7, 3 times"

@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from jitload.background import run_in_background
+from jitload.building.background import run_in_background
+from jitload.building.library import write_sources
+from jitload.building.ninja import COMPILE_FLAGS, Step, compile_step, run_ninja, write_ninja
+from jitload.building.runtime import find_or_build_cpu_runtime, find_or_build_runtime, include_flags
 from jitload.cache.store import Work
 from jitload.checks import WATCHED_LINK
 from jitload.cpu.build import CpuProgram, compile_for_cpu
 from jitload.cxx.headers import headers_to_record, search_dirs
 from jitload.cxx.link import files_named
-from jitload.errors import ToolchainError
-from jitload.host_build import COMPILE_FLAGS, Step, compile_step, run_ninja, write_ninja
-from jitload.identity import compiler_identity
-from jitload.library import (
+from jitload.device.compile import (
     check_is_device_code,
     check_layouts,
     compile_archs,
     device_source,
     naming_exports,
-    write_sources,
 )
+from jitload.errors import ToolchainError
+from jitload.identity import compiler_identity
 from jitload.request import Request
-from jitload.runtime import find_or_build_cpu_runtime, find_or_build_runtime, include_flags
 from jitload.toolchain import Compiler, Kit, find_ninja, own_include_dir, tvm_ffi_include_dirs
 
 # As every library of ours; what kernels need of the C++ library, libm and threads is linked.

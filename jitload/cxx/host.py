@@ -9,7 +9,9 @@ from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
-from jitload.background import run_in_background
+from jitload.building.background import run_in_background
+from jitload.building.ninja import Step, run_ninja, write_ninja
+from jitload.building.runtime import find_or_build_launcher
 from jitload.cache.store import Work
 from jitload.cxx.apart import Apart, errors_apart, keep
 from jitload.cxx.embedding import check_embeds
@@ -53,12 +55,10 @@ from jitload.cxx.steps import (
     link_objects,
     write_host_sources,
 )
+from jitload.device.compile import check_is_device_code, compile_archs
 from jitload.device.elf import read_dynamic_symbols
 from jitload.errors import CompileError
-from jitload.host_build import Step, run_ninja, write_ninja
-from jitload.library import check_is_device_code, compile_archs
 from jitload.request import Request
-from jitload.runtime import find_or_build_launcher
 from jitload.sources import HostSource
 from jitload.toolchain import Compiler, Kit, Nvcc, find_ninja, own_include_dir, tvm_ffi_include_dirs
 

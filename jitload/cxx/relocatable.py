@@ -10,8 +10,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
+from jitload.building.ninja import Step
 from jitload.device.elf import HEADER, SHT_SYMTAB, Symbol, read_sections, read_symbols
-from jitload.host_build import Step
 from jitload.toolchain import Compiler
 
 _LAUNCHER = "_ZN7jitload2v1"  # begins the names of the launcher's functions

@@ -6,13 +6,13 @@ import inspect
 from pathlib import Path
 
 from jitload.arch import capability_of
-from jitload.background import run_in_background
+from jitload.building.background import run_in_background
+from jitload.building.ninja import COMPILE_FLAGS, compile_step, link_step, run_ninja, write_ninja
+from jitload.building.runtime import find_or_build_runtime, find_or_build_triton_runtime, include_flags
 from jitload.cache.store import Work
-from jitload.host_build import COMPILE_FLAGS, compile_step, link_step, run_ninja, write_ninja
 from jitload.launch import Launch
 from jitload.model import Cubin
 from jitload.request import Request
-from jitload.runtime import find_or_build_runtime, find_or_build_triton_runtime, include_flags
 from jitload.settings import Settings
 from jitload.toolchain import Compiler, find_ninja
 from jitload.triton.code import TritonFunction, TritonVariant, TritonWrapper, cubin_files, render_triton_wrapper

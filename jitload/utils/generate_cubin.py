@@ -12,11 +12,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from jitload.device.compile import check_is_device_code
 from jitload.device.fatbin import make_fatbin
 from jitload.device.kernels import Compiled, DeviceSource, compile_kernels
 from jitload.errors import ToolchainError
 from jitload.flags import names_arch
-from jitload.library import check_is_device_code
 from jitload.request import Target, make_request, read_flags
 from jitload.sources import Sources, read_file
 from jitload.toolchain import find_kit

@@ -13,12 +13,12 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
 from jitload.errors import JitLoadError, ToolchainError
-from jitload.prebuild_worker import Outcome, Task, failed
+from jitload.prebuilding.worker import Outcome, Task, failed
 
 TRIES = 3  # of a request whose worker died
 _SHUTDOWN_S = 10.0  # a step of NVRTC may take so long to end
 _BYTES_EACH = 512 << 20  # a worker with NVRTC and the C++ compiler that it runs
-_PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from jitload.prebuild_worker import serve; serve()"
+_PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from jitload.prebuilding.worker import serve; serve()"
 
 
 class _Worker:

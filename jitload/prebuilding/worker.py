@@ -95,7 +95,7 @@ def _shown(value: object) -> str:
 
 def build_task(task: Task) -> Outcome:
     """Build what a request asks for, in this process, and return the outcome; an error is an outcome, too."""
-    from jitload.prebuild_requests import build_request
+    from jitload.prebuilding.requests import build_request
 
     started = time.monotonic()
     for name, value in task.environment:

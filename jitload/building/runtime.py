@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from jitload.building.ninja import COMPILE_FLAGS, Step, compile_step, run_ninja, write_ninja
 from jitload.cache.entry import Entry
 from jitload.cache.recipe import Recipe
 from jitload.cache.store import claim_entry
 from jitload.cache.tiers import find_in_tiers, share_entry
 from jitload.errors import ToolchainError
-from jitload.host_build import COMPILE_FLAGS, Step, compile_step, run_ninja, write_ninja
 from jitload.identity import compiler_identity, own_identity
 from jitload.settings import Settings
 from jitload.toolchain import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs

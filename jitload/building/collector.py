@@ -14,7 +14,7 @@ _held = threading.Event()
 
 
 @contextmanager
-def collector_held(*, at_most_s: float | None = None) -> Iterator[None]:
+def pause_garbage_collection(*, at_most_s: float | None = None) -> Iterator[None]:
     """Hold the garbage collector back, for a time at most where other threads may need it by then.
 
     After `import torch` the next few thousand objects, whoever makes them, set off a full collection over all that

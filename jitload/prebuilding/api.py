@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from jitload.errors import JitLoadError
-from jitload.prebuild_processes import LocalWorkers, local_workers, worker_count
-from jitload.prebuild_requests import is_triton, must_stay, travelling
-from jitload.prebuild_worker import Outcome, Task, build_task, failed, own_environment
+from jitload.prebuilding.processes import LocalWorkers, local_workers, worker_count
+from jitload.prebuilding.requests import is_triton, must_stay, travelling
+from jitload.prebuilding.worker import Outcome, Task, build_task, failed, own_environment
 
 _LINES = 10  # of progress, where there is no tqdm
 _log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from typing import Any
 
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.launch import Launch
-from jitload.prebuild_requests import import_for, import_named
+from jitload.prebuilding.requests import import_for, import_named
 
 _NAME = "REQUESTS"
 _DATA = (".toml", ".json")

@@ -1,0 +1,60 @@
+"""Writes the C++ around compiled kernels, and the commands that make a library of both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jitload.arch import CPU, capability_of
+from jitload.building.ninja import COMPILE_FLAGS, Step, compile_step, link_step
+from jitload.building.runtime import include_flags
+from jitload.choice import choose_exports
+from jitload.codegen import CpuCode, EmbeddedImage, Wrapper, render_wrapper
+from jitload.request import Request
+from jitload.toolchain import Compiler
+
+if TYPE_CHECKING:
+    from jitload.cpu.build import CpuProgram
+    from jitload.device.kernels import Compiled
+
+
+def write_sources(
+    request: Request, compiled: Sequence[Compiled], work_dir: Path, cpu: CpuProgram | None = None
+) -> None:
+    """Write what the library is built from: the device code, for a look, the cubins, and the wrapper."""
+    images = []
+    for one in compiled:
+        capability, suffix = capability_of(one.cubin.arch)
+        name = f"{request.slug}_{one.cubin.arch}"
+        images.append(EmbeddedImage(name=name, file=f"{one.cubin.arch}.cubin", capability=capability, suffix=suffix))
+        (work_dir / f"{one.cubin.arch}.cubin").write_bytes(one.cubin.data)
+    shown, *others = compiled if cpu is None else (*compiled, cpu.compiled)
+    wrapper = Wrapper(
+        name=request.name,
+        archs=(*(one.cubin.arch for one in compiled), *((CPU,) if cpu else ())),
+        images=tuple(images),
+        exports=choose_exports(request.functions, shown, others),
+        variables=shown.cubin.variables,
+        cpu=_cpu_code(cpu) if cpu else None,
+    )
+    for number, (_, text) in enumerate(request.pieces):
+        (work_dir / f"source{number}.cu").write_text(text, encoding="utf-8", newline="")
+    (work_dir / "wrapper.cc").write_text(render_wrapper(wrapper), encoding="utf-8")
+
+
+def _cpu_code(program: CpuProgram) -> CpuCode:
+    variables = {variable.name: variable.symbol for variable in program.compiled.cubin.variables}
+    return CpuCode(rows=program.rows, dynamic_shared=program.dynamic_shared, variables=variables)
+
+
+def library_steps(
+    request: Request, compiled: Sequence[Compiled], compiler: Compiler, runtime: Path
+) -> tuple[Step, Step]:
+    """Return the commands that compile the wrapper, with the cubins in it, and link it with the runtime."""
+    flags = (*COMPILE_FLAGS, *include_flags())
+    cubins = tuple(f"{one.cubin.arch}.cubin" for one in compiled)
+    return (
+        compile_step(compiler.command, flags, "wrapper.cc", "wrapper.o", reads=cubins),
+        link_step(compiler.command, ("wrapper.o", str(runtime)), f"{request.slug}.so"),
+    )
