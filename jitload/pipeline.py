@@ -219,6 +219,8 @@ def _build_in(cache_dir: Path, request: Request, recipe: Recipe, tools: _Tools, 
 
 def _build_library(request: Request, tools: _Tools, work: Work, *, verbose: bool) -> tuple[Path, ...]:
     """Build the library in a work directory, and return the user's files that were read for it."""
+    from jitload.building.ninja import check_is_made
+
     cuda, compiler = tools.cuda, tools.compiler
     if request.triton is not None:
         from jitload.triton.library import build_triton_library
@@ -236,11 +238,7 @@ def _build_library(request: Request, tools: _Tools, work: Work, *, verbose: bool
     else:
         assert not isinstance(cuda, Nvcc)
         headers = _build_device_library(request, cuda, compiler, work, verbose=verbose)
-    if not (work.dir / request.product).is_file():
-        raise ToolchainError(
-            f"module {request.name!r}: {' '.join(compiler.command)} reported no error but did not make "
-            f"{request.product}. Is it a C++ compiler? Set JITLOAD_CXX to one."
-        )
+    check_is_made(work.dir / request.product, compiler.command)
     return headers
 
 
@@ -299,10 +297,10 @@ def _import_for_build(request: Request) -> None:
 
 
 def library_recipe(request: Request, kit: Kit | Nvcc | None, compiler: str, own: str) -> Recipe:
-    """Return everything that decides what the library will be.
+    """Return everything that decides the contents of the library; the key is computed from it.
 
-    The user's directories are no part of the key: what is read below them is verified, and the same headers in
-    another place make the same library, unless it holds their paths.
+    The paths of the user's directories are not part of it: the headers that were read in them are verified on a hit,
+    and the same headers in another directory make the same library, unless the library contains their paths.
     """
     functions = ("all",) if request.functions is None else tuple(f"{name}={spec!r}" for name, spec in request.functions)
     host = request.host
@@ -335,7 +333,7 @@ def library_recipe(request: Request, kit: Kit | Nvcc | None, compiler: str, own:
 
 
 def _cpu_parts(request: Request) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
-    """Return what decides the rest where kernels run on the CPU: its compiler's options, and the libraries of C."""
+    """Return the parts for kernels on the CPU: options of the host's compiler, and the version of the C library."""
     if CPU not in request.archs:
         return ()
     return (
@@ -351,7 +349,7 @@ def _libc() -> str:
 
 
 def _image_parts(request: Request) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return what decides the rest where functions are made of cubins."""
+    """Return the parts for functions that are made from cubins."""
     return tuple(
         ("image", (os.path.basename(image.label), hashlib.sha256(image.data).hexdigest(), repr(image.kernels)))
         for image in request.images
@@ -359,14 +357,14 @@ def _image_parts(request: Request) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 
 def _label(label: str, text: str, *, is_placed: bool) -> str:
-    """Return what a library may show of a source's path: where it says nothing of it, the file's name is enough."""
+    """Return the part of a source's path that may reach the library: often only the file's name."""
     if not os.path.isabs(label) or is_placed or speaks_of_its_place(text.encode()):
         return label
     return os.path.basename(label)
 
 
 def _host_parts(request: Request, *, is_placed: bool) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
-    """Return what decides the rest where C++ was written by hand: tvm-ffi's C++ headers change between releases."""
+    """Return the parts for C++ written by hand; tvm-ffi's version is one, because its C++ headers change."""
     host = request.host
     if host is None:
         return ()

@@ -110,7 +110,7 @@ def test_a_ninja_that_does_not_run_or_fails_by_itself(tmp_path):
 
 
 def test_a_command_that_will_not_end_is_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr("jitload.building.ninja._PATIENCE", 0.3)
+    monkeypatch.setattr("jitload.building.ninja._SHUTDOWN_S", 0.3)
     process = _start(["/bin/sh", "-c", "trap '' TERM; echo on; while :; do sleep 9; done"], tmp_path)
     assert process.stdout is not None
     assert process.stdout.readline() == "on\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import os
 import shutil
@@ -10,7 +11,7 @@ from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecu
 from pathlib import Path
 
 import pytest
-from builds import ARCH, build, kernel, load
+from builds import ARCH, build, kernel, load, run_python
 
 import jitload
 from jitload.prebuilding import requests
@@ -39,6 +40,13 @@ def request(name: str, **options) -> dict:
 
 def states(done) -> list[str]:
     return [outcome.state for outcome in done.outcomes]
+
+
+def test_no_module_can_take_the_place_of_the_function():
+    """A module `jitload.prebuild` would replace the function as soon as somebody imports it."""
+    assert importlib.util.find_spec("jitload.prebuild") is None
+    code = "import jitload.prebuilding.worker, jitload; print(jitload.prebuild([]))"
+    assert run_python(code).stdout.startswith("0 built, 0 reused, 0 failed")
 
 
 # ---- what comes out --------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Runs a function on a thread of its own, beside a build."""
+"""Runs a function on a thread of its own while the build goes on."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ Result = TypeVar("Result")
 
 
 def run_in_background(function: Callable[..., Result], *arguments: Any) -> Future[Result]:
-    """Call a function on a thread of its own, and return the future of its result.
-
-    Python waits for no such thread when it ends.
-    """
+    """Call a function on a daemon thread, and return the future of its result."""
     future: Future[Result] = Future()
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""Writes the C++ around compiled kernels, and the commands that make a library of both."""
+"""Turns compiled kernels into the files of a library, and the commands that compile and link them."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ if TYPE_CHECKING:
 def write_sources(
     request: Request, compiled: Sequence[Compiled], work_dir: Path, cpu: CpuProgram | None = None
 ) -> None:
-    """Write what the library is built from: the device code, for a look, the cubins, and the wrapper."""
+    """Write the cubins and the wrapper; the device code as well, for whoever looks into the cache."""
     images = []
-    for one in compiled:
-        capability, suffix = capability_of(one.cubin.arch)
-        name = f"{request.slug}_{one.cubin.arch}"
-        images.append(EmbeddedImage(name=name, file=f"{one.cubin.arch}.cubin", capability=capability, suffix=suffix))
-        (work_dir / f"{one.cubin.arch}.cubin").write_bytes(one.cubin.data)
-    shown, *others = compiled if cpu is None else (*compiled, cpu.compiled)
+    for code in compiled:
+        arch = code.cubin.arch
+        capability, suffix = capability_of(arch)
+        image = EmbeddedImage(name=f"{request.slug}_{arch}", file=f"{arch}.cubin", capability=capability, suffix=suffix)
+        images.append(image)
+        (work_dir / image.file).write_bytes(code.cubin.data)
+    first, *others = compiled if cpu is None else (*compiled, cpu.compiled)
     wrapper = Wrapper(
         name=request.name,
-        archs=(*(one.cubin.arch for one in compiled), *((CPU,) if cpu else ())),
+        archs=(*(code.cubin.arch for code in compiled), *((CPU,) if cpu else ())),
         images=tuple(images),
-        exports=choose_exports(request.functions, shown, others),
-        variables=shown.cubin.variables,
+        exports=choose_exports(request.functions, first, others),
+        variables=first.cubin.variables,
         cpu=_cpu_code(cpu) if cpu else None,
     )
     for number, (_, text) in enumerate(request.pieces):
@@ -51,9 +52,9 @@ def _cpu_code(program: CpuProgram) -> CpuCode:
 def library_steps(
     request: Request, compiled: Sequence[Compiled], compiler: Compiler, runtime: Path
 ) -> tuple[Step, Step]:
-    """Return the commands that compile the wrapper, with the cubins in it, and link it with the runtime."""
+    """Return the commands that compile the wrapper, with the cubins in it, and link it with the runtime library."""
     flags = (*COMPILE_FLAGS, *include_flags())
-    cubins = tuple(f"{one.cubin.arch}.cubin" for one in compiled)
+    cubins = tuple(f"{code.cubin.arch}.cubin" for code in compiled)
     return (
         compile_step(compiler.command, flags, "wrapper.cc", "wrapper.o", reads=cubins),
         link_step(compiler.command, ("wrapper.o", str(runtime)), f"{request.slug}.so"),

@@ -55,7 +55,7 @@ from jitload.cxx.steps import (
     link_objects,
     write_host_sources,
 )
-from jitload.device.compile import check_is_device_code, compile_archs
+from jitload.device.compile import compile_device_code
 from jitload.device.elf import read_dynamic_symbols
 from jitload.errors import CompileError
 from jitload.request import Request
@@ -83,8 +83,7 @@ def build_host_library(
     headers: tuple[Path, ...] = ()
     if request.pieces:
         assert isinstance(kit, Kit)
-        check_is_device_code(request)
-        (compiled,) = compile_archs(request, kit)
+        (compiled,) = compile_device_code(request, kit)
         headers = compiled.headers
         host = replace(host, cubins=(*host.cubins, (request.name, compiled.cubin.data)))
     check_embeds(host, [Path(path) for path in request.include_dirs], request.name if request.pieces else "")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def compile_device_code(request: Request, kit: Kit | None) -> tuple[Compiled, ...]:
-    """Return the machine code of a request for each architecture: compiled, or read from the cubins it names."""
+    """Return the machine code for each architecture of a request: compiled, or read from the cubins that it gives."""
     if request.images:
         from jitload.device.images import read_given
 
@@ -29,11 +29,11 @@ def compile_device_code(request: Request, kit: Kit | None) -> tuple[Compiled, ..
 
 
 def check_is_device_code(request: Request) -> None:
-    """Refuse host code: NVRTC's message on it would not say what to do.
+    """Refuse text that is not device code, because NVRTC's message about it would not say what to do.
 
     Raises:
-        ToolchainError: The text has `<<<…>>>`, and no library is asked for: nvcc makes one of it.
-        JitLoadError: The text is a wrapper in C++.
+        ToolchainError: The text launches kernels with `<<<…>>>`, which takes nvcc.
+        JitLoadError: The text is C++ for the host, or PTX.
     """
     if request.is_kind_given:
         return
@@ -41,16 +41,16 @@ def check_is_device_code(request: Request) -> None:
 
     texts = [text for _, text in request.pieces]
     if any(".version" in text for text in texts):
-        _check_is_no_ptx(request)
-    if is_kernels_alone(texts) and find_candidates(texts):  # which the compile asks for, too
+        _refuse_ptx(request)
+    if is_kernels_alone(texts) and find_candidates(texts):  # NVRTC needs the candidates later, so nothing is lost
         return
     kind = classify(texts, has_embed_cubin=False, options=request.options, for_nvrtc=True)
     if kind == "both":
         raise ToolchainError(
             f"source {request.name!r} launches kernels with <<<…>>>, and that takes nvcc: give it to load_inline(), "
-            "or leave the kernels alone in it and launch them from C++ of your own, with embed_cubin=."
+            "or keep only the kernels in it and launch them from C++ of your own, with embed_cubin=."
         )
-    if kind == "host" and not _may_be_elsewhere(texts, request.options):
+    if kind == "host" and not _may_have_hidden_kernels(texts, request.options):
         raise JitLoadError(
             f"module {request.name!r} holds no device code (no __global__, __device__ or __constant__); jitload "
             "compiles kernels and generates the C++ around them. For C++ of your own, name its functions in "
@@ -58,25 +58,25 @@ def check_is_device_code(request: Request) -> None:
         )
 
 
-def _check_is_no_ptx(request: Request) -> None:
+def _refuse_ptx(request: Request) -> None:
     from jitload.device.ptx import format_of
 
     if ptx := next((label for label, text in request.pieces if format_of(text)), None):
         raise JitLoadError(
-            f"{ptx} is PTX, which is no source: compile it with compile_cubin(ptx), and give what that returns in "
-            "embed_cubin={'k': …} without a source beside it, functions={'f': Launch(signature='(float* x, int n)', …)}"
+            f"{ptx} is PTX and not CUDA source: compile it with compile_cubin(ptx), and pass the result in "
+            "embed_cubin={'k': …} without a source, with functions={'f': Launch(signature='(float* x, int n)', …)}"
         )
 
 
-def _may_be_elsewhere(texts: Sequence[str], options: Sequence[str]) -> bool:
-    """Tell whether the kernels may be in headers that are included, or made by a macro of the options."""
+def _may_have_hidden_kernels(texts: Sequence[str], options: Sequence[str]) -> bool:
+    """Tell whether kernels may be in included headers, or come from a macro that an option defines."""
     is_included = any("#include" in text for text in texts) or any("-include=" in option for option in options)
-    is_made = any("__global__" in option for option in options)
-    return (is_included or is_made) and not any("TVM_FFI_" in text for text in texts)
+    is_macro = any("__global__" in option for option in options)
+    return (is_included or is_macro) and not any("TVM_FFI_" in text for text in texts)
 
 
 def compile_archs(request: Request, kit: Kit) -> tuple[Compiled, ...]:
-    """Compile the device code for each architecture of a GPU."""
+    """Compile the device code of a request for each of its GPU architectures."""
     from jitload.device.kernels import compile_kernels
 
     source = device_source(request)
@@ -87,17 +87,17 @@ def compile_archs(request: Request, kit: Kit) -> tuple[Compiled, ...]:
 
 
 def device_source(request: Request) -> DeviceSource:
-    """Return what the compilers of device code get to know of a request."""
+    """Return the part of a request that concerns the compilers of device code."""
     from jitload.device.kernels import DeviceSource
 
     functions = request.functions or ()
-    named = [launch.kernel for _, launch in functions if launch.kernel]
+    kernels = [launch.kernel for _, launch in functions if launch.kernel]
     return DeviceSource(
         name=request.name,
         pieces=request.pieces,
         options=request.options,
         include_dirs=tuple(map(Path, request.include_dirs)),
-        kernels=tuple(dict.fromkeys(named)),
+        kernels=tuple(dict.fromkeys(kernels)),
         signatures=tuple((launch.kernel or name, launch.signature) for name, launch in functions if launch.signature),
         cpu_flags=request.cpu_flags,
         checks=request.checks,
@@ -106,7 +106,7 @@ def device_source(request: Request) -> DeviceSource:
 
 @contextmanager
 def naming_exports(request: Request) -> Iterator[None]:
-    """Let an error about `Launch.kernel` name the function that has it."""
+    """Add to an error about `Launch.kernel` the name of the function that it was given for."""
     try:
         yield
     except LaunchSpecError as error:
@@ -116,7 +116,7 @@ def naming_exports(request: Request) -> Iterator[None]:
 
 
 def check_layouts(compiled: Sequence[Compiled]) -> None:
-    """Refuse kernels that differ from one architecture to the next: one wrapper serves all."""
+    """Refuse kernels that differ between architectures, because one wrapper launches all of them."""
     from jitload.device.kernels import layout_difference
 
     for other in compiled[1:]:

@@ -1,4 +1,4 @@
-"""`prebuild`: many requests in, a cache filled by many processes, on this machine or a cluster, and a summary out."""
+"""The function `jitload.prebuild`: builds many requests in many processes, on this machine or a cluster."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from typing import Any
 
 from jitload.errors import JitLoadError
 from jitload.prebuilding.processes import LocalWorkers, local_workers, worker_count
-from jitload.prebuilding.requests import is_triton, must_stay, travelling
-from jitload.prebuilding.worker import Outcome, Task, build_task, failed, own_environment
+from jitload.prebuilding.requests import is_triton, needs_this_process, portable_request
+from jitload.prebuilding.worker import Outcome, Task, build_task, failure, worker_environment
 
-_LINES = 10  # of progress, where there is no tqdm
+_LINES = 10  # of progress if tqdm is not installed
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prebuilt:
-    """What became of the requests, in their order.
+    """The outcomes of all requests, in the order of the requests.
 
     Attributes:
-        outcomes: One for each request, and for each architecture where `archs` was given.
-        seconds: How long it all took.
+        outcomes: One for each request, or one for each request and architecture if `archs` was given.
+        seconds: How long it took altogether.
     """
 
     outcomes: tuple[Outcome, ...]
@@ -35,17 +35,17 @@ class Prebuilt:
 
     @property
     def built(self) -> tuple[Outcome, ...]:
-        """What was compiled."""
+        """The outcomes of the requests that were compiled."""
         return tuple(outcome for outcome in self.outcomes if outcome.state == "built")
 
     @property
     def reused(self) -> tuple[Outcome, ...]:
-        """What was in the cache."""
+        """The outcomes of the requests whose libraries were in the cache."""
         return tuple(outcome for outcome in self.outcomes if outcome.state == "reused")
 
     @property
     def failed(self) -> tuple[Outcome, ...]:
-        """What went wrong."""
+        """The outcomes of the requests that failed."""
         return tuple(outcome for outcome in self.outcomes if outcome.state == "failed")
 
     def check(self) -> None:
@@ -69,29 +69,29 @@ def prebuild(
 ) -> Prebuilt:
     """Build many libraries into the cache, so that later calls find them; no GPU is needed.
 
-    A request that fails, or whose worker dies, does not stop the others. Ctrl-C ends the workers, and what was built
-    until then stays.
+    A request that fails, or whose worker dies, does not stop the others. Ctrl-C ends the workers; libraries that were
+    finished by then stay in the cache.
 
     Args:
-        requests: The keywords of `build_inline`, or of `build` where `sources=` names files, as a mapping each:
-            `{"name": "vec", "cuda_sources": text, "arch": "sm_90a"}`. With `kernel`, the keywords of `load_triton`: a
-            Triton kernel, or the name by which it is imported, `"my_package.kernels:add"`; example arguments go
-            by `args`. A Triton kernel of a program or a notebook, which no other process can import, and one whose
-            request cannot be sent, are built in this process.
-        executor: Where to build: any executor of `concurrent.futures`, such as Dask's `client.get_executor()` or
-            mpi4py's; its workers take over this process's `JITLOAD_*` and need the same versions of everything that
-            is in a key. None starts processes on this machine.
-        progress: Show how far it is: a bar where tqdm is installed, else a few lines.
-        archs: Build each request once for each of these, `("sm_80", "sm_90a")`, as a call with `arch="native"` asks
-            for it on such a GPU. A request that names its own `arch` keeps it; several in that make one library for
-            all of them.
-        jobs: How many processes on this machine; the default is bounded by cores and memory.
+        requests: Mappings with the keywords of `build_inline`, or of `build` if they name files:
+            `{"name": "vec", "cuda_sources": text, "arch": "sm_90a"}`. With `kernel`, the keywords of `load_triton`:
+            `kernel` is a Triton kernel or the name to import it by, `"my_package.kernels:add"`, and `args` are example
+            arguments. A Triton kernel that other processes cannot import, because it stands in a program or a
+            notebook, and one whose request cannot be pickled are built in this process.
+        executor: An executor of `concurrent.futures`, such as Dask's `client.get_executor()` or mpi4py's. Its workers
+            get this process's `JITLOAD_*` variables, and need the same versions of all tools and packages. None starts
+            processes on this machine.
+        progress: Show the progress: as a bar if tqdm is installed, otherwise as a few lines.
+        archs: Build each request once for each of these architectures, `("sm_80", "sm_90a")`, as a call with
+            `arch="native"` would on such a GPU. A request that names its own `arch` keeps it; with several in it, it
+            makes one library for all of them.
+        jobs: The number of processes on this machine; by default as many as cores and memory allow.
 
     Returns:
-        What was built, reused and failed. `print` it, or `.check()` it.
+        The outcomes. `print()` shows a summary, and `.check()` raises an error if a request failed.
 
     Raises:
-        JitLoadError: `requests`, `archs`, `jobs` or `executor` is not what it should be.
+        JitLoadError: `requests`, `archs`, `jobs` or `executor` is invalid.
 
     Example:
         `prebuild([{"name": "vec", "cuda_sources": text}], archs=("sm_80", "sm_90a")).check()`
@@ -115,25 +115,25 @@ def prebuild(
 
 
 def _tasks(requests: Iterable[Mapping[str, Any]], archs: Sequence[str] | None) -> tuple[Task, ...]:
-    """Return the requests with their numbers, those that name no architecture once for each of `archs`."""
+    """Return the tasks for all requests: one each, or one for each of `archs` if the request names no architecture."""
     if isinstance(requests, str | bytes | Mapping) or not isinstance(requests, Iterable):
         raise JitLoadError(f"requests must be several mappings, in a list say, got {type(requests).__name__}")
     if isinstance(archs, str):
         archs = (archs,)
-    if archs is not None and not (isinstance(archs, Iterable) and all(isinstance(one, str) for one in archs) and archs):
+    if archs is not None and not (isinstance(archs, Iterable) and archs and all(isinstance(a, str) for a in archs)):
         raise JitLoadError(f"archs must be architectures, ('sm_80', 'sm_90a'), or None, got {archs!r}")
-    spread = []
-    for request in map(travelling, requests):
-        says_its_own = not isinstance(request, Mapping) or request.get("arch") not in (None, "native")
-        if archs is None or says_its_own:
-            spread.append(request)
+    expanded = []
+    for request in map(portable_request, requests):
+        has_own_arch = not isinstance(request, Mapping) or request.get("arch") not in (None, "native")
+        if archs is None or has_own_arch:
+            expanded.append(request)
         else:
-            spread += [{**request, "arch": arch} for arch in archs]
-    environment = own_environment(has_triton=any(map(is_triton, spread)))
+            expanded += [{**request, "arch": arch} for arch in archs]
+    environment = worker_environment(has_triton=any(map(is_triton, expanded)))
     run = secrets.token_hex(8)
     return tuple(
-        Task(number=number, request=request, environment=environment, is_own=must_stay(request), run=run)
-        for number, request in enumerate(spread)
+        Task(number=number, request=request, environment=environment, needs_caller=needs_this_process(request), run=run)
+        for number, request in enumerate(expanded)
     )
 
 
@@ -141,7 +141,7 @@ def _tasks(requests: Iterable[Mapping[str, Any]], archs: Sequence[str] | None) -
 
 
 def _run(tasks: Sequence[Task], executor: Executor | None, jobs: int | None, done: _Progress) -> None:
-    """Build with the executor, and on this machine if there is none or what it left when it broke."""
+    """Build with the executor if there is one; build the rest, if it breaks, or everything on this machine."""
     if executor is not None:
         left = _run_in(executor, tasks, done)
         if left:
@@ -154,16 +154,16 @@ def _run(tasks: Sequence[Task], executor: Executor | None, jobs: int | None, don
 
 
 def _run_in(executor: Executor | LocalWorkers, tasks: Sequence[Task], done: _Progress) -> tuple[Task, ...]:
-    """Build with an executor, and in this process what only it can; return the requests that a broken executor left."""
+    """Build with an executor, and in this process if only that can; return the tasks that a broken executor left."""
     futures: dict[Future[Outcome], Task] = {}
     left = []
     try:
         for task in tasks:
-            if not task.is_own:
+            if not task.needs_caller:
                 future = _submit(executor, task)
                 futures[future] = task
         for task in tasks:
-            if task.is_own:
+            if task.needs_caller:
                 done.add(task, build_task(task))
         for future in as_completed(futures):
             outcome = _outcome(future, futures[future])
@@ -179,7 +179,7 @@ def _run_in(executor: Executor | LocalWorkers, tasks: Sequence[Task], done: _Pro
 
 
 def _submit(executor: Executor | LocalWorkers, task: Task) -> Future[Outcome]:
-    """Submit a request; where the executor is broken, return a future that says so."""
+    """Submit a task; if the executor is broken, the future has that exception."""
     try:
         return executor.submit(build_task, task)
     except BrokenExecutor as error:
@@ -192,22 +192,22 @@ def _submit(executor: Executor | LocalWorkers, task: Task) -> Future[Outcome]:
 
 
 def _outcome(future: Future[Outcome], task: Task) -> Outcome | None:
-    """Return what became of a request; None if that is not known, because the executor broke under it."""
+    """Return the outcome of a task, or None if the executor broke before it was known."""
     try:
         return future.result()
     except BrokenExecutor:
         return None
     except CancelledError:
-        return failed(task, "the executor cancelled it")
-    except Exception as error:  # noqa: BLE001  of the executor's own kind: a worker was killed, a task cannot be sent
-        return failed(task, error)
+        return failure(task, "the executor cancelled it")
+    except Exception as error:  # noqa: BLE001  an executor has exceptions of its own
+        return failure(task, error)
 
 
 # ---- progress --------------------------------------------------------------------------------------------------
 
 
 class _Progress:
-    """The outcomes so far, by the numbers of their tasks; shows nothing."""
+    """Collects the outcomes by the numbers of their tasks; shows nothing."""
 
     def __init__(self, total: int, outcomes: dict[int, Outcome]) -> None:
         self.total = total
@@ -215,20 +215,20 @@ class _Progress:
         self.failures = 0
 
     def add(self, task: Task, outcome: Outcome) -> None:
-        """Add the outcome of a request, and show how far it is."""
+        """Add the outcome of a task, and show the progress."""
         self.outcomes[task.number] = outcome
         self.failures += outcome.state == "failed"
         self.show()
 
     def show(self) -> None:
-        """Show how many requests are done."""
+        """Show the progress."""
 
 
 class _Lines(_Progress):
-    """Writes a line for each tenth."""
+    """Writes a line after each tenth of the tasks."""
 
     def show(self) -> None:
-        """Write a line when the next tenth is full."""
+        """Write a line if a tenth is complete."""
         count = len(self.outcomes)
         if count * _LINES // self.total != (count - 1) * _LINES // self.total:
             failures = f", {self.failures} failed" if self.failures else ""
@@ -237,14 +237,14 @@ class _Lines(_Progress):
 
 
 class _Bar(_Progress):
-    """Shows the bar of tqdm."""
+    """Shows a bar of tqdm."""
 
     def __init__(self, total: int, outcomes: dict[int, Outcome], bar: Any) -> None:
         super().__init__(total, outcomes)
         self._bar = bar
 
     def show(self) -> None:
-        """Move the bar."""
+        """Advance the bar."""
         if self.failures:
             self._bar.set_postfix_str(f"{self.failures} failed", refresh=False)
         self._bar.update()

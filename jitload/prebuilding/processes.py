@@ -1,4 +1,4 @@
-"""The processes of this machine in which `prebuild` builds."""
+"""Worker processes on this machine, for `prebuild` without an executor."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
 from jitload.errors import JitLoadError, ToolchainError
-from jitload.prebuilding.worker import Outcome, Task, failed
+from jitload.prebuilding.worker import Outcome, Task, failure
 
-TRIES = 3  # of a request whose worker died
-_SHUTDOWN_S = 10.0  # a step of NVRTC may take so long to end
-_BYTES_EACH = 512 << 20  # a worker with NVRTC and the C++ compiler that it runs
+TRIES = 3  # for a request whose worker dies
+_SHUTDOWN_S = 10.0  # for a worker to end: NVRTC may take so long to stop
+_WORKER_BYTES = 512 << 20  # the memory that a worker takes, with NVRTC and its C++ compiler
 _PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from jitload.prebuilding.worker import serve; serve()"
 
 
 class _Worker:
     """A worker process and the pipes to it.
 
-    It is a session of its own, so that Ctrl-C reaches it through this process alone.
+    It runs in a session of its own, so that Ctrl-C reaches only this process, which then stops the worker.
     """
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class _Worker:
 
 
 class LocalWorkers:
-    """Worker processes that are replaced when they die, so that a request that kills its worker costs itself alone.
+    """Worker processes on this machine. One that dies is replaced, and no other request fails because of it.
 
     They are not started by multiprocessing, which would import the program's main module in each of them.
     """
@@ -91,31 +91,31 @@ class LocalWorkers:
         self._is_interrupted = False
 
     def submit(self, build: Callable[[Task], Outcome], task: Task) -> Future[Outcome]:
-        """Have a request built by the next worker that is idle."""
+        """Build a request in the next worker that is idle, and return the future of its outcome."""
         return self._threads.submit(self._build, build, task)
 
     def _build(self, build: Callable[[Task], Outcome], task: Task) -> Outcome:
-        """Return the outcome of a request, trying again with another worker if one dies."""
+        """Send a request to a worker and return the outcome; if the worker dies, try again with another one."""
         started = time.monotonic()
         try:
             data = pickle.dumps((build, task))
         except Exception as error:  # noqa: BLE001  whatever a user's object raises
-            return failed(task, f"the request cannot be sent to another process: {error}")
+            return failure(task, f"the request cannot be sent to another process: {error}")
         cause = ""
         for _ in range(TRIES):
             try:
                 worker = self._take_worker()
             except (OSError, JitLoadError) as error:  # no process or no memory left, or no Python
-                return failed(task, f"a worker cannot be started: {error}", time.monotonic() - started)
+                return failure(task, f"a worker cannot be started: {error}", time.monotonic() - started)
             answer = worker.ask(data)
             if answer is not None:
                 self._idle.append(worker)
-                return answer if isinstance(answer, Outcome) else failed(task, answer, time.monotonic() - started)
+                return answer if isinstance(answer, Outcome) else failure(task, answer, time.monotonic() - started)
             cause = worker.cause_of_death()
             worker.close()
             with self._lock:
                 self._workers.discard(worker)
-        return failed(task, f"the worker {cause}, {TRIES} times", time.monotonic() - started)
+        return failure(task, f"the worker {cause}, {TRIES} times", time.monotonic() - started)
 
     def _take_worker(self) -> _Worker:
         with self._lock:
@@ -128,7 +128,7 @@ class LocalWorkers:
             return worker
 
     def interrupt(self) -> None:
-        """End all workers in the middle of what they build."""
+        """End all workers without waiting for their builds."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         with self._lock:
             self._is_interrupted = True
@@ -136,7 +136,7 @@ class LocalWorkers:
                 worker.interrupt()
 
     def close(self) -> None:
-        """Wait for what is being built, and end all workers."""
+        """Wait for all builds, and end the workers."""
         self._threads.shutdown()
         for worker in self._workers:
             worker.close()
@@ -146,7 +146,7 @@ class LocalWorkers:
 
 @contextmanager
 def local_workers(count: int) -> Iterator[LocalWorkers]:
-    """Provide workers for a `with` block; an exception, Ctrl-C say, ends them in the middle of what they build."""
+    """Provide workers for a `with` block; if that raises an exception, end them without waiting for their builds."""
     workers = LocalWorkers(count)
     try:
         yield workers
@@ -158,7 +158,7 @@ def local_workers(count: int) -> Iterator[LocalWorkers]:
 
 
 def worker_count() -> int:
-    """Return how many workers this machine takes: by the cores that this process may use, and by free memory."""
+    """Return how many workers to start: one for each core that this process may use, as far as there is memory."""
     from jitload.cxx.spare import core_count, free_memory
 
-    return max(1, min(core_count(), free_memory() // _BYTES_EACH))
+    return max(1, min(core_count(), free_memory() // _WORKER_BYTES))

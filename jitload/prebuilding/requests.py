@@ -1,4 +1,8 @@
-"""What a request of `prebuild` may be: how one for a Triton kernel reaches another process, and how each is built."""
+"""Reads the requests of `prebuild`, and builds them.
+
+A request with a Triton kernel needs some care: other processes can only import the kernel, because Triton reads its
+source from its file.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +23,10 @@ if TYPE_CHECKING:
     from jitload.cache.entry import Entry
     from jitload.request import Request
 
-_MAIN = "__main__"  # another process has a main module of its own
-_DEEPEST = 16  # of what may be wrapped around a kernel: autotune, heuristics, jit
+_MAIN = "__main__"  # not the same module in another process
+_MAX_WRAPPERS = 16  # around a kernel: autotune, heuristics, jit
 _NAME = re.compile(r"([\w-]+(?:\.[\w-]+)*):([^\W\d]\w*(?:\.[^\W\d]\w*)*)")
-_APART = ("signature", "constexprs", "variants", "config")
+_TRITON_KEYWORDS = ("signature", "constexprs", "variants", "config")
 
 
 def is_triton(request: object) -> bool:
@@ -30,18 +34,15 @@ def is_triton(request: object) -> bool:
     return isinstance(request, Mapping) and "kernel" in request
 
 
-def travelling(request: Any) -> Any:
-    """Return a request as it goes to another process: a Triton kernel by the name under which it is imported there."""
+def portable_request(request: Any) -> Any:
+    """Return a request for other processes: a Triton kernel in it is replaced by the name to import it by."""
     if is_triton(request) and (name := _import_name(request["kernel"])):
         return {**request, "kernel": name}
     return request
 
 
-def must_stay(request: Any) -> bool:
-    """Tell whether only this process can build a request, as that for a Triton kernel of a program or a notebook.
-
-    Triton reads a kernel's source where it was written, so that a kernel cannot be sent; it has to be imported.
-    """
+def needs_this_process(request: Any) -> bool:
+    """Tell whether only this process can build a request: its Triton kernel stands in a program or a notebook, say."""
     if not is_triton(request):
         return False
     if isinstance(request["kernel"], str) and request["kernel"].partition(":")[0] == _MAIN:
@@ -54,41 +55,42 @@ def must_stay(request: Any) -> bool:
 
 
 def _import_name(kernel: Any) -> str:
-    """Return `module:name` where an import finds this very kernel, else ""."""
+    """Return the `module:name` by which exactly this kernel can be imported, or ""."""
     inner = kernel
-    for _ in range(_DEEPEST):
-        if isinstance(inner, FunctionType) or getattr(inner, "best_config", None) is not None:  # measured here
+    for _ in range(_MAX_WRAPPERS):
+        if isinstance(inner, FunctionType) or getattr(inner, "best_config", None) is not None:  # tuned in this process
             break
         inner = getattr(inner, "fn", None)
     if not isinstance(inner, FunctionType) or inner.__module__ == _MAIN:
         return ""
-    found: Any = sys.modules.get(inner.__module__)
+    value: Any = sys.modules.get(inner.__module__)
     for part in inner.__qualname__.split("."):
-        found = getattr(found, part, None)
-    is_importable = found is kernel and PathFinder.find_spec(inner.__module__.partition(".")[0]) is not None
+        value = getattr(value, part, None)
+    is_importable = value is kernel and PathFinder.find_spec(inner.__module__.partition(".")[0]) is not None
     return f"{inner.__module__}:{inner.__qualname__}" if is_importable else ""
 
 
-def import_named(text: str, what: str) -> Any:
-    """Return what `module:name` means; `what` begins a message.
+def import_object(path: str, label: str) -> Any:
+    """Return the object at `module:name`; error messages begin with the label.
 
     Raises:
-        JitLoadError: It is no such text, or there is no such thing.
+        JitLoadError: The path is malformed, or there is no such object.
     """
-    found = _NAME.fullmatch(text)
-    if found is None:
-        raise JitLoadError(f"{what} must be module:name, such as 'my_package.kernels:add'")
-    value = import_for(found[1], what)
-    for part in found[2].split("."):
+    match = _NAME.fullmatch(path)
+    if match is None:
+        raise JitLoadError(f"{label} must be module:name, such as 'my_package.kernels:add'")
+    module, name = match.groups()
+    value = import_user_module(module, label)
+    for part in name.split("."):
         try:
             value = getattr(value, part)
         except AttributeError:
-            raise JitLoadError(f"{what}: the module {found[1]} has no {found[2]!r}") from None
+            raise JitLoadError(f"{label}: the module {module} has no {name!r}") from None
     return value
 
 
-def import_for(module: str, what: str) -> Any:
-    """Return a module of the user's.
+def import_user_module(module: str, label: str) -> Any:
+    """Import a module of the user's.
 
     Raises:
         JitLoadError: It cannot be imported.
@@ -98,16 +100,16 @@ def import_for(module: str, what: str) -> Any:
     except (Exception, SystemExit) as error:
         problem = f"{type(error).__name__}: {error}".splitlines()[0]
         raise JitLoadError(
-            f"{what}: the module {module} cannot be imported ({problem}). Its directory must be on sys.path "
+            f"{label}: the module {module} cannot be imported ({problem}). Its directory must be on sys.path "
             "(PYTHONPATH) wherever it is built."
         ) from error
 
 
-# ---- a request that is built -----------------------------------------------------------------------------------
+# ---- building a request ----------------------------------------------------------------------------------------
 
 
 def build_request(fields: Any) -> Entry:
-    """Build what a request asks for.
+    """Build the library for a request, or find it in the cache, and return its entry.
 
     Raises:
         JitLoadError: `fields` is not a request, or no cache can keep its library; and what `build_inline`, `build` or
@@ -123,43 +125,44 @@ def build_request(fields: Any) -> Entry:
     request, is_verbose = _triton_request(fields) if is_triton(fields) else _library_request(fields)
     entry = build(request, verbose=is_verbose)
     cache_dir = find_cache_dir(read_settings())
-    if is_in_private_cache(entry.dir):  # of this request, or of an equal one before it
+    if is_in_private_cache(entry.dir):  # because of this request, or of an equal one before it
         raise CacheError(f"the cache {cache_dir} cannot be written, so nothing can be kept in it")
     return entry
 
 
 def _library_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
-    """Return what `build_inline`, or `build` where files are named, would build, and whether it logs what it runs."""
+    """Return the request of `build_inline`, or of `build` if `fields` names files, and whether `verbose` is set."""
     from jitload.api import build, build_inline
     from jitload.checks import read_checks
     from jitload.request import Target, make_request, read_flags
     from jitload.sources import read_files, read_inline
 
     are_files = any(fields.get(name) for name in ("sources", "cuda_files", "cpp_files"))
-    given = _with_defaults(build if are_files else build_inline, fields)
-    name, cubins = given["name"], given["embed_cubin"]
+    options = _with_defaults(build if are_files else build_inline, fields)
+    name, cubins = options["name"], options["embed_cubin"]
     if are_files:
-        sources = read_files(given["sources"], given["cuda_files"], given["cpp_files"], embed_cubin=cubins)
+        sources = read_files(options["sources"], options["cuda_files"], options["cpp_files"], embed_cubin=cubins)
     else:
-        sources = read_inline(name, given["cuda_sources"], cpp_sources=given["cpp_sources"], embed_cubin=cubins)
+        sources = read_inline(name, options["cuda_sources"], cpp_sources=options["cpp_sources"], embed_cubin=cubins)
     flags = read_flags(
-        cflags=given["extra_cflags"],
-        cuda_cflags=given["extra_cuda_cflags"],
-        ldflags=given["extra_ldflags"],
-        include_paths=given["extra_include_paths"],
+        cflags=options["extra_cflags"],
+        cuda_cflags=options["extra_cuda_cflags"],
+        ldflags=options["extra_ldflags"],
+        include_paths=options["extra_include_paths"],
     )
     target = Target(
         makes="library",
-        arch=given["arch"],
-        backend=given["backend"],
-        kind=given["kind"],
-        checks=read_checks(given["sanitize"], debug=given["debug"]),
+        arch=options["arch"],
+        backend=options["backend"],
+        kind=options["kind"],
+        checks=read_checks(options["sanitize"], debug=options["debug"]),
     )
-    return make_request(name, sources, functions=given["functions"], flags=flags, target=target), given["verbose"]
+    request = make_request(name, sources, functions=options["functions"], flags=flags, target=target)
+    return request, options["verbose"]
 
 
 def _with_defaults(function: Callable[..., Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all keywords of a public function, as a call with these would have them."""
+    """Return all arguments of a call of a public function with these keywords."""
     try:
         bound = inspect.signature(function).bind(**fields)
     except TypeError as error:
@@ -169,7 +172,7 @@ def _with_defaults(function: Callable[..., Any], fields: Mapping[str, Any]) -> d
 
 
 def _triton_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
-    """Return what `load_triton` would build, and whether it logs what it runs."""
+    """Return the request of `load_triton`, and whether `verbose` is set."""
     from jitload.settings import find_cache_dir, read_settings
     from jitload.triton.request import make_triton_request
     from jitload.triton.wanted import Asked
@@ -178,18 +181,19 @@ def _triton_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
     name, kernel = options.pop("name", None), options.pop("kernel")
     is_verbose = bool(options.pop("verbose", False))
     arch, grid = options.pop("arch", None) or "native", options.pop("grid", None)
-    args, apart = options.pop("args", None) or (), {word: options.pop(word, None) for word in _APART}
-    wanted = make_triton_request(
+    args = options.pop("args", None) or ()
+    keywords = {keyword: options.pop(keyword, None) for keyword in _TRITON_KEYWORDS}
+    request = make_triton_request(
         name,
-        import_named(kernel, f"kernel={kernel!r}") if isinstance(kernel, str) else kernel,
-        Asked(args=args, **apart, options=options),
+        import_object(kernel, f"kernel={kernel!r}") if isinstance(kernel, str) else kernel,
+        Asked(args=args, **keywords, options=options),
         arch=arch,
         grid=grid,
     )
     cache_dir = find_cache_dir(read_settings())
-    if find_cache_dir(wanted.settings) != cache_dir:
+    if find_cache_dir(request.settings) != cache_dir:
         raise CacheError(
-            f"no cache can keep {name!r}: what decides it cannot all be told, since a source cannot be read, or an "
-            "object of yours is compiled in"
+            f"{name!r} cannot be cached, because its key would be incomplete: a source cannot be read, or an object of "
+            "yours is compiled in"
         )
-    return wanted, is_verbose
+    return request, is_verbose
