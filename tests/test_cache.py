@@ -28,7 +28,7 @@ def cache(used_cache, tmp_path, monkeypatch):
     """A cache of its own, in a directory whose name needs quoting, without the modules of the process."""
     directory = tmp_path / "a cache $(of) 'mine'"
     monkeypatch.setenv("JITLOAD_CACHE_DIR", str(directory))
-    monkeypatch.setattr("jitload.serving._modules", {})
+    monkeypatch.setattr("jitload.pipeline._modules", {})
     return Path(shutil.copytree(used_cache, directory))
 
 
@@ -202,7 +202,7 @@ def test_an_edit_during_the_build_is_not_trusted(cache, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("jitload.device.kernels.compile_kernels", edit_meanwhile)
         assert list(load(text, extra_include_paths=[tmp_path])) == ["one"]
-    monkeypatch.setattr("jitload.serving._modules", {})
+    monkeypatch.setattr("jitload.pipeline._modules", {})
     assert list(load(text, extra_include_paths=[tmp_path])) == ["two"]
 
 

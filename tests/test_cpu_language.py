@@ -11,10 +11,10 @@ from builds import run_python
 from test_kernels import MACRO_C, RUNS, ZOO
 
 import jitload
+from jitload.building.ninja import run_ninja
 from jitload.cpu.build import compile_for_cpu
 from jitload.device.kernels import DeviceSource
 from jitload.errors import CompileError
-from jitload.host_build import run_ninja
 from jitload.model import CompiledSource
 from jitload.settings import read_settings
 from jitload.toolchain import find_compiler, find_cuda_headers, find_ninja

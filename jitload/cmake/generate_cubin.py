@@ -14,10 +14,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from jitload.device.compile import check_is_device_code
 from jitload.device.kernels import DeviceSource, compile_kernels
 from jitload.elf.fatbin import make_fatbin
 from jitload.errors import ToolchainError
-from jitload.library import check_is_device_code
 from jitload.model import CompiledSource
 from jitload.request.arguments import Sources, read_options, read_source_file
 from jitload.request.options import names_arch

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from jitload.building.ninja import Step, run_ninja, write_ninja
+from jitload.building.runtime import include_flags
 from jitload.checks import WATCHED_SHARED, check_options
 from jitload.cpu.gpu_only import (
     compiled_asm,
@@ -32,9 +34,7 @@ from jitload.device.demangle import demangle, demangle_variables
 from jitload.device.kernels import DeviceSource, no_such_kernel
 from jitload.device.source import find_candidates
 from jitload.errors import CompileError
-from jitload.host_build import Step, run_ninja, write_ninja
 from jitload.model import CompiledSource, Cubin, Image, ImageKernel
-from jitload.runtime import include_flags
 from jitload.signature.kernels import read_kernels
 from jitload.toolchain import Compiler, Kit, own_include_dir
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from jitload.building.ninja import Step
 from jitload.cache.entry import find_entry
 from jitload.cache.recipe import Recipe
 from jitload.cache.store import Work, claim_entry
@@ -20,7 +21,6 @@ from jitload.cxx.headers import read_depfile
 from jitload.cxx.precompiled import OBJECT, Wanted, can_afford, may_be_used
 from jitload.cxx.spare import has_spare_core, only_one
 from jitload.errors import JitLoadError
-from jitload.host_build import Step
 from jitload.settings import Settings
 
 _PRAGMA, _SOURCE, _DEPFILE = "jitload_apart.h", "jitload_errors.cc", "jitload_errors.d"

@@ -9,6 +9,9 @@ from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
+from jitload.building.background import run_in_background
+from jitload.building.ninja import Step, run_ninja, write_ninja
+from jitload.building.runtime import find_or_build_launcher
 from jitload.cache.store import Work
 from jitload.cxx.apart import Apart, errors_apart, keep
 from jitload.cxx.embedding import check_embeds
@@ -52,18 +55,16 @@ from jitload.cxx.steps import (
     link_objects,
     write_host_sources,
 )
+from jitload.device.compile import compile_device_code
 from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError
-from jitload.host_build import Step, run_ninja, write_ninja
-from jitload.library import check_is_device_code, compile_archs, in_background
 from jitload.request.request import HostSource, Request
-from jitload.runtime import find_or_build_launcher
 from jitload.toolchain import Compiler, Kit, Nvcc, find_ninja, own_include_dir, tvm_ffi_include_dirs
 
 _Steps = tuple[Step, ...]
 
 
-def make_host_library(
+def build_host_library(
     request: Request, kit: Kit | Nvcc | None, compiler: Compiler, work: Work, *, verbose: bool
 ) -> tuple[Path, ...]:
     """Build the library of a request in a work directory, and return the files outside that it was made from."""
@@ -77,12 +78,11 @@ def make_host_library(
     def find_launcher() -> Path:
         return find_or_build_launcher(compiler, work.cache_dir, request.settings).product
 
-    launcher = in_background(find_launcher) if _may_launch(host) and not host.is_object else None
+    launcher = run_in_background(find_launcher) if _may_launch(host) and not host.is_object else None
     headers: tuple[Path, ...] = ()
     if request.pieces:
         assert isinstance(kit, Kit)
-        check_is_device_code(request)
-        (compiled,) = compile_archs(request, kit)
+        (compiled,) = compile_device_code(request, kit)
         headers = compiled.headers
         host = replace(host, cubins=(*host.cubins, (request.name, compiled.cubin.data)))
     check_embeds(host, [Path(path) for path in request.include_dirs], request.name if request.pieces else "")
@@ -103,7 +103,7 @@ def make_host_library(
     wanted = _wanted_headers(build, work)
     build, linked = _compile(build, wanted, launcher, work, verbose=verbose)
     if launcher is None and _needs_launcher(compile_steps(build), work.dir):
-        launcher = in_background(find_launcher)
+        launcher = run_in_background(find_launcher)
     shared = launcher.result() if launcher else None
     if (_quick_link(build, shared),) != linked or not _product(build, work).exists():
         _link(build, shared, work, verbose=verbose)
@@ -266,7 +266,7 @@ def _compile(
     if not precompiled:
         return _compile_apart(build, wanted, launcher, work, verbose=verbose)
     distinct = {one.header: one for one in precompiled.values()}
-    checks = {header: in_background(one.is_whole) for header, one in distinct.items()}
+    checks = {header: run_in_background(one.is_whole) for header, one in distinct.items()}
     with_headers = replace(build, precompiled=precompiled)
     then, failure = _likely_link(with_headers, launcher), None
     try:

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from jitload.building.ninja import Step, compile_step
 from jitload.cxx.apart import FLAGS as APART_FLAGS
 from jitload.cxx.apart import Apart
 from jitload.cxx.embedding import assembler_text
 from jitload.cxx.nvcc import nvcc_step
 from jitload.cxx.precompiled import OBJECT, Precompiled
 from jitload.cxx.text import unit_text
-from jitload.host_build import Step, compile_step
 from jitload.request.request import HostSource, Request, Unit
 from jitload.toolchain import Compiler, Kit, Nvcc, own_include_dir, tvm_ffi_include_dirs
 

@@ -1,4 +1,4 @@
-"""C++ text and cubins in, shared library out: ninja and the host compiler, in one directory."""
+"""Describes the commands of a build, writes them to `build.ninja`, and runs ninja."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _DIAGNOSTIC = re.compile(
     r"^(?P<file>[^\n:]+):(?P<line>\d+):(?:\d+:)? (?P<severity>fatal error|error|warning|note): (?P<message>.*)$",
     re.MULTILINE,
 )
-_PATIENCE = 5.0  # seconds that a compiler has to end and to remove what it wrote
+_SHUTDOWN_S = 5.0  # the time that a compiler has to end and to remove its files
 _log = logging.getLogger(__name__)
 _running: set[subprocess.Popen[str]] = set()
 
-# Every library of ours: nothing of it is visible but its exports, it is bound when it is loaded (an unknown symbol
-# is an error then and not at the first call), and it stays loaded. What it needs of libc and tvm-ffi it finds in the
-# process: naming libc to the linker takes as long as all the rest of the link.
+# Only exports are visible. Symbols are bound when the library is loaded, so that an unknown one is an error then and
+# not at the first call, and the library stays loaded. libc is not linked: the process has it already, and linking it
+# would take as long as the rest of the link.
 COMPILE_FLAGS = ("-O0", "-pipe", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-w")
 LINK_FLAGS = ("-shared", "-s", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack", "-nostartfiles", "-nodefaultlibs")
 
@@ -35,7 +35,14 @@ if hasattr(os, "register_at_fork"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One command of a build: what it makes, from which files, and which files it reads besides."""
+    """A command of a build.
+
+    Attributes:
+        output: The file that it makes.
+        command: The program and its arguments.
+        inputs: The files that it makes it from.
+        reads: Further files that it reads.
+    """
 
     output: str
     command: tuple[str, ...]
@@ -46,13 +53,13 @@ class Step:
 def compile_step(
     compiler: Sequence[str], flags: Sequence[str], source: str, output: str, *, reads: tuple[str, ...] = ()
 ) -> Step:
-    """Return the step that compiles one source to an object."""
+    """Return the step that compiles a source to an object."""
     command = (*compiler, *flags, "-c", source, "-o", output)
     return Step(output=output, command=command, inputs=(source,), reads=reads)
 
 
 def link_step(compiler: Sequence[str], objects: tuple[str, ...], output: str) -> Step:
-    """Return the step that links objects to a shared library that needs nothing but libc."""
+    """Return the step that links objects to a shared library."""
     command = (*compiler, *objects, "-o", output, *LINK_FLAGS)
     return Step(output=output, command=command, inputs=objects)
 
@@ -74,21 +81,11 @@ def ninja_text(steps: Sequence[Step]) -> str:
     return "\n".join([*lines, ""])
 
 
-def together_text(builds: Sequence[tuple[Path, Sequence[Step]]]) -> str:
-    """Return the text of a `build.ninja` that runs the steps of several builds, each in its directory, in one go."""
-    lines = []
-    for number, (work_dir, steps) in enumerate(builds):
-        commands = (("cd", str(work_dir)), *(step.command for step in steps))
-        lines += [f"rule build{number}", "  command = " + " && ".join(map(_shell_line, commands)).replace("$", "$$")]
-        lines += [f"build {_ninja_path(str(work_dir / steps[-1].output))}: build{number}"]
-    return "\n".join([*lines, ""])
-
-
 def _ninja_path(path: str) -> str:
-    """Escape a path; ninja_syntax leaves out the dollars, and for some characters ninja has no escape."""
-    if found := re.search(r"[|\n\r]", path):
+    """Escape a path for ninja."""
+    if unescapable := re.search(r"[|\n\r]", path):
         raise ToolchainError(
-            f"ninja cannot read a path with {found[0]!r}: {path!r}. "
+            f"ninja cannot read a path with {unescapable[0]!r}: {path!r}. "
             "Put the cache (JITLOAD_CACHE_DIR) or the file elsewhere."
         )
     return re.sub(r"([$ :])", r"$\1", path)
@@ -99,34 +96,27 @@ def _shell_line(words: Sequence[str]) -> str:
 
 
 def _shell_word(word: str) -> str:
-    """Quote a word for the shell where it needs it, so that build.ninja stays readable."""
+    """Quote a word for the shell, but only if it needs quotes, so that build.ninja stays readable."""
     if "\n" in word or "\r" in word:
         raise ToolchainError(f"ninja cannot read an option with a line break: {word!r}. Write it in one line.")
     return word if re.fullmatch(r"[\w@%+=:,./-]+", word) else "'" + word.replace("'", "'\\''") + "'"
 
 
 def run_ninja(ninja: Path, work_dir: Path, *, name: str, verbose: bool = False, level: int = logging.DEBUG) -> None:
-    """Run ninja in a directory; what the compilers say is logged at `level`, or at INFO where it was asked for.
+    """Run ninja in a directory.
+
+    Args:
+        ninja: The program.
+        work_dir: The directory, with `build.ninja` in it.
+        name: The module's name, for error messages.
+        verbose: Log the commands, too, and all at level INFO.
+        level: Where to log what the compilers print, unless `verbose` is set.
 
     Raises:
         CompileError: A command failed; `.log` has the compiler's words.
         ToolchainError: ninja does not run, or failed before any command.
     """
-    status, output = run_command((str(ninja), "-v" if verbose else "--quiet"), work_dir)
-    if verbose or output.strip():
-        usual = level if status == 0 else logging.DEBUG  # an error has it all in its own text
-        _log.log(logging.INFO if verbose else usual, "%s", output.rstrip())
-    if status != 0:
-        raise _failure(name, work_dir, status, output)
-
-
-def run_command(command: Sequence[str], work_dir: Path) -> tuple[int, str]:
-    """Run ninja in a directory; return how it ended, and what it and the compilers said.
-
-    Raises:
-        ToolchainError: It does not run.
-    """
-    process = _start(command, work_dir)
+    process = _start((str(ninja), "-v" if verbose else "--quiet"), work_dir)
     _running.add(process)
     try:
         output, _ = process.communicate()
@@ -135,17 +125,30 @@ def run_command(command: Sequence[str], work_dir: Path) -> tuple[int, str]:
         raise
     finally:
         _running.discard(process)
-    return process.returncode, output
+    if verbose or output.strip():
+        quiet_level = level if process.returncode == 0 else logging.DEBUG  # the error's own text has it all
+        _log.log(logging.INFO if verbose else quiet_level, "%s", output.rstrip())
+    if process.returncode != 0:
+        raise _failure(name, work_dir, process.returncode, output)
+
+
+def check_is_made(path: Path, compiler: Sequence[str]) -> None:
+    """Raise ToolchainError if a file is missing although every command of the compiler succeeded."""
+    if not path.is_file():
+        raise ToolchainError(
+            f"{' '.join(compiler)} reported no error but did not make {path.name}. Is it a C++ compiler? "
+            "Set JITLOAD_CXX to one."
+        )
 
 
 def stop_running() -> None:
-    """End every ninja that threads of this process wait for: what the process's end would leave behind."""
+    """End every ninja that this process runs; without that, they would outlive it."""
     for process in tuple(_running):
         _stop(process)
 
 
 def _start(command: Sequence[str], work_dir: Path) -> subprocess.Popen[str]:
-    """Start ninja in a process group of its own, so that Ctrl-C reaches it once and through us."""
+    """Start ninja in a session of its own, so that Ctrl-C reaches only this process, which then stops ninja."""
     try:
         return subprocess.Popen(
             command,
@@ -162,27 +165,27 @@ def _start(command: Sequence[str], work_dir: Path) -> subprocess.Popen[str]:
 
 
 def _stop(process: subprocess.Popen[str]) -> None:
-    """End ninja and what it started, by force where asking does not help."""
+    """Terminate ninja and the commands that it started; kill them if they do not end in time."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, sign)
         with suppress(subprocess.TimeoutExpired):
-            process.wait(_PATIENCE)
+            process.wait(_SHUTDOWN_S)
             break
     if process.stdout:
         process.stdout.close()
 
 
 def _failure(name: str, work_dir: Path, status: int, output: str) -> CompileError | ToolchainError:
-    """Return ninja's failure as the compiler's: its words, and the command that failed. Without one it is its own."""
+    """Return the error of the command that failed, without ninja's own lines, or of ninja if no command failed."""
     lines = output.splitlines()
-    failed = next((number for number, line in enumerate(lines) if line.startswith("FAILED:")), None)
-    if failed is None:
-        words_of_ninja = output.strip() or f"it ended with status {status} and said nothing"
-        return ToolchainError(f"ninja failed on module {name!r}: {words_of_ninja}")
-    command = lines[failed + 1].strip() if failed + 1 < len(lines) else ""
-    words = [line for number, line in enumerate(lines) if number not in (failed, failed + 1)]
-    log = "\n".join(line for line in words if not line.startswith("ninja: build stopped"))
+    first = next((number for number, line in enumerate(lines) if line.startswith("FAILED:")), None)
+    if first is None:
+        problem = output.strip() or f"it ended with status {status} and printed nothing"
+        return ToolchainError(f"ninja failed on module {name!r}: {problem}")
+    command = lines[first + 1].strip() if first + 1 < len(lines) else ""
+    compiler_lines = (*lines[:first], *lines[first + 2 :])
+    log = "\n".join(line for line in compiler_lines if not line.startswith("ninja: build stopped"))
     return CompileError(
         stage="host", name=name, log=log, diagnostics=parse_diagnostics(log), command=(command,), work_dir=work_dir
     )
@@ -191,6 +194,6 @@ def _failure(name: str, work_dir: Path, status: int, output: str) -> CompileErro
 def parse_diagnostics(log: str) -> tuple[Diagnostic, ...]:
     """Return the messages of a g++ or clang log."""
     return tuple(
-        Diagnostic(file=found["file"], line=int(found["line"]), severity=found["severity"], message=found["message"])
-        for found in _DIAGNOSTIC.finditer(log)
+        Diagnostic(file=match["file"], line=int(match["line"]), severity=match["severity"], message=match["message"])
+        for match in _DIAGNOSTIC.finditer(log)
     )

@@ -1,20 +1,23 @@
-"""The part that all libraries share, compiled once for a compiler and kept in the cache as an object."""
+"""Builds the runtime library, the object file that is linked into every library, once for each compiler.
+
+What only some libraries need (kernels on the CPU, Triton, the C++ launcher) is built in the same way, each as an object
+file with a cache entry of its own.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from jitload.building.ninja import COMPILE_FLAGS, Step, check_is_made, compile_step, run_ninja, write_ninja
 from jitload.cache.entry import Entry
 from jitload.cache.recipe import Recipe
 from jitload.cache.store import claim_entry
 from jitload.cache.tiers import find_in_tiers, share_entry
-from jitload.errors import ToolchainError
-from jitload.host_build import COMPILE_FLAGS, Step, compile_step, run_ninja, write_ninja
 from jitload.identity import compiler_identity, own_identity
 from jitload.settings import Settings
 from jitload.toolchain import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs
 
-# Only launch.cc is on the way of a launch; the rest is compiled for a quick first build.
+# The sources that a call runs through are optimised; the others are compiled as quickly as possible.
 _SOURCES = {
     "launch": ("-O2", *COMPILE_FLAGS[1:]),
     "setup": COMPILE_FLAGS,  # device.cc, module.cc
@@ -24,24 +27,24 @@ _SOURCES = {
 
 
 def find_or_build_runtime(compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:
-    """Return the entry with the runtime for this compiler, building it if there is none."""
+    """Return the entry with the runtime library for this compiler, building it if there is none."""
     return _find_or_build("runtime", _steps(compiler), compiler, cache_dir, settings)
 
 
 def find_or_build_cpu_runtime(
     compiler: Compiler, cache_dir: Path, settings: Settings, *, watches: bool = False
 ) -> Entry:
-    """Return the entry with what runs kernels on the CPU, or runs and watches them."""
+    """Return the entry with what runs kernels on the CPU, or what runs them under `sanitize=`."""
     return _find_or_build_file("cpu_watched" if watches else "cpu_runtime", compiler, cache_dir, settings)
 
 
 def find_or_build_triton_runtime(compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:
-    """Return the entry with what calls of Triton kernels need besides the runtime."""
+    """Return the entry with what calls of Triton kernels need in addition to the runtime library."""
     return _find_or_build_file("triton_runtime", compiler, cache_dir, settings)
 
 
 def find_or_build_launcher(compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:
-    """Return the entry with the part of the C++ launcher that hand-written wrappers need not compile each."""
+    """Return the entry with the compiled part of the C++ launcher, which hand-written wrappers are linked with."""
     return _find_or_build_file("launcher", compiler, cache_dir, settings)
 
 
@@ -67,8 +70,7 @@ def _find_or_build(
             return work.entry
         write_ninja(work.dir, steps)
         run_ninja(find_ninja(settings), work.dir, name=f"jitload's {name}")
-        if not (work.dir / f"{name}.o").is_file():
-            raise ToolchainError(f"the C++ compiler {' '.join(compiler.command)} reported no error and made nothing")
+        check_is_made(work.dir / f"{name}.o", compiler.command)
         entry = work.publish(f"{name}.o")
     share_entry(entry, recipe, settings)
     return entry
@@ -85,5 +87,5 @@ def _steps(compiler: Compiler) -> tuple[Step, ...]:
 
 
 def include_flags() -> tuple[str, ...]:
-    """Return the options by which the host compiler finds our headers, tvm-ffi's and DLPack's."""
+    """Return the options with which the host compiler finds our headers, tvm-ffi's and DLPack's."""
     return tuple(f"-I{path}" for path in (own_include_dir().parent, *tvm_ffi_include_dirs()))

@@ -1,4 +1,4 @@
-"""The requests of `jitload prebuild`: from a Python file or module, or a file of TOML or JSON."""
+"""Reads the requests of the command `jitload prebuild` from a Python file or module, or from TOML or JSON."""
 
 from __future__ import annotations
 
@@ -12,52 +12,53 @@ from typing import Any
 
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.launch import Launch
-from jitload.prebuild_requests import import_for, import_named
+from jitload.prebuilding.requests import import_object, import_user_module
 
-_NAME = "REQUESTS"
-_DATA = (".toml", ".json")
-_PATHS = ("sources", "cuda_files", "cpp_files", "extra_include_paths")
+_DEFAULT_NAME = "REQUESTS"
+_DATA_SUFFIXES = (".toml", ".json")
+_PATH_KEYWORDS = ("sources", "cuda_files", "cpp_files", "extra_include_paths")
 _PYTHON = re.compile(r"(.+\.py)(?::(\w+))?", re.DOTALL)
 
 
 def read_requests(target: str) -> list[Any]:
-    """Return the requests that a target of the command names.
+    """Return the requests in a target of the command.
 
     Args:
-        target: `kernels.toml` or `kernels.json`; `kernels.py` or `package.module`, each with `:NAME` where the list, or
-            the function that returns it, is not called REQUESTS.
+        target: `kernels.toml` or `kernels.json`; or `kernels.py` or `package.module`, with `:NAME` if the list, or the
+            function that returns it, is not called REQUESTS.
 
     Raises:
-        JitLoadError: There is no such file or module, or it holds no requests.
+        JitLoadError: There is no such file or module, or it has no requests.
     """
-    if target.endswith(_DATA):
+    if target.endswith(_DATA_SUFFIXES):
         return _read_data(Path(target).absolute(), target)
-    if found := _PYTHON.fullmatch(target):
-        _import_file(Path(found[1]).absolute(), target)
-        return _listed(f"{Path(found[1]).stem}:{found[2] or _NAME}", target)
+    if match := _PYTHON.fullmatch(target):
+        file, name = Path(match[1]), match[2] or _DEFAULT_NAME
+        _import_file(file.absolute(), target)
+        return _read_object(f"{file.stem}:{name}", target)
     if not re.fullmatch(r"[\w.:-]+", target):
         raise JitLoadError(f"{target!r} names no requests: give kernels.py, a.module, kernels.toml or kernels.json")
     if os.getcwd() not in sys.path and "" not in sys.path:  # as with `python -m`
         sys.path.insert(0, os.getcwd())
-    return _listed(target if ":" in target else f"{target}:{_NAME}", target)
+    return _read_object(target if ":" in target else f"{target}:{_DEFAULT_NAME}", target)
 
 
 # ---- Python ----------------------------------------------------------------------------------------------------
 
 
 def _import_file(path: Path, target: str) -> None:
-    """Import a file as the module of its name, so that the kernels in it can be imported by workers, too."""
+    """Import a file as the module of its name, so that workers can import the kernels in it, too."""
     if not path.is_file():
         raise JitLoadError(f"{target}: there is no file {path}")
     sys.path.insert(0, str(path.parent))
-    found = getattr(import_for(path.stem, target), "__file__", None)
-    if found is None or not os.path.samefile(found, path):
-        raise JitLoadError(f"{target}: a module {path.stem!r} is there already ({found}); name the file otherwise")
+    imported = getattr(import_user_module(path.stem, target), "__file__", None)
+    if imported is None or not os.path.samefile(imported, path):
+        raise JitLoadError(f"{target}: there is another module {path.stem!r} ({imported}); rename the file")
 
 
-def _listed(name: str, target: str) -> list[Any]:
-    """Return what a list of a module holds, or a function of it returns."""
-    value = import_named(name, target)
+def _read_object(name: str, target: str) -> list[Any]:
+    """Return the requests in the list at `module:name`, or those that the function there returns."""
+    value = import_object(name, target)
     if callable(value):
         try:
             value = list(value())
@@ -72,7 +73,7 @@ def _listed(name: str, target: str) -> list[Any]:
 
 
 def _read_data(path: Path, target: str) -> list[Any]:
-    """Return the requests of a file; paths in it are relative to it, and so are the modules of its Triton kernels."""
+    """Return the requests in a file; paths are relative to its directory, in which Triton kernels are imported, too."""
     try:
         text = path.read_text(encoding="utf-8")
         data = json.loads(text) if path.suffix == ".json" else _read_toml(text, target)
@@ -98,7 +99,7 @@ def _read_toml(text: str, target: str) -> Any:
 
 def _request(row: Mapping[str, Any], home: Path, where: str) -> dict[str, Any]:
     request = dict(row)
-    for word in _PATHS:
+    for word in _PATH_KEYWORDS:
         if word in request:
             paths = [request[word]] if isinstance(request[word], str) else request[word]
             request[word] = _below(home, paths, f"{where}, {word}")
@@ -112,12 +113,12 @@ def _request(row: Mapping[str, Any], home: Path, where: str) -> dict[str, Any]:
 
 def _below(home: Path, paths: Any, where: str) -> list[str]:
     if not isinstance(paths, Sequence) or not all(isinstance(path, str) for path in paths):
-        raise JitLoadError(f"{where}: paths are texts, got {paths!r}")
+        raise JitLoadError(f"{where}: paths must be strings, got {paths!r}")
     return [str(home / path) for path in paths]
 
 
 def _launch(value: Any, where: str) -> Any:
-    """Return a table as the `Launch` that it describes; a text is a docstring."""
+    """Return the `Launch` that a table describes; a string is a docstring and stays as it is."""
     if not isinstance(value, dict):
         return value
     try:
