@@ -152,7 +152,9 @@ def _find_tools(request: Request, cache_dir: Path) -> _Tools:
     cuda, compiler = _find_cuda(request, cache_dir), find_compiler(request.settings)
     identity = recall_compiler_identity(compiler, cache_dir)
     if identity is None:  # nothing was built with this compiler yet
-        _start_imports(request)
+        from jitload.building.background import run_in_background
+
+        run_in_background(_import_for_build, request)
         identity = compiler_identity(compiler, cache_dir)
     return _Tools(cuda, compiler, identity)
 
@@ -209,7 +211,6 @@ def _build_in(cache_dir: Path, request: Request, recipe: Recipe, tools: _Tools, 
     with claim_entry(cache_dir, recipe, request.settings) as work:
         if work.entry:  # another process has built it meanwhile
             return work.entry
-        _start_imports(request)
         with pause_garbage_collection(at_most_s=_GC_PAUSE_S):
             headers = _build_library(request, tools, work, verbose=verbose)
             entry = work.publish(request.product, headers)
@@ -252,10 +253,12 @@ def _build_device_library(
     from jitload.device.compile import compile_device_code
     from jitload.toolchain import find_ninja
 
+    _import_for_build(request)
     runtime = run_in_background(find_or_build_runtime, compiler, work.cache_dir, request.settings)
+    run_in_background(_import_for_wrapper)
     compiled = compile_device_code(request, kit)  # machine code, and the signature of each kernel in it
 
-    from jitload.building.library import library_steps, write_sources  # imported while NVRTC worked
+    from jitload.building.library import library_steps, write_sources
 
     write_sources(request, compiled, work.dir)  # the wrapper, and the cubins that it embeds
     steps = library_steps(request, compiled, compiler, runtime.result().product)
@@ -264,19 +267,8 @@ def _build_device_library(
     return tuple(sorted({path for cubin in compiled for path in cubin.headers}))
 
 
-def _start_imports(request: Request) -> None:
-    """Start importing what a build of this kind needs, on a thread.
-
-    The imports go on while this process waits for compilers, and while NVRTC compiles, which it does without the GIL.
-    A hit imports none of it.
-    """
-    from jitload.building.background import run_in_background
-
-    run_in_background(_import_for_build, request)
-
-
 def _import_for_build(request: Request) -> None:
-    """Import what a build of this kind needs, in the order in which it needs it."""
+    """Import what a build of this kind begins with; on a thread, this goes on while another process is waited for."""
     import jitload.cache.store
 
     if request.triton is not None:
@@ -288,9 +280,13 @@ def _import_for_build(request: Request) -> None:
     else:
         import jitload.device.compile
         import jitload.device.kernels  # noqa: F401
-        from jitload.codegen.wrapper import load_template
 
-        load_template("wrapper.cc.jinja")
+
+def _import_for_wrapper() -> None:
+    """Import what generates the wrapper; on a thread, this goes on while NVRTC compiles, which releases the GIL."""
+    from jitload.codegen.wrapper import load_template
+
+    load_template("wrapper.cc.jinja")
 
 
 # ---- the key ---------------------------------------------------------------------------------------------------
