@@ -36,12 +36,8 @@ def build(request: Request, *, verbose: bool = False) -> Entry:
     return run_alone(building(request, verbose=verbose))
 
 
-def building(request: Request, *, verbose: bool = False, is_patient: bool = True) -> Building[Entry]:
-    """Build as `build` does, and stop where ninja is to run.
-
-    Raises:
-        LockHeldError: Somebody else builds it, and `is_patient` is False.
-    """
+def building(request: Request, *, verbose: bool = False) -> Building[Entry]:
+    """Build as `build` does, and stop where ninja is to run."""
     cache_dir = open_cache(request.settings)
     try:
         kit, compiler = _find_cuda(request, cache_dir), find_compiler(request.settings)
@@ -56,13 +52,13 @@ def building(request: Request, *, verbose: bool = False, is_patient: bool = True
         return _make(request, kit, compiler, work, verbose=verbose)
 
     try:
-        return (yield from _building_in(cache_dir, request, recipe, make, is_patient=is_patient))
+        return (yield from _building_in(cache_dir, request, recipe, make))
     except CachePlaceError as error:
         private = private_cache_dir()
         if private == cache_dir:
             raise
         warn_once(f"{error} Building in {private}, for this process only.")
-        return (yield from _building_in(private, request, recipe, make, is_patient=is_patient))
+        return (yield from _building_in(private, request, recipe, make))
 
 
 def _find_finished(request: Request, cache_dir: Path, missing: ToolchainError) -> Entry:
@@ -101,13 +97,11 @@ def _prepare_miss(request: Request, cache_dir: Path) -> None:
         import jitload.library  # noqa: F401
 
 
-def _building_in(
-    cache_dir: Path, request: Request, recipe: Recipe, make: _Make, *, is_patient: bool
-) -> Building[Entry]:
+def _building_in(cache_dir: Path, request: Request, recipe: Recipe, make: _Make) -> Building[Entry]:
     """Publish what `make` builds; it returns the headers that it read."""
     from jitload.cache.store import claim_entry
 
-    with claim_entry(cache_dir, recipe, request.settings, is_patient=is_patient) as work:
+    with claim_entry(cache_dir, recipe, request.settings) as work:
         if work.entry:
             return work.entry
         with collector_held(at_most_s=_HELD_S):

@@ -107,13 +107,12 @@ def import_for(module: str, what: str) -> Any:
 # ---- a request that is built -----------------------------------------------------------------------------------
 
 
-def building_of(fields: Any, *, is_patient: bool = True) -> Building[Entry]:
+def building_of(fields: Any) -> Building[Entry]:
     """Build what a request asks for, and stop where ninja is to run.
 
     Raises:
         JitLoadError: The request is none, no cache can keep its library; and what `build_inline`, `build` or
             `load_triton` raises.
-        LockHeldError: Somebody else builds it, and `is_patient` is False.
     """
     from jitload.pipeline import building
     from jitload.settings import find_cache_dir, is_in_private_cache, read_settings
@@ -123,7 +122,7 @@ def building_of(fields: Any, *, is_patient: bool = True) -> Building[Entry]:
     if aside := {"output", "build_directory"} & fields.keys():
         raise JitLoadError(f"prebuild() fills the cache: leave {min(aside)}= to build_inline()")
     request, is_verbose = _triton_request(fields) if is_triton(fields) else _library_request(fields)
-    entry = yield from building(request, verbose=is_verbose, is_patient=is_patient)
+    entry = yield from building(request, verbose=is_verbose)
     cache_dir = find_cache_dir(read_settings())
     if is_in_private_cache(entry.dir):  # of this request, or of an equal one before it
         raise CacheError(f"the cache {cache_dir} cannot be written, so nothing can be kept in it")

@@ -139,31 +139,20 @@ class _Started:
     run: NinjaRun | None = None
 
     def go_on(self, error: Exception | None = None) -> Outcome | None:
-        """Go on to the next run of ninja, or to the end; `error` is what was wrong with the last one.
-
-        Raises:
-            LockHeldError: It has not begun, since somebody else builds it and it must not wait.
-        """
-        from jitload.cache.locks import LockHeldError
-
+        """Go on to the next run of ninja, or to the end; `error` is what was wrong with the last one."""
         started = time.monotonic()
         try:
             self.run = next(self.building) if error is None else self.building.throw(error)
         except StopIteration as end:
             return _done(self.task, end.value, self.seconds + time.monotonic() - started)
-        except Exception as failure:  # one must not stop the rest
-            if isinstance(failure, LockHeldError) and error is None:
-                raise
+        except Exception as failure:  # noqa: BLE001  one must not stop the rest
             return failed(self.task, failure, self.seconds + time.monotonic() - started)
         self.seconds += time.monotonic() - started
         return None
 
 
 class Batch:
-    """Builds of which each has come to its run of ninja, which they share.
-
-    Each holds the lock of its key meanwhile. So none of them waits for a lock: two workers could wait for each other.
-    """
+    """The builds of a worker: each is finished before the next one begins, which may wait for a lock."""
 
     def __init__(self, report: Callable[[Task, Outcome], None]) -> None:
         self._report = report
@@ -186,22 +175,18 @@ class Batch:
                 build.building.close()
 
     def _add(self, task: Task) -> None:
-        """Start a build; one that somebody else is at is waited for when nothing is held."""
-        from jitload.cache.locks import LockHeldError
+        """Start a build."""
         from jitload.device.aside import doing_meanwhile
 
+        self._finish()
         _take_over(task.environment)
-        try:
-            with doing_meanwhile(self._finish_if_old):
-                self._start(task, is_patient=not self._builds)
-        except LockHeldError:
-            self._finish()
-            self._start(task, is_patient=True)
+        with doing_meanwhile(self._finish_if_old):
+            self._start(task)
 
-    def _start(self, task: Task, *, is_patient: bool) -> None:
+    def _start(self, task: Task) -> None:
         from jitload.prebuild_requests import building_of
 
-        build = _Started(task=task, building=building_of(task.request, is_patient=is_patient))
+        build = _Started(task=task, building=building_of(task.request))
         if outcome := build.go_on():
             self._report(task, outcome)
         else:

@@ -11,7 +11,7 @@ import pytest
 from builds import ADD, build, kernel, load, python_command, python_env, run_python
 from cheap import get, recipe
 
-from jitload.cache import mounts, prune
+from jitload.cache import locks, prune
 from jitload.cache.entry import find_entry
 from jitload.cache.notes import GROWN, uses_path, write_notes
 from jitload.errors import CacheError, JitLoadError
@@ -209,7 +209,7 @@ def test_no_limit_and_no_pruning_on_a_network(cache, monkeypatch):
     monkeypatch.setenv("JITLOAD_CACHE_LIMIT", "0")
     assert all(path.exists() for path in fill(cache, 5))
     monkeypatch.setenv("JITLOAD_CACHE_LIMIT", "1kB")
-    monkeypatch.setattr("jitload.cache.mounts._LOCAL", frozenset())
+    monkeypatch.setattr("jitload.cache.locks._LOCAL_FILE_SYSTEMS", frozenset())
     get(cache, recipe("one more"))
     assert len(list(cache.glob("m*-*/*/product"))) == 5
 
@@ -259,11 +259,11 @@ def test_what_a_killed_pruner_left_is_removed(cache):
 
 
 def test_the_local_file_systems_are_known(tmp_path):
-    assert mounts.is_local(Path("/dev/shm")) == Path("/dev/shm").exists()
-    assert not mounts.is_local(Path("/proc"))
-    assert mounts.wakes_waiters(tmp_path)
-    assert not mounts.wakes_waiters(Path("/proc"))
-    assert not mounts.wakes_waiters(Path("/nowhere"))
+    assert locks.is_local(Path("/dev/shm")) == Path("/dev/shm").exists()
+    assert not locks.is_local(Path("/proc"))
+    assert locks.wakes_waiters(tmp_path)
+    assert not locks.wakes_waiters(Path("/proc"))
+    assert not locks.wakes_waiters(Path("/nowhere"))
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from jitload.cache.entry import LEAF, MANIFEST, newest_first, read_manifest
 from jitload.cache.inventory import Item, check_entry, walk
-from jitload.cache.locks import host_tag, mark_directory, unlock
+from jitload.cache.locks import host_tag, lock_directory, unlock
 from jitload.cache.notes import BLOCK, GROWN, append_bytes
 from jitload.errors import CacheError
 from jitload.settings import make_private
@@ -206,7 +206,7 @@ def _staging(cache_dir: Path) -> Iterator[Path]:
     try:
         make_private(stage)
         with suppress(OSError):
-            mark = mark_directory(stage)
+            mark = lock_directory(stage)
         yield stage
     except OSError as error:
         raise CacheError(f"the cache {cache_dir} cannot be written: {error}") from error

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from jitload.cache.entry import FAILED
 from jitload.cache.inventory import Item, size_of, walk, walk_aside
-from jitload.cache.locks import mark_directory, unlock
-from jitload.cache.mounts import is_local
+from jitload.cache.locks import is_local, lock_directory, unlock
 from jitload.cache.notes import BLOCK, GROWN, uses_path, write_notes
 from jitload.errors import CacheError
 from jitload.settings import make_private
@@ -96,9 +95,9 @@ def _trash(cache_dir: Path) -> Iterator[Path]:
     mark = None
     try:
         make_private(trash)
-        mark = mark_directory(trash)
-    except BlockingIOError:
-        raise CacheError(f"another process is pruning the cache {cache_dir} just now") from None
+        mark = lock_directory(trash)
+        if mark is None:
+            raise CacheError(f"another process is pruning the cache {cache_dir} just now")
     except OSError as error:
         if not os.access(trash, os.W_OK):
             raise CacheError(f"the cache {cache_dir} cannot be written: {error.strerror}") from error

@@ -24,7 +24,7 @@ from typing import Any
 
 from jitload.cache.entry import EXHAUSTED, FAILED, LEAF, MANIFEST, Entry, find_entry, key_dir_of, rebuilt
 from jitload.cache.inputs import Clock, Header, digest_file, loosen, record_headers, speak_of_their_place
-from jitload.cache.locks import hold_lock, host_tag, mark_directory, unlock
+from jitload.cache.locks import hold_lock, host_tag, lock_directory, unlock
 from jitload.cache.notes import BLOCK, GROWN, append_bytes
 from jitload.cache.recipe import SCHEMA, Recipe, describe_parts
 from jitload.errors import CacheError, CachePlaceError, CompileError, JitLoadError
@@ -90,7 +90,7 @@ class Work:
 
 
 @contextmanager
-def claim_entry(cache_dir: Path, recipe: Recipe, settings: Settings, *, is_patient: bool = True) -> Iterator[Work]:
+def claim_entry(cache_dir: Path, recipe: Recipe, settings: Settings) -> Iterator[Work]:
     """Give a private directory to build in, with the key's lock held where the file system has locks.
 
     `work.entry` is set where another process built the entry meanwhile. A directory that was not published is
@@ -99,7 +99,6 @@ def claim_entry(cache_dir: Path, recipe: Recipe, settings: Settings, *, is_patie
     Raises:
         CachePlaceError: The cache cannot take the build; nothing of it is left, and another directory may do.
         CacheError: `JITLOAD_MODE=load-only` forbids it.
-        LockHeldError: Somebody else builds it, and `is_patient` is False.
     """
     if settings.mode == "load-only":
         from jitload.cache.why import explain_miss
@@ -108,7 +107,7 @@ def claim_entry(cache_dir: Path, recipe: Recipe, settings: Settings, *, is_patie
     cache_dir = _writable(cache_dir)
     look = _Look(cache_dir, recipe, settings)
     lock, what = cache_dir / ".locks" / recipe.key, f"{recipe.name!r}"
-    with hold_lock(lock, what, look.if_anything_is_new, is_patient=is_patient) as found:
+    with hold_lock(lock, what, look.if_anything_is_new) as found:
         if entry := found or find_entry(cache_dir, recipe, settings):
             nowhere = cache_dir / _WORK / "none"
             yield Work(dir=nowhere, recipe=recipe, cache_dir=cache_dir, settings=settings, entry=entry)
@@ -214,11 +213,13 @@ def _make_work_dir(cache_dir: Path, recipe: Recipe) -> tuple[Path, int | None]:
         work_dir.mkdir(mode=0o700)
         try:
             work_dir.chmod(0o700)
-            return work_dir, mark_directory(work_dir)
-        except (BlockingIOError, FileNotFoundError):
+            mark = lock_directory(work_dir)
+        except FileNotFoundError:
             continue
         except OSError:
             return work_dir, None
+        if mark is not None:
+            return work_dir, mark
 
 
 def _place_failure(error: BaseException, work: Work) -> CacheError | None:
@@ -327,12 +328,12 @@ def _sweep_one(work_dir: Path) -> None:
             shutil.rmtree(work_dir, ignore_errors=True)
         return
     owner = _OWNER.search(work_dir.name)
-    try:
-        mark = mark_directory(work_dir) if owner and owner[1] == host_tag() else None
-    except BlockingIOError:
-        return
-    except OSError:
-        mark = None
+    mark = None
+    with suppress(OSError):  # no locks
+        if owner and owner[1] == host_tag():
+            mark = lock_directory(work_dir)
+            if mark is None:
+                return
     if mark is not None or _age_s(work_dir) > _LONGEST_BUILD_S:
         shutil.rmtree(work_dir, ignore_errors=True)
     if mark is not None:
