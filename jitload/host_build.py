@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import logging
 import os
 import re
@@ -126,6 +128,7 @@ def run_command(command: Sequence[str], work_dir: Path) -> tuple[int, str]:
     Raises:
         ToolchainError: It does not run.
     """
+    _stop_at_exit()
     process = _start(command, work_dir)
     _running.add(process)
     try:
@@ -138,8 +141,17 @@ def run_command(command: Sequence[str], work_dir: Path) -> tuple[int, str]:
     return process.returncode, output
 
 
-def stop_running() -> None:
-    """End every ninja that threads of this process wait for: what the process's end would leave behind."""
+@functools.lru_cache(maxsize=1)
+def _stop_at_exit() -> None:
+    """Arrange that no ninja outlives this process.
+
+    A build runs ninja after it has claimed its directory. So this is registered after the function that removes the
+    directories of unfinished builds, and `atexit` calls it before that one.
+    """
+    atexit.register(_stop_running)
+
+
+def _stop_running() -> None:
     for process in tuple(_running):
         _stop(process)
 

@@ -6,13 +6,12 @@ import hashlib
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jitload.arch import CPU
 from jitload.cache.entry import Entry, open_cache
-from jitload.cache.recipe import Recipe, speaks_of_its_place
+from jitload.cache.key import CacheKey, may_embed_path
 from jitload.cache.tiers import find_in_tiers, share_entry
 from jitload.collector import collector_held
 from jitload.errors import CacheError, CachePlaceError, ToolchainError
@@ -76,11 +75,11 @@ def _find_finished(request: Request, cache_dir: Path, missing: ToolchainError) -
     compiler = compiler_identity(found, cache_dir) if found else None
     unknown = (*(("nvrtc",) if kit is None else ()), *(("compiler", "cpu") if compiler is None else ()))
     recipe = library_recipe(request, kit, compiler or "", own_identity(cache_dir))
-    recipe = replace(recipe, unknown=unknown)
+    recipe = recipe._replace(unknown_parts=unknown)
     if entry := find_in_tiers(cache_dir, recipe, request.settings):
         return entry
     if request.settings.mode == "load-only":
-        from jitload.cache.why import explain_miss
+        from jitload.cache.explain import explain_miss
 
         raise CacheError(explain_miss(cache_dir, recipe, request.settings)) from missing
     raise missing
@@ -97,7 +96,7 @@ def _prepare_miss(request: Request, cache_dir: Path) -> None:
         import jitload.library  # noqa: F401
 
 
-def _building_in(cache_dir: Path, request: Request, recipe: Recipe, make: _Make) -> Building[Entry]:
+def _building_in(cache_dir: Path, request: Request, recipe: CacheKey, make: _Make) -> Building[Entry]:
     """Publish what `make` builds; it returns the headers that it read."""
     from jitload.cache.store import claim_entry
 
@@ -147,7 +146,7 @@ def _make(
     return (yield from make_library(request, kit, compiler, work, verbose=verbose))
 
 
-def library_recipe(request: Request, kit: Kit | Nvcc | None, compiler: str, own: str) -> Recipe:
+def library_recipe(request: Request, kit: Kit | Nvcc | None, compiler: str, own: str) -> CacheKey:
     """Return everything that decides what the library will be.
 
     The user's directories are no part of the key: what is read below them is verified, and the same headers in
@@ -157,15 +156,15 @@ def library_recipe(request: Request, kit: Kit | Nvcc | None, compiler: str, own:
     host = request.host
     flags = [flag for unit in host.units for flag in (*unit.flags, *host.flags)] if host else [*request.options]
     flags += request.cpu_flags
-    is_placed = any(flag.startswith(_DEBUG_OPTIONS) for flag in flags) or bool(request.checks)
-    return Recipe(
-        name=request.slug,
+    embeds_paths = any(flag.startswith(_DEBUG_OPTIONS) for flag in flags) or bool(request.checks)
+    return CacheKey.of(
+        request.slug,
         anchors=(*request.include_dirs, *(host.objects if host else ())),
-        is_placed=is_placed,
+        embeds_paths=embeds_paths,
         parts=(
             ("kind", "triton" if request.triton else "device" if host is None else "host"),
             ("module", request.name),
-            ("labels", tuple(_label(label, text, is_placed=is_placed) for label, text in request.pieces)),
+            ("labels", tuple(_label(label, text, embeds_paths=embeds_paths) for label, text in request.pieces)),
             ("sources", tuple(text for _, text in request.pieces)),
             ("functions", functions),
             ("archs", request.archs),
@@ -174,7 +173,7 @@ def library_recipe(request: Request, kit: Kit | Nvcc | None, compiler: str, own:
             ("nvrtc", kit.identity if kit else ""),
             ("compiler", compiler),
             ("jitload", own),
-            *_host_parts(request, is_placed=is_placed),
+            *_host_parts(request, embeds_paths=embeds_paths),
             *(request.triton.parts if request.triton else ()),
             ("cpu", cpu_identity() if any("native" in flag for flag in (*flags, compiler)) else ""),
             *_image_parts(request),
@@ -207,14 +206,14 @@ def _image_parts(request: Request) -> tuple[tuple[str, tuple[str, ...]], ...]:
     )
 
 
-def _label(label: str, text: str, *, is_placed: bool) -> str:
+def _label(label: str, text: str, *, embeds_paths: bool) -> str:
     """Return what a library may show of a source's path: where it says nothing of it, the file's name is enough."""
-    if not os.path.isabs(label) or is_placed or speaks_of_its_place(text.encode()):
+    if not os.path.isabs(label) or embeds_paths or may_embed_path(text.encode()):
         return label
     return os.path.basename(label)
 
 
-def _host_parts(request: Request, *, is_placed: bool) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
+def _host_parts(request: Request, *, embeds_paths: bool) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
     """Return what decides the rest where C++ was written by hand: tvm-ffi's C++ headers change between releases."""
     host = request.host
     if host is None:
@@ -222,7 +221,7 @@ def _host_parts(request: Request, *, is_placed: bool) -> tuple[tuple[str, str | 
     units = [
         (
             *(unit.file, str(unit.is_file)),
-            *(part for label, text in unit.pieces for part in (_label(label, text, is_placed=is_placed), text)),
+            *(part for label, text in unit.pieces for part in (_label(label, text, embeds_paths=embeds_paths), text)),
         )
         for unit in host.units
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from jitload.cache.entry import Entry
-from jitload.cache.recipe import Recipe
+from jitload.cache.key import CacheKey
 from jitload.cache.store import claim_entry
 from jitload.cache.tiers import find_in_tiers, share_entry
 from jitload.errors import ToolchainError
@@ -59,10 +59,10 @@ def _find_or_build(
         ("compiler", compiler_identity(compiler, cache_dir)),
         ("jitload", own_identity(cache_dir)),
     )
-    recipe = Recipe(name=name, parts=parts)
-    if entry := find_in_tiers(cache_dir, recipe, settings):
+    key = CacheKey.of(name, parts)
+    if entry := find_in_tiers(cache_dir, key, settings):
         return entry
-    with claim_entry(cache_dir, recipe, settings) as work:
+    with claim_entry(cache_dir, key, settings) as work:
         if work.entry:
             return work.entry
         write_ninja(work.dir, steps)
@@ -70,7 +70,7 @@ def _find_or_build(
         if not (work.dir / f"{name}.o").is_file():
             raise ToolchainError(f"the C++ compiler {' '.join(compiler.command)} reported no error and made nothing")
         entry = work.publish(f"{name}.o")
-    share_entry(entry, recipe, settings)
+    share_entry(entry, key, settings)
     return entry
 
 

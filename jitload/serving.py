@@ -32,7 +32,7 @@ def load_request(
     is_shared = directory is None and keep_module_alive
     if is_shared and (known := _modules.get(request)):
         entry, module = known
-        if all(header.is_unchanged() for header in entry.headers):
+        if all(file.is_unchanged() for file in entry.dependencies):
             return module
     entry, module = _load(request, directory, keep_module_alive=keep_module_alive, verbose=verbose)
     return _shared(request, entry, module) if is_shared else module

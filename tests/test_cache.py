@@ -14,8 +14,8 @@ import pytest
 from builds import ADD, ARCH, build, kernel, load, run_python, work_dirs
 
 import jitload
-from jitload.cache.recipe import Recipe
-from jitload.cache.trust import refuse_if_shared
+from jitload.cache.key import CacheKey
+from jitload.cache.permissions import check_cache_dir
 from jitload.pipeline import library_recipe
 from jitload.request import Target, make_request, read_flags
 from jitload.settings import read_settings
@@ -40,7 +40,7 @@ def request(text=ADD, name="m", *, arch=ARCH, functions=None, **flags):
 
 def key(text=ADD, name="m", *, nvrtc="1", compiler="g++ 1", own="0", **options):
     kit = replace(find_kit(read_settings()), identity=nvrtc)
-    return library_recipe(request(text, name, **options), kit, compiler, own).key
+    return library_recipe(request(text, name, **options), kit, compiler, own).digest
 
 
 # ---- the key ---------------------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ def test_each_part_of_a_request_is_in_the_key():
     ],
 )
 def test_boundaries_are_in_the_key(one, other):
-    assert Recipe(name="m", parts=one).key != Recipe(name="m", parts=other).key
+    assert CacheKey.of("m", one).digest != CacheKey.of("m", other).digest
 
 
 def test_the_key_does_not_depend_on_the_working_directory_or_the_cache(tmp_path, monkeypatch):
@@ -211,7 +211,7 @@ def test_an_edit_during_the_build_is_not_trusted(cache, tmp_path, monkeypatch):
 
 def refusal(directory: Path) -> str:
     with pytest.raises(jitload.errors.CacheError) as caught:
-        refuse_if_shared(directory, read_settings())
+        check_cache_dir(directory, read_settings())
     return str(caught.value)
 
 
@@ -257,7 +257,7 @@ def test_a_directory_of_another_user_or_group_is_refused(tmp_path, monkeypatch):
         f"Repair it with: chmod g-w '{tmp_path}', or trust the group with JITLOAD_TRUST_GROUP=1."
     )
     monkeypatch.setenv("JITLOAD_TRUST_GROUP", "1")
-    refuse_if_shared(tmp_path, read_settings())
+    check_cache_dir(tmp_path, read_settings())
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o077])

@@ -128,7 +128,7 @@ def test_a_comment_that_speaks_of_assembly_is_no_reason_to_build(get_value, tmp_
     text = "// taken in by .incbin, see above\n#define VALUE 1\n"
     assert get_value(text, [tmp_path]) == 1
     (entry,) = (entry for entry, _ in serving._modules.values())
-    assert all(header.is_unchanged() for header in entry.headers)
+    assert all(file.is_unchanged() for file in entry.dependencies)
 
 
 @pytest.mark.parametrize("flag", ["extra_cflags=@", "extra_ldflags=-Wl,@", "extra_ldflags=@"])

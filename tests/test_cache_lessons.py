@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 from builds import ADD, build, kernel, load, python_command, python_env, run_python
-from cheap import get, recipe
+from cheap import get, make_key
 
 from jitload.cache.entry import find_entry
 from jitload.settings import read_settings
@@ -73,8 +73,8 @@ def test_the_key_knows_no_history():
 def test_each_build_has_a_directory_of_its_own(cache):
     places = []
     for name in ("one", "two"):
-        get(cache, recipe(name), lambda work: places.append(work.dir))
-    get(cache, recipe("one"), lambda work: places.append(work.dir))
+        get(cache, make_key(name), lambda work: places.append(work.dir))
+    get(cache, make_key("one"), lambda work: places.append(work.dir))
     assert len(set(places)) == len(places) == 2
     assert not list(cache.rglob(".ninja*"))
 
@@ -106,12 +106,12 @@ import sys, time, pathlib, cheap
 def slow(work):
     print("builds", flush=True)
     time.sleep(1.5)
-cheap.get(pathlib.Path({str(cache)!r}), cheap.recipe(), slow)
+cheap.get(pathlib.Path({str(cache)!r}), cheap.make_key(), slow)
 """
     with subprocess.Popen(python_command(code), env=python_env(), stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "builds\n"
-        get(cache, recipe(), lambda _: pytest.fail("it was built twice"))
+        get(cache, make_key(), lambda _: pytest.fail("it was built twice"))
 
 
 def test_an_import_makes_no_directory(tmp_path):
@@ -143,4 +143,4 @@ def test_an_entry_needs_no_other(cache):
             subprocess.run(["rm", "-r", str(place)], check=True)
     assert build(kernel("k"), "other") == path
     assert list(load(kernel("k"), "other")) == ["k"]
-    assert find_entry(cache, recipe(), read_settings()) is None
+    assert find_entry(cache, make_key(), read_settings()) is None

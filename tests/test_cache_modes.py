@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from builds import ADD, build, kernel, load, python_command, python_env, run_python
-from cheap import get, recipe
+from cheap import get, make_key
 
 from jitload.cache import locks, prune
 from jitload.cache.entry import find_entry
-from jitload.cache.notes import GROWN, uses_path, write_notes
+from jitload.cache.usage import GROWTH_FILE, uses_path, write_uses
 from jitload.errors import CacheError, JitLoadError
 from jitload.settings import parse_size, read_settings
 
@@ -33,9 +33,11 @@ def test_load_only_says_that_an_entry_is_damaged_and_leaves_it(cache, tmp_path, 
     before = sorted(cache.rglob("*"))
     monkeypatch.setenv("JITLOAD_MODE", "load-only")
     _, damage, _ = refusal(ADD)
-    assert damage.strip().startswith(f"Its entry is there and damaged: {path.parent}: vec.so has another SHA-256")
+    assert damage.strip().startswith(
+        f"There is an entry, which is damaged: {path.parent}: vec.so does not have the SHA-256"
+    )
     assert sorted(cache.rglob("*")) == before
-    assert "is passed over" in caplog.text
+    assert "it is skipped" in caplog.text
     assert "built again" not in caplog.text
     monkeypatch.setenv("JITLOAD_CACHE_PATH", str(cache))
     monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "other"))
@@ -49,8 +51,8 @@ def test_load_only_loads_and_does_not_build(cache, monkeypatch):
     assert build(ADD, "vec") == path
     assert list(load(ADD, "vec")) == ["add"]
     first, *_, last = refusal(kernel("k"))
-    assert first == f"module 'vec' is not in the cache {cache}, and JITLOAD_MODE=load-only forbids to build it"
-    assert last.strip().startswith("Build it ahead with JITLOAD_MODE=auto")
+    assert first == f"module 'vec' is not in the cache {cache}, and JITLOAD_MODE=load-only does not build it"
+    assert last.strip().startswith("Build it in advance with JITLOAD_MODE=auto")
     assert sorted(cache.rglob("*")) == before
 
 
@@ -67,7 +69,7 @@ def test_load_only_says_which_parts_of_the_key_differ(monkeypatch, change, line)
     build(kernel("another"), "why", extra_cuda_cflags=["-DN=4", "-DM", "-DL"])
     monkeypatch.setenv("JITLOAD_MODE", "load-only")
     lines = refusal(ADD, "why", **{"extra_cuda_cflags": ["-DN=4"], **change})
-    assert "has another key (there, and here):" in lines[1]
+    assert "has another key (its parts, and the request's):" in lines[1]
     assert any(text.strip().startswith(line) for text in lines), lines
     assert len(lines) == 4
 
@@ -176,7 +178,7 @@ def fill(cache: Path, count: int, size: int = 100_000) -> list[Path]:
 
     paths = []
     for number in range(count):
-        paths.append(get(cache, recipe(f"m{number}"), large).dir)
+        paths.append(get(cache, make_key(f"m{number}"), large).dir)
         then = time.time() - 1000 + number
         if paths[-1].exists():
             os.utime(paths[-1] / "manifest.json", (then, then))
@@ -189,20 +191,20 @@ def test_what_is_above_the_limit_goes_least_recently_used_first(cache, monkeypat
     kept = [path.exists() for path in paths]
     assert kept == sorted(kept)
     assert 3 <= sum(kept) <= 5
-    assert prune._TRASH not in os.listdir(cache) or os.listdir(cache / prune._TRASH) == []
-    assert all(get(cache, recipe(f"m{number}")).product.is_file() for number in range(12))
+    assert prune._TRASH_DIR not in os.listdir(cache) or os.listdir(cache / prune._TRASH_DIR) == []
+    assert all(get(cache, make_key(f"m{number}")).product.is_file() for number in range(12))
 
 
 def test_what_was_used_last_stays(empty_cache, monkeypatch):
     paths = fill(empty_cache, 6)
-    assert find_entry(empty_cache, recipe("m0"), read_settings())
-    write_notes()
+    assert find_entry(empty_cache, make_key("m0"), read_settings())
+    write_uses()
     assert uses_path(paths[0]).stat().st_size == 1
     done = prune.prune(empty_cache, max_size=250_000)
     assert [path.exists() for path in paths] == [True, False, False, False, False, True]
     assert [item.name for item in done.removed] == ["m1", "m2", "m3", "m4"]
     assert uses_path(paths[0]).exists()
-    assert (empty_cache / GROWN).stat().st_size * 4096 <= done.left
+    assert (empty_cache / GROWTH_FILE).stat().st_size * 4096 <= done.left
 
 
 def test_no_limit_and_no_pruning_on_a_network(cache, monkeypatch):
@@ -210,14 +212,14 @@ def test_no_limit_and_no_pruning_on_a_network(cache, monkeypatch):
     assert all(path.exists() for path in fill(cache, 5))
     monkeypatch.setenv("JITLOAD_CACHE_LIMIT", "1kB")
     monkeypatch.setattr("jitload.cache.locks._LOCAL_FILE_SYSTEMS", frozenset())
-    get(cache, recipe("one more"))
+    get(cache, make_key("one more"))
     assert len(list(cache.glob("m*-*/*/product"))) == 5
 
 
 def test_a_hit_prunes_nothing(cache, monkeypatch):
     paths = fill(cache, 3)
     monkeypatch.setenv("JITLOAD_CACHE_LIMIT", "1kB")
-    get(cache, recipe("m0"))
+    get(cache, make_key("m0"))
     assert all(path.exists() for path in paths)
 
 
@@ -237,15 +239,15 @@ sys.stdin.readline()
         process.stdout.readline()
         (path,) = cache.glob("m-*/*/m.so")
         done = prune.prune(cache, max_size=0)
-        assert (done.spared, path.exists()) == (1, True)
+        assert (done.in_use, path.exists()) == (1, True)
         process.stdin.write("\n")
-    assert prune.prune(cache, max_size=0).spared == 0
+    assert prune.prune(cache, max_size=0).in_use == 0
     assert not path.exists()
 
 
 def test_one_process_prunes_at_a_time(empty_cache):
     fill(empty_cache, 2)
-    with prune._trash(empty_cache), pytest.raises(CacheError, match="another process is pruning"):
+    with prune._locked_trash(empty_cache), pytest.raises(CacheError, match="another process is pruning"):
         prune.prune(empty_cache, max_size=0)
     assert len(prune.prune(empty_cache, max_size=0).removed) == 2
 
@@ -273,18 +275,18 @@ def test_load_only_says_that_an_entry_may_not_be_read(tmp_path):
 import os, sys
 import cheap
 from jitload.cache.entry import find_entry
-from jitload.cache.why import explain_miss
+from jitload.cache.explain import explain_miss
 from jitload.settings import read_settings
 from pathlib import Path
 cache = Path(sys.argv[1])
-cheap.get(cache, cheap.recipe())
+cheap.get(cache, cheap.make_key())
 cache.chmod(0o755)
 if len(sys.argv) > 2:
     os.system(f"chmod -R go+rX '{cache}'")
 os.chdir("/")
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
-print(find_entry(cache, cheap.recipe(), read_settings()) is not None)
-print(explain_miss(cache, cheap.recipe(), read_settings()))
+print(find_entry(cache, cheap.make_key(), read_settings()) is not None)
+print(explain_miss(cache, cheap.make_key(), read_settings()))
 """
     for place in reversed((tmp_path, *tmp_path.parents)):
         if place.stat().st_uid == os.getuid() and str(place).startswith("/tmp/"):
@@ -298,4 +300,7 @@ print(explain_miss(cache, cheap.recipe(), read_settings()))
     closed = subprocess.run(
         [*python_command(code), str(tmp_path / "closed")], env=python_env(), capture_output=True, text=True, check=False
     )
-    assert f"It is there, and this user may not read it: chmod -R go+rX '{tmp_path}/closed'" in closed.stdout
+    assert (
+        f"There is an entry that this user may not read. Repair it with: chmod -R go+rX '{tmp_path}/closed'"
+        in closed.stdout
+    )

@@ -327,7 +327,7 @@ def key(text=EMBED, *, cubins=None, cpp=(), objects=(), backend=None, **flags):
     request = make_request(
         "m", sources, flags=read_flags(**flags), target=Target(makes="library", arch=ARCH, backend=backend)
     )
-    return library_recipe(request, None, "", "").key
+    return library_recipe(request, None, "", "").digest
 
 
 def test_everything_is_in_the_key(monkeypatch):

@@ -25,10 +25,10 @@ def test_equal_requests_where_the_cache_has_no_room_do_not_wait_for_each_other(c
     """They are built in this process's private directory, where the first holds the lock that the second needs."""
     real = store._make_work_dir
 
-    def make_work_dir(cache_dir, recipe):
+    def make_work_dir(cache_dir, key):
         if cache_dir == cache:
             raise OSError(28, "No space left on device")
-        return real(cache_dir, recipe)
+        return real(cache_dir, key)
 
     def tell(report):
         raise AssertionError("it waits")
@@ -47,7 +47,7 @@ def test_one_that_starts_over_while_another_is_compiled_disturbs_nobody(cache, m
     publish, run_nvrtc = store.Work.publish, kernels.run_nvrtc
 
     def refuse_first(work, product, headers=()):
-        if work.recipe.name == "first" and work.cache_dir == cache:
+        if work.key.name == "first" and work.cache_dir == cache:
             raise CachePlaceError("there is no room.")
         return publish(work, product, headers)
 

@@ -25,6 +25,7 @@ from typing import TypeVar
 
 from jitload.settings import make_private, recall, warn_once
 
+LOCKS_DIR = ".locks"  # of a cache
 _FIRST_REPORT_S, _NEXT_REPORTS_S = 2.0, 60.0
 _SHORTEST_POLL_S, _LONGEST_POLL_S = 0.004, 0.1
 _LOCAL_FILE_SYSTEMS = frozenset(
@@ -78,8 +79,7 @@ def hold_lock(
         descriptor, result = _acquire(path, description, find_result)
         yield result
     finally:
-        if descriptor is not None:
-            unlock(descriptor)
+        unlock(descriptor)
         thread_lock.release()
 
 
@@ -125,28 +125,24 @@ def _lock_file(path: Path) -> int | None:
 def _sleep_until_released(path: Path) -> None:
     import fcntl
 
-    with suppress(FileNotFoundError):  # pruned
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH)  # shared: whoever waits like this is not in the others' way
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-        finally:
-            os.close(descriptor)
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
+    with suppress(FileNotFoundError), open(os.open(path, flags), "rb") as file:  # it may have been pruned
+        fcntl.flock(file, fcntl.LOCK_SH)  # a shared lock, so that those who wait do not wait for each other
+        fcntl.flock(file, fcntl.LOCK_UN)
 
 
 @contextmanager
 def _reported_wait(path: Path, description: str) -> Iterator[None]:
     """Log which process this one waits for: after two seconds, then every minute, and once more at the end.
 
-    The messages come from another thread, which `threading.Thread` would wait for: that takes long on a busy machine.
+    The messages come from another thread. `threading.Thread` would wait until that runs, which takes long on a machine
+    where many processes wait.
     """
-    started, reports = time.monotonic(), 0
-    is_over = _thread.allocate_lock()
-    is_over.acquire()
+    started, reports, is_over = time.monotonic(), 0, threading.Event()
 
     def report() -> None:
         nonlocal reports
-        while not is_over.acquire(timeout=_NEXT_REPORTS_S if reports else _FIRST_REPORT_S):
+        while not is_over.wait(_NEXT_REPORTS_S if reports else _FIRST_REPORT_S):
             reports += 1
             waited_s = time.monotonic() - started
             _log.warning("waiting for %s, which %s builds: %.0f s so far", description, _holder(path), waited_s)
@@ -156,7 +152,7 @@ def _reported_wait(path: Path, description: str) -> Iterator[None]:
     try:
         yield
     finally:
-        is_over.release()
+        is_over.set()
         if reports:
             _log.warning("waited %.1f s for %s", time.monotonic() - started, description)
 
@@ -202,10 +198,10 @@ def _try_lock(path: Path, flags: int) -> int | None:
     return descriptor if is_locked else None
 
 
-def unlock(descriptor: int) -> None:
-    """Release a lock, also for children of `fork` that have not closed their copies yet."""
-    if descriptor not in _locked:
-        return  # in a child of `fork`: it is closed, and the number may be another file's by now
+def unlock(descriptor: int | None) -> None:
+    """Release a lock, also for children of `fork` that have not closed their copies yet; None stands for no lock."""
+    if descriptor is None or descriptor not in _locked:
+        return  # in a child of `fork` it is closed, and the number may be another file's by now
     from filelock import unlock_descriptor
 
     _locked.discard(descriptor)
@@ -247,7 +243,7 @@ def is_local(directory: Path) -> bool:
 
 
 def wakes_waiters(directory: Path) -> bool:
-    """Tell whether a process that sleeps until a lock is released wakes at once, as it does on the file system of a disk.
+    """Tell whether a process that sleeps until a lock is released wakes at once, as it does on a local disk.
 
     Over a network it may wake half a minute later (NFS 4.0).
     """
