@@ -29,13 +29,13 @@ def compare_parts(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[s
     ]
 
 
-def _shown(parts: Mapping[str, Any], label: str, others: Mapping[str, Any]) -> str:
+def _shown(parts: Mapping[str, Any], label: str, compared_parts: Mapping[str, Any]) -> str:
     """Return the value of a part; of two lists of the same length, only the items that differ."""
     if label not in parts:
         return "absent"
-    value, other = parts[label], others.get(label)
-    if isinstance(value, list) and isinstance(other, list) and len(value) == len(other):
-        value = [item for item, other_item in zip(value, other, strict=True) if item != other_item]
+    value, compared = parts[label], compared_parts.get(label)
+    if isinstance(value, list) and isinstance(compared, list) and len(value) == len(compared):
+        value = [item for item, compared_item in zip(value, compared, strict=True) if item != compared_item]
     text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     text = " | ".join(text.splitlines()) or "nothing"
     return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"

@@ -33,6 +33,7 @@ _LOCAL_FILE_SYSTEMS = frozenset(
 )
 _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
+FindResult = Callable[[], Result | None]
 
 _locked: set[int] = set()  # descriptors
 # Over NFS, Linux gives a lock to the process and not to the open file, so threads need locks of their own.
@@ -58,9 +59,7 @@ if hasattr(os, "register_at_fork"):
 
 
 @contextmanager
-def hold_lock(
-    path: Path, description: str, find_result: Callable[[], Result | None] = lambda: None
-) -> Iterator[Result | None]:
+def hold_lock(path: Path, description: str, find_result: FindResult[Result] = lambda: None) -> Iterator[Result | None]:
     """Hold the lock of a file. It only prevents duplicate builds: where locks do not work, the build goes on without.
 
     Args:
@@ -83,9 +82,7 @@ def hold_lock(
         thread_lock.release()
 
 
-def _acquire(
-    path: Path, description: str, find_result: Callable[[], Result | None]
-) -> tuple[int | None, Result | None]:
+def _acquire(path: Path, description: str, find_result: FindResult[Result]) -> tuple[int | None, Result | None]:
     """Return the locked descriptor, or the result that made the lock needless. Where locks do not work, return neither.
 
     A waiting process sleeps until the holder lets go, because the processor is the holder's. All of them wake at once.
@@ -113,12 +110,10 @@ def _acquire(
 
 
 def _lock_file(path: Path) -> int | None:
-    descriptor = _try_lock(path, os.O_RDWR | os.O_CREAT)
-    if descriptor is not None:
-        holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
-        with suppress(OSError):  # a full disk: the others wait without a name
+    if (descriptor := _try_lock(path, os.O_RDWR | os.O_CREAT)) is not None:
+        with suppress(OSError):  # a full disk: the others do not learn whom they wait for
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+            os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
     return descriptor
 
 
@@ -144,8 +139,8 @@ def _reported_wait(path: Path, description: str) -> Iterator[None]:
         nonlocal reports
         while not is_over.wait(_NEXT_REPORTS_S if reports else _FIRST_REPORT_S):
             reports += 1
-            waited_s = time.monotonic() - started
-            _log.warning("waiting for %s, which %s builds: %.0f s so far", description, _holder(path), waited_s)
+            message = "waiting for %s, which %s builds: %.0f s so far"
+            _log.warning(message, description, _holder(path), time.monotonic() - started)
 
     with suppress(RuntimeError):  # no more threads: the wait is not reported
         _thread.start_new_thread(report, ())
@@ -185,17 +180,17 @@ def _try_lock(path: Path, flags: int) -> int | None:
     from filelock import lock_descriptor
 
     descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    is_locked = False
     try:
         if lock_descriptor(descriptor, blocking=False):
-            with suppress(FileNotFoundError):  # what was removed can be locked, too, and others would lock a new one
-                is_locked = os.path.samestat(os.fstat(descriptor), os.stat(path))
+            # What was removed can be locked, too, while another process locks a new one of the same name.
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                    _locked.add(descriptor)
+                    return descriptor
+        return None
     finally:
-        if is_locked:
-            _locked.add(descriptor)
-        else:
+        if descriptor not in _locked:
             os.close(descriptor)
-    return descriptor if is_locked else None
 
 
 def unlock(descriptor: int | None) -> None:

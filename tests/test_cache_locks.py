@@ -14,12 +14,13 @@ import threading
 import time
 from pathlib import Path
 
+import filelock
 import pytest
 from builds import ADD, build, python_command, python_env, run_python, start_python, work_dirs
 from cheap import get, make_key
 
 from jitload.cache.entry import find_entry
-from jitload.cache.locks import hold_lock, host_tag
+from jitload.cache.locks import hold_lock, host_tag, is_local, wakes_waiters
 from jitload.cache.store import claim_entry, sweep_work_dirs
 from jitload.errors import CompileError
 from jitload.settings import read_settings
@@ -75,6 +76,26 @@ def test_who_waits_says_for_whom_and_goes_on_at_once_when_the_builder_dies(tmp_p
     assert f"waiting for 'vec', which process {process.pid} on {os.uname().nodename} builds: " in caplog.text
     assert "s for 'vec'" in caplog.records[-1].message
     assert len(caplog.records) == 2
+
+
+def test_a_lock_of_filelock_on_the_same_file_is_the_same_lock(tmp_path):
+    path, waited = tmp_path / "lock", []
+
+    def wait() -> None:
+        with hold_lock(path, "it"):
+            waited.append(path)
+
+    with filelock.FileLock(path):
+        thread = threading.Thread(target=wait)
+        thread.start()
+        thread.join(0.3)
+        assert not waited
+    thread.join(5)
+    assert waited
+    with hold_lock(path, "it"), pytest.raises(filelock.Timeout):
+        filelock.FileLock(path).acquire(blocking=False)
+    with filelock.FileLock(path).acquire(blocking=False):
+        pass
 
 
 WAIT = """
@@ -218,6 +239,14 @@ def test_a_directory_that_is_swept_before_it_is_marked_is_not_built_in(cache, mo
         (work.dir / "product").write_text("whole")
         work.publish("product")
     assert find_entry(cache, make_key(), read_settings())
+
+
+def test_the_local_file_systems_are_known(tmp_path):
+    assert is_local(Path("/dev/shm")) == Path("/dev/shm").exists()
+    assert not is_local(Path("/proc"))
+    assert wakes_waiters(tmp_path)
+    assert not wakes_waiters(Path("/proc"))
+    assert not wakes_waiters(Path("/nowhere"))
 
 
 # ---- what the dead leave behind --------------------------------------------------------------------------------

@@ -74,7 +74,9 @@ def test_a_shared_directory_is_used_and_never_written(place, monkeypatch):
     assert list(load(TEXT)) == ["f"]
     assert listing(shared) == before
     assert list(local.glob("*-*")) == []
-    done = run_python("import builds, test_tiers; print(builds.build(test_tiers.TEXT))")  # notes its uses at its end
+    done = run_python(
+        "import builds, test_cache_tiers; print(builds.build(test_cache_tiers.TEXT))"
+    )  # notes its uses at its end
     assert done.stdout.startswith(str(shared)), done.stderr
     assert listing(shared) == before
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from builds import ADD, ARCH, ROOT, build, kernel, load
-from test_tiers import package
+from test_cache_tiers import package
 
 import jitload
 from jitload import toolchain
