@@ -14,15 +14,23 @@ import threading
 import time
 from pathlib import Path
 
+import filelock
 import pytest
 from builds import ADD, build, python_command, python_env, run_python, start_python, work_dirs
-from cheap import get, recipe
+from cheap import get, make_key
 
 from jitload.cache.entry import find_entry
-from jitload.cache.locks import hold_lock, host_tag
-from jitload.cache.store import claim_entry, sweep_work
+from jitload.cache.locks import hold_lock, host_tag, is_local, wakes_waiters
+from jitload.cache.store import claim_entry, sweep_work_dirs
 from jitload.errors import CompileError
 from jitload.settings import read_settings
+
+
+def sweep_elsewhere(cache: Path) -> subprocess.CompletedProcess[str]:
+    """Do in another process what each build does at its end."""
+    code = "import pathlib; from jitload.cache.store import sweep_work_dirs"
+    return run_python(f"{code}; sweep_work_dirs(pathlib.Path({str(cache)!r}))")
+
 
 # ---- locks and other builders ----------------------------------------------------------------------------------
 
@@ -70,12 +78,32 @@ def test_who_waits_says_for_whom_and_goes_on_at_once_when_the_builder_dies(tmp_p
     assert len(caplog.records) == 2
 
 
+def test_a_lock_of_filelock_on_the_same_file_is_the_same_lock(tmp_path):
+    path, waited = tmp_path / "lock", []
+
+    def wait() -> None:
+        with hold_lock(path, "it"):
+            waited.append(path)
+
+    with filelock.FileLock(path):
+        thread = threading.Thread(target=wait)
+        thread.start()
+        thread.join(0.3)
+        assert not waited
+    thread.join(5)
+    assert waited
+    with hold_lock(path, "it"), pytest.raises(filelock.Timeout):
+        filelock.FileLock(path).acquire(blocking=False)
+    with filelock.FileLock(path).acquire(blocking=False):
+        pass
+
+
 WAIT = """
 import sys, pathlib, cheap
 def make(work):
     with open(sys.argv[2], "a") as log:
         log.write("built ")
-cheap.get(pathlib.Path(sys.argv[1]), cheap.recipe(), make)
+cheap.get(pathlib.Path(sys.argv[1]), cheap.make_key(), make)
 """
 
 
@@ -93,7 +121,7 @@ def naps(process: subprocess.Popen[str]) -> str:
 
 @pytest.mark.skipif(not Path("/proc/locks").exists(), reason="the kernel does not say who waits for a lock")
 def test_who_waits_sleeps_and_of_many_one_builds_when_the_builder_dies(cache, tmp_path):
-    process, log = holder(cache / ".locks" / recipe().key), tmp_path / "log"
+    process, log = holder(cache / ".locks" / make_key().digest), tmp_path / "log"
     command = [*python_command(WAIT), str(cache), str(log)]
     crowd = [subprocess.Popen(command, env=python_env(), text=True) for _ in range(6)]
     deadline = time.monotonic() + 20
@@ -114,9 +142,9 @@ def test_ctrl_c_ends_a_wait_and_leaves_nothing(cache):
 import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
 import cheap, pathlib
 print("waits", flush=True)
-cheap.get(pathlib.Path({str(cache)!r}), cheap.recipe())
+cheap.get(pathlib.Path({str(cache)!r}), cheap.make_key())
 """
-    process = holder(cache / ".locks" / recipe().key)
+    process = holder(cache / ".locks" / make_key().digest)
     waiter = start_python(code)
     assert waiter.stdout is not None
     waiter.stdout.readline()
@@ -129,7 +157,7 @@ cheap.get(pathlib.Path({str(cache)!r}), cheap.recipe())
     process.kill()
     process.communicate()
     assert work_dirs(cache) == []
-    assert get(cache, recipe()).product.is_file()
+    assert get(cache, make_key()).product.is_file()
 
 
 def children_of(text: str) -> list[str]:
@@ -169,7 +197,7 @@ def test_a_file_system_without_locks_is_said_once(cache, monkeypatch, caplog):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    entries = [get(cache, recipe(f"m{number}")) for number in range(3)]
+    entries = [get(cache, make_key(f"m{number}")) for number in range(3)]
     assert all(entry.product.is_file() for entry in entries)
     assert caplog.text.count("has no locks ([Errno 37] No locks available)") == 1
     assert work_dirs(cache) == []
@@ -177,19 +205,18 @@ def test_a_file_system_without_locks_is_said_once(cache, monkeypatch, caplog):
 
 def test_the_loser_of_a_race_keeps_its_own_build_for_as_long_as_it_lives(cache, monkeypatch):
     """As on NFS, where neither sees the other in time."""
-    winner = get(cache, recipe())
+    winner = get(cache, make_key())
     with monkeypatch.context() as patch:
         patch.setattr("jitload.cache.store.find_entry", lambda *_: None)
-        patch.setattr("jitload.cache.store.Work._free_place", lambda *_: winner.dir)
-        with claim_entry(cache, recipe(), read_settings()) as work:
+        patch.setattr("jitload.cache.store.Work._free_leaf", lambda *_: winner.dir)
+        with claim_entry(cache, make_key(), read_settings()) as work:
             (work.dir / "product").write_text("own")
             loser = work.publish("product")
     assert loser.product.read_text() == "own"
     assert work_dirs(cache) == [loser.dir.name]
-    sweep_work(cache)
+    sweep_work_dirs(cache)
     assert loser.product.is_file()
-    code = f"from jitload.cache.store import sweep_work; import pathlib; sweep_work(pathlib.Path({str(cache)!r}))"
-    assert run_python(code).returncode == 0
+    assert sweep_elsewhere(cache).returncode == 0
     assert loser.product.is_file()
 
 
@@ -205,13 +232,21 @@ def test_a_directory_that_is_swept_before_it_is_marked_is_not_built_in(cache, mo
         return real(handle, how)
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with claim_entry(cache, recipe(), read_settings()) as work:
+    with claim_entry(cache, make_key(), read_settings()) as work:
         assert removed
         assert work.dir.is_dir()
         assert str(work.dir) not in removed
         (work.dir / "product").write_text("whole")
         work.publish("product")
-    assert find_entry(cache, recipe(), read_settings())
+    assert find_entry(cache, make_key(), read_settings())
+
+
+def test_the_local_file_systems_are_known(tmp_path):
+    assert is_local(Path("/dev/shm")) == Path("/dev/shm").exists()
+    assert not is_local(Path("/proc"))
+    assert wakes_waiters(tmp_path)
+    assert not wakes_waiters(Path("/proc"))
+    assert not wakes_waiters(Path("/nowhere"))
 
 
 # ---- what the dead leave behind --------------------------------------------------------------------------------
@@ -221,19 +256,18 @@ def test_a_dead_builders_directory_is_swept_by_the_next_build(cache):
     code = f"""
 import sys, os; sys.path.insert(0, {str(Path(__file__).parent)!r})
 import cheap, pathlib
-cheap.get(pathlib.Path({str(cache)!r}), cheap.recipe(), lambda work: os._exit(9))
+cheap.get(pathlib.Path({str(cache)!r}), cheap.make_key(), lambda work: os._exit(9))
 """
     assert run_python(code).returncode == 9
     assert len(work_dirs(cache)) == 1
-    get(cache, recipe("other"))
+    get(cache, make_key("other"))
     assert work_dirs(cache) == []
 
 
 def test_a_living_builders_directory_stays(cache):
-    with claim_entry(cache, recipe(), read_settings()) as work:
-        code = f"from jitload.cache.store import sweep_work; import pathlib; sweep_work(pathlib.Path({str(cache)!r}))"
-        assert run_python(code).returncode == 0
-        sweep_work(cache)
+    with claim_entry(cache, make_key(), read_settings()) as work:
+        assert sweep_elsewhere(cache).returncode == 0
+        sweep_work_dirs(cache)
         assert work.dir.is_dir()
 
 
@@ -243,24 +277,24 @@ def test_a_failed_build_is_kept_for_a_week(cache):
         raise CompileError(stage="host", name="m", log="no", work_dir=work.dir)
 
     with pytest.raises(CompileError) as caught:
-        get(cache, recipe(), fail)
+        get(cache, make_key(), fail)
     kept = caught.value.work_dir
-    get(cache, recipe("other"))
+    get(cache, make_key("other"))
     assert kept.is_dir()
     then = time.time() - 8 * 86400
     os.utime(kept / ".failed", (then, then))
-    get(cache, recipe("another"))
+    get(cache, make_key("another"))
     assert not kept.exists()
 
 
 def test_another_machines_directory_is_left_for_a_day(cache):
-    get(cache, recipe())
+    get(cache, make_key())
     young, old = (cache / ".work" / f"m-{tag}-1-{'0' * 12}" for tag in ("aaaaaaaa", "bbbbbbbb"))
     for directory in (young, old):
         directory.mkdir()
     then = time.time() - 2 * 86400
     os.utime(old, (then, then))
-    get(cache, recipe("other"))
+    get(cache, make_key("other"))
     assert [young.exists(), old.exists()] == [True, False]
     assert host_tag() not in ("aaaaaaaa", "bbbbbbbb")
 
@@ -279,12 +313,12 @@ def fork(work):
         time.sleep(8)
         os._exit(0)
     os._exit(9)
-cheap.get(pathlib.Path({str(cache)!r}), cheap.recipe(), fork)
+cheap.get(pathlib.Path({str(cache)!r}), cheap.make_key(), fork)
 """
     with subprocess.Popen(python_command(code), env=python_env()) as process:
         assert process.wait(20) == 9
     started = time.monotonic()
-    get(cache, recipe())
+    get(cache, make_key())
     assert time.monotonic() - started < 5
     assert work_dirs(cache) == []
 
@@ -298,14 +332,14 @@ def fork(work):
     child = os.fork()
     if child == 0:
         import threading, atexit
-        cheap.get(cache, cheap.recipe("child"))
+        cheap.get(cache, cheap.make_key("child"))
         atexit._run_exitfuncs()
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     assert work.dir.is_dir()
-cheap.get(cache, cheap.recipe(), fork)
-cheap.get(cache, cheap.recipe("child"), lambda work: sys.exit("built twice"))
+cheap.get(cache, cheap.make_key(), fork)
+cheap.get(cache, cheap.make_key("child"), lambda work: sys.exit("built twice"))
 """
     done = run_python(code)
     assert (done.returncode, done.stderr) == (0, "")
-    assert find_entry(cache, recipe(), read_settings())
+    assert find_entry(cache, make_key(), read_settings())

@@ -105,18 +105,19 @@ import jitload.cache.prune
 import jitload.loader.module
 import jitload.device.compile
 import jitload.building.library
+import filelock
 os.chdir("/")
 from jitload.errors import CacheError
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 from jitload.cache.entry import open_cache, find_entry
-from jitload.cache.recipe import Recipe
+from jitload.cache.key import CacheKey
 from jitload.cache.store import claim_entry
 from jitload.settings import read_settings
 settings = read_settings()
 cache = open_cache(settings)
-recipe = Recipe(name="r", parts=())
-assert find_entry(cache, recipe, settings) is None
-with claim_entry(cache, recipe, settings) as work:
+key = CacheKey.of("r", ())
+assert find_entry(cache, key, settings) is None
+with claim_entry(cache, key, settings) as work:
     (work.dir / "p").write_bytes(b"x")
     entry = work.publish("p")
 print(entry.product, entry.product.stat().st_uid)
@@ -174,7 +175,7 @@ def test_a_builder_killed_half_way_leaves_the_cache_usable(cache, moment, tmp_pa
         code = f"""
 import time, jitload.cache.store
 write = jitload.cache.store._write_manifest
-jitload.cache.store._write_manifest = lambda *given: time.sleep(60) if given[0].recipe.name == "m" else write(*given)
+jitload.cache.store._write_manifest = lambda *given: time.sleep(60) if given[0].key.name == "m" else write(*given)
 {BUILD}"""
     process = start_python(code)
     deadline = time.monotonic() + 20

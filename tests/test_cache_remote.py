@@ -17,7 +17,7 @@ import jitload
 from jitload import settings
 from jitload.cache import remote
 from jitload.cache.archive import pack_key
-from jitload.cache.recipe import SCHEMA, Recipe
+from jitload.cache.key import SCHEMA, CacheKey
 from jitload.cache.store import claim_entry
 from jitload.settings import read_settings
 
@@ -48,7 +48,7 @@ store = Store()
 @pytest.fixture(autouse=True)
 def _afresh(monkeypatch):
     monkeypatch.setattr("jitload.pipeline._modules", {})
-    monkeypatch.setattr(remote, "_silent_until", {})
+    monkeypatch.setattr(remote, "_paused_until", {})
     monkeypatch.setattr(remote, "_stores", {})
     monkeypatch.setattr(f"{__name__}.store", Store())
     monkeypatch.setenv("JITLOAD_CACHE_REMOTE", f"{__name__}:store")
@@ -184,8 +184,8 @@ def test_nodes_that_see_each_other_late_each_build_their_own(node):
 
 def test_precompiled_headers_stay_at_home(node):
     cache = node("one")
-    recipe = Recipe(name="headers", parts=(("kind", "pch"),))
-    with claim_entry(cache, recipe, read_settings()) as work:
+    key = CacheKey.of("headers", (("kind", "pch"),))
+    with claim_entry(cache, key, read_settings()) as work:
         (work.dir / "all.h.gch").write_bytes(b"large")
         entry = work.publish("all.h.gch")
     assert pack_key(entry.dir.parent) == b""
@@ -226,7 +226,7 @@ def test_garbage_costs_a_warning_and_a_build(node, caplog, what, tmp_path):
     other = node("other")
     before = set(tmp_path.rglob("*"))
     assert build(TEXT).is_relative_to(other)
-    assert "of m is not used: " in caplog.text
+    assert "the entry m from the remote cache " in caplog.text
     assert all(path.is_relative_to(other) for path in set(tmp_path.rglob("*")) - before)
     assert list((other / ".work").iterdir()) == []
 
@@ -247,17 +247,17 @@ def test_a_damaged_archive_is_not_used(node, caplog, change):
     }[change]
     other = node("other")
     assert build(TEXT).read_bytes() == path.read_bytes()
-    assert "of m is not used: " in caplog.text
+    assert "the entry m from the remote cache " in caplog.text
     assert len(list(other.glob("m-*"))) == 1
 
 
 def test_an_archive_that_swells_is_not_used(node, caplog, monkeypatch):
     node("one")
     build(TEXT)
-    monkeypatch.setattr(remote, "_LARGEST_UNPACKED", 1000)
+    monkeypatch.setattr(remote, "_MAX_UNPACKED", 1000)
     other = node("other")
     assert build(TEXT).is_relative_to(other)
-    assert "it holds more than 1000 bytes" in caplog.text
+    assert "it contains more than 1000 bytes" in caplog.text
 
 
 # ---- down, slow, or not there ----------------------------------------------------------------------------------
@@ -272,10 +272,10 @@ def test_a_store_that_is_down_is_asked_once_a_minute(node, caplog):
     for name in ("a", "b", "c"):
         build(kernel(name))
     assert len(store.asked) == 1
-    words = f"the remote cache {__name__}:store is left alone for a minute: ConnectionError: no route to host"
+    words = f"the remote cache {__name__}:store is not used for a minute: ConnectionError: no route to host"
     assert caplog.text.count(words) == 1
     store.before = lambda: None
-    remote._silent_until.clear()  # the minute is over
+    remote._paused_until.clear()  # the minute is over
     build(kernel("d"))
     assert len(store.asked) == 2
     assert len(store.kept) == 1
@@ -288,7 +288,7 @@ def test_a_store_that_is_slow_costs_a_bounded_time(node, caplog, monkeypatch):
     node("one")
     build(kernel("a"))
     started = time.monotonic()
-    remote._silent_until.clear()
+    remote._paused_until.clear()
     build(kernel("b"))
     assert time.monotonic() - started < 5
     assert "no answer within 0.3 s (JITLOAD_CACHE_REMOTE_TIMEOUT)" in caplog.text
@@ -320,7 +320,7 @@ def test_a_store_that_does_not_exist_is_a_warning(node, caplog, monkeypatch, pla
     monkeypatch.setenv("JITLOAD_CACHE_REMOTE", place)
     one = node("one")
     assert build(TEXT).is_relative_to(one)
-    assert f"the remote cache {place} is left alone for a minute: {words}" in caplog.text
+    assert f"the remote cache {place} is not used for a minute: {words}" in caplog.text
 
 
 def test_without_fsspec_the_warning_says_what_to_install(node, caplog, monkeypatch):

@@ -74,7 +74,9 @@ def test_a_shared_directory_is_used_and_never_written(place, monkeypatch):
     assert list(load(TEXT)) == ["f"]
     assert listing(shared) == before
     assert list(local.glob("*-*")) == []
-    done = run_python("import builds, test_tiers; print(builds.build(test_tiers.TEXT))")  # notes its uses at its end
+    done = run_python(
+        "import builds, test_cache_tiers; print(builds.build(test_cache_tiers.TEXT))"
+    )  # notes its uses at its end
     assert done.stdout.startswith(str(shared)), done.stderr
     assert listing(shared) == before
 
@@ -115,7 +117,7 @@ def test_a_directory_that_is_not_there_is_said_once(place, monkeypatch, caplog, 
     use(monkeypatch, place("local", is_filled=True), tmp_path / "nowhere")
     build(TEXT)
     build(TEXT)
-    assert caplog.text.count(f"JITLOAD_CACHE_PATH names {tmp_path / 'nowhere'}, which is no directory") == 1
+    assert caplog.text.count(f"JITLOAD_CACHE_PATH names {tmp_path / 'nowhere'}, which is not a directory") == 1
 
 
 def test_a_directory_that_others_may_write_is_refused(place, monkeypatch):
@@ -176,7 +178,7 @@ def test_an_entry_point_that_is_no_directory_is_said_and_passed_over(place, monk
     local = place("local", is_filled=True)
     use(monkeypatch, local)
     assert build(TEXT).is_relative_to(local)
-    assert f"the bundle {name!r}, an entry point of jitload.bundles, is no directory of a package" in caplog.text
+    assert f"the bundle {name!r}, an entry point of jitload.bundles, is not a directory of a package" in caplog.text
 
 
 def test_entry_points_that_cannot_be_read_are_passed_over(place, monkeypatch, tmp_path, caplog):
@@ -194,7 +196,7 @@ def test_a_bundle_that_others_may_write_is_passed_over(place, monkeypatch, tmp_p
     local = place("local")
     use(monkeypatch, local)
     assert build(TEXT).is_relative_to(local)
-    assert "a bundle is passed over: the cache " in caplog.text
+    assert "a bundle is skipped: the cache " in caplog.text
 
 
 def test_bundles_are_looked_for_once_and_remembered(place, monkeypatch, tmp_path):
@@ -202,8 +204,8 @@ def test_bundles_are_looked_for_once_and_remembered(place, monkeypatch, tmp_path
     local = place("local")
     search = (str(site),)
     scans = []
-    real = bundles._declared
-    monkeypatch.setattr(bundles, "_declared", lambda place: scans.append(place) or real(place))
+    real = bundles._declared_in
+    monkeypatch.setattr(bundles, "_declared_in", lambda place: scans.append(place) or real(place))
     monkeypatch.syspath_prepend(site)
     for _ in range(2):
         assert bundles._find_bundles(search, local) == (site / "pack_with_kernels" / "kernels",)
@@ -236,16 +238,16 @@ leaving = Leaving()
 
 
 def test_a_store_that_exits_does_not_end_the_program(place, monkeypatch, caplog):
-    monkeypatch.setattr(remote, "_silent_until", {})
+    monkeypatch.setattr(remote, "_paused_until", {})
     local = place("local")
     use(monkeypatch, local)
     monkeypatch.setenv("JITLOAD_CACHE_REMOTE", f"{__name__}:leaving")
     assert build(TEXT).is_relative_to(local)
-    assert "left alone for a minute: RuntimeError: SystemExit(3)" in caplog.text
+    assert "not used for a minute: RuntimeError: SystemExit(3)" in caplog.text
 
 
 def test_no_message_shows_a_password(place, monkeypatch, caplog):
-    monkeypatch.setattr(remote, "_silent_until", {})
+    monkeypatch.setattr(remote, "_paused_until", {})
     use(monkeypatch, place("local"))
     monkeypatch.setenv("JITLOAD_CACHE_REMOTE", "nosuchscheme://me:hunter2@host/x")
     build(TEXT)

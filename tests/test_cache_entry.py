@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from builds import ADD, build, kernel, load, run_python
-from cheap import get, recipe
+from cheap import get, make_key
 
 import jitload
 
@@ -65,15 +65,15 @@ DAMAGE = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damage_is_set_aside_and_built_again(cache, damage, caplog):
-    wanted = recipe()
-    product = get(cache, wanted).product
+    key = make_key()
+    product = get(cache, key).product
     DAMAGE[damage](product)
     with caplog.at_level(logging.WARNING, "jitload"):
-        fresh = get(cache, wanted)
-    assert fresh.product.read_text().startswith(wanted.key)
+        fresh = get(cache, key)
+    assert fresh.product.read_text().startswith(key.digest)
     assert not fresh.product.is_symlink()
     assert len(caplog.records) <= 1, caplog.text
-    assert get(cache, wanted).dir == fresh.dir
+    assert get(cache, key).dir == fresh.dir
     assert "is damaged" in caplog.text
     assert [*cache.glob("*.bad"), *cache.glob("*-*/*.bad")]
 
@@ -98,10 +98,10 @@ def test_a_note_of_the_caches_own_that_would_never_end_is_not_read(cache, kind):
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
 @pytest.mark.parametrize("what", ["entry", "product"])
 def test_what_belongs_to_somebody_else_is_set_aside(cache, what, caplog):
-    wanted = recipe()
-    product = get(cache, wanted).product
+    key = make_key()
+    product = get(cache, key).product
     os.chown(product if what == "product" else product.parent, 12345, -1)
-    fresh = get(cache, wanted)
+    fresh = get(cache, key)
     assert fresh.product != product
     assert "is damaged" in caplog.text
 

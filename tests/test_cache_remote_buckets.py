@@ -98,7 +98,7 @@ def test_a_bucket_that_is_not_there_is_not_made(cache, server, monkeypatch, capl
     settings.warn_once.cache_clear()
     monkeypatch.setenv("JITLOAD_CACHE_REMOTE", "s3://kernles/some/where")
     assert build(kernel("f")).is_relative_to(cache)
-    assert "the remote cache s3://kernles/some/where is left alone for a minute: FileNotFoundError" in caplog.text
+    assert "the remote cache s3://kernles/some/where is not used for a minute: FileNotFoundError" in caplog.text
     import s3fs
 
     assert s3fs.S3FileSystem(skip_instance_cache=True).ls("") == ["kernels"]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from builds import ADD, ARCH, ROOT, build, kernel, load
-from test_tiers import package
+from test_cache_tiers import package
 
 import jitload
 from jitload import toolchain
@@ -109,18 +109,18 @@ def test_the_newest_is_taken_of_several_that_differ_in_their_tools_alone(cache, 
     with caplog.at_level("INFO", logger="jitload"):
         found = build(ADD, "vec")
     assert json.loads((found.parent / "manifest.json").read_text())["parts"]["compiler"] == "gcc version 99"
-    assert "fits but for tools that are not here; it was made with gcc version 99" in caplog.text
+    assert "is used though this machine lacks the tools that made it: gcc version 99" in caplog.text
 
 
 def test_a_directory_is_read_once_and_again_when_it_changes(cache, lose, monkeypatch):
     first = build(ADD, "vec")
-    monkeypatch.setattr("jitload.cache.inputs._TICK_NS", -(10**9))  # as if all of it were long ago
+    monkeypatch.setattr("jitload.cache.dependencies._TICK_NS", -(10**9))  # as if all of it were long ago
     lose("compiler")
     assert build(ADD, "vec") == first
     monkeypatch.setattr(os, "listdir", None)  # of the cache; an entry's own directory is read each time
-    from jitload.cache import toolless
+    from jitload.cache import matching
 
-    assert toolless._keys(str(cache), os.stat(cache).st_mtime_ns)["vec"] == (first.parents[1].name[-64:],)
+    assert matching._digests_by_name(str(cache), os.stat(cache).st_mtime_ns)["vec"] == (first.parents[1].name[-64:],)
     monkeypatch.undo()
     monkeypatch.setenv("JITLOAD_CACHE_DIR", str(cache))
     second = build(kernel("f"), "vec")
@@ -147,10 +147,10 @@ def test_another_request_is_a_miss(cache, lose, monkeypatch, text, options):
     with pytest.raises(ToolchainError, match=r"NVRTC was not found|no C\+\+ compiler"):
         build(text, "vec", **options)
     monkeypatch.setenv("JITLOAD_MODE", "load-only")
-    with pytest.raises(CacheError, match="forbids to build it") as caught:
+    with pytest.raises(CacheError, match="does not build it") as caught:
         build(text, "vec", **options)
     lines = str(caught.value).splitlines()
-    assert lines[-2].endswith("lacks tools, so that it does not matter what made an entry (nvrtc, compiler, cpu).")
+    assert lines[-2].endswith("lacks tools, so these parts of an entry's key do not matter: nvrtc, compiler, cpu.")
     assert not any(line.strip().startswith(("nvrtc:", "compiler:")) for line in lines)
 
 
@@ -199,7 +199,7 @@ def test_a_manifest_that_is_damaged_is_passed_over(cache, lose, caplog):
     lose("compiler")
     with pytest.raises(ToolchainError):
         build(ADD, "vec")
-    assert "it is passed over" in caplog.text
+    assert "it is skipped" in caplog.text
 
 
 def test_options_in_the_command_of_the_compiler_are_what_was_asked_for(cache, lose, monkeypatch):
@@ -219,7 +219,7 @@ def test_native_code_is_for_the_processor_that_it_was_made_for(cache, lose, monk
     lose("compiler")
     again = {"cpp_sources": BY_HAND, "functions": "twice", "extra_cflags": ["-march=native"]}
     assert jitload.build_inline("hand", **again) == path
-    for place in ("pipeline", "cache.toolless"):
+    for place in ("pipeline", "cache.matching"):
         monkeypatch.setattr(f"jitload.{place}.cpu_identity", lambda: "another processor")
     with pytest.raises(ToolchainError):
         jitload.build_inline("hand", **again)
@@ -234,7 +234,7 @@ def test_machine_code_is_of_a_cuda_that_the_driver_runs(lose, monkeypatch, drive
     path = build(ADD, "vec")
     assert "nvrtc-13" in json.loads((path.parent / "manifest.json").read_text())["parts"]["nvrtc"]
     lose("nvrtc")
-    monkeypatch.setattr("jitload.cache.toolless.driver_version", lambda: driver)
+    monkeypatch.setattr("jitload.cache.matching.driver_version", lambda: driver)
     monkeypatch.setenv("JITLOAD_NVRTC", asked)
     if is_found:
         assert build(ADD, "vec") == path
