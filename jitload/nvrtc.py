@@ -21,7 +21,7 @@ _DIAGNOSTIC = re.compile(
     r"(?: #[\w-]+)?: (?P<message>.*)$",
     re.MULTILINE,
 )
-_MISSING_HEADER = re.compile(r'(?:cannot|could not) open source file "([^"]+)"')
+_MISSING_HEADER = re.compile(r'(?:cannot|could not) open source file "(?:\./)?([^"]+)"')
 _FOR_HOST_CODE = re.compile(r"(?:torch|ATen|c10|pybind11)/")
 _UNDECLARED = re.compile(r'identifier "(\w+)" is undefined')
 # What nvcc knows without an #include, by way of the host's headers that come with cuda_runtime.h; NVRTC does not.
@@ -331,11 +331,10 @@ def _compile_error(
 
 def _hint(log: str, options: Sequence[str]) -> str:
     if missing := _MISSING_HEADER.search(log):
-        header = missing[1].removeprefix("./")  # which is how a header in memory includes the file of its own name
-        if _FOR_HOST_CODE.match(header):
-            return f"<{header}> is for host code, and NVRTC compiles only the kernels: leave the bindings out."
+        if _FOR_HOST_CODE.match(missing[1]):
+            return f"<{missing[1]}> is for host code, and NVRTC compiles only the kernels: leave the bindings out."
         return (
-            f"NVRTC has no {header!r}: pass its directory in extra_include_paths=[…]; CUDA's own headers come with "
+            f"NVRTC has no {missing[1]!r}: pass its directory in extra_include_paths=[…]; CUDA's own headers come with "
             "pip install 'jitload[cu13]'."
         )
     if "unrecognized option" in log:

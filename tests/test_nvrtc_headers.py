@@ -14,7 +14,8 @@ from nvrtc_matrix import Case, Kit
 
 import jitload
 from jitload.device.nvrtc_headers import BUILT_IN, headers_in_memory
-from jitload.nvrtc import nvrtc_compile
+from jitload.errors import CompileError
+from jitload.nvrtc import NvrtcJob, nvrtc_compile, run_nvrtc
 
 if TYPE_CHECKING:
     import ctypes
@@ -123,6 +124,15 @@ def test_what_cannot_work_says_so(nvrtc: ctypes.CDLL, kit: Kit, source: str, mes
     answer = compile_source(nvrtc, kit, source)
     assert answer.code != 0
     assert message in answer.log
+
+
+def test_a_correction_without_the_header_that_it_corrects(kit: Kit) -> None:
+    """The error names that header, as the user knows it."""
+    source = "#include <cuda/std/cfloat>\n"
+    job = NvrtcJob(name="k.cu", source=source, options=("-arch=sm_90",), headers=headers_in_memory(()))
+    with pytest.raises(CompileError) as caught:
+        run_nvrtc(kit.library, job)
+    assert caught.value.hint.startswith("NVRTC has no 'cuda/std/cfloat': ")
 
 
 def test_shims_come_before_the_users_include_paths(nvrtc: ctypes.CDLL, kit: Kit, tmp_path: Path) -> None:
