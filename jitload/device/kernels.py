@@ -16,6 +16,7 @@ from jitload.checks import NO_CHECKS, Checks
 from jitload.device import probe
 from jitload.device.demangle import demangle_variables
 from jitload.device.headers import read_headers
+from jitload.device.nvrtc_headers import headers_in_memory
 from jitload.device.source import find_candidates
 from jitload.elf.cubin import read_image
 from jitload.errors import CompileError, LaunchSpecError, SignatureError, nearest_name
@@ -149,9 +150,11 @@ class _Rounds:
         self.refused: frozenset[str] = frozenset()
         self.declared: tuple[str, ...] = ()
         self.extra = ("--minimal",) if source.is_minimal and kit.version >= (12, 4) else ()
+        include_dirs = nvrtc_include_dirs(kit, source.include_dirs)
+        self.headers = headers_in_memory(include_dirs)
         self.options = (
             *device_options(kit.version, arch),
-            *(f"-I{path}" for path in nvrtc_include_dirs(kit, source.include_dirs)),
+            *(f"-I{path}" for path in include_dirs),
             *source.options,
         )
 
@@ -185,10 +188,10 @@ class _Rounds:
         expressions = tuple(text for text in wanted if text not in self.refused)
         name = self.source.pieces[0][0] if len(self.source.pieces) == 1 else f"{self.source.name}.cu"
         options = (*self.options, *self.extra)
-        headers: tuple[tuple[str, str], ...] = ()
+        headers = self.headers
         if kernels:
             options = (*options, f"--pre-include={probe.PROBE_HEADER[0]}")
-            headers = (probe.PROBE_HEADER,)
+            headers = (probe.PROBE_HEADER, *headers)
         job = NvrtcJob(
             name=name,
             directory="/jitload",

@@ -1,7 +1,7 @@
 // The driver API's types for device code. NVIDIA's <cuda.h> declares host functions, which NVRTC refuses even as
-// declarations (unless with -default-device), so it can never be read here; a kernel needs only its types.
-#ifndef JITLOAD_NVRTC_FIRST_CUDA_H
-#define JITLOAD_NVRTC_FIRST_CUDA_H
+// declarations (unless with -default-device), so it cannot be included; a kernel only needs its types.
+#ifndef JITLOAD_NVRTC_CUDA_H
+#define JITLOAD_NVRTC_CUDA_H
 #define __cuda_cuda_h__
 #include <stdint.h>
 
