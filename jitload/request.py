@@ -238,7 +238,7 @@ def _resolve_arch(target: Target, host: HostSource | None, settings: Settings) -
     """Return the architectures for kernels in source; C++ written by hand launches those of a GPU."""
     if host is not None:
         if host.is_mixed and CPU in ((target.arch,) if isinstance(target.arch, str) else target.arch):
-            from jitload.cpu.gpu_only import launches_error
+            from jitload.cpu.text import launches_error
 
             raise launches_error([piece for unit in host.units for piece in unit.pieces])
         return resolve_gpu_arch(target.arch, settings, what="kernels with C++ of your own are compiled")
@@ -258,7 +258,7 @@ def _with_cpu_flags(request: Request, options: tuple[str, ...]) -> Request:
 
         texts = [text for _, text in request.pieces]
         if classify(texts, has_embed_cubin=False, options=request.options) == "both":  # NVRTC alone would drop it
-            from jitload.cpu.gpu_only import launches_error
+            from jitload.cpu.text import launches_error
 
             raise launches_error(request.pieces)
     return replace(request, cpu_flags=(*cpu_options(request.options), *options))
