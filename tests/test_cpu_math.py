@@ -1,4 +1,4 @@
-"""The functions of float that are computed in vectors on the CPU: how exact they are, and special values."""
+"""Functions of float that jitload computes itself on the CPU: their errors and special values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OTHER_NAMES = {"__expf": "expf", "exp": "expf", "__logf": "logf", "log": "logf",
 ALL = (*FUNCTIONS, *OTHER_NAMES)
 SOURCE = "".join(
     f'extern "C" __global__ void k_{name}(const float* x, float* y, int n) {{\n'
-    f"  int i = blockIdx.x * blockDim.x + threadIdx.x; __syncthreads(); if (i < n) y[i] = {name}(x[i]);\n}}\n"
+    f"  int i = blockIdx.x * blockDim.x + threadIdx.x; WAIT; if (i < n) y[i] = {name}(x[i]);\n}}\n"
     for name in ALL
 )
 LAUNCHES = {f"k_{name}": Launch(grid="ceil_div(n, 256)", block=256, args={"n": "x.numel()"}) for name in ALL}
@@ -38,7 +38,14 @@ SPECIAL: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
 
 @pytest.fixture(scope="module")
 def mod() -> jitload.Module:
-    return jitload.load_inline("quick", cuda_sources=SOURCE, functions=LAUNCHES, arch="cpu")
+    return load()
+
+
+def load(wait: str = "", **options: Any) -> jitload.Module:
+    """Compile the kernels as loops; those that wait run on fibers, one number at a time."""
+    return jitload.load_inline(
+        "math", cuda_sources=SOURCE, functions=LAUNCHES, arch="cpu", extra_cuda_cflags=[f"-DWAIT={wait}"], **options
+    )
 
 
 def call(mod: jitload.Module, name: str, x: Array) -> Array:
@@ -95,19 +102,14 @@ def test_other_names_are_the_same_function(mod: jitload.Module, name: str) -> No
 
 
 def test_the_same_numbers_one_by_one_and_in_vectors(mod: jitload.Module) -> None:
-    """A fiber computes one number at a time, for any processor."""
-    alone = jitload.load_inline(
-        "alone", cuda_sources=SOURCE, functions=LAUNCHES, arch="cpu", extra_cuda_cflags=["-DJITLOAD_CPU_FIBERS"]
-    )
+    fibers = load("__syncthreads()")
     x = np.arange(0, 1 << 32, 20_011, dtype=np.uint64).astype(np.uint32).view(np.float32)
     for name in FUNCTIONS:
-        np.testing.assert_array_equal(call(alone, name, x), call(mod, name, x))
+        np.testing.assert_array_equal(call(fibers, name, x), call(mod, name, x))
 
 
 def test_exact_where_the_compiler_contracts() -> None:
-    """With `-march=native` products and sums are one operation; that makes nothing worse."""
-    mod = jitload.load_inline(
-        "native", cuda_sources=SOURCE, functions=LAUNCHES, arch="cpu", extra_cflags=["-march=native"]
-    )
+    """With `-march=native` a product and a sum are one operation; the errors stay within their limits."""
+    mod = load(extra_cflags=["-march=native"])
     for name, (_, most) in FUNCTIONS.items():
         assert worst(mod, name, np.arange(0, 1 << 32, 20_011, dtype=np.uint64).astype(np.uint32)) <= most
