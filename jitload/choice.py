@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jitload.device.kernels import Compiled, nearest_name
+from jitload.device.signature import check_is_typed
 from jitload.errors import LaunchSpecError
 from jitload.exports import export_names
 from jitload.launch import Launch
@@ -49,6 +50,7 @@ def choose_exports(
 
     Raises:
         LaunchSpecError: A name fits no kernel.
+        SignatureError: The types of a kernel's parameters are unknown.
     """
     by_name = export_names(compiled.cubin.kernels)
     docs = {candidate.name: candidate.doc for candidate in compiled.candidates}
@@ -59,6 +61,7 @@ def choose_exports(
     exports = []
     for name, launch in functions:
         kernel = _kernel_for(name, launch, compiled, by_name)
+        check_is_typed(kernel)
         doc = launch.doc if launch.doc is not None else docs.get(re.split("[<(]", kernel.name)[0], "")
         builds = tuple((one.cubin.arch, _same_kernel(kernel, one.cubin)) for one in (compiled, *others) if others)
         exports.append(Export(name=name, kernel=_named(name, kernel, launch), launch=launch, doc=doc, builds=builds))

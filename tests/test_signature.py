@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from jitload.device.cubin import read_image
 from jitload.device.cxxtype import describe_type, readable_type
-from jitload.device.demangle import demangle
 from jitload.device.probe import (
     PROBE_HEADER,
     is_only_name_errors,
@@ -435,14 +434,6 @@ def test_sizes_of_vectors_are_the_compilers() -> None:
     )
     answer = ask_nvrtc(checks, ["-arch=sm_90"])
     assert answer.cubin, answer.log
-
-
-def test_demangling() -> None:
-    assert demangle("_Z5scalePfi") == "scale(float*, int)"
-    assert demangle("_ZN36_GLOBAL__N__00000000_4_k_cu_1f8c4d092anEPNS_2ASE") == "an(AS*)"
-    assert demangle("_ZN29_INTERNAL_00000000_4_k_cu_big31_GLOBAL__N__00000000_4_k_cu_big4anonE") == "anon"
-    assert demangle("scale") is None
-    assert demangle("_Z@@") is None
 
 
 # ------------------------------------------------------------------------------------------- hand-written signatures

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from jitload.device.cxxtype import TypeFacts, describe_type, readable_type, resolve_aliases, unknown_name
-from jitload.device.demangle import read_probe, read_symbol
+from jitload.device.demangle import is_refused, name_in, read_probe, read_symbol
 from jitload.device.written import parse_signature
 from jitload.errors import SignatureError
 from jitload.exports import export_names
@@ -48,19 +48,23 @@ def read_kernels(
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A kernel of an image, its place in the source, and its heading; without one nothing tells its types."""
+    """A kernel of an image, its place in the source, and its heading; without one its types are unknown.
+
+    `is_refused` says that the compiler told the types, but the demangler refuses the name that holds them.
+    """
 
     image_kernel: ImageKernel
     name: str
     place: int
     heading: _Heading | None = None
+    is_refused: bool = False
 
 
 def _find(image_kernel: ImageKernel, expression: str, probe: str, candidates: Sequence[Candidate]) -> _Found:
     name, own_types = read_symbol(image_kernel.symbol, expression)
     real, promoted = read_probe(probe) if probe else (own_types, own_types)
     if real is None or promoted is None:
-        return _Found(image_kernel, name, len(candidates))
+        return _Found(image_kernel, name, len(candidates), is_refused=is_refused(probe or image_kernel.symbol))
     candidate = find_candidate(name, real, candidates) or find_candidate(expression, real, candidates)
     names = _expand_pack(candidate, len(real)) if candidate else ()
     types = tuple(describe_type(*pair) for pair in zip(real, promoted, strict=True))
@@ -105,7 +109,9 @@ def _typed(found: _Found, told: tuple[tuple[str, str], ...] | None) -> Kernel:
     if told is not None:
         return typed_kernel(found.image_kernel, [t for t, _ in told], [name for _, name in told], name=found.name)
     if found.heading is None:
-        raise _untyped(found.image_kernel.slots, found.name)
+        if found.is_refused:  # an error only if the kernel is exported: see check_is_typed
+            return _join(found.image_kernel, _bits(found))
+        raise _untyped(found.image_kernel.slots, found.name, found.image_kernel.symbol)
     return _join(found.image_kernel, found.heading)
 
 
@@ -127,7 +133,8 @@ def _bits(found: _Found) -> _Heading:
 def check_is_typed(kernel: Kernel) -> None:
     """Raise SignatureError where nothing tells the type of a kernel's parameter."""
     if any(parameter.kind == "bits" for parameter in kernel.parameters):
-        raise _untyped(tuple(ParameterSlot(offset=p.offset, size=p.size) for p in kernel.parameters), kernel.name)
+        slots = tuple(ParameterSlot(offset=p.offset, size=p.size) for p in kernel.parameters)
+        raise _untyped(slots, kernel.name, kernel.symbol)
 
 
 def unprobed_symbols(image: Image, lowered: Mapping[str, tuple[str, str]]) -> tuple[str, ...]:
@@ -254,7 +261,7 @@ def _worth_asking(kernel: ImageKernel) -> str:
     """Return the expression that asks for this kernel's types, or "" when its symbol tells them all."""
     name, types = read_symbol(kernel.symbol, "")
     if types is None:
-        return name if name.isidentifier() else ""
+        return name if name.isidentifier() and not is_refused(kernel.symbol) else ""
     if len(types) != len(kernel.slots) or not any(map(_may_hide, types, kernel.slots)):
         return ""
     return f"static_cast<void(*)({', '.join(map(readable_type, types))})>({name})"
@@ -306,11 +313,17 @@ def _unqualified(name: str) -> str:
     return _without_arguments(name).rpartition("::")[2]
 
 
-def _untyped(slots: Sequence[ParameterSlot], name: str) -> SignatureError:
-    sizes = _sizes(slots)
+def _untyped(slots: Sequence[ParameterSlot], name: str, symbol: str) -> SignatureError:
+    reason = "neither the compiler nor its symbol tells the types of its parameters"
+    if is_refused(symbol):
+        name = name_in(symbol) if name == symbol else name
+        reason = (
+            "the types of its parameters are unknown, because the C++ library's demangler refuses its symbol of "
+            f"{len(symbol):,} characters"
+        )
     return SignatureError(
-        f"kernel {_shorten(name)!r}: neither the compiler nor its symbol tells the types of its parameters\n"
-        f"    The cubin has parameters of {sizes} bytes.\n"
+        f"kernel {_shorten(name)!r}: {reason}\n"
+        f"    The cubin has parameters of {_sizes(slots)} bytes.\n"
         f'    Give them: Launch(kernel="{_shorten(name)}", signature="(const float* x, int n)").'
     )
 
