@@ -6,7 +6,6 @@ Its expressions are checked when it is made, as far as that goes without the ker
 from __future__ import annotations
 
 import functools
-import keyword
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from typing import Any, Literal
 from jitload.errors import LaunchSpecError
 from jitload.expression import constant_value, names_in
 from jitload.expression_text import Expression
+from jitload.model import python_name
 
 Extent = int | str | Sequence[int | str]
 CLUSTER_POLICIES = ("spread", "load_balancing")
@@ -88,11 +88,6 @@ class Launch:
         where = (self.grid, self.block, self.params, self.shared_bytes, self.cluster, frozenset(self.args.items()))
         how = (self.cluster_policy, self.cooperative, self.pdl, self.priority, self.kernel, self.signature, self.doc)
         return hash((where, how, self.nullable, self.raw_pointers, self.strided))
-
-
-def python_name(name: str) -> str:
-    """Return a parameter's name in signatures and expressions: `in_` for `in`."""
-    return f"{name}_" if keyword.iskeyword(name) else name
 
 
 def _kinds(value: object) -> object:

@@ -213,7 +213,7 @@ def _check_is_no_kernel(name: str, sources: Sources, cuda_flags: tuple[str, ...]
     if not sources.cubins or not any("__global__" in text for text in texts):
         return
 
-    from jitload.device.source import classify
+    from jitload.cpptext.source_kind import classify
 
     if classify(texts, has_embed_cubin=False, options=cuda_flags) != "device":
         return
@@ -229,7 +229,7 @@ def _defines_functions(sources: Sources, functions: Functions | None) -> bool:
     names = (functions,) if isinstance(functions, str) else tuple(functions) if isinstance(functions, Iterable) else ()
     if any("__global__" in text for text in texts) or not all(isinstance(name, str) for name in names):
         return False
-    from jitload.device.host_functions import defines_host_functions
+    from jitload.cpptext.declarations import defines_host_functions
 
     return defines_host_functions(texts, names)
 
@@ -254,7 +254,7 @@ def _with_cpu_flags(request: Request, options: tuple[str, ...]) -> Request:
     if CPU not in request.archs:
         return request
     if any("<<<" in text for _, text in request.pieces):
-        from jitload.device.source import classify
+        from jitload.cpptext.source_kind import classify
 
         texts = [text for _, text in request.pieces]
         if classify(texts, has_embed_cubin=False, options=request.options) == "both":  # NVRTC alone would drop it

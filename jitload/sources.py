@@ -220,7 +220,7 @@ def _guess_kind(
     if not has_cubins and is_kernels_alone(texts):
         return "device"  # a hit needs no lexer
 
-    from jitload.device.source import classify
+    from jitload.cpptext.source_kind import classify
 
     kind = classify(texts, has_embed_cubin=has_cubins, options=options, for_nvrtc=not has_host_code)
     if kind != "host":
@@ -235,9 +235,9 @@ def has_kernels_in_headers(sources: Sources, include_dirs: Sequence[Path], optio
     if sources.cubins or not any("include" in text for text in texts):
         return False
 
-    from jitload.device.included import launches_in_headers
+    from jitload.cpptext.source_kind import headers_have_kernels
 
-    return launches_in_headers(texts, [path.absolute() for path in include_dirs], options)
+    return headers_have_kernels(texts, [path.absolute() for path in include_dirs], options)
 
 
 def check_backend(backend: str | None) -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import jitload
+from jitload.cpptext.declarations import find_candidates
 from jitload.cpu.split import split_kernels
-from jitload.device.source import find_candidates
 
 TYPES = {"int": "int32", "float": "float32", "double": "float64", "unsigned long long": "uint64"}
 FARTHEST = 34  # a lane reads its own value where the other is out of range

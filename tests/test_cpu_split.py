@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 import jitload
 from jitload import Launch
+from jitload.cpptext.declarations import find_candidates
 from jitload.cpu.build import compile_for_cpu
 from jitload.cpu.split import Split, split_expression, split_kernels
 from jitload.device.kernels import DeviceSource
-from jitload.device.source import find_candidates
 from jitload.errors import CompileError
 from jitload.settings import read_settings
 from jitload.toolchain import find_compiler, find_ninja

@@ -11,11 +11,11 @@ import pytest
 from cpu_stride_kernels import BEFORE, KERNELS, write_kernel
 
 import jitload
+from jitload.cpptext.declarations import find_candidates
 from jitload.cpu import build
 from jitload.cpu.split import Split, split_kernels
 from jitload.cpu.text import cpu_text
 from jitload.device.kernels import DeviceSource
-from jitload.device.source import find_candidates
 
 BLOCKS = (1, 7, 32, 100, 256, (16, 4), (5, 3, 2), (33, 9))
 SIZES = (0, 1, 17, 100, 1001)

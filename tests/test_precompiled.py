@@ -18,8 +18,8 @@ from jitload.cxx.precompiled import (
     Precompiled,
     find_precompiled,
     header_spec,
+    independent_includes,
     keyed_flags,
-    opening_includes,
     precompiled_includes,
 )
 from jitload.errors import CompileError
@@ -99,7 +99,7 @@ OPENINGS = [
 
 @pytest.mark.parametrize(("text", "names"), OPENINGS)
 def test_a_text_opens_with_the_includes_that_nothing_can_change(text, names):
-    assert opening_includes(text) == names
+    assert independent_includes(text) == names
 
 
 def test_only_what_a_unit_reads_first_is_precompiled():

@@ -11,6 +11,7 @@ from direct_nvrtc import Answer, ask_nvrtc
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jitload.cpptext.declarations import find_candidates
 from jitload.device.cubin import read_image
 from jitload.device.cxxtype import describe_type, readable_type
 from jitload.device.probe import (
@@ -21,7 +22,6 @@ from jitload.device.probe import (
     rejected_expressions,
 )
 from jitload.device.signature import find_candidate, read_kernels, typed_kernel, unprobed_symbols
-from jitload.device.source import find_candidates
 from jitload.device.written import parse_signature
 from jitload.errors import LaunchSpecError, SignatureError
 from jitload.exports import export_names

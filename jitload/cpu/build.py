@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jitload.checks import WATCHED_SHARED, check_options
+from jitload.cpptext.declarations import find_candidates
 from jitload.cpu.gpu_only import (
     compiled_asm,
     explain,
@@ -31,7 +32,6 @@ from jitload.device import probe
 from jitload.device.demangle import demangle
 from jitload.device.kernels import Compiled, DeviceSource, no_such_kernel
 from jitload.device.signature import read_kernels
-from jitload.device.source import find_candidates
 from jitload.errors import CompileError
 from jitload.host_build import Step, run_ninja, write_ninja
 from jitload.model import Cubin, Image, ImageKernel, Variable

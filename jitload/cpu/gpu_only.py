@@ -9,17 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from itertools import dropwhile
 from pathlib import Path
 
-from jitload.device.lexer import Token, tokenize
+from jitload.cpptext.lexer import Token, code_tokens, tokenize
+from jitload.cpptext.preprocessor import HEADER_NAME, Conditional, read_conditionals, split_directives
 from jitload.errors import CompileError, Diagnostic
 
-_DIRECTIVES = frozenset(
-    """
-    if ifdef ifndef elif elifdef elifndef else endif define undef include error warning pragma line
-    """.split()  # noqa: SIM905  as a list it would take the whole page
-)
 _PORTABLE = "#if defined(__CUDA_ARCH__) || defined(JITLOAD_CPU)"
 _HEADERS = {
     "mma.h": "tensor cores (wmma)",
@@ -57,26 +53,40 @@ _NAMES = {
     r"this_multi_grid|multi_grid_group": "several GPUs",
     r"setmaxnreg|griddepcontrol|cudaGridDependencySynchronize": "instructions of the device",
 }
-_TEXT = r"""R"([^()\\\s]{0,16})\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'"""
-_ASM = r"(?<![\w.])(?P<asm>asm|__asm__|__asm)\b(?=(?:\s|\\\n|volatile|__volatile__|goto|inline)*\()"
-_EMPTY_ASM = re.compile(r"""(?:\s|\\\n|volatile|__volatile__|goto|inline)*\(\s*(?:""\s*)+[:)]""")
-_INCLUDE = r"""(?P<include>^[ \t]*\#[ \t]*include[ \t]*["<](?P<name>[^">\n]+)[">])"""
-_MARKED = re.compile(
-    rf"//(?:\\\n|[^\n])*|/\*.*?(?:\*/|\Z)|{_INCLUDE}|(?<![\w]){_TEXT}|(?<!\w)\d(?:'?[\w.])*|{_ASM}",
-    re.DOTALL | re.MULTILINE,
-)
+_ASM = ("asm", "__asm__", "__asm")
+_ASM_QUALIFIERS = ("volatile", "__volatile__", "goto", "inline")
 
 
 def mark_gpu_only(text: str) -> str:
-    """Return the text with marks on inline PTX and on headers that are for devices alone, on their own lines."""
+    """Return the text with errors before inline PTX and instead of headers for the GPU, on the same lines."""
+    if not re.search(r"asm|include", text):
+        return text
+    marks: list[tuple[int, str]] = []
+    tokens = code_tokens(text)
+    for directive, run in split_directives(tokens):
+        name = HEADER_NAME.match(directive.text) if directive and directive.name == "include" else None
+        if name and (feature := _header(name[1] or name[2])):
+            marks.append((run[0].start, f"#error GPU only: {feature}, which {name[1] or name[2]} declares //"))
+    marks += [(token.start, '_Pragma("GCC error \\"GPU only: inline PTX\\"") ') for token in _inline_ptx(tokens)]
+    pieces, end = [], 0
+    text = text.replace("\r\n", "\n")  # as the tokens count
+    for start, mark in sorted(marks):
+        pieces += [text[end:start], mark]
+        end = start
+    return "".join([*pieces, text[end:]])
 
-    def replace(match: re.Match[str]) -> str:
-        if match["asm"] and not _EMPTY_ASM.match(text, match.end()):
-            return f'_Pragma("GCC error \\"GPU only: inline PTX\\"") {match["asm"]}'
-        what = _header(match["name"]) if match["include"] else ""
-        return f"#error GPU only: {what}, which {match['name']} declares //" if what else match[0]
 
-    return _MARKED.sub(replace, text) if re.search(r"asm|include", text) else text
+def _inline_ptx(tokens: Sequence[Token]) -> Iterator[Token]:
+    """Yield the first token of each `asm` statement that is not empty."""
+    for index, token in enumerate(tokens):
+        if token.text not in _ASM or (index and tokens[index - 1].text == "."):
+            continue
+        following = [other.text for other in tokens[index + 1 : index + 12]]
+        statement = list(dropwhile(_ASM_QUALIFIERS.__contains__, following))
+        operands = list(dropwhile('""'.__eq__, statement[1:]))
+        is_empty = len(operands) + 1 < len(statement) and operands[:1] != [] and operands[0][0] in ":)"
+        if statement[:1] == ["("] and not is_empty:
+            yield token
 
 
 def find_vanishing(label: str, text: str) -> Diagnostic | None:
@@ -86,9 +96,9 @@ def find_vanishing(label: str, text: str) -> Diagnostic | None:
     """
     if not re.search(r"__CUDA_?ARCH\w*|__CUDACC\w*|__NVCC__", text):
         return None
-    for chain in _chains([token for token in tokenize(text) if token.kind != "comment"]):
-        if problem := _problem(chain):
-            return Diagnostic(file=label, line=chain.lines[0], severity="error", message=f"GPU only: {problem}")
+    for conditional in read_conditionals(code_tokens(text)):
+        if problem := _problem(conditional):
+            return Diagnostic(file=label, line=conditional.line, severity="error", message=f"GPU only: {problem}")
     return None
 
 
@@ -104,19 +114,16 @@ def used_gpu_only(read: Iterable[Path]) -> str:
 
 def has_asm(text: str) -> bool:
     """Tell whether a header has inline PTX; it may stand in a branch that is never compiled."""
-    return any(match["asm"] and not _EMPTY_ASM.match(text, match.end()) for match in _MARKED.finditer(text))
+    return "asm" in text and any(True for _ in _inline_ptx(code_tokens(text)))
 
 
 def compiled_asm(preprocessed: str, files: frozenset[str]) -> Iterator[tuple[str, int]]:
-    """Yield file and line of inline PTX in some of the files, from the text after the preprocessor."""
+    """Yield file and line of inline PTX in some of the files, given the preprocessor's output."""
     for part in re.split(r"^# (?=\d+ \")", preprocessed, flags=re.MULTILINE)[1:]:
         head, _, code = part.partition("\n")
-        place = re.match(r'(\d+) "([^"]*)"', head)
-        if not place or place[2] not in files:
-            continue
-        for match in _MARKED.finditer(code):
-            if match["asm"] and not _EMPTY_ASM.match(code, match.end()):
-                yield place[2], int(place[1]) + code.count("\n", 0, match.start())
+        position = re.match(r'(\d+) "([^"]*)"', head)
+        if position and position[2] in files and "asm" in code:
+            yield from ((position[2], int(position[1]) + token.line - 1) for token in _inline_ptx(code_tokens(code)))
 
 
 def explain(error: CompileError) -> CompileError:
@@ -170,65 +177,16 @@ def _header(name: str) -> str:
     return ""
 
 
-@dataclass(slots=True)
-class _Chain:
-    """An `#if` up to its `#endif`: the conditions, and how many tokens of code each branch holds."""
-
-    conditions: list[str]
-    lines: list[int]
-    sizes: list[int] = field(default_factory=lambda: [0])
-    is_dead: bool = False
-
-
-def _chains(tokens: Sequence[Token]) -> Iterator[_Chain]:
-    """Yield each chain of conditions, in the order of their ends; none within `#if 0`."""
-    waiting: list[_Chain] = []
-    words: list[str] = []  # of the directive in hand
-    line = 0
-    for token, following in zip(tokens, (*tokens[1:], None), strict=True):
-        if token.in_directive and token.text == "#" and following and following.text in _DIRECTIVES:
-            yield from _follow(waiting, words, line)
-            words, line = [], token.line
-        elif token.in_directive:
-            words.append(token.text)
-        else:
-            yield from _follow(waiting, words, line)
-            words = []
-            for chain in waiting:
-                chain.sizes[-1] += 1
-    yield from _follow(waiting, words, line)
-
-
-def _follow(waiting: list[_Chain], words: Sequence[str], line: int) -> Iterator[_Chain]:
-    condition = " ".join(words)
-    if not words:
-        return
-    if words[0].startswith("if"):
-        is_dead = any(chain.is_dead for chain in waiting) or condition in ("if 0", "if false")
-        waiting.append(_Chain([condition], [line], is_dead=is_dead))
-    elif words[0].startswith("el") and waiting:
-        waiting[-1].conditions.append(condition)
-        waiting[-1].lines.append(line)
-        waiting[-1].sizes.append(0)
-    elif words[0] == "endif" and waiting:
-        chain = waiting.pop()
-        if not chain.is_dead:
-            yield chain
-    else:
-        for chain in waiting:
-            chain.sizes[-1] += words[0] in ("error", "include", "define")
-
-
-def _problem(chain: _Chain) -> str:
-    text = " ".join(chain.conditions)
+def _problem(conditional: Conditional) -> str:
+    text = " ".join(f"{directive.name} {directive.text}" for directive in conditional.conditions)
     if "JITLOAD_CPU" in text:
         return ""
-    has_else = chain.conditions[-1] == "else" and chain.sizes[-1] > 0
-    if re.search(r"(?:ifdef|ifndef|defined \(?) ?__CUDA_ARCH\w*", text):
+    has_else = conditional.conditions[-1].name == "else" and conditional.sizes[-1] > 0
+    if re.search(r"(?:ifdef|ifndef|defined[ (]*) *__CUDA_ARCH\w*", text):
         return f"the CPU has no __CUDA_ARCH__, and this branch would be gone without a word; write {_PORTABLE}"
     if "__CUDA_ARCH" in text and not has_else:
         return f"a branch for some values of __CUDA_ARCH__, and no #else for the CPU; write {_PORTABLE}"
-    asks = re.match(r"(?:ifdef|if defined \(?) ?(__CUDACC\w*|__NVCC__)", chain.conditions[0])
-    if asks and len(chain.conditions) == 1 and chain.sizes[0] > 0:
-        return f"{asks[1]} is not defined on the CPU, and this branch has no #else; write || defined(JITLOAD_CPU)"
+    macro = re.match(r"(?:ifdef|if defined[ (]*) *(__CUDACC\w*|__NVCC__)", text)
+    if macro and len(conditional.conditions) == 1 and conditional.sizes[0] > 0:
+        return f"{macro[1]} is not defined on the CPU, and this branch has no #else; write || defined(JITLOAD_CPU)"
     return ""

@@ -41,6 +41,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
+from jitload.cpptext.lexer import Token, tokenize
 from jitload.cpu.split_declarations import Variable
 from jitload.cpu.split_inline import SHUFFLES, VOTES, Function, Inliner, find_waiting
 from jitload.cpu.split_macros import Expansion, Macros
@@ -64,7 +65,6 @@ from jitload.cpu.split_turns import Turns
 from jitload.cpu.split_words import HARMLESS_MACROS, KEYWORDS
 from jitload.cpu.split_write import Writer
 from jitload.device.kernels import quoted_label
-from jitload.device.lexer import Token, tokenize
 from jitload.model import Candidate
 
 SPLIT = "__jitload_split_"  # begins the name of a second form

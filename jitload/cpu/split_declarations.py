@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from jitload.cpptext.declarations import find_angle, find_closing
+from jitload.cpptext.lexer import Token
 from jitload.cpu.split_tree import NotUnderstoodError
 from jitload.cpu.split_words import ALIGNMENTS, KEYWORDS, QUALIFIERS, TYPES
-from jitload.device.lexer import Token
-from jitload.device.parameters import find_angle, find_closing
 
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _OTHER = frozenset("decltype __typeof__ __typeof typeof namespace template using typedef".split())  # noqa: SIM905

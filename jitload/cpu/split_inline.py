@@ -11,12 +11,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import pairwise
 
+from jitload.cpptext.declarations import find_closing
+from jitload.cpptext.lexer import Token, tokenize
 from jitload.cpu.split_declarations import Variable, read_declaration
 from jitload.cpu.split_macros import join_operators
 from jitload.cpu.split_source import read_parameters
 from jitload.cpu.split_tree import BARRIER, WARP, NotUnderstoodError, Statement, match_brackets, read_statements
-from jitload.device.lexer import Token, tokenize
-from jitload.device.parameters import find_closing
 
 SHUFFLES = {"__shfl_sync": 0, "__shfl_up_sync": 1, "__shfl_down_sync": 2, "__shfl_xor_sync": 3}
 VOTES = {"__ballot_sync": 4, "__any_sync": 5, "__all_sync": 6}

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from jitload.device.lexer import Token
+from jitload.cpptext.lexer import Token
 
 _DIRECTIVES = frozenset(
     "define undef if ifdef ifndef elif else endif include pragma error warning line".split()  # noqa: SIM905
@@ -37,7 +37,7 @@ class _Macro:
     @property
     def is_whole_number(self) -> bool:
         """Whether the preprocessor can tell that no other definition has taken its place."""
-        whole = (t.kind == "mark" or (t.kind == "number" and _WHOLE.fullmatch(t.text)) for t in self.body)
+        whole = (t.kind == "punctuator" or (t.kind == "number" and _WHOLE.fullmatch(t.text)) for t in self.body)
         return self.parameters is None and bool(self.body) and all(whole)
 
 
@@ -148,7 +148,7 @@ def join_operators(tokens: Sequence[Token]) -> list[Token]:
     found: list[Token] = []
     for token in tokens:
         before = found[-1] if found else None
-        if before and token.kind == before.kind == "mark" and before.start + len(before.text) == token.start:
+        if before and token.kind == before.kind == "punctuator" and before.start + len(before.text) == token.start:
             text = before.text + token.text
             if _OPERATORS.fullmatch(text):
                 found[-1] = before._replace(text=text)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from jitload.cpptext.declarations import find_angle
 from jitload.cpu.split_declarations import Variable
 from jitload.cpu.split_scopes import Scopes, Surroundings
 from jitload.cpu.split_tree import NotUnderstoodError, Statement
@@ -27,7 +28,6 @@ from jitload.cpu.split_words import (
     TYPES,
 )
 from jitload.cpu.split_writes import Writes
-from jitload.device.parameters import find_angle
 
 _COMPUTING = frozenset("+ - * / % ( ) < > <= >= == != && || ! ~ & | ^ << ? : ,".split())  # noqa: SIM905
 
@@ -234,9 +234,9 @@ class Names:
         while at <= last:
             token = self.scopes.code[at]
             end = self._pure_word(at, is_known, by_thread=by_thread) if token.kind == "word" else at
-            if token.kind == "text" and not token.text.startswith("'"):
+            if token.kind == "literal" and not token.text.startswith("'"):
                 return False
-            if token.kind == "mark" and (token.text not in _COMPUTING or self._is_unary(at)):
+            if token.kind == "punctuator" and (token.text not in _COMPUTING or self._is_unary(at)):
                 return False
             if end < 0:
                 return False

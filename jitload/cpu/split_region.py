@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from jitload.cpptext.lexer import Token
 from jitload.cpu.split_declarations import Variable
 from jitload.cpu.split_guards import Guard
 from jitload.cpu.split_names import Names
 from jitload.cpu.split_text import declare, write_tokens_apart, write_type
 from jitload.cpu.split_tree import NotUnderstoodError
-from jitload.device.lexer import Token
 
 PREFIX = "__jitload_"
 GIVE, GOT = "__jitload_give", "__jitload_got"  # begin the names of what a lane gives in an exchange, and gets

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from jitload.cpptext.lexer import Token
 from jitload.cpu.split_declarations import Variable, read_declaration
 from jitload.cpu.split_tree import NotUnderstoodError, Statement, match_brackets
 from jitload.cpu.split_words import FUNCTIONS
-from jitload.device.lexer import Token
 
 SCOPED = frozenset({"using", "typedef", "static_assert"})  # begin what declares no variable
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from jitload.cpptext.declarations import find_angle, find_closing
+from jitload.cpptext.lexer import Token
 from jitload.cpu.split_declarations import Variable, read_parameter
 from jitload.cpu.split_text import write_tokens_apart
 from jitload.cpu.split_tree import NotUnderstoodError
 from jitload.cpu.split_words import KEYWORDS
-from jitload.device.lexer import Token
-from jitload.device.parameters import find_angle, find_closing
 
 _PLAIN_HEAD = frozenset({"static", "inline", "void", "extern", "__global__", "__forceinline__"})
 _NO_TYPE = frozenset("return else case new delete throw do not and or goto using namespace".split())  # noqa: SIM905
@@ -95,7 +95,7 @@ def read_parameters(tokens: Sequence[Token], end: int) -> tuple[Variable, ...]:
         NotUnderstoodError: One is of a kind that is not read.
     """
     found, start, depth = [], 0, 0
-    for at, token in enumerate([*tokens, Token("mark", ",", 0, 0, in_directive=False)]):
+    for at, token in enumerate([*tokens, Token("punctuator", ",", 0, 0, in_directive=False)]):
         depth += (token.text in ("(", "<", "[")) - (token.text in (")", ">", "]"))
         if token.text == "," and depth == 0:
             piece = tokens[start:at]

@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
+from jitload.cpptext.lexer import Token
 from jitload.cpu.split_declarations import Variable, read_declaration
 from jitload.cpu.split_names import Names
 from jitload.cpu.split_scopes import SCOPED
 from jitload.cpu.split_tree import NotUnderstoodError, Statement
 from jitload.cpu.split_words import ASSIGNMENTS, STEPS
-from jitload.device.lexer import Token
 
 Range = tuple[int, int]
 _WHOLE = frozenset(
@@ -310,7 +310,7 @@ def is_written(code: Sequence[Token], body: Range, name: str) -> bool:
         if code[at].text != name or code[at - 1].text in (".", "->", "::"):
             continue
         before, after = code[at - 1], code[at + 1].text
-        is_address = before.text == "&" and code[at - 2].kind == "mark" and code[at - 2].text not in (")", "]")
+        is_address = before.text == "&" and code[at - 2].kind == "punctuator" and code[at - 2].text not in (")", "]")
         is_declared = before.kind == "word" and before.text not in ("return", "case", "else", "do")
         is_changed = after in (*ASSIGNMENTS, "(", "{") or after in STEPS or before.text in STEPS
         if is_changed or is_address or is_declared:

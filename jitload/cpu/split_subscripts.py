@@ -73,7 +73,7 @@ def _is_sum(names: Names, place: Range, counter: int) -> bool:
     at = place[0]
     while at <= place[1]:
         token = code[at]
-        if token.kind == "mark" and token.text not in ("(", "+", "-", "*", "/", "%", "."):
+        if token.kind == "punctuator" and token.text not in ("(", "+", "-", "*", "/", "%", "."):
             return False
         at = names.scopes.closing.get(at, at) + 1
     return True

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from jitload.cpptext.lexer import Token
 from jitload.cpu.split_declarations import Variable
-from jitload.device.lexer import Token
 
 
 def write_tokens_apart(tokens: Sequence[Token]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from jitload.device.lexer import Token
+from jitload.cpptext.lexer import Token
 
 Kind = Literal["plain", "block", "if", "for", "while", "do", "barrier", "warp"]
 BARRIER = "__syncthreads"
@@ -70,7 +70,7 @@ def match_brackets(code: Sequence[Token]) -> dict[int, int]:
     found: dict[int, int] = {}
     waiting: list[int] = []
     for at, token in enumerate(code):
-        if token.kind != "mark":
+        if token.kind != "punctuator":
             continue
         if token.text in _OPEN:
             waiting.append(at)

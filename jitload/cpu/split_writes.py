@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from jitload.cpptext.declarations import find_angle
 from jitload.cpu.split_declarations import Variable
 from jitload.cpu.split_scopes import Scopes, Surroundings
 from jitload.cpu.split_words import ASSIGNMENTS, ATOMICS, KEYWORDS, LOADS, QUALIFIERS, STEPS, TYPES
-from jitload.device.parameters import find_angle
 
 
 class Writes:

@@ -27,10 +27,12 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from jitload.cache.entry import Entry, find_entry
 from jitload.cache.recipe import Recipe
+from jitload.cpptext.includes import opening_includes
 from jitload.cxx.spare import free_memory
 from jitload.identity import compiler_identity
 from jitload.settings import Settings, make_private
@@ -55,8 +57,6 @@ _INDEPENDENT = (
     r"|initializer_list|iostream|iterator|limits|map|memory|mutex|new|numeric|optional|ostream|random|set|sstream"
     r"|stdexcept|string_view|thread|tuple|type_traits|unordered_(?:map|set)|utility|variant|vector"
 )
-_BLANK = re.compile(r"\s+|//(?:[^\\\n]|\\.|\\\n)*|/\*.*?\*/", re.DOTALL)
-_INCLUDE = re.compile(r"""#[ \t]*include[ \t]*(<[^>\n]+>|"[^"\n]+")[ \t]*(?=\n|//(?!.*\\$)|\Z)""")
 # Options that depend on no file and no machine. The user's own macros need not be in the key: g++ compares them.
 _FLAG = r"-O[0-3sgz]?|-Ofast|-g[0-3]?|-std=[\w+]+|-W[\w=+-]+|-w|-pipe|-pthread|-pedantic|-[fm](?!.*native)[\w=+.-]+"
 _MACRO = re.compile(r"-[DU](?P<name>\w+)(?:=.*)?", re.DOTALL)
@@ -159,25 +159,15 @@ def precompiled_includes(unit: Unit) -> tuple[str, ...]:
     """
     if unit.file.endswith(".c") or unit.is_mixed or not unit.pieces:
         return ()
-    opening = opening_includes(unit.pieces[0][1])
+    opening = independent_includes(unit.pieces[0][1])
     if unit.is_file and PRELUDE[0] not in opening:
         return ()
     return (*PRELUDE, _LAUNCHER) if _LAUNCHER in opening else PRELUDE
 
 
-def opening_includes(text: str) -> list[str]:
-    """Return the headers with which a text begins, up to the first other thing or a header that may be anybody's."""
-    found: list[str] = []
-    at = 0
-    while True:
-        while blank := _BLANK.match(text, at):
-            at = blank.end()
-        include = _INCLUDE.match(text, at)
-        if not include or not include[1].startswith("<") or not re.fullmatch(_INDEPENDENT, include[1][1:-1]):
-            break
-        found.append(include[1][1:-1])
-        at = include.end()
-    return found
+def independent_includes(text: str) -> list[str]:
+    """Return the headers with which a text begins, up to the first whose meaning may depend on those before it."""
+    return list(takewhile(re.compile(_INDEPENDENT).fullmatch, opening_includes(text)))
 
 
 def keyed_flags(flags: Sequence[str]) -> tuple[str, ...] | None:

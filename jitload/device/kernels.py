@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jitload.checks import NO_CHECKS, Checks
+from jitload.cpptext.declarations import find_candidates
+from jitload.cpptext.includes import read_headers
 from jitload.device import probe
 from jitload.device.cubin import read_image
-from jitload.device.headers import read_headers
 from jitload.device.signature import read_kernels, unprobed_symbols
-from jitload.device.source import find_candidates
 from jitload.errors import CompileError, LaunchSpecError, SignatureError
 from jitload.model import Candidate, Cubin, Image
 from jitload.nvrtc import NvrtcJob, NvrtcResult, declarations_for, device_options, log_warnings, run_nvrtc

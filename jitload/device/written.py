@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from jitload.cpptext.declarations import read_parameters
+from jitload.cpptext.lexer import code_tokens
 from jitload.device.cxxtype import known_names, resolve_aliases, unknown_name
-from jitload.device.lexer import tokenize
-from jitload.device.parameters import read_parameters
 from jitload.errors import SignatureError
 
 # What stands before the parameters in a declaration; a parameter that points to a function begins likewise.
@@ -30,8 +30,8 @@ def parse_signature(text: str, kernel: str) -> tuple[tuple[str, str], ...]:
     inner = _HEAD.sub("(", text.strip())
     if inner.startswith("(") and inner.endswith(")"):
         inner = inner[1:-1]
-    tokens = [token for token in tokenize(inner) if token.kind != "comment"]
-    if bad := next((t.text for t in tokens if t.text in ("{", "}", ";", "#") or t.kind == "text"), None):
+    tokens = code_tokens(inner)
+    if bad := next((t.text for t in tokens if t.text in ("{", "}", ";", "#") or t.kind == "literal"), None):
         raise SignatureError(_signature_message(text, kernel, f"{bad!r} has no place in a parameter list"))
     if any(inner.count(opening) != inner.count(closing) for opening, closing in ("()", "[]", "<>")):
         raise SignatureError(_signature_message(text, kernel, "its brackets do not match"))
