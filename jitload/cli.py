@@ -123,8 +123,8 @@ def _age(text: str) -> float:
 
 
 def _prebuild(options: argparse.Namespace) -> int:
-    from jitload.prebuild_files import read_requests
-    from jitload.prebuilding import prebuild
+    from jitload.prebuilding.api import prebuild
+    from jitload.prebuilding.files import read_requests
 
     if options.dir:
         os.environ["JITLOAD_CACHE_DIR"] = options.dir

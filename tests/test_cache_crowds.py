@@ -42,7 +42,7 @@ def counted(tmp_path, monkeypatch) -> Path:
 # Counts what is run, by the functions that run it, in each process of the crowd.
 COUNTING = """
 import os, sys
-import jitload, jitload.library, jitload.device.kernels, jitload.nvrtc, jitload.host_build
+import jitload, jitload.device.kernels, jitload.nvrtc, jitload.building.ninja
 def count(module, name):
     real = getattr(module, name)
     def counting(*given, **options):
@@ -51,7 +51,7 @@ def count(module, name):
         return real(*given, **options)
     setattr(module, name, counting)
 count(jitload.device.kernels, "run_nvrtc")
-count(jitload.host_build, "run_ninja")
+count(jitload.building.ninja, "run_ninja")
 """
 PROCESS = f"""{COUNTING}
 import builds

@@ -62,7 +62,7 @@ def test_an_entry_that_cannot_be_read_is_passed_over(cache, monkeypatch, number,
 
 
 def test_a_full_disk_is_no_failure_of_a_call(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("jitload.serving._modules", {})
+    monkeypatch.setattr("jitload.pipeline._modules", {})
     with small_disk(tmp_path / "disk", "64k") as disk:
         monkeypatch.setenv("JITLOAD_CACHE_DIR", str(disk / "cache"))
         path = build(ADD)
@@ -95,7 +95,7 @@ def test_a_disk_that_is_full_altogether(tmp_path, monkeypatch):
     with small_disk(tmp_path / "disk", "16k") as disk:
         monkeypatch.setenv("JITLOAD_CACHE_DIR", str(disk / "cache"))
         monkeypatch.setattr("tempfile.tempdir", str(disk / "tmp"))
-        monkeypatch.setattr("jitload.serving._modules", {})
+        monkeypatch.setattr("jitload.pipeline._modules", {})
         jitload.settings._private_cache_dir.cache_clear()
         with pytest.raises(CacheError, match="there is no directory to build in"):
             build(ADD)
@@ -103,14 +103,14 @@ def test_a_disk_that_is_full_altogether(tmp_path, monkeypatch):
 
 
 def test_a_cache_removed_during_the_build_is_no_failure(cache, monkeypatch, caplog):
-    real = jitload.host_build.run_ninja
+    real = jitload.building.ninja.run_ninja
 
     def remove_first(*given, **options):
-        monkeypatch.setattr("jitload.host_build.run_ninja", real)
+        monkeypatch.setattr("jitload.building.ninja.run_ninja", real)
         shutil.rmtree(cache)
         real(*given, **options)
 
-    monkeypatch.setattr("jitload.host_build.run_ninja", remove_first)
+    monkeypatch.setattr("jitload.building.ninja.run_ninja", remove_first)
     assert list(load(ADD)) == ["add"]
     assert "the directory was removed during the build" in caplog.text
     assert build(ADD).is_relative_to(cache)
@@ -126,15 +126,15 @@ def test_a_cache_removed_while_in_use_is_made_anew(cache):
 
 def test_a_library_that_is_pruned_after_it_was_found_is_built_again(cache, monkeypatch):
     build(ADD)
-    real = jitload.serving.build_entry
+    real = jitload.pipeline.build
 
     def lose(*given, **options):
         entry = real(*given, **options)
-        monkeypatch.setattr("jitload.serving.build_entry", real)
+        monkeypatch.setattr("jitload.pipeline.build", real)
         shutil.rmtree(entry.dir.parent)
         return entry
 
-    monkeypatch.setattr("jitload.serving.build_entry", lose)
+    monkeypatch.setattr("jitload.pipeline.build", lose)
     assert list(load(ADD)) == ["add"]
 
 

@@ -9,13 +9,13 @@ import pytest
 from builds import EXPORT
 
 import jitload
-from jitload import serving
+from jitload import pipeline
 
 
 @pytest.fixture
 def get_value(tmp_path, monkeypatch):
     """A function that compiles C, which is quick, and returns what VALUE is there."""
-    monkeypatch.setattr("jitload.serving._modules", {})
+    monkeypatch.setattr("jitload.pipeline._modules", {})
     (tmp_path / "source").mkdir()
 
     def run(text: str, dirs: list[Path], **options) -> int:
@@ -127,7 +127,7 @@ def test_a_file_that_assembly_takes_in_is_seen(get_value, tmp_path, where):
 def test_a_comment_that_speaks_of_assembly_is_no_reason_to_build(get_value, tmp_path):
     text = "// taken in by .incbin, see above\n#define VALUE 1\n"
     assert get_value(text, [tmp_path]) == 1
-    (entry,) = (entry for entry, _ in serving._modules.values())
+    (entry,) = (entry for entry, _ in pipeline._modules.values())
     assert all(header.is_unchanged() for header in entry.headers)
 
 

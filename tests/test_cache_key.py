@@ -23,7 +23,7 @@ VALUE = 'extern "C" __global__ void NAME(float* x) {}\n'
 @pytest.fixture
 def cache(monkeypatch):
     """The cache of the test run, without the modules of the process."""
-    monkeypatch.setattr("jitload.serving._modules", {})
+    monkeypatch.setattr("jitload.pipeline._modules", {})
     return Path(os.environ["JITLOAD_CACHE_DIR"])
 
 

@@ -92,8 +92,19 @@ def test_another_user_builds_in_private_where_the_home_is_closed(tmp_path):
     private = tmp_path / "home of root"
     private.mkdir(mode=0o700)
     code = """
-import os, sys, tempfile, jitload, jitload.library, jitload.device.kernels, jitload.codegen, jinja2, encodings.idna
-import fcntl, socket, jitload.cache.prune, jitload.serving, jitload.loader
+import os
+import sys
+import tempfile
+import jitload
+import jitload.codegen.wrapper
+import jinja2
+import encodings.idna
+import fcntl
+import socket
+import jitload.cache.prune
+import jitload.loader.module
+import jitload.device.compile
+import jitload.building.library
 os.chdir("/")
 from jitload.errors import CacheError
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
@@ -184,7 +195,7 @@ def test_an_interrupt_leaves_nothing_behind(cache, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("jitload.host_build.run_ninja", interrupt)
+        patch.setattr("jitload.building.ninja.run_ninja", interrupt)
         with pytest.raises(KeyboardInterrupt):
             build(ADD)
     assert work_dirs(cache) == []

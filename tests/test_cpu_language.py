@@ -11,15 +11,16 @@ from builds import run_python
 from test_kernels import MACRO_C, RUNS, ZOO
 
 import jitload
+from jitload.building.ninja import run_ninja
 from jitload.cpu.build import compile_for_cpu
-from jitload.device.kernels import Compiled, DeviceSource
+from jitload.device.kernels import DeviceSource
 from jitload.errors import CompileError
-from jitload.host_build import run_ninja
+from jitload.model import CompiledSource
 from jitload.settings import read_settings
 from jitload.toolchain import find_compiler, find_cuda_headers, find_ninja
 
 
-def compile_text(work_dir: Path, text: str, **options: Any) -> Compiled:
+def compile_text(work_dir: Path, text: str, **options: Any) -> CompiledSource:
     settings = read_settings()
     source = DeviceSource(name="zoo", pieces=(("zoo.cu", text),), **options)
     tools = find_compiler(settings), find_cuda_headers(settings), find_ninja(settings)

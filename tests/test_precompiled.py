@@ -23,8 +23,8 @@ from jitload.cxx.precompiled import (
     precompiled_includes,
 )
 from jitload.errors import CompileError
+from jitload.request.request import Unit
 from jitload.settings import read_settings
-from jitload.sources import Unit
 from jitload.toolchain import find_compiler, own_include_dir, tvm_ffi_include_dirs
 
 LAUNCHER = "tvm/ffi/extra/cuda/cubin_launcher.h"

@@ -47,7 +47,7 @@ store = Store()
 
 @pytest.fixture(autouse=True)
 def _afresh(monkeypatch):
-    monkeypatch.setattr("jitload.serving._modules", {})
+    monkeypatch.setattr("jitload.pipeline._modules", {})
     monkeypatch.setattr(remote, "_silent_until", {})
     monkeypatch.setattr(remote, "_stores", {})
     monkeypatch.setattr(f"{__name__}.store", Store())

@@ -14,8 +14,8 @@ from jitload import settings
 
 _BUILD = """
 import builds
-from jitload.prebuild_worker import Task, build_one
-done = build_one(Task(number=0, request={"name": "m", "cuda_sources": builds.kernel("f"), "arch": builds.ARCH}))
+from jitload.prebuilding.worker import Task, build_task
+done = build_task(Task(number=0, request={"name": "m", "cuda_sources": builds.kernel("f"), "arch": builds.ARCH}))
 print(done.path, done.state)
 """
 SERVERS = ("s3://kernels/some/where", "gs://kernels/some/where")
@@ -24,7 +24,7 @@ SERVERS = ("s3://kernels/some/where", "gs://kernels/some/where")
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     """A cache of its own that writes to a remote one."""
-    monkeypatch.setattr("jitload.serving._modules", {})
+    monkeypatch.setattr("jitload.pipeline._modules", {})
     monkeypatch.setenv("JITLOAD_CACHE_REMOTE_WRITE", "1")
     monkeypatch.setenv("JITLOAD_CACHE_REMOTE_TIMEOUT", "60")
     return use(monkeypatch, tmp_path / "one")

@@ -19,7 +19,7 @@ TEXT = kernel("f")
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     """Return a function that gives a cache of that name, and one that holds the library of `TEXT` where it is asked."""
-    monkeypatch.setattr("jitload.serving._modules", {})
+    monkeypatch.setattr("jitload.pipeline._modules", {})
     settings.warn_once.cache_clear()
 
     def make(name: str, *, is_filled: bool = False) -> Path:

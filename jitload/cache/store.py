@@ -196,7 +196,7 @@ def _work_dir(cache_dir: Path, recipe: Recipe, settings: Settings) -> Iterator[W
 def _abandon() -> None:
     """End what threads still build when the process ends, after Ctrl-C say: they would leave children and files."""
     if _in_progress:
-        from jitload.host_build import stop_running
+        from jitload.building.ninja import stop_running
 
         stop_running()
         for work_dir in tuple(_in_progress):

@@ -1,10 +1,10 @@
-"""Embed cubins in a library for hand-written C++, and check the names by which the C++ refers to them."""
+"""Embed cubins in hand-written C++ for `TVM_FFI_EMBED_CUBIN(name)`, and check its names before the compiler runs."""
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -13,14 +13,14 @@ from jitload.cpptext.includes import read_headers
 from jitload.cpptext.lexer import Token, code_tokens
 from jitload.cpptext.preprocessor import split_directives
 from jitload.errors import JitLoadError, ToolchainError
-from jitload.sources import HostSource
+from jitload.request.request import HostSource
 
 _MACRO = "TVM_FFI_EMBED_CUBIN"
-_SYMBOL = "__tvm_ffi__cubin_"
-_LITERAL = re.compile(r'"([\w$]+)"')
-_MAX_SHOWN = 12  # kernels in a message
+_SYMBOL_PREFIX = "__tvm_ffi__cubin_"
+_KERNEL_NAME = re.compile(r'"([\w$]+)"')
+_MAX_LISTED_KERNELS = 12
 _log = logging.getLogger(__name__)
-_CUBIN = """\
+_INCBIN = """\
 .balign 16
 .globl __tvm_ffi__cubin_{name}
 .hidden __tvm_ffi__cubin_{name}
@@ -33,174 +33,175 @@ __tvm_ffi__cubin_{name}_end:
 """
 
 
-def embed_text(names: Sequence[str]) -> str:
-    """Return assembler text that puts `<name>.cubin` behind the symbols of `TVM_FFI_EMBED_CUBIN(name)`."""
-    cubins = "".join(cubin_text(name, f"{name}.cubin") for name in names)
+def assembler_text(names: Sequence[str]) -> str:
+    """Return an assembler file that embeds `<name>.cubin` for each name."""
+    cubins = "".join(incbin_text(name, f"{name}.cubin") for name in names)
     return f'.section .rodata,"a"\n{cubins}.section .note.GNU-stack,"",%progbits\n'
 
 
-def cubin_text(name: str, file: str) -> str:
-    """Return the assembler text of one cubin, for a read-only section; `file` is its name, escaped as a literal."""
-    return _CUBIN.format(name=name, file=file)
+def incbin_text(name: str, file: str) -> str:
+    """Return the assembler text that embeds one cubin in the current section; the file's name is escaped already."""
+    return _INCBIN.format(name=name, file=file)
 
 
 def check_embeds(host: HostSource, include_dirs: Sequence[Path], device_name: str) -> None:
-    """Check that each cubin has its macro and each macro its cubin, before the compiler runs.
+    """Check that each cubin has its macro, each macro its cubin, and each kernel that is looked up its cubin.
 
     Args:
         host: The C++ and the cubins.
-        include_dirs: The directories of its headers.
-        device_name: The name under which the kernels of `cuda_sources` are embedded, or "".
+        include_dirs: Directories to search for its headers.
+        device_name: The name under which `cuda_sources` is embedded, or "".
 
     Raises:
-        JitLoadError: A cubin has no macro, or a macro no cubin.
+        JitLoadError: A macro or a cubin is missing.
     """
     embedded = {name for name, _ in host.cubins}
     texts = [text for unit in host.units for _, text in unit.pieces]
-    uses = _Uses(texts)
-    # The link may get the cubin of a macro from another object.
+    uses = _MacroUses(texts)
+    # Another object or library of the link may define a cubin.
     others = host.objects or [flag for flag in host.link_flags if flag not in ("-lcuda", "-lcudart")]
-    if not others and (missing := next((name for name in uses.certain if name not in embedded), None)):
+    if not others and (missing := next((name for name in uses.unconditional if name not in embedded), None)):
         raise JitLoadError(f"{_MACRO}({missing}) has no cubin: give it as embed_cubin={{{missing!r}: …}}")
-    if double := next((name for name in uses.from_bytes if name in embedded), None):
+    if twice := next((name for name in uses.from_bytes if name in embedded), None):
         raise JitLoadError(
-            f"embed_cubin[{double!r}]: the C++ has bytes of its own under this name, {_MACRO}_FROM_BYTES({double}, …)"
+            f"embed_cubin[{twice!r}]: the C++ has bytes of its own under this name, {_MACRO}_FROM_BYTES({twice}, …)"
         )
-    _check_kernels(host, include_dirs, uses)
-    unused = sorted(embedded - set(uses.possible))
-    if unused and not uses.may_have_others:
-        in_headers = _Uses([path.read_text(errors="replace") for path in _headers(texts, include_dirs)])
-        unused = [name for name in unused if name not in in_headers.possible and not in_headers.may_have_others]
+    _check_lookups(host, include_dirs, uses)
+    unused = sorted(embedded - set(uses.declared))
+    if unused and not uses.in_macro:
+        in_headers = _MacroUses(_read_user_headers(texts, include_dirs))
+        unused = [name for name in unused if name not in in_headers.declared and not in_headers.in_macro]
         if unused:
-            names = ", ".join(dict.fromkeys((*uses.possible, *in_headers.possible)))
-            existing = f"it has: {names}" if names else "it has none"
-            argument = "cuda_sources" if unused[0] == device_name else f"embed_cubin[{unused[0]!r}]"
-            problem = f"{argument}: the C++ has no {_MACRO}({unused[0]}); {existing}"
-            raise JitLoadError(f"{problem}{_hint(unused[0], device_name)}")
+            raise _unused_cubin(unused[0], [*uses.declared, *in_headers.declared], device_name)
 
 
-def _hint(name: str, device_name: str) -> str:
-    if name != device_name:
-        return ""
-    return (
-        f"\n    C++ beside kernels launches them: say {_MACRO}({name}) in it, or make two modules of the two."
-        "\n    If cuda_sources is C++ for the host's compiler, say so with kind='host'."
-    )
+def _unused_cubin(name: str, declared: Sequence[str], device_name: str) -> JitLoadError:
+    argument, hint = f"embed_cubin[{name!r}]", ""
+    if name == device_name:
+        argument = "cuda_sources"
+        hint = (
+            f"\n    C++ beside kernels has to launch them: use {_MACRO}({name}) in it, or make two modules."
+            "\n    If cuda_sources is C++ for the host's compiler, pass kind='host'."
+        )
+    return JitLoadError(f"{argument}: {_missing_macro(name, dict.fromkeys(declared))}{hint}")
 
 
-def _check_kernels(host: HostSource, include_dirs: Sequence[Path], uses: _Uses) -> None:
-    """Check that the cubins and kernels exist that `TVM_FFI_EMBED_CUBIN_GET_KERNEL` names, as far as the text tells.
+def _missing_macro(name: str, declared: Iterable[str]) -> str:
+    names = ", ".join(declared)
+    return f"the C++ has no {_MACRO}({name}); {f'it has: {names}' if names else 'it has none'}"
 
-    A missing cubin is an error here, because the compiler would fail. A missing kernel is only a warning, because the
-    call that needs it may never be made.
+
+def _check_lookups(host: HostSource, include_dirs: Sequence[Path], uses: _MacroUses) -> None:
+    """Check the arguments of `TVM_FFI_EMBED_CUBIN_GET_KERNEL` as far as the text shows them.
+
+    A missing cubin would be an error of the compiler, and is an error here. A missing kernel is an error only when the
+    function that looks it up is called, which may never happen, so that it is a warning here.
     """
-    images = dict(host.cubins)
-    names = {*images, *uses.possible, *uses.from_bytes}
-    pieces = [(label, text) for unit in host.units for label, text in unit.pieces]
-    for use in uses.kernels:
-        kernel = f'"{use.kernel}"' if use.kernel else "…"
-        position = f"{pieces[use.text][0]}:{use.line}: {_MACRO}_GET_KERNEL({use.cubin}, {kernel})"
-        if use.cubin not in names:
-            if uses.may_have_others or _may_be_in_header(host, [text for _, text in pieces], include_dirs):
+    cubins = dict(host.cubins)
+    pieces = [piece for unit in host.units for piece in unit.pieces]
+    declared = {*cubins, *uses.declared, *uses.from_bytes}
+    for lookup in uses.lookups:
+        kernel = f'"{lookup.kernel}"' if lookup.kernel else "…"
+        location = f"{pieces[lookup.text_index][0]}:{lookup.line}: {_MACRO}_GET_KERNEL({lookup.cubin}, {kernel})"
+        if lookup.cubin not in declared:
+            if uses.in_macro or _headers_may_declare(host, [text for _, text in pieces], include_dirs):
                 continue
-            existing = f"it has: {', '.join(sorted(names))}" if names else "it has none"
-            raise JitLoadError(f"{position}: the C++ has no {_MACRO}({use.cubin}); {existing}")
-        if use.kernel and not uses.has_try and (image := images.get(use.cubin)):
-            from jitload.device.cubin import read_image
+            raise JitLoadError(f"{location}: {_missing_macro(lookup.cubin, sorted(declared))}")
+        if lookup.kernel and not uses.has_try and (cubin := cubins.get(lookup.cubin)):
+            from jitload.elf.cubin import read_image
 
-            _check_kernel(position, use.kernel, [kernel.symbol for kernel in read_image(image).kernels])
+            symbols = [image_kernel.symbol for image_kernel in read_image(cubin).kernels]
+            if lookup.kernel not in symbols:
+                _warn_missing_kernel(location, lookup.kernel, symbols)
 
 
-def _may_be_in_header(host: HostSource, texts: Sequence[str], include_dirs: Sequence[Path]) -> bool:
-    """Tell whether a header may declare cubins, or one that only an option of the compiler includes."""
+def _headers_may_declare(host: HostSource, texts: Sequence[str], include_dirs: Sequence[Path]) -> bool:
+    """Return whether a header may declare cubins, including headers and macros that only an option names."""
     flags = [flag for unit in host.units for flag in (*unit.flags, *host.flags)]
     if any(flag.startswith(("-I", "-i", "-D", "@")) for flag in flags):
         return True
-    return any(_MACRO in path.read_text(errors="replace") for path in _headers(texts, include_dirs))
+    return any(_MACRO in text for text in _read_user_headers(texts, include_dirs))
 
 
-def _check_kernel(position: str, kernel: str, symbols: Sequence[str]) -> None:
-    if kernel in symbols:
-        return
-
+def _warn_missing_kernel(location: str, kernel: str, symbols: Sequence[str]) -> None:
     from jitload.device.demangle import demangle
 
-    def readable(symbol: str) -> str:
-        with suppress(ToolchainError):  # there is no demangler
-            return demangle(symbol) or ""
-        return ""
-
-    texts = {symbol: readable(symbol) for symbol in symbols}
-    names = [f"{symbol} ({text})" if text else symbol for symbol, text in texts.items()]
-    rest = f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
-    mangled = next((symbol for symbol, text in texts.items() if re.search(rf"\b{re.escape(kernel)}[(<]", text)), "")
+    signatures = dict.fromkeys(symbols, "")
+    with suppress(ToolchainError):  # without a demangler, the symbols must do
+        signatures = {symbol: demangle(symbol) or "" for symbol in symbols}
+    names = [f"{symbol} ({signature})" if signature else symbol for symbol, signature in signatures.items()]
+    listed = ", ".join(names[:_MAX_LISTED_KERNELS]) or "none"
+    if len(names) > _MAX_LISTED_KERNELS:
+        listed += f" and {len(names) - _MAX_LISTED_KERNELS} more"
+    pattern = re.compile(rf"\b{re.escape(kernel)}[(<]")
+    mangled = next((symbol for symbol, signature in signatures.items() if pattern.search(signature)), "")
     hint = f'\n    Ask for "{mangled}", or compile the kernel as extern "C".' if mangled else ""
-    existing = ", ".join(names[:_MAX_SHOWN]) + rest or "none"
-    _log.warning("%s: the cubin has no such kernel; it has: %s%s", position, existing, hint)
+    _log.warning("%s: the cubin has no such kernel; it has: %s%s", location, listed, hint)
 
 
-def _headers(texts: Sequence[str], include_dirs: Sequence[Path]) -> Iterator[Path]:
-    """Yield the user's headers; object files are not searched for the macro."""
-    yield from (path for path in read_headers(texts, include_dirs, ()) if path.is_file())
+def _read_user_headers(texts: Sequence[str], include_dirs: Sequence[Path]) -> list[str]:
+    """Return the texts of the user's headers. The macro could be in object files too, which are not searched."""
+    paths = [path for path in read_headers(texts, include_dirs, ()) if path.is_file()]
+    return [path.read_text(errors="replace") for path in paths]
 
 
-class _KernelUse(NamedTuple):
-    """A kernel that the C++ asks for: the number of the text, the line, the cubin, and the kernel of a literal."""
+class _KernelLookup(NamedTuple):  # takes an eighth of the time of a dataclass to create, at each start of a build
+    """One `GET_KERNEL(cubin, "kernel")`: its location, and the kernel's name unless it is another expression."""
 
-    text: int
+    text_index: int
     line: int
     cubin: str
     kernel: str
 
 
-class _Uses:
-    """The names that C++ uses in `TVM_FFI_EMBED_CUBIN(…)` and its kin.
+class _MacroUses:
+    """How C++ texts use the macros.
 
     Attributes:
-        certain: The names outside of `#if`.
-        from_bytes: The names of arrays in the C++.
-        possible: The names anywhere, and those whose symbols the C++ declares itself.
-        kernels: The kernels of `TVM_FFI_EMBED_CUBIN_GET_KERNEL` outside of `#if`.
-        may_have_others: Whether a macro of the user's may use more names.
-        has_try: Whether the C++ may handle the error for a kernel that does not exist.
+        declared: The names of cubins in `TVM_FFI_EMBED_CUBIN(name)`, and those whose symbols the C++ uses directly.
+        unconditional: The former outside of `#if`.
+        from_bytes: The names of cubins in `TVM_FFI_EMBED_CUBIN_FROM_BYTES(name, …)`.
+        lookups: The kernels in `TVM_FFI_EMBED_CUBIN_GET_KERNEL`, outside of `#if`.
+        in_macro: Whether a macro of the user expands to `TVM_FFI_EMBED_CUBIN`, so that other names may be declared.
+        has_try: Whether there is a `try`, so that kernels may be missing on purpose.
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
-        self.certain: list[str] = []
+        self.declared: list[str] = []
+        self.unconditional: list[str] = []
         self.from_bytes: list[str] = []
-        self.possible: list[str] = []
-        self.kernels: list[_KernelUse] = []
-        self.may_have_others = False
+        self.lookups: list[_KernelLookup] = []
+        self.in_macro = False
         self.has_try = False
-        for number, text in enumerate(texts):
-            if _MACRO in text or _SYMBOL in text:
-                self._read(number, code_tokens(text))
+        for index, text in enumerate(texts):
+            if _MACRO in text or _SYMBOL_PREFIX in text:
+                self._read(index, code_tokens(text))
 
-    def _read(self, number: int, tokens: Sequence[Token]) -> None:
+    def _read(self, text_index: int, tokens: Sequence[Token]) -> None:
         depth = 0  # of `#if`
         for directive, run in split_directives(tokens):
             if directive:
                 depth += directive.name.startswith("if") - (directive.name == "endif")
-            for index, token in enumerate(run):
+            for position, token in enumerate(run):
                 if token.text == "try":
                     self.has_try = True
-                elif token.kind == "word" and token.text.startswith(_SYMBOL):
-                    self.possible.append(token.text.removeprefix(_SYMBOL))
+                elif token.kind == "word" and token.text.startswith(_SYMBOL_PREFIX):
+                    self.declared.append(token.text.removeprefix(_SYMBOL_PREFIX))
                 elif directive:
-                    self.may_have_others = self.may_have_others or token.text == _MACRO
+                    self.in_macro = self.in_macro or token.text == _MACRO
                 elif token.text.startswith(_MACRO):
-                    following = [other.text for other in run[index + 1 : index + 6]]
-                    self._read_macro(token, following, number, is_certain=depth == 0)
+                    following = [other.text for other in run[position + 1 : position + 6]]
+                    self._read_macro(token, following, text_index, is_unconditional=depth == 0)
 
-    def _read_macro(self, macro: Token, following: list[str], text: int, *, is_certain: bool) -> None:
+    def _read_macro(self, macro: Token, following: list[str], text_index: int, *, is_unconditional: bool) -> None:
         if following[:1] != ["("] or len(following) < 3:
             return
         name = following[1]
         if macro.text == _MACRO and following[2] == ")":
-            self.possible.append(name)
-            self.certain += [name] if is_certain else []
+            self.declared.append(name)
+            self.unconditional += [name] if is_unconditional else []
         elif macro.text == f"{_MACRO}_FROM_BYTES":
             self.from_bytes.append(name)
-        elif macro.text == f"{_MACRO}_GET_KERNEL" and is_certain and name.isidentifier() and following[2] == ",":
-            literal = _LITERAL.fullmatch(following[3]) if following[4:] == [")"] else None
-            self.kernels.append(_KernelUse(text, macro.line, cubin=name, kernel=literal[1] if literal else ""))
+        elif macro.text == f"{_MACRO}_GET_KERNEL" and is_unconditional and name.isidentifier() and following[2] == ",":
+            literal = _KERNEL_NAME.fullmatch(following[3]) if following[4:] == [")"] else None
+            self.lookups.append(_KernelLookup(text_index, macro.line, name, literal[1] if literal else ""))

@@ -35,8 +35,8 @@ from jitload.cache.recipe import Recipe
 from jitload.cpptext.includes import opening_includes
 from jitload.cxx.spare import free_memory
 from jitload.identity import compiler_identity
+from jitload.request.request import Unit
 from jitload.settings import Settings, make_private
-from jitload.sources import Unit
 from jitload.toolchain import Compiler
 
 PRELUDE = (

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from typing import Protocol
 
 from jitload.errors import ToolchainError
+from jitload.model import Variable
 
 # Linux has libstdc++. None stands for the process itself, into which torch or Python may have loaded a C++ library.
 _LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1", "libc++abi.dylib", "libc++.1.dylib", None)
@@ -66,6 +67,14 @@ def name_in(symbol: str) -> str:
         names.append(symbol[length.end() : position])
     arguments = "<…>" if symbol[position : position + 1] == "I" else ""
     return _INTERNAL.sub("", "::".join(names)) + arguments if names else symbol
+
+
+def demangle_variables(variables: Iterable[Variable]) -> tuple[Variable, ...]:
+    """Return variables, as a cubin or an object file has them, with their C++ names instead of their symbols."""
+    return tuple(
+        Variable(name=demangle(variable.symbol) or variable.symbol, symbol=variable.symbol, size=variable.size)
+        for variable in variables
+    )
 
 
 def read_symbol(symbol: str, expression: str) -> tuple[str, tuple[str, ...] | None]:
