@@ -265,7 +265,7 @@ def _verify(options: argparse.Namespace) -> int:
         except JitLoadError as error:
             damaged.append(str(error))
     renamed = [f"damaged, and renamed earlier: {path}" for path in list_damaged(cache_dir)]
-    _print([*damaged, *aside, f"{whole} entries are whole, {len(damaged)} are damaged"])
+    _print([*damaged, *renamed, f"{whole} entries are whole, {len(damaged)} are damaged"])
     return 1 if damaged else 0
 
 
