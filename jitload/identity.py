@@ -20,24 +20,36 @@ _PACKAGE = Path(__file__).parent
 _PROGRAM = re.compile(r' "?(/[^"\s]+)"? -')  # in what `-v` writes: the compiler proper, and its path
 
 
-def compiler_identity(compiler: Compiler, cache_dir: Path, meanwhile: Callable[[], object] = lambda: None) -> str:
+def compiler_identity(compiler: Compiler, cache_dir: Path) -> str:
     """Return the compiler's own words on its version and target, and what it reads of the environment.
 
     The words are remembered in the cache with the size, time and inode of the files that stand behind the command, so
     that a hit only looks at the files: those of a compiler behind a script or behind ccache, too.
-
-    Args:
-        compiler: The compiler.
-        cache_dir: The cache.
-        meanwhile: What to do while the compiler answers, the first time on a machine.
     """
+    identity = recall_compiler_identity(compiler, cache_dir)
+    return _ask_and_remember(compiler, cache_dir) if identity is None else identity
+
+
+def recall_compiler_identity(compiler: Compiler, cache_dir: Path) -> str | None:
+    """Return what `compiler_identity` returns, or None if the compiler would have to be started for it."""
+    state = _compiler_state(compiler)
+    known = _compilers.get((compiler.command, state, cache_dir))
+    if known is None or any(_state_at(path) != its for path, its in known.files):
+        known = _recall_compiler(compiler, state, cache_dir)
+    if known is None:
+        return None
+    _compilers[compiler.command, state, cache_dir] = known
+    return _identity(compiler, known)
+
+
+def _compiler_state(compiler: Compiler) -> str:
     state = _state_at(compiler.path)
     if state is None:
         raise ToolchainError(f"the C++ compiler {compiler.path} is gone")
-    known = _compilers.get((compiler.command, state, cache_dir))
-    if known is None or any(_state_at(path) != its for path, its in known.files):
-        known = _recall_compiler(compiler, state, cache_dir, meanwhile)
-        _compilers[compiler.command, state, cache_dir] = known
+    return state
+
+
+def _identity(compiler: Compiler, known: _Known) -> str:
     return "\n".join((known.words, *map(repr, (*compiler.command[1:], *compiler.environment))))
 
 
@@ -59,20 +71,28 @@ def _state_at(path: str | Path) -> str | None:
         return None
 
 
-def _recall_compiler(compiler: Compiler, state: str, cache_dir: Path, meanwhile: Callable[[], object]) -> _Known:
-    def is_valid(files: tuple[tuple[str, str], ...]) -> bool:
-        return all(_state_at(path) == its for path, its in files)
-
-    memory = _memory((*compiler.command, state, *compiler.environment), cache_dir)
+def _recall_compiler(compiler: Compiler, state: str, cache_dir: Path) -> _Known | None:
+    """Return what the cache remembers of a compiler, if the files behind it are as they were."""
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        kept = json.loads(recall(memory))
+        kept = json.loads(recall(_compiler_memory(compiler, state, cache_dir)))
         files = tuple((str(path), str(its)) for path, its in kept["files"])
-        if is_valid(files):
+        if all(_state_at(path) == its for path, its in files):
             return _Known(words=str(kept["identity"]), files=files)
-    words, paths = _ask(compiler, meanwhile)
+    return None
+
+
+def _ask_and_remember(compiler: Compiler, cache_dir: Path) -> str:
+    state = _compiler_state(compiler)
+    words, paths = _ask(compiler)
     files = tuple((path, its) for path in paths if (its := _state_at(path)))
-    remember(memory, json.dumps({"identity": words, "file": str(compiler.path), "files": files}))
-    return _Known(words=words, files=files)
+    memory = json.dumps({"identity": words, "file": str(compiler.path), "files": files})
+    remember(_compiler_memory(compiler, state, cache_dir), memory)
+    known = _compilers[compiler.command, state, cache_dir] = _Known(words=words, files=files)
+    return _identity(compiler, known)
+
+
+def _compiler_memory(compiler: Compiler, state: str, cache_dir: Path) -> Path:
+    return _memory((*compiler.command, state, *compiler.environment), cache_dir)
 
 
 def state_of(path: str, found: os.stat_result) -> str:
@@ -101,27 +121,27 @@ def remembered(words: Iterable[str], what: str, cache_dir: Path, find_out: Calla
     return identity
 
 
-def _ask(compiler: Compiler, meanwhile: Callable[[], object]) -> tuple[str, list[str]]:
+def _ask(compiler: Compiler) -> tuple[str, list[str]]:
     """Return what the compiler says of itself, and the programs that it says it runs."""
     import subprocess
 
     command = [*compiler.command, "-v", "-E", "-x", "c++", os.devnull]
     try:
-        with subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
-        ) as process:
-            try:
-                meanwhile()
-                _, answer = process.communicate(timeout=60)
-            except BaseException:
-                process.kill()
-                raise
+        process = subprocess.run(
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            timeout=60,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolchainError(f"the C++ compiler {' '.join(compiler.command)} does not run: {error}") from error
     if process.returncode != 0:
-        raise ToolchainError(f"the C++ compiler {' '.join(compiler.command)} does not work:\n{answer.rstrip()}")
+        raise ToolchainError(f"the C++ compiler {' '.join(compiler.command)} does not work:\n{process.stderr.rstrip()}")
     # Version and target, without the lines that say where things are installed.
-    lines = answer.splitlines()
+    lines = process.stderr.splitlines()
     words = [line for line in lines if line.startswith("Target:") or " version " in line]
     if not words:
         raise ToolchainError(
@@ -182,7 +202,7 @@ def _states_below(directory: str) -> list[str]:
 
 
 def _digest_files(paths: Iterable[str]) -> str:
-    """Digest names and contents; the name's last two parts tell `nvrtc/cuda.h` from `nvrtc_first/cuda.h`."""
+    """Digest names and contents; the name's last two parts tell `nvrtc/assert.h` from `cpu/assert.h`."""
     digest = hashlib.sha256()
     for path in paths:
         with open(path, "rb") as opened:

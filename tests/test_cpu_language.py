@@ -11,15 +11,16 @@ from builds import run_python
 from test_kernels import MACRO_C, RUNS, ZOO
 
 import jitload
+from jitload.building.ninja import run_ninja
 from jitload.cpu.build import compile_for_cpu
-from jitload.device.kernels import Compiled, DeviceSource
+from jitload.device.kernels import DeviceSource
 from jitload.errors import CompileError
-from jitload.host_build import run_ninja
+from jitload.model import CompiledSource
 from jitload.settings import read_settings
 from jitload.toolchain import find_compiler, find_cuda_headers, find_ninja
 
 
-def compile_text(work_dir: Path, text: str, **options: Any) -> Compiled:
+def compile_text(work_dir: Path, text: str, **options: Any) -> CompiledSource:
     settings = read_settings()
     source = DeviceSource(name="zoo", pieces=(("zoo.cu", text),), **options)
     tools = find_compiler(settings), find_cuda_headers(settings), find_ninja(settings)
@@ -283,7 +284,7 @@ GPU_ONLY = {
     "texture objects": ("__global__ void k(cudaTextureObject_t t) {}", "m.cu:1: GPU only: textures and surfaces"),
     "dynamic parallelism": (
         "__global__ void j(float* x) {}\n" + K + " j<<<1, 1>>>(x);\n}",
-        "m.cu:3: GPU only: launches with <<<…>>>; on the CPU a Launch says grid and block",
+        "m.cu:3: GPU only: launches with <<<…>>>; on the CPU a Launch gives grid and block",
     ),
     "the runtime": (K + " cudaDeviceSynchronize();\n}", "m.cu:2: GPU only: CUDA's runtime within a kernel"),
     "addresses": (K + " x[0] = __cvta_generic_to_shared(x);\n}", "m.cu:2: GPU only: instructions of the device"),

@@ -40,7 +40,7 @@ def simple_wanted(tmp_path, text="inline int number() { return 1; }\n"):
     """Return a precompiled header of one small header."""
     (tmp_path / "include").mkdir(exist_ok=True)
     (tmp_path / "include" / "small.h").write_text(text)
-    recipe = precompiled.Recipe(name="precompiled", parts=(("kind", "precompiled"),))
+    recipe = precompiled.CacheKey.of("precompiled", (("kind", "precompiled"),))
     command = (*find_compiler(read_settings()).command, "-O2", f"-I{tmp_path / 'include'}")
     return precompiled.Wanted(includes=("small.h",), command=command, recipe=recipe)
 

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from jitload.building.ninja import Step, parse_diagnostics, run_ninja, write_ninja
+from jitload.building.runtime import include_flags
 from jitload.checks import WATCHED_SHARED, check_options
 from jitload.cpu.object_file import CpuKernel, ObjectFile
 from jitload.cpu.text import (
@@ -32,14 +34,12 @@ from jitload.cpu.text import (
 )
 from jitload.cxx.headers import read_depfile
 from jitload.device import probe
-from jitload.device.demangle import demangle
-from jitload.device.kernels import Compiled, DeviceSource, no_such_kernel
-from jitload.device.signature import read_kernels
+from jitload.device.demangle import demangle, demangle_variables
+from jitload.device.kernels import DeviceSource, no_such_kernel
 from jitload.device.source import find_candidates
 from jitload.errors import CompileError
-from jitload.host_build import Step, parse_diagnostics, run_ninja, write_ninja
-from jitload.model import Cubin, Image, ImageKernel, Variable
-from jitload.runtime import include_flags
+from jitload.model import CompiledSource, Cubin, Image, ImageKernel
+from jitload.signature.kernels import read_kernels
 from jitload.toolchain import Compiler, Kit, own_include_dir
 
 # As under nvcc, memory may be read through pointers of other types, and integers wrap. The object file is read function
@@ -66,7 +66,7 @@ class CpuProgram:
         files_read: The files that the compiler read.
     """
 
-    compiled: Compiled
+    compiled: CompiledSource
     object_file: str
     rows: dict[str, tuple[int, bool]]
     dynamic_shared: tuple[str, ...]
@@ -90,10 +90,10 @@ def compile_for_cpu(
     image = Image(
         arch="cpu",
         kernels=tuple(map(_image_kernel, rows)),
-        variables=tuple(map(_with_readable_name, object_file.variables())),
+        variables=demangle_variables(object_file.variables()),
     )
     lowered = {text: (row.symbol, row.probe) for text, row in zip(compilation.expressions, rows, strict=True)}
-    compiled = Compiled(
+    compiled = CompiledSource(
         cubin=Cubin(
             data=b"",
             arch="cpu",
@@ -294,8 +294,3 @@ def _declaration_of(symbol: str) -> str:
 
 def _image_kernel(row: CpuKernel) -> ImageKernel:
     return ImageKernel(symbol=row.symbol, slots=row.slots, registers=0, shared_bytes=0, local_bytes=0, max_threads=1024)
-
-
-def _with_readable_name(variable: Variable) -> Variable:
-    name = demangle(variable.symbol) or variable.symbol
-    return Variable(name=name, symbol=variable.symbol, size=variable.size)

@@ -256,14 +256,6 @@ def _user_line(diagnostic: Diagnostic, log: str) -> tuple[str, int]:
     return (match[1], int(match[2])) if match else (diagnostic.file, diagnostic.line)
 
 
-def launches_error(pieces: Sequence[tuple[str, str]]) -> CompileError:
-    """Return the error for `<<<…>>>`, in host code or in a kernel."""
-    for label, text in pieces:
-        if line := next((token.line for token in tokenize(text) if token.text == "<<<"), 0):
-            return gpu_only_error(label, label, line, "launches with <<<…>>>; on the CPU a Launch says grid and block")
-    return gpu_only_error(pieces[0][0], pieces[0][0], 1, "launches with <<<…>>>")
-
-
 def gpu_only_error(name: str, file: str, line: int, feature: str, cause: CompileError | None = None) -> CompileError:
     """Return the error for a feature that the CPU does not have."""
     first = Diagnostic(file=file, line=line, severity="error", message=f"{_MARK}{feature}")

@@ -13,14 +13,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from jitload.building.ninja import Step
 from jitload.cache.entry import find_entry
-from jitload.cache.recipe import Recipe
+from jitload.cache.key import CacheKey
 from jitload.cache.store import Work, claim_entry
 from jitload.cxx.headers import read_depfile
 from jitload.cxx.precompiled import OBJECT, Wanted, can_afford, may_be_used
 from jitload.cxx.spare import has_spare_core, only_one
 from jitload.errors import JitLoadError
-from jitload.host_build import Step
 from jitload.settings import Settings
 
 _PRAGMA, _SOURCE, _DEPFILE = "jitload_apart.h", "jitload_errors.cc", "jitload_errors.d"
@@ -38,7 +38,7 @@ class Apart:
         headers: What they were made from.
     """
 
-    recipe: Recipe
+    recipe: CacheKey
     units: frozenset[str]
     step: Step | None = None
     product: bytes = b""
@@ -69,10 +69,10 @@ def errors_text(names: Sequence[str]) -> str:
     return f'#pragma implementation "{Path(names[0]).name}"\n{interface_text(names)}#include <tvm/ffi/error.h>\n'
 
 
-def errors_recipe(recipe: Recipe, names: Sequence[str]) -> Recipe:
+def errors_recipe(recipe: CacheKey, names: Sequence[str]) -> CacheKey:
     """Return the object's key: all that decides a precompiled header but the headers in it."""
     parts = tuple(part for part in recipe.parts if part[0] not in ("kind", "includes"))
-    return Recipe(name="errors", parts=(("kind", "errors"), ("text", errors_text(names)), *parts))
+    return CacheKey.of("errors", (("kind", "errors"), ("text", errors_text(names)), *parts))
 
 
 @contextmanager

@@ -9,6 +9,9 @@ from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
+from jitload.building.background import run_in_background
+from jitload.building.ninja import Step, run_ninja, write_ninja
+from jitload.building.runtime import find_or_build_launcher
 from jitload.cache.store import Work
 from jitload.cxx.apart import Apart, errors_apart, keep
 from jitload.cxx.embedding import check_embeds
@@ -33,12 +36,12 @@ from jitload.cxx.precompiled import (
     wanted_header,
 )
 from jitload.cxx.relocatable import (
-    asks_for_launcher,
-    exports_in,
+    find_exports,
+    includes_launcher,
     make_weak,
     merge_step,
-    read_defined,
-    read_missing,
+    read_global_symbols,
+    read_undefined_symbols,
     show_exports,
 )
 from jitload.cxx.steps import (
@@ -52,38 +55,34 @@ from jitload.cxx.steps import (
     link_objects,
     write_host_sources,
 )
-from jitload.device.elf import read_dynamic_symbols
+from jitload.device.compile import compile_device_code
+from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError
-from jitload.host_build import Step, run_ninja, write_ninja
-from jitload.library import check_is_device_code, compile_archs, in_background
-from jitload.request import Request
-from jitload.runtime import find_or_build_launcher
-from jitload.sources import HostSource
+from jitload.request.request import HostSource, Request
 from jitload.toolchain import Compiler, Kit, Nvcc, find_ninja, own_include_dir, tvm_ffi_include_dirs
 
 _Steps = tuple[Step, ...]
 
 
-def make_host_library(
+def build_host_library(
     request: Request, kit: Kit | Nvcc | None, compiler: Compiler, work: Work, *, verbose: bool
 ) -> tuple[Path, ...]:
     """Build the library of a request in a work directory, and return the files outside that it was made from."""
     assert request.host is not None
     host = request.host
     for name, data in host.cubins:
-        from jitload.device.cubin import read_image
+        from jitload.elf.cubin import read_image
 
         read_image(data, name=f"embed_cubin[{name!r}]")
 
     def find_launcher() -> Path:
         return find_or_build_launcher(compiler, work.cache_dir, request.settings).product
 
-    launcher = in_background(find_launcher) if _may_launch(host) and not host.is_object else None
+    launcher = run_in_background(find_launcher) if _may_launch(host) and not host.is_object else None
     headers: tuple[Path, ...] = ()
     if request.pieces:
         assert isinstance(kit, Kit)
-        check_is_device_code(request)
-        (compiled,) = compile_archs(request, kit)
+        (compiled,) = compile_device_code(request, kit)
         headers = compiled.headers
         host = replace(host, cubins=(*host.cubins, (request.name, compiled.cubin.data)))
     check_embeds(host, [Path(path) for path in request.include_dirs], request.name if request.pieces else "")
@@ -104,7 +103,7 @@ def make_host_library(
     wanted = _wanted_headers(build, work)
     build, linked = _compile(build, wanted, launcher, work, verbose=verbose)
     if launcher is None and _needs_launcher(compile_steps(build), work.dir):
-        launcher = in_background(find_launcher)
+        launcher = run_in_background(find_launcher)
     shared = launcher.result() if launcher else None
     if (_quick_link(build, shared),) != linked or not _product(build, work).exists():
         _link(build, shared, work, verbose=verbose)
@@ -158,17 +157,17 @@ def _make_object(build: Build, find_launcher: Callable[[], Path], work: Work, *,
     for unit in build.host.units:
         show_exports(work.dir / f"{unit.file}.o")
     given = [*(work.dir / step.output for step in steps), *map(Path, build.host.objects)]
-    missing, shared = read_missing(given), list[Path]()
+    missing, shared = read_undefined_symbols(given), list[Path]()
     if text := missing_driver_text(missing, build.kit, build.link_flags):
         steps = (*steps, driver_step(text, build, work.dir))
         shared.append(work.dir / steps[-1].output)
-    if asks_for_launcher(missing):
+    if includes_launcher(missing):
         shared.append(find_launcher())
     launcher = [str(path) for path in shared if path.parent != work.dir]
     objects = (*(step.output for step in steps), *launcher, *build.host.objects)
     _run(build, (*steps, merge_step(build.compiler, objects, build.request.product)), work.dir, verbose=verbose)
     if shared:
-        make_weak(_product(build, work), read_defined(shared))
+        make_weak(_product(build, work), read_global_symbols(shared))
 
 
 def _product(build: Build, work: Work) -> Path:
@@ -177,14 +176,14 @@ def _product(build: Build, work: Work) -> Path:
 
 def _needed(build: Build, work: Work) -> tuple[str, ...]:
     """Return the names that the library leaves to others."""
-    return read_dynamic_symbols(_product(build, work).read_bytes()).needed
+    return read_dynamic_symbols(_product(build, work).read_bytes()).undefined
 
 
 def _shows_more(build: Build, work: Work) -> bool:
     """Make functions for tvm-ffi visible that the library has not got among its own; tell whether there were any."""
-    offered = {*read_dynamic_symbols(_product(build, work).read_bytes()).offered}
+    offered = {*read_dynamic_symbols(_product(build, work).read_bytes()).defined}
     objects = [work.dir / f"{unit.file}.o" for unit in build.host.units]
-    shown = [show_exports(path) for path in objects if exports_in(path) - offered]
+    shown = [show_exports(path) for path in objects if find_exports(path) - offered]
     return any(shown)
 
 
@@ -267,7 +266,7 @@ def _compile(
     if not precompiled:
         return _compile_apart(build, wanted, launcher, work, verbose=verbose)
     distinct = {one.header: one for one in precompiled.values()}
-    checks = {header: in_background(one.is_whole) for header, one in distinct.items()}
+    checks = {header: run_in_background(one.is_whole) for header, one in distinct.items()}
     with_headers = replace(build, precompiled=precompiled)
     then, failure = _likely_link(with_headers, launcher), None
     try:
@@ -333,7 +332,7 @@ def _headers_read(build: Build, work: Work) -> Iterator[Path]:
     flags = [flag for unit in units for flag in (*build.host.flags, *unit.flags)]
     dirs = search_dirs(tuple(map(Path, request.include_dirs)), flags, request.settings.environment)
     texts = [text for unit in units for _, text in unit.pieces]
-    read = [Path(header.path) for found in build.precompiled.values() for header in found.entry.headers]
+    read = [Path(header.path) for found in build.precompiled.values() for header in found.entry.dependencies]
     for unit in units:
         text = (work.dir / f"{unit.file}.d").read_text(errors="surrogateescape")
         read += read_depfile(text.replace("$", "$$") if unit.is_mixed else text)  # nvcc does not double them

@@ -18,11 +18,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from jitload.arch import capability_of
+from jitload.building.ninja import Step, parse_diagnostics
 from jitload.errors import CompileError, Diagnostic, ToolchainError
-from jitload.host_build import Step, parse_diagnostics
 from jitload.identity import remembered, state_of
+from jitload.request.request import Unit
 from jitload.settings import Settings
-from jitload.sources import Unit
 from jitload.toolchain import Compiler, Nvcc, find_cuda_headers, find_cudart
 
 _FLAGS = ("-Xcompiler=-fPIC,-fvisibility=hidden", "-DJITLOAD_LAUNCHER_LINKED")

@@ -33,11 +33,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jitload.cache.entry import Entry, find_entry
-from jitload.cache.recipe import Recipe
+from jitload.cache.key import CacheKey
 from jitload.cxx.spare import free_memory
 from jitload.identity import compiler_identity
+from jitload.request.request import Unit
 from jitload.settings import Settings, make_private
-from jitload.sources import Unit
 from jitload.toolchain import Compiler, tvm_ffi_include_dirs
 
 PRELUDE = (
@@ -94,7 +94,7 @@ class Wanted:
 
     includes: tuple[str, ...]
     command: tuple[str, ...]
-    recipe: Recipe
+    recipe: CacheKey
     apart: tuple[str, ...] = ()
     is_all: bool = True
 
@@ -167,7 +167,7 @@ def wanted_header(
         ("includes", includes),
         ("apart", apart),
     )
-    recipe, is_all = Recipe(name="precompiled", parts=parts), kept == tuple(flags)
+    recipe, is_all = CacheKey.of("precompiled", parts), kept == tuple(flags)
     return Wanted(includes=includes, command=command, recipe=recipe, apart=apart, is_all=is_all)
 
 
@@ -249,7 +249,7 @@ def find_precompiled(
     return None
 
 
-def may_be_used(recipe: Recipe, cache_dir: Path, settings: Settings) -> bool:
+def may_be_used(recipe: CacheKey, cache_dir: Path, settings: Settings) -> bool:
     """Tell whether what saves time is wanted here, and did not fail before."""
     if not settings.precompiles or settings.mode != "auto" or settings.environment:
         return False
@@ -271,7 +271,7 @@ def set_aside(found: Precompiled) -> None:
     shutil.rmtree(found.entry.dir, ignore_errors=True)
 
 
-def refuse(recipe: Recipe, cache_dir: Path, reason: str) -> None:
+def refuse(recipe: CacheKey, cache_dir: Path, reason: str) -> None:
     """Remember that this one does not work here, so that nobody makes or uses it again."""
     with suppress(OSError):
         path = refusal_path(recipe, cache_dir)
@@ -279,9 +279,9 @@ def refuse(recipe: Recipe, cache_dir: Path, reason: str) -> None:
         path.write_text(reason + "\n", errors="replace")
 
 
-def refusal_path(recipe: Recipe, cache_dir: Path) -> Path:
+def refusal_path(recipe: CacheKey, cache_dir: Path) -> Path:
     """Return the file that says that a precompiled header does not work here."""
-    return cache_dir / ".tools" / f"{recipe.key[:32]}.refused"
+    return cache_dir / ".tools" / f"{recipe.digest[:32]}.refused"
 
 
 # ---- make it ---------------------------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ def start_precompiling(wanted: Wanted, cache_dir: Path, settings: Settings) -> N
 
     That process outlives this one, so that a program that builds once and ends profits the next time.
     """
-    key = f"{cache_dir}\0{wanted.recipe.key}"
+    key = f"{cache_dir}\0{wanted.recipe.digest}"
     if (
         time.monotonic() < _started.get(key, 0.0)
         or not may_be_used(wanted.recipe, cache_dir, settings)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from jitload.cache.entry import find_entry
-from jitload.cache.recipe import Recipe
+from jitload.cache.key import CacheKey
 from jitload.cache.store import Work, claim_entry
 from jitload.cxx.apart import errors_recipe, errors_text, interface_text
 from jitload.cxx.headers import read_depfile
@@ -37,7 +37,7 @@ def precompile(job: Mapping[str, Any]) -> None:
     signal.alarm(_WALL_S)
     signal.signal(signal.SIGALRM, _end)
     parts = tuple((label, tuple(value) if isinstance(value, list) else value) for label, value in job["parts"])
-    recipe = Recipe(name=job["name"], parts=parts)
+    recipe = CacheKey.of(job["name"], parts)
     cache_dir = Path(job["cache_dir"])
     with only_one(_WAIT_S) as is_ours:
         if not is_ours or not can_afford(cache_dir):
@@ -60,7 +60,7 @@ def _end(*_: object) -> None:
     raise SystemExit(1)
 
 
-def _errors_made(recipe: Recipe, apart: Sequence[str], cache_dir: Path) -> bytes:
+def _errors_made(recipe: CacheKey, apart: Sequence[str], cache_dir: Path) -> bytes:
     """Return the object that a first build has made, or nothing."""
     entry = find_entry(cache_dir, errors_recipe(recipe, apart), read_settings()) if apart else None
     return entry.product.read_bytes() if entry else b""

@@ -20,7 +20,6 @@ from typing import Any, TypeVar
 _STACK_BYTES = 256 << 20
 _one_at_a_time = threading.Lock()  # the size of a stack is the process's, and so are handlers of signals
 _LOOKS_UP_S = 0.05  # how often the main thread looks whether Ctrl-C came, where that does not wake it
-_meanwhile = threading.local()
 Made = TypeVar("Made")
 
 
@@ -54,24 +53,13 @@ def run_aside(work: Callable[[Flow], Made]) -> Made:
         if not is_started:
             return work(flow)
         while not ended.wait(_LOOKS_UP_S):  # and no join(), which Python 3.11 takes for done when it is interrupted
-            if do := getattr(_meanwhile, "work", None):
-                do()
+            pass
     except BaseException:
         flow.cancel()
         if is_started:
             _await(ended)
         raise
     return done.result()
-
-
-@contextmanager
-def doing_meanwhile(do: Callable[[], None]) -> Iterator[None]:
-    """Have something done, again and again, while this thread waits for a compile that takes long."""
-    _meanwhile.work = do
-    try:
-        yield
-    finally:
-        _meanwhile.work = None
 
 
 def start_with_stack(thread: threading.Thread, stack_bytes: int) -> bool:

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jitload.launch import Extent
-from jitload.serving import load_request
+from jitload.pipeline import load_request
 from jitload.triton.request import make_triton_request
 from jitload.triton.wanted import Asked
 
 if TYPE_CHECKING:
-    from jitload.loader import Module
+    from jitload.loader.module import Module
     from jitload.triton.variants import Variants
 
 PathLike = str | os.PathLike[str]
