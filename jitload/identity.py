@@ -202,7 +202,7 @@ def _states_below(directory: str) -> list[str]:
 
 
 def _digest_files(paths: Iterable[str]) -> str:
-    """Digest names and contents; the name's last two parts tell `nvrtc/cuda.h` from `nvrtc_first/cuda.h`."""
+    """Digest names and contents; the name's last two parts tell `nvrtc/assert.h` from `cpu/assert.h`."""
     digest = hashlib.sha256()
     for path in paths:
         with open(path, "rb") as opened:

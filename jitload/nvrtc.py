@@ -21,7 +21,8 @@ _DIAGNOSTIC = re.compile(
     r"(?: #[\w-]+)?: (?P<message>.*)$",
     re.MULTILINE,
 )
-_MISSING_HEADER = re.compile(r'(?:cannot|could not) open source file "([^"]+)"')
+_MISSING_HEADER = re.compile(r'(?:cannot|could not) open source file "(?:\./)?([^"]+)"')
+_FOR_HOST_CODE = re.compile(r"(?:torch|ATen|c10|pybind11)/")
 _UNDECLARED = re.compile(r'identifier "(\w+)" is undefined')
 # What nvcc knows without an #include, by way of the host's headers that come with cuda_runtime.h; NVRTC does not.
 _INTEGERS = {
@@ -107,6 +108,7 @@ def nvrtc_compile(
         `cubin = nvrtc_compile('extern "C" __global__ void f(float* x) { x[0] = 1; }', arch="sm_90a")`
     """
     from jitload.arch import resolve_one_gpu_arch
+    from jitload.device.nvrtc_headers import headers_in_memory
     from jitload.request.arguments import check_text, read_strings
     from jitload.request.options import check_names_no_arch
     from jitload.settings import read_settings
@@ -119,19 +121,17 @@ def nvrtc_compile(
     extra = read_strings(extra_opts, "extra_opts")
     for option in extra:
         check_names_no_arch(option, "extra_opts")
-    options = (
-        *device_options(kit.version, target),
-        *(f"-I{path}" for path in nvrtc_include_dirs(kit)),
-        *extra,
-    )
-    job = NvrtcJob(name=name, source=check_text(source, "source").removeprefix("\ufeff"), options=options)
+    include_dirs = nvrtc_include_dirs(kit)
+    options = (*device_options(kit.version, target), *(f"-I{path}" for path in include_dirs), *extra)
+    text = check_text(source, "source").removeprefix("\ufeff")
+    job = NvrtcJob(name=name, source=text, options=options, headers=headers_in_memory(include_dirs))
     while True:
         try:
             result = run_nvrtc(kit.nvrtc_path, job)
             break
         except CompileError as error:
             job = replace(job, declared=declarations_for(error, job.declared))
-    log_warnings(result.log, nvrtc_include_dirs(kit))
+    log_warnings(result.log, include_dirs)
     return result.cubin
 
 
@@ -331,6 +331,8 @@ def _compile_error(
 
 def _hint(log: str, options: Sequence[str]) -> str:
     if missing := _MISSING_HEADER.search(log):
+        if _FOR_HOST_CODE.match(missing[1]):
+            return f"<{missing[1]}> is for host code, and NVRTC compiles only the kernels: leave the bindings out."
         return (
             f"NVRTC has no {missing[1]!r}: pass its directory in extra_include_paths=[…]; CUDA's own headers come with "
             "pip install 'jitload[cu13]'."

@@ -5,7 +5,6 @@ Read from top to bottom, this is what happens to one kernel; each stage is a cal
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 from contextlib import suppress
@@ -16,14 +15,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from jitload.arch import CPU
 from jitload.building.collector import pause_garbage_collection
 from jitload.cache.entry import Entry, open_cache
-from jitload.cache.recipe import Recipe, speaks_of_its_place
+from jitload.cache.key import CacheKey, library_key
 from jitload.cache.tiers import find_in_tiers, share_entry
 from jitload.errors import CacheError, CachePlaceError, JitLoadError, ToolchainError
-from jitload.identity import compiler_identity, cpu_identity, own_identity, recall_compiler_identity
+from jitload.identity import compiler_identity, own_identity, recall_compiler_identity
 from jitload.request.arguments import absolute_path, check_path
 from jitload.request.request import Request
 from jitload.settings import private_cache_dir, warn_once
-from jitload.toolchain import Compiler, Kit, Nvcc, find_compiler, find_cuda_headers, find_kit, tvm_ffi_version
+from jitload.toolchain import Compiler, Kit, Nvcc, find_compiler, find_cuda_headers, find_kit
 
 if TYPE_CHECKING:
     from jitload.cache.store import Work
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
 PathLike = str | os.PathLike[str]
 _GC_PAUSE_S = 1.0  # the longest time for which a build pauses the garbage collector
-_DEBUG_OPTIONS = ("-g", "-G", "-lineinfo", "--generate-line-info", "--device-debug", "--dopt")
 
 _modules: dict[Request, tuple[Entry, Module]] = {}
 _modules_lock = threading.Lock()
@@ -45,7 +43,7 @@ def load_request(
     is_shared = directory is None and keep_module_alive
     if is_shared and (loaded := _modules.get(request)):
         entry, module = loaded
-        if all(header.is_unchanged() for header in entry.headers):
+        if all(file.is_unchanged() for file in entry.dependencies):
             return module
     entry, module = _load(request, directory, keep_module_alive=keep_module_alive, verbose=verbose)
     return _share_module(request, entry, module) if is_shared else module
@@ -127,17 +125,17 @@ def build(request: Request, *, verbose: bool = False) -> Entry:
         tools = _find_tools(request, cache_dir)
     except ToolchainError as error:
         return _find_without_tools(request, cache_dir, error)
-    recipe = library_recipe(request, tools.cuda, tools.compiler_identity, own_identity(cache_dir))
-    if entry := find_in_tiers(cache_dir, recipe, request.settings):
+    key = library_key(request, tools.cuda, tools.compiler_identity, own_identity(cache_dir))
+    if entry := find_in_tiers(cache_dir, key, request.settings):
         return entry
     try:
-        return _build_in(cache_dir, request, recipe, tools, verbose=verbose)
+        return _build_in(cache_dir, request, key, tools, verbose=verbose)
     except CachePlaceError as error:
         private = private_cache_dir()
         if private == cache_dir:
             raise
         warn_once(f"{error} Building in {private}, for this process only.")
-        return _build_in(private, request, recipe, tools, verbose=verbose)
+        return _build_in(private, request, key, tools, verbose=verbose)
 
 
 # ---- find ------------------------------------------------------------------------------------------------------
@@ -191,30 +189,30 @@ def _find_without_tools(request: Request, cache_dir: Path, missing: ToolchainErr
     # A compiler that is installed and does not work raises its own error.
     identity = compiler_identity(compiler, cache_dir) if compiler else None
     unknown = (*(("nvrtc",) if cuda is None else ()), *(("compiler", "cpu") if identity is None else ()))
-    recipe = replace(library_recipe(request, cuda, identity or "", own_identity(cache_dir)), unknown=unknown)
-    if entry := find_in_tiers(cache_dir, recipe, request.settings):
+    key = library_key(request, cuda, identity or "", own_identity(cache_dir))._replace(unknown_parts=unknown)
+    if entry := find_in_tiers(cache_dir, key, request.settings):
         return entry
     if request.settings.mode == "load-only":
-        from jitload.cache.why import explain_miss
+        from jitload.cache.explain import explain_miss
 
-        raise CacheError(explain_miss(cache_dir, recipe, request.settings)) from missing
+        raise CacheError(explain_miss(cache_dir, key, request.settings)) from missing
     raise missing
 
 
 # ---- build -----------------------------------------------------------------------------------------------------
 
 
-def _build_in(cache_dir: Path, request: Request, recipe: Recipe, tools: _Tools, *, verbose: bool) -> Entry:
+def _build_in(cache_dir: Path, request: Request, key: CacheKey, tools: _Tools, *, verbose: bool) -> Entry:
     """Build the library in a private directory of a cache, and publish it there."""
     from jitload.cache.store import claim_entry
 
-    with claim_entry(cache_dir, recipe, request.settings) as work:
+    with claim_entry(cache_dir, key, request.settings) as work:
         if work.entry:  # another process has built it meanwhile
             return work.entry
         with pause_garbage_collection(at_most_s=_GC_PAUSE_S):
             headers = _build_library(request, tools, work, verbose=verbose)
             entry = work.publish(request.product, headers)
-    share_entry(entry, recipe, request.settings)
+    share_entry(entry, key, request.settings)
     return entry
 
 
@@ -287,98 +285,3 @@ def _import_for_wrapper() -> None:
     from jitload.codegen.wrapper import load_template
 
     load_template("wrapper.cc.jinja")
-
-
-# ---- the key ---------------------------------------------------------------------------------------------------
-
-
-def library_recipe(request: Request, kit: Kit | Nvcc | None, compiler: str, own: str) -> Recipe:
-    """Return everything that decides the contents of the library; the key is computed from it.
-
-    The paths of the user's directories are not part of it: the headers that were read in them are verified on a hit,
-    and the same headers in another directory make the same library, unless the library contains their paths.
-    """
-    functions = ("all",) if request.functions is None else tuple(f"{name}={spec!r}" for name, spec in request.functions)
-    host = request.host
-    flags = [flag for unit in host.units for flag in (*unit.flags, *host.flags)] if host else [*request.options]
-    flags += request.cpu_flags
-    is_placed = any(flag.startswith(_DEBUG_OPTIONS) for flag in flags) or bool(request.checks)
-    return Recipe(
-        name=request.slug,
-        anchors=(*request.include_dirs, *(host.objects if host else ())),
-        is_placed=is_placed,
-        parts=(
-            ("kind", "triton" if request.triton else "device" if host is None else "host"),
-            ("module", request.name),
-            ("labels", tuple(_label(label, text, is_placed=is_placed) for label, text in request.pieces)),
-            ("sources", tuple(text for _, text in request.pieces)),
-            ("functions", functions),
-            ("archs", request.archs),
-            ("options", request.options),
-            ("include_dirs", str(len(request.include_dirs))),
-            ("nvrtc", kit.identity if kit else ""),
-            ("compiler", compiler),
-            ("jitload", own),
-            *_host_parts(request, is_placed=is_placed),
-            *(request.triton.parts if request.triton else ()),
-            ("cpu", cpu_identity() if any("native" in flag for flag in (*flags, compiler)) else ""),
-            *_image_parts(request),
-            *_cpu_parts(request),
-        ),
-    )
-
-
-def _cpu_parts(request: Request) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
-    """Return the parts for kernels on the CPU: options of the host's compiler, and the version of the C library."""
-    if CPU not in request.archs:
-        return ()
-    return (
-        ("cpu_flags", request.cpu_flags),
-        ("sanitize", request.checks.sanitize),
-        ("debug", str(request.checks.debug)),
-        ("libc", _libc()),
-    )
-
-
-def _libc() -> str:
-    return os.confstr("CS_GNU_LIBC_VERSION") or "" if hasattr(os, "confstr") else ""
-
-
-def _image_parts(request: Request) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return the parts for functions that are made from cubins."""
-    return tuple(
-        ("image", (os.path.basename(image.label), hashlib.sha256(image.data).hexdigest(), repr(image.kernels)))
-        for image in request.images
-    )
-
-
-def _label(label: str, text: str, *, is_placed: bool) -> str:
-    """Return the part of a source's path that may reach the library: often only the file's name."""
-    if not os.path.isabs(label) or is_placed or speaks_of_its_place(text.encode()):
-        return label
-    return os.path.basename(label)
-
-
-def _host_parts(request: Request, *, is_placed: bool) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
-    """Return the parts for C++ written by hand; tvm-ffi's version is one, because its C++ headers change."""
-    host = request.host
-    if host is None:
-        return ()
-    units = [
-        (
-            *(unit.file, str(unit.is_file)),
-            *(part for label, text in unit.pieces for part in (_label(label, text, is_placed=is_placed), text)),
-        )
-        for unit in host.units
-    ]
-    return (
-        *(("unit", unit) for unit in units),
-        *(("unit_flags", unit.flags) for unit in host.units),
-        ("objects", str(len(host.objects))),
-        *((("makes", "object"),) if host.is_object else ()),
-        ("cubins", tuple(part for name, data in host.cubins for part in (name, hashlib.sha256(data).hexdigest()))),
-        ("flags", host.flags),
-        ("link_flags", host.link_flags),
-        ("tvm_ffi", tvm_ffi_version()),
-        ("libc", _libc()),
-    )

@@ -9,7 +9,7 @@ import shutil
 
 import pytest
 from builds import ADD, build, load, work_dirs
-from cheap import get, recipe, small_disk
+from cheap import get, make_key, small_disk
 
 import jitload
 from jitload.cache.entry import find_entry
@@ -20,8 +20,8 @@ from jitload.settings import read_settings
 
 
 def test_a_process_without_file_handles_blames_no_entry(cache):
-    wanted = recipe()
-    product = get(cache, wanted).product
+    key = make_key()
+    product = get(cache, key).product
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     handles = []
     try:
@@ -32,18 +32,18 @@ def test_a_process_without_file_handles_blames_no_entry(cache):
             except OSError:
                 break
         with pytest.raises(CacheError, match=r"cannot be read: .*Too many open files.*Raise this process's limit"):
-            find_entry(cache, wanted, read_settings())
+            find_entry(cache, key, read_settings())
     finally:
         for handle in handles:
             os.close(handle)
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
-    assert get(cache, wanted).product == product
+    assert get(cache, key).product == product
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.ESTALE])
 def test_an_entry_that_cannot_be_read_is_passed_over(cache, monkeypatch, number, caplog):
-    wanted = recipe()
-    product = get(cache, wanted).product
+    key = make_key()
+    product = get(cache, key).product
 
     def refuse(path, *rest):
         if str(path).endswith("manifest.json") and not rest[0] & os.O_WRONLY and str(product.parent) in str(path):
@@ -53,8 +53,8 @@ def test_an_entry_that_cannot_be_read_is_passed_over(cache, monkeypatch, number,
     real = os.open
     with monkeypatch.context() as patch:
         patch.setattr("jitload.cache.entry.os.open", refuse)
-        assert get(cache, wanted).product != product
-    assert "it is passed over" in caplog.text
+        assert get(cache, key).product != product
+    assert "it is skipped" in caplog.text
     assert product.is_file()
 
 
@@ -83,11 +83,11 @@ def test_a_disk_that_fills_up_at_any_point_leaves_no_half_entry(tmp_path, monkey
     with small_disk(tmp_path / "disk", size) as disk:
         monkeypatch.setenv("JITLOAD_CACHE_DIR", str(disk))
         try:
-            get(disk, recipe(), large)
+            get(disk, make_key(), large)
         except CachePlaceError as error:
             assert "Set JITLOAD_CACHE_DIR" in str(error)
-        entry = find_entry(disk, recipe(), read_settings())
-        assert entry is None or entry.product.read_text().startswith(recipe().key)
+        entry = find_entry(disk, make_key(), read_settings())
+        assert entry is None or entry.product.read_text().startswith(make_key().digest)
         assert work_dirs(disk) == []
 
 
@@ -145,7 +145,7 @@ def test_a_users_unreadable_header_is_not_the_caches_fault(cache, tmp_path, monk
     def refuse(work):
         raise PermissionError(errno.EACCES, "Permission denied", str(header))
 
-    with pytest.raises(CacheError, match=r"the build of 'cheap' could not go on: .*h\.h") as caught:
-        get(cache, recipe(), refuse)
+    with pytest.raises(CacheError, match=r"the build of 'cheap' failed: .*h\.h") as caught:
+        get(cache, make_key(), refuse)
     assert not isinstance(caught.value, CachePlaceError)
     assert work_dirs(cache) == []

@@ -21,7 +21,7 @@ from triton_support import ADD, ARCH
 from triton_tuned import tuned_add
 
 import jitload
-from jitload.cache.shipping import copy_entries
+from jitload.cache.archive import fill_bundle
 from jitload.prebuilding.requests import needs_this_process, portable_request
 from jitload.triton.key import _identity, _recorded
 from jitload.triton.versions import find_triton
@@ -235,7 +235,7 @@ def test_the_key_has_the_digest_of_the_wheel_s_compiler():
 def test_a_bundle_on_a_machine_with_triton_and_no_compiler(cache, tmp_path, monkeypatch):
     done = jitload.prebuild([ADDED], archs=(ARCH,), progress=False)
     done.check()
-    copy_entries([Path(outcome.path).parent for outcome in done.outcomes], tmp_path / "bundle")
+    fill_bundle([Path(outcome.path).parent for outcome in done.outcomes], tmp_path / "bundle")
     monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "empty"))
     monkeypatch.setenv("JITLOAD_CACHE_PATH", str(tmp_path / "bundle"))
     monkeypatch.setenv("PATH", "/nowhere")

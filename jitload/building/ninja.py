@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import logging
 import os
 import re
@@ -116,6 +118,7 @@ def run_ninja(ninja: Path, work_dir: Path, *, name: str, verbose: bool = False, 
         CompileError: A command failed; `.log` has the compiler's words.
         ToolchainError: ninja does not run, or failed before any command.
     """
+    _stop_at_exit()
     process = _start((str(ninja), "-v" if verbose else "--quiet"), work_dir)
     _running.add(process)
     try:
@@ -141,8 +144,17 @@ def check_is_made(path: Path, compiler: Sequence[str]) -> None:
         )
 
 
-def stop_running() -> None:
-    """End every ninja that this process runs; without that, they would outlive it."""
+@functools.lru_cache(maxsize=1)
+def _stop_at_exit() -> None:
+    """Arrange that no ninja outlives this process.
+
+    A build runs ninja after it has claimed its directory. So this is registered after the function that removes the
+    directories of unfinished builds, and `atexit` calls it before that one.
+    """
+    atexit.register(_stop_running)
+
+
+def _stop_running() -> None:
     for process in tuple(_running):
         _stop(process)
 

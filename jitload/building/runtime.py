@@ -10,7 +10,7 @@ from pathlib import Path
 
 from jitload.building.ninja import COMPILE_FLAGS, Step, check_is_made, compile_step, run_ninja, write_ninja
 from jitload.cache.entry import Entry
-from jitload.cache.recipe import Recipe
+from jitload.cache.key import CacheKey
 from jitload.cache.store import claim_entry
 from jitload.cache.tiers import find_in_tiers, share_entry
 from jitload.identity import compiler_identity, own_identity
@@ -62,17 +62,17 @@ def _find_or_build(
         ("compiler", compiler_identity(compiler, cache_dir)),
         ("jitload", own_identity(cache_dir)),
     )
-    recipe = Recipe(name=name, parts=parts)
-    if entry := find_in_tiers(cache_dir, recipe, settings):
+    key = CacheKey.of(name, parts)
+    if entry := find_in_tiers(cache_dir, key, settings):
         return entry
-    with claim_entry(cache_dir, recipe, settings) as work:
+    with claim_entry(cache_dir, key, settings) as work:
         if work.entry:
             return work.entry
         write_ninja(work.dir, steps)
         run_ninja(find_ninja(settings), work.dir, name=f"jitload's {name}")
         check_is_made(work.dir / f"{name}.o", compiler.command)
         entry = work.publish(f"{name}.o")
-    share_entry(entry, recipe, settings)
+    share_entry(entry, key, settings)
     return entry
 
 

@@ -79,7 +79,7 @@ def _headers_read(request: Request, kit: Kit | None, work: Work, program: CpuPro
     known = (own_include_dir().parent, *tvm_ffi_include_dirs(), *(kit.include_dirs if kit else ()))
     dirs = search_dirs(tuple(map(Path, request.include_dirs)), request.cpu_flags, request.settings.environment)
     texts = [text for _, text in request.pieces]
-    yield from headers_to_record(texts, program.read, dirs, known, cache_dir=work.cache_dir)
+    yield from headers_to_record(texts, program.files_read, dirs, known, cache_dir=work.cache_dir)
     yield from files_named(request.cpu_flags)
 
 

@@ -263,7 +263,7 @@ def _compile(
         return with_headers, then
     done = _compile_without(build, launcher, work, verbose=verbose)
     for file in precompiled if failure and not damaged else ():
-        refuse(specs[file].recipe, work.cache_dir, str(failure))
+        refuse(specs[file].key, work.cache_dir, str(failure))
     return done
 
 
@@ -290,7 +290,7 @@ def _headers_read(build: Build, work: Work) -> Iterator[Path]:
     flags = [flag for unit in units for flag in (*build.host.flags, *unit.flags)]
     dirs = search_dirs(tuple(map(Path, request.include_dirs)), flags, request.settings.environment)
     texts = [text for unit in units for _, text in unit.pieces]
-    read = [Path(header.path) for found in build.precompiled.values() for header in found.entry.headers]
+    read = [Path(header.path) for found in build.precompiled.values() for header in found.entry.dependencies]
     for unit in units:
         text = (work.dir / f"{unit.file}.d").read_text(errors="surrogateescape")
         read += read_depfile(text.replace("$", "$$") if unit.is_mixed else text)  # nvcc does not double them

@@ -31,7 +31,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from jitload.cache.entry import Entry, find_entry
-from jitload.cache.recipe import Recipe
+from jitload.cache.key import CacheKey
 from jitload.cpptext.includes import opening_includes
 from jitload.cxx.spare import free_memory
 from jitload.identity import compiler_identity
@@ -83,12 +83,12 @@ class HeaderSpec:
     Attributes:
         includes: The headers in it, in order.
         command: The compiler and its options.
-        recipe: Its key.
+        key: Its cache key.
     """
 
     includes: tuple[str, ...]
     command: tuple[str, ...]
-    recipe: Recipe
+    key: CacheKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +148,7 @@ def header_spec(
         return None
     command = (*compiler.command, *around[0], *kept, *around[1])
     parts = (("kind", "precompiled"), ("compiler", identity), ("command", command), ("includes", includes))
-    return HeaderSpec(includes=includes, command=command, recipe=Recipe(name="precompiled", parts=parts))
+    return HeaderSpec(includes=includes, command=command, key=CacheKey.of("precompiled", parts))
 
 
 def precompiled_includes(unit: Unit) -> tuple[str, ...]:
@@ -190,9 +190,9 @@ def find_precompiled(
     spec: HeaderSpec, cache_dir: Path, settings: Settings, include_dirs: Sequence[str] = ()
 ) -> Precompiled | None:
     """Return the precompiled header if it exists, its headers are unchanged and no directory of the user hides one."""
-    if not may_be_used(spec.recipe, cache_dir, settings):
+    if not may_be_used(spec.key, cache_dir, settings):
         return None
-    entry = find_entry(cache_dir, spec.recipe, settings)
+    entry = find_entry(cache_dir, spec.key, settings)
     if entry is None:
         return None
     facts = json.loads(entry.product.read_bytes())
@@ -205,11 +205,11 @@ def find_precompiled(
     return None
 
 
-def may_be_used(recipe: Recipe, cache_dir: Path, settings: Settings) -> bool:
+def may_be_used(key: CacheKey, cache_dir: Path, settings: Settings) -> bool:
     """Tell whether precompiled headers are enabled and this one has not failed before."""
     if not settings.precompiles or settings.mode != "auto" or settings.environment:
         return False
-    return not refusal_path(recipe, cache_dir).exists()
+    return not refusal_path(key, cache_dir).exists()
 
 
 def _hides_header(include_dirs: Sequence[str], names: frozenset[str]) -> bool:
@@ -227,17 +227,17 @@ def remove_damaged(header: Precompiled) -> None:
     shutil.rmtree(header.entry.dir, ignore_errors=True)
 
 
-def refuse(recipe: Recipe, cache_dir: Path, reason: str) -> None:
+def refuse(key: CacheKey, cache_dir: Path, reason: str) -> None:
     """Record that a precompiled header does not work on this machine, so that it is neither made nor used again."""
     with suppress(OSError):
-        path = refusal_path(recipe, cache_dir)
+        path = refusal_path(key, cache_dir)
         make_private(path.parent)
         path.write_text(reason + "\n", errors="replace")
 
 
-def refusal_path(recipe: Recipe, cache_dir: Path) -> Path:
+def refusal_path(key: CacheKey, cache_dir: Path) -> Path:
     """Return the file that records that a precompiled header does not work on this machine."""
-    return cache_dir / ".tools" / f"{recipe.key[:32]}.refused"
+    return cache_dir / ".tools" / f"{key.digest[:32]}.refused"
 
 
 # ---- make it ---------------------------------------------------------------------------------------------------
@@ -248,17 +248,17 @@ def start_precompiling(spec: HeaderSpec, cache_dir: Path, settings: Settings) ->
 
     The process outlives this one, so that a program that builds once and ends is faster the next time.
     """
-    key = f"{cache_dir}\0{spec.recipe.key}"
+    retry_key = f"{cache_dir}\0{spec.key.digest}"
     if (
-        time.monotonic() < _retry_at.get(key, 0.0)
-        or not may_be_used(spec.recipe, cache_dir, settings)
+        time.monotonic() < _retry_at.get(retry_key, 0.0)
+        or not may_be_used(spec.key, cache_dir, settings)
         or not sys.executable
     ):
         return
     if cache_dir.parent == Path(tempfile.gettempdir()) and cache_dir.name.startswith("jitload-"):
         return  # a private directory, removed when this process ends
-    _retry_at[key] = time.monotonic() + _RETRY_S
-    if find_entry(cache_dir, spec.recipe, settings) or not can_afford(cache_dir):
+    _retry_at[retry_key] = time.monotonic() + _RETRY_S
+    if find_entry(cache_dir, spec.key, settings) or not can_afford(cache_dir):
         return
     # The shell exits at once, so that the process is not a child of this one and leaves no zombie.
     command = ["/bin/sh", "-c", '"$@" &', "sh", *job_command(spec, cache_dir)]
@@ -275,8 +275,8 @@ def job_command(spec: HeaderSpec, cache_dir: Path) -> list[str]:
         "path": [str(Path(__file__).parents[2]), *sys.path],
         "includes": spec.includes,
         "command": spec.command,
-        "name": spec.recipe.name,
-        "parts": spec.recipe.parts,
+        "name": spec.key.name,
+        "parts": spec.key.parts,
         "cache_dir": str(cache_dir),
     }
     return [sys.executable, "-c", _PROGRAM, json.dumps(job)]

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jitload.cache.recipe import Recipe
+from jitload.cache.key import CacheKey
 from jitload.cache.store import Work, claim_entry
 from jitload.cxx.headers import read_depfile
 from jitload.cxx.precompiled import FACTS, HEADER, can_afford, refuse
@@ -35,20 +35,20 @@ def precompile(job: Mapping[str, Any]) -> None:
     signal.alarm(_WALL_S)
     signal.signal(signal.SIGALRM, _end)
     parts = tuple((label, tuple(value) if isinstance(value, list) else value) for label, value in job["parts"])
-    recipe = Recipe(name=job["name"], parts=parts)
+    key = CacheKey.of(job["name"], parts)
     cache_dir = Path(job["cache_dir"])
     with only_one(_WAIT_S) as is_ours:
         if not is_ours or not can_afford(cache_dir):
             return
-        with claim_entry(cache_dir, recipe, read_settings()) as work:
+        with claim_entry(cache_dir, key, read_settings()) as work:
             if work.entry or work.cache_dir != cache_dir:
                 return
             headers, problem = make_header(job["command"], job["includes"], work.dir)
             if problem:
-                refuse(recipe, cache_dir, problem)
+                refuse(key, cache_dir, problem)
                 return
             _publish(work, headers)
-    _keep_few(cache_dir, recipe.name)
+    _keep_few(cache_dir, key.name)
 
 
 def _end(*_: object) -> None:

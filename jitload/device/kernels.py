@@ -17,6 +17,7 @@ from jitload.cpptext.declarations import find_candidates
 from jitload.cpptext.includes import read_headers
 from jitload.device import probe
 from jitload.device.demangle import demangle_variables
+from jitload.device.nvrtc_headers import headers_in_memory
 from jitload.elf.cubin import read_image
 from jitload.errors import CompileError, LaunchSpecError, SignatureError, nearest_name
 from jitload.model import Candidate, CompiledSource, Cubin, Image
@@ -67,6 +68,14 @@ class DeviceSource:
         return (*(text for _, text in self.pieces), *lines)
 
     @property
+    def signatures_by_expression(self) -> tuple[tuple[str, str], ...]:
+        """The signatures by the expressions of the kernels that launches name, or by exported name."""
+        return tuple(
+            (probe.kernel_expression(kernel) if kernel in self.kernels else kernel, signature)
+            for kernel, signature in self.signatures
+        )
+
+    @property
     def is_minimal(self) -> bool:
         """Whether it needs nothing that NVRTC can leave out, by its looks; that is a sixth of a small kernel's time."""
         return not any(map(_LEFT_OUT.search, (*(text for _, text in self.pieces), *self.options)))
@@ -103,9 +112,8 @@ def compile_kernels(source: DeviceSource, arch: str, kit: Kit) -> CompiledSource
         result, image = rounds.settle((*rounds.kernels, *missing))
     lowered = rounds.lowered(result)
     named = {kernel: probe.kernel_expression(kernel) for kernel in source.kernels}
-    told = tuple((named.get(kernel, kernel), signature) for kernel, signature in source.signatures)
     try:
-        kernels = read_kernels(image, lowered, candidates, told)
+        kernels = read_kernels(image, lowered, candidates, source.signatures_by_expression)
     except SignatureError as error:
         raise _with_standard(error, source.options) from error
     log_warnings(result.log, nvrtc_include_dirs(kit))
@@ -149,9 +157,11 @@ class _Rounds:
         self.refused: frozenset[str] = frozenset()
         self.declared: tuple[str, ...] = ()
         self.extra = ("--minimal",) if source.is_minimal and kit.version >= (12, 4) else ()
+        include_dirs = nvrtc_include_dirs(kit, source.include_dirs)
+        self.headers = headers_in_memory(include_dirs)
         self.options = (
             *device_options(kit.version, arch),
-            *(f"-I{path}" for path in nvrtc_include_dirs(kit, source.include_dirs)),
+            *(f"-I{path}" for path in include_dirs),
             *source.options,
         )
 
@@ -185,10 +195,10 @@ class _Rounds:
         expressions = tuple(text for text in wanted if text not in self.refused)
         name = self.source.pieces[0][0] if len(self.source.pieces) == 1 else f"{self.source.name}.cu"
         options = (*self.options, *self.extra)
-        headers: tuple[tuple[str, str], ...] = ()
+        headers = self.headers
         if kernels:
             options = (*options, f"--pre-include={probe.PROBE_HEADER[0]}")
-            headers = (probe.PROBE_HEADER,)
+            headers = (probe.PROBE_HEADER, *headers)
         job = NvrtcJob(
             name=name,
             directory="/jitload",

@@ -142,6 +142,7 @@ def cpu_launch_error(pieces: Pieces) -> CompileError:
         name=label,
         log=f"{label}:{line}: error: {message}\n",
         diagnostics=(Diagnostic(file=label, line=line, severity="error", message=message),),
+        hint='This needs a GPU: leave "cpu" out of arch, or write an alternative under #ifdef JITLOAD_CPU.',
     )
 
 
