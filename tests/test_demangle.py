@@ -67,6 +67,14 @@ def test_a_kernel_with_a_long_symbol_asks_for_a_signature(nvrtc_runs):
         build(ALIAS, functions=wrong)
 
 
+def test_a_long_symbol_on_the_cpu_takes_a_signature():
+    with pytest.raises(SignatureError) as caught:
+        load(ALIAS, arch="cpu", functions={"f": Launch(kernel="ns::k<Long>")})
+    check_asks(str(caught.value), "ns::k<Long>", "8, 4")
+    signed = {"f": Launch(kernel="ns::k<Long>", signature="(void* x, int n)")}
+    assert repr(load(ALIAS, arch="cpu", functions=signed).f) == "<jitload function f(void* x, int n)>"
+
+
 def test_an_overload_with_a_long_symbol_asks_for_a_signature():
     text = f"{ALIAS}__global__ void over(Long* x) {{}}\n__global__ void over(Long* x, int n) {{}}"
     check_asks(message(SignatureError, text, functions={"f": Launch(kernel="over(Long*, int)")}), "over", "8, 4")

@@ -97,7 +97,7 @@ def compile_for_cpu(
         cubin=Cubin(
             data=b"",
             arch="cpu",
-            kernels=read_kernels(image, lowered, compilation.candidates),
+            kernels=read_kernels(image, lowered, compilation.candidates, source.signatures_by_expression),
             variables=image.variables,
         ),
         symbols={kernel: lowered[expression][0] for expression, kernel in compilation.launched.items()},
