@@ -18,7 +18,8 @@ from jitload.ninja_runs import Building, NinjaRun
 from jitload.request import Request
 from jitload.runtime import find_or_build_runtime, include_flags
 from jitload.sources import is_kernels_alone
-from jitload.toolchain import Compiler, Kit, find_ninja
+from jitload.toolchain.cuda import CudaToolchain
+from jitload.toolchain.host import Compiler, find_ninja
 
 if TYPE_CHECKING:
     from jitload.codegen import CpuCode
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def make_library(
-    request: Request, kit: Kit | None, compiler: Compiler, work: Work, *, verbose: bool
+    request: Request, kit: CudaToolchain | None, compiler: Compiler, work: Work, *, verbose: bool
 ) -> Building[tuple[Path, ...]]:
     """Build the library of a request in a work directory, and return the user's headers that were read."""
     if not request.images:
@@ -45,7 +46,7 @@ def make_library(
     return tuple(sorted({path for one in compiled for path in one.headers}))
 
 
-def _compile(request: Request, kit: Kit | None) -> tuple[Compiled, ...]:
+def _compile(request: Request, kit: CudaToolchain | None) -> tuple[Compiled, ...]:
     """Return the machine code of a request for each architecture, compiled or as it was given."""
     if request.images:
         from jitload.device.images import read_given
@@ -102,7 +103,7 @@ def _may_be_elsewhere(texts: Sequence[str], options: Sequence[str]) -> bool:
     return (is_included or is_made) and not any("TVM_FFI_" in text for text in texts)
 
 
-def compile_archs(request: Request, kit: Kit) -> tuple[Compiled, ...]:
+def compile_archs(request: Request, kit: CudaToolchain) -> tuple[Compiled, ...]:
     """Compile the device code for each architecture of a GPU."""
     from jitload.device.kernels import compile_kernels
 

@@ -12,7 +12,7 @@ from jitload.host_build import Step, run_ninja, write_ninja
 from jitload.placing import copy_library
 from jitload.request import Request
 from jitload.runtime import find_or_build_cpu_runtime, find_or_build_runtime
-from jitload.toolchain import find_compiler, find_ninja
+from jitload.toolchain.host import find_compiler, find_ninja
 
 
 def write_object(entry: Entry, request: Request, target: Path) -> Path:

@@ -16,11 +16,12 @@ from jitload.cache.recipe import Recipe, speaks_of_its_place
 from jitload.cache.tiers import find_in_tiers, share_entry
 from jitload.collector import collector_held
 from jitload.errors import CacheError, CachePlaceError, ToolchainError
-from jitload.identity import compiler_identity, cpu_identity, own_identity
 from jitload.ninja_runs import Building, run_alone
 from jitload.request import Request
 from jitload.settings import private_cache_dir, warn_once
-from jitload.toolchain import Compiler, Kit, Nvcc, find_compiler, find_cuda_headers, find_kit, tvm_ffi_version
+from jitload.toolchain.cuda import CudaToolchain, Nvcc, find_cuda_headers, find_cuda_toolchain
+from jitload.toolchain.host import Compiler, find_compiler, tvm_ffi_version
+from jitload.toolchain.identity import compiler_identity, cpu_identity, own_identity
 
 if TYPE_CHECKING:
     from jitload.cache.store import Work
@@ -116,7 +117,7 @@ def _building_in(
     return entry
 
 
-def _find_cuda(request: Request, cache_dir: Path) -> Kit | Nvcc | None:
+def _find_cuda(request: Request, cache_dir: Path) -> CudaToolchain | Nvcc | None:
     """Return what compiles the device code, or has the headers that hand-written C++ may include."""
     if request.triton is not None:
         return None
@@ -127,12 +128,12 @@ def _find_cuda(request: Request, cache_dir: Path) -> Kit | Nvcc | None:
     if request.images:
         return None
     if any(arch != CPU for arch in request.archs) or request.settings.mode == "load-only":
-        return find_kit(request.settings)
+        return find_cuda_toolchain(request.settings)
     return find_cuda_headers(request.settings)
 
 
 def _make(
-    request: Request, kit: Kit | Nvcc | None, compiler: Compiler, work: Work, *, verbose: bool
+    request: Request, kit: CudaToolchain | Nvcc | None, compiler: Compiler, work: Work, *, verbose: bool
 ) -> Building[tuple[Path, ...]]:
     """Build the library in a work directory, around generated or hand-written C++; return the headers it read."""
     if request.triton is not None:
@@ -153,7 +154,7 @@ def _make(
     return (yield from make_library(request, kit, compiler, work, verbose=verbose))
 
 
-def library_recipe(request: Request, kit: Kit | Nvcc | None, compiler: str, own: str) -> Recipe:
+def library_recipe(request: Request, kit: CudaToolchain | Nvcc | None, compiler: str, own: str) -> Recipe:
     """Return everything that decides what the library will be.
 
     The user's directories are no part of the key: what is read below them is verified, and the same headers in

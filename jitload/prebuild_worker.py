@@ -188,7 +188,7 @@ class Batch:
     def _add(self, task: Task) -> None:
         """Start a build; one that somebody else is at is waited for when nothing is held."""
         from jitload.cache.locks import LockHeldError
-        from jitload.device.aside import doing_meanwhile
+        from jitload.cuda.interruptible import doing_meanwhile
 
         _take_over(task.environment)
         try:

@@ -10,9 +10,9 @@ from jitload.cache.store import claim_entry
 from jitload.cache.tiers import find_in_tiers, share_entry
 from jitload.errors import ToolchainError
 from jitload.host_build import COMPILE_FLAGS, Step, compile_step, run_ninja, write_ninja
-from jitload.identity import compiler_identity, own_identity
 from jitload.settings import Settings
-from jitload.toolchain import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs
+from jitload.toolchain.host import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs
+from jitload.toolchain.identity import compiler_identity, own_identity
 
 # Only launch.cc is on the way of a launch; the rest is compiled for a quick first build.
 _SOURCES = {

@@ -16,7 +16,7 @@ from jitload.cxx.spare import has_spare_core, only_one
 from jitload.device.elf import read_dynamic_symbols
 from jitload.errors import CompileError
 from jitload.settings import read_settings
-from jitload.toolchain import find_compiler
+from jitload.toolchain.host import find_compiler
 
 CHECKED = 'int f(int n) {\n  if (n < 0) TVM_FFI_THROW(ValueError) << n << " is below 0";\n  return n;\n}'
 

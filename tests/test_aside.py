@@ -13,7 +13,7 @@ import pytest
 from builds import ARCH, build, kernel, load, python_command, python_env, run_python, work_dirs
 
 import jitload
-from jitload.device.aside import Flow, _action, run_aside
+from jitload.cuda.interruptible import Flow, _action, run_interruptible
 
 # Twenty kernels, some seconds in all.
 _MANY = """
@@ -25,7 +25,7 @@ K10(1) K10(2)
 """
 _PROGRAM = """
 import jitload, test_aside
-from jitload import nvrtc
+from jitload.cuda import nvrtc
 
 make_error = nvrtc._compile_error
 def tell(library, path, job, status, log):
@@ -43,11 +43,11 @@ print("went on", flush=True)
 
 
 def can_cancel() -> bool:
-    from jitload.nvrtc import _load
+    from jitload.cuda.nvrtc import _load
     from jitload.settings import read_settings
-    from jitload.toolchain import find_kit
+    from jitload.toolchain.cuda import find_cuda_toolchain
 
-    return hasattr(_load(str(find_kit(read_settings()).nvrtc_path)), "nvrtcSetFlowCallback")
+    return hasattr(_load(str(find_cuda_toolchain(read_settings()).nvrtc_path)), "nvrtcSetFlowCallback")
 
 
 @pytest.mark.skipif("not can_cancel()", reason="this NVRTC, older than 12.8, cannot be told to stop")
@@ -85,7 +85,7 @@ def test_a_thread_that_is_not_the_main_one(cache):
 
 def test_what_goes_wrong_aside_is_raised_here():
     with pytest.raises(ZeroDivisionError):
-        run_aside(lambda _: 1 / 0)
+        run_interruptible(lambda _: 1 / 0)
 
 
 def test_where_no_thread_can_be_started_it_runs_here(monkeypatch):
@@ -93,12 +93,12 @@ def test_where_no_thread_can_be_started_it_runs_here(monkeypatch):
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", start)
-    assert run_aside(lambda _: threading.get_ident()) == threading.get_ident()
+    assert run_interruptible(lambda _: threading.get_ident()) == threading.get_ident()
 
 
 def test_the_size_of_other_threads_stacks_stays():
     before = threading.stack_size()
-    assert run_aside(lambda _: threading.stack_size()) in (before, 256 << 20)
+    assert run_interruptible(lambda _: threading.stack_size()) in (before, 256 << 20)
     assert threading.stack_size() == before
 
 
@@ -119,7 +119,7 @@ def test_an_exception_while_it_waits_is_passed_on_when_the_compile_has_ended(mon
     raiser = threading.Thread(target=interrupt)
     raiser.start()
     with pytest.raises(KeyboardInterrupt):
-        run_aside(work)
+        run_interruptible(work)
     raiser.join()
     assert seen == ["ended"]
 
@@ -136,7 +136,7 @@ def test_a_compile_that_takes_ctrl_c_for_itself_gives_it_back_as_it_was():
         libc.signal(signal.SIGINT, handler)
         return _action(signal.SIGINT).differs(before)
 
-    assert run_aside(work)
+    assert run_interruptible(work)
     after = _action(signal.SIGINT)
     assert (after.handler, after.differs(before)) == (before.handler, False)
 
@@ -148,7 +148,7 @@ def test_a_handler_that_somebody_sets_meanwhile_stays():
     def own(number: int, frame: object) -> None: ...
 
     def compile_aside() -> None:
-        run_aside(lambda _: begun.set() or set_anew.wait(10))
+        run_interruptible(lambda _: begun.set() or set_anew.wait(10))
 
     thread = threading.Thread(target=compile_aside)
     thread.start()

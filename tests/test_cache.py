@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ from jitload.pipeline import library_recipe
 from jitload.request import Target, make_request, read_flags
 from jitload.settings import read_settings
 from jitload.sources import read_inline
-from jitload.toolchain import find_kit
+from jitload.toolchain.cuda import find_cuda_toolchain
 
 
 @pytest.fixture
@@ -39,7 +38,7 @@ def request(text=ADD, name="m", *, arch=ARCH, functions=None, **flags):
 
 
 def key(text=ADD, name="m", *, nvrtc="1", compiler="g++ 1", own="0", **options):
-    kit = replace(find_kit(read_settings()), identity=nvrtc)
+    kit = find_cuda_toolchain(read_settings())._replace(identity=nvrtc)
     return library_recipe(request(text, name, **options), kit, compiler, own).key
 
 
@@ -100,7 +99,7 @@ def test_the_key_does_not_depend_on_the_working_directory_or_the_cache(tmp_path,
 # ---- a hit -----------------------------------------------------------------------------------------------------
 
 LEFT_ALONE = ("subprocess.Popen", "os.posix_spawn", "os.fork", "os.mkdir", "os.rename", "os.remove", "fcntl.flock")
-HEAVY = ("jinja2", "filelock", "ninja", "torch", "tvm_ffi", "numpy", "jitload.nvrtc", "jitload.codegen")
+HEAVY = ("jinja2", "filelock", "ninja", "torch", "tvm_ffi", "numpy", "cuda", "jitload.cuda.nvrtc", "jitload.codegen")
 STRICT_HIT = f"""
 import sys
 def watch(event, args):

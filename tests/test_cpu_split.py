@@ -21,7 +21,7 @@ from jitload.device.kernels import DeviceSource
 from jitload.device.source import find_candidates
 from jitload.errors import CompileError
 from jitload.settings import read_settings
-from jitload.toolchain import find_compiler, find_ninja
+from jitload.toolchain.host import find_compiler, find_ninja
 
 KERNELS, EXAMPLES = 5, int(os.environ.get("JITLOAD_TEST_EXAMPLES", "2"))  # kernels in a source, and sources
 FIBERS = ["-DJITLOAD_CPU_FIBERS"]

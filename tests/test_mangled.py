@@ -11,12 +11,12 @@ from builds import ARCH, build, kernel, load
 
 import jitload
 from jitload import Launch
-from jitload.device.aside import run_aside
+from jitload.cuda.interruptible import run_interruptible
 from jitload.device.demangle import demangle
 from jitload.device.kernels import Compiled, DeviceSource, compile_kernels
 from jitload.device.mangled import read_mangled
 from jitload.settings import read_settings
-from jitload.toolchain import find_kit
+from jitload.toolchain.cuda import find_cuda_toolchain
 
 # Each form that a compiler writes; libstdc++ knows what they say.
 SHORT = """
@@ -82,7 +82,7 @@ def test_deep_names_and_compiles_leave_the_size_of_stacks_together(monkeypatch):
     with ThreadPoolExecutor(2) as pool:
         names = pool.map(read_mangled, ["_Z1kv"] * 200)
         for _ in range(200):
-            run_aside(lambda _: None)
+            run_interruptible(lambda _: None)
         assert set(names) == {None}
     assert threading.stack_size() == before
 
@@ -92,7 +92,7 @@ def test_deep_names_and_compiles_leave_the_size_of_stacks_together(monkeypatch):
 
 def compile_text(text: str, *kernels: str) -> Compiled:
     source = DeviceSource(name="long", pieces=(("long.cu", text),), kernels=kernels)
-    return compile_kernels(source, ARCH, find_kit(read_settings()))
+    return compile_kernels(source, ARCH, find_cuda_toolchain(read_settings()))
 
 
 LAYOUTS = """

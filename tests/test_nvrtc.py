@@ -10,9 +10,10 @@ import pytest
 from support.calls import run_python
 
 from jitload import compile_cubin
+from jitload.cuda.nvrtc import log_warnings
 from jitload.device.source import find_candidates
 from jitload.errors import CompileError, JitLoadError, ToolchainError
-from jitload.nvrtc import log_warnings, nvrtc_compile
+from jitload.nvrtc import nvrtc_compile
 
 KIT = Path("/site/nvidia/cu13/include")
 OF_THE_KIT = f'{KIT}/cuda_fp8.h(7): warning #1215-D: type "double4" was declared deprecated\n'
@@ -37,7 +38,7 @@ def test_a_silent_compile_logs_nothing(caplog: pytest.LogCaptureFixture) -> None
 
 FORK = """
 import os
-from jitload import nvrtc
+from jitload.cuda import nvrtc
 inside = nvrtc._compiling()
 inside.__enter__()          # as a thread inside NVRTC does
 child = os.fork()

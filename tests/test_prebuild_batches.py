@@ -18,8 +18,8 @@ from test_prebuild_workers import killer  # noqa: F401  a fixture
 
 import jitload
 from jitload import host_build, prebuild_worker
+from jitload.cuda.interruptible import run_interruptible
 from jitload.device import kernels
-from jitload.device.aside import run_aside
 from jitload.prebuild_worker import Batch, Outcome, Task
 
 MANY = 24  # more than a worker is given one by one
@@ -134,7 +134,7 @@ def test_one_that_nvrtc_takes_long_over_keeps_nobody_waiting(cache, runs, patien
 
     def run_nvrtc(library, job):
         if job.name == "slow.cu":
-            return run_aside(lambda _: (time.sleep(2.0), real(library, job))[1])
+            return run_interruptible(lambda _: (time.sleep(2.0), real(library, job))[1])
         return real(library, job)
 
     monkeypatch.setattr(kernels, "run_nvrtc", run_nvrtc)

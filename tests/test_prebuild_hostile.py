@@ -11,8 +11,8 @@ from test_prebuild_batches import build_together, patient, put_compiler  # noqa:
 import jitload
 from jitload import prebuild_worker
 from jitload.cache import locks, store
+from jitload.cuda.interruptible import run_interruptible
 from jitload.device import kernels
-from jitload.device.aside import run_aside
 from jitload.errors import CachePlaceError
 
 
@@ -52,7 +52,7 @@ def test_one_that_starts_over_while_another_is_compiled_disturbs_nobody(cache, m
         return publish(work, product, headers)
 
     def slowly(library, job):
-        return run_aside(lambda _: (time.sleep(0.6), run_nvrtc(library, job))[1])
+        return run_interruptible(lambda _: (time.sleep(0.6), run_nvrtc(library, job))[1])
 
     monkeypatch.setattr(store.Work, "publish", refuse_first)
     monkeypatch.setattr(kernels, "run_nvrtc", slowly)

@@ -26,7 +26,7 @@ from jitload.device.elf import read_dynamic_symbols
 from jitload.errors import CompileError
 from jitload.settings import read_settings
 from jitload.sources import Unit
-from jitload.toolchain import find_compiler, own_include_dir, tvm_ffi_include_dirs
+from jitload.toolchain.host import find_compiler, own_include_dir, tvm_ffi_include_dirs
 
 LAUNCHER = "tvm/ffi/extra/cuda/cubin_launcher.h"
 PATIENCE = 120.0

@@ -15,7 +15,7 @@ from jitload.cxx import precompiled
 from jitload.cxx.precompiled import find_precompiled, job_command, refusal_path, start_precompiling
 from jitload.cxx.precompiling import _publish, make_header
 from jitload.settings import read_settings
-from jitload.toolchain import find_compiler
+from jitload.toolchain.host import find_compiler
 
 PATIENCE = 120.0
 

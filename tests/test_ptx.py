@@ -13,17 +13,17 @@ from support.fatbins import fatbin_of
 from support.ptx import SOURCE, compile_to
 
 import jitload
-from jitload.device.linkers import find_nvjitlink
 from jitload.device.ptx import format_of
 from jitload.errors import CompileError, LoadError, ToolchainError
 from jitload.settings import read_settings
+from jitload.toolchain.cuda import find_nvjitlink
 
 pytest_plugins = ["support.ptx_fixtures"]
 
 
 @pytest.fixture
 def no_nvjitlink(monkeypatch):
-    monkeypatch.setattr("jitload.device.linkers._libraries", lambda *_: ())
+    monkeypatch.setattr("jitload.toolchain.cuda._nvjitlink_files", lambda *_: ())
 
 
 # ---- what is recognised ------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def test_a_fatbin_with_nothing_for_an_architecture_says_what_it_has(ptx, cubin):
 
 
 def test_without_a_linker_the_error_names_the_command(ptx, no_nvjitlink, monkeypatch):
-    monkeypatch.setattr("jitload.device.linkers.open_driver", lambda: None)
+    monkeypatch.setattr("jitload.cuda.linkers.load_driver", lambda: None)
     assert refused(ToolchainError, ptx) == (
         "compiling PTX ('k.ptx') takes nvJitLink, which was not found, and there is no driver whose linker could do "
         "it. Install it with: pip install nvidia-nvjitlink  (or pip install nvidia-nvjitlink-cu12 for a driver older "
@@ -194,9 +194,9 @@ def test_without_a_linker_the_error_names_the_command(ptx, no_nvjitlink, monkeyp
 
 def test_of_several_nvjitlinks_the_newest_that_the_driver_runs(monkeypatch):
     libraries = [Path("/a/libnvJitLink.so.13"), Path("/b/libnvJitLink.so.12"), Path("/c/libnvJitLink.so.12")]
-    monkeypatch.setattr("jitload.device.linkers._libraries", lambda *_: tuple(libraries))
+    monkeypatch.setattr("jitload.toolchain.cuda._nvjitlink_files", lambda *_: tuple(libraries))
     for driver, found in ((None, 0), ((13, 0), 0), ((12, 8), 1), ((11, 8), None)):
-        monkeypatch.setattr("jitload.device.linkers.driver_version", lambda driver=driver: driver)
+        monkeypatch.setattr("jitload.toolchain.cuda.driver_version", lambda driver=driver: driver)
         assert find_nvjitlink(read_settings()) == (None if found is None else libraries[found])
     monkeypatch.setenv("JITLOAD_NVRTC", "12")
     assert find_nvjitlink(read_settings()) == libraries[1]
@@ -243,7 +243,7 @@ def driver(tmp_path, monkeypatch, no_nvjitlink):
     command = ["c++", "-shared", "-fPIC", "-w", "driver.cc", "-o", "driver.so"]
     subprocess.run(command, cwd=tmp_path, check=True)
     library = ctypes.CDLL(str(tmp_path / "driver.so"))
-    monkeypatch.setattr("jitload.device.linkers.open_driver", lambda: library)
+    monkeypatch.setattr("jitload.cuda.linkers.load_driver", lambda: library)
     return library
 
 

@@ -20,9 +20,9 @@ from jitload.cache.entry import KEY_DIR, newest_first, read_manifest
 from jitload.cache.inputs import is_settled
 from jitload.cache.recipe import SCHEMA, Recipe, describe_parts
 from jitload.errors import ToolchainError
-from jitload.gpu import driver_version
-from jitload.identity import cpu_identity
 from jitload.settings import Settings
+from jitload.toolchain.driver import driver_version
+from jitload.toolchain.identity import cpu_identity
 
 _MAJOR = re.compile(r"(?:cuda_nvrtc(?:_cu\d+)?-|toolkit |wheel |nvcc )(\d+)")
 _log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ def _options_asked_for(settings: Settings) -> list[str]:
     try:
         return [repr(word) for word in shlex.split(settings.cxx)[1:]]
     except ValueError as error:
-        raise ToolchainError(f"JITLOAD_CXX or CXX is {settings.cxx!r}, which is no command: {error}") from error
+        raise ToolchainError(f"JITLOAD_CXX or CXX is {settings.cxx!r}, which is not a command: {error}") from error
 
 
 def _manifests(cache_dir: Path, name: str, settings: Settings) -> Iterator[tuple[str, Mapping[str, Any]]]:

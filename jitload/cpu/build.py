@@ -36,7 +36,8 @@ from jitload.errors import CompileError
 from jitload.host_build import Step, run_ninja, write_ninja
 from jitload.model import Cubin, Image, ImageKernel, Variable
 from jitload.runtime import include_flags
-from jitload.toolchain import Compiler, Kit, own_include_dir
+from jitload.toolchain.cuda import CudaToolchain
+from jitload.toolchain.host import Compiler, own_include_dir
 
 # Device code reads memory through pointers of other types, and its integers wrap; both are nvcc's habit. Sections and
 # sizes of functions are how the object file is read. glibc's own checks, which some compilers switch on by themselves,
@@ -70,7 +71,7 @@ class CpuProgram:
 
 
 def compile_for_cpu(
-    source: DeviceSource, compiler: Compiler, kit: Kit | None, ninja: Path, work_dir: Path
+    source: DeviceSource, compiler: Compiler, kit: CudaToolchain | None, ninja: Path, work_dir: Path
 ) -> CpuProgram:
     """Compile device code for the CPU and read its kernels' types.
 
@@ -118,7 +119,7 @@ def compile_for_cpu(
     )
 
 
-def cpu_flags(source: DeviceSource, kit: Kit | None) -> tuple[str, ...]:
+def cpu_flags(source: DeviceSource, kit: CudaToolchain | None) -> tuple[str, ...]:
     """Return the compiler's options for device code; those that concern a GPU's code alone do not count here."""
     own = own_include_dir().parent
     kit_dirs = kit.include_dirs if kit else ()
@@ -150,7 +151,9 @@ def _processor_flags(flags: Sequence[str]) -> tuple[str, ...]:
 class _Runs:
     """The runs of the compiler for one source."""
 
-    def __init__(self, source: DeviceSource, compiler: Compiler, kit: Kit | None, ninja: Path, work_dir: Path) -> None:
+    def __init__(
+        self, source: DeviceSource, compiler: Compiler, kit: CudaToolchain | None, ninja: Path, work_dir: Path
+    ) -> None:
         self.source = source
         self.compiler = compiler
         self.flags = (*cpu_flags(source, kit), "-MD", "-MF", "cpu.d")

@@ -59,13 +59,14 @@ from jitload.library import check_is_device_code, compile_archs, in_background
 from jitload.request import Request
 from jitload.runtime import find_or_build_launcher
 from jitload.sources import HostSource
-from jitload.toolchain import Compiler, Kit, Nvcc, find_ninja, own_include_dir, tvm_ffi_include_dirs
+from jitload.toolchain.cuda import CudaToolchain, Nvcc
+from jitload.toolchain.host import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs
 
 _Steps = tuple[Step, ...]
 
 
 def make_host_library(
-    request: Request, kit: Kit | Nvcc | None, compiler: Compiler, work: Work, *, verbose: bool
+    request: Request, kit: CudaToolchain | Nvcc | None, compiler: Compiler, work: Work, *, verbose: bool
 ) -> tuple[Path, ...]:
     """Build the library of a request in a work directory, and return the files outside that it was made from."""
     assert request.host is not None
@@ -81,7 +82,7 @@ def make_host_library(
     launcher = in_background(find_launcher) if _may_launch(host) and not host.is_object else None
     headers: tuple[Path, ...] = ()
     if request.pieces:
-        assert isinstance(kit, Kit)
+        assert isinstance(kit, CudaToolchain)
         check_is_device_code(request)
         (compiled,) = compile_archs(request, kit)
         headers = compiled.headers

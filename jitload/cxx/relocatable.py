@@ -12,7 +12,7 @@ from pathlib import Path
 
 from jitload.device.elf import HEADER, SHT_SYMTAB, Symbol, read_sections, read_symbols
 from jitload.host_build import Step
-from jitload.toolchain import Compiler
+from jitload.toolchain.host import Compiler
 
 _LAUNCHER = "_ZN7jitload2v1"  # begins the names of the launcher's functions
 _BIND_GLOBAL, _BIND_WEAK = 1, 2

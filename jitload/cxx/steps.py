@@ -15,7 +15,8 @@ from jitload.cxx.text import unit_text
 from jitload.host_build import Step, compile_step
 from jitload.request import Request
 from jitload.sources import HostSource, Unit
-from jitload.toolchain import Compiler, Kit, Nvcc, own_include_dir, tvm_ffi_include_dirs
+from jitload.toolchain.cuda import CudaToolchain, Nvcc
+from jitload.toolchain.host import Compiler, own_include_dir, tvm_ffi_include_dirs
 
 STANDARD = "-std=c++17"
 FLAGS = ("-O2", "-pipe", "-fPIC", "-fvisibility=hidden", "-DJITLOAD_LAUNCHER_LINKED")
@@ -29,7 +30,7 @@ class Build:
 
     request: Request
     host: HostSource
-    kit: Kit | Nvcc | None
+    kit: CudaToolchain | Nvcc | None
     compiler: Compiler
     cubins: tuple[str, ...]
     link_flags: tuple[str, ...]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jitload.checks import NO_CHECKS, Checks
+from jitload.cuda.nvrtc import NvrtcJob, NvrtcResult, declarations_for, device_options, log_warnings, run_nvrtc
 from jitload.device import probe
 from jitload.device.cubin import read_image
 from jitload.device.headers import read_headers
@@ -21,8 +22,7 @@ from jitload.device.signature import read_kernels, unprobed_symbols
 from jitload.device.source import find_candidates
 from jitload.errors import CompileError, LaunchSpecError, SignatureError
 from jitload.model import Candidate, Cubin, Image
-from jitload.nvrtc import NvrtcJob, NvrtcResult, declarations_for, device_options, log_warnings, run_nvrtc
-from jitload.toolchain import Kit, nvrtc_include_dirs
+from jitload.toolchain.cuda import CudaToolchain, nvrtc_include_dirs
 
 _AS_TEXT = re.compile(r"(?:--pre-include=|-include=)(.*)|(?:-D|--define-macro=)(\w+)=(.*)", re.DOTALL)
 # What --minimal leaves out, by the names it has: textures and surfaces, the types and macros of the runtime and the
@@ -97,7 +97,7 @@ class Compiled:
     headers: tuple[Path, ...]
 
 
-def compile_kernels(source: DeviceSource, arch: str, kit: Kit) -> Compiled:
+def compile_kernels(source: DeviceSource, arch: str, kit: CudaToolchain) -> Compiled:
     """Compile device code for one architecture and read its kernels' types.
 
     Raises:
@@ -150,7 +150,7 @@ def _first_expressions(source: DeviceSource, candidates: Sequence[Candidate]) ->
 class _Rounds:
     """The runs of NVRTC for one source and architecture."""
 
-    def __init__(self, source: DeviceSource, candidates: Sequence[Candidate], arch: str, kit: Kit) -> None:
+    def __init__(self, source: DeviceSource, candidates: Sequence[Candidate], arch: str, kit: CudaToolchain) -> None:
         self.source = source
         self.candidates = candidates
         self.kit = kit

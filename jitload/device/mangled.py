@@ -10,7 +10,7 @@ import sys
 import threading
 from contextlib import suppress
 
-from jitload.device.aside import start_with_stack
+from jitload.cuda.interruptible import start_with_stack
 from jitload.device.mangled_codes import BUILTINS, MARKS, OPERATORS, STANDARD
 from jitload.device.mangled_text import (
     Arguments,

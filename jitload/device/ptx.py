@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 
 from jitload.arch import resolve_one_gpu_arch
+from jitload.cuda.linkers import Format, Linked, LinkJob, link_with_driver, link_with_nvjitlink
 from jitload.device.cubin import read_image
 from jitload.device.fatbin import cubin_for, is_fatbin, ptx_for, read_fatbin
-from jitload.device.linkers import Format, Linked, LinkJob, find_nvjitlink, link_with_driver, link_with_nvjitlink
 from jitload.device.signature import told_kernels
 from jitload.errors import CompileError, Diagnostic, JitLoadError, ToolchainError
 from jitload.flags import device_flags
@@ -16,6 +16,7 @@ from jitload.model import Cubin
 from jitload.request import check_name
 from jitload.settings import Settings, read_settings
 from jitload.sources import read_options
+from jitload.toolchain.cuda import find_nvjitlink
 
 _LTO_IR = b"\xed\x43\x4e\x7f"
 _VERSION = re.compile(rb"\A(?:\xef\xbb\xbf)?(?:\s|//[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/)*\.version\s+\d+\.\d+")

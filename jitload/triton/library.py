@@ -14,7 +14,7 @@ from jitload.model import Cubin
 from jitload.ninja_runs import Building, NinjaRun
 from jitload.request import Request
 from jitload.runtime import find_or_build_runtime, find_or_build_triton_runtime, include_flags
-from jitload.toolchain import Compiler, find_ninja
+from jitload.toolchain.host import Compiler, find_ninja
 from jitload.triton.code import TritonFunction, TritonVariant, TritonWrapper, cubin_files, render_triton_wrapper
 from jitload.triton.compile import compile_plan
 from jitload.triton.grid import GridNames, read_grid

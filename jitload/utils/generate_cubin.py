@@ -19,7 +19,7 @@ from jitload.flags import names_arch
 from jitload.library import check_is_device_code
 from jitload.request import Target, make_request, read_flags
 from jitload.sources import Sources, read_file
-from jitload.toolchain import find_kit
+from jitload.toolchain.cuda import find_cuda_toolchain
 from jitload.utils.output import replace_file, run_command
 
 
@@ -77,7 +77,7 @@ def generate_cubin(  # noqa: PLR0913  the arguments of the command
         include_dirs=tuple(map(Path, request.include_dirs)),
         kernels=tuple(kernels),
     )
-    kit = find_kit(request.settings)
+    kit = find_cuda_toolchain(request.settings)
     compiled = tuple(compile_kernels(device_source, arch, kit) for arch in request.archs)
     cubins = [(one.cubin.arch, one.cubin.data) for one in compiled]
     replace_file(output, make_fatbin(cubins) if is_fatbin else cubins[0][1])

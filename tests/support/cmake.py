@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from jitload.settings import read_settings
-from jitload.toolchain import find_ninja
+from jitload.toolchain.host import find_ninja
 from jitload.utils import config
 
 from .gpu import ROOT

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ctypes
 
-from jitload import nvrtc
+from jitload.cuda import nvrtc
 from jitload.settings import read_settings
-from jitload.toolchain import find_kit
+from jitload.toolchain.cuda import find_cuda_toolchain
 
 SOURCE = """
 extern "C" __global__ void scale(float* x, float factor, int n) {
@@ -22,7 +22,7 @@ __device__ float table[4];
 
 def compile_to(what: str, *options: str, source: str = SOURCE) -> bytes:
     """Return the PTX or the LTO-IR that NVRTC makes."""
-    kit = find_kit(read_settings())
+    kit = find_cuda_toolchain(read_settings())
     library = nvrtc._load(str(kit.nvrtc_path))
     job = nvrtc.NvrtcJob(name="k.cu", source=source, options=())
     given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))

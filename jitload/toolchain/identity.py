@@ -1,4 +1,7 @@
-"""What a tool, or jitload itself, is: a text that is the same wherever the same thing is installed."""
+"""Fingerprints of the compiler, of the processor and of jitload itself, for the cache key.
+
+A fingerprint is the same wherever the same thing is installed.
+"""
 
 from __future__ import annotations
 
@@ -9,100 +12,102 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from jitload.errors import ToolchainError
 from jitload.settings import recall, remember
-from jitload.toolchain import Compiler
+from jitload.toolchain.host import Compiler
 
-_PACKAGE = Path(__file__).parent
-_PROGRAM = re.compile(r' "?(/[^"\s]+)"? -')  # in what `-v` writes: the compiler proper, and its path
+_PACKAGE = Path(__file__).parents[1]
+_PROGRAM = re.compile(r' "?(/[^"\s]+)"? -')  # in the output of `-v`: the path of the compiler proper
 
 
-def compiler_identity(compiler: Compiler, cache_dir: Path, meanwhile: Callable[[], object] = lambda: None) -> str:
-    """Return the compiler's own words on its version and target, and what it reads of the environment.
+def compiler_identity(compiler: Compiler, cache_dir: Path, while_waiting: Callable[[], object] = lambda: None) -> str:
+    """Return the compiler's version and target in its own words, and the environment variables that it reads.
 
-    The words are remembered in the cache with the size, time and inode of the files that stand behind the command, so
-    that a hit only looks at the files: those of a compiler behind a script or behind ccache, too.
+    The words are remembered in the cache with the state of the files behind the command, so that a hit only looks at
+    these files, even if the command is a script or ccache.
 
     Args:
         compiler: The compiler.
         cache_dir: The cache.
-        meanwhile: What to do while the compiler answers, the first time on a machine.
+        while_waiting: Called while the compiler answers, the first time on a machine.
     """
     state = _state_at(compiler.path)
     if state is None:
         raise ToolchainError(f"the C++ compiler {compiler.path} is gone")
-    known = _compilers.get((compiler.command, state, cache_dir))
-    if known is None or any(_state_at(path) != its for path, its in known.files):
-        known = _recall_compiler(compiler, state, cache_dir, meanwhile)
-        _compilers[compiler.command, state, cache_dir] = known
-    return "\n".join((known.words, *map(repr, (*compiler.command[1:], *compiler.environment))))
+    answer = _answers.get((compiler.command, state, cache_dir))
+    if answer is None or not answer.is_current():
+        answer = _recall_compiler(compiler, state, cache_dir, while_waiting)
+        _answers[compiler.command, state, cache_dir] = answer
+    return "\n".join((answer.words, *map(repr, (*compiler.command[1:], *compiler.environment))))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Known:
-    """A compiler's words, and the files behind it as they were when it said them."""
+class _CompilerAnswer(NamedTuple):
+    """A compiler's words, and the path and state of each program that it ran when it said them."""
 
     words: str
     files: tuple[tuple[str, str], ...]
 
+    def is_current(self) -> bool:
+        return all(_state_at(path) == state for path, state in self.files)
 
-_compilers: dict[tuple[tuple[str, ...], str, Path], _Known] = {}
+
+_answers: dict[tuple[tuple[str, ...], str, Path], _CompilerAnswer] = {}
 
 
 def _state_at(path: str | Path) -> str | None:
     try:
-        return state_of(str(path), os.stat(path))
+        return file_state(str(path), os.stat(path))
     except OSError:
         return None
 
 
-def _recall_compiler(compiler: Compiler, state: str, cache_dir: Path, meanwhile: Callable[[], object]) -> _Known:
-    def is_valid(files: tuple[tuple[str, str], ...]) -> bool:
-        return all(_state_at(path) == its for path, its in files)
-
+def _recall_compiler(
+    compiler: Compiler, state: str, cache_dir: Path, while_waiting: Callable[[], object]
+) -> _CompilerAnswer:
     memory = _memory((*compiler.command, state, *compiler.environment), cache_dir)
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        kept = json.loads(recall(memory))
-        files = tuple((str(path), str(its)) for path, its in kept["files"])
-        if is_valid(files):
-            return _Known(words=str(kept["identity"]), files=files)
-    words, paths = _ask(compiler, meanwhile)
-    files = tuple((path, its) for path in paths if (its := _state_at(path)))
+        record = json.loads(recall(memory))
+        files = tuple((str(path), str(file)) for path, file in record["files"])
+        answer = _CompilerAnswer(words=str(record["identity"]), files=files)
+        if answer.is_current():
+            return answer
+    words, paths = _ask(compiler, while_waiting)
+    files = tuple((path, file) for path in paths if (file := _state_at(path)))
     remember(memory, json.dumps({"identity": words, "file": str(compiler.path), "files": files}))
-    return _Known(words=words, files=files)
+    return _CompilerAnswer(words=words, files=files)
 
 
-def state_of(path: str, found: os.stat_result) -> str:
-    """Return what tells a file from another that takes its place."""
-    return f"{path}\0{found.st_size}\0{found.st_mtime_ns}\0{found.st_ino}"
+def file_state(path: str, status: os.stat_result) -> str:
+    """Return what changes if another file takes this one's place."""
+    return f"{path}\0{status.st_size}\0{status.st_mtime_ns}\0{status.st_ino}"
 
 
 def _memory(words: Iterable[str], cache_dir: Path) -> Path:
     return cache_dir / ".tools" / hashlib.sha256("\0".join(words).encode(errors="surrogateescape")).hexdigest()[:32]
 
 
-def remembered(words: Iterable[str], what: str, cache_dir: Path, find_out: Callable[[], str]) -> str:
-    """Return what was found out once of something, kept in the cache.
+def remembered(words: Iterable[str], label: str, cache_dir: Path, compute: Callable[[], str]) -> str:
+    """Return what `compute` returned once for these words, kept in the cache.
 
     Args:
-        words: What it depends on.
-        what: Its name, for whoever looks into the cache.
+        words: Everything that the result depends on.
+        label: A name, for whoever looks into the cache.
         cache_dir: The cache.
-        find_out: Finds it out.
+        compute: Called if the cache does not have the result.
     """
     memory = _memory(words, cache_dir)
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         return str(json.loads(recall(memory))["identity"])
-    identity = find_out()
-    remember(memory, json.dumps({"identity": identity, "file": what}))
+    identity = compute()
+    remember(memory, json.dumps({"identity": identity, "file": label}))
     return identity
 
 
-def _ask(compiler: Compiler, meanwhile: Callable[[], object]) -> tuple[str, list[str]]:
-    """Return what the compiler says of itself, and the programs that it says it runs."""
+def _ask(compiler: Compiler, while_waiting: Callable[[], object]) -> tuple[str, list[str]]:
+    """Return the compiler's version and target, and the programs that it runs."""
     import subprocess
 
     command = [*compiler.command, "-v", "-E", "-x", "c++", os.devnull]
@@ -111,7 +116,7 @@ def _ask(compiler: Compiler, meanwhile: Callable[[], object]) -> tuple[str, list
             command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
         ) as process:
             try:
-                meanwhile()
+                while_waiting()
                 _, answer = process.communicate(timeout=60)
             except BaseException:
                 process.kill()
@@ -120,7 +125,7 @@ def _ask(compiler: Compiler, meanwhile: Callable[[], object]) -> tuple[str, list
         raise ToolchainError(f"the C++ compiler {' '.join(compiler.command)} does not run: {error}") from error
     if process.returncode != 0:
         raise ToolchainError(f"the C++ compiler {' '.join(compiler.command)} does not work:\n{answer.rstrip()}")
-    # Version and target, without the lines that say where things are installed.
+    # Without the lines that say where things are installed.
     lines = answer.splitlines()
     words = [line for line in lines if line.startswith("Target:") or " version " in line]
     if not words:
@@ -128,13 +133,13 @@ def _ask(compiler: Compiler, meanwhile: Callable[[], object]) -> tuple[str, list
             f"{' '.join(compiler.command)} (from JITLOAD_CXX or CXX) does not say that it is a C++ compiler: "
             "`-v` gives neither a version nor a target. Name another, JITLOAD_CXX=g++."
         )
-    programs = [found[1] for line in lines if (found := _PROGRAM.match(line))]
+    programs = [match[1] for line in lines if (match := _PROGRAM.match(line))]
     return "\n".join(words), list(dict.fromkeys(programs))
 
 
 @functools.lru_cache(maxsize=1)
 def cpu_identity() -> str:
-    """Return what `-march=native` means on this machine: machines that share a home differ in it."""
+    """Return a digest of the processor's model and features: what `-march=native` means on this machine."""
     with suppress(OSError):
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
             first = lines.read(16384).partition("\n\n")[0]
@@ -149,9 +154,9 @@ def cpu_identity() -> str:
 
 @functools.lru_cache(maxsize=16)
 def own_identity(cache_dir: Path) -> str:
-    """Return a digest of jitload's code, headers and templates: what they generate is part of every key.
+    """Return a digest of jitload's code, headers and templates, which is part of every key.
 
-    An installed wheel has it in its RECORD; the two hundred files of a checkout are digested, and looked at each time.
+    An installed wheel has the digests in its RECORD. The files of a checkout are digested once and looked at each time.
     """
     from jitload import __version__
 
@@ -167,26 +172,26 @@ def own_identity(cache_dir: Path) -> str:
 
 
 def _states_below(directory: str) -> list[str]:
-    """Return what tells each file from another; by a handle, or half the time would go into finding each path anew."""
-    found, directories = [], []
+    """Return the state of each file. Scanning a file descriptor takes half the time of scanning a path."""
+    states, directories = [], []
     handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
         for entry in os.scandir(handle):
             if not entry.is_dir():
-                found.append(state_of(f"{directory}/{entry.name}", entry.stat()))
+                states.append(file_state(f"{directory}/{entry.name}", entry.stat()))
             elif entry.name != "__pycache__":
                 directories.append(f"{directory}/{entry.name}")
     finally:
         os.close(handle)
-    return sorted(found) + [state for below in sorted(directories) for state in _states_below(below)]
+    return sorted(states) + [state for below in sorted(directories) for state in _states_below(below)]
 
 
 def _digest_files(paths: Iterable[str]) -> str:
-    """Digest names and contents; the name's last two parts tell `nvrtc/cuda.h` from `nvrtc_first/cuda.h`."""
+    """Digest names and contents; the last two parts of a name distinguish `nvrtc/cuda.h` from `nvrtc_first/cuda.h`."""
     digest = hashlib.sha256()
     for path in paths:
-        with open(path, "rb") as opened:
-            data = opened.read()
+        with open(path, "rb") as file:
+            data = file.read()
         digest.update(f"{'/'.join(path.rsplit('/', 2)[1:])}\0{len(data)}\0".encode())
         digest.update(data)
     return digest.hexdigest()

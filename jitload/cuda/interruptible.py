@@ -41,7 +41,7 @@ class Flow:
         self._word[0] = b"1"
 
 
-def run_aside(work: Callable[[Flow], Made]) -> Made:
+def run_interruptible(work: Callable[[Flow], Made]) -> Made:
     """Return what a compile makes.
 
     An exception in this thread, as Ctrl-C raises it in the main one, ends the compile before it is passed on.

@@ -5,9 +5,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-import platform
-import re
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,13 +13,10 @@ from typing import Literal
 
 from jitload.arch import capability_of
 from jitload.errors import ToolchainError
-from jitload.gpu import driver_version, open_driver
-from jitload.settings import Settings
-from jitload.toolchain import package_dirs
+from jitload.toolchain.driver import load_driver
 
 Format = Literal["ptx", "lto-ir", "fatbin"]
 
-_FILE = re.compile(r"libnvJitLink\.so\.(\d+)")
 _NVJITLINK_TYPES = {"ptx": 2, "lto-ir": 3, "fatbin": 4}
 _CU_JIT_INPUT_PTX = 1
 _ERROR_LOG, _ERROR_LOG_SIZE, _TARGET = 5, 6, 9  # CU_JIT_ERROR_LOG_BUFFER, …_SIZE_BYTES, CU_JIT_TARGET
@@ -47,46 +41,6 @@ class Linked:
 
     cubin: bytes | None
     log: str
-
-
-def find_nvjitlink(settings: Settings) -> Path | None:
-    """Return the nvJitLink to use: a wheel's (torch brings one), else a toolkit's.
-
-    Of several, the newest whose cubins the driver can run; `JITLOAD_NVRTC` decides otherwise, as for NVRTC.
-    """
-    asked = int(settings.nvrtc) if settings.nvrtc.isdigit() else None
-    driver = driver_version()
-    found: dict[int, Path] = {}
-    for path in _libraries(settings.nvrtc, settings.toolkits, tuple(sys.path)):
-        match = _FILE.match(path.name)
-        assert match is not None
-        major = int(match[1])
-        if (asked is None or major == asked) and (asked is not None or driver is None or major <= driver[0]):
-            found.setdefault(major, path)
-    return found[max(found)] if found else None
-
-
-@functools.lru_cache(maxsize=8)
-def _libraries(asked: str, toolkits: tuple[str, ...], _search_path: tuple[str, ...]) -> tuple[Path, ...]:
-    """Return the libraries there are: where `JITLOAD_NVRTC` points first, then those of wheels and of toolkits."""
-    directories = [root / part for root in package_dirs("nvidia") for part in ("cu13/lib", "nvjitlink/lib")]
-    if asked and not asked.isdigit():
-        given = Path(asked).expanduser()
-        directories = [given.parent] if given.is_file() else list(_library_dirs(given))
-    else:
-        directories += [place for home in (*toolkits, sys.prefix) for place in _library_dirs(Path(home))]
-    return tuple(
-        directory / name
-        for directory in directories
-        if directory.is_dir()
-        for name in sorted(os.listdir(directory), key=len)
-        if _FILE.fullmatch(name)
-    )
-
-
-def _library_dirs(home: Path) -> Iterator[Path]:
-    targets = {"x86_64": ("x86_64-linux",), "aarch64": ("sbsa-linux", "aarch64-linux")}.get(platform.machine(), ())
-    yield from (home / "lib64", home / "lib", *(home / "targets" / target / "lib" for target in targets))
 
 
 # ---- nvJitLink ---------------------------------------------------------------------------------------------------
@@ -146,7 +100,7 @@ def _text(library: ctypes.CDLL, handle: ctypes.c_void_p, what: str) -> str:
 
 def link_with_driver(job: LinkJob) -> Linked | None:
     """Link with the driver's linker, or return None where there is no driver, no GPU, or where it is not up to this."""
-    driver = open_driver()
+    driver = load_driver()
     if driver is None or job.format != "ptx" or job.options or driver.cuInit(0) != 0:
         return None
     with _context(driver) as is_current:
