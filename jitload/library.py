@@ -32,6 +32,8 @@ def make_library(
 ) -> Building[tuple[Path, ...]]:
     """Build the library of a request in a work directory, and return the user's headers that were read."""
     if not request.images:
+        assert kit is not None
+        in_background(lambda: _load_nvrtc(kit.nvrtc_path))
         check_is_device_code(request)
         import_first()
     in_background(_import_what_follows)
@@ -217,6 +219,12 @@ def in_background(work: Callable[[], Any]) -> Future[Any]:
 
     threading.Thread(target=run, name="jitload-build", daemon=True).start()
     return future
+
+
+def _load_nvrtc(path: Path) -> None:
+    from jitload.cuda.nvrtc import load_nvrtc
+
+    load_nvrtc(path)
 
 
 def import_first() -> None:

@@ -109,15 +109,17 @@ def watch(event, args):
 import jitload, builds
 loaded = set(sys.modules)
 sys.addaudithook(watch)
-print(builds.build(builds.ADD))
+print(builds.build(builds.ADD, arch=ARCH))
 heavy = set({HEAVY!r}) & (set(sys.modules) - loaded)
 assert not heavy, heavy
 """
 
 
-def test_a_hit_starts_nothing_writes_nothing_and_imports_little(cache):
+@pytest.mark.parametrize("arch", [ARCH, "native"])
+def test_a_hit_starts_nothing_writes_nothing_and_imports_little(cache, stub_library, arch):
     path = build(ADD)
-    done = run_python(STRICT_HIT, {"PYTHONDONTWRITEBYTECODE": "1"})
+    gpu = {"LD_LIBRARY_PATH": str(stub_library.parent)}  # the stub's devices are of this architecture
+    done = run_python(STRICT_HIT.replace("ARCH", repr(arch)), {"PYTHONDONTWRITEBYTECODE": "1", **gpu})
     assert (done.stdout, done.stderr) == (f"{path}\n", "")
 
 

@@ -1,161 +1,156 @@
-"""Runs a compile of NVRTC on a thread of its own: with room for it, and so that Ctrl-C ends it.
+"""Runs NVRTC on a thread of its own, so that Ctrl-C can end a compile and its stack is large enough.
 
-NVRTC 13.0 takes SIGINT for itself while it works, and gives it back by signal(3), which has system calls start again
-after it: a thread that then waits for a lock no longer notices Ctrl-C. What was there is put back.
+NVRTC 13.0 takes over SIGINT while it works, and puts the handler back by signal(3), after which system calls are
+restarted: a thread that waits for a lock would no longer notice Ctrl-C. The original actions are restored.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
-from functools import cache
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-# NVRTC takes the stack that it finds: in the 8 MB of a main thread it crashes on expressions that nest 5,000 deep. What
-# is not touched takes no memory.
+# NVRTC crashes in the 8 MB of a main thread on expressions that nest 5,000 deep. Untouched pages take no memory.
 _STACK_BYTES = 256 << 20
-_one_at_a_time = threading.Lock()  # the size of a stack is the process's, and so are handlers of signals
-_LOOKS_UP_S = 0.05  # how often the main thread looks whether Ctrl-C came, where that does not wake it
-_meanwhile = threading.local()
-Made = TypeVar("Made")
+_POLL_S = 0.05  # how often the waiting thread checks for Ctrl-C, in case the signal does not wake it
+_process_lock = threading.Lock()  # for the size of new stacks and the actions of signals, which belong to the process
+_waiting = threading.local()
+T = TypeVar("T")
 
 
-class Flow:
-    """What NVRTC asks, at hundreds of places of a compile, whether to go on."""
+class Cancellation:
+    """The answer to the question that NVRTC asks at hundreds of places of a compile: is it cancelled?"""
 
     def __init__(self) -> None:
-        self._word = ctypes.create_string_buffer(b"0")
+        self._answer = ctypes.create_string_buffer(b"0")
 
-    def watch(self, library: ctypes.CDLL, program: Any) -> None:
-        """Let a program ask, where this NVRTC can: from 12.8 on."""
-        if hasattr(library, "nvrtcSetFlowCallback"):
-            # The C library's atoi reads "0" and "1"; a callback in Python would wait for the GIL each time.
-            library.nvrtcSetFlowCallback(program, _libc().atoi, self._word)
+    def watch(self, nvrtc: Any, program: Any) -> None:
+        """Let NVRTC ask during the compile of a program; before 12.8 it cannot."""
+        # The C library's atoi reads the answer: a Python function would have to wait for the GIL at each question.
+        callback = ctypes.cast(_libc().atoi, ctypes.c_void_p).value
+        with suppress(RuntimeError):  # this NVRTC does not have the function
+            nvrtc.nvrtcSetFlowCallback(program, callback, ctypes.addressof(self._answer))
 
     def cancel(self) -> None:
-        """Let the answer be no from now on."""
-        self._word[0] = b"1"
+        """Answer yes from now on."""
+        self._answer[0] = b"1"
 
 
-def run_interruptible(work: Callable[[Flow], Made]) -> Made:
-    """Return what a compile makes.
+def run_interruptible(work: Callable[[Cancellation], T]) -> T:
+    """Return the result of a compile.
 
-    An exception in this thread, as Ctrl-C raises it in the main one, ends the compile before it is passed on.
+    An exception in this thread, such as the main thread's KeyboardInterrupt, ends the compile and is then passed on.
     """
-    flow, done, ended = Flow(), Future[Made](), threading.Event()
-    thread = threading.Thread(target=_run, args=(work, flow, done, ended), name="jitload-nvrtc", daemon=True)
+    cancellation, future, has_ended = Cancellation(), Future[T](), threading.Event()
+    arguments = (work, cancellation, future, has_ended)
+    thread = threading.Thread(target=_run, args=arguments, name="jitload-nvrtc", daemon=True)
     is_started = False
     try:
         is_started = start_with_stack(thread, _STACK_BYTES)
         if not is_started:
-            return work(flow)
-        while not ended.wait(_LOOKS_UP_S):  # and no join(), which Python 3.11 takes for done when it is interrupted
-            if do := getattr(_meanwhile, "work", None):
-                do()
+            return work(cancellation)
+        while not has_ended.wait(_POLL_S):  # not join(): interrupted, Python 3.11 takes the thread for ended
+            if callback := getattr(_waiting, "callback", None):
+                callback()
     except BaseException:
-        flow.cancel()
+        cancellation.cancel()
         if is_started:
-            _await(ended)
+            _wait_for(has_ended)
         raise
-    return done.result()
+    return future.result()
 
 
 @contextmanager
-def doing_meanwhile(do: Callable[[], None]) -> Iterator[None]:
-    """Have something done, again and again, while this thread waits for a compile that takes long."""
-    _meanwhile.work = do
+def doing_meanwhile(callback: Callable[[], None]) -> Iterator[None]:
+    """Have a function called again and again while this thread waits for a compile."""
+    _waiting.callback = callback
     try:
         yield
     finally:
-        _meanwhile.work = None
+        _waiting.callback = None
 
 
 def start_with_stack(thread: threading.Thread, stack_bytes: int) -> bool:
-    """Start a thread; tell whether it could be: not at a limit of threads or memory, nor when the process ends."""
-    with _one_at_a_time:
-        usual = threading.stack_size(stack_bytes)
+    """Start a thread; return False if it cannot be, because of a limit or because the process is ending."""
+    with _process_lock:
+        usual_bytes = threading.stack_size(stack_bytes)
         try:
             thread.start()
         except RuntimeError:
             return False
         finally:
-            threading.stack_size(usual)
+            threading.stack_size(usual_bytes)
     return True
 
 
-def _run(work: Callable[[Flow], Made], flow: Flow, done: Future[Made], ended: threading.Event) -> None:
+def _run(
+    work: Callable[[Cancellation], T], cancellation: Cancellation, future: Future[T], has_ended: threading.Event
+) -> None:
     try:
-        with _handlers_kept():
-            made = work(flow)
-        done.set_result(made)
-    except BaseException as error:  # noqa: BLE001  handed to whoever waits
-        done.set_exception(error)
+        with _signal_actions_kept():
+            result = work(cancellation)
+        future.set_result(result)
+    except BaseException as error:  # noqa: BLE001  passed to the waiting thread
+        future.set_exception(error)
     finally:
-        ended.set()
+        has_ended.set()
 
 
-def _await(ended: threading.Event) -> None:
-    """Wait for a compile that was told to end; a second Ctrl-C must not leave NVRTC at work behind our back."""
-    while not ended.is_set():
+def _wait_for(has_ended: threading.Event) -> None:
+    """Wait for a cancelled compile to end: a second Ctrl-C must not leave NVRTC at work behind our back."""
+    while not has_ended.is_set():
         try:
-            ended.wait(_LOOKS_UP_S)
-        except BaseException:  # noqa: BLE001, S112  the first one is on its way
+            has_ended.wait(_POLL_S)
+        except BaseException:  # noqa: BLE001, S112  the first exception is on its way
             continue
 
 
-# ---- handlers of signals ---------------------------------------------------------------------------------------
+# ---- actions of signals ----------------------------------------------------------------------------------------
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGXFSZ)
-
-
-class _Action(ctypes.Structure):
-    """What the C library keeps of a signal; glibc and musl agree on it. Of the mask the kernel has the first word."""
-
-    _fields_ = (
-        ("handler", ctypes.c_void_p),
-        ("mask", ctypes.c_ulong * (128 // ctypes.sizeof(ctypes.c_ulong))),
-        ("flags", ctypes.c_int),
-        ("restorer", ctypes.c_void_p),
-    )
-
-    def differs(self, other: _Action) -> bool:
-        return bool(self.flags != other.flags or self.mask[0] != other.mask[0])
-
-
-_before: list[_Action] = []  # what was there when the first of the compiles began that are at work
-_at_work = 0
+# struct sigaction of 64-bit Linux: the handler; a mask of 128 bytes, of which the kernel sets the first 8; the flags.
+_ACTION_BYTES = 256  # more than it has
+_HANDLER, _MASK, _FLAGS = slice(8), slice(8, 16), slice(136, 140)
+_original_actions: list[bytes] = []  # those before the first of the compiles at work
+_compiles_at_work = 0
 
 
 @contextmanager
-def _handlers_kept() -> Iterator[None]:
-    """Put back how signals are handled, unless somebody has set another handler meanwhile."""
-    global _at_work  # noqa: PLW0603
-    with _one_at_a_time:
-        if _at_work == 0:
-            _before[:] = map(_action, _SIGNALS)
-        _at_work += 1
+def _signal_actions_kept() -> Iterator[None]:
+    """Restore the actions of signals when the last compile has ended, except where another handler was set."""
+    global _compiles_at_work  # noqa: PLW0603
+    with _process_lock:
+        if _compiles_at_work == 0:
+            _original_actions[:] = map(_read_action, _SIGNALS)
+        _compiles_at_work += 1
     try:
         yield
     finally:
-        with _one_at_a_time:
-            _at_work -= 1
-            if _at_work == 0:
-                for number, before in zip(_SIGNALS, _before, strict=True):
-                    now = _action(number)
-                    if now.handler == before.handler and now.differs(before):
-                        _libc().sigaction(number, ctypes.byref(before), None)
+        with _process_lock:
+            _compiles_at_work -= 1
+            if _compiles_at_work == 0:
+                for number, original in zip(_SIGNALS, _original_actions, strict=True):
+                    action = _read_action(number)
+                    if action[_HANDLER] == original[_HANDLER] and _is_other_action(action, original):
+                        _libc().sigaction(number, original, None)
 
 
-def _action(number: int) -> _Action:
-    found = _Action()
-    _libc().sigaction(number, None, ctypes.byref(found))
-    return found
+def _is_other_action(action: bytes, other: bytes) -> bool:
+    """Return whether two values of struct sigaction differ."""
+    return any(action[member] != other[member] for member in (_HANDLER, _MASK, _FLAGS))
 
 
-@cache
+def _read_action(number: int) -> bytes:
+    action = ctypes.create_string_buffer(_ACTION_BYTES)
+    _libc().sigaction(number, None, action)
+    return action.raw
+
+
+@functools.cache
 def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None)

@@ -1,32 +1,27 @@
-"""PTX or LTO-IR in, machine code out: nvJitLink in this process, or the driver's own linker."""
+"""Links PTX, LTO-IR or a fatbin to machine code, with nvJitLink or with the driver's own linker."""
 
 from __future__ import annotations
 
 import ctypes
-import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from jitload.arch import capability_of
-from jitload.errors import ToolchainError
-from jitload.toolchain.driver import load_driver
+from jitload.cuda.bindings import import_bindings, load_bindings
+from jitload.toolchain.driver import driver_version
 
 Format = Literal["ptx", "lto-ir", "fatbin"]
 
-_NVJITLINK_TYPES = {"ptx": 2, "lto-ir": 3, "fatbin": 4}
-_CU_JIT_INPUT_PTX = 1
-_ERROR_LOG, _ERROR_LOG_SIZE, _TARGET = 5, 6, 9  # CU_JIT_ERROR_LOG_BUFFER, …_SIZE_BYTES, CU_JIT_TARGET
-_SUFFIX_BASES = {"": 0, "a": 0x10000, "f": 0x20000}  # CU_COMPUTE_ACCELERATED_TARGET_BASE, …_FAMILY_…
 _LOG_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkJob:
-    """One image to link: its bytes and what they are, what messages call it, the architecture, and options."""
+    """An image to link: its bytes, their format, its name in messages, the architecture, and options."""
 
     data: bytes
     format: Format
@@ -37,7 +32,7 @@ class LinkJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Linked:
-    """What a linker made: machine code, or None where it refused, and its words."""
+    """Machine code, or None if the linker failed, and the linker's messages."""
 
     cubin: bytes | None
     log: str
@@ -50,101 +45,112 @@ def link_with_nvjitlink(path: Path, job: LinkJob) -> Linked:
     """Link with nvJitLink.
 
     Raises:
-        ToolchainError: The library cannot be loaded.
+        ToolchainError: The library cannot be used.
     """
-    library = _load(str(path))
+    nvjitlink = load_bindings("nvjitlink", path)
     lto = ("-lto",) if job.format == "lto-ir" else ()
-    options = tuple(map(os.fsencode, (f"-arch={job.arch}", *lto, *job.options)))
-    handle = ctypes.c_void_p()
-    # A refused option gives a handle all the same, for its log.
-    status = library.nvJitLinkCreate(ctypes.byref(handle), len(options), (ctypes.c_char_p * len(options))(*options))
+    handle, failure = _create(path, (f"-arch={job.arch}", *lto, *job.options))
     try:
-        if status == 0:
-            status = library.nvJitLinkAddData(
-                handle, _NVJITLINK_TYPES[job.format], job.data, ctypes.c_size_t(len(job.data)), job.name.encode()
-            )
-        if status == 0:
-            status = library.nvJitLinkComplete(handle)
-        logs = [_text(library, handle, which) for which in ("ErrorLog", "InfoLog")] if handle else []
-        log = "\n".join(text.rstrip() for text in logs if text.strip())
-        if status != 0:
-            return Linked(cubin=None, log=log or f"nvJitLink failed with result {status}")
-        return Linked(cubin=_read(library, handle, "LinkedCubin"), log=log)
+        if not failure:
+            failure = _link(nvjitlink, handle, job)
+        logs = [_read(nvjitlink, handle, name) for name in ("error_log", "info_log")] if handle else []
+        texts = [log.rstrip(b"\0").decode(errors="replace").rstrip() for log in logs]
+        log = "\n".join(text for text in texts if text)
+        if failure:
+            return Linked(cubin=None, log=log or f"nvJitLink failed with {failure}")
+        return Linked(cubin=_read(nvjitlink, handle, "linked_cubin"), log=log)
     finally:
         if handle:
-            library.nvJitLinkDestroy(ctypes.byref(handle))
+            nvjitlink.destroy(handle)
 
 
-@functools.lru_cache(maxsize=4)
-def _load(path: str) -> ctypes.CDLL:
+def _create(path: Path, options: Sequence[str]) -> tuple[int, str]:
+    """Return a handle, and what failed, if anything.
+
+    If an option is rejected, cuda.bindings' `create` loses the handle and with it the log, which names the option.
+    """
+    handle = ctypes.c_void_p()
+    texts = (ctypes.c_char_p * len(options))(*map(os.fsencode, options))
+    result = ctypes.CDLL(str(path)).nvJitLinkCreate(ctypes.byref(handle), len(options), texts)
+    return handle.value or 0, f"result {result}" if result else ""
+
+
+def _link(nvjitlink: Any, handle: int, job: LinkJob) -> str:
+    """Link, and return what failed, if anything."""
+    types = nvjitlink.InputType
+    input_type = {"ptx": types.PTX, "lto-ir": types.LTOIR, "fatbin": types.FATBIN}[job.format]
     try:
-        return ctypes.CDLL(path)
-    except OSError as error:
-        raise ToolchainError(f"nvJitLink cannot be loaded from {path}: {error}") from error
+        nvjitlink.add_data(handle, int(input_type), job.data, len(job.data), job.name)
+        nvjitlink.complete(handle)
+    except nvjitlink.nvJitLinkError as error:
+        return str(error)
+    return ""
 
 
-def _read(library: ctypes.CDLL, handle: ctypes.c_void_p, what: str) -> bytes:
-    size = ctypes.c_size_t()
-    getattr(library, f"nvJitLinkGet{what}Size")(handle, ctypes.byref(size))
-    buffer = ctypes.create_string_buffer(size.value + 1)
-    getattr(library, f"nvJitLinkGet{what}")(handle, buffer)
-    return buffer.raw[: size.value]
-
-
-def _text(library: ctypes.CDLL, handle: ctypes.c_void_p, what: str) -> str:
-    return _read(library, handle, what).rstrip(b"\0").decode(errors="replace")
+def _read(nvjitlink: Any, handle: int, name: str) -> bytes:
+    buffer = bytearray(getattr(nvjitlink, f"get_{name}_size")(handle))
+    if buffer:
+        getattr(nvjitlink, f"get_{name}")(handle, buffer)
+    return bytes(buffer)
 
 
 # ---- the driver's linker -----------------------------------------------------------------------------------------
 
 
 def link_with_driver(job: LinkJob) -> Linked | None:
-    """Link with the driver's linker, or return None where there is no driver, no GPU, or where it is not up to this."""
-    driver = load_driver()
-    if driver is None or job.format != "ptx" or job.options or driver.cuInit(0) != 0:
+    """Link with the driver's linker; return None if there is no driver or no GPU, or if it cannot link this.
+
+    Raises:
+        ToolchainError: cuda-bindings is not installed.
+    """
+    version = driver_version()
+    if job.format != "ptx" or job.options or version is None or version < (12, 0):  # cuda.bindings needs 12.0
+        return None
+    driver = import_bindings("driver")
+    (error,) = driver.cuInit(0)
+    if error:
         return None
     with _context(driver) as is_current:
         return _link_with_driver(driver, job) if is_current else None
 
 
 @contextmanager
-def _context(driver: ctypes.CDLL) -> Iterator[bool]:
-    """Have a context: the thread's own, or for this long the first device's primary one."""
-    context, device = ctypes.c_void_p(), ctypes.c_int()
-    if driver.cuCtxGetCurrent(ctypes.byref(context)) == 0 and context:
+def _context(driver: Any) -> Iterator[bool]:
+    """Provide a context: the thread's own, or else the primary one of the first device."""
+    error, context = driver.cuCtxGetCurrent()
+    if not error and int(context):
         yield True
         return
-    is_held = (
-        driver.cuDeviceGet(ctypes.byref(device), 0) == 0
-        and driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) == 0
-    )
+    error, context = driver.cuDevicePrimaryCtxRetain(0)
+    if error:
+        yield False
+        return
     try:
-        yield is_held and driver.cuCtxSetCurrent(context) == 0
+        (error,) = driver.cuCtxSetCurrent(context)
+        yield not error
     finally:
-        if is_held:
-            driver.cuCtxSetCurrent(None)
-            driver.cuDevicePrimaryCtxRelease_v2(device)
+        driver.cuCtxSetCurrent(None)
+        driver.cuDevicePrimaryCtxRelease(0)
 
 
-def _link_with_driver(driver: ctypes.CDLL, job: LinkJob) -> Linked:
+def _link_with_driver(driver: Any, job: LinkJob) -> Linked:
     number, suffix = capability_of(job.arch)
-    log = ctypes.create_string_buffer(_LOG_BYTES)
-    names = (ctypes.c_int * 3)(_ERROR_LOG, _ERROR_LOG_SIZE, _TARGET)
-    # The driver reads numbers out of the pointers themselves.
-    values = (ctypes.c_void_p * 3)(ctypes.addressof(log), _LOG_BYTES, number + _SUFFIX_BASES[suffix])
-    state, cubin, size = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_size_t()
-    status = driver.cuLinkCreate_v2(3, names, values, ctypes.byref(state))
-    try:
-        if status == 0:
-            data = job.data + b"\0"
-            arguments = (data, ctypes.c_size_t(len(data)), job.name.encode(), 0, None, None)
-            status = driver.cuLinkAddData_v2(state, _CU_JIT_INPUT_PTX, *arguments)
-        if status == 0:
-            status = driver.cuLinkComplete(state, ctypes.byref(cubin), ctypes.byref(size))
-        if status == 0:
-            return Linked(cubin=ctypes.string_at(cubin, size.value), log="")  # it belongs to the linker
-    finally:
-        if state:
+    target = getattr(driver.CUjit_target, f"CU_TARGET_COMPUTE_{number}{suffix.upper()}", None)
+    if target is None:
+        return Linked(cubin=None, log=f"unsupported architecture {job.arch}: this cuda-bindings does not know it")
+    log = bytearray(_LOG_BYTES)
+    option = driver.CUjit_option
+    options = [option.CU_JIT_ERROR_LOG_BUFFER, option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, option.CU_JIT_TARGET]
+    error, state = driver.cuLinkCreate(len(options), options, [log, _LOG_BYTES, target])
+    if not error:
+        try:
+            data, ptx = job.data + b"\0", driver.CUjitInputType.CU_JIT_INPUT_PTX
+            (error,) = driver.cuLinkAddData(state, ptx, data, len(data), job.name.encode(), 0, [], [])
+            if not error:
+                error, cubin, size = driver.cuLinkComplete(state)
+            if not error:
+                return Linked(cubin=ctypes.string_at(cubin, size), log="")  # the cubin belongs to the linker
+        finally:
             driver.cuLinkDestroy(state)
-    words = log.value.decode(errors="replace")
-    return Linked(cubin=None, log=words or f"the driver's linker failed with error {status}")
+    messages = log.partition(b"\0")[0].decode(errors="replace")
+    return Linked(cubin=None, log=messages or f"the driver's linker failed with {error.name}")

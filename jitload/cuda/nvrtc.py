@@ -1,4 +1,4 @@
-"""CUDA text and options in, machine code out: NVRTC in this process, and the drop-in for tvm-ffi's helper."""
+"""Compiles CUDA source to cubins with NVRTC, in this process."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from jitload.cuda.interruptible import Flow, run_interruptible
+from jitload.cuda.bindings import load_bindings
+from jitload.cuda.interruptible import Cancellation, run_interruptible
 from jitload.errors import CompileError, Diagnostic, ToolchainError
+from jitload.toolchain.driver import load_driver
 
 _DIAGNOSTIC = re.compile(
     r"^(?P<file>[^\n]*?)\((?P<line>\d+)\): (?P<severity>catastrophic error|error|warning|remark|note)"
@@ -23,7 +26,7 @@ _DIAGNOSTIC = re.compile(
 )
 _MISSING_HEADER = re.compile(r'(?:cannot|could not) open source file "([^"]+)"')
 _UNDECLARED = re.compile(r'identifier "(\w+)" is undefined')
-# What nvcc knows without an #include, by way of the host's headers that come with cuda_runtime.h; NVRTC does not.
+# Names that nvcc knows without an #include, from the host headers behind cuda_runtime.h; NVRTC does not have them.
 _INTEGERS = {
     "int8_t": "signed char", "int16_t": "short", "int32_t": "int", "int64_t": "long", "intptr_t": "long",
     "intmax_t": "long", "uint8_t": "unsigned char", "uint16_t": "unsigned short", "uint32_t": "unsigned int",
@@ -49,14 +52,14 @@ class NvrtcJob:
     """One run of NVRTC.
 
     Attributes:
-        name: What messages call the source, `vec.cu`.
+        name: The name of the source in messages, `vec.cu`.
         source: The text.
-        directory: Where the source claims to lie. NVRTC searches there for headers, and in the working directory, which
-            no key knows, when it is not told.
         options: Command-line options.
+        directory: The directory of the source, which need not exist. Without it NVRTC would search the working
+            directory for headers, which is not in the cache key.
         headers: Names and texts of headers that exist in memory only.
-        expressions: Name expressions: kernels to instantiate and to find the symbols of.
-        declared: Lines ahead of the source, for what nvcc would have known.
+        expressions: Name expressions: kernels to instantiate and to look up the symbols of.
+        declared: Lines to put before the source: declarations that nvcc would have had.
     """
 
     name: str
@@ -68,7 +71,7 @@ class NvrtcJob:
     declared: tuple[str, ...] = ()
 
     def with_declarations(self) -> NvrtcJob:
-        """Return the job as NVRTC takes it, with the lines in a header that is read first."""
+        """Return the same job with the declarations in a header that is included first."""
         if not self.declared:
             return self
         header = (_DECLARED, "\n".join((*self.declared, "")))
@@ -78,7 +81,7 @@ class NvrtcJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvrtcResult:
-    """What NVRTC made: machine code, its messages, and the symbol of each name expression."""
+    """The cubin, the messages, and the symbol of each name expression."""
 
     cubin: bytes = field(repr=False)
     log: str
@@ -86,10 +89,10 @@ class NvrtcResult:
 
 
 def device_options(version: tuple[int, ...], arch: str) -> tuple[str, ...]:
-    """Return the options that every run has."""
-    # Without the second, NVRTC raises the stack limit of the whole process for the time of the compile.
+    """Return the options of every compile."""
+    # By default NVRTC raises the stack limit of the whole process while it compiles.
     options = (f"--gpu-architecture={arch}", "--modify-stack-limit=false")
-    # Anonymous namespaces carry the process id otherwise; NVRTC before 12.9 does not know the option.
+    # Without a seed, names in anonymous namespaces contain the process id. NVRTC before 12.9 does not know the option.
     return (*options, "--frandom-seed=jitload") if version >= (12, 9) else options
 
 
@@ -97,59 +100,79 @@ def run_nvrtc(library_path: Path, job: NvrtcJob) -> NvrtcResult:
     """Compile once.
 
     Raises:
-        CompileError: NVRTC refused the source, an option or a name expression; `.log` has its words.
-        ToolchainError: The library cannot be loaded, or does not know the architecture.
+        CompileError: NVRTC rejected the source, an option or a name expression; `.log` has its messages.
+        ToolchainError: The library cannot be used, or it does not know the architecture.
     """
-    library = _load(str(library_path))
+    nvrtc = load_nvrtc(library_path)
     with _compiling():
-        return run_interruptible(lambda flow: _compile(library, library_path, job.with_declarations(), flow))
+        return run_interruptible(
+            lambda cancellation: _compile(nvrtc, library_path, job.with_declarations(), cancellation)
+        )
 
 
-def _compile(library: ctypes.CDLL, library_path: Path, job: NvrtcJob, flow: Flow) -> NvrtcResult:
-    with _program(library, job) as program:
-        flow.watch(library, program)
+@functools.lru_cache(maxsize=4)
+def load_nvrtc(path: Path) -> Any:
+    """Return cuda.bindings.nvrtc with this library, and load two libraries that NVRTC itself would look for wrongly.
+
+    Its builtins: the 13.0 wheel has no RUNPATH and does not find them. The driver: from 12.9 on NVRTC opens it, and the
+    RUNPATH of the 12.9 wheel ends with the current directory.
+    """
+    load_driver()
+    for builtins in sorted(path.parent.glob("libnvrtc-builtins.so.*")):
+        if "alt" not in builtins.name:
+            with suppress(OSError):  # NVRTC will say that it does not find them
+                ctypes.CDLL(str(builtins))
+    return load_bindings("nvrtc", path)
+
+
+def _compile(nvrtc: Any, library_path: Path, job: NvrtcJob, cancellation: Cancellation) -> NvrtcResult:
+    with _program(nvrtc, job) as program:
+        cancellation.watch(nvrtc, program)
         for expression in job.expressions:
-            _check(library, library.nvrtcAddNameExpression(program, expression.encode()))
-        options = (ctypes.c_char_p * len(job.options))(*map(os.fsencode, job.options))
-        status = library.nvrtcCompileProgram(program, len(job.options), options)
+            _checked(nvrtc, nvrtc.nvrtcAddNameExpression(program, expression.encode()))
+        options = [os.fsencode(option) for option in job.options]
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         _restore_locale()
-        log = _read_sized(library, program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
+        log = _read(nvrtc, program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
         if status != 0:
-            raise _compile_error(library, library_path, job, status, log)
-        lowered = {expression: _lowered(library, program, expression) for expression in job.expressions}
-        return NvrtcResult(cubin=_read_sized(library, program, "CUBIN"), log=log, lowered=lowered)
+            raise _compile_error(nvrtc, library_path, job, status, log)
+        lowered = {
+            expression: _checked(nvrtc, nvrtc.nvrtcGetLoweredName(program, expression.encode())).decode()
+            for expression in job.expressions
+        }
+        return NvrtcResult(cubin=_read(nvrtc, program, "CUBIN"), log=log, lowered=lowered)
 
 
 def declarations_for(error: CompileError, declared: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the lines that declare what a failed compile missed and nvcc knows, those of earlier ones among them.
+    """Return the declarations so far and those that a failed compile lacked and nvcc would have had.
 
     Only a compile that failed gets them: a source for NVRTC may declare `int64_t` itself, and differently.
 
     Raises:
-        CompileError: The failed one again, where that is not what is wrong.
+        CompileError: The same error, if it is not due to names that nvcc knows.
     """
     names = _UNDECLARED.findall(error.log)
-    lines = [line for known, line in _KNOWN_TO_NVCC.items() if any(re.fullmatch(known, name) for name in names)]
+    lines = [line for pattern, line in _KNOWN_TO_NVCC.items() if any(re.fullmatch(pattern, name) for name in names)]
     if set(lines) <= set(declared):
         raise error
     return tuple(dict.fromkeys((*declared, *lines)))
 
 
-def log_warnings(log: str, own: Sequence[Path]) -> None:
-    """Show what NVRTC said of a source that it compiled: as a warning, unless it is all about headers in `own`."""
+def log_warnings(log: str, include_dirs: Sequence[Path]) -> None:
+    """Log the messages of a successful compile, as a warning unless all are about headers in these directories."""
     if log.strip():
         diagnostics = parse_diagnostics(log)
-        is_own = all(any(Path(d.file).is_relative_to(root) for root in own) for d in diagnostics)
-        _log.log(logging.INFO if diagnostics and is_own else logging.WARNING, "%s", log.rstrip())
+        is_in_headers = all(any(Path(d.file).is_relative_to(root) for root in include_dirs) for d in diagnostics)
+        _log.log(logging.INFO if diagnostics and is_in_headers else logging.WARNING, "%s", log.rstrip())
 
 
-_in_flight: set[int] = set()  # threads inside NVRTC
-_forked_inside = False
+_threads_in_nvrtc: set[int] = set()
+_was_forked_during_compile = False
 
 
 def _after_fork() -> None:
-    global _forked_inside  # noqa: PLW0603  a fact of this process
-    _forked_inside = bool(_in_flight)
+    global _was_forked_during_compile  # noqa: PLW0603  it is about the process
+    _was_forked_during_compile = bool(_threads_in_nvrtc)
 
 
 if hasattr(os, "register_at_fork"):
@@ -158,117 +181,88 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def _compiling() -> Iterator[None]:
-    """Note that NVRTC is at work: a child that is forked meanwhile inherits its locks as they are, held for good.
+    """Note that this thread is in NVRTC. A child that is forked meanwhile inherits locks that nobody will release.
 
     Raises:
         ToolchainError: This process is such a child.
     """
-    if _forked_inside:
+    if _was_forked_during_compile:
         raise ToolchainError(
             "this process was forked while another thread was compiling with NVRTC, and NVRTC cannot be used in it any "
             "more. Start workers with the 'spawn' or 'forkserver' method, or fork before anything is compiled."
         )
-    me = threading.get_ident()
-    _in_flight.add(me)
+    thread = threading.get_ident()
+    _threads_in_nvrtc.add(thread)
     try:
         yield
     finally:
-        _in_flight.discard(me)
+        _threads_in_nvrtc.discard(thread)
 
 
 def supported_archs(library_path: Path) -> tuple[str, ...]:
     """Return the architectures that an NVRTC compiles for, without suffixes: `("sm_75", "sm_80", …)`."""
-    library = _load(str(library_path))
-    count = ctypes.c_int()
-    _check(library, library.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
-    numbers = (ctypes.c_int * count.value)()
-    _check(library, library.nvrtcGetSupportedArchs(numbers))
-    return tuple(f"sm_{number}" for number in numbers)
+    nvrtc = load_nvrtc(library_path)
+    return tuple(f"sm_{number}" for number in _checked(nvrtc, nvrtc.nvrtcGetSupportedArchs()))
 
 
 def parse_diagnostics(log: str) -> tuple[Diagnostic, ...]:
     """Return the messages of an NVRTC log."""
     return tuple(
-        Diagnostic(file=found["file"], line=int(found["line"]), severity=found["severity"], message=found["message"])
-        for found in _DIAGNOSTIC.finditer(log)
+        Diagnostic(file=match["file"], line=int(match["line"]), severity=match["severity"], message=match["message"])
+        for match in _DIAGNOSTIC.finditer(log)
     )
 
 
-@functools.lru_cache(maxsize=4)
-def _load(path: str) -> ctypes.CDLL:
-    """Load an NVRTC, behind two libraries that it looks for by itself, and in the wrong places.
-
-    Its builtins: the 13.0 wheel has no RUNPATH and would not find them. The driver: from 12.9 on NVRTC opens it, and
-    the 12.9 wheel's RUNPATH ends with the current directory.
-    """
-    with suppress(OSError):
-        ctypes.CDLL("libcuda.so.1")
-    try:
-        for builtins in sorted(Path(path).parent.glob("libnvrtc-builtins.so.*")):
-            if "alt" not in builtins.name:
-                ctypes.CDLL(str(builtins))
-        library = ctypes.CDLL(path)
-    except OSError as error:
-        raise ToolchainError(f"NVRTC cannot be loaded from {path}: {error}") from error
-    library.nvrtcGetErrorString.restype = ctypes.c_char_p
-    return library
-
-
 def _restore_locale() -> None:
-    """Give the thread the process's locale back: NVRTC 12.4 leaves its own behind, and `open()` reads ASCII then."""
+    """Give the thread the locale of the process: NVRTC 12.4 leaves another behind, in which `open()` reads ASCII."""
     with suppress(AttributeError):  # no uselocale in this libc
-        use = ctypes.pythonapi.uselocale
-        use.argtypes, use.restype = (ctypes.c_void_p,), ctypes.c_void_p
-        use(ctypes.c_void_p(-1))  # LC_GLOBAL_LOCALE
+        uselocale = ctypes.pythonapi.uselocale
+        uselocale.argtypes, uselocale.restype = (ctypes.c_void_p,), ctypes.c_void_p
+        uselocale(ctypes.c_void_p(-1))  # LC_GLOBAL_LOCALE
 
 
 @contextmanager
-def _program(library: ctypes.CDLL, job: NvrtcJob) -> Iterator[ctypes.c_void_p]:
-    program = ctypes.c_void_p()
-    count = len(job.headers)
-    texts = (ctypes.c_char_p * count)(*(text.encode() for _, text in job.headers))
-    names = (ctypes.c_char_p * count)(*(name.encode() for name, _ in job.headers))
+def _program(nvrtc: Any, job: NvrtcJob) -> Iterator[Any]:
     path = os.path.join(job.directory, job.name.lstrip("/")) if job.directory else job.name
-    arguments = (ctypes.byref(program), job.source.encode(), path.encode(), count, texts, names)
-    _check(library, library.nvrtcCreateProgram(*arguments))
+    names, texts = ([header[part].encode() for header in job.headers] for part in (0, 1))
+    created = nvrtc.nvrtcCreateProgram(job.source.encode(), path.encode(), len(names), texts, names)
+    program = _checked(nvrtc, created)
     try:
         yield program
     finally:
-        library.nvrtcDestroyProgram(ctypes.byref(program))
+        nvrtc.nvrtcDestroyProgram(program)
 
 
-def _read_sized(library: ctypes.CDLL, program: ctypes.c_void_p, what: str) -> bytes:
-    size = ctypes.c_size_t()
-    _check(library, getattr(library, f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
-    buffer = ctypes.create_string_buffer(size.value)
-    _check(library, getattr(library, f"nvrtcGet{what}")(program, buffer))
-    return buffer.raw
+def _read(nvrtc: Any, program: Any, name: str) -> bytes:
+    """Return the log or the cubin of a program."""
+    buffer = bytearray(_checked(nvrtc, getattr(nvrtc, f"nvrtcGet{name}Size")(program)))
+    _checked(nvrtc, getattr(nvrtc, f"nvrtcGet{name}")(program, buffer))
+    return bytes(buffer)
 
 
-def _lowered(library: ctypes.CDLL, program: ctypes.c_void_p, expression: str) -> str:
-    symbol = ctypes.c_char_p()
-    _check(library, library.nvrtcGetLoweredName(program, expression.encode(), ctypes.byref(symbol)))
-    return (symbol.value or b"").decode()
-
-
-def _check(library: ctypes.CDLL, status: int) -> None:
+def _checked(nvrtc: Any, answer: tuple[Any, ...]) -> Any:
+    """Return the value that a function of NVRTC returned beside its status."""
+    status, *values = answer
     if status != 0:
-        raise ToolchainError(f"NVRTC failed: {library.nvrtcGetErrorString(status).decode()}")
+        raise ToolchainError(f"NVRTC failed: {_status_text(nvrtc, status)}")
+    return values[0] if values else None
 
 
-def _compile_error(
-    library: ctypes.CDLL, path: Path, job: NvrtcJob, status: int, log: str
-) -> CompileError | ToolchainError:
-    if "--gpu-architecture" in log or "--nv_arch" in log:  # the second: a suffix that it does not know
+def _status_text(nvrtc: Any, status: Any) -> str:
+    return nvrtc.nvrtcGetErrorString(status)[1].decode()  # type: ignore[no-any-return]
+
+
+def _compile_error(nvrtc: Any, path: Path, job: NvrtcJob, status: Any, log: str) -> CompileError | ToolchainError:
+    if "--gpu-architecture" in log or "--nv_arch" in log:  # the second for an unknown suffix
         arch = next(option.partition("=")[2] for option in job.options if option.startswith("--gpu-architecture="))
-        known = ", ".join(supported_archs(path))
+        archs = ", ".join(supported_archs(path))
         return ToolchainError(
-            f"this NVRTC ({path.name}) does not know {arch}; it knows {known}, some of them with a suffix a or f. "
+            f"this NVRTC ({path.name}) does not know {arch}; it knows {archs}, some of them with a suffix a or f. "
             "Install a newer one (pip install -U 'jitload[cu13]'), or name another architecture."
         )
     diagnostics = parse_diagnostics(log)
     if not log.strip():
-        log = library.nvrtcGetErrorString(status).decode()
+        log = _status_text(nvrtc, status)
     return CompileError(
         stage="nvrtc",
         name=job.name,
