@@ -10,7 +10,7 @@ from jitload.errors import JitLoadError
 from jitload.launch import Launch
 
 if TYPE_CHECKING:
-    from jitload.loader import Module, global_tensor
+    from jitload.loader.module import Module, global_tensor
     from jitload.prebuilding import prebuild as prebuild
     from jitload.triton.api import load_triton
     from jitload.triton.extract import extract_triton
@@ -39,7 +39,7 @@ def __getattr__(name: str) -> Any:
     if name == "nvrtc":
         return importlib.import_module("jitload.nvrtc")
     if name in _FROM_LOADER:
-        from jitload import loader
+        from jitload.loader import module as loader
 
         return getattr(loader, name)
     if name == "prebuild":

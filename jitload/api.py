@@ -8,15 +8,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from jitload.checks import read_checks
-from jitload.embed import Image
-from jitload.named import Functions
-from jitload.paths import absolute_path
-from jitload.request import Target, make_request, read_flags
+from jitload.request.arguments import (
+    Paths,
+    Sources,
+    Texts,
+    absolute_path,
+    file_sources,
+    inline_sources,
+    label_pieces,
+    read_options,
+    read_texts,
+)
+from jitload.request.cubins import CubinLike
+from jitload.request.functions import Functions
+from jitload.request.request import Call, make_request
 from jitload.serving import build_request, load_request
-from jitload.sources import Paths, Sources, Texts, read_files, read_inline, read_texts, with_labels
 
 if TYPE_CHECKING:
-    from jitload.loader import Module
+    from jitload.loader.module import Module
     from jitload.model import Cubin
 
 PathLike = str | os.PathLike[str]
@@ -28,7 +37,7 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
     cuda_sources: Texts | None = None,
     cpp_sources: Texts | None = None,
     functions: Functions | None = None,
-    embed_cubin: Mapping[str, Image] | None = None,
+    embed_cubin: Mapping[str, CubinLike] | None = None,
     arch: str | Sequence[str] = "native",
     extra_cflags: Sequence[str] | None = None,
     extra_cuda_cflags: Sequence[str] | None = None,
@@ -86,19 +95,23 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
     Example:
         `mod = load_inline("vec", cuda_sources=text, functions={"add": Launch(grid="ceil_div(n, 256)", block=256)})`
     """
-    request = make_request(
-        name,
-        read_inline(name, cuda_sources, cpp_sources=cpp_sources, embed_cubin=embed_cubin),
+    call = Call(
+        name=name,
+        sources=inline_sources(name, cuda_sources, cpp_sources=cpp_sources, embed_cubin=embed_cubin),
+        makes="module",
         functions=functions,
-        flags=read_flags(
+        options=read_options(
             cflags=extra_cflags,
             cuda_cflags=extra_cuda_cflags,
             ldflags=extra_ldflags,
             include_paths=extra_include_paths,
         ),
-        target=Target(makes="module", arch=arch, backend=backend, kind=kind, checks=read_checks(sanitize, debug=debug)),
+        arch=arch,
+        backend=backend,
+        kind=kind,
+        checks=read_checks(sanitize, debug=debug),
     )
-    return load_request(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
+    return load_request(make_request(call), build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 
 
 def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described once
@@ -107,7 +120,7 @@ def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described
     cuda_sources: Texts | None = None,
     cpp_sources: Texts | None = None,
     functions: Functions | None = None,
-    embed_cubin: Mapping[str, Image] | None = None,
+    embed_cubin: Mapping[str, CubinLike] | None = None,
     arch: str | Sequence[str] = "native",
     extra_cflags: Sequence[str] | None = None,
     extra_cuda_cflags: Sequence[str] | None = None,
@@ -135,21 +148,23 @@ def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described
     Example:
         `path = build_inline("vec", cuda_sources=text, arch=("sm_80", "sm_90a"), output="vec.so")`
     """
-    request = make_request(
-        name,
-        read_inline(name, cuda_sources, cpp_sources=cpp_sources, embed_cubin=embed_cubin),
+    call = Call(
+        name=name,
+        sources=inline_sources(name, cuda_sources, cpp_sources=cpp_sources, embed_cubin=embed_cubin),
+        makes="library",
         functions=functions,
-        flags=read_flags(
+        options=read_options(
             cflags=extra_cflags,
             cuda_cflags=extra_cuda_cflags,
             ldflags=extra_ldflags,
             include_paths=extra_include_paths,
         ),
-        target=Target(
-            makes="library", arch=arch, backend=backend, kind=kind, checks=read_checks(sanitize, debug=debug)
-        ),
+        arch=arch,
+        backend=backend,
+        kind=kind,
+        checks=read_checks(sanitize, debug=debug),
     )
-    return build_request(request, build_directory, output, verbose=verbose)
+    return build_request(make_request(call), build_directory, output, verbose=verbose)
 
 
 def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
@@ -159,7 +174,7 @@ def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
     cuda_files: Paths | None = None,
     cpp_files: Paths | None = None,
     functions: Functions | None = None,
-    embed_cubin: Mapping[str, Image] | None = None,
+    embed_cubin: Mapping[str, CubinLike] | None = None,
     arch: str | Sequence[str] = "native",
     extra_cflags: Sequence[str] | None = None,
     extra_cuda_cflags: Sequence[str] | None = None,
@@ -186,19 +201,23 @@ def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
     Example:
         `mod = load("norms", sources=["layer_norm.cu"])`
     """
-    request = make_request(
-        name,
-        read_files(sources, cuda_files, cpp_files, embed_cubin=embed_cubin),
+    call = Call(
+        name=name,
+        sources=file_sources(sources, cuda_files, cpp_files, embed_cubin=embed_cubin),
+        makes="module",
         functions=functions,
-        flags=read_flags(
+        options=read_options(
             cflags=extra_cflags,
             cuda_cflags=extra_cuda_cflags,
             ldflags=extra_ldflags,
             include_paths=extra_include_paths,
         ),
-        target=Target(makes="module", arch=arch, backend=backend, kind=kind, checks=read_checks(sanitize, debug=debug)),
+        arch=arch,
+        backend=backend,
+        kind=kind,
+        checks=read_checks(sanitize, debug=debug),
     )
-    return load_request(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
+    return load_request(make_request(call), build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 
 
 def build(  # noqa: PLR0913  the keywords are upstream's, described once
@@ -208,7 +227,7 @@ def build(  # noqa: PLR0913  the keywords are upstream's, described once
     cuda_files: Paths | None = None,
     cpp_files: Paths | None = None,
     functions: Functions | None = None,
-    embed_cubin: Mapping[str, Image] | None = None,
+    embed_cubin: Mapping[str, CubinLike] | None = None,
     arch: str | Sequence[str] = "native",
     extra_cflags: Sequence[str] | None = None,
     extra_cuda_cflags: Sequence[str] | None = None,
@@ -227,21 +246,23 @@ def build(  # noqa: PLR0913  the keywords are upstream's, described once
     Example:
         `path = build("norms", sources="layer_norm.cu", arch="sm_90a")`
     """
-    request = make_request(
-        name,
-        read_files(sources, cuda_files, cpp_files, embed_cubin=embed_cubin),
+    call = Call(
+        name=name,
+        sources=file_sources(sources, cuda_files, cpp_files, embed_cubin=embed_cubin),
+        makes="library",
         functions=functions,
-        flags=read_flags(
+        options=read_options(
             cflags=extra_cflags,
             cuda_cflags=extra_cuda_cflags,
             ldflags=extra_ldflags,
             include_paths=extra_include_paths,
         ),
-        target=Target(
-            makes="library", arch=arch, backend=backend, kind=kind, checks=read_checks(sanitize, debug=debug)
-        ),
+        arch=arch,
+        backend=backend,
+        kind=kind,
+        checks=read_checks(sanitize, debug=debug),
     )
-    return build_request(request, build_directory, output, verbose=verbose)
+    return build_request(make_request(call), build_directory, output, verbose=verbose)
 
 
 def load_module(path: PathLike, *, keep_module_alive: bool = True) -> Module:
@@ -259,7 +280,7 @@ def load_module(path: PathLike, *, keep_module_alive: bool = True) -> Module:
     """
     place = absolute_path(path, "path")  # before torch is imported, whose MKL ends a process without a directory
 
-    from jitload.loader import list_exports, load_library
+    from jitload.loader.module import list_exports, load_library
 
     module = load_library(place, keep_module_alive=keep_module_alive)
     list_exports(module, place)  # a user may have linked objects of kernels and of C++
@@ -307,13 +328,15 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
 
         if not isinstance(source, str) or format_of(source):
             return compile_image(source, name=name, arch=arch, flags=extra_cuda_cflags)
-    pieces = with_labels(name, read_texts(source, "source"), "source")
-    request = make_request(
-        name,
-        Sources(cuda=pieces),
-        flags=read_flags(cuda_cflags=extra_cuda_cflags, include_paths=extra_include_paths),
-        target=Target(makes="cubin", arch=resolve_one_gpu_arch(arch, read_settings(), who="compile_cubin()")),
+    pieces = label_pieces(name, read_texts(source, "source"), "source")
+    call = Call(
+        name=name,
+        sources=Sources(cuda=pieces),
+        makes="cubin",
+        options=read_options(cuda_cflags=extra_cuda_cflags, include_paths=extra_include_paths),
+        arch=resolve_one_gpu_arch(arch, read_settings(), who="compile_cubin()"),
     )
+    request = make_request(call)
     check_is_device_code(request)
     device_source = DeviceSource(
         name=name,

@@ -15,6 +15,7 @@ the C ABI. The facts of a failure are attributes; the text is made in `__str__`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -146,3 +147,12 @@ class CachePlaceError(CacheError):
 
 class LoadError(JitLoadError):
     """A library cannot be loaded; the message names the file and the reason."""
+
+
+def nearest_name(name: str, names: Iterable[str]) -> str:
+    """Return the name that was probably meant, ignoring case, or ""."""
+    import difflib  # only for a message
+
+    by_letters = {candidate.lower(): candidate for candidate in names}
+    close = difflib.get_close_matches(name.lower(), by_letters, n=1)
+    return by_letters[close[0]] if close else ""

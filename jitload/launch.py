@@ -1,7 +1,4 @@
-"""The `Launch` record: how one exported function is launched.
-
-Its expressions are checked when it is made, as far as that goes without the kernel.
-"""
+"""The `Launch` record, which is checked when it is created as far as that is possible without the kernel."""
 
 from __future__ import annotations
 
@@ -10,12 +7,11 @@ import keyword
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from graphlib import CycleError, TopologicalSorter
 from typing import Any, Literal
 
 from jitload.errors import LaunchSpecError
-from jitload.expression import constant_value, names_in
-from jitload.expression_text import Expression
+from jitload.expressions.compiler import check_expression
+from jitload.expressions.parse import Expression
 
 Extent = int | str | Sequence[int | str]
 CLUSTER_POLICIES = ("spread", "load_balancing")
@@ -26,30 +22,29 @@ class Launch:
     """How one exported function is launched.
 
     `grid`, `block`, `cluster`, `shared_bytes` and the values of `args` are integers or launch expressions: Python
-    expressions over the kernel's parameters, such as `"ceil_div(n, 256)"` or `"x.shape[0]"`. Lists become tuples,
-    and a name like a Python keyword gets its underscore (`in_`).
+    expressions over the kernel's parameters, such as `"ceil_div(n, 256)"` or `"x.shape[0]"`. Lists become tuples, and
+    a parameter named like a Python keyword gets a trailing underscore (`in_`).
 
     Example:
         `Launch(grid="ceil_div(n, 256)", block=256, args={"n": "x.numel()"})`
 
     Attributes:
-        grid: Blocks in x, y and z; None leaves it to the call, `f[grid, block](...)`. It counts blocks with
-            clusters, too.
-        block: Threads of a block in x, y and z; None leaves it to the call.
-        params: Names of all parameters, where the source does not show them.
-        shared_bytes: Dynamic shared memory of a block.
-        cluster: Blocks of a cluster in x, y and z.
-        cluster_policy: How the blocks of a cluster are placed: `"spread"` over the multiprocessors, or
+        grid: Number of blocks in x, y and z, with clusters as well. None leaves it to the call, `f[grid, block](...)`.
+        block: Number of threads of a block in x, y and z; None leaves it to the call.
+        params: Names of all parameters, if the source does not show them.
+        shared_bytes: Dynamic shared memory of a block, in bytes.
+        cluster: Number of blocks of a cluster in x, y and z.
+        cluster_policy: How the blocks of a cluster are scheduled: `"spread"` over the multiprocessors, or
             `"load_balancing"`; None leaves it to the device.
-        cooperative: Launch all blocks at once, so that the grid can be synchronised.
-        pdl: Programmatic dependent launch: may start before the kernel ahead of it has ended.
-        priority: Launch priority; lower numbers run first.
-        kernel: The kernel behind the exported name: `scale<float>`, `ns::scale`, `scale(float*, int)`.
-        signature: Its C++ parameters, or its declaration, for a cubin that carries no types: `void f(float* x, int n)`.
-        args: Parameters that are computed instead of passed; kept in an order in which they can be computed.
-        nullable: Pointers that may be None.
-        raw_pointers: Pointers that may be given as an integer address.
-        strided: Tensors that need not be contiguous.
+        cooperative: Start all blocks at the same time, so that the grid can be synchronised.
+        pdl: Programmatic dependent launch: the kernel may start before the previous one in its stream has ended.
+        priority: Launch priority; kernels with lower numbers run first.
+        kernel: The kernel to export under this name: `scale<float>`, `ns::scale`, `scale(float*, int)`.
+        signature: Its parameters in C++, or its declaration, for a cubin without types: `void f(float* x, int n)`.
+        args: Expressions for parameters that the wrapper computes; stored in an order in which they can be computed.
+        nullable: Names of pointers that may be None.
+        raw_pointers: Names of pointers that may be passed as an integer address.
+        strided: Names of tensors that need not be contiguous.
         doc: The function's docstring.
     """
 
@@ -76,39 +71,40 @@ class Launch:
         rest = (self.shared_bytes, self.cooperative, self.pdl, self.kernel, self.signature, self.doc, self.priority)
         _check_policy(self.cluster_policy)
         try:
-            kinds = tuple(map(_kinds, extents))  # True is not 1 here, though Python finds them equal
+            types = tuple(map(_types_of, extents))  # True equals 1 as a key of the cache, but is rejected
             args = tuple(self.args.items()) if isinstance(self.args, dict) else None
-            checked = _checked_once(*extents, *names, args, *rest, kinds)
-        except TypeError:  # lists, or what is refused
-            checked = _checked(*extents, *names, self.args, *rest)
+            checked = _check_cached(*extents, *names, args, *rest, types)
+        except TypeError:  # not hashable: lists, or values that are rejected
+            checked = _check(*extents, *names, self.args, *rest)
         for name, value in checked:
             object.__setattr__(self, name, dict(value) if name == "args" else value)
 
     def __hash__(self) -> int:
-        where = (self.grid, self.block, self.params, self.shared_bytes, self.cluster, frozenset(self.args.items()))
-        how = (self.cluster_policy, self.cooperative, self.pdl, self.priority, self.kernel, self.signature, self.doc)
-        return hash((where, how, self.nullable, self.raw_pointers, self.strided))
+        expressions = (self.grid, self.block, self.shared_bytes, self.cluster, frozenset(self.args.items()))
+        attributes = (self.cluster_policy, self.cooperative, self.pdl, self.priority)
+        kernel = (self.kernel, self.signature, self.params, self.doc)
+        return hash((expressions, attributes, kernel, self.nullable, self.raw_pointers, self.strided))
 
 
 def python_name(name: str) -> str:
-    """Return a parameter's name in signatures and expressions: `in_` for `in`."""
+    """Return a parameter's name as signatures and expressions spell it: `in_` for `in`."""
     return f"{name}_" if keyword.iskeyword(name) else name
 
 
-def _kinds(value: object) -> object:
+def _types_of(value: object) -> object:
     return tuple(map(type, value)) if isinstance(value, tuple) else type(value)
 
 
-@functools.lru_cache(maxsize=1024, typed=True)  # a Launch is often made anew with each call of load_inline
-def _checked_once(*values: Any) -> tuple[tuple[str, Any], ...]:
+@functools.lru_cache(maxsize=1024, typed=True)  # programs often create the same Launch for each call of load_inline
+def _check_cached(*values: Any) -> tuple[tuple[str, Any], ...]:
     *before, args, shared_bytes, cooperative, pdl, kernel, signature, doc, priority, _ = values
     if args is None:
         raise TypeError
-    return _checked(*before, dict(args), shared_bytes, cooperative, pdl, kernel, signature, doc, priority)
+    return _check(*before, dict(args), shared_bytes, cooperative, pdl, kernel, signature, doc, priority)
 
 
-def _checked(*values: Any) -> tuple[tuple[str, Any], ...]:
-    """Check the fields of a Launch, and return those that may have changed their form."""
+def _check(*values: Any) -> tuple[tuple[str, Any], ...]:
+    """Check the fields of a Launch and return those that have a normal form."""
     grid, block, cluster, params, nullable, raw_pointers, strided, args, shared_bytes, *rest = values
     cooperative, pdl, kernel, signature, doc, priority = rest
     extents = {"grid": grid, "block": block, "cluster": cluster}
@@ -151,7 +147,7 @@ def _expression(field: str, value: object, low: int, high: int) -> int | None:
     """Check one expression; return its value if it is a constant."""
     if not isinstance(value, int | str) or isinstance(value, bool):
         raise _wrong_type(field, "an int or an expression (str)", value)
-    constant = constant_value(value, field=field)
+    constant = int(value) if isinstance(value, int) else check_expression(value, field)[0]
     if constant is not None and not low <= constant <= high:
         raise LaunchSpecError(f"must be from {low} to {high}, got {constant}", field=field)
     return constant
@@ -188,13 +184,13 @@ def _names(field: str, value: object) -> tuple[str, ...] | None:
     if not isinstance(value, str | tuple | list):
         raise _wrong_type(field, "a name (str) or a tuple of names", value)
     names = tuple(_name(field, name) for name in ((value,) if isinstance(value, str) else value))
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise LaunchSpecError(f"has {twice!r} twice", field=field)
+    if duplicate := next((name for name in names if names.count(name) > 1), None):
+        raise LaunchSpecError(f"has {duplicate!r} twice", field=field)
     return names
 
 
 def _args(value: object) -> dict[str, Expression]:
-    """Check the computed parameters and put each behind those it needs."""
+    """Check the computed parameters and sort them so that each follows those it depends on."""
     if not isinstance(value, Mapping):
         raise _wrong_type("args", "a mapping from names to expressions", value)
     args: dict[str, Expression] = {}
@@ -204,15 +200,21 @@ def _args(value: object) -> dict[str, Expression]:
             raise LaunchSpecError(f"has {name!r} twice", field="args")
         args[name] = int(expression) if isinstance(expression, bool) else expression
         _expression(f"args[{name!r}]", args[name], -(2**63), 2**63 - 1)
-    needs = {name: sorted(names_in(expression) & args.keys()) for name, expression in args.items()}
-    if not any(needs.values()):
+    dependencies = {name: _names_in(expression, name) & args.keys() for name, expression in args.items()}
+    if not any(dependencies.values()):
         return args
+    from graphlib import CycleError, TopologicalSorter
+
     try:
-        order = tuple(TopologicalSorter(needs).static_order())
+        order = tuple(TopologicalSorter({name: sorted(names) for name, names in dependencies.items()}).static_order())
     except CycleError as error:
-        circle = " -> ".join(reversed(error.args[1]))
-        raise LaunchSpecError(f"parameters are computed from each other: {circle}", field="args") from error
+        cycle = " -> ".join(reversed(error.args[1]))
+        raise LaunchSpecError(f"parameters are computed from each other: {cycle}", field="args") from error
     return {name: args[name] for name in order}
+
+
+def _names_in(expression: Expression, name: str) -> frozenset[str]:
+    return check_expression(expression, f"args[{name!r}]")[1] if isinstance(expression, str) else frozenset()
 
 
 def _check_text(field: str, value: object) -> None:

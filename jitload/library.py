@@ -15,16 +15,17 @@ from jitload.cores import on_own_core
 from jitload.errors import JitLoadError, LaunchSpecError, ToolchainError
 from jitload.host_build import COMPILE_FLAGS, Step, compile_step, link_step, write_ninja
 from jitload.ninja_runs import Building, NinjaRun
-from jitload.request import Request
+from jitload.request.kind import looks_like_kernels
+from jitload.request.request import Request
 from jitload.runtime import find_or_build_runtime, include_flags
-from jitload.sources import is_kernels_alone
 from jitload.toolchain.cuda import CudaToolchain
 from jitload.toolchain.host import Compiler, find_ninja
 
 if TYPE_CHECKING:
-    from jitload.codegen import CpuCode
+    from jitload.codegen.wrapper import CpuCode
     from jitload.cpu.build import CpuProgram
-    from jitload.device.kernels import Compiled, DeviceSource
+    from jitload.device.kernels import DeviceSource
+from jitload.model import CompiledSource
 
 
 def make_library(
@@ -48,7 +49,7 @@ def make_library(
     return tuple(sorted({path for one in compiled for path in one.headers}))
 
 
-def _compile(request: Request, kit: CudaToolchain | None) -> tuple[Compiled, ...]:
+def _compile(request: Request, kit: CudaToolchain | None) -> tuple[CompiledSource, ...]:
     """Return the machine code of a request for each architecture, compiled or as it was given."""
     if request.images:
         from jitload.device.images import read_given
@@ -72,7 +73,7 @@ def check_is_device_code(request: Request) -> None:
     texts = [text for _, text in request.pieces]
     if any(".version" in text for text in texts):
         _check_is_no_ptx(request)
-    if is_kernels_alone(texts) and find_candidates(texts):  # which the compile asks for, too
+    if looks_like_kernels(texts) and find_candidates(texts):  # which the compile asks for, too
         return
     kind = classify(texts, has_embed_cubin=False, options=request.options, for_nvrtc=True)
     if kind == "both":
@@ -105,7 +106,7 @@ def _may_be_elsewhere(texts: Sequence[str], options: Sequence[str]) -> bool:
     return (is_included or is_made) and not any("TVM_FFI_" in text for text in texts)
 
 
-def compile_archs(request: Request, kit: CudaToolchain) -> tuple[Compiled, ...]:
+def compile_archs(request: Request, kit: CudaToolchain) -> tuple[CompiledSource, ...]:
     """Compile the device code for each architecture of a GPU."""
     from jitload.device.kernels import compile_kernels
 
@@ -145,7 +146,7 @@ def naming_exports(request: Request) -> Iterator[None]:
         raise
 
 
-def check_layouts(compiled: Sequence[Compiled]) -> None:
+def check_layouts(compiled: Sequence[CompiledSource]) -> None:
     """Refuse kernels that differ from one architecture to the next: one wrapper serves all."""
     from jitload.device.kernels import layout_difference
 
@@ -158,12 +159,12 @@ def check_layouts(compiled: Sequence[Compiled]) -> None:
 
 
 def write_sources(
-    request: Request, compiled: Sequence[Compiled], work_dir: Path, cpu: CpuProgram | None = None
+    request: Request, compiled: Sequence[CompiledSource], work_dir: Path, cpu: CpuProgram | None = None
 ) -> None:
     """Write what the library is built from: the device code, for a look, the cubins, and the wrapper."""
     from jitload.arch import capability_of
-    from jitload.choice import choose_exports
-    from jitload.codegen import EmbeddedImage, Wrapper, render_wrapper
+    from jitload.codegen.wrapper import EmbeddedImage, Wrapper, render_wrapper
+    from jitload.signature.exports import choose_exports
 
     images = []
     for one in compiled:
@@ -186,14 +187,14 @@ def write_sources(
 
 
 def _cpu_code(program: CpuProgram) -> CpuCode:
-    from jitload.codegen import CpuCode
+    from jitload.codegen.wrapper import CpuCode
 
     variables = {variable.name: variable.symbol for variable in program.compiled.cubin.variables}
     return CpuCode(rows=program.rows, dynamic_shared=program.dynamic_shared, variables=variables)
 
 
 def library_steps(
-    request: Request, compiled: Sequence[Compiled], compiler: Compiler, runtime: Path
+    request: Request, compiled: Sequence[CompiledSource], compiler: Compiler, runtime: Path
 ) -> tuple[Step, Step]:
     """Return the commands that compile the wrapper, with the cubins in it, and link it with the runtime."""
     flags = (*COMPILE_FLAGS, *include_flags())
@@ -233,6 +234,6 @@ def import_first() -> None:
 
 
 def _import_what_follows() -> None:
-    from jitload.codegen import load_template
+    from jitload.codegen.wrapper import load_template
 
     load_template("wrapper.cc.jinja")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 ParameterKind = Literal["pointer", "int", "uint", "float", "bool", "struct", "bits"]
@@ -246,3 +247,20 @@ class Candidate:
     doc: str
     piece: int
     line: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledSource:
+    """Device code compiled for one architecture.
+
+    Attributes:
+        cubin: The cubin with its typed kernels.
+        symbols: The symbol of each kernel that a launch named.
+        candidates: The places in the source that look like kernels.
+        headers: The user's headers that the compiler may have read.
+    """
+
+    cubin: Cubin
+    symbols: dict[str, str]
+    candidates: tuple[Candidate, ...]
+    headers: tuple[Path, ...]

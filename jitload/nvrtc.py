@@ -33,18 +33,18 @@ def nvrtc_compile(
         `cubin = nvrtc_compile('extern "C" __global__ void f(float* x) { x[0] = 1; }', arch="sm_90a")`
     """
     from jitload.arch import resolve_one_gpu_arch
-    from jitload.flags import refuse_arch
+    from jitload.request.arguments import check_text, read_strings
+    from jitload.request.options import check_names_no_arch
     from jitload.settings import read_settings
-    from jitload.sources import check_text, read_options
     from jitload.toolchain.cuda import find_cuda_toolchain, nvrtc_include_dirs
 
     check_text(name, "name")
     settings = read_settings()
     toolchain = find_cuda_toolchain(settings)
     target = resolve_one_gpu_arch(arch or "native", settings, who="nvrtc_compile()")
-    extra = read_options(extra_opts, "extra_opts")
+    extra = read_strings(extra_opts, "extra_opts")
     for option in extra:
-        refuse_arch(option, "extra_opts")
+        check_names_no_arch(option, "extra_opts")
     include_dirs = nvrtc_include_dirs(toolchain)
     options = (*device_options(toolchain.version, target), *(f"-I{path}" for path in include_dirs), *extra)
     job = NvrtcJob(name=name, source=check_text(source, "source").removeprefix("\ufeff"), options=options)

@@ -10,7 +10,7 @@ from jitload.cache.entry import Entry, check_file, read_manifest
 from jitload.errors import CacheError, JitLoadError
 from jitload.host_build import Step, run_ninja, write_ninja
 from jitload.placing import copy_library
-from jitload.request import Request
+from jitload.request.request import Request
 from jitload.runtime import find_or_build_cpu_runtime, find_or_build_runtime
 from jitload.toolchain.host import find_compiler, find_ninja
 

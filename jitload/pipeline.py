@@ -17,7 +17,7 @@ from jitload.cache.tiers import find_in_tiers, share_entry
 from jitload.collector import collector_held
 from jitload.errors import CacheError, CachePlaceError, ToolchainError
 from jitload.ninja_runs import Building, run_alone
-from jitload.request import Request
+from jitload.request.request import Request
 from jitload.settings import private_cache_dir, warn_once
 from jitload.toolchain.cuda import CudaToolchain, Nvcc, find_cuda_headers, find_cuda_toolchain
 from jitload.toolchain.host import Compiler, find_compiler, tvm_ffi_version

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from jitload.cache.entry import Entry
 from jitload.errors import JitLoadError
-from jitload.request import Request
+from jitload.request.request import Request
 
 
 def place_library(entry: Entry, request: Request, directory: Path) -> Path:

@@ -18,7 +18,7 @@ from jitload.errors import CacheError, JitLoadError
 if TYPE_CHECKING:
     from jitload.cache.entry import Entry
     from jitload.ninja_runs import Building
-    from jitload.request import Request
+    from jitload.request.request import Request
 
 _MAIN = "__main__"  # another process has a main module of its own
 _DEEPEST = 16  # of what may be wrapped around a kernel: autotune, heuristics, jit
@@ -134,30 +134,34 @@ def _library_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
     """Return what `build_inline`, or `build` where files are named, would build, and whether it logs what it runs."""
     from jitload.api import build, build_inline
     from jitload.checks import read_checks
-    from jitload.request import Target, make_request, read_flags
-    from jitload.sources import read_files, read_inline
+    from jitload.request.arguments import file_sources, inline_sources, read_options
+    from jitload.request.request import Call, make_request
 
     are_files = any(fields.get(name) for name in ("sources", "cuda_files", "cpp_files"))
     given = _with_defaults(build if are_files else build_inline, fields)
     name, cubins = given["name"], given["embed_cubin"]
     if are_files:
-        sources = read_files(given["sources"], given["cuda_files"], given["cpp_files"], embed_cubin=cubins)
+        sources = file_sources(given["sources"], given["cuda_files"], given["cpp_files"], embed_cubin=cubins)
     else:
-        sources = read_inline(name, given["cuda_sources"], cpp_sources=given["cpp_sources"], embed_cubin=cubins)
-    flags = read_flags(
+        sources = inline_sources(name, given["cuda_sources"], cpp_sources=given["cpp_sources"], embed_cubin=cubins)
+    options = read_options(
         cflags=given["extra_cflags"],
         cuda_cflags=given["extra_cuda_cflags"],
         ldflags=given["extra_ldflags"],
         include_paths=given["extra_include_paths"],
     )
-    target = Target(
+    call = Call(
+        name=name,
+        sources=sources,
         makes="library",
+        functions=given["functions"],
+        options=options,
         arch=given["arch"],
         backend=given["backend"],
         kind=given["kind"],
         checks=read_checks(given["sanitize"], debug=given["debug"]),
     )
-    return make_request(name, sources, functions=given["functions"], flags=flags, target=target), given["verbose"]
+    return make_request(call), given["verbose"]
 
 
 def _with_defaults(function: Callable[..., Any], fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from jitload.cache.entry import Entry
 from jitload.collector import collector_held
 from jitload.errors import JitLoadError
-from jitload.paths import absolute_path, check_path
 from jitload.pipeline import build as build_entry
 from jitload.placing import copy_library, place_library
-from jitload.request import Request
+from jitload.request.arguments import absolute_path, check_path
+from jitload.request.request import Request
 
 if TYPE_CHECKING:
-    from jitload.loader import Module
+    from jitload.loader.module import Module
 
 PathLike = str | os.PathLike[str]
 _modules: dict[Request, tuple[Entry, Module]] = {}
@@ -41,7 +41,7 @@ def load_request(
 def _load(request: Request, directory: Path | None, *, keep_module_alive: bool, verbose: bool) -> tuple[Entry, Module]:
     """Load the library of a request. One that is pruned after it was found is found again, or built."""
     with collector_held():
-        from jitload.loader import load_library
+        from jitload.loader.module import load_library
 
         for is_last in (False, True):
             entry = build_entry(request, verbose=verbose)

@@ -173,7 +173,7 @@ def find_cache_dir(settings: Settings) -> Path:
             ) from error
         except OSError as error:
             raise CacheError(
-                f"JITLOAD_CACHE_DIR={settings.cache_dir} is relative, and the working directory is gone. "
+                f"JITLOAD_CACHE_DIR={settings.cache_dir} is relative, and the working directory no longer exists. "
                 "Write the whole path."
             ) from error
     with suppress(RuntimeError, KeyError, OSError):

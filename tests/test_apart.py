@@ -13,7 +13,7 @@ import pytest
 import jitload
 from jitload.cxx import apart, spare
 from jitload.cxx.spare import has_spare_core, only_one
-from jitload.device.elf import read_dynamic_symbols
+from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError
 from jitload.settings import read_settings
 from jitload.toolchain.host import find_compiler
@@ -78,7 +78,7 @@ def test_the_first_build_makes_it_and_later_ones_link_it(second_cache):
     assert " errors.o " in commands(second)
     assert (second.parent / "errors.o").read_bytes() == kept.read_bytes()
     for path in (first, second):
-        assert not [name for name in read_dynamic_symbols(path.read_bytes()).needed if "3tvm3ffi" in name]
+        assert not [name for name in read_dynamic_symbols(path.read_bytes()).undefined if "3tvm3ffi" in name]
         assert "errors.o" not in str(jitload.load_module(path))
     assert jitload.load_module(second).f(1) == 2
 

@@ -26,7 +26,7 @@ from jitload.host_build import Step, ninja_text
     [
         (b"/tmp/x.so", " must be a path, a str or os.PathLike, got bytes"),
         (3, " must be a path, a str or os.PathLike, got int"),
-        ("/tmp/a\0b", r"='/tmp/a\\x00b' has a NUL character, which no path has"),
+        ("/tmp/a\0b", r"='/tmp/a\\x00b' contains a NUL character, which no path can"),
         ("", " is an empty path"),
     ],
 )
@@ -37,11 +37,11 @@ def test_what_is_no_path(argument, value, problem):
 
 def test_what_is_no_path_elsewhere():
     for value in (b"/tmp/x.so", None, "a\0b"):
-        with pytest.raises(JitLoadError, match=r"^path(='a\\x00b')? (must be|has a NUL)"):
+        with pytest.raises(JitLoadError, match=r"^path(='a\\x00b')? (must be|contains a NUL)"):
             jitload.load_module(value)
-    with pytest.raises(JitLoadError, match=r"^sources='a\\x00b.cu' has a NUL character"):
+    with pytest.raises(JitLoadError, match=r"^sources='a\\x00b.cu' contains a NUL character"):
         jitload.load("m", sources=["a\0b.cu"], arch=ARCH)
-    with pytest.raises(JitLoadError, match=r"^extra_include_paths='a\\x00b' has a NUL"):
+    with pytest.raises(JitLoadError, match=r"^extra_include_paths='a\\x00b' contains a NUL"):
         build(ADD, extra_include_paths=["a\0b"])
 
     class Bytes:
@@ -83,12 +83,12 @@ except jitload.errors.CacheError as error:
 def test_a_working_directory_that_is_gone():
     done = run_python(GONE)
     assert done.stderr == ""
-    gone = "is relative, and the working directory is gone"
+    gone = "is relative, and the working directory no longer exists"
     assert done.stdout.splitlines() == [
-        f"output='x.so' {gone}; give it from the root on",
-        f"build_directory='x' {gone}; give it from the root on",
-        f"path='x' {gone}; give it from the root on",
-        f"extra_include_paths='x' {gone}; give it from the root on",
+        f"output='x.so' {gone}; pass an absolute path",
+        f"build_directory='x' {gone}; pass an absolute path",
+        f"path='x' {gone}; pass an absolute path",
+        f"extra_include_paths='x' {gone}; pass an absolute path",
         "source 'x.cu' cannot be read: No such file or directory",
         f"JITLOAD_CACHE_DIR=relative {gone}. Write the whole path.",
     ]
@@ -126,13 +126,13 @@ def test_a_cubins_file_whose_name_is_no_name_in_cpp(tmp_path):
     with pytest.raises(JitLoadError) as caught:
         jitload.build("m", sources=[tmp_path / "w.cc", tmp_path / "k.sm_90.cubin"])
     assert str(caught.value) == (
-        f"{tmp_path}/k.sm_90.cubin is embedded by its name: it has 'k.sm_90', which is no C++ name; "
+        f"{tmp_path}/k.sm_90.cubin is embedded under its file name: it has 'k.sm_90', which is not a C++ name; "
         "TVM_FFI_EMBED_CUBIN takes letters, digits and underscores"
     )
 
 
 def test_a_word_of_the_language_is_no_functions_name():
-    with pytest.raises(LaunchSpecError, match=r"^functions: 'class' is a word of C\+\+ itself, which no function can"):
+    with pytest.raises(LaunchSpecError, match=r"^functions: 'class' is a C\+\+ keyword, so no function can"):
         jitload.build_inline("m", cpp_sources="int f() { return 1; }", functions={"f": "", "class": ""})
 
 
@@ -171,14 +171,14 @@ def test_options_for_a_later_link(flag):
 
 @pytest.mark.parametrize("flag", ["-ptx", "--ptx", "-cubin", "--fatbin", "-c", "-o"])
 def test_options_for_another_output(flag):
-    with pytest.raises(JitLoadError, match=f"extra_cuda_cflags has '{flag}': jitload makes a cubin"):
+    with pytest.raises(JitLoadError, match=f"extra_cuda_cflags has '{flag}': jitload chooses the kind and the place"):
         build(ADD, extra_cuda_cflags=[flag, "x"])
 
 
 def test_names_that_are_none():
     with pytest.raises(JitLoadError, match=r"^name must be a str, got int$"):
         nvrtc.nvrtc_compile(ADD, name=1, arch=ARCH)
-    with pytest.raises(JitLoadError, match=r"^name holds a NUL character"):
+    with pytest.raises(JitLoadError, match=r"^name contains a NUL character"):
         nvrtc.nvrtc_compile(ADD, name="a\0b", arch=ARCH)
 
 

@@ -16,9 +16,9 @@ import jitload
 from jitload.cache.recipe import Recipe
 from jitload.cache.trust import refuse_if_shared
 from jitload.pipeline import library_recipe
-from jitload.request import Target, make_request, read_flags
+from jitload.request.arguments import inline_sources, read_options
+from jitload.request.request import Call, make_request
 from jitload.settings import read_settings
-from jitload.sources import read_inline
 from jitload.toolchain.cuda import find_cuda_toolchain
 
 
@@ -32,9 +32,9 @@ def cache(used_cache, tmp_path, monkeypatch):
 
 
 def request(text=ADD, name="m", *, arch=ARCH, functions=None, **flags):
-    sources = read_inline(name, text, cpp_sources=None, embed_cubin=None)
-    target = Target(makes="library", arch=arch)
-    return make_request(name, sources, target=target, flags=read_flags(**flags), functions=functions)
+    sources = inline_sources(name, text, cpp_sources=None, embed_cubin=None)
+    options = read_options(**flags)
+    return make_request(Call(name, sources, makes="library", functions=functions, options=options, arch=arch))
 
 
 def key(text=ADD, name="m", *, nvrtc="1", compiler="g++ 1", own="0", **options):
@@ -99,7 +99,10 @@ def test_the_key_does_not_depend_on_the_working_directory_or_the_cache(tmp_path,
 # ---- a hit -----------------------------------------------------------------------------------------------------
 
 LEFT_ALONE = ("subprocess.Popen", "os.posix_spawn", "os.fork", "os.mkdir", "os.rename", "os.remove", "fcntl.flock")
-HEAVY = ("jinja2", "filelock", "ninja", "torch", "tvm_ffi", "numpy", "cuda", "jitload.cuda.nvrtc", "jitload.codegen")
+HEAVY = (
+    *("jinja2", "filelock", "ninja", "torch", "tvm_ffi", "numpy", "cuda", "jitload.cuda.nvrtc"),
+    "jitload.codegen.wrapper",
+)
 STRICT_HIT = f"""
 import sys
 def watch(event, args):

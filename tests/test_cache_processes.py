@@ -92,8 +92,9 @@ def test_another_user_builds_in_private_where_the_home_is_closed(tmp_path):
     private = tmp_path / "home of root"
     private.mkdir(mode=0o700)
     code = """
-import os, sys, tempfile, jitload, jitload.library, jitload.device.kernels, jitload.codegen, jinja2, encodings.idna
-import fcntl, socket, jitload.cache.prune, jitload.serving, jitload.loader
+import os, sys, tempfile, jitload, jitload.library, jitload.device.kernels, jitload.codegen.wrapper
+import jinja2, encodings.idna
+import fcntl, socket, jitload.cache.prune, jitload.serving, jitload.loader.module
 os.chdir("/")
 from jitload.errors import CacheError
 os.setgroups([]); os.setgid(65534); os.setuid(65534)

@@ -29,7 +29,7 @@ from support.gpu import ROOT
 from support.program import CUBIN
 
 import jitload
-from jitload.utils import config
+from jitload.cmake import config
 
 pytest_plugins = ["support.gpu_fixtures"]
 

@@ -19,12 +19,12 @@ import pytest
 from builds import build, kernel, load
 
 from jitload import Launch
-from jitload.choice import Export
-from jitload.codegen import EmbeddedImage, Wrapper, c_string, describe, render_wrapper
-from jitload.device.signature import typed_kernel
+from jitload.codegen.wrapper import EmbeddedImage, Wrapper, c_string, describe, render_wrapper
 from jitload.host_build import COMPILE_FLAGS, compile_step, link_step, ninja_text
 from jitload.model import ImageKernel, Kernel, ParameterSlot, Variable
 from jitload.runtime import include_flags
+from jitload.signature.exports import Export
+from jitload.signature.kernels import typed_kernel
 
 GOLDEN = Path(__file__).parent / "golden"
 LANDING_PADS = "-fcf-protection" if platform.machine() == "x86_64" else "-mbranch-protection=standard"

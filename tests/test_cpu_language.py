@@ -12,15 +12,16 @@ from test_kernels import MACRO_C, RUNS, ZOO
 
 import jitload
 from jitload.cpu.build import compile_for_cpu
-from jitload.device.kernels import Compiled, DeviceSource
+from jitload.device.kernels import DeviceSource
 from jitload.errors import CompileError
 from jitload.host_build import run_ninja
+from jitload.model import CompiledSource
 from jitload.settings import read_settings
 from jitload.toolchain.cuda import find_cuda_headers
 from jitload.toolchain.host import find_compiler, find_ninja
 
 
-def compile_text(work_dir: Path, text: str, **options: Any) -> Compiled:
+def compile_text(work_dir: Path, text: str, **options: Any) -> CompiledSource:
     settings = read_settings()
     source = DeviceSource(name="zoo", pieces=(("zoo.cu", text),), **options)
     tools = find_compiler(settings), find_cuda_headers(settings), find_ninja(settings)

@@ -16,9 +16,9 @@ from support.calls import fresh
 from support.driver import StubDriver
 
 import jitload
-from jitload.direct import call_again, direct_arguments, direct_type
-from jitload.exchange import torch_exchange
-from jitload.function import TypedFunction
+from jitload.loader.direct import call_again, direct_arguments, direct_type
+from jitload.loader.exchange import torch_exchange
+from jitload.loader.function import TypedFunction
 
 SOURCE = """
 extern "C" __global__ void add(const float* x, float* y, int n) {}

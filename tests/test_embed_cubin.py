@@ -162,19 +162,29 @@ def test_an_object_that_does_not_ask_for_it_is_remarked_on(tmp_path: Path) -> No
 REFUSED = [
     ("cubin", None, 1, "CUBIN file not found: {}"),
     ("cubin", b"//\n.version 8.4\n.target sm_90\n", 2, "{}: these bytes are PTX: compile it with compile_cubin(ptx)"),
-    ("cubin", b"\x50\xed\x55\xba" * 9, 2, "{}: this fatbin is damaged or cut off (its header speaks of "),
+    ("cubin", b"\x50\xed\x55\xba" * 9, 2, "{}: this fatbin is damaged or cut off (its header promises "),
     ("cubin", IMAGE[:-100], 2, "{}: this cubin is damaged: "),
-    ("cubin", IMAGE[:40], 2, "{}: this ELF is cut off after 40 bytes."),
-    ("cubin", b"", 2, "{}: these are no bytes at all."),
-    ("cubin", IMAGE[:18] + b"\xb7\0" + IMAGE[20:], 2, "{}: this ELF is for machine 183 (aarch64), not a CUDA cubin"),
+    ("cubin", IMAGE[:40], 2, "{}: this ELF file is cut off after 40 bytes."),
+    ("cubin", b"", 2, "{}: there are no bytes at all."),
+    (
+        "cubin",
+        IMAGE[:18] + b"\xb7\0" + IMAGE[20:],
+        2,
+        "{}: this ELF file is for machine 183 (aarch64), not a CUDA cubin",
+    ),
     ("object", None, 1, "Input object file not found: {}"),
-    ("object", b"", 2, "{} is no object file: it begins with b'' instead of an ELF header."),
-    ("object", b"int f();", 2, "{} is no object file: it begins with b'int f();' instead of an ELF header."),
+    ("object", b"", 2, "{} is not an object file: it begins with b'' instead of an ELF header."),
+    ("object", b"int f();", 2, "{} is not an object file: it begins with b'int f();' instead of an ELF header."),
     ("object", b"!<arch>\n", 2, "{} is a static library, not an object file: take the object out with `ar x`."),
-    ("object", b"BC\xc0\xde\0\0\0\0", 2, "{} was compiled with -flto, and there is no machine code in it yet."),
+    ("object", b"BC\xc0\xde\0\0\0\0", 2, "{} was compiled with -flto and holds no machine code yet."),
     ("object", IMAGE, 2, "{} is CUDA machine code; --input-obj is the object of the C++"),
     ("object", Path("/bin/sh").read_bytes(), 2, "{} is a "),
-    ("object", b"\x7fELF\1\1" + bytes(60), 2, "{} is an object file for a machine that is not 64-bit little endian;"),
+    (
+        "object",
+        b"\x7fELF\1\1" + bytes(60),
+        2,
+        "{} is not for a 64-bit little-endian machine,",
+    ),
     ("object", b"\x7fELF\2\1", 2, "{} is damaged or cut off."),
 ]
 
@@ -194,7 +204,7 @@ def test_refusals(what: str, data: bytes | None, code: int, words: str, tmp_path
 
 def test_objects_of_link_time_optimisation(tmp_path: Path) -> None:
     source = compile_c(tmp_path, "k", flags=("-flto",))
-    with pytest.raises(LoadError, match=r"reader\.o was compiled with -flto, and there is no machine code in it yet\."):
+    with pytest.raises(LoadError, match=r"reader\.o was compiled with -flto and holds no machine code yet\."):
         embed_cubin(CUBIN, source, source, "k")
 
 

@@ -8,7 +8,7 @@ from builds import ADD, ARCH, ROOT
 import jitload
 from jitload.cxx.embedding import check_embeds
 from jitload.errors import JitLoadError
-from jitload.sources import HostSource, Unit
+from jitload.request.request import HostSource, Unit
 
 STUB = (ROOT / "tests" / "data" / "stub_kernels.sm_90.cubin").read_bytes()
 MANGLED = (ROOT / "tests" / "data" / "image-13.0-sm_90a.cubin").read_bytes()
@@ -121,19 +121,18 @@ void run() { static auto kernel = TVM_FFI_EMBED_CUBIN_GET_KERNEL(vec, "twice"); 
 
 
 def test_kernels_and_cubins_are_told_apart_by_kind():
-    words = "module 'm': cuda_sources has kernels alone, and with embed_cubin= it would be C++. "
+    words = (
+        "module 'm': cuda_sources contains only kernels, but embed_cubin= says that it is C++. To compile the kernels, "
+    )
     cpp = "#include <tvm/ffi/extra/cuda/cubin_launcher.h>\nTVM_FFI_EMBED_CUBIN(first);\nint run() { return 1; }\n"
     with pytest.raises(JitLoadError) as alone:
         jitload.build_inline("m", cuda_sources=ADD, embed_cubin={"first": STUB})
     assert str(alone.value) == (
-        f"{words}kind='device' compiles the kernels (leave embed_cubin= out, too); "
-        "kind='host' gives them to the C++ compiler."
+        f"{words}pass kind='device' and leave embed_cubin= out; kind='host' passes them to the C++ compiler."
     )
     with pytest.raises(JitLoadError) as beside:
         jitload.build_inline("m", cuda_sources=ADD, cpp_sources=cpp, embed_cubin={"first": STUB})
-    assert str(beside.value).startswith(
-        f"{words}kind='device' compiles the kernels (the C++ launches them with TVM_FFI_EMBED_CUBIN(m)); "
-    )
+    assert str(beside.value).startswith(f"{words}pass kind='device' and launch them with TVM_FFI_EMBED_CUBIN(m); ")
     cpp += "TVM_FFI_EMBED_CUBIN(m);"
     path = jitload.build_inline(
         "m", cuda_sources=ADD, cpp_sources=cpp, embed_cubin={"first": STUB}, functions="run", kind="device", arch=ARCH

@@ -56,11 +56,11 @@ def test_diagnostics_are_facts():
 
 
 BAD_SOURCES = [
-    (None, "module 'm' has no source: give cuda_sources= or cpp_sources=, or files as sources="),
-    ("", "module 'm' has no source: give cuda_sources= or cpp_sources=, or files as sources="),
-    ([" ", "\n"], "module 'm' has no source: give cuda_sources= or cpp_sources=, or files as sources="),
-    ("a\0b", "cuda_sources holds a NUL character, which no compiler reads past"),
-    ([ADD, "\0"], "cuda_sources[1] holds a NUL character, which no compiler reads past"),
+    (None, "module 'm' has no source: pass cuda_sources= or cpp_sources=, or files as sources="),
+    ("", "module 'm' has no source: pass cuda_sources= or cpp_sources=, or files as sources="),
+    ([" ", "\n"], "module 'm' has no source: pass cuda_sources= or cpp_sources=, or files as sources="),
+    ("a\0b", "cuda_sources contains a NUL character, and compilers stop reading there"),
+    ([ADD, "\0"], "cuda_sources[1] contains a NUL character, and compilers stop reading there"),
     ("// \ud800", "cuda_sources is not valid Unicode: a lone surrogate at 3"),
     (5, "cuda_sources must be a str or a list of str, got int"),
     (b"text", "cuda_sources must be a str or a list of str, got bytes"),
@@ -194,7 +194,7 @@ BAD_OPTIONS = [
     ({"extra_cuda_cflags": [5]}, "extra_cuda_cflags must be a list of str, one option each, got [5]"),
     ({"extra_cuda_cflags": 5}, "extra_cuda_cflags must be a list of str, one option each, got 5"),
     ({"extra_cuda_cflags": ["-D"]}, "extra_cuda_cflags ends with '-D', which takes a value"),
-    ({"extra_cuda_cflags": ["-DA=\0"]}, "extra_cuda_cflags holds a NUL character, which no compiler reads past"),
+    ({"extra_cuda_cflags": ["-DA=\0"]}, "extra_cuda_cflags contains a NUL character, and compilers stop reading there"),
     (
         {"extra_cuda_cflags": ["-arch=sm_80"]},
         "extra_cuda_cflags has '-arch=sm_80': name architectures with arch=, such as arch='sm_90a'",
@@ -287,7 +287,7 @@ def test_one_cubin_takes_one_architecture():
     with pytest.raises(ToolchainError, match=r"nvrtc_compile\(\) makes one cubin, .* not sm_80, sm_90a\."):
         nvrtc_compile(ADD, arch="80,90a")
     for bad in (5, "\0"):
-        with pytest.raises(jitload.JitLoadError, match=r"source (must be a str, got int|holds a NUL character)"):
+        with pytest.raises(jitload.JitLoadError, match=r"source (must be a str, got int|contains a NUL character)"):
             nvrtc_compile(bad, arch=ARCH)
 
 

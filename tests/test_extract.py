@@ -14,7 +14,7 @@ from triton_libraries import LIBRARIES
 from triton_support import ADD, ARCH, DESCRIPTORS, PERSISTENT, Tensor, assumptions, extract, slots
 
 import jitload
-from jitload.device.cubin import read_image
+from jitload.elf.cubin import read_image
 from jitload.triton.versions import find_triton
 
 VERSION = find_triton()

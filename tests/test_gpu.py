@@ -13,7 +13,7 @@ from support.gpu import run_program, values
 from support.kernels import FACTS, build, load
 
 import jitload
-from jitload.device.cubin import read_image
+from jitload.elf.cubin import read_image
 from jitload.nvrtc import nvrtc_compile
 
 pytest_plugins = ["support.gpu_fixtures"]

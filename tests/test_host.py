@@ -14,13 +14,13 @@ from builds import ADD, ARCH, ROOT
 
 import jitload
 from jitload import Launch
-from jitload.device.elf import read_dynamic_symbols
-from jitload.embed import read_cubins
+from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError, LaunchSpecError, LoadError
 from jitload.model import Cubin
 from jitload.pipeline import library_recipe
-from jitload.request import Target, make_request, read_flags
-from jitload.sources import Sources
+from jitload.request.arguments import Sources, read_options
+from jitload.request.cubins import read_embedded_cubins
+from jitload.request.request import Call, make_request
 
 CUBIN = (ROOT / "tests" / "data" / "stub_kernels.sm_90.cubin").read_bytes()
 EMBED = """\
@@ -47,14 +47,14 @@ def refusal(error, **options):
 # ---- what is refused before the compiler runs ------------------------------------------------------------------
 
 REFUSED = [
-    ({"embed_cubin": {"first": b""}}, LoadError, "embed_cubin['first']: these are no bytes at all."),
+    ({"embed_cubin": {"first": b""}}, LoadError, "embed_cubin['first']: there are no bytes at all."),
     ({"embed_cubin": {"first": CUBIN[:200]}}, LoadError, "embed_cubin['first']: this cubin is damaged"),
     ({"embed_cubin": {"first": ".version 8.0\n.target sm_90"}}, LoadError, "embed_cubin['first']: these bytes are PTX"),
     ({"embed_cubin": {"first": b"\x50\xed\x55\xba" * 9}}, LoadError, "embed_cubin['first']: these bytes are a fatbin"),
     (
         {"embed_cubin": {"first": Path("/bin/sh").read_bytes()}},
         LoadError,
-        "embed_cubin['first']: this ELF is for machine",
+        "embed_cubin['first']: this ELF file is for machine",
     ),
     (
         {"embed_cubin": {"first": "/no/such.cubin"}},
@@ -69,7 +69,7 @@ REFUSED = [
     (
         {"embed_cubin": {"first": CUBIN.decode("latin-1").replace("\n", "")}},
         jitload.JitLoadError,
-        "embed_cubin['first'] is a str that is no path (embedded null byte); give a cubin's own bytes",
+        "embed_cubin['first'] is a str that is not a path (embedded null byte); pass the cubin as bytes",
     ),
     (
         {"embed_cubin": {"first": SimpleNamespace(asm={"ttir": "", "hsaco": b""})}},
@@ -79,18 +79,18 @@ REFUSED = [
     (
         {"embed_cubin": {"first": SimpleNamespace(warmup=print)}},
         jitload.JitLoadError,
-        "embed_cubin['first']: this Triton kernel is not compiled yet; give what extract_triton() or kernel.warmup(…)",
+        "embed_cubin['first']: this Triton kernel is not compiled yet; pass what extract_triton() or kernel.warmup(…)",
     ),
     (
         {"embed_cubin": {"first": CUBIN, "first_end": CUBIN}},
         jitload.JitLoadError,
-        "embed_cubin has 'first' and 'first_end', which is the symbol of the former's end",
+        "embed_cubin has 'first' and 'first_end', but the latter is the symbol that marks the former's end",
     ),
     ({"embed_cubin": [CUBIN]}, jitload.JitLoadError, "embed_cubin must map names to cubins, got list"),
     (
         {"embed_cubin": {"a-b": CUBIN}},
         jitload.JitLoadError,
-        "embed_cubin has 'a-b', which is no C++ name; TVM_FFI_EMBED_CUBIN takes letters, digits and underscores",
+        "embed_cubin has 'a-b', which is not a C++ name; TVM_FFI_EMBED_CUBIN takes letters, digits and underscores",
     ),
     (
         {"embed_cubin": {"first": CUBIN, "second": CUBIN}},
@@ -106,7 +106,7 @@ REFUSED = [
     (
         {"embed_cubin": {"first": CUBIN}, "backend": "hip"},
         jitload.JitLoadError,
-        "backend='hip': jitload builds for CUDA alone; leave it out, or give 'cuda'",
+        "backend='hip': jitload builds for CUDA only; leave it out, or pass 'cuda'",
     ),
     ({"kind": "both"}, jitload.JitLoadError, "kind must be 'device', 'host', 'mixed' or None, got 'both'"),
     (
@@ -146,7 +146,7 @@ def test_what_a_cubin_may_be_given_as(tmp_path):
         "cubin": cubin, "compiled": SimpleNamespace(asm={"ptx": ".version", "cubin": CUBIN}, kernel=CUBIN),
         "older": SimpleNamespace(kernel=CUBIN), "extracted": SimpleNamespace(cubin=cubin, warmup=print),
     }  # fmt: skip
-    assert read_cubins(given) == tuple((name, CUBIN) for name in sorted(given))
+    assert read_embedded_cubins(given) == tuple((name, CUBIN) for name in sorted(given))
 
 
 class BytePath:
@@ -172,14 +172,14 @@ def test_device_code_beside_cpp_needs_a_name_and_one_architecture():
 def test_kernels_that_the_cpp_does_not_use_are_refused():
     assert refusal(jitload.JitLoadError, cuda_sources=ADD, cpp_sources=ADD_CPP, functions="add", arch=ARCH) == (
         "cuda_sources: the C++ has no TVM_FFI_EMBED_CUBIN(m); it has none\n"
-        "    C++ beside kernels launches them: say TVM_FFI_EMBED_CUBIN(m) in it, or make two modules of the two.\n"
-        "    If cuda_sources is C++ for the host's compiler, say so with kind='host'."
+        "    C++ beside kernels has to launch them: use TVM_FFI_EMBED_CUBIN(m) in it, or make two modules.\n"
+        "    If cuda_sources is C++ for the host's compiler, pass kind='host'."
     )
 
 
 def test_cubins_without_cpp_are_refused():
     assert refusal(jitload.JitLoadError, cuda_sources=ADD, embed_cubin={"c": CUBIN}, kind="device", arch=ARCH) == (
-        "module 'm' has cubins to embed and no C++ that launches them: give cpp_sources=, or kind='host' if "
+        "module 'm' has cubins to embed but no C++ that launches them: pass cpp_sources=, or kind='host' if "
         "cuda_sources is C++"
     )
 
@@ -204,9 +204,9 @@ KINDS = [
 @pytest.mark.parametrize(("text", "given", "kind"), KINDS)
 def test_the_text_tells_what_it_is_unless_the_call_does(text, given, kind):
     cubins, functions = given.get("embed_cubin"), given.get("functions")
-    target = Target(makes="library", arch=ARCH, kind=given.get("kind"))
     sources = Sources(cuda=(("m.cu", text),), host=given.get("cpp", ()), cubins=cubins)
-    request = make_request("m", sources, target=target, functions=functions)
+    call = Call("m", sources, makes="library", functions=functions, arch=ARCH, kind=given.get("kind"))
+    request = make_request(call)
     assert ("device" if request.pieces else "host") == kind
 
 
@@ -260,7 +260,7 @@ def test_cpp_sources_and_cuda_sources_are_one_library():
     module = jitload.load_module(library)
     assert module.next() == 8
     assert list(module) == ["next", "run"]
-    needed = read_dynamic_symbols(library.read_bytes()).needed
+    needed = read_dynamic_symbols(library.read_bytes()).undefined
     assert not [name for name in needed if name.startswith(("cu", "jitload", "__tvm_ffi__cubin"))]
     assert "cubins.o: step2 cubins.s | first.cubin second.cubin" in (library.parent / "build.ninja").read_text()
 
@@ -324,9 +324,8 @@ def test_the_launcher_is_linked_where_only_a_header_tells(tmp_path):
 
 def key(text=EMBED, *, cubins=None, cpp=(), objects=(), backend=None, **flags):
     sources = Sources(cuda=(("m.cu", text),), host=cpp, objects=objects, cubins=cubins or {"first": CUBIN})
-    request = make_request(
-        "m", sources, flags=read_flags(**flags), target=Target(makes="library", arch=ARCH, backend=backend)
-    )
+    call = Call("m", sources, makes="library", options=read_options(**flags), arch=ARCH, backend=backend)
+    request = make_request(call)
     return library_recipe(request, None, "", "").key
 
 

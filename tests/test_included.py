@@ -7,8 +7,8 @@ import shutil
 import pytest
 
 import jitload
-from jitload.request import Flags, Target, make_request
-from jitload.sources import read_inline
+from jitload.request.arguments import Options, inline_sources
+from jitload.request.request import Call, make_request
 
 EXPORT = "TVM_FFI_DLL_EXPORT_TYPED_FUNC(scale, (Scale<2>::run));"
 KERNELS = """
@@ -36,12 +36,10 @@ template <typename Kernel, typename... Args> void start(Kernel kernel, int grid,
 
 def is_mixed(text, *, dirs=(), flags=(), kind=None, cubins=None):
     """Tell whether a text in `cuda_sources` is taken for kernels and what launches them."""
-    request = make_request(
-        "m",
-        read_inline("m", [text, EXPORT], cpp_sources=None, embed_cubin=cubins),
-        flags=Flags(include_dirs=tuple(dirs), cuda=tuple(flags)),
-        target=Target(makes="library", arch="sm_90a", kind=kind),
-    )
+    sources = inline_sources("m", [text, EXPORT], cpp_sources=None, embed_cubin=cubins)
+    options = Options(include_dirs=tuple(dirs), cuda=tuple(flags))
+    call = Call(name="m", sources=sources, makes="library", options=options, arch="sm_90a", kind=kind)
+    request = make_request(call)
     return request.host is not None and request.host.is_mixed
 
 

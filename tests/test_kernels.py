@@ -9,12 +9,13 @@ from builds import ARCH, build, kernel, load
 
 import jitload
 from jitload import Launch
-from jitload.device.kernels import Compiled, DeviceSource, compile_kernels
+from jitload.device.kernels import DeviceSource, compile_kernels
+from jitload.model import CompiledSource
 from jitload.settings import read_settings
 from jitload.toolchain.cuda import find_cuda_toolchain
 
 
-def compile_text(*pieces: str, **options: object) -> Compiled:
+def compile_text(*pieces: str, **options: object) -> CompiledSource:
     labelled = tuple((f"piece{number}", text) for number, text in enumerate(pieces))
     source = DeviceSource(name="zoo", pieces=labelled, **options)
     return compile_kernels(source, ARCH, find_cuda_toolchain(read_settings()))

@@ -138,7 +138,10 @@ EXPRESSION = "an int or an expression (str)"
         ({"args": {1: "n"}}, "args: must be named by str, got int"),
         ({"args": {"n!": "1"}}, "args: 'n!' is not the name of a parameter"),
         ({"args": {"n": 0.5}}, f"args['n']: must be {EXPRESSION}, got float"),
-        ({"args": {"n": 2**63}}, "args['n']: the integer does not fit 64 bits"),
+        (
+            {"args": {"n": 2**63}},
+            f"args['n']: must be from {-(2**63)} to {2**63 - 1}, got {2**63}",
+        ),
         ({"args": {"n": "n + 1"}}, "args: parameters are computed from each other: n -> n"),
         ({"args": {"in": 1, "in_": 2}}, "args: has 'in_' twice"),
     ],
@@ -167,5 +170,5 @@ def test_malformed_expression_is_refused_at_once(field: str) -> None:
 
 
 def test_malformed_expression_in_a_tuple() -> None:
-    assert refusal(grid=("n", "m +")).startswith("grid[1]: this is no expression: ")
+    assert refusal(grid=("n", "m +")).startswith("grid[1]: this is not an expression: ")
     assert refusal(args={"n": "x.shape"}).startswith("args['n']: .shape alone is not an integer")

@@ -13,8 +13,9 @@ import jitload
 from jitload import Launch
 from jitload.cuda.interruptible import run_interruptible
 from jitload.device.demangle import demangle
-from jitload.device.kernels import Compiled, DeviceSource, compile_kernels
+from jitload.device.kernels import DeviceSource, compile_kernels
 from jitload.device.mangled import read_mangled
+from jitload.model import CompiledSource
 from jitload.settings import read_settings
 from jitload.toolchain.cuda import find_cuda_toolchain
 
@@ -90,7 +91,7 @@ def test_deep_names_and_compiles_leave_the_size_of_stacks_together(monkeypatch):
 # ---- as NVRTC writes them --------------------------------------------------------------------------------------
 
 
-def compile_text(text: str, *kernels: str) -> Compiled:
+def compile_text(text: str, *kernels: str) -> CompiledSource:
     source = DeviceSource(name="long", pieces=(("long.cu", text),), kernels=kernels)
     return compile_kernels(source, ARCH, find_cuda_toolchain(read_settings()))
 
@@ -118,7 +119,7 @@ template <class T> __global__ void other(Holder<T> h, typename Holder<T>::word n
 """
 
 
-def facts(compiled: Compiled) -> list[list[tuple[str, str, str | None, int, int]]]:
+def facts(compiled: CompiledSource) -> list[list[tuple[str, str, str | None, int, int]]]:
     return [[(p.name, p.kind, p.dtype, p.size, p.alignment) for p in k.parameters] for k in compiled.cubin.kernels]
 
 

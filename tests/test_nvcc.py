@@ -15,9 +15,9 @@ import jitload
 from jitload import Launch
 from jitload.cxx.nvcc import find_nvcc, find_nvcc_cudart, is_of_nvcc, nvcc_failure
 from jitload.errors import CompileError, LaunchSpecError, ToolchainError
-from jitload.request import Target, make_request
+from jitload.request.arguments import Sources
+from jitload.request.request import Call, make_request
 from jitload.settings import read_settings
-from jitload.sources import Sources
 from jitload.toolchain.cuda import Nvcc, find_cuda_headers, find_cudart
 
 pytest_plugins = ["support.gpu_fixtures"]
@@ -85,7 +85,7 @@ KINDS = [
 @pytest.mark.parametrize(("text", "given", "file"), KINDS)
 def test_the_text_tells_whether_it_takes_nvcc(text, given, file):
     sources = Sources(cuda=(("m.cu", text),), host=given.get("cpp", ()))
-    request = make_request("m", sources, target=Target(makes="library", arch=ARCH, kind=given.get("kind")))
+    request = make_request(Call("m", sources, makes="library", arch=ARCH, kind=given.get("kind")))
     units = [unit for unit in request.host.units if unit.pieces == (("m.cu", text),)] if request.host else []
     assert [unit.file for unit in units] == ([file] if file else [])
     assert bool(request.pieces) == (file is None)

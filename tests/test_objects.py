@@ -10,8 +10,8 @@ import pytest
 from builds import ADD, ARCH, ROOT
 
 import jitload
-from jitload.device.elf import read_dynamic_symbols
-from jitload.errors import CacheError
+from jitload.elf.file import read_dynamic_symbols
+from jitload.errors import CacheError, LoadError
 
 CUBIN = (ROOT / "tests" / "data" / "stub_kernels.sm_90.cubin").read_bytes()
 WRAPPER = """\
@@ -35,8 +35,8 @@ def test_an_object_of_kernels_becomes_a_library(tmp_path):
     assert built == str(tmp_path / "m.o")
     library = link(built, tmp_path)
     direct = Path(jitload.build_inline("m", cuda_sources=ADD, arch=ARCH))
-    assert set(read_dynamic_symbols(direct.read_bytes()).offered) <= set(
-        read_dynamic_symbols(library.read_bytes()).offered
+    assert set(read_dynamic_symbols(direct.read_bytes()).defined) <= set(
+        read_dynamic_symbols(library.read_bytes()).defined
     )
     assert (direct.parent / f"{ARCH}.cubin").read_bytes() in library.read_bytes()
     module = jitload.load_module(library)
@@ -68,7 +68,7 @@ def test_an_object_of_cpp_by_hand_becomes_a_library(tmp_path):
     assert (module.twice(21), module.sum(1)) == (42, 6)
     assert "run" in list(module)
     assert CUBIN in library.read_bytes()
-    assert not [name for name in read_dynamic_symbols(library.read_bytes()).offered if "jitload" in name]
+    assert not [name for name in read_dynamic_symbols(library.read_bytes()).defined if "jitload" in name]
 
 
 def cpp_object(name: str, text: str, tmp_path: Path, **more: Any) -> str:
@@ -125,6 +125,12 @@ def test_an_object_has_the_launcher_where_it_is_called_alone(tmp_path):
     assert b"_ZN7jitload2v1" not in plain.read_bytes()
 
 
+def test_an_object_that_is_damaged_is_named(tmp_path):
+    (tmp_path / "bad.o").write_bytes(b"not what it was")
+    with pytest.raises(LoadError, match=r"bad\.o is not an object file that can be linked: it begins with b'not what'"):
+        jitload.build("m", sources=[tmp_path / "bad.o"], output=tmp_path / "m.o")
+
+
 def test_a_c_file_becomes_an_object_and_the_object_a_library(tmp_path):
     (tmp_path / "plain.c").write_text(
         "#include <tvm/ffi/c_api.h>\n"
@@ -156,4 +162,4 @@ extern "C" int hidden() { return 1; }
     built = jitload.build_inline("m", cpp_sources=text, output=tmp_path / f"m.{suffix}")
     library = link(built, tmp_path) if suffix == "o" else Path(built)
     assert jitload.load_module(library).seven() == 7
-    assert "hidden" not in read_dynamic_symbols(library.read_bytes()).offered
+    assert "hidden" not in read_dynamic_symbols(library.read_bytes()).defined

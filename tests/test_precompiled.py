@@ -22,10 +22,10 @@ from jitload.cxx.precompiled import (
     wanted_header,
     wanted_includes,
 )
-from jitload.device.elf import read_dynamic_symbols
+from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError
+from jitload.request.request import Unit
 from jitload.settings import read_settings
-from jitload.sources import Unit
 from jitload.toolchain.host import find_compiler, own_include_dir, tvm_ffi_include_dirs
 
 LAUNCHER = "tvm/ffi/extra/cuda/cubin_launcher.h"
@@ -171,7 +171,7 @@ def test_what_units_share_is_linked_from_an_object_beside_it(cache, tmp_path):
     text = 'int f(int n) {\n  if (n < 0) TVM_FFI_THROW(ValueError) << n << " is below 0";\n  return n;\n}'
     path = Path(jitload.build_inline("m", cpp_sources=text, functions="f"))
     assert "errors0.o" in commands(path)
-    assert not [name for name in read_dynamic_symbols(path.read_bytes()).needed if "3tvm3ffi" in name]
+    assert not [name for name in read_dynamic_symbols(path.read_bytes()).undefined if "3tvm3ffi" in name]
     module = jitload.load_module(path)
     assert module.f(3) == 3
     with pytest.raises(TypeError, match="argument #0"):

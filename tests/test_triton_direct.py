@@ -13,7 +13,7 @@ from support.triton import build_triton, function, multiple, null, parameter, sp
 from test_direct import Array, arrays_as_tensors
 from test_triton_scratch import UINT8, Framework
 
-from jitload.function import TypedFunction
+from jitload.loader.function import TypedFunction
 from jitload.model import Scratch
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from support.arrays import DLTensor
 from support.calls import array, assert_refused, fresh, run_python
 from support.triton import build_triton, function, parameter, specialize, stand_in
 
-import jitload.loader
+import jitload.loader.module
 from jitload.model import Scratch
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def mod(library: Path, stub_driver: StubDriver, monkeypatch: pytest.MonkeyPatch) -> jitload.Module:
     """A library that no framework is registered in."""
-    monkeypatch.setattr(jitload.loader, "torch_exchange", lambda: None)
+    monkeypatch.setattr(jitload.loader.module, "torch_exchange", lambda: None)
     return fresh(library)
 
 

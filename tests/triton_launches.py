@@ -176,7 +176,7 @@ def launch_with_jitload(case: Case, capability: int) -> None:
 def print_sizes(case: Case, capability: int) -> None:
     """Print the sizes of the parameters, as the cubin has them."""
     import jitload
-    from jitload.device.cubin import read_image
+    from jitload.elf.cubin import read_image
 
     cubin = jitload.extract_triton(
         find_kernel(case), signature=case.signature, constexprs=case.constexprs, arch=f"sm_{capability}", **case.options

@@ -113,7 +113,7 @@ class Address:
 
 def extract(kernel: Any, *args: Any, **options: Any) -> Any:
     import jitload
-    from jitload.device.cubin import read_image
+    from jitload.elf.cubin import read_image
 
     cubin = jitload.extract_triton(kernel, *args, **{"arch": "sm_90", **options})
     facts = cubin.triton

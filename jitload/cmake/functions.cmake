@@ -67,7 +67,7 @@ function(jitload_internal_generate_cubin caller)
     set(command "${nvcc}" ${kind} ${ARG_OPTIONS} ${dirs} -MD -MT "${target}" -MF "${output}.d" "${source}" -o "${output}")
   else()
     list(JOIN ARG_ARCH "," archs)
-    set(command "${jitload_PYTHON}" -m jitload.utils.generate_cubin --output "${output}" --source "${source}" --arch "${archs}")
+    set(command "${jitload_PYTHON}" -m jitload.cmake.generate_cubin --output "${output}" --source "${source}" --arch "${archs}")
     if(ARG_FATBIN)
       list(APPEND command --fatbin)
     endif()
@@ -254,7 +254,7 @@ function(jitload_internal_embed_in_target)
   set(file "${CMAKE_CURRENT_BINARY_DIR}/${ARG_TARGET}_${suffix}_cubin.cc")
   add_custom_command(
     OUTPUT "${file}"
-    COMMAND "${jitload_PYTHON}" -m jitload.utils.cubin_source --output "${file}" ${options}
+    COMMAND "${jitload_PYTHON}" -m jitload.cmake.cubin_source --output "${file}" ${options}
     DEPENDS ${files} ${ARG_DEPENDS}
     COMMENT "Embedding cubins into ${ARG_TARGET} (${ARG_NAME})"
     VERBATIM

@@ -33,7 +33,7 @@ if(NOT Python_EXECUTABLE)
 endif()
 set(jitload_PYTHON "${Python_EXECUTABLE}")
 execute_process(
-  COMMAND "${jitload_PYTHON}" -m jitload.utils.config --includedirs
+  COMMAND "${jitload_PYTHON}" -m jitload.cmake.config --includedirs
   RESULT_VARIABLE _jitload_status
   OUTPUT_VARIABLE jitload_INCLUDE_DIRS
   ERROR_VARIABLE _jitload_error

@@ -28,14 +28,14 @@ from jitload.cpu.split import Split, split_kernels
 from jitload.cpu.text import BY_SYMBOL, ROWS, compiler_flags, cpu_text, looks_again, preprocessor_lines
 from jitload.cxx.headers import read_depfile
 from jitload.device import probe
-from jitload.device.demangle import demangle
-from jitload.device.kernels import Compiled, DeviceSource, no_such_kernel
-from jitload.device.signature import read_kernels
+from jitload.device.demangle import demangle, demangle_variables
+from jitload.device.kernels import DeviceSource, no_such_kernel
 from jitload.device.source import find_candidates
 from jitload.errors import CompileError
 from jitload.host_build import Step, run_ninja, write_ninja
-from jitload.model import Cubin, Image, ImageKernel, Variable
+from jitload.model import CompiledSource, Cubin, Image, ImageKernel
 from jitload.runtime import include_flags
+from jitload.signature.kernels import read_kernels
 from jitload.toolchain.cuda import CudaToolchain
 from jitload.toolchain.host import Compiler, own_include_dir
 
@@ -63,7 +63,7 @@ class CpuProgram:
         read: The files that the compiler read.
     """
 
-    compiled: Compiled
+    compiled: CompiledSource
     object_file: str
     rows: dict[str, tuple[int, bool]]
     dynamic_shared: tuple[str, ...]
@@ -100,11 +100,11 @@ def compile_for_cpu(
             )
             for row in rows
         ),
-        variables=tuple(_readable(variable) for variable in found.variables()),
+        variables=demangle_variables(found.variables()),
     )
     lowered = {text: (row.symbol, row.probe) for text, row in zip(runs.expressions, rows, strict=True)}
     kernels = read_kernels(image, lowered, candidates)
-    compiled = Compiled(
+    compiled = CompiledSource(
         cubin=Cubin(data=b"", arch="cpu", kernels=kernels, variables=image.variables),
         symbols={kernel: lowered[expression][0] for expression, kernel in named.items()},
         candidates=candidates,
@@ -280,8 +280,3 @@ def _declaration_of(symbol: str) -> str:
     readable = demangle(symbol)
     match = re.fullmatch(r".*\((.*)\)", readable or "")
     return f"{BY_SYMBOL}{symbol}({match[1].replace('(anonymous namespace)::', '')})" if match else ""
-
-
-def _readable(variable: Variable) -> Variable:
-    name = demangle(variable.symbol) or variable.symbol
-    return Variable(name=name, symbol=variable.symbol, size=variable.size)

@@ -21,7 +21,7 @@ from jitload.library import (
     naming_exports,
     write_sources,
 )
-from jitload.request import Request
+from jitload.request.request import Request
 from jitload.runtime import find_or_build_cpu_runtime, find_or_build_runtime, include_flags
 from jitload.toolchain.cuda import CudaToolchain
 from jitload.toolchain.host import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from jitload.device.elf import SHT_RELA, STT_FUNC, STT_OBJECT, STT_TLS, Symbol, read_sections, read_symbols
+from jitload.elf.file import RELA, SHT_RELA, STB_LOCAL, STT_FUNC, STT_OBJECT, STT_TLS, ElfFile, Symbol
 from jitload.model import ParameterSlot, Variable
 
 TABLE = "__jitload_cpu_kernels"
@@ -15,7 +15,6 @@ _MARKS = "__patchable_function_entries"
 _WAITS = frozenset({"jitload_cpu_barrier", "jitload_cpu_exchange", "jitload_cpu_active", "jitload_cpu_yield"})
 _OWN = frozenset({"jitload_cpu_here", "jitload_cpu_own", "_TLS_MODULE_BASE_"})  # thread-local, too
 _ROW = 48  # bytes of a jitload_cpu_kernel
-_RELOCATION = struct.Struct("<QQq")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +31,9 @@ class ObjectFile:
     """A relocatable ELF file of the host's compiler, in which every function has a section of its own."""
 
     def __init__(self, data: bytes) -> None:
-        self._sections = read_sections(data)
-        self._symbols = read_symbols(self._sections)
+        file = ElfFile(data)
+        self._sections = file.sections
+        self._symbols = file.symbols()
 
     def rows(self) -> tuple[CpuKernel, ...]:
         """Return the kernels of the table in its order."""
@@ -57,7 +57,7 @@ class ObjectFile:
 
     def dynamic_shared(self) -> tuple[str, ...]:
         """Return the symbols of `extern __shared__` arrays: thread-local and defined nowhere."""
-        names = (s.name for s in self._symbols if s.kind == STT_TLS and s.section == 0)
+        names = (s.name for s in self._symbols if s.type == STT_TLS and s.section == 0)
         return tuple(name for name in names if name not in _OWN)
 
     def variables(self) -> tuple[Variable, ...]:
@@ -66,7 +66,7 @@ class ObjectFile:
         return tuple(
             Variable(name=s.name, symbol=s.name, size=s.size)
             for s in self._symbols
-            if s.kind == STT_OBJECT and s.section and s.size and not s.is_local
+            if s.type == STT_OBJECT and s.section and s.size and s.binding != STB_LOCAL
             if "__jitload_" not in s.name and not s.name.startswith(own)
         )
 
@@ -109,7 +109,7 @@ class ObjectFile:
         near = (
             s
             for s in self._symbols
-            if s.kind == STT_FUNC and s.section == found.section and s.value <= addend < s.value + max(s.size, 1)
+            if s.type == STT_FUNC and s.section == found.section and s.value <= addend < s.value + max(s.size, 1)
         )
         return next((s.name for s in near), "")
 
@@ -118,10 +118,10 @@ class ObjectFile:
         """By section: offset in it to the symbol it refers to and what is added to that."""
         found: dict[int, dict[int, tuple[int, int]]] = {}
         for section in self._sections:
-            if section.kind == SHT_RELA:
+            if section.type == SHT_RELA:
                 rows = found.setdefault(section.info, {})
-                for offset, info, addend in _RELOCATION.iter_unpack(section.data):
-                    rows[offset] = (info >> 32, addend)
+                for offset, _, symbol, addend in RELA.iter_unpack(section.data):
+                    rows[offset] = (symbol, addend)
         return found
 
     def _relocations(self, section: int) -> dict[int, tuple[int, int]]:

@@ -1,10 +1,10 @@
-"""Names of cubins and the C++ that uses them in, the assembler text that embeds them out."""
+"""Embed cubins in hand-written C++ for `TVM_FFI_EMBED_CUBIN(name)`, and check its names before the compiler runs."""
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -12,13 +12,14 @@ from typing import NamedTuple
 from jitload.device.headers import read_headers
 from jitload.device.lexer import Token, tokenize
 from jitload.errors import JitLoadError, ToolchainError
-from jitload.sources import HostSource
+from jitload.request.request import HostSource
 
 _MACRO = "TVM_FFI_EMBED_CUBIN"
-_LITERAL = re.compile(r'"([\w$]+)"')
-_SHOWN = 12  # kernels in a message
+_SYMBOL_PREFIX = "__tvm_ffi__cubin_"
+_KERNEL_NAME = re.compile(r'"([\w$]+)"')
+_MAX_LISTED_KERNELS = 12
 _log = logging.getLogger(__name__)
-_CUBIN = """\
+_INCBIN = """\
 .balign 16
 .globl __tvm_ffi__cubin_{name}
 .hidden __tvm_ffi__cubin_{name}
@@ -31,171 +32,172 @@ __tvm_ffi__cubin_{name}_end:
 """
 
 
-def embed_text(names: Sequence[str]) -> str:
-    """Return assembler text that puts `<name>.cubin` behind the symbols of `TVM_FFI_EMBED_CUBIN(name)`."""
-    cubins = "".join(cubin_text(name, f"{name}.cubin") for name in names)
+def assembler_text(names: Sequence[str]) -> str:
+    """Return an assembler file that embeds `<name>.cubin` for each name."""
+    cubins = "".join(incbin_text(name, f"{name}.cubin") for name in names)
     return f'.section .rodata,"a"\n{cubins}.section .note.GNU-stack,"",%progbits\n'
 
 
-def cubin_text(name: str, file: str) -> str:
-    """Return the assembler text of one cubin, for a section of constants; the file's name as an assembler reads it."""
-    return _CUBIN.format(name=name, file=file)
+def incbin_text(name: str, file: str) -> str:
+    """Return the assembler text that embeds one cubin in the current section; the file's name is escaped already."""
+    return _INCBIN.format(name=name, file=file)
 
 
 def check_embeds(host: HostSource, include_dirs: Sequence[Path], device_name: str) -> None:
-    """See that each cubin has its macro and each macro its cubin, before the compiler runs.
+    """Check that each cubin has its macro, each macro its cubin, and each kernel that is looked up its cubin.
 
     Args:
         host: The C++ and the cubins.
-        include_dirs: Where its headers may be.
+        include_dirs: Directories to search for its headers.
         device_name: The name under which `cuda_sources` is embedded, or "".
 
     Raises:
-        JitLoadError: One has not.
+        JitLoadError: A macro or a cubin is missing.
     """
-    given = {name for name, _ in host.cubins}
+    embedded = {name for name, _ in host.cubins}
     texts = [text for unit in host.units for _, text in unit.pieces]
-    used = _Uses(texts)
-    # Another object of the link may bring what a macro asks for.
+    uses = _MacroUses(texts)
+    # Another object or library of the link may define a cubin.
     others = host.objects or [flag for flag in host.link_flags if flag not in ("-lcuda", "-lcudart")]
-    if not others and (missing := next((name for name in used.certain if name not in given), None)):
+    if not others and (missing := next((name for name in uses.unconditional if name not in embedded), None)):
         raise JitLoadError(f"{_MACRO}({missing}) has no cubin: give it as embed_cubin={{{missing!r}: …}}")
-    if double := next((name for name in used.from_bytes if name in given), None):
+    if twice := next((name for name in uses.from_bytes if name in embedded), None):
         raise JitLoadError(
-            f"embed_cubin[{double!r}]: the C++ has bytes of its own under this name, {_MACRO}_FROM_BYTES({double}, …)"
+            f"embed_cubin[{twice!r}]: the C++ has bytes of its own under this name, {_MACRO}_FROM_BYTES({twice}, …)"
         )
-    _check_kernels(host, include_dirs, used)
-    unused = sorted(given - set(used.possible))
-    if unused and not used.is_open:
-        in_headers = _Uses([path.read_text(errors="replace") for path in _headers(texts, include_dirs)])
-        unused = [name for name in unused if name not in in_headers.possible and not in_headers.is_open]
+    _check_lookups(host, include_dirs, uses)
+    unused = sorted(embedded - set(uses.declared))
+    if unused and not uses.in_macro:
+        in_headers = _MacroUses(_read_user_headers(texts, include_dirs))
+        unused = [name for name in unused if name not in in_headers.declared and not in_headers.in_macro]
         if unused:
-            names = ", ".join(dict.fromkeys((*used.possible, *in_headers.possible)))
-            there = f"it has: {names}" if names else "it has none"
-            what = "cuda_sources" if unused[0] == device_name else f"embed_cubin[{unused[0]!r}]"
-            raise JitLoadError(f"{what}: the C++ has no {_MACRO}({unused[0]}); {there}{_hint(unused[0], device_name)}")
+            raise _unused_cubin(unused[0], [*uses.declared, *in_headers.declared], device_name)
 
 
-def _hint(name: str, device_name: str) -> str:
-    if name != device_name:
-        return ""
-    return (
-        f"\n    C++ beside kernels launches them: say {_MACRO}({name}) in it, or make two modules of the two."
-        "\n    If cuda_sources is C++ for the host's compiler, say so with kind='host'."
-    )
+def _unused_cubin(name: str, declared: Sequence[str], device_name: str) -> JitLoadError:
+    argument, hint = f"embed_cubin[{name!r}]", ""
+    if name == device_name:
+        argument = "cuda_sources"
+        hint = (
+            f"\n    C++ beside kernels has to launch them: use {_MACRO}({name}) in it, or make two modules."
+            "\n    If cuda_sources is C++ for the host's compiler, pass kind='host'."
+        )
+    return JitLoadError(f"{argument}: {_missing_macro(name, dict.fromkeys(declared))}{hint}")
 
 
-def _check_kernels(host: HostSource, include_dirs: Sequence[Path], used: _Uses) -> None:
-    """See that what `TVM_FFI_EMBED_CUBIN_GET_KERNEL` names is there, as far as the text tells.
+def _missing_macro(name: str, declared: Iterable[str]) -> str:
+    names = ", ".join(declared)
+    return f"the C++ has no {_MACRO}({name}); {f'it has: {names}' if names else 'it has none'}"
 
-    A cubin that is not would be an error of the compiler's. A kernel that is not is one of the call that asks for it,
-    which may never come, so that it is a warning here.
+
+def _check_lookups(host: HostSource, include_dirs: Sequence[Path], uses: _MacroUses) -> None:
+    """Check the arguments of `TVM_FFI_EMBED_CUBIN_GET_KERNEL` as far as the text shows them.
+
+    A missing cubin would be an error of the compiler, and is an error here. A missing kernel is an error only when the
+    function that looks it up is called, which may never happen, so that it is a warning here.
     """
-    images = dict(host.cubins)
-    known = {*images, *used.possible, *used.from_bytes}
-    for wanted in used.kernels:
-        pieces = [(label, text) for unit in host.units for label, text in unit.pieces]
-        kernel = f'"{wanted.kernel}"' if wanted.kernel else "…"
-        place = f"{pieces[wanted.text][0]}:{wanted.line}: {_MACRO}_GET_KERNEL({wanted.cubin}, {kernel})"
-        if wanted.cubin not in known:
-            if used.is_open or _may_be_elsewhere(host, [text for _, text in pieces], include_dirs):
+    cubins = dict(host.cubins)
+    pieces = [piece for unit in host.units for piece in unit.pieces]
+    declared = {*cubins, *uses.declared, *uses.from_bytes}
+    for lookup in uses.lookups:
+        kernel = f'"{lookup.kernel}"' if lookup.kernel else "…"
+        location = f"{pieces[lookup.text_index][0]}:{lookup.line}: {_MACRO}_GET_KERNEL({lookup.cubin}, {kernel})"
+        if lookup.cubin not in declared:
+            if uses.in_macro or _headers_may_declare(host, [text for _, text in pieces], include_dirs):
                 continue
-            there = f"it has: {', '.join(sorted(known))}" if known else "it has none"
-            raise JitLoadError(f"{place}: the C++ has no {_MACRO}({wanted.cubin}); {there}")
-        if wanted.kernel and not used.may_catch and (image := images.get(wanted.cubin)):
-            from jitload.device.cubin import read_image
+            raise JitLoadError(f"{location}: {_missing_macro(lookup.cubin, sorted(declared))}")
+        if lookup.kernel and not uses.has_try and (cubin := cubins.get(lookup.cubin)):
+            from jitload.elf.cubin import read_image
 
-            _look_for_kernel(place, wanted.kernel, [kernel.symbol for kernel in read_image(image).kernels])
+            symbols = [image_kernel.symbol for image_kernel in read_image(cubin).kernels]
+            if lookup.kernel not in symbols:
+                _warn_missing_kernel(location, lookup.kernel, symbols)
 
 
-def _may_be_elsewhere(host: HostSource, texts: Sequence[str], include_dirs: Sequence[Path]) -> bool:
-    """Tell whether a header may declare cubins, one that only an option leads to among them."""
+def _headers_may_declare(host: HostSource, texts: Sequence[str], include_dirs: Sequence[Path]) -> bool:
+    """Return whether a header may declare cubins, including headers and macros that only an option names."""
     flags = [flag for unit in host.units for flag in (*unit.flags, *host.flags)]
     if any(flag.startswith(("-I", "-i", "-D", "@")) for flag in flags):
         return True
-    return any(_MACRO in path.read_text(errors="replace") for path in _headers(texts, include_dirs))
+    return any(_MACRO in text for text in _read_user_headers(texts, include_dirs))
 
 
-def _look_for_kernel(place: str, kernel: str, symbols: Sequence[str]) -> None:
-    if kernel in symbols:
-        return
-
+def _warn_missing_kernel(location: str, kernel: str, symbols: Sequence[str]) -> None:
     from jitload.device.demangle import demangle
 
-    def demangled(symbol: str) -> str:
-        with suppress(ToolchainError):  # there is no demangler
-            return demangle(symbol) or ""
-        return ""
-
-    written = {symbol: demangled(symbol) for symbol in symbols}
-    names = [f"{symbol} ({text})" if text else symbol for symbol, text in written.items()]
-    shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
-    mangled = next((symbol for symbol, text in written.items() if re.search(rf"\b{re.escape(kernel)}[(<]", text)), "")
+    signatures = dict.fromkeys(symbols, "")
+    with suppress(ToolchainError):  # without a demangler, the symbols must do
+        signatures = {symbol: demangle(symbol) or "" for symbol in symbols}
+    names = [f"{symbol} ({signature})" if signature else symbol for symbol, signature in signatures.items()]
+    listed = ", ".join(names[:_MAX_LISTED_KERNELS]) or "none"
+    if len(names) > _MAX_LISTED_KERNELS:
+        listed += f" and {len(names) - _MAX_LISTED_KERNELS} more"
+    pattern = re.compile(rf"\b{re.escape(kernel)}[(<]")
+    mangled = next((symbol for symbol, signature in signatures.items() if pattern.search(signature)), "")
     hint = f'\n    Ask for "{mangled}", or compile the kernel as extern "C".' if mangled else ""
-    _log.warning("%s: the cubin has no such kernel; it has: %s%s", place, shown or "none", hint)
+    _log.warning("%s: the cubin has no such kernel; it has: %s%s", location, listed, hint)
 
 
-def _headers(texts: Sequence[str], include_dirs: Sequence[Path]) -> Iterator[Path]:
-    """Yield the user's headers; object files and others may hold the macro too, but nobody looks there."""
-    yield from (path for path in read_headers(texts, include_dirs, ()) if path.is_file())
+def _read_user_headers(texts: Sequence[str], include_dirs: Sequence[Path]) -> list[str]:
+    """Return the texts of the user's headers. The macro could be in object files too, which are not searched."""
+    paths = [path for path in read_headers(texts, include_dirs, ()) if path.is_file()]
+    return [path.read_text(errors="replace") for path in paths]
 
 
-class _Wanted(NamedTuple):  # a class that is made in no time, at each start of a build
-    """A kernel that the C++ asks for: in which text and where, of which cubin, and its name where that is written."""
+class _KernelLookup(NamedTuple):  # takes an eighth of the time of a dataclass to create, at each start of a build
+    """One `GET_KERNEL(cubin, "kernel")`: its location, and the kernel's name unless it is another expression."""
 
-    text: int
+    text_index: int
     line: int
     cubin: str
     kernel: str
 
 
-def _read_wanted(text: int, line: int, tokens: Sequence[str]) -> Iterator[_Wanted]:
-    """Yield what `GET_KERNEL(cubin, "kernel")` asks for; of an expression in place of the literal, the cubin alone."""
-    if len(tokens) > 2 and tokens[0] == "(" and tokens[1].isidentifier() and tokens[2] == ",":
-        literal = _LITERAL.fullmatch(tokens[3]) if tokens[4:] == [")"] else None
-        yield _Wanted(text=text, line=line, cubin=tokens[1], kernel=literal[1] if literal else "")
-
-
-class _Uses:
-    """The names in `TVM_FFI_EMBED_CUBIN(…)`.
+class _MacroUses:
+    """How C++ texts use the macros.
 
     Attributes:
-        certain: Those outside of `#if`.
-        from_bytes: Those of arrays in the C++.
-        possible: Those anywhere, and those whose symbols the C++ declares itself.
-        kernels: What is asked for with `TVM_FFI_EMBED_CUBIN_GET_KERNEL`, outside of `#if`.
-        is_open: Whether a macro of the user's may make more.
-        may_catch: Whether the C++ may look for kernels that need not be there.
+        declared: The names of cubins in `TVM_FFI_EMBED_CUBIN(name)`, and those whose symbols the C++ uses directly.
+        unconditional: The former outside of `#if`.
+        from_bytes: The names of cubins in `TVM_FFI_EMBED_CUBIN_FROM_BYTES(name, …)`.
+        lookups: The kernels in `TVM_FFI_EMBED_CUBIN_GET_KERNEL`, outside of `#if`.
+        in_macro: Whether a macro of the user expands to `TVM_FFI_EMBED_CUBIN`, so that other names may be declared.
+        has_try: Whether there is a `try`, so that kernels may be missing on purpose.
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
-        self.certain: list[str] = []
+        self.declared: list[str] = []
+        self.unconditional: list[str] = []
         self.from_bytes: list[str] = []
-        self.possible: list[str] = []
-        self.kernels: list[_Wanted] = []
-        self.is_open = False
-        self.may_catch = False
-        for number, text in enumerate(texts):
-            if _MACRO in text or "__tvm_ffi__cubin_" in text:
-                self._read(number, [token for token in tokenize(text) if token.kind != "comment"])
+        self.lookups: list[_KernelLookup] = []
+        self.in_macro = False
+        self.has_try = False
+        for index, text in enumerate(texts):
+            if _MACRO in text or _SYMBOL_PREFIX in text:
+                self._read(index, [token for token in tokenize(text) if token.kind != "comment"])
 
-    def _read(self, number: int, tokens: Sequence[Token]) -> None:
-        depth = 0
-        for at, token in enumerate(tokens):
-            following = [other.text for other in tokens[at + 1 : at + 6]]
+    def _read(self, text_index: int, tokens: Sequence[Token]) -> None:
+        depth = 0  # of `#if`
+        for position, token in enumerate(tokens):
+            following = [other.text for other in tokens[position + 1 : position + 6]]
             if token.text == "#" and token.in_directive and following:
                 depth += following[0].startswith("if") - (following[0] == "endif")
             elif token.text == _MACRO and token.in_directive:
-                self.is_open = True
+                self.in_macro = True
             elif token.text == _MACRO and following[:1] == ["("] and following[2:3] == [")"]:
-                self.possible.append(following[1])
+                self.declared.append(following[1])
                 if depth == 0:
-                    self.certain.append(following[1])
+                    self.unconditional.append(following[1])
             elif token.text == f"{_MACRO}_FROM_BYTES" and following[:1] == ["("] and not token.in_directive:
                 self.from_bytes.append(following[1])
             elif token.text == f"{_MACRO}_GET_KERNEL" and not token.in_directive and depth == 0:
-                self.kernels += _read_wanted(number, token.line, following)
+                self._read_lookup(text_index, token.line, following)
             elif token.text == "try":
-                self.may_catch = True
-            elif token.kind == "word" and token.text.startswith("__tvm_ffi__cubin_"):
-                self.possible.append(token.text.removeprefix("__tvm_ffi__cubin_"))
+                self.has_try = True
+            elif token.kind == "word" and token.text.startswith(_SYMBOL_PREFIX):
+                self.declared.append(token.text.removeprefix(_SYMBOL_PREFIX))
+
+    def _read_lookup(self, text_index: int, line: int, following: Sequence[str]) -> None:
+        if len(following) > 2 and following[0] == "(" and following[1].isidentifier() and following[2] == ",":
+            literal = _KERNEL_NAME.fullmatch(following[3]) if following[4:] == [")"] else None
+            self.lookups.append(_KernelLookup(text_index, line, following[1], literal[1] if literal else ""))

@@ -33,12 +33,12 @@ from jitload.cxx.precompiled import (
     wanted_header,
 )
 from jitload.cxx.relocatable import (
-    asks_for_launcher,
-    exports_in,
+    find_exports,
+    includes_launcher,
     make_weak,
     merge_step,
-    read_defined,
-    read_missing,
+    read_global_symbols,
+    read_undefined_symbols,
     show_exports,
 )
 from jitload.cxx.steps import (
@@ -52,13 +52,12 @@ from jitload.cxx.steps import (
     link_objects,
     write_host_sources,
 )
-from jitload.device.elf import read_dynamic_symbols
+from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError
 from jitload.host_build import Step, run_ninja, write_ninja
 from jitload.library import check_is_device_code, compile_archs, in_background
-from jitload.request import Request
+from jitload.request.request import HostSource, Request
 from jitload.runtime import find_or_build_launcher
-from jitload.sources import HostSource
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs
 
@@ -72,7 +71,7 @@ def make_host_library(
     assert request.host is not None
     host = request.host
     for name, data in host.cubins:
-        from jitload.device.cubin import read_image
+        from jitload.elf.cubin import read_image
 
         read_image(data, name=f"embed_cubin[{name!r}]")
 
@@ -159,17 +158,17 @@ def _make_object(build: Build, find_launcher: Callable[[], Path], work: Work, *,
     for unit in build.host.units:
         show_exports(work.dir / f"{unit.file}.o")
     given = [*(work.dir / step.output for step in steps), *map(Path, build.host.objects)]
-    missing, shared = read_missing(given), list[Path]()
+    missing, shared = read_undefined_symbols(given), list[Path]()
     if text := missing_driver_text(missing, build.kit, build.link_flags):
         steps = (*steps, driver_step(text, build, work.dir))
         shared.append(work.dir / steps[-1].output)
-    if asks_for_launcher(missing):
+    if includes_launcher(missing):
         shared.append(find_launcher())
     launcher = [str(path) for path in shared if path.parent != work.dir]
     objects = (*(step.output for step in steps), *launcher, *build.host.objects)
     _run(build, (*steps, merge_step(build.compiler, objects, build.request.product)), work.dir, verbose=verbose)
     if shared:
-        make_weak(_product(build, work), read_defined(shared))
+        make_weak(_product(build, work), read_global_symbols(shared))
 
 
 def _product(build: Build, work: Work) -> Path:
@@ -178,14 +177,14 @@ def _product(build: Build, work: Work) -> Path:
 
 def _needed(build: Build, work: Work) -> tuple[str, ...]:
     """Return the names that the library leaves to others."""
-    return read_dynamic_symbols(_product(build, work).read_bytes()).needed
+    return read_dynamic_symbols(_product(build, work).read_bytes()).undefined
 
 
 def _shows_more(build: Build, work: Work) -> bool:
     """Make functions for tvm-ffi visible that the library has not got among its own; tell whether there were any."""
-    offered = {*read_dynamic_symbols(_product(build, work).read_bytes()).offered}
+    offered = {*read_dynamic_symbols(_product(build, work).read_bytes()).defined}
     objects = [work.dir / f"{unit.file}.o" for unit in build.host.units]
-    shown = [show_exports(path) for path in objects if exports_in(path) - offered]
+    shown = [show_exports(path) for path in objects if find_exports(path) - offered]
     return any(shown)
 
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from jitload.arch import capability_of
 from jitload.errors import CompileError, Diagnostic, ToolchainError
 from jitload.host_build import Step, parse_diagnostics
+from jitload.request.request import Unit
 from jitload.settings import Settings
-from jitload.sources import Unit
 from jitload.toolchain.cuda import Nvcc, find_cuda_headers, find_cudart
 from jitload.toolchain.host import Compiler
 from jitload.toolchain.identity import file_state, remembered

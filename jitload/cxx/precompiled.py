@@ -35,8 +35,8 @@ from pathlib import Path
 from jitload.cache.entry import Entry, find_entry
 from jitload.cache.recipe import Recipe
 from jitload.cxx.spare import free_memory
+from jitload.request.request import Unit
 from jitload.settings import Settings, make_private
-from jitload.sources import Unit
 from jitload.toolchain.host import Compiler, tvm_ffi_include_dirs
 from jitload.toolchain.identity import compiler_identity
 

@@ -8,13 +8,12 @@ from pathlib import Path
 
 from jitload.cxx.apart import FLAGS as APART_FLAGS
 from jitload.cxx.apart import Apart
-from jitload.cxx.embedding import embed_text
+from jitload.cxx.embedding import assembler_text
 from jitload.cxx.nvcc import nvcc_step
 from jitload.cxx.precompiled import OBJECT, Precompiled
 from jitload.cxx.text import unit_text
 from jitload.host_build import Step, compile_step
-from jitload.request import Request
-from jitload.sources import HostSource, Unit
+from jitload.request.request import HostSource, Request, Unit
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import Compiler, own_include_dir, tvm_ffi_include_dirs
 
@@ -48,7 +47,7 @@ def write_host_sources(request: Request, host: HostSource, work_dir: Path) -> No
     for name, data in host.cubins:
         (work_dir / f"{name}.cubin").write_bytes(data)
     if host.cubins:
-        (work_dir / "cubins.s").write_text(embed_text([name for name, _ in host.cubins]), encoding="utf-8")
+        (work_dir / "cubins.s").write_text(assembler_text([name for name, _ in host.cubins]), encoding="utf-8")
 
 
 def compile_steps(build: Build) -> tuple[Step, ...]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from jitload.cxx.precompiled import PRELUDE
-from jitload.sources import Unit
+from jitload.request.request import Unit
 
 _PRELUDE = "".join(f"#include <{name}>\n" for name in PRELUDE)
 # What upstream's macro for docs does, which does nothing unless all functions carry metadata.

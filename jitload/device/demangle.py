@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from typing import Protocol
 
 from jitload.device.mangled import read_mangled
 from jitload.errors import ToolchainError
+from jitload.model import Variable
 
 # libstdc++ first: it is what Linux has; None asks the process itself, where torch or Python may have brought one.
 _LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1", "libc++abi.dylib", "libc++.1.dylib", None)
@@ -50,6 +51,14 @@ def _demangle_short(symbol: str) -> str | None:
         return ctypes.string_at(text).decode("utf-8", "replace")
     finally:
         functions.free(text)
+
+
+def demangle_variables(variables: Iterable[Variable]) -> tuple[Variable, ...]:
+    """Return variables, as a cubin or an object file has them, with their C++ names instead of their symbols."""
+    return tuple(
+        Variable(name=demangle(variable.symbol) or variable.symbol, symbol=variable.symbol, size=variable.size)
+        for variable in variables
+    )
 
 
 def read_symbol(symbol: str, expression: str) -> tuple[str, tuple[str, ...] | None]:

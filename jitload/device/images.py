@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from jitload.device.cubin import read_image
-from jitload.device.kernels import Compiled, layout_difference
-from jitload.device.signature import check_is_typed, told_kernels, typed_kernel
-from jitload.device.written import parse_signature
-from jitload.embed import GivenImage
+from jitload.device.demangle import demangle_variables
+from jitload.device.kernels import layout_difference
+from jitload.elf.cubin import read_image
 from jitload.errors import JitLoadError, LaunchSpecError
-from jitload.exports import export_names
 from jitload.launch import Launch
-from jitload.model import Cubin, Kernel
-from jitload.request import Request
+from jitload.model import CompiledSource, Cubin, Kernel
+from jitload.request.cubins import GivenCubin
+from jitload.request.request import Request
+from jitload.signature.declared import parse_signature
+from jitload.signature.exports import export_names
+from jitload.signature.kernels import check_is_typed, told_kernels, typed_kernel
 
 
-def read_given(request: Request) -> tuple[Compiled, ...]:
+def read_given(request: Request) -> tuple[CompiledSource, ...]:
     """Return the cubins of a request, one for each architecture, with the kernels that its launches name.
 
     Raises:
@@ -36,7 +37,7 @@ def read_given(request: Request) -> tuple[Compiled, ...]:
                 f"the cubins for {cubins[0].arch} and {other.arch} have different kernels ({difference}): load them as "
                 "two modules"
             )
-    return tuple(Compiled(cubin=cubin, symbols=symbols, candidates=(), headers=()) for cubin in cubins)
+    return tuple(CompiledSource(cubin=cubin, symbols=symbols, candidates=(), headers=()) for cubin in cubins)
 
 
 def _with_signatures(cubin: Cubin, request: Request, symbols: Mapping[str, str]) -> Cubin:
@@ -59,10 +60,11 @@ def _with_signatures(cubin: Cubin, request: Request, symbols: Mapping[str, str])
     return replace(cubin, kernels=tuple(typed.values()))
 
 
-def _read(image: GivenImage) -> Cubin:
+def _read(image: GivenCubin) -> Cubin:
     found = read_image(image.data, name=image.label)
     kernels = image.kernels or told_kernels(found)
-    return Cubin(data=image.data, arch=found.arch, kernels=kernels, variables=found.variables)
+    variables = demangle_variables(found.variables)
+    return Cubin(data=image.data, arch=found.arch, kernels=kernels, variables=variables)
 
 
 def _check_archs(request: Request, archs: Sequence[str]) -> None:

@@ -7,7 +7,6 @@ does not show, or where the text was written for nvcc and relies on names that i
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -16,12 +15,13 @@ from pathlib import Path
 from jitload.checks import NO_CHECKS, Checks
 from jitload.cuda.nvrtc import NvrtcJob, NvrtcResult, declarations_for, device_options, log_warnings, run_nvrtc
 from jitload.device import probe
-from jitload.device.cubin import read_image
+from jitload.device.demangle import demangle_variables
 from jitload.device.headers import read_headers
-from jitload.device.signature import read_kernels, unprobed_symbols
 from jitload.device.source import find_candidates
-from jitload.errors import CompileError, LaunchSpecError, SignatureError
-from jitload.model import Candidate, Cubin, Image
+from jitload.elf.cubin import read_image
+from jitload.errors import CompileError, LaunchSpecError, SignatureError, nearest_name
+from jitload.model import Candidate, CompiledSource, Cubin, Image
+from jitload.signature.kernels import read_kernels, unprobed_symbols
 from jitload.toolchain.cuda import CudaToolchain, nvrtc_include_dirs
 
 _AS_TEXT = re.compile(r"(?:--pre-include=|-include=)(.*)|(?:-D|--define-macro=)(\w+)=(.*)", re.DOTALL)
@@ -87,17 +87,7 @@ def quoted_label(label: str) -> str:
     return re.sub(r'(["\\])', r"\\\1", label)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compiled:
-    """A typed cubin, the symbol of each kernel that a launch named, and the user's headers that were read."""
-
-    cubin: Cubin
-    symbols: dict[str, str]
-    candidates: tuple[Candidate, ...]
-    headers: tuple[Path, ...]
-
-
-def compile_kernels(source: DeviceSource, arch: str, kit: CudaToolchain) -> Compiled:
+def compile_kernels(source: DeviceSource, arch: str, kit: CudaToolchain) -> CompiledSource:
     """Compile device code for one architecture and read its kernels' types.
 
     Raises:
@@ -119,10 +109,11 @@ def compile_kernels(source: DeviceSource, arch: str, kit: CudaToolchain) -> Comp
     except SignatureError as error:
         raise _with_standard(error, source.options) from error
     log_warnings(result.log, nvrtc_include_dirs(kit))
-    cubin = Cubin(data=result.cubin, arch=arch, log=result.log, kernels=kernels, variables=image.variables)
+    variables = demangle_variables(image.variables)
+    cubin = Cubin(data=result.cubin, arch=arch, log=result.log, kernels=kernels, variables=variables)
     symbols = {kernel: lowered[expression][0] for kernel, expression in named.items()}
     headers = read_headers((*source.texts, *rounds.declared), source.include_dirs, nvrtc_include_dirs(kit))
-    return Compiled(cubin=cubin, symbols=symbols, candidates=candidates, headers=headers)
+    return CompiledSource(cubin=cubin, symbols=symbols, candidates=candidates, headers=headers)
 
 
 def _with_standard(error: SignatureError, options: Sequence[str]) -> SignatureError:
@@ -251,13 +242,6 @@ def no_such_kernel(kernel: str, candidates: Sequence[Candidate], error: CompileE
     return LaunchSpecError(
         problem, field="Launch.kernel", expression=kernel, hint=f"{hint}\n    NVRTC says: {first}" if first else hint
     )
-
-
-def nearest_name(name: str, names: Iterable[str]) -> str:
-    """Return the name that was probably meant, or ""; case is a matter of typing."""
-    by_letters = {known.lower(): known for known in names}
-    close = difflib.get_close_matches(name.lower(), by_letters, n=1)
-    return by_letters[close[0]] if close else ""
 
 
 def _declaration(candidate: Candidate) -> str:

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 from jitload.arch import resolve_one_gpu_arch
 from jitload.cuda.linkers import Format, Linked, LinkJob, link_with_driver, link_with_nvjitlink
-from jitload.device.cubin import read_image
-from jitload.device.fatbin import cubin_for, is_fatbin, ptx_for, read_fatbin
-from jitload.device.signature import told_kernels
+from jitload.device.demangle import demangle_variables
+from jitload.elf.cubin import read_image
+from jitload.elf.fatbin import is_fatbin, read_fatbin, select_cubin, select_ptx
 from jitload.errors import CompileError, Diagnostic, JitLoadError, ToolchainError
-from jitload.flags import device_flags
 from jitload.model import Cubin
-from jitload.request import check_name
+from jitload.request.arguments import check_name, read_strings
+from jitload.request.options import nvrtc_options
 from jitload.settings import Settings, read_settings
-from jitload.sources import read_options
+from jitload.signature.kernels import told_kernels
 from jitload.toolchain.cuda import find_nvjitlink
 
 _LTO_IR = b"\xed\x43\x4e\x7f"
@@ -69,13 +69,13 @@ def compile_image(
     """
     settings = read_settings()
     target = resolve_one_gpu_arch(arch, settings, who="compile_cubin()")
-    options = tuple(map(_spell, device_flags(read_options(flags, "extra_cuda_cflags"))))
+    options = tuple(map(_spell, nvrtc_options(read_strings(flags, "extra_cuda_cflags"))))
     data, format_ = _read(source, check_name(name))
     if format_ == "fatbin":
         entries = read_fatbin(data, name=repr(name))
-        if not options and (code := cubin_for(entries, target)):
+        if not options and (code := select_cubin(entries, target)):
             return _told(code, name, target)
-        if text := ptx_for(entries, target):
+        if text := select_ptx(entries, target):
             data, format_ = text, "ptx"
     return _compile(LinkJob(data=data, format=format_, name=name, arch=target, options=options), settings)
 
@@ -110,7 +110,8 @@ def _compile(job: LinkJob, settings: Settings) -> Cubin:
 
 def _told(code: bytes, name: str, arch: str, *, log: str = "") -> Cubin:
     image = read_image(code, name=name)
-    return Cubin(data=code, arch=arch, log=log, kernels=told_kernels(image), variables=image.variables)
+    variables = demangle_variables(image.variables)
+    return Cubin(data=code, arch=arch, log=log, kernels=told_kernels(image), variables=variables)
 
 
 def _spell(option: str) -> str:

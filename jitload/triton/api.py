@@ -12,7 +12,7 @@ from jitload.triton.request import make_triton_request
 from jitload.triton.wanted import Asked
 
 if TYPE_CHECKING:
-    from jitload.loader import Module
+    from jitload.loader.module import Module
     from jitload.triton.variants import Variants
 
 PathLike = str | os.PathLike[str]

@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from jitload.arch import capability_of
-from jitload.choice import Export
-from jitload.codegen import (
+from jitload.codegen.wrapper import (
     EmbeddedImage,
     c_string,
     comment,
@@ -19,10 +18,10 @@ from jitload.codegen import (
     to_json,
 )
 from jitload.errors import LaunchSpecError
-from jitload.expression import ScopeEntry
-from jitload.expression_code import INT64, constant
+from jitload.expressions.compiler import INT64, ScopeEntry, write_constant
 from jitload.launch import Launch
 from jitload.model import Cubin, Kernel, Specialization
+from jitload.signature.exports import Export
 from jitload.triton.tables import check_specialization, specialization_record, with_param_flags
 
 _GIVEN = ("grid", "priority", "raw_pointers", "doc")  # what a variant's launch may say
@@ -267,7 +266,7 @@ def _constants(specialization: Specialization) -> dict[str, ScopeEntry]:
     constants = {}
     for name, value in specialization.constexprs:
         is_integer = isinstance(value, int) and value in INT64
-        text = constant(int(value)).text if isinstance(value, int) and is_integer else None
+        text = write_constant(int(value)).text if isinstance(value, int) and is_integer else None
         kind: Any = "int" if is_integer else "other"
         constants[name] = ScopeEntry(index=-1, kind=kind, type="constexpr", computed=text)
     return constants

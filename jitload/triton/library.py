@@ -12,7 +12,7 @@ from jitload.launch import Launch
 from jitload.library import in_background
 from jitload.model import Cubin
 from jitload.ninja_runs import Building, NinjaRun
-from jitload.request import Request
+from jitload.request.request import Request
 from jitload.runtime import find_or_build_runtime, find_or_build_triton_runtime, include_flags
 from jitload.toolchain.host import Compiler, find_ninja
 from jitload.triton.code import TritonFunction, TritonVariant, TritonWrapper, cubin_files, render_triton_wrapper

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from jitload.device.cubin import read_image
+from jitload.elf.cubin import read_image
 from jitload.errors import SignatureError
 from jitload.model import (
     Assumption,

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from jitload.arch import capability_of, resolve_gpu_arch
 from jitload.errors import SignatureError
 from jitload.model import Cubin
-from jitload.request import Request, check_name
+from jitload.request.arguments import check_name
+from jitload.request.request import Request
 from jitload.settings import Settings, private_cache_dir, read_settings
 from jitload.triton.kernel import GivenKernel, Wanted, read_kernel
 from jitload.triton.key import cubin_parts, grid_key, kernel_parts, plan_parts

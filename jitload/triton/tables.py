@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from jitload.codegen import dtype_code, join_flags
+from jitload.codegen.wrapper import dtype_code, join_flags
 from jitload.errors import LaunchSpecError
 from jitload.model import Descriptor, Parameter, Specialization
 

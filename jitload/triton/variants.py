@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jitload.errors import SignatureError
-from jitload.exports import unused_name
+from jitload.signature.exports import unused_name
 from jitload.triton.kernel import GivenKernel, Wanted, config_values, show_values
 from jitload.triton.plan import Plan
 

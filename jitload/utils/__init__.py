@@ -1,1 +1,1 @@
-"""Tools that stand beside the road: what a build system of a user's own runs, as `python -m jitload.utils.…`."""
+"""Modules under the same paths as in tvm-ffi, so that only the first part of an import or command changes."""

@@ -1,4 +1,4 @@
-"""An object file and cubins or fatbins in, one object file with all of them out: for build systems of a user's own.
+"""Embed cubins or fatbins in an object file, as a step of any build system.
 
     python -m jitload.utils.embed_cubin --output-obj new.o --input-obj old.o --cubin kernel.cubin --name my_kernels
 
@@ -11,16 +11,16 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from jitload.device.cubin import is_unknown, read_image
-from jitload.device.fatbin import is_fatbin, read_fatbin
-from jitload.embed import check_cubin_name
+from jitload.elf.cubin import is_unknown_format, read_image
+from jitload.elf.fatbin import is_fatbin, read_fatbin
+from jitload.elf.object import ObjectFile
 from jitload.errors import JitLoadError, LoadError
-from jitload.utils.object_file import embed_bytes, read_object
-from jitload.utils.output import replace_file, run_command
+from jitload.request.cubins import check_cubin_name
 
 PathLike = str | os.PathLike[str]
 _log = logging.getLogger(__name__)
@@ -33,117 +33,148 @@ def embed_cubin(
     name: str,
     verbose: bool = False,  # noqa: FBT001, FBT002  upstream's signature
 ) -> None:
-    """Put a cubin or fatbin into an object file whose C++ says `TVM_FFI_EMBED_CUBIN(name)`.
+    """Embed a cubin or fatbin in an object file whose C++ says `TVM_FFI_EMBED_CUBIN(name)`.
 
-    The symbols are local to the object: several objects of one library may embed cubins under the same name. Several
-    cubins are embedded one after the other. Nothing is written unless all is well; the output may be the input.
+    The symbols are local to the object: several objects of one library may embed cubins under the same name. To embed
+    several cubins, call this once for each. If an error is raised, nothing has been written.
 
     Args:
-        cubin_path: The cubin, or a fatbin.
+        cubin_path: The cubin or fatbin.
         input_obj_path: The object file.
-        output_obj_path: The object file to write; its directory is made.
+        output_obj_path: The object file to write, which may be the input. Its directory is created.
         name: The name in `TVM_FFI_EMBED_CUBIN(name)`.
-        verbose: Print what is done.
+        verbose: Print what is embedded.
 
     Raises:
-        FileNotFoundError: One of the two files does not exist.
-        JitLoadError: One is not what it should be, or the name is no name. A RuntimeError.
+        FileNotFoundError: The cubin or the object file does not exist.
+        JitLoadError: One of them is not what it should be, or the name is not valid. A RuntimeError.
 
     Example:
         `embed_cubin("kernel.cubin", "old.o", "new.o", "my_kernels")`
     """
-    embed_cubins([(name, Path(cubin_path))], Path(input_obj_path), Path(output_obj_path), is_verbose=verbose)
+    _embed_cubins([(name, Path(cubin_path))], Path(input_obj_path), Path(output_obj_path), verbose=verbose)
 
 
-def embed_cubins(cubins: Sequence[tuple[str, Path]], source: Path, output: Path, *, is_verbose: bool = False) -> None:
-    """Put several cubins into an object file; see `embed_cubin`."""
+def _embed_cubins(cubins: Sequence[tuple[str, Path]], source: Path, output: Path, *, verbose: bool) -> None:
     images = [read_cubin_file(name, path, output) for name, path in cubins]
-    data = _read(source, "Input object file")
+    data = _read_file(source, "Input object file")
     for (name, path), image in zip(cubins, images, strict=True):
-        file = read_object(data, path=str(source))
-        data = embed_bytes(file, name, image)
-        if name not in file.wanted:
-            there = ", ".join(file.wanted) or "none"
-            _log.warning("%s has no TVM_FFI_EMBED_CUBIN(%s); names without a cubin: %s", source, name, there)
-        if is_verbose:
-            print(f"{output}: {source.name} with {path} ({len(image)} bytes, {_contents(image)}) as {name}")  # noqa: T201
+        object_file = ObjectFile(data, path=str(source))
+        data = object_file.embed(name, image)
+        missing = object_file.missing_cubins()
+        if name not in missing:
+            names = ", ".join(missing) or "none"
+            _log.warning("%s has no TVM_FFI_EMBED_CUBIN(%s); names without a cubin: %s", source, name, names)
+        if verbose:
+            contents = _describe_image(image)
+            print(f"{output}: {source.name} with {path} ({len(image)} bytes, {contents}) as {name}")  # noqa: T201
     replace_file(output, data)
 
 
 def read_cubin_file(name: str, path: Path, output: Path) -> bytes:
-    """Return the bytes of a cubin or fatbin that is to be embedded under a name into an output.
+    """Return the bytes of a cubin or fatbin to be embedded under a name, after checking both.
 
-    Bytes that nobody here knows are taken as upstream's tool takes them, with a warning: a program may unpack them.
+    Bytes in an unknown format are accepted with a warning, as by upstream's tool: the program may decompress them.
     """
     check_cubin_name(name, "--name")
-    image = _read(path, "CUBIN file")
+    image = _read_file(path, "CUBIN file")
     if output.exists() and output.samefile(path):
         raise LoadError(f"the output, {output}, is the cubin itself")
     if is_fatbin(image):
         read_fatbin(image, name=str(path))
-    elif is_unknown(image):
+    elif is_unknown_format(image):
         _log.warning("%s is neither a cubin nor a fatbin: it begins with %r; it is embedded as it is", path, image[:8])
     else:
         read_image(image, name=str(path))
     return image
 
 
-def _contents(image: bytes) -> str:
-    if is_unknown(image):
+def _describe_image(image: bytes) -> str:
+    if is_unknown_format(image):
         return "no cubin"
     if is_fatbin(image):
-        return "fatbin, " + "; ".join(_images(entry.arch, entry.kernels) for entry in read_fatbin(image))
-    facts = read_image(image)
-    return _images(facts.arch, [kernel.symbol for kernel in facts.kernels] or ["no kernels"])
+        return "fatbin, " + "; ".join(_list_kernels(entry.arch, entry.kernels) for entry in read_fatbin(image))
+    cubin = read_image(image)
+    return _list_kernels(cubin.arch, [kernel.symbol for kernel in cubin.kernels] or ["no kernels"])
 
 
-def _images(arch: str, kernels: Sequence[str]) -> str:
+def _list_kernels(arch: str, kernels: Sequence[str]) -> str:
     return f"{arch}: {', '.join(kernels)}" if kernels else arch
 
 
-def _read(path: Path, what: str) -> bytes:
+def _read_file(path: Path, description: str) -> bytes:
     if not path.exists():
-        raise FileNotFoundError(f"{what} not found: {path}")
+        raise FileNotFoundError(f"{description} not found: {path}")
     return path.read_bytes()
 
 
-def add_cubin_options(parser: argparse.ArgumentParser) -> None:
-    """Add `--cubin`, `--name` and `--verbose`."""
-    several = "; several cubins: give both flags for each"
-    parser.add_argument("--cubin", required=True, action="append", metavar="PATH", help="the cubin or fatbin" + several)
-    parser.add_argument(
-        "--name", required=True, action="append", metavar="NAME", help="as in TVM_FFI_EMBED_CUBIN(NAME)"
-    )
-    parser.add_argument("-v", "--verbose", action="store_true", help="say what was embedded")
-
-
-def read_cubin_options(given: argparse.Namespace) -> list[tuple[str, Path]]:
-    """Return the names and the cubins that were given."""
-    if len(given.cubin) != len(given.name):
-        raise JitLoadError(
-            f"there are {len(given.cubin)} --cubin and {len(given.name)} --name: give both for each cubin"
-        )
-    return list(zip(given.name, map(Path, given.cubin), strict=True))
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; 0, or 1 for a missing file, 2 for one that is not what it should be, 3 for anything else."""
+    """Run the command and return its exit code; see `run_command`."""
     parser = argparse.ArgumentParser(
         prog="python -m jitload.utils.embed_cubin",
-        description="Embed a cubin into an object file whose C++ says TVM_FFI_EMBED_CUBIN(NAME).",
+        description="Embed a cubin in an object file whose C++ says TVM_FFI_EMBED_CUBIN(NAME).",
     )
     parser.add_argument("--output-obj", required=True, metavar="PATH", help="the object file to write")
     parser.add_argument("--input-obj", required=True, metavar="PATH", help="the object file of the C++")
     add_cubin_options(parser)
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
 
-    def work() -> None:
-        source, output = Path(given.input_obj), Path(given.output_obj)
-        embed_cubins(read_cubin_options(given), source, output, is_verbose=given.verbose)
-        if not given.verbose:
-            print(f"Created {given.output_obj}")  # noqa: T201
+    def embed() -> None:
+        source, output = Path(options.input_obj), Path(options.output_obj)
+        _embed_cubins(read_cubin_options(options), source, output, verbose=options.verbose)
+        if not options.verbose:
+            print(f"Created {options.output_obj}")  # noqa: T201
 
-    return run_command(work)
+    return run_command(embed)
+
+
+# ---- shared with the commands of the CMake package -----------------------------------------------------------------
+
+
+def add_cubin_options(parser: argparse.ArgumentParser) -> None:
+    """Add `--cubin`, `--name` and `--verbose`."""
+    repeat = "; for several cubins, repeat both options"
+    parser.add_argument("--cubin", required=True, action="append", metavar="PATH", help="the cubin or fatbin" + repeat)
+    parser.add_argument(
+        "--name", required=True, action="append", metavar="NAME", help="as in TVM_FFI_EMBED_CUBIN(NAME)"
+    )
+    parser.add_argument("-v", "--verbose", action="store_true", help="print what is embedded")
+
+
+def read_cubin_options(options: argparse.Namespace) -> list[tuple[str, Path]]:
+    """Return the name and the path of each cubin in parsed options.
+
+    Raises:
+        JitLoadError: There are more paths than names, or the other way round.
+    """
+    if len(options.cubin) != len(options.name):
+        raise JitLoadError(
+            f"there are {len(options.cubin)} --cubin and {len(options.name)} --name: give both for each cubin"
+        )
+    return list(zip(options.name, map(Path, options.cubin), strict=True))
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file completely or not at all. Its directory is created."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".jitload-{secrets.token_hex(8)}")
+    try:
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def run_command(command: Callable[[], None]) -> int:
+    """Run a command and return its exit code: 1 for a missing file, 2 for bad input, 3 for any other OSError."""
+    try:
+        command()
+    except (JitLoadError, OSError) as error:
+        print(f"Error: {error}", file=sys.stderr)  # noqa: T201
+        if isinstance(error, FileNotFoundError):
+            return 1
+        return 2 if isinstance(error, JitLoadError) else 3
+    return 0
 
 
 if __name__ == "__main__":

@@ -10,9 +10,9 @@ import sysconfig
 import time
 from pathlib import Path
 
+from jitload.cmake import config
 from jitload.settings import read_settings
 from jitload.toolchain.host import find_ninja
-from jitload.utils import config
 
 from .gpu import ROOT
 

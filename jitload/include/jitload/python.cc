@@ -16,7 +16,7 @@ typedef struct jitload_bound {
   jitload_config config;
   int32_t keeps_gil;
 } jitload_bound;
-static_assert(sizeof(jitload_bound) <= 128, "jitload/direct.py makes room for 128 bytes");
+static_assert(sizeof(jitload_bound) <= 128, "jitload/loader/direct.py makes room for 128 bytes");
 
 /* A PyObject of a CPython with a GIL, where tensors' exact types tell how to read them. */
 typedef struct jitload_object {

@@ -1,0 +1,1 @@
+"""The CMake package, and the commands that it runs as `python -m jitload.cmake.…`."""

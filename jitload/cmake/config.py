@@ -1,0 +1,70 @@
+"""The command `jitload-config`: print where this installation has what a build system needs."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from jitload import __version__
+from jitload.toolchain.host import own_include_dir, tvm_ffi_include_dirs
+from jitload.utils.embed_cubin import run_command
+
+
+def include_dirs() -> tuple[Path, ...]:
+    """Return the include directories of a wrapper: first the one whose headers replace tvm-ffi's of the same names."""
+    own = own_include_dir().parent
+    return (own / "upstream", own)
+
+
+def cmake_dir() -> Path:
+    """Return the directory of the CMake package."""
+    return Path(__file__).parent
+
+
+def _compiler_flags(*standard: str) -> str:
+    flags = [f"-I{path}" for path in include_dirs()]
+    flags += [flag for path in tvm_ffi_include_dirs() for flag in ("-isystem", str(path))]
+    return shlex.join([*flags, *standard])
+
+
+# What each option prints, and its help.
+_OPTIONS: dict[str, tuple[Callable[[], str], str]] = {
+    "version": (lambda: __version__, "the version"),
+    "cmakedir": (lambda: str(cmake_dir()), "the directory of the CMake package, for jitload_ROOT"),
+    "includedir": (lambda: str(own_include_dir().parent), "the directory of <jitload/…> headers"),
+    "includedirs": (
+        lambda: ";".join(map(str, (*include_dirs(), *tvm_ffi_include_dirs()))),
+        "all include directories of a wrapper in order, including those of tvm-ffi",
+    ),
+    "cxxflags": (lambda: _compiler_flags("-std=c++17"), "the flags that compile a wrapper in C++"),
+    "cflags": (_compiler_flags, "the flags that compile a wrapper in C"),
+    "libs": (lambda: "-ldl -lpthread", "the libraries that a wrapper is linked with; CUDA is not among them"),
+    "launcher-source": (
+        lambda: str(own_include_dir() / "launcher.cc"),
+        "the launcher as a source file, for wrappers compiled with -DJITLOAD_LAUNCHER_LINKED",
+    ),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print one line for each option."""
+    parser = argparse.ArgumentParser(prog="jitload-config", description=__doc__)
+    for name, (_, description) in _OPTIONS.items():
+        parser.add_argument(f"--{name}", action="store_true", help=f"print {description}")
+    options = vars(parser.parse_args(arguments))
+    selected = [answer for name, (answer, _) in _OPTIONS.items() if options[name.replace("-", "_")]]
+    if not selected:
+        parser.print_help()
+
+    def print_answers() -> None:
+        for answer in selected:
+            print(answer())  # noqa: T201
+
+    return run_command(print_answers)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""Compile a CUDA file to a cubin or fatbin with NVRTC, as a step of any build system.
+
+    python -m jitload.cmake.generate_cubin --output kernel.cubin --source kernel.cu --arch sm_90a -- -DN=4
+    python -m jitload.cmake.generate_cubin --output kernel.fatbin --source kernel.cu --arch sm_80,sm_90a --fatbin
+
+Arguments after `--` are options for the compiler.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from jitload.device.kernels import DeviceSource, compile_kernels
+from jitload.elf.fatbin import make_fatbin
+from jitload.errors import ToolchainError
+from jitload.library import check_is_device_code
+from jitload.model import CompiledSource
+from jitload.request.arguments import Sources, read_options, read_source_file
+from jitload.request.options import names_arch
+from jitload.request.request import Call, make_request
+from jitload.toolchain.cuda import find_cuda_toolchain
+from jitload.utils.embed_cubin import replace_file, run_command
+
+
+def generate_cubin(  # noqa: PLR0913  the arguments of the command
+    source: Path,
+    output: Path,
+    *,
+    arch: str = "native",
+    is_fatbin: bool = False,
+    kernels: Sequence[str] = (),
+    options: Sequence[str] = (),
+    include_dirs: Sequence[Path] = (),
+) -> tuple[tuple[CompiledSource, ...], tuple[Path, ...]]:
+    """Compile a CUDA file and write the cubin or fatbin.
+
+    Args:
+        source: The CUDA file; its directory is searched for headers as well.
+        output: The file to write; its directory is created.
+        arch: One architecture, or for a fatbin several: `"sm_80,sm_90a"`.
+        is_fatbin: Write a fatbin, even for a single architecture.
+        kernels: Template instantiations and overloads to compile.
+        options: Compiler options.
+        include_dirs: Directories to search for headers.
+
+    Returns:
+        The cubin for each architecture with its kernels, and the files that the output depends on: the source, its
+        headers, and NVRTC.
+
+    Raises:
+        FileNotFoundError: The source does not exist.
+        CompileError: NVRTC rejected the source.
+        ToolchainError: NVRTC was not found, or does not know the architecture.
+
+    Example:
+        `generate_cubin(Path("kernel.cu"), Path("kernel.cubin"), arch="sm_90a")`
+    """
+    if not source.exists():
+        raise FileNotFoundError(f"CUDA source not found: {source}")
+    if option := next(filter(names_arch, options), None):
+        raise ToolchainError(f"options: {option!r}: name the architecture with --arch (ARCH in CMake)")
+    dirs = [*include_dirs, source.absolute().parent]
+    pieces = ((str(source), read_source_file(source)),)
+    call = Call(
+        name=source.name,
+        sources=Sources(cuda=pieces),
+        makes="cubin",
+        options=read_options(cuda_cflags=options, include_paths=dirs),
+        arch=arch,
+    )
+    request = make_request(call)
+    if len(request.archs) != 1 and not is_fatbin:
+        raise ToolchainError(f"a cubin is for one architecture, not {', '.join(request.archs)}.")
+    check_is_device_code(request)
+    device_source = DeviceSource(
+        name=source.name,
+        pieces=pieces,
+        options=request.options,
+        include_dirs=tuple(map(Path, request.include_dirs)),
+        kernels=tuple(kernels),
+    )
+    kit = find_cuda_toolchain(request.settings)
+    compiled = tuple(compile_kernels(device_source, arch, kit) for arch in request.archs)
+    cubins = [(result.cubin.arch, result.cubin.data) for result in compiled]
+    replace_file(output, make_fatbin(cubins) if is_fatbin else cubins[0][1])
+    # Headers that were not found are left out, because make would require a rule for each.
+    headers = dict.fromkeys(header for result in compiled for header in result.headers if header.is_file())
+    return compiled, (source.absolute(), *headers, kit.nvrtc_path)
+
+
+def depfile_text(target: str, files: Sequence[Path]) -> str:
+    """Return the rule that tells make and ninja which files a target depends on."""
+    return f"{_escape(target)}: {' '.join(_escape(str(path)) for path in files)}\n"
+
+
+def _escape(text: str) -> str:
+    return re.sub(r"([ #\\])", r"\\\1", text).replace("$", "$$")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; its exit codes are those of `jitload.utils.embed_cubin`."""
+    parser = argparse.ArgumentParser(
+        prog="python -m jitload.cmake.generate_cubin", description="Compile a CUDA file to a cubin with NVRTC."
+    )
+    option = parser.add_argument
+    option("--output", required=True, metavar="PATH", help="the cubin or fatbin to write")
+    option("--source", required=True, metavar="PATH", help="the CUDA file")
+    option("--arch", default="native", help="the architecture, such as sm_90a; the default is the GPU of this machine")
+    option("--fatbin", action="store_true", help="write a fatbin, for several architectures: --arch sm_80,sm_90a")
+    option("--kernel", action="append", default=[], metavar="NAME", help="a template to instantiate: 'scale<float>'")
+    option("--include-dir", action="append", default=[], metavar="DIR", help="a directory of headers")
+    option("--depfile", metavar="PATH", help="write the files that the output depends on as a rule for make")
+    option("--depfile-target", metavar="NAME", help="the target of that rule; the default is the output")
+    option("-v", "--verbose", action="store_true", help="print the kernels that were compiled")
+    option("options", nargs="*", metavar="OPTION", help="compiler options, after --")
+    args = parser.parse_args(arguments)
+
+    def compile_source() -> None:
+        compiled, files = generate_cubin(
+            Path(args.source),
+            Path(args.output),
+            arch=args.arch,
+            is_fatbin=args.fatbin,
+            kernels=args.kernel,
+            options=args.options,
+            include_dirs=[Path(directory) for directory in args.include_dir],
+        )
+        if args.depfile:
+            replace_file(Path(args.depfile), depfile_text(args.depfile_target or args.output, files).encode())
+        if args.verbose:
+            for result in compiled:
+                for kernel in result.cubin.kernels:
+                    print(f"{result.cubin.arch} {kernel}: {kernel.registers} registers")  # noqa: T201
+
+    return run_command(compile_source)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

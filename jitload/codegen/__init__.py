@@ -1,0 +1,1 @@
+"""The C++ wrapper around compiled kernels, rendered from the templates."""

@@ -1,0 +1,291 @@
+"""Kernels, launches and a template in, C++ text out."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jitload.codegen.launch_plan import plan_lines, scope_of
+from jitload.errors import LaunchSpecError
+from jitload.expressions.compiler import ScopeEntry
+from jitload.launch import Launch
+from jitload.model import Kernel, Parameter, Variable
+from jitload.signature.exports import Export
+from jitload.signature.types import is_complex
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+_DTYPES = (
+    "int", "uint", "float", "bfloat", "complex", "bool", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz",
+    "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
+)  # fmt: skip
+_DTYPE_CODES = {name: f"JITLOAD_DL_{name.upper()}" for name in _DTYPES}
+_DTYPE = re.compile(r"(u?int|bfloat|float|complex)(\d+)$")
+_RESERVED = ("_jitload_", "_metadata_", "_doc_", "_cubin_", "_library_")  # __tvm_ffi_<name> would be one of their own
+_SCHEMA_TYPES = {"pointer": "DLTensor*", "int": "int", "uint": "int", "float": "float", "bool": "bool"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedImage:
+    """A cubin of the library: its symbol's name, its file, and the architecture it is for."""
+
+    name: str
+    file: str
+    capability: int
+    suffix: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuCode:
+    """What a wrapper has to know of kernels compiled for the CPU.
+
+    Attributes:
+        rows: A kernel's symbol to its row in the object file's table, and whether a thread of it may wait.
+        dynamic_shared: The symbols of `extern __shared__` arrays.
+        variables: The names of variables to their symbols.
+    """
+
+    rows: Mapping[str, tuple[int, bool]]
+    dynamic_shared: tuple[str, ...]
+    variables: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wrapper:
+    """What a wrapper is generated from."""
+
+    name: str
+    archs: tuple[str, ...]
+    images: tuple[EmbeddedImage, ...]
+    exports: tuple[Export, ...]
+    variables: tuple[Variable, ...]
+    cpu: CpuCode | None = None
+
+
+def render_wrapper(wrapper: Wrapper) -> str:
+    """Return the C++ text of a library's wrapper.
+
+    Raises:
+        LaunchSpecError: A launch does not fit its kernel.
+    """
+    record = {
+        "name": comment(wrapper.name),
+        "quoted_name": c_string(wrapper.name),
+        "images": [image_record(image) for image in wrapper.images],
+        "variables": [
+            {"name": c_string(v.name), "symbol": c_string(v.symbol), "on_cpu": _on_cpu(v, wrapper.cpu)}
+            for v in wrapper.variables
+        ],
+        "exports": [_placed_record(export, wrapper.cpu) for export in wrapper.exports],
+        "cpu": wrapper.cpu,
+        "description": c_string(describe(wrapper)),
+    }
+    return load_template("wrapper.cc.jinja").render(wrapper=record)
+
+
+def _on_cpu(variable: Variable, cpu: CpuCode | None) -> str:
+    """Return the symbol of a variable in the code for the CPU, which may be there alone or not at all."""
+    return c_string((cpu.variables if cpu else {}).get(variable.name, variable.symbol))
+
+
+def describe(wrapper: Wrapper) -> str:
+    """Return the JSON text by which a loader knows a library's functions and variables."""
+    functions = [describe_function(export) for export in wrapper.exports]
+    variables = [asdict(variable) for variable in wrapper.variables]
+    return to_json({"name": wrapper.name, "archs": wrapper.archs, "functions": functions, "variables": variables})
+
+
+def describe_function(export: Export) -> dict[str, Any]:
+    """Return what a loader tells a user of a function."""
+    return {
+        "name": export.name,
+        "doc": export.doc,
+        "signature": export.signature,
+        "arguments": [_argument_record(p, export.launch) for p in export.arguments],
+        "kernel": asdict(export.kernel),
+        **({"builds": {arch: _numbers(kernel) for arch, kernel in export.builds}} if export.builds else {}),
+    }
+
+
+def _numbers(kernel: Kernel) -> dict[str, int]:
+    """Return what the architecture decides of a kernel."""
+    return {name: getattr(kernel, name) for name in ("registers", "shared_bytes", "local_bytes", "max_threads")}
+
+
+def _argument_record(parameter: Parameter, launch: Launch) -> dict[str, Any]:
+    record = {"name": parameter.name, "kind": parameter.kind, "type": parameter.type}
+    return {**record, "nullable": True} if parameter.name in launch.nullable else record
+
+
+def to_json(record: Mapping[str, Any]) -> str:
+    """Return the text of a library's description."""
+    return json.dumps(record, separators=(",", ":"))
+
+
+def template_dir() -> Path:
+    """Return the templates: inside the package in a wheel, beside it in a checkout."""
+    package = Path(__file__).parents[1]
+    inside = package / "templates"
+    return inside if inside.is_dir() else package.parent / "templates"
+
+
+@lru_cache(maxsize=4)
+def load_template(name: str) -> Template:
+    """Return a template, parsed."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(template_dir()),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701  the text is C++; every piece of a user's is escaped by `c_string`
+    )
+    return environment.get_template(name)
+
+
+def c_string(text: str) -> str:
+    """Return a C string literal: quotes and backslashes escaped, whatever is not plain ASCII as octal."""
+    escaped = re.sub(rb"[^ -~]|\?", lambda found: b"\\%03o" % found[0][0], text.encode().replace(b"\\", b"\\\\"))
+    return '"' + escaped.replace(b'"', b'\\"').decode("ascii") + '"'
+
+
+def image_record(image: EmbeddedImage) -> dict[str, Any]:
+    """Return what a template needs of an image."""
+    return {**asdict(image), "suffix": f"'{image.suffix}'" if image.suffix else "0"}
+
+
+def comment(text: str) -> str:
+    """Return text that stays inside a line comment."""
+    return re.sub(r"[^ -\[\]-~]", "?", text)
+
+
+# ---- one export ------------------------------------------------------------------------------------------------
+
+
+def _placed_record(export: Export, cpu: CpuCode | None) -> dict[str, Any]:
+    """Return an export's record with where its code for the CPU is."""
+    record = export_record(export)
+    if cpu is None:
+        return {**record, "cpu": None}
+    row, can_wait = cpu.rows[export.kernel.symbol]
+    for parameter, of_parameter in zip(export.kernel.parameters, record["params"], strict=True):
+        if parameter.kind == "pointer":
+            of_parameter["flags"] = join_flags([of_parameter["flags"], "JITLOAD_ON_CPU"])
+    return {**record, "cpu": {"row": row, "can_wait": int(can_wait)}}
+
+
+def export_record(export: Export, constants: Mapping[str, ScopeEntry] | None = None) -> dict[str, Any]:
+    """Return what the templates need of an export; its expressions may use the constants, too."""
+    check_names(export)
+    positions = {p.name: number for number, p in enumerate(export.arguments)}
+    expressions, plan = plan_lines(export, {**(constants or {}), **scope_of(export, positions)})
+    structs = sum((p.size + 63) // 64 * 64 for p in export.arguments if p.kind == "struct")
+    return {
+        "id": export.name,
+        "name": export.name,
+        "quoted_name": c_string(export.name),
+        "comment": comment(str(export.kernel)),
+        "symbol": c_string(export.kernel.symbol),
+        "params": [_param_record(p, export.launch, positions.get(p.name, -1)) for p in export.kernel.parameters],
+        "argument_count": len(export.arguments),
+        "expressions": [c_string(text) for text in expressions],
+        "plan": plan,
+        "flags": join_flags(_kernel_flags(export.launch)),
+        "priority": export.launch.priority or 0,
+        "struct_bytes": structs + 64 if structs else 0,
+        "metadata": c_string(_metadata(export)),
+        "doc": c_string(export.doc),
+    }
+
+
+def check_names(export: Export) -> None:
+    """Raise LaunchSpecError where a launch names a parameter that the kernel has not, or a name is tvm-ffi's own."""
+    if export.name.startswith(_RESERVED):
+        hint = f'Export it under another name: functions={{"f": Launch(kernel="{export.kernel.name}")}}'
+        raise LaunchSpecError(
+            f"{export.name!r} cannot be exported: the beginning is reserved", field="functions", hint=hint
+        )
+    known = [p.name for p in export.kernel.parameters]
+    by_name = {p.name: p for p in export.kernel.parameters}
+    launch = export.launch
+    fields = {
+        "args": launch.args,
+        "nullable": launch.nullable,
+        "raw_pointers": launch.raw_pointers,
+        "strided": launch.strided,
+    }
+    for field, names in fields.items():
+        for name in names:
+            if name not in by_name:
+                hint = f"its parameters are {', '.join(known)}" if known else "it has no parameters"
+                raise LaunchSpecError(f"no parameter {name!r}", kernel=export.name, field=field, hint=hint)
+            kind = by_name[name].kind
+            wanted = ("int", "uint", "bool") if field == "args" else ("pointer",)
+            if kind not in wanted:
+                what = "an integer parameter" if field == "args" else "a pointer"
+                raise LaunchSpecError(f"{name!r} ({by_name[name].type}) is not {what}", kernel=export.name, field=field)
+
+
+def _param_record(parameter: Parameter, launch: Launch, argument: int) -> dict[str, Any]:
+    code, bits = dtype_code(parameter.dtype)
+    flags = [
+        flag
+        for flag, is_set in (
+            ("JITLOAD_NULLABLE", parameter.name in launch.nullable),
+            ("JITLOAD_RAW", parameter.name in launch.raw_pointers),
+            ("JITLOAD_STRIDED", parameter.name in launch.strided),
+            ("JITLOAD_COMPLEX", is_complex(parameter.type)),
+        )
+        if is_set
+    ]
+    return {
+        "name": c_string(parameter.name), "type": c_string(parameter.type), "argument": argument,
+        "size": parameter.size, "alignment": parameter.alignment, "kind": f"JITLOAD_{parameter.kind.upper()}",
+        "flags": join_flags(flags), "dtype_code": code, "dtype_bits": bits,
+    }  # fmt: skip
+
+
+def dtype_code(dtype: str | None) -> tuple[str, int]:
+    """Return DLPack's code and bits of a dtype's name; 0 bits accept any."""
+    if dtype is None:
+        return "0", 0
+    if dtype in _DTYPE_CODES:
+        return _DTYPE_CODES[dtype], 8
+    match = _DTYPE.fullmatch(dtype)
+    assert match is not None, dtype
+    return _DTYPE_CODES[match[1]], int(match[2])
+
+
+def join_flags(flags: Iterable[str]) -> str:
+    """Return C text of flags that are set together, given alone or joined already."""
+    return " | ".join(flag for flag in flags if flag != "0") or "0"
+
+
+def _kernel_flags(launch: Launch) -> list[str]:
+    flags = {
+        "JITLOAD_HAS_GRID": launch.grid is not None,
+        "JITLOAD_HAS_BLOCK": launch.block is not None,
+        "JITLOAD_HAS_CLUSTER": launch.cluster is not None,
+        "JITLOAD_IS_COOPERATIVE": launch.cooperative,
+        "JITLOAD_IS_PDL": launch.pdl,
+        "JITLOAD_HAS_PRIORITY": launch.priority is not None,
+        "JITLOAD_COMPUTES": bool(launch.args),
+        "JITLOAD_SPREADS": launch.cluster_policy == "spread",
+        "JITLOAD_BALANCES": launch.cluster_policy == "load_balancing",
+    }
+    return [flag for flag, is_set in flags.items() if is_set]
+
+
+def _metadata(export: Export) -> str:
+    """Return tvm-ffi's metadata: the flat schema, which every version reads."""
+    arguments = [{"type": _SCHEMA_TYPES.get(p.kind, "ffi.Bytes")} for p in export.arguments]
+    schema = {"type": "ffi.Function", "args": [{"type": "None"}, *arguments]}
+    return json.dumps({"type_schema": json.dumps(schema)})

@@ -1,0 +1,232 @@
+"""Read from a cubin its architecture, its kernels with the sizes of their parameters, and its variables."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from math import prod
+
+from jitload.elf import file as elf
+from jitload.elf.file import ElfError, ElfFile, Section, Symbol, read_bytes
+from jitload.errors import LoadError
+from jitload.model import Image, ImageKernel, ParameterSlot, Variable
+
+_STO_CUDA_ENTRY = 0x10  # in `Symbol.other`: the function is a kernel
+
+# Attributes of `.nv.info`, as cuobjdump names them. KPARAM_INFO_V2 is written for sizes that 14 bits cannot hold.
+_MAX_THREADS, _REQNTID, _FRAME_SIZE, _MIN_STACK_SIZE = 0x05, 0x10, 0x11, 0x12
+_KPARAM_INFO, _REGCOUNT, _KPARAM_INFO_V2 = 0x17, 0x2F, 0x45
+_FORMAT_SIZED = 4
+_COMPAT_ARCH_SPECIFIC = 0x09  # in `.nv.compat`
+
+_VARIABLE_SECTIONS = (".nv.global", ".nv.global.init", ".nv.constant3")
+_COMPILER_NAMES = ("$", ".", "__cudart_")  # format strings and libdevice's tables
+_DEFAULT_MAX_THREADS = 1024
+_FIRST_SM_WITH_RESERVE, _RESERVED_SHARED_BYTES = 90, 1024
+_UNKNOWN_STACK_SIZE = 0xFFFFFFFF
+_ABI_OF_CUDA_13 = 8
+
+
+def read_image(data: bytes | bytearray | memoryview, *, name: str = "cubin") -> Image:
+    """Read what a cubin says about its architecture, its kernels and its variables.
+
+    Args:
+        data: The bytes of one cubin.
+        name: What to call them in an error.
+
+    Returns:
+        The image; kernels in the order in which the compiler met them, template instances last, and variables with
+        their symbols as their names.
+
+    Raises:
+        LoadError: The bytes are not a linked CUDA cubin; the message says what they are.
+
+    Example:
+        >>> read_image(open("scale.cubin", "rb").read()).kernels[0].slots
+        (ParameterSlot(offset=0, size=8), ParameterSlot(offset=8, size=4))
+    """
+    if problem := _find_problem(data):
+        raise LoadError(f"{name}: {problem}")
+    try:
+        return _CubinReader(bytes(data)).read()
+    except (ElfError, struct.error, UnicodeError) as error:
+        raise LoadError(f"{name}: this cubin is damaged: {error}. Compile it again.") from error
+
+
+def is_unknown_format(data: bytes) -> bool:
+    """Return whether the bytes are in none of the formats that the messages of `read_image` name."""
+    return bool(data) and data[:4] != b"\x7fELF" and _recognize(data[:4096]) is None
+
+
+# What users may have instead of a cubin: a pattern for its first bytes, and the message.
+_FORMATS = (
+    (
+        rb"\A\x50\xed\x55\xba",
+        "these bytes are a fatbin, not a cubin: take the cubin out with compile_cubin(fatbin, arch='sm_90a').",
+    ),
+    (
+        rb"\A\xb1\x43\x62\x46",
+        "these bytes are a fatbin's wrapper, not a cubin: pass the fatbin to compile_cubin(fatbin, arch='sm_90a').",
+    ),
+    (
+        rb"\A(?:BC\xc0\xde|\xed\x43\x4e\x7f)",
+        "these bytes are LLVM or LTO IR, not a cubin: compile LTO IR with compile_cubin(data).",
+    ),
+    (rb"^\s*\.version\s+\d", "these bytes are PTX: compile it with compile_cubin(ptx), and use what that returns."),
+    (
+        rb"__global__|#include",
+        "these bytes are CUDA source text, not a cubin: compile them first, with `jitload.compile_cubin`.",
+    ),
+)
+_MACHINES = {62: "x86-64", 183: "aarch64", 224: "AMD's GPUs"}
+
+
+def _find_problem(data: bytes | bytearray | memoryview) -> str | None:
+    """Say what the bytes are, unless they begin like a linked 64-bit cubin."""
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        return f"a cubin is bytes, and this is {type(data).__name__}."
+    head = bytes(data[:4096])
+    if not head:
+        return "there are no bytes at all. Was the file written to its end?"
+    if head[:4] != b"\x7fELF":
+        start = f"these bytes are not a cubin: they begin with {head[:8]!r} instead of an ELF header."
+        return _recognize(head) or start
+    if len(head) < elf.HEADER_SIZE:
+        return f"this ELF file is cut off after {len(head)} bytes. Compile it again."
+    return _find_elf_problem(head)
+
+
+def _find_elf_problem(head: bytes) -> str | None:
+    if head[4:6] != b"\2\1":
+        return "this ELF file is not 64-bit little endian, so it is not a cubin."
+    file_type, machine = struct.unpack_from("<HH", head, 16)
+    if machine != elf.EM_CUDA:
+        machine_name = f" ({_MACHINES[machine]})" if machine in _MACHINES else ""
+        return f"this ELF file is for machine {machine}{machine_name}, not a CUDA cubin: a host library or object file?"
+    if file_type != elf.ET_EXEC:
+        return (
+            "this is a relocatable CUDA object, not a linked cubin: compile without -dc/-rdc, or link it with nvlink."
+        )
+    return None
+
+
+def _recognize(head: bytes) -> str | None:
+    return next((message for pattern, message in _FORMATS if re.search(pattern, head, re.MULTILINE)), None)
+
+
+class _CubinReader:
+    """Reads one cubin. Damage raises ElfError, struct.error or UnicodeError."""
+
+    def __init__(self, data: bytes) -> None:
+        self.file = ElfFile(data)
+        self.sections = {section.name: section for section in self.file.sections}
+        self.symbols = self.file.symbols()
+        "".join([*self.sections, *(symbol.name for symbol in self.symbols)]).encode()  # raises UnicodeError on damage
+        self.sm, self.suffix = self.read_arch()
+        # For each attribute of functions, its value by the index of the function's symbol.
+        self.function_attributes: dict[int, dict[int, int]] = {_REGCOUNT: {}, _FRAME_SIZE: {}, _MIN_STACK_SIZE: {}}
+        for attribute, value in _read_attributes(self.sections.get(".nv.info")):
+            if attribute in self.function_attributes:
+                symbol_index, number = struct.unpack_from("<II", value)
+                self.function_attributes[attribute][symbol_index] = number
+
+    def read(self) -> Image:
+        kernels = [
+            (symbol.section, self.read_kernel(index, symbol))
+            for index, symbol in enumerate(self.symbols)
+            if symbol.type == elf.STT_FUNC and symbol.other & _STO_CUDA_ENTRY and self.has_section(symbol)
+        ]
+        # ptxas lays the code out in the reverse of the order in which it met the kernels (12.4 to 13.5).
+        kernels.sort(key=lambda kernel: kernel[0], reverse=True)
+        variables = tuple(
+            Variable(name=symbol.name, symbol=symbol.name, size=symbol.size)
+            for symbol in self.symbols
+            if symbol.type == elf.STT_OBJECT and self.has_section(symbol)
+            if self.file.sections[symbol.section].name in _VARIABLE_SECTIONS
+            if not symbol.name.startswith(_COMPILER_NAMES)
+        )
+        arch = f"sm_{self.sm}{self.suffix}"
+        return Image(arch=arch, kernels=tuple(kernel for _, kernel in kernels), variables=variables)
+
+    def has_section(self, symbol: Symbol) -> bool:
+        return 0 < symbol.section < len(self.file.sections)
+
+    def read_arch(self) -> tuple[int, str]:
+        """Return the number and the suffix of the architecture; where they are depends on the compiler's version."""
+        header = self.file.header
+        if header.abi_version < _ABI_OF_CUDA_13:  # up to 12.x and sm_90
+            return header.flags & 0xFF, "a" if header.flags & 0x800 else ""
+        number = header.flags >> 8 & 0xFF
+        # 13.x has no bit for the suffix `a`, and no version has one for `f`: the note with ptxas's arguments has both.
+        note = self.sections.get(".note.nv.tkinfo")
+        if note and (match := re.search(rb"\bsm_%d([af]?)\b" % number, note.data)):
+            return number, match[1].decode()
+        compat = dict(_read_compat(self.sections.get(".nv.compat")))
+        return number, "a" if header.flags & 0x8 or compat.get(_COMPAT_ARCH_SPECIFIC) else ""
+
+    def read_kernel(self, index: int, symbol: Symbol) -> ImageKernel:
+        info = self.sections.get(f".nv.info.{symbol.name}")
+        if info is None:
+            raise ElfError(f"kernel {symbol.name!r} has no section '.nv.info'")
+        slots, max_threads = _read_launch_attributes(symbol.name, info)
+        text = self.file.sections[symbol.section]
+        return ImageKernel(
+            symbol=symbol.name,
+            slots=slots,
+            registers=self.function_attributes[_REGCOUNT].get(index, text.info >> 24),  # in `info` up to CUDA 12
+            shared_bytes=self.read_shared_bytes(symbol.name),
+            local_bytes=self.read_local_bytes(index),
+            max_threads=max_threads,
+        )
+
+    def read_shared_bytes(self, kernel: str) -> int:
+        section = self.sections.get(f".nv.shared.{kernel}")
+        if section is None:
+            return 0
+        # From sm_90 on the section begins with what the driver reserves, which `ptxas -v` does not count either.
+        return max(section.size - (_RESERVED_SHARED_BYTES if self.sm >= _FIRST_SM_WITH_RESERVE else 0), 0)
+
+    def read_local_bytes(self, index: int) -> int:
+        """Return the stack that a thread needs, called functions included; with recursion, the kernel's own frame."""
+        frame = self.function_attributes[_FRAME_SIZE].get(index, 0)
+        stack = self.function_attributes[_MIN_STACK_SIZE].get(index, frame)
+        return frame if stack == _UNKNOWN_STACK_SIZE else stack
+
+
+def _read_attributes(info: Section | None) -> Iterator[tuple[int, memoryview]]:
+    """Yield the number and the value of each attribute of a `.nv.info` section."""
+    data, position = memoryview(info.data if info else b""), 0
+    while position + 4 <= len(data):
+        value_format, attribute, value = struct.unpack_from("<BBH", data, position)
+        position += 4
+        if value_format == _FORMAT_SIZED:  # otherwise the value is in the header; no attribute read here has that form
+            yield attribute, read_bytes(data, position, value, "an attribute of '.nv.info'")
+            position += value
+
+
+def _read_launch_attributes(kernel: str, info: Section) -> tuple[tuple[ParameterSlot, ...], int]:
+    """Return the parameters of a kernel, and how many threads a block may have."""
+    slots: dict[int, ParameterSlot] = {}
+    max_threads = _DEFAULT_MAX_THREADS
+    for attribute, value in _read_attributes(info):
+        if attribute == _KPARAM_INFO:
+            _, ordinal, offset, packed = struct.unpack_from("<IHHI", value)
+            slots[ordinal] = ParameterSlot(offset=offset, size=packed >> 18)
+        elif attribute == _KPARAM_INFO_V2:
+            _, ordinal, offset, size = struct.unpack_from("<IHHH", value)
+            slots[ordinal] = ParameterSlot(offset=offset, size=size)
+        elif attribute in (_MAX_THREADS, _REQNTID):
+            max_threads = prod(struct.unpack_from("<III", value))
+    if sorted(slots) != list(range(len(slots))):
+        raise ElfError(f"kernel {kernel!r} has parameters {sorted(slots)}")
+    return tuple(slots[ordinal] for ordinal in range(len(slots))), max_threads
+
+
+def _read_compat(section: Section | None) -> Iterator[tuple[int, int]]:
+    """Yield the number and the value of each attribute of a `.nv.compat` section."""
+    data, position = section.data if section else b"", 0
+    while position + 4 <= len(data):
+        value_format, attribute, value = struct.unpack_from("<BBH", data, position)
+        yield attribute, value
+        position += 4 + (value if value_format == _FORMAT_SIZED else 0)

@@ -1,0 +1,134 @@
+"""Read and write fatbins: cubins and PTX for several architectures in one file, as nvcc writes them."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from jitload.elf.cubin import read_image
+from jitload.errors import LoadError
+
+_MAGIC = b"\x50\xed\x55\xba"
+_HEADER = struct.Struct("<4sHHQ")  # magic, version, size of the header, size of all entries
+# kind, version, size of the entry's header, size of its payload, compressed size, options, minor, major, architecture
+_ENTRY = struct.Struct("<HHIQIIHHI")
+_PTX, _ELF = 1, 2
+_ENTRY_VERSION, _ENTRY_SIZE = 0x101, 64
+_FLAGS_LINUX_64, _FLAG_ARCH_SPECIFIC = 0x11, 0x100000  # the latter for sm_90a
+_FIRST_SM_WITH_MORE_FIELDS = 100
+_ARCH = re.compile(r"(?:sm|compute)_(\d+)([af]?)")
+
+
+class FatbinEntry(NamedTuple):
+    """One image of a fatbin.
+
+    Attributes:
+        arch: `sm_90` for a cubin, `compute_90` for PTX.
+        kernels: The symbols of a cubin's kernels.
+        code: The cubin or the PTX.
+
+    A compressed image has neither kernels nor code here.
+    """
+
+    arch: str
+    kernels: tuple[str, ...] = ()
+    code: bytes = b""
+
+    @property
+    def is_ptx(self) -> bool:
+        """Whether the image is PTX, not a cubin."""
+        return self.arch.startswith("compute_")
+
+
+def make_fatbin(cubins: Sequence[tuple[str, bytes]]) -> bytes:
+    """Return a fatbin of cubins, each with its architecture, as nvcc writes it for architectures below sm_100.
+
+    Raises:
+        LoadError: One is for a newer architecture, whose entries have fields that are not known here.
+    """
+    entries = []
+    for arch, cubin in cubins:
+        number, suffix = _split_arch(arch)
+        if number >= _FIRST_SM_WITH_MORE_FIELDS:
+            raise LoadError(f"a fatbin with code for {arch} takes nvcc; without it, compile to one cubin for {arch}.")
+        payload = cubin + bytes(-len(cubin) % 8)
+        head = _ENTRY.pack(_ELF, _ENTRY_VERSION, _ENTRY_SIZE, len(payload), 0, 0, 8, 1, number)
+        flags = _FLAGS_LINUX_64 | (_FLAG_ARCH_SPECIFIC if suffix else 0)
+        entries.append(head + bytes(8) + flags.to_bytes(8, "little") + bytes(16) + payload)
+    body = b"".join(entries)
+    return _HEADER.pack(_MAGIC, 1, _HEADER.size, len(body)) + body
+
+
+def is_fatbin(data: bytes) -> bool:
+    """Return whether the bytes begin like a fatbin."""
+    return data[:4] == _MAGIC
+
+
+def read_fatbin(data: bytes, *, name: str = "fatbin") -> tuple[FatbinEntry, ...]:
+    """Read the images of a fatbin.
+
+    Args:
+        data: The bytes of the fatbin.
+        name: What to call it in an error.
+
+    Raises:
+        LoadError: The fatbin, or a cubin in it, is damaged or cut off, or it is empty.
+    """
+    try:
+        return _read_entries(data, name)
+    except (struct.error, ValueError) as error:
+        raise LoadError(f"{name}: this fatbin is damaged or cut off ({error}). Compile it again.") from error
+
+
+def select_cubin(entries: Sequence[FatbinEntry], arch: str) -> bytes:
+    """Return the cubin that the driver would choose for an architecture, or nothing if none of them runs on it."""
+    cubins = [entry for entry in entries if entry.code and not entry.is_ptx and _runs_on(entry.arch, arch)]
+    return max(cubins, key=lambda entry: _split_arch(entry.arch)).code if cubins else b""
+
+
+def select_ptx(entries: Sequence[FatbinEntry], arch: str) -> bytes:
+    """Return the newest PTX that can be compiled for an architecture, or nothing."""
+    texts = {_split_arch(entry.arch)[0]: entry.code for entry in entries if entry.is_ptx}
+    numbers = [number for number, text in texts.items() if text and number <= _split_arch(arch)[0]]
+    return texts[max(numbers)] if numbers else b""
+
+
+def _split_arch(arch: str) -> tuple[int, str]:
+    """Return (90, "a") for `sm_90a`."""
+    match = _ARCH.fullmatch(arch)
+    assert match is not None
+    return int(match[1]), match[2]
+
+
+def _runs_on(cubin_arch: str, arch: str) -> bool:
+    (cubin_number, suffix), (number, _) = _split_arch(cubin_arch), _split_arch(arch)
+    if suffix == "a":
+        return cubin_arch == arch
+    return cubin_number // 10 == number // 10 and cubin_number <= number
+
+
+def _read_entries(data: bytes, name: str) -> tuple[FatbinEntry, ...]:
+    _, _, position, size = _HEADER.unpack_from(data)
+    end = position + size
+    if position < _HEADER.size or end > len(data):
+        raise ValueError(f"its header promises {end} bytes, and it has {len(data)}")
+    entries = []
+    while position < end:
+        kind, _, header_size, size, compressed_size, *_, sm = _ENTRY.unpack_from(data, position)
+        start, position = position + header_size, position + header_size + size
+        if header_size < _ENTRY.size or position > end:
+            raise ValueError(f"an image ends at {position}, and the last one at {end}")
+        payload = data[start:position]
+        if kind == _ELF and payload[:4] == b"\x7fELF":
+            image = read_image(payload, name=name)
+            kernels = tuple(kernel.symbol for kernel in image.kernels)
+            entries.append(FatbinEntry(arch=image.arch, kernels=kernels, code=payload))
+        elif kind == _ELF:
+            entries.append(FatbinEntry(arch=f"sm_{sm}"))
+        elif kind == _PTX:
+            entries.append(FatbinEntry(arch=f"compute_{sm}", code=b"" if compressed_size else payload.rstrip(b"\0")))
+    if not entries:
+        raise ValueError("it has no image")
+    return tuple(entries)

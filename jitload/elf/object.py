@@ -1,0 +1,141 @@
+"""Embed cubins in the object file of a C++ source that says `TVM_FFI_EMBED_CUBIN(name)`.
+
+An assembler with `.incbin` and `ld -r` could do it too, but making the symbols local takes binutils' objcopy, which is
+missing on many machines that have a compiler. Editing the file takes nothing but Python.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+
+from jitload.elf import file as elf
+from jitload.elf.file import ElfError, ElfFile, Section, Symbol, replace_symbols, write_elf
+from jitload.errors import LoadError
+
+_PREFIX = "__tvm_ffi__cubin_"
+
+_FILE_TYPES = {2: "a program", 3: "a shared library", 4: "a core dump"}
+_SHN_LORESERVE = 0xFF00  # from here on an index of a section has a special meaning
+_SHT_LLVM_ADDRSIG, _SHT_LLVM_CALL_GRAPH_PROFILE = 0x6FFF4C03, 0x6FFF4C09
+_DAMAGED = "is damaged or cut off. Compile it again."
+
+
+class ObjectFile:
+    """An object file that cubins can be embedded in.
+
+    Raises:
+        LoadError: It is something else, or cannot be edited; the message says what it is.
+    """
+
+    def __init__(self, data: bytes, *, path: str) -> None:
+        self._path = path
+        if problem := _find_problem(data):
+            raise LoadError(f"{path} {problem}")
+        try:
+            self._file = ElfFile(data)
+            if sum(section.type == elf.SHT_SYMTAB for section in self._file.sections) != 1:
+                raise LoadError(f"{path} has no table of symbols: was it stripped? Compile it again.")
+            self._symbols = self._file.symbols()
+        except ElfError as error:
+            raise self._damage() from error
+        if any(section.name.startswith(".gnu.lto_") for section in self._file.sections):
+            raise LoadError(f"{path} {_LTO}")
+
+    def missing_cubins(self) -> tuple[str, ...]:
+        """Return the names in `TVM_FFI_EMBED_CUBIN(…)` whose cubins have not been embedded."""
+        symbols = [symbol for symbol in self._symbols if symbol.name.startswith(_PREFIX)]
+        names = {symbol.name.removeprefix(_PREFIX) for symbol in symbols}
+        defined = {symbol.name.removeprefix(_PREFIX) for symbol in symbols if symbol.section}
+        return tuple(sorted(names - defined - {f"{name}_end" for name in names}))
+
+    def embed(self, name: str, cubin: bytes) -> bytes:
+        """Return the object file with a cubin at `__tvm_ffi__cubin_<name>`, up to `…_end`, and a zero byte after it.
+
+        Both symbols are local, so that other objects may use the same name.
+
+        Raises:
+            LoadError: The file has the name already, or cannot be rewritten.
+        """
+        begin, end, index = f"{_PREFIX}{name}", f"{_PREFIX}{name}_end", len(self._file.sections)
+        if defined := next((s.name for s in self._symbols if s.section and s.name in (begin, end)), None):
+            raise LoadError(f"{self._path} has {defined} already: embed into the object as the compiler wrote it.")
+        if index + 2 >= _SHN_LORESERVE:
+            raise LoadError(f"{self._path} has {index} sections, more than can be rewritten.")
+        added = {
+            begin: Symbol(begin, info=elf.STT_OBJECT, other=0, section=index, value=0, size=len(cubin)),
+            end: Symbol(end, info=elf.STT_NOTYPE, other=0, section=index, value=len(cubin), size=0),
+        }
+        try:
+            constants = Section(f".rodata.{begin}", elf.SHT_PROGBITS, elf.SHF_ALLOC, alignment=16, data=cubin + b"\0")
+            sections = [*self._with_symbols(added), constants]
+            if not any(section.name == ".note.GNU-stack" for section in sections):
+                # Without this section the linker makes the stack executable.
+                sections.append(Section(".note.GNU-stack", elf.SHT_PROGBITS))
+            return write_elf(self._file.header, sections)
+        except (KeyError, ElfError, struct.error) as error:
+            raise self._damage() from error
+
+    def _with_symbols(self, added: Mapping[str, Symbol]) -> list[Section]:
+        """Return the sections with symbols defined, and with the indices of all symbols adapted to that."""
+        existing = {symbol.name for symbol in self._symbols}
+        symbols = [added.get(symbol.name, symbol) for symbol in self._symbols]
+        symbols += [symbol for name, symbol in added.items() if name not in existing]
+        order = sorted(range(len(symbols)), key=lambda index: symbols[index].binding != elf.STB_LOCAL)
+        new_indices = {old: new for new, old in enumerate(order)}
+        table = next(index for index, section in enumerate(self._file.sections) if section.type == elf.SHT_SYMTAB)
+        sections = [
+            self._renumber(section, new_indices) if section.link == table else section
+            for section in self._file.sections
+        ]
+        return replace_symbols(sections, [symbols[index] for index in order])
+
+    def _renumber(self, section: Section, new_indices: Mapping[int, int]) -> Section:
+        """Return a section that refers to symbols with their new indices.
+
+        Raises:
+            KeyError: It refers to a symbol that does not exist.
+        """
+        if section.type in (elf.SHT_RELA, elf.SHT_REL):
+            row = elf.RELA if section.type == elf.SHT_RELA else elf.REL
+            data = b"".join(
+                row.pack(offset, type_, new_indices[symbol], *addend)
+                for offset, type_, symbol, *addend in row.iter_unpack(section.data)
+            )
+            return section._replace(data=data)
+        if section.type == elf.SHT_GROUP:
+            return section._replace(info=new_indices[section.info])
+        if section.type == _SHT_LLVM_ADDRSIG:
+            return section._replace(link=0)  # tells linkers that the section is out of date
+        if section.type == _SHT_LLVM_CALL_GRAPH_PROFILE:
+            return section
+        raise LoadError(f"{self._path}: section {section.name!r} refers to symbols in an unknown way.")
+
+    def _damage(self) -> LoadError:
+        return LoadError(f"{self._path} {_DAMAGED}")
+
+
+_LTO = "was compiled with -flto and holds no machine code yet. Compile this file with -fno-lto."
+_FORMATS = (
+    (b"BC\xc0\xde", _LTO),
+    (b"!<arch>", "is a static library, not an object file: take the object out with `ar x`."),
+    (b"\xcf\xfa\xed\xfe", "is an object file of macOS; cubins are embedded on Linux only."),
+)
+
+
+def _find_problem(data: bytes) -> str | None:
+    """Say what the bytes are, unless they are an object file for a 64-bit little-endian machine."""
+    if data[:4] != b"\x7fELF":
+        problems = (problem for start, problem in _FORMATS if data.startswith(start))
+        return next(problems, f"is not an object file: it begins with {data[:8]!r} instead of an ELF header.")
+    if len(data) < elf.HEADER_SIZE:
+        return _DAMAGED
+    if data[4:6] != b"\2\1":
+        return "is not for a 64-bit little-endian machine, the only kind that CUDA supports."
+    file_type, machine = struct.unpack_from("<HH", data, 16)
+    if machine == elf.EM_CUDA:
+        return "is CUDA machine code; --input-obj is the object of the C++ that has TVM_FFI_EMBED_CUBIN(name)."
+    if file_type != elf.ET_REL:
+        type_name = _FILE_TYPES.get(file_type, "an ELF file of an unknown type")
+        return f"is {type_name}, not an object file: compile with -c."
+    return None

@@ -1,0 +1,1 @@
+"""Launch expressions: parse them, check them and translate them to C++."""

@@ -1,0 +1,104 @@
+"""Parse a launch expression with Python's own parser.
+
+Strings, comments, floats and overlong texts, which Python accepts and launch expressions do not, are rejected first, so
+that the user never sees a warning or a limit of the parser.
+"""
+
+from __future__ import annotations
+
+import ast
+import keyword
+import re
+from dataclasses import dataclass
+
+from jitload.errors import LaunchSpecError
+
+Expression = int | str
+
+MAX_LENGTH = 1000
+MAX_DEPTH = 50
+
+LANGUAGE = (
+    "There are integers, + - * // %, comparisons, and, or, not, a if c else b, "
+    "and the functions ceil_div, max, min and next_power_of_2."
+)
+
+# Python warns about some strings ("\d") and about numbers followed by a keyword (1if). Neither reaches the parser, so
+# the warning filters, which all threads share, need not be changed.
+_TOKEN = re.compile(r"""(?P<string>['"])|(?P<comment>\#)|(?P<character>[\\\0])|(?P<number>\.?[0-9][\w.]*)|[^\W\d]\w*""")
+_INTEGER = re.compile(r"0[xX](_?[0-9a-fA-F])+|0[oO](_?[0-7])+|0[bB](_?[01])+|[1-9](_?[0-9])*|0(_?0)*")
+_WHITE = str.maketrans("\n\r\t\f", "    ")
+_ALLOWED_KEYWORDS = frozenset({"and", "or", "not", "if", "else", "True", "False"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpressionText:
+    """An expression as the user wrote it, on one line, with the kernel and the field that it belongs to."""
+
+    text: str
+    kernel: str
+    field: str
+
+    @classmethod
+    def of(cls, text: Expression, kernel: str, field: str) -> ExpressionText:
+        """Put an expression on one line, so that a column identifies a position in it."""
+        return cls(text=str(text).translate(_WHITE).strip(), kernel=kernel, field=field)
+
+    def parse(self) -> ast.expr:
+        """Return the syntax tree, which may contain nodes that launch expressions do not support."""
+        if not self.text:
+            raise self.error("the expression is empty")
+        if len(self.text) > MAX_LENGTH:
+            raise self.error(f"the expression has {len(self.text)} characters; {MAX_LENGTH} are allowed")
+        self._check_tokens()
+        try:
+            return ast.parse(self.text, mode="eval").body
+        except (RecursionError, MemoryError) as error:
+            raise self.too_deep() from error
+        except SyntaxError as error:
+            if "too many nested" in str(error.msg):
+                raise self.too_deep() from error
+            column = min(error.offset - 1, len(self.text)) if error.offset else len(self.text)  # 0: at the end
+            raise self.error(f"this is not an expression: {error.msg}", column, self._keyword_hint()) from error
+        except ValueError as error:  # a lone surrogate
+            raise self.error("this is not an expression: it is not valid Unicode") from error
+
+    def error(self, problem: str, position: ast.expr | int | None = None, hint: str = "") -> LaunchSpecError:
+        """Return the error for a problem at a node, at a column, or with the whole expression."""
+        shown = self.text if len(self.text) <= MAX_LENGTH else self.text[:60] + "…"
+        column = self.column(position.col_offset) if isinstance(position, ast.expr) else position
+        return LaunchSpecError(
+            problem, kernel=self.kernel, field=self.field, expression=shown, column=column, hint=hint
+        )
+
+    def too_deep(self) -> LaunchSpecError:
+        """Return the error for an expression that is nested too deeply."""
+        return self.error(f"the expression is nested more than {MAX_DEPTH} deep")
+
+    def column(self, offset: int) -> int:
+        """Convert a byte offset of `ast` to an offset in characters."""
+        return len(self.text.encode()[:offset].decode())
+
+    def operator_column(self, node: ast.BinOp) -> int:
+        """Return the column of the operator between two operands, which `ast` does not record."""
+        column = self.column(node.left.end_col_offset or 0)
+        while self.text[column] in " )":
+            column += 1
+        return column
+
+    def _check_tokens(self) -> None:
+        for token in _TOKEN.finditer(self.text):
+            kind, word, column = token.lastgroup, token[0], token.start()
+            if kind == "number" and _INTEGER.fullmatch(word):
+                continue
+            if kind == "number":
+                raise self.error(f"{word} is not an integer", column, LANGUAGE)
+            if kind == "character":
+                raise self.error(f"the character {word!r} is not part of launch expressions", column)
+            if kind is not None:
+                raise self.error(f"a {kind} is not part of launch expressions", column, LANGUAGE)
+
+    def _keyword_hint(self) -> str:
+        words = (token[0] for token in _TOKEN.finditer(self.text))
+        word = next((word for word in words if keyword.iskeyword(word) and word not in _ALLOWED_KEYWORDS), None)
+        return f"A parameter named {word!r} is written {word}_ in expressions." if word else ""

@@ -1,0 +1,1 @@
+"""Load a built library and return its kernels as typed functions."""

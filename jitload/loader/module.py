@@ -1,0 +1,319 @@
+"""A shared library in, a `Module` of typed functions out. tvm-ffi is imported here and nowhere else."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import json
+import operator
+import os
+import re
+import shutil
+import struct
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+import tvm_ffi
+
+from jitload.errors import LoadError
+from jitload.loader.direct import direct_arguments, direct_type
+from jitload.loader.exchange import torch_exchange
+from jitload.loader.function import Library, TypedFunction
+
+_lock = threading.Lock()
+_mapped: dict[str, tuple[int, int, int, int]] = {}  # path of a library this process loaded -> what `stat` said
+_copies: dict[tuple[str, tuple[int, int, int, int]], Path] = {}  # the same of one loaded from a copy -> the copy's name
+
+
+class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked here
+    """The typed functions of a library: a `tvm_ffi.Module` that knows what it holds.
+
+    `mod.add_one` is the typed function; so is `mod["add_one"]`, which also reaches a kernel whose name one of
+    `tvm_ffi.Module`'s own hides, such as `imports`. Iterating gives the names.
+    """
+
+    def __getattr__(self, name: str) -> TypedFunction:
+        if name.startswith("_jitload"):
+            raise AttributeError(name)
+        function = self[name]
+        self.__dict__[name] = function
+        return function
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(
+            f"{self!r} is shared by all who load this source, so {name!r} cannot be set on it; keep it in a variable"
+        )
+
+    def __getitem__(self, name: str) -> TypedFunction:
+        return self.get_function(name)
+
+    def get_function(self, name: str, query_imports: bool = False) -> TypedFunction:  # noqa: FBT001, FBT002  upstream's
+        """Return a function of the library by its exported name."""
+        if not isinstance(name, str):
+            raise TypeError(f"the functions of {self!r} go by names of type str, got {type(name).__name__}")
+        try:
+            function: TypedFunction = super().get_function(name, query_imports)
+        except AttributeError as missing:
+            names = ", ".join(self) or "none"
+            raise AttributeError(f"{self!r} has no function {name!r}; it has: {names}") from missing
+        facts = self._jitload_facts()["functions"].get(name)
+        if facts is not None:
+            return _typed(self, function, facts)
+        if name in self.__dict__.get("_jitload_documented", ()):
+            # On the function that tvm-ffi made: one of a class of ours would take longer to call.
+            function.__name__, function.__doc__ = name, self.get_function_doc(name)
+        return function
+
+    def _jitload_facts(self) -> dict[str, Any]:
+        """Return what the library says of itself; a library that jitload did not build says nothing."""
+        facts: dict[str, Any] | None = self.__dict__.get("_jitload_description")
+        if facts is None:
+            facts = _describe(self)
+            self.__dict__["_jitload_description"] = facts
+        return facts
+
+    def _jitload_library(self) -> Library:
+        """Return what the library does for its functions."""
+        library: Library | None = self.__dict__.get("_jitload_functions")
+        if library is None:
+            get = functools.partial(tvm_ffi.Module.get_function, self)
+            is_direct = direct_type() is not None and get("_jitload_use_python")(*direct_arguments())
+            library = Library(configure=get("_jitload_configure"), bind=get("_jitload_bind") if is_direct else None)
+            self.__dict__["_jitload_functions"] = library
+        return library
+
+    def _jitload_names(self) -> Sequence[str]:
+        """Return the names of the typed functions, then those of C++ by hand."""
+        facts = self._jitload_facts()
+        return (*facts["functions"], *self.__dict__.get("_jitload_exports", ()))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._jitload_names())
+
+    def __len__(self) -> int:
+        return len(self._jitload_names())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._jitload_names()
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self})
+
+    def __repr__(self) -> str:
+        facts = self._jitload_facts()
+        archs = f" ({', '.join(facts['archs'])})" if facts["archs"] else ""
+        signatures = [function["signature"] for function in facts["functions"].values()]
+        plain = [f"{name}(…)" for name in self.__dict__.get("_jitload_exports", ())]
+        return f"<jitload.Module {facts['name']!r}{archs}: {'; '.join((*signatures, *plain))}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a jitload.Module cannot be pickled: load its library in the other process (jitload.load_module)"
+        )
+
+
+def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True) -> Module:
+    """Load a library and return its functions.
+
+    The dynamic loader knows libraries by name: one whose file changed since this process loaded it would come back as
+    it was. Such a file is loaded from a copy with a name of its own.
+
+    Raises:
+        LoadError: There is no such file, or it is no library that can be loaded here.
+    """
+    place = Path(path).absolute()
+    if not place.is_file():
+        raise LoadError(f"no library at {place}")
+    _check_whole(place)
+    try:
+        with _fresh(place) as mapped:
+            raw = tvm_ffi.load_module(str(mapped), keep_module_alive=keep_module_alive)
+    except RuntimeError as error:
+        raise LoadError(f"the library {place} cannot be loaded: {_reason(error)}") from error
+    module = Module.__new__(Module)
+    module.__move_handle_from__(raw)
+    if not module._jitload_facts()["name"]:
+        list_exports(module, place)
+    if module._jitload_facts()["functions"] or module._jitload_facts()["variables"]:
+        exchange = torch_exchange()
+        addresses = (exchange.current_stream, exchange.allocator) if exchange else (0, 0)
+        tvm_ffi.Module.get_function(module, "_jitload_preload")(*addresses)
+    return module
+
+
+def _reason(error: RuntimeError) -> str:
+    """Return the dynamic loader's words, and for a function that nobody defines what it is called in the source."""
+    found = re.search(r"([^\s/]+): undefined symbol: ([\w.$]+)", str(error))
+    if found is None:
+        return str(error)
+    from jitload.device.demangle import demangle
+
+    name = demangle(found[2]) or found[2]
+    return (
+        f"{found[1]} needs {name}, which nothing that was linked or loaded defines. Define it "
+        'in the sources (for C, declare it extern "C"), or link the library that has it, '
+        f'extra_ldflags=["/path/to/lib.so"].\n{error}'
+    )
+
+
+def _check_whole(place: Path) -> None:
+    """Refuse an ELF file that ends before what it says of itself: mapped, it would end the process with SIGBUS."""
+    size = place.stat().st_size
+    with place.open("rb") as file:
+        head = file.read(64)
+        if len(head) < 64 or head[:6] != b"\x7fELF\2\1":
+            return  # the dynamic loader has a word for these
+        segments, sections, *counts = struct.unpack_from("<32xQQ6xHHHH", head)
+        ends = [segments + counts[0] * counts[1], sections + counts[2] * counts[3]]
+        if max(ends) <= size and counts[0] == 56:
+            file.seek(segments)
+            ends += [sum(extent) for extent in struct.iter_unpack("<8xQ16xQ16x", file.read(56 * counts[1]))]
+    if max(ends) > size:
+        raise LoadError(f"the library {place} is cut short: it has {size} bytes. Build or copy it again.")
+
+
+@contextmanager
+def _fresh(path: Path) -> Iterator[Path]:
+    """Give the path, or a copy's where this process loaded other contents under it.
+
+    A copy is removed once it is mapped. The dynamic loader knows it by its name from then on.
+    """
+    found = os.stat(path)
+    identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+    with _lock:
+        is_known = _mapped.setdefault(str(path), identity) == identity
+    if is_known:
+        yield path
+        return
+    with _lock:
+        known = _copies.get((str(path), identity))
+        if known and _is_mapped(known):
+            yield known
+            return
+        with tempfile.TemporaryDirectory(prefix="jitload-") as directory:
+            copy = Path(directory) / path.name
+            shutil.copyfile(path, copy)
+            yield copy
+        _copies[str(path), identity] = copy
+
+
+def _is_mapped(path: Path) -> bool:
+    try:
+        ctypes.CDLL(str(path), mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+    except OSError:
+        return False
+    return True
+
+
+def _describe(module: Module) -> dict[str, Any]:
+    try:
+        text = tvm_ffi.Module.get_function(module, "_jitload_describe")()
+    except AttributeError:
+        return {"name": "", "archs": [], "functions": {}, "variables": []}
+    facts: dict[str, Any] = json.loads(text)
+    arch = facts["archs"][0]
+    functions = {
+        function["name"]: {**function, "index": number, "arch": arch}
+        for number, function in enumerate(facts["functions"])
+    }
+    return {**facts, "functions": functions}
+
+
+def list_exports(module: Module, place: Path) -> None:
+    """Note what a library exports that was written by hand, and so does not describe itself.
+
+    Kernels beside it do, where objects of both were linked into one.
+    """
+    if "_jitload_exports" in module.__dict__:
+        return
+    from jitload.elf.file import read_dynamic_symbols
+
+    offered = read_dynamic_symbols(place.read_bytes()).defined
+    names = [name.removeprefix("__tvm_ffi_") for name in offered if name.startswith("__tvm_ffi_")]
+    facts = module._jitload_facts()
+    plain = sorted(name for name in names if not name.startswith("_") and name not in facts["functions"])
+    module.__dict__["_jitload_exports"] = tuple(plain)
+    documented = frozenset(name.removeprefix("_doc_") for name in names if name.startswith("_doc_"))
+    module.__dict__["_jitload_documented"] = documented
+    module.__dict__["_jitload_description"] = {**facts, "name": facts["name"] or place.stem}
+
+
+def _typed(module: Module, function: tvm_ffi.Function, facts: dict[str, Any]) -> TypedFunction:
+    """Give a function that nobody else holds its type. Its handle keeps the module alive."""
+    library = module._jitload_library()
+    kind = direct_type() if library.bind is not None else None
+    typed = (kind or TypedFunction).__new__(kind or TypedFunction)
+    typed.__move_handle_from__(function)
+    as_declared = (facts["index"], *(0,) * 8, None, None)
+    typed._jitload_set(facts, library, as_declared)
+    return typed
+
+
+def global_tensor(module: Module, name: str, dtype: object, shape: int | Sequence[int]) -> Any:
+    """Return a `__device__` or `__constant__` variable of the module, on the current device, as a tensor.
+
+    The tensor is a view: what is written to it, later launches read.
+
+    Args:
+        module: A module that jitload built.
+        name: The variable's C++ name, `coeffs` or `ns::coeffs`.
+        dtype: Its element type: `"float32"`, `torch.float32`, `numpy.float32`.
+        shape: Its shape; dtype and shape must make up the variable's size.
+
+    Returns:
+        A `tvm_ffi.Tensor`; `torch.from_dlpack(…)` and its like make it their own without a copy.
+
+    Raises:
+        LoadError: The module has no such variable.
+        ValueError: The size differs from the variable's.
+
+    Example:
+        `torch.from_dlpack(jitload.global_tensor(mod, "coeffs", torch.float32, (16,))).copy_(values)`
+    """
+    if not isinstance(module, Module):
+        raise TypeError(f"global_tensor() takes a module that jitload built, got {type(module).__name__}")
+    facts = module._jitload_facts()
+    names = [variable["name"] for variable in facts["variables"]]
+    if name not in names:
+        known = f"it has: {', '.join(names)}" if names else "it has none"
+        raise LoadError(f"module {facts['name']!r} has no __device__ or __constant__ variable {name!r}; {known}")
+    number = names.index(name)
+    kind = _dtype(dtype)
+    extents = _extents(shape)
+    size = functools.reduce(operator.mul, extents, 1) * kind.itemsize
+    wanted = facts["variables"][number]["size"]
+    if size != wanted or any(extent < 0 for extent in extents):
+        raise ValueError(f"variable {name!r} has {wanted} bytes; {kind} with shape {tuple(extents)} would have {size}")
+    return tvm_ffi.Module.get_function(module, "_jitload_global")(number, kind, size, *extents)
+
+
+def _extents(shape: int | Sequence[int]) -> list[int]:
+    try:
+        return [operator.index(shape)]  # type: ignore[arg-type]
+    except TypeError:
+        with suppress(TypeError):
+            return [operator.index(extent) for extent in shape]  # type: ignore[union-attr]
+    raise TypeError(f"shape must be an int or a sequence of them, got {shape!r}")
+
+
+def _dtype(dtype: object) -> Any:
+    """Return tvm-ffi's dtype for one given by name or by torch, NumPy or JAX."""
+    text = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None) or str(dtype)
+    try:
+        kind = tvm_ffi.dtype(text.removeprefix("torch."))
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise _unknown_dtype(dtype) from error
+    if kind.itemsize == 0:
+        raise _unknown_dtype(dtype)
+    return kind
+
+
+def _unknown_dtype(dtype: object) -> ValueError:
+    return ValueError(f"dtype {dtype!r} is unknown; write 'float32', torch.float32 or the like")

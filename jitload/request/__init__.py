@@ -1,0 +1,1 @@
+"""Arguments of a public call, checked and turned into one `Request`."""

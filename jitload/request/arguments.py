@@ -1,0 +1,260 @@
+"""The arguments of a public call: source texts and files, compiler options, and checks of their types."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from jitload.errors import JitLoadError
+from jitload.request.cubins import CubinLike
+
+Texts = str | Sequence[str]
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+Pieces = tuple[tuple[str, str], ...]
+
+HOST_SUFFIXES = (".cpp", ".cc", ".cxx", ".c")
+
+
+class Sources(NamedTuple):
+    """The sources of a call, by language.
+
+    Attributes:
+        cuda: Label and text of each piece of `cuda_sources`, or of each CUDA file.
+        host: The same of C++.
+        objects: Object files.
+        cubins: `embed_cubin=`, with the cubins among the files under their file names.
+        directories: The directories of the files.
+        are_files: Whether the pieces are files, each of which is compiled by itself.
+    """
+
+    cuda: Pieces = ()
+    host: Pieces = ()
+    objects: tuple[str, ...] = ()
+    cubins: Mapping[str, CubinLike] | None = None
+    directories: tuple[Path, ...] = ()
+    are_files: bool = False
+
+    @property
+    def has_code(self) -> bool:
+        """Whether there is anything to compile or to link."""
+        return bool(self.objects) or any(text.strip() for _, text in (*self.cuda, *self.host))
+
+    @property
+    def cuda_texts(self) -> tuple[str, ...]:
+        """The texts of `cuda_sources`."""
+        return tuple(text for _, text in self.cuda)
+
+
+def inline_sources(
+    name: str, cuda_sources: Texts | None, *, cpp_sources: Texts | None, embed_cubin: Mapping[str, CubinLike] | None
+) -> Sources:
+    """Return the sources of `load_inline`; their labels contain the module's name."""
+    return Sources(
+        cuda=label_pieces(name, read_texts(cuda_sources, "cuda_sources"), "cuda_sources"),
+        host=label_pieces(name, read_texts(cpp_sources, "cpp_sources"), "cpp_sources"),
+        cubins=embed_cubin,
+    )
+
+
+def label_pieces(name: str, texts: Sequence[str], argument: str) -> Pieces:
+    """Give each piece the label that messages use: `vec.cu` for a single one, `cuda_sources[1]` for one of several."""
+    if len(texts) == 1:
+        return ((f"{name}.{'cpp' if argument.startswith('cpp') else 'cu'}", texts[0]),)
+    return tuple((f"{argument}[{number}]", text) for number, text in enumerate(texts))
+
+
+def file_sources(*arguments: Paths | None, embed_cubin: Mapping[str, CubinLike] | None = None) -> Sources:
+    """Read the source files of `load`; the suffix of each says what it contains."""
+    paths = [path for argument in arguments for path in read_paths(argument, "sources")]
+    cuda: list[tuple[str, str]] = []
+    host: list[tuple[str, str]] = []
+    cubins: dict[str, Path] = {}
+    objects: list[str] = []
+    for path in paths:
+        suffix = path.suffix.lower()
+        if suffix == ".cubin":
+            cubins[path.stem] = path
+        elif suffix in (".o", ".obj", ".a"):
+            objects.append(str(path.absolute()))
+        else:
+            pieces = host if suffix in HOST_SUFFIXES else cuda
+            pieces.append((_printable(str(path)), read_source_file(path)))
+    can_merge = cubins and isinstance(embed_cubin, Mapping | None)
+    return Sources(
+        cuda=tuple(cuda),
+        host=tuple(host),
+        objects=tuple(objects),
+        cubins={**cubins, **(embed_cubin or {})} if can_merge else embed_cubin,
+        directories=tuple(dict.fromkeys(path.absolute().parent for path in paths)),
+        are_files=True,
+    )
+
+
+def read_source_file(path: str | os.PathLike[str]) -> str:
+    """Return the text of a source file in UTF-8, with or without a byte order mark."""
+    try:
+        return check_text(normalize_newlines(Path(path).read_text(encoding="utf-8-sig")), os.fspath(path))
+    except UnicodeDecodeError as error:
+        raise JitLoadError(
+            f"{os.fspath(path)} is not UTF-8 (byte {error.start}), so it cannot be source text; "
+            "objects and cubins are recognised by their suffixes, .o and .cubin"
+        ) from error
+    except OSError as error:
+        raise JitLoadError(f"source {os.fspath(path)!r} cannot be read: {error.strerror}") from error
+
+
+def _printable(label: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in label)
+
+
+# ---- compiler options ------------------------------------------------------------------------------------------
+
+
+class Options(NamedTuple):
+    """The compiler options of a call.
+
+    Attributes:
+        host: `extra_cflags` without include directories.
+        host_dirs: The include directories of `extra_cflags`.
+        cuda: `extra_cuda_cflags`, as written for nvcc.
+        link: `extra_ldflags`.
+        include_dirs: `extra_include_paths`.
+    """
+
+    host: tuple[str, ...] = ()
+    host_dirs: tuple[Path, ...] = ()
+    cuda: tuple[str, ...] = ()
+    link: tuple[str, ...] = ()
+    include_dirs: tuple[Path, ...] = ()
+
+
+def read_options(
+    *,
+    cflags: Sequence[str] | None = None,
+    cuda_cflags: Sequence[str] | None = None,
+    ldflags: Sequence[str] | None = None,
+    include_paths: Paths | None = None,
+) -> Options:
+    """Check `extra_cflags=` and the other option arguments of a call."""
+    host, host_dirs = split_includes(read_strings(cflags, "extra_cflags"))
+    return Options(
+        host=host,
+        host_dirs=host_dirs,
+        cuda=read_strings(cuda_cflags, "extra_cuda_cflags"),
+        link=read_strings(ldflags, "extra_ldflags"),
+        include_dirs=read_paths(include_paths, "extra_include_paths"),
+    )
+
+
+def split_includes(options: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[Path, ...]]:
+    """Separate `-I` directories from the other options: the build runs in another working directory."""
+    others, dirs, remaining = [], [], iter(options)
+    for option in remaining:
+        if option == "-I":
+            dirs.append(Path(next(remaining, ".")))
+        elif option.startswith("-I"):
+            dirs.append(Path(option[2:]))
+        else:
+            others.append(option)
+    return tuple(others), tuple(dirs)
+
+
+# ---- types of arguments ----------------------------------------------------------------------------------------
+
+
+def check_name(name: str) -> str:
+    """Return a module's name if it can be shown in messages and used in file names."""
+    if not isinstance(name, str):
+        raise JitLoadError(f"name must be a str, got {type(name).__name__}")
+    if not name or len(name) > 256 or not name.isprintable():
+        raise JitLoadError(f"name={name[:80]!r} must have 1 to 256 printable characters")
+    return name
+
+
+def check_backend(backend: str | None) -> None:
+    """Raise an error for any backend but CUDA."""
+    if backend not in (None, "cuda"):
+        raise JitLoadError(f"backend={backend!r}: jitload builds for CUDA only; leave it out, or pass 'cuda'")
+
+
+def check_text(text: str, argument: str) -> str:
+    """Return a text for a compiler if it is a str without NUL characters or lone surrogates."""
+    if not isinstance(text, str):
+        raise JitLoadError(f"{argument} must be a str, got {type(text).__name__}")
+    if "\0" in text:
+        raise JitLoadError(f"{argument} contains a NUL character, and compilers stop reading there")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise JitLoadError(f"{argument} is not valid Unicode: a lone surrogate at {error.start}") from error
+    return text
+
+
+def read_texts(value: Texts | None, argument: str) -> tuple[str, ...]:
+    """Return the texts of `cuda_sources=` and the like: one str, or several."""
+    if value is None:
+        return ()
+    if isinstance(value, bytes | bytearray) or not isinstance(value, Iterable):
+        raise JitLoadError(f"{argument} must be a str or a list of str, got {type(value).__name__}")
+    texts = (value,) if isinstance(value, str) else tuple(value)
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise JitLoadError(f"{argument} must be a str or a list of str, got {type(text).__name__} at {number}")
+        check_text(text, f"{argument}[{number}]" if len(texts) > 1 else argument)
+    return tuple(normalize_newlines(text.removeprefix("\ufeff")) for text in texts)
+
+
+def normalize_newlines(text: str) -> str:
+    """Replace CR line ends, which compilers do not know, in a text that has no others."""
+    return text if "\n" in text else text.replace("\r", "\n")
+
+
+def read_strings(options: Sequence[str] | None, argument: str) -> tuple[str, ...]:
+    """Return a list of compiler options without the empty ones."""
+    if options is None:
+        return ()
+    items = None if isinstance(options, str) or not isinstance(options, Iterable) else list(options)
+    if items is None or not all(isinstance(option, str) for option in items):
+        shown = options if items is None else items
+        raise JitLoadError(f"{argument} must be a list of str, one option each, got {shown!r}")
+    return tuple(check_text(option, argument) for option in items if option.strip())
+
+
+def read_paths(value: Paths | None, argument: str) -> tuple[Path, ...]:
+    """Return the paths of `sources=` and the like: one path, or several."""
+    if value is None:
+        return ()
+    if isinstance(value, str | os.PathLike):
+        return (check_path(value, argument),)
+    paths = None if isinstance(value, bytes | bytearray) or not isinstance(value, Iterable) else list(value)
+    if paths is None or not all(isinstance(path, str | os.PathLike) for path in paths):
+        shown = value if paths is None else paths
+        raise JitLoadError(f"{argument} must be a path or a list of paths, got {shown!r}")
+    return tuple(check_path(path, argument) for path in paths)
+
+
+def check_path(value: object, argument: str) -> Path:
+    """Return a path if it can be the name of a file."""
+    if not isinstance(value, str | os.PathLike):
+        raise JitLoadError(f"{argument} must be a path, a str or os.PathLike, got {type(value).__name__}")
+    text = os.fspath(value)
+    if not isinstance(text, str):
+        raise JitLoadError(f"{argument} must be a path as str, got one as {type(text).__name__}")
+    if not text:
+        raise JitLoadError(f"{argument} is an empty path")
+    if "\0" in text:
+        raise JitLoadError(f"{argument}={text!r} contains a NUL character, which no path can")
+    return value if isinstance(value, Path) else Path(text)
+
+
+def absolute_path(value: object, argument: str) -> Path:
+    """Return an absolute path, which stays valid when the process changes its working directory."""
+    path = check_path(value, argument)
+    try:
+        return path if path.is_absolute() else path.absolute()
+    except OSError as error:
+        raise JitLoadError(
+            f"{argument}={str(path)!r} is relative, and the working directory no longer exists; pass an absolute path"
+        ) from error

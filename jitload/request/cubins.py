@@ -1,0 +1,130 @@
+"""The cubins of `embed_cubin=`: names and bytes, from whatever object holds them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from jitload.errors import JitLoadError
+
+if TYPE_CHECKING:
+    from jitload.model import Cubin, Kernel
+
+    CubinLike: TypeAlias = bytes | bytearray | memoryview | str | os.PathLike[str] | Cubin
+else:
+    CubinLike = Any
+
+
+class GivenCubin(NamedTuple):
+    """A cubin whose kernels become functions.
+
+    Attributes:
+        label: What messages call it.
+        data: Its bytes.
+        kernels: Its kernels, where their types are already known.
+    """
+
+    label: str
+    data: bytes
+    kernels: tuple[Kernel, ...] = ()
+
+
+def read_embedded_cubins(
+    cubins: Mapping[str, CubinLike] | None, device_name: str = ""
+) -> tuple[tuple[str, bytes], ...]:
+    """Return the cubins to embed for hand-written C++ as names and bytes, sorted by name.
+
+    Args:
+        cubins: `embed_cubin=`.
+        device_name: The name under which compiled device code is embedded as well, or "".
+    """
+    if cubins is None:
+        return ()
+    _check_is_mapping(cubins)
+    for name, cubin in cubins.items():
+        is_file = isinstance(cubin, Path) and cubin.name == f"{name}.cubin"  # one of sources=
+        check_cubin_name(name, f"{cubin!s} is embedded under its file name: it" if is_file else "embed_cubin")
+        if f"{name}_end" in cubins:
+            raise JitLoadError(
+                f"embed_cubin has {name!r} and '{name}_end', but the latter is the symbol that marks the former's end"
+            )
+    if device_name in cubins:
+        raise JitLoadError(f"embed_cubin has {device_name!r}, the name under which cuda_sources is embedded")
+    return tuple((name, read_cubin(cubins[name], f"embed_cubin[{name!r}]")) for name in sorted(cubins))
+
+
+def read_given_cubins(cubins: Mapping[str, CubinLike] | None) -> tuple[GivenCubin, ...]:
+    """Return the cubins that functions are made of when there is no source; their names only serve messages."""
+    _check_is_mapping(cubins)
+    assert cubins is not None
+    return tuple(_given_cubin(f"embed_cubin[{name!r}]", cubin) for name, cubin in cubins.items())
+
+
+def _given_cubin(label: str, cubin: CubinLike) -> GivenCubin:
+    from jitload.model import Cubin
+
+    return GivenCubin(label, read_cubin(cubin, label), cubin.kernels if isinstance(cubin, Cubin) else ())
+
+
+def _check_is_mapping(cubins: object) -> None:
+    if not isinstance(cubins, Mapping):
+        raise JitLoadError(f"embed_cubin must map names to cubins, got {type(cubins).__name__}")
+
+
+def check_cubin_name(name: str, subject: str) -> None:
+    """Raise an error for a name that `TVM_FFI_EMBED_CUBIN(name)` cannot take; `subject` begins the message."""
+    if not isinstance(name, str) or not (name.isascii() and name.isidentifier()):
+        raise JitLoadError(
+            f"{subject} has {name!r}, which is not a C++ name; TVM_FFI_EMBED_CUBIN takes letters, digits and "
+            "underscores"
+        )
+
+
+def read_cubin(value: CubinLike, label: str) -> bytes:
+    """Return the bytes of a cubin given as bytes, a path, a `Cubin` or an object of a compiler."""
+    from jitload.model import Cubin
+
+    value = _unwrap(value, label)
+    if isinstance(value, Cubin):
+        return value.data
+    if isinstance(value, str) and "\n" in value:
+        return value.encode(errors="replace")  # PTX or source text; the reader of cubins says so
+    if isinstance(value, str | os.PathLike):
+        return _read_cubin_file(value, label)
+    try:
+        return bytes(memoryview(value))
+    except TypeError:
+        raise JitLoadError(f"{label} must be bytes, a path or a Cubin, got {type(value).__name__}") from None
+
+
+def _read_cubin_file(path: str | os.PathLike[str], label: str) -> bytes:
+    shown = os.fsdecode(path)[:200]
+    try:
+        return Path(os.fsdecode(path)).read_bytes()
+    except ValueError as error:  # a NUL character: the bytes of a cubin, decoded
+        raise JitLoadError(f"{label} is a str that is not a path ({error}); pass the cubin as bytes") from error
+    except OSError as error:
+        raise JitLoadError(f"{label}: {shown!r} cannot be read: {error.strerror}") from error
+
+
+def _unwrap(value: Any, label: str) -> Any:
+    """Return the cubin inside an object of a compiler, such as Triton's CompiledKernel, or the value itself."""
+    from jitload.model import Cubin
+
+    stages = getattr(value, "asm", None)
+    if isinstance(stages, Mapping):
+        if "cubin" not in stages:
+            raise JitLoadError(f"{label}: this {type(value).__name__} has no cubin, only {', '.join(map(str, stages))}")
+        return stages["cubin"]
+    if isinstance(value, Cubin | bytes | bytearray | memoryview | str | os.PathLike):
+        return value
+    for attribute in ("cubin", "kernel"):
+        if (inner := getattr(value, attribute, None)) is not None:
+            return inner
+    if callable(getattr(value, "warmup", None)):
+        raise JitLoadError(
+            f"{label}: this Triton kernel is not compiled yet; pass what extract_triton() or kernel.warmup(…) returns"
+        )
+    return value

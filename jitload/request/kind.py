@@ -1,0 +1,152 @@
+"""What `cuda_sources` contains: kernels, C++ that launches cubins, or both with `<<<…>>>` between them.
+
+The kind decides which compiler reads the text, so it is found before anything else of a call is looked at. A cache hit
+with plain kernels needs no lexer for it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from jitload.errors import CompileError, Diagnostic, JitLoadError
+from jitload.request.arguments import Options, Pieces, Sources, split_includes
+from jitload.request.functions import Functions, has_launches, is_empty
+
+if TYPE_CHECKING:
+    from jitload.request.request import Call
+
+Kind = Literal["device", "host", "mixed"]
+
+_KINDS: tuple[Kind, ...] = ("device", "host", "mixed")
+_HOST_MARKERS = ("TVM_FFI_", "tvm::", "tvm/ffi/")
+
+
+def find_kind(call: Call) -> Kind:
+    """Return what `cuda_sources` contains; `kind=` overrides what the text looks like.
+
+    Raises:
+        JitLoadError: `kind=` is unknown, or the text contains only kernels although `embed_cubin=` says it is C++.
+    """
+    sources, options = call.sources, call.options.cuda
+    if call.kind is not None and call.kind not in _KINDS:
+        raise JitLoadError(f"kind must be 'device', 'host', 'mixed' or None, got {call.kind!r}")
+    if not sources.cuda:
+        return "host"
+    if call.kind is not None:
+        return next(kind for kind in _KINDS if kind == call.kind)
+    names_host_functions = _names_host_functions(sources.cuda_texts, call.functions, options)
+    has_host_code = bool(sources.host or sources.objects) or names_host_functions
+    kind = _kind_of_texts(sources.cuda_texts, bool(sources.cubins), has_host_code, options)
+    if kind == "host" and _headers_have_kernels(sources, call.options):
+        return "mixed"
+    if kind == "host":
+        _check_is_no_kernel_source(call)
+    return kind
+
+
+def looks_like_kernels(texts: Sequence[str]) -> bool:
+    """Return whether texts have kernels and, at a glance, nothing that launches them."""
+    markers = (*_HOST_MARKERS, "<<<")
+    return any("__global__" in text for text in texts) and not any(m in text for text in texts for m in markers)
+
+
+@functools.lru_cache(maxsize=64)
+def _kind_of_texts(
+    texts: tuple[str, ...],
+    has_cubins: bool,  # noqa: FBT001  positional for the cache
+    has_host_code: bool,  # noqa: FBT001
+    options: tuple[str, ...],
+) -> Kind:
+    if not has_cubins and looks_like_kernels(texts):
+        return "device"
+
+    from jitload.device.source import classify
+
+    kind = classify(texts, has_embed_cubin=has_cubins, options=options, for_nvrtc=not has_host_code)
+    if kind != "host":
+        return "mixed" if kind == "both" else "device"
+    is_host_like = has_cubins or any(marker in text for text in texts for marker in _HOST_MARKERS)
+    return "host" if is_host_like or has_host_code else "device"  # the kernels may be in a header
+
+
+def _names_host_functions(texts: tuple[str, ...], functions: Functions | None, options: tuple[str, ...]) -> bool:
+    """Return whether `functions=` names C++ functions: of a text that includes others they may be kernels as well."""
+    if functions is None or is_empty(functions) or has_launches(functions):
+        return False
+    if not any("#include" in text for text in texts) and not any("__global__" in option for option in options):
+        return True
+    names = (functions,) if isinstance(functions, str) else tuple(functions) if isinstance(functions, Iterable) else ()
+    if any("__global__" in text for text in texts) or not all(isinstance(name, str) for name in names):
+        return False
+    from jitload.device.host_functions import defines_host_functions
+
+    return defines_host_functions(texts, names)
+
+
+def _headers_have_kernels(sources: Sources, options: Options) -> bool:
+    """Return whether C++ in `cuda_sources` includes kernels in headers of the user's."""
+    texts = sources.cuda_texts
+    if sources.cubins or not any("include" in text for text in texts):
+        return False
+
+    from jitload.device.included import launches_in_headers
+
+    cuda_dirs = split_includes(options.cuda)[1]
+    dirs = (*options.include_dirs, *sources.directories, *cuda_dirs, *options.host_dirs)
+    return launches_in_headers(texts, [path.absolute() for path in dirs], options.cuda)
+
+
+def _check_is_no_kernel_source(call: Call) -> None:
+    """Raise an error where `embed_cubin=` says that the text is C++, but it contains only kernels."""
+    texts = call.sources.cuda_texts
+    if not call.sources.cubins or not any("__global__" in text for text in texts):
+        return
+
+    from jitload.device.source import classify
+
+    if classify(texts, has_embed_cubin=False, options=call.options.cuda) == "device":
+        advice = f"launch them with TVM_FFI_EMBED_CUBIN({call.name})" if call.sources.host else "leave embed_cubin= out"
+        raise JitLoadError(
+            f"module {call.name!r}: cuda_sources contains only kernels, but embed_cubin= says that it is C++. "
+            f"To compile the kernels, pass kind='device' and {advice}; kind='host' passes them to the C++ compiler."
+        )
+
+
+def check_has_no_launches(pieces: Pieces, options: Sequence[str]) -> None:
+    """Raise an error where kernels for the CPU are launched with `<<<…>>>`, which NVRTC might ignore.
+
+    Raises:
+        CompileError: There is a launch that the C++ compiler would see.
+    """
+    if any("<<<" in text for _, text in pieces):
+        from jitload.device.source import classify
+
+        if classify([text for _, text in pieces], has_embed_cubin=False, options=options) == "both":
+            raise cpu_launch_error(pieces)
+
+
+def cpu_launch_error(pieces: Pieces) -> CompileError:
+    """Return the error for `<<<…>>>` on the CPU, at its line."""
+    from jitload.device.lexer import tokenize
+
+    label, line = pieces[0][0], 1
+    for piece_label, text in pieces:
+        if launch := next((token for token in tokenize(text) if token.text == "<<<"), None):
+            label, line = piece_label, launch.line
+            break
+    message = "GPU only: launches with <<<…>>>; on the CPU a Launch gives grid and block"
+    return CompileError(
+        stage="host",
+        name=label,
+        log=f"{label}:{line}: error: {message}\n",
+        diagnostics=(Diagnostic(file=label, line=line, severity="error", message=message),),
+    )
+
+
+def may_have_kernels_elsewhere(texts: Sequence[str], options: Sequence[str]) -> bool:
+    """Return whether a text without kernels may include some, or make some with a macro from the options."""
+    is_included = any("#include" in text for text in texts) or any("-include=" in option for option in options)
+    is_defined = any("__global__" in option for option in options)
+    return (is_included or is_defined) and not any("TVM_FFI_" in text for text in texts)

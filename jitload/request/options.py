@@ -1,0 +1,106 @@
+"""Translation of `extra_cuda_cflags`, which is written for nvcc, for the compiler that runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from jitload.errors import JitLoadError
+
+# Options of nvcc that have another meaning to NVRTC, or none: optimisation of host code, the host compiler.
+_IGNORED = re.compile(
+    r"-O[0-3]|--?expt-relaxed-constexpr|--?(?:expt-)?extended-lambda|-Xcompiler=.*|--compiler-options=.*|--?threads=.*|-t=\d+"
+)
+_TAKES_VALUE = {
+    "-Xptxas": "--ptxas-options=", "--ptxas-options": "--ptxas-options=", "-Xcompiler": None,
+    "--compiler-options": None,
+    "-std": "--std=", "--std": "--std=", "-maxrregcount": "--maxrregcount=", "--maxrregcount": "--maxrregcount=",
+    "-D": "-D", "-U": "-U", "-I": "-I", "--include-path": "-I", "--threads": None, "-t": None,
+    "-include": "--pre-include=",
+}  # fmt: skip
+_RELOCATABLE = re.compile(r"--?(?:rdc|relocatable-device-code)=true|-dc|--device-c|-dlto|--dlink-time-opt|-lto|--lto")
+_OUTPUT = re.compile(r"--?(?:ptx|cubin|fatbin|optix-ir)|-c|--compile|-o|--output-file|-dw|-dlink|--device-link")
+_ARCH = re.compile(r"--?(?:gpu-architecture|arch|gencode|generate-code|gpu-code|code)(?:=|$)")
+_FOR_HOST_COMPILER = ("-Xcompiler", "--compiler-options")
+
+
+def translate_cuda_options(kind: str, options: Sequence[str]) -> tuple[str, ...]:
+    """Translate `extra_cuda_cflags` for the compiler of a kind of source: NVRTC, nvcc or the host compiler."""
+    if not options:
+        return ()
+    translators: dict[str, Callable[[Sequence[str]], tuple[str, ...]]] = {
+        "device": nvrtc_options,
+        "mixed": nvcc_options,
+        "host": host_options,
+    }
+    return translators[kind](options)
+
+
+def nvrtc_options(options: Sequence[str]) -> tuple[str, ...]:
+    """Translate options of nvcc for NVRTC.
+
+    Options for host code and for the host compiler are dropped. NVRTC itself rejects those it does not know.
+    """
+    result: list[str] = []
+    remaining = iter(options)
+    for option in remaining:
+        _check_option(option)
+        if _OUTPUT.fullmatch(option):
+            raise JitLoadError(
+                f"extra_cuda_cflags has {option!r}: jitload chooses the kind and the place of the output; leave it out"
+            )
+        if option in _TAKES_VALUE:
+            value = next(remaining, None)
+            if value is None:
+                raise JitLoadError(f"extra_cuda_cflags ends with {option!r}, which takes a value")
+            if (prefix := _TAKES_VALUE[option]) is not None:
+                result.append(prefix + value)
+        elif not _IGNORED.fullmatch(option):
+            result.append(re.sub("^--include-path=", "-I", option))
+    return tuple(result)
+
+
+def nvcc_options(options: Sequence[str]) -> tuple[str, ...]:
+    """Return options for nvcc itself: unchanged, except that include directories are spelled `-I`."""
+    result = []
+    for option in options:
+        _check_option(option)
+        result.append(re.sub(r"^--?include-path(?:=|$)", "-I", option))
+    return tuple(result)
+
+
+def host_options(options: Sequence[str]) -> tuple[str, ...]:
+    """Return the options that nvcc passes on to the host compiler, for a source that is C++.
+
+    These are definitions, include directories, the language standard, and whatever is marked for the host compiler.
+    """
+    result: list[str] = []
+    remaining = iter(options)
+    for option in remaining:
+        name, equals, value = option.partition("=")
+        if name in _FOR_HOST_COMPILER:
+            result += (value if equals else next(remaining, "")).split(",")
+        elif option in ("-D", "-U", "-I"):
+            result.append(option + next(remaining, ""))
+        elif option in ("-std", "--std"):
+            result.append("-std=" + next(remaining, ""))
+        elif re.match(r"-[DUI]|--?std=|-O[0-3]$", option):
+            result.append(option.replace("--std=", "-std="))
+    return tuple(option for option in result if option)
+
+
+def names_arch(option: str) -> bool:
+    """Return whether an option selects the architecture to generate code for."""
+    return _ARCH.match(option) is not None
+
+
+def check_names_no_arch(option: str, argument: str = "extra_cuda_cflags") -> None:
+    """Raise an error for an option that selects an architecture."""
+    if names_arch(option):
+        raise JitLoadError(f"{argument} has {option!r}: name architectures with arch=, such as arch='sm_90a'")
+
+
+def _check_option(option: str) -> None:
+    check_names_no_arch(option)
+    if _RELOCATABLE.fullmatch(option):
+        raise JitLoadError(f"extra_cuda_cflags has {option!r}: jitload does not link device code; #include it instead")

@@ -1,0 +1,293 @@
+"""The arguments of a public call as one `Request`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from jitload.arch import CPU, resolve_arch, resolve_gpu_arch
+from jitload.checks import NO_CHECKS, Checks, check_checks, cpu_options
+from jitload.errors import JitLoadError
+from jitload.launch import Launch
+from jitload.request.arguments import (
+    HOST_SUFFIXES,
+    Options,
+    Pieces,
+    Sources,
+    absolute_path,
+    check_backend,
+    check_name,
+    split_includes,
+)
+from jitload.request.cubins import GivenCubin, read_embedded_cubins, read_given_cubins
+from jitload.request.functions import Functions, check_host_functions, is_empty, read_functions
+from jitload.request.kind import Kind, check_has_no_launches, cpu_launch_error, find_kind
+from jitload.request.options import translate_cuda_options
+from jitload.settings import Settings, read_settings
+
+if TYPE_CHECKING:
+    from jitload.triton.source import TritonSource
+
+_NOT_IN_FILE_NAMES = re.compile(r"[^A-Za-z0-9_]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """Host code that is compiled by itself.
+
+    Attributes:
+        file: Its file name in the build directory.
+        pieces: Label and text of each piece.
+        is_file: Whether it is a source file, compiled unchanged; inline text gets upstream's convenience headers and
+            the exports of `functions=`.
+        flags: Options for this unit alone.
+    """
+
+    file: str
+    pieces: Pieces
+    is_file: bool = False
+    flags: tuple[str, ...] = ()
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether it contains kernels and the C++ that launches them with `<<<…>>>`."""
+        return self.file.endswith(".cu")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSource:
+    """The hand-written C++ of a request.
+
+    Attributes:
+        units: What is compiled, in order.
+        objects: Object files to link.
+        cubins: Name and bytes of each cubin to embed.
+        flags: `extra_cflags`.
+        link_flags: `extra_ldflags`.
+        is_object: Whether the result is an object file for a link of the user's, not a library.
+    """
+
+    units: tuple[Unit, ...]
+    objects: tuple[str, ...] = ()
+    cubins: tuple[tuple[str, bytes], ...] = ()
+    flags: tuple[str, ...] = ()
+    link_flags: tuple[str, ...] = ()
+    is_object: bool = False
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether any unit contains kernels together with host code."""
+        return any(unit.is_mixed for unit in self.units)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a public call asks for; equal requests get the same module.
+
+    Attributes:
+        name: The module's name, as given.
+        pieces: Label and text of each piece of device code; empty where all code is host code.
+        functions: Exported names and their launches; None exports every kernel.
+        archs: The architectures, resolved.
+        options: NVRTC options from `extra_cuda_cflags`.
+        include_dirs: The user's include directories.
+        settings: The environment at the time of the call.
+        host: The hand-written C++, or None where the wrapper is generated.
+        is_kind_given: Whether the caller passed `kind=`.
+        triton: The Triton kernel, if the request is for one.
+        images: Cubins whose kernels become functions, where there is no source.
+        cpu_flags: Options for compiling kernels for the CPU; empty where they are not.
+        checks: Sanitizers and debug mode for kernels.
+    """
+
+    name: str
+    pieces: Pieces
+    functions: tuple[tuple[str, Launch], ...] | None
+    archs: tuple[str, ...]
+    options: tuple[str, ...]
+    include_dirs: tuple[str, ...]
+    settings: Settings
+    host: HostSource | None = None
+    is_kind_given: bool = False
+    triton: TritonSource | None = None
+    images: tuple[GivenCubin, ...] = ()
+    cpu_flags: tuple[str, ...] = ()
+    checks: Checks = NO_CHECKS
+
+    @property
+    def slug(self) -> str:
+        """The name as part of a file name: letters, digits and underscores, at most 48."""
+        return slug_of(self.name)
+
+    @property
+    def product(self) -> str:
+        """The file name of what a build produces."""
+        return f"{self.slug}.o" if self.host is not None and self.host.is_object else f"{self.slug}.so"
+
+
+def slug_of(name: str) -> str:
+    """Return a name as part of a file name; names with the same slug differ in their cache key."""
+    return _NOT_IN_FILE_NAMES.sub("_", name)[:48] or "_"
+
+
+class Call(NamedTuple):
+    """The checked arguments of a public call.
+
+    Attributes:
+        name: The module's name.
+        sources: Source texts or files.
+        makes: A `module`, which is loaded at once, so that kernels may be for the CPU where there is no GPU; a
+            `library`; or a `cubin`.
+        functions: `functions=`, as given.
+        options: Compiler options.
+        arch: The architectures, as given.
+        backend: None or `"cuda"`.
+        kind: `kind=`, as given.
+        checks: Sanitizers and debug mode for kernels.
+    """
+
+    name: str
+    sources: Sources
+    makes: Literal["module", "library", "cubin"]
+    functions: Functions | None = None
+    options: Options = Options()
+    arch: str | Sequence[str] = "native"
+    backend: str | None = None
+    kind: str | None = None
+    checks: Checks = NO_CHECKS
+
+
+def make_request(call: Call) -> Request:
+    """Return the request of a call, with the settings of this moment: its kind first, which the rest depends on."""
+    settings = read_settings()
+    check_name(call.name)
+    check_backend(call.backend)
+    if not call.sources.has_code:
+        return _request_for_cubins(call, settings)
+    kind = "device" if call.makes == "cubin" else find_kind(call)
+    cuda_options, cuda_dirs = split_includes(translate_cuda_options(kind, call.options.cuda))
+    host = _host_source(call, kind, cuda_options)
+    functions = None if kind != "device" and is_empty(call.functions) else call.functions
+    exports = read_functions(functions)
+    if host is not None:
+        check_host_functions(functions, host, names=(name for name, _ in exports or ()))
+    include_dirs = (*call.options.include_dirs, *call.sources.directories, *cuda_dirs, *call.options.host_dirs)
+    request = Request(
+        name=call.name,
+        pieces=call.sources.cuda if kind == "device" else (),
+        functions=exports,
+        archs=() if kind == "host" else _resolve_archs(call, host, settings),
+        options=cuda_options if kind == "device" else (),
+        include_dirs=tuple(str(absolute_path(path, "extra_include_paths")) for path in include_dirs),
+        settings=settings,
+        host=host,
+        is_kind_given=call.kind is not None,
+        checks=call.checks,
+    )
+    if host is not None and request.pieces:
+        _check_embeddable(request)
+    check_checks(request.checks, request.archs, has_host_code=host is not None)
+    return _with_cpu_flags(request, call.options.host)
+
+
+def _request_for_cubins(call: Call, settings: Settings) -> Request:
+    """Return the request for functions made of cubins that were compiled elsewhere; they decide the architecture."""
+    if call.sources.cubins is None and call.makes == "cubin":
+        raise JitLoadError(f"the source of {call.name!r} is empty")
+    if not call.sources.cubins:
+        raise JitLoadError(
+            f"module {call.name!r} has no source: pass cuda_sources= or cpp_sources=, or files as sources="
+        )
+    return Request(
+        name=call.name,
+        pieces=(),
+        functions=read_functions(call.functions),
+        archs=() if call.arch == "native" else resolve_gpu_arch(call.arch, settings, what="cubins are"),
+        options=(),
+        include_dirs=(),
+        settings=settings,
+        images=read_given_cubins(call.sources.cubins),
+    )
+
+
+def _resolve_archs(call: Call, host: HostSource | None, settings: Settings) -> tuple[str, ...]:
+    """Return the architectures to compile kernels for; hand-written C++ can only launch kernels on a GPU."""
+    if host is not None:
+        if host.is_mixed and CPU in ((call.arch,) if isinstance(call.arch, str) else call.arch):
+            raise cpu_launch_error(tuple(piece for unit in host.units for piece in unit.pieces))
+        return resolve_gpu_arch(call.arch, settings, what="kernels with C++ of your own are compiled")
+    if call.makes == "cubin":
+        return resolve_gpu_arch(call.arch, settings, what="machine code is made")
+    return resolve_arch(call.arch, settings, may_be_cpu=call.makes == "module")
+
+
+def _with_cpu_flags(request: Request, host_options: tuple[str, ...]) -> Request:
+    """Add the options with which the host compiler compiles kernels for the CPU."""
+    if request.checks.debug and request.pieces:
+        request = replace(request, options=(*request.options, "--device-debug"))
+    if CPU not in request.archs:
+        return request
+    check_has_no_launches(request.pieces, request.options)
+    return replace(request, cpu_flags=(*cpu_options(request.options), *host_options))
+
+
+def _host_source(call: Call, kind: Kind, cuda_options: tuple[str, ...]) -> HostSource | None:
+    """Return the hand-written C++ of a call, if there is any."""
+    sources = call.sources
+    cuda = () if kind == "device" else sources.cuda
+    if not (sources.host or cuda or sources.objects):
+        if sources.cubins:
+            raise JitLoadError(
+                f"module {call.name!r} has cubins to embed but no C++ that launches them: pass cpp_sources=, or "
+                "kind='host' if cuda_sources is C++"
+            )
+        return None
+    suffix = "cu" if kind == "mixed" else "cc"
+    return HostSource(
+        units=tuple(
+            Unit(
+                file=file,
+                pieces=pieces,
+                is_file=sources.are_files,
+                flags=cuda_options if pieces[0] in cuda else (),  # options for CUDA are for its texts, even if C++
+            )
+            for file, pieces in _unit_files(sources, cuda, suffix)
+            if pieces
+        ),
+        objects=sources.objects,
+        cubins=read_embedded_cubins(sources.cubins, device_name=call.name if kind == "device" else ""),
+        flags=call.options.host,
+        link_flags=call.options.link,
+    )
+
+
+def _unit_files(sources: Sources, cuda: Pieces, suffix: str) -> list[tuple[str, Pieces]]:
+    """Return what is compiled by itself, by its name in the build directory: each file, or all texts of a language."""
+    if not sources.are_files:
+        return [("cpp_sources.cc", sources.host), (f"cuda_sources.{suffix}", cuda)]
+    pieces = (*sources.host, *cuda)
+    return [(f"source{number}.{_suffix_of(piece[0], suffix)}", (piece,)) for number, piece in enumerate(pieces)]
+
+
+def _suffix_of(label: str, cuda_suffix: str) -> str:
+    """Return the suffix that tells the compiler a source file's language: C, C++, or that of CUDA files here."""
+    suffix = Path(label).suffix.lower()
+    if suffix in HOST_SUFFIXES:
+        return "c" if suffix == ".c" else "cc"
+    return cuda_suffix
+
+
+def _check_embeddable(request: Request) -> None:
+    """Raise an error for device code that cannot be embedded for hand-written C++."""
+    if not (request.name.isascii() and request.name.isidentifier()):
+        raise JitLoadError(
+            f"name={request.name!r} must be a C++ name: the C++ finds its kernels with TVM_FFI_EMBED_CUBIN(name)"
+        )
+    if len(request.archs) != 1:
+        raise JitLoadError(
+            f"module {request.name!r} embeds one cubin for its C++, so it takes one architecture, not "
+            f"{', '.join(request.archs)}"
+        )

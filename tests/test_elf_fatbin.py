@@ -1,0 +1,82 @@
+"""Fatbins: what is read of them, and that the tool for object files takes them, and what it takes besides."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.fatbins import fatbin_of
+from support.program import CUBIN
+from test_embed_cubin import compile_c, embedded, link, options, tool
+
+from jitload.elf.fatbin import make_fatbin, read_fatbin
+from jitload.errors import LoadError
+
+IMAGE = CUBIN.read_bytes()
+
+
+def test_bytes_that_nobody_knows_are_embedded_with_a_warning(tmp_path: Path) -> None:
+    """As upstream's tool does: a program may unpack them before the driver sees them."""
+    data, bad = b"DUMMY_CUBIN_DATA_FOR_TESTING" * 10, tmp_path / "k.bin"
+    bad.write_bytes(data)
+    source = compile_c(tmp_path, "k")
+    done = tool(*options(bad, source, source), "--verbose")
+    assert done.returncode == 0
+    assert done.stderr == (
+        f"{bad} is neither a cubin nor a fatbin: it begins with b'DUMMY_CU'; it is embedded as it is\n"
+    )
+    assert done.stdout == f"{source}: reader.o with {bad} (280 bytes, no cubin) as k\n"
+    assert embedded(link(tmp_path, source), "k")[1] == data + b"\0"
+
+
+def test_a_fatbin_is_embedded_and_its_images_are_named(tmp_path: Path) -> None:
+    fatbin = tmp_path / "k.fatbin"
+    fatbin.write_bytes(fatbin_of((2, 90, IMAGE), (1, 90, b"packed PTX"), (2, 100, b"packed cubin")))
+    source = compile_c(tmp_path, "k")
+    done = tool(*options(fatbin, source, source), "--verbose")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == (
+        f"{source}: reader.o with {fatbin} ({fatbin.stat().st_size} bytes, "
+        "fatbin, sm_90: empty, add_one, mixed, bounded; compute_90; sm_100) as k\n"
+    )
+    assert embedded(link(tmp_path, source), "k")[1] == fatbin.read_bytes() + b"\0"
+
+
+@pytest.mark.parametrize("cut", [20, 40, 400, -1])
+def test_a_fatbin_that_is_cut_off_is_refused(cut: int, tmp_path: Path) -> None:
+    whole = fatbin_of((2, 90, IMAGE))
+    with pytest.raises(LoadError, match=r"^k: this fatbin is damaged or cut off \(its header promises \d+ bytes"):
+        read_fatbin(whole[:cut], name="k")
+    with pytest.raises(LoadError, match="it has no image"):
+        read_fatbin(fatbin_of(), name="k")
+    shifted = whole[:24] + struct.pack("<Q", len(whole)) + whole[32:]
+    with pytest.raises(LoadError, match="an image ends at"):
+        read_fatbin(shifted, name="k")
+
+
+def test_nvccs_fatbins_are_read(tmp_path: Path) -> None:
+    nvcc = shutil.which("nvcc")
+    if not nvcc:
+        pytest.skip("needs nvcc")
+    (tmp_path / "k.cu").write_text('extern "C" __global__ void add(float* x) { *x += 1; }\n')
+    archs = ["-gencode=arch=compute_90,code=[sm_90,compute_90]", "-gencode=arch=compute_80,code=sm_80"]
+    subprocess.run([nvcc, "-fatbin", *archs, "k.cu", "-o", "k.fatbin"], cwd=tmp_path, check=True, capture_output=True)
+    entries = read_fatbin((tmp_path / "k.fatbin").read_bytes())
+    assert sorted(entry.arch for entry in entries) == ["compute_90", "sm_80", "sm_90"]
+    assert {entry.kernels for entry in entries if entry.arch.startswith("sm")} <= {("add",), ()}
+
+
+def test_fatbins_are_written_as_nvidias_own_tool_writes_them(tmp_path: Path) -> None:
+    if not shutil.which("nvcc") or not shutil.which("fatbinary"):
+        pytest.skip("needs nvcc")
+    (tmp_path / "k.cu").write_text('extern "C" __global__ void add(float* x) { *x += 1; }\n')
+    images, cubins = [], []
+    for arch in ("80", "90a"):
+        subprocess.run(["nvcc", "-cubin", f"-arch=sm_{arch}", "k.cu", "-o", arch], cwd=tmp_path, check=True)
+        images.append(f"--image3=kind=elf,sm={arch},file={arch}")
+        cubins.append((f"sm_{arch}", (tmp_path / arch).read_bytes()))
+    subprocess.run(["fatbinary", "--create=theirs", "--compress=false", *images], cwd=tmp_path, check=True)
+    assert make_fatbin(cubins) == (tmp_path / "theirs").read_bytes()

@@ -1,0 +1,257 @@
+"""Launch expressions as text: what is written for them, and what is refused."""
+
+from __future__ import annotations
+
+import re
+import warnings
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from jitload.errors import LaunchSpecError
+from jitload.expressions.compiler import ScopeEntry, check_expression, compile_expression
+from jitload.expressions.parse import LANGUAGE
+
+SCOPE = {
+    "x": ScopeEntry(index=0, kind="tensor", type="const float*"),
+    "n": ScopeEntry(index=2, kind="int", type="int"),
+    "in_": ScopeEntry(index=3, kind="int", type="bool"),
+    "k": ScopeEntry(index=-1, kind="int", type="int", computed="plan->values[4]"),
+    "scale": ScopeEntry(index=5, kind="other", type="float"),
+    "é": ScopeEntry(index=6, kind="int", type="int"),
+}
+TENSOR = "A tensor has .numel(), .size(i), .shape[i], .stride(i), .ndim and .dim()."
+TOO_DEEP = "the expression is nested more than 50 deep"
+
+
+def compiled(text: int | str) -> str:
+    return compile_expression(text, SCOPE, kernel="add", field="grid[0]")
+
+
+def refusal(text: int | str) -> LaunchSpecError:
+    with pytest.raises(LaunchSpecError) as caught:
+        compiled(text)
+    assert (caught.value.kernel, caught.value.field) == ("add", "grid[0]")
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (256, "256"),
+        ("ceil_div(n, 256)", "jitload_ceil_div(e, jitload_int(e, 2), 256)"),
+        ("x.numel() // 4 + 1", "jitload_add(e, jitload_floordiv(e, jitload_numel(e, 0), 4), 1)"),
+        ("x.shape[-1] * x.size(n)", "jitload_mul(e, jitload_size(e, 0, -1), jitload_size(e, 0, jitload_int(e, 2)))"),
+        (
+            "x.stride(0) - x.ndim % x.dim()",
+            "jitload_sub(e, jitload_stride(e, 0, 0), jitload_mod(e, jitload_ndim(e, 0), jitload_ndim(e, 0)))",
+        ),
+        ("-k", "jitload_neg(e, plan->values[4])"),
+        ("min(n, 1, k)", "jitload_min(jitload_int(e, 2), jitload_min(1, plan->values[4]))"),
+        ("next_power_of_2(n)", "jitload_next_power_of_2(e, jitload_int(e, 2))"),
+        ("n > 0 and k > 0", "(jitload_int(e, 2) > 0) && (plan->values[4] > 0)"),
+        ("n and k", "jitload_int(e, 2) ? plan->values[4] : 0"),
+        ("n or k", "jitload_int(e, 2) ?: plan->values[4]"),
+        ("not n or k", "(!jitload_int(e, 2)) ? 1 : plan->values[4]"),
+        ("k if n == 1 else 7", "(jitload_int(e, 2) == 1) ? plan->values[4] : 7"),
+        ("0 < n <= k", "({ int64_t t1; 0 < (t1 = jitload_int(e, 2)) && t1 <= plan->values[4]; })"),
+        ("4 * 1024", "4096"),
+        ("True + (3 < 4 < 5) - (not 0)", "1"),
+        ("2147483648 if n else -2147483649", "jitload_int(e, 2) ? 2147483648 : -2147483649"),
+        ("-9223372036854775808", "(-9223372036854775807 - 1)"),
+        ("-9223372036854775807 - 1", "(-9223372036854775807 - 1)"),
+        ("0x_ff + 0b1_0 + 0o17 + 1_000", "1272"),
+        ("1 // 0 if n else 1", "jitload_int(e, 2) ? jitload_floordiv(e, 1, 0) : 1"),
+        ("n if 1 else 1 // 0", "jitload_int(e, 2)"),
+        ("1 and n or k", "jitload_int(e, 2) ?: plan->values[4]"),
+        ("(n +\r\n\tk)", "jitload_add(e, jitload_int(e, 2), plan->values[4])"),
+        ("next_power_of_2(0) + next_power_of_2(-3)", "0"),
+        ("ceil_div(7, -2) * 100 + -7 // 2 * 10 + -7 % 2", "-339"),
+    ],
+)
+def test_code(text: int | str, code: str) -> None:
+    assert compiled(text) == code
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "column"),
+    [
+        ("", "the expression is empty", None),
+        (" \n", "the expression is empty", None),
+        ("n +", "this is not an expression: invalid syntax", 3),
+        ("(n", "this is not an expression: '(' was never closed", 0),
+        ("n / 2", "/ is not part of launch expressions", 2),
+        ("(n) ** (2)", "** is not part of launch expressions", 4),
+        ("n << 2", "<< is not part of launch expressions", 2),
+        ("n >> 2", ">> is not part of launch expressions", 2),
+        ("1 + (n & 2)", "& is not part of launch expressions", 7),
+        ("n | 2", "| is not part of launch expressions", 2),
+        ("n ^ 2", "^ is not part of launch expressions", 2),
+        ("n @ 2", "@ is not part of launch expressions", 2),
+        ("1 + ~n", "~ is not part of launch expressions", 4),
+        ("n in x", "in is not part of launch expressions", 0),
+        ("n is not k", "is not is not part of launch expressions", 0),
+        ("1.5 * n", "1.5 is not an integer", 0),
+        ("n + .5", ".5 is not an integer", 4),
+        ("n * 1e3", "1e3 is not an integer", 4),
+        ("n + 2j", "2j is not an integer", 4),
+        ("1if n else 2", "1if is not an integer", 0),
+        ("0x1for x in n", "0x1for is not an integer", 0),
+        ("007", "007 is not an integer", 0),
+        ("5 .real", "only a tensor has .real", 0),
+        ("(n + 1).real", "only a tensor has .real", 0),
+        ("n.real", "'n' is not a tensor and has no .real", 0),
+        ("n.shape[0]", "'n' is not a tensor and has no .shape", 0),
+        ("k + scale", "'scale' is a 'float' parameter, not an integer", 4),
+        ("x + 1", "'x' is a tensor, not an integer", 0),
+        ("x.shape", ".shape alone is not an integer", 0),
+        ("1 + x.numel", ".numel alone is not an integer", 4),
+        ("x.data_ptr()", "a tensor has no method 'data_ptr' here", 0),
+        ("x.ndim()", "a tensor has no method 'ndim' here", 0),
+        ("x.size()", "size() takes one axis, got 0", 0),
+        ("x.stride(0, 1)", "stride() takes one axis, got 2", 0),
+        ("x.numel(0)", "numel() takes no argument, got 1", 0),
+        ("x.size(dim=0)", "arguments are positional only", 11),
+        ("x.shape[0:1]", "a slice is not part of launch expressions", 8),
+        ("x[0]", "only .shape has an index", 0),
+        ("x.stride()[0]", "only .shape has an index", 0),
+        ("m + 1", "there is no parameter 'm'", 0),
+        ("y.numel()", "there is no parameter 'y'", 0),
+        ("abs(n)", "there is no function 'abs'", 0),
+        ("__import__(n)", "there is no function '__import__'", 0),
+        ("n(1)(2)", "only functions can be called", 0),
+        ("min(n)", "min() takes two or more integers, got 1", 0),
+        ("max()", "max() takes two or more integers, got 0", 0),
+        ("ceil_div(n)", "ceil_div() takes two integers, got 1", 0),
+        ("next_power_of_2(n, 2)", "next_power_of_2() takes one integer, got 2", 0),
+        ("min(*n, 1)", "arguments are positional only", 4),
+        ("min(n, 1, key=k)", "arguments are positional only", 14),
+        ("min(n, 1, **k)", "arguments are positional only", 12),
+        ("(n, 1)", "a tuple is not part of launch expressions", 0),
+        ("[n]", "a list is not part of launch expressions", 0),
+        ("{n}", "a set is not part of launch expressions", 0),
+        ("{}", "a dict is not part of launch expressions", 0),
+        ("max(i for i in n)", "max() takes two or more integers, got 1", 0),
+        ("[i for i in n]", "a comprehension is not part of launch expressions", 0),
+        ("lambda: n", "lambda is not part of launch expressions", 0),
+        ("(n := 5)", ":= is not part of launch expressions", 1),
+        ("None", "None is not part of launch expressions", 0),
+        ("n + ...", "... is not part of launch expressions", 4),
+        ("n + '1'", "a string is not part of launch expressions", 4),
+        ('f"{n}"', "a string is not part of launch expressions", 1),
+        ("n # all of them", "a comment is not part of launch expressions", 2),
+        ("n \\\n+ 1", "the character '\\\\' is not part of launch expressions", 2),
+        ("n\0", "the character '\\x00' is not part of launch expressions", 1),
+        ("n\ud800", "this is not an expression: it is not valid Unicode", None),
+        ("é + n / 2", "/ is not part of launch expressions", 6),
+        ("9223372036854775808", "the integer does not fit 64 bits", 0),
+        (2**63, "the integer does not fit 64 bits", None),
+        ("- -9223372036854775808", "the result, 9223372036854775808, does not fit 64 bits", 0),
+        ("n + 4 // 0", "division of 4 by zero", 6),
+        ("n % (2 - 2)", "division by zero", 2),
+        ("2 if ceil_div(1, 0) else n", "division of 1 by zero", 5),
+        ("9223372036854775807 + 1", "the result, 9223372036854775808, does not fit 64 bits", 20),
+        ("next_power_of_2(4611686018427387905)", "the result, 9223372036854775808, does not fit 64 bits", 0),
+        ("1 and 5 // 0", "division of 5 by zero", 8),
+        ("0 or 1 and 5 // 0 or n", "division of 5 by zero", 13),
+        ("n" * 1001, "the expression has 1001 characters; 1000 are allowed", None),
+        ("+".join(["n"] * 51), TOO_DEEP, None),
+        ("(" * 499 + "n" + ")" * 499, TOO_DEEP, None),
+        ("-" * 999 + "n", TOO_DEEP, None),
+        ("not " * 249 + "n", TOO_DEEP, None),
+        ("x.shape[" * 60 + "0" + "]" * 60, TOO_DEEP, None),
+        ("n if n else " * 80 + "n", TOO_DEEP, None),
+        ("x" + ".a" * 499, "only a tensor has .a", 0),
+    ],
+)
+def test_refusal(text: int | str, problem: str, column: int | None) -> None:
+    error = refusal(text)
+    assert (error.problem, error.column) == (problem, column)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("n / 2", "Use // to round down, or ceil_div(a, b) to round up."),
+        ("cdiv(n, 2)", "Use ceil_div(a, b)."),
+        ("triton.cdiv(n, 2)", "Use ceil_div(a, b)."),
+        ("(n, 2)", 'Several dimensions are a tuple of expressions: ("a", "b").'),
+        ("n is 2", "Use ==."),
+        ("in + 1", "A parameter named 'in' is written in_ in expressions."),
+        ("m", "The names here are x, n, in_, k, scale, é."),
+        ("x", TENSOR),
+        ("n ** 2", LANGUAGE),
+    ],
+)
+def test_hint(text: str, hint: str) -> None:
+    assert refusal(text).hint == hint
+
+
+def test_whole_message() -> None:
+    assert str(refusal("n + m")) == (
+        "kernel 'add', grid[0]: there is no parameter 'm'\n"
+        "    n + m\n"
+        "        ^\n"
+        "    The names here are x, n, in_, k, scale, é."
+    )
+
+
+def test_integer_too_long_to_print() -> None:
+    assert str(refusal(10**5000)) == "kernel 'add', grid[0]: the integer does not fit 64 bits"
+
+
+def test_message_of_a_long_text_is_short() -> None:
+    assert len(str(refusal("n" * 10**6))) < 300
+
+
+def test_kernel_without_parameters() -> None:
+    with pytest.raises(LaunchSpecError) as caught:
+        compile_expression("n", {}, kernel="add", field="grid")
+    assert caught.value.hint == "The kernel has no parameters."
+
+
+def test_deepest() -> None:
+    assert compiled("+".join(["n"] * 50)).count("jitload_add") == 49
+
+
+def test_names() -> None:
+    assert check_expression("min(n, x.shape[k]) + (1 if m else max) or a < b", "grid")[1] == {
+        "n",
+        "x",
+        "k",
+        "m",
+        "max",
+        "a",
+        "b",
+    }
+    assert check_expression("0 and n", "grid")[1] == {"n"}
+    assert check_expression(5, "grid")[1] == frozenset()
+
+
+def test_constant_value() -> None:
+    assert check_expression("4 * 64", "block")[0] == 256
+    assert check_expression("4 * n", "block")[0] is None
+    with pytest.raises(LaunchSpecError, match="block: / is not part"):
+        check_expression("n / 2", "block")
+
+
+PIECES = st.sampled_from(
+    ["n", "x", ".shape", "[", "]", "(", ")", "+", "-", "/", "1", "9" * 19, "if", "else", " ", "min", ",", "lambda:",
+     "'", "#", "\\", "\0", "\n", "{", "}", ":=", "<", "and", "0x", "é", "1if", "'\\d'", "*", "=", "`", "__class__"]
+)  # fmt: skip
+SAFE_CODE = re.compile(r"(jitload_[a-z0-9_]+\(|plan->values\[4\]|int64_t |[et]?[0-9]*|e,|&&|[-(){}?:,;<>=!| ])*")
+
+
+@settings(max_examples=400)
+@given(st.one_of(st.text(max_size=60), st.lists(PIECES, max_size=25).map("".join)))
+@example("n;system(0)")
+def test_any_text_is_refused_or_made_safe(text: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            code = compiled(text)
+        except LaunchSpecError as error:
+            assert error.problem in str(error)
+        else:
+            assert SAFE_CODE.fullmatch(code)

@@ -1,0 +1,341 @@
+"""Launch expressions as compiled code, against Python's own evaluation of the same text."""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+import importlib.util
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.python_evaluation import (
+    AXIS,
+    DIVISION_BY_ZERO,
+    INT64_MAX,
+    INT64_MIN,
+    INTEGER,
+    NOT_A_TENSOR,
+    OK,
+    OVERFLOW,
+    Arguments,
+    Python,
+    Tensor,
+)
+
+import jitload
+from jitload.errors import LaunchSpecError
+from jitload.expressions.compiler import ScopeEntry, compile_expression
+from jitload.expressions.parse import MAX_LENGTH
+
+WHERE = 7
+
+SCOPE = {
+    "x": ScopeEntry(index=0, kind="tensor", type="const float*"),
+    "y": ScopeEntry(index=1, kind="tensor", type="float*"),
+    "n": ScopeEntry(index=2, kind="int", type="int"),
+    "in_": ScopeEntry(index=3, kind="int", type="long long"),
+    "k": ScopeEntry(index=-1, kind="int", type="int", computed="values[0]"),
+    "scale": ScopeEntry(index=4, kind="other", type="float"),
+}
+
+
+def compiled(text: int | str) -> str:
+    return compile_expression(text, SCOPE, kernel="add", field="grid[0]")
+
+
+# ---- a compiled batch ---------------------------------------------------------------------------------------------
+
+
+class Value(ctypes.Union):
+    _fields_ = (("integer", ctypes.c_int64), ("pointer", ctypes.c_void_p))
+
+
+class Argument(ctypes.Structure):  # TVMFFIAny
+    _anonymous_ = ("value",)
+    _fields_ = (("type_index", ctypes.c_int32), ("zero_padding", ctypes.c_uint32), ("value", Value))
+
+
+class DLTensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device", ctypes.c_int32 * 2),
+        ("ndim", ctypes.c_int32),
+        ("dtype", ctypes.c_uint32),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class TensorObject(ctypes.Structure):
+    _fields_ = (("header", ctypes.c_uint64 * 3), ("tensor", DLTensor))
+
+
+class Eval(ctypes.Structure):  # jitload_eval
+    _fields_ = (
+        ("args", ctypes.POINTER(Argument)),
+        ("where", ctypes.c_int32),
+        ("error", ctypes.c_int32),
+        ("error_where", ctypes.c_int32),
+        ("left", ctypes.c_int64),
+        ("right", ctypes.c_int64),
+    )
+
+
+def as_argument(tensor: Tensor, *, by_pointer: bool) -> tuple[Argument, object]:
+    integers = ctypes.c_int64 * len(tensor.extents)
+    strides = None if tensor.steps is None else integers(*tensor.steps)
+    dl_tensor = DLTensor(ndim=len(tensor.extents), shape=integers(*tensor.extents), strides=strides)
+    owner = dl_tensor if by_pointer else TensorObject(tensor=dl_tensor)
+    value = Argument(type_index=7 if by_pointer else 70)
+    value.pointer = ctypes.addressof(owner)
+    return value, owner
+
+
+Function = Callable[[Any, Any], int]
+
+
+def build_batch(codes: Sequence[str], directory: Path, *, language: str = "c++") -> list[Function]:
+    """Compile C++ texts into one library; one function each."""
+    spec = importlib.util.find_spec("tvm_ffi")
+    assert spec is not None and spec.origin is not None
+    include_dirs = [Path(jitload.__file__).parent / "include", Path(spec.origin).parent / "include"]
+    linkage = 'extern "C" ' if language == "c++" else ""
+    lines = ["#include <jitload/expression.h>"]
+    for i, text in enumerate(codes):
+        lines.append(
+            f"{linkage}int64_t f{i}(jitload_eval* e, const int64_t* values); "
+            f"{linkage}int64_t f{i}(jitload_eval* e, const int64_t* values) {{ (void)e; (void)values; return {text}; }}"
+        )
+    source, library = directory / "batch.txt", directory / "batch.so"
+    source.write_text("\n".join(lines))
+    options = ["-O1", "-Wall", "-Wextra", "-Werror", "-fPIC"]
+    # `k < k`, `True < 5` and `(3 if k else 0) or 5` are the expression's own doing.
+    options += ["-Wno-tautological-compare", "-Wno-type-limits", "-Wno-bool-compare", "-Wno-int-in-bool-context"]
+    options += [f"-I{include_dir}" for include_dir in include_dirs]
+    arithmetic = include_dirs[0] / "jitload/expression.cc"
+    standard = ["-std=c++17"] if language == "c++" else ["-std=c11"]
+    for command in (
+        ["g++", "-std=c++17", *options, "-c", str(arithmetic), "-o", str(directory / "arithmetic.o")],
+        ["g++", *standard, *options, "-c", "-x", language, str(source), "-o", str(directory / "batch.o")],
+        ["g++", "-shared", str(directory / "batch.o"), str(directory / "arithmetic.o"), "-o", str(library)],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    loaded = ctypes.CDLL(str(library))
+    functions = [getattr(loaded, f"f{i}") for i in range(len(codes))]
+    for function in functions:
+        function.restype = ctypes.c_int64
+    return functions
+
+
+def run(function: Function, arguments: Arguments, state: Eval | None = None) -> tuple[int, Eval]:
+    x, owner_x = as_argument(arguments.x, by_pointer=False)
+    y, owner_y = as_argument(arguments.y, by_pointer=True)
+    n, in_ = Argument(type_index=1), Argument(type_index=2 if arguments.in_ in (0, 1) else 1)
+    n.integer, in_.integer = arguments.n, arguments.in_
+    state = state or Eval(where=WHERE)
+    state.args = (Argument * 5)(x, y, n, in_, Argument(type_index=3))
+    result = function(ctypes.byref(state), (ctypes.c_int64 * 1)(arguments.k))
+    del owner_x, owner_y
+    return result, state
+
+
+# ---- random expressions -------------------------------------------------------------------------------------------
+
+NUMBERS = st.one_of(
+    st.integers(-4, 4),
+    st.integers(-300, 5000),
+    st.sampled_from([INT64_MIN, INT64_MIN + 1, INT64_MAX, 2**31, -(2**31), 2**32, 2**62, 2**62 + 1, -(2**62)]),
+    st.integers(INT64_MIN, INT64_MAX),
+)
+LITERALS = st.one_of(NUMBERS.map(lambda n: f"({n})"), st.sampled_from(["True", "False", "0", "1", "0x7f_ff", "0b11"]))
+NAMES = st.sampled_from(["n", "n", "in_", "k", "x.ndim", "y.dim()", "x.numel()", "y.numel()"])
+BINARY = st.sampled_from(["+", "-", "*", "//", "%"])
+COMPARISON = st.sampled_from(["<", "<=", ">", ">=", "==", "!="])
+
+
+def grow(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    pairs = st.tuples(inner, inner)
+    lists = st.lists(inner, min_size=2, max_size=4)
+    links = st.lists(st.tuples(COMPARISON, inner), min_size=1, max_size=3)
+    return st.one_of(
+        st.tuples(inner, BINARY, inner).map(lambda t: f"({t[0]} {t[1]} {t[2]})"),
+        st.tuples(inner, links).map(lambda t: f"({t[0]} {' '.join(f'{op} {right}' for op, right in t[1])})"),
+        st.tuples(st.sampled_from([" and ", " or "]), lists).map(lambda t: f"({t[0].join(t[1])})"),
+        st.tuples(inner, inner, inner).map(lambda t: f"({t[0]} if {t[1]} else {t[2]})"),
+        st.tuples(st.sampled_from(["-", "+", "not "]), inner).map(lambda t: f"({t[0]}{t[1]})"),
+        st.tuples(st.sampled_from(["min", "max"]), lists).map(lambda t: f"{t[0]}({', '.join(t[1])})"),
+        pairs.map(lambda t: f"ceil_div({t[0]}, {t[1]})"),
+        inner.map(lambda t: f"next_power_of_2({t})"),
+        st.tuples(st.sampled_from(["x.shape[{}]", "x.size({})", "y.stride({})", "x.stride({})"]), inner).map(
+            lambda t: t[0].format(t[1])
+        ),
+        st.tuples(st.sampled_from(["x.shape[{}]", "y.stride({})"]), st.integers(-4, 3)).map(
+            lambda t: t[0].format(t[1])
+        ),
+    )
+
+
+def unparse(text: str) -> str:
+    """Leave out the parentheses that Python does not need."""
+    return ast.unparse(ast.parse(text, mode="eval"))
+
+
+EXPRESSIONS = (
+    st.recursive(st.one_of(NAMES, LITERALS), grow, max_leaves=10).map(unparse).filter(lambda t: len(t) <= MAX_LENGTH)
+)
+EXTENTS = st.lists(st.one_of(st.integers(0, 5), st.integers(0, 2**40)), max_size=4)
+
+
+@st.composite
+def tensors(draw: st.DrawFn) -> Tensor:
+    extents = draw(EXTENTS)
+    steps = draw(st.none() | st.lists(NUMBERS, min_size=len(extents), max_size=len(extents)).map(tuple))
+    return Tensor(tuple(extents), steps)
+
+
+ARGUMENTS = st.builds(Arguments, x=tensors(), y=tensors(), n=NUMBERS, in_=NUMBERS, k=NUMBERS)
+PLAIN = Arguments(x=Tensor((4, 0, 3), None), y=Tensor((6, 5), (5, 1)), n=1000, in_=0, k=3)
+
+
+@pytest.fixture(scope="module", params=["c++", "c"])
+def batch(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> list[tuple[str, Function | None]]:
+    """Many random expressions in one library; None where the expression was refused for always failing."""
+    found: dict[str, str] = {}
+
+    @settings(max_examples=300, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(EXPRESSIONS)
+    def collect(text: str) -> None:
+        try:
+            found[text] = compiled(text)
+        except LaunchSpecError:
+            found[text] = ""
+
+    collect()
+    texts = [text for text, code in found.items() if code]
+    functions = build_batch([found[text] for text in texts], tmp_path_factory.mktemp("batch"), language=request.param)
+    return [*zip(texts, functions, strict=True), *((text, None) for text, code in found.items() if not code)]
+
+
+@settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), arguments=ARGUMENTS)
+def test_compiled_code_gives_what_python_gives(
+    batch: list[tuple[str, Function | None]], data: st.DataObject, arguments: Arguments
+) -> None:
+    text, function = data.draw(st.sampled_from(batch))
+    python = Python(arguments)
+    expected = python.evaluate(text)
+    if function is None:
+        assert python.failures, "refused, but it has a value"
+        return
+    value, state = run(function, arguments)
+    assert value == expected
+    if python.failures:
+        assert (state.error, state.left, state.right) in python.failures
+        assert state.error_where == WHERE
+    else:
+        assert state.error == OK
+
+
+# ---- failures and laziness, one by one ----------------------------------------------------------------------------
+
+FAILING = [
+    ("n // in_", (DIVISION_BY_ZERO, 1000, 0)),
+    ("n % in_", (DIVISION_BY_ZERO, 1000, 0)),
+    ("ceil_div(n, in_)", (DIVISION_BY_ZERO, 1000, 0)),
+    ("n * 9223372036854775807", (OVERFLOW, 1000, INT64_MAX)),
+    ("-(-9223372036854775808 + in_)", (OVERFLOW, 0, INT64_MIN)),
+    ("(-9223372036854775808 + in_) // (in_ - 1)", (OVERFLOW, INT64_MIN, -1)),
+    ("ceil_div(-9223372036854775808 + in_, in_ - 1)", (OVERFLOW, INT64_MIN, -1)),
+    ("next_power_of_2(4611686018427387905 + in_)", (OVERFLOW, 2**62 + 1, 0)),
+    ("x.shape[3]", (AXIS, 3, 3)),
+    ("x.size(-4)", (AXIS, -4, 3)),
+    ("y.stride(n)", (AXIS, 1000, 2)),
+    # only the first failure counts, and what follows goes on without harm
+    ("x.shape[n] // in_", (AXIS, 1000, 3)),
+    ("(n // in_) % (n // in_ * 0)", (DIVISION_BY_ZERO, 1000, 0)),
+]
+LAZY: list[tuple[int | str, int]] = [
+    ("in_ and n // in_", 0),
+    ("n or n // in_", 1000),
+    ("5 if n else n // in_", 5),
+    ("n // in_ if in_ else 6", 6),
+    ("1 < in_ < n // in_", 0),
+    ("n if in_ == 0 or n // in_ else 1 // 0", 1000),
+    ("1 // 0 if 0 else n", 1000),
+    ("0 and 1 // 0", 0),
+]
+VALUES: list[tuple[int | str, int]] = [
+    ("-n // 300", -4),
+    ("-n % 300", 200),
+    ("n % -300", -200),
+    ("(-9223372036854775808 + in_) % (in_ - 1)", 0),
+    ("x.numel() + y.numel()", 30),
+    ("x.stride(0) * 100 + x.stride(1) * 10 + x.stride(-1)", 331),
+    ("next_power_of_2(n) + next_power_of_2(in_) + next_power_of_2(-k) + next_power_of_2(1)", 1025),
+    ("x.ndim * y.dim()", 6),
+    ("x.ndim", 3),
+    ("x.numel()", 0),
+    ("y.numel()", 30),
+    ("in_", 0),
+    (INT64_MIN, INT64_MIN),
+    ("n < 2000 < 3000 != k", 1),
+    (" + ".join(["n"] * 50), 50000),
+    (" and ".join(["n"] * 125), 1000),
+    ("<".join(["0"] * 100 + ["n"] * 2), 0),
+    ("max(" + ",".join(["n"] * 480) + ")", 1000),
+]
+
+
+@pytest.fixture(scope="module")
+def functions(tmp_path_factory: pytest.TempPathFactory) -> dict[int | str, Function]:
+    texts = [*(text for text, _ in FAILING), *(text for text, _ in LAZY + VALUES)]
+    built = build_batch([compiled(text) for text in texts], tmp_path_factory.mktemp("single"))
+    return dict(zip(texts, built, strict=True))
+
+
+@pytest.mark.parametrize(("text", "failure"), FAILING)
+def test_failure(functions: dict[int | str, Function], text: str, failure: tuple[int, int, int]) -> None:
+    _, state = run(functions[text], PLAIN)
+    assert (state.error, state.left, state.right) == failure
+    assert state.error_where == WHERE
+
+
+@pytest.mark.parametrize(("text", "value"), LAZY + VALUES)
+def test_value(functions: dict[int | str, Function], text: str, value: int) -> None:
+    result, state = run(functions[text], PLAIN)
+    assert (result, state.error) == (value, OK)
+
+
+def test_empty_tensor_has_no_elements_however_large_it_is(functions: dict[int | str, Function]) -> None:
+    result, state = run(functions["x.numel()"], replace(PLAIN, x=Tensor((2**40, 2**40, 0), None)))
+    assert (result, state.error) == (0, OK)
+
+
+def test_first_failure_stays(functions: dict[int | str, Function]) -> None:
+    _, state = run(functions["n // in_"], PLAIN)
+    state.where = WHERE + 1
+    run(functions["x.shape[3]"], PLAIN, state)
+    assert (state.error, state.error_where, state.left) == (DIVISION_BY_ZERO, WHERE, 1000)
+
+
+# None, float, a raw string, a string object, a BigInt
+@pytest.mark.parametrize("type_index", [0, 3, 8, 65, 78])
+@pytest.mark.parametrize(
+    ("text", "failure"), [("in_", (INTEGER, 3)), ("x.ndim", (NOT_A_TENSOR, 0)), ("y.numel()", (NOT_A_TENSOR, 1))]
+)
+def test_argument_of_another_kind(
+    functions: dict[int | str, Function], text: str, failure: tuple[int, int], type_index: int
+) -> None:
+    state = Eval(where=WHERE, args=(Argument * 5)(*[Argument(type_index=type_index)] * 5))
+    assert functions[text](ctypes.byref(state), None) == 0
+    assert (state.error, state.left) == failure
