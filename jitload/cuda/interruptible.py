@@ -47,11 +47,20 @@ def run_interruptible(work: Callable[[Cancellation], T]) -> T:
     An exception in this thread, such as the main thread's KeyboardInterrupt, ends the compile and is then passed on.
     """
     cancellation, future, has_ended = Cancellation(), Future[T](), threading.Event()
-    arguments = (work, cancellation, future, has_ended)
-    thread = threading.Thread(target=_run, args=arguments, name="jitload-nvrtc", daemon=True)
+
+    def run() -> None:
+        try:
+            with _signal_actions_kept():
+                result = work(cancellation)
+            future.set_result(result)
+        except BaseException as error:  # noqa: BLE001  passed to the waiting thread
+            future.set_exception(error)
+        finally:
+            has_ended.set()
+
     is_started = False
     try:
-        is_started = start_with_stack(thread, _STACK_BYTES)
+        is_started = start_with_stack(threading.Thread(target=run, name="jitload-nvrtc", daemon=True), _STACK_BYTES)
         if not is_started:
             return work(cancellation)
         while not has_ended.wait(_POLL_S):  # not join(): interrupted, Python 3.11 takes the thread for ended
@@ -86,19 +95,6 @@ def start_with_stack(thread: threading.Thread, stack_bytes: int) -> bool:
         finally:
             threading.stack_size(usual_bytes)
     return True
-
-
-def _run(
-    work: Callable[[Cancellation], T], cancellation: Cancellation, future: Future[T], has_ended: threading.Event
-) -> None:
-    try:
-        with _signal_actions_kept():
-            result = work(cancellation)
-        future.set_result(result)
-    except BaseException as error:  # noqa: BLE001  passed to the waiting thread
-        future.set_exception(error)
-    finally:
-        has_ended.set()
 
 
 def _wait_for(has_ended: threading.Event) -> None:

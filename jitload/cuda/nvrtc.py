@@ -199,12 +199,6 @@ def _compiling() -> Iterator[None]:
         _threads_in_nvrtc.discard(thread)
 
 
-def supported_archs(library_path: Path) -> tuple[str, ...]:
-    """Return the architectures that an NVRTC compiles for, without suffixes: `("sm_75", "sm_80", …)`."""
-    nvrtc = load_nvrtc(library_path)
-    return tuple(f"sm_{number}" for number in _checked(nvrtc, nvrtc.nvrtcGetSupportedArchs()))
-
-
 def parse_diagnostics(log: str) -> tuple[Diagnostic, ...]:
     """Return the messages of an NVRTC log."""
     return tuple(
@@ -255,7 +249,7 @@ def _status_text(nvrtc: Any, status: Any) -> str:
 def _compile_error(nvrtc: Any, path: Path, job: NvrtcJob, status: Any, log: str) -> CompileError | ToolchainError:
     if "--gpu-architecture" in log or "--nv_arch" in log:  # the second for an unknown suffix
         arch = next(option.partition("=")[2] for option in job.options if option.startswith("--gpu-architecture="))
-        archs = ", ".join(supported_archs(path))
+        archs = ", ".join(f"sm_{number}" for number in _checked(nvrtc, nvrtc.nvrtcGetSupportedArchs()))
         return ToolchainError(
             f"this NVRTC ({path.name}) does not know {arch}; it knows {archs}, some of them with a suffix a or f. "
             "Install a newer one (pip install -U 'jitload[cu13]'), or name another architecture."
