@@ -1,20 +1,16 @@
-"""How much faster are many small kernels built ahead by several processes? And would one ninja run for many be faster?
+"""How much faster are many small kernels built ahead of time by several processes?
 
-"One after another" is a loop of `build_inline` in one process; the other is `prebuild`. Each starts with a cache that
-has the part that all libraries share, as every machine has that built before. Processor time is that of all processes.
-The second question: the same compiles and links, by a ninja for each library, and by one for all, both with -j1.
+"One after another" is a loop of `build_inline` in one process; the other rows are `prebuild`. Each starts with a cache
+that holds only the runtime library, which every machine builds once. Processor time is that of all processes.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import resource
-import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from common import machine_line, make_parser, print_table, write_json
@@ -55,53 +51,21 @@ def main() -> None:
             runs.setdefault(what.format(count), []).append(build_all(count, options.kernels, options.arch))
     best = {what: (min(s for s, _ in rows), min(c for _, c in rows)) for what, rows in runs.items()}
     loop, alone, ahead = (seconds for seconds, _ in best.values())
-    best.update(ninja_runs(options.kernels, options.arch))
     ahead_of = f"{loop / ahead:.2f} x faster, {alone / ahead:.2f} x one process"
     notes = {WAYS_AHEAD.format(options.jobs): ahead_of}
     print_table(COLUMNS, [[what, f"{s:.2f}", f"{c:.2f}", notes.get(what, "")] for what, (s, c) in best.items()])
     write_json(options.json, {"machine": machine, "best": best, "runs": runs})
 
 
-def build_all(jobs: int, count: int, arch: str, cache: str = "") -> tuple[float, float]:
+def build_all(jobs: int, count: int, arch: str) -> tuple[float, float]:
     """Return the time that all builds took, and the processor's time in all processes."""
     with tempfile.TemporaryDirectory(prefix="jitload-bench-prebuild-") as folder:
-        environment = {**os.environ, "JITLOAD_CACHE_DIR": cache or folder}
+        environment = {**os.environ, "JITLOAD_CACHE_DIR": folder}
         code = CHILD.format(folder=str(Path(__file__).parent), jobs=jobs, count=count, arch=arch)
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return float(done.stdout), after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
-def ninja_runs(count: int, arch: str) -> dict[str, tuple[float, float]]:
-    """Return the times of the same commands under many ninjas and under one."""
-    with tempfile.TemporaryDirectory(prefix="jitload-bench-ninja-") as folder:
-        cache = Path(folder)
-        build_all(0, count, arch, cache=folder)
-        entries = sorted(cache.glob("many-*/*"))
-        ninja = shutil.which("ninja", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}") or "ninja"
-        rules = []
-        for number, entry in enumerate(entries):
-            commands = re.findall(r"^  command = (.*)$", (entry / "build.ninja").read_text(), re.MULTILINE)
-            for step, command in enumerate(commands):
-                before = f" out{number}.{step - 1}" if step else ""
-                rules += [f"rule r{number}.{step}", f"  command = cd {entry} && {command}"]
-                rules += [f"build out{number}.{step}: r{number}.{step}{before}"]
-        (cache / "build.ninja").write_text("\n".join([*rules, ""]))
-        many = timed([[ninja, "--quiet", "-j1", "-C", str(entry)] for entry in entries], entries)
-        one = timed([[ninja, "--quiet", "-j1", "-C", folder]], entries)
-    return {f"{len(entries)} libraries, a ninja each": many, f"{len(entries)} libraries, one ninja": one}
-
-
-def timed(commands: list[list[str]], entries: list[Path]) -> tuple[float, float]:
-    for entry in entries:
-        for path in (*entry.glob("*.o"), *entry.glob("*.so"), *entry.glob(".ninja*")):
-            path.unlink()
-    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    for command in commands:
-        subprocess.run(command, check=True, capture_output=True)
-    seconds, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
-    return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 if __name__ == "__main__":

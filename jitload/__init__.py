@@ -11,7 +11,7 @@ from jitload.launch import Launch
 
 if TYPE_CHECKING:
     from jitload.loader.module import Module, global_tensor
-    from jitload.prebuilding import prebuild as prebuild
+    from jitload.prebuilding.api import prebuild as prebuild
     from jitload.triton.api import load_triton
     from jitload.triton.extract import extract_triton
 
@@ -43,7 +43,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(loader, name)
     if name == "prebuild":
-        from jitload.prebuilding import prebuild
+        from jitload.prebuilding.api import prebuild
 
         return prebuild
     if name == "extract_triton":

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from jitload.checks import read_checks
+from jitload.pipeline import build_request, load_request
 from jitload.request.arguments import (
     Paths,
     Sources,
@@ -22,7 +23,6 @@ from jitload.request.arguments import (
 from jitload.request.cubins import CubinLike
 from jitload.request.functions import Functions
 from jitload.request.request import Call, make_request
-from jitload.serving import build_request, load_request
 
 if TYPE_CHECKING:
     from jitload.loader.module import Module
@@ -318,8 +318,8 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
         `compile_cubin(text, arch="sm_90a").kernels[0].registers`
     """
     from jitload.arch import resolve_one_gpu_arch
+    from jitload.device.compile import check_is_device_code
     from jitload.device.kernels import DeviceSource, compile_kernels
-    from jitload.library import check_is_device_code
     from jitload.settings import read_settings
     from jitload.toolchain.cuda import find_cuda_toolchain
 

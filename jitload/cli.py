@@ -18,8 +18,8 @@ from jitload.errors import CacheError, JitLoadError
 from jitload.settings import find_cache_dir, parse_size, read_settings
 
 if TYPE_CHECKING:
-    from jitload.cache.inventory import Item
-    from jitload.cache.prune import Pruned
+    from jitload.cache.listing import StoredEntry
+    from jitload.cache.prune import PruneResult
 
 _AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
@@ -123,8 +123,8 @@ def _age(text: str) -> float:
 
 
 def _prebuild(options: argparse.Namespace) -> int:
-    from jitload.prebuild_files import read_requests
-    from jitload.prebuilding import prebuild
+    from jitload.prebuilding.api import prebuild
+    from jitload.prebuilding.files import read_requests
 
     if options.dir:
         os.environ["JITLOAD_CACHE_DIR"] = options.dir
@@ -141,12 +141,11 @@ def _prebuild(options: argparse.Namespace) -> int:
 
 def _ship(options: argparse.Namespace, entry_dirs: Sequence[Path]) -> None:
     """Put entries where they were asked for besides: into a directory, into an archive."""
-    from jitload.cache.archive import pack_entries
-    from jitload.cache.shipping import copy_entries
+    from jitload.cache.archive import fill_bundle, pack_entries
 
     said = []
     if entry_dirs and options.bundle:
-        done = copy_entries(entry_dirs, options.bundle.absolute())
+        done = fill_bundle(entry_dirs, options.bundle.absolute())
         said.append(f"added {done.added} entries to {options.bundle}; {done.present} were there already")
     if entry_dirs and options.pack:
         count = pack_entries(entry_dirs, options.pack.absolute())
@@ -188,9 +187,9 @@ def _path(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from jitload.cache.inventory import walk
+    from jitload.cache.listing import list_entries
 
-    rows = [_row(item) for item in walk(_present(options))]
+    rows = [_row(item) for item in list_entries(_present(options))]
     if options.json:
         _print(json.dumps(row) for row in rows)
         return 0
@@ -206,7 +205,7 @@ def _list(options: argparse.Namespace) -> int:
     return 0
 
 
-def _row(item: Item) -> dict[str, Any]:
+def _row(item: StoredEntry) -> dict[str, Any]:
     try:
         manifest = item.manifest()
         archs = manifest["parts"].get("archs") or ["-"]
@@ -220,18 +219,18 @@ def _row(item: Item) -> dict[str, Any]:
         "unused_s": max(time.time() - item.used_s, 0.0),
         "size": item.size,
         "hits": item.hits,
-        "key": item.key,
+        "key": item.digest,
         "dir": str(item.dir),
     }
 
 
 def _show(options: argparse.Namespace) -> int:
-    from jitload.cache.inventory import find_item
+    from jitload.cache.listing import find_by_prefix
 
-    item = find_item(_present(options), options.key)
+    item = find_by_prefix(_present(options), options.key)
     manifest = item.manifest()
     row = _row(item)
-    _print([f"{item.name}-{item.key}", f"  in {item.dir}"])
+    _print([f"{item.name}-{item.digest}", f"  in {item.dir}"])
     _print([f"  {_shown_size(item.size)}, built {_shown_age(row['age_s'])} ago, hits {item.hits}"])
     _print(["Made from:", *(f"  {label}: {_text(value)}" for label, value in manifest["parts"].items())])
     headers = [f"  {kept['path']}" for kept in manifest["headers"] if kept["size"] >= 0]
@@ -245,28 +244,28 @@ def _text(value: object) -> str:
 
 
 def _why(options: argparse.Namespace) -> int:
-    from jitload.cache.inventory import find_item
-    from jitload.cache.why import compare_items
+    from jitload.cache.explain import compare_entries
+    from jitload.cache.listing import find_by_prefix
 
     cache_dir = _present(options)
-    lines = compare_items(find_item(cache_dir, options.one), find_item(cache_dir, options.other))
+    lines = compare_entries(find_by_prefix(cache_dir, options.one), find_by_prefix(cache_dir, options.other))
     _print(lines or ["They do not differ."])
     return 0
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from jitload.cache.inventory import walk, walk_aside
+    from jitload.cache.listing import list_damaged, list_entries
 
     cache_dir = _present(options)
     whole, damaged = 0, []
-    for item in walk(cache_dir):
+    for item in list_entries(cache_dir):
         try:
             item.check()
             whole += 1
         except JitLoadError as error:
             damaged.append(str(error))
-    aside = [f"set aside earlier: {path}" for path in walk_aside(cache_dir)]
-    _print([*damaged, *aside, f"{whole} entries are whole, {len(damaged)} are damaged"])
+    renamed = [f"damaged, and renamed earlier: {path}" for path in list_damaged(cache_dir)]
+    _print([*damaged, *renamed, f"{whole} entries are whole, {len(damaged)} are damaged"])
     return 1 if damaged else 0
 
 
@@ -286,10 +285,10 @@ def _clear(options: argparse.Namespace) -> int:
     return 0
 
 
-def _report(done: Pruned) -> None:
-    spared = f"; {done.spared} are in use and stay" if done.spared else ""
-    freed, left = _shown_size(done.freed), _shown_size(done.left)
-    _print([f"removed {len(done.removed)} entries, {freed}; {left} are left{spared}"])
+def _report(result: PruneResult) -> None:
+    in_use = f"; {result.in_use} are in use and stay" if result.in_use else ""
+    freed, left = _shown_size(result.freed), _shown_size(result.left)
+    _print([f"removed {len(result.removed)} entries, {freed}; {left} are left{in_use}"])
 
 
 def _pack(options: argparse.Namespace) -> int:

@@ -33,6 +33,7 @@ def nvrtc_compile(
         `cubin = nvrtc_compile('extern "C" __global__ void f(float* x) { x[0] = 1; }', arch="sm_90a")`
     """
     from jitload.arch import resolve_one_gpu_arch
+    from jitload.device.nvrtc_headers import headers_in_memory
     from jitload.request.arguments import check_text, read_strings
     from jitload.request.options import check_names_no_arch
     from jitload.settings import read_settings
@@ -47,7 +48,8 @@ def nvrtc_compile(
         check_names_no_arch(option, "extra_opts")
     include_dirs = nvrtc_include_dirs(toolchain)
     options = (*device_options(toolchain.version, target), *(f"-I{path}" for path in include_dirs), *extra)
-    job = NvrtcJob(name=name, source=check_text(source, "source").removeprefix("\ufeff"), options=options)
+    text = check_text(source, "source").removeprefix("\ufeff")
+    job = NvrtcJob(name=name, source=text, options=options, headers=headers_in_memory(include_dirs))
     while True:
         try:
             result = run_nvrtc(toolchain.nvrtc_path, job)

@@ -1,120 +1,161 @@
-"""The order of the stages: from a request to an entry of the cache. What a miss does is in `library`."""
+"""The way of a request to its module: find the library in the cache, or build and publish it, and load it.
+
+Read from top to bottom, this is what happens to one kernel; each stage is a call into a module of its own.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Callable
+import threading
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from jitload.arch import CPU
+from jitload.building.collector import pause_garbage_collection
 from jitload.cache.entry import Entry, open_cache
-from jitload.cache.recipe import Recipe, speaks_of_its_place
+from jitload.cache.key import CacheKey, library_key
 from jitload.cache.tiers import find_in_tiers, share_entry
-from jitload.collector import collector_held
-from jitload.errors import CacheError, CachePlaceError, ToolchainError
-from jitload.ninja_runs import Building, run_alone
+from jitload.errors import CacheError, CachePlaceError, JitLoadError, ToolchainError
+from jitload.request.arguments import absolute_path, check_path
 from jitload.request.request import Request
 from jitload.settings import private_cache_dir, warn_once
 from jitload.toolchain.cuda import CudaToolchain, Nvcc, find_cuda_headers, find_cuda_toolchain
-from jitload.toolchain.host import Compiler, find_compiler, tvm_ffi_version
-from jitload.toolchain.identity import compiler_identity, cpu_identity, own_identity
+from jitload.toolchain.host import Compiler, find_compiler
+from jitload.toolchain.identity import compiler_identity, own_identity, recall_compiler_identity
 
 if TYPE_CHECKING:
     from jitload.cache.store import Work
+    from jitload.loader.module import Module
 
-    _Make = Callable[[Work], Building[tuple[Path, ...]]]
+PathLike = str | os.PathLike[str]
+_GC_PAUSE_S = 1.0  # the longest time for which a build pauses the garbage collector
 
-_HELD_S = 1.0  # that a build may hold the garbage collector back
-_DEBUG_OPTIONS = ("-g", "-G", "-lineinfo", "--generate-line-info", "--device-debug", "--dopt")
+_modules: dict[Request, tuple[Entry, Module]] = {}
+_modules_lock = threading.Lock()
+
+
+def load_request(
+    request: Request, build_directory: PathLike | None, *, keep_module_alive: bool, verbose: bool
+) -> Module:
+    """Return the module for a request: the one that an identical call got, or a new one."""
+    directory = None if build_directory is None else absolute_path(build_directory, "build_directory")
+    is_shared = directory is None and keep_module_alive
+    if is_shared and (loaded := _modules.get(request)):
+        entry, module = loaded
+        if all(file.is_unchanged() for file in entry.dependencies):
+            return module
+    entry, module = _load(request, directory, keep_module_alive=keep_module_alive, verbose=verbose)
+    return _share_module(request, entry, module) if is_shared else module
+
+
+def _load(request: Request, directory: Path | None, *, keep_module_alive: bool, verbose: bool) -> tuple[Entry, Module]:
+    """Find or build the library of a request, and load it. If it is pruned in between, try once more."""
+    with pause_garbage_collection():
+        from jitload.loader.module import load_library
+
+        for is_last in (False, True):
+            entry = build(request, verbose=verbose)
+            try:
+                path = entry.product
+                if directory is not None:
+                    from jitload.building.outputs import install_library
+
+                    path = install_library(entry, request, directory)
+                return entry, load_library(path, keep_module_alive=keep_module_alive)
+            except JitLoadError:
+                if is_last or entry.product.exists():
+                    raise
+    raise AssertionError
+
+
+def _share_module(request: Request, entry: Entry, module: Module) -> Module:
+    """Keep the module for identical calls, and return the one that they share: several threads may load one entry."""
+    with _modules_lock:
+        loaded = _modules.get(request)
+        if loaded is None or loaded[0].product != entry.product:
+            loaded = _modules[request] = (entry, module)
+        return loaded[1]
+
+
+def build_request(request: Request, build_directory: PathLike | None, output: PathLike | None, *, verbose: bool) -> str:
+    """Return the path of a request's library, where the caller wants it or in the cache."""
+    directory = None if build_directory is None else absolute_path(build_directory, "build_directory")
+    target = _output_path(output, directory)
+    is_object = target is not None and target.suffix == ".o"
+    if is_object and request.host is not None:
+        request = replace(request, host=replace(request.host, is_object=True))
+    entry = build(request, verbose=verbose)
+    if target is None and directory is None:
+        return str(entry.product)
+
+    from jitload.building.outputs import copy_file, install_library, write_object
+
+    if directory is not None and target is None:
+        install_library(entry, request, directory)
+        return str(directory / f"{request.slug}.so")
+    assert target is not None
+    if is_object and request.host is None:
+        return str(write_object(entry, request, target))
+    return str(copy_file(entry.product, target))
+
+
+def _output_path(output: PathLike | None, directory: Path | None) -> Path | None:
+    """Return the path for `output`; as in tvm-ffi, a relative one is relative to the build directory."""
+    if output is None or directory is None:
+        return None if output is None else absolute_path(output, "output")
+    return absolute_path(directory / check_path(output, "output"), "output")
+
+
+# ---- the library -----------------------------------------------------------------------------------------------
+
+
+class _Tools(NamedTuple):
+    """The tools of a build: what compiles the device code or has CUDA's headers, the C++ compiler, and its identity."""
+
+    cuda: CudaToolchain | Nvcc | None
+    compiler: Compiler
+    compiler_identity: str
 
 
 def build(request: Request, *, verbose: bool = False) -> Entry:
     """Return the cache entry that holds the library for a request, building it if there is none."""
-    return run_alone(building(request, verbose=verbose))
-
-
-def building(request: Request, *, verbose: bool = False, is_patient: bool = True) -> Building[Entry]:
-    """Build as `build` does, and stop where ninja is to run.
-
-    Raises:
-        LockHeldError: Somebody else builds it, and `is_patient` is False.
-    """
     cache_dir = open_cache(request.settings)
     try:
-        kit, compiler = _find_cuda(request, cache_dir), find_compiler(request.settings)
-        words = compiler_identity(compiler, cache_dir, lambda: _prepare_miss(request, cache_dir))
+        tools = _find_tools(request, cache_dir)
     except ToolchainError as error:
-        return _find_finished(request, cache_dir, error)
-    recipe = library_recipe(request, kit, words, own_identity(cache_dir))
-    if entry := find_in_tiers(cache_dir, recipe, request.settings):
+        return _find_without_tools(request, cache_dir, error)
+    key = library_key(request, tools.cuda, tools.compiler_identity, own_identity(cache_dir))
+    if entry := find_in_tiers(cache_dir, key, request.settings):
         return entry
-
-    def make(work: Work) -> Building[tuple[Path, ...]]:
-        return _make(request, kit, compiler, work, verbose=verbose)
-
     try:
-        return (yield from _building_in(cache_dir, request, recipe, make, is_patient=is_patient))
+        return _build_in(cache_dir, request, key, tools, verbose=verbose)
     except CachePlaceError as error:
         private = private_cache_dir()
         if private == cache_dir:
             raise
         warn_once(f"{error} Building in {private}, for this process only.")
-        return (yield from _building_in(private, request, recipe, make, is_patient=is_patient))
+        return _build_in(private, request, key, tools, verbose=verbose)
 
 
-def _find_finished(request: Request, cache_dir: Path, missing: ToolchainError) -> Entry:
-    """Return the entry for a request that cannot be built here, for want of a tool: which one made it is not compared.
+# ---- find ------------------------------------------------------------------------------------------------------
+
+
+def _find_tools(request: Request, cache_dir: Path) -> _Tools:
+    """Return the tools that build the library for a request.
 
     Raises:
-        ToolchainError: There is none, and the tool is missing; or the compiler is there and does not work.
-        CacheError: There is none, and `load-only` would not have built it.
+        ToolchainError: One is missing, or the compiler does not work.
     """
-    kit = found = None
-    with suppress(ToolchainError):
-        kit = _find_cuda(request, cache_dir)
-    with suppress(ToolchainError):
-        found = find_compiler(request.settings)
-    compiler = compiler_identity(found, cache_dir) if found else None
-    unknown = (*(("nvrtc",) if kit is None else ()), *(("compiler", "cpu") if compiler is None else ()))
-    recipe = library_recipe(request, kit, compiler or "", own_identity(cache_dir))
-    recipe = replace(recipe, unknown=unknown)
-    if entry := find_in_tiers(cache_dir, recipe, request.settings):
-        return entry
-    if request.settings.mode == "load-only":
-        from jitload.cache.why import explain_miss
+    cuda, compiler = _find_cuda(request, cache_dir), find_compiler(request.settings)
+    identity = recall_compiler_identity(compiler, cache_dir)
+    if identity is None:  # nothing was built with this compiler yet
+        from jitload.building.background import run_in_background
 
-        raise CacheError(explain_miss(cache_dir, recipe, request.settings)) from missing
-    raise missing
-
-
-def _prepare_miss(request: Request, cache_dir: Path) -> None:
-    """Do what a build begins with: a compiler that is asked who it is has built nothing yet."""
-    own_identity(cache_dir)
-    if request.triton is not None:
-        import jitload.triton.library
-    elif request.host is not None:
-        import jitload.cxx.host
-    else:
-        import jitload.library  # noqa: F401
-
-
-def _building_in(
-    cache_dir: Path, request: Request, recipe: Recipe, make: _Make, *, is_patient: bool
-) -> Building[Entry]:
-    """Publish what `make` builds; it returns the headers that it read."""
-    from jitload.cache.store import claim_entry
-
-    with claim_entry(cache_dir, recipe, request.settings, is_patient=is_patient) as work:
-        if work.entry:
-            return work.entry
-        with collector_held(at_most_s=_HELD_S):
-            entry = work.publish(request.product, (yield from make(work)))
-    share_entry(entry, recipe, request.settings)
-    return entry
+        run_in_background(_import_for_build, request)
+        identity = compiler_identity(compiler, cache_dir)
+    return _Tools(cuda, compiler, identity)
 
 
 def _find_cuda(request: Request, cache_dir: Path) -> CudaToolchain | Nvcc | None:
@@ -132,115 +173,120 @@ def _find_cuda(request: Request, cache_dir: Path) -> CudaToolchain | Nvcc | None
     return find_cuda_headers(request.settings)
 
 
-def _make(
-    request: Request, kit: CudaToolchain | Nvcc | None, compiler: Compiler, work: Work, *, verbose: bool
-) -> Building[tuple[Path, ...]]:
-    """Build the library in a work directory, around generated or hand-written C++; return the headers it read."""
-    if request.triton is not None:
-        from jitload.triton.library import make_triton_library
+def _find_without_tools(request: Request, cache_dir: Path, missing: ToolchainError) -> Entry:
+    """Return an entry for a request that cannot be built here because a tool is missing.
 
-        return (yield from make_triton_library(request, compiler, work, verbose=verbose))
-    if request.host is not None:
-        from jitload.cxx.host import make_host_library
+    An entry fits if it agrees in everything but the tool that made it.
 
-        return make_host_library(request, kit, compiler, work, verbose=verbose)
-    assert not isinstance(kit, Nvcc)
-    if CPU in request.archs:
-        from jitload.cpu.library import make_cpu_library
-
-        return make_cpu_library(request, kit, compiler, work, verbose=verbose)
-    from jitload.library import make_library
-
-    return (yield from make_library(request, kit, compiler, work, verbose=verbose))
-
-
-def library_recipe(request: Request, kit: CudaToolchain | Nvcc | None, compiler: str, own: str) -> Recipe:
-    """Return everything that decides what the library will be.
-
-    The user's directories are no part of the key: what is read below them is verified, and the same headers in
-    another place make the same library, unless it holds their paths.
+    Raises:
+        ToolchainError: There is no such entry.
+        CacheError: There is no such entry, and `JITLOAD_MODE=load-only` forbids building it anyway.
     """
-    functions = ("all",) if request.functions is None else tuple(f"{name}={spec!r}" for name, spec in request.functions)
-    host = request.host
-    flags = [flag for unit in host.units for flag in (*unit.flags, *host.flags)] if host else [*request.options]
-    flags += request.cpu_flags
-    is_placed = any(flag.startswith(_DEBUG_OPTIONS) for flag in flags) or bool(request.checks)
-    return Recipe(
-        name=request.slug,
-        anchors=(*request.include_dirs, *(host.objects if host else ())),
-        is_placed=is_placed,
-        parts=(
-            ("kind", "triton" if request.triton else "device" if host is None else "host"),
-            ("module", request.name),
-            ("labels", tuple(_label(label, text, is_placed=is_placed) for label, text in request.pieces)),
-            ("sources", tuple(text for _, text in request.pieces)),
-            ("functions", functions),
-            ("archs", request.archs),
-            ("options", request.options),
-            ("include_dirs", str(len(request.include_dirs))),
-            ("nvrtc", kit.identity if kit else ""),
-            ("compiler", compiler),
-            ("jitload", own),
-            *_host_parts(request, is_placed=is_placed),
-            *(request.triton.parts if request.triton else ()),
-            ("cpu", cpu_identity() if any("native" in flag for flag in (*flags, compiler)) else ""),
-            *_image_parts(request),
-            *_cpu_parts(request),
-        ),
-    )
+    cuda = compiler = None
+    with suppress(ToolchainError):
+        cuda = _find_cuda(request, cache_dir)
+    with suppress(ToolchainError):
+        compiler = find_compiler(request.settings)
+    # A compiler that is installed and does not work raises its own error.
+    identity = compiler_identity(compiler, cache_dir) if compiler else None
+    unknown = (*(("nvrtc",) if cuda is None else ()), *(("compiler", "cpu") if identity is None else ()))
+    key = library_key(request, cuda, identity or "", own_identity(cache_dir))._replace(unknown_parts=unknown)
+    if entry := find_in_tiers(cache_dir, key, request.settings):
+        return entry
+    if request.settings.mode == "load-only":
+        from jitload.cache.explain import explain_miss
+
+        raise CacheError(explain_miss(cache_dir, key, request.settings)) from missing
+    raise missing
 
 
-def _cpu_parts(request: Request) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
-    """Return what decides the rest where kernels run on the CPU: its compiler's options, and the libraries of C."""
-    if CPU not in request.archs:
-        return ()
-    return (
-        ("cpu_flags", request.cpu_flags),
-        ("sanitize", request.checks.sanitize),
-        ("debug", str(request.checks.debug)),
-        ("libc", _libc()),
-    )
+# ---- build -----------------------------------------------------------------------------------------------------
 
 
-def _libc() -> str:
-    return os.confstr("CS_GNU_LIBC_VERSION") or "" if hasattr(os, "confstr") else ""
+def _build_in(cache_dir: Path, request: Request, key: CacheKey, tools: _Tools, *, verbose: bool) -> Entry:
+    """Build the library in a private directory of a cache, and publish it there."""
+    from jitload.cache.store import claim_entry
+
+    with claim_entry(cache_dir, key, request.settings) as work:
+        if work.entry:  # another process has built it meanwhile
+            return work.entry
+        with pause_garbage_collection(at_most_s=_GC_PAUSE_S):
+            headers = _build_library(request, tools, work, verbose=verbose)
+            entry = work.publish(request.product, headers)
+    share_entry(entry, key, request.settings)
+    return entry
 
 
-def _image_parts(request: Request) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return what decides the rest where functions are made of cubins."""
-    return tuple(
-        ("image", (os.path.basename(image.label), hashlib.sha256(image.data).hexdigest(), repr(image.kernels)))
-        for image in request.images
-    )
+def _build_library(request: Request, tools: _Tools, work: Work, *, verbose: bool) -> tuple[Path, ...]:
+    """Build the library in a work directory, and return the user's files that were read for it."""
+    from jitload.building.ninja import check_is_made
+
+    cuda, compiler = tools.cuda, tools.compiler
+    if request.triton is not None:
+        from jitload.triton.library import build_triton_library
+
+        headers = build_triton_library(request, compiler, work, verbose=verbose)
+    elif request.host is not None:
+        from jitload.cxx.host import build_host_library
+
+        headers = build_host_library(request, cuda, compiler, work, verbose=verbose)
+    elif CPU in request.archs:
+        from jitload.cpu.library import build_cpu_library
+
+        assert not isinstance(cuda, Nvcc)
+        headers = build_cpu_library(request, cuda, compiler, work, verbose=verbose)
+    else:
+        assert not isinstance(cuda, Nvcc)
+        headers = _build_device_library(request, cuda, compiler, work, verbose=verbose)
+    check_is_made(work.dir / request.product, compiler.command)
+    return headers
 
 
-def _label(label: str, text: str, *, is_placed: bool) -> str:
-    """Return what a library may show of a source's path: where it says nothing of it, the file's name is enough."""
-    if not os.path.isabs(label) or is_placed or speaks_of_its_place(text.encode()):
-        return label
-    return os.path.basename(label)
+def _build_device_library(
+    request: Request, toolchain: CudaToolchain | None, compiler: Compiler, work: Work, *, verbose: bool
+) -> tuple[Path, ...]:
+    """Compile kernels with NVRTC, generate the C++ that launches them, and link a library of both."""
+    from jitload.building.background import run_in_background
+    from jitload.building.ninja import run_ninja, write_ninja
+    from jitload.building.runtime import find_or_build_runtime
+    from jitload.device.compile import compile_device_code
+    from jitload.toolchain.host import find_ninja
+
+    if toolchain is not None:
+        from jitload.cuda.nvrtc import load_nvrtc
+
+        run_in_background(load_nvrtc, toolchain.nvrtc_path)  # the dynamic loader works without the GIL
+    _import_for_build(request)
+    runtime = run_in_background(find_or_build_runtime, compiler, work.cache_dir, request.settings)
+    run_in_background(_import_for_wrapper)
+    compiled = compile_device_code(request, toolchain)  # machine code, and the signature of each kernel in it
+
+    from jitload.building.library import library_steps, write_sources
+
+    write_sources(request, compiled, work.dir)  # the wrapper, and the cubins that it embeds
+    steps = library_steps(request, compiled, compiler, runtime.result().product)
+    write_ninja(work.dir, steps)
+    run_ninja(find_ninja(request.settings), work.dir, name=request.name, verbose=verbose)
+    return tuple(sorted({path for cubin in compiled for path in cubin.headers}))
 
 
-def _host_parts(request: Request, *, is_placed: bool) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
-    """Return what decides the rest where C++ was written by hand: tvm-ffi's C++ headers change between releases."""
-    host = request.host
-    if host is None:
-        return ()
-    units = [
-        (
-            *(unit.file, str(unit.is_file)),
-            *(part for label, text in unit.pieces for part in (_label(label, text, is_placed=is_placed), text)),
-        )
-        for unit in host.units
-    ]
-    return (
-        *(("unit", unit) for unit in units),
-        *(("unit_flags", unit.flags) for unit in host.units),
-        ("objects", str(len(host.objects))),
-        *((("makes", "object"),) if host.is_object else ()),
-        ("cubins", tuple(part for name, data in host.cubins for part in (name, hashlib.sha256(data).hexdigest()))),
-        ("flags", host.flags),
-        ("link_flags", host.link_flags),
-        ("tvm_ffi", tvm_ffi_version()),
-        ("libc", _libc()),
-    )
+def _import_for_build(request: Request) -> None:
+    """Import what a build of this kind begins with; on a thread, this goes on while another process is waited for."""
+    import jitload.cache.store
+
+    if request.triton is not None:
+        import jitload.triton.library
+    elif request.host is not None:
+        import jitload.cxx.host
+    elif CPU in request.archs:
+        import jitload.cpu.library
+    else:
+        import jitload.device.compile
+        import jitload.device.kernels  # noqa: F401
+
+
+def _import_for_wrapper() -> None:
+    """Import what generates the wrapper; on a thread, this goes on while NVRTC compiles, which releases the GIL."""
+    from jitload.codegen.wrapper import load_template
+
+    load_template("wrapper.cc.jinja")

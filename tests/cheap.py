@@ -11,30 +11,30 @@ from pathlib import Path
 import pytest
 
 from jitload.cache.entry import Entry, find_entry
-from jitload.cache.recipe import Recipe
+from jitload.cache.key import CacheKey
 from jitload.cache.store import Work, claim_entry
 from jitload.settings import read_settings
 
 
-def recipe(name: str = "cheap", *words: str, anchors: tuple[str, ...] = ()) -> Recipe:
-    """Return a recipe of its own for each name and words."""
-    return Recipe(name=name, parts=(("words", words),), anchors=anchors)
+def make_key(name: str = "cheap", *words: str) -> CacheKey:
+    """Return a key of its own for each name and words."""
+    return CacheKey.of(name, (("words", words),))
 
 
 def get(
-    cache_dir: Path, wanted: Recipe, make: Callable[[Work], None] | None = None, headers: tuple[Path, ...] = ()
+    cache_dir: Path, key: CacheKey, make: Callable[[Work], None] | None = None, headers: tuple[Path, ...] = ()
 ) -> Entry:
     """Return an entry of the cache as `pipeline.build` does, with a product that says what it was made from."""
     settings = read_settings()
-    if entry := find_entry(cache_dir, wanted, settings):
+    if entry := find_entry(cache_dir, key, settings):
         return entry
-    with claim_entry(cache_dir, wanted, settings) as work:
+    with claim_entry(cache_dir, key, settings) as work:
         if work.entry:
             return work.entry
         if make is not None:
             make(work)
         text = "".join(path.read_text() for path in headers if path.is_file())
-        (work.dir / "product").write_text(f"{wanted.key} {text}")
+        (work.dir / "product").write_text(f"{key.digest} {text}")
         (work.dir / "source").write_text("source")
         return work.publish("product", headers)
 

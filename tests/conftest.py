@@ -86,7 +86,7 @@ def cache(used_cache: Path, empty_cache: Path) -> Path:
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give a cache of its own where nothing was ever built, without the modules of the process."""
     monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr("jitload.serving._modules", {})
+    monkeypatch.setattr("jitload.pipeline._modules", {})
     return tmp_path / "cache"
 
 

@@ -18,12 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+TESTS_DIR = Path(__file__).parent
+sys.path.insert(0, str(TESTS_DIR.parent))  # as a script it finds jitload beside the tests
+
+from jitload.device.nvrtc_headers import BUILT_IN, headers_in_memory  # noqa: E402  behind the path
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-TESTS_DIR = Path(__file__).parent
-INCLUDE_DIR = TESTS_DIR.parent / "jitload" / "include"
-FIRST_DIR, SHIM_DIR, FALLBACK_DIR = (INCLUDE_DIR / name for name in ("nvrtc_first", "nvrtc", "nvrtc_fallback"))
+SHIM_DIR = TESTS_DIR.parent / "jitload" / "include" / "nvrtc"
 KIT_INCLUDES = (
     "cuda_runtime/include",
     "cuda_nvcc/include",
@@ -85,15 +88,13 @@ def installed_kit() -> Kit | None:
     return next((kit for root in roots if (kit := find_kit(Path(root)))), None)
 
 
-def include_options(kit: Kit, user_dirs: tuple[Path, ...] = (), own_library: tuple[Path, ...] = ()) -> tuple[str, ...]:
-    """Return the -I options in the order of jitload.
+def include_dirs(kit: Kit, user_dirs: tuple[Path, ...] = ()) -> tuple[Path, ...]:
+    """Return the directories in the order of jitload: the shims, the user's include paths, the kit.
 
-    Corrections of CUDA's headers, a standard library the user insists on (raw -I flags), the shims, the user's include
-    paths, the kit, stand-ins. The shims come before the include paths because /usr/include is often among those, and
-    glibc's headers cannot work under NVRTC: they define `__attribute__` away, and `__device__` with it.
+    The shims come before the include paths because /usr/include is often among those, and glibc's headers cannot work
+    under NVRTC: they define `__attribute__` away, and `__device__` with it.
     """
-    order = (FIRST_DIR, *own_library, SHIM_DIR, *user_dirs, *kit.include_dirs, FALLBACK_DIR)
-    return tuple(f"-I{folder}" for folder in order)
+    return (SHIM_DIR, *user_dirs, *kit.include_dirs)
 
 
 def load_library(kit: Kit) -> ctypes.CDLL:
@@ -103,12 +104,16 @@ def load_library(kit: Kit) -> ctypes.CDLL:
     return ctypes.CDLL(str(kit.library))
 
 
-def compile_case(nvrtc: ctypes.CDLL, case: Case, include: tuple[str, ...]) -> Answer:
+def compile_case(nvrtc: ctypes.CDLL, case: Case, directories: tuple[Path, ...]) -> Answer:
     """Compile one case to a cubin for a data-centre GPU that every kit knows."""
+    include = (f"-I{directory}" for directory in directories)
     options = ("-arch=sm_90", "--modify-stack-limit=false", f"-std={case.dialect}", *case.options, *include)
+    headers = headers_in_memory(directories)
+    names = (ctypes.c_char_p * len(headers))(*(name.encode() for name, _ in headers))
+    texts = (ctypes.c_char_p * len(headers))(*(text.encode() for _, text in headers))
     program = ctypes.c_void_p()
     size = ctypes.c_size_t()
-    nvrtc.nvrtcCreateProgram(ctypes.byref(program), case.source.encode(), b"kernel.cu", 0, None, None)
+    nvrtc.nvrtcCreateProgram(ctypes.byref(program), case.source.encode(), b"kernel.cu", len(headers), texts, names)
     try:
         words = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
         start = time.thread_time()  # of the processor: others may have it meanwhile
@@ -127,10 +132,12 @@ def compile_case(nvrtc: ctypes.CDLL, case: Case, include: tuple[str, ...]) -> An
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
 
 
-def shim_headers() -> list[str]:
-    """Return the names of all shims as a user includes them."""
-    files = (path for path in SHIM_DIR.rglob("*") if path.is_file())
-    return sorted(name for path in files if not (name := path.relative_to(SHIM_DIR).as_posix()).startswith("_jitload/"))
+def shim_headers() -> dict[str, str]:
+    """Return names and texts of the headers that NVRTC lacks, without corrections of CUDA's and stand-ins for them."""
+    files = {path.relative_to(SHIM_DIR).as_posix(): path for path in SHIM_DIR.rglob("*") if path.is_file()}
+    texts = {name: path.read_text() for name, path in files.items() if not name.startswith("_jitload/")}
+    texts |= {name: text for name, text in headers_in_memory(()) if "<./" not in text and name not in BUILT_IN.split()}
+    return dict(sorted(texts.items()))
 
 
 def includes(*headers: str) -> str:
@@ -194,7 +201,7 @@ def alone_cases() -> Iterator[Case]:
     cheap = [header for header in headers if header != "optional"]
     yield from (Case(f"alone/{header}", includes(header, header) + EMPTY_KERNEL) for header in cheap)
     for header in cheap:
-        if "namespace" in (SHIM_DIR / header).read_text():
+        if "namespace" in headers[header]:
             yield Case(f"alone-c++11/{header}", includes(header) + EMPTY_KERNEL, "c++11")
             yield Case(f"alone-c++20/{header}", includes(header) + EMPTY_KERNEL, "c++20")
     yield Case(
@@ -242,7 +249,9 @@ def all_cases() -> list[Case]:
 
 def complaint(answer: Answer) -> str:
     """Return the log when the compile failed or speaks of the source or of the shims; a kit may warn of itself."""
-    ours = answer.code != 0 or "kernel.cu(" in answer.log or str(INCLUDE_DIR) in answer.log
+    files = {line.partition("(")[0] for line in answer.log.splitlines()}
+    ours = answer.code != 0 or not files.isdisjoint({"kernel.cu", *dict(headers_in_memory(()))})
+    ours = ours or str(SHIM_DIR) in answer.log
     return answer.log or f"NVRTC error {answer.code}" if ours else ""
 
 
@@ -250,7 +259,7 @@ def run_case(nvrtc: ctypes.CDLL, kit: Kit, case: Case) -> tuple[str, Answer | No
     """Return `ok`, `FAIL` or why the case was skipped, with the answer when there is one."""
     if missing := [header for header in case.needs if not kit.has(header)]:
         return f"no {missing[0]}", None
-    answer = compile_case(nvrtc, case, include_options(kit))
+    answer = compile_case(nvrtc, case, include_dirs(kit))
     if answer.code == INVALID_OPTION and case.dialect == "c++23":
         return "no c++23", None
     return ("FAIL" if complaint(answer) else "ok"), answer

@@ -1,4 +1,4 @@
-"""The cache: what a key covers, what a hit does and leaves alone, and what becomes of entries that are damaged."""
+"""The cache as a whole: what a key covers, what a hit does not do, and what becomes of damaged entries."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ import pytest
 from builds import ADD, ARCH, build, kernel, load, run_python, work_dirs
 
 import jitload
-from jitload.cache.recipe import Recipe
-from jitload.cache.trust import refuse_if_shared
-from jitload.pipeline import library_recipe
+from jitload.cache.key import CacheKey, library_key
 from jitload.request.arguments import inline_sources, read_options
 from jitload.request.request import Call, make_request
 from jitload.settings import read_settings
@@ -27,7 +25,7 @@ def cache(used_cache, tmp_path, monkeypatch):
     """A cache of its own, in a directory whose name needs quoting, without the modules of the process."""
     directory = tmp_path / "a cache $(of) 'mine'"
     monkeypatch.setenv("JITLOAD_CACHE_DIR", str(directory))
-    monkeypatch.setattr("jitload.serving._modules", {})
+    monkeypatch.setattr("jitload.pipeline._modules", {})
     return Path(shutil.copytree(used_cache, directory))
 
 
@@ -39,7 +37,7 @@ def request(text=ADD, name="m", *, arch=ARCH, functions=None, **flags):
 
 def key(text=ADD, name="m", *, nvrtc="1", compiler="g++ 1", own="0", **options):
     kit = find_cuda_toolchain(read_settings())._replace(identity=nvrtc)
-    return library_recipe(request(text, name, **options), kit, compiler, own).key
+    return library_key(request(text, name, **options), kit, compiler, own).digest
 
 
 # ---- the key ---------------------------------------------------------------------------------------------------
@@ -86,7 +84,7 @@ def test_each_part_of_a_request_is_in_the_key():
     ],
 )
 def test_boundaries_are_in_the_key(one, other):
-    assert Recipe(name="m", parts=one).key != Recipe(name="m", parts=other).key
+    assert CacheKey.of("m", one).digest != CacheKey.of("m", other).digest
 
 
 def test_the_key_does_not_depend_on_the_working_directory_or_the_cache(tmp_path, monkeypatch):
@@ -206,78 +204,8 @@ def test_an_edit_during_the_build_is_not_trusted(cache, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("jitload.device.kernels.compile_kernels", edit_meanwhile)
         assert list(load(text, extra_include_paths=[tmp_path])) == ["one"]
-    monkeypatch.setattr("jitload.serving._modules", {})
+    monkeypatch.setattr("jitload.pipeline._modules", {})
     assert list(load(text, extra_include_paths=[tmp_path])) == ["two"]
-
-
-# ---- whom the cache trusts -------------------------------------------------------------------------------------
-
-
-def refusal(directory: Path) -> str:
-    with pytest.raises(jitload.errors.CacheError) as caught:
-        refuse_if_shared(directory, read_settings())
-    return str(caught.value)
-
-
-def test_a_directory_that_everyone_may_write_is_refused_with_the_repair(cache):
-    build(ADD)
-    cache.chmod(0o777)
-    with pytest.raises(jitload.errors.CacheError) as caught:
-        build(ADD)
-    assert str(caught.value) == (
-        f"the cache {cache} is not trusted: everyone may write {cache}. Repair it with: chmod o-w '{cache}'"
-    )
-    cache.chmod(0o1777)  # as /tmp: nobody can replace what is another's
-    build(ADD)
-    (entry,) = cache.glob("m-*")
-    entry.chmod(0o1777)
-    with pytest.raises(jitload.errors.CacheError, match="everyone may write"):
-        build(ADD)
-
-
-def test_a_parent_that_everyone_may_write_is_refused(tmp_path):
-    tmp_path.chmod(0o777)
-    assert f"everyone may write {tmp_path}" in refusal(tmp_path / "not" / "yet")
-    link = tmp_path.parent / "link"
-    link.symlink_to(tmp_path / "inner")
-    (tmp_path / "inner").mkdir()
-    try:
-        assert f"everyone may write {tmp_path}" in refusal(link)
-    finally:
-        link.unlink()
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory away")
-def test_a_directory_of_another_user_or_group_is_refused(tmp_path, monkeypatch):
-    os.chown(tmp_path, 12345, -1)
-    assert refusal(tmp_path) == (
-        f"the cache {tmp_path} is not trusted: {tmp_path} belongs to user 12345, neither this user nor root. "
-        "Set JITLOAD_CACHE_DIR to a directory of your own."
-    )
-    os.chown(tmp_path, 0, 12345)
-    tmp_path.chmod(0o770)
-    assert refusal(tmp_path) == (
-        f"the cache {tmp_path} is not trusted: group 12345 may write {tmp_path}. "
-        f"Repair it with: chmod g-w '{tmp_path}', or trust the group with JITLOAD_TRUST_GROUP=1."
-    )
-    monkeypatch.setenv("JITLOAD_TRUST_GROUP", "1")
-    refuse_if_shared(tmp_path, read_settings())
-
-
-@pytest.mark.parametrize("umask", [0o000, 0o077])
-def test_directories_are_private_whatever_the_umask(cache, umask):
-    before = os.umask(umask)
-    try:
-        build(ADD)
-    finally:
-        os.umask(before)
-    modes = {
-        str(path.relative_to(cache)): path.stat().st_mode & 0o777
-        for path in [cache, *cache.rglob("*")]
-        if path.is_dir()
-    }
-    assert set(modes.values()) == {0o700}, modes
-    assert ".tools" in modes
 
 
 # ---- what a cache's owner finds --------------------------------------------------------------------------------

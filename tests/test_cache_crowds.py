@@ -16,15 +16,15 @@ from pathlib import Path
 
 import pytest
 from builds import ROOT, build, kernel, python_command, python_env, work_dirs
-from cheap import get, recipe
+from cheap import get, make_key
 from hypothesis import HealthCheck, settings, strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import jitload
 from jitload.cache.entry import find_entry
-from jitload.cache.inventory import walk
+from jitload.cache.listing import list_entries
 from jitload.cache.prune import prune
-from jitload.cache.store import sweep_work
+from jitload.cache.store import sweep_work_dirs
 from jitload.settings import read_settings
 
 CROWD = int(os.environ.get("JITLOAD_TEST_CROWD", "24"))  # 64 in the soak
@@ -42,7 +42,7 @@ def counted(tmp_path, monkeypatch) -> Path:
 # Counts what is run, by the functions that run it, in each process of the crowd.
 COUNTING = """
 import os, sys
-import jitload, jitload.library, jitload.device.kernels, jitload.cuda.nvrtc, jitload.host_build
+import jitload, jitload.device.kernels, jitload.cuda.nvrtc, jitload.building.ninja
 def count(module, name):
     real = getattr(module, name)
     def counting(*given, **options):
@@ -51,7 +51,7 @@ def count(module, name):
         return real(*given, **options)
     setattr(module, name, counting)
 count(jitload.device.kernels, "run_nvrtc")
-count(jitload.host_build, "run_ninja")
+count(jitload.building.ninja, "run_ninja")
 """
 PROCESS = f"""{COUNTING}
 import builds
@@ -127,7 +127,7 @@ def make(work):
 print("ready", flush=True)
 number = 0
 while True:
-    cheap.get(cache, cheap.recipe(f"m{{number % 7}}", sys.argv[2], str(number)), make)
+    cheap.get(cache, cheap.make_key(f"m{{number % 7}}", sys.argv[2], str(number)), make)
     number += 1
 """
 
@@ -142,11 +142,11 @@ def kill_at_random(cache: Path, kills: int) -> None:
             process.stdout.readline()
             time.sleep(chance.uniform(0, 0.03))
             process.send_signal(signal.SIGKILL)
-    entries = list(walk(cache))
+    entries = list(list_entries(cache))
     assert entries
     for entry in entries:
         entry.check()
-    get(cache, recipe("after"))
+    get(cache, make_key("after"))
     assert work_dirs(cache) == []
     assert not list(cache.rglob("*.bad"))
 
@@ -171,7 +171,7 @@ def test_real_builders_killed_at_random_points_leave_whole_entries(cache):
             process.stdout.readline()
             time.sleep(chance.uniform(0, 0.4))
             process.send_signal(signal.SIGKILL)
-    for entry in walk(cache):
+    for entry in list_entries(cache):
         entry.check()
     for round_ in range(40):
         assert build(kernel(f"k{round_}")).is_file()
@@ -202,10 +202,10 @@ class CacheMachine(RuleBasedStateMachine):
     @rule(number=NUMBERS)
     def ask(self, number: int) -> None:
         header = self.headers[number]
-        entry = get(self.cache, recipe(f"m{number}"), headers=(header,))
+        entry = get(self.cache, make_key(f"m{number}"), headers=(header,))
         text = header.read_text() if header.is_file() else ""
         data = entry.product.read_bytes()
-        assert data.decode() == f"{recipe(f'm{number}').key} {text}"
+        assert data.decode() == f"{make_key(f'm{number}').digest} {text}"
         assert self.mapped.setdefault(str(entry.product), data) == data  # no name comes back with other content
 
     @rule(number=NUMBERS, text=strategies.sampled_from(["", "one", "two", "three"]))
@@ -263,13 +263,13 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule()
     def sweep(self) -> None:
-        sweep_work(self.cache)
+        sweep_work_dirs(self.cache)
         assert work_dirs(self.cache) == []
 
     @rule(number=NUMBERS)
     def look_only(self, number: int) -> None:
         before = sorted(self.cache.rglob("*"))
-        if find_entry(self.cache, recipe(f"m{number}"), read_settings()):
+        if find_entry(self.cache, make_key(f"m{number}"), read_settings()):
             after = sorted(self.cache.rglob("*"))
             assert [path for path in after if ".bad" not in str(path)] == [
                 path for path in before if ".bad" not in str(path) and path.exists()

@@ -9,7 +9,7 @@ import shutil
 
 import pytest
 from builds import ADD, build, load, work_dirs
-from cheap import get, recipe, small_disk
+from cheap import get, make_key, small_disk
 
 import jitload
 from jitload.cache.entry import find_entry
@@ -20,8 +20,8 @@ from jitload.settings import read_settings
 
 
 def test_a_process_without_file_handles_blames_no_entry(cache):
-    wanted = recipe()
-    product = get(cache, wanted).product
+    key = make_key()
+    product = get(cache, key).product
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     handles = []
     try:
@@ -32,18 +32,18 @@ def test_a_process_without_file_handles_blames_no_entry(cache):
             except OSError:
                 break
         with pytest.raises(CacheError, match=r"cannot be read: .*Too many open files.*Raise this process's limit"):
-            find_entry(cache, wanted, read_settings())
+            find_entry(cache, key, read_settings())
     finally:
         for handle in handles:
             os.close(handle)
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
-    assert get(cache, wanted).product == product
+    assert get(cache, key).product == product
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.ESTALE])
 def test_an_entry_that_cannot_be_read_is_passed_over(cache, monkeypatch, number, caplog):
-    wanted = recipe()
-    product = get(cache, wanted).product
+    key = make_key()
+    product = get(cache, key).product
 
     def refuse(path, *rest):
         if str(path).endswith("manifest.json") and not rest[0] & os.O_WRONLY and str(product.parent) in str(path):
@@ -53,8 +53,8 @@ def test_an_entry_that_cannot_be_read_is_passed_over(cache, monkeypatch, number,
     real = os.open
     with monkeypatch.context() as patch:
         patch.setattr("jitload.cache.entry.os.open", refuse)
-        assert get(cache, wanted).product != product
-    assert "it is passed over" in caplog.text
+        assert get(cache, key).product != product
+    assert "it is skipped" in caplog.text
     assert product.is_file()
 
 
@@ -62,7 +62,7 @@ def test_an_entry_that_cannot_be_read_is_passed_over(cache, monkeypatch, number,
 
 
 def test_a_full_disk_is_no_failure_of_a_call(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("jitload.serving._modules", {})
+    monkeypatch.setattr("jitload.pipeline._modules", {})
     with small_disk(tmp_path / "disk", "64k") as disk:
         monkeypatch.setenv("JITLOAD_CACHE_DIR", str(disk / "cache"))
         path = build(ADD)
@@ -83,11 +83,11 @@ def test_a_disk_that_fills_up_at_any_point_leaves_no_half_entry(tmp_path, monkey
     with small_disk(tmp_path / "disk", size) as disk:
         monkeypatch.setenv("JITLOAD_CACHE_DIR", str(disk))
         try:
-            get(disk, recipe(), large)
+            get(disk, make_key(), large)
         except CachePlaceError as error:
             assert "Set JITLOAD_CACHE_DIR" in str(error)
-        entry = find_entry(disk, recipe(), read_settings())
-        assert entry is None or entry.product.read_text().startswith(recipe().key)
+        entry = find_entry(disk, make_key(), read_settings())
+        assert entry is None or entry.product.read_text().startswith(make_key().digest)
         assert work_dirs(disk) == []
 
 
@@ -95,7 +95,7 @@ def test_a_disk_that_is_full_altogether(tmp_path, monkeypatch):
     with small_disk(tmp_path / "disk", "16k") as disk:
         monkeypatch.setenv("JITLOAD_CACHE_DIR", str(disk / "cache"))
         monkeypatch.setattr("tempfile.tempdir", str(disk / "tmp"))
-        monkeypatch.setattr("jitload.serving._modules", {})
+        monkeypatch.setattr("jitload.pipeline._modules", {})
         jitload.settings._private_cache_dir.cache_clear()
         with pytest.raises(CacheError, match="there is no directory to build in"):
             build(ADD)
@@ -103,14 +103,14 @@ def test_a_disk_that_is_full_altogether(tmp_path, monkeypatch):
 
 
 def test_a_cache_removed_during_the_build_is_no_failure(cache, monkeypatch, caplog):
-    real = jitload.host_build.run_ninja
+    real = jitload.building.ninja.run_ninja
 
     def remove_first(*given, **options):
-        monkeypatch.setattr("jitload.host_build.run_ninja", real)
+        monkeypatch.setattr("jitload.building.ninja.run_ninja", real)
         shutil.rmtree(cache)
         real(*given, **options)
 
-    monkeypatch.setattr("jitload.host_build.run_ninja", remove_first)
+    monkeypatch.setattr("jitload.building.ninja.run_ninja", remove_first)
     assert list(load(ADD)) == ["add"]
     assert "the directory was removed during the build" in caplog.text
     assert build(ADD).is_relative_to(cache)
@@ -126,15 +126,15 @@ def test_a_cache_removed_while_in_use_is_made_anew(cache):
 
 def test_a_library_that_is_pruned_after_it_was_found_is_built_again(cache, monkeypatch):
     build(ADD)
-    real = jitload.serving.build_entry
+    real = jitload.pipeline.build
 
     def lose(*given, **options):
         entry = real(*given, **options)
-        monkeypatch.setattr("jitload.serving.build_entry", real)
+        monkeypatch.setattr("jitload.pipeline.build", real)
         shutil.rmtree(entry.dir.parent)
         return entry
 
-    monkeypatch.setattr("jitload.serving.build_entry", lose)
+    monkeypatch.setattr("jitload.pipeline.build", lose)
     assert list(load(ADD)) == ["add"]
 
 
@@ -145,7 +145,7 @@ def test_a_users_unreadable_header_is_not_the_caches_fault(cache, tmp_path, monk
     def refuse(work):
         raise PermissionError(errno.EACCES, "Permission denied", str(header))
 
-    with pytest.raises(CacheError, match=r"the build of 'cheap' could not go on: .*h\.h") as caught:
-        get(cache, recipe(), refuse)
+    with pytest.raises(CacheError, match=r"the build of 'cheap' failed: .*h\.h") as caught:
+        get(cache, make_key(), refuse)
     assert not isinstance(caught.value, CachePlaceError)
     assert work_dirs(cache) == []

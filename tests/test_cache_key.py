@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 from pathlib import Path
@@ -11,8 +10,6 @@ import pytest
 from builds import ADD, ARCH, EXPORT, build, kernel, load
 
 import jitload
-from jitload.cache import inputs
-from jitload.cache.inputs import Clock, Header, fasten, loosen, record_headers, settled
 from jitload.settings import read_settings
 from jitload.toolchain.host import find_compiler
 from jitload.toolchain.identity import compiler_identity, cpu_identity
@@ -23,7 +20,7 @@ VALUE = 'extern "C" __global__ void NAME(float* x) {}\n'
 @pytest.fixture
 def cache(monkeypatch):
     """The cache of the test run, without the modules of the process."""
-    monkeypatch.setattr("jitload.serving._modules", {})
+    monkeypatch.setattr("jitload.pipeline._modules", {})
     return Path(os.environ["JITLOAD_CACHE_DIR"])
 
 
@@ -84,7 +81,7 @@ def test_native_code_counts_the_processor(tmp_path, monkeypatch):
 
     assert len(cpu_identity()) == 64
     here = paths()
-    monkeypatch.setattr("jitload.pipeline.cpu_identity", lambda: "another")
+    monkeypatch.setattr("jitload.cache.key.cpu_identity", lambda: "another")
     there = paths()
     assert there[0] == here[0]
     assert there[1] != here[1]
@@ -167,94 +164,3 @@ def test_directories_within_each_other_are_told_apart(cache, tmp_path):
     shutil.copyfile(inner / "value.h", other / "b" / "value.h")
     (last / "value.h").write_text("#define NAME two\n")
     assert [*load(text, extra_include_paths=[other, last])] == ["two"]
-
-
-def test_records_are_kept_relative_to_each_directory_they_are_below():
-    header = Header(path="/a/b/c.h", size=1)
-    kept = loosen(header, ["/a", "/x", "/a/b/"])
-    assert [row["path"] for row in kept] == ["@0/b/c.h", "@2/c.h"]
-    assert [fasten(row, ["/p", "/q", "/r"]).path for row in kept] == ["/p/b/c.h", "/r/c.h"]
-    assert [row["path"] for row in loosen(header, ["/ab", "/a/b/c"])] == ["/a/b/c.h"]
-    with pytest.raises(IndexError):
-        fasten({**kept[0], "path": "@7/x"}, ["/p"])
-
-
-# ---- files and clocks ------------------------------------------------------------------------------------------
-
-
-def test_a_file_that_changes_within_a_tick_is_known_by_its_content(tmp_path, monkeypatch):
-    path = tmp_path / "h.h"
-    path.write_text("one")
-    monkeypatch.setattr(inputs, "_digests", {})
-    (young,) = record_headers([path], Clock.start())
-    assert not young.is_settled
-    found = os.stat(path)
-    path.write_text("two")
-    # As if the clock had stood still: `stat` says what it said.
-    monkeypatch.setattr("jitload.cache.inputs.os.stat", lambda _: found)
-    assert not young.is_unchanged()
-
-
-def test_a_file_that_has_been_quiet_is_not_read(tmp_path, monkeypatch):
-    path = tmp_path / "h.h"
-    path.write_text("one")
-    monkeypatch.setattr(inputs, "_TICK_NS", -(10**9))
-    (old,) = record_headers([path], Clock.start())
-    assert old.is_settled
-    monkeypatch.setattr(inputs, "digest_file", lambda _: pytest.fail("it was read"))
-    assert old.is_unchanged()
-
-
-def test_what_is_digested_is_remembered_only_when_it_is_quiet(tmp_path, monkeypatch):
-    path = tmp_path / "h.h"
-    path.write_text("one")
-    (young,) = record_headers([path], Clock.start())
-    reads = []
-    real = inputs.digest_file
-    monkeypatch.setattr(inputs, "_digests", {})
-    monkeypatch.setattr(inputs, "digest_file", lambda path: reads.append(path) or real(path))
-    assert [young.is_unchanged() for _ in range(3)] == [True] * 3
-    assert len(reads) == 3
-    monkeypatch.setattr(inputs, "_TICK_NS", -(10**9))
-    assert [young.is_unchanged() for _ in range(3)] == [True] * 3
-    assert len(reads) == 4
-    assert settled(young).is_settled
-    assert settled(young).is_unchanged()
-    path.write_text("two")
-    assert not settled(young).is_unchanged()
-
-
-@pytest.mark.parametrize("jump_s", [-7200, 0, 7200])
-def test_an_edit_during_the_build_is_seen_though_the_clock_jumps(tmp_path, monkeypatch, jump_s):
-    path, edited = tmp_path / "h.h", tmp_path / "edited.h"
-    path.write_text("one")
-    clock = Clock.start()
-    edited.write_text("two")
-    # The clock was set during the build, after which the files keep the times they had.
-    now = inputs.time.time_ns
-    monkeypatch.setattr(inputs.time, "time_ns", lambda: now() + jump_s * 10**9)
-    records = {Path(record.path).name: record for record in record_headers([path, edited], clock)}
-    assert records["edited.h"].digest == "" or jump_s > 0
-    assert (records["h.h"].digest != "") or jump_s < 0
-
-
-def test_absent_files_are_recorded_by_what_is_missing_first(tmp_path):
-    (tmp_path / "here").mkdir()
-    (tmp_path / "a directory.h").mkdir()
-    paths = ["here/x.h", "none/sub/x.h", "none/sub/y.h", "a directory.h"]
-    records = record_headers([tmp_path / path for path in paths], Clock.start())
-    assert {record.path.removeprefix(f"{tmp_path}/"): record.size for record in records} == {
-        "here/x.h": -1,
-        "none": -2,
-        "a directory.h": -1,
-    }
-    assert all(record.is_unchanged() for record in records)
-    (tmp_path / "none").mkdir()
-    (tmp_path / "here" / "x.h").write_text("")
-    assert [record.is_unchanged() for record in records if "directory" not in record.path] == [False, False]
-
-
-def test_a_pipe_or_device_where_a_header_was_is_not_read(tmp_path):
-    os.mkfifo(tmp_path / "n.h")
-    for path in (str(tmp_path / "n.h"), "/dev/zero"):  # each would be read for ever
-        assert not Header(path=path, size=0, digest=hashlib.sha256(b"").hexdigest()).is_unchanged()

@@ -9,39 +9,39 @@ import subprocess
 
 import pytest
 from builds import ADD, build, kernel, load, python_command, python_env, run_python
-from cheap import get, recipe
+from cheap import get, make_key
 
 from jitload.cache.entry import find_entry
 from jitload.settings import read_settings
 
 WHERE = {
     "a scanner of includes that sees 8 of 1112 files": (
-        "test_cache_headers.test_a_header_that_shadows_one_of_a_package_is_seen"
+        "test_cache_dependencies.test_a_header_that_shadows_one_of_a_package_is_seen"
     ),
-    "headers that change": "test_headers.test_a_changed_header_gives_a_new_build",
+    "headers that change": "test_cpptext_includes.test_a_changed_header_gives_a_new_build",
     "flags that are not in the key": "test_cache.test_each_part_of_a_request_is_in_the_key",
     "a compiler that is not in the key": "test_cache_key.test_a_compiler_behind_a_script_that_changes_is_asked_again",
     "absolute paths in the key": "test_cache_key.test_two_users_with_the_same_headers_share_an_entry",
     "a key that depends on the process's history": "test_cache_lessons.test_the_key_knows_no_history",
     "ninja decides what is fresh": "test_cache.test_a_hit_starts_nothing_writes_nothing_and_imports_little",
     "a link in place and a lock of one node": (
-        "test_cache_builders.test_the_loser_of_a_race_keeps_its_own_build_for_as_long_as_it_lives"
+        "test_cache_locks.test_the_loser_of_a_race_keeps_its_own_build_for_as_long_as_it_lives"
     ),
     "one .ninja_log for several processes": "test_cache_lessons.test_each_build_has_a_directory_of_its_own",
     "a load while another process builds": "test_cache_lessons.test_a_published_entry_is_never_changed",
     "a loser that cannot see the winner": (
-        "test_cache_builders.test_the_loser_of_a_race_keeps_its_own_build_for_as_long_as_it_lives"
+        "test_cache_locks.test_the_loser_of_a_race_keeps_its_own_build_for_as_long_as_it_lives"
     ),
     "a partial file that is taken for whole": (
         "test_cache_faults.test_a_disk_that_fills_up_at_any_point_leaves_no_half_entry"
     ),
     "a lock file that outlives its process": (
-        "test_cache_builders.test_who_waits_says_for_whom_and_goes_on_at_once_when_the_builder_dies"
+        "test_cache_locks.test_who_waits_says_for_whom_and_goes_on_at_once_when_the_builder_dies"
     ),
     "a limit of 30 s on a wait": "test_cache_lessons.test_a_wait_has_no_limit",
-    "ENOLCK": "test_cache_builders.test_a_file_system_without_locks_is_said_once",
-    "read-only images": "test_cache_processes.test_a_read_only_cache_without_the_entry_builds_in_private_and_says_so",
-    "users that are not root": "test_cache_processes.test_another_user_builds_in_private_where_the_home_is_closed",
+    "ENOLCK": "test_cache_locks.test_a_file_system_without_locks_is_said_once",
+    "read-only images": "test_cache_store.test_a_read_only_cache_without_the_entry_builds_in_private_and_says_so",
+    "users that are not root": "test_cache_store.test_another_user_builds_in_private_where_the_home_is_closed",
     "directories made by an import": "test_cache_lessons.test_an_import_makes_no_directory",
     "cuobjdump at run time": "test_loader.test_a_library_needs_no_tools",
     "an architecture that the compiler does not know": (
@@ -73,8 +73,8 @@ def test_the_key_knows_no_history():
 def test_each_build_has_a_directory_of_its_own(cache):
     places = []
     for name in ("one", "two"):
-        get(cache, recipe(name), lambda work: places.append(work.dir))
-    get(cache, recipe("one"), lambda work: places.append(work.dir))
+        get(cache, make_key(name), lambda work: places.append(work.dir))
+    get(cache, make_key("one"), lambda work: places.append(work.dir))
     assert len(set(places)) == len(places) == 2
     assert not list(cache.rglob(".ninja*"))
 
@@ -106,12 +106,12 @@ import sys, time, pathlib, cheap
 def slow(work):
     print("builds", flush=True)
     time.sleep(1.5)
-cheap.get(pathlib.Path({str(cache)!r}), cheap.recipe(), slow)
+cheap.get(pathlib.Path({str(cache)!r}), cheap.make_key(), slow)
 """
     with subprocess.Popen(python_command(code), env=python_env(), stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "builds\n"
-        get(cache, recipe(), lambda _: pytest.fail("it was built twice"))
+        get(cache, make_key(), lambda _: pytest.fail("it was built twice"))
 
 
 def test_an_import_makes_no_directory(tmp_path):
@@ -143,4 +143,4 @@ def test_an_entry_needs_no_other(cache):
             subprocess.run(["rm", "-r", str(place)], check=True)
     assert build(kernel("k"), "other") == path
     assert list(load(kernel("k"), "other")) == ["k"]
-    assert find_entry(cache, recipe(), read_settings()) is None
+    assert find_entry(cache, make_key(), read_settings()) is None

@@ -1,21 +1,15 @@
-"""`JITLOAD_MODE` and `JITLOAD_CACHE_LIMIT`: what a process may build, and what is removed when there is too much."""
+"""`JITLOAD_MODE`: what a process may build, and what it says about what it may not."""
 
 from __future__ import annotations
 
 import os
 import subprocess
-import time
-from pathlib import Path
 
 import pytest
 from builds import ADD, build, kernel, load, python_command, python_env, run_python
-from cheap import get, recipe
 
-from jitload.cache import mounts, prune
-from jitload.cache.entry import find_entry
-from jitload.cache.notes import GROWN, uses_path, write_notes
 from jitload.errors import CacheError, JitLoadError
-from jitload.settings import parse_size, read_settings
+from jitload.settings import parse_size
 
 
 def refusal(text: str, name: str = "vec", **options: object) -> list[str]:
@@ -33,9 +27,11 @@ def test_load_only_says_that_an_entry_is_damaged_and_leaves_it(cache, tmp_path, 
     before = sorted(cache.rglob("*"))
     monkeypatch.setenv("JITLOAD_MODE", "load-only")
     _, damage, _ = refusal(ADD)
-    assert damage.strip().startswith(f"Its entry is there and damaged: {path.parent}: vec.so has another SHA-256")
+    assert damage.strip().startswith(
+        f"There is an entry, which is damaged: {path.parent}: vec.so does not have the SHA-256"
+    )
     assert sorted(cache.rglob("*")) == before
-    assert "is passed over" in caplog.text
+    assert "it is skipped" in caplog.text
     assert "built again" not in caplog.text
     monkeypatch.setenv("JITLOAD_CACHE_PATH", str(cache))
     monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "other"))
@@ -49,8 +45,8 @@ def test_load_only_loads_and_does_not_build(cache, monkeypatch):
     assert build(ADD, "vec") == path
     assert list(load(ADD, "vec")) == ["add"]
     first, *_, last = refusal(kernel("k"))
-    assert first == f"module 'vec' is not in the cache {cache}, and JITLOAD_MODE=load-only forbids to build it"
-    assert last.strip().startswith("Build it ahead with JITLOAD_MODE=auto")
+    assert first == f"module 'vec' is not in the cache {cache}, and JITLOAD_MODE=load-only does not build it"
+    assert last.strip().startswith("Build it in advance with JITLOAD_MODE=auto")
     assert sorted(cache.rglob("*")) == before
 
 
@@ -67,7 +63,7 @@ def test_load_only_says_which_parts_of_the_key_differ(monkeypatch, change, line)
     build(kernel("another"), "why", extra_cuda_cflags=["-DN=4", "-DM", "-DL"])
     monkeypatch.setenv("JITLOAD_MODE", "load-only")
     lines = refusal(ADD, "why", **{"extra_cuda_cflags": ["-DN=4"], **change})
-    assert "has another key (there, and here):" in lines[1]
+    assert "has another key (its parts, and the request's):" in lines[1]
     assert any(text.strip().startswith(line) for text in lines), lines
     assert len(lines) == 4
 
@@ -167,105 +163,6 @@ def test_sizes(text, size):
     assert parse_size(text) == size
 
 
-# ---- a limit ---------------------------------------------------------------------------------------------------
-
-
-def fill(cache: Path, count: int, size: int = 100_000) -> list[Path]:
-    def large(work):
-        (work.dir / "large").write_bytes(bytes(size))
-
-    paths = []
-    for number in range(count):
-        paths.append(get(cache, recipe(f"m{number}"), large).dir)
-        then = time.time() - 1000 + number
-        if paths[-1].exists():
-            os.utime(paths[-1] / "manifest.json", (then, then))
-    return paths
-
-
-def test_what_is_above_the_limit_goes_least_recently_used_first(cache, monkeypatch):
-    monkeypatch.setenv("JITLOAD_CACHE_LIMIT", "500kB")
-    paths = fill(cache, 12)
-    kept = [path.exists() for path in paths]
-    assert kept == sorted(kept)
-    assert 3 <= sum(kept) <= 5
-    assert prune._TRASH not in os.listdir(cache) or os.listdir(cache / prune._TRASH) == []
-    assert all(get(cache, recipe(f"m{number}")).product.is_file() for number in range(12))
-
-
-def test_what_was_used_last_stays(empty_cache, monkeypatch):
-    paths = fill(empty_cache, 6)
-    assert find_entry(empty_cache, recipe("m0"), read_settings())
-    write_notes()
-    assert uses_path(paths[0]).stat().st_size == 1
-    done = prune.prune(empty_cache, max_size=250_000)
-    assert [path.exists() for path in paths] == [True, False, False, False, False, True]
-    assert [item.name for item in done.removed] == ["m1", "m2", "m3", "m4"]
-    assert uses_path(paths[0]).exists()
-    assert (empty_cache / GROWN).stat().st_size * 4096 <= done.left
-
-
-def test_no_limit_and_no_pruning_on_a_network(cache, monkeypatch):
-    monkeypatch.setenv("JITLOAD_CACHE_LIMIT", "0")
-    assert all(path.exists() for path in fill(cache, 5))
-    monkeypatch.setenv("JITLOAD_CACHE_LIMIT", "1kB")
-    monkeypatch.setattr("jitload.cache.mounts._LOCAL", frozenset())
-    get(cache, recipe("one more"))
-    assert len(list(cache.glob("m*-*/*/product"))) == 5
-
-
-def test_a_hit_prunes_nothing(cache, monkeypatch):
-    paths = fill(cache, 3)
-    monkeypatch.setenv("JITLOAD_CACHE_LIMIT", "1kB")
-    get(cache, recipe("m0"))
-    assert all(path.exists() for path in paths)
-
-
-def test_what_a_process_has_mapped_stays(cache):
-    code = """
-import builds, sys, time
-builds.load(builds.ADD)
-print("loaded", flush=True)
-sys.stdin.readline()
-"""
-    command = python_command(code)
-    with subprocess.Popen(
-        command, env=python_env(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdin is not None
-        process.stdout.readline()
-        (path,) = cache.glob("m-*/*/m.so")
-        done = prune.prune(cache, max_size=0)
-        assert (done.spared, path.exists()) == (1, True)
-        process.stdin.write("\n")
-    assert prune.prune(cache, max_size=0).spared == 0
-    assert not path.exists()
-
-
-def test_one_process_prunes_at_a_time(empty_cache):
-    fill(empty_cache, 2)
-    with prune._trash(empty_cache), pytest.raises(CacheError, match="another process is pruning"):
-        prune.prune(empty_cache, max_size=0)
-    assert len(prune.prune(empty_cache, max_size=0).removed) == 2
-
-
-def test_what_a_killed_pruner_left_is_removed(cache):
-    fill(cache, 1)
-    (cache / ".trash" / "half").mkdir(parents=True)
-    (cache / ".trash" / "half" / "file").write_text("")
-    prune.prune(cache, max_size=10**9)
-    assert os.listdir(cache / ".trash") == []
-
-
-def test_the_local_file_systems_are_known(tmp_path):
-    assert mounts.is_local(Path("/dev/shm")) == Path("/dev/shm").exists()
-    assert not mounts.is_local(Path("/proc"))
-    assert mounts.wakes_waiters(tmp_path)
-    assert not mounts.wakes_waiters(Path("/proc"))
-    assert not mounts.wakes_waiters(Path("/nowhere"))
-
-
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_load_only_says_that_an_entry_may_not_be_read(tmp_path):
     """As in an image that root filled, under the user that runs it; and `chmod` opens it."""
@@ -273,18 +170,18 @@ def test_load_only_says_that_an_entry_may_not_be_read(tmp_path):
 import os, sys
 import cheap
 from jitload.cache.entry import find_entry
-from jitload.cache.why import explain_miss
+from jitload.cache.explain import explain_miss
 from jitload.settings import read_settings
 from pathlib import Path
 cache = Path(sys.argv[1])
-cheap.get(cache, cheap.recipe())
+cheap.get(cache, cheap.make_key())
 cache.chmod(0o755)
 if len(sys.argv) > 2:
     os.system(f"chmod -R go+rX '{cache}'")
 os.chdir("/")
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
-print(find_entry(cache, cheap.recipe(), read_settings()) is not None)
-print(explain_miss(cache, cheap.recipe(), read_settings()))
+print(find_entry(cache, cheap.make_key(), read_settings()) is not None)
+print(explain_miss(cache, cheap.make_key(), read_settings()))
 """
     for place in reversed((tmp_path, *tmp_path.parents)):
         if place.stat().st_uid == os.getuid() and str(place).startswith("/tmp/"):
@@ -298,4 +195,7 @@ print(explain_miss(cache, cheap.recipe(), read_settings()))
     closed = subprocess.run(
         [*python_command(code), str(tmp_path / "closed")], env=python_env(), capture_output=True, text=True, check=False
     )
-    assert f"It is there, and this user may not read it: chmod -R go+rX '{tmp_path}/closed'" in closed.stdout
+    assert (
+        f"There is an entry that this user may not read. Repair it with: chmod -R go+rX '{tmp_path}/closed'"
+        in closed.stdout
+    )

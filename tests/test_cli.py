@@ -90,7 +90,7 @@ def test_a_key_that_fits_several_is_refused(cache, capsys):
     build(kernel("two"), "vec")
     code, _, err = run(capsys, "show", "vec")
     assert code == 1
-    assert "'vec' fits several entries: vec-" in err
+    assert "several entries begin with 'vec': vec-" in err
     assert "Write more of the key." in err
 
 

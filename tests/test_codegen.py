@@ -19,10 +19,10 @@ import pytest
 from builds import build, kernel, load
 
 from jitload import Launch
+from jitload.building.ninja import COMPILE_FLAGS, compile_step, link_step, ninja_text
+from jitload.building.runtime import include_flags
 from jitload.codegen.wrapper import EmbeddedImage, Wrapper, c_string, describe, render_wrapper
-from jitload.host_build import COMPILE_FLAGS, compile_step, link_step, ninja_text
 from jitload.model import ImageKernel, Kernel, ParameterSlot, Variable
-from jitload.runtime import include_flags
 from jitload.signature.exports import Export
 from jitload.signature.kernels import typed_kernel
 

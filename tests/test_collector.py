@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 import jitload
-from jitload.collector import collector_held
+from jitload.building.collector import pause_garbage_collection
 from jitload.errors import CompileError
 
 ADD = "int add(int a, int b) { return a + b; }"
@@ -49,10 +49,10 @@ def test_it_waits_during_a_build(found):
 
 
 def test_it_waits_for_a_time_at_most(found, monkeypatch):
-    monkeypatch.setattr("jitload.pipeline._HELD_S", 0.01)
+    monkeypatch.setattr("jitload.pipeline._GC_PAUSE_S", 0.01)
     jitload.load_inline("held_briefly", cpp_sources=ADD, functions="add")
     assert found[-1] is True  # the compile took longer
-    with collector_held(), collector_held(at_most_s=0.01):
+    with pause_garbage_collection(), pause_garbage_collection(at_most_s=0.01):
         time.sleep(0.5)
         assert gc.isenabled()
 
@@ -81,12 +81,12 @@ def test_of_several_holders_the_last_lets_go():
     is_in, go_on = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with collector_held():
+        with pause_garbage_collection():
             is_in.set()
             go_on.wait(10)
 
     other = threading.Thread(target=hold)
-    with collector_held():
+    with pause_garbage_collection():
         other.start()
         assert is_in.wait(10)
     states = [gc.isenabled()]
@@ -96,7 +96,7 @@ def test_of_several_holders_the_last_lets_go():
 
 
 def test_a_child_that_is_forked_meanwhile_has_it_on():
-    with collector_held():
+    with pause_garbage_collection():
         child = os.fork()
         if child == 0:
             os._exit(0 if gc.isenabled() else 1)
@@ -108,7 +108,7 @@ def test_what_is_due_behind_it_is_a_look_at_young_objects_alone():
     """Or the first hit behind `import torch` would be the one that pays for a look at all that torch made."""
     gc.collect()
     before = gc.get_stats()[2]["collections"]
-    with collector_held():
+    with pause_garbage_collection():
         made = [[] for _ in range(20_000)]
     assert len(made) == 20_000
     assert gc.get_stats()[2]["collections"] == before

@@ -11,10 +11,10 @@ from builds import run_python
 from test_kernels import MACRO_C, RUNS, ZOO
 
 import jitload
+from jitload.building.ninja import run_ninja
 from jitload.cpu.build import compile_for_cpu
 from jitload.device.kernels import DeviceSource
 from jitload.errors import CompileError
-from jitload.host_build import run_ninja
 from jitload.model import CompiledSource
 from jitload.settings import read_settings
 from jitload.toolchain.cuda import find_cuda_headers
@@ -45,18 +45,59 @@ def test_the_zoo_of_nvrtc(case: str, tmp_path: Path) -> None:
 ON_THE_CPU = {"overloads": 2, "a macro's kernel whose symbol has its types": 2, "names that nvcc brings": 1}
 
 
-@pytest.mark.parametrize("case", RUNS)
-def test_one_run_is_the_rule(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Return a list that gets an element for each run of the compiler."""
     ran: list[Path] = []
 
-    def counted(ninja: Path, at: Path, **options: Any) -> None:
-        ran.append(at)
-        run_ninja(ninja, at, **options)
+    def counted(ninja: Path, work_dir: Path, **options: Any) -> None:
+        ran.append(work_dir)
+        run_ninja(ninja, work_dir, **options)
 
     monkeypatch.setattr("jitload.cpu.build.run_ninja", counted)
-    runs, text = RUNS[case]
+    return ran
+
+
+@pytest.mark.parametrize("case", RUNS)
+def test_one_run_is_the_rule(case: str, tmp_path: Path, runs: list[Path]) -> None:
+    expected, text = RUNS[case]
     compile_text(tmp_path, text)
-    assert len(ran) == ON_THE_CPU.get(case, runs)
+    assert len(runs) == ON_THE_CPU.get(case, expected)
+
+
+KERNEL = 'extern "C" __global__ void k(float* x, int n) {\n  if (n > 3) x[0] = 1;\n}\n'
+# A mistake, and what its first message says.
+MISTAKES = {
+    "an unknown name": (KERNEL.replace("= 1", "= y"), r"zoo\.cu:2: .y. was not declared"),
+    "no semicolon": (KERNEL.replace("1;", "1"), r"zoo\.cu:2: expected .;."),
+    "an unknown type of a parameter": (KERNEL.replace("float*", "flot*"), r"zoo\.cu:1: "),
+    "one closing brace too many": (KERNEL + "}", r"zoo\.cu:4: expected declaration"),
+    "a header that is missing": ('#include "missing.h"\n' + KERNEL, r"zoo\.cu:1: missing\.h: No such file"),
+    "a barrier, and an error behind it": (
+        KERNEL.replace("if", "__syncthreads(); for (int i = threadIdx.x; i < n; i += 32) x[i] = z; if"),
+        r"zoo\.cu:2: .z. was not declared",
+    ),
+    "two kernels with errors": (
+        KERNEL.replace("= 1", "= y") + KERNEL.replace("(float*", "2(flot*"),
+        r"zoo\.cu:2: .y. ",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_costs_one_run(case: str, tmp_path: Path, runs: list[Path]) -> None:
+    text, said = MISTAKES[case]
+    with pytest.raises(CompileError, match=said) as caught:
+        compile_text(tmp_path, text)
+    assert len(runs) == 1
+    assert {diagnostic.file for diagnostic in caught.value.diagnostics} == {"zoo.cu"}
+    assert "__jitload_" not in str(caught.value.log)
+    assert "<kernel" not in str(caught.value.log)
+
+
+def test_an_unclosed_brace_is_reported_in_the_users_text(tmp_path: Path) -> None:
+    with pytest.raises(CompileError, match=r"zoo\.cu:\d: expected .}. at end of input"):
+        compile_text(tmp_path, KERNEL.replace("x[0] = 1", "{ x[0] = 1"))
 
 
 def test_attributes_of_newer_standard_libraries() -> None:
@@ -244,7 +285,7 @@ GPU_ONLY = {
     "texture objects": ("__global__ void k(cudaTextureObject_t t) {}", "m.cu:1: GPU only: textures and surfaces"),
     "dynamic parallelism": (
         "__global__ void j(float* x) {}\n" + K + " j<<<1, 1>>>(x);\n}",
-        "m.cu:3: GPU only: launches with <<<…>>>; on the CPU a Launch says grid and block",
+        "m.cu:3: GPU only: launches with <<<…>>>; on the CPU a Launch gives grid and block",
     ),
     "the runtime": (K + " cudaDeviceSynchronize();\n}", "m.cu:2: GPU only: CUDA's runtime within a kernel"),
     "addresses": (K + " x[0] = __cvta_generic_to_shared(x);\n}", "m.cu:2: GPU only: instructions of the device"),

@@ -1,4 +1,4 @@
-"""Kernels that never wait, on the CPU: every way to write an elementwise kernel, beside kernels that do wait."""
+"""Kernels on the CPU whose threads never wait and which run as plain loops, beside one that waits."""
 
 from __future__ import annotations
 
@@ -26,6 +26,10 @@ extern "C" __global__ void returning(const float* x, const float* y, float* z, i
 }
 extern "C" __global__ void wide_index(const float* __restrict__ x, const float* y, float* __restrict__ z, long long n) {
   size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) z[i] = x[i] + y[i];
+}
+extern "C" __global__ void widened(const float* x, const float* y, float* z, long long n) {
+  long long i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) z[i] = x[i] + y[i];
 }
 extern "C" __global__ void calling(const float* x, const float* y, float* z, int n) {
@@ -67,6 +71,14 @@ extern "C" __global__ void places(int* out) {
   int4* to = reinterpret_cast<int4*>(out) + (b.y * gridDim.x + b.x) * volume(blockDim) + rank(threadIdx);
   *to = is_same && volume(d) == volume(blockDim) && max(threadIdx.x, 1u) >= 1 ? all : make_int4(-1, -1, -1, -1);
 }
+extern "C" __global__ void wrapping(unsigned long long* narrow, long long* wide, unsigned* product, int n) {
+  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  const long long before = blockIdx.x * blockDim.x + threadIdx.x - 5;
+  const long long signed_before = (long long)blockIdx.x * blockDim.x + threadIdx.x - 5;
+  if (i - 5 < n) narrow[i] = i - 5 + 7ull;
+  if (before < 0xfffffffcll) wide[i] = before + signed_before;
+  if ((int)(i * 0x1000001) < 0) product[i] = i * i * i * 2654435761u;
+}
 extern "C" __global__ void mark(unsigned char* out) { out[blockIdx.x] += 1 + (blockIdx.x & 3); }
 extern "C" __global__ void waits(float* x) {
   __shared__ int at[4];
@@ -77,7 +89,7 @@ extern "C" __global__ void waits(float* x) {
   }
 }
 """
-LINEAR = ("guarded", "returning", "wide_index", "calling", "strided", "four")
+LINEAR = ("guarded", "returning", "wide_index", "widened", "calling", "strided", "four")
 FUNCTIONS = {
     **{name: Launch(grid="ceil_div(n, 256)", block=256, args={"n": "x.numel()"}) for name in LINEAR},
     "strided": Launch(grid=5, block=96, args={"n": "x.numel()"}),
@@ -92,6 +104,7 @@ FUNCTIONS = {
     "any_bytes": Launch(kernel="any<unsigned char>", grid="ceil_div(n, 128)", block=128, args={"n": "x.numel()"}),
     "any_longs": Launch(kernel="any<long long>", grid="ceil_div(n, 128)", block=128, args={"n": "x.numel()"}),
     "places": Launch(grid=(3, 2), block=(5, 3, 2)),
+    "wrapping": Launch(grid="ceil_div(n, 256)", block=256, args={"n": "product.numel()"}),
     "mark": Launch(grid="out.numel()", block=1),
     "waits": Launch(grid=1, block=32),
 }  # fmt: skip
@@ -146,6 +159,20 @@ def test_indices_as_values(mod: jitload.Module) -> None:
         assert tuple(found) == (x, y, z, bx), by
 
 
+def test_indices_wrap_as_on_a_gpu(mod: jitload.Module) -> None:
+    n = 70_144
+    narrow, wide, product = np.zeros(n, np.uint64), np.zeros(n, np.int64), np.zeros(n, np.uint32)
+    mod.wrapping(narrow, wide, product)
+    i = np.arange(n, dtype=np.uint64)
+    before = (i - np.uint64(5)) & np.uint64(0xFFFFFFFF)
+    np.testing.assert_array_equal(narrow, np.where(before < n, before + np.uint64(7), 0))
+    sums = before.astype(np.int64) + i.astype(np.int64) - 5
+    np.testing.assert_array_equal(wide, np.where(before < 0xFFFFFFFC, sums, 0))
+    word = i.astype(np.uint32)
+    is_negative = (word * np.uint32(0x1000001)).view(np.int32) < 0
+    np.testing.assert_array_equal(product, np.where(is_negative, word * word * word * np.uint32(2654435761), 0))
+
+
 def test_more_blocks_than_the_loops_take(mod: jitload.Module) -> None:
     out = np.zeros((1 << 21) + 5, np.uint8)
     mod.mark(out)
@@ -162,7 +189,7 @@ def best_s(work: Callable[[], object]) -> float:
 
 
 def test_indices_stay_in_registers(mod: jitload.Module) -> None:
-    """A kernel that waits, in the same source, made each thread store its index: fifteen times NumPy's time."""
+    """A kernel that waits, in the same source, must not make each thread store its index in memory."""
     x, y = np.random.default_rng(0).random((2, 7935), np.float32)  # on the calling thread alone
     z = np.zeros_like(x)
     mod.guarded(x, y, z)

@@ -1,4 +1,4 @@
-"""The threads that run a grid on the CPU: who works, on which stack, and what is left when they end."""
+"""The pool of threads that runs grids on the CPU: who works, signals, and what is left when threads end."""
 
 from __future__ import annotations
 
@@ -12,32 +12,21 @@ import jitload
 from jitload import Launch
 
 SOURCE = r"""
-/* Keeps 360 KiB for the threads of a block across a barrier. */
-extern "C" __global__ void keeps(float* x) {
-  float a[30], b[30], c[30];
-  for (int i = 0; i < 30; ++i) a[i] = x[threadIdx.x], b[i] = i, c[i] = 1;
-  __syncthreads();
-  float sum = 0;
-  for (int i = 0; i < 30; ++i) sum += a[i] * b[i] + c[i];
-  x[threadIdx.x] = sum;
-}
-/* Fibers: whether a thread comes to the barrier depends on its data. */
 extern "C" __global__ void meets(int* out, int times) {
-  for (int i = threadIdx.x & 0; i < times; ++i) __syncthreads();
+  for (int i = 0; i < times; ++i) __syncthreads();
   atomicAdd(&out[blockIdx.x], 1);
 }
-extern "C" __global__ void spins(int* out) { /* a fiber, too: who spins may wait for another thread */
+extern "C" __global__ void spins(int* out) { /* on a fiber: it may wait for another thread */
   for (volatile int i = 0; i < 20000; ++i) { }
   out[blockIdx.x] = blockIdx.x + 1;
 }
-template <int N> __global__ void count(int* out) { /* plain loops */
+template <int N> __global__ void count(int* out) { /* a plain loop */
   unsigned n = out[blockIdx.x];
   for (int i = 0; i < N; ++i) n = n * 1664525 + (n >> 7);
   out[blockIdx.x] = n;
 }
 """
 FUNCTIONS = {
-    "keeps": Launch(grid=1, block=1024),
     "meets": Launch(grid="out.numel()", block=1024),
     "spins": Launch(grid="out.numel()", block=1),
     "counts": Launch(kernel="count<20000>", grid="out.numel()", block=1),
@@ -57,34 +46,8 @@ def path() -> str:
     return jitload.build_inline("pool", cuda_sources=SOURCE, functions=FUNCTIONS, arch="cpu")
 
 
-SMALL = """
-def work():
-    for _ in range(3):
-        x = np.ones(1024, np.float32)
-        mod.keeps(x)
-        found.append((x == x[0]).all() and x[0] == 465)
-found = []
-threading.stack_size(256 << 10)
-threads = [threading.Thread(target=work) for _ in range(4)]
-for thread in threads: thread.start()
-for thread in threads: thread.join()
-print(found == [True] * 12)
-"""
-
-
-@pytest.mark.parametrize("threads", ["1", "4"])
-def test_a_thread_with_a_small_stack(path, monkeypatch, threads):
-    monkeypatch.setenv("JITLOAD_CPU_THREADS", threads)
-    assert run_python(PRELUDE + SMALL, path) == "True\n"
-
-
-def test_ctrl_c_on_a_small_stack_and_a_handler_of_ones_own(path):
-    """Another thread works on the grid, and the one that waits has Python's signals."""
+def test_a_signal_handler_that_raises(path):
     program = f"""{PRELUDE}
-import resource
-if resource.getrlimit(resource.RLIMIT_STACK)[0] != 1 << 20:
-    resource.setrlimit(resource.RLIMIT_STACK, (1 << 20, 1 << 20))
-    os.execv(sys.executable, sys.orig_argv)
 def handler(*_): raise TimeoutError("too long")
 signal.signal(signal.SIGALRM, handler)
 out = np.zeros(1 << 26, np.int32)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from builds import ADD, build, message, run_python, work_dirs
 
+from jitload.building.ninja import _start, _stop, run_ninja
 from jitload.errors import CompileError, ToolchainError
-from jitload.host_build import _start, _stop, run_ninja
 from jitload.toolchain import cuda
 
 
@@ -110,7 +110,7 @@ def test_a_ninja_that_does_not_run_or_fails_by_itself(tmp_path):
 
 
 def test_a_command_that_will_not_end_is_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr("jitload.host_build._PATIENCE", 0.3)
+    monkeypatch.setattr("jitload.building.ninja._SHUTDOWN_S", 0.3)
     process = _start(["/bin/sh", "-c", "trap '' TERM; echo on; while :; do sleep 9; done"], tmp_path)
     assert process.stdout is not None
     assert process.stdout.readline() == "on\n"

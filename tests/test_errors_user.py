@@ -88,6 +88,13 @@ def test_a_missing_header_says_where_to_get_it():
     )
 
 
+@pytest.mark.parametrize("header", ["torch/extension.h", "ATen/cuda/CUDAContext.h", "c10/cuda/CUDAStream.h"])
+def test_a_header_for_host_code_says_so(header):
+    said = message(CompileError, f"#include <{header}>\n{ADD}")
+    assert said.startswith("NVRTC could not compile 'm.cu' for sm_90a: m.cu:1: cannot open source file")
+    assert said.endswith(f"<{header}> is for host code, and NVRTC compiles only the kernels: leave the bindings out.")
+
+
 # ---- functions= and launches -----------------------------------------------------------------------------------
 
 BAD_FUNCTIONS = [

@@ -14,10 +14,10 @@ from builds import ADD, ARCH, ROOT
 
 import jitload
 from jitload import Launch
+from jitload.cache.key import library_key
 from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError, LaunchSpecError, LoadError
 from jitload.model import Cubin
-from jitload.pipeline import library_recipe
 from jitload.request.arguments import Sources, read_options
 from jitload.request.cubins import read_embedded_cubins
 from jitload.request.request import Call, make_request
@@ -326,7 +326,7 @@ def key(text=EMBED, *, cubins=None, cpp=(), objects=(), backend=None, **flags):
     sources = Sources(cuda=(("m.cu", text),), host=cpp, objects=objects, cubins=cubins or {"first": CUBIN})
     call = Call("m", sources, makes="library", options=read_options(**flags), arch=ARCH, backend=backend)
     request = make_request(call)
-    return library_recipe(request, None, "", "").key
+    return library_key(request, None, "", "").digest
 
 
 def test_everything_is_in_the_key(monkeypatch):
@@ -344,5 +344,5 @@ def test_everything_is_in_the_key(monkeypatch):
     assert len({key(), *others}) == 10
     assert key(backend="cuda") == key()
     before = key()
-    monkeypatch.setattr("jitload.pipeline.tvm_ffi_version", lambda: "0")
+    monkeypatch.setattr("jitload.cache.key.tvm_ffi_version", lambda: "0")
     assert key() != before

@@ -17,9 +17,9 @@ from builds import ADD, build, kernel, load, run_python
 
 import jitload
 from jitload import Launch
+from jitload.building.runtime import include_flags
 from jitload.errors import LoadError
 from jitload.loader.function import TypedFunction
-from jitload.runtime import include_flags
 
 HIDDEN = ("imports", "kind", "get_function", "__init__", "type_key", "_x")
 TEXT = """
@@ -153,7 +153,7 @@ def test_the_same_configuration_is_the_same_function(module):
 def test_a_function_outlives_its_module(keep):
     function = load(kernel(f"k{keep:d}"), keep_module_alive=keep)[f"k{keep:d}"]
     configured = function[1, 1]
-    jitload.serving._modules.clear()
+    jitload.pipeline._modules.clear()
     gc.collect()
     for one in (function, configured):
         with pytest.raises(TypeError, match=rf"k{keep:d}\(\).* argument 'x'"):

@@ -12,8 +12,8 @@ import pytest
 from support.calls import run_python
 
 from jitload import compile_cubin
+from jitload.cpptext.declarations import find_candidates
 from jitload.cuda.nvrtc import log_warnings
-from jitload.device.source import find_candidates
 from jitload.errors import CompileError, JitLoadError, ToolchainError
 from jitload.nvrtc import nvrtc_compile
 from jitload.settings import read_settings

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import nvrtc_matrix as matrix
 import pytest
 from nvrtc_matrix import Case, Kit
 
+import jitload
+from jitload.cuda.nvrtc import NvrtcJob, run_nvrtc
+from jitload.device.nvrtc_headers import BUILT_IN, headers_in_memory
+from jitload.errors import CompileError
+from jitload.nvrtc import nvrtc_compile
+
 if TYPE_CHECKING:
     import ctypes
-    from pathlib import Path
+    from collections.abc import Callable
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +40,7 @@ def nvrtc(kit: Kit) -> ctypes.CDLL:
 
 def compile_source(nvrtc: ctypes.CDLL, kit: Kit, source: str, *user_dirs: Path) -> matrix.Answer:
     """Compile a source in C++17 with the include path of jitload."""
-    return matrix.compile_case(nvrtc, Case("source", source), matrix.include_options(kit, user_dirs))
+    return matrix.compile_case(nvrtc, Case("source", source), matrix.include_dirs(kit, user_dirs))
 
 
 @pytest.mark.parametrize("case", matrix.quick_cases(), ids=lambda case: case.name)
@@ -68,7 +77,7 @@ static_assert(std::midpoint(kFour, kFour + 3) == kFour + 1 && std::midpoint(kFou
 
 def test_last_cases_are_those_of_the_hosts_library(nvrtc: ctypes.CDLL, kit: Kit) -> None:
     """What NVRTC works out with our headers is what g++ does with its own."""
-    answer = matrix.compile_case(nvrtc, Case("last", LAST_CASES, "c++20"), matrix.include_options(kit))
+    answer = matrix.compile_case(nvrtc, Case("last", LAST_CASES, "c++20"), matrix.include_dirs(kit))
     assert (answer.code, answer.log) == (0, "")
     command = ["c++", "-std=c++20", "-fsyntax-only", "-x", "c++", "-"]
     done = subprocess.run(command, input=LAST_CASES, capture_output=True, text=True, check=False)
@@ -94,15 +103,7 @@ def test_cuda_h_gives_tensor_maps(nvrtc: ctypes.CDLL, kit: Kit) -> None:
 
 def test_stand_ins_need_no_cuda_headers(nvrtc: ctypes.CDLL, kit: Kit) -> None:
     """With NVRTC and nothing else a kernel file's usual first lines compile."""
-    source = matrix.includes(
-        "cuda_runtime.h",
-        "cuda_runtime_api.h",
-        "device_launch_parameters.h",
-        "cuda.h",
-        "nv/target",
-        "iostream",
-        "vector",
-    )
+    source = matrix.includes(*BUILT_IN.split(), "cuda.h", "iostream", "vector")
     source += "__global__ void k(CUtensorMap m, float4* x, cudaTextureObject_t t) { *x = make_float4(1, 2, 3, 4); }"
     answer = compile_source(nvrtc, Kit(kit.library, ()), source)
     assert (answer.code, answer.log) == (0, "")
@@ -113,7 +114,6 @@ def test_stand_ins_need_no_cuda_headers(nvrtc: ctypes.CDLL, kit: Kit) -> None:
     [
         ("#include <vector>\n__device__ std::vector<int> v;", 'namespace "std" has no member "vector"'),
         ("#include <string>\n__global__ void k(std::string s) {}", 'namespace "std" has no member "string"'),
-        ("#include <torch/extension.h>\n", "<torch/extension.h> is for host code"),
         (
             "#include <array>\n__device__ int x = std::get<2>(std::array<int, 2>{});",
             "std::get: the index is out of range",
@@ -127,6 +127,15 @@ def test_what_cannot_work_says_so(nvrtc: ctypes.CDLL, kit: Kit, source: str, mes
     assert message in answer.log
 
 
+def test_a_correction_without_the_header_that_it_corrects(kit: Kit) -> None:
+    """The error names that header, as the user knows it."""
+    source = "#include <cuda/std/cfloat>\n"
+    job = NvrtcJob(name="k.cu", source=source, options=("-arch=sm_90",), headers=headers_in_memory(()))
+    with pytest.raises(CompileError) as caught:
+        run_nvrtc(kit.library, job)
+    assert caught.value.hint.startswith("NVRTC has no 'cuda/std/cfloat': ")
+
+
 def test_shims_come_before_the_users_include_paths(nvrtc: ctypes.CDLL, kit: Kit, tmp_path: Path) -> None:
     """A system directory among the user's include paths hides no shim, and its other headers are found."""
     (tmp_path / "stdint.h").write_text("#error not for device code\n")
@@ -135,12 +144,20 @@ def test_shims_come_before_the_users_include_paths(nvrtc: ctypes.CDLL, kit: Kit,
     assert (answer.code, answer.log) == (0, "")
 
 
-def test_a_library_of_the_users_own_can_come_first(nvrtc: ctypes.CDLL, kit: Kit, tmp_path: Path) -> None:
-    """What a raw -I flag names is used in place of a shim."""
-    (tmp_path / "stdint.h").write_text("#pragma once\n#define USERS_OWN 1\ntypedef long int64_t;\n")
-    case = Case("own", '#include <stdint.h>\nstatic_assert(USERS_OWN && sizeof(int64_t) == 8, "");\n')
-    assert matrix.compile_case(nvrtc, case, matrix.include_options(kit, own_library=(tmp_path,))).code == 0
-    assert "USERS_OWN" in matrix.compile_case(nvrtc, case, matrix.include_options(kit)).log
+def test_no_header_in_memory_hides_one_of_the_kit(kit: Kit) -> None:
+    """NVRTC would prefer it to the file that a header of the kit means, which lies beside that header."""
+    names = {name for name, text in headers_in_memory(kit.include_dirs) if "<./" not in text}
+    folders = {folder for directory in kit.include_dirs for folder, _, _ in os.walk(directory)}
+    hidden = [(name, folder) for folder in folders for name in names if os.path.isfile(f"{folder}/{name}")]
+    for name, folder in hidden:
+        for path in filter(Path.is_file, Path(folder).iterdir()):
+            assert not re.search(rf'include\s*"{name}"', path.read_text(errors="replace")), path
+
+
+@pytest.mark.parametrize("compile_source", [jitload.compile_cubin, nvrtc_compile])
+def test_every_way_to_nvrtc_has_the_headers(compile_source: Callable[..., object]) -> None:
+    text = "#include <vector>\n#include <cstdio>\n#include <cuda_runtime.h>\n#include <stdint.h>\n"
+    assert compile_source(text + '__global__ void k(int64_t* x) { std::printf("%ld", *x); }', arch="sm_90")
 
 
 def test_corrections_come_before_the_users_cccl(nvrtc: ctypes.CDLL, kit: Kit) -> None:
@@ -148,7 +165,9 @@ def test_corrections_come_before_the_users_cccl(nvrtc: ctypes.CDLL, kit: Kit) ->
     if not kit.has("cuda/std/cstdint"):
         pytest.skip("this kit has no cuda/std/cstdint")
     source = "#include <cuda/std/cstdint>\n#include <stdint.h>\n__global__ void k(int64_t*, cuda::std::int64_t*) {}"
-    answer = matrix.compile_case(nvrtc, Case("own", source), matrix.include_options(kit, own_library=kit.include_dirs))
+    answer = matrix.compile_case(
+        nvrtc, Case("own", source), matrix.include_dirs(Kit(kit.library, ()), kit.include_dirs)
+    )
     assert (answer.code, answer.log) == (0, "")
     assert b"_Z1kPlS_\0" in answer.cubin
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import os
 import shutil
@@ -10,11 +11,11 @@ from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecu
 from pathlib import Path
 
 import pytest
-from builds import ARCH, build, kernel, load
+from builds import ARCH, build, kernel, load, run_python
 
 import jitload
-from jitload import prebuild_requests
-from jitload.prebuild_processes import worker_count
+from jitload.prebuilding import requests
+from jitload.prebuilding.processes import worker_count
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def make_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         shutil.copytree(shared, tmp_path / "cache" / shared.name)
     (tmp_path / "cache").chmod(0o700)
     monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr("jitload.serving._modules", {})
+    monkeypatch.setattr("jitload.pipeline._modules", {})
     return tmp_path / "cache"
 
 
@@ -39,6 +40,13 @@ def request(name: str, **options) -> dict:
 
 def states(done) -> list[str]:
     return [outcome.state for outcome in done.outcomes]
+
+
+def test_no_module_can_take_the_place_of_the_function():
+    """A module `jitload.prebuild` would replace the function as soon as somebody imports it."""
+    assert importlib.util.find_spec("jitload.prebuild") is None
+    code = "import jitload.prebuilding.worker, jitload; print(jitload.prebuild([]))"
+    assert run_python(code).stdout.startswith("0 built, 0 reused, 0 failed")
 
 
 # ---- what comes out --------------------------------------------------------------------------------------------
@@ -84,15 +92,15 @@ def test_each_keyword_of_a_build_is_heeded(function, monkeypatch, tmp_path):
     """What `build_inline` and `build` make of their keywords is written once more for `prebuild`."""
     (tmp_path / "m.cu").write_text(kernel("f"))
     fields = {"sources": tmp_path / "m.cu"} if function is jitload.build else {"cuda_sources": kernel("f")}
-    read = prebuild_requests._with_defaults
+    read = requests._with_defaults
     given = []
 
     def noting(*words):
         given.append(_Noting(read(*words)))
         return given[0]
 
-    monkeypatch.setattr(prebuild_requests, "_with_defaults", noting)
-    prebuild_requests._library_request({"name": "m", "arch": ARCH, **fields})
+    monkeypatch.setattr(requests, "_with_defaults", noting)
+    requests._library_request({"name": "m", "arch": ARCH, **fields})
     assert given[0].seen == set(inspect.signature(function).parameters) - {"build_directory", "output"}
 
 

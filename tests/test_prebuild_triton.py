@@ -21,8 +21,8 @@ from triton_support import ADD, ARCH
 from triton_tuned import tuned_add
 
 import jitload
-from jitload.cache.shipping import copy_entries
-from jitload.prebuild_requests import must_stay, travelling
+from jitload.cache.archive import fill_bundle
+from jitload.prebuilding.requests import needs_this_process, portable_request
 from jitload.triton.key import _identity, _recorded
 from jitload.triton.versions import find_triton
 
@@ -149,16 +149,16 @@ def test_a_kernel_that_a_module_does_not_name_is_built_here(cache):
 
 
 def test_which_kernels_have_a_name_that_others_can_import(monkeypatch):
-    assert travelling({"kernel": kernels.vector_add})["kernel"] == "triton_kernels:vector_add"
-    assert travelling({"kernel": tuned_add})["kernel"] == "triton_tuned:tuned_add"
+    assert portable_request({"kernel": kernels.vector_add})["kernel"] == "triton_kernels:vector_add"
+    assert portable_request({"kernel": tuned_add})["kernel"] == "triton_tuned:tuned_add"
     monkeypatch.setattr(tuned_add, "best_config", triton.Config({"BLOCK": 512}), raising=False)
     measured = {"kernel": tuned_add}
-    assert travelling(measured) is measured
-    assert must_stay(measured)
+    assert portable_request(measured) is measured
+    assert needs_this_process(measured)
     monkeypatch.setitem(sys.modules, "made_up", sys.modules["triton_kernels"])
     monkeypatch.setattr(kernels.vector_add.fn, "__module__", "made_up")
     made_up = {"kernel": kernels.vector_add}
-    assert travelling(made_up) is made_up
+    assert portable_request(made_up) is made_up
 
 
 # ---- what goes wrong -------------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ def test_what_no_cache_can_keep_is_a_failure(cache):
         archs=(ARCH,),
         progress=False,
     )
-    assert done.failed[0].error.startswith("no cache can keep 'odd': what decides it cannot all be told"), str(done)
+    assert done.failed[0].error.startswith("'odd' cannot be cached, because its key would be incomplete: "), str(done)
 
 
 def test_an_executor_builds_triton_kernels_too(cache):
@@ -235,7 +235,7 @@ def test_the_key_has_the_digest_of_the_wheel_s_compiler():
 def test_a_bundle_on_a_machine_with_triton_and_no_compiler(cache, tmp_path, monkeypatch):
     done = jitload.prebuild([ADDED], archs=(ARCH,), progress=False)
     done.check()
-    copy_entries([Path(outcome.path).parent for outcome in done.outcomes], tmp_path / "bundle")
+    fill_bundle([Path(outcome.path).parent for outcome in done.outcomes], tmp_path / "bundle")
     monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "empty"))
     monkeypatch.setenv("JITLOAD_CACHE_PATH", str(tmp_path / "bundle"))
     monkeypatch.setenv("PATH", "/nowhere")

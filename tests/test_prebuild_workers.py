@@ -19,9 +19,10 @@ from builds import python_command, python_env, work_dirs
 from test_prebuild import make_cache, request, states
 
 import jitload
-from jitload import prebuild_processes
-from jitload.prebuild_processes import LocalWorkers
-from jitload.prebuild_worker import Task
+from jitload.errors import CompileError, ToolchainError
+from jitload.prebuilding import processes
+from jitload.prebuilding.processes import local_workers
+from jitload.prebuilding.worker import Task, build_task
 
 # Kills the nearest Python above it: the worker that builds a module called "victim".
 _KILLER = """#!/bin/sh
@@ -58,6 +59,69 @@ def killer(tmp_path, monkeypatch):
     return install
 
 
+def put_compiler(tmp_path: Path, monkeypatch, script: str) -> None:
+    """Let a shell script stand before the C++ compiler; what it does not end goes on to the compiler."""
+    compiler = tmp_path / "other-c++"
+    compiler.write_text(f'#!/bin/sh\n{script}\nexec {shutil.which("c++")} "$@"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("JITLOAD_CXX", str(compiler))
+
+
+def test_every_request_is_built_once_and_only_once(cache):
+    requests = [request(f"k{number}") for number in range(24)]
+    done = jitload.prebuild(requests, progress=False, jobs=2)
+    assert states(done) == ["built"] * 24
+    assert all(outcome.seconds > 0 for outcome in done.outcomes)
+    assert len(list(cache.glob("k*-*/*/manifest.json"))) == 24
+    assert states(jitload.prebuild(requests, progress=False, jobs=2)) == ["reused"] * 24
+
+
+# ---- compilers and requests that fail --------------------------------------------------------------------------
+
+
+def test_a_compile_that_fails_costs_itself_and_its_words_are_kept(cache, tmp_path, monkeypatch):
+    put_compiler(
+        tmp_path, monkeypatch, "grep -qs 'void victim' source0.cu && echo wrapper.cc:7:1: error: no >&2 && exit 1"
+    )
+    done = jitload.prebuild([request(name) for name in ("a", "victim", "b")], progress=False, jobs=1)
+    assert states(done) == ["built", "failed", "built"]
+    with pytest.raises(CompileError) as caught:
+        jitload.build_inline(**request("victim"))
+    assert done.failed[0].error == str(caught.value).splitlines()[0]
+    assert "wrapper.cc:7: no" in done.failed[0].error
+    assert len(work_dirs(cache)) == 2  # the failures, kept for a look
+    assert all(name.startswith("victim-") for name in work_dirs(cache))
+
+
+def test_a_compiler_that_makes_nothing_is_told_of(cache, tmp_path, monkeypatch):
+    put_compiler(tmp_path, monkeypatch, 'case "$*" in *victim.so*) exit 0;; esac')
+    done = jitload.prebuild([request(name) for name in ("a", "victim", "b")], progress=False, jobs=1)
+    assert states(done) == ["built", "failed", "built"]
+    with pytest.raises(ToolchainError, match=r"other-c\+\+ reported no error but did not make victim[.]so") as caught:
+        jitload.build_inline(**request("victim"))
+    assert done.failed[0].error == str(caught.value)
+
+
+class Unreadable:
+    """What can be sent, and not be made anew where it arrives."""
+
+    def __reduce__(self):
+        return int, ("none",)
+
+
+def test_a_request_that_cannot_be_read_where_it_arrives_costs_itself(cache, capfd):
+    requests = [request(f"k{number}") for number in range(4)]
+    for number in (0, 3):
+        requests[number]["functions"] = Unreadable()
+    done = jitload.prebuild(requests, progress=False, jobs=1)
+    assert states(done) == ["failed", "built", "built", "failed"]
+    problem = (
+        "the request cannot be read in another process: ValueError: invalid literal for int() with base 10: 'none'"
+    )
+    assert [(outcome.name, outcome.error) for outcome in done.failed] == [("k0", problem), ("k3", problem)]
+    assert "Traceback" not in capfd.readouterr().err
+
+
 # ---- workers that die ------------------------------------------------------------------------------------------
 
 
@@ -78,10 +142,9 @@ def test_a_request_that_kills_its_workers_is_the_only_one_that_fails(cache, kill
 
 
 def test_a_worker_that_leaves_is_told_by_its_status(monkeypatch):
-    monkeypatch.setattr(prebuild_processes, "_PROGRAM", "import sys; sys.exit(7)")
-    workers = LocalWorkers([Task(number=0, request=request("m"))], 1)
-    outcome = next(iter(workers.futures)).result()
-    workers.finish()
+    monkeypatch.setattr(processes, "_PROGRAM", "import sys; sys.exit(7)")
+    with local_workers(1) as workers:
+        outcome = workers.submit(build_task, Task(number=0, request=request("m"))).result()
     assert outcome.error == "the worker ended with status 7, 3 times"
 
 

@@ -136,7 +136,7 @@ def test_what_is_neither(ptx, cubin):
         refused(jitload.JitLoadError, ptx.encode()[:200] + b"\0" + b"x") == "'k.ptx' is PTX with a NUL character in it"
     )
     assert "it takes one architecture, not sm_80, sm_90" in refused(ToolchainError, ptx, arch="sm_80,sm_90")
-    with pytest.raises(jitload.JitLoadError, match=r"^m.cu is PTX, which is no source: compile it with compile_cubin"):
+    with pytest.raises(jitload.JitLoadError, match=r"^m.cu is PTX and not CUDA source: compile it with compile_cubin"):
         jitload.build_inline("m", cuda_sources=ptx, arch="sm_80")
 
 

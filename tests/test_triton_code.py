@@ -17,9 +17,9 @@ import pytest
 from support.triton import descriptor_parameters, function, multiple, null, one, parameter, specialize
 from test_codegen import GOLDEN, HOSTILE, compare, unescape
 
-from jitload.host_build import COMPILE_FLAGS
+from jitload.building.ninja import COMPILE_FLAGS
+from jitload.building.runtime import include_flags
 from jitload.model import Cubin, Descriptor, Scratch, Specialization
-from jitload.runtime import include_flags
 from jitload.triton.code import TritonFunction, TritonWrapper, cubin_files, render_triton_wrapper
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""The cache: keys, entries, locks, and the places where an entry may be."""
+"""The cache of built libraries: keys, entries, locks, and the tiers in which an entry is looked for."""

@@ -1,10 +1,10 @@
-"""Caches that came inside installed packages, found by the entry points of the group `jitload.bundles`.
+"""Finds caches that came inside installed packages, by the entry points of the group `jitload.bundles`.
 
     [project.entry-points."jitload.bundles"]
     my_package = "my_package.kernels"
 
-The directory `my_package/kernels` is a cache, filled by `jitload cache unpack --dir`. The package is not imported; and
-`importlib.metadata`, which would find it as well, is too slow for the way of a hit.
+The directory `my_package/kernels` is a cache, filled by `jitload prebuild --bundle`. The package is not imported.
+`importlib.metadata` would find the entry points, too, but its import takes too long for a cache hit.
 """
 
 from __future__ import annotations
@@ -20,45 +20,44 @@ from typing import Any
 from jitload.settings import recall, remember, warn_once
 
 GROUP = "jitload.bundles"
-_INFO = (".dist-info", ".egg-info")
+_METADATA_SUFFIXES = (".dist-info", ".egg-info")
 _MEMORY = ".tools/bundles"
-_MOST_PLACES = 200
-_unwritten: dict[Path, dict[str, Any]] = {}
+_MAX_REMEMBERED = 200
+_unwritten: dict[Path, dict[str, Any]] = {}  # by cache directory, what was found since it was last written down
 
 
 def find_bundles(cache_dir: Path) -> tuple[Path, ...]:
-    """Return the directories of bundles of the packages that can be imported; looked for once in a process."""
+    """Return the bundles of the packages that can be imported; they are looked for once in a process."""
     return _find_bundles(tuple(sys.path), cache_dir)
 
 
 @functools.lru_cache(maxsize=8)
-def _find_bundles(search: tuple[str, ...], cache_dir: Path) -> tuple[Path, ...]:
-    """Look through the directories that have changed since the cache was told what is in them."""
-    known = _recall(cache_dir / _MEMORY)
-    found: dict[str, Any] = {}
-    for place in dict.fromkeys(filter(os.path.isabs, search)):  # nothing is installed in the working directory
+def _find_bundles(search_path: tuple[str, ...], cache_dir: Path) -> tuple[Path, ...]:
+    """Read the metadata in those directories that have changed since the cache remembered what they declare."""
+    remembered = _recall(cache_dir / _MEMORY)
+    current: dict[str, Any] = {}
+    for directory in dict.fromkeys(filter(os.path.isabs, search_path)):  # nothing is installed in the working directory
         with suppress(OSError):
-            state = os.stat(place).st_mtime_ns
-            kept = known.get(place)
-            found[place] = kept if kept and kept[0] == state else [state, _declared(place)]
-    if not found.items() <= known.items():
-        _unwritten[cache_dir] = {**known, **found}
-    names = dict.fromkeys(name for _, declared in found.values() for name in declared)
-    return tuple(directory for name in names if (directory := _place_of(name)))
+            mtime_ns = os.stat(directory).st_mtime_ns
+            row = remembered.get(directory)
+            current[directory] = row if row and row[0] == mtime_ns else [mtime_ns, _declared_in(directory)]
+    if not current.items() <= remembered.items():
+        _unwritten[cache_dir] = {**remembered, **current}
+    names = dict.fromkeys(name for _, declared in current.values() for name in declared)
+    return tuple(bundle for name in names if (bundle := _resolve(name)))
 
 
 def remember_bundles(cache_dir: Path) -> None:
-    """Tell the cache what was found: after a build, since a hit writes nothing."""
-    if (found := _unwritten.pop(cache_dir, None)) is None:
-        return
-    remember(cache_dir / _MEMORY, json.dumps(dict(list(found.items())[-_MOST_PLACES:])))
+    """Write down in the cache what was found. This is done after a build, because a hit writes nothing."""
+    if rows := _unwritten.pop(cache_dir, None):
+        remember(cache_dir / _MEMORY, json.dumps(dict(list(rows.items())[-_MAX_REMEMBERED:])))
 
 
 def _recall(memory: Path) -> dict[str, Any]:
     with suppress(OSError, ValueError, RecursionError):
-        known = json.loads(recall(memory))
-        if isinstance(known, dict) and all(_is_row(row) for row in known.values()):
-            return known
+        rows = json.loads(recall(memory))
+        if isinstance(rows, dict) and all(map(_is_row, rows.values())):
+            return rows
     return {}
 
 
@@ -71,18 +70,18 @@ def _is_row(row: Any) -> bool:
     )
 
 
-def _declared(place: str) -> list[str]:
-    """Return what the packages installed in a directory name as bundles."""
-    found: list[str] = []
+def _declared_in(directory: str) -> list[str]:
+    """Return the names of the bundles that the packages installed in a directory declare."""
+    names: list[str] = []
     with suppress(OSError):
-        for info in sorted(name for name in os.listdir(place) if name.endswith(_INFO)):
-            path = Path(place, info, "entry_points.txt")
+        for metadata in sorted(name for name in os.listdir(directory) if name.endswith(_METADATA_SUFFIXES)):
+            path = Path(directory, metadata, "entry_points.txt")
             with suppress(OSError, ValueError):
-                found += _bundles_in(path, path.read_text(encoding="utf-8"))
-    return found
+                names += _parse_entry_points(path, path.read_text(encoding="utf-8"))
+    return names
 
 
-def _bundles_in(path: Path, text: str) -> list[str]:
+def _parse_entry_points(path: Path, text: str) -> list[str]:
     if GROUP not in text:
         return []
     from configparser import ConfigParser, Error
@@ -92,19 +91,19 @@ def _bundles_in(path: Path, text: str) -> list[str]:
         parser.read_string(text)
         return list(parser[GROUP].values())
     except (Error, KeyError) as error:
-        warn_once(f"{path} has no readable entry points ({error}); its bundle is passed over")
+        warn_once(f"{path} has no readable entry points ({error}); its bundle is skipped")
         return []
 
 
-def _place_of(name: str) -> Path | None:
-    """Return the directory that `package.directory` means; the package is found and not imported."""
+def _resolve(name: str) -> Path | None:
+    """Return the directory that `package.directory` names, without importing the package."""
     from importlib.util import find_spec
 
     package, *rest = name.replace(":", ".").split(".")
     with suppress(ImportError, ValueError, AttributeError):
         spec = find_spec(package) if all(part.isidentifier() for part in (package, *rest)) else None
         for root in (spec.submodule_search_locations if spec else None) or ():
-            if (place := Path(root, *rest).absolute()).is_dir():
-                return place
-    warn_once(f"the bundle {name!r}, an entry point of {GROUP}, is no directory of a package; it is passed over")
+            if (directory := Path(root, *rest).absolute()).is_dir():
+                return directory
+    warn_once(f"the bundle {name!r}, an entry point of {GROUP}, is not a directory of a package; it is skipped")
     return None

@@ -1,16 +1,19 @@
-"""Locks of the operating system: one builder for a key, and a mark on directories whose owner lives.
+"""Best-effort locks between processes: one builder per key, and marks on directories whose owner is alive.
 
-They die with their process. A child of `fork` would share them, and hold them when its parent is gone: it lets go.
+The locks are `filelock`'s. The files and directories are opened here, because the cache decides itself how its
+directories are created, and a `FileLock` would need a file of its own where a directory is marked. The operating system
+releases a lock when its process ends, however it ends. A child of `fork` closes its copies of the descriptors, since it
+would otherwise keep its parent's locks for as long as it lives.
 """
 
 from __future__ import annotations
 
 import _thread
-import errno
 import functools
 import json
 import logging
 import os
+import re
 import socket
 import threading
 import time
@@ -20,247 +23,192 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from jitload.cache.mounts import wakes_waiters
 from jitload.settings import make_private, recall, warn_once
 
-_BUSY = (errno.EWOULDBLOCK, errno.EAGAIN)
+LOCKS_DIR = ".locks"  # of a cache
 _FIRST_REPORT_S, _NEXT_REPORTS_S = 2.0, 60.0
-_SHORTEST_S, _LONGEST_S = 0.004, 0.1  # between two looks, where the file system might wake us late
+_SHORTEST_POLL_S, _LONGEST_POLL_S = 0.004, 0.1
+_LOCAL_FILE_SYSTEMS = frozenset(
+    ["bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "ramfs", "tmpfs", "xfs", "zfs"]
+)
 _log = logging.getLogger(__name__)
-Found = TypeVar("Found")
+Result = TypeVar("Result")
+FindResult = Callable[[], Result | None]
 
-_held: set[int] = set()
-# For NFS, where Linux makes a lock the process's and not the file's.
-_threads: weakref.WeakValueDictionary[str, threading.Lock] = weakref.WeakValueDictionary()
-_guard = threading.Lock()
+_locked: set[int] = set()  # descriptors
+# Over NFS, Linux gives a lock to the process and not to the open file, so threads need locks of their own.
+_thread_locks: weakref.WeakValueDictionary[str, threading.Lock] = weakref.WeakValueDictionary()
+_thread_locks_guard = threading.Lock()
 
 
-def _let_go_after_fork() -> None:
-    global _guard  # noqa: PLW0603  another thread may have held it
-    _guard = threading.Lock()
-    _threads.clear()
-    for handle in _held:
+def _drop_locks_in_child() -> None:
+    global _thread_locks_guard  # noqa: PLW0603  another thread of the parent may hold it
+    _thread_locks_guard = threading.Lock()
+    _thread_locks.clear()
+    for descriptor in _locked:
         with suppress(OSError):
-            os.close(handle)  # the parent's stays locked: it is the same lock, closed once
-    _held.clear()
+            os.close(descriptor)  # without unlocking it, which would release the parent's lock
+    _locked.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go_after_fork)
+    os.register_at_fork(after_in_child=_drop_locks_in_child)
 
 
 # ---- one builder -----------------------------------------------------------------------------------------------
 
 
-class LockHeldError(Exception):
-    """Somebody holds a lock that is not to be waited for."""
-
-
 @contextmanager
-def hold_lock(
-    path: Path, what: str, look: Callable[[], Found | None] = lambda: None, *, is_patient: bool = True
-) -> Iterator[Found | None]:
-    """Hold the lock of a file. It saves a second build, no more: where it cannot be had, the build goes on without.
+def hold_lock(path: Path, description: str, find_result: FindResult[Result] = lambda: None) -> Iterator[Result | None]:
+    """Hold the lock of a file. It only prevents duplicate builds: where locks do not work, the build goes on without.
 
     Args:
-        path: The file; it keeps who holds it.
-        what: What is built, for those who wait.
-        look: Finds what was waited for. What it finds is given, without the lock: of many who wait, none waits for
-            the others.
-        is_patient: Wait for it. Who holds other locks must not: two could wait for each other.
-
-    Raises:
-        LockHeldError: Somebody else has it, and `is_patient` is False.
+        path: The lock file. Its content names the process that holds the lock.
+        description: What the holder builds, for the log messages of the processes that wait.
+        find_result: Looks for what the holder builds. Whatever it returns ends the wait without taking the lock, so
+            that many waiting processes do not wait for each other.
     """
-    with _guard:
-        ours = _threads.setdefault(str(path), threading.Lock())
-    report = _Report(path, what)
-    if not is_patient and not ours.acquire(blocking=False):
-        raise LockHeldError(f"somebody else builds {what}")
-    while is_patient and not ours.acquire(timeout=report.seconds_left()):
-        report.tell()
-    handle = None
+    with _thread_locks_guard:
+        thread_lock = _thread_locks.setdefault(str(path), threading.Lock())
+    if not thread_lock.acquire(blocking=False):
+        with _reported_wait(path, description):
+            thread_lock.acquire()
+    descriptor = None
     try:
-        handle, found = _acquire(path, report, look, is_patient=is_patient)
-        report.finish()
-        yield found
+        descriptor, result = _acquire(path, description, find_result)
+        yield result
     finally:
-        if handle is not None:
-            unlock(handle)
-        ours.release()
+        unlock(descriptor)
+        thread_lock.release()
 
 
-def _acquire(
-    path: Path, report: _Report, look: Callable[[], Found | None], *, is_patient: bool
-) -> tuple[int | None, Found | None]:
-    """Return the handle that holds the lock, None on a file system that has no locks; or what was waited for."""
+def _acquire(path: Path, description: str, find_result: FindResult[Result]) -> tuple[int | None, Result | None]:
+    """Return the locked descriptor, or the result that made the lock needless. Where locks do not work, return neither.
+
+    A waiting process sleeps until the holder lets go, because the processor is the holder's. All of them wake at once.
+    Where the file system may wake them late, they poll.
+    """
     try:
         make_private(path.parent)
-        while True:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            try:
-                found = _wait(handle, report, look, is_patient=is_patient)
-                if found is None and _is_same_file(handle, path):
-                    _held.add(handle)
-                    _write_holder(handle)
-                    return handle, None
-            except BaseException:
-                os.close(handle)
-                raise
-            os.close(handle)  # removed while we waited, and perhaps made anew
-            if found is not None:
-                return None, found
-    except (OSError, ImportError) as error:
+        if (descriptor := _lock_file(path)) is not None:
+            return descriptor, None
+        with _reported_wait(path, description):
+            pause_s = 0.0 if wakes_waiters(path.parent) else _SHORTEST_POLL_S
+            while True:
+                if pause_s:
+                    time.sleep(pause_s)
+                    pause_s = min(2 * pause_s, _LONGEST_POLL_S)
+                else:
+                    _sleep_until_released(path)
+                if (result := find_result()) is not None:
+                    return None, result
+                if (descriptor := _lock_file(path)) is not None:
+                    return descriptor, None
+    except OSError as error:
         warn_once(f"{path.parent} has no locks ({error}): processes that build the same thing each build their own")
         return None, None
 
 
-def _wait(handle: int, report: _Report, look: Callable[[], Found | None], *, is_patient: bool) -> Found | None:
-    """Wait for the lock, or for what it is waited for. A process that ends, however it does, lets go of it at once.
+def _lock_file(path: Path) -> int | None:
+    if (descriptor := _try_lock(path, os.O_RDWR | os.O_CREAT)) is not None:
+        with suppress(OSError):  # a full disk: the others do not learn whom they wait for
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
+    return descriptor
 
-    Who waits sleeps until the builder lets go, and all wake at once, as a shared lock lets them: the cores are the
-    builder's, and of many who wait none waits for the others. Where a file system might wake us late, we ask.
-    """
+
+def _sleep_until_released(path: Path) -> None:
     import fcntl
 
-    sleeps = wakes_waiters(report.path.parent)
-    pause = _SHORTEST_S
-    while not _take(handle, fcntl.LOCK_EX | fcntl.LOCK_NB):
-        if not is_patient:
-            raise LockHeldError(f"somebody else builds {report.what}")
-        if sleeps:
-            with report.telling():
-                fcntl.flock(handle, fcntl.LOCK_SH)
-            fcntl.flock(handle, fcntl.LOCK_UN)
-        else:
-            if report.seconds_left() <= 0:
-                report.tell()
-            time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_S)
-        if found := look():
-            return found
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
+    with suppress(FileNotFoundError), open(os.open(path, flags), "rb") as file:  # it may have been pruned
+        fcntl.flock(file, fcntl.LOCK_SH)  # a shared lock, so that those who wait do not wait for each other
+        fcntl.flock(file, fcntl.LOCK_UN)
+
+
+@contextmanager
+def _reported_wait(path: Path, description: str) -> Iterator[None]:
+    """Log which process this one waits for: after two seconds, then every minute, and once more at the end.
+
+    The messages come from another thread. `threading.Thread` would wait until that runs, which takes long on a machine
+    where many processes wait.
+    """
+    started, reports, is_over = time.monotonic(), 0, threading.Event()
+
+    def report() -> None:
+        nonlocal reports
+        while not is_over.wait(_NEXT_REPORTS_S if reports else _FIRST_REPORT_S):
+            reports += 1
+            message = "waiting for %s, which %s builds: %.0f s so far"
+            _log.warning(message, description, _holder(path), time.monotonic() - started)
+
+    with suppress(RuntimeError):  # no more threads: the wait is not reported
+        _thread.start_new_thread(report, ())
+    try:
+        yield
+    finally:
+        is_over.set()
+        if reports:
+            _log.warning("waited %.1f s for %s", time.monotonic() - started, description)
+
+
+def _holder(path: Path) -> str:
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        holder = json.loads(recall(path))
+        return f"process {holder['pid']} on {holder['host']}"
+    return "another process"
+
+
+# ---- marks on directories --------------------------------------------------------------------------------------
+
+
+def lock_directory(directory: Path) -> int | None:
+    """Lock a directory until `unlock` or the end of the process, and return the descriptor.
+
+    Returns:
+        None if a living process has locked it, or if it was removed.
+
+    Raises:
+        OSError: The file system has no locks.
+    """
+    with suppress(FileNotFoundError):
+        return _try_lock(directory, os.O_RDONLY | os.O_DIRECTORY)
     return None
 
 
-def _take(handle: int, how: int) -> bool:
-    import fcntl
+def _try_lock(path: Path, flags: int) -> int | None:
+    from filelock import lock_descriptor
 
+    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        fcntl.flock(handle, how)
-    except OSError as error:
-        if error.errno not in _BUSY:
-            raise
-        return False
-    return True
+        if lock_descriptor(descriptor, blocking=False):
+            # What was removed can be locked, too, while another process locks a new one of the same name.
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                    _locked.add(descriptor)
+                    return descriptor
+        return None
+    finally:
+        if descriptor not in _locked:
+            os.close(descriptor)
 
 
-def _is_same_file(handle: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(handle), os.stat(path))
-    except FileNotFoundError:  # the whole cache was removed: what we hold is as good as any
-        return not path.parent.is_dir()
+def unlock(descriptor: int | None) -> None:
+    """Release a lock, also for children of `fork` that have not closed their copies yet; None stands for no lock."""
+    if descriptor is None or descriptor not in _locked:
+        return  # in a child of `fork` it is closed, and the number may be another file's by now
+    from filelock import unlock_descriptor
 
-
-def _write_holder(handle: int) -> None:
-    holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
-    with suppress(OSError):  # a full disk: those who wait hear less
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, json.dumps(holder).encode(), 0)
-
-
-class _Report:
-    """Says whom a process waits for: after two seconds, then each minute, and when it is over."""
-
-    def __init__(self, path: Path, what: str) -> None:
-        self.path = path
-        self.what = what
-        self._started = time.monotonic()
-        self._next = self._started + _FIRST_REPORT_S
-        self._has_told = False
-
-    def seconds_left(self) -> float:
-        return max(self._next - time.monotonic(), 0)
-
-    @contextmanager
-    def telling(self) -> Iterator[None]:
-        """Report while this thread sleeps in the operating system, from another one.
-
-        `threading.Thread` would wait until that runs, which takes long where many wait.
-        """
-        is_over = _thread.allocate_lock()
-        is_over.acquire()
-
-        def tell_until_over() -> None:
-            while not is_over.acquire(timeout=self.seconds_left()):
-                self.tell()
-
-        with suppress(RuntimeError):  # no more threads: the wait goes unreported
-            _thread.start_new_thread(tell_until_over, ())
-        try:
-            yield
-        finally:
-            is_over.release()
-
-    def tell(self) -> None:
-        waited = time.monotonic() - self._started
-        _log.warning("waiting for %s, which %s builds: %.0f s so far", self.what, self._holder(), waited)
-        self._next = time.monotonic() + _NEXT_REPORTS_S
-        self._has_told = True
-
-    def finish(self) -> None:
-        if self._has_told:
-            _log.warning("waited %.1f s for %s", time.monotonic() - self._started, self.what)
-
-    def _holder(self) -> str:
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            holder = json.loads(recall(self.path))
-            return f"process {holder['pid']} on {holder['host']}"
-        return "another process"
-
-
-# ---- whose owner lives -----------------------------------------------------------------------------------------
-
-
-def mark_directory(directory: Path) -> int:
-    """Lock a directory as long as this process lives or until `unlock`, and return the handle.
-
-    Raises:
-        BlockingIOError: Somebody who lives has it.
-        FileNotFoundError: Somebody has removed it.
-        OSError: This file system has no locks.
-    """
-    try:
-        import fcntl
-    except ImportError as error:
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK)) from error
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.path.samestat(os.fstat(handle), os.stat(directory)):  # made anew; or stat finds it gone
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(directory))
-    except OSError:
-        os.close(handle)
-        raise
-    _held.add(handle)
-    return handle
-
-
-def unlock(handle: int) -> None:
-    """Let go of a lock: for children of `fork`, too, that have not come to it yet."""
-    if handle not in _held:
-        return  # this is a child of `fork`, which has let go, and the number may be another file's by now
-    _held.discard(handle)
-    with suppress(OSError, ImportError):
-        import fcntl
-
-        fcntl.flock(handle, fcntl.LOCK_UN)
+    _locked.discard(descriptor)
     with suppress(OSError):
-        os.close(handle)
+        unlock_descriptor(descriptor)
+    with suppress(OSError):
+        os.close(descriptor)
 
 
 @functools.lru_cache(maxsize=1)
 def host_tag() -> str:
-    """Return what names the running kernel: locks are known to tell the living from the dead below it alone."""
+    """Return a name for the running kernel: only processes below it are known to see each other's locks."""
     import hashlib
 
     try:
@@ -268,3 +216,32 @@ def host_tag() -> str:
     except OSError:
         text = socket.gethostname()
     return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+# ---- file systems ----------------------------------------------------------------------------------------------
+
+
+def is_local(directory: Path) -> bool:
+    """Tell whether a directory is on a file system of this machine alone; one of an unknown type is not."""
+    path = os.path.realpath(directory) + "/"
+    mounts: list[tuple[int, str]] = []
+    with suppress(OSError, IndexError), open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            mount_point = line.split(" ", 5)[4]
+            if "\\" in mount_point:
+                mount_point = re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), mount_point)
+            if path.startswith(mount_point.rstrip("/") + "/"):
+                mounts.append((len(mount_point), line.partition(" - ")[2].split(" ", 1)[0]))
+    longest = max((length for length, _ in mounts), default=0)
+    types = [type_ for length, type_ in mounts if length == longest]
+    return bool(types) and types[-1] in _LOCAL_FILE_SYSTEMS  # of several mounted over each other, the last one counts
+
+
+def wakes_waiters(directory: Path) -> bool:
+    """Tell whether a process that sleeps until a lock is released wakes at once, as it does on a local disk.
+
+    Over a network it may wake half a minute later (NFS 4.0).
+    """
+    with suppress(OSError):
+        return os.major(os.stat(directory).st_dev) != 0 or is_local(directory)
+    return False

@@ -1,4 +1,4 @@
-"""Removes entries, the least recently used first; never one that a living process has mapped."""
+"""Removes entries, the least recently used first, but none that a living process has mapped."""
 
 from __future__ import annotations
 
@@ -10,105 +10,111 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from jitload.cache.entry import FAILED
-from jitload.cache.inventory import Item, size_of, walk, walk_aside
-from jitload.cache.locks import mark_directory, unlock
-from jitload.cache.mounts import is_local
-from jitload.cache.notes import BLOCK, GROWN, uses_path, write_notes
+from jitload.cache.entry import FAILED_MARKER, WORK_DIR
+from jitload.cache.listing import StoredEntry, directory_size, list_damaged, list_entries
+from jitload.cache.locks import LOCKS_DIR, is_local, lock_directory, unlock
+from jitload.cache.usage import BLOCK_BYTES, GROWTH_FILE, uses_path, write_uses
 from jitload.errors import CacheError
 from jitload.settings import make_private
 
-_TRASH = ".trash"
-_ASIDE_S = 7 * 86400.0
+_TRASH_DIR = ".trash"
+_DAMAGED_KEPT_S = 7 * 86400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pruned:
-    """What a pruning removed, what it left, and how many entries it spared because they are in use."""
+class PruneResult:
+    """What pruning did.
 
-    removed: tuple[Item, ...]
+    Attributes:
+        removed: The entries that were removed.
+        freed: How many bytes were freed.
+        left: How many bytes the remaining entries have.
+        in_use: How many entries stay because a process has them mapped.
+    """
+
+    removed: tuple[StoredEntry, ...]
     freed: int
     left: int
-    spared: int
+    in_use: int
 
 
-def prune(cache_dir: Path, *, max_size: int | None = None, max_age_s: float | None = None) -> Pruned:
+def prune(cache_dir: Path, *, max_size: int | None = None, max_age_s: float | None = None) -> PruneResult:
     """Remove entries that were not used for longer than `max_age_s`, and more until `max_size` bytes are left.
 
     Raises:
         CacheError: The cache cannot be written.
     """
-    write_notes()
+    write_uses()
     if not cache_dir.is_dir():
-        return Pruned(removed=(), freed=0, left=0, spared=0)
-    with _trash(cache_dir) as trash:
-        freed = _remove_aside(cache_dir, trash, _ASIDE_S if max_size is None else 0)
-        items = sorted(walk(cache_dir), key=lambda item: item.used_s)
-        left, now = sum(item.size for item in items), time.time()
-        mapped, removed, spared = mapped_dirs(cache_dir), [], 0
-        for item in items:
-            is_old = max_age_s is not None and now - item.used_s > max_age_s
+        return PruneResult(removed=(), freed=0, left=0, in_use=0)
+    with _locked_trash(cache_dir) as trash:
+        freed = _remove_damaged(cache_dir, trash, _DAMAGED_KEPT_S if max_size is None else 0)
+        entries = sorted(list_entries(cache_dir), key=lambda entry: entry.used_s)
+        left, now_s = sum(entry.size for entry in entries), time.time()
+        mapped, removed, in_use = mapped_dirs(cache_dir), [], 0
+        for entry in entries:
+            is_old = max_age_s is not None and now_s - entry.used_s > max_age_s
             if not is_old and (max_size is None or left <= max_size):
                 continue
-            if str(item.dir.resolve()) in mapped:
-                spared += 1
-            elif _remove(item, trash):
-                removed.append(item)
-                left -= item.size
-        _write_grown(cache_dir, left)
-        return Pruned(removed=tuple(removed), freed=freed + sum(i.size for i in removed), left=left, spared=spared)
+            if str(entry.dir.resolve()) in mapped:
+                in_use += 1
+            elif _remove(entry, trash):
+                removed.append(entry)
+                left -= entry.size
+        _write_growth(cache_dir, left)
+        freed += sum(entry.size for entry in removed)
+        return PruneResult(removed=tuple(removed), freed=freed, left=left, in_use=in_use)
 
 
-def clear(cache_dir: Path) -> Pruned:
+def clear(cache_dir: Path) -> PruneResult:
     """Remove every entry that no living process has mapped, and the failed builds that were kept."""
-    for mark in (cache_dir / ".work").glob(f"*/{FAILED}"):
-        shutil.rmtree(mark.parent, ignore_errors=True)
+    for marker in (cache_dir / WORK_DIR).glob(f"*/{FAILED_MARKER}"):
+        shutil.rmtree(marker.parent, ignore_errors=True)
     return prune(cache_dir, max_size=-1)
 
 
 def prune_if_grown(cache_dir: Path, limit: int) -> None:
-    """Prune after a build, if what was published since the last time is above the limit; a failure is no error."""
+    """Prune after a build if more than the limit was published since the last time. Failures are ignored."""
     with suppress(OSError, CacheError):
-        # Elsewhere another machine may have an entry mapped, and what is removed there is gone below its feet.
-        if os.stat(cache_dir / GROWN).st_size * BLOCK <= limit or not is_local(cache_dir):
+        # On a network file system another machine may have an entry mapped, and would lose it.
+        if os.stat(cache_dir / GROWTH_FILE).st_size * BLOCK_BYTES <= limit or not is_local(cache_dir):
             return
-        done = prune(cache_dir, max_size=limit * 8 // 10)
-        _write_grown(cache_dir, min(done.left, limit * 9 // 10))  # not again at once where all is in use
+        result = prune(cache_dir, max_size=limit * 8 // 10)
+        _write_growth(cache_dir, min(result.left, limit * 9 // 10))  # not again at once if everything is in use
 
 
-def _write_grown(cache_dir: Path, size: int) -> None:
+def _write_growth(cache_dir: Path, size: int) -> None:
     with suppress(OSError):
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        handle = os.open(cache_dir / GROWN, flags, 0o600)
+        descriptor = os.open(cache_dir / GROWTH_FILE, flags, 0o600)
         try:
-            os.ftruncate(handle, size // BLOCK)
+            os.ftruncate(descriptor, size // BLOCK_BYTES)
         finally:
-            os.close(handle)
+            os.close(descriptor)
 
 
 # ---- removing --------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def _trash(cache_dir: Path) -> Iterator[Path]:
-    """Give the directory from which things are removed, to one process at a time."""
-    trash = cache_dir / _TRASH
-    mark = None
+def _locked_trash(cache_dir: Path) -> Iterator[Path]:
+    """Provide the directory through which everything is removed, to one process at a time."""
+    trash = cache_dir / _TRASH_DIR
+    lock = None
     try:
         make_private(trash)
-        mark = mark_directory(trash)
-    except BlockingIOError:
-        raise CacheError(f"another process is pruning the cache {cache_dir} just now") from None
+        lock = lock_directory(trash)
+        if lock is None:
+            raise CacheError(f"another process is pruning the cache {cache_dir} at the moment")
     except OSError as error:
         if not os.access(trash, os.W_OK):
             raise CacheError(f"the cache {cache_dir} cannot be written: {error.strerror}") from error
     try:
-        _empty(trash)  # of one that was killed
+        _empty(trash)  # what a killed process left
         yield trash
         _empty(trash)
     finally:
-        if mark is not None:
-            unlock(mark)
+        unlock(lock)
 
 
 def _empty(trash: Path) -> None:
@@ -118,27 +124,27 @@ def _empty(trash: Path) -> None:
             os.unlink(trash / name)
 
 
-def _remove(item: Item, trash: Path) -> bool:
-    """Take an entry out in one step, so that nobody finds half of it; what has it mapped keeps it."""
+def _remove(entry: StoredEntry, trash: Path) -> bool:
+    """Rename an entry away in one step, so that nobody finds half of it. A process that has it mapped keeps it."""
     try:
-        os.rename(item.dir, trash / f"{item.key[:16]}-{item.dir.name}")
+        os.rename(entry.dir, trash / f"{entry.digest[:16]}-{entry.dir.name}")
     except OSError:
         return False
     with suppress(OSError):
-        os.unlink(uses_path(item.dir))
+        os.unlink(uses_path(entry.dir))
     with suppress(OSError):
-        os.rmdir(item.dir.parent)  # unless there are other leaves
-        os.unlink(item.dir.parent.parent / ".locks" / item.key)
+        os.rmdir(entry.dir.parent)  # fails if there are other leaves
+        os.unlink(entry.dir.parent.parent / LOCKS_DIR / entry.digest)
     return True
 
 
-def _remove_aside(cache_dir: Path, trash: Path, older_than_s: float) -> int:
+def _remove_damaged(cache_dir: Path, trash: Path, older_than_s: float) -> int:
     freed = 0
-    for path in walk_aside(cache_dir):
+    for path in list_damaged(cache_dir):
         with suppress(OSError):
-            found = os.lstat(path)
-            if time.time() - found.st_mtime >= older_than_s:
-                freed += size_of(path) if path.is_dir() and not path.is_symlink() else found.st_size
+            status = os.lstat(path)
+            if time.time() - status.st_mtime >= older_than_s:
+                freed += directory_size(path) if path.is_dir() and not path.is_symlink() else status.st_size
                 os.rename(path, trash / f"{path.parent.name[-16:]}-{path.name}")
     return freed
 
@@ -147,16 +153,16 @@ def _remove_aside(cache_dir: Path, trash: Path, older_than_s: float) -> int:
 
 
 def mapped_dirs(cache_dir: Path) -> set[str]:
-    """Return the directories below the cache out of which a living process has mapped a file, as far as we may see."""
+    """Return the directories in the cache of files that living processes have mapped, as far as this user may see."""
     root = os.fsencode(str(cache_dir.resolve()) + "/")
-    found: set[str] = set()
+    directories: set[str] = set()
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if name.isdigit():
             with suppress(OSError), open(f"/proc/{name}/maps", "rb") as lines:
-                found |= {os.path.dirname(os.fsdecode(_path(line))) for line in lines if root in line}
-    return found
+                directories |= {os.path.dirname(os.fsdecode(_mapped_path(line))) for line in lines if root in line}
+    return directories
 
 
-def _path(line: bytes) -> bytes:
-    """Return the path of a line of `maps`, in which a newline is written as an octal number."""
+def _mapped_path(line: bytes) -> bytes:
+    """Return the path in a line of `maps`, where a newline is written as an octal number."""
     return line.rstrip(b"\n").split(None, 5)[5].removesuffix(b" (deleted)").replace(b"\\012", b"\n")

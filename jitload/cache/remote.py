@@ -1,4 +1,4 @@
-"""A remote store of entries: bytes by key, asked when a build would be next, and never trusted to be there or whole."""
+"""A remote store of entries, as bytes by key. It is asked before a build, and may be down or return garbage."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from jitload.cache.entry import Entry, find_entry
-from jitload.cache.locks import hold_lock
-from jitload.cache.recipe import SCHEMA, Recipe
+from jitload.cache.key import SCHEMA, CacheKey
+from jitload.cache.locks import LOCKS_DIR, hold_lock
 from jitload.errors import CacheError
 from jitload.settings import Settings, make_private, private_cache_dir, shown_url
 
-_LARGEST = 256 << 20  # of an archive
-_LARGEST_UNPACKED = 1 << 30
-_SILENCE_S = 60.0  # that a store which failed is not asked again
-_BUCKETS = frozenset(("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "oci", "b2", "r2", "hf"))
+_MAX_PACKED = 256 << 20
+_MAX_UNPACKED = 1 << 30
+_RETRY_S = 60.0  # how long a store that failed is not asked again
+_BUCKET_PROTOCOLS = frozenset(("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "oci", "b2", "r2", "hf"))
 _log = logging.getLogger(__name__)
 _stores: dict[tuple[str, int], RemoteStore] = {}
-_silent_until: dict[str, float] = {}
+_paused_until: dict[str, float] = {}
 Answer = TypeVar("Answer")
 
 
 class RemoteStore(Protocol):
-    """Where entries can be kept for others: `JITLOAD_CACHE_REMOTE=module:name` names one of your own."""
+    """A place where entries are kept for others; `JITLOAD_CACHE_REMOTE=module:name` names one of your own."""
 
     def get(self, key: str) -> bytes | None:
         """Return the bytes that were put under a key, or None."""
@@ -39,39 +39,38 @@ class RemoteStore(Protocol):
         """Keep bytes under a key; what was there before may be replaced."""
 
 
-def fetch_entry(cache_dir: Path, recipe: Recipe, settings: Settings) -> Entry | None:
-    """Return an entry from the remote store, as it lies in the local cache then; of the processes here one asks."""
-    if _is_silent(settings):
+def fetch_entry(cache_dir: Path, key: CacheKey, settings: Settings) -> Entry | None:
+    """Copy an entry from the remote store to the local cache and return it. One process of this machine does so."""
+    if _is_paused(settings):
         return None
-    key = recipe.key
-    place = _writable(cache_dir)
-    with hold_lock(place / ".locks" / f"{key}-fetch", f"{recipe.name!r} from {shown_url(settings.remote)}"):
-        if entry := find_entry(place, recipe, settings, key=key):
+    local_dir = _writable(cache_dir)
+    with hold_lock(local_dir / LOCKS_DIR / f"{key.digest}-fetch", f"{key.name!r} from {shown_url(settings.remote)}"):
+        if entry := find_entry(local_dir, key, settings):
             return entry
-        data = _ask(settings, lambda store: store.get(object_key(recipe, key)))
-        if data is None or not _unpack(place, data, recipe, settings, key=key):
+        data = _ask(settings, lambda store: store.get(object_key(key)))
+        if data is None or not _unpack(local_dir, data, key, settings):
             return None
-        return find_entry(place, recipe, settings, key=key)
+        return find_entry(local_dir, key, settings)
 
 
-def put_entry(entry: Entry, recipe: Recipe, settings: Settings) -> None:
-    """Put the local entries of a recipe into the remote store."""
-    if _is_silent(settings):
+def put_entry(entry: Entry, key: CacheKey, settings: Settings) -> None:
+    """Put the local entries of a key into the remote store."""
+    if _is_paused(settings):
         return
     from jitload.cache.archive import pack_key
 
     try:
         data = pack_key(entry.dir.parent)
     except (CacheError, OSError) as error:
-        _log.warning("%s is not put into the remote cache: %s", recipe.name, error)
+        _log.warning("%s is not put into the remote cache: %s", key.name, error)
         return
     if data:
-        _ask(settings, lambda store: store.put(object_key(recipe, recipe.key), data))
+        _ask(settings, lambda store: store.put(object_key(key), data))
 
 
-def object_key(recipe: Recipe, key: str) -> str:
-    """Return the name under which a store has the entries of a recipe: letters, digits, `_`, `-`, `.` and `/`."""
-    return f"v{SCHEMA}/{key[:2]}/{recipe.name}-{key}.tar.gz"
+def object_key(key: CacheKey) -> str:
+    """Return the name under which a store has the entries of a key: letters, digits, `_`, `-`, `.` and `/`."""
+    return f"v{SCHEMA}/{key.digest[:2]}/{key.name}-{key.digest}.tar.gz"
 
 
 def _writable(cache_dir: Path) -> Path:
@@ -84,35 +83,36 @@ def _writable(cache_dir: Path) -> Path:
     return private_cache_dir()
 
 
-def _unpack(place: Path, data: Any, recipe: Recipe, settings: Settings, *, key: str) -> bool:
+def _unpack(local_dir: Path, data: Any, key: CacheKey, settings: Settings) -> bool:
     from jitload.cache.archive import unpack_key
 
     try:
-        if not isinstance(data, bytes | bytearray | memoryview) or len(data) > _LARGEST:
-            raise CacheError(f"it gave {type(data).__name__}, and not bytes, at most {_LARGEST} of them")  # noqa: TRY301
-        unpack_key(place, bytes(data), f"{recipe.name}-{key}", max_size=_LARGEST_UNPACKED)
+        if not isinstance(data, bytes | bytearray | memoryview) or len(data) > _MAX_PACKED:
+            problem = f"the store returned {type(data).__name__}, not at most {_MAX_PACKED} bytes"
+            raise CacheError(problem)  # noqa: TRY301
+        unpack_key(local_dir, bytes(data), f"{key.name}-{key.digest}", max_size=_MAX_UNPACKED)
     except CacheError as error:
         _log.warning(
-            "what the remote cache %s has of %s is not used: %s", shown_url(settings.remote), recipe.name, error
+            "the entry %s from the remote cache %s is not used: %s", key.name, shown_url(settings.remote), error
         )
         return False
     return True
 
 
-# ---- a question with a bound -----------------------------------------------------------------------------------
+# ---- a request with a time limit -------------------------------------------------------------------------------
 
 
-def _is_silent(settings: Settings) -> bool:
-    return time.monotonic() < _silent_until.get(settings.remote, 0.0)
+def _is_paused(settings: Settings) -> bool:
+    return time.monotonic() < _paused_until.get(settings.remote, 0.0)
 
 
-def _ask(settings: Settings, question: Callable[[RemoteStore], Answer]) -> Answer | None:
-    """Return a store's answer. One that fails or takes too long is left alone for a minute, with a warning."""
+def _ask(settings: Settings, request: Callable[[RemoteStore], Answer]) -> Answer | None:
+    """Return a store's answer. A store that fails or takes too long is not asked for a minute, with a warning."""
     answer: Future[Answer] = Future()
 
     def ask() -> None:
         try:
-            answer.set_result(question(_store(settings.remote)))
+            answer.set_result(request(_open_store(settings.remote)))
         except BaseException as error:  # noqa: BLE001  whatever a store raises
             answer.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
@@ -121,23 +121,24 @@ def _ask(settings: Settings, question: Callable[[RemoteStore], Answer]) -> Answe
         return answer.result(settings.remote_timeout_s)
     except FutureTimeoutError:
         problem = f"no answer within {settings.remote_timeout_s:g} s (JITLOAD_CACHE_REMOTE_TIMEOUT)"
-    except Exception as error:  # noqa: BLE001  likewise: a cache that is down must not cost the call
+    except Exception as error:  # noqa: BLE001  a store that is down must not fail the call
         problem = f"{type(error).__name__}: {error}"
-    _silent_until[settings.remote] = time.monotonic() + _SILENCE_S
-    _log.warning("the remote cache %s is left alone for a minute: %s", shown_url(settings.remote), problem)
+    _paused_until[settings.remote] = time.monotonic() + _RETRY_S
+    _log.warning("the remote cache %s is not used for a minute: %s", shown_url(settings.remote), problem)
     return None
 
 
-def _store(place: str) -> RemoteStore:
-    """Return the store that a URL of fsspec, or `module:name`, means."""
-    known = _stores.get((place, os.getpid()))
-    if known is None:
-        known = _stores[place, os.getpid()] = _FsspecStore(place) if "://" in place else _named_store(place)
-    return known
+def _open_store(address: str) -> RemoteStore:
+    """Return the store for a URL of fsspec or for `module:name`."""
+    store = _stores.get((address, os.getpid()))
+    if store is None:
+        store = _FsspecStore(address) if "://" in address else _import_store(address)
+        _stores[address, os.getpid()] = store
+    return store
 
 
-def _named_store(place: str) -> RemoteStore:
-    module, colon, name = place.partition(":")
+def _import_store(address: str) -> RemoteStore:
+    module, colon, name = address.partition(":")
     if not colon or not all(part.isidentifier() for part in (*module.split("."), name)):
         raise CacheError("it is neither a URL, such as s3://bucket/kernels, nor module:name")
     store: RemoteStore = getattr(importlib.import_module(module), name)
@@ -151,33 +152,30 @@ class _FsspecStore:
         try:
             import fsspec
         except ImportError as error:
-            raise CacheError("a URL takes fsspec: pip install 'jitload[remote]'") from error
+            raise CacheError("a URL needs fsspec: pip install 'jitload[remote]'") from error
         self._files, root = fsspec.core.url_to_fs(url)
         self._root = root.rstrip("/")
 
     def get(self, key: str) -> bytes | None:
         try:
             with self._files.open(f"{self._root}/{key}", "rb") as file:
-                data: bytes = file.read(_LARGEST + 1)
+                data: bytes = file.read(_MAX_PACKED + 1)
         except FileNotFoundError:
             return None
         return data
 
     def put(self, key: str, data: bytes) -> None:
-        # Under another name first: where a file grows in sight of others, they would read half of it.
         path = f"{self._root}/{key}"
-        is_local = "file" in _protocols(self._files)
-        fresh = f"{path}.{os.getpid()}-{time.time_ns()}" if is_local else path
+        protocols = (self._files.protocol,) if isinstance(self._files.protocol, str) else self._files.protocol
+        is_local = "file" in protocols
+        # A local file grows in sight of others, who would read half of it, so it is renamed when it is complete.
+        target = f"{path}.{os.getpid()}-{time.time_ns()}" if is_local else path
         try:
-            self._files.pipe_file(fresh, data)
+            self._files.pipe_file(target, data)
         except FileNotFoundError:
-            if not _BUCKETS.isdisjoint(_protocols(self._files)):
-                raise  # a bucket of another name than was meant: "making its directory" would make the bucket
+            if not _BUCKET_PROTOCOLS.isdisjoint(protocols):
+                raise  # the bucket's name is wrong, and creating the "directory" would create that bucket
             self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
-            self._files.pipe_file(fresh, data)
+            self._files.pipe_file(target, data)
         if is_local:
-            os.replace(fresh, path)
-
-
-def _protocols(files: Any) -> tuple[str, ...]:
-    return (files.protocol,) if isinstance(files.protocol, str) else tuple(files.protocol)
+            os.replace(target, path)

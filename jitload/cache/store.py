@@ -1,7 +1,7 @@
-"""The cache: one build for a key, made in private and published whole. What a hit does is in `entry`.
+"""Builds an entry in a private directory under the key's lock, and publishes it by renaming the whole directory.
 
-Nobody waits for a lock to read, and nothing is right only because of a lock: it saves the second build. Whoever
-loses a race uses what it built itself, so that nothing depends on when one machine sees what another wrote.
+Nobody needs a lock to read, and no result depends on one: the lock only prevents duplicate builds. Whoever loses a race
+uses its own build, so that nothing depends on when one machine sees what another one wrote.
 """
 
 from __future__ import annotations
@@ -22,112 +22,136 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jitload.cache.entry import EXHAUSTED, FAILED, LEAF, MANIFEST, Entry, find_entry, key_dir_of, rebuilt
-from jitload.cache.inputs import Clock, Header, digest_file, loosen, record_headers, speak_of_their_place
-from jitload.cache.locks import hold_lock, host_tag, mark_directory, unlock
-from jitload.cache.notes import BLOCK, GROWN, append_bytes
-from jitload.cache.recipe import SCHEMA, Recipe, describe_parts
+from jitload.cache.dependencies import (
+    Dependency,
+    StartTime,
+    digest_file,
+    may_embed_paths,
+    record_dependencies,
+    to_manifest,
+)
+from jitload.cache.entry import (
+    EXHAUSTED,
+    FAILED_MARKER,
+    LEAF_NAME,
+    MANIFEST,
+    WORK_DIR,
+    Entry,
+    find_entry,
+    key_dir_of,
+    rebuilt,
+)
+from jitload.cache.key import SCHEMA, CacheKey, describe_parts
+from jitload.cache.locks import LOCKS_DIR, hold_lock, host_tag, lock_directory, unlock
+from jitload.cache.usage import BLOCK_BYTES, GROWTH_FILE, append_bytes
 from jitload.errors import CacheError, CachePlaceError, CompileError, JitLoadError
 from jitload.settings import Settings, make_private, private_cache_dir, warn_once
 
-_WORK = ".work"
-_KEPT_S = 7 * 86400.0  # that a failed build is kept for a look, and what was set aside
+_FAILED_KEPT_S = 7 * 86400.0
 _LONGEST_BUILD_S = 86400.0
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-_SIGNS = tuple(os.strerror(number) for number in _FULL)  # how a compiler says it
-_OWNER = re.compile(r"-([0-9a-f]{8})-\d+-[0-9a-f]+$")
+_FULL_MESSAGES = tuple(os.strerror(number) for number in _FULL)  # how a compiler reports them
+_HOST_TAG = re.compile(r"-([0-9a-f]{8})-\d+-[0-9a-f]+$")  # in the name of a work directory
 _log = logging.getLogger(__name__)
-_in_progress: set[Path] = set()
+_unfinished: set[Path] = set()
 
 
 @dataclass(slots=True, kw_only=True)
 class Work:
-    """A build in progress, in a private directory on the cache's own file system."""
+    """A build in progress.
+
+    Attributes:
+        dir: A private directory on the cache's file system.
+        key: The key of the entry.
+        cache_dir: The cache.
+        settings: The settings of the call.
+        entry: The entry, once it is published or found to be published by another process.
+        start: When the build began.
+    """
 
     dir: Path
-    recipe: Recipe
+    key: CacheKey
     cache_dir: Path
     settings: Settings
     entry: Entry | None = None
-    clock: Clock = field(default_factory=Clock.start)
+    start: StartTime = field(default_factory=StartTime.now)
 
-    def publish(self, product: str, headers: tuple[Path, ...] = ()) -> Entry:
-        """Move the directory into place whole, and return it as an entry.
+    def publish(self, product: str, dependencies: tuple[Path, ...] = ()) -> Entry:
+        """Rename the directory into the cache and return it as an entry.
 
-        The loser of a race keeps its own build, so that nothing depends on when a rename becomes visible.
+        If another process was first, the directory stays where it is and is used by this process only.
         """
-        recorded = record_headers(headers, self.clock)
+        recorded = record_dependencies(dependencies, self.start)
         size = _write_manifest(self, product, recorded)
-        target = self._free_place(recorded)
+        target = self._free_leaf(recorded)
         try:
-            self._move_to(target)
+            self._rename_to(target)
             self.dir = target
         except OSError as error:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
-                raise _place_error(self.cache_dir, error) from error
+                raise _cannot_take_entry(self.cache_dir, error) from error
         _sync(self.dir.parent)
-        self.entry = Entry(dir=self.dir, product=self.dir / product, headers=recorded, is_new=True)
+        self.entry = Entry(dir=self.dir, product=self.dir / product, dependencies=recorded, is_new=True)
         if self.settings.mode == "rebuild":
-            rebuilt.add((str(self.cache_dir), self.recipe.key))
+            rebuilt.add((str(self.cache_dir), self.key.digest))
         with suppress(OSError):
-            append_bytes(self.cache_dir / GROWN, size // BLOCK + 1)
+            append_bytes(self.cache_dir / GROWTH_FILE, size // BLOCK_BYTES + 1)
         return self.entry
 
-    def _move_to(self, target: Path) -> None:
+    def _rename_to(self, target: Path) -> None:
         try:
             os.rename(self.dir, target)
-        except FileNotFoundError:  # the key's directory was empty, and was pruned just now
+        except FileNotFoundError:  # the key's directory was empty and has just been pruned
             make_private(target.parent)
             os.rename(self.dir, target)
 
-    def _free_place(self, headers: tuple[Header, ...]) -> Path:
-        """Return a name never used before: a library that was mapped under a name must not come back under it."""
-        key_dir = key_dir_of(self.cache_dir, self.recipe)
+    def _free_leaf(self, dependencies: tuple[Dependency, ...]) -> Path:
+        """Return a name that was never used: the loader would take a new library for one that it has under the name."""
+        key_dir = key_dir_of(self.cache_dir, self.key)
         make_private(key_dir)
-        taken = [int(found[1]) for name in os.listdir(key_dir) if (found := LEAF.match(name))]
-        read = hashlib.sha256(repr([(header.path, header.digest) for header in headers]).encode()).hexdigest()[:16]
-        return key_dir / f"{max(taken, default=-1) + 1:04d}-{read}"
+        numbers = [int(match[1]) for name in os.listdir(key_dir) if (match := LEAF_NAME.match(name))]
+        digests = repr([(dependency.path, dependency.digest) for dependency in dependencies])
+        return key_dir / f"{max(numbers, default=-1) + 1:04d}-{hashlib.sha256(digests.encode()).hexdigest()[:16]}"
 
 
 @contextmanager
-def claim_entry(cache_dir: Path, recipe: Recipe, settings: Settings, *, is_patient: bool = True) -> Iterator[Work]:
-    """Give a private directory to build in, with the key's lock held where the file system has locks.
+def claim_entry(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[Work]:
+    """Provide a private directory to build in, with the key's lock held where the file system has locks.
 
-    `work.entry` is set where another process built the entry meanwhile. A directory that was not published is
-    removed; one that a compiler failed in is kept for a look, if there is anything in it.
+    `work.entry` is set if another process has built the entry in the meantime. A directory that is not published is
+    removed. One in which a compiler failed is kept for inspection, unless it is empty.
 
     Raises:
-        CachePlaceError: The cache cannot take the build; nothing of it is left, and another directory may do.
-        CacheError: `JITLOAD_MODE=load-only` forbids it.
-        LockHeldError: Somebody else builds it, and `is_patient` is False.
+        CachePlaceError: The cache cannot take the build. Nothing of it is left, and another directory may do.
+        CacheError: `JITLOAD_MODE=load-only` forbids building.
     """
     if settings.mode == "load-only":
-        from jitload.cache.why import explain_miss
+        from jitload.cache.explain import explain_miss
 
-        raise CacheError(explain_miss(cache_dir, recipe, settings))
+        raise CacheError(explain_miss(cache_dir, key, settings))
     cache_dir = _writable(cache_dir)
-    look = _Look(cache_dir, recipe, settings)
-    lock, what = cache_dir / ".locks" / recipe.key, f"{recipe.name!r}"
-    with hold_lock(lock, what, look.if_anything_is_new, is_patient=is_patient) as found:
-        if entry := found or find_entry(cache_dir, recipe, settings):
-            nowhere = cache_dir / _WORK / "none"
-            yield Work(dir=nowhere, recipe=recipe, cache_dir=cache_dir, settings=settings, entry=entry)
+    poll = _EntryPoll(cache_dir, key, settings)
+    with hold_lock(cache_dir / LOCKS_DIR / key.digest, f"{key.name!r}", poll.find_if_changed) as built_by_another:
+        if entry := built_by_another or find_entry(cache_dir, key, settings):
+            no_dir = cache_dir / WORK_DIR / "none"
+            yield Work(dir=no_dir, key=key, cache_dir=cache_dir, settings=settings, entry=entry)
             return
-        with _work_dir(cache_dir, recipe, settings) as work:
+        with _work_dir(cache_dir, key, settings) as work:
             yield work
     after_build(cache_dir, settings)
 
 
-class _Look:
-    """A look for the entry that somebody else builds, which is cheap as long as nothing has been published."""
+class _EntryPoll:
+    """Looks again and again for the entry that another process builds, at little cost until something is published."""
 
-    def __init__(self, cache_dir: Path, recipe: Recipe, settings: Settings) -> None:
-        self._wanted = (cache_dir, recipe, settings)
-        self._key_dir = str(key_dir_of(cache_dir, recipe))
+    def __init__(self, cache_dir: Path, key: CacheKey, settings: Settings) -> None:
+        self._arguments = (cache_dir, key, settings)
+        self._key_dir = str(key_dir_of(cache_dir, key))
         self._seen: list[str] = []
 
-    def if_anything_is_new(self) -> Entry | None:
-        if not os.access(self._key_dir, os.F_OK):  # without an exception: many wait, on the cores that build
+    def find_if_changed(self) -> Entry | None:
+        # Not by an exception, which costs more: many processes may poll on the processors that the build needs.
+        if not os.access(self._key_dir, os.F_OK):
             return None
         try:
             names = os.listdir(self._key_dir)
@@ -136,119 +160,120 @@ class _Look:
         if names == self._seen:
             return None
         self._seen = names
-        return find_entry(*self._wanted)
+        return find_entry(*self._arguments)
 
 
 def _writable(cache_dir: Path) -> Path:
-    """Return the cache, or a directory of this process where it cannot be written, as that is said once."""
+    """Return the cache or, if it cannot be written, a directory of this process, with a warning."""
     try:
-        _probe(cache_dir)
+        _prepare(cache_dir)
     except OSError as error:
-        private = private_cache_dir()
-        warn_once(f"the cache cannot be written ({error}); building in {private}, for this process only")
-        with suppress(OSError):  # what is wrong with it shows when it is built in
-            _probe(private)
-        return private
+        private_dir = private_cache_dir()
+        warn_once(f"the cache cannot be written ({error}); building in {private_dir}, for this process only")
+        with suppress(OSError):  # the build will report it
+            _prepare(private_dir)
+        return private_dir
     return cache_dir
 
 
-def _probe(cache_dir: Path) -> None:
-    for directory in (cache_dir, cache_dir / _WORK):
+def _prepare(cache_dir: Path) -> None:
+    for directory in (cache_dir, cache_dir / WORK_DIR):
         make_private(directory)
-    if not os.access(cache_dir / _WORK, os.W_OK):
+    if not os.access(cache_dir / WORK_DIR, os.W_OK):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(cache_dir))
 
 
+# ---- work directories ------------------------------------------------------------------------------------------
+
+
 @contextmanager
-def _work_dir(cache_dir: Path, recipe: Recipe, settings: Settings) -> Iterator[Work]:
-    """Give a directory that is gone, published or kept as a failure when it is left."""
+def _work_dir(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[Work]:
+    """Provide a work directory. Afterwards it is published, kept as a failure, or removed."""
     started = time.monotonic()
     try:
-        work_dir, mark = _make_work_dir(cache_dir, recipe)
+        work_dir, lock = _make_work_dir(cache_dir, key)
     except OSError as error:
-        raise _place_error(cache_dir, error) from error
-    work = Work(dir=work_dir, recipe=recipe, cache_dir=cache_dir, settings=settings)
-    _in_progress.add(work_dir)
-    is_lost = False
-    _log.info("building %s in %s", recipe.name, work_dir)
+        raise _cannot_take_entry(cache_dir, error) from error
+    work = Work(dir=work_dir, key=key, cache_dir=cache_dir, settings=settings)
+    _unfinished.add(work_dir)
+    is_used_in_place = False
+    _log.info("building %s in %s", key.name, work_dir)
     try:
         yield work
-        is_lost = work.entry is not None and work.entry.dir == work_dir  # to a process that published it first
-        _log.info("built %s in %.2f s", recipe.name, time.monotonic() - started)
+        is_used_in_place = work.entry is not None and work.entry.dir == work_dir  # another process published first
+        _log.info("built %s in %.2f s", key.name, time.monotonic() - started)
     except BaseException as error:
-        failure = _place_failure(error, work)
-        if isinstance(error, CompileError) and failure is None:
+        cache_error = _cache_error(error, work)
+        if isinstance(error, CompileError) and cache_error is None:
             _keep_failure(work_dir)
         else:
             shutil.rmtree(work_dir, ignore_errors=True)
-        if failure is not None:
-            raise failure from error
+        if cache_error is not None:
+            raise cache_error from error
         raise
     finally:
-        _in_progress.discard(work_dir)
-        if mark is not None and not is_lost:  # what was lost lies there as long as this process may load it
-            unlock(mark)
+        _unfinished.discard(work_dir)
+        if not is_used_in_place:  # otherwise the lock lasts as long as this process
+            unlock(lock)
     if work.entry is None:
         shutil.rmtree(work_dir, ignore_errors=True)
 
 
 @atexit.register
-def _abandon() -> None:
-    """End what threads still build when the process ends, after Ctrl-C say: they would leave children and files."""
-    if _in_progress:
-        from jitload.host_build import stop_running
-
-        stop_running()
-        for work_dir in tuple(_in_progress):
-            shutil.rmtree(work_dir, ignore_errors=True)
+def _remove_unfinished() -> None:
+    """Remove the directories of builds in other threads, which go on when the main thread ends, after Ctrl-C say."""
+    for work_dir in tuple(_unfinished):
+        shutil.rmtree(work_dir, ignore_errors=True)
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_progress.clear)
+    os.register_at_fork(after_in_child=_unfinished.clear)
 
 
-def _make_work_dir(cache_dir: Path, recipe: Recipe) -> tuple[Path, int | None]:
-    """Make a directory and mark it as a living builder's; one that a sweeper was quicker to mark is not used."""
+def _make_work_dir(cache_dir: Path, key: CacheKey) -> tuple[Path, int | None]:
+    """Make and lock a directory; if another process sweeps it before it is locked, make a new one."""
     while True:
-        work_dir = cache_dir / _WORK / f"{recipe.name}-{host_tag()}-{os.getpid()}-{secrets.token_hex(6)}"
+        work_dir = cache_dir / WORK_DIR / f"{key.name}-{host_tag()}-{os.getpid()}-{secrets.token_hex(6)}"
         work_dir.mkdir(mode=0o700)
         try:
             work_dir.chmod(0o700)
-            return work_dir, mark_directory(work_dir)
-        except (BlockingIOError, FileNotFoundError):
+            lock = lock_directory(work_dir)
+        except FileNotFoundError:
             continue
-        except OSError:
+        except OSError:  # the file system has no locks
             return work_dir, None
+        if lock is not None:
+            return work_dir, lock
 
 
-def _place_failure(error: BaseException, work: Work) -> CacheError | None:
-    """Return the error that a failure is where neither the source nor the tools are to blame."""
+def _cache_error(error: BaseException, work: Work) -> CacheError | None:
+    """Return the error to raise if a build failed for a reason that is neither the source's nor the tools'."""
     if isinstance(error, CachePlaceError):
-        return None  # of a build within this one, and said already
+        return None  # of a build inside this one, and already reported
     if isinstance(error, OSError):
-        is_here = error.errno in _FULL or str(error.filename or "").startswith(str(work.cache_dir))
-        if is_here and error.errno not in EXHAUSTED:
-            return _place_error(work.cache_dir, error)
-        return CacheError(f"the build of {work.recipe.name!r} could not go on: {error}")
+        is_in_cache = error.errno in _FULL or str(error.filename or "").startswith(str(work.cache_dir))
+        if is_in_cache and error.errno not in EXHAUSTED:
+            return _cannot_take_entry(work.cache_dir, error)
+        return CacheError(f"the build of {work.key.name!r} failed: {error}")
     if not isinstance(error, JitLoadError):
         return None
     if not work.dir.is_dir():
-        return _place_error(work.cache_dir, "the directory was removed during the build")
+        return _cannot_take_entry(work.cache_dir, "the directory was removed during the build")
     log = error.log if isinstance(error, CompileError) else str(error)
-    sign = next((sign for sign in _SIGNS if sign in log), "")
-    return _place_error(work.cache_dir, sign) if sign else None
+    message = next((message for message in _FULL_MESSAGES if message in log), "")
+    return _cannot_take_entry(work.cache_dir, message) if message else None
 
 
-def _place_error(cache_dir: Path, why: object) -> CachePlaceError:
+def _cannot_take_entry(cache_dir: Path, reason: object) -> CachePlaceError:
     hint = "Set JITLOAD_CACHE_DIR to another directory, or make room there."
-    return CachePlaceError(f"the cache {cache_dir} cannot take an entry: {why}. {hint}")
+    return CachePlaceError(f"the cache {cache_dir} cannot take an entry: {reason}. {hint}")
 
 
 def _keep_failure(work_dir: Path) -> None:
-    """Keep a failed build for a look, unless it never came to write anything."""
+    """Keep the directory of a failed build for inspection, unless it is empty."""
     with suppress(OSError):
         if os.listdir(work_dir):
-            (work_dir / FAILED).touch()
+            (work_dir / FAILED_MARKER).touch()
         else:
             work_dir.rmdir()
 
@@ -256,27 +281,27 @@ def _keep_failure(work_dir: Path) -> None:
 # ---- what is published -----------------------------------------------------------------------------------------
 
 
-def _write_manifest(work: Work, product: str, headers: tuple[Header, ...]) -> int:
-    """Write what the entry is and what it was made from, through to the disk; return the size of it all."""
-    recipe = work.recipe
-    for path in work.dir.glob(".ninja_*"):  # of no use to anybody else
+def _write_manifest(work: Work, product: str, dependencies: tuple[Dependency, ...]) -> int:
+    """Write what the entry is and what it was made from, sync it to the disk, and return the size of all files."""
+    key = work.key
+    for path in work.dir.glob(".ninja_*"):  # only ninja itself would read them
         path.unlink()
     files = {
         path.name: (path.stat().st_size, digest_file(path)) for path in sorted(work.dir.iterdir()) if path.is_file()
     }
-    is_placed = recipe.is_placed or speak_of_their_place(headers, recipe.anchors)
+    embeds_paths = key.embeds_paths or may_embed_paths(dependencies, key.anchors)
     manifest: dict[str, Any] = {
         "schema": SCHEMA,
-        "name": recipe.name,
-        "key": recipe.key,
+        "name": key.name,
+        "key": key.digest,
         "product": product,
         "size": files[product][0],
         "sha256": files[product][1],
-        "anchors": list(recipe.anchors) if is_placed else None,
-        "headers": [kept for header in headers for kept in loosen(header, recipe.anchors)],
+        "anchors": list(key.anchors) if embeds_paths else None,
+        "headers": [row for dependency in dependencies for row in to_manifest(dependency, key.anchors)],
         "created": int(time.time()),
         "files": files,
-        "parts": describe_parts(recipe),
+        "parts": describe_parts(key),
     }
     (work.dir / MANIFEST).write_text(json.dumps(manifest, indent=1))
     for path in (work.dir / product, work.dir / MANIFEST, work.dir):
@@ -285,58 +310,57 @@ def _write_manifest(work: Work, product: str, headers: tuple[Header, ...]) -> in
 
 
 def _sync(path: Path) -> None:
-    """Write a file or directory through to the disk, where the file system can: FUSE may refuse directories.
+    """Sync a file or directory to the disk, if the file system can; FUSE may refuse to sync directories.
 
-    What a crash cuts short is found by its size and digest, so that a refusal costs a later build at most.
+    What a crash cuts short is detected by its size and digest, so a refusal costs a rebuild at most.
     """
     with suppress(OSError):
-        handle = os.open(path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY)
         try:
-            os.fsync(handle)
+            os.fsync(descriptor)
         finally:
-            os.close(handle)
+            os.close(descriptor)
 
 
 # ---- after a build ---------------------------------------------------------------------------------------------
 
 
 def after_build(cache_dir: Path, settings: Settings) -> None:
-    """Remove what dead builders left behind, and what the cache holds above its limit."""
-    sweep_work(cache_dir)
+    """Remove what dead builders left, and entries if the cache has grown above its limit."""
+    sweep_work_dirs(cache_dir)
     if settings.cache_limit:
         from jitload.cache.prune import prune_if_grown
 
         prune_if_grown(cache_dir, settings.cache_limit)
 
 
-def sweep_work(cache_dir: Path) -> None:
-    """Remove the directories of builders that died, and of failed builds that nobody will look at any more."""
+def sweep_work_dirs(cache_dir: Path) -> None:
+    """Remove the directories of builders that died, and of builds that failed long ago."""
     with suppress(OSError):
-        for name in os.listdir(cache_dir / _WORK):
+        for name in os.listdir(cache_dir / WORK_DIR):
             with suppress(OSError):
-                _sweep_one(cache_dir / _WORK / name)
+                _sweep_work_dir(cache_dir / WORK_DIR / name)
 
 
-def _sweep_one(work_dir: Path) -> None:
-    """Remove one directory if its builder is dead, as its lock tells.
+def _sweep_work_dir(work_dir: Path) -> None:
+    """Remove a directory if its builder is dead, as its lock tells.
 
-    Where there are no locks, and for builders below another kernel, age decides: no build takes a day.
+    Where there are no locks, and for builders on another machine, age decides: no build takes a day.
     """
-    if (work_dir / FAILED).exists():
-        if _age_s(work_dir / FAILED) > _KEPT_S:
+    if (work_dir / FAILED_MARKER).exists():
+        if _age_s(work_dir / FAILED_MARKER) > _FAILED_KEPT_S:
             shutil.rmtree(work_dir, ignore_errors=True)
         return
-    owner = _OWNER.search(work_dir.name)
-    try:
-        mark = mark_directory(work_dir) if owner and owner[1] == host_tag() else None
-    except BlockingIOError:
-        return
-    except OSError:
-        mark = None
-    if mark is not None or _age_s(work_dir) > _LONGEST_BUILD_S:
+    match = _HOST_TAG.search(work_dir.name)
+    lock = None
+    with suppress(OSError):  # the file system has no locks
+        if match and match[1] == host_tag():
+            lock = lock_directory(work_dir)
+            if lock is None:
+                return  # the builder is alive
+    if lock is not None or _age_s(work_dir) > _LONGEST_BUILD_S:
         shutil.rmtree(work_dir, ignore_errors=True)
-    if mark is not None:
-        unlock(mark)
+    unlock(lock)
 
 
 def _age_s(path: Path) -> float:

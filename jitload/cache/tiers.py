@@ -1,6 +1,6 @@
-"""Where an entry may be: a bundle in an installed package, shared directories, the local cache, a remote store.
+"""Looks for an entry in bundles of installed packages, shared directories, the local cache and a remote store.
 
-They are asked in this order, each only where it is there or asked for; what is built goes to the local cache.
+They are asked in this order, each only if there is one. What is built goes to the local cache.
 """
 
 from __future__ import annotations
@@ -10,80 +10,79 @@ from pathlib import Path
 
 from jitload.cache.bundles import find_bundles, remember_bundles
 from jitload.cache.entry import Entry, find_entry
-from jitload.cache.recipe import Recipe
-from jitload.cache.trust import refuse_if_shared
+from jitload.cache.key import CacheKey
+from jitload.cache.permissions import check_cache_dir
 from jitload.errors import CacheError
 from jitload.settings import Settings, warn_once
 
 
-def find_in_tiers(cache_dir: Path, recipe: Recipe, settings: Settings) -> Entry | None:
-    """Return the entry for a recipe from the first tier that has it, or None.
+def find_in_tiers(cache_dir: Path, key: CacheKey, settings: Settings) -> Entry | None:
+    """Return the entry for a key from the first tier that has it, or None.
 
-    Only what comes from a remote store is written, into the local cache, and verified there like any entry.
+    Only what comes from a remote store is written, to the local cache, where it is verified like any entry.
 
     Raises:
-        CacheError: Others may write the entry or a directory of `JITLOAD_CACHE_PATH`.
+        CacheError: Someone else may write the entry or a directory of `JITLOAD_CACHE_PATH`.
     """
-    key = recipe.key
-    is_wanted = settings.mode != "rebuild"
+    is_rebuild = settings.mode == "rebuild"
     bundles = find_bundles(cache_dir)
-    if is_wanted and (bundles or settings.cache_path):
-        for place in _shared_places(bundles, settings):
-            if entry := _look(place, recipe, settings, is_ours=False, key=key):
+    if not is_rebuild and (bundles or settings.cache_path):
+        for shared_dir in _shared_dirs(bundles, settings):
+            if entry := _find(shared_dir, key, settings, is_shared=True):
                 return entry
-    if entry := _look(cache_dir, recipe, settings, is_ours=True, key=key):
+    if entry := _find(cache_dir, key, settings, is_shared=False):
         return entry
-    if is_wanted and settings.remote and not recipe.unknown:  # a store is asked by key
+    if not is_rebuild and settings.remote and not key.unknown_parts:  # a store is asked by digest
         from jitload.cache.remote import fetch_entry
 
-        return fetch_entry(cache_dir, recipe, settings)
+        return fetch_entry(cache_dir, key, settings)
     return None
 
 
-def _look(place: Path, recipe: Recipe, settings: Settings, *, is_ours: bool, key: str) -> Entry | None:
-    """Return the entry for a recipe from one place, by its key; where that cannot be known, by everything else."""
-    if not recipe.unknown:
-        return find_entry(place, recipe, settings, is_ours=is_ours, key=key)
-    from jitload.cache.toolless import keys_alike
+def _find(cache_dir: Path, key: CacheKey, settings: Settings, *, is_shared: bool) -> Entry | None:
+    """Return the entry for a key from one directory: by its digest, or by its other parts if some are unknown."""
+    if not key.unknown_parts:
+        return find_entry(cache_dir, key, settings, is_shared=is_shared)
+    from jitload.cache.matching import matching_digests
 
-    for alike in keys_alike(place, recipe, settings):
-        if entry := find_entry(place, recipe, settings, is_ours=is_ours, key=alike):
+    for digest in matching_digests(cache_dir, key, settings):
+        if entry := find_entry(cache_dir, key, settings, is_shared=is_shared, digest=digest):
             return entry
     return None
 
 
-def share_entry(entry: Entry, recipe: Recipe, settings: Settings) -> None:
-    """Put an entry that this process has built into the remote store, if that is wanted."""
+def share_entry(entry: Entry, key: CacheKey, settings: Settings) -> None:
+    """Put an entry that this process has built into the remote store, if the settings say so."""
     remember_bundles(entry.dir.parent.parent)
     if settings.remote_writes and entry.is_new:
         from jitload.cache.remote import put_entry
 
-        put_entry(entry, recipe, settings)
+        put_entry(entry, key, settings)
 
 
-def _shared_places(bundles: Sequence[Path], settings: Settings) -> Iterator[Path]:
-    """Yield the directories that are looked into and never written."""
-    for place in bundles:
+def _shared_dirs(bundles: Sequence[Path], settings: Settings) -> Iterator[Path]:
+    """Yield the directories that are only read."""
+    for bundle in bundles:
         try:
-            refuse_if_shared(place, settings)
-        except CacheError as error:  # it came with a package; nobody here has asked for it
-            warn_once(f"a bundle is passed over: {error}")
+            check_cache_dir(bundle, settings)
+        except CacheError as error:  # it came with a package, and this user did not ask for it
+            warn_once(f"a bundle is skipped: {error}")
         else:
-            yield place
+            yield bundle
     for text in settings.cache_path:
-        place = _named_place(text)
-        if not place.is_dir():
-            warn_once(f"JITLOAD_CACHE_PATH names {place}, which is no directory; it is passed over")
+        directory = _absolute(text)
+        if not directory.is_dir():
+            warn_once(f"JITLOAD_CACHE_PATH names {directory}, which is not a directory; it is skipped")
             continue
         try:
-            refuse_if_shared(place, settings)
+            check_cache_dir(directory, settings)
         except CacheError as error:
             raise CacheError(f"JITLOAD_CACHE_PATH: {error}".replace("Set JITLOAD_CACHE_DIR to", "Name")) from error
-        yield place
+        yield directory
 
 
-def _named_place(text: str) -> Path:
+def _absolute(text: str) -> Path:
     try:
         return Path(text).expanduser().absolute()
     except (RuntimeError, OSError) as error:
-        raise CacheError(f"JITLOAD_CACHE_PATH: {text!r} is nowhere: {error}. Write the whole path.") from error
+        raise CacheError(f"JITLOAD_CACHE_PATH: {text!r} cannot be resolved: {error}. Write the whole path.") from error

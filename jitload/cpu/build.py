@@ -1,9 +1,9 @@
-"""Device source in, an object file for the CPU and its typed kernels out: the runs of the host's compiler.
+"""Compiles device code for the CPU with g++, into an object file of kernels with known types.
 
-The same text that NVRTC would get is compiled behind a header that gives C++ what CUDA adds to it, and a table of
-kernels is appended. As with NVRTC the text only suggests what a kernel is; the compiler decides: `__global__` leaves
-a mark in the object file, and each row of the table holds the types. One run is the rule; a second follows where a
-row was refused, or where the marks show kernels that the text does not.
+The compiler gets the text that NVRTC would get, behind a header that defines what CUDA adds to C++, and a table of the
+kernels at its end. As under NVRTC the text only suggests what is a kernel and the compiler decides: `__global__` leaves
+a mark in the object file, and each row of the table holds a kernel's types. The compiler usually runs once. It runs
+again if it refused a row, or if the marks show kernels that the text does not.
 """
 
 from __future__ import annotations
@@ -14,41 +14,45 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from jitload.building.ninja import Step, parse_diagnostics, run_ninja, write_ninja
+from jitload.building.runtime import include_flags
 from jitload.checks import WATCHED_SHARED, check_options
-from jitload.cpu.gpu_only import (
-    compiled_asm,
+from jitload.cpptext.declarations import find_candidates
+from jitload.cpu.object_file import CpuKernel, ObjectFile
+from jitload.cpu.text import (
+    BY_SYMBOL,
+    ROW_FILE,
+    compiled_ptx,
+    compiler_flags,
+    cpu_text,
     explain,
-    find_vanishing,
+    find_lost_branch,
+    gpu_header,
     gpu_only_error,
-    has_asm,
-    used_gpu_only,
+    has_ptx,
+    may_spin,
+    without_table_errors,
 )
-from jitload.cpu.object_file import ObjectFile
-from jitload.cpu.split import Split, split_kernels
-from jitload.cpu.text import BY_SYMBOL, ROWS, compiler_flags, cpu_text, looks_again, preprocessor_lines
 from jitload.cxx.headers import read_depfile
 from jitload.device import probe
 from jitload.device.demangle import demangle, demangle_variables
 from jitload.device.kernels import DeviceSource, no_such_kernel
-from jitload.device.source import find_candidates
 from jitload.errors import CompileError
-from jitload.host_build import Step, run_ninja, write_ninja
 from jitload.model import CompiledSource, Cubin, Image, ImageKernel
-from jitload.runtime import include_flags
 from jitload.signature.kernels import read_kernels
 from jitload.toolchain.cuda import CudaToolchain
 from jitload.toolchain.host import Compiler, own_include_dir
 
-# Device code reads memory through pointers of other types, and its integers wrap; both are nvcc's habit. Sections and
-# sizes of functions are how the object file is read. glibc's own checks, which some compilers switch on by themselves,
-# would end the process where `sanitize` names the user's line.
+# As under nvcc, memory may be read through pointers of other types, and integers wrap. The object file is read function
+# by function, hence the sections. glibc's fortified functions, which some compilers use by default, would end the
+# process where `sanitize` reports the user's line.
 _FLAGS = (
     "-std=c++17", "-O3", "-pipe", "-fPIC", "-fvisibility=hidden", "-ffunction-sections", "-fno-extern-tls-init",
     "-fno-gnu-unique", "-fno-strict-aliasing", "-fwrapv", "-fno-math-errno", "-fno-trapping-math", "-w",
     "-U_FORTIFY_SOURCE",
 )  # fmt: skip
-# At each turn of a loop a thread may be asked to let another one go on.
-_PREEMPT = ("-fsanitize-coverage=trace-pc", "-DJITLOAD_CPU_PREEMPT=1")
+# Each basic block may switch to another thread, for kernels whose threads may spin.
+_PREEMPTIVE_FLAGS = ("-fsanitize-coverage=trace-pc", "-DJITLOAD_CPU_PREEMPT=1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,18 +60,18 @@ class CpuProgram:
     """Kernels compiled for the CPU.
 
     Attributes:
-        compiled: Their types and names, as NVRTC's run would give them; the cubin is empty.
+        compiled: Their types and names, as NVRTC would have given them; the cubin is empty.
         object_file: The object file's name in the work directory.
-        rows: A kernel's symbol to its row in the table, and whether it may wait.
+        rows: For each kernel's symbol its row in the table, and whether its threads may wait for each other.
         dynamic_shared: The symbols of `extern __shared__` arrays, which the wrapper has to define.
-        read: The files that the compiler read.
+        files_read: The files that the compiler read.
     """
 
     compiled: CompiledSource
     object_file: str
     rows: dict[str, tuple[int, bool]]
     dynamic_shared: tuple[str, ...]
-    read: tuple[Path, ...]
+    files_read: tuple[Path, ...]
 
 
 def compile_for_cpu(
@@ -77,50 +81,41 @@ def compile_for_cpu(
 
     Raises:
         CompileError: The compiler refused the source.
-        LaunchSpecError: It refused a kernel that a launch names.
+        LaunchSpecError: The compiler refused a kernel that a launch names.
         SignatureError: A kernel's parameters cannot be read.
     """
-    candidates = find_candidates([text for _, text in source.pieces])
-    names = [candidate.name for candidate in candidates]
-    plain = [c.name for c in candidates if not c.is_template and names.count(c.name) == 1]
-    named = {probe.kernel_expression(kernel): kernel for kernel in source.kernels}
-    _refuse_vanishing(source.name, source.pieces)
-    runs = _Runs(source, compiler, kit, ninja, work_dir)
-    found = runs.settle(tuple(dict.fromkeys((*named, *plain))), named)
-    for spell in (_expression_of, _declaration_of):
-        known = {row.symbol for row in found.rows()}
-        if missing := tuple(filter(None, (spell(s) for s in found.marked() if s not in known))):
-            found = runs.settle((*runs.expressions, *missing), named)
-    rows = found.rows()
+    _refuse_lost_branches(source.name, source.pieces)
+    compilation = _Compilation(source, compiler, kit, ninja, work_dir)
+    object_file = compilation.run()
+    rows = object_file.rows()
     image = Image(
         arch="cpu",
-        kernels=tuple(
-            ImageKernel(
-                symbol=row.symbol, slots=row.slots, registers=0, shared_bytes=0, local_bytes=0, max_threads=1024
-            )
-            for row in rows
-        ),
-        variables=demangle_variables(found.variables()),
+        kernels=tuple(map(_image_kernel, rows)),
+        variables=demangle_variables(object_file.variables()),
     )
-    lowered = {text: (row.symbol, row.probe) for text, row in zip(runs.expressions, rows, strict=True)}
-    kernels = read_kernels(image, lowered, candidates)
+    lowered = {text: (row.symbol, row.probe) for text, row in zip(compilation.expressions, rows, strict=True)}
     compiled = CompiledSource(
-        cubin=Cubin(data=b"", arch="cpu", kernels=kernels, variables=image.variables),
-        symbols={kernel: lowered[expression][0] for expression, kernel in named.items()},
-        candidates=candidates,
-        headers=runs.headers,
+        cubin=Cubin(
+            data=b"",
+            arch="cpu",
+            kernels=read_kernels(image, lowered, compilation.candidates),
+            variables=image.variables,
+        ),
+        symbols={kernel: lowered[expression][0] for expression, kernel in compilation.launched.items()},
+        candidates=compilation.candidates,
+        headers=compilation.user_headers,
     )
     return CpuProgram(
         compiled=compiled,
         object_file="cpu.o",
         rows={row.symbol: (number, row.can_wait) for number, row in enumerate(rows)},
-        dynamic_shared=(*found.dynamic_shared(), *((WATCHED_SHARED,) if source.checks else ())),
-        read=runs.read,
+        dynamic_shared=(*object_file.dynamic_shared(), *((WATCHED_SHARED,) if source.checks else ())),
+        files_read=compilation.files_read,
     )
 
 
 def cpu_flags(source: DeviceSource, kit: CudaToolchain | None) -> tuple[str, ...]:
-    """Return the compiler's options for device code; those that concern a GPU's code alone do not count here."""
+    """Return the compiler's options for device code."""
     own = own_include_dir().parent
     kit_dirs = kit.include_dirs if kit else ()
     return (
@@ -136,138 +131,156 @@ def cpu_flags(source: DeviceSource, kit: CudaToolchain | None) -> tuple[str, ...
 
 
 def _processor_flags(flags: Sequence[str]) -> tuple[str, ...]:
-    """Return what is left to say to x86-64's compiler.
+    """Return the options that depend on the processor.
 
-    Shared memory and threadIdx are thread-local; with descriptors their place is worked out before a loop, not in it.
-    `a * b + c` is one rounding, as nvcc makes it, where a user names processors that have it: a result is not to
-    depend on the machine's.
+    Shared memory and threadIdx are thread-local; TLS descriptors let the compiler compute their addresses before a loop
+    instead of in it. nvcc makes `a * b + c` a single rounding. On x86-64 that is done only if the user asks for
+    processors that have the instruction, so that results do not depend on the machine.
     """
     if platform.machine() != "x86_64":
         return ("-ffp-contract=fast",)
-    has_it = any(flag.startswith(("-march=", "-mfma")) for flag in flags)
-    return ("-mtls-dialect=gnu2", "-ffp-contract=fast" if has_it else "-ffp-contract=off")
+    has_fma = any(flag.startswith(("-march=", "-mfma")) for flag in flags)
+    return ("-mtls-dialect=gnu2", "-ffp-contract=fast" if has_fma else "-ffp-contract=off")
 
 
-class _Runs:
-    """The runs of the compiler for one source."""
+class _Compilation:
+    """The runs of the compiler for one source.
+
+    Attributes:
+        candidates: What looks like a kernel in the source.
+        launched: For each C++ expression of a kernel that a launch names, the kernel as the launch spells it.
+        expressions: The C++ expressions of the kernels in the table, row by row.
+        files_read: The files that the compiler read.
+        user_headers: Those of them that are the user's.
+    """
 
     def __init__(
         self, source: DeviceSource, compiler: Compiler, kit: CudaToolchain | None, ninja: Path, work_dir: Path
     ) -> None:
-        self.source = source
-        self.compiler = compiler
-        self.flags = (*cpu_flags(source, kit), "-MD", "-MF", "cpu.d")
-        self.ninja = ninja
-        self.work_dir = work_dir
+        self.candidates = find_candidates([text for _, text in source.pieces])
+        self.launched = {probe.kernel_expression(kernel): kernel for kernel in source.kernels}
         self.expressions: tuple[str, ...] = ()
-        self.read: tuple[Path, ...] = ()
-        self.headers: tuple[Path, ...] = ()  # those of them that are the user's
-        self.own = (own_include_dir().parent, Path("/usr"), *(kit.include_dirs if kit else ()))
-        self.is_preemptive = looks_again([text for _, text in source.pieces])
-        self.split = None if source.checks or self.is_preemptive else _split(source)
+        self.files_read: tuple[Path, ...] = ()
+        self.user_headers: tuple[Path, ...] = ()
+        self._source = source
+        self._command = (*compiler.command, *cpu_flags(source, kit), "-MD", "-MF", "cpu.d")
+        self._ninja = ninja
+        self._work_dir = work_dir
+        self._known_dirs = (own_include_dir().parent, Path("/usr"), *(kit.include_dirs if kit else ()))
+        self._is_preemptive = may_spin(text for _, text in source.pieces)
 
-    def settle(self, expressions: tuple[str, ...], named: dict[str, str]) -> ObjectFile:
-        """Compile, and again without the rows that alone were refused."""
+    def run(self) -> ObjectFile:
+        """Compile the source with a row for each of its kernels."""
+        names = [candidate.name for candidate in self.candidates]
+        plain = [c.name for c in self.candidates if not c.is_template and names.count(c.name) == 1]
+        object_file = self._run_with_rows(tuple(dict.fromkeys((*self.launched, *plain))))
+        for spell in (_expression_of, _declaration_of):
+            in_table = {row.symbol for row in object_file.rows()}
+            missing = tuple(filter(None, (spell(s) for s in object_file.marked() if s not in in_table)))
+            if missing:
+                object_file = self._run_with_rows((*self.expressions, *missing))
+        return object_file
+
+    def _run_with_rows(self, expressions: tuple[str, ...]) -> ObjectFile:
+        """Compile with these rows, and again without the rows that were refused."""
         while True:
             try:
-                found = self._run(expressions)
-                refused: frozenset[str] | None = found.undefined(expressions)
+                object_file = self._run(expressions)
+                refused: frozenset[str] | None = object_file.undefined(expressions)
                 if not refused:
-                    return found
-                failure = CompileError(stage="host", name=self.source.name, log="It is declared and nowhere defined.")
+                    return object_file
+                failure = CompileError(
+                    stage="host", name=self._source.name, log="The kernel is declared but not defined."
+                )
             except CompileError as error:
-                if self.split:  # what is wrong is told of the user's own text alone
-                    self.split = None if self.split.is_plain else _split(self.source, has_strides=False)
-                    continue
                 failure = error
-                refused = _refused_rows(failure, expressions)
+                refused = _refused_rows(error, expressions)
             if refused is None:
-                raise explain(self._own_failure(failure, expressions))
-            for text in refused:
-                if text in named:
-                    candidates = find_candidates([text for _, text in self.source.pieces])
-                    raise no_such_kernel(named[text], candidates, failure) from failure
+                raise explain(self._error_of_source(failure, expressions))
+            if launched := next((text for text in expressions if text in refused and text in self.launched), None):
+                raise no_such_kernel(self.launched[launched], self.candidates, failure) from failure
             expressions = tuple(text for text in expressions if text not in refused)
 
-    def _own_failure(self, failure: CompileError, expressions: tuple[str, ...]) -> CompileError:
-        """Return the failure with the log of the user's own errors alone."""
+    def _run(self, expressions: tuple[str, ...]) -> ObjectFile:
+        self.expressions = expressions
+        self._compile("cpu.o", "-c", expressions=expressions)
+        headers = self._read_headers()
+        if not self._is_preemptive and may_spin(text for _, text in headers):
+            self._is_preemptive = True
+            return self._run(expressions)
+        self._refuse_gpu_headers(headers)
+        return ObjectFile((self._work_dir / "cpu.o").read_bytes())
+
+    def _compile(self, output: str, *options: str, expressions: tuple[str, ...] = ()) -> None:
+        text = cpu_text(self._source, expressions)
+        (self._work_dir / "cpu.cc").write_text(text, encoding="utf-8", newline="")
+        preemptive = _PREEMPTIVE_FLAGS if self._is_preemptive else ()
+        command = (*self._command, *preemptive, *options, "cpu.cc", "-o", output)
+        write_ninja(self._work_dir, (Step(output=output, command=command, inputs=("cpu.cc",)),))
+        run_ninja(self._ninja, self._work_dir, name=self._source.name)
+
+    def _error_of_source(self, failure: CompileError, expressions: tuple[str, ...]) -> CompileError:
+        """Return the failure with the errors of the user's own text alone."""
         if "Assembler messages" in failure.log:
-            self._check_headers(self._read_headers())
-        try:
+            self._refuse_gpu_headers(self._read_headers())
+        log = without_table_errors(failure.log)
+        diagnostics = parse_diagnostics(log)
+        if any("error" in diagnostic.severity for diagnostic in diagnostics):
+            return CompileError(
+                stage="host",
+                name=failure.name,
+                log=log,
+                diagnostics=diagnostics,
+                command=failure.command,
+                work_dir=failure.work_dir,
+            )
+        try:  # an unclosed brace, for one, is only noticed in the table
             if expressions:
                 self._compile("cpu.o", "-c")
         except CompileError as error:
             return error
         return failure
 
-    def _run(self, expressions: tuple[str, ...]) -> ObjectFile:
-        self.expressions = expressions
-        self._compile("cpu.o", "-c", expressions=expressions)
-        texts = self._read_headers()
-        if not self.is_preemptive and looks_again([text for _, text in texts]):
-            self.is_preemptive = True
-            self.split = None
-            return self._run(expressions)
-        self._check_headers(texts)
-        return ObjectFile((self.work_dir / "cpu.o").read_bytes())
-
     def _read_headers(self) -> list[tuple[str, str]]:
-        self.read = tuple(read_depfile((self.work_dir / "cpu.d").read_text("utf-8", "surrogateescape")))
-        self.headers = tuple(
+        """Note which files were read; return name and text of the user's headers."""
+        self.files_read = tuple(read_depfile((self._work_dir / "cpu.d").read_text("utf-8", "surrogateescape")))
+        self.user_headers = tuple(
             path
-            for path in dict.fromkeys(self.read)
-            if path.is_absolute() and not any(path.is_relative_to(root) for root in self.own)
+            for path in dict.fromkeys(self.files_read)
+            if path.is_absolute() and not any(path.is_relative_to(root) for root in self._known_dirs)
         )
-        return [(str(path), path.read_text("utf-8", "replace")) for path in self.headers]
+        return [(str(path), path.read_text("utf-8", "replace")) for path in self.user_headers]
 
-    def _compile(self, output: str, *how: str, expressions: tuple[str, ...] = ()) -> None:
-        (self.work_dir / "cpu.cc").write_text(
-            cpu_text(self.source, expressions, self.split), encoding="utf-8", newline=""
-        )
-        flags = (*self.flags, *(_PREEMPT if self.is_preemptive else ()))
-        command = (*self.compiler.command, *flags, *how, "cpu.cc", "-o", output)
-        write_ninja(self.work_dir, (Step(output=output, command=command, inputs=("cpu.cc",)),))
-        run_ninja(self.ninja, self.work_dir, name=self.source.name)
-
-    def _check_headers(self, texts: Sequence[tuple[str, str]]) -> None:
-        """Refuse what marks in the text cannot find: it stands in headers."""
-        if what := used_gpu_only(self.read):
-            raise gpu_only_error(self.source.name, self.source.pieces[0][0], 1, what)
-        _refuse_vanishing(self.source.name, texts)
-        if any(has_asm(text) for _, text in texts):
+    def _refuse_gpu_headers(self, headers: Sequence[tuple[str, str]]) -> None:
+        """Refuse GPU-only features in headers, where there are no marks."""
+        if feature := gpu_header(self.files_read):
+            raise gpu_only_error(self._source.name, self._source.pieces[0][0], 1, feature)
+        _refuse_lost_branches(self._source.name, headers)
+        if any(has_ptx(text) for _, text in headers):
             self._compile("cpu.i", "-E")
-            preprocessed = (self.work_dir / "cpu.i").read_text("utf-8", "replace")
-            for file, line in compiled_asm(preprocessed, frozenset(file for file, _ in texts)):
-                raise gpu_only_error(self.source.name, file, line, "inline PTX")
+            preprocessed = (self._work_dir / "cpu.i").read_text("utf-8", "replace")
+            for file, line in compiled_ptx(preprocessed, frozenset(file for file, _ in headers)):
+                raise gpu_only_error(self._source.name, file, line, "inline PTX")
 
 
-def _split(source: DeviceSource, *, has_strides: bool = True) -> Split | None:
-    """Return the source with second forms of kernels, or None where it has none."""
-    candidates = find_candidates([text for _, text in source.pieces])
-    split = split_kernels(
-        source.pieces, candidates, tuple(preprocessor_lines(source.cpu_flags)), has_strides=has_strides
-    )
-    return split if split.forms else None
-
-
-def _refuse_vanishing(name: str, texts: Sequence[tuple[str, str]]) -> None:
+def _refuse_lost_branches(name: str, texts: Sequence[tuple[str, str]]) -> None:
     for label, text in texts:
-        if found := find_vanishing(label, text):
-            raise gpu_only_error(name, found.file, found.line, found.message.removeprefix("GPU only: "))
+        if lost := find_lost_branch(label, text):
+            raise gpu_only_error(name, lost.file, lost.line, lost.message.removeprefix("GPU only: "))
 
 
 def _refused_rows(error: CompileError, expressions: Sequence[str]) -> frozenset[str] | None:
-    """Return the rows that the compiler refused, or None where it refused something else."""
-    places = [(d.file, d.line) for d in error.diagnostics if "error" in d.severity]
-    own = [line for file, line in places if file == ROWS]
-    others = [file for file, _ in places if file != ROWS and not file.endswith("jitload_cpu.h")]
-    if not own or others:
+    """Return the rows that the compiler refused, or None if it refused anything else."""
+    errors = [d for d in error.diagnostics if "error" in d.severity]
+    lines = [d.line for d in errors if d.file == ROW_FILE]
+    others = [d for d in errors if d.file != ROW_FILE and not d.file.endswith("jitload_cpu.h")]
+    if not lines or others:
         return None
-    return frozenset(expressions[line - 1] for line in own if 0 < line <= len(expressions))
+    return frozenset(expressions[line - 1] for line in lines if 0 < line <= len(expressions))
 
 
 def _expression_of(symbol: str) -> str:
-    """Return the kernel behind a symbol as an expression; one whose name nobody can write is ""."""
+    """Return a C++ expression for the kernel with this symbol, or "" if its name cannot be written in C++."""
     readable = demangle(symbol)
     if readable is None:
         return symbol if symbol.isidentifier() else ""
@@ -276,7 +289,11 @@ def _expression_of(symbol: str) -> str:
 
 
 def _declaration_of(symbol: str) -> str:
-    """Return a kernel for whose name C++ has no words: the symbol itself, and its parameters."""
+    """Return the table's entry for a kernel whose name cannot be written in C++: its symbol and its parameters."""
     readable = demangle(symbol)
     match = re.fullmatch(r".*\((.*)\)", readable or "")
     return f"{BY_SYMBOL}{symbol}({match[1].replace('(anonymous namespace)::', '')})" if match else ""
+
+
+def _image_kernel(row: CpuKernel) -> ImageKernel:
+    return ImageKernel(symbol=row.symbol, slots=row.slots, registers=0, shared_bytes=0, local_bytes=0, max_threads=1024)

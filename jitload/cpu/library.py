@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from jitload.building.background import run_in_background
+from jitload.building.library import write_sources
+from jitload.building.ninja import COMPILE_FLAGS, Step, compile_step, run_ninja, write_ninja
+from jitload.building.runtime import find_or_build_cpu_runtime, find_or_build_runtime, include_flags
 from jitload.cache.store import Work
 from jitload.checks import WATCHED_LINK
 from jitload.cpu.build import CpuProgram, compile_for_cpu
 from jitload.cxx.headers import headers_to_record, search_dirs
 from jitload.cxx.link import files_named
-from jitload.errors import ToolchainError
-from jitload.host_build import COMPILE_FLAGS, Step, compile_step, run_ninja, write_ninja
-from jitload.library import (
+from jitload.device.compile import (
     check_is_device_code,
     check_layouts,
     compile_archs,
     device_source,
-    in_background,
     naming_exports,
-    write_sources,
 )
+from jitload.errors import ToolchainError
 from jitload.request.request import Request
-from jitload.runtime import find_or_build_cpu_runtime, find_or_build_runtime, include_flags
 from jitload.toolchain.cuda import CudaToolchain
 from jitload.toolchain.host import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs
 from jitload.toolchain.identity import compiler_identity
@@ -31,7 +31,7 @@ from jitload.toolchain.identity import compiler_identity
 _LINK_FLAGS = ("-shared", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack", "-pthread")
 
 
-def make_cpu_library(
+def build_cpu_library(
     request: Request, kit: CudaToolchain | None, compiler: Compiler, work: Work, *, verbose: bool
 ) -> tuple[Path, ...]:
     """Build a library whose kernels run on the CPU, and on the GPUs that the request names besides.
@@ -41,11 +41,7 @@ def make_cpu_library(
     """
     check_is_device_code(request)
     _check_compiler(compiler, work.cache_dir)
-    tools = (compiler, work.cache_dir, request.settings)
-    watches = bool(request.checks)
-    runtimes = in_background(
-        lambda: (find_or_build_runtime(*tools), find_or_build_cpu_runtime(*tools, watches=watches))
-    )
+    runtimes = run_in_background(_find_or_build_runtimes, request, compiler, work.cache_dir)
     ninja = find_ninja(request.settings)
     with naming_exports(request):
         program = compile_for_cpu(device_source(request), compiler, kit, ninja, work.dir)
@@ -53,12 +49,17 @@ def make_cpu_library(
     check_layouts((*compiled, program.compiled))
     write_sources(request, compiled, work.dir, program)
     cubins = tuple(f"{one.cubin.arch}.cubin" for one in compiled)
-    write_ninja(
-        work.dir, _steps(request, program, compiler, cubins, tuple(str(entry.product) for entry in runtimes.result()))
-    )
+    write_ninja(work.dir, _steps(request, program, compiler, cubins, runtimes.result()))
     run_ninja(ninja, work.dir, name=request.name, verbose=verbose)
     headers = {path for one in compiled for path in one.headers}
     return tuple(sorted({*headers, *_headers_read(request, kit, work, program)}))
+
+
+def _find_or_build_runtimes(request: Request, compiler: Compiler, cache_dir: Path) -> tuple[str, ...]:
+    """Return the paths of the objects that the library is linked with."""
+    runtime = find_or_build_runtime(compiler, cache_dir, request.settings)
+    cpu = find_or_build_cpu_runtime(compiler, cache_dir, request.settings, watches=bool(request.checks))
+    return (str(runtime.product), str(cpu.product))
 
 
 def _check_compiler(compiler: Compiler, cache_dir: Path) -> None:
@@ -79,7 +80,7 @@ def _headers_read(request: Request, kit: CudaToolchain | None, work: Work, progr
     known = (own_include_dir().parent, *tvm_ffi_include_dirs(), *(kit.include_dirs if kit else ()))
     dirs = search_dirs(tuple(map(Path, request.include_dirs)), request.cpu_flags, request.settings.environment)
     texts = [text for _, text in request.pieces]
-    yield from headers_to_record(texts, program.read, dirs, known, cache_dir=work.cache_dir)
+    yield from headers_to_record(texts, program.files_read, dirs, known, cache_dir=work.cache_dir)
     yield from files_named(request.cpu_flags)
 
 

@@ -1,26 +1,33 @@
-"""A source and its kernels in, the C++ text out that the host's compiler gets for the CPU."""
+"""The C++ text that g++ compiles for the CPU, and the CUDA features that only a GPU has.
+
+g++ would take some of CUDA for something else: it hands inline PTX to its assembler, drops a branch for
+`__CUDA_ARCH__` without a word, and compiles cub's headers as host code. The text therefore carries marks that become
+errors, but only where the compiler reaches them: a feature in a branch that is not compiled does no harm.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import dropwhile, pairwise
+from pathlib import Path
 
-from jitload.cpu.gpu_only import mark_gpu_only
+from jitload.cpptext.lexer import Token, code_tokens
+from jitload.cpptext.preprocessor import HEADER_NAME, Conditional, read_conditionals, split_directives
 from jitload.cpu.object_file import TABLE
-from jitload.cpu.split import Split, split_expression
 from jitload.device import probe
 from jitload.device.kernels import DeviceSource, join_pieces
+from jitload.errors import CompileError, Diagnostic
 
-BY_SYMBOL = "symbol "  # begins the "expression" of a kernel that C++ has no words for: its symbol and its parameters
-_ROW = "__jitload_row_"  # begins the name of the macro that makes a row
-ROWS = "<kernels>"  # the file name of the table's rows in messages
-# Defined: a probe whose types are local to the source cannot be left open.
+ROW_FILE = "<kernels>"  # the file that messages name for the rows of the kernel table; the line is the row's number
+TABLE_FILE = "<kernel table>"  # likewise, for the lines around the rows
+BY_SYMBOL = "symbol "  # prefix of the "expression" of a kernel that C++ cannot name: its symbol and its parameters
+# Defined rather than declared: a probe may be instantiated with types that are local to the source.
 _PROBES = re.sub(r"#pragma.*\n", "", probe.PROBE_HEADER[1]).replace(
     "__global__ void __jitload_probe();", "void __jitload_probe() {}"
 )
-_DEFINED = re.compile(r"-([DU])\s*(\w+)((?:\([^)]*\))?)(?:=(.*))?", re.DOTALL)
-# What C's own headers declare beside the arithmetic: a kernel may have any of these names, as it may for NVRTC.
+_MACRO_OPTION = re.compile(r"-([DU])\s*(\w+)((?:\([^)]*\))?)(?:=(.*))?", re.DOTALL)
+# Functions that C's headers declare besides the arithmetic. A kernel may have any of these names, as under NVRTC.
 _C_NAMES = frozenset(
     """
     abort access atexit atof atoi atol basename bcmp bcopy bzero calloc clearenv ctime daylight difftime div
@@ -31,98 +38,274 @@ _C_NAMES = frozenset(
     rewind rindex scale scanf secure_getenv seed select setbuf setenv setstate signal significand srand
     srandom step stime strdup strfry strsep strsignal system tempnam time timegm timezone tmpfile tmpnam
     tzname tzset ungetc unsetenv wait
-    """.split()  # noqa: SIM905  as a list it would take the whole page
+    """.split()  # noqa: SIM905  as a list it would take a whole page
 )
-_OTHER_HEADER = re.compile(r"#[ \t]*include[ \t]*<(?!cuda|cooperative)")  # C++'s own name C's functions again
+_CXX_HEADER = re.compile(r"#[ \t]*include[ \t]*<(?!cuda|cooperative)")  # C++'s headers refer to C's functions
 # A type of C's that the source declares itself.
-_OWN_TYPE = re.compile(r"\b(?:typedef\b[^;{}]*?|using\s+)\b(u?int(?:8|16|32|64|max|ptr)_t|u(?:int|short|long))\s*[;=]")
-# Words by which a thread may look at memory again and again until another one changes it.
-_LOOKS_AGAIN = re.compile(r"(?<!asm )(?<!__asm__ )\bvolatile\b|\batomic_ref\b|\batomic\s*<|\batomic_thread_fence\b")
+_OWN_C_TYPE = re.compile(
+    r"\b(?:typedef\b[^;{}]*?|using\s+)\b(u?int(?:8|16|32|64|max|ptr)_t|u(?:int|short|long))\s*[;=]"
+)
+# Words by which a thread may read memory in a loop until another thread changes it.
+_SPIN_WORDS = re.compile(r"(?<!asm )(?<!__asm__ )\bvolatile\b|\batomic_ref\b|\batomic\s*<|\batomic_thread_fence\b")
 
 
-def cpu_text(source: DeviceSource, expressions: Sequence[str], split: Split | None = None) -> str:
-    """Return what the compiler gets: the user's text under its own lines, and a row for each kernel.
+def cpu_text(source: DeviceSource, expressions: Sequence[str]) -> str:
+    """Return the C++ text of a source: its pieces under their own line numbers, then a table of its kernels.
 
     Args:
         source: The source.
-        expressions: Its kernels.
-        split: The source with second forms of kernels in it, where there are any.
+        expressions: Its kernels, as C++ expressions.
     """
     texts = [text for _, text in source.pieces]
-    has_c_headers = any(_OTHER_HEADER.search(text) for text in texts)
-    words = set() if has_c_headers else _C_NAMES & set(re.findall(r"\w+", " ".join(texts)))
-    hidden = sorted(words | {name for text in texts for name in _OWN_TYPE.findall(text)})
+    needs_c_names = any(_CXX_HEADER.search(text) for text in texts)
+    c_names = set() if needs_c_names else _C_NAMES & set(re.findall(r"\w+", " ".join(texts)))
+    renamed = sorted(c_names | {name for text in texts for name in _OWN_C_TYPE.findall(text)})
     head = [
-        *(f"#define {name} __jitload_c_{name}" for name in hidden),
+        *(f"#define {name} __jitload_c_{name}" for name in renamed),
         '#include "jitload_cpu.h"',
-        *(f"#undef {name}" for name in hidden),
-        *preprocessor_lines(source.cpu_flags),
-        "#include <assert.h>",  # it asks for NDEBUG
+        *(f"#undef {name}" for name in renamed),
+        *_macro_lines(source.cpu_flags),
+        "#include <assert.h>",  # it depends on NDEBUG
     ]
-    pieces = join_pieces((label, mark_gpu_only(text)) for label, text in (split.pieces if split else source.pieces))
-    forms = _forms(expressions, split)
-    table = "".join(
-        (
-            *(_declaration(number, text) for number, text in enumerate(expressions, 1) if text.startswith(BY_SYMBOL)),
-            *(_form(number, *forms[text]) for number, text in enumerate(expressions, 1) if text in forms),
-            f'extern "C" const jitload_cpu_kernel {TABLE}[] = {{\n',
-            *(_row(number, text, has_form=text in forms) for number, text in enumerate(expressions, 1)),
-            "};\n",
-        )
-    )
-    return "\n".join([*head, f"{_PROBES}{pieces}{table if expressions else ''}"])
+    pieces = join_pieces((label, mark_gpu_only(text)) for label, text in source.pieces)
+    return "\n".join([*head, f"{_PROBES}{pieces}{_table(expressions) if expressions else ''}"])
 
 
-def _declaration(number: int, text: str) -> str:
-    symbol, _, parameters = text.removeprefix(BY_SYMBOL).partition("(")
-    return f'#line {number} "{ROWS}"\nvoid __jitload_kernel_{number}({parameters} __asm__("{symbol}");\n'
+def _table(expressions: Sequence[str]) -> str:
+    rows = []
+    declarations = []
+    for number, expression in enumerate(expressions, 1):
+        name = expression
+        if expression.startswith(BY_SYMBOL):
+            name = f"__jitload_kernel_{number}"
+            symbol, _, parameters = expression.removeprefix(BY_SYMBOL).partition("(")
+            declarations.append(f'#line {number} "{ROW_FILE}"\nvoid {name}({parameters} __asm__("{symbol}");\n')
+        rows.append(f'#line {number} "{ROW_FILE}"\nJITLOAD_CPU_KERNEL({name}),\n')
+    begin = f'#line 1 "{TABLE_FILE}"\nextern "C" const jitload_cpu_kernel {TABLE}[] = {{\n'
+    return "".join([*declarations, begin, *rows, f'#line 2 "{TABLE_FILE}"\n}};\n'])
 
 
-def _row(number: int, text: str, *, has_form: bool) -> str:
-    expression = f"__jitload_kernel_{number}" if text.startswith(BY_SYMBOL) else text
-    return f'#line {number} "{ROWS}"\n{f"{_ROW}{number}" if has_form else "JITLOAD_CPU_KERNEL"}({expression}),\n'
+def without_table_errors(log: str) -> str:
+    """Return a compiler's log without the errors in the kernel table, which follow from errors in the user's text.
+
+    A kernel with a misspelt parameter type, for one, is not declared and cannot be named in the table either.
+    """
+    kept: list[str] = []
+    heading: list[str] = []  # "In function …", "In file included from …": they belong to the next message
+    is_dropped = False
+    for line in log.splitlines(keepends=True):
+        message = re.match(r"([^\s:][^\n:]*):\d+:(?:\d+:)? (fatal error|error|warning|note): ", line)
+        if message:
+            if message[2] != "note":
+                is_dropped = message[1] in (ROW_FILE, TABLE_FILE) or message[1].endswith("jitload_cpu.h")
+            kept += [] if is_dropped else [*heading, line]
+            heading = []
+        elif heading or not line.startswith(" "):
+            heading.append(line)
+        elif not is_dropped:
+            kept.append(line)
+    return "".join([*kept, *heading])
 
 
-def _forms(expressions: Sequence[str], split: Split | None) -> dict[str, tuple[str, str]]:
-    """Return by kernel the expression of its second form, and the macro that tells whether it is compiled."""
-    if split is None:
-        return {}
-    found = {text: split_expression(text) for text in expressions}
-    return {text: (form, split.forms[name]) for text, (name, form) in found.items() if name in split.forms}
-
-
-def _form(number: int, form: str, macro: str) -> str:
-    """Define the macro that makes the row: with the second form, where that is compiled."""
-    row = f"{_ROW}{number}"
-    return (
-        f'#ifdef {macro}\n#line {number} "{ROWS}"\nstatic constexpr auto {row}_form = &{form};\n'
-        f"#define {row}(...) JITLOAD_CPU_SPLIT({row}_form, __VA_ARGS__)\n"
-        f"#else\n#define {row} JITLOAD_CPU_KERNEL\n#endif\n"
-    )
-
-
-def looks_again(texts: Sequence[str]) -> bool:
-    """Tell whether a thread may wait, in a loop of its own that no call shows, for what another thread writes."""
-    return any(_LOOKS_AGAIN.search(text) for text in texts)
+def may_spin(texts: Iterable[str]) -> bool:
+    """Tell whether a thread may wait for another one in a loop without any call that shows it."""
+    return any(_SPIN_WORDS.search(text) for text in texts)
 
 
 def compiler_flags(flags: Sequence[str]) -> tuple[str, ...]:
-    """Return the options without those that stand in the text instead, behind our header and unread by it."""
+    """Return the options without `-D`, `-U` and `-include`: these become lines after our header, out of its reach."""
     return tuple(
         flag
-        for before, flag in pairwise(("", *flags))
-        if "-include" not in (before, flag) and not _DEFINED.fullmatch(flag)
+        for previous, flag in pairwise(("", *flags))
+        if "-include" not in (previous, flag) and not _MACRO_OPTION.fullmatch(flag)
     )
 
 
-def preprocessor_lines(options: Sequence[str]) -> Iterator[str]:
-    """Yield the lines that stand for the options `-D`, `-U` and `-include`."""
-    for option in options:
-        if found := _DEFINED.fullmatch(option):
-            kind, name, parameters, value = found.groups()
-            if kind == "U":
-                yield f"#undef {name}"
-            else:
+def _macro_lines(flags: Sequence[str]) -> Iterator[str]:
+    """Yield the preprocessor lines for the options `-D`, `-U` and `-include`."""
+    for flag in flags:
+        if match := _MACRO_OPTION.fullmatch(flag):
+            kind, name, parameters, value = match.groups()
+            yield f"#undef {name}"
+            if kind == "D":
                 text = "1" if value is None else value.replace("\n", " ")
-                yield f"#undef {name}\n#define {name}{parameters} {text}"
-    yield from (f'#include "{path}"' for option, path in pairwise(options) if option == "-include")
+                yield f"#define {name}{parameters} {text}"
+    yield from (f'#include "{path}"' for flag, path in pairwise(flags) if flag == "-include")
+
+
+# ---- what only a GPU has -------------------------------------------------------------------------------------------
+
+_MARK = "GPU only: "  # begins the message of such an error
+_GPU_HEADERS = {
+    "mma.h": "tensor cores (wmma)",
+    "cub/": "cub",
+    "thrust/": "thrust",
+    "cute/": "cute",
+    "cutlass/": "cutlass",
+    "cuda/ptx": "PTX (cuda::ptx)",
+    "cuda/barrier": "cuda::barrier",
+    "cuda/std/barrier": "cuda::barrier",
+    "cuda/pipeline": "cuda::pipeline",
+    "cuda/latch": "cuda::latch",
+    "cuda/std/latch": "cuda::latch",
+    "cuda/semaphore": "cuda::semaphore",
+    "cuda/std/semaphore": "cuda::semaphore",
+    "cuda_pipeline": "asynchronous copies",
+    "cuda_awbarrier": "asynchronous barriers",
+    "cuda_device_runtime_api.h": "dynamic parallelism",
+    "cooperative_groups/memcpy_async.h": "asynchronous copies",
+    "cooperative_groups/details/": "the inside of cooperative groups",
+}
+_GPU_NAMES = {
+    r"grid_group::sync": "a barrier of the whole grid",
+    r"this_cluster|cluster_group|cluster_(?:arrive|wait|sync|dim)\w*|map_shared_rank|__cluster\w+": (
+        "thread block clusters"
+    ),
+    r"wmma|nvcuda|__mma_\w+|__wgmma\w*": "tensor cores",
+    r"tex(?:1D|2D|3D|Cubemap)\w*|surf(?:1D|2D|3D|Cubemap)\w*|cuda(?:Texture|Surface)\w*|texture|surface": (
+        "textures and surfaces"
+    ),
+    r"cuda[A-Z]\w*": "CUDA's runtime within a kernel",
+    r"memcpy_async|__pipeline_\w+|cuda::pipeline\w*": "asynchronous copies",
+    r"cuda::(?:barrier|latch|\w+_semaphore|ptx)\w*|barrier_(?:arrive|wait)": "barriers that are objects",
+    r"__nv\w+|__cvta_\w+|__is(?:Shared|Global|Local|Constant|GridConstant)|__grid_\w+": "instructions of the device",
+    r"this_multi_grid|multi_grid_group": "several GPUs",
+    r"setmaxnreg|griddepcontrol|cudaGridDependencySynchronize": "instructions of the device",
+}
+_ASM = ("asm", "__asm__", "__asm")
+_ASM_QUALIFIERS = ("volatile", "__volatile__", "goto", "inline")
+
+
+def mark_gpu_only(text: str) -> str:
+    """Return the text with errors before inline PTX and instead of headers for the GPU, on the same lines."""
+    if not re.search(r"asm|include", text):
+        return text
+    marks: list[tuple[int, str]] = []
+    tokens = code_tokens(text)
+    for directive, run in split_directives(tokens):
+        name = HEADER_NAME.match(directive.text) if directive and directive.name == "include" else None
+        if name and (feature := _header_feature(name[1] or name[2])):
+            marks.append((run[0].start, f"#error {_MARK}{feature}, which {name[1] or name[2]} declares //"))
+    pragma = f'_Pragma("GCC error \\"{_MARK}inline PTX\\"") '
+    marks += [(token.start, pragma) for token in _inline_ptx(tokens)]
+    pieces, end = [], 0
+    text = text.replace("\r\n", "\n")  # as the tokens count
+    for start, mark in sorted(marks):
+        pieces += [text[end:start], mark]
+        end = start
+    return "".join([*pieces, text[end:]])
+
+
+def _inline_ptx(tokens: Sequence[Token]) -> Iterator[Token]:
+    """Yield the first token of each `asm` statement that is not empty."""
+    for index, token in enumerate(tokens):
+        if token.text not in _ASM or (index and tokens[index - 1].text == "."):
+            continue
+        following = [other.text for other in tokens[index + 1 : index + 12]]
+        statement = list(dropwhile(_ASM_QUALIFIERS.__contains__, following))
+        operands = list(dropwhile('""'.__eq__, statement[1:]))
+        is_empty = len(operands) + 1 < len(statement) and operands[:1] != [] and operands[0][0] in ":)"
+        if statement[:1] == ["("] and not is_empty:
+            yield token
+
+
+def has_ptx(text: str) -> bool:
+    """Tell whether a header has inline PTX; it may stand in a branch that is never compiled."""
+    return "asm" in text and any(True for _ in _inline_ptx(code_tokens(text)))
+
+
+def compiled_ptx(preprocessed: str, files: frozenset[str]) -> Iterator[tuple[str, int]]:
+    """Yield file and line of inline PTX in some of the files, given the preprocessor's output."""
+    for part in re.split(r"^# (?=\d+ \")", preprocessed, flags=re.MULTILINE)[1:]:
+        head, _, code = part.partition("\n")
+        position = re.match(r'(\d+) "([^"]*)"', head)
+        if position and position[2] in files and "asm" in code:
+            yield from ((position[2], int(position[1]) + token.line - 1) for token in _inline_ptx(code_tokens(code)))
+
+
+def gpu_header(files: Iterable[Path]) -> str:
+    """Return the first of the headers that a compiler read that is for GPUs alone, with its feature, or ""."""
+    for path in map(str, files):
+        for folder in ("include/", "cccl/"):
+            name = path.rpartition(folder)[2]
+            feature = _header_feature(name)
+            if feature and not name.startswith("cuda_"):  # NVIDIA's own headers include those, too
+                return f"{feature}, which {path} declares"
+    return ""
+
+
+def _header_feature(name: str) -> str:
+    for prefix, feature in _GPU_HEADERS.items():
+        if name == prefix or ((prefix.endswith("/") or "." not in prefix) and name.startswith(prefix)):
+            return feature
+    return ""
+
+
+def explain(error: CompileError) -> CompileError:
+    """Return the error, with a message of ours first if the compiler missed a feature that only a GPU has."""
+    for diagnostic in error.diagnostics:
+        if "error" not in diagnostic.severity:
+            continue
+        if _MARK in diagnostic.message:
+            feature = diagnostic.message.partition(_MARK)[2]
+            return gpu_only_error(error.name, *_user_line(diagnostic, error.log), feature, error)
+        message = re.sub(r"(\S)(\w+)(\S) is not a member of (\S)(\w+)(\S)", r"\1\5::\2\3", diagnostic.message)
+        quoted = re.findall(r"[\u2018'`]([^\u2019']*)[\u2019']", message)
+        for pattern, feature in _GPU_NAMES.items():
+            if any(re.search(rf"(?<!\w)(?:{pattern})(?!\w)", name) for name in quoted):
+                said = f"{feature}: {diagnostic.message}"
+                return gpu_only_error(error.name, diagnostic.file, diagnostic.line, said, error)
+    return error
+
+
+def _user_line(diagnostic: Diagnostic, log: str) -> tuple[str, int]:
+    """Return the user's line that caused a message, which may itself be about a header of ours."""
+    match = re.search(r"^([^\s:]+):(\d+):(?:\d+:)?   required from here$", log, re.MULTILINE)
+    return (match[1], int(match[2])) if match else (diagnostic.file, diagnostic.line)
+
+
+def gpu_only_error(name: str, file: str, line: int, feature: str, cause: CompileError | None = None) -> CompileError:
+    """Return the error for a feature that the CPU does not have."""
+    first = Diagnostic(file=file, line=line, severity="error", message=f"{_MARK}{feature}")
+    return CompileError(
+        stage="host",
+        name=name,
+        log=f"{file}:{line}: error: {first.message}\n" + (cause.log if cause else ""),
+        diagnostics=(first, *(cause.diagnostics if cause else ())),
+        command=cause.command if cause else (),
+        work_dir=cause.work_dir if cause else None,
+        hint='This needs a GPU: leave "cpu" out of arch, or write an alternative under #ifdef JITLOAD_CPU.',
+    )
+
+
+# ---- conditions over __CUDA_ARCH__ -----------------------------------------------------------------------------------
+
+_PORTABLE = "#if defined(__CUDA_ARCH__) || defined(JITLOAD_CPU)"
+
+
+def find_lost_branch(label: str, text: str) -> Diagnostic | None:
+    """Return the first condition that would silently drop device code on the CPU, as an error.
+
+    An `#if` over `__CUDA_ARCH__` whose `#else` is not empty is fine: the `#else` is the branch for the oldest GPU.
+    """
+    if not re.search(r"__CUDA_?ARCH\w*|__CUDACC\w*|__NVCC__", text):
+        return None
+    for conditional in read_conditionals(code_tokens(text)):
+        if problem := _lost_branch(conditional):
+            return Diagnostic(file=label, line=conditional.line, severity="error", message=f"{_MARK}{problem}")
+    return None
+
+
+def _lost_branch(conditional: Conditional) -> str:
+    text = " ".join(f"{directive.name} {directive.text}" for directive in conditional.conditions)
+    if "JITLOAD_CPU" in text:
+        return ""
+    has_else = conditional.conditions[-1].name == "else" and conditional.sizes[-1] > 0
+    if re.search(r"(?:ifdef|ifndef|defined[ (]*) *__CUDA_ARCH\w*", text):
+        return f"the CPU has no __CUDA_ARCH__, so this branch would silently be dropped; write {_PORTABLE}"
+    if "__CUDA_ARCH" in text and not has_else:
+        return f"a branch for some values of __CUDA_ARCH__, and no #else for the CPU; write {_PORTABLE}"
+    macro = re.match(r"(?:ifdef|if defined[ (]*) *(__CUDACC\w*|__NVCC__)", text)
+    if macro and len(conditional.conditions) == 1 and conditional.sizes[0] > 0:
+        return f"{macro[1]} is not defined on the CPU, and this branch has no #else; write || defined(JITLOAD_CPU)"
+    return ""

@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 _STACK_BYTES = 256 << 20
 _POLL_S = 0.05  # how often the waiting thread checks for Ctrl-C, in case the signal does not wake it
 _process_lock = threading.Lock()  # for the size of new stacks and the actions of signals, which belong to the process
-_waiting = threading.local()
 T = TypeVar("T")
 
 
@@ -60,12 +59,11 @@ def run_interruptible(work: Callable[[Cancellation], T]) -> T:
 
     is_started = False
     try:
-        is_started = start_with_stack(threading.Thread(target=run, name="jitload-nvrtc", daemon=True), _STACK_BYTES)
+        is_started = _start(threading.Thread(target=run, name="jitload-nvrtc", daemon=True))
         if not is_started:
             return work(cancellation)
         while not has_ended.wait(_POLL_S):  # not join(): interrupted, Python 3.11 takes the thread for ended
-            if callback := getattr(_waiting, "callback", None):
-                callback()
+            pass
     except BaseException:
         cancellation.cancel()
         if is_started:
@@ -74,20 +72,10 @@ def run_interruptible(work: Callable[[Cancellation], T]) -> T:
     return future.result()
 
 
-@contextmanager
-def doing_meanwhile(callback: Callable[[], None]) -> Iterator[None]:
-    """Have a function called again and again while this thread waits for a compile."""
-    _waiting.callback = callback
-    try:
-        yield
-    finally:
-        _waiting.callback = None
-
-
-def start_with_stack(thread: threading.Thread, stack_bytes: int) -> bool:
-    """Start a thread; return False if it cannot be, because of a limit or because the process is ending."""
+def _start(thread: threading.Thread) -> bool:
+    """Start a thread with a large stack; return False if it cannot be started: at a limit, or as the process ends."""
     with _process_lock:
-        usual_bytes = threading.stack_size(stack_bytes)
+        usual_bytes = threading.stack_size(_STACK_BYTES)
         try:
             thread.start()
         except RuntimeError:

@@ -24,7 +24,8 @@ _DIAGNOSTIC = re.compile(
     r"(?: #[\w-]+)?: (?P<message>.*)$",
     re.MULTILINE,
 )
-_MISSING_HEADER = re.compile(r'(?:cannot|could not) open source file "([^"]+)"')
+_MISSING_HEADER = re.compile(r'(?:cannot|could not) open source file "(?:\./)?([^"]+)"')
+_FOR_HOST_CODE = re.compile(r"(?:torch|ATen|c10|pybind11)/")
 _UNDECLARED = re.compile(r'identifier "(\w+)" is undefined')
 # Names that nvcc knows without an #include, from the host headers behind cuda_runtime.h; NVRTC does not have them.
 _INTEGERS = {
@@ -269,6 +270,8 @@ def _compile_error(nvrtc: Any, path: Path, job: NvrtcJob, status: Any, log: str)
 
 def _hint(log: str, options: Sequence[str]) -> str:
     if missing := _MISSING_HEADER.search(log):
+        if _FOR_HOST_CODE.match(missing[1]):
+            return f"<{missing[1]}> is for host code, and NVRTC compiles only the kernels: leave the bindings out."
         return (
             f"NVRTC has no {missing[1]!r}: pass its directory in extra_include_paths=[…]; CUDA's own headers come with "
             "pip install 'jitload[cu13]'."

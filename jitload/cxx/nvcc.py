@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from jitload.arch import capability_of
+from jitload.building.ninja import Step, parse_diagnostics
 from jitload.errors import CompileError, Diagnostic, ToolchainError
-from jitload.host_build import Step, parse_diagnostics
 from jitload.request.request import Unit
 from jitload.settings import Settings
 from jitload.toolchain.cuda import Nvcc, find_cuda_headers, find_cudart

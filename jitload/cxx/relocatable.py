@@ -10,9 +10,9 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
+from jitload.building.ninja import Step
 from jitload.elf.file import STB_GLOBAL, STB_LOCAL, STB_WEAK, STV_HIDDEN, ElfError, ElfFile, Symbol, edit_symbols
 from jitload.errors import LoadError
-from jitload.host_build import Step
 from jitload.toolchain.host import Compiler
 
 _LAUNCHER_PREFIX = "_ZN7jitload2v1"  # the namespace jitload::v1

@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jitload.checks import NO_CHECKS, Checks
+from jitload.cpptext.declarations import find_candidates
+from jitload.cpptext.includes import read_headers
 from jitload.cuda.nvrtc import NvrtcJob, NvrtcResult, declarations_for, device_options, log_warnings, run_nvrtc
 from jitload.device import probe
 from jitload.device.demangle import demangle_variables
-from jitload.device.headers import read_headers
-from jitload.device.source import find_candidates
+from jitload.device.nvrtc_headers import headers_in_memory
 from jitload.elf.cubin import read_image
 from jitload.errors import CompileError, LaunchSpecError, SignatureError, nearest_name
 from jitload.model import Candidate, CompiledSource, Cubin, Image
@@ -87,7 +88,7 @@ def quoted_label(label: str) -> str:
     return re.sub(r'(["\\])', r"\\\1", label)
 
 
-def compile_kernels(source: DeviceSource, arch: str, kit: CudaToolchain) -> CompiledSource:
+def compile_kernels(source: DeviceSource, arch: str, toolchain: CudaToolchain) -> CompiledSource:
     """Compile device code for one architecture and read its kernels' types.
 
     Raises:
@@ -97,7 +98,7 @@ def compile_kernels(source: DeviceSource, arch: str, kit: CudaToolchain) -> Comp
         ToolchainError: NVRTC does not know the architecture.
     """
     candidates = find_candidates([text for _, text in source.pieces])
-    rounds = _Rounds(source, candidates, arch, kit)
+    rounds = _Rounds(source, candidates, arch, toolchain)
     result, image = rounds.settle(_first_expressions(source, candidates))
     if missing := unprobed_symbols(image, rounds.lowered(result)):
         result, image = rounds.settle((*rounds.kernels, *missing))
@@ -108,11 +109,11 @@ def compile_kernels(source: DeviceSource, arch: str, kit: CudaToolchain) -> Comp
         kernels = read_kernels(image, lowered, candidates, told)
     except SignatureError as error:
         raise _with_standard(error, source.options) from error
-    log_warnings(result.log, nvrtc_include_dirs(kit))
+    log_warnings(result.log, nvrtc_include_dirs(toolchain))
     variables = demangle_variables(image.variables)
     cubin = Cubin(data=result.cubin, arch=arch, log=result.log, kernels=kernels, variables=variables)
     symbols = {kernel: lowered[expression][0] for kernel, expression in named.items()}
-    headers = read_headers((*source.texts, *rounds.declared), source.include_dirs, nvrtc_include_dirs(kit))
+    headers = read_headers((*source.texts, *rounds.declared), source.include_dirs, nvrtc_include_dirs(toolchain))
     return CompiledSource(cubin=cubin, symbols=symbols, candidates=candidates, headers=headers)
 
 
@@ -141,17 +142,21 @@ def _first_expressions(source: DeviceSource, candidates: Sequence[Candidate]) ->
 class _Rounds:
     """The runs of NVRTC for one source and architecture."""
 
-    def __init__(self, source: DeviceSource, candidates: Sequence[Candidate], arch: str, kit: CudaToolchain) -> None:
+    def __init__(
+        self, source: DeviceSource, candidates: Sequence[Candidate], arch: str, toolchain: CudaToolchain
+    ) -> None:
         self.source = source
         self.candidates = candidates
-        self.kit = kit
+        self.toolchain = toolchain
         self.kernels: tuple[str, ...] = ()
         self.refused: frozenset[str] = frozenset()
         self.declared: tuple[str, ...] = ()
-        self.extra = ("--minimal",) if source.is_minimal and kit.version >= (12, 4) else ()
+        self.extra = ("--minimal",) if source.is_minimal and toolchain.version >= (12, 4) else ()
+        include_dirs = nvrtc_include_dirs(toolchain, source.include_dirs)
+        self.headers = headers_in_memory(include_dirs)
         self.options = (
-            *device_options(kit.version, arch),
-            *(f"-I{path}" for path in nvrtc_include_dirs(kit, source.include_dirs)),
+            *device_options(toolchain.version, arch),
+            *(f"-I{path}" for path in include_dirs),
             *source.options,
         )
 
@@ -185,10 +190,10 @@ class _Rounds:
         expressions = tuple(text for text in wanted if text not in self.refused)
         name = self.source.pieces[0][0] if len(self.source.pieces) == 1 else f"{self.source.name}.cu"
         options = (*self.options, *self.extra)
-        headers: tuple[tuple[str, str], ...] = ()
+        headers = self.headers
         if kernels:
             options = (*options, f"--pre-include={probe.PROBE_HEADER[0]}")
-            headers = (probe.PROBE_HEADER,)
+            headers = (probe.PROBE_HEADER, *headers)
         job = NvrtcJob(
             name=name,
             directory="/jitload",
@@ -199,7 +204,7 @@ class _Rounds:
             declared=self.declared,
         )
         try:
-            return run_nvrtc(self.kit.nvrtc_path, job)
+            return run_nvrtc(self.toolchain.nvrtc_path, job)
         except CompileError as error:
             self._mend(error)
         return self.run(kernels)

@@ -226,9 +226,9 @@ def nvrtc_include_dirs(toolchain: CudaToolchain, user_dirs: tuple[Path, ...] = (
     """Return the header directories for device code, in the order in which NVRTC is to search them.
 
     Ours come before the user's because /usr/include is often among those, and glibc's headers do not work in NVRTC.
+    Short headers come from memory, see `device/nvrtc_headers.py`.
     """
-    first, standard, fallback = (_INCLUDE_DIR / name for name in ("nvrtc_first", "nvrtc", "nvrtc_fallback"))
-    return (first, standard, *user_dirs, *toolchain.include_dirs, fallback)
+    return (_INCLUDE_DIR / "nvrtc", *user_dirs, *toolchain.include_dirs)
 
 
 def find_nvjitlink(settings: Settings) -> Path | None:

@@ -23,25 +23,32 @@ _PACKAGE = Path(__file__).parents[1]
 _PROGRAM = re.compile(r' "?(/[^"\s]+)"? -')  # in the output of `-v`: the path of the compiler proper
 
 
-def compiler_identity(compiler: Compiler, cache_dir: Path, while_waiting: Callable[[], object] = lambda: None) -> str:
+def compiler_identity(compiler: Compiler, cache_dir: Path) -> str:
     """Return the compiler's version and target in its own words, and the environment variables that it reads.
 
-    The words are remembered in the cache with the state of the files behind the command, so that a hit only looks at
+    The words are remembered in the cache with the state of the programs behind the command, so that a hit only looks at
     these files, even if the command is a script or ccache.
-
-    Args:
-        compiler: The compiler.
-        cache_dir: The cache.
-        while_waiting: Called while the compiler answers, the first time on a machine.
     """
+    return recall_compiler_identity(compiler, cache_dir) or _ask_and_remember(compiler, cache_dir)
+
+
+def recall_compiler_identity(compiler: Compiler, cache_dir: Path) -> str | None:
+    """Return what `compiler_identity` returns, or None if the compiler would have to be started for it."""
+    state = _compiler_state(compiler)
+    answer = _answers.get((compiler.command, state, cache_dir))
+    if answer is None or not answer.is_current():
+        answer = _recall_answer(_compiler_memory(compiler, state, cache_dir))
+    if answer is None:
+        return None
+    _answers[compiler.command, state, cache_dir] = answer
+    return _identity(compiler, answer)
+
+
+def _compiler_state(compiler: Compiler) -> str:
     state = _state_at(compiler.path)
     if state is None:
         raise ToolchainError(f"the C++ compiler {compiler.path} is gone")
-    answer = _answers.get((compiler.command, state, cache_dir))
-    if answer is None or not answer.is_current():
-        answer = _recall_compiler(compiler, state, cache_dir, while_waiting)
-        _answers[compiler.command, state, cache_dir] = answer
-    return "\n".join((answer.words, *map(repr, (*compiler.command[1:], *compiler.environment))))
+    return state
 
 
 class _CompilerAnswer(NamedTuple):
@@ -57,27 +64,39 @@ class _CompilerAnswer(NamedTuple):
 _answers: dict[tuple[tuple[str, ...], str, Path], _CompilerAnswer] = {}
 
 
+def _identity(compiler: Compiler, answer: _CompilerAnswer) -> str:
+    return "\n".join((answer.words, *map(repr, (*compiler.command[1:], *compiler.environment))))
+
+
+def _recall_answer(memory: Path) -> _CompilerAnswer | None:
+    """Return the answer that the cache remembers, if the files behind the command are as they were."""
+    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        record = json.loads(recall(memory))
+        files = tuple((str(path), str(state)) for path, state in record["files"])
+        answer = _CompilerAnswer(words=str(record["identity"]), files=files)
+        return answer if answer.is_current() else None
+    return None
+
+
+def _ask_and_remember(compiler: Compiler, cache_dir: Path) -> str:
+    state = _compiler_state(compiler)
+    words, paths = _ask(compiler)
+    files = tuple((path, program) for path in paths if (program := _state_at(path)))
+    record = json.dumps({"identity": words, "file": str(compiler.path), "files": files})
+    remember(_compiler_memory(compiler, state, cache_dir), record)
+    answer = _answers[compiler.command, state, cache_dir] = _CompilerAnswer(words=words, files=files)
+    return _identity(compiler, answer)
+
+
+def _compiler_memory(compiler: Compiler, state: str, cache_dir: Path) -> Path:
+    return _memory((*compiler.command, state, *compiler.environment), cache_dir)
+
+
 def _state_at(path: str | Path) -> str | None:
     try:
         return file_state(str(path), os.stat(path))
     except OSError:
         return None
-
-
-def _recall_compiler(
-    compiler: Compiler, state: str, cache_dir: Path, while_waiting: Callable[[], object]
-) -> _CompilerAnswer:
-    memory = _memory((*compiler.command, state, *compiler.environment), cache_dir)
-    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        record = json.loads(recall(memory))
-        files = tuple((str(path), str(file)) for path, file in record["files"])
-        answer = _CompilerAnswer(words=str(record["identity"]), files=files)
-        if answer.is_current():
-            return answer
-    words, paths = _ask(compiler, while_waiting)
-    files = tuple((path, file) for path in paths if (file := _state_at(path)))
-    remember(memory, json.dumps({"identity": words, "file": str(compiler.path), "files": files}))
-    return _CompilerAnswer(words=words, files=files)
 
 
 def file_state(path: str, status: os.stat_result) -> str:
@@ -106,27 +125,27 @@ def remembered(words: Iterable[str], label: str, cache_dir: Path, compute: Calla
     return identity
 
 
-def _ask(compiler: Compiler, while_waiting: Callable[[], object]) -> tuple[str, list[str]]:
+def _ask(compiler: Compiler) -> tuple[str, list[str]]:
     """Return the compiler's version and target, and the programs that it runs."""
     import subprocess
 
     command = [*compiler.command, "-v", "-E", "-x", "c++", os.devnull]
     try:
-        with subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
-        ) as process:
-            try:
-                while_waiting()
-                _, answer = process.communicate(timeout=60)
-            except BaseException:
-                process.kill()
-                raise
+        process = subprocess.run(
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            timeout=60,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolchainError(f"the C++ compiler {' '.join(compiler.command)} does not run: {error}") from error
     if process.returncode != 0:
-        raise ToolchainError(f"the C++ compiler {' '.join(compiler.command)} does not work:\n{answer.rstrip()}")
+        raise ToolchainError(f"the C++ compiler {' '.join(compiler.command)} does not work:\n{process.stderr.rstrip()}")
     # Without the lines that say where things are installed.
-    lines = answer.splitlines()
+    lines = process.stderr.splitlines()
     words = [line for line in lines if line.startswith("Target:") or " version " in line]
     if not words:
         raise ToolchainError(
@@ -187,7 +206,7 @@ def _states_below(directory: str) -> list[str]:
 
 
 def _digest_files(paths: Iterable[str]) -> str:
-    """Digest names and contents; the last two parts of a name distinguish `nvrtc/cuda.h` from `nvrtc_first/cuda.h`."""
+    """Digest names and contents; the last two parts of a name distinguish `nvrtc/assert.h` from `cpu/assert.h`."""
     digest = hashlib.sha256()
     for path in paths:
         with open(path, "rb") as file:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jitload.launch import Extent
-from jitload.serving import load_request
+from jitload.pipeline import load_request
 from jitload.triton.request import make_triton_request
 from jitload.triton.wanted import Asked
 

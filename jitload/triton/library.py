@@ -6,14 +6,14 @@ import inspect
 from pathlib import Path
 
 from jitload.arch import capability_of
+from jitload.building.background import run_in_background
+from jitload.building.ninja import COMPILE_FLAGS, compile_step, link_step, run_ninja, write_ninja
+from jitload.building.runtime import find_or_build_runtime, find_or_build_triton_runtime, include_flags
 from jitload.cache.store import Work
-from jitload.host_build import COMPILE_FLAGS, compile_step, link_step, write_ninja
 from jitload.launch import Launch
-from jitload.library import in_background
 from jitload.model import Cubin
-from jitload.ninja_runs import Building, NinjaRun
 from jitload.request.request import Request
-from jitload.runtime import find_or_build_runtime, find_or_build_triton_runtime, include_flags
+from jitload.settings import Settings
 from jitload.toolchain.host import Compiler, find_ninja
 from jitload.triton.code import TritonFunction, TritonVariant, TritonWrapper, cubin_files, render_triton_wrapper
 from jitload.triton.compile import compile_plan
@@ -22,18 +22,11 @@ from jitload.triton.record import record_kernel
 from jitload.triton.source import TritonSource, VariantSource
 
 
-def make_triton_library(
-    request: Request, compiler: Compiler, work: Work, *, verbose: bool
-) -> Building[tuple[Path, ...]]:
-    """Build the library of a request in a work directory."""
+def build_triton_library(request: Request, compiler: Compiler, work: Work, *, verbose: bool) -> tuple[Path, ...]:
+    """Build the library of a Triton kernel in a work directory; no header is read for it."""
     source = request.triton
     assert source is not None
-    runtimes = in_background(
-        lambda: [
-            str(find_or_build(compiler, work.cache_dir, request.settings).product)
-            for find_or_build in (find_or_build_runtime, find_or_build_triton_runtime)
-        ]
-    )
+    runtimes = run_in_background(_find_or_build_runtimes, compiler, work.cache_dir, request.settings)
     variants = tuple(_variant(source, variant, request.archs) for variant in source.variants)
     function = TritonFunction(name=source.name, doc=_doc(source), variants=variants)
     wrapper = TritonWrapper(name=request.name, functions=(function,))
@@ -48,9 +41,14 @@ def make_triton_library(
         link_step(compiler.command, ("wrapper.o", *runtimes.result()), f"{request.slug}.so"),
     )
     write_ninja(work.dir, steps)
-    ninja = find_ninja(request.settings)
-    yield NinjaRun(ninja=ninja, dir=work.dir, steps=steps, name=request.name, is_verbose=verbose)
+    run_ninja(find_ninja(request.settings), work.dir, name=request.name, verbose=verbose)
     return ()
+
+
+def _find_or_build_runtimes(compiler: Compiler, cache_dir: Path, settings: Settings) -> tuple[str, ...]:
+    """Return the paths of the two objects that every library of Triton kernels is linked with."""
+    runtimes = (find_or_build_runtime, find_or_build_triton_runtime)
+    return tuple(str(find_or_build(compiler, cache_dir, settings).product) for find_or_build in runtimes)
 
 
 def _variant(source: TritonSource, variant: VariantSource, archs: tuple[str, ...]) -> TritonVariant:

@@ -13,10 +13,10 @@ import numpy as np
 
 import jitload
 from jitload import Launch
+from jitload.building.ninja import COMPILE_FLAGS, compile_step, link_step, run_ninja, write_ninja
+from jitload.building.runtime import find_or_build_runtime, find_or_build_triton_runtime, include_flags
 from jitload.cache.entry import open_cache
-from jitload.host_build import COMPILE_FLAGS, compile_step, link_step, run_ninja, write_ninja
 from jitload.model import Assumption, Cubin, Kernel, Parameter, Specialization
-from jitload.runtime import find_or_build_runtime, find_or_build_triton_runtime, include_flags
 from jitload.settings import read_settings
 from jitload.toolchain.host import find_compiler, find_ninja
 from jitload.triton.code import TritonFunction, TritonVariant, TritonWrapper, cubin_files, render_triton_wrapper

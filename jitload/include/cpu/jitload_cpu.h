@@ -143,7 +143,6 @@ __JITLOAD_INLINE void __nanosleep(unsigned) {
 #include "jitload_cpu_warp.h"
 #include "jitload_cpu_memory.h"
 #include "jitload_cpu_math.h"
-#include "jitload_cpu_turns.h"
 #include <assert.h>
 
 /* ---- the entries ----------------------------------------------------------------------------------------------- */
@@ -171,7 +170,7 @@ struct __jitload_count_up<0, __jitload_n...> {
 /* Where the loops are compiled a second time, for processors that write a part of a vector at once: with a guard like
  * `if (i < n)` there is no other way to compute several threads in one instruction. */
 #if defined(__x86_64__) && !defined(__AVX512BW__) && !defined(JITLOAD_CPU_PREEMPT)
-#define __JITLOAD_WIDE __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=256")))
+#define __JITLOAD_WIDE __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")))
 #endif
 
 /* What the compiler is to know of a block: that no sum of an index and a product wraps. Nothing changes in value. */
@@ -252,51 +251,6 @@ struct __jitload_entry<void(__jitload_a...), __jitload_k> {
   }
 };
 
-/* A kernel with a second form, in which its threads meet in loops over all of them: cpu/split.py writes it. */
-template <class __jitload_f, __jitload_f* __jitload_k, class __jitload_s, __jitload_s __jitload_split>
-struct __jitload_split_entry;
-template <class... __jitload_a, void (*__jitload_k)(__jitload_a...), class __jitload_s, __jitload_s __jitload_split>
-struct __jitload_split_entry<void(__jitload_a...), __jitload_k, __jitload_s, __jitload_split> {
-  template <unsigned... __jitload_n>
-  __attribute__((flatten)) static void spread(void* const* params, const jitload_cpu_place* place,
-                                              __jitload_numbers<__jitload_n...>) {
-    __jitload_split(place, __jitload_read<__jitload_a>(params, __jitload_n)...);
-  }
-#ifdef __JITLOAD_WIDE
-  template <unsigned... __jitload_n>
-  __attribute__((flatten)) __JITLOAD_WIDE static void spread_wide(void* const* params, const jitload_cpu_place* place,
-                                                                  __jitload_numbers<__jitload_n...>) {
-    __jitload_split(place, __jitload_read<__jitload_a>(params, __jitload_n)...);
-  }
-#endif
-  typedef typename __jitload_count_up<sizeof...(__jitload_a)>::type numbers;
-
-  static void blocks(void* const* params, jitload_cpu_place* place, uint32_t count) {
-    for (; count != 0; --count, ++place->at[0]) {
-      __jitload_enter(place);
-#ifdef __JITLOAD_WIDE
-      if (place->is_wide) {
-        spread_wide(params, place, numbers());
-        continue;
-      }
-#endif
-      spread(params, place, numbers());
-    }
-  }
-};
-
-/* What a variable that lives across a barrier is kept as, for each thread. */
-template <class __jitload_t>
-struct __jitload_keeps {
-  static_assert(__is_trivially_copyable(__jitload_t), "a thread's variable is copied");
-  static_assert(__has_trivial_constructor(__jitload_t), "it is made when its thread comes by, not before");
-  typedef __jitload_t type;
-};
-template <class __jitload_t>
-struct __jitload_keeps<const __jitload_t> : __jitload_keeps<__jitload_t> {};
-template <class __jitload_t>
-using __jitload_kept = typename __jitload_keeps<__jitload_t>::type;
-
 template <class __jitload_t>
 struct __jitload_function;
 template <class... __jitload_a>
@@ -315,12 +269,6 @@ struct __jitload_function<void(__jitload_a...)> {
 #define JITLOAD_CPU_KERNEL(...)                                                                                   \
   {&__JITLOAD_ENTRY(__VA_ARGS__)::blocks, &__JITLOAD_ENTRY(__VA_ARGS__)::thread,                                   \
    (void (*)(void))(__VA_ARGS__),                                                                                 \
-   &__jitload_probe<decltype(__VA_ARGS__), __jitload_promoted<decltype(__VA_ARGS__)>::__jitload_type>,            \
-   __JITLOAD_ENTRY(__VA_ARGS__)::layout::sizes, __JITLOAD_ENTRY(__VA_ARGS__)::layout::alignments}
-
-#define JITLOAD_CPU_SPLIT(form, ...)                                                                              \
-  {&__jitload_split_entry<__jitload_function<decltype(__VA_ARGS__)>::type, __VA_ARGS__, decltype(form), form>::blocks, \
-   &__JITLOAD_ENTRY(__VA_ARGS__)::thread, (void (*)(void))(__VA_ARGS__),                                          \
    &__jitload_probe<decltype(__VA_ARGS__), __jitload_promoted<decltype(__VA_ARGS__)>::__jitload_type>,            \
    __JITLOAD_ENTRY(__VA_ARGS__)::layout::sizes, __JITLOAD_ENTRY(__VA_ARGS__)::layout::alignments}
 

@@ -2,7 +2,7 @@
 #ifndef JITLOAD_CPU_MATH_H_
 #define JITLOAD_CPU_MATH_H_
 
-#include "jitload_cpu_quick.h"
+#include "jitload_cpu_float_math.h"
 
 #if __GNUC__ >= 11 /* exp(float) and its kin, which C++'s header defines by these, are ours, too */
 #define __builtin_expf __jitload_quick_expf

@@ -14,8 +14,6 @@ namespace {
 /* Add the line of `launch->where` to the message. */
 void name_line(Launch* launch);
 
-constexpr uintptr_t kRoom = 3 << 20; /* bytes of stack for what a block's threads keep across barriers */
-
 void go_to_block(jitload_cpu_place* place, uint64_t number) {
   const uint64_t width = place->grid[0], height = place->grid[1];
   place->at[0] = (uint32_t)(number % width);
@@ -90,7 +88,7 @@ void work_through(Worker* self, Launch* launch, bool looks) {
 }
 
 /* Run the first blocks, twice as many each time, until it shows that the others are worth helpers' while. */
-void try_alone(Worker* self, Launch* launch, bool looks) {
+void try_alone(Worker* self, Launch* launch, bool) {
   int64_t last = now_ns();
   for (uint64_t count = 1; launch->next < launch->blocks && !launch->has_failed; count *= 2) {
     const uint64_t end = launch->next + count < launch->blocks ? launch->next + count : launch->blocks;
@@ -102,7 +100,7 @@ void try_alone(Worker* self, Launch* launch, bool looks) {
     const int64_t time = now_ns();
     launch->block_ns = (time - last) / (int64_t)(end - first) + 1;
     if (worthy_helpers(launch) != 0) return;
-    if (looks && time - last > kPatience * 1000000) look_for_signals(launch);
+    if (time - last > kPatience * 1000000) look_for_signals(launch);
     last = time;
   }
 }
@@ -163,7 +161,7 @@ void work_on(Launch* launch, bool looks, void (*work)(Worker*, Launch*, bool)) {
 
 /* Another thread's grid may have the pool, and that thread may wait for a GIL that this one holds: after a while this
  * grid runs without. */
-void run_with_pool(Launch* launch, bool looks) {
+void run_with_pool(Launch* launch) {
   struct timespec end;
   clock_gettime(CLOCK_REALTIME, &end);
   end.tv_nsec += kPatience * 1000000;
@@ -171,68 +169,17 @@ void run_with_pool(Launch* launch, bool looks) {
   if (pthread_mutex_timedlock(&pool.turn, &end) != 0) {
     Part rest;
     deal_out(launch, &rest, 1);
-    return work_on(launch, looks, work_through);
+    return work_on(launch, true, work_through);
   }
   open_pool(launch);
-  work_on(launch, looks, work_through);
-  close_pool(launch, looks);
+  work_on(launch, true, work_through);
+  close_pool(launch);
   pthread_mutex_unlock(&pool.turn);
 }
 
-void run(Launch* launch, bool looks) {
-  work_on(launch, looks, try_alone);
-  if (launch->next < launch->blocks && !launch->has_failed) run_with_pool(launch, looks);
-}
-
-/* ---- where ----------------------------------------------------------------------------------------------------- */
-
-struct Stack {
-  uintptr_t lowest, end;
-};
-
-Stack find_stack() {
-  pthread_attr_t attributes;
-  if (pthread_getattr_np(pthread_self(), &attributes) != 0) return {0, UINTPTR_MAX};
-  void* lowest = NULL;
-  size_t size = 0, guard = 0;
-  pthread_attr_getstack(&attributes, &lowest, &size);
-  pthread_attr_getguardsize(&attributes, &guard);
-  pthread_attr_destroy(&attributes);
-  return {(uintptr_t)lowest + guard, (uintptr_t)lowest + size};
-}
-
-/* What a block's threads keep across barriers lies on the stack of the thread that runs the block. */
-bool has_room() {
-  static thread_local const Stack stack = find_stack();
-  const uintptr_t here = (uintptr_t)__builtin_frame_address(0);
-  return here < stack.end && here > stack.lowest && here - stack.lowest >= kRoom;
-}
-
-/* A launch from a thread with a small stack. */
-struct Errand {
-  Launch* launch;
-  uint32_t is_done;
-};
-
-void* run_errand(void* of) {
-  Errand* errand = (Errand*)of;
-  run(errand->launch, false);
-  __atomic_store_n(&errand->is_done, 1, __ATOMIC_RELEASE);
-  wake(&errand->is_done, 1);
-  return NULL;
-}
-
-void run_elsewhere(Launch* launch) {
-  Errand errand = {launch, 0};
-  if (!start_thread(run_errand, &errand)) {
-    launch->has_failed = 1;
-    snprintf(launch->error, sizeof launch->error, "%s(): less than %u MiB are left of this thread's stack, and no thread "
-             "with a larger one could be started (%s)", launch->call->name, (unsigned)(kRoom >> 20), strerror(errno));
-    return;
-  }
-  while (__atomic_load_n(&errand.is_done, __ATOMIC_ACQUIRE) == 0) {
-    if (waits_in_vain(&errand.is_done, 0, kPatience)) look_for_signals(launch);
-  }
+void run(Launch* launch) {
+  work_on(launch, true, try_alone);
+  if (launch->next < launch->blocks && !launch->has_failed) run_with_pool(launch);
 }
 
 }  // namespace
@@ -261,11 +208,7 @@ extern "C" int jitload_cpu_run(const jitload_cpu_launch* call, const char** erro
   launch.where = NULL;
   launch.error[0] = 0;
   watch_faults();
-  if (kWatches || call->can_wait || has_room()) {
-    run(&launch, true);
-  } else {
-    run_elsewhere(&launch);
-  }
+  run(&launch);
   fflush(stdout); /* what kernels printed comes before what Python prints next */
   if (!launch.has_failed) return 0;
   if (launch.is_interrupted) return JITLOAD_CPU_INTERRUPTED;

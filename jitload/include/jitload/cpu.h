@@ -19,8 +19,6 @@ typedef struct jitload_cpu_place {
   uint32_t at[3];    /* blockIdx */
   uint32_t shared_bytes;
   uint32_t is_wide; /* the processor runs what was compiled for the wider vectors */
-  uint32_t thread[3]; /* which one is at work, where has_thread says so: for the message of a fault */
-  uint32_t has_thread;
 } jitload_cpu_place;
 
 /* A kernel's two ways to run, and what its object file tells a reader about it. */

@@ -13,7 +13,7 @@ struct sigaction action_before;
 void on_fault(int number, siginfo_t* info, void* context) {
   Worker* self = jitload_cpu_here;
   if (self != NULL && info->si_code > 0) {
-    const uint32_t* thread = self->is_in_fibers ? self->current->index : self->place.has_thread ? self->place.thread : NULL;
+    const uint32_t* thread = self->is_in_fibers ? self->current->index : NULL;
     fail(self, thread, "integer division by zero, or of the smallest integer by -1");
     leave(self);
   }

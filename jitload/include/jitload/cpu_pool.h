@@ -223,12 +223,12 @@ void call_all(const Launch* launch) {
 }
 
 /* Let no more in, and wait for those that still have a block. */
-void close_pool(Launch* launch, bool looks) {
+void close_pool(Launch* launch) {
   uint32_t door = __atomic_and_fetch(&pool.door, ~kOpen, __ATOMIC_ACQ_REL);
   while ((door & ~kAwaited) != 0) {
     if (!changes_soon(&pool.door, door)) {
       door = __atomic_or_fetch(&pool.door, kAwaited, __ATOMIC_ACQ_REL);
-      if (door != kAwaited && waits_in_vain(&pool.door, door, kPatience) && looks) look_for_signals(launch);
+      if (door != kAwaited && waits_in_vain(&pool.door, door, kPatience)) look_for_signals(launch);
     }
     door = __atomic_load_n(&pool.door, __ATOMIC_ACQUIRE);
   }

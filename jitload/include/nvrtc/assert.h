@@ -1,4 +1,4 @@
-// assert for device code. No guard: each inclusion obeys NDEBUG as it is then, as the C standard asks.
+// assert for device code. It has no guard because each inclusion follows the current state of NDEBUG, as C requires.
 #undef assert
 #ifdef NDEBUG
 #define assert(...) (static_cast<void>(0))

@@ -1,2 +1,2 @@
-// Nothing of <errno.h> works in device code. The include line is let pass, as kernel files often
-// carry it for their host code.
+// Device code can use nothing of <errno.h>, which kernel files may include for their host code. It is a file because a
+// header in memory would hide a project's own errno.h.

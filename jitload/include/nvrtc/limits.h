@@ -1,5 +1,29 @@
-// <limits.h> of Linux LP64.
-#ifndef JITLOAD_NVRTC_LIMITS_H
-#define JITLOAD_NVRTC_LIMITS_H
-#include "_jitload/limits_macros.h"
+// <limits.h> of Linux LP64. It has no guard: CCCL defines some of these macros differently, and they are defined again
+// after it.
+#pragma nv_diagnostic push
+#pragma nv_diag_suppress 47
+#define CHAR_BIT 8
+#define SCHAR_MIN (-128)
+#define SCHAR_MAX 127
+#define UCHAR_MAX 255
+#ifdef __CHAR_UNSIGNED__
+#define CHAR_MIN 0
+#define CHAR_MAX 255
+#else
+#define CHAR_MIN (-128)
+#define CHAR_MAX 127
 #endif
+#define MB_LEN_MAX 16
+#define SHRT_MIN (-32767 - 1)
+#define SHRT_MAX 32767
+#define USHRT_MAX 65535
+#define INT_MIN (-2147483647 - 1)
+#define INT_MAX 2147483647
+#define UINT_MAX 4294967295U
+#define LONG_MIN (-9223372036854775807L - 1L)
+#define LONG_MAX 9223372036854775807L
+#define ULONG_MAX 18446744073709551615UL
+#define LLONG_MIN (-9223372036854775807LL - 1LL)
+#define LLONG_MAX 9223372036854775807LL
+#define ULLONG_MAX 18446744073709551615ULL
+#pragma nv_diagnostic pop

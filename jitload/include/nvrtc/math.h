@@ -1,6 +1,110 @@
-// Device functions come from NVRTC; <cmath> adds the overloads for integers and mixed types, in both namespaces.
+// <math.h>. NVRTC declares sqrt(float) and sqrt(double), so sqrt(int) and pow(int, float) are ambiguous. The templates here
+// compute them in double, as the C++ library does, and are in the global namespace and in std, as under nvcc.
 #ifndef JITLOAD_NVRTC_MATH_H
 #define JITLOAD_NVRTC_MATH_H
-#include "_jitload/math_functions.h"
-#include "_jitload/math_macros.h"
+#include "_jitload/config.h"
+
+namespace __jitload_math {
+// 0: not a number, 1: integer, 2: float, 3: double.
+template <class T> struct kind { static const int value = 0; };
+#define _JITLOAD_KIND(T, n) template <> struct kind<T> { static const int value = n; };
+_JITLOAD_KIND(bool, 1) _JITLOAD_KIND(char, 1) _JITLOAD_KIND(signed char, 1) _JITLOAD_KIND(unsigned char, 1)
+_JITLOAD_KIND(wchar_t, 1) _JITLOAD_KIND(char16_t, 1) _JITLOAD_KIND(char32_t, 1) _JITLOAD_KIND(short, 1)
+_JITLOAD_KIND(unsigned short, 1) _JITLOAD_KIND(int, 1) _JITLOAD_KIND(unsigned int, 1) _JITLOAD_KIND(long, 1)
+_JITLOAD_KIND(unsigned long, 1) _JITLOAD_KIND(long long, 1) _JITLOAD_KIND(unsigned long long, 1)
+_JITLOAD_KIND(float, 2) _JITLOAD_KIND(double, 3)
+#undef _JITLOAD_KIND
+
+// R for an integer T; otherwise no type, which removes the overload.
+template <class R, class T, int = kind<T>::value> struct of_integer {};
+template <class R, class T> struct of_integer<R, T, 1> { typedef R type; };
+
+// R for numbers, unless all are float or all are double.
+template <bool, class R> struct only_if {};
+template <class R> struct only_if<true, R> { typedef R type; };
+template <class R, class A, class B, int a = kind<A>::value, int b = kind<B>::value>
+struct of_mixed : only_if<a && b && !(a == b && a > 1), R> {};
+template <class R, class A, class B, class C, int a = kind<A>::value, int b = kind<B>::value, int c = kind<C>::value>
+struct of_mixed3 : only_if<a && b && c && !(a == b && b == c && a > 1), R> {};
+
+template <class A, class B, class C> _JITLOAD_HD typename of_mixed3<double, A, B, C>::type fma(A a, B b, C c) {
+  return ::fma(static_cast<double>(a), static_cast<double>(b), static_cast<double>(c));
+}
+template <class T> _JITLOAD_HD typename of_integer<double, T>::type ldexp(T x, int n) {
+  return ::ldexp(static_cast<double>(x), n);
+}
+template <class T> _JITLOAD_HD typename of_integer<double, T>::type frexp(T x, int* n) {
+  return ::frexp(static_cast<double>(x), n);
+}
+template <class T> _JITLOAD_HD typename of_integer<double, T>::type scalbn(T x, int n) {
+  return ::scalbn(static_cast<double>(x), n);
+}
+template <class T> _JITLOAD_HD typename of_integer<double, T>::type scalbln(T x, long n) {
+  return ::scalbln(static_cast<double>(x), n);
+}
+
+// NVRTC does not declare these at all.
+_JITLOAD_HD inline int classify(bool nan, bool inf, bool zero, bool normal) {
+  return nan ? 0 : inf ? 1 : zero ? 2 : normal ? 4 : 3;
+}
+_JITLOAD_HD inline bool isnormal(float x) {
+  return ::isfinite(x) && ::fabs(x) >= 1.17549435082228750796873653722224568e-38F;
+}
+_JITLOAD_HD inline bool isnormal(double x) {
+  return ::isfinite(x) && ::fabs(x) >= 2.22507385850720138309023271733240406e-308;
+}
+_JITLOAD_HD inline int fpclassify(float x) { return classify(::isnan(x), ::isinf(x), x == 0, isnormal(x)); }
+_JITLOAD_HD inline int fpclassify(double x) { return classify(::isnan(x), ::isinf(x), x == 0, isnormal(x)); }
+template <class T> _JITLOAD_HD typename of_integer<bool, T>::type isnormal(T x) { return x != 0; }
+template <class T> _JITLOAD_HD typename of_integer<int, T>::type fpclassify(T x) { return x == 0 ? 2 : 4; }
+}  // namespace __jitload_math
+
+typedef float float_t;
+typedef double double_t;
+using __jitload_math::fma; using __jitload_math::ldexp; using __jitload_math::frexp; using __jitload_math::scalbn;
+using __jitload_math::scalbln; using __jitload_math::isnormal; using __jitload_math::fpclassify;
+
+// Each row defines a function template and names it in the global namespace.
+#define _JITLOAD_UNARY(f, R) \
+  namespace __jitload_math { \
+  template <class T> _JITLOAD_HD typename of_integer<R, T>::type f(T x) { return ::f(static_cast<double>(x)); } \
+  } \
+  using __jitload_math::f;
+#define _JITLOAD_BINARY(f) \
+  namespace __jitload_math { \
+  template <class A, class B> _JITLOAD_HD typename of_mixed<double, A, B>::type f(A a, B b) { \
+    return ::f(static_cast<double>(a), static_cast<double>(b)); \
+  } \
+  } \
+  using __jitload_math::f;
+#define _JITLOAD_COMPARE(f, expression) \
+  namespace __jitload_math { \
+  template <class A, class B> _JITLOAD_HD typename only_if<kind<A>::value && kind<B>::value, bool>::type f(A a, B b) { \
+    return expression; \
+  } \
+  } \
+  using __jitload_math::f;
+_JITLOAD_UNARY(acos, double) _JITLOAD_UNARY(asin, double) _JITLOAD_UNARY(atan, double) _JITLOAD_UNARY(cos, double)
+_JITLOAD_UNARY(sin, double) _JITLOAD_UNARY(tan, double) _JITLOAD_UNARY(cosh, double) _JITLOAD_UNARY(sinh, double)
+_JITLOAD_UNARY(tanh, double) _JITLOAD_UNARY(acosh, double) _JITLOAD_UNARY(asinh, double) _JITLOAD_UNARY(atanh, double)
+_JITLOAD_UNARY(exp, double) _JITLOAD_UNARY(exp2, double) _JITLOAD_UNARY(expm1, double) _JITLOAD_UNARY(log, double)
+_JITLOAD_UNARY(log10, double) _JITLOAD_UNARY(log1p, double) _JITLOAD_UNARY(log2, double) _JITLOAD_UNARY(logb, double)
+_JITLOAD_UNARY(cbrt, double) _JITLOAD_UNARY(sqrt, double) _JITLOAD_UNARY(fabs, double) _JITLOAD_UNARY(erf, double)
+_JITLOAD_UNARY(erfc, double) _JITLOAD_UNARY(tgamma, double) _JITLOAD_UNARY(lgamma, double)
+_JITLOAD_UNARY(ceil, double) _JITLOAD_UNARY(floor, double) _JITLOAD_UNARY(trunc, double) _JITLOAD_UNARY(round, double)
+_JITLOAD_UNARY(nearbyint, double) _JITLOAD_UNARY(rint, double)
+_JITLOAD_UNARY(lround, long) _JITLOAD_UNARY(lrint, long)
+_JITLOAD_UNARY(llround, long long) _JITLOAD_UNARY(llrint, long long)
+_JITLOAD_UNARY(ilogb, int)
+_JITLOAD_UNARY(isnan, bool) _JITLOAD_UNARY(isinf, bool) _JITLOAD_UNARY(isfinite, bool) _JITLOAD_UNARY(signbit, bool)
+_JITLOAD_BINARY(atan2) _JITLOAD_BINARY(fmod) _JITLOAD_BINARY(remainder) _JITLOAD_BINARY(pow) _JITLOAD_BINARY(hypot)
+_JITLOAD_BINARY(fdim) _JITLOAD_BINARY(fmax) _JITLOAD_BINARY(fmin) _JITLOAD_BINARY(nextafter) _JITLOAD_BINARY(copysign)
+_JITLOAD_COMPARE(isgreater, a > b) _JITLOAD_COMPARE(isgreaterequal, a >= b)
+_JITLOAD_COMPARE(isless, a < b) _JITLOAD_COMPARE(islessequal, a <= b)
+_JITLOAD_COMPARE(islessgreater, a < b || a > b) _JITLOAD_COMPARE(isunordered, a != a || b != b)
+#undef _JITLOAD_UNARY
+#undef _JITLOAD_BINARY
+#undef _JITLOAD_COMPARE
+
 #endif
+#include "_jitload/math_macros.h"

@@ -1,4 +1,4 @@
-// malloc, free and the abs family are built into NVRTC; integer division and the constants are here.
+// <stdlib.h>. malloc, free and the functions for absolute values are built into NVRTC.
 #ifndef JITLOAD_NVRTC_STDLIB_H
 #define JITLOAD_NVRTC_STDLIB_H
 #include "_jitload/config.h"

@@ -1,4 +1,4 @@
-// memcpy and memset are built into NVRTC; the other functions that need no library are here.
+// <string.h>. memcpy and memset are built into NVRTC.
 #ifndef JITLOAD_NVRTC_STRING_H
 #define JITLOAD_NVRTC_STRING_H
 #include "_jitload/config.h"

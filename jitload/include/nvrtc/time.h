@@ -1,4 +1,4 @@
-// clock_t and clock() are built into NVRTC. time_t is spelled as CCCL spells it, so that both fit into one source.
+// <time.h>. clock_t and clock() are built into NVRTC. time_t is the type that CCCL uses, so that a source can include both.
 #ifndef JITLOAD_NVRTC_TIME_H
 #define JITLOAD_NVRTC_TIME_H
 #include "_jitload/config.h"

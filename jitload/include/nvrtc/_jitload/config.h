@@ -1,12 +1,12 @@
-// Shared by the shims of this directory: what NVRTC has where a host compiler has a C and C++ library.
+// What the headers of this directory share.
 #ifndef JITLOAD_NVRTC_CONFIG_H
 #define JITLOAD_NVRTC_CONFIG_H
 
 #ifndef __CUDACC_RTC__
-#error "jitload/include/nvrtc is for NVRTC only; a host compiler has its own standard headers"
+#error "jitload/include/nvrtc is for NVRTC only: a host compiler has its own standard headers"
 #endif
 
-// An unannotated function is a host function to NVRTC, and refused.
+// NVRTC takes a function without these for a host function, and rejects it.
 #define _JITLOAD_HD __host__ __device__
 #if __cplusplus >= 201402L
 #define _JITLOAD_CONSTEXPR14 constexpr

@@ -1,17 +1,11 @@
-// The macros of <math.h>, without a guard: see stdint_macros.h. Infinity and NaN are constant expressions.
-#undef INFINITY
-#undef NAN
-#undef HUGE_VAL
-#undef HUGE_VALF
+// The macros of <math.h>, with infinity and NaN as constant expressions. It has no guard: CCCL defines some of them
+// differently, and they are defined again after it.
+#pragma nv_diagnostic push
+#pragma nv_diag_suppress 47
 #define INFINITY (__builtin_bit_cast(float, 0x7f800000u))
 #define NAN (__builtin_bit_cast(float, 0x7fc00000u))
 #define HUGE_VALF INFINITY
 #define HUGE_VAL (__builtin_bit_cast(double, 0x7ff0000000000000ull))
-#undef FP_NAN
-#undef FP_INFINITE
-#undef FP_ZERO
-#undef FP_SUBNORMAL
-#undef FP_NORMAL
 #define FP_NAN 0
 #define FP_INFINITE 1
 #define FP_ZERO 2
@@ -42,3 +36,4 @@
 #ifndef MAXFLOAT
 #define MAXFLOAT 3.40282346638528859811704183484516925e+38F
 #endif
+#pragma nv_diagnostic pop

@@ -1,0 +1,79 @@
+"""Pauses Python's garbage collector while a module is built and loaded."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class _Pauses:
+    """The pauses that threads of this process are in, and whether we have disabled the collector for them."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.count = 0
+        self.is_disabled = False
+
+
+_pauses = _Pauses()
+
+
+@contextmanager
+def pause_garbage_collection(*, at_most_s: float | None = None) -> Iterator[None]:
+    """Pause the garbage collector, for a limited time if other threads may need it meanwhile.
+
+    After `import torch`, the next few thousand objects trigger a full collection over everything that torch has
+    created, which takes 80 ms. Our imports create that many objects.
+    """
+    with _pauses.lock:
+        _pauses.count += 1
+        if gc.isenabled():
+            gc.disable()
+            _pauses.is_disabled = True
+    timer = None if at_most_s is None else threading.Timer(at_most_s, _resume)
+    if timer:
+        timer.daemon = True
+        timer.start()
+    try:
+        yield
+    finally:
+        if timer:
+            timer.cancel()
+        _end_pause()
+
+
+def _end_pause() -> None:
+    with _pauses.lock:
+        _pauses.count = max(_pauses.count - 1, 0)  # already 0 in a child that was forked during the pause
+        is_last = _pauses.count == 0
+    if is_last:
+        _collect_young()
+        _resume()
+
+
+def _collect_young() -> None:
+    """Collect the youngest objects if that is due; left to itself, the collector might collect all of torch's again."""
+    if _pauses.is_disabled and 0 < gc.get_threshold()[0] < gc.get_count()[0]:
+        gc.collect(0)
+
+
+def _resume() -> None:
+    """Enable the collector again, if we disabled it."""
+    with _pauses.lock:
+        if _pauses.is_disabled:
+            _pauses.is_disabled = False
+            gc.enable()
+
+
+def _resume_after_fork() -> None:
+    """Enable the collector in a forked child: the threads that paused it are the parent's."""
+    _pauses.lock = threading.Lock()  # another thread may have held it
+    _pauses.count = 0
+    _resume()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_resume_after_fork)

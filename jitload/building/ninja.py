@@ -1,0 +1,211 @@
+"""Describes the commands of a build, writes them to `build.ninja`, and runs ninja."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import logging
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from jitload.errors import CompileError, Diagnostic, ToolchainError
+
+_DIAGNOSTIC = re.compile(
+    r"^(?P<file>[^\n:]+):(?P<line>\d+):(?:\d+:)? (?P<severity>fatal error|error|warning|note): (?P<message>.*)$",
+    re.MULTILINE,
+)
+_SHUTDOWN_S = 5.0  # the time that a compiler has to end and to remove its files
+_log = logging.getLogger(__name__)
+_running: set[subprocess.Popen[str]] = set()
+
+# Only exports are visible. Symbols are bound when the library is loaded, so that an unknown one is an error then and
+# not at the first call, and the library stays loaded. libc is not linked: the process has it already, and linking it
+# would take as long as the rest of the link.
+COMPILE_FLAGS = ("-O0", "-pipe", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-w")
+LINK_FLAGS = ("-shared", "-s", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack", "-nostartfiles", "-nodefaultlibs")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_running.clear)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A command of a build.
+
+    Attributes:
+        output: The file that it makes.
+        command: The program and its arguments.
+        inputs: The files that it makes it from.
+        reads: Further files that it reads.
+    """
+
+    output: str
+    command: tuple[str, ...]
+    inputs: tuple[str, ...]
+    reads: tuple[str, ...] = ()
+
+
+def compile_step(
+    compiler: Sequence[str], flags: Sequence[str], source: str, output: str, *, reads: tuple[str, ...] = ()
+) -> Step:
+    """Return the step that compiles a source to an object."""
+    command = (*compiler, *flags, "-c", source, "-o", output)
+    return Step(output=output, command=command, inputs=(source,), reads=reads)
+
+
+def link_step(compiler: Sequence[str], objects: tuple[str, ...], output: str) -> Step:
+    """Return the step that links objects to a shared library."""
+    command = (*compiler, *objects, "-o", output, *LINK_FLAGS)
+    return Step(output=output, command=command, inputs=objects)
+
+
+def write_ninja(work_dir: Path, steps: Sequence[Step]) -> None:
+    """Write `build.ninja` for the steps."""
+    (work_dir / "build.ninja").write_bytes(os.fsencode(ninja_text(steps)))
+
+
+def ninja_text(steps: Sequence[Step]) -> str:
+    """Return the text of `build.ninja` for the steps."""
+    lines = []
+    for number, step in enumerate(steps):
+        inputs = " ".join(map(_ninja_path, step.inputs))
+        command = _shell_line(step.command).replace("$", "$$")
+        reads = " | " + " ".join(map(_ninja_path, step.reads)) if step.reads else ""
+        lines += [f"rule step{number}", f"  command = {command}", f"  description = {step.output}"]
+        lines += [f"build {_ninja_path(step.output)}: step{number} {inputs}{reads}"]
+    return "\n".join([*lines, ""])
+
+
+def _ninja_path(path: str) -> str:
+    """Escape a path for ninja."""
+    if unescapable := re.search(r"[|\n\r]", path):
+        raise ToolchainError(
+            f"ninja cannot read a path with {unescapable[0]!r}: {path!r}. "
+            "Put the cache (JITLOAD_CACHE_DIR) or the file elsewhere."
+        )
+    return re.sub(r"([$ :])", r"$\1", path)
+
+
+def _shell_line(words: Sequence[str]) -> str:
+    return " ".join(map(_shell_word, words))
+
+
+def _shell_word(word: str) -> str:
+    """Quote a word for the shell, but only if it needs quotes, so that build.ninja stays readable."""
+    if "\n" in word or "\r" in word:
+        raise ToolchainError(f"ninja cannot read an option with a line break: {word!r}. Write it in one line.")
+    return word if re.fullmatch(r"[\w@%+=:,./-]+", word) else "'" + word.replace("'", "'\\''") + "'"
+
+
+def run_ninja(ninja: Path, work_dir: Path, *, name: str, verbose: bool = False, level: int = logging.DEBUG) -> None:
+    """Run ninja in a directory.
+
+    Args:
+        ninja: The program.
+        work_dir: The directory, with `build.ninja` in it.
+        name: The module's name, for error messages.
+        verbose: Log the commands, too, and all at level INFO.
+        level: Where to log what the compilers print, unless `verbose` is set.
+
+    Raises:
+        CompileError: A command failed; `.log` has the compiler's words.
+        ToolchainError: ninja does not run, or failed before any command.
+    """
+    _stop_at_exit()
+    process = _start((str(ninja), "-v" if verbose else "--quiet"), work_dir)
+    _running.add(process)
+    try:
+        output, _ = process.communicate()
+    except BaseException:
+        _stop(process)
+        raise
+    finally:
+        _running.discard(process)
+    if verbose or output.strip():
+        quiet_level = level if process.returncode == 0 else logging.DEBUG  # the error's own text has it all
+        _log.log(logging.INFO if verbose else quiet_level, "%s", output.rstrip())
+    if process.returncode != 0:
+        raise _failure(name, work_dir, process.returncode, output)
+
+
+def check_is_made(path: Path, compiler: Sequence[str]) -> None:
+    """Raise ToolchainError if a file is missing although every command of the compiler succeeded."""
+    if not path.is_file():
+        raise ToolchainError(
+            f"{' '.join(compiler)} reported no error but did not make {path.name}. Is it a C++ compiler? "
+            "Set JITLOAD_CXX to one."
+        )
+
+
+@functools.lru_cache(maxsize=1)
+def _stop_at_exit() -> None:
+    """Arrange that no ninja outlives this process.
+
+    A build runs ninja after it has claimed its directory. So this is registered after the function that removes the
+    directories of unfinished builds, and `atexit` calls it before that one.
+    """
+    atexit.register(_stop_running)
+
+
+def _stop_running() -> None:
+    for process in tuple(_running):
+        _stop(process)
+
+
+def _start(command: Sequence[str], work_dir: Path) -> subprocess.Popen[str]:
+    """Start ninja in a session of its own, so that Ctrl-C reaches only this process, which then stops ninja."""
+    try:
+        return subprocess.Popen(
+            command,
+            cwd=work_dir,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError as error:
+        hint = "Install it again with: pip install --force-reinstall ninja"
+        raise ToolchainError(f"ninja cannot be run: {command[0]}: {error.strerror}. {hint}") from error
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    """Terminate ninja and the commands that it started; kill them if they do not end in time."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, sign)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_SHUTDOWN_S)
+            break
+    if process.stdout:
+        process.stdout.close()
+
+
+def _failure(name: str, work_dir: Path, status: int, output: str) -> CompileError | ToolchainError:
+    """Return the error of the command that failed, without ninja's own lines, or of ninja if no command failed."""
+    lines = output.splitlines()
+    first = next((number for number, line in enumerate(lines) if line.startswith("FAILED:")), None)
+    if first is None:
+        problem = output.strip() or f"it ended with status {status} and printed nothing"
+        return ToolchainError(f"ninja failed on module {name!r}: {problem}")
+    command = lines[first + 1].strip() if first + 1 < len(lines) else ""
+    compiler_lines = (*lines[:first], *lines[first + 2 :])
+    log = "\n".join(line for line in compiler_lines if not line.startswith("ninja: build stopped"))
+    return CompileError(
+        stage="host", name=name, log=log, diagnostics=parse_diagnostics(log), command=(command,), work_dir=work_dir
+    )
+
+
+def parse_diagnostics(log: str) -> tuple[Diagnostic, ...]:
+    """Return the messages of a g++ or clang log."""
+    return tuple(
+        Diagnostic(file=match["file"], line=int(match["line"]), severity=match["severity"], message=match["message"])
+        for match in _DIAGNOSTIC.finditer(log)
+    )

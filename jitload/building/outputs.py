@@ -1,0 +1,94 @@
+"""Puts what was built where the user wants it: a library in a directory, or an object file for the user's own link."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from jitload.arch import CPU
+from jitload.building.ninja import Step, run_ninja, write_ninja
+from jitload.building.runtime import find_or_build_cpu_runtime, find_or_build_runtime
+from jitload.cache.entry import Entry, check_file, read_manifest
+from jitload.errors import CacheError, JitLoadError
+from jitload.request.request import Request
+from jitload.toolchain.host import find_compiler, find_ninja
+
+
+def install_library(entry: Entry, request: Request, directory: Path) -> Path:
+    """Copy the library into a directory under a name of its own, link `<name>.so` to it, and return the copy's path.
+
+    The name changes with the contents: the dynamic loader takes a path that it has loaded before for the old contents.
+    """
+    directory = directory.absolute()
+    build_id = f"{entry.dir.parent.name.rpartition('-')[2][:16]}-{entry.dir.name.replace('-', '')[:12]}"
+    path = directory / f"{request.slug}-{build_id}.so"
+    if not path.is_file() or path.read_bytes() != entry.product.read_bytes():
+        copy_file(entry.product, path)
+    with _replacing(directory / f"{request.slug}.so") as link:
+        link.symlink_to(path.name)
+    return path
+
+
+def copy_file(source: Path, target: Path) -> Path:
+    """Copy a file to a path at which it appears whole, and return that path."""
+    with _replacing(target) as fresh:
+        shutil.copyfile(source, fresh)
+    return target
+
+
+@contextmanager
+def _replacing(target: Path) -> Iterator[Path]:
+    """Provide an unused path beside the target; the file that is made there then takes the target's place."""
+    fresh = target.with_name(f".jitload-{secrets.token_hex(8)}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.exists() and not target.is_file():
+            raise JitLoadError(f"the library cannot be put at {target}: that is not a regular file")
+        try:
+            yield fresh
+            fresh.replace(target)
+        finally:
+            fresh.unlink(missing_ok=True)
+    except OSError as error:
+        raise JitLoadError(f"the library cannot be put at {target}: {error.strerror}") from error
+
+
+def write_object(entry: Entry, request: Request, target: Path) -> Path:
+    """Link the objects of a library of kernels, and the runtime library, to one object file at the target.
+
+    Only its exports are visible, so that a library of the user's can hold one such object.
+    """
+    compiler, settings = find_compiler(request.settings), request.settings
+    cache_dir = entry.dir.parent.parent
+    runtimes = [find_or_build_runtime(compiler, cache_dir, settings)]
+    if CPU in request.archs:
+        if request.checks:
+            raise JitLoadError("sanitize= and debug= make a library; leave them out for an object")
+        runtimes.append(find_or_build_cpu_runtime(compiler, cache_dir, settings))
+    objects = (*map(str, _check_objects(entry)), *(str(runtime.product) for runtime in runtimes))
+    command = (*compiler.command, "-r", "-nostdlib", *objects, "-o", "whole.o")
+    with tempfile.TemporaryDirectory(prefix="jitload-") as work:
+        work_dir = Path(work)
+        write_ninja(work_dir, (Step(output="whole.o", command=command, inputs=objects),))
+        run_ninja(find_ninja(settings), work_dir, name=request.name)
+        return copy_file(work_dir / "whole.o", target)
+
+
+def _check_objects(entry: Entry) -> list[Path]:
+    """Return the object files of an entry.
+
+    Raises:
+        CacheError: One is damaged.
+    """
+    objects = {name: facts for name, facts in read_manifest(entry.dir)["files"].items() if name.endswith(".o")}
+    for name, (size, digest) in objects.items():
+        try:
+            check_file(entry.dir / name, size, digest)
+        except (OSError, ValueError) as error:
+            problem = f"the cache entry {entry.dir} is damaged: {error}. Remove it and build again."
+            raise CacheError(problem) from error
+    return [entry.dir / name for name in sorted(objects)]

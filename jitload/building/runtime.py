@@ -1,0 +1,91 @@
+"""Builds the runtime library, the object file that is linked into every library, once for each compiler.
+
+What only some libraries need (kernels on the CPU, Triton, the C++ launcher) is built in the same way, each as an object
+file with a cache entry of its own.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jitload.building.ninja import COMPILE_FLAGS, Step, check_is_made, compile_step, run_ninja, write_ninja
+from jitload.cache.entry import Entry
+from jitload.cache.key import CacheKey
+from jitload.cache.store import claim_entry
+from jitload.cache.tiers import find_in_tiers, share_entry
+from jitload.settings import Settings
+from jitload.toolchain.host import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs
+from jitload.toolchain.identity import compiler_identity, own_identity
+
+# The sources that a call runs through are optimised; the others are compiled as quickly as possible.
+_SOURCES = {
+    "launch": ("-O2", *COMPILE_FLAGS[1:]),
+    "setup": COMPILE_FLAGS,  # device.cc, module.cc
+    "why": COMPILE_FLAGS,  # values.cc, explain.cc, refusal.cc, cpu_launch.cc
+    "python": ("-O2", *COMPILE_FLAGS[1:]),
+}
+
+
+def find_or_build_runtime(compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:
+    """Return the entry with the runtime library for this compiler, building it if there is none."""
+    return _find_or_build("runtime", _steps(compiler), compiler, cache_dir, settings)
+
+
+def find_or_build_cpu_runtime(
+    compiler: Compiler, cache_dir: Path, settings: Settings, *, watches: bool = False
+) -> Entry:
+    """Return the entry with what runs kernels on the CPU, or what runs them under `sanitize=`."""
+    return _find_or_build_file("cpu_watched" if watches else "cpu_runtime", compiler, cache_dir, settings)
+
+
+def find_or_build_triton_runtime(compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:
+    """Return the entry with what calls of Triton kernels need in addition to the runtime library."""
+    return _find_or_build_file("triton_runtime", compiler, cache_dir, settings)
+
+
+def find_or_build_launcher(compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:
+    """Return the entry with the compiled part of the C++ launcher, which hand-written wrappers are linked with."""
+    return _find_or_build_file("launcher", compiler, cache_dir, settings)
+
+
+def _find_or_build_file(name: str, compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:
+    flags = ("-std=c++17", "-O2", *COMPILE_FLAGS[1:], *include_flags())
+    steps = (compile_step(compiler.command, flags, str(own_include_dir() / f"{name}.cc"), f"{name}.o"),)
+    return _find_or_build(name, steps, compiler, cache_dir, settings)
+
+
+def _find_or_build(
+    name: str, steps: tuple[Step, ...], compiler: Compiler, cache_dir: Path, settings: Settings
+) -> Entry:
+    parts = (
+        ("kind", name),
+        ("compiler", compiler_identity(compiler, cache_dir)),
+        ("jitload", own_identity(cache_dir)),
+    )
+    key = CacheKey.of(name, parts)
+    if entry := find_in_tiers(cache_dir, key, settings):
+        return entry
+    with claim_entry(cache_dir, key, settings) as work:
+        if work.entry:
+            return work.entry
+        write_ninja(work.dir, steps)
+        run_ninja(find_ninja(settings), work.dir, name=f"jitload's {name}")
+        check_is_made(work.dir / f"{name}.o", compiler.command)
+        entry = work.publish(f"{name}.o")
+    share_entry(entry, key, settings)
+    return entry
+
+
+def _steps(compiler: Compiler) -> tuple[Step, ...]:
+    compiles = tuple(
+        compile_step(compiler.command, (*flags, *include_flags()), str(own_include_dir() / f"{name}.cc"), f"{name}.o")
+        for name, flags in _SOURCES.items()
+    )
+    objects = tuple(step.output for step in compiles)
+    command = (*compiler.command, "-r", "-nostdlib", *objects, "-o", "runtime.o")
+    return (*compiles, Step(output="runtime.o", command=command, inputs=objects))
+
+
+def include_flags() -> tuple[str, ...]:
+    """Return the options with which the host compiler finds our headers, tvm-ffi's and DLPack's."""
+    return tuple(f"-I{path}" for path in (own_include_dir().parent, *tvm_ffi_include_dirs()))

@@ -1,0 +1,208 @@
+"""The files that a build read: recorded after the build, and checked again on each hit."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jitload.cache.key import may_embed_path
+
+_NO_FILE = -1  # there is no such file, and the build would read one
+_NO_DIRECTORY = -2  # not even the directory that it would be in exists
+# A file may change twice within one tick of its file system's clock and look the same. No tick is longer than 2 s.
+_TICK_NS = 2_000_000_000
+
+_State = tuple[int, int, int, int]
+_digests: dict[str, tuple[_State, str]] = {}  # by path, of files that had not changed for longer than a tick
+
+
+class Dependency(NamedTuple):
+    """A file that a build read, with what `stat` and SHA-256 said about it.
+
+    A file that the build looked for and did not find has a negative size: if it existed, it would be read.
+
+    Attributes:
+        path: The file.
+        size: Its size in bytes.
+        mtime_ns: When it was last written.
+        ctime_ns: When it was last changed in any way. An edit that restores size and mtime still changes this.
+        inode: Its number in the file system.
+        digest: SHA-256 of its content; "" matches nothing.
+        is_settled: Whether it was older than a tick of the clock when its digest was taken. If it was not, an edit
+            right afterwards may not show in `stat`, and only the digest tells.
+    """
+
+    path: str
+    size: int
+    mtime_ns: int = 0
+    ctime_ns: int = 0
+    inode: int = 0
+    digest: str = ""
+    is_settled: bool = False
+
+    def is_unchanged(self) -> bool:
+        """Tell whether the file still has this content: by `stat`, and by its digest where `stat` does not tell."""
+        if self.size < 0:
+            return not (os.path.isfile(self.path) if self.size == _NO_FILE else os.path.lexists(self.path))
+        try:
+            status = os.stat(self.path)
+            if (
+                self.is_settled
+                and status.st_ctime_ns == self.ctime_ns
+                and status.st_mtime_ns == self.mtime_ns
+                and status.st_size == self.size
+                and status.st_ino == self.inode
+            ):
+                return True
+            is_file = stat.S_ISREG(status.st_mode)  # reading a pipe or a device might never end
+            return is_file and status.st_size == self.size and _digest_of(self.path, status) == self.digest
+        except OSError:
+            return False
+
+
+def _digest_of(path: str, status: os.stat_result) -> str:
+    remembered = _digests.get(path)
+    if remembered and remembered[0] == _state_of(status):
+        return remembered[1]
+    return _compute_digest(path)
+
+
+def _state_of(status: os.stat_result) -> _State:
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+
+
+def _compute_digest(path: str) -> str:
+    """Return a file's digest, and remember it if every later change to the file will show in `stat`."""
+    status, now_ns = os.stat(path), time.time_ns()
+    digest = digest_file(Path(path))
+    if is_settled(status, now_ns):
+        _digests[path] = (_state_of(status), digest)
+    return digest
+
+
+def refresh(dependency: Dependency) -> Dependency:
+    """Return the record of an unchanged file such that `stat` alone will do for the next check, if it can by now."""
+    remembered = _digests.get(dependency.path)
+    if remembered is None or remembered[1] != dependency.digest:
+        return dependency
+    size, mtime_ns, ctime_ns, inode = remembered[0]
+    return dependency._replace(size=size, mtime_ns=mtime_ns, ctime_ns=ctime_ns, inode=inode, is_settled=True)
+
+
+def is_settled(status: os.stat_result, now_ns: int) -> bool:
+    """Tell whether every change from now on will show in what `stat` says."""
+    return max(status.st_mtime_ns, status.st_ctime_ns) + _TICK_NS < now_ns
+
+
+def digest_file(path: Path) -> str:
+    """Return a file's SHA-256 in hexadecimal."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+# ---- recording -------------------------------------------------------------------------------------------------
+
+
+class StartTime(NamedTuple):
+    """When a build began, by the wall clock and by the monotonic clock, which nobody can set."""
+
+    wall_ns: int
+    monotonic_ns: int
+
+    @staticmethod
+    def now() -> StartTime:
+        """Return the current time."""
+        return StartTime(wall_ns=time.time_ns(), monotonic_ns=time.monotonic_ns())
+
+    def earliest_ns(self) -> int:
+        """Return when the build began by the wall clock, the earlier time if the clock was set during the build."""
+        return min(self.wall_ns, time.time_ns() - (time.monotonic_ns() - self.monotonic_ns))
+
+
+def record_dependencies(paths: Iterable[Path], start: StartTime) -> tuple[Dependency, ...]:
+    """Return the records of the files that a build read, or looked for and did not find."""
+    start_ns = start.earliest_ns()
+    records = {record.path: record for record in (_record(path, start_ns) for path in paths)}
+    return tuple(records[path] for path in sorted(records))
+
+
+def _record(path: Path, start_ns: int) -> Dependency:
+    text = str(path)
+    if text.startswith("#"):  # an include whose path nobody knows
+        return Dependency(path=text, size=0)
+    try:
+        status, now_ns = path.stat(), time.time_ns()
+        digest = digest_file(path) if path.is_file() else None
+    except OSError:
+        return _record_missing(path)
+    if digest is None:  # a directory of that name
+        return Dependency(path=text, size=_NO_FILE)
+    if status.st_ctime_ns > start_ns:  # edited during the build: nobody knows what the compiler read
+        return Dependency(path=text, size=status.st_size)
+    return Dependency(
+        path=text,
+        size=status.st_size,
+        mtime_ns=status.st_mtime_ns,
+        ctime_ns=status.st_ctime_ns,
+        inode=status.st_ino,
+        digest=digest,
+        is_settled=is_settled(status, now_ns),
+    )
+
+
+def _record_missing(path: Path) -> Dependency:
+    """Record a file that does not exist, or the first directory above it that does not."""
+    missing = path
+    while not os.path.lexists(missing.parent) and missing.parent != missing:
+        missing = missing.parent
+    return Dependency(path=str(missing), size=_NO_FILE if missing == path else _NO_DIRECTORY)
+
+
+# ---- in a manifest ---------------------------------------------------------------------------------------------
+
+
+def to_manifest(dependency: Dependency, anchors: Sequence[str]) -> list[dict[str, Any]]:
+    """Return a record as rows of a manifest, with the path relative to the anchor above it, as in `@1/sub/x.h`.
+
+    Below several anchors there is a row for each, because nobody knows through which of them a compiler found the file.
+    """
+    row = dependency._asdict()
+    roots = [anchor.rstrip("/") for anchor in anchors]
+    relative_paths = [
+        f"@{index}{dependency.path[len(root) :]}"
+        for index, root in enumerate(roots)
+        if dependency.path == root or dependency.path.startswith(root + "/")
+    ]
+    return [{**row, "path": path} for path in relative_paths or (dependency.path,)]
+
+
+def from_manifest(row: dict[str, Any], anchors: Sequence[str]) -> Dependency:
+    """Return the record in a row of a manifest, below the anchors of this request.
+
+    Raises:
+        ValueError, TypeError, IndexError: The row is malformed.
+    """
+    dependency = Dependency(**row)
+    if not isinstance(dependency.path, str):
+        raise TypeError("the path of a file that it read is not text")
+    if not dependency.path.startswith("@"):
+        return dependency
+    index, slash, rest = dependency.path[1:].partition("/")
+    return dependency._replace(path=f"{anchors[int(index)].rstrip('/')}{slash}{rest}")
+
+
+def may_embed_paths(dependencies: Iterable[Dependency], anchors: Sequence[str]) -> bool:
+    """Tell whether code made from the files below the anchors may contain their paths."""
+    prefixes = tuple(anchor.rstrip("/") + "/" for anchor in anchors)
+    try:
+        return any(
+            may_embed_path(Path(dependency.path).read_bytes())
+            for dependency in dependencies
+            if dependency.size > 0 and dependency.path.startswith(prefixes)
+        )
+    except OSError:
+        return True

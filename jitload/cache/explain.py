@@ -1,0 +1,161 @@
+"""Explains why an entry was not used: in which parts two keys differ, and which dependencies have changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jitload.cache.bundles import find_bundles
+from jitload.cache.dependencies import from_manifest
+from jitload.cache.entry import check_file, key_dir_of, newest_first, read_manifest
+from jitload.cache.key import CacheKey, describe_parts
+from jitload.cache.listing import StoredEntry, list_entries
+from jitload.cache.matching import differing_parts, matching_digests
+from jitload.errors import CacheError
+from jitload.settings import Settings, shown_url
+
+_LONGEST_SHOWN = 160
+_MAX_COMPARED = 1000  # entries of one name
+
+
+def compare_parts(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
+    """Return a line for each part that two keys do not have in common."""
+    labels = dict.fromkeys((*first, *second))
+    return [
+        f"{label}: {_shown(first, label, second)} and {_shown(second, label, first)}"
+        for label in labels
+        if first.get(label) != second.get(label)
+    ]
+
+
+def _shown(parts: Mapping[str, Any], label: str, compared_parts: Mapping[str, Any]) -> str:
+    """Return the value of a part; of two lists of the same length, only the items that differ."""
+    if label not in parts:
+        return "absent"
+    value, compared = parts[label], compared_parts.get(label)
+    if isinstance(value, list) and isinstance(compared, list) and len(value) == len(compared):
+        value = [item for item, compared_item in zip(value, compared, strict=True) if item != compared_item]
+    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    text = " | ".join(text.splitlines()) or "nothing"
+    return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"
+
+
+def compare_entries(first: StoredEntry, second: StoredEntry) -> list[str]:
+    """Return how two entries differ: in parts of their keys or, if those are equal, in the files that they read."""
+    manifests = first.manifest(), second.manifest()
+    lines = compare_parts(*map(_parts, manifests))
+    names = [manifest.get("name") for manifest in manifests]
+    if names[0] != names[1]:
+        lines.insert(0, f"name: {names[0]} and {names[1]}")
+    return lines or compare_parts(*map(_dependency_digests, manifests))
+
+
+def _parts(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    parts = manifest.get("parts")
+    return parts if isinstance(parts, dict) else {}
+
+
+def _dependency_digests(manifest: Mapping[str, Any]) -> dict[str, str]:
+    rows = manifest.get("headers")
+    return {
+        f"header {row['path']}": f"sha256:{row['digest']}" if row["size"] >= 0 else "absent"
+        for row in (rows if isinstance(rows, list) else [])
+    }
+
+
+# ---- a miss ----------------------------------------------------------------------------------------------------
+
+
+def explain_miss(cache_dir: Path, key: CacheKey, settings: Settings) -> str:
+    """Return the error message for a miss where building is forbidden: how the nearest entry of that name differs."""
+    bundles = find_bundles(cache_dir)
+    other_tiers = [*map(str, bundles), *settings.cache_path, *([shown_url(settings.remote)] if settings.remote else [])]
+    tiers = f"{cache_dir}, nor in {', '.join(other_tiers)}" if other_tiers else cache_dir
+    lines = [f"module {key.name!r} is not in the cache {tiers}, and JITLOAD_MODE={settings.mode} does not build it"]
+    cache_dirs = (cache_dir, *bundles, *map(Path, settings.cache_path))
+    lines += [f"    {line}" for line in _reasons(cache_dirs, key, settings)]
+    if key.unknown_parts:
+        labels = ", ".join(key.unknown_parts)
+        lines.append(f"    This machine lacks tools, so these parts of an entry's key do not matter: {labels}.")
+    lines.append("    Build it in advance with JITLOAD_MODE=auto, and ship the cache: jitload cache pack, unpack.")
+    return "\n".join(lines)
+
+
+def _reasons(cache_dirs: Sequence[Path], key: CacheKey, settings: Settings) -> list[str]:
+    for cache_dir in cache_dirs:
+        for digest in matching_digests(cache_dir, key, settings) if key.unknown_parts else (key.digest,):
+            if lines := _problems_of_key(key_dir_of(cache_dir, key, digest), key):
+                return lines
+    nearest = _nearest_entry(cache_dirs, key, settings)
+    if nearest is None:
+        return ["There is no entry of that name."]
+    entry, lines = nearest
+    return [
+        f"The nearest entry, {entry.name}-{entry.digest[:12]}, has another key (its parts, and the request's):",
+        *(f"  {line}" for line in lines),
+    ]
+
+
+def _nearest_entry(
+    cache_dirs: Sequence[Path], key: CacheKey, settings: Settings
+) -> tuple[StoredEntry, list[str]] | None:
+    """Return the entry of the key's name that differs in the fewest parts, with a line for each of those."""
+    parts, nearest = describe_parts(key), None
+    entries = [entry for cache_dir in cache_dirs for entry in _entries_named(cache_dir, key.name)]
+    for entry in sorted(entries, key=lambda entry: -entry.used_s)[:_MAX_COMPARED]:
+        try:
+            entry_parts = _parts(entry.manifest())
+        except CacheError:
+            continue
+        labels = differing_parts(parts, entry_parts, key, settings)
+        lines = compare_parts(
+            *({label: side[label] for label in labels if label in side} for side in (entry_parts, parts))
+        )
+        if nearest is None or len(lines) < len(nearest[1]):
+            nearest = (entry, lines)
+    return nearest
+
+
+def _entries_named(cache_dir: Path, name: str) -> Sequence[StoredEntry]:
+    try:
+        return list(list_entries(cache_dir, name))
+    except CacheError:
+        return []
+
+
+def _problems_of_key(key_dir: Path, key: CacheKey) -> list[str]:
+    """Return what is wrong with the entries that have this very key: changed files, damage, missing permissions."""
+    lines: list[str] = []
+    try:
+        leaf_names = newest_first(path.name for path in key_dir.iterdir())
+    except FileNotFoundError:
+        return []
+    except OSError:
+        return [_unreadable(key_dir)]
+    for leaf_name in leaf_names:
+        try:
+            lines += _problems_of_leaf(key_dir / leaf_name, key)
+        except PermissionError:
+            lines.append(_unreadable(key_dir))
+        except (OSError, ValueError, LookupError, TypeError, RecursionError) as damage:
+            lines.append(f"There is an entry, which is damaged: {key_dir / leaf_name}: {damage}")
+    return list(dict.fromkeys(lines))
+
+
+def _unreadable(key_dir: Path) -> str:
+    return f"There is an entry that this user may not read. Repair it with: chmod -R go+rX '{key_dir.parent}'"
+
+
+def _problems_of_leaf(leaf_dir: Path, key: CacheKey) -> list[str]:
+    manifest = read_manifest(leaf_dir)
+    dependencies = [from_manifest(row, key.anchors) for row in manifest["headers"]]
+    lines = [
+        f"{'A new file' if dependency.size < 0 else 'Changed since'}: {dependency.path}"
+        for dependency in dependencies
+        if not dependency.is_unchanged()
+    ]
+    if manifest["anchors"] is not None and tuple(manifest["anchors"]) != key.anchors:
+        lines.append(f"It was built from {', '.join(manifest['anchors'])}, and its code contains these paths")
+    check_file(leaf_dir / manifest["product"], manifest["size"], manifest["sha256"])
+    return lines

@@ -1,1 +1,0 @@
-// <iso646.h> spells operators as words, `and` for &&, which C++ knows by itself.

@@ -1,1 +1,0 @@
-#error "<torch/library.h> is for host code; NVRTC compiles the kernels alone: leave the bindings out"

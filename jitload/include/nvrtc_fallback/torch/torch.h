@@ -1,1 +1,0 @@
-#error "<torch/torch.h> is for host code; NVRTC compiles the kernels alone: leave the bindings out"

@@ -1,1 +1,0 @@
-#error "<torch/types.h> is for host code; NVRTC compiles the kernels alone: leave the bindings out"

@@ -1,0 +1,264 @@
+"""The function `jitload.prebuild`: builds many requests in many processes, on this machine or a cluster."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from jitload.errors import JitLoadError
+from jitload.prebuilding.processes import LocalWorkers, local_workers, worker_count
+from jitload.prebuilding.requests import is_triton, needs_this_process, portable_request
+from jitload.prebuilding.worker import Outcome, Task, build_task, failure, worker_environment
+
+_LINES = 10  # of progress if tqdm is not installed
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prebuilt:
+    """The outcomes of all requests, in the order of the requests.
+
+    Attributes:
+        outcomes: One for each request, or one for each request and architecture if `archs` was given.
+        seconds: How long it took altogether.
+    """
+
+    outcomes: tuple[Outcome, ...]
+    seconds: float
+
+    @property
+    def built(self) -> tuple[Outcome, ...]:
+        """The outcomes of the requests that were compiled."""
+        return tuple(outcome for outcome in self.outcomes if outcome.state == "built")
+
+    @property
+    def reused(self) -> tuple[Outcome, ...]:
+        """The outcomes of the requests whose libraries were in the cache."""
+        return tuple(outcome for outcome in self.outcomes if outcome.state == "reused")
+
+    @property
+    def failed(self) -> tuple[Outcome, ...]:
+        """The outcomes of the requests that failed."""
+        return tuple(outcome for outcome in self.outcomes if outcome.state == "failed")
+
+    def check(self) -> None:
+        """Raise JitLoadError, with this summary, if a request failed."""
+        if self.failed:
+            raise JitLoadError(str(self))
+
+    def __str__(self) -> str:
+        counts = f"{len(self.built)} built, {len(self.reused)} reused, {len(self.failed)} failed"
+        lines = [f"  {outcome.name} ({outcome.arch}): {outcome.error}" for outcome in self.failed]
+        return "\n".join((f"{counts}, in {self.seconds:.1f} s", *lines))
+
+
+def prebuild(
+    requests: Iterable[Mapping[str, Any]],
+    executor: Executor | None = None,
+    *,
+    progress: bool = True,
+    archs: Sequence[str] | None = None,
+    jobs: int | None = None,
+) -> Prebuilt:
+    """Build many libraries into the cache, so that later calls find them; no GPU is needed.
+
+    A request that fails, or whose worker dies, does not stop the others. Ctrl-C ends the workers; libraries that were
+    finished by then stay in the cache.
+
+    Args:
+        requests: Mappings with the keywords of `build_inline`, or of `build` if they name files:
+            `{"name": "vec", "cuda_sources": text, "arch": "sm_90a"}`. With `kernel`, the keywords of `load_triton`:
+            `kernel` is a Triton kernel or the name to import it by, `"my_package.kernels:add"`, and `args` are example
+            arguments. A Triton kernel that other processes cannot import, because it stands in a program or a
+            notebook, and one whose request cannot be pickled are built in this process.
+        executor: An executor of `concurrent.futures`, such as Dask's `client.get_executor()` or mpi4py's. Its workers
+            get this process's `JITLOAD_*` variables, and need the same versions of all tools and packages. None starts
+            processes on this machine.
+        progress: Show the progress: as a bar if tqdm is installed, otherwise as a few lines.
+        archs: Build each request once for each of these architectures, `("sm_80", "sm_90a")`, as a call with
+            `arch="native"` would on such a GPU. A request that names its own `arch` keeps it; with several in it, it
+            makes one library for all of them.
+        jobs: The number of processes on this machine; by default as many as cores and memory allow.
+
+    Returns:
+        The outcomes. `print()` shows a summary, and `.check()` raises an error if a request failed.
+
+    Raises:
+        JitLoadError: `requests`, `archs`, `jobs` or `executor` is invalid.
+
+    Example:
+        `prebuild([{"name": "vec", "cuda_sources": text}], archs=("sm_80", "sm_90a")).check()`
+    """
+    tasks = _tasks(requests, archs)
+    if executor is not None and not callable(getattr(executor, "submit", None)):
+        raise JitLoadError(f"executor must have submit(), as concurrent.futures.Executor does, got {executor!r}")
+    if jobs is not None and (not isinstance(jobs, int) or jobs < 1):
+        raise JitLoadError(f"jobs must be a positive number of processes, got {jobs!r}")
+    started = time.monotonic()
+    outcomes: dict[int, Outcome] = {}
+    try:
+        with _progress(len(tasks), outcomes, is_shown=progress) as done:
+            _run(tasks, executor, jobs, done)
+    except BaseException:
+        summary = Prebuilt(outcomes=tuple(outcomes.values()), seconds=time.monotonic() - started)
+        _log.warning("prebuild() was interrupted with %d requests left: %s", len(tasks) - len(outcomes), summary)
+        raise
+    ordered = tuple(outcomes[task.number] for task in tasks)
+    return Prebuilt(outcomes=ordered, seconds=time.monotonic() - started)
+
+
+def _tasks(requests: Iterable[Mapping[str, Any]], archs: Sequence[str] | None) -> tuple[Task, ...]:
+    """Return the tasks for all requests: one each, or one for each of `archs` if the request names no architecture."""
+    if isinstance(requests, str | bytes | Mapping) or not isinstance(requests, Iterable):
+        raise JitLoadError(f"requests must be several mappings, in a list say, got {type(requests).__name__}")
+    if isinstance(archs, str):
+        archs = (archs,)
+    if archs is not None and not (isinstance(archs, Iterable) and archs and all(isinstance(a, str) for a in archs)):
+        raise JitLoadError(f"archs must be architectures, ('sm_80', 'sm_90a'), or None, got {archs!r}")
+    expanded = []
+    for request in map(portable_request, requests):
+        has_own_arch = not isinstance(request, Mapping) or request.get("arch") not in (None, "native")
+        if archs is None or has_own_arch:
+            expanded.append(request)
+        else:
+            expanded += [{**request, "arch": arch} for arch in archs]
+    environment = worker_environment(has_triton=any(map(is_triton, expanded)))
+    run = secrets.token_hex(8)
+    return tuple(
+        Task(number=number, request=request, environment=environment, needs_caller=needs_this_process(request), run=run)
+        for number, request in enumerate(expanded)
+    )
+
+
+# ---- where it runs ---------------------------------------------------------------------------------------------
+
+
+def _run(tasks: Sequence[Task], executor: Executor | None, jobs: int | None, done: _Progress) -> None:
+    """Build with the executor if there is one; build the rest, if it breaks, or everything on this machine."""
+    if executor is not None:
+        left = _run_in(executor, tasks, done)
+        if left:
+            lost = "the executor lost a worker and with it %d requests; they are built on this machine"
+            _log.warning(lost, len(left))
+        tasks = left
+    if tasks:
+        with local_workers(min(jobs or worker_count(), len(tasks))) as workers:
+            _run_in(workers, tasks, done)
+
+
+def _run_in(executor: Executor | LocalWorkers, tasks: Sequence[Task], done: _Progress) -> tuple[Task, ...]:
+    """Build with an executor, and in this process if only that can; return the tasks that a broken executor left."""
+    futures: dict[Future[Outcome], Task] = {}
+    left = []
+    try:
+        for task in tasks:
+            if not task.needs_caller:
+                future = _submit(executor, task)
+                futures[future] = task
+        for task in tasks:
+            if task.needs_caller:
+                done.add(task, build_task(task))
+        for future in as_completed(futures):
+            outcome = _outcome(future, futures[future])
+            if outcome is None:
+                left.append(futures[future])
+            else:
+                done.add(futures[future], outcome)
+    except BaseException:
+        for future in futures:
+            future.cancel()
+        raise
+    return tuple(left)
+
+
+def _submit(executor: Executor | LocalWorkers, task: Task) -> Future[Outcome]:
+    """Submit a task; if the executor is broken, the future has that exception."""
+    try:
+        return executor.submit(build_task, task)
+    except BrokenExecutor as error:
+        future: Future[Outcome] = Future()
+        future.set_exception(error)
+        return future
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}"
+        raise JitLoadError(f"the executor {executor!r} takes no tasks ({problem}): give one that is open") from error
+
+
+def _outcome(future: Future[Outcome], task: Task) -> Outcome | None:
+    """Return the outcome of a task, or None if the executor broke before it was known."""
+    try:
+        return future.result()
+    except BrokenExecutor:
+        return None
+    except CancelledError:
+        return failure(task, "the executor cancelled it")
+    except Exception as error:  # noqa: BLE001  an executor has exceptions of its own
+        return failure(task, error)
+
+
+# ---- progress --------------------------------------------------------------------------------------------------
+
+
+class _Progress:
+    """Collects the outcomes by the numbers of their tasks; shows nothing."""
+
+    def __init__(self, total: int, outcomes: dict[int, Outcome]) -> None:
+        self.total = total
+        self.outcomes = outcomes
+        self.failures = 0
+
+    def add(self, task: Task, outcome: Outcome) -> None:
+        """Add the outcome of a task, and show the progress."""
+        self.outcomes[task.number] = outcome
+        self.failures += outcome.state == "failed"
+        self.show()
+
+    def show(self) -> None:
+        """Show the progress."""
+
+
+class _Lines(_Progress):
+    """Writes a line after each tenth of the tasks."""
+
+    def show(self) -> None:
+        """Write a line if a tenth is complete."""
+        count = len(self.outcomes)
+        if count * _LINES // self.total != (count - 1) * _LINES // self.total:
+            failures = f", {self.failures} failed" if self.failures else ""
+            sys.stderr.write(f"prebuild: {count} of {self.total}{failures}\n")
+            sys.stderr.flush()
+
+
+class _Bar(_Progress):
+    """Shows a bar of tqdm."""
+
+    def __init__(self, total: int, outcomes: dict[int, Outcome], bar: Any) -> None:
+        super().__init__(total, outcomes)
+        self._bar = bar
+
+    def show(self) -> None:
+        """Advance the bar."""
+        if self.failures:
+            self._bar.set_postfix_str(f"{self.failures} failed", refresh=False)
+        self._bar.update()
+
+
+@contextmanager
+def _progress(total: int, outcomes: dict[int, Outcome], *, is_shown: bool) -> Iterator[_Progress]:
+    if not is_shown or not total:
+        yield _Progress(total, outcomes)
+        return
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        yield _Lines(total, outcomes)
+        return
+    with tqdm(total=total, desc="prebuild", unit="kernel") as bar:
+        yield _Bar(total, outcomes, bar)

@@ -1,0 +1,202 @@
+"""Reads the requests of `prebuild`, and builds them.
+
+A request with a Triton kernel needs some care: other processes can only import the kernel, because Triton reads its
+source from its file.
+"""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import pickletools
+import re
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from importlib.machinery import PathFinder
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from jitload.errors import CacheError, JitLoadError
+
+if TYPE_CHECKING:
+    from jitload.cache.entry import Entry
+    from jitload.request.request import Request
+
+_MAIN = "__main__"  # not the same module in another process
+_MAX_WRAPPERS = 16  # around a kernel: autotune, heuristics, jit
+_NAME = re.compile(r"([\w-]+(?:\.[\w-]+)*):([^\W\d]\w*(?:\.[^\W\d]\w*)*)")
+_TRITON_KEYWORDS = ("signature", "constexprs", "variants", "config")
+
+
+def is_triton(request: object) -> bool:
+    """Tell whether a request is one for `load_triton`."""
+    return isinstance(request, Mapping) and "kernel" in request
+
+
+def portable_request(request: Any) -> Any:
+    """Return a request for other processes: a Triton kernel in it is replaced by the name to import it by."""
+    if is_triton(request) and (name := _import_name(request["kernel"])):
+        return {**request, "kernel": name}
+    return request
+
+
+def needs_this_process(request: Any) -> bool:
+    """Tell whether only this process can build a request: its Triton kernel stands in a program or a notebook, say."""
+    if not is_triton(request):
+        return False
+    if isinstance(request["kernel"], str) and request["kernel"].partition(":")[0] == _MAIN:
+        return True
+    try:
+        data = pickle.dumps(request)
+    except Exception:  # noqa: BLE001  whatever a user's object raises
+        return True
+    return any(argument == _MAIN for _, argument, _ in pickletools.genops(data))
+
+
+def _import_name(kernel: Any) -> str:
+    """Return the `module:name` by which exactly this kernel can be imported, or ""."""
+    inner = kernel
+    for _ in range(_MAX_WRAPPERS):
+        if isinstance(inner, FunctionType) or getattr(inner, "best_config", None) is not None:  # tuned in this process
+            break
+        inner = getattr(inner, "fn", None)
+    if not isinstance(inner, FunctionType) or inner.__module__ == _MAIN:
+        return ""
+    value: Any = sys.modules.get(inner.__module__)
+    for part in inner.__qualname__.split("."):
+        value = getattr(value, part, None)
+    is_importable = value is kernel and PathFinder.find_spec(inner.__module__.partition(".")[0]) is not None
+    return f"{inner.__module__}:{inner.__qualname__}" if is_importable else ""
+
+
+def import_object(path: str, label: str) -> Any:
+    """Return the object at `module:name`; error messages begin with the label.
+
+    Raises:
+        JitLoadError: The path is malformed, or there is no such object.
+    """
+    match = _NAME.fullmatch(path)
+    if match is None:
+        raise JitLoadError(f"{label} must be module:name, such as 'my_package.kernels:add'")
+    module, name = match.groups()
+    value = import_user_module(module, label)
+    for part in name.split("."):
+        try:
+            value = getattr(value, part)
+        except AttributeError:
+            raise JitLoadError(f"{label}: the module {module} has no {name!r}") from None
+    return value
+
+
+def import_user_module(module: str, label: str) -> Any:
+    """Import a module of the user's.
+
+    Raises:
+        JitLoadError: It cannot be imported.
+    """
+    try:
+        return import_module(module)
+    except (Exception, SystemExit) as error:
+        problem = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise JitLoadError(
+            f"{label}: the module {module} cannot be imported ({problem}). Its directory must be on sys.path "
+            "(PYTHONPATH) wherever it is built."
+        ) from error
+
+
+# ---- building a request ----------------------------------------------------------------------------------------
+
+
+def build_request(fields: Any) -> Entry:
+    """Build the library for a request, or find it in the cache, and return its entry.
+
+    Raises:
+        JitLoadError: `fields` is not a request, or no cache can keep its library; and what `build_inline`, `build` or
+            `load_triton` raises.
+    """
+    from jitload.pipeline import build
+    from jitload.settings import find_cache_dir, is_in_private_cache, read_settings
+
+    if not isinstance(fields, Mapping):
+        raise JitLoadError(f"a request is a mapping of the keywords of build_inline, got {type(fields).__name__}")
+    if outputs := {"output", "build_directory"} & fields.keys():
+        raise JitLoadError(f"prebuild() fills the cache: leave {min(outputs)}= to build_inline()")
+    request, is_verbose = _triton_request(fields) if is_triton(fields) else _library_request(fields)
+    entry = build(request, verbose=is_verbose)
+    cache_dir = find_cache_dir(read_settings())
+    if is_in_private_cache(entry.dir):  # because of this request, or of an equal one before it
+        raise CacheError(f"the cache {cache_dir} cannot be written, so nothing can be kept in it")
+    return entry
+
+
+def _library_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
+    """Return the request of `build_inline`, or of `build` if `fields` names files, and whether `verbose` is set."""
+    from jitload.api import build, build_inline
+    from jitload.checks import read_checks
+    from jitload.request.arguments import file_sources, inline_sources, read_options
+    from jitload.request.request import Call, make_request
+
+    are_files = any(fields.get(name) for name in ("sources", "cuda_files", "cpp_files"))
+    options = _with_defaults(build if are_files else build_inline, fields)
+    name, cubins = options["name"], options["embed_cubin"]
+    if are_files:
+        sources = file_sources(options["sources"], options["cuda_files"], options["cpp_files"], embed_cubin=cubins)
+    else:
+        sources = inline_sources(name, options["cuda_sources"], cpp_sources=options["cpp_sources"], embed_cubin=cubins)
+    compiler_options = read_options(
+        cflags=options["extra_cflags"],
+        cuda_cflags=options["extra_cuda_cflags"],
+        ldflags=options["extra_ldflags"],
+        include_paths=options["extra_include_paths"],
+    )
+    call = Call(
+        name=name,
+        sources=sources,
+        makes="library",
+        functions=options["functions"],
+        options=compiler_options,
+        arch=options["arch"],
+        backend=options["backend"],
+        kind=options["kind"],
+        checks=read_checks(options["sanitize"], debug=options["debug"]),
+    )
+    return make_request(call), options["verbose"]
+
+
+def _with_defaults(function: Callable[..., Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all arguments of a call of a public function with these keywords."""
+    try:
+        bound = inspect.signature(function).bind(**fields)
+    except TypeError as error:
+        raise TypeError(f"{function.__name__}() {error}") from None
+    bound.apply_defaults()
+    return bound.arguments
+
+
+def _triton_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
+    """Return the request of `load_triton`, and whether `verbose` is set."""
+    from jitload.settings import find_cache_dir, read_settings
+    from jitload.triton.request import make_triton_request
+    from jitload.triton.wanted import Asked
+
+    options: dict[str, Any] = {"num_warps": None, "num_stages": None, **fields}
+    name, kernel = options.pop("name", None), options.pop("kernel")
+    is_verbose = bool(options.pop("verbose", False))
+    arch, grid = options.pop("arch", None) or "native", options.pop("grid", None)
+    args = options.pop("args", None) or ()
+    keywords = {keyword: options.pop(keyword, None) for keyword in _TRITON_KEYWORDS}
+    request = make_triton_request(
+        name,
+        import_object(kernel, f"kernel={kernel!r}") if isinstance(kernel, str) else kernel,
+        Asked(args=args, **keywords, options=options),
+        arch=arch,
+        grid=grid,
+    )
+    cache_dir = find_cache_dir(read_settings())
+    if find_cache_dir(request.settings) != cache_dir:
+        raise CacheError(
+            f"{name!r} cannot be cached, because its key would be incomplete: a source cannot be read, or an object of "
+            "yours is compiled in"
+        )
+    return request, is_verbose

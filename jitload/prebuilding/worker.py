@@ -1,0 +1,134 @@
+"""The worker of `prebuild`: builds one request after another, in a process of this machine or of a cluster."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from jitload.errors import CompileError, JitLoadError
+from jitload.settings import UPSTREAMS_ARCH
+
+_PREFIX = "JITLOAD_"
+_LONGEST_NAME = 80  # in the summary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A request as it is sent to a worker.
+
+    Attributes:
+        number: Its position among the requests.
+        request: The keywords of `build_inline`, `build` or `load_triton`.
+        environment: The environment variables of the caller that the worker must have, too.
+        needs_caller: Whether only the caller's process can build it.
+        run: A random text for each call of `prebuild`: Dask does not run a task that equals an earlier one.
+    """
+
+    number: int
+    request: Mapping[str, Any]
+    environment: tuple[tuple[str, str], ...] = ()
+    needs_caller: bool = False
+    run: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The outcome of a request.
+
+    Attributes:
+        name: The module's name.
+        arch: The requested architectures.
+        state: `"built"`, `"reused"` (it was in the cache, or another process built it meanwhile), or `"failed"`.
+        path: The path of the library, as the worker sees it.
+        error: The first line of the error.
+        log: The whole error, as `build_inline` would have raised it, with the compiler's output.
+        seconds: How long it took.
+    """
+
+    name: str
+    arch: str
+    state: Literal["built", "reused", "failed"]
+    path: str = ""
+    error: str = ""
+    log: str = ""
+    seconds: float = 0.0
+
+
+def worker_environment(*, has_triton: bool = False) -> tuple[tuple[str, str], ...]:
+    """Return the environment variables that workers must have: ours, and those that change what Triton compiles."""
+    names = {name for name in os.environ if name.startswith(_PREFIX) or name == UPSTREAMS_ARCH}
+    if has_triton:
+        from jitload.triton.key import is_in_key
+
+        names |= set(filter(is_in_key, os.environ))
+    return tuple((name, os.environ[name]) for name in sorted(names))
+
+
+def failure(task: Task, error: BaseException | str, seconds: float = 0.0) -> Outcome:
+    """Return the outcome of a request that failed."""
+    name, arch = _name_and_arch(task.request)
+    lines = str(error).strip().splitlines() or [""]
+    first = lines[0] if isinstance(error, JitLoadError | str) else f"{type(error).__name__}: {lines[0]}"
+    if isinstance(error, CompileError) and not error.diagnostics and (log := error.log.strip().splitlines()):
+        first += f": {log[-1].strip()}"  # Triton's message stands after the lines of the source
+    return Outcome(name=name, arch=arch, state="failed", error=first, log=str(error), seconds=seconds)
+
+
+def _name_and_arch(request: Any) -> tuple[str, str]:
+    fields = request if isinstance(request, Mapping) else {}
+    arch = fields.get("arch", "native")
+    archs = arch if isinstance(arch, list | tuple) else (arch,)
+    return _shortened(fields.get("name", "?")), _shortened(", ".join(map(str, archs)))
+
+
+def _shortened(value: object) -> str:
+    text = "".join(c if c.isprintable() else "?" for c in str(value))
+    return text if len(text) <= _LONGEST_NAME else text[: _LONGEST_NAME - 1] + "…"
+
+
+def build_task(task: Task) -> Outcome:
+    """Build a request in this process, and return its outcome, which may be an error."""
+    from jitload.prebuilding.requests import build_request
+
+    started = time.monotonic()
+    for name, value in task.environment:
+        if os.environ.get(name) != value:  # other threads may read the environment
+            os.environ[name] = value
+    try:
+        entry = build_request(task.request)
+    except Exception as error:  # noqa: BLE001  one failure must not stop the rest
+        return failure(task, error, time.monotonic() - started)
+    name, arch = _name_and_arch(task.request)
+    state: Literal["built", "reused"] = "built" if entry.is_new else "reused"
+    return Outcome(name=name, arch=arch, state=state, path=str(entry.product), seconds=time.monotonic() - started)
+
+
+def serve() -> None:
+    """Run a worker process: read requests from standard input, build them one after another, and write the outcomes.
+
+    For a request that cannot be read, the answer is a text that says why.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the build is cleared up, as after Ctrl-C
+    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what tools print must not mix with the answers
+    with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
+        while True:
+            data: bytes = pickle.load(requests)  # noqa: S301  from the process that started this one
+            pickle.dump(_answer(data), answers)
+            answers.flush()
+
+
+def _answer(data: bytes) -> Outcome | str:
+    try:
+        build, task = pickle.loads(data)  # noqa: S301  as above
+    except Exception as error:  # noqa: BLE001  whatever a user's object raises
+        return f"the request cannot be read in another process: {type(error).__name__}: {error}"
+    outcome: Outcome = build(task)
+    return outcome

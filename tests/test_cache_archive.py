@@ -1,0 +1,219 @@
+"""Archives of a cache: what travels, and what a hostile one cannot do."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+from builds import ADD, build, kernel, load
+
+from jitload.cache.archive import pack, unpack
+from jitload.errors import CacheError
+
+LIMIT = 10**9
+
+
+def outside(root: Path) -> set[str]:
+    return {str(path.relative_to(root)) for path in root.rglob("*")}
+
+
+@pytest.mark.parametrize("suffix", [".tar", ".tar.gz", ".tgz"])
+def test_what_is_packed_hits_where_it_is_unpacked(cache, tmp_path, monkeypatch, suffix):
+    paths = [build(ADD), build(kernel("k"), "other")]
+    archive = tmp_path / f"all{suffix}"
+    assert pack(cache, archive) == 3
+    other = tmp_path / "another"
+    done = unpack(other, archive, max_size=LIMIT)
+    assert (done.added, done.present) == (3, 0)
+    done = unpack(other, archive, max_size=LIMIT)
+    assert (done.added, done.present) == (0, 3)
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(other))
+    monkeypatch.setenv("JITLOAD_MODE", "load-only")
+    assert build(ADD) == other / paths[0].relative_to(cache)
+    assert list(load(kernel("k"), "other")) == ["k"]
+    assert {path.stat().st_mode & 0o777 for path in other.rglob("*") if path.is_dir()} == {0o700}
+
+
+def test_the_same_entries_make_the_same_archive(cache, tmp_path):
+    build(ADD)
+    for name in ("one.tar.gz", "two.tar.gz"):
+        pack(cache, tmp_path / name)
+    assert (tmp_path / "one.tar.gz").read_bytes() == (tmp_path / "two.tar.gz").read_bytes()
+
+
+def test_some_keys_alone_and_none(cache, tmp_path):
+    path = build(ADD)
+    build(kernel("k"))
+    assert pack(cache, tmp_path / "one.tar", [path.parent.parent.name[-64:][:10]]) == 1
+    with pytest.raises(CacheError, match="has no such entry to pack"):
+        pack(cache, tmp_path / "none.tar", ["zz"])
+    assert not (tmp_path / "none.tar").exists()
+
+
+def test_a_name_without_a_known_suffix_is_refused(cache, tmp_path):
+    build(ADD)
+    with pytest.raises(CacheError, match=r"must end in \.tar\.zst, \.tar\.gz or \.tar"):
+        pack(cache, tmp_path / "cache.zip")
+    assert outside(tmp_path) - {"cache"} == {name for name in outside(tmp_path) if name.startswith("cache/")}
+
+
+def test_zstd_works_or_says_what_it_needs(cache, tmp_path):
+    build(ADD)
+    try:
+        count = pack(cache, tmp_path / "cache.tar.zst")
+    except CacheError as error:
+        assert "pip install zstandard" in str(error)
+    else:
+        assert unpack(tmp_path / "another", tmp_path / "cache.tar.zst", max_size=LIMIT).added == count
+
+
+def test_a_damaged_entry_is_not_packed(cache, tmp_path):
+    os.truncate(build(ADD), 100)
+    with pytest.raises(CacheError, match=r"is damaged: m\.so has 100 bytes"):
+        pack(cache, tmp_path / "a.tar")
+    assert not list(tmp_path.glob("*.tar")) + list(tmp_path.glob(".jitload-*"))
+
+
+def test_precompiled_headers_stay_behind(cache, tmp_path):
+    path = build(ADD)
+    (path.parent / "x.gch").write_bytes(b"1")
+    manifest = json.loads((path.parent / "manifest.json").read_text())
+    manifest["files"]["x.gch"] = [1, "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b"]
+    (path.parent / "manifest.json").write_text(json.dumps(manifest))
+    assert pack(cache, tmp_path / "a.tar") == 1
+    with tarfile.open(tmp_path / "a.tar") as tar:
+        assert {name.partition("-")[0] for name in tar.getnames()} == {"runtime"}
+
+
+# ---- hostile ---------------------------------------------------------------------------------------------------
+
+KEY = "m-" + "0" * 64
+LEAF = f"{KEY}/0000-{'0' * 16}"
+
+
+def member(
+    name: str, kind: bytes = tarfile.REGTYPE, data: bytes = b"x", link: str = ""
+) -> tuple[tarfile.TarInfo, bytes]:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname, info.size = kind, link, len(data) if kind == tarfile.REGTYPE else 0
+    return info, data
+
+
+HOSTILE = {
+    "parent": member("../evil"),
+    "parent inside": member(f"{LEAF}/../../../evil"),
+    "absolute": member("/tmp/jitload-evil"),
+    "another place": member("evil/file"),
+    "dot": member(f"{LEAF}/."),
+    "hidden work": member(".work/x/y"),
+    "no key": member("m-12/0000-0000000000000000/m.so"),
+    "symbolic link": member(f"{LEAF}/m.so", tarfile.SYMTYPE, link="/etc/passwd"),
+    "hard link": member(f"{LEAF}/m.so", tarfile.LNKTYPE, link="/etc/passwd"),
+    "pipe": member(f"{LEAF}/m.so", tarfile.FIFOTYPE),
+    "device": member(f"{LEAF}/m.so", tarfile.CHRTYPE),
+    "directory": member(LEAF, tarfile.DIRTYPE),
+    "long name": member(f"{LEAF}/{'a' * 300}"),
+    "newline": member(f"{LEAF}/a\nb"),
+    "an entry without a manifest": member(f"{LEAF}/m.so"),
+    "a manifest that is none": member(f"{LEAF}/manifest.json", data=b"[" * 100_000),
+    "an empty manifest": member(f"{LEAF}/manifest.json", data=b"{}"),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+@pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_a_hostile_archive_writes_nothing(tmp_path, what, form):
+    info, data = HOSTILE[what]
+    try:
+        with tarfile.open(tmp_path / "a.tar", "w", format=form) as tar:
+            tar.addfile(info, io.BytesIO(data))
+    except ValueError:
+        pytest.skip("this form has no such name")
+    before = outside(tmp_path)
+    with pytest.raises(CacheError, match=r"cannot be unpacked: .*\. Nothing of it was kept\."):
+        unpack(tmp_path / "cache", tmp_path / "a.tar", max_size=LIMIT)
+    assert outside(tmp_path) - before <= {"cache", "cache/.work"}
+    assert not Path("/tmp/jitload-evil").exists()
+
+
+def test_an_archive_that_unfolds_to_too_much_is_refused(tmp_path):
+    with gzip.open(tmp_path / "a.tar.gz", "wb") as stream, tarfile.open(fileobj=stream, mode="w|") as tar:
+        info, data = member(f"{LEAF}/m.so", data=bytes(50_000_000))
+        tar.addfile(info, io.BytesIO(data))
+    with pytest.raises(CacheError, match="it contains more than 1000000 bytes; allow more with --max-size"):
+        unpack(tmp_path / "cache", tmp_path / "a.tar.gz", max_size=10**6)
+    info.size = 8 << 60
+    with pytest.raises(CacheError, match="it contains more than"):
+        (tmp_path / "b.tar").write_bytes(info.tobuf(tarfile.GNU_FORMAT))
+        unpack(tmp_path / "cache", tmp_path / "b.tar", max_size=10**6)
+    assert outside(tmp_path / "cache") <= {".work"}
+
+
+def test_files_that_are_empty_take_room_as_well(tmp_path):
+    with gzip.open(tmp_path / "a.tar.gz", "wb") as stream, tarfile.open(fileobj=stream, mode="w|") as tar:
+        for number in range(100):
+            info, data = member(f"m-{number:064x}/0000-{'0' * 16}/m.so", data=b"")
+            tar.addfile(info, io.BytesIO(data))
+    with pytest.raises(CacheError, match="it contains more than 100000 bytes"):
+        unpack(tmp_path / "cache", tmp_path / "a.tar.gz", max_size=100_000)
+    assert outside(tmp_path / "cache") <= {".work"}
+
+
+def test_twice_the_same_file_is_refused(tmp_path):
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for _ in range(2):
+            info, data = member(f"{LEAF}/m.so")
+            tar.addfile(info, io.BytesIO(data))
+    with pytest.raises(CacheError, match="cannot be unpacked"):
+        unpack(tmp_path / "cache", tmp_path / "a.tar", max_size=LIMIT)
+
+
+@pytest.mark.parametrize("suffix", [".tar", ".tar.gz", ".tar.zst"])
+def test_an_archive_cut_short_or_changed_leaves_nothing(cache, tmp_path, suffix):
+    if suffix == ".tar.zst":
+        pytest.importorskip("zstandard")
+    build(ADD)
+    archive = tmp_path / f"a{suffix}"
+    pack(cache, archive)
+    data = archive.read_bytes()
+    middle = len(data) // 2
+    for wrong in (b"", data[:100], data[:512], data[:5000], data[:middle], data[:50] + b"\1\2\3" + data[53:]):
+        archive.write_bytes(wrong)
+        with pytest.raises(CacheError, match="Nothing of it was kept"):
+            unpack(tmp_path / "another", archive, max_size=LIMIT)
+        assert outside(tmp_path / "another") <= {".work"}
+
+
+def test_a_changed_byte_is_found(cache, tmp_path):
+    path = build(ADD)
+    pack(cache, tmp_path / "a.tar")
+    data = (tmp_path / "a.tar").read_bytes()
+    library = path.read_bytes()
+    at = data.index(library) + len(library) // 2
+    (tmp_path / "a.tar").write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+    with pytest.raises(CacheError, match="does not have the SHA-256"):
+        unpack(tmp_path / "another", tmp_path / "a.tar", max_size=LIMIT)
+
+
+def test_a_missing_archive_and_a_directory(tmp_path):
+    for name in ("none.tar", "dir.tar"):
+        (tmp_path / "dir.tar").mkdir(exist_ok=True)
+        with pytest.raises(CacheError, match="cannot be unpacked"):
+            unpack(tmp_path / "cache", tmp_path / name, max_size=LIMIT)
+
+
+def test_a_file_that_an_entry_does_not_name_is_refused(cache, tmp_path):
+    path = build(ADD)
+    pack(cache, tmp_path / "a.tar")
+    shutil.copytree(cache, tmp_path / "copy")
+    with tarfile.open(tmp_path / "a.tar", "a", format=tarfile.USTAR_FORMAT) as tar:
+        info, data = member(f"{path.parent.parent.name}/{path.parent.name}/evil.so")
+        tar.addfile(info, io.BytesIO(data))
+    with pytest.raises(CacheError, match=r"'evil\.so' is not in its manifest"):
+        unpack(tmp_path / "another", tmp_path / "a.tar", max_size=LIMIT)

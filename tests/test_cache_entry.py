@@ -1,0 +1,169 @@
+"""What lies in a cache and is not what it should be, and names and flags that mean harm."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from builds import ADD, build, kernel, load, run_python
+from cheap import get, make_key
+
+import jitload
+
+# ---- damage ----------------------------------------------------------------------------------------------------
+
+
+def rewrite(path: Path, **facts: object) -> None:
+    manifest(path).write_text(json.dumps({**json.loads(manifest(path).read_text()), **facts}))
+
+
+def replace_by_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def replace_by_link(path: Path) -> None:
+    away = path.with_name("away")
+    path.rename(away)
+    path.symlink_to(away)
+
+
+def manifest(path: Path) -> Path:
+    return path.with_name("manifest.json")
+
+
+DAMAGE = {
+    "a manifest nested 100,000 deep": lambda p: manifest(p).write_text("[" * 100_000),
+    "an object nested 100,000 deep": lambda p: manifest(p).write_text('{"a":' * 100_000),
+    "a manifest that is a pipe": lambda p: replace_by_pipe(manifest(p)),
+    "a manifest that is no text": lambda p: manifest(p).write_bytes(b"\xff\xfe\x00"),
+    "a manifest of another type": lambda p: manifest(p).write_text('"schema"'),
+    "a manifest of an older schema": lambda p: rewrite(p, schema=1),
+    "a product elsewhere": lambda p: rewrite(p, product="../../../product"),
+    "a product that is no name": lambda p: rewrite(p, product=["product"]),
+    "a size that is none": lambda p: rewrite(p, size="many"),
+    "headers that are none": lambda p: rewrite(p, headers=[{"path": 7}]),
+    "a header below no anchor": lambda p: rewrite(p, headers=[{"path": "@9/x", "size": 1}]),
+    "a header that is a number": lambda p: rewrite(p, headers=7),
+    "anchors that are a number": lambda p: rewrite(p, anchors=7),
+    "a product that is a pipe": replace_by_pipe,
+    "a product that is a link": replace_by_link,
+    "a product that everyone may write": lambda p: p.chmod(0o666),
+    "an entry that everyone may write": lambda p: p.parent.chmod(0o777),
+    "an entry that is a file": lambda p: (shutil.rmtree(p.parent), p.parent.write_text("")),
+    "an entry that is a link": lambda p: replace_by_link(p.parent),
+    "a key that is a file": lambda p: (shutil.rmtree(p.parents[1]), p.parents[1].write_text("")),
+    "a key that is a pipe": lambda p: (shutil.rmtree(p.parents[1]), os.mkfifo(p.parents[1])),
+    "a key that is a link": lambda p: replace_by_link(p.parents[1]),
+    "a key that is a link to nothing": lambda p: (shutil.rmtree(p.parents[1]), p.parents[1].symlink_to("/nowhere")),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_is_set_aside_and_built_again(cache, damage, caplog):
+    key = make_key()
+    product = get(cache, key).product
+    DAMAGE[damage](product)
+    with caplog.at_level(logging.WARNING, "jitload"):
+        fresh = get(cache, key)
+    assert fresh.product.read_text().startswith(key.digest)
+    assert not fresh.product.is_symlink()
+    assert len(caplog.records) <= 1, caplog.text
+    assert get(cache, key).dir == fresh.dir
+    assert "is damaged" in caplog.text
+    assert [*cache.glob("*.bad"), *cache.glob("*-*/*.bad")]
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a device"])
+def test_a_note_of_the_caches_own_that_would_never_end_is_not_read(cache, kind):
+    text = kernel("f")
+    code = f"import builds; print(builds.build({text!r})); builds.build({kernel('g')!r}, 'other')"
+    path = Path(run_python(code).stdout.split()[0])
+    shutil.rmtree(next(cache.glob("other-*")))
+    notes = [path for path in cache.rglob("*") if path.is_file() and path.relative_to(cache).parts[0].startswith(".")]
+    assert {note.relative_to(cache).parts[0] for note in notes} >= {".tools", ".locks", ".grown"}
+    for note in notes:
+        note.unlink()
+        os.mkfifo(note) if kind == "a pipe" else note.symlink_to("/dev/zero")
+    done = run_python(code, {"JITLOAD_CACHE_LIMIT": "1"}, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [str(path)]  # a hit, though nothing of what the cache noted could be read
+    assert len(list(cache.glob("other-*/*/manifest.json"))) == 1
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
+@pytest.mark.parametrize("what", ["entry", "product"])
+def test_what_belongs_to_somebody_else_is_set_aside(cache, what, caplog):
+    key = make_key()
+    product = get(cache, key).product
+    os.chown(product if what == "product" else product.parent, 12345, -1)
+    fresh = get(cache, key)
+    assert fresh.product != product
+    assert "is damaged" in caplog.text
+
+
+# ---- hostile names ---------------------------------------------------------------------------------------------
+
+NAMES = [
+    "../x",
+    "a b",
+    "$(touch x)",
+    "a$b",
+    "né",
+    "x" * 256,
+    "`id`",
+    "a;b",
+    "-rf",
+    ".",
+    "..",
+    "a/b",
+    "%s",
+    "'",
+    '"',
+    "\\",
+]
+REFUSED = ["x" * 300, "a\nb", "", "\0", "a\tb", "\ud800"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_strange_name_works_and_stays_inside_the_cache(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    cache = Path(os.environ["JITLOAD_CACHE_DIR"])
+    beside = set(os.listdir(cache.parent))
+    path = build(ADD, name)
+    assert path.parents[2] == cache
+    assert path.resolve().is_relative_to(cache.resolve())
+    assert (set(os.listdir(cache.parent)), os.listdir(tmp_path)) == (beside, [])
+    assert list(jitload.load_module(path)) == ["add"]
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_name_that_no_message_could_show_is_refused(empty_cache, name):
+    with pytest.raises(jitload.JitLoadError, match=r"must have 1 to 256 printable characters"):
+        build(ADD, name)
+    assert not empty_cache.exists()
+
+
+STRANGE = ["a b", "a$b", "a:b", "a#b", "$(touch x)", "a'b", 'a"b', "né", "a&b", "a;b", "a\\b"]
+
+
+@pytest.mark.parametrize("word", STRANGE)
+def test_a_strange_include_path_works(tmp_path, word):
+    directory = tmp_path / word
+    directory.mkdir()
+    (directory / "h.h").write_text("#define NAME found\n")
+    text = '#include "h.h"\nextern "C" __global__ void NAME() {}'
+    assert list(load(text, extra_include_paths=[directory])) == ["found"]
+    assert set(os.listdir(tmp_path)) == {word}
+
+
+@pytest.mark.parametrize("word", STRANGE)
+def test_a_strange_flag_is_one_word(tmp_path, word):
+    quoted = word.replace("\\", "\\\\").replace('"', '\\"')
+    text = "__device__ const char* text() { return VALUE; }\n" + kernel("k", "x[0] = text()[0];")
+    assert list(load(text, extra_cuda_cflags=[f'-DVALUE="{quoted}"'])) == ["k"]
+    assert os.listdir(tmp_path) == []

@@ -1,0 +1,345 @@
+"""Builders that wait, die, are interrupted or fork, and what they leave behind."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import filelock
+import pytest
+from builds import ADD, build, python_command, python_env, run_python, start_python, work_dirs
+from cheap import get, make_key
+
+from jitload.cache.entry import find_entry
+from jitload.cache.locks import hold_lock, host_tag, is_local, wakes_waiters
+from jitload.cache.store import claim_entry, sweep_work_dirs
+from jitload.errors import CompileError
+from jitload.settings import read_settings
+
+
+def sweep_elsewhere(cache: Path) -> subprocess.CompletedProcess[str]:
+    """Do in another process what each build does at its end."""
+    code = "import pathlib; from jitload.cache.store import sweep_work_dirs"
+    return run_python(f"{code}; sweep_work_dirs(pathlib.Path({str(cache)!r}))")
+
+
+# ---- locks and other builders ----------------------------------------------------------------------------------
+
+HOLD = """
+import sys, time, pathlib
+from jitload.cache.locks import hold_lock
+with hold_lock(pathlib.Path(sys.argv[1]), "it"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def holder(path: Path) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(path)], env=python_env(), stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+@pytest.mark.parametrize("wakes", [True, False], ids=["on a disk", "over a network"])
+def test_who_waits_says_for_whom_and_goes_on_at_once_when_the_builder_dies(tmp_path, monkeypatch, caplog, wakes):
+    monkeypatch.setattr("jitload.cache.locks._FIRST_REPORT_S", 0.2)
+    monkeypatch.setattr("jitload.cache.locks.wakes_waiters", lambda _: wakes)
+    process = holder(tmp_path / "lock")
+    waited = []
+
+    def wait() -> None:
+        with hold_lock(tmp_path / "lock", "'vec'"):
+            waited.append(time.monotonic())
+
+    with caplog.at_level(logging.WARNING, "jitload"):
+        thread = threading.Thread(target=wait)
+        thread.start()
+        time.sleep(0.6)
+        assert not waited
+        killed = time.monotonic()
+        process.kill()
+        thread.join(5)
+    process.communicate()
+    assert waited[0] - killed < 0.5
+    assert f"waiting for 'vec', which process {process.pid} on {os.uname().nodename} builds: " in caplog.text
+    assert "s for 'vec'" in caplog.records[-1].message
+    assert len(caplog.records) == 2
+
+
+def test_a_lock_of_filelock_on_the_same_file_is_the_same_lock(tmp_path):
+    path, waited = tmp_path / "lock", []
+
+    def wait() -> None:
+        with hold_lock(path, "it"):
+            waited.append(path)
+
+    with filelock.FileLock(path):
+        thread = threading.Thread(target=wait)
+        thread.start()
+        thread.join(0.3)
+        assert not waited
+    thread.join(5)
+    assert waited
+    with hold_lock(path, "it"), pytest.raises(filelock.Timeout):
+        filelock.FileLock(path).acquire(blocking=False)
+    with filelock.FileLock(path).acquire(blocking=False):
+        pass
+
+
+WAIT = """
+import sys, pathlib, cheap
+def make(work):
+    with open(sys.argv[2], "a") as log:
+        log.write("built ")
+cheap.get(pathlib.Path(sys.argv[1]), cheap.make_key(), make)
+"""
+
+
+def are_asleep(crowd: list[subprocess.Popen[str]]) -> bool:
+    """Tell whether the kernel has all of them in its list of those who wait for a lock."""
+    waiting = [line.split()[5] for line in Path("/proc/locks").read_text().splitlines() if " -> " in line]
+    return {str(process.pid) for process in crowd} <= set(waiting)
+
+
+def naps(process: subprocess.Popen[str]) -> str:
+    """Return how often a process's first thread has let go of the processor by itself."""
+    text = Path(f"/proc/{process.pid}/status").read_text()
+    return text.partition("\nvoluntary_ctxt_switches:")[2].split()[0]
+
+
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="the kernel does not say who waits for a lock")
+def test_who_waits_sleeps_and_of_many_one_builds_when_the_builder_dies(cache, tmp_path):
+    process, log = holder(cache / ".locks" / make_key().digest), tmp_path / "log"
+    command = [*python_command(WAIT), str(cache), str(log)]
+    crowd = [subprocess.Popen(command, env=python_env(), text=True) for _ in range(6)]
+    deadline = time.monotonic() + 20
+    while not are_asleep(crowd):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    before = list(map(naps, crowd))
+    time.sleep(0.5)
+    assert list(map(naps, crowd)) == before
+    process.kill()
+    process.communicate()
+    assert [waiter.wait(10) for waiter in crowd] == [0] * 6
+    assert log.read_text() == "built "
+
+
+def test_ctrl_c_ends_a_wait_and_leaves_nothing(cache):
+    code = f"""
+import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
+import cheap, pathlib
+print("waits", flush=True)
+cheap.get(pathlib.Path({str(cache)!r}), cheap.make_key())
+"""
+    process = holder(cache / ".locks" / make_key().digest)
+    waiter = start_python(code)
+    assert waiter.stdout is not None
+    waiter.stdout.readline()
+    time.sleep(0.5)
+    waiter.send_signal(signal.SIGINT)
+    started = time.monotonic()
+    waiter.communicate()
+    assert time.monotonic() - started < 5
+    assert waiter.returncode != 0
+    process.kill()
+    process.communicate()
+    assert work_dirs(cache) == []
+    assert get(cache, make_key()).product.is_file()
+
+
+def children_of(text: str) -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if text in command:
+            found.append(command)
+    return found
+
+
+def test_ctrl_c_ends_a_build_with_its_children(cache, tmp_path):
+    mark = tmp_path / "reached"
+    script = tmp_path / "slow-c++"
+    script.write_text(
+        f'#!/bin/sh\ncase "$*" in *wrapper.cc*|*device.cc*) touch "{mark}"; sleep 77.25;; esac\n'
+        f'exec {shutil.which("c++")} "$@"\n'
+    )
+    script.chmod(0o755)
+    process = start_python("import builds; builds.build(builds.ADD)", {"JITLOAD_CXX": str(script)})
+    deadline = time.monotonic() + 30
+    while not mark.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    assert process.returncode != 0
+    assert children_of("sleep 77.25") == []
+    assert work_dirs(cache) == []
+    assert build(ADD).is_file()
+
+
+def test_a_file_system_without_locks_is_said_once(cache, monkeypatch, caplog):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    entries = [get(cache, make_key(f"m{number}")) for number in range(3)]
+    assert all(entry.product.is_file() for entry in entries)
+    assert caplog.text.count("has no locks ([Errno 37] No locks available)") == 1
+    assert work_dirs(cache) == []
+
+
+def test_the_loser_of_a_race_keeps_its_own_build_for_as_long_as_it_lives(cache, monkeypatch):
+    """As on NFS, where neither sees the other in time."""
+    winner = get(cache, make_key())
+    with monkeypatch.context() as patch:
+        patch.setattr("jitload.cache.store.find_entry", lambda *_: None)
+        patch.setattr("jitload.cache.store.Work._free_leaf", lambda *_: winner.dir)
+        with claim_entry(cache, make_key(), read_settings()) as work:
+            (work.dir / "product").write_text("own")
+            loser = work.publish("product")
+    assert loser.product.read_text() == "own"
+    assert work_dirs(cache) == [loser.dir.name]
+    sweep_work_dirs(cache)
+    assert loser.product.is_file()
+    assert sweep_elsewhere(cache).returncode == 0
+    assert loser.product.is_file()
+
+
+def test_a_directory_that_is_swept_before_it_is_marked_is_not_built_in(cache, monkeypatch):
+    """Another process's look for what the dead left meets it between its making and its mark."""
+    real, removed = fcntl.flock, []
+
+    def flock(handle, how):
+        place = os.readlink(f"/proc/self/fd/{handle}")
+        if f"{cache}/.work/" in place and not removed:
+            removed.append(place)
+            os.rmdir(place)
+        return real(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with claim_entry(cache, make_key(), read_settings()) as work:
+        assert removed
+        assert work.dir.is_dir()
+        assert str(work.dir) not in removed
+        (work.dir / "product").write_text("whole")
+        work.publish("product")
+    assert find_entry(cache, make_key(), read_settings())
+
+
+def test_the_local_file_systems_are_known(tmp_path):
+    assert is_local(Path("/dev/shm")) == Path("/dev/shm").exists()
+    assert not is_local(Path("/proc"))
+    assert wakes_waiters(tmp_path)
+    assert not wakes_waiters(Path("/proc"))
+    assert not wakes_waiters(Path("/nowhere"))
+
+
+# ---- what the dead leave behind --------------------------------------------------------------------------------
+
+
+def test_a_dead_builders_directory_is_swept_by_the_next_build(cache):
+    code = f"""
+import sys, os; sys.path.insert(0, {str(Path(__file__).parent)!r})
+import cheap, pathlib
+cheap.get(pathlib.Path({str(cache)!r}), cheap.make_key(), lambda work: os._exit(9))
+"""
+    assert run_python(code).returncode == 9
+    assert len(work_dirs(cache)) == 1
+    get(cache, make_key("other"))
+    assert work_dirs(cache) == []
+
+
+def test_a_living_builders_directory_stays(cache):
+    with claim_entry(cache, make_key(), read_settings()) as work:
+        assert sweep_elsewhere(cache).returncode == 0
+        sweep_work_dirs(cache)
+        assert work.dir.is_dir()
+
+
+def test_a_failed_build_is_kept_for_a_week(cache):
+    def fail(work):
+        (work.dir / "source").write_text("")
+        raise CompileError(stage="host", name="m", log="no", work_dir=work.dir)
+
+    with pytest.raises(CompileError) as caught:
+        get(cache, make_key(), fail)
+    kept = caught.value.work_dir
+    get(cache, make_key("other"))
+    assert kept.is_dir()
+    then = time.time() - 8 * 86400
+    os.utime(kept / ".failed", (then, then))
+    get(cache, make_key("another"))
+    assert not kept.exists()
+
+
+def test_another_machines_directory_is_left_for_a_day(cache):
+    get(cache, make_key())
+    young, old = (cache / ".work" / f"m-{tag}-1-{'0' * 12}" for tag in ("aaaaaaaa", "bbbbbbbb"))
+    for directory in (young, old):
+        directory.mkdir()
+    then = time.time() - 2 * 86400
+    os.utime(old, (then, then))
+    get(cache, make_key("other"))
+    assert [young.exists(), old.exists()] == [True, False]
+    assert host_tag() not in ("aaaaaaaa", "bbbbbbbb")
+
+
+# ---- fork ------------------------------------------------------------------------------------------------------
+
+
+def test_a_child_forked_during_a_build_holds_nothing_back(cache):
+    """Its parent dies; the child lives on, and with it would the parent's locks."""
+    code = f"""
+import sys, os, time; sys.path.insert(0, {str(Path(__file__).parent)!r})
+import cheap, pathlib
+def fork(work):
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(8)
+        os._exit(0)
+    os._exit(9)
+cheap.get(pathlib.Path({str(cache)!r}), cheap.make_key(), fork)
+"""
+    with subprocess.Popen(python_command(code), env=python_env()) as process:
+        assert process.wait(20) == 9
+    started = time.monotonic()
+    get(cache, make_key())
+    assert time.monotonic() - started < 5
+    assert work_dirs(cache) == []
+
+
+def test_a_child_of_fork_builds_for_itself_and_removes_nothing_of_its_parents(cache):
+    code = f"""
+import sys, os; sys.path.insert(0, {str(Path(__file__).parent)!r})
+import cheap, pathlib
+cache = pathlib.Path({str(cache)!r})
+def fork(work):
+    child = os.fork()
+    if child == 0:
+        import threading, atexit
+        cheap.get(cache, cheap.make_key("child"))
+        atexit._run_exitfuncs()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert work.dir.is_dir()
+cheap.get(cache, cheap.make_key(), fork)
+cheap.get(cache, cheap.make_key("child"), lambda work: sys.exit("built twice"))
+"""
+    done = run_python(code)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert find_entry(cache, make_key(), read_settings())

@@ -1,0 +1,310 @@
+"""Entries on machines that lack what could build them: no C++ compiler, no NVRTC; and what must be the same even so."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from importlib.metadata import distribution
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from builds import ADD, ARCH, ROOT, build, kernel, load
+from test_cache_tiers import package
+
+import jitload
+from jitload.cli import main
+from jitload.errors import CacheError, ToolchainError
+from jitload.toolchain import cuda
+
+BY_HAND = "int64_t twice(int64_t x) { return 2 * x; }"
+
+
+@pytest.fixture
+def lose(monkeypatch):
+    """Take tools away: the compiler with the PATH, NVRTC by finding none."""
+
+    def take(*tools: str) -> None:
+        if "compiler" in tools:
+            monkeypatch.setenv("PATH", "/nowhere")
+            monkeypatch.delenv("CXX", raising=False)
+        if "nvrtc" in tools:
+            monkeypatch.setattr(cuda, "_wheel_toolchains", lambda: iter(()))
+            monkeypatch.setattr(cuda, "_toolkits", lambda _: iter(()))
+            cuda._find_cuda_toolchain.cache_clear()
+
+    yield take
+    cuda._find_cuda_toolchain.cache_clear()
+
+
+def rewrite(path: Path, **parts: str) -> None:
+    """Let an entry say that other tools made it, under a key of its own."""
+    leaf, key = path.parent, hashlib.sha256(repr(parts).encode()).hexdigest()
+    other = leaf.parent.with_name(f"{leaf.parent.name[:-64]}{key}") / leaf.name
+    shutil.copytree(leaf, other)
+    manifest = json.loads((leaf / "manifest.json").read_text())
+    created = manifest["created"] + (1 if "newer" in parts else -1)
+    parts.pop("newer", None)
+    manifest = {**manifest, "key": key, "created": created, "parts": {**manifest["parts"], **parts}}
+    (other / "manifest.json").write_text(json.dumps(manifest))
+
+
+# ---- what is found ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["load-only", "auto"])
+@pytest.mark.parametrize("tools", [("compiler",), ("nvrtc",), ("compiler", "nvrtc")])
+def test_an_entry_is_found_without_the_tools(cache, lose, monkeypatch, mode, tools):
+    path = build(ADD, "vec")
+    build(kernel("f"), "vec")
+    before = sorted(cache.rglob("*"))
+    lose(*tools)
+    monkeypatch.setenv("JITLOAD_MODE", mode)
+    assert build(ADD, "vec") == path
+    assert list(load(ADD, "vec")) == ["add"]
+    assert load(ADD, "vec") is load(ADD, "vec")
+    assert sorted(cache.rglob("*")) == before
+
+
+@pytest.fixture(scope="module")
+def with_by_hand(used_cache, tmp_path_factory):
+    """Make a cache with C++ by hand and a kernel of the CPU, which take the longest."""
+    made = Path(shutil.copytree(used_cache, tmp_path_factory.mktemp("hand") / "cache"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JITLOAD_CACHE_DIR", str(made))
+        jitload.build_inline("hand", cpp_sources=BY_HAND, functions="twice")
+        jitload.build_inline("vec", cuda_sources=ADD, arch="cpu")
+    return made
+
+
+@pytest.mark.parametrize("mode", ["load-only", "auto"])
+def test_cpp_by_hand_and_kernels_of_the_cpu(with_by_hand, empty_cache, lose, monkeypatch, mode):
+    shutil.copytree(with_by_hand, empty_cache)
+    by_hand = jitload.build_inline("hand", cpp_sources=BY_HAND, functions="twice")
+    on_cpu = jitload.build_inline("vec", cuda_sources=ADD, arch="cpu")
+    lose("compiler", "nvrtc")
+    monkeypatch.setenv("JITLOAD_MODE", mode)
+    assert jitload.build_inline("hand", cpp_sources=BY_HAND, functions="twice") == by_hand
+    assert jitload.load_inline("hand", cpp_sources=BY_HAND, functions="twice").twice(21) == 42
+    assert jitload.build_inline("vec", cuda_sources=ADD, arch="cpu") == on_cpu
+
+
+def test_cpp_by_hand_in_load_only_without_nvidia_s_headers(with_by_hand, empty_cache, lose, monkeypatch):
+    shutil.copytree(with_by_hand, empty_cache)
+    path = jitload.build_inline("hand", cpp_sources=BY_HAND, functions="twice")
+    lose("nvrtc")  # the compiler is here, and compared
+    monkeypatch.setenv("JITLOAD_MODE", "load-only")
+    assert jitload.build_inline("hand", cpp_sources=BY_HAND, functions="twice") == path
+
+
+def test_the_newest_is_taken_of_several_that_differ_in_their_tools_alone(cache, lose, caplog):
+    path = build(ADD, "vec")
+    rewrite(path, compiler="gcc version 99", newer="")
+    rewrite(path, compiler="gcc version 2")
+    lose("compiler")
+    with caplog.at_level("INFO", logger="jitload"):
+        found = build(ADD, "vec")
+    assert json.loads((found.parent / "manifest.json").read_text())["parts"]["compiler"] == "gcc version 99"
+    assert "is used though this machine lacks the tools that made it: gcc version 99" in caplog.text
+
+
+def test_a_directory_is_read_once_and_again_when_it_changes(cache, lose, monkeypatch):
+    first = build(ADD, "vec")
+    monkeypatch.setattr("jitload.cache.dependencies._TICK_NS", -(10**9))  # as if all of it were long ago
+    lose("compiler")
+    assert build(ADD, "vec") == first
+    monkeypatch.setattr(os, "listdir", None)  # of the cache; an entry's own directory is read each time
+    from jitload.cache import matching
+
+    assert matching._digests_by_name(str(cache), os.stat(cache).st_mtime_ns)["vec"] == (first.parents[1].name[-64:],)
+    monkeypatch.undo()
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(cache))
+    second = build(kernel("f"), "vec")
+    lose("compiler")
+    assert build(kernel("f"), "vec") == second
+
+
+# ---- what must be the same all the same ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        (kernel("f"), {}),
+        (ADD, {"arch": "sm_90"}),
+        (ADD, {"extra_cuda_cflags": ["-DN=5"]}),
+        (ADD, {"functions": "add"}),
+        (ADD, {"extra_cflags": ["-O0"], "arch": "cpu"}),
+    ],
+)
+def test_another_request_is_a_miss(cache, lose, monkeypatch, text, options):
+    build(ADD, "vec")
+    lose("compiler", "nvrtc")
+    with pytest.raises(ToolchainError, match=r"NVRTC was not found|no C\+\+ compiler"):
+        build(text, "vec", **options)
+    monkeypatch.setenv("JITLOAD_MODE", "load-only")
+    with pytest.raises(CacheError, match="does not build it") as caught:
+        build(text, "vec", **options)
+    lines = str(caught.value).splitlines()
+    assert lines[-2].endswith("lacks tools, so these parts of an entry's key do not matter: nvrtc, compiler, cpu.")
+    assert not any(line.strip().startswith(("nvrtc:", "compiler:")) for line in lines)
+
+
+def test_a_tool_that_is_here_is_compared(cache, lose, monkeypatch):
+    path = build(ADD, "vec")
+    rewrite(path, nvrtc="nvidia_cuda_nvrtc-13")
+    shutil.rmtree(path.parent.parent)
+    lose("compiler")
+    monkeypatch.setenv("JITLOAD_MODE", "load-only")
+    with pytest.raises(CacheError, match="nvrtc: nvidia_cuda_nvrtc-13 and "):
+        build(ADD, "vec")
+
+
+def test_code_of_jitload_itself_is_compared(cache, lose, monkeypatch):
+    build(ADD, "vec")
+    lose("compiler", "nvrtc")
+    monkeypatch.setattr("jitload.pipeline.own_identity", lambda _: "another release")
+    with pytest.raises(ToolchainError):
+        build(ADD, "vec")
+
+
+def test_headers_are_looked_at(cache, lose, tmp_path, monkeypatch):
+    (tmp_path / "n.h").write_text("#define N 1\n")
+    text = '#include "n.h"\n' + kernel("f", "x[0] = N;")
+    path = build(text, "vec", extra_include_paths=[tmp_path])
+    lose("compiler", "nvrtc")
+    assert build(text, "vec", extra_include_paths=[tmp_path]) == path
+    (tmp_path / "n.h").write_text("#define N 2\n")
+    monkeypatch.setenv("JITLOAD_MODE", "load-only")
+    with pytest.raises(CacheError, match=f"Changed since: {tmp_path}/n.h"):
+        build(text, "vec", extra_include_paths=[tmp_path])
+
+
+def test_damage_is_found(cache, lose, caplog):
+    path = build(ADD, "vec")
+    path.write_bytes(path.read_bytes()[:-1])
+    lose("compiler")
+    with pytest.raises(ToolchainError):
+        build(ADD, "vec")
+    assert "is damaged (vec.so has" in caplog.text
+
+
+def test_a_manifest_that_is_damaged_is_passed_over(cache, lose, caplog):
+    path = build(ADD, "vec")
+    (path.parent / "manifest.json").write_text("{")
+    lose("compiler")
+    with pytest.raises(ToolchainError):
+        build(ADD, "vec")
+    assert "it is skipped" in caplog.text
+
+
+def test_options_in_the_command_of_the_compiler_are_what_was_asked_for(cache, lose, monkeypatch):
+    monkeypatch.setenv("JITLOAD_CXX", "g++ -DA")
+    path = build(ADD, "vec")
+    lose("compiler")
+    assert build(ADD, "vec") == path
+    monkeypatch.setenv("JITLOAD_CXX", "g++ -DB")
+    with pytest.raises(ToolchainError):
+        build(ADD, "vec")
+    monkeypatch.delenv("JITLOAD_CXX")
+    assert build(ADD, "vec") == path
+
+
+def test_native_code_is_for_the_processor_that_it_was_made_for(cache, lose, monkeypatch):
+    path = jitload.build_inline("hand", cpp_sources=BY_HAND, functions="twice", extra_cflags=["-march=native"])
+    lose("compiler")
+    again = {"cpp_sources": BY_HAND, "functions": "twice", "extra_cflags": ["-march=native"]}
+    assert jitload.build_inline("hand", **again) == path
+    for place in ("cache.key", "cache.matching"):
+        monkeypatch.setattr(f"jitload.{place}.cpu_identity", lambda: "another processor")
+    with pytest.raises(ToolchainError):
+        jitload.build_inline("hand", **again)
+
+
+@pytest.mark.parametrize(
+    ("driver", "asked", "is_found"),
+    [(None, "", True), ((13, 0), "", True), ((12, 8), "", False), (None, "13", True), (None, "12", False)],
+)
+@pytest.mark.usefixtures("cache")
+def test_machine_code_is_of_a_cuda_that_the_driver_runs(lose, monkeypatch, driver, asked, is_found):
+    path = build(ADD, "vec")
+    assert "nvrtc-13" in json.loads((path.parent / "manifest.json").read_text())["parts"]["nvrtc"]
+    lose("nvrtc")
+    monkeypatch.setattr("jitload.cache.matching.driver_version", lambda: driver)
+    monkeypatch.setenv("JITLOAD_NVRTC", asked)
+    if is_found:
+        assert build(ADD, "vec") == path
+    else:
+        with pytest.raises(ToolchainError):
+            build(ADD, "vec")
+
+
+def test_whom_the_cache_trusts_is_asked_here_too(cache, lose, caplog):
+    path = build(ADD, "vec")
+    path.parent.chmod(0o777)
+    lose("compiler")
+    with pytest.raises(ToolchainError):
+        build(ADD, "vec")
+    assert "is not trusted: everyone may write" in caplog.text
+    cache.chmod(0o777)
+    with pytest.raises(CacheError, match="chmod"):
+        build(ADD, "vec")
+
+
+# ---- an image without tools ------------------------------------------------------------------------------------
+
+_PRODUCTION = """
+import logging, sys
+import jitload
+from jitload.toolchain import cuda
+cuda._toolkits = lambda _: iter(())  # of the machine that this test runs on
+text = sys.argv[1]
+mod = jitload.load_inline("vec", cuda_sources=text, arch="sm_90a")
+print(list(mod), mod.__class__.__name__)
+print(jitload.build_inline("vec", cuda_sources=text, arch="sm_90a"))
+by_hand = jitload.load_inline("hand", cpp_sources=sys.argv[2], functions="twice")
+print(by_hand.twice(21))
+for name in ("nvidia", "torch", "jinja2", "ninja"):
+    assert name not in sys.modules, name
+try:
+    jitload.load_inline("vec", cuda_sources=text + " ", arch="sm_90a")
+except jitload.JitLoadError as error:
+    print(type(error).__name__, str(error).splitlines()[0])
+"""
+
+
+def test_a_bundle_in_a_package_on_a_machine_with_python_alone(cache, tmp_path, capsys):
+    """No compiler, no ninja, none of NVIDIA's wheels, no torch and no Jinja2; nothing of the cache that built it."""
+    rows = [
+        {"name": "vec", "cuda_sources": ADD, "arch": ARCH},
+        {"name": "hand", "cpp_sources": BY_HAND, "functions": "twice"},
+    ]
+    (tmp_path / "requests.json").write_text(json.dumps(rows))
+    assert main(["prebuild", str(tmp_path / "requests.json"), "--bundle", str(tmp_path / "bundle")]) == 0
+    site = package(tmp_path, tmp_path / "bundle")
+    for name in ("tvm_ffi", "platformdirs", "typing_extensions"):
+        found = Path(find_spec(name).origin)  # type: ignore[union-attr, arg-type]
+        source = found.parent if found.name == "__init__.py" else found
+        (site / source.name).symlink_to(source)
+    info = Path(distribution("apache-tvm-ffi")._path)  # type: ignore[attr-defined]
+    (site / info.name).symlink_to(info)
+    env = {"PATH": "/nowhere", "PYTHONPATH": os.pathsep.join((str(ROOT), str(site))), "HOME": str(tmp_path / "home")}
+    for mode in ("load-only", "auto"):
+        done = subprocess.run(
+            [sys.executable, "-S", "-c", _PRODUCTION, ADD, BY_HAND],
+            env=env | {"JITLOAD_MODE": mode},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        lines = done.stdout.splitlines()
+        assert lines[0].startswith("['add']")
+        assert lines[1].startswith(str(site / "pack_with_kernels" / "kernels"))
+        assert lines[2] == "42"
+        assert lines[3].startswith("CacheError" if mode == "load-only" else "ToolchainError NVRTC was not found")
+        assert (f"nor in {site / 'pack_with_kernels' / 'kernels'}" in lines[3]) == (mode == "load-only")

@@ -1,0 +1,106 @@
+"""What is removed when a cache has grown too large, and what stays."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from builds import python_command, python_env
+from cheap import get, make_key
+
+from jitload.cache import prune
+from jitload.cache.entry import find_entry
+from jitload.cache.usage import GROWTH_FILE, uses_path, write_uses
+from jitload.errors import CacheError
+from jitload.settings import read_settings
+
+
+def fill(cache: Path, count: int, size: int = 100_000) -> list[Path]:
+    def large(work):
+        (work.dir / "large").write_bytes(bytes(size))
+
+    paths = []
+    for number in range(count):
+        paths.append(get(cache, make_key(f"m{number}"), large).dir)
+        then = time.time() - 1000 + number
+        if paths[-1].exists():
+            os.utime(paths[-1] / "manifest.json", (then, then))
+    return paths
+
+
+def test_what_is_above_the_limit_goes_least_recently_used_first(cache, monkeypatch):
+    monkeypatch.setenv("JITLOAD_CACHE_LIMIT", "500kB")
+    paths = fill(cache, 12)
+    kept = [path.exists() for path in paths]
+    assert kept == sorted(kept)
+    assert 3 <= sum(kept) <= 5
+    assert prune._TRASH_DIR not in os.listdir(cache) or os.listdir(cache / prune._TRASH_DIR) == []
+    assert all(get(cache, make_key(f"m{number}")).product.is_file() for number in range(12))
+
+
+def test_what_was_used_last_stays(empty_cache, monkeypatch):
+    paths = fill(empty_cache, 6)
+    assert find_entry(empty_cache, make_key("m0"), read_settings())
+    write_uses()
+    assert uses_path(paths[0]).stat().st_size == 1
+    done = prune.prune(empty_cache, max_size=250_000)
+    assert [path.exists() for path in paths] == [True, False, False, False, False, True]
+    assert [item.name for item in done.removed] == ["m1", "m2", "m3", "m4"]
+    assert uses_path(paths[0]).exists()
+    assert (empty_cache / GROWTH_FILE).stat().st_size * 4096 <= done.left
+
+
+def test_no_limit_and_no_pruning_on_a_network(cache, monkeypatch):
+    monkeypatch.setenv("JITLOAD_CACHE_LIMIT", "0")
+    assert all(path.exists() for path in fill(cache, 5))
+    monkeypatch.setenv("JITLOAD_CACHE_LIMIT", "1kB")
+    monkeypatch.setattr("jitload.cache.locks._LOCAL_FILE_SYSTEMS", frozenset())
+    get(cache, make_key("one more"))
+    assert len(list(cache.glob("m*-*/*/product"))) == 5
+
+
+def test_a_hit_prunes_nothing(cache, monkeypatch):
+    paths = fill(cache, 3)
+    monkeypatch.setenv("JITLOAD_CACHE_LIMIT", "1kB")
+    get(cache, make_key("m0"))
+    assert all(path.exists() for path in paths)
+
+
+def test_what_a_process_has_mapped_stays(cache):
+    code = """
+import builds, sys, time
+builds.load(builds.ADD)
+print("loaded", flush=True)
+sys.stdin.readline()
+"""
+    command = python_command(code)
+    with subprocess.Popen(
+        command, env=python_env(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        process.stdout.readline()
+        (path,) = cache.glob("m-*/*/m.so")
+        done = prune.prune(cache, max_size=0)
+        assert (done.in_use, path.exists()) == (1, True)
+        process.stdin.write("\n")
+    assert prune.prune(cache, max_size=0).in_use == 0
+    assert not path.exists()
+
+
+def test_one_process_prunes_at_a_time(empty_cache):
+    fill(empty_cache, 2)
+    with prune._locked_trash(empty_cache), pytest.raises(CacheError, match="another process is pruning"):
+        prune.prune(empty_cache, max_size=0)
+    assert len(prune.prune(empty_cache, max_size=0).removed) == 2
+
+
+def test_what_a_killed_pruner_left_is_removed(cache):
+    fill(cache, 1)
+    (cache / ".trash" / "half").mkdir(parents=True)
+    (cache / ".trash" / "half" / "file").write_text("")
+    prune.prune(cache, max_size=10**9)
+    assert os.listdir(cache / ".trash") == []

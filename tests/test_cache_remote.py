@@ -1,0 +1,349 @@
+"""The remote store: write-through, garbage, links, stores that are down or slow, nodes that see each other late."""
+
+from __future__ import annotations
+
+import io
+import logging
+import shutil
+import tarfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from builds import build, kernel, run_python
+
+import jitload
+from jitload import settings
+from jitload.cache import remote
+from jitload.cache.archive import pack_key
+from jitload.cache.key import SCHEMA, CacheKey
+from jitload.cache.store import claim_entry
+from jitload.settings import read_settings
+
+TEXT = kernel("far")
+
+
+class Store:
+    """A store in memory that counts, and does what a test wants first."""
+
+    def __init__(self, before=lambda: None) -> None:
+        self.kept: dict[str, bytes] = {}
+        self.asked: list[str] = []
+        self.before = before
+
+    def get(self, key: str) -> bytes | None:
+        self.asked.append(key)
+        self.before()
+        return self.kept.get(key)
+
+    def put(self, key: str, data: bytes) -> None:
+        self.before()
+        self.kept[key] = data
+
+
+store = Store()
+
+
+@pytest.fixture(autouse=True)
+def _afresh(monkeypatch):
+    monkeypatch.setattr("jitload.pipeline._modules", {})
+    monkeypatch.setattr(remote, "_paused_until", {})
+    monkeypatch.setattr(remote, "_stores", {})
+    monkeypatch.setattr(f"{__name__}.store", Store())
+    monkeypatch.setenv("JITLOAD_CACHE_REMOTE", f"{__name__}:store")
+    monkeypatch.setenv("JITLOAD_CACHE_REMOTE_WRITE", "1")
+    settings.warn_once.cache_clear()
+
+
+@pytest.fixture
+def node(tmp_path, monkeypatch):
+    """Return a function that makes this process one of another cache: a node by that name."""
+    shared = run_cache()
+
+    def become(name: str, *, has_runtime: bool = True) -> Path:
+        cache = tmp_path / name
+        monkeypatch.setenv("JITLOAD_CACHE_DIR", str(cache))
+        if has_runtime and not cache.exists():
+            for found in shared.glob("runtime-*"):
+                shutil.copytree(found, cache / found.name)
+            cache.chmod(0o700)
+        return cache
+
+    return become
+
+
+def run_cache() -> Path:
+    """Return the cache of the test run, with the part that all libraries share."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("JITLOAD_CACHE_REMOTE", raising=False)
+        return build(kernel("f")).parents[2]
+
+
+# ---- there and back --------------------------------------------------------------------------------------------
+
+
+def test_what_one_node_built_the_next_one_loads(node, monkeypatch):
+    node("one")
+    path = build(TEXT)
+    (name,) = store.kept
+    assert name == f"v{SCHEMA}/{path.parents[1].name[2:4]}/{path.parents[1].name}.tar.gz"
+    other = node("other")
+    monkeypatch.setenv("JITLOAD_MODE", "load-only")
+    found = build(TEXT)
+    assert found.is_relative_to(other)
+    assert found.read_bytes() == path.read_bytes()
+    asked = len(store.asked)
+    assert build(TEXT) == found
+    assert len(store.asked) == asked  # a local hit asks nobody
+
+
+def test_the_shared_part_of_libraries_travels_too(node):
+    node("one", has_runtime=False)
+    build(TEXT)
+    assert sorted(name.split("/")[-1].split("-")[0] for name in store.kept) == ["m", "runtime"]
+
+
+def test_nothing_is_put_unless_that_is_asked_for(node, monkeypatch):
+    monkeypatch.delenv("JITLOAD_CACHE_REMOTE_WRITE")
+    node("one")
+    build(TEXT)
+    assert len(store.asked) == 1
+    assert store.kept == {}
+
+
+@pytest.mark.parametrize("scheme", ["file", "memory"])
+def test_urls_of_fsspec(node, monkeypatch, tmp_path, scheme):
+    pytest.importorskip("fsspec")
+    monkeypatch.setenv("JITLOAD_CACHE_REMOTE", f"{scheme}://{tmp_path}/far away/store")
+    node("one")
+    path = build(TEXT)
+    node("other")
+    monkeypatch.setenv("JITLOAD_MODE", "load-only")
+    assert build(TEXT).read_bytes() == path.read_bytes()
+    if scheme == "file":
+        (kept,) = (path for path in (tmp_path / "far away").rglob("*") if path.is_file())
+        assert kept.name.endswith(".tar.gz")
+
+
+def test_builds_that_read_different_headers_travel_together(node, monkeypatch, tmp_path):
+    text = '#include "h.h"\n' + kernel("far", "x[0] = VALUE;")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "include").mkdir()
+    header = tmp_path / "include" / "h.h"
+    paths = []
+    for value, name in ((1, "one"), (2, "two")):
+        header.write_text(f"#define VALUE {value}\n")
+        node(name)
+        paths.append(build(text, extra_include_paths=[header.parent]).read_bytes())
+    assert paths[0] != paths[1]
+    node("three")
+    monkeypatch.setenv("JITLOAD_MODE", "load-only")
+    for value in (2, 1):
+        header.write_text(f"#define VALUE {value}\n")
+        assert build(text, extra_include_paths=[header.parent]).read_bytes() == paths[value - 1]
+
+
+def test_of_many_threads_one_asks(node, monkeypatch):
+    node("one")
+    build(TEXT)
+    node("other")
+    store.asked.clear()
+    store.before = lambda: time.sleep(0.2)
+    threads = [threading.Thread(target=build, args=(TEXT,)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(store.asked) == 1
+
+
+def test_a_local_cache_that_cannot_be_written_still_gets_it(node, monkeypatch, tmp_path):
+    node("one")
+    path = build(TEXT)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    monkeypatch.setenv("JITLOAD_MODE", "load-only")
+    assert build(TEXT).read_bytes() == path.read_bytes()
+
+
+def test_nodes_that_see_each_other_late_each_build_their_own(node):
+    node("one")
+    one = build(TEXT)
+    late, store.kept = store.kept, {}  # what was put does not show yet
+    node("two")
+    two = build(TEXT)
+    assert two.read_bytes() == one.read_bytes()
+    assert store.kept.keys() == late.keys()
+    store.kept = late  # the first writer's shows last, and takes the other's place
+    node("three")
+    asked = len(store.asked)
+    assert build(TEXT).read_bytes() == one.read_bytes()
+    assert len(store.asked) == asked + 1
+
+
+def test_precompiled_headers_stay_at_home(node):
+    cache = node("one")
+    key = CacheKey.of("headers", (("kind", "pch"),))
+    with claim_entry(cache, key, read_settings()) as work:
+        (work.dir / "all.h.gch").write_bytes(b"large")
+        entry = work.publish("all.h.gch")
+    assert pack_key(entry.dir.parent) == b""
+
+
+# ---- what is not what it should be -----------------------------------------------------------------------------
+
+
+def tar_with(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> bytes:
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w:gz", format=tarfile.USTAR_FORMAT) as tar:
+        info = tarfile.TarInfo(name)
+        info.type, info.linkname, info.size = kind, target, 0
+        tar.addfile(info)
+    return data.getvalue()
+
+
+LEAF = f"m-{'0' * 64}/0000-{'0' * 16}"
+HOSTILE = {
+    "nothing": b"",
+    "no archive": b"<html>404</html>" * 100,
+    "up": tar_with("../../evil"),
+    "absolute": tar_with("/tmp/evil"),
+    "a link": tar_with(f"{LEAF}/m.so", tarfile.SYMTYPE, "/etc/passwd"),
+    "a hard link": tar_with(f"{LEAF}/m.so", tarfile.LNKTYPE, "/etc/passwd"),
+    "a device": tar_with(f"{LEAF}/m.so", tarfile.CHRTYPE),
+    "no manifest": tar_with(f"{LEAF}/m.so"),
+    "text": "text",
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_garbage_costs_a_warning_and_a_build(node, caplog, what, tmp_path):
+    node("one")
+    build(TEXT)
+    (name,) = store.kept
+    store.kept[name] = HOSTILE[what]
+    other = node("other")
+    before = set(tmp_path.rglob("*"))
+    assert build(TEXT).is_relative_to(other)
+    assert "the entry m from the remote cache " in caplog.text
+    assert all(path.is_relative_to(other) for path in set(tmp_path.rglob("*")) - before)
+    assert list((other / ".work").iterdir()) == []
+
+
+@pytest.mark.parametrize("change", ["cut", "flipped", "of another key"])
+def test_a_damaged_archive_is_not_used(node, caplog, change):
+    node("one")
+    path = build(TEXT)
+    (name,) = store.kept
+    data = store.kept[name]
+    build(kernel("other"))
+    (another,) = store.kept.keys() - {name}
+    middle = len(data) // 2
+    store.kept[name] = {
+        "cut": data[:middle],
+        "flipped": data[:middle] + bytes([data[middle] ^ 0xFF]) + data[middle + 1 :],
+        "of another key": store.kept[another],
+    }[change]
+    other = node("other")
+    assert build(TEXT).read_bytes() == path.read_bytes()
+    assert "the entry m from the remote cache " in caplog.text
+    assert len(list(other.glob("m-*"))) == 1
+
+
+def test_an_archive_that_swells_is_not_used(node, caplog, monkeypatch):
+    node("one")
+    build(TEXT)
+    monkeypatch.setattr(remote, "_MAX_UNPACKED", 1000)
+    other = node("other")
+    assert build(TEXT).is_relative_to(other)
+    assert "it contains more than 1000 bytes" in caplog.text
+
+
+# ---- down, slow, or not there ----------------------------------------------------------------------------------
+
+
+def test_a_store_that_is_down_is_asked_once_a_minute(node, caplog):
+    def fail():
+        raise ConnectionError("no route to host")
+
+    store.before = fail
+    node("one")
+    for name in ("a", "b", "c"):
+        build(kernel(name))
+    assert len(store.asked) == 1
+    words = f"the remote cache {__name__}:store is not used for a minute: ConnectionError: no route to host"
+    assert caplog.text.count(words) == 1
+    store.before = lambda: None
+    remote._paused_until.clear()  # the minute is over
+    build(kernel("d"))
+    assert len(store.asked) == 2
+    assert len(store.kept) == 1
+
+
+def test_a_store_that_is_slow_costs_a_bounded_time(node, caplog, monkeypatch):
+    monkeypatch.setenv("JITLOAD_CACHE_REMOTE_TIMEOUT", "0.3")
+    end = threading.Event()
+    store.before = lambda: end.wait(30)
+    node("one")
+    build(kernel("a"))
+    started = time.monotonic()
+    remote._paused_until.clear()
+    build(kernel("b"))
+    assert time.monotonic() - started < 5
+    assert "no answer within 0.3 s (JITLOAD_CACHE_REMOTE_TIMEOUT)" in caplog.text
+    end.set()
+
+
+def test_a_hanging_store_does_not_hold_a_process_at_its_end(tmp_path):
+    (tmp_path / "hanging.py").write_text(
+        "import time\nclass Hanging:\n    def get(self, key): time.sleep(60)\n    put = get\nstore = Hanging()\n"
+    )
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import builds; print(builds.build(builds.kernel('z')))"
+    env = {"JITLOAD_CACHE_REMOTE": "hanging:store", "JITLOAD_CACHE_REMOTE_TIMEOUT": "0.2"}
+    started = time.monotonic()
+    done = run_python(code, env={**env, "JITLOAD_CACHE_DIR": str(run_cache())})
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - started < 20
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("nonsense", "CacheError: it is neither a URL, such as s3://bucket/kernels, nor module:name"),
+        ("no.such.module:store", "ModuleNotFoundError: No module named 'no'"),
+        ("os:nothing", "AttributeError: module 'os' has no attribute 'nothing'"),
+        ("nosuchscheme://x/y", "ValueError: Protocol not known: nosuchscheme"),
+    ],
+)
+def test_a_store_that_does_not_exist_is_a_warning(node, caplog, monkeypatch, place, words):
+    monkeypatch.setenv("JITLOAD_CACHE_REMOTE", place)
+    one = node("one")
+    assert build(TEXT).is_relative_to(one)
+    assert f"the remote cache {place} is not used for a minute: {words}" in caplog.text
+
+
+def test_without_fsspec_the_warning_says_what_to_install(node, caplog, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "fsspec", None)
+    monkeypatch.setenv("JITLOAD_CACHE_REMOTE", "s3://bucket/x")
+    node("one")
+    build(TEXT)
+    assert "pip install 'jitload[remote]'" in caplog.text
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "soon", "1e3", "nan", "٣"])
+def test_a_wrong_timeout_is_refused(monkeypatch, text):
+    monkeypatch.setenv("JITLOAD_CACHE_REMOTE_TIMEOUT", text)
+    with pytest.raises(jitload.errors.CacheError, match="must be a number of seconds above 0"):
+        build(TEXT)
+
+
+def test_a_put_that_fails_costs_a_warning(node, caplog):
+    def refuse(key: str, data: bytes) -> None:
+        raise PermissionError("read only")
+
+    store.put = refuse
+    one = node("one")
+    with caplog.at_level(logging.WARNING):
+        assert build(TEXT).is_relative_to(one)
+    assert "PermissionError: read only" in caplog.text

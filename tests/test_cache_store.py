@@ -1,0 +1,217 @@
+"""The cache between processes: read-only, shared, raced for, and left by a builder that was killed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from builds import ADD, build, kernel, load, run_python, start_python, work_dirs
+
+import jitload
+
+BUILD = "import builds; print(builds.build(builds.ADD))"
+
+
+@pytest.fixture
+def counting_compiler(tmp_path, monkeypatch) -> Callable[[], int]:
+    """Put a script in the compiler's place; the function returns how many wrappers it has compiled."""
+    log, script = tmp_path / "log", tmp_path / "counting-c++"
+    real = shutil.which("c++")
+    script.write_text(f'#!/bin/sh\ncase "$*" in *wrapper.cc*) echo x >> "{log}"; sleep 0.3;; esac\nexec {real} "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("JITLOAD_CXX", str(script))
+    return lambda: len(log.read_text().split()) if log.exists() else 0
+
+
+@contextmanager
+def read_only(directory: Path) -> Iterator[None]:
+    """Make a directory read-only: by its bits, or for root, whom bits do not bind, by a mount."""
+    if os.getuid() != 0:
+        folders = [directory, *(path for path in directory.rglob("*") if path.is_dir())]
+        for folder in folders:
+            folder.chmod(0o500)
+        yield
+        for folder in folders:
+            folder.chmod(0o700)
+        return
+    options = (["--bind", str(directory)], ["-o", "remount,ro,bind"])
+    if any(
+        subprocess.run(["mount", *words, str(directory)], capture_output=True, check=False).returncode
+        for words in options
+    ):
+        subprocess.run(["umount", str(directory)], capture_output=True, check=False)
+        pytest.skip("this root may not mount")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(directory)], check=True)  # what was loaded from it stays mapped
+
+
+# ---- read-only -------------------------------------------------------------------------------------------------
+
+
+def test_a_read_only_cache_with_the_entry_works(cache, caplog):
+    path = build(ADD)
+    with read_only(cache):
+        assert build(ADD) == path
+        assert list(load(ADD)) == ["add"]
+    assert caplog.text == ""
+
+
+def test_a_read_only_cache_without_the_entry_builds_in_private_and_says_so(cache, caplog):
+    build(ADD)
+    with read_only(cache):
+        path = build(kernel("other"))
+        assert list(jitload.load_module(path)) == ["other"]
+    assert "the cache cannot be written (" in caplog.text
+    assert f"; building in {path.parent.parent.parent}, for this process only" in caplog.text
+    assert not path.is_relative_to(cache)
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    shutil.rmtree(path.parent.parent.parent)
+
+
+def test_a_damaged_entry_of_a_read_only_cache_is_passed_over(cache, caplog):
+    path = build(ADD)
+    os.truncate(path, 1000)
+    with read_only(cache):
+        fresh = build(ADD)
+    assert "is damaged" in caplog.text
+    assert not fresh.is_relative_to(cache)
+    shutil.rmtree(fresh.parent.parent.parent)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_another_user_builds_in_private_where_the_home_is_closed(tmp_path):
+    private = tmp_path / "home of root"
+    private.mkdir(mode=0o700)
+    code = """
+import os
+import sys
+import tempfile
+import jitload
+import jitload.codegen.wrapper
+import jinja2
+import encodings.idna
+import fcntl
+import socket
+import jitload.cache.prune
+import jitload.loader.module
+import jitload.device.compile
+import jitload.building.library
+import filelock
+os.chdir("/")
+from jitload.errors import CacheError
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+from jitload.cache.entry import open_cache, find_entry
+from jitload.cache.key import CacheKey
+from jitload.cache.store import claim_entry
+from jitload.settings import read_settings
+settings = read_settings()
+cache = open_cache(settings)
+key = CacheKey.of("r", ())
+assert find_entry(cache, key, settings) is None
+with claim_entry(cache, key, settings) as work:
+    (work.dir / "p").write_bytes(b"x")
+    entry = work.publish("p")
+print(entry.product, entry.product.stat().st_uid)
+"""
+    env = {"JITLOAD_CACHE_DIR": str(private / "cache"), "TMPDIR": "/tmp"}
+    done = run_python(code, env)
+    assert done.returncode == 0, done.stderr
+    assert "the cache cannot be written" in done.stderr
+    product, owner = done.stdout.split()
+    assert owner == "65534"
+    assert not Path(product).parent.parent.parent.exists()  # it ended with the process
+
+
+def test_a_cache_that_cannot_be_written_is_replaced_once_for_the_process(tmp_path):
+    (tmp_path / "file").write_text("")
+    code = "import builds; paths = {builds.build(builds.ADD) for _ in range(3)}; print(len(paths), *paths)"
+    done = run_python(code, {"JITLOAD_CACHE_DIR": str(tmp_path / "file" / "cache"), "TMPDIR": str(tmp_path)})
+    assert (done.stdout[:2], done.stderr.count("the cache cannot be written")) == ("1 ", 1), done.stderr
+    assert os.listdir(tmp_path) == ["file"]
+
+
+# ---- several processes -----------------------------------------------------------------------------------------
+
+
+def test_two_processes_that_build_one_kernel_compile_it_once(cache, counting_compiler):
+    build(kernel("first"))  # the runtime, so that the two meet at the kernel
+    before = counting_compiler()
+    processes = [start_python(BUILD) for _ in range(3)]
+    paths = {process.communicate()[0] for process in processes}
+    assert [process.returncode for process in processes] == [0, 0, 0]
+    assert len(paths) == 1
+    assert counting_compiler() == before + 1
+    assert work_dirs(cache) == []
+
+
+def test_without_locks_each_builds_and_all_work(cache, counting_compiler):
+    build(kernel("first"))
+    refuse = "import fcntl\ndef no(*_, **__): raise OSError(37, 'No locks available')\nfcntl.flock = no\n"
+    processes = [start_python(refuse + BUILD) for _ in range(2)]
+    paths = {Path(process.communicate()[0].strip()) for process in processes}
+    assert [process.returncode for process in processes] == [0, 0]
+    assert all(list(jitload.load_module(path)) == ["add"] for path in paths)
+    assert counting_compiler() in (2, 3)
+
+
+@pytest.mark.parametrize("moment", ["while compiling", "before publishing"])
+def test_a_builder_killed_half_way_leaves_the_cache_usable(cache, moment, tmp_path, monkeypatch):
+    code = BUILD
+    if moment == "while compiling":
+        script = tmp_path / "slow-c++"
+        script.write_text(f'#!/bin/sh\ncase "$*" in *wrapper.cc*) sleep 1;; esac\nexec {shutil.which("c++")} "$@"\n')
+        script.chmod(0o755)
+        monkeypatch.setenv("JITLOAD_CXX", str(script))
+    else:
+        code = f"""
+import time, jitload.cache.store
+write = jitload.cache.store._write_manifest
+jitload.cache.store._write_manifest = lambda *given: time.sleep(60) if given[0].key.name == "m" else write(*given)
+{BUILD}"""
+    process = start_python(code)
+    deadline = time.monotonic() + 20
+    wanted = "wrapper.cc" if moment == "while compiling" else "m.so"
+    while not list(cache.glob(f".work/m-*/{wanted}")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert list(cache.glob(f".work/m-*/{wanted}"))
+    assert not list(cache.glob("m-*/*"))
+    assert list(load(ADD)) == ["add"]
+
+
+def test_an_interrupt_leaves_nothing_behind(cache, monkeypatch):
+    build(kernel("first"))
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("jitload.building.ninja.run_ninja", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            build(ADD)
+    assert work_dirs(cache) == []
+    assert list(load(ADD)) == ["add"]
+
+
+def test_threads_of_one_process_compile_once(cache, counting_compiler):
+    code = """
+import builds, threading
+paths = []
+threads = [threading.Thread(target=lambda: paths.append(builds.build(builds.ADD))) for _ in range(4)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+assert len(paths) == 4 and len(set(paths)) == 1, paths
+"""
+    done = run_python(code)
+    assert done.returncode == 0, done.stderr  # on a busy machine it says that it waits
+    assert counting_compiler() == 1

@@ -1,0 +1,259 @@
+"""Tiers: bundles in packages, shared directories, the local cache; in which order, and whom they trust."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from builds import build, kernel, load, run_python
+
+import jitload
+from jitload import settings
+from jitload.cache import bundles, remote
+
+TEXT = kernel("f")
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """Return a function that gives a cache of that name, and one that holds the library of `TEXT` where it is asked."""
+    monkeypatch.setattr("jitload.pipeline._modules", {})
+    settings.warn_once.cache_clear()
+
+    def make(name: str, *, is_filled: bool = False) -> Path:
+        cache = tmp_path / name
+        if is_filled:
+            usual = build(TEXT).parents[2]  # the run's own cache
+            for found in (*usual.glob("m-*"), *usual.glob("runtime-*")):
+                shutil.copytree(found, cache / found.name)
+            for key_dir in cache.glob("m-*"):
+                if not any(TEXT in path.read_text() for path in key_dir.glob("*/source0.cu")):
+                    shutil.rmtree(key_dir)
+        cache.mkdir(exist_ok=True)
+        cache.chmod(0o700)
+        return cache
+
+    yield make
+    settings.warn_once.cache_clear()
+
+
+def use(monkeypatch, local: Path, *shared: Path) -> None:
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(local))
+    monkeypatch.setenv("JITLOAD_CACHE_PATH", os.pathsep.join(map(str, shared)))
+
+
+def listing(cache: Path) -> list[str]:
+    return sorted(str(path.relative_to(cache)) for path in cache.rglob("*"))
+
+
+def package(tmp_path: Path, bundle: Path | None, points: str = "pack = pack_with_kernels.kernels") -> Path:
+    """Install a package with a bundle by hand, and return the directory that it is installed in."""
+    site = tmp_path / "site"
+    info = site / "pack_with_kernels-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "entry_points.txt").write_text(f"[console_scripts]\nx = y:z\n\n[jitload.bundles]\n{points}\n")
+    (site / "pack_with_kernels").mkdir()
+    (site / "pack_with_kernels" / "__init__.py").write_text(
+        "raise RuntimeError('a bundle is found and not imported')\n"
+    )
+    if bundle is not None:
+        bundle.rename(site / "pack_with_kernels" / "kernels")
+    return site
+
+
+# ---- shared directories ----------------------------------------------------------------------------------------
+
+
+def test_a_shared_directory_is_used_and_never_written(place, monkeypatch):
+    shared, local = place("shared", is_filled=True), place("local")
+    before = listing(shared)
+    use(monkeypatch, local, shared)
+    assert build(TEXT).is_relative_to(shared)
+    assert list(load(TEXT)) == ["f"]
+    assert listing(shared) == before
+    assert list(local.glob("*-*")) == []
+    done = run_python(
+        "import builds, test_cache_tiers; print(builds.build(test_cache_tiers.TEXT))"
+    )  # notes its uses at its end
+    assert done.stdout.startswith(str(shared)), done.stderr
+    assert listing(shared) == before
+
+
+def test_the_first_that_has_it_is_asked_no_further(place, monkeypatch):
+    empty, one, other, local = place("empty"), place("1", is_filled=True), place("2", is_filled=True), place("local")
+    use(monkeypatch, local, empty, one, other)
+    assert build(TEXT).is_relative_to(one)
+    use(monkeypatch, local, other, one)
+    assert build(TEXT).is_relative_to(other)
+    use(monkeypatch, one, empty, other)
+    assert build(TEXT).is_relative_to(other)
+    use(monkeypatch, one, empty)
+    assert build(TEXT).is_relative_to(one)
+
+
+def test_what_none_has_is_built_into_the_local_one(place, monkeypatch):
+    shared, local = place("shared", is_filled=True), place("local")
+    before = listing(shared)
+    use(monkeypatch, local, shared)
+    assert build(kernel("g")).is_relative_to(local)
+    assert listing(shared) == before
+    assert list(local.glob("runtime-*")) == []  # the shared one did
+
+
+def test_damage_in_a_shared_directory_is_passed_over(place, monkeypatch, caplog):
+    shared, local = place("shared", is_filled=True), place("local")
+    for library in shared.glob("m-*/*/m.so"):
+        library.write_bytes(library.read_bytes()[:100])
+    before = listing(shared)
+    use(monkeypatch, local, shared)
+    assert build(TEXT).is_relative_to(local)
+    assert "cannot be used (m.so has 100 bytes, not" in caplog.text
+    assert listing(shared) == before
+
+
+def test_a_directory_that_is_not_there_is_said_once(place, monkeypatch, caplog, tmp_path):
+    use(monkeypatch, place("local", is_filled=True), tmp_path / "nowhere")
+    build(TEXT)
+    build(TEXT)
+    assert caplog.text.count(f"JITLOAD_CACHE_PATH names {tmp_path / 'nowhere'}, which is not a directory") == 1
+
+
+def test_a_directory_that_others_may_write_is_refused(place, monkeypatch):
+    shared = place("shared", is_filled=True)
+    shared.chmod(0o777)
+    use(monkeypatch, place("local"), shared)
+    with pytest.raises(jitload.errors.CacheError) as caught:
+        build(TEXT)
+    assert str(caught.value).startswith(f"JITLOAD_CACHE_PATH: the cache {shared} is not trusted: everyone may write")
+    assert f"chmod o-w '{shared}'" in str(caught.value)
+
+
+def test_an_entry_that_others_may_write_is_passed_over(place, monkeypatch, caplog):
+    shared, local = place("shared", is_filled=True), place("local")
+    for leaf in shared.glob("m-*/*"):
+        leaf.chmod(0o777)
+    use(monkeypatch, local, shared)
+    assert build(TEXT).is_relative_to(local)
+    assert "is not trusted: everyone may write" in caplog.text
+
+
+def test_load_only_finds_it_and_names_all_places_where_it_does_not(place, monkeypatch):
+    shared, local = place("shared", is_filled=True), place("local")
+    use(monkeypatch, local, shared)
+    monkeypatch.setenv("JITLOAD_MODE", "load-only")
+    assert build(TEXT).is_relative_to(shared)
+    with pytest.raises(jitload.errors.CacheError) as caught:
+        build(kernel("g"))
+    assert f"module 'm' is not in the cache {local}, nor in {shared}, and JITLOAD_MODE=load-only" in str(caught.value)
+    assert "The nearest entry, m-" in str(caught.value)
+    assert "sources: " in str(caught.value)
+    assert list(local.glob("*-*")) == []
+
+
+def test_rebuild_builds_what_a_shared_directory_has(place, monkeypatch):
+    shared, local = place("shared", is_filled=True), place("local")
+    use(monkeypatch, local, shared)
+    monkeypatch.setenv("JITLOAD_MODE", "rebuild")
+    assert build(TEXT).is_relative_to(local)
+
+
+# ---- bundles ---------------------------------------------------------------------------------------------------
+
+
+def test_a_bundle_in_a_package_goes_first(place, monkeypatch, tmp_path):
+    bundle, shared, local = place("bundle", is_filled=True), place("shared", is_filled=True), place("local")
+    monkeypatch.syspath_prepend(package(tmp_path, bundle))
+    use(monkeypatch, local, shared)
+    path = build(TEXT)
+    assert path.is_relative_to(tmp_path / "site" / "pack_with_kernels" / "kernels")
+    assert list(load(TEXT)) == ["f"]
+    assert list(local.glob("*-*")) == []
+
+
+@pytest.mark.parametrize("name", ["kernels", "kernels.more", "kernels:more", "..", "a b", "pack_with_kernels.none"])
+def test_an_entry_point_that_is_no_directory_is_said_and_passed_over(place, monkeypatch, tmp_path, caplog, name):
+    monkeypatch.syspath_prepend(package(tmp_path, None, f"pack = {name}"))
+    local = place("local", is_filled=True)
+    use(monkeypatch, local)
+    assert build(TEXT).is_relative_to(local)
+    assert f"the bundle {name!r}, an entry point of jitload.bundles, is not a directory of a package" in caplog.text
+
+
+def test_entry_points_that_cannot_be_read_are_passed_over(place, monkeypatch, tmp_path, caplog):
+    monkeypatch.syspath_prepend(package(tmp_path, None, "no equals sign"))
+    local = place("local", is_filled=True)
+    use(monkeypatch, local)
+    assert build(TEXT).is_relative_to(local)
+    assert "has no readable entry points" in caplog.text
+
+
+def test_a_bundle_that_others_may_write_is_passed_over(place, monkeypatch, tmp_path, caplog):
+    site = package(tmp_path, place("bundle", is_filled=True))
+    (site / "pack_with_kernels" / "kernels").chmod(0o777)
+    monkeypatch.syspath_prepend(site)
+    local = place("local")
+    use(monkeypatch, local)
+    assert build(TEXT).is_relative_to(local)
+    assert "a bundle is skipped: the cache " in caplog.text
+
+
+def test_bundles_are_looked_for_once_and_remembered(place, monkeypatch, tmp_path):
+    site = package(tmp_path, place("bundle", is_filled=True))
+    local = place("local")
+    search = (str(site),)
+    scans = []
+    real = bundles._declared_in
+    monkeypatch.setattr(bundles, "_declared_in", lambda place: scans.append(place) or real(place))
+    monkeypatch.syspath_prepend(site)
+    for _ in range(2):
+        assert bundles._find_bundles(search, local) == (site / "pack_with_kernels" / "kernels",)
+    assert list(local.iterdir()) == []  # a hit writes nothing
+    bundles.remember_bundles(local)
+    bundles._find_bundles.cache_clear()  # as another process does
+    assert bundles._find_bundles(search, local) == (site / "pack_with_kernels" / "kernels",)
+    assert scans == [str(site)]
+    (memory,) = (local / ".tools").iterdir()
+    for text in ("", "[]", '{"a": 1}', "[" * 100_000):
+        memory.write_text(text)
+        bundles._find_bundles.cache_clear()
+        assert bundles._find_bundles(search, local) == (site / "pack_with_kernels" / "kernels",)
+    scans.clear()
+    (site / "other-1.0.dist-info").mkdir()
+    bundles._find_bundles.cache_clear()
+    bundles._find_bundles(search, local)
+    assert scans == [str(site)]
+
+
+# ---- a remote store in messages --------------------------------------------------------------------------------
+
+
+class Leaving:
+    def get(self, key: str) -> bytes | None:
+        raise SystemExit(3)
+
+
+leaving = Leaving()
+
+
+def test_a_store_that_exits_does_not_end_the_program(place, monkeypatch, caplog):
+    monkeypatch.setattr(remote, "_paused_until", {})
+    local = place("local")
+    use(monkeypatch, local)
+    monkeypatch.setenv("JITLOAD_CACHE_REMOTE", f"{__name__}:leaving")
+    assert build(TEXT).is_relative_to(local)
+    assert "not used for a minute: RuntimeError: SystemExit(3)" in caplog.text
+
+
+def test_no_message_shows_a_password(place, monkeypatch, caplog):
+    monkeypatch.setattr(remote, "_paused_until", {})
+    use(monkeypatch, place("local"))
+    monkeypatch.setenv("JITLOAD_CACHE_REMOTE", "nosuchscheme://me:hunter2@host/x")
+    build(TEXT)
+    monkeypatch.setenv("JITLOAD_MODE", "load-only")
+    with pytest.raises(jitload.errors.CacheError) as caught:
+        build(kernel("other"))
+    assert "nosuchscheme://…@host/x" in caplog.text
+    assert "nosuchscheme://…@host/x" in str(caught.value)
+    assert "hunter2" not in caplog.text + str(caught.value)

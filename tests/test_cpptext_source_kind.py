@@ -1,0 +1,136 @@
+"""Device code, host code and what needs nvcc are told from each other, in texts and in the headers they include."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+import jitload
+from jitload.cpptext.source_kind import SourceKind, classify
+from jitload.request.arguments import Options, inline_sources
+from jitload.request.request import Call, make_request
+
+KINDS: dict[str, tuple[bool, SourceKind]] = {
+    "__global__ void k() {}": (False, "device"),
+    "__device__ float table[3];": (False, "device"),
+    "#define K(n) __global__ void n() {}\nK(a)": (False, "device"),
+    "// k<<<1, 2>>>()\n__global__ void k() {}": (False, "device"),
+    'const char* s = "TVM_FFI_X <<<"; __global__ void k() {}': (False, "device"),
+    "__global__ void k() {} void f() { k<<<1, 2>>>(); }": (False, "both"),
+    "__global__ void k() {} TVM_FFI_DLL_EXPORT_TYPED_FUNC(f, g); void f() { k<<<1, 2>>>(); }": (False, "both"),
+    "TVM_FFI_EMBED_CUBIN(name); void f() {}": (False, "host"),
+    "// TVM_FFI_\n__global__ void k() {}": (False, "device"),
+    "__global__ void k(); TVM_FFI_EMBED_CUBIN(name);": (False, "host"),
+    "__global__ void k();": (True, "host"),
+    # launched with cudaLaunchKernel: the host's compiler would make a plain function of the kernel, and say nothing
+    "__global__ void k() {} TVM_FFI_DLL_EXPORT_TYPED_FUNC(f, g);": (False, "both"),
+    "__global__ void k() {} void f(tvm::ffi::TensorView x);": (False, "both"),
+    "#include <tvm/ffi/function.h>\n__global__ void k() {} void f() {}": (False, "both"),
+    "#define __global__\nTVM_FFI_DLL_EXPORT_TYPED_FUNC(f, g);": (False, "host"),
+    "__host__ __device__ int f(tvm::ffi::TensorView x);": (False, "host"),
+    "int add(int a, int b) { return a + b; }": (False, "host"),
+    "std::ostream& operator<<<char>(A<char>); __global__ void k() {}": (False, "device"),
+}
+
+
+@pytest.mark.parametrize("text", KINDS)
+def test_classify(text: str) -> None:
+    has_embed_cubin, kind = KINDS[text]
+    assert classify(["", text], has_embed_cubin=has_embed_cubin) == kind
+
+
+# ---- kernels in headers --------------------------------------------------------------------------------------------
+
+EXPORT = "TVM_FFI_DLL_EXPORT_TYPED_FUNC(scale, (Scale<2>::run));"
+KERNELS = """
+template <int kFactor> __global__ void scale_kernel(float* x, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) x[i] *= kFactor;
+}
+"""
+RUN = """
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/function.h>
+template <int kFactor> struct Scale {
+  static void run(tvm::ffi::TensorView x) {
+    int n = static_cast<int>(x.numel());
+    start(scale_kernel<kFactor>, (n + 255) / 256, 256, static_cast<float*>(x.data_ptr()), n);
+  }
+};
+"""
+START = """
+template <typename Kernel, typename... Args> void start(Kernel kernel, int grid, int block, Args... args) {
+  kernel<<<grid, block>>>(args...);
+}
+"""
+
+
+def is_mixed(text, *, dirs=(), flags=(), kind=None, cubins=None):
+    """Tell whether a text in `cuda_sources` is taken for kernels and what launches them."""
+    sources = inline_sources("m", [text, EXPORT], cpp_sources=None, embed_cubin=cubins)
+    options = Options(include_dirs=tuple(dirs), cuda=tuple(flags))
+    call = Call(name="m", sources=sources, makes="library", options=options, arch="sm_90a", kind=kind)
+    request = make_request(call)
+    return request.host is not None and request.host.is_mixed
+
+
+@pytest.fixture
+def library(tmp_path):
+    """Headers that include each other as libraries of kernels do: from beside, and from a directory that is given."""
+    (tmp_path / "src").mkdir()
+    (tmp_path / "include" / "lib").mkdir(parents=True)
+    (tmp_path / "src" / "scale.cuh").write_text('#include "kernels.cuh"\n#include <lib/start.h>\n' + RUN)
+    (tmp_path / "src" / "kernels.cuh").write_text(KERNELS)
+    (tmp_path / "include" / "lib" / "start.h").write_text(START)
+    return tmp_path
+
+
+def test_kernels_in_a_header_take_nvcc(library):
+    include = f'#include "{library}/src/scale.cuh"'
+    assert is_mixed(include, dirs=[library / "include"])
+    assert is_mixed('#include "scale.cuh"', dirs=[library / "src"])
+    assert is_mixed('#include "scale.cuh"', flags=[f"-I{library}/src"])
+    assert not is_mixed('#include "scale.cuh"')  # not found: the compiler says so
+    assert not is_mixed(include, dirs=[library / "include"], kind="host")
+
+
+def test_launches_alone_in_a_header_take_nvcc(library):
+    assert is_mixed("#include <lib/start.h>", dirs=[library / "include"])
+
+
+def test_a_wrapper_around_cubins_stays_the_hosts(library):
+    assert not is_mixed(f'#include "{library}/src/kernels.cuh"', cubins={"k": b"\x7fELF"})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "// kernel<<<1, 1>>>()\n/* __global__ void k(); */\n",
+        "#define RUN(k) k<<<1, 1>>>()\n",
+        "#ifdef __CUDACC__\n__global__ void k() {}\n#endif\n",
+        'const char* text = "__global__";\n',
+        "struct S {}; S& operator<<<>(S& s, int);\n",
+    ],
+)
+def test_a_header_that_the_hosts_compiler_reads_stays_the_hosts(tmp_path, text):
+    (tmp_path / "plain.h").write_text(text + "int f();\n")
+    assert not is_mixed(f'#include "{tmp_path}/plain.h"')
+
+
+def test_cudas_own_headers_are_not_looked_at(tmp_path):
+    (tmp_path / "cuda_runtime.h").write_text(KERNELS)
+    assert not is_mixed("#include <cuda_runtime.h>", dirs=[tmp_path])
+
+
+def test_headers_that_include_each_other_end(tmp_path):
+    (tmp_path / "a.h").write_text('#include "b.h"\n')
+    (tmp_path / "b.h").write_text('#include "a.h"\n#include "missing.h"\n')
+    assert not is_mixed('#include "a.h"', dirs=[tmp_path])
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc")
+def test_such_a_library_builds_as_it_stands(library):
+    sources = [f'#include "{library}/src/scale.cuh"', EXPORT]
+    module = jitload.load_inline("m", cuda_sources=sources, extra_include_paths=[library / "include"], arch="sm_90a")
+    assert list(module) == ["scale"]

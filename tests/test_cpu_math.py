@@ -1,0 +1,115 @@
+"""Functions of float that jitload computes itself on the CPU: their errors and special values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jitload
+from jitload import Launch
+
+Array = np.ndarray[Any, Any]
+# By name: the truth in double, and by how many ulps a result may be away from it; CUDA documents 1 or 2.
+FUNCTIONS: dict[str, tuple[Callable[[Array], Array], float]] = {
+    "expf": (np.exp, 1), "exp2f": (np.exp2, 1), "logf": (np.log, 0.51), "log2f": (np.log2, 0.51),
+    "log10f": (np.log10, 0.51), "tanhf": (np.tanh, 0.51),
+}  # fmt: skip
+OTHER_NAMES = {"__expf": "expf", "exp": "expf", "__logf": "logf", "log": "logf", "tanh": "tanhf", "log2": "log2f"}
+ALL = (*FUNCTIONS, *OTHER_NAMES)
+SOURCE = "".join(
+    f'extern "C" __global__ void k_{name}(const float* x, float* y, int n) {{\n'
+    f"  int i = blockIdx.x * blockDim.x + threadIdx.x; WAIT; if (i < n) y[i] = {name}(x[i]);\n}}\n"
+    for name in ALL
+)
+LAUNCHES = {f"k_{name}": Launch(grid="ceil_div(n, 256)", block=256, args={"n": "x.numel()"}) for name in ALL}
+INFINITE, NONE = float("inf"), float("nan")
+SPECIAL: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
+    "expf": ((0.0, -0.0, INFINITE, -INFINITE, 89, -104, 1e30, -1e30), (1, 1, INFINITE, 0, INFINITE, 0, INFINITE, 0)),
+    "exp2f": ((0, 3, -149, 127, 128, -151, INFINITE, -INFINITE), (1, 8, 2**-149, 2.0**127, INFINITE, 0, INFINITE, 0)),
+    "logf": ((1, 0.0, -0.0, -1, INFINITE, -INFINITE, -1e-45), (0, -INFINITE, -INFINITE, NONE, INFINITE, NONE, NONE)),
+    "log2f": ((1, 8, 2**-149, 0.0, -2, INFINITE), (0, 3, -149, -INFINITE, NONE, INFINITE)),
+    "log10f": ((1, 1000, 1e10, 0.0, -2, INFINITE), (0, 3, 10, -INFINITE, NONE, INFINITE)),
+    "tanhf": ((0.0, -0.0, 1e-45, -1e-40, 20, -20, INFINITE, -INFINITE), (0.0, -0.0, 1e-45, -1e-40, 1, -1, 1, -1)),
+}
+
+
+@pytest.fixture(scope="module")
+def mod() -> jitload.Module:
+    return load()
+
+
+def load(wait: str = "", **options: Any) -> jitload.Module:
+    """Compile the kernels as loops; those that wait run on fibers, one number at a time."""
+    return jitload.load_inline(
+        "math", cuda_sources=SOURCE, functions=LAUNCHES, arch="cpu", extra_cuda_cflags=[f"-DWAIT={wait}"], **options
+    )
+
+
+def call(mod: jitload.Module, name: str, x: Array) -> Array:
+    y = np.zeros_like(x)
+    getattr(mod, f"k_{name}")(x, y)
+    return y
+
+
+def ulps(found: Array, truth: Array) -> Array:
+    """Return by how many units in the last place of a float numbers are off; infinity counts as 2**128."""
+    limit = 2.0**128
+    clipped = np.clip(truth, -limit, limit)
+    unit = np.ldexp(1.0, np.maximum(np.frexp(clipped)[1] - 24, -149))
+    away: Array = np.abs(np.clip(found.astype(np.float64), -limit, limit) - clipped) / unit
+    return np.where(np.isnan(truth) | np.isnan(found), np.where(np.isnan(truth) & np.isnan(found), 0, np.inf), away)
+
+
+def worst(mod: jitload.Module, name: str, bits: Array) -> float:
+    """Return how far the results for floats of these bits are from the truth at most."""
+    x = bits.view(np.float32)
+    with np.errstate(all="ignore"):
+        return float(ulps(call(mod, name, x), FUNCTIONS[name][0](x.astype(np.float64))).max())
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_errors_are_as_small_as_cuda_says(mod: jitload.Module, name: str) -> None:
+    assert worst(mod, name, np.arange(0, 1 << 32, 4099, dtype=np.uint64).astype(np.uint32)) <= FUNCTIONS[name][1]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_errors_over_all_floats(mod: jitload.Module, name: str) -> None:
+    chunk = 1 << 22
+    for start in range(0, 1 << 32, chunk):
+        assert (
+            worst(mod, name, np.arange(start, start + chunk, dtype=np.uint64).astype(np.uint32)) <= FUNCTIONS[name][1]
+        )
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_special_values(mod: jitload.Module, name: str) -> None:
+    x = np.array([*SPECIAL[name][0], NONE] * 5, np.float32)  # in vectors, and in what is left of them
+    expected = np.array([*SPECIAL[name][1], NONE] * 5, np.float32)
+    found = call(mod, name, x)
+    np.testing.assert_array_equal(found, expected)
+    numbers = ~np.isnan(expected)
+    assert (np.signbit(found) == np.signbit(expected))[numbers].all()
+
+
+@pytest.mark.parametrize("name", OTHER_NAMES)
+def test_other_names_are_the_same_function(mod: jitload.Module, name: str) -> None:
+    x = np.linspace(-100, 100, 10_001, dtype=np.float32)
+    np.testing.assert_array_equal(call(mod, name, x), call(mod, OTHER_NAMES[name], x))
+
+
+def test_the_same_numbers_one_by_one_and_in_vectors(mod: jitload.Module) -> None:
+    fibers = load("__syncthreads()")
+    x = np.arange(0, 1 << 32, 20_011, dtype=np.uint64).astype(np.uint32).view(np.float32)
+    for name in FUNCTIONS:
+        np.testing.assert_array_equal(call(fibers, name, x), call(mod, name, x))
+
+
+def test_exact_where_the_compiler_contracts() -> None:
+    """With `-march=native` a product and a sum are one operation; the errors stay within their limits."""
+    mod = load(extra_cflags=["-march=native"])
+    for name, (_, most) in FUNCTIONS.items():
+        assert worst(mod, name, np.arange(0, 1 << 32, 20_011, dtype=np.uint64).astype(np.uint32)) <= most
