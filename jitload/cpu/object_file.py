@@ -13,7 +13,7 @@ from jitload.model import ParameterSlot, Variable
 TABLE = "__jitload_cpu_kernels"
 _MARKS = "__patchable_function_entries"
 _WAITS = frozenset({"jitload_cpu_barrier", "jitload_cpu_exchange", "jitload_cpu_active", "jitload_cpu_yield"})
-_OWN = frozenset({"jitload_cpu_here", "jitload_cpu_own", "_TLS_MODULE_BASE_"})  # thread-local, too
+_OWN = frozenset({"jitload_cpu_current_worker", "jitload_cpu_thread_memory", "_TLS_MODULE_BASE_"})  # thread-local, too
 _ROW = 48  # bytes of a jitload_cpu_kernel
 
 

@@ -1,4 +1,4 @@
-/* Cooperative groups within a block, and a grid that tells where a thread is but cannot wait for itself. */
+/* Cooperative groups within a block, and a grid group without sync(). */
 #ifndef JITLOAD_CPU_COOPERATIVE_GROUPS_H_
 #define JITLOAD_CPU_COOPERATIVE_GROUPS_H_
 
@@ -8,28 +8,28 @@ namespace cooperative_groups {
 
 namespace __jitload_groups {
 
-/* A value of any size from the lane `source`, piece by piece. */
+/* A value of any size from the lane `source`, eight bytes at a time. */
 template <class __jitload_t>
-__JITLOAD_INLINE __jitload_t shuffle(unsigned mask, const __jitload_t& value, unsigned source, const char* what) {
+__JITLOAD_INLINE __jitload_t shuffle(unsigned mask, const __jitload_t& value, unsigned source, const char* name) {
   static_assert(__is_trivially_copyable(__jitload_t), "a group exchanges values that can be copied as bytes");
   unsigned char bytes[(sizeof(__jitload_t) + 7) / 8 * 8] = {};
   __builtin_memcpy(bytes, &value, sizeof value);
-  for (unsigned at = 0; at < sizeof bytes; at += 8) {
+  for (unsigned i = 0; i < sizeof bytes; i += 8) {
     uint64_t piece;
     const uint64_t* values;
-    __builtin_memcpy(&piece, bytes + at, 8);
-    const uint32_t came = __jitload_exchange(mask, piece, &values, what);
-    if (source > 31 || !(came >> source & 1)) {
-      __jitload_stop("%s reads from lane %u, which does not take part: the value is undefined on a GPU", what, source);
+    __builtin_memcpy(&piece, bytes + i, 8);
+    const uint32_t lanes = __jitload_exchange(mask, piece, &values, name);
+    if (source > 31 || !(lanes >> source & 1)) {
+      __jitload_stop("%s reads from lane %u, which does not take part: the value is undefined on a GPU", name, source);
     }
-    __builtin_memcpy(bytes + at, &values[source], 8);
+    __builtin_memcpy(bytes + i, &values[source], 8);
   }
   __jitload_t result;
   __builtin_memcpy(&result, bytes, sizeof result);
   return result;
 }
 
-/* What groups of lanes have in common; `mask()` and the ranks come from the group itself. */
+/* The members that all groups of lanes have; the derived group gives the mask and the ranks. */
 template <class __jitload_g>
 struct warp_part {
   __JITLOAD_MEMBER void sync() const { __syncwarp(mask()); }
@@ -66,7 +66,7 @@ struct warp_part {
   __JITLOAD_MEMBER const __jitload_g& self() const { return static_cast<const __jitload_g&>(*this); }
   __JITLOAD_MEMBER unsigned mask() const { return self().__jitload_mask(); }
   __JITLOAD_MEMBER unsigned size() const { return self().size(); }
-  /* A bit for each lane to a bit for each rank. */
+  /* Turn a mask of lanes into a mask of ranks. */
   __JITLOAD_MEMBER unsigned pack(unsigned lanes) const {
     unsigned ranks = 0;
     for (unsigned rank = 0; rank < size(); ++rank) ranks |= (lanes >> self().lane_of(rank) & 1u) << rank;
@@ -130,7 +130,7 @@ struct thread_block_tile : __jitload_groups::warp_part<thread_block_tile<Size, P
   static __JITLOAD_MEMBER unsigned __jitload_mask() { return __jitload_groups::tile_mask(Size); }
   static __JITLOAD_MEMBER unsigned lane_of(unsigned rank) { return (__jitload_lane() & ~(Size - 1)) + rank; }
 };
-/* A tile of a tile counts itself within that. */
+/* A tile within a tile has its rank within that one. */
 template <unsigned int Size, unsigned int Outer, class Parent>
 struct thread_block_tile<Size, thread_block_tile<Outer, Parent>> : thread_block_tile<Size, void> {
   static __JITLOAD_MEMBER unsigned int meta_group_rank() { return (__jitload_lane() & (Outer - 1)) / Size; }
@@ -156,7 +156,7 @@ __JITLOAD_INLINE coalesced_group coalesced_threads(int line = __builtin_LINE()) 
   return coalesced_group(__activemask(line));
 }
 
-/* A group whose kind is not in its type: a block, or a part of one of its warps. */
+/* A block, or a part of one of its warps. */
 struct thread_group {
   thread_group(const thread_block&) : mask_(0), is_block_(true) {}
   thread_group(const coalesced_group& group) : mask_(group.__jitload_mask()), is_block_(false) {}
@@ -179,12 +179,12 @@ template <unsigned int Size, class Parent>
 __JITLOAD_INLINE thread_block_tile<Size, Parent> tiled_partition(const Parent&) {
   return thread_block_tile<Size, Parent>();
 }
-/* The living lanes of the tile: the last warp of a block may be short. */
+/* Part of a warp; the last warp of a block may have fewer than 32 lanes. */
 __JITLOAD_INLINE coalesced_group __jitload_part(unsigned parent, unsigned size) {
   const unsigned rank = (unsigned)__popc(parent & ((1u << __jitload_lane()) - 1));
   unsigned mask = 0;
-  for (unsigned at = rank / size * size; at < rank / size * size + size; ++at) {
-    const unsigned lane = __fns(parent, 0, (int)at + 1);
+  for (unsigned i = rank / size * size; i < rank / size * size + size; ++i) {
+    const unsigned lane = __fns(parent, 0, (int)i + 1);
     if (lane < 32) mask |= 1u << lane;
   }
   return coalesced_group(mask);

@@ -1,4 +1,4 @@
-/* NVIDIA's header, and what it has for devices alone. */
+/* NVIDIA's header, and the functions that it defines for GPUs only. */
 #ifndef JITLOAD_CPU_FP16_H_
 #define JITLOAD_CPU_FP16_H_
 

@@ -1,13 +1,13 @@
-/* CUDA C++ for the host's compiler: what nvcc gives every kernel without an #include.
+/* CUDA C++ for g++: what nvcc gives every kernel without an #include.
  *
- * The compiler reads this before a user's text. Kernels are found by the mark that __global__ leaves in the object file, so
- * the compiler decides what a kernel is. threadIdx and its kin are variables of this file alone whose address nobody
- * takes: in the loops over a block's threads they become the loops' counters.
+ * The compiler reads this header before the user's text. `__global__` leaves a mark in the object file, so the compiler
+ * decides what is a kernel. threadIdx and its kin are variables of this translation unit whose address is never taken:
+ * in the loops over a block's threads they become the loops' counters.
  */
 #ifndef JITLOAD_CPU_DEVICE_H_
 #define JITLOAD_CPU_DEVICE_H_
 
-#define clock __jitload_c_clock /* C's counts something else */
+#define clock __jitload_c_clock /* C's clock() counts something else */
 #include <time.h>
 #undef clock
 
@@ -30,12 +30,12 @@
 #define __constant__ __attribute__((used))
 #define __managed__
 #define __grid_constant__
-#define __forceinline__ __attribute__((always_inline)) /* people write `inline` beside it */
-#define __noinline__ inline /* libstdc++ says __attribute__((__noinline__)), which this must leave an attribute */
+#define __forceinline__ __attribute__((always_inline)) /* people also write `inline` */
+#define __noinline__ inline /* libstdc++ writes __attribute__((__noinline__)), which must stay an attribute */
 #define __restrict__ __restrict
 #define __launch_bounds__(...)
 #define __maxnreg__(...)
-#define __cluster_dims__(...) /* what a cluster can do beyond a block is GPU only */
+#define __cluster_dims__(...) /* whatever a cluster can do beyond a block is an error */
 #define __block_size__(...)
 #define __builtin_assume(...) ((__VA_ARGS__) ? (void)0 : __builtin_unreachable())
 #define __assume(...) __builtin_assume(__VA_ARGS__)
@@ -46,7 +46,7 @@
 
 #include "jitload_cpu_types.h"
 
-/* ---- where a thread is ----------------------------------------------------------------------------------------- */
+/* ---- the position of a thread ---------------------------------------------------------------------------------- */
 
 static thread_local __jitload_index threadIdx, blockIdx, blockDim, gridDim;
 static thread_local unsigned __jitload_shared_bytes;
@@ -64,25 +64,25 @@ __JITLOAD_INLINE void __jitload_set(__jitload_index& index, unsigned x, unsigned
   index.z = z;
 }
 
-__JITLOAD_INLINE void __jitload_enter(const jitload_cpu_place* place) {
-  __jitload_set(blockIdx, place->at[0], place->at[1], place->at[2]);
-  __jitload_set(blockDim, place->block[0], place->block[1], place->block[2]);
-  __jitload_set(gridDim, place->grid[0], place->grid[1], place->grid[2]);
-  __jitload_shared_bytes = place->shared_bytes;
+__JITLOAD_INLINE void __jitload_set_block(const jitload_cpu_block* block) {
+  __jitload_set(blockIdx, block->block_index[0], block->block_index[1], block->block_index[2]);
+  __jitload_set(blockDim, block->block_dim[0], block->block_dim[1], block->block_dim[2]);
+  __jitload_set(gridDim, block->grid_dim[0], block->grid_dim[1], block->grid_dim[2]);
+  __jitload_shared_bytes = block->shared_bytes;
 }
 
-/* Other threads of the block run in a wait, and threadIdx is theirs meanwhile. */
-#define __JITLOAD_KEEPING_INDEX(...)                     \
+/* Run a statement that may switch to other threads of the block, which set threadIdx to theirs. */
+#define __JITLOAD_KEEP_THREAD_INDEX(...)                                                          \
   const unsigned __jitload_x = threadIdx.x, __jitload_y = threadIdx.y, __jitload_z = threadIdx.z; \
-  __VA_ARGS__;                                           \
+  __VA_ARGS__;                                                                                    \
   __jitload_set(threadIdx, __jitload_x, __jitload_y, __jitload_z)
 
-/* ---- ends ------------------------------------------------------------------------------------------------------ */
+/* ---- errors ---------------------------------------------------------------------------------------------------- */
 
-#define __jitload_stop(...)                                                              \
-  (({                                                                                    \
-    const uint32_t __jitload_at[3] = {threadIdx.x, threadIdx.y, threadIdx.z};            \
-    jitload_cpu_stop(__jitload_at, __VA_ARGS__);                                         \
+#define __jitload_stop(...)                                                       \
+  (({                                                                             \
+    const uint32_t __jitload_thread[3] = {threadIdx.x, threadIdx.y, threadIdx.z}; \
+    jitload_cpu_stop(__jitload_thread, __VA_ARGS__);                              \
   }))
 
 __JITLOAD_INLINE void __trap() { __jitload_stop("__trap()"); }
@@ -91,21 +91,22 @@ __JITLOAD_INLINE void __brkpt() {}
 /* ---- waiting --------------------------------------------------------------------------------------------------- */
 
 #ifdef JITLOAD_CPU_PREEMPT
-/* The compiler calls this in every basic block: a loop that waits for what another thread writes lets that one go on.
- * What an exchange gave out is read before the next turn. */
-static thread_local int __jitload_fuse = 4096;
+/* The compiler calls this function in every basic block. After some of them another thread of the block gets its turn,
+ * so that a loop may wait for what another thread writes. */
+static thread_local int __jitload_countdown = 4096;
 extern "C" __attribute__((no_sanitize_coverage, noinline, used)) void __sanitizer_cov_trace_pc() {
-  if (--__jitload_fuse > 0) return;
-  __jitload_fuse = 512;
-  __JITLOAD_KEEPING_INDEX(jitload_cpu_yield());
+  if (--__jitload_countdown > 0) return;
+  __jitload_countdown = 512;
+  __JITLOAD_KEEP_THREAD_INDEX(jitload_cpu_yield());
 }
-#define __JITLOAD_KEEP_TURN() (__jitload_fuse = 4096)
+#define __JITLOAD_DELAY_SWITCH() (__jitload_countdown = 4096)
 #else
-#define __JITLOAD_KEEP_TURN() ((void)0)
+#define __JITLOAD_DELAY_SWITCH() ((void)0)
 #endif
 
 __JITLOAD_INLINE int __jitload_barrier(int kind, int predicate, int line) {
-  __JITLOAD_KEEPING_INDEX(const int result = jitload_cpu_barrier(jitload_cpu_here, kind, predicate, (const void*)(uintptr_t)line));
+  __JITLOAD_KEEP_THREAD_INDEX(const int result = jitload_cpu_barrier(jitload_cpu_current_worker, kind, predicate,
+                                                                     (const void*)(uintptr_t)line));
   return result;
 }
 
@@ -120,10 +121,12 @@ __JITLOAD_INLINE int __syncthreads_or(int predicate, int line = __builtin_LINE()
   return __jitload_barrier(JITLOAD_CPU_OR, predicate, line);
 }
 
-__JITLOAD_INLINE uint32_t __jitload_exchange(uint32_t mask, uint64_t value, const uint64_t** out, const char* what) {
-  __JITLOAD_KEEPING_INDEX(const uint32_t came = jitload_cpu_exchange(jitload_cpu_here, mask, value, out, what));
-  __JITLOAD_KEEP_TURN();
-  return came;
+/* Exchange values among the lanes of `mask`; see jitload_cpu_exchange. `*values` is valid until the next switch. */
+__JITLOAD_INLINE uint32_t __jitload_exchange(uint32_t mask, uint64_t value, const uint64_t** values, const char* name) {
+  __JITLOAD_KEEP_THREAD_INDEX(
+      const uint32_t lanes = jitload_cpu_exchange(jitload_cpu_current_worker, mask, value, values, name));
+  __JITLOAD_DELAY_SWITCH();
+  return lanes;
 }
 
 __JITLOAD_INLINE void __syncwarp(unsigned mask = 0xffffffffu) {
@@ -132,12 +135,12 @@ __JITLOAD_INLINE void __syncwarp(unsigned mask = 0xffffffffu) {
 }
 
 __JITLOAD_INLINE unsigned __activemask(int line = __builtin_LINE()) {
-  __JITLOAD_KEEPING_INDEX(const unsigned mask = jitload_cpu_active((const void*)(uintptr_t)line));
+  __JITLOAD_KEEP_THREAD_INDEX(const unsigned mask = jitload_cpu_active((const void*)(uintptr_t)line));
   return mask;
 }
 
 __JITLOAD_INLINE void __nanosleep(unsigned) {
-  __JITLOAD_KEEPING_INDEX(jitload_cpu_yield());
+  __JITLOAD_KEEP_THREAD_INDEX(jitload_cpu_yield());
 }
 
 #include "jitload_cpu_warp.h"
@@ -145,10 +148,10 @@ __JITLOAD_INLINE void __nanosleep(unsigned) {
 #include "jitload_cpu_math.h"
 #include <assert.h>
 
-/* ---- the entries ----------------------------------------------------------------------------------------------- */
+/* ---- how kernels are run --------------------------------------------------------------------------------------- */
 
 template <class __jitload_t>
-__JITLOAD_INLINE __jitload_t& __jitload_read(void* const* params, unsigned number) {
+__JITLOAD_INLINE __jitload_t& __jitload_parameter(void* const* params, unsigned number) {
   return *static_cast<__jitload_t*>(params[number]);
 }
 
@@ -159,26 +162,24 @@ struct __jitload_layout {
 };
 
 template <unsigned... __jitload_n>
-struct __jitload_numbers {};
-template <unsigned __jitload_count, unsigned... __jitload_n>
-struct __jitload_count_up : __jitload_count_up<__jitload_count - 1, __jitload_count - 1, __jitload_n...> {};
-template <unsigned... __jitload_n>
-struct __jitload_count_up<0, __jitload_n...> {
-  typedef __jitload_numbers<__jitload_n...> type;
-};
+struct __jitload_indices {};
 
-/* Where the loops are compiled a second time, for processors that write a part of a vector at once: with a guard like
- * `if (i < n)` there is no other way to compute several threads in one instruction. */
+/* The plain loops are compiled twice on x86-64, the second time for AVX-512, whose masked stores are the only way to
+ * run several threads behind a guard such as `if (i < n)` in one instruction. With 512-bit vectors a guard on a 64-bit
+ * index, which takes two comparisons for a vector of floats, costs hardly more than one on a 32-bit index. */
 #if defined(__x86_64__) && !defined(__AVX512BW__) && !defined(JITLOAD_CPU_PREEMPT)
-#define __JITLOAD_WIDE __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")))
+#define __JITLOAD_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")))
 #endif
 
-/* What the compiler is to know of a block: that no sum of an index and a product wraps. Nothing changes in value. */
-#define __JITLOAD_LAST_NARROW 0x1ffffeu
-__JITLOAD_INLINE unsigned __jitload_within(unsigned value, unsigned limit) { return ((value - 1) & (limit - 1)) + 1; }
-__JITLOAD_INLINE void __jitload_narrow() {
-  __jitload_set(blockIdx, blockIdx.x < __JITLOAD_LAST_NARROW ? blockIdx.x : __JITLOAD_LAST_NARROW, blockIdx.y & 0xffffu, blockIdx.z & 0xffffu);
-  __jitload_set(blockDim, __jitload_within(blockDim.x, 1024), __jitload_within(blockDim.y, 1024), __jitload_within(blockDim.z, 64));
+/* Tell the compiler the limits of a block, so that it knows that `blockIdx.x * blockDim.x + threadIdx.x` does not wrap
+ * and that neighbouring threads access neighbouring elements. run_blocks() makes sure that the values do not change. */
+#define __JITLOAD_LAST_BLOCK 0x1ffffeu
+__JITLOAD_INLINE unsigned __jitload_bound(unsigned value, unsigned limit) { return ((value - 1) & (limit - 1)) + 1; }
+__JITLOAD_INLINE void __jitload_bound_indices() {
+  const unsigned x = blockIdx.x < __JITLOAD_LAST_BLOCK ? blockIdx.x : __JITLOAD_LAST_BLOCK;
+  __jitload_set(blockIdx, x, blockIdx.y & 0xffffu, blockIdx.z & 0xffffu);
+  __jitload_set(blockDim, __jitload_bound(blockDim.x, 1024), __jitload_bound(blockDim.y, 1024),
+                __jitload_bound(blockDim.z, 64));
   __jitload_set(gridDim, gridDim.x & 0x7fffffffu, gridDim.y & 0xffffu, gridDim.z & 0xffffu);
 }
 
@@ -187,13 +188,14 @@ struct __jitload_entry;
 template <class... __jitload_a, void (*__jitload_k)(__jitload_a...)>
 struct __jitload_entry<void(__jitload_a...), __jitload_k> {
   typedef __jitload_layout<__jitload_a...> layout;
+  typedef __jitload_indices<__integer_pack(sizeof...(__jitload_a))...> indices;
 
-  /* The parameters are copies here, which no store of the kernel can reach: they stay in registers. */
-  __JITLOAD_INLINE void loop(jitload_cpu_place* place, uint32_t count, __jitload_a... args) {
-    __jitload_enter(place);
-    for (uint32_t last = place->at[0] + count - 1;; ++place->at[0]) {
-      blockIdx.x = place->at[0];
-      __jitload_narrow();
+  /* The parameters are copies here, which no store of the kernel can reach, so they stay in registers. */
+  __JITLOAD_INLINE void loop(jitload_cpu_block* block, uint32_t count, __jitload_a... args) {
+    __jitload_set_block(block);
+    for (uint32_t last = block->block_index[0] + count - 1;; ++block->block_index[0]) {
+      blockIdx.x = block->block_index[0];
+      __jitload_bound_indices();
       const unsigned depth = blockDim.z, height = blockDim.y, width = blockDim.x;
       for (unsigned z = 0; z < depth; ++z) {
         threadIdx.z = z;
@@ -205,49 +207,49 @@ struct __jitload_entry<void(__jitload_a...), __jitload_k> {
           }
         }
       }
-      if (place->at[0] == last) return;
+      if (block->block_index[0] == last) return;
     }
   }
   template <unsigned... __jitload_n>
-  __attribute__((flatten)) static void spread(void* const* params, jitload_cpu_place* place, uint32_t count,
-                                              __jitload_numbers<__jitload_n...>) {
-    loop(place, count, __jitload_read<__jitload_a>(params, __jitload_n)...);
+  __attribute__((flatten)) static void loop_for_any(void* const* params, jitload_cpu_block* block, uint32_t count,
+                                                    __jitload_indices<__jitload_n...>) {
+    loop(block, count, __jitload_parameter<__jitload_a>(params, __jitload_n)...);
   }
-#ifdef __JITLOAD_WIDE
+#ifdef __JITLOAD_AVX512
   template <unsigned... __jitload_n>
-  __attribute__((flatten)) __JITLOAD_WIDE static void spread_wide(void* const* params, jitload_cpu_place* place, uint32_t count,
-                                                                  __jitload_numbers<__jitload_n...>) {
-    loop(place, count, __jitload_read<__jitload_a>(params, __jitload_n)...);
+  __attribute__((flatten)) __JITLOAD_AVX512 static void loop_for_avx512(void* const* params, jitload_cpu_block* block,
+                                                                        uint32_t count,
+                                                                        __jitload_indices<__jitload_n...>) {
+    loop(block, count, __jitload_parameter<__jitload_a>(params, __jitload_n)...);
   }
 #endif
-  template <unsigned... __jitload_n>
-  static void once(void* const* params, __jitload_numbers<__jitload_n...>) {
-    __jitload_k(__jitload_read<__jitload_a>(params, __jitload_n)...);
-  }
-  typedef typename __jitload_count_up<sizeof...(__jitload_a)>::type numbers;
 
-  static void blocks(void* const* params, jitload_cpu_place* place, uint32_t count) {
-    if (place->at[0] + count - 1 > __JITLOAD_LAST_NARROW) {
-      for (; count != 0; --count, ++place->at[0]) each(params, place);
+  static void run_blocks(void* const* params, jitload_cpu_block* block, uint32_t count) {
+    if (block->block_index[0] + count - 1 > __JITLOAD_LAST_BLOCK) {
+      for (; count != 0; --count, ++block->block_index[0]) run_threads(params, block);
       return;
     }
-#ifdef __JITLOAD_WIDE
-    if (place->is_wide) return spread_wide(params, place, count, numbers());
+#ifdef __JITLOAD_AVX512
+    if (block->has_avx512) return loop_for_avx512(params, block, count, indices());
 #endif
-    spread(params, place, count, numbers());
+    loop_for_any(params, block, count, indices());
   }
-  static void each(void* const* params, const jitload_cpu_place* place) {
-    uint32_t index[3];
-    for (index[2] = 0; index[2] < place->block[2]; ++index[2]) {
-      for (index[1] = 0; index[1] < place->block[1]; ++index[1]) {
-        for (index[0] = 0; index[0] < place->block[0]; ++index[0]) thread(params, place, index);
+  static void run_threads(void* const* params, const jitload_cpu_block* block) {
+    uint32_t thread[3];
+    for (thread[2] = 0; thread[2] < block->block_dim[2]; ++thread[2]) {
+      for (thread[1] = 0; thread[1] < block->block_dim[1]; ++thread[1]) {
+        for (thread[0] = 0; thread[0] < block->block_dim[0]; ++thread[0]) run_thread(params, block, thread);
       }
     }
   }
-  static void thread(void* const* params, const jitload_cpu_place* place, const uint32_t* index) {
-    __jitload_enter(place);
-    __jitload_set(threadIdx, index[0], index[1], index[2]);
-    once(params, numbers());
+  static void run_thread(void* const* params, const jitload_cpu_block* block, const uint32_t* thread) {
+    __jitload_set_block(block);
+    __jitload_set(threadIdx, thread[0], thread[1], thread[2]);
+    call(params, indices());
+  }
+  template <unsigned... __jitload_n>
+  static void call(void* const* params, __jitload_indices<__jitload_n...>) {
+    __jitload_k(__jitload_parameter<__jitload_a>(params, __jitload_n)...);
   }
 };
 
@@ -257,7 +259,6 @@ template <class... __jitload_a>
 struct __jitload_function<void (*)(__jitload_a...)> {
   typedef void type(__jitload_a...);
 };
-
 template <class... __jitload_a>
 struct __jitload_function<void(__jitload_a...)> {
   typedef void type(__jitload_a...);
@@ -265,11 +266,11 @@ struct __jitload_function<void(__jitload_a...)> {
 
 #define __JITLOAD_ENTRY(...) __jitload_entry<__jitload_function<decltype(__VA_ARGS__)>::type, __VA_ARGS__>
 
-/* A row of the table of kernels; `...` is the kernel as an expression: a name, or a cast that picks an overload. */
-#define JITLOAD_CPU_KERNEL(...)                                                                                   \
-  {&__JITLOAD_ENTRY(__VA_ARGS__)::blocks, &__JITLOAD_ENTRY(__VA_ARGS__)::thread,                                   \
-   (void (*)(void))(__VA_ARGS__),                                                                                 \
-   &__jitload_probe<decltype(__VA_ARGS__), __jitload_promoted<decltype(__VA_ARGS__)>::__jitload_type>,            \
+/* A row of the kernel table. `...` is the kernel as an expression: a name, or a cast that picks an overload. */
+#define JITLOAD_CPU_KERNEL(...)                                                                        \
+  {&__JITLOAD_ENTRY(__VA_ARGS__)::run_blocks, &__JITLOAD_ENTRY(__VA_ARGS__)::run_thread,               \
+   (void (*)(void))(__VA_ARGS__),                                                                      \
+   &__jitload_probe<decltype(__VA_ARGS__), __jitload_promoted<decltype(__VA_ARGS__)>::__jitload_type>, \
    __JITLOAD_ENTRY(__VA_ARGS__)::layout::sizes, __JITLOAD_ENTRY(__VA_ARGS__)::layout::alignments}
 
 #endif /* JITLOAD_CPU_DEVICE_H_ */

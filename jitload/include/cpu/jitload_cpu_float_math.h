@@ -1,36 +1,35 @@
-/* Functions of float without a branch or a call, so that loops over a block's threads become vector instructions.
+/* Functions of float without branches and calls, so that the compiler can vectorise loops that contain them.
  *
- * Their results are those of IEEE's operations in the order they stand in: the same in vectors of any width. Errors, over
- * all floats, are at most 1 ulp for expf and exp2f and 0.51 for the others, which are computed in double; tests/test_cpu_quick.py
- * counts them.
+ * They use IEEE operations in a fixed order, so results are the same in vectors of any width. Over all floats the error
+ * is at most 1 ulp for expf and exp2f, and 0.51 ulp for the others, which are computed in double; see
+ * tests/test_cpu_math.py.
  */
-#ifndef JITLOAD_CPU_QUICK_H_
-#define JITLOAD_CPU_QUICK_H_
+#ifndef JITLOAD_CPU_FLOAT_MATH_H_
+#define JITLOAD_CPU_FLOAT_MATH_H_
 
 #if __GNUC__ >= 11
-#define __JITLOAD_QUICK static inline __attribute__((always_inline, unused)) constexpr
-__JITLOAD_QUICK uint32_t __jitload_bits_of(float x) { return __builtin_bit_cast(uint32_t, x); }
-__JITLOAD_QUICK float __jitload_float_of(uint32_t bits) { return __builtin_bit_cast(float, bits); }
+#define __JITLOAD_CONSTEXPR static inline __attribute__((always_inline, unused)) constexpr
+__JITLOAD_CONSTEXPR uint32_t __jitload_bits_of(float x) { return __builtin_bit_cast(uint32_t, x); }
+__JITLOAD_CONSTEXPR float __jitload_float_of(uint32_t bits) { return __builtin_bit_cast(float, bits); }
 #else
-#define __JITLOAD_QUICK static inline __attribute__((always_inline, unused))
-__JITLOAD_QUICK uint32_t __jitload_bits_of(float x) {
+#define __JITLOAD_CONSTEXPR static inline __attribute__((always_inline, unused))
+__JITLOAD_CONSTEXPR uint32_t __jitload_bits_of(float x) {
   uint32_t bits;
   __builtin_memcpy(&bits, &x, sizeof bits);
   return bits;
 }
-__JITLOAD_QUICK float __jitload_float_of(uint32_t bits) {
+__JITLOAD_CONSTEXPR float __jitload_float_of(uint32_t bits) {
   float x;
   __builtin_memcpy(&x, &bits, sizeof x);
   return x;
 }
 #endif
-/* Adding it to a small number leaves the nearest whole number in the last bits. */
+/* Adding this to a small number leaves the nearest integer in the last bits. */
 #define __JITLOAD_ROUND 0x1.8p23f
-__JITLOAD_QUICK float __jitload_power_of_two(int n) { return __jitload_float_of((uint32_t)(n + 127) << 23); }
+__JITLOAD_CONSTEXPR float __jitload_power_of_two(int n) { return __jitload_float_of((uint32_t)(n + 127) << 23); }
 
-/* exp(r) * 2^n for |r| of about half of ln 2 at most; in two steps, so that denormals are rounded once and the largest
- * float is reached. */
-__JITLOAD_QUICK float __jitload_scaled_exp(float r, int n) {
+/* exp(r) * 2^n for |r| of at most about ln(2) / 2. Scaling in two steps rounds denormals once and reaches FLT_MAX. */
+__JITLOAD_CONSTEXPR float __jitload_scaled_exp(float r, int n) {
   float p = 1.9875691500e-4f;
   p = p * r + 1.3981999507e-3f;
   p = p * r + 8.3334519073e-3f;
@@ -41,21 +40,21 @@ __JITLOAD_QUICK float __jitload_scaled_exp(float r, int n) {
   const int half = n >> 1;
   return p * __jitload_power_of_two(half) * __jitload_power_of_two(n - half);
 }
-__JITLOAD_QUICK float __jitload_quick_expf(float x) {
-  const float most = x > 89.0f ? 89.0f : x, y = most < -104.0f ? -104.0f : most; /* a NaN is neither */
+__JITLOAD_CONSTEXPR float __jitload_inline_expf(float x) {
+  const float most = x > 89.0f ? 89.0f : x, y = most < -104.0f ? -104.0f : most; /* false for NaN */
   const float shifted = y * 1.44269504088896341f + __JITLOAD_ROUND, n = shifted - __JITLOAD_ROUND;
-  const float r = (y - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f; /* ln 2, the first part short enough to be exact */
+  const float r = (y - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f; /* ln(2) in two parts; the first product is exact */
   return __jitload_scaled_exp(r, (int)(__jitload_bits_of(shifted) - __jitload_bits_of(__JITLOAD_ROUND)));
 }
-__JITLOAD_QUICK float __jitload_quick_exp2f(float x) {
+__JITLOAD_CONSTEXPR float __jitload_inline_exp2f(float x) {
   const float most = x > 129.0f ? 129.0f : x, y = most < -151.0f ? -151.0f : most;
   const float shifted = y + __JITLOAD_ROUND, rest = y - (shifted - __JITLOAD_ROUND);
   const float r = rest * 0.693147180559945309f;
   return __jitload_scaled_exp(r, (int)(__jitload_bits_of(shifted) - __jitload_bits_of(__JITLOAD_ROUND)));
 }
 
-/* log(x) = e * unit + log(m) * scale with m between sqrt(1/2) and sqrt(2), by s = (m - 1) / (m + 1). */
-__JITLOAD_QUICK float __jitload_quick_log(float x, double unit, double scale) {
+/* log(x) = e * unit + log(m) * scale, with m between sqrt(1/2) and sqrt(2), as a series in s = (m - 1) / (m + 1). */
+__JITLOAD_CONSTEXPR float __jitload_inline_log(float x, double unit, double scale) {
   const bool is_small = x < 0x1p-126f;
   const uint32_t bits = __jitload_bits_of(is_small ? x * 0x1p23f : x) - 0x3f3504f3u;
   const int e = ((int)bits >> 23) - (is_small ? 23 : 0);
@@ -69,20 +68,21 @@ __JITLOAD_QUICK float __jitload_quick_log(float x, double unit, double scale) {
   p = p * z + 2.0 / 3;
   p = p * z + 2.0;
   const float value = (float)(e * unit + p * s * scale);
-  const float odd = x == 0.0f ? -__builtin_inff() : x < 0.0f ? __builtin_nanf("") : x; /* infinite or no number */
-  return x > 0.0f && x < __builtin_inff() ? value : odd;
+  const float special = x == 0.0f ? -__builtin_inff() : x < 0.0f ? __builtin_nanf("") : x;
+  return x > 0.0f && x < __builtin_inff() ? value : special;
 }
-__JITLOAD_QUICK float __jitload_quick_logf(float x) { return __jitload_quick_log(x, 0.693147180559945309, 1.0); }
-__JITLOAD_QUICK float __jitload_quick_log2f(float x) { return __jitload_quick_log(x, 1.0, 1.44269504088896341); }
-__JITLOAD_QUICK float __jitload_quick_log10f(float x) {
-  return __jitload_quick_log(x, 0.301029995663981195, 0.434294481903251828);
+__JITLOAD_CONSTEXPR float __jitload_inline_logf(float x) { return __jitload_inline_log(x, 0.693147180559945309, 1.0); }
+__JITLOAD_CONSTEXPR float __jitload_inline_log2f(float x) { return __jitload_inline_log(x, 1.0, 1.44269504088896341); }
+__JITLOAD_CONSTEXPR float __jitload_inline_log10f(float x) {
+  return __jitload_inline_log(x, 0.301029995663981195, 0.434294481903251828);
 }
 
 /* tanh(x) = d / (d + 2) with d = exp(2 |x|) - 1. */
-__JITLOAD_QUICK float __jitload_quick_tanhf(float x) {
+__JITLOAD_CONSTEXPR float __jitload_inline_tanhf(float x) {
   const float size = __builtin_fabsf(x), y = size > 10.0f ? 20.0f : size + size;
   const float shifted = y * 1.44269504088896341f + __JITLOAD_ROUND;
-  const double power = (double)__jitload_power_of_two((int)(__jitload_bits_of(shifted) - __jitload_bits_of(__JITLOAD_ROUND)));
+  const int n = (int)(__jitload_bits_of(shifted) - __jitload_bits_of(__JITLOAD_ROUND));
+  const double power = (double)__jitload_power_of_two(n);
   const double r = (double)y - (double)(shifted - __JITLOAD_ROUND) * 0.693147180559945309;
   double p = 1.0 / 3628800;
   p = p * r + 1.0 / 362880;
@@ -97,4 +97,4 @@ __JITLOAD_QUICK float __jitload_quick_tanhf(float x) {
   return __builtin_copysignf((float)(d / (d + 2.0)), x);
 }
 
-#endif /* JITLOAD_CPU_QUICK_H_ */
+#endif /* JITLOAD_CPU_FLOAT_MATH_H_ */

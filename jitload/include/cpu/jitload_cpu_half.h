@@ -1,10 +1,10 @@
-/* Half and bfloat16: what NVIDIA's headers have for devices alone, computed wider and rounded once. */
+/* The functions of half and bfloat16 that NVIDIA's headers define for GPUs only, computed in a wider type. */
 #ifndef JITLOAD_CPU_HALF_H_
 #define JITLOAD_CPU_HALF_H_
 
-/* a * b + c so that rounding it once more, to something narrow, is as good as rounding once: to odd. */
+/* a * b + c, rounded to odd, so that rounding the result again to a narrow type gives the correctly rounded value. */
 __JITLOAD_INLINE double __jitload_fma_to_odd(double a, double b, double c) {
-  const double product = a * b; /* exact: both are narrow */
+  const double product = a * b; /* exact: both factors are narrow */
   const double sum = product + c;
   if (sum - sum != 0) return sum;
   const double part = sum - product;
@@ -15,68 +15,68 @@ __JITLOAD_INLINE double __jitload_fma_to_odd(double a, double b, double c) {
   return __longlong_as_double(bits);
 }
 
-#define __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, name, ...)                       \
-  __JITLOAD_INLINE type h##name(const type a) {                                                        \
-    const float x = to_float(a);                                                                       \
-    return from_double((double)(__VA_ARGS__));                                                         \
-  }                                                                                                    \
+#define __JITLOAD_NARROW_FUNCTION(type, pair, to_float, from_double, join, name, ...) \
+  __JITLOAD_INLINE type h##name(const type a) {                                       \
+    const float x = to_float(a);                                                      \
+    return from_double((double)(__VA_ARGS__));                                        \
+  }                                                                                   \
   __JITLOAD_INLINE pair h2##name(const pair a) { return join(h##name(a.x), h##name(a.y)); }
 
-#define __JITLOAD_NARROW_FMA(type, pair, to_float, from_double, join, suffix, ...)                               \
-  __JITLOAD_INLINE type __hfma##suffix(const type a, const type b, const type c) {                               \
-    const double x = __jitload_fma_to_odd(to_float(a), to_float(b), to_float(c));                                \
-    return from_double(__VA_ARGS__);                                                                             \
-  }                                                                                                              \
-  __JITLOAD_INLINE pair __hfma2##suffix(const pair a, const pair b, const pair c) {                              \
-    return join(__hfma##suffix(a.x, b.x, c.x), __hfma##suffix(a.y, b.y, c.y));                                   \
+#define __JITLOAD_NARROW_FMA(type, pair, to_float, from_double, join, suffix, ...)  \
+  __JITLOAD_INLINE type __hfma##suffix(const type a, const type b, const type c) {  \
+    const double x = __jitload_fma_to_odd(to_float(a), to_float(b), to_float(c));   \
+    return from_double(__VA_ARGS__);                                                \
+  }                                                                                 \
+  __JITLOAD_INLINE pair __hfma2##suffix(const pair a, const pair b, const pair c) { \
+    return join(__hfma##suffix(a.x, b.x, c.x), __hfma##suffix(a.y, b.y, c.y));      \
   }
 
-#define __JITLOAD_NARROW(type, pair, to_float, from_double, join)                                                     \
-  __JITLOAD_NARROW_FMA(type, pair, to_float, from_double, join, , x)                                                  \
-  __JITLOAD_NARROW_FMA(type, pair, to_float, from_double, join, _sat, x > 0 ? (x < 1 ? x : 1.0) : 0.0)                \
-  __JITLOAD_NARROW_FMA(type, pair, to_float, from_double, join, _relu, x != x || x > 0 ? x : 0.0)                     \
-  __JITLOAD_INLINE pair __hcmadd(const pair a, const pair b, const pair c) {                                          \
-    const type real = __hfma(a.x, b.x, c.x), imaginary = __hfma(a.x, b.y, c.y);                                       \
-    return join(__hfma(__hneg(a.y), b.y, real), __hfma(a.y, b.x, imaginary));                                         \
-  }                                                                                                                   \
-  __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, sqrt, __builtin_sqrtf(x))                             \
-  __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, rsqrt, 1.0 / __builtin_sqrt((double)x))               \
-  __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, rcp, 1.0 / (double)x)                                 \
-  __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, log, __jitload_quick_logf(x))                               \
-  __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, log2, __jitload_quick_log2f(x))                             \
-  __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, log10, __jitload_quick_log10f(x))                           \
-  __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, exp, __jitload_quick_expf(x))                               \
-  __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, exp2, __jitload_quick_exp2f(x))                             \
-  __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, exp10, __builtin_exp10f(x))                           \
-  __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, sin, __builtin_sinf(x))                               \
-  __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, cos, __builtin_cosf(x))                               \
-  __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, tanh, __jitload_quick_tanhf(x))                             \
-  __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, tanh_approx, __jitload_quick_tanhf(x))                      \
-  __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, ceil, ceilf(x))                                       \
-  __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, floor, floorf(x))                                     \
-  __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, trunc, truncf(x))                                     \
-  __JITLOAD_NARROW_ONE(type, pair, to_float, from_double, join, rint, rintf(x))                                       \
-  __JITLOAD_SHUFFLES(type)                                                                                            \
-  __JITLOAD_SHUFFLES(pair)                                                                                            \
-  __JITLOAD_INLINE type atomicAdd(type* p, type v) {                                                                  \
-    return __jitload_update<type, unsigned short>(p, [=](type a) { return __hadd(a, v); });                           \
-  }                                                                                                                   \
-  __JITLOAD_INLINE pair atomicAdd(pair* p, pair v) {                                                                  \
-    return __jitload_update<pair, unsigned>(p, [=](pair a) { return __hadd2(a, v); });                                \
-  }                                                                                                                   \
-  __JITLOAD_SCOPES(type, atomicAdd, (type* p, type v), (p, v))                                                        \
+#define __JITLOAD_NARROW(type, pair, to_float, from_double, join)                                            \
+  __JITLOAD_NARROW_FMA(type, pair, to_float, from_double, join, , x)                                         \
+  __JITLOAD_NARROW_FMA(type, pair, to_float, from_double, join, _sat, x > 0 ? (x < 1 ? x : 1.0) : 0.0)       \
+  __JITLOAD_NARROW_FMA(type, pair, to_float, from_double, join, _relu, x != x || x > 0 ? x : 0.0)            \
+  __JITLOAD_INLINE pair __hcmadd(const pair a, const pair b, const pair c) {                                 \
+    const type real = __hfma(a.x, b.x, c.x), imaginary = __hfma(a.x, b.y, c.y);                              \
+    return join(__hfma(__hneg(a.y), b.y, real), __hfma(a.y, b.x, imaginary));                                \
+  }                                                                                                          \
+  __JITLOAD_NARROW_FUNCTION(type, pair, to_float, from_double, join, sqrt, __builtin_sqrtf(x))               \
+  __JITLOAD_NARROW_FUNCTION(type, pair, to_float, from_double, join, rsqrt, 1.0 / __builtin_sqrt((double)x)) \
+  __JITLOAD_NARROW_FUNCTION(type, pair, to_float, from_double, join, rcp, 1.0 / (double)x)                   \
+  __JITLOAD_NARROW_FUNCTION(type, pair, to_float, from_double, join, log, __jitload_inline_logf(x))          \
+  __JITLOAD_NARROW_FUNCTION(type, pair, to_float, from_double, join, log2, __jitload_inline_log2f(x))        \
+  __JITLOAD_NARROW_FUNCTION(type, pair, to_float, from_double, join, log10, __jitload_inline_log10f(x))      \
+  __JITLOAD_NARROW_FUNCTION(type, pair, to_float, from_double, join, exp, __jitload_inline_expf(x))          \
+  __JITLOAD_NARROW_FUNCTION(type, pair, to_float, from_double, join, exp2, __jitload_inline_exp2f(x))        \
+  __JITLOAD_NARROW_FUNCTION(type, pair, to_float, from_double, join, exp10, __builtin_exp10f(x))             \
+  __JITLOAD_NARROW_FUNCTION(type, pair, to_float, from_double, join, sin, __builtin_sinf(x))                 \
+  __JITLOAD_NARROW_FUNCTION(type, pair, to_float, from_double, join, cos, __builtin_cosf(x))                 \
+  __JITLOAD_NARROW_FUNCTION(type, pair, to_float, from_double, join, tanh, __jitload_inline_tanhf(x))        \
+  __JITLOAD_NARROW_FUNCTION(type, pair, to_float, from_double, join, tanh_approx, __jitload_inline_tanhf(x)) \
+  __JITLOAD_NARROW_FUNCTION(type, pair, to_float, from_double, join, ceil, ceilf(x))                         \
+  __JITLOAD_NARROW_FUNCTION(type, pair, to_float, from_double, join, floor, floorf(x))                       \
+  __JITLOAD_NARROW_FUNCTION(type, pair, to_float, from_double, join, trunc, truncf(x))                       \
+  __JITLOAD_NARROW_FUNCTION(type, pair, to_float, from_double, join, rint, rintf(x))                         \
+  __JITLOAD_SHUFFLES(type)                                                                                   \
+  __JITLOAD_SHUFFLES(pair)                                                                                   \
+  __JITLOAD_INLINE type atomicAdd(type* p, type v) {                                                         \
+    return __jitload_update<type, unsigned short>(p, [=](type a) { return __hadd(a, v); });                  \
+  }                                                                                                          \
+  __JITLOAD_INLINE pair atomicAdd(pair* p, pair v) {                                                         \
+    return __jitload_update<pair, unsigned>(p, [=](pair a) { return __hadd2(a, v); });                       \
+  }                                                                                                          \
+  __JITLOAD_SCOPES(type, atomicAdd, (type* p, type v), (p, v))                                               \
   __JITLOAD_SCOPES(pair, atomicAdd, (pair* p, pair v), (p, v))
 
-#define __JITLOAD_NARROW_TO_INTEGER(type, to_float, from, name, result)                                               \
-  __JITLOAD_INLINE result from##name##_rn(const type a) { return __jitload_to_integer<result>(rintf(to_float(a))); }  \
-  __JITLOAD_INLINE result from##name##_ru(const type a) { return __jitload_to_integer<result>(ceilf(to_float(a))); }  \
+#define __JITLOAD_NARROW_TO_INTEGER(type, to_float, from, name, result)                                              \
+  __JITLOAD_INLINE result from##name##_rn(const type a) { return __jitload_to_integer<result>(rintf(to_float(a))); } \
+  __JITLOAD_INLINE result from##name##_ru(const type a) { return __jitload_to_integer<result>(ceilf(to_float(a))); } \
   __JITLOAD_INLINE result from##name##_rd(const type a) { return __jitload_to_integer<result>(floorf(to_float(a))); }
-#define __JITLOAD_NARROW_TO_INTEGERS(type, to_float, from)                           \
-  __JITLOAD_NARROW_TO_INTEGER(type, to_float, from, int, int)                        \
-  __JITLOAD_NARROW_TO_INTEGER(type, to_float, from, uint, unsigned)                  \
-  __JITLOAD_NARROW_TO_INTEGER(type, to_float, from, short, short)                    \
-  __JITLOAD_NARROW_TO_INTEGER(type, to_float, from, ushort, unsigned short)          \
-  __JITLOAD_NARROW_TO_INTEGER(type, to_float, from, ll, long long)                   \
+#define __JITLOAD_NARROW_TO_INTEGERS(type, to_float, from)                  \
+  __JITLOAD_NARROW_TO_INTEGER(type, to_float, from, int, int)               \
+  __JITLOAD_NARROW_TO_INTEGER(type, to_float, from, uint, unsigned)         \
+  __JITLOAD_NARROW_TO_INTEGER(type, to_float, from, short, short)           \
+  __JITLOAD_NARROW_TO_INTEGER(type, to_float, from, ushort, unsigned short) \
+  __JITLOAD_NARROW_TO_INTEGER(type, to_float, from, ll, long long)          \
   __JITLOAD_NARROW_TO_INTEGER(type, to_float, from, ull, unsigned long long)
 
 #endif /* JITLOAD_CPU_HALF_H_ */

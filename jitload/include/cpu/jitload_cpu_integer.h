@@ -1,4 +1,4 @@
-/* CUDA's integer intrinsics: bits, wide products, and several small numbers in one word. */
+/* CUDA's integer intrinsics: bits, wide products, dot products, and several small numbers in one word. */
 #ifndef JITLOAD_CPU_INTEGER_H_
 #define JITLOAD_CPU_INTEGER_H_
 
@@ -140,47 +140,47 @@ __JITLOAD_INLINE int __jitload_clamp(int value) {
   __JITLOAD_INLINE unsigned name(unsigned a, unsigned b) {                               \
     return __jitload_lanes<type>(a, b, [](int x, int y) -> int { return __VA_ARGS__; }); \
   }
-#define __JITLOAD_UNARY(name, type, ...)                                                 \
-  __JITLOAD_INLINE unsigned name(unsigned a) {                                           \
-    return __jitload_lanes<type>(a, 0, [](int x, int) -> int { return __VA_ARGS__; });   \
+#define __JITLOAD_UNARY(name, type, ...)                                               \
+  __JITLOAD_INLINE unsigned name(unsigned a) {                                         \
+    return __jitload_lanes<type>(a, 0, [](int x, int) -> int { return __VA_ARGS__; }); \
   }
-#define __JITLOAD_COMPARE(n, s, u, name, type, test) \
+#define __JITLOAD_COMPARE(n, s, u, name, type, test)       \
   __JITLOAD_WORD(__vcmp##name##n, type, x test y ? -1 : 0) \
   __JITLOAD_WORD(__vset##name##n, type, x test y ? 1 : 0)
-#define __JITLOAD_WORDS(n, s, u)                                                        \
-  __JITLOAD_WORD(__vadd##n, u, x + y)                                                   \
-  __JITLOAD_WORD(__vsub##n, u, x - y)                                                   \
-  __JITLOAD_WORD(__vaddss##n, s, __jitload_clamp<s>(x + y))                             \
-  __JITLOAD_WORD(__vaddus##n, u, __jitload_clamp<u>(x + y))                             \
-  __JITLOAD_WORD(__vsubss##n, s, __jitload_clamp<s>(x - y))                             \
-  __JITLOAD_WORD(__vsubus##n, u, __jitload_clamp<u>(x - y))                             \
-  __JITLOAD_WORD(__vavgs##n, s, (x + y + (x + y >= 0)) >> 1) \
-  __JITLOAD_WORD(__vavgu##n, u, (x + y + 1) >> 1)                                       \
-  __JITLOAD_WORD(__vhaddu##n, u, (x + y) >> 1)                                          \
-  __JITLOAD_WORD(__vmaxs##n, s, x > y ? x : y)                                          \
-  __JITLOAD_WORD(__vmaxu##n, u, x > y ? x : y)                                          \
-  __JITLOAD_WORD(__vmins##n, s, x < y ? x : y)                                          \
-  __JITLOAD_WORD(__vminu##n, u, x < y ? x : y)                                          \
-  __JITLOAD_WORD(__vabsdiffs##n, s, x > y ? x - y : y - x)                              \
-  __JITLOAD_WORD(__vabsdiffu##n, u, x > y ? x - y : y - x)                              \
-  __JITLOAD_UNARY(__vabs##n, s, x < 0 ? -x : x)                                         \
-  __JITLOAD_UNARY(__vabsss##n, s, __jitload_clamp<s>(x < 0 ? -x : x))                   \
-  __JITLOAD_UNARY(__vneg##n, s, -x)                                                     \
-  __JITLOAD_UNARY(__vnegss##n, s, __jitload_clamp<s>(-x))                               \
-  __JITLOAD_COMPARE(n, s, u, eq, u, ==)                                                 \
-  __JITLOAD_COMPARE(n, s, u, ne, u, !=)                                                 \
-  __JITLOAD_COMPARE(n, s, u, ges, s, >=)                                                \
-  __JITLOAD_COMPARE(n, s, u, geu, u, >=)                                                \
-  __JITLOAD_COMPARE(n, s, u, gts, s, >)                                                 \
-  __JITLOAD_COMPARE(n, s, u, gtu, u, >)                                                 \
-  __JITLOAD_COMPARE(n, s, u, les, s, <=)                                                \
-  __JITLOAD_COMPARE(n, s, u, leu, u, <=)                                                \
-  __JITLOAD_COMPARE(n, s, u, lts, s, <)                                                 \
-  __JITLOAD_COMPARE(n, s, u, ltu, u, <)                                                 \
-  __JITLOAD_INLINE unsigned __vsads##n(unsigned a, unsigned b) {                        \
+#define __JITLOAD_WORDS(n, s, u)                                                         \
+  __JITLOAD_WORD(__vadd##n, u, x + y)                                                    \
+  __JITLOAD_WORD(__vsub##n, u, x - y)                                                    \
+  __JITLOAD_WORD(__vaddss##n, s, __jitload_clamp<s>(x + y))                              \
+  __JITLOAD_WORD(__vaddus##n, u, __jitload_clamp<u>(x + y))                              \
+  __JITLOAD_WORD(__vsubss##n, s, __jitload_clamp<s>(x - y))                              \
+  __JITLOAD_WORD(__vsubus##n, u, __jitload_clamp<u>(x - y))                              \
+  __JITLOAD_WORD(__vavgs##n, s, (x + y + (x + y >= 0)) >> 1)                             \
+  __JITLOAD_WORD(__vavgu##n, u, (x + y + 1) >> 1)                                        \
+  __JITLOAD_WORD(__vhaddu##n, u, (x + y) >> 1)                                           \
+  __JITLOAD_WORD(__vmaxs##n, s, x > y ? x : y)                                           \
+  __JITLOAD_WORD(__vmaxu##n, u, x > y ? x : y)                                           \
+  __JITLOAD_WORD(__vmins##n, s, x < y ? x : y)                                           \
+  __JITLOAD_WORD(__vminu##n, u, x < y ? x : y)                                           \
+  __JITLOAD_WORD(__vabsdiffs##n, s, x > y ? x - y : y - x)                               \
+  __JITLOAD_WORD(__vabsdiffu##n, u, x > y ? x - y : y - x)                               \
+  __JITLOAD_UNARY(__vabs##n, s, x < 0 ? -x : x)                                          \
+  __JITLOAD_UNARY(__vabsss##n, s, __jitload_clamp<s>(x < 0 ? -x : x))                    \
+  __JITLOAD_UNARY(__vneg##n, s, -x)                                                      \
+  __JITLOAD_UNARY(__vnegss##n, s, __jitload_clamp<s>(-x))                                \
+  __JITLOAD_COMPARE(n, s, u, eq, u, ==)                                                  \
+  __JITLOAD_COMPARE(n, s, u, ne, u, !=)                                                  \
+  __JITLOAD_COMPARE(n, s, u, ges, s, >=)                                                 \
+  __JITLOAD_COMPARE(n, s, u, geu, u, >=)                                                 \
+  __JITLOAD_COMPARE(n, s, u, gts, s, >)                                                  \
+  __JITLOAD_COMPARE(n, s, u, gtu, u, >)                                                  \
+  __JITLOAD_COMPARE(n, s, u, les, s, <=)                                                 \
+  __JITLOAD_COMPARE(n, s, u, leu, u, <=)                                                 \
+  __JITLOAD_COMPARE(n, s, u, lts, s, <)                                                  \
+  __JITLOAD_COMPARE(n, s, u, ltu, u, <)                                                  \
+  __JITLOAD_INLINE unsigned __vsads##n(unsigned a, unsigned b) {                         \
     return __jitload_total<s>(a, b, [](int x, int y) { return x > y ? x - y : y - x; }); \
-  }                                                                                     \
-  __JITLOAD_INLINE unsigned __vsadu##n(unsigned a, unsigned b) {                        \
+  }                                                                                      \
+  __JITLOAD_INLINE unsigned __vsadu##n(unsigned a, unsigned b) {                         \
     return __jitload_total<u>(a, b, [](int x, int y) { return x > y ? x - y : y - x; }); \
   }
 __JITLOAD_WORDS(4, signed char, unsigned char)
@@ -190,9 +190,9 @@ __JITLOAD_WORDS(2, short, unsigned short)
 #undef __JITLOAD_UNARY
 #undef __JITLOAD_WORD
 
-#define __JITLOAD_DPX(suffix, type)                                                                           \
-  __JITLOAD_INLINE type __vimax3_##suffix(type a, type b, type c) { return max(max(a, b), c); }               \
-  __JITLOAD_INLINE type __vimin3_##suffix(type a, type b, type c) { return min(min(a, b), c); }               \
+#define __JITLOAD_DPX(suffix, type)                                                                                       \
+  __JITLOAD_INLINE type __vimax3_##suffix(type a, type b, type c) { return max(max(a, b), c); }                           \
+  __JITLOAD_INLINE type __vimin3_##suffix(type a, type b, type c) { return min(min(a, b), c); }                           \
   __JITLOAD_INLINE type __viaddmax_##suffix(type a, type b, type c) { return max((type)((unsigned)a + (unsigned)b), c); } \
   __JITLOAD_INLINE type __viaddmin_##suffix(type a, type b, type c) { return min((type)((unsigned)a + (unsigned)b), c); }
 __JITLOAD_DPX(s32, int)

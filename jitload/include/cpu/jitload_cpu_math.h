@@ -1,16 +1,16 @@
-/* CUDA's arithmetic on the host: the same names, computed by the compiler and libm. */
+/* CUDA's math functions, computed by the compiler, libm and jitload. */
 #ifndef JITLOAD_CPU_MATH_H_
 #define JITLOAD_CPU_MATH_H_
 
 #include "jitload_cpu_float_math.h"
 
-#if __GNUC__ >= 11 /* exp(float) and its kin, which C++'s header defines by these, are ours, too */
-#define __builtin_expf __jitload_quick_expf
-#define __builtin_exp2f __jitload_quick_exp2f
-#define __builtin_logf __jitload_quick_logf
-#define __builtin_log2f __jitload_quick_log2f
-#define __builtin_log10f __jitload_quick_log10f
-#define __builtin_tanhf __jitload_quick_tanhf
+#if __GNUC__ >= 11 /* <math.h> defines exp(float) and others by these built-ins; use ours instead */
+#define __builtin_expf __jitload_inline_expf
+#define __builtin_exp2f __jitload_inline_exp2f
+#define __builtin_logf __jitload_inline_logf
+#define __builtin_log2f __jitload_inline_log2f
+#define __builtin_log10f __jitload_inline_log10f
+#define __builtin_tanhf __jitload_inline_tanhf
 #endif
 #include <math.h>
 #undef __builtin_expf
@@ -20,7 +20,7 @@
 #undef __builtin_log10f
 #undef __builtin_tanhf
 
-/* glibc has functions of its own by these names. */
+/* glibc has other functions with these names. */
 #define __expf __jitload_expf
 #define __exp10f __jitload_exp10f
 #define __logf __jitload_logf
@@ -33,9 +33,9 @@
 #define __sincosf __jitload_sincosf
 #define __tanhf __jitload_tanhf
 
-/* A product that no sum may take in: CUDA keeps __fmul_rn and its kin apart from everything around them. */
+/* Keep a product from being contracted with a sum, as CUDA promises for __fmul_rn and its kin. */
 template <class __jitload_t>
-__JITLOAD_INLINE __jitload_t __jitload_alone(__jitload_t value) {
+__JITLOAD_INLINE __jitload_t __jitload_fence(__jitload_t value) {
 #if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
   return __builtin_assoc_barrier(value);
 #elif defined(__x86_64__)
@@ -47,10 +47,10 @@ __JITLOAD_INLINE __jitload_t __jitload_alone(__jitload_t value) {
 #endif
 }
 
-/* ---- as in every device text without an #include ---------------------------------------------------------------- */
+/* ---- minimum and maximum --------------------------------------------------------------------------------------- */
 
-#define __JITLOAD_MIN_MAX(type)                                                         \
-  __JITLOAD_INLINE type min(type a, type b) { return a < b ? a : b; }                   \
+#define __JITLOAD_MIN_MAX(type)                                       \
+  __JITLOAD_INLINE type min(type a, type b) { return a < b ? a : b; } \
   __JITLOAD_INLINE type max(type a, type b) { return a > b ? a : b; }
 __JITLOAD_MIN_MAX(int)
 __JITLOAD_MIN_MAX(unsigned)
@@ -63,17 +63,17 @@ __JITLOAD_INLINE unsigned min(int a, unsigned b) { return min((unsigned)a, b); }
 __JITLOAD_INLINE unsigned min(unsigned a, int b) { return min(a, (unsigned)b); }
 __JITLOAD_INLINE unsigned max(int a, unsigned b) { return max((unsigned)a, b); }
 __JITLOAD_INLINE unsigned max(unsigned a, int b) { return max(a, (unsigned)b); }
-/* Of a number and a NaN, the number. libm's have no instruction of their own to become. */
-#define __JITLOAD_FLOAT_MIN_MAX(type, min_name, max_name)                                                      \
-  extern "C" inline __attribute__((always_inline, gnu_inline)) type min_name(type a, type b) noexcept {        \
-    const type least = a < b ? a : b;                                                                          \
-    return b != b ? a : least;                                                                                 \
-  }                                                                                                            \
-  extern "C" inline __attribute__((always_inline, gnu_inline)) type max_name(type a, type b) noexcept {        \
-    const type most = a > b ? a : b;                                                                           \
-    return b != b ? a : most;                                                                                  \
-  }                                                                                                            \
-  __JITLOAD_INLINE type min(type a, type b) { return min_name(a, b); }                                         \
+/* Of a number and a NaN they return the number. libm's functions are calls; these become instructions. */
+#define __JITLOAD_FLOAT_MIN_MAX(type, min_name, max_name)                                               \
+  extern "C" inline __attribute__((always_inline, gnu_inline)) type min_name(type a, type b) noexcept { \
+    const type least = a < b ? a : b;                                                                   \
+    return b != b ? a : least;                                                                          \
+  }                                                                                                     \
+  extern "C" inline __attribute__((always_inline, gnu_inline)) type max_name(type a, type b) noexcept { \
+    const type most = a > b ? a : b;                                                                    \
+    return b != b ? a : most;                                                                           \
+  }                                                                                                     \
+  __JITLOAD_INLINE type min(type a, type b) { return min_name(a, b); }                                  \
   __JITLOAD_INLINE type max(type a, type b) { return max_name(a, b); }
 __JITLOAD_FLOAT_MIN_MAX(float, fminf, fmaxf)
 __JITLOAD_FLOAT_MIN_MAX(double, fmin, fmax)
@@ -83,55 +83,55 @@ __JITLOAD_INLINE double min(double a, float b) { return min(a, (double)b); }
 __JITLOAD_INLINE double max(float a, double b) { return max((double)a, b); }
 __JITLOAD_INLINE double max(double a, float b) { return max(a, (double)b); }
 
-#define __JITLOAD_QUICK_ONE(name)                                                                  \
-  extern "C" inline __attribute__((always_inline, gnu_inline)) float name(float x) noexcept {         \
-    return __jitload_quick_##name(x);                                                                 \
+#define __JITLOAD_FLOAT_FUNCTION(name)                                                        \
+  extern "C" inline __attribute__((always_inline, gnu_inline)) float name(float x) noexcept { \
+    return __jitload_inline_##name(x);                                                        \
   }
-__JITLOAD_QUICK_ONE(expf)
-__JITLOAD_QUICK_ONE(exp2f)
-__JITLOAD_QUICK_ONE(logf)
-__JITLOAD_QUICK_ONE(log2f)
-__JITLOAD_QUICK_ONE(log10f)
-__JITLOAD_QUICK_ONE(tanhf)
-#undef __JITLOAD_QUICK_ONE
+__JITLOAD_FLOAT_FUNCTION(expf)
+__JITLOAD_FLOAT_FUNCTION(exp2f)
+__JITLOAD_FLOAT_FUNCTION(logf)
+__JITLOAD_FLOAT_FUNCTION(log2f)
+__JITLOAD_FLOAT_FUNCTION(log10f)
+__JITLOAD_FLOAT_FUNCTION(tanhf)
+#undef __JITLOAD_FLOAT_FUNCTION
 
 /* ---- functions that libm lacks ---------------------------------------------------------------------------------- */
 
-/* Of float they are computed in double and rounded once. */
-#define __JITLOAD_ONE(name)                                                               \
-  __JITLOAD_INLINE float name##f(float x) { return (float)name((double)x); }              \
+/* For float they are computed in double and rounded once. */
+#define __JITLOAD_FLOAT1(name)                                               \
+  __JITLOAD_INLINE float name##f(float x) { return (float)name((double)x); } \
   __JITLOAD_INLINE float name(float x) { return name##f(x); }
-#define __JITLOAD_TWO(name)                                                               \
+#define __JITLOAD_FLOAT2(name)                                                                   \
   __JITLOAD_INLINE float name##f(float x, float y) { return (float)name((double)x, (double)y); } \
   __JITLOAD_INLINE float name(float x, float y) { return name##f(x, y); }
-#define __JITLOAD_THREE(name)                                                             \
-  __JITLOAD_INLINE float name##f(float x, float y, float z) {                             \
-    return (float)name((double)x, (double)y, (double)z);                                  \
-  }                                                                                       \
+#define __JITLOAD_FLOAT3(name)                                \
+  __JITLOAD_INLINE float name##f(float x, float y, float z) { \
+    return (float)name((double)x, (double)y, (double)z);      \
+  }                                                           \
   __JITLOAD_INLINE float name(float x, float y, float z) { return name##f(x, y, z); }
-#define __JITLOAD_FOUR(name)                                                              \
-  __JITLOAD_INLINE float name##f(float x, float y, float z, float w) {                    \
-    return (float)name((double)x, (double)y, (double)z, (double)w);                       \
-  }                                                                                       \
+#define __JITLOAD_FLOAT4(name)                                         \
+  __JITLOAD_INLINE float name##f(float x, float y, float z, float w) { \
+    return (float)name((double)x, (double)y, (double)z, (double)w);    \
+  }                                                                    \
   __JITLOAD_INLINE float name(float x, float y, float z, float w) { return name##f(x, y, z, w); }
 
 __JITLOAD_INLINE double rsqrt(double x) { return 1.0 / __builtin_sqrt(x); }
 __JITLOAD_INLINE float rsqrtf(float x) { return 1.0f / __builtin_sqrtf(x); }
 __JITLOAD_INLINE float rsqrt(float x) { return rsqrtf(x); }
 __JITLOAD_INLINE double rcbrt(double x) { return 1.0 / __builtin_cbrt(x); }
-__JITLOAD_ONE(rcbrt)
+__JITLOAD_FLOAT1(rcbrt)
 __JITLOAD_INLINE double rhypot(double x, double y) { return 1.0 / __builtin_hypot(x, y); }
-__JITLOAD_TWO(rhypot)
+__JITLOAD_FLOAT2(rhypot)
 __JITLOAD_INLINE double norm3d(double x, double y, double z) { return __builtin_hypot(__builtin_hypot(x, y), z); }
 __JITLOAD_INLINE double rnorm3d(double x, double y, double z) { return 1.0 / norm3d(x, y, z); }
 __JITLOAD_INLINE double norm4d(double x, double y, double z, double w) {
   return __builtin_hypot(__builtin_hypot(x, y), __builtin_hypot(z, w));
 }
 __JITLOAD_INLINE double rnorm4d(double x, double y, double z, double w) { return 1.0 / norm4d(x, y, z, w); }
-__JITLOAD_THREE(norm3d)
-__JITLOAD_THREE(rnorm3d)
-__JITLOAD_FOUR(norm4d)
-__JITLOAD_FOUR(rnorm4d)
+__JITLOAD_FLOAT3(norm3d)
+__JITLOAD_FLOAT3(rnorm3d)
+__JITLOAD_FLOAT4(norm4d)
+__JITLOAD_FLOAT4(rnorm4d)
 __JITLOAD_INLINE double norm(int count, const double* values) {
   double result = 0;
   for (int i = 0; i < count; ++i) result = __builtin_hypot(result, values[i]);
@@ -149,7 +149,7 @@ __JITLOAD_INLINE float rnormf(int count, const float* values) {
   return (float)(1.0 / __builtin_sqrt(sum));
 }
 
-/* The quarter of a turn that x half turns fall into, and what is left of them. */
+/* Split pi * x into quarter turns and a rest: set `*quarter` to the quarter turn modulo 4, return the rest. */
 __JITLOAD_INLINE double __jitload_quarter(double x, int* quarter) {
   const double rest = __builtin_fmod(x, 2.0);
   const double near = __builtin_rint(2.0 * rest);
@@ -171,24 +171,24 @@ __JITLOAD_INLINE double cospi(double x) {
   const double value = quarter & 1 ? -__builtin_sin(angle) : __builtin_cos(angle);
   return value == 0 ? 0.0 : quarter & 2 ? -value : value;
 }
-__JITLOAD_ONE(sinpi)
-__JITLOAD_ONE(cospi)
+__JITLOAD_FLOAT1(sinpi)
+__JITLOAD_FLOAT1(cospi)
 __JITLOAD_INLINE void sincospi(double x, double* s, double* c) { *s = sinpi(x), *c = cospi(x); }
 __JITLOAD_INLINE void sincospif(float x, float* s, float* c) { *s = sinpif(x), *c = cospif(x); }
 __JITLOAD_INLINE void sincospi(float x, float* s, float* c) { sincospif(x, s, c); }
 __JITLOAD_INLINE void sincos(float x, float* s, float* c) { *s = __builtin_sinf(x), *c = __builtin_cosf(x); }
 
 __JITLOAD_INLINE double normcdf(double x) { return 0.5 * __builtin_erfc(x * -0.70710678118654752440); }
-__JITLOAD_ONE(normcdf)
-/* exp(x * x) * erfc(x): where erfc has no digits left, the continued fraction. */
+__JITLOAD_FLOAT1(normcdf)
+/* exp(x * x) * erfc(x); for large x, where erfc underflows, by its continued fraction. */
 static __attribute__((unused, noinline)) double erfcx(double x) {
   if (x < 8) return __builtin_exp(x * x) * __builtin_erfc(x);
   double tail = 0;
   for (int k = 60; k > 0; --k) tail = 0.5 * k / (x + tail);
   return 0.56418958354775628695 / (x + tail);
 }
-__JITLOAD_ONE(erfcx)
-/* Where the probability `tail` lies above it, for tail below a half: a first guess and Halley's steps on its logarithm. */
+__JITLOAD_FLOAT1(erfcx)
+/* The inverse of erfc: a rational approximation, refined by Halley's method. */
 static __attribute__((unused, noinline)) double erfcinv(double y) {
   if (!(y >= 0 && y <= 2)) return __builtin_nan("");
   if (y == 0 || y == 2) return y == 0 ? __builtin_inf() : -__builtin_inf();
@@ -212,11 +212,11 @@ static __attribute__((unused, noinline)) double erfinv(double y) {
   }
   return y == 0 ? y : x;
 }
-__JITLOAD_ONE(erfcinv)
-__JITLOAD_ONE(erfinv)
+__JITLOAD_FLOAT1(erfcinv)
+__JITLOAD_FLOAT1(erfinv)
 __JITLOAD_INLINE double normcdfinv(double y) { return -1.41421356237309504880 * erfcinv(2 * y); }
-__JITLOAD_ONE(normcdfinv)
-/* The modified Bessel functions of order 0 and 1, by their series or, far out, by their asymptotic expansion. */
+__JITLOAD_FLOAT1(normcdfinv)
+/* The modified Bessel functions of order 0 and 1: their series, or for large x their asymptotic expansion. */
 static __attribute__((unused, noinline)) double __jitload_bessel(int order, double x) {
   const double size = __builtin_fabs(x);
   double term = order ? size / 2 : 1, sum = term;
@@ -235,29 +235,29 @@ static __attribute__((unused, noinline)) double __jitload_bessel(int order, doub
 }
 __JITLOAD_INLINE double cyl_bessel_i0(double x) { return __jitload_bessel(0, x); }
 __JITLOAD_INLINE double cyl_bessel_i1(double x) { return __jitload_bessel(1, x); }
-__JITLOAD_ONE(cyl_bessel_i0)
-__JITLOAD_ONE(cyl_bessel_i1)
+__JITLOAD_FLOAT1(cyl_bessel_i0)
+__JITLOAD_FLOAT1(cyl_bessel_i1)
 __JITLOAD_INLINE float fdividef(float a, float b) { return a / b; }
-#undef __JITLOAD_ONE
-#undef __JITLOAD_TWO
-#undef __JITLOAD_THREE
-#undef __JITLOAD_FOUR
+#undef __JITLOAD_FLOAT1
+#undef __JITLOAD_FLOAT2
+#undef __JITLOAD_FLOAT3
+#undef __JITLOAD_FLOAT4
 
-/* ---- quick ones, which are exact here ---------------------------------------------------------------------------- */
+/* ---- CUDA's fast approximations, which are as exact here as the others ---------------------------------------- */
 
 __JITLOAD_INLINE float __saturatef(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; }
 __JITLOAD_INLINE float __fdividef(float a, float b) { return a / b; }
-__JITLOAD_INLINE float __expf(float x) { return __jitload_quick_expf(x); }
+__JITLOAD_INLINE float __expf(float x) { return __jitload_inline_expf(x); }
 __JITLOAD_INLINE float __exp10f(float x) { return __builtin_exp10f(x); }
-__JITLOAD_INLINE float __logf(float x) { return __jitload_quick_logf(x); }
-__JITLOAD_INLINE float __log2f(float x) { return __jitload_quick_log2f(x); }
-__JITLOAD_INLINE float __log10f(float x) { return __jitload_quick_log10f(x); }
+__JITLOAD_INLINE float __logf(float x) { return __jitload_inline_logf(x); }
+__JITLOAD_INLINE float __log2f(float x) { return __jitload_inline_log2f(x); }
+__JITLOAD_INLINE float __log10f(float x) { return __jitload_inline_log10f(x); }
 __JITLOAD_INLINE float __sinf(float x) { return __builtin_sinf(x); }
 __JITLOAD_INLINE float __cosf(float x) { return __builtin_cosf(x); }
 __JITLOAD_INLINE float __tanf(float x) { return __builtin_tanf(x); }
 __JITLOAD_INLINE float __powf(float x, float y) { return __builtin_powf(x, y); }
 __JITLOAD_INLINE void __sincosf(float x, float* s, float* c) { *s = __builtin_sinf(x), *c = __builtin_cosf(x); }
-__JITLOAD_INLINE float __tanhf(float x) { return __jitload_quick_tanhf(x); }
+__JITLOAD_INLINE float __tanhf(float x) { return __jitload_inline_tanhf(x); }
 __JITLOAD_INLINE float __frsqrt_rn(float x) { return (float)(1.0 / __builtin_sqrt((double)x)); }
 
 #include "jitload_cpu_rounding.h"

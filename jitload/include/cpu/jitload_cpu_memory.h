@@ -1,89 +1,89 @@
-/* Atomics, fences and loads and stores with hints. */
+/* Atomics, fences, and loads and stores with cache hints. */
 #ifndef JITLOAD_CPU_MEMORY_H_
 #define JITLOAD_CPU_MEMORY_H_
 
-/* Here another thread of the block, or another block, may have to go on first. */
-__JITLOAD_INLINE void __jitload_pause() {
-  __JITLOAD_KEEPING_INDEX(jitload_cpu_yield());
+/* Let other threads run: this one may be waiting for one of them. */
+__JITLOAD_INLINE void __jitload_yield() {
+  __JITLOAD_KEEP_THREAD_INDEX(jitload_cpu_yield());
 }
 
-/* Whether this is shared memory, where no other thread of the operating system's comes and a plain access will do: where the
- * compiler may switch to another thread of the block at any time, none is. */
+/* Tell whether an address is in shared memory, where atomics may be plain accesses: no other thread of the operating
+ * system accesses it. With preemption another thread of the block may interrupt a plain access, so the answer is no. */
 #ifdef JITLOAD_CPU_PREEMPT
-__JITLOAD_INLINE bool __jitload_is_own(const void*) { return false; }
+__JITLOAD_INLINE bool __jitload_is_shared(const void*) { return false; }
 #else
-__JITLOAD_INLINE bool __jitload_is_own(const void* address) {
-  return (uintptr_t)address - jitload_cpu_own[0] < jitload_cpu_own[1];
+__JITLOAD_INLINE bool __jitload_is_shared(const void* address) {
+  return (uintptr_t)address - jitload_cpu_thread_memory[0] < jitload_cpu_thread_memory[1];
 }
 #endif
-#define __JITLOAD_OWN(type, p, ...)  \
-  if (__jitload_is_own(p)) {         \
-    const type old = *p;             \
-    *p = (type)(__VA_ARGS__);        \
-    return old;                      \
+#define __JITLOAD_IF_SHARED(type, p, ...) \
+  if (__jitload_is_shared(p)) {           \
+    const type old = *p;                  \
+    *p = (type)(__VA_ARGS__);             \
+    return old;                           \
   }
 
-/* The new value by a function of the old one; returns the old one. */
+/* Replace a value with a function of it; return the old value. */
 template <class __jitload_t, class __jitload_u, class __jitload_f>
 __JITLOAD_INLINE __jitload_t __jitload_update(__jitload_t* address, __jitload_f next) {
   static_assert(sizeof(__jitload_t) == sizeof(__jitload_u), "");
-  __JITLOAD_OWN(__jitload_t, address, next(old))
+  __JITLOAD_IF_SHARED(__jitload_t, address, next(old))
   __jitload_u old = __atomic_load_n(reinterpret_cast<__jitload_u*>(address), __ATOMIC_RELAXED);
   while (true) {
-    __jitload_t before;
-    __builtin_memcpy(&before, &old, sizeof before);
-    const __jitload_t after = next(before);
-    __jitload_u wanted;
-    __builtin_memcpy(&wanted, &after, sizeof wanted);
-    if (__atomic_compare_exchange_n(reinterpret_cast<__jitload_u*>(address), &old, wanted, true, __ATOMIC_RELAXED,
+    __jitload_t previous;
+    __builtin_memcpy(&previous, &old, sizeof previous);
+    const __jitload_t after = next(previous);
+    __jitload_u desired;
+    __builtin_memcpy(&desired, &after, sizeof desired);
+    if (__atomic_compare_exchange_n(reinterpret_cast<__jitload_u*>(address), &old, desired, true, __ATOMIC_RELAXED,
                                     __ATOMIC_RELAXED)) {
-      return before;
+      return previous;
     }
   }
 }
 
-#define __JITLOAD_SCOPES(result, name, parameters, arguments)                   \
-  __JITLOAD_INLINE result name##_block parameters { return name arguments; }    \
+#define __JITLOAD_SCOPES(result, name, parameters, arguments)                \
+  __JITLOAD_INLINE result name##_block parameters { return name arguments; } \
   __JITLOAD_INLINE result name##_system parameters { return name arguments; }
 
-#define __JITLOAD_ATOMIC_INT(type)                                                                                    \
-  __JITLOAD_INLINE type atomicAdd(type* p, type v) {                                                                  \
-    if (__builtin_constant_p(v == 0) && v == 0) __jitload_pause(); /* a load: in a loop it waits for another thread */ \
-    __JITLOAD_OWN(type, p, old + v)                                                                                   \
-    return __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST);                                                                \
-  }                                                                                                                   \
-  __JITLOAD_INLINE type atomicExch(type* p, type v) {                                                                 \
-    type old;                                                                                                         \
-    if (__jitload_is_own(p)) old = *p, *p = v;                                                                        \
-    else old = __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST);                                                           \
-    if (old == v) __jitload_pause(); /* a lock that another thread holds? */                                          \
-    return old;                                                                                                       \
-  }                                                                                                                   \
-  __JITLOAD_INLINE type atomicAnd(type* p, type v) {                                                                  \
-    __JITLOAD_OWN(type, p, old & v)                                                                                   \
-    return __atomic_fetch_and(p, v, __ATOMIC_RELAXED);                                                                \
-  }                                                                                                                   \
-  __JITLOAD_INLINE type atomicOr(type* p, type v) {                                                                   \
-    if (__builtin_constant_p(v == 0) && v == 0) __jitload_pause();                                                    \
-    __JITLOAD_OWN(type, p, old | v)                                                                                   \
-    return __atomic_fetch_or(p, v, __ATOMIC_SEQ_CST);                                                                 \
-  }                                                                                                                   \
-  __JITLOAD_INLINE type atomicXor(type* p, type v) {                                                                  \
-    __JITLOAD_OWN(type, p, old ^ v)                                                                                   \
-    return __atomic_fetch_xor(p, v, __ATOMIC_RELAXED);                                                                \
-  }                                                                                                                   \
-  __JITLOAD_INLINE type atomicMin(type* p, type v) {                                                                  \
-    return __jitload_update<type, type>(p, [=](type a) { return a < v ? a : v; });                                    \
-  }                                                                                                                   \
-  __JITLOAD_INLINE type atomicMax(type* p, type v) {                                                                  \
-    return __jitload_update<type, type>(p, [=](type a) { return a > v ? a : v; });                                    \
-  }                                                                                                                   \
-  __JITLOAD_SCOPES(type, atomicAdd, (type* p, type v), (p, v))                                                        \
-  __JITLOAD_SCOPES(type, atomicExch, (type* p, type v), (p, v))                                                       \
-  __JITLOAD_SCOPES(type, atomicAnd, (type* p, type v), (p, v))                                                        \
-  __JITLOAD_SCOPES(type, atomicOr, (type* p, type v), (p, v))                                                         \
-  __JITLOAD_SCOPES(type, atomicXor, (type* p, type v), (p, v))                                                        \
-  __JITLOAD_SCOPES(type, atomicMin, (type* p, type v), (p, v))                                                        \
+#define __JITLOAD_ATOMIC_INT(type)                                                                            \
+  __JITLOAD_INLINE type atomicAdd(type* p, type v) {                                                          \
+    if (__builtin_constant_p(v == 0) && v == 0) __jitload_yield(); /* a load, perhaps in a loop that waits */ \
+    __JITLOAD_IF_SHARED(type, p, old + v)                                                                     \
+    return __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST);                                                        \
+  }                                                                                                           \
+  __JITLOAD_INLINE type atomicExch(type* p, type v) {                                                         \
+    type old;                                                                                                 \
+    if (__jitload_is_shared(p)) old = *p, *p = v;                                                             \
+    else old = __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST);                                                   \
+    if (old == v) __jitload_yield(); /* another thread may hold this lock */                                  \
+    return old;                                                                                               \
+  }                                                                                                           \
+  __JITLOAD_INLINE type atomicAnd(type* p, type v) {                                                          \
+    __JITLOAD_IF_SHARED(type, p, old & v)                                                                     \
+    return __atomic_fetch_and(p, v, __ATOMIC_RELAXED);                                                        \
+  }                                                                                                           \
+  __JITLOAD_INLINE type atomicOr(type* p, type v) {                                                           \
+    if (__builtin_constant_p(v == 0) && v == 0) __jitload_yield();                                            \
+    __JITLOAD_IF_SHARED(type, p, old | v)                                                                     \
+    return __atomic_fetch_or(p, v, __ATOMIC_SEQ_CST);                                                         \
+  }                                                                                                           \
+  __JITLOAD_INLINE type atomicXor(type* p, type v) {                                                          \
+    __JITLOAD_IF_SHARED(type, p, old ^ v)                                                                     \
+    return __atomic_fetch_xor(p, v, __ATOMIC_RELAXED);                                                        \
+  }                                                                                                           \
+  __JITLOAD_INLINE type atomicMin(type* p, type v) {                                                          \
+    return __jitload_update<type, type>(p, [=](type a) { return a < v ? a : v; });                            \
+  }                                                                                                           \
+  __JITLOAD_INLINE type atomicMax(type* p, type v) {                                                          \
+    return __jitload_update<type, type>(p, [=](type a) { return a > v ? a : v; });                            \
+  }                                                                                                           \
+  __JITLOAD_SCOPES(type, atomicAdd, (type* p, type v), (p, v))                                                \
+  __JITLOAD_SCOPES(type, atomicExch, (type* p, type v), (p, v))                                               \
+  __JITLOAD_SCOPES(type, atomicAnd, (type* p, type v), (p, v))                                                \
+  __JITLOAD_SCOPES(type, atomicOr, (type* p, type v), (p, v))                                                 \
+  __JITLOAD_SCOPES(type, atomicXor, (type* p, type v), (p, v))                                                \
+  __JITLOAD_SCOPES(type, atomicMin, (type* p, type v), (p, v))                                                \
   __JITLOAD_SCOPES(type, atomicMax, (type* p, type v), (p, v))
 __JITLOAD_ATOMIC_INT(int)
 __JITLOAD_ATOMIC_INT(unsigned)
@@ -91,19 +91,19 @@ __JITLOAD_ATOMIC_INT(long long)
 __JITLOAD_ATOMIC_INT(unsigned long long)
 #undef __JITLOAD_ATOMIC_INT
 
-/* A thread that tries again waits for another one, which must get its turn. */
-#define __JITLOAD_ATOMIC_CAS(type)                                                                     \
-  __JITLOAD_INLINE type atomicCAS(type* p, type compare, type v) {                                     \
-    type old = compare;                                                                                \
-    if (__jitload_is_own(p)) {                                                                         \
-      old = *p;                                                                                        \
-      if (old == compare) *p = v;                                                                      \
-      else __jitload_pause();                                                                          \
-      return old;                                                                                      \
-    }                                                                                                  \
-    if (!__atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) __jitload_pause(); \
-    return old;                                                                                        \
-  }                                                                                                    \
+/* A thread whose exchange fails will try again, and waits for another thread. */
+#define __JITLOAD_ATOMIC_CAS(type)                                                                              \
+  __JITLOAD_INLINE type atomicCAS(type* p, type compare, type v) {                                              \
+    type old = compare;                                                                                         \
+    if (__jitload_is_shared(p)) {                                                                               \
+      old = *p;                                                                                                 \
+      if (old == compare) *p = v;                                                                               \
+      else __jitload_yield();                                                                                   \
+      return old;                                                                                               \
+    }                                                                                                           \
+    if (!__atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) __jitload_yield(); \
+    return old;                                                                                                 \
+  }                                                                                                             \
   __JITLOAD_SCOPES(type, atomicCAS, (type* p, type compare, type v), (p, compare, v))
 __JITLOAD_ATOMIC_CAS(int)
 __JITLOAD_ATOMIC_CAS(unsigned)
@@ -112,32 +112,33 @@ __JITLOAD_ATOMIC_CAS(unsigned long long)
 __JITLOAD_ATOMIC_CAS(unsigned short)
 #undef __JITLOAD_ATOMIC_CAS
 
-#define __JITLOAD_ATOMIC_FLOAT(type, bits)                                                                     \
-  __JITLOAD_INLINE type atomicAdd(type* p, type v) {                                                           \
-    return __jitload_update<type, bits>(p, [=](type a) { return a + v; });                                     \
-  }                                                                                                            \
-  __JITLOAD_INLINE type atomicExch(type* p, type v) {                                                          \
-    return __jitload_update<type, bits>(p, [=](type) { return v; });                                           \
-  }                                                                                                            \
-  __JITLOAD_SCOPES(type, atomicAdd, (type* p, type v), (p, v))                                                 \
+#define __JITLOAD_ATOMIC_FLOAT(type, bits)                                 \
+  __JITLOAD_INLINE type atomicAdd(type* p, type v) {                       \
+    return __jitload_update<type, bits>(p, [=](type a) { return a + v; }); \
+  }                                                                        \
+  __JITLOAD_INLINE type atomicExch(type* p, type v) {                      \
+    return __jitload_update<type, bits>(p, [=](type) { return v; });       \
+  }                                                                        \
+  __JITLOAD_SCOPES(type, atomicAdd, (type* p, type v), (p, v))             \
   __JITLOAD_SCOPES(type, atomicExch, (type* p, type v), (p, v))
 __JITLOAD_ATOMIC_FLOAT(float, unsigned)
 __JITLOAD_ATOMIC_FLOAT(double, unsigned long long)
 #undef __JITLOAD_ATOMIC_FLOAT
 
-#define __JITLOAD_ATOMIC_VECTOR(type, ...)                                             \
-  __JITLOAD_INLINE type atomicAdd(type* p, type v) { return type{__VA_ARGS__}; }       \
+#define __JITLOAD_ATOMIC_VECTOR(type, ...)                                       \
+  __JITLOAD_INLINE type atomicAdd(type* p, type v) { return type{__VA_ARGS__}; } \
   __JITLOAD_SCOPES(type, atomicAdd, (type* p, type v), (p, v))
 __JITLOAD_ATOMIC_VECTOR(float2, atomicAdd(&p->x, v.x), atomicAdd(&p->y, v.y))
-__JITLOAD_ATOMIC_VECTOR(float4, atomicAdd(&p->x, v.x), atomicAdd(&p->y, v.y), atomicAdd(&p->z, v.z), atomicAdd(&p->w, v.w))
+__JITLOAD_ATOMIC_VECTOR(float4, atomicAdd(&p->x, v.x), atomicAdd(&p->y, v.y), atomicAdd(&p->z, v.z),
+                        atomicAdd(&p->w, v.w))
 #undef __JITLOAD_ATOMIC_VECTOR
 
 __JITLOAD_INLINE int atomicSub(int* p, int v) {
-  __JITLOAD_OWN(int, p, old - v)
+  __JITLOAD_IF_SHARED(int, p, old - v)
   return __atomic_fetch_sub(p, v, __ATOMIC_RELAXED);
 }
 __JITLOAD_INLINE unsigned atomicSub(unsigned* p, unsigned v) {
-  __JITLOAD_OWN(unsigned, p, old - v)
+  __JITLOAD_IF_SHARED(unsigned, p, old - v)
   return __atomic_fetch_sub(p, v, __ATOMIC_RELAXED);
 }
 __JITLOAD_INLINE unsigned atomicInc(unsigned* p, unsigned v) {
@@ -155,8 +156,8 @@ __JITLOAD_INLINE void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST);
 __JITLOAD_INLINE void __threadfence_block() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
 __JITLOAD_INLINE void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
-#define __JITLOAD_LOAD(name)           \
-  template <class __jitload_t>         \
+#define __JITLOAD_LOAD(name)   \
+  template <class __jitload_t> \
   __JITLOAD_INLINE __jitload_t name(const __jitload_t* p) { return *p; }
 __JITLOAD_LOAD(__ldg)
 __JITLOAD_LOAD(__ldca)
@@ -164,10 +165,10 @@ __JITLOAD_LOAD(__ldcg)
 __JITLOAD_LOAD(__ldcs)
 __JITLOAD_LOAD(__ldlu)
 #undef __JITLOAD_LOAD
-/* A load that asks memory anew each time: a loop around it waits for another thread. */
+/* A load that is never cached: a loop around it waits for another thread. */
 template <class __jitload_t>
 __JITLOAD_INLINE __jitload_t __ldcv(const __jitload_t* p) {
-  __jitload_pause();
+  __jitload_yield();
   __asm__ volatile("" : : : "memory");
   return *p;
 }
@@ -175,8 +176,8 @@ template <class __jitload_t>
 struct __jitload_same {
   typedef __jitload_t type;
 };
-#define __JITLOAD_STORE(name)          \
-  template <class __jitload_t>         \
+#define __JITLOAD_STORE(name)  \
+  template <class __jitload_t> \
   __JITLOAD_INLINE void name(__jitload_t* p, typename __jitload_same<__jitload_t>::type v) { *p = v; }
 __JITLOAD_STORE(__stwb)
 __JITLOAD_STORE(__stcg)

@@ -1,4 +1,4 @@
-/* Arithmetic and conversions with a rounding of their own, as the hardware saturates and rounds them. */
+/* Arithmetic and conversions with a rounding mode in their name, which round and saturate as a GPU does. */
 #ifndef JITLOAD_CPU_ROUNDING_H_
 #define JITLOAD_CPU_ROUNDING_H_
 
@@ -6,7 +6,7 @@
 
 /* ---- arithmetic ------------------------------------------------------------------------------------------------- */
 
-/* `compute` under a rounding mode; what goes in and comes out passes through memory, so that nothing moves past. */
+/* Compute under a rounding mode. Operands and result pass through memory, so that nothing moves across the change. */
 template <class __jitload_r, class __jitload_t, class __jitload_f>
 __JITLOAD_INLINE __jitload_r __jitload_rounded(int mode, __jitload_t a, __jitload_t b, __jitload_t c, __jitload_f compute) {
   const int before = fegetround();
@@ -16,26 +16,26 @@ __JITLOAD_INLINE __jitload_r __jitload_rounded(int mode, __jitload_t a, __jitloa
   fesetround(before);
   return result;
 }
-#define __JITLOAD_ROUNDED(name, result, type, parameters, a, b, c, ...)                                            \
-  __JITLOAD_INLINE result name##_rn parameters {                                                                   \
-    return __jitload_alone([](type x, type y, type z) -> result { return __VA_ARGS__; }(a, b, c));                 \
-  }                                                                                                                \
-  __JITLOAD_INLINE result name##_rz parameters {                                                                   \
+#define __JITLOAD_ROUNDED(name, result, type, parameters, a, b, c, ...)                                                           \
+  __JITLOAD_INLINE result name##_rn parameters {                                                                                  \
+    return __jitload_fence([](type x, type y, type z) -> result { return __VA_ARGS__; }(a, b, c));                                \
+  }                                                                                                                               \
+  __JITLOAD_INLINE result name##_rz parameters {                                                                                  \
     return __jitload_rounded<result, type>(FE_TOWARDZERO, a, b, c, [](type x, type y, type z) -> result { return __VA_ARGS__; }); \
-  }                                                                                                                \
-  __JITLOAD_INLINE result name##_ru parameters {                                                                   \
+  }                                                                                                                               \
+  __JITLOAD_INLINE result name##_ru parameters {                                                                                  \
     return __jitload_rounded<result, type>(FE_UPWARD, a, b, c, [](type x, type y, type z) -> result { return __VA_ARGS__; });     \
-  }                                                                                                                \
-  __JITLOAD_INLINE result name##_rd parameters {                                                                   \
+  }                                                                                                                               \
+  __JITLOAD_INLINE result name##_rd parameters {                                                                                  \
     return __jitload_rounded<result, type>(FE_DOWNWARD, a, b, c, [](type x, type y, type z) -> result { return __VA_ARGS__; });   \
   }
-#define __JITLOAD_ARITHMETIC(letter, type, fma_name, fma, root)                                                   \
-  __JITLOAD_ROUNDED(__##letter##add, type, type, (type a, type b), a, b, b, (void)z, x + y)                       \
-  __JITLOAD_ROUNDED(__##letter##sub, type, type, (type a, type b), a, b, b, (void)z, x - y)                       \
-  __JITLOAD_ROUNDED(__##letter##mul, type, type, (type a, type b), a, b, b, (void)z, x * y)                       \
-  __JITLOAD_ROUNDED(__##letter##div, type, type, (type a, type b), a, b, b, (void)z, x / y)                       \
-  __JITLOAD_ROUNDED(__##letter##rcp, type, type, (type a), a, a, a, (void)z, (void)y, 1 / x)                      \
-  __JITLOAD_ROUNDED(__##letter##sqrt, type, type, (type a), a, a, a, (void)z, (void)y, root(x))                   \
+#define __JITLOAD_ARITHMETIC(letter, type, fma_name, fma, root)                                 \
+  __JITLOAD_ROUNDED(__##letter##add, type, type, (type a, type b), a, b, b, (void)z, x + y)     \
+  __JITLOAD_ROUNDED(__##letter##sub, type, type, (type a, type b), a, b, b, (void)z, x - y)     \
+  __JITLOAD_ROUNDED(__##letter##mul, type, type, (type a, type b), a, b, b, (void)z, x * y)     \
+  __JITLOAD_ROUNDED(__##letter##div, type, type, (type a, type b), a, b, b, (void)z, x / y)     \
+  __JITLOAD_ROUNDED(__##letter##rcp, type, type, (type a), a, a, a, (void)z, (void)y, 1 / x)    \
+  __JITLOAD_ROUNDED(__##letter##sqrt, type, type, (type a), a, a, a, (void)z, (void)y, root(x)) \
   __JITLOAD_ROUNDED(fma_name, type, type, (type a, type b, type c), a, b, c, fma(x, y, z))
 __JITLOAD_ARITHMETIC(f, float, __fmaf, __builtin_fmaf, __builtin_sqrtf)
 __JITLOAD_ARITHMETIC(d, double, __fma, __builtin_fma, __builtin_sqrt)
@@ -43,27 +43,27 @@ __JITLOAD_ARITHMETIC(d, double, __fma, __builtin_fma, __builtin_sqrt)
 
 /* ---- between numbers -------------------------------------------------------------------------------------------- */
 
-/* What `cvt` makes of a number: rounded, held to the range; of a NaN 0, or the top bit where 64 bits are involved. */
+/* Convert as the instruction `cvt` does: saturating; a NaN becomes 0, or the top bit if 64 bits are involved. */
 template <class __jitload_r, class __jitload_t>
 __JITLOAD_INLINE __jitload_r __jitload_to_integer(__jitload_t x) {
   const bool is_signed = (__jitload_r)-1 < 0;
   const int bits = 8 * (int)sizeof(__jitload_r);
   const __jitload_r top = (__jitload_r)1 << (bits - 1);
-  const __jitload_t edge = (__jitload_t)(1ull << (bits - 1)) * (is_signed ? 1 : 2); /* the first that is too large */
+  const __jitload_t edge = (__jitload_t)(1ull << (bits - 1)) * (is_signed ? 1 : 2); /* the first number that is too large */
   if (x != x) return sizeof(__jitload_r) == 8 || sizeof(__jitload_t) == 8 ? top : 0;
   if (x >= edge) return is_signed ? (__jitload_r)(top - 1) : (__jitload_r)-1;
   if (is_signed ? x < -edge : x <= 0) return is_signed ? top : 0;
   return (__jitload_r)x;
 }
-#define __JITLOAD_TO_INTEGER(from, type, name, result)                                                                \
-  __JITLOAD_INLINE result __##from##2##name##_rn(type x) { return __jitload_to_integer<result>((type)rint(x)); }      \
-  __JITLOAD_INLINE result __##from##2##name##_rz(type x) { return __jitload_to_integer<result>((type)trunc(x)); }     \
-  __JITLOAD_INLINE result __##from##2##name##_ru(type x) { return __jitload_to_integer<result>((type)ceil(x)); }      \
+#define __JITLOAD_TO_INTEGER(from, type, name, result)                                                            \
+  __JITLOAD_INLINE result __##from##2##name##_rn(type x) { return __jitload_to_integer<result>((type)rint(x)); }  \
+  __JITLOAD_INLINE result __##from##2##name##_rz(type x) { return __jitload_to_integer<result>((type)trunc(x)); } \
+  __JITLOAD_INLINE result __##from##2##name##_ru(type x) { return __jitload_to_integer<result>((type)ceil(x)); }  \
   __JITLOAD_INLINE result __##from##2##name##_rd(type x) { return __jitload_to_integer<result>((type)floor(x)); }
-#define __JITLOAD_TO_INTEGERS(from, type)                         \
-  __JITLOAD_TO_INTEGER(from, type, int, int)                      \
-  __JITLOAD_TO_INTEGER(from, type, uint, unsigned)                \
-  __JITLOAD_TO_INTEGER(from, type, ll, long long)                 \
+#define __JITLOAD_TO_INTEGERS(from, type)          \
+  __JITLOAD_TO_INTEGER(from, type, int, int)       \
+  __JITLOAD_TO_INTEGER(from, type, uint, unsigned) \
+  __JITLOAD_TO_INTEGER(from, type, ll, long long)  \
   __JITLOAD_TO_INTEGER(from, type, ull, unsigned long long)
 __JITLOAD_TO_INTEGERS(float, float)
 __JITLOAD_TO_INTEGERS(double, double)

@@ -4,21 +4,21 @@
 #define __VECTOR_FUNCTIONS_H__
 #define __VECTOR_FUNCTIONS_HPP__
 
-#define __JITLOAD_VECTOR(name, scalar, align2, align4)                                                             \
-  struct name##1 { scalar x; };                                                                                    \
-  struct __attribute__((aligned(align2))) name##2 { scalar x, y; };                                                \
-  struct name##3 { scalar x, y, z; };                                                                              \
-  struct __attribute__((aligned(align4))) name##4 { scalar x, y, z, w; };                                          \
-  static inline __attribute__((always_inline, unused)) name##1 make_##name##1(scalar x) { return name##1{x}; }     \
-  static inline __attribute__((always_inline, unused)) name##2 make_##name##2(scalar x, scalar y) {                \
-    return name##2{x, y};                                                                                          \
-  }                                                                                                                \
-  static inline __attribute__((always_inline, unused)) name##3 make_##name##3(scalar x, scalar y, scalar z) {      \
-    return name##3{x, y, z};                                                                                       \
-  }                                                                                                                \
-  static inline __attribute__((always_inline, unused)) name##4 make_##name##4(scalar x, scalar y, scalar z,        \
-                                                                              scalar w) {                          \
-    return name##4{x, y, z, w};                                                                                    \
+#define __JITLOAD_VECTOR(name, scalar, align2, align4)                                                         \
+  struct name##1 { scalar x; };                                                                                \
+  struct __attribute__((aligned(align2))) name##2 { scalar x, y; };                                            \
+  struct name##3 { scalar x, y, z; };                                                                          \
+  struct __attribute__((aligned(align4))) name##4 { scalar x, y, z, w; };                                      \
+  static inline __attribute__((always_inline, unused)) name##1 make_##name##1(scalar x) { return name##1{x}; } \
+  static inline __attribute__((always_inline, unused)) name##2 make_##name##2(scalar x, scalar y) {            \
+    return name##2{x, y};                                                                                      \
+  }                                                                                                            \
+  static inline __attribute__((always_inline, unused)) name##3 make_##name##3(scalar x, scalar y, scalar z) {  \
+    return name##3{x, y, z};                                                                                   \
+  }                                                                                                            \
+  static inline __attribute__((always_inline, unused)) name##4 make_##name##4(scalar x, scalar y, scalar z,    \
+                                                                              scalar w) {                      \
+    return name##4{x, y, z, w};                                                                                \
   }
 
 __JITLOAD_VECTOR(char, signed char, 2, 4)
@@ -48,8 +48,8 @@ struct __attribute__((aligned(16))) ulonglong4_16a { unsigned long long x, y, z,
 #define __NV_SILENCE_DEPRECATION_BEGIN
 #define __NV_SILENCE_DEPRECATION_END
 
-/* threadIdx and its kin. Were they next to each other, or a whole number of words apart, the compiler would access
- * several at once through the variable's address, and hold from then on that any pointer may point to it. */
+/* threadIdx and its kin. If the members were adjacent or aligned, the compiler would access several at once through the
+ * variable's address, and from then on assume that any pointer may point to it. */
 struct __attribute__((packed)) __jitload_index {
   unsigned int x;
   int : 8;

@@ -1,4 +1,4 @@
-/* Shuffles, votes, matches and reductions of a warp, all over one exchange of 64-bit values. */
+/* Shuffles, votes, matches and reductions of a warp. All exchange 64-bit values among its lanes. */
 #ifndef JITLOAD_CPU_WARP_H_
 #define JITLOAD_CPU_WARP_H_
 
@@ -17,48 +17,49 @@ __JITLOAD_INLINE __jitload_t __jitload_value(uint64_t bits) {
   return value;
 }
 
-/* Where a lane reads from, as the instruction `shfl` works it out: its own value where the source is out of range. */
-enum { __JITLOAD_AT, __JITLOAD_UP, __JITLOAD_DOWN, __JITLOAD_XOR };
+/* The lane that a lane reads from, as the instruction `shfl` defines it: itself if the source is out of range. */
+enum { __JITLOAD_SHFL_IDX, __JITLOAD_SHFL_UP, __JITLOAD_SHFL_DOWN, __JITLOAD_SHFL_BFLY };
 
-__JITLOAD_INLINE int __jitload_source(int way, int lane, int by, int width) {
+__JITLOAD_INLINE int __jitload_source(int mode, int lane, int distance, int width) {
   const int first = lane & ~(width - 1);
   int source = lane;
-  if (way == __JITLOAD_AT) {
-    source = first + (by & (width - 1));
-  } else if (way == __JITLOAD_UP) {
-    source = lane - by < first ? lane : lane - by;
-  } else if (way == __JITLOAD_DOWN) {
-    source = lane + by >= first + width ? lane : lane + by;
+  if (mode == __JITLOAD_SHFL_IDX) {
+    source = first + (distance & (width - 1));
+  } else if (mode == __JITLOAD_SHFL_UP) {
+    source = lane - distance < first ? lane : lane - distance;
+  } else if (mode == __JITLOAD_SHFL_DOWN) {
+    source = lane + distance >= first + width ? lane : lane + distance;
   } else {
-    source = (lane ^ by) >= first + width ? lane : lane ^ by;
+    source = (lane ^ distance) >= first + width ? lane : lane ^ distance;
   }
   return source < 0 || source > 31 ? lane : source;
 }
 
 template <class __jitload_t>
-__JITLOAD_INLINE __jitload_t __jitload_shuffle(int way, unsigned mask, __jitload_t var, int by, int width, const char* what) {
+__JITLOAD_INLINE __jitload_t __jitload_shuffle(int mode, unsigned mask, __jitload_t var, int distance, int width,
+                                               const char* name) {
   const int lane = (int)__jitload_lane();
   const uint64_t* values;
-  const uint32_t came = __jitload_exchange(mask, __jitload_bits(var), &values, what);
-  const int source = __jitload_source(way, lane, by, width);
-  if (!(came >> source & 1)) {
-    __jitload_stop("%s reads from lane %d, which does not take part: the value is undefined on a GPU", what, source);
+  const uint32_t lanes = __jitload_exchange(mask, __jitload_bits(var), &values, name);
+  const int source = __jitload_source(mode, lane, distance, width);
+  if (!(lanes >> source & 1)) {
+    __jitload_stop("%s reads from lane %d, which does not take part: the value is undefined on a GPU", name, source);
   }
   return __jitload_value<__jitload_t>(values[source]);
 }
 
-#define __JITLOAD_SHUFFLES(type)                                                                          \
-  __JITLOAD_INLINE type __shfl_sync(unsigned mask, type var, int lane, int width = 32) {                  \
-    return __jitload_shuffle(__JITLOAD_AT, mask, var, lane, width, "__shfl_sync()");                      \
-  }                                                                                                       \
-  __JITLOAD_INLINE type __shfl_up_sync(unsigned mask, type var, unsigned delta, int width = 32) {         \
-    return __jitload_shuffle(__JITLOAD_UP, mask, var, (int)delta, width, "__shfl_up_sync()");             \
-  }                                                                                                       \
-  __JITLOAD_INLINE type __shfl_down_sync(unsigned mask, type var, unsigned delta, int width = 32) {       \
-    return __jitload_shuffle(__JITLOAD_DOWN, mask, var, (int)delta, width, "__shfl_down_sync()");         \
-  }                                                                                                       \
-  __JITLOAD_INLINE type __shfl_xor_sync(unsigned mask, type var, int lanes, int width = 32) {             \
-    return __jitload_shuffle(__JITLOAD_XOR, mask, var, lanes, width, "__shfl_xor_sync()");                \
+#define __JITLOAD_SHUFFLES(type)                                                                       \
+  __JITLOAD_INLINE type __shfl_sync(unsigned mask, type var, int lane, int width = 32) {               \
+    return __jitload_shuffle(__JITLOAD_SHFL_IDX, mask, var, lane, width, "__shfl_sync()");             \
+  }                                                                                                    \
+  __JITLOAD_INLINE type __shfl_up_sync(unsigned mask, type var, unsigned delta, int width = 32) {      \
+    return __jitload_shuffle(__JITLOAD_SHFL_UP, mask, var, (int)delta, width, "__shfl_up_sync()");     \
+  }                                                                                                    \
+  __JITLOAD_INLINE type __shfl_down_sync(unsigned mask, type var, unsigned delta, int width = 32) {    \
+    return __jitload_shuffle(__JITLOAD_SHFL_DOWN, mask, var, (int)delta, width, "__shfl_down_sync()"); \
+  }                                                                                                    \
+  __JITLOAD_INLINE type __shfl_xor_sync(unsigned mask, type var, int lanes, int width = 32) {          \
+    return __jitload_shuffle(__JITLOAD_SHFL_BFLY, mask, var, lanes, width, "__shfl_xor_sync()");       \
   }
 __JITLOAD_SHUFFLES(int)
 __JITLOAD_SHUFFLES(unsigned)
@@ -69,63 +70,63 @@ __JITLOAD_SHUFFLES(unsigned long long)
 __JITLOAD_SHUFFLES(float)
 __JITLOAD_SHUFFLES(double)
 
-/* The lanes that came with a predicate that holds, and in `came` all of them. */
-__JITLOAD_INLINE unsigned __jitload_vote(unsigned mask, int predicate, uint32_t* came, const char* what) {
+/* Return the mask of the lanes whose predicate is true; `*lanes` gets the mask of all that took part. */
+__JITLOAD_INLINE unsigned __jitload_vote(unsigned mask, int predicate, uint32_t* lanes, const char* name) {
   const uint64_t* values;
-  *came = __jitload_exchange(mask, predicate != 0, &values, what);
+  *lanes = __jitload_exchange(mask, predicate != 0, &values, name);
   return (unsigned)values[32];
 }
 __JITLOAD_INLINE unsigned __ballot_sync(unsigned mask, int predicate) {
-  uint32_t came;
-  return __jitload_vote(mask, predicate, &came, "__ballot_sync()");
+  uint32_t lanes;
+  return __jitload_vote(mask, predicate, &lanes, "__ballot_sync()");
 }
 __JITLOAD_INLINE int __any_sync(unsigned mask, int predicate) {
-  uint32_t came;
-  return __jitload_vote(mask, predicate, &came, "__any_sync()") != 0;
+  uint32_t lanes;
+  return __jitload_vote(mask, predicate, &lanes, "__any_sync()") != 0;
 }
 __JITLOAD_INLINE int __all_sync(unsigned mask, int predicate) {
-  uint32_t came;
-  return __jitload_vote(mask, !predicate, &came, "__all_sync()") == 0;
+  uint32_t lanes;
+  return __jitload_vote(mask, !predicate, &lanes, "__all_sync()") == 0;
 }
 __JITLOAD_INLINE int __uni_sync(unsigned mask, int predicate) {
-  uint32_t came;
-  const unsigned yes = __jitload_vote(mask, predicate, &came, "__uni_sync()");
-  return yes == 0 || yes == came;
+  uint32_t lanes;
+  const unsigned yes = __jitload_vote(mask, predicate, &lanes, "__uni_sync()");
+  return yes == 0 || yes == lanes;
 }
 
 template <class __jitload_t>
 __JITLOAD_INLINE unsigned __match_any_sync(unsigned mask, __jitload_t value) {
   const uint64_t* values;
   const uint64_t own = __jitload_bits(value);
-  const uint32_t came = __jitload_exchange(mask, own, &values, "__match_any_sync()");
+  const uint32_t lanes = __jitload_exchange(mask, own, &values, "__match_any_sync()");
   unsigned result = 0;
-  for (int lane = 0; lane < 32; ++lane) result |= (unsigned)((came >> lane & 1) && values[lane] == own) << lane;
+  for (int lane = 0; lane < 32; ++lane) result |= (unsigned)((lanes >> lane & 1) && values[lane] == own) << lane;
   return result;
 }
 template <class __jitload_t>
 __JITLOAD_INLINE unsigned __match_all_sync(unsigned mask, __jitload_t value, int* predicate) {
   const uint64_t* values;
   const uint64_t own = __jitload_bits(value);
-  const uint32_t came = __jitload_exchange(mask, own, &values, "__match_all_sync()");
+  const uint32_t lanes = __jitload_exchange(mask, own, &values, "__match_all_sync()");
   unsigned same = 0;
-  for (int lane = 0; lane < 32; ++lane) same |= (unsigned)((came >> lane & 1) && values[lane] == own) << lane;
-  *predicate = same == came;
-  return *predicate ? came : 0;
+  for (int lane = 0; lane < 32; ++lane) same |= (unsigned)((lanes >> lane & 1) && values[lane] == own) << lane;
+  *predicate = same == lanes;
+  return *predicate ? lanes : 0;
 }
 
-#define __JITLOAD_REDUCE(name, type, expression)                                                          \
-  __JITLOAD_INLINE type name(unsigned mask, type value) {                                                 \
-    const uint64_t* values;                                                                               \
-    const uint32_t came = __jitload_exchange(mask, __jitload_bits(value), &values, #name "()");           \
-    bool is_first = true;                                                                                 \
-    type a = 0;                                                                                           \
-    for (int lane = 0; lane < 32; ++lane) {                                                               \
-      if (!(came >> lane & 1)) continue;                                                                  \
-      const type b = __jitload_value<type>(values[lane]);                                                 \
-      a = is_first ? b : (type)(expression);                                                              \
-      is_first = false;                                                                                   \
-    }                                                                                                     \
-    return a;                                                                                             \
+#define __JITLOAD_REDUCE(name, type, expression)                                                 \
+  __JITLOAD_INLINE type name(unsigned mask, type value) {                                        \
+    const uint64_t* values;                                                                      \
+    const uint32_t lanes = __jitload_exchange(mask, __jitload_bits(value), &values, #name "()"); \
+    bool is_first = true;                                                                        \
+    type a = 0;                                                                                  \
+    for (int lane = 0; lane < 32; ++lane) {                                                      \
+      if (!(lanes >> lane & 1)) continue;                                                        \
+      const type b = __jitload_value<type>(values[lane]);                                        \
+      a = is_first ? b : (type)(expression);                                                     \
+      is_first = false;                                                                          \
+    }                                                                                            \
+    return a;                                                                                    \
   }
 __JITLOAD_REDUCE(__reduce_add_sync, unsigned, a + b)
 __JITLOAD_REDUCE(__reduce_min_sync, unsigned, a < b ? a : b)

@@ -1,4 +1,4 @@
-/* NVIDIA's constants, or where its headers are not installed those that kernels use most. */
+/* NVIDIA's constants or, if its headers are not installed, those that kernels use most. */
 #if __has_include_next(<math_constants.h>)
 #include_next <math_constants.h>
 #elif !defined(__MATH_CONSTANTS_H__)

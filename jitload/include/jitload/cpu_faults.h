@@ -1,4 +1,4 @@
-/* A kernel's division by zero: the processor would end the process for it. */
+/* A division by zero in a kernel: without a handler the processor's signal would end the process. */
 #ifndef JITLOAD_CPU_FAULTS_H_
 #define JITLOAD_CPU_FAULTS_H_
 
@@ -8,25 +8,28 @@
 
 namespace {
 
-struct sigaction action_before;
+struct sigaction previous_action;
 
 void on_fault(int number, siginfo_t* info, void* context) {
-  Worker* self = jitload_cpu_here;
-  if (self != NULL && info->si_code > 0) {
-    const uint32_t* thread = self->is_in_fibers ? self->current->index : NULL;
-    fail(self, thread, "integer division by zero, or of the smallest integer by -1");
-    leave(self);
+  Worker* worker = jitload_cpu_current_worker;
+  if (worker != NULL && info->si_code > 0) {
+    const uint32_t* thread = worker->is_in_fibers ? worker->current->index : NULL;
+    fail(worker, thread, "integer division by zero, or of the smallest integer by -1");
+    leave(worker);
   }
-  if (action_before.sa_flags & SA_SIGINFO) return action_before.sa_sigaction(number, info, context);
-  if (action_before.sa_handler != SIG_DFL && action_before.sa_handler != SIG_IGN) return action_before.sa_handler(number);
-  sigaction(number, &action_before, NULL); /* comes again, for what was there before */
+  if (previous_action.sa_flags & SA_SIGINFO) return previous_action.sa_sigaction(number, info, context);
+  if (previous_action.sa_handler != SIG_DFL && previous_action.sa_handler != SIG_IGN) {
+    return previous_action.sa_handler(number);
+  }
+  sigaction(number, &previous_action, NULL); /* the signal comes again, for the previous action */
 }
 
-/* faulthandler and others may have put their own handler in place since. */
-void watch_faults() {
-  struct sigaction now;
-  if (sigaction(SIGFPE, NULL, &now) != 0 || ((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_fault)) return;
-  action_before = now;
+/* Install the handler, again if faulthandler or somebody else has replaced it. */
+void install_fault_handler() {
+  struct sigaction action;
+  if (sigaction(SIGFPE, NULL, &action) != 0) return;
+  if ((action.sa_flags & SA_SIGINFO) && action.sa_sigaction == on_fault) return;
+  previous_action = action;
   struct sigaction ours = {};
   ours.sa_sigaction = on_fault;
   ours.sa_flags = SA_SIGINFO | SA_NODEFER;

@@ -1,3 +1,3 @@
-/* One unit of compilation of two files, whose functions call each other on the way of every block. */
+/* The translation unit that runs kernels on the CPU: for each block these files call each other's functions. */
 #include "cpu_fibers.cc"
 #include "cpu.cc"

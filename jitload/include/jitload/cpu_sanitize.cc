@@ -1,7 +1,7 @@
-/* What kernels compiled with sanitize= call before they touch memory, and when they do what C++ leaves undefined.
+/* The functions that kernels compiled with sanitize= call before each memory access, and for undefined behaviour.
  *
- * g++'s own runtime libraries want to be the first in a process, and know nothing of a tensor's extent inside its
- * allocation. Here an access is right where it lies in a tensor of the call, in the shared memory that the launch asked
+ * g++'s own sanitizer libraries must be loaded before all others, and do not know the extent of a tensor in its
+ * allocation. Here an access is valid if it lies in a tensor of the call, in the shared memory that the launch asked
  * for, on a thread's stack, or in the library's own data.
  */
 #include <dlfcn.h>
@@ -18,42 +18,45 @@ extern "C" __attribute__((visibility("hidden"))) thread_local char __jitload_dyn
 
 namespace {
 
-constexpr uintptr_t kNear = 1 << 16; /* so far beyond a tensor an access is taken to be about it */
+constexpr uintptr_t kNear = 1 << 16; /* an access within so many bytes of a tensor is taken to be meant for it */
 
-struct Range {
+struct Memory {
   uintptr_t begin, end;
 };
 
-/* What belongs to the library, and to this thread. */
-struct Known {
-  Range segments[8];
-  int count;
-  Range of_thread;
-  Range stack;
+/* The memory of the library and of this thread. */
+struct OwnMemory {
+  Memory segments[8];
+  int segment_count;
+  Memory thread_local_data;
+  Memory stack;
   bool is_complete;
 };
-thread_local Known known;
+thread_local OwnMemory own_memory;
 
 int add_segments(struct dl_phdr_info* info, size_t, void*) {
-  const uintptr_t here = (uintptr_t)&add_segments;
-  bool is_ours = false;
+  const uintptr_t function = (uintptr_t)&add_segments;
+  bool is_own_library = false;
   for (int i = 0; i < info->dlpi_phnum; ++i) {
     const uintptr_t begin = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
-    is_ours |= info->dlpi_phdr[i].p_type == PT_LOAD && here >= begin && here < begin + info->dlpi_phdr[i].p_memsz;
+    const uintptr_t end = begin + info->dlpi_phdr[i].p_memsz;
+    is_own_library |= info->dlpi_phdr[i].p_type == PT_LOAD && function >= begin && function < end;
   }
-  if (!is_ours) return 0;
+  if (!is_own_library) return 0;
   for (int i = 0; i < info->dlpi_phnum; ++i) {
-    const ElfW(Phdr)& part = info->dlpi_phdr[i];
-    const uintptr_t begin = info->dlpi_addr + part.p_vaddr;
-    if (part.p_type == PT_LOAD && known.count < 8) known.segments[known.count++] = {begin, begin + part.p_memsz};
+    const ElfW(Phdr)& segment = info->dlpi_phdr[i];
+    const uintptr_t begin = info->dlpi_addr + segment.p_vaddr;
+    if (segment.p_type == PT_LOAD && own_memory.segment_count < 8) {
+      own_memory.segments[own_memory.segment_count++] = {begin, begin + segment.p_memsz};
+    }
     const uintptr_t data = (uintptr_t)info->dlpi_tls_data;
-    if (part.p_type == PT_TLS && data != 0) known.of_thread = {data, data + part.p_memsz};
+    if (segment.p_type == PT_TLS && data != 0) own_memory.thread_local_data = {data, data + segment.p_memsz};
   }
   return 1;
 }
 
-void get_known() {
-  known.count = 0;
+void find_own_memory() {
+  own_memory.segment_count = 0;
   dl_iterate_phdr(add_segments, NULL);
   pthread_attr_t attributes;
   void* low = NULL;
@@ -62,87 +65,91 @@ void get_known() {
     pthread_attr_getstack(&attributes, &low, &size);
     pthread_attr_destroy(&attributes);
   }
-  known.stack = {(uintptr_t)low, (uintptr_t)low + size};
-  known.is_complete = true;
+  own_memory.stack = {(uintptr_t)low, (uintptr_t)low + size};
+  own_memory.is_complete = true;
 }
 
-inline bool holds(Range range, uintptr_t begin, uintptr_t end) { return begin >= range.begin && end <= range.end; }
+inline bool contains(Memory memory, uintptr_t begin, uintptr_t end) {
+  return begin >= memory.begin && end <= memory.end;
+}
 
-Range range_of(const void* begin, size_t size) { return {(uintptr_t)begin, (uintptr_t)begin + size}; }
+Memory memory_at(const void* begin, size_t size) { return {(uintptr_t)begin, (uintptr_t)begin + size}; }
 
-/* The tensor that an access misses by the least, if it comes near to one. */
-const jitload_cpu_region* nearest(const jitload_cpu_launch* call, uintptr_t address) {
-  const jitload_cpu_region* found = NULL;
+/* Return the tensor that is nearest to an access, or NULL if none is near. */
+const jitload_cpu_region* nearest_tensor(const jitload_cpu_launch* call, uintptr_t address) {
+  const jitload_cpu_region* nearest = NULL;
   uintptr_t least = kNear;
-  for (int i = 0; i < call->region_count; ++i) {
-    const jitload_cpu_region* region = &call->regions[i];
-    const uintptr_t by = address < region->begin ? region->begin - address
-                         : address < region->end ? 0 : address - region->end;
-    if (by <= least) least = by, found = region;
+  for (int i = 0; i < call->tensor_count; ++i) {
+    const jitload_cpu_region* tensor = &call->tensors[i];
+    const uintptr_t distance = address < tensor->begin ? tensor->begin - address
+                               : address < tensor->end ? 0 : address - tensor->end;
+    if (distance <= least) least = distance, nearest = tensor;
   }
-  return found;
+  return nearest;
 }
 
-[[noreturn]] void report(Worker* self, const void* where, const char* text) {
-  self->where = where;
-  fail(self, self->current->index, "%s", text);
-  leave(self);
+[[noreturn]] void report(Worker* worker, const void* code, const char* text) {
+  worker->fault_address = code;
+  fail(worker, worker->current->index, "%s", text);
+  leave(worker);
 }
 
-__attribute__((noinline)) void refuse(Worker* self, uintptr_t address, size_t size, bool is_write, const void* where) {
-  const jitload_cpu_launch* call = self->launch->call;
-  where = (const char*)where - 1; /* in the call, not behind it */
+__attribute__((noinline)) void report_access(Worker* worker, uintptr_t address, size_t size, bool is_write,
+                                             const void* code) {
+  const jitload_cpu_launch* call = worker->launch->call;
+  code = (const char*)code - 1; /* in the call instruction, not after it */
   const char* access = is_write ? "a write" : "a read";
   const uintptr_t shared = (uintptr_t)__jitload_dynamic_shared;
   char text[320];
   if (address >= shared && address < shared + JITLOAD_MOST_SHARED) {
-    snprintf(text, sizeof text, "%s of %zu bytes at byte %zu of dynamic shared memory, which has %u bytes,", access, size,
-             (size_t)(address - shared), call->place.shared_bytes);
-    report(self, where, text);
+    snprintf(text, sizeof text, "%s of %zu bytes at byte %zu of dynamic shared memory, which has %u bytes,", access,
+             size, (size_t)(address - shared), call->block.shared_bytes);
+    report(worker, code, text);
   }
-  const jitload_cpu_region* region = nearest(call, address);
-  if (region == NULL) {
-    if (call->has_addresses) return; /* it may be what such an address points to */
-    snprintf(text, sizeof text, "%s of %zu bytes at address 0x%zx, which is in no tensor,", access, size, (size_t)address);
-  } else if (address < region->begin) {
+  const jitload_cpu_region* tensor = nearest_tensor(call, address);
+  if (tensor == NULL) {
+    if (call->has_addresses) return; /* such an address may point there */
+    snprintf(text, sizeof text, "%s of %zu bytes at address 0x%zx, which is in no tensor,", access, size,
+             (size_t)address);
+  } else if (address < tensor->begin) {
     snprintf(text, sizeof text, "%s of %zu bytes, %zu before the first byte of '%s',", access, size,
-             (size_t)(region->begin - address), region->name);
+             (size_t)(tensor->begin - address), tensor->name);
   } else {
     snprintf(text, sizeof text, "%s of %zu bytes at byte %zu of '%s', which has %zu bytes,", access, size,
-             (size_t)(address - region->begin), region->name, (size_t)(region->end - region->begin));
+             (size_t)(address - tensor->begin), tensor->name, (size_t)(tensor->end - tensor->begin));
   }
-  report(self, where, text);
+  report(worker, code, text);
 }
 
-inline void check(const void* memory, size_t size, bool is_write, const void* where) {
-  Worker* self = jitload_cpu_here;
-  if (self == NULL || !self->is_in_fibers || size == 0) return;
-  const jitload_cpu_launch* call = self->launch->call;
+inline void check(const void* memory, size_t size, bool is_write, const void* code) {
+  Worker* worker = jitload_cpu_current_worker;
+  if (worker == NULL || !worker->is_in_fibers || size == 0) return;
+  const jitload_cpu_launch* call = worker->launch->call;
   const uintptr_t begin = (uintptr_t)memory, end = begin + size;
-  for (int i = 0; i < call->region_count; ++i) {
-    if (begin >= call->regions[i].begin && end <= call->regions[i].end) return;
+  for (int i = 0; i < call->tensor_count; ++i) {
+    if (begin >= call->tensors[i].begin && end <= call->tensors[i].end) return;
   }
-  if (holds(range_of(self->stacks, self->capacity * kStack), begin, end)) return;
-  if (!known.is_complete) get_known();
-  if (holds(known.of_thread, begin, end)) {
+  if (contains(memory_at(worker->stacks, worker->capacity * kStack), begin, end)) return;
+  if (!own_memory.is_complete) find_own_memory();
+  if (contains(own_memory.thread_local_data, begin, end)) {
     const uintptr_t shared = (uintptr_t)__jitload_dynamic_shared;
-    const bool is_beyond = end > shared + call->place.shared_bytes && begin < shared + JITLOAD_MOST_SHARED;
+    const bool is_beyond = end > shared + call->block.shared_bytes && begin < shared + JITLOAD_MOST_SHARED;
     if (begin < shared || !is_beyond) return;
-    return refuse(self, begin, size, is_write, where);
+    return report_access(worker, begin, size, is_write, code);
   }
-  for (int i = 0; i < known.count; ++i) {
-    if (holds(known.segments[i], begin, end)) return;
+  for (int i = 0; i < own_memory.segment_count; ++i) {
+    if (contains(own_memory.segments[i], begin, end)) return;
   }
-  if (holds(range_of(self, sizeof *self), begin, end) || holds(known.stack, begin, end)) return;
-  if (holds(range_of(self->warps, (self->capacity / kWarp + 1) * sizeof(Warp)), begin, end)) return;
-  if (holds(range_of(self->fibers, self->capacity * sizeof(Fiber)), begin, end)) return;
-  if (holds({call->values.begin, call->values.end}, begin, end)) return;
-  refuse(self, begin, size, is_write, where);
+  if (contains(memory_at(worker, sizeof *worker), begin, end) || contains(own_memory.stack, begin, end)) return;
+  if (contains(memory_at(worker->warps, (worker->capacity / kWarp + 1) * sizeof(Warp)), begin, end)) return;
+  if (contains(memory_at(worker->fibers, worker->capacity * sizeof(Fiber)), begin, end)) return;
+  if (contains({call->param_memory.begin, call->param_memory.end}, begin, end)) return;
+  report_access(worker, begin, size, is_write, code);
 }
 
-/* Ask addr2line, which comes with the compiler, for the user's own line: the first that is not of our headers. */
-void read_line(int from, char* text, size_t size) {
-  FILE* lines = fdopen(from, "r");
+/* Read the user's own line from the output of addr2line: the first one that is not in our headers. */
+void read_line(int file, char* text, size_t size) {
+  FILE* lines = fdopen(file, "r");
   char line[512];
   text[0] = 0;
   while (lines != NULL && fgets(line, sizeof line, lines) != NULL) {
@@ -160,12 +167,12 @@ void read_line(int from, char* text, size_t size) {
   if (lines != NULL) fclose(lines);
 }
 
-void name_line(Launch* launch) {
+void append_line(Launch* launch) {
   Dl_info info;
   int ends[2];
-  if (dladdr(launch->where, &info) == 0 || pipe2(ends, O_CLOEXEC) != 0) return;
+  if (dladdr(launch->fault_address, &info) == 0 || pipe2(ends, O_CLOEXEC) != 0) return;
   char offset[32];
-  snprintf(offset, sizeof offset, "0x%zx", (size_t)((const char*)launch->where - (const char*)info.dli_fbase));
+  snprintf(offset, sizeof offset, "0x%zx", (size_t)((const char*)launch->fault_address - (const char*)info.dli_fbase));
   const char* const command[] = {"addr2line", "-i", "-e", info.dli_fname, offset, NULL};
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
@@ -182,9 +189,9 @@ void name_line(Launch* launch) {
            line[0] != 0 ? line : "an unknown line (addr2line of binutils finds it)");
 }
 
-/* ---- undefined behaviour ---------------------------------------------------------------------------------------- */
+/* ---- undefined behaviour --------------------------------------------------------------------------------------- */
 
-struct Place {
+struct Location {
   const char* file;
   uint32_t line;
   uint32_t column;
@@ -196,22 +203,22 @@ struct Type {
   char name[1];
 };
 
-[[noreturn]] void undefined(const Place* place, const char* what) {
-  Worker* self = jitload_cpu_here;
+[[noreturn]] void undefined(const Location* location, const char* problem) {
+  Worker* worker = jitload_cpu_current_worker;
   char text[320];
-  snprintf(text, sizeof text, "%s at %s:%u", what, place->file != NULL ? place->file : "?", place->line);
-  fail(self, self->current->index, "%s", text);
-  leave(self);
+  snprintf(text, sizeof text, "%s at %s:%u", problem, location->file != NULL ? location->file : "?", location->line);
+  fail(worker, worker->current->index, "%s", text);
+  leave(worker);
 }
 
 }  // namespace
 
-#define JITLOAD_CHECKS_(size)                                                                      \
-  extern "C" void __asan_load##size##_noabort(const void* address) {                               \
-    check(address, size, false, __builtin_return_address(0));                                      \
-  }                                                                                                \
-  extern "C" void __asan_store##size##_noabort(const void* address) {                              \
-    check(address, size, true, __builtin_return_address(0));                                       \
+#define JITLOAD_CHECKS_(size)                                         \
+  extern "C" void __asan_load##size##_noabort(const void* address) {  \
+    check(address, size, false, __builtin_return_address(0));         \
+  }                                                                   \
+  extern "C" void __asan_store##size##_noabort(const void* address) { \
+    check(address, size, true, __builtin_return_address(0));          \
   }
 JITLOAD_CHECKS_(1)
 JITLOAD_CHECKS_(2)
@@ -245,21 +252,21 @@ extern "C" void* __wrap_memmove(void* to, const void* from, size_t size) {
 }
 
 extern "C" void __ubsan_handle_out_of_bounds_abort(const void* data, uintptr_t index) {
-  const Type* array = *(const Type* const*)((const Place*)data + 1);
+  const Type* array = *(const Type* const*)((const Location*)data + 1);
   char text[256];
   snprintf(text, sizeof text, "index %lld of an array %s", (long long)index, array->name);
-  undefined((const Place*)data, text);
+  undefined((const Location*)data, text);
 }
 
 extern "C" void __ubsan_handle_float_cast_overflow_abort(const void* data, uintptr_t) {
-  const Type* to = ((const Type* const*)((const Place*)data + 1))[1];
+  const Type* to = ((const Type* const*)((const Location*)data + 1))[1];
   char text[256];
   snprintf(text, sizeof text, "a floating-point number out of the range of %s, which a GPU would saturate,", to->name);
-  undefined((const Place*)data, text);
+  undefined((const Location*)data, text);
 }
 
-#define JITLOAD_UNDEFINED_(name, what) \
-  extern "C" void __ubsan_handle_##name##_abort(const void* data) { undefined((const Place*)data, what); }
+#define JITLOAD_UNDEFINED_(name, problem) \
+  extern "C" void __ubsan_handle_##name##_abort(const void* data) { undefined((const Location*)data, problem); }
 JITLOAD_UNDEFINED_(add_overflow, "a signed addition that overflows")
 JITLOAD_UNDEFINED_(sub_overflow, "a signed subtraction that overflows")
 JITLOAD_UNDEFINED_(mul_overflow, "a signed multiplication that overflows")
@@ -274,8 +281,8 @@ JITLOAD_UNDEFINED_(invalid_builtin, "__builtin_clz or __builtin_ctz of zero")
 JITLOAD_UNDEFINED_(nonnull_arg, "a null pointer for a parameter that must not be one")
 JITLOAD_UNDEFINED_(alignment_assumption, "a pointer that is not aligned as was promised")
 extern "C" void __ubsan_handle_builtin_unreachable(const void* data) {
-  undefined((const Place*)data, "__builtin_unreachable() was reached");
+  undefined((const Location*)data, "__builtin_unreachable() was reached");
 }
 extern "C" void __ubsan_handle_missing_return(const void* data) {
-  undefined((const Place*)data, "the end of a function that returns a value, without a return,");
+  undefined((const Location*)data, "the end of a function that returns a value, without a return,");
 }

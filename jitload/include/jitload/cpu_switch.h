@@ -1,7 +1,4 @@
-/* Fibers: a stack each, and a switch between them that costs what a call costs.
- *
- * Internal to the part that runs kernels on the CPU.
- */
+/* The switch between fibers, which costs little more than a call. */
 #ifndef JITLOAD_CPU_SWITCH_H_
 #define JITLOAD_CPU_SWITCH_H_
 
@@ -16,7 +13,7 @@ struct Context {
 };
 
 #if defined(__x86_64__)
-/* Saves what the ABI says a call keeps, swaps stacks, restores. */
+/* Save the registers that the ABI preserves over a call, exchange the stack pointer, and restore them. */
 extern "C" void jitload_cpu_switch(Context* from, const Context* to);
 __asm__(
     ".pushsection .text\n"
@@ -34,7 +31,7 @@ __asm__(
 
 void prepare(Context* context, char* stack_end, void (*entry)()) {
   void** top = (void**)((uintptr_t)stack_end & ~(uintptr_t)15);
-  *--top = NULL; /* where entry would return to: it never does */
+  *--top = NULL; /* the return address of `entry`, which never returns */
   *--top = (void*)entry;
   for (int i = 0; i < 6; ++i) *--top = NULL;
   context->stack_pointer = top;

@@ -1,4 +1,4 @@
-/* The unit of compilation for kernels that are watched: with sanitize= and with debug=. */
+/* The translation unit that runs kernels with sanitize= and debug=. */
 #define JITLOAD_CPU_WATCHES 1
 #include "cpu_fibers.cc"
 #include "cpu.cc"

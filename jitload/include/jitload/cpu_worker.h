@@ -1,4 +1,4 @@
-/* What the parts that run kernels on the CPU know of a launch, and of a thread that works on it. */
+/* A launch on the CPU, and the state of a thread that works on it. */
 #ifndef JITLOAD_CPU_WORKER_H_
 #define JITLOAD_CPU_WORKER_H_
 
@@ -16,36 +16,36 @@
 
 namespace {
 
-constexpr size_t kStack = 128 * 1024; /* of a fiber; touched pages alone take memory */
+constexpr size_t kStack = 128 * 1024; /* of a fiber; only pages that are touched take memory */
 constexpr uint32_t kWarp = 32;
 constexpr int kSpinTime = 20; /* seconds */
 
-struct alignas(64) Fiber { /* what a switch reads lies in one line of the cache */
+struct alignas(64) Fiber { /* a switch reads one cache line */
   Context context;
-  Fiber* next; /* living fibers in a ring */
+  Fiber* next; /* the live fibers form a ring */
   Fiber* previous;
-  const char* waits_for;   /* for a message */
-  const void* active_site; /* of the __activemask() that it waits in */
-  uint32_t active_mask;    /* what that says */
+  const char* wait_function; /* for messages; NULL at a barrier */
+  const void* active_site;   /* of the __activemask() that it waits in */
+  uint32_t active_mask;      /* the result of that */
   uint32_t index[3];
   uint32_t number;
 };
 
-/* One meeting of some lanes of a warp. It lasts until all that came have read, so each has a lane that waits in it
- * and a warp never has more of them than lanes. */
-struct Meeting {
+/* One exchange among lanes of a warp. It lasts until every lane that arrived has read the values. Each exchange has a
+ * lane that waits in it, so a warp never has more of them than lanes. */
+struct Exchange {
   uint32_t mask;
-  uint32_t came;
+  uint32_t arrived;
   uint32_t read;
   bool is_complete;
-  uint64_t values[kWarp + 1]; /* the last has a bit for each that is not zero */
+  uint64_t values[kWarp + 1]; /* the last one has a bit for each value that is not zero */
 };
 
 struct Warp {
-  uint32_t living;
-  uint32_t used; /* meetings, by bit */
-  Meeting* newest;
-  Meeting meetings[kWarp];
+  uint32_t live;
+  uint32_t used; /* exchanges, as bits */
+  Exchange* newest;
+  Exchange exchanges[kWarp];
 };
 
 struct Launch;
@@ -54,34 +54,34 @@ struct Launch;
 
 /* What a thread of the pool keeps from block to block. */
 struct jitload_cpu_worker {
-  Fiber* current; /* first comes what each wait needs */
+  Fiber* current; /* the members that every wait needs come first */
   Warp* warps;
-  uint32_t living;
+  uint32_t live;
   uint32_t arrived;
-  uint32_t trues; /* of those that arrived */
+  uint32_t true_predicates; /* of the threads that arrived */
   uint32_t generation;
-  uint32_t idle; /* how many fibers were resumed and had nothing to do since something moved */
+  uint32_t idle; /* fibers resumed without anything to do since the last event */
   int results[3];
-  uint64_t moves; /* barriers and exchanges that ended, and threads that did */
-  const void* barrier; /* where the threads wait that came to a barrier */
+  uint64_t events;          /* barriers and exchanges that were completed, and threads that ended */
+  const void* barrier_site; /* of the barrier at which threads wait */
   Fiber* fibers;
   char* stacks;
   uint32_t capacity;
-  uint32_t guards; /* pages between stacks that split a mapping */
+  uint32_t guards; /* guard pages that split a mapping */
   Context scheduler;
   const Launch* launch;
-  jitload_cpu_place place;
-  uint64_t seen_moves; /* at the last look again */
-  uint64_t spins;      /* looks since */
+  jitload_cpu_block block;
+  uint64_t spin_events; /* `events` when the current spinning began */
+  uint64_t spins;       /* yields since */
   time_t spins_since;
-  jmp_buf out; /* to where a thread that must end jumps */
+  jmp_buf exit; /* where a thread jumps to that has to end */
   int is_in_fibers;
-  const void* where;
+  const void* fault_address;
 };
 
 extern "C" {
-__thread jitload_cpu_worker* jitload_cpu_here;
-__thread uintptr_t jitload_cpu_own[2];
+__thread jitload_cpu_worker* jitload_cpu_current_worker;
+__thread uintptr_t jitload_cpu_thread_memory[2];
 }
 
 namespace {
@@ -89,65 +89,69 @@ namespace {
 typedef jitload_cpu_worker Worker;
 
 #ifdef JITLOAD_CPU_WATCHES
-constexpr bool kWatches = true; /* with sanitize= or debug=: a fiber for every thread, and more is looked at */
+constexpr bool kWatches = true; /* with sanitize= or debug=: every thread is a fiber, and accesses are checked */
 #else
 constexpr bool kWatches = false;
 #endif
 
-/* The blocks that one thread begins with, the same at the next launch: what they touch may still be in its cache. Who has
- * done its own helps the others with theirs. */
-struct alignas(64) Part {
+/* A range of blocks. Each thread begins with a range of its own, the same one at the next launch, whose data may still
+ * be in its cache. A thread that has finished its range takes blocks of the others. */
+struct alignas(64) Range {
   uint64_t next;
   uint64_t end;
 };
 
 struct Launch {
   const jitload_cpu_launch* call;
-  const void* where; /* the code that failed, where its line is to be found */
+  const void* fault_address; /* of the code that failed, if its line can be found */
   uint64_t blocks;
   uint64_t chunk;
-  uint64_t next;    /* while one thread works alone */
-  int64_t block_ns; /* what a block took then */
-  struct Part* parts; /* of the rest */
-  uint32_t part_count;
+  uint64_t next;    /* the next block, while one thread works alone */
+  int64_t block_ns; /* the time of a block, measured then */
+  struct Range* ranges; /* of the remaining blocks */
+  uint32_t range_count;
   int has_failed;
   int is_interrupted;
   char error[1024];
 };
 
-/* End the launch with an error in the block at hand; the first of several counts. `thread` may be NULL. */
-void fail(Worker* self, const uint32_t* thread, const char* format, ...) {
-  Launch* launch = const_cast<Launch*>(self->launch);
+/* End the launch with an error in the current block, unless it has failed before. `thread` may be NULL. */
+void fail(Worker* worker, const uint32_t* thread, const char* format, ...) {
+  Launch* launch = const_cast<Launch*>(worker->launch);
   int expected = 0;
-  if (!__atomic_compare_exchange_n(&launch->has_failed, &expected, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return;
-  launch->where = self->where;
-  const uint32_t* at = self->place.at;
+  if (!__atomic_compare_exchange_n(&launch->has_failed, &expected, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+    return;
+  }
+  launch->fault_address = worker->fault_address;
+  const uint32_t* block = worker->block.block_index;
   int used = snprintf(launch->error, sizeof launch->error, "%s(): ", launch->call->name);
-  va_list rest;
-  va_start(rest, format);
-  used += vsnprintf(launch->error + used, sizeof launch->error - (size_t)used, format, rest);
-  va_end(rest);
+  va_list arguments;
+  va_start(arguments, format);
+  used += vsnprintf(launch->error + used, sizeof launch->error - (size_t)used, format, arguments);
+  va_end(arguments);
   if (used < 0 || (size_t)used >= sizeof launch->error) return;
-  used += snprintf(launch->error + used, sizeof launch->error - (size_t)used, " in block (%u, %u, %u)", at[0], at[1], at[2]);
+  used += snprintf(launch->error + used, sizeof launch->error - (size_t)used, " in block (%u, %u, %u)", block[0],
+                   block[1], block[2]);
   if (thread == NULL || (size_t)used >= sizeof launch->error) return;
-  snprintf(launch->error + used, sizeof launch->error - (size_t)used, ", thread (%u, %u, %u)", thread[0], thread[1], thread[2]);
+  snprintf(launch->error + used, sizeof launch->error - (size_t)used, ", thread (%u, %u, %u)", thread[0], thread[1],
+           thread[2]);
 }
 
-/* Give up the block at hand. */
-[[noreturn]] void leave(Worker* self) {
-  if (self->is_in_fibers) {
+/* Abandon the current block. */
+[[noreturn]] void leave(Worker* worker) {
+  if (worker->is_in_fibers) {
     Context unused;
-    jitload_cpu_switch(&unused, &self->scheduler);
+    jitload_cpu_switch(&unused, &worker->scheduler);
     __builtin_unreachable();
   }
-  _longjmp(self->out, 1);
+  _longjmp(worker->exit, 1);
 }
 
-void switch_to(Worker* self, Fiber* to) {
-  Fiber* from = self->current;
-  self->current = to;
-  __builtin_prefetch(to->next->context.stack_pointer);
-  jitload_cpu_switch(&from->context, &to->context);
+void switch_to(Worker* worker, Fiber* fiber) {
+  Fiber* previous = worker->current;
+  worker->current = fiber;
+  __builtin_prefetch(fiber->next->context.stack_pointer);
+  jitload_cpu_switch(&previous->context, &fiber->context);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-/* Sums and their kin over a group of lanes, in the order in which the hardware's butterfly adds. */
+/* Reductions over a group of lanes, in the order of a GPU's butterfly. */
 #ifndef JITLOAD_CPU_GROUPS_REDUCE_H_
 #define JITLOAD_CPU_GROUPS_REDUCE_H_
 
@@ -8,7 +8,7 @@ namespace cooperative_groups {
 
 template <unsigned int Size, class Parent, class T, class Operation>
 __JITLOAD_INLINE T reduce(const thread_block_tile<Size, Parent>& group, T value, Operation&& operation) {
-  for (unsigned by = Size / 2; by > 0; by /= 2) value = operation(value, group.shfl_xor(value, by));
+  for (unsigned lanes = Size / 2; lanes > 0; lanes /= 2) value = operation(value, group.shfl_xor(value, lanes));
   return value;
 }
 template <class T, class Operation>

@@ -1,4 +1,4 @@
-/* Running sums and their kin over a group of lanes. */
+/* Scans over a group of lanes. */
 #ifndef JITLOAD_CPU_GROUPS_SCAN_H_
 #define JITLOAD_CPU_GROUPS_SCAN_H_
 
@@ -8,9 +8,9 @@ namespace cooperative_groups {
 
 template <class Group, class T, class Operation>
 __JITLOAD_INLINE T inclusive_scan(const Group& group, T value, Operation&& operation) {
-  for (unsigned by = 1; by < group.size(); by *= 2) {
-    const T before = group.shfl_up(value, by);
-    if (group.thread_rank() >= by) value = operation(before, value);
+  for (unsigned distance = 1; distance < group.size(); distance *= 2) {
+    const T previous = group.shfl_up(value, distance);
+    if (group.thread_rank() >= distance) value = operation(previous, value);
   }
   return value;
 }
@@ -20,8 +20,8 @@ __JITLOAD_INLINE T inclusive_scan(const Group& group, T value) {
 }
 template <class Group, class T, class Operation>
 __JITLOAD_INLINE T exclusive_scan(const Group& group, T value, Operation&& operation) {
-  const T before = group.shfl_up(inclusive_scan(group, value, operation), 1);
-  return group.thread_rank() == 0 ? T() : before;
+  const T previous = group.shfl_up(inclusive_scan(group, value, operation), 1);
+  return group.thread_rank() == 0 ? T() : previous;
 }
 template <class Group, class T>
 __JITLOAD_INLINE T exclusive_scan(const Group& group, T value) {
