@@ -321,7 +321,7 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
     from jitload.device.compile import check_is_device_code
     from jitload.device.kernels import DeviceSource, compile_kernels
     from jitload.settings import read_settings
-    from jitload.toolchain import find_kit
+    from jitload.toolchain.cuda import find_cuda_toolchain
 
     if isinstance(source, bytes | bytearray | memoryview) or (isinstance(source, str) and ".version" in source):
         from jitload.device.ptx import compile_image, format_of
@@ -345,4 +345,4 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
         include_dirs=tuple(map(Path, request.include_dirs)),
         kernels=read_texts(kernels, "kernels"),
     )
-    return compile_kernels(device_source, request.archs[0], find_kit(request.settings)).cubin
+    return compile_kernels(device_source, request.archs[0], find_cuda_toolchain(request.settings)).cubin

@@ -42,7 +42,7 @@ def counted(tmp_path, monkeypatch) -> Path:
 # Counts what is run, by the functions that run it, in each process of the crowd.
 COUNTING = """
 import os, sys
-import jitload, jitload.device.kernels, jitload.nvrtc, jitload.building.ninja
+import jitload, jitload.device.kernels, jitload.cuda.nvrtc, jitload.building.ninja
 def count(module, name):
     real = getattr(module, name)
     def counting(*given, **options):

@@ -25,7 +25,7 @@ from jitload.cxx.precompiled import (
 from jitload.errors import CompileError
 from jitload.request.request import Unit
 from jitload.settings import read_settings
-from jitload.toolchain import find_compiler, own_include_dir, tvm_ffi_include_dirs
+from jitload.toolchain.host import find_compiler, own_include_dir, tvm_ffi_include_dirs
 
 LAUNCHER = "tvm/ffi/extra/cuda/cubin_launcher.h"
 PATIENCE = 120.0

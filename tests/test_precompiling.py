@@ -16,7 +16,7 @@ from jitload.cxx.precompiled import find_precompiled, job_command, refusal_path,
 from jitload.cxx.precompiling import _publish, make_header
 from jitload.cxx.spare import only_one
 from jitload.settings import read_settings
-from jitload.toolchain import find_compiler
+from jitload.toolchain.host import find_compiler
 
 PATIENCE = 120.0
 

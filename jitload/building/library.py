@@ -12,7 +12,7 @@ from jitload.building.runtime import include_flags
 from jitload.codegen.wrapper import CpuCode, EmbeddedImage, Wrapper, render_wrapper
 from jitload.request.request import Request
 from jitload.signature.exports import choose_exports
-from jitload.toolchain import Compiler
+from jitload.toolchain.host import Compiler
 
 if TYPE_CHECKING:
     from jitload.cpu.build import CpuProgram

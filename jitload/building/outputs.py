@@ -15,7 +15,7 @@ from jitload.building.runtime import find_or_build_cpu_runtime, find_or_build_ru
 from jitload.cache.entry import Entry, check_file, read_manifest
 from jitload.errors import CacheError, JitLoadError
 from jitload.request.request import Request
-from jitload.toolchain import find_compiler, find_ninja
+from jitload.toolchain.host import find_compiler, find_ninja
 
 
 def install_library(entry: Entry, request: Request, directory: Path) -> Path:

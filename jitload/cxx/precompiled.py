@@ -34,10 +34,10 @@ from jitload.cache.entry import Entry, find_entry
 from jitload.cache.key import CacheKey
 from jitload.cpptext.includes import opening_includes
 from jitload.cxx.spare import free_memory
-from jitload.identity import compiler_identity
 from jitload.request.request import Unit
 from jitload.settings import Settings, make_private
-from jitload.toolchain import Compiler
+from jitload.toolchain.host import Compiler
+from jitload.toolchain.identity import compiler_identity
 
 PRELUDE = (
     "tvm/ffi/container/tensor.h",

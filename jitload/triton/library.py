@@ -14,7 +14,7 @@ from jitload.launch import Launch
 from jitload.model import Cubin
 from jitload.request.request import Request
 from jitload.settings import Settings
-from jitload.toolchain import Compiler, find_ninja
+from jitload.toolchain.host import Compiler, find_ninja
 from jitload.triton.code import TritonFunction, TritonVariant, TritonWrapper, cubin_files, render_triton_wrapper
 from jitload.triton.compile import compile_plan
 from jitload.triton.grid import GridNames, read_grid

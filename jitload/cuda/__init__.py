@@ -1,0 +1,1 @@
+"""NVRTC and the linkers: CUDA source, PTX and LTO-IR to machine code."""
