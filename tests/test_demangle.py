@@ -7,8 +7,8 @@ from builds import ARCH, build, kernel, load, message
 
 import jitload
 from jitload import Launch
-from jitload.device.demangle import demangle, name_in
 from jitload.errors import SignatureError
+from jitload.signature.demangle import demangle, name_in
 
 
 def test_demangling() -> None:

@@ -33,12 +33,12 @@ from jitload.cpu.text import (
     may_spin,
     without_table_errors,
 )
+from jitload.cuda import probe
+from jitload.cuda.kernels import DeviceSource, no_such_kernel
 from jitload.cxx.headers import read_depfile
-from jitload.device import probe
-from jitload.device.demangle import demangle, demangle_variables
-from jitload.device.kernels import DeviceSource, no_such_kernel
 from jitload.errors import CompileError
 from jitload.model import CompiledSource, Cubin, Image, ImageKernel
+from jitload.signature.demangle import demangle, demangle_variables
 from jitload.signature.kernels import read_kernels
 from jitload.toolchain.cuda import CudaToolchain
 from jitload.toolchain.host import Compiler, own_include_dir

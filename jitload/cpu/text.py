@@ -15,8 +15,8 @@ from pathlib import Path
 from jitload.cpptext.lexer import Token, code_tokens
 from jitload.cpptext.preprocessor import HEADER_NAME, Conditional, read_conditionals, split_directives
 from jitload.cpu.object_file import TABLE
-from jitload.device import probe
-from jitload.device.kernels import DeviceSource, join_pieces
+from jitload.cuda import probe
+from jitload.cuda.kernels import DeviceSource, join_pieces
 from jitload.errors import CompileError, Diagnostic
 
 ROW_FILE = "<kernels>"  # the file that messages name for the rows of the kernel table; the line is the row's number

@@ -15,13 +15,13 @@ from pathlib import Path
 from jitload.checks import NO_CHECKS, Checks
 from jitload.cpptext.declarations import find_candidates
 from jitload.cpptext.includes import read_headers
+from jitload.cuda import probe
+from jitload.cuda.headers import headers_in_memory
 from jitload.cuda.nvrtc import NvrtcJob, NvrtcResult, declarations_for, device_options, log_warnings, run_nvrtc
-from jitload.device import probe
-from jitload.device.demangle import demangle_variables
-from jitload.device.nvrtc_headers import headers_in_memory
 from jitload.elf.cubin import read_image
 from jitload.errors import CompileError, LaunchSpecError, SignatureError, nearest_name
 from jitload.model import Candidate, CompiledSource, Cubin, Image
+from jitload.signature.demangle import demangle_variables
 from jitload.signature.kernels import read_kernels, unprobed_symbols
 from jitload.toolchain.cuda import CudaToolchain, nvrtc_include_dirs
 
