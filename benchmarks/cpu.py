@@ -197,7 +197,7 @@ def main() -> None:
     print(f"{len(os.sched_getaffinity(0))} processors, load average {os.getloadavg()[0]:.1f}")
     modules = {"one thread": load_add(1), "all threads": load_add()}
     loops = build_loops()
-    for numbers in (65_536, 1_000_000, 2_500_000, 25_000_000):
+    for numbers in (65_536, 250_000, 2_500_000, 25_000_000):
         measure_add(modules, loops, numbers)
     measure_waiting(loops)
     start = time.perf_counter()

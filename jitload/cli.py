@@ -264,8 +264,8 @@ def _verify(options: argparse.Namespace) -> int:
             whole += 1
         except JitLoadError as error:
             damaged.append(str(error))
-    aside = [f"set aside earlier: {path}" for path in list_damaged(cache_dir)]
-    _print([*damaged, *aside, f"{whole} entries are whole, {len(damaged)} are damaged"])
+    renamed = [f"damaged, and renamed earlier: {path}" for path in list_damaged(cache_dir)]
+    _print([*damaged, *renamed, f"{whole} entries are whole, {len(damaged)} are damaged"])
     return 1 if damaged else 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import keyword
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Any, Literal
 from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import check_expression
 from jitload.expressions.parse import Expression
+from jitload.model import python_name
 
 Extent = int | str | Sequence[int | str]
 CLUSTER_POLICIES = ("spread", "load_balancing")
@@ -84,11 +84,6 @@ class Launch:
         attributes = (self.cluster_policy, self.cooperative, self.pdl, self.priority)
         kernel = (self.kernel, self.signature, self.params, self.doc)
         return hash((expressions, attributes, kernel, self.nullable, self.raw_pointers, self.strided))
-
-
-def python_name(name: str) -> str:
-    """Return a parameter's name as signatures and expressions spell it: `in_` for `in`."""
-    return f"{name}_" if keyword.iskeyword(name) else name
 
 
 def _types_of(value: object) -> object:

@@ -14,7 +14,7 @@ from builds import ADD, ARCH, build, kernel, load, run_python
 import jitload
 from jitload import nvrtc
 from jitload.building.ninja import Step, ninja_text
-from jitload.device.source import classify
+from jitload.cpptext.source_kind import classify
 from jitload.errors import CompileError, JitLoadError, LaunchSpecError, ToolchainError
 
 # ---- paths -----------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ WHERE = {
     "a scanner of includes that sees 8 of 1112 files": (
         "test_cache_dependencies.test_a_header_that_shadows_one_of_a_package_is_seen"
     ),
-    "headers that change": "test_headers.test_a_changed_header_gives_a_new_build",
+    "headers that change": "test_cpptext_includes.test_a_changed_header_gives_a_new_build",
     "flags that are not in the key": "test_cache.test_each_part_of_a_request_is_in_the_key",
     "a compiler that is not in the key": "test_cache_key.test_a_compiler_behind_a_script_that_changes_is_asked_again",
     "absolute paths in the key": "test_cache_key.test_two_users_with_the_same_headers_share_an_entry",

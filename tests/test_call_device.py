@@ -12,7 +12,7 @@ from support.calls import array, assert_refused, fresh
 
 import jitload
 from jitload import Launch
-from jitload.loader.exchange import torch_exchange
+from jitload.loader.direct import torch_exchange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

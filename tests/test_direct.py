@@ -16,8 +16,7 @@ from support.calls import fresh
 from support.driver import StubDriver
 
 import jitload
-from jitload.loader.direct import call_again, direct_arguments, direct_type
-from jitload.loader.exchange import torch_exchange
+from jitload.loader.direct import call_again, direct_arguments, direct_type, torch_exchange
 from jitload.loader.function import TypedFunction
 
 SOURCE = """
@@ -144,7 +143,7 @@ def test_a_tensor_that_cannot_be_read_is_named(module: jitload.Module, stub_driv
     for arguments in ((Array(), Array(is_broken=True), 1), (Array(), Array(is_broken=True), "one")):
         with pytest.raises(TypeError, match=r"add\(\): argument 'y' must be a float32 CUDA tensor, got a broken array"):
             module.add(*arguments)
-    with pytest.raises(TypeError, match=r"argument 'n' must be an int, got a tensor that DLPack cannot show"):
+    with pytest.raises(TypeError, match=r"argument 'n' must be an int, got a tensor that DLPack cannot export"):
         module.add(Array(), Array(), Array(device=1, is_broken=True))
     with pytest.raises(TypeError, match=r"add\(\) takes 3 arguments \(x, y, n\), got 1"):
         module.add(Array(is_broken=True))
@@ -159,10 +158,10 @@ def test_the_tensors_of_torch_that_have_no_array(torch_module: jitload.Module) -
         "a tensor of layout sparse_coo": torch.zeros(2, 2).to_sparse(),
         "a tensor of layout sparse_csr": torch.zeros(2, 2).to_sparse_csr(),
         r"a quantized tensor \(qint8\)": torch.quantize_per_tensor(torch.zeros(4), 0.1, 0, torch.qint8),
-        r"a tensor that is yet to be conjugated \(give x.resolve_conj\(\)\)": torch.tensor([1 + 2j]).conj(),
-        r"a tensor that is yet to be negated \(give x.resolve_neg\(\)\)": torch.tensor([1 + 2j]).conj().imag,
+        r"a tensor with a pending conjugation \(pass x.resolve_conj\(\)\)": torch.tensor([1 + 2j]).conj(),
+        r"a tensor with a pending negation \(pass x.resolve_neg\(\)\)": torch.tensor([1 + 2j]).conj().imag,
         "a nested tensor": torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)], layout=torch.jagged),
-        r"a tensor that DLPack cannot show \(bits8\)": torch.zeros(4, dtype=torch.uint8).view(torch.bits8),
+        r"a tensor that DLPack cannot export \(bits8\)": torch.zeros(4, dtype=torch.uint8).view(torch.bits8),
     }
     kinds["a meta tensor$"] = torch.nn.Parameter(kinds["a meta tensor"])
     for kind, tensor in kinds.items():

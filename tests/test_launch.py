@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from jitload.errors import LaunchSpecError
-from jitload.launch import Launch, python_name
+from jitload.launch import Launch
+from jitload.model import python_name
 
 
 def refusal(**fields: Any) -> str:

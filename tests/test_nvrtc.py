@@ -10,7 +10,7 @@ import pytest
 from support.calls import run_python
 
 from jitload import compile_cubin
-from jitload.device.source import find_candidates
+from jitload.cpptext.declarations import find_candidates
 from jitload.errors import CompileError, JitLoadError, ToolchainError
 from jitload.nvrtc import log_warnings, nvrtc_compile
 

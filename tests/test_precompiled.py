@@ -17,12 +17,11 @@ from jitload.cxx.precompiled import (
     PRELUDE,
     Precompiled,
     find_precompiled,
+    header_spec,
+    independent_includes,
     keyed_flags,
-    opening_includes,
-    wanted_header,
-    wanted_includes,
+    precompiled_includes,
 )
-from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError
 from jitload.request.request import Unit
 from jitload.settings import read_settings
@@ -100,12 +99,12 @@ OPENINGS = [
 
 @pytest.mark.parametrize(("text", "names"), OPENINGS)
 def test_a_text_opens_with_the_includes_that_nothing_can_change(text, names):
-    assert opening_includes(text) == names
+    assert independent_includes(text) == names
 
 
 def test_only_what_a_unit_reads_first_is_precompiled():
     def includes(text, **options):
-        return wanted_includes(Unit(**{"file": "a.cc", "pieces": (("a", text),), **options}))
+        return precompiled_includes(Unit(**{"file": "a.cc", "pieces": (("a", text),), **options}))
 
     launches = f"#include <{LAUNCHER}>\n"
     assert includes("int f();") == PRELUDE
@@ -142,8 +141,8 @@ def test_the_key_has_compiler_and_options(settings, tmp_path):
 
     def key(*flags, around=(), compiler=gcc):
         paths = [f"-I{path}" for path in (own_include_dir().parent, *tvm_ffi_include_dirs())]
-        found = wanted_header(unit, flags, compiler=compiler, around=(around, paths), cache_dir=tmp_path)
-        return found and found.recipe.digest
+        found = header_spec(unit, flags, compiler=compiler, around=(around, paths), cache_dir=tmp_path)
+        return found and found.key.digest
 
     keys = {key(), key("-O3"), key("-O1"), key("-DNDEBUG"), key("-std=c++20"), key(around=("-fPIC",))}
     assert len(keys) == 6
@@ -166,12 +165,11 @@ def test_a_later_build_begins_with_it(cache):
     assert "prelude" not in (library.parent / "manifest.json").read_text()
 
 
-def test_what_units_share_is_linked_from_an_object_beside_it(cache, tmp_path):
-    """Its functions are as they were: an error of the argument checks, and one thrown by hand with its place."""
+def test_errors_are_as_without_it(cache, tmp_path):
+    """An error of the argument checks, and one thrown by hand with its place; the same from an object of one's own."""
     text = 'int f(int n) {\n  if (n < 0) TVM_FFI_THROW(ValueError) << n << " is below 0";\n  return n;\n}'
     path = Path(jitload.build_inline("m", cpp_sources=text, functions="f"))
-    assert "errors0.o" in commands(path)
-    assert not [name for name in read_dynamic_symbols(path.read_bytes()).undefined if "3tvm3ffi" in name]
+    assert "prelude.h" in commands(path)
     module = jitload.load_module(path)
     assert module.f(3) == 3
     with pytest.raises(TypeError, match="argument #0"):
@@ -182,20 +180,6 @@ def test_what_units_share_is_linked_from_an_object_beside_it(cache, tmp_path):
     whole = jitload.build_inline("m", cpp_sources=text, functions="f", output=tmp_path / "m.o")
     subprocess.run([*find_compiler(read_settings()).command, "-shared", whole, "-o", tmp_path / "own.so"], check=True)
     assert jitload.load_module(tmp_path / "own.so").f(5) == 5
-
-
-def test_an_object_that_lacks_something_is_left(cache, tmp_path, monkeypatch):
-    (facts,) = cache.glob("precompiled-*/*/precompiled.json")
-    (tmp_path / "empty.cc").write_text("")
-    compiler = find_compiler(read_settings()).command
-    facts.with_name("errors.o").unlink()
-    subprocess.run([*compiler, "-c", tmp_path / "empty.cc", "-o", facts.with_name("errors.o")], check=True)
-    monkeypatch.setattr(Precompiled, "is_whole", lambda self: True)
-    path = answer(41)
-    assert "errors0.o" not in commands(path)
-    assert jitload.load_module(path).answer() == 41
-    (refused,) = (cache / ".tools").glob("*.refused")
-    assert "3tvm3ffi5Error" in refused.read_text()
 
 
 def test_g_plus_plus_reads_the_headers_themselves_where_it_does_not_fit(cache):
@@ -245,18 +229,18 @@ def test_a_mistake_is_told_as_without_it(cache, monkeypatch):
 # ---- bad ones --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("damage", ["flipped", "cut", "gone", "other", "object"])
+@pytest.mark.parametrize("damage", ["flipped", "cut", "gone", "other"])
 def test_a_damaged_one_is_not_used_and_made_again(cache, damage, monkeypatch):
     if damage == "flipped":
-        monkeypatch.setattr(precompiled, "_started", {})
+        monkeypatch.setattr(precompiled, "_retry_at", {})
         monkeypatch.setattr(host, "start_precompiling", precompiled.start_precompiling)
-    (file,) = cache.glob(f"precompiled-*/*/{'errors.o' if damage == 'object' else 'prelude.h.gch'}")
+    (file,) = cache.glob("precompiled-*/*/prelude.h.gch")
     data = bytearray(file.read_bytes())
     at = len(data) // 2
     data[at : at + 4096] = bytes(byte ^ 0x55 for byte in data[at : at + 4096])
     file.unlink()
     if damage != "gone":
-        file.write_bytes({"flipped": data, "cut": data[:at], "other": bytes(len(data)), "object": data}[damage])
+        file.write_bytes({"flipped": data, "cut": data[:at], "other": bytes(len(data))}[damage])
     assert jitload.load_module(answer(20)).answer() == 20
     if damage != "flipped":
         assert not list(cache.glob("precompiled-*/*"))
@@ -271,11 +255,11 @@ def test_one_that_does_not_work_is_not_tried_again(cache, monkeypatch):
     def broken(*arguments):
         found = find_precompiled(*arguments)
         return found and Precompiled(
-            entry=found.entry, header=Path("/none/prelude.h"), digest=found.digest, names=found.names
+            entry=found.entry, path=Path("/none/prelude.h"), digest=found.digest, names=found.names
         )
 
     monkeypatch.setattr(host, "find_precompiled", broken)
-    monkeypatch.setattr(Precompiled, "is_whole", lambda self: True)
+    monkeypatch.setattr(Precompiled, "is_intact", lambda self: True)
     assert jitload.load_module(answer(30)).answer() == 30
     (refused,) = (cache / ".tools").glob("*.refused")
     assert "/none/prelude.h" in refused.read_text()

@@ -11,7 +11,7 @@ from direct_nvrtc import Answer, ask_nvrtc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jitload.device.demangle import demangle
+from jitload.cpptext.declarations import find_candidates
 from jitload.device.probe import (
     PROBE_HEADER,
     is_only_name_errors,
@@ -19,7 +19,6 @@ from jitload.device.probe import (
     probe_expression,
     rejected_expressions,
 )
-from jitload.device.source import find_candidates
 from jitload.elf.cubin import read_image
 from jitload.errors import LaunchSpecError, SignatureError
 from jitload.model import Image, ImageKernel, Kernel, Parameter, ParameterSlot
@@ -435,14 +434,6 @@ def test_sizes_of_vectors_are_the_compilers() -> None:
     )
     answer = ask_nvrtc(checks, ["-arch=sm_90"])
     assert answer.cubin, answer.log
-
-
-def test_demangling() -> None:
-    assert demangle("_Z5scalePfi") == "scale(float*, int)"
-    assert demangle("_ZN36_GLOBAL__N__00000000_4_k_cu_1f8c4d092anEPNS_2ASE") == "an(AS*)"
-    assert demangle("_ZN29_INTERNAL_00000000_4_k_cu_big31_GLOBAL__N__00000000_4_k_cu_big4anonE") == "anon"
-    assert demangle("scale") is None
-    assert demangle("_Z@@") is None
 
 
 # ------------------------------------------------------------------------------------------- hand-written signatures

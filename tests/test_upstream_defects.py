@@ -14,7 +14,7 @@ from jitload import Launch
 
 WHERE = {
     "D1 stale code": "test_api.test_the_same_name_in_a_build_directory_gives_the_new_code",
-    "D1 an edited header": "test_headers.test_a_changed_header_gives_a_new_build",
+    "D1 an edited header": "test_cpptext_includes.test_a_changed_header_gives_a_new_build",
     "D1 changed environment": "test_api.test_the_environment_is_read_at_each_call",
     "D2 the cubin is an input of the link": "test_codegen.test_the_build_file_is_as_it_was",
     "D3 a read-only cache hangs": "test_cache_store.test_a_read_only_cache_with_the_entry_works",

@@ -17,6 +17,7 @@ from pathlib import Path
 from jitload.building.ninja import Step, parse_diagnostics, run_ninja, write_ninja
 from jitload.building.runtime import include_flags
 from jitload.checks import WATCHED_SHARED, check_options
+from jitload.cpptext.declarations import find_candidates
 from jitload.cpu.object_file import CpuKernel, ObjectFile
 from jitload.cpu.text import (
     BY_SYMBOL,
@@ -36,7 +37,6 @@ from jitload.cxx.headers import read_depfile
 from jitload.device import probe
 from jitload.device.demangle import demangle, demangle_variables
 from jitload.device.kernels import DeviceSource, no_such_kernel
-from jitload.device.source import find_candidates
 from jitload.errors import CompileError
 from jitload.model import CompiledSource, Cubin, Image, ImageKernel
 from jitload.signature.kernels import read_kernels

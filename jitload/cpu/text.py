@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import dropwhile, pairwise
 from pathlib import Path
 
+from jitload.cpptext.lexer import Token, code_tokens
+from jitload.cpptext.preprocessor import HEADER_NAME, Conditional, read_conditionals, split_directives
 from jitload.cpu.object_file import TABLE
 from jitload.device import probe
 from jitload.device.kernels import DeviceSource, join_pieces
-from jitload.device.lexer import Token, tokenize
 from jitload.errors import CompileError, Diagnostic
 
 ROW_FILE = "<kernels>"  # the file that messages name for the rows of the kernel table; the line is the row's number
@@ -172,31 +172,46 @@ _GPU_NAMES = {
     r"this_multi_grid|multi_grid_group": "several GPUs",
     r"setmaxnreg|griddepcontrol|cudaGridDependencySynchronize": "instructions of the device",
 }
-_LITERAL = r"""R"([^()\\\s]{0,16})\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'"""
-_ASM = r"(?<![\w.])(?P<asm>asm|__asm__|__asm)\b(?=(?:\s|\\\n|volatile|__volatile__|goto|inline)*\()"
-_EMPTY_ASM = re.compile(r"""(?:\s|\\\n|volatile|__volatile__|goto|inline)*\(\s*(?:""\s*)+[:)]""")
-_INCLUDE = r"""(?P<include>^[ \t]*\#[ \t]*include[ \t]*["<](?P<name>[^">\n]+)[">])"""
-_MARKED = re.compile(
-    rf"//(?:\\\n|[^\n])*|/\*.*?(?:\*/|\Z)|{_INCLUDE}|(?<![\w]){_LITERAL}|(?<!\w)\d(?:'?[\w.])*|{_ASM}",
-    re.DOTALL | re.MULTILINE,
-)
+_ASM = ("asm", "__asm__", "__asm")
+_ASM_QUALIFIERS = ("volatile", "__volatile__", "goto", "inline")
 
 
 def mark_gpu_only(text: str) -> str:
     """Return the text with errors before inline PTX and instead of headers for the GPU, on the same lines."""
+    if not re.search(r"asm|include", text):
+        return text
+    marks: list[tuple[int, str]] = []
+    tokens = code_tokens(text)
+    for directive, run in split_directives(tokens):
+        name = HEADER_NAME.match(directive.text) if directive and directive.name == "include" else None
+        if name and (feature := _header_feature(name[1] or name[2])):
+            marks.append((run[0].start, f"#error {_MARK}{feature}, which {name[1] or name[2]} declares //"))
+    pragma = f'_Pragma("GCC error \\"{_MARK}inline PTX\\"") '
+    marks += [(token.start, pragma) for token in _inline_ptx(tokens)]
+    pieces, end = [], 0
+    text = text.replace("\r\n", "\n")  # as the tokens count
+    for start, mark in sorted(marks):
+        pieces += [text[end:start], mark]
+        end = start
+    return "".join([*pieces, text[end:]])
 
-    def replace(match: re.Match[str]) -> str:
-        if _is_ptx(match, text):
-            return f'_Pragma("GCC error \\"{_MARK}inline PTX\\"") {match["asm"]}'
-        feature = _header_feature(match["name"]) if match["include"] else ""
-        return f"#error {_MARK}{feature}, which {match['name']} declares //" if feature else match[0]
 
-    return _MARKED.sub(replace, text) if re.search(r"asm|include", text) else text
+def _inline_ptx(tokens: Sequence[Token]) -> Iterator[Token]:
+    """Yield the first token of each `asm` statement that is not empty."""
+    for index, token in enumerate(tokens):
+        if token.text not in _ASM or (index and tokens[index - 1].text == "."):
+            continue
+        following = [other.text for other in tokens[index + 1 : index + 12]]
+        statement = list(dropwhile(_ASM_QUALIFIERS.__contains__, following))
+        operands = list(dropwhile('""'.__eq__, statement[1:]))
+        is_empty = len(operands) + 1 < len(statement) and operands[:1] != [] and operands[0][0] in ":)"
+        if statement[:1] == ["("] and not is_empty:
+            yield token
 
 
 def has_ptx(text: str) -> bool:
     """Tell whether a header has inline PTX; it may stand in a branch that is never compiled."""
-    return any(_is_ptx(match, text) for match in _MARKED.finditer(text))
+    return "asm" in text and any(True for _ in _inline_ptx(code_tokens(text)))
 
 
 def compiled_ptx(preprocessed: str, files: frozenset[str]) -> Iterator[tuple[str, int]]:
@@ -204,15 +219,8 @@ def compiled_ptx(preprocessed: str, files: frozenset[str]) -> Iterator[tuple[str
     for part in re.split(r"^# (?=\d+ \")", preprocessed, flags=re.MULTILINE)[1:]:
         head, _, code = part.partition("\n")
         position = re.match(r'(\d+) "([^"]*)"', head)
-        if not position or position[2] not in files:
-            continue
-        for match in _MARKED.finditer(code):
-            if _is_ptx(match, code):
-                yield position[2], int(position[1]) + code.count("\n", 0, match.start())
-
-
-def _is_ptx(match: re.Match[str], text: str) -> bool:
-    return bool(match["asm"]) and not _EMPTY_ASM.match(text, match.end())
+        if position and position[2] in files and "asm" in code:
+            yield from ((position[2], int(position[1]) + token.line - 1) for token in _inline_ptx(code_tokens(code)))
 
 
 def gpu_header(files: Iterable[Path]) -> str:
@@ -272,11 +280,6 @@ def gpu_only_error(name: str, file: str, line: int, feature: str, cause: Compile
 
 # ---- conditions over __CUDA_ARCH__ -----------------------------------------------------------------------------------
 
-_DIRECTIVES = frozenset(
-    """
-    if ifdef ifndef elif elifdef elifndef else endif define undef include error warning pragma line
-    """.split()  # noqa: SIM905  as a list it would take a whole page
-)
 _PORTABLE = "#if defined(__CUDA_ARCH__) || defined(JITLOAD_CPU)"
 
 
@@ -287,79 +290,22 @@ def find_lost_branch(label: str, text: str) -> Diagnostic | None:
     """
     if not re.search(r"__CUDA_?ARCH\w*|__CUDACC\w*|__NVCC__", text):
         return None
-    for conditional in _conditionals([token for token in tokenize(text) if token.kind != "comment"]):
+    for conditional in read_conditionals(code_tokens(text)):
         if problem := _lost_branch(conditional):
             return Diagnostic(file=label, line=conditional.line, severity="error", message=f"{_MARK}{problem}")
     return None
 
 
-@dataclass(slots=True)
-class _Conditional:
-    """An `#if` up to its `#endif`.
-
-    Attributes:
-        line: Where it begins.
-        conditions: The words of each branch's directive.
-        sizes: How many tokens of code each branch holds.
-        is_dead: Whether it stands in `#if 0`.
-    """
-
-    line: int
-    conditions: list[str]
-    sizes: list[int] = field(default_factory=lambda: [0])
-    is_dead: bool = False
-
-
-def _conditionals(tokens: Sequence[Token]) -> Iterator[_Conditional]:
-    """Yield each conditional that is not within `#if 0`, in the order of their ends."""
-    opened: list[_Conditional] = []
-    directive: list[str] = []
-    line = 0
-    for token, following in zip(tokens, (*tokens[1:], None), strict=True):
-        if token.in_directive and token.text == "#" and following and following.text in _DIRECTIVES:
-            yield from _apply_directive(opened, directive, line)
-            directive, line = [], token.line
-        elif token.in_directive:
-            directive.append(token.text)
-        else:
-            yield from _apply_directive(opened, directive, line)
-            directive = []
-            for conditional in opened:
-                conditional.sizes[-1] += 1
-    yield from _apply_directive(opened, directive, line)
-
-
-def _apply_directive(opened: list[_Conditional], words: Sequence[str], line: int) -> Iterator[_Conditional]:
-    """Open, continue or close a conditional; yield one that is closed."""
-    condition = " ".join(words)
-    if not words:
-        return
-    if words[0].startswith("if"):
-        is_dead = any(outer.is_dead for outer in opened) or condition in ("if 0", "if false")
-        opened.append(_Conditional(line=line, conditions=[condition], is_dead=is_dead))
-    elif words[0].startswith("el") and opened:
-        opened[-1].conditions.append(condition)
-        opened[-1].sizes.append(0)
-    elif words[0] == "endif" and opened:
-        conditional = opened.pop()
-        if not conditional.is_dead:
-            yield conditional
-    else:
-        for conditional in opened:
-            conditional.sizes[-1] += words[0] in ("error", "include", "define")
-
-
-def _lost_branch(conditional: _Conditional) -> str:
-    """Return what is wrong with a conditional on the CPU, or ""."""
-    text = " ".join(conditional.conditions)
+def _lost_branch(conditional: Conditional) -> str:
+    text = " ".join(f"{directive.name} {directive.text}" for directive in conditional.conditions)
     if "JITLOAD_CPU" in text:
         return ""
-    has_else = conditional.conditions[-1] == "else" and conditional.sizes[-1] > 0
-    if re.search(r"(?:ifdef|ifndef|defined \(?) ?__CUDA_ARCH\w*", text):
+    has_else = conditional.conditions[-1].name == "else" and conditional.sizes[-1] > 0
+    if re.search(r"(?:ifdef|ifndef|defined[ (]*) *__CUDA_ARCH\w*", text):
         return f"the CPU has no __CUDA_ARCH__, so this branch would silently be dropped; write {_PORTABLE}"
     if "__CUDA_ARCH" in text and not has_else:
-        return f"a branch for some values of __CUDA_ARCH__ has no #else for the CPU; write {_PORTABLE}"
-    macro = re.match(r"(?:ifdef|if defined \(?) ?(__CUDACC\w*|__NVCC__)", conditional.conditions[0])
+        return f"a branch for some values of __CUDA_ARCH__, and no #else for the CPU; write {_PORTABLE}"
+    macro = re.match(r"(?:ifdef|if defined[ (]*) *(__CUDACC\w*|__NVCC__)", text)
     if macro and len(conditional.conditions) == 1 and conditional.sizes[0] > 0:
         return f"{macro[1]} is not defined on the CPU, and this branch has no #else; write || defined(JITLOAD_CPU)"
     return ""

@@ -9,8 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from jitload.device.headers import read_headers
-from jitload.device.lexer import Token, tokenize
+from jitload.cpptext.includes import read_headers
+from jitload.cpptext.lexer import Token, code_tokens
+from jitload.cpptext.preprocessor import split_directives
 from jitload.errors import JitLoadError, ToolchainError
 from jitload.request.request import HostSource
 
@@ -174,30 +175,33 @@ class _MacroUses:
         self.has_try = False
         for index, text in enumerate(texts):
             if _MACRO in text or _SYMBOL_PREFIX in text:
-                self._read(index, [token for token in tokenize(text) if token.kind != "comment"])
+                self._read(index, code_tokens(text))
 
     def _read(self, text_index: int, tokens: Sequence[Token]) -> None:
         depth = 0  # of `#if`
-        for position, token in enumerate(tokens):
-            following = [other.text for other in tokens[position + 1 : position + 6]]
-            if token.text == "#" and token.in_directive and following:
-                depth += following[0].startswith("if") - (following[0] == "endif")
-            elif token.text == _MACRO and token.in_directive:
-                self.in_macro = True
-            elif token.text == _MACRO and following[:1] == ["("] and following[2:3] == [")"]:
-                self.declared.append(following[1])
-                if depth == 0:
-                    self.unconditional.append(following[1])
-            elif token.text == f"{_MACRO}_FROM_BYTES" and following[:1] == ["("] and not token.in_directive:
-                self.from_bytes.append(following[1])
-            elif token.text == f"{_MACRO}_GET_KERNEL" and not token.in_directive and depth == 0:
-                self._read_lookup(text_index, token.line, following)
-            elif token.text == "try":
-                self.has_try = True
-            elif token.kind == "word" and token.text.startswith(_SYMBOL_PREFIX):
-                self.declared.append(token.text.removeprefix(_SYMBOL_PREFIX))
+        for directive, run in split_directives(tokens):
+            if directive:
+                depth += directive.name.startswith("if") - (directive.name == "endif")
+            for position, token in enumerate(run):
+                if token.text == "try":
+                    self.has_try = True
+                elif token.kind == "word" and token.text.startswith(_SYMBOL_PREFIX):
+                    self.declared.append(token.text.removeprefix(_SYMBOL_PREFIX))
+                elif directive:
+                    self.in_macro = self.in_macro or token.text == _MACRO
+                elif token.text.startswith(_MACRO):
+                    following = [other.text for other in run[position + 1 : position + 6]]
+                    self._read_macro(token, following, text_index, is_unconditional=depth == 0)
 
-    def _read_lookup(self, text_index: int, line: int, following: Sequence[str]) -> None:
-        if len(following) > 2 and following[0] == "(" and following[1].isidentifier() and following[2] == ",":
+    def _read_macro(self, macro: Token, following: list[str], text_index: int, *, is_unconditional: bool) -> None:
+        if following[:1] != ["("] or len(following) < 3:
+            return
+        name = following[1]
+        if macro.text == _MACRO and following[2] == ")":
+            self.declared.append(name)
+            self.unconditional += [name] if is_unconditional else []
+        elif macro.text == f"{_MACRO}_FROM_BYTES":
+            self.from_bytes.append(name)
+        elif macro.text == f"{_MACRO}_GET_KERNEL" and is_unconditional and name.isidentifier() and following[2] == ",":
             literal = _KERNEL_NAME.fullmatch(following[3]) if following[4:] == [")"] else None
-            self.lookups.append(_KernelLookup(text_index, line, following[1], literal[1] if literal else ""))
+            self.lookups.append(_KernelLookup(text_index, macro.line, name, literal[1] if literal else ""))

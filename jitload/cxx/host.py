@@ -13,7 +13,6 @@ from jitload.building.background import run_in_background
 from jitload.building.ninja import Step, run_ninja, write_ninja
 from jitload.building.runtime import find_or_build_launcher
 from jitload.cache.store import Work
-from jitload.cxx.apart import Apart, errors_apart, keep
 from jitload.cxx.embedding import check_embeds
 from jitload.cxx.headers import headers_to_record, read_depfile, search_dirs
 from jitload.cxx.link import (
@@ -27,13 +26,13 @@ from jitload.cxx.link import (
 )
 from jitload.cxx.nvcc import is_of_nvcc, nvcc_failure, write_host_compiler
 from jitload.cxx.precompiled import (
+    HeaderSpec,
     Precompiled,
-    Wanted,
     find_precompiled,
+    header_spec,
     refuse,
-    set_aside,
+    remove_damaged,
     start_precompiling,
-    wanted_header,
 )
 from jitload.cxx.relocatable import (
     find_exports,
@@ -50,7 +49,6 @@ from jitload.cxx.steps import (
     Build,
     compile_steps,
     driver_step,
-    error_objects,
     include_flags,
     link_objects,
     write_host_sources,
@@ -100,8 +98,8 @@ def build_host_library(
     if host.is_object:
         _make_object(build, find_launcher, work, verbose=verbose)
         return tuple(sorted({*headers, *_headers_read(build, work), *map(Path, host.objects)}))
-    wanted = _wanted_headers(build, work)
-    build, linked = _compile(build, wanted, launcher, work, verbose=verbose)
+    specs = _header_specs(build, work)
+    build, linked = _compile(build, specs, launcher, work, verbose=verbose)
     if launcher is None and _needs_launcher(compile_steps(build), work.dir):
         launcher = run_in_background(find_launcher)
     shared = launcher.result() if launcher else None
@@ -109,24 +107,19 @@ def build_host_library(
         _link(build, shared, work, verbose=verbose)
     if _shows_more(build, work):
         _link(build, shared, work, verbose=verbose)
-    if _lacks_errors(build, wanted, work):
-        build = replace(build, precompiled={}, apart=None)
-        _link(build, shared, work, verbose=verbose)
     headers = (*headers, *_link_cuda(build, shared, work, verbose=verbose))
     libraries = (*map(Path, host.objects), *libraries_given(build.link_flags))
     read = tuple(sorted({*headers, *_headers_read(build, work), *libraries}))
-    _precompile_later(dict.fromkeys(wanted.values()), build.apart, work, request)
+    _precompile_later(dict.fromkeys(specs.values()), work, request)
     return read
 
 
-def _precompile_later(wanted: Iterable[Wanted], apart: Apart | None, work: Work, request: Request) -> None:
-    """Have precompiled headers made; the thread that starts it outlasts the program's last line, and no build waits."""
+def _precompile_later(specs: Iterable[HeaderSpec], work: Work, request: Request) -> None:
+    """Start to precompile headers in the background; the thread is no daemon, so that it ends before the program."""
 
     def start() -> None:
-        if apart and apart.product:
-            keep(apart, work.cache_dir, request.settings)
-        for one in wanted:
-            start_precompiling(one, work.cache_dir, request.settings)
+        for header in specs:
+            start_precompiling(header, work.cache_dir, request.settings)
 
     threading.Thread(target=start, name="jitload-precompile", daemon=False).start()
 
@@ -187,16 +180,6 @@ def _shows_more(build: Build, work: Work) -> bool:
     return any(shown)
 
 
-def _lacks_errors(build: Build, wanted: Mapping[str, Wanted], work: Work) -> bool:
-    """Tell whether an object that was compiled apart lacks something; such a one is not used again."""
-    recipes = [wanted[file].recipe for file in build.precompiled] or ([build.apart.recipe] if build.apart else [])
-    if not recipes or not (missing := [name for name in _needed(build, work) if "3tvm3ffi" in name]):
-        return False
-    for recipe in recipes:
-        refuse(recipe, work.cache_dir, f"the library needs {missing[0]}")
-    return True
-
-
 def _may_launch(host: HostSource) -> bool:
     """Tell whether the launcher is likely to be needed: it is made while the compiler works."""
     texts = [text for unit in host.units for _, text in unit.pieces]
@@ -240,86 +223,61 @@ def _run_with(then: _Steps, build: Build, work: Work, *, verbose: bool) -> None:
             raise
 
 
-# ---- with precompiled headers ----------------------------------------------------------------------------------
+# ---- precompiled headers ----------------------------------------------------------------------------------
 
 
-def _wanted_headers(build: Build, work: Work) -> dict[str, Wanted]:
-    """Return the precompiled header that would do for each unit, where one would."""
+def _header_specs(build: Build, work: Work) -> dict[str, HeaderSpec]:
+    """Return the precompiled header that each unit could use."""
     around = (STANDARD, *FLAGS), include_flags(build.kit.include_dirs if build.kit else (), ())
-    compiler, cache_dir, wanted = build.compiler, work.cache_dir, {}
+    compiler, cache_dir, specs = build.compiler, work.cache_dir, {}
     for unit in build.host.units:
         flags = (*unit.flags, *build.host.flags)
-        if found := wanted_header(unit, flags, compiler=compiler, around=around, cache_dir=cache_dir):
-            wanted[unit.file] = found
-    return wanted
+        if spec := header_spec(unit, flags, compiler=compiler, around=around, cache_dir=cache_dir):
+            specs[unit.file] = spec
+    return specs
 
 
 def _compile(
-    build: Build, wanted: Mapping[str, Wanted], launcher: Future[Path] | None, work: Work, *, verbose: bool
+    build: Build, specs: Mapping[str, HeaderSpec], launcher: Future[Path] | None, work: Work, *, verbose: bool
 ) -> tuple[Build, _Steps]:
-    """Compile, with the precompiled headers that there are; return the build as it was done, and the link done with it.
+    """Compile with the precompiled headers that exist; return the build as it was done, and the link done with it.
 
-    What comes of them counts only where they were whole all along. A failure with them is looked at again without: the
-    user is told of mistakes in the source and of nothing else.
+    The result counts only if the headers were intact until the end. A compile that fails with them is repeated without
+    them, so that the user sees errors of the source alone.
     """
-    precompiled = _copied_headers(build, wanted, work)
+    precompiled = _find_headers(build, specs, work)
     if not precompiled:
-        return _compile_apart(build, wanted, launcher, work, verbose=verbose)
-    distinct = {one.header: one for one in precompiled.values()}
-    checks = {header: run_in_background(one.is_whole) for header, one in distinct.items()}
+        return _compile_without(build, launcher, work, verbose=verbose)
+    distinct = {header.path: header for header in precompiled.values()}
+    checks = {path: run_in_background(header.is_intact) for path, header in distinct.items()}
     with_headers = replace(build, precompiled=precompiled)
     then, failure = _likely_link(with_headers, launcher), None
     try:
         _run_with(then, with_headers, work, verbose=verbose)
     except CompileError as error:
         failure = error
-    damaged = [distinct[header] for header, check in checks.items() if not check.result()]
-    for one in damaged:
-        set_aside(one)
+    damaged = [distinct[path] for path, check in checks.items() if not check.result()]
+    for header in damaged:
+        remove_damaged(header)
     if failure is None and not damaged:
         return with_headers, then
-    done = _compile_whole(build, launcher, work, verbose=verbose)
+    done = _compile_without(build, launcher, work, verbose=verbose)
     for file in precompiled if failure and not damaged else ():
-        refuse(wanted[file].recipe, work.cache_dir, str(failure))
+        refuse(specs[file].key, work.cache_dir, str(failure))
     return done
 
 
-def _compile_apart(
-    build: Build, wanted: Mapping[str, Wanted], launcher: Future[Path] | None, work: Work, *, verbose: bool
-) -> tuple[Build, _Steps]:
-    """Compile without precompiled headers, what every unit would have again on another core where one is idle."""
-    request = build.request
-    known = {} if request.include_dirs else wanted  # a user's directory may have headers of the same names
-    at_work = 2 if launcher and not launcher.done() else 1
-    with errors_apart(known, work, request.settings, at_work=at_work) as apart:
-        if apart is None:
-            return _compile_whole(build, launcher, work, verbose=verbose)
-        build = replace(build, apart=apart)
-        then = _likely_link(build, launcher)
-        try:
-            _run_with(then, build, work, verbose=verbose)
-        except CompileError as error:
-            if apart.is_made(work.dir):
-                raise
-            done = _compile_whole(replace(build, apart=None), launcher, work, verbose=verbose)
-            refuse(apart.recipe, work.cache_dir, str(error))
-            return done
-    return replace(build, apart=apart.read(work.dir)), then
-
-
-def _compile_whole(build: Build, launcher: Future[Path] | None, work: Work, *, verbose: bool) -> tuple[Build, _Steps]:
+def _compile_without(build: Build, launcher: Future[Path] | None, work: Work, *, verbose: bool) -> tuple[Build, _Steps]:
     then = _likely_link(build, launcher)
     _run_with(then, build, work, verbose=verbose)
     return build, then
 
 
-def _copied_headers(build: Build, wanted: Mapping[str, Wanted], work: Work) -> dict[str, Precompiled]:
-    """Return the precompiled header of each unit that has one, the objects beside them copied to the build."""
+def _find_headers(build: Build, specs: Mapping[str, HeaderSpec], work: Work) -> dict[str, Precompiled]:
+    """Return the precompiled header of each unit that has one."""
     settings, dirs = build.request.settings, build.request.include_dirs
-    found = {file: find_precompiled(one, work.cache_dir, settings, dirs) for file, one in wanted.items()}
-    precompiled = {file: one for file, one in found.items() if one}
-    copied = [one.copy_object(work.dir / name) for name, one in error_objects(precompiled)]
-    return precompiled if all(copied) else {}
+    headers = {file: find_precompiled(spec, work.cache_dir, settings, dirs) for file, spec in specs.items()}
+    return {file: header for file, header in headers.items() if header}
 
 
 # ---- what it was made from ----

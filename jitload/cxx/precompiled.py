@@ -1,17 +1,14 @@
-"""A unit of C++ and its flags in, the precompiled header that it may begin with out, if there is one by now.
+"""Find and start precompiled headers for hand-written C++.
 
-tvm-ffi's headers are half of what a small wrapper takes to compile. Precompiled they take an eighth, and 70 MB in the
-cache. They are made in the background, after the first build that could have used them, by a process of its own
-(`precompiling`): no build waits for that.
+Half the time to compile a small wrapper goes into tvm-ffi's headers. Precompiled, they take an eighth of that time and
+70 MB in the cache. A separate process (`precompiling`) makes them in the background, after the first build that could
+have used them; no build waits for it.
 
     <cache>/precompiled-<key>/<leaf>/prelude.h, prelude.h.gch, precompiled.json
 
-g++ refuses a `.gch` of another compiler or with other macros, and then reads `prelude.h`. It does not look at the
-headers behind one, so that these are recorded as an entry's are; and a `.gch` that is damaged may do anything, so that
-its digest is taken while the compiler works with it, and the build done again without it where it is not the right one.
-
-What tvm-ffi's `error.h` defines is code that every unit would have again, a quarter of what is left to do. In the
-precompiled header it is somebody else's (`#pragma interface`), and in an object beside it once, for the link.
+g++ refuses a `.gch` of another compiler or with other macros, and then reads `prelude.h`. It does not check the headers
+from which a `.gch` was made, so these are recorded like those of an entry. A damaged `.gch` may do anything: its digest
+is computed while the compiler uses it, and the build is repeated without it if the digest is wrong.
 """
 
 from __future__ import annotations
@@ -30,15 +27,17 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from jitload.cache.entry import Entry, find_entry
 from jitload.cache.key import CacheKey
+from jitload.cpptext.includes import opening_includes
 from jitload.cxx.spare import free_memory
 from jitload.identity import compiler_identity
 from jitload.request.request import Unit
 from jitload.settings import Settings, make_private
-from jitload.toolchain import Compiler, tvm_ffi_include_dirs
+from jitload.toolchain import Compiler
 
 PRELUDE = (
     "tvm/ffi/container/tensor.h",
@@ -48,25 +47,22 @@ PRELUDE = (
     "tvm/ffi/function.h",
 )
 HEADER = "prelude.h"
-OBJECT = "errors.o"
 FACTS = "precompiled.json"
 
 _LAUNCHER = "tvm/ffi/extra/cuda/cubin_launcher.h"
-# Headers that mean the same before tvm-ffi's as after them. Compiled at the first use: most texts need none of it.
+# Headers that mean the same before tvm-ffi's headers as after them.
 _INDEPENDENT = (
     r"tvm/ffi/[\w/]+\.h|dlpack/dlpack\.h|cuda(?:_runtime(?:_api)?|_fp16|_bf16|_fp8)?\.h|c?std\w+(?:\.h)?|c?math(?:\.h)?"
     r"|c?string(?:\.h)?|c(?:assert|ctype|errno|float|limits|time|inttypes)|algorithm|array|atomic|chrono|functional"
     r"|initializer_list|iostream|iterator|limits|map|memory|mutex|new|numeric|optional|ostream|random|set|sstream"
     r"|stdexcept|string_view|thread|tuple|type_traits|unordered_(?:map|set)|utility|variant|vector"
 )
-_BLANK = re.compile(r"\s+|//(?:[^\\\n]|\\.|\\\n)*|/\*.*?\*/", re.DOTALL)
-_INCLUDE = re.compile(r"""#[ \t]*include[ \t]*(<[^>\n]+>|"[^"\n]+")[ \t]*(?=\n|//(?!.*\\$)|\Z)""")
-# Options that name no file and no machine. A macro of the user's own need not be in the key: g++ looks at those itself.
+# Options that depend on no file and no machine. The user's own macros need not be in the key: g++ compares them.
 _FLAG = r"-O[0-3sgz]?|-Ofast|-g[0-3]?|-std=[\w+]+|-W[\w=+-]+|-w|-pipe|-pthread|-pedantic|-[fm](?!.*native)[\w=+.-]+"
 _MACRO = re.compile(r"-[DU](?P<name>\w+)(?:=.*)?", re.DOTALL)
 _MACRO_OF_HEADERS = re.compile(r"_.*|NDEBUG|TVM_.*|CUDA.*|DLPACK.*|JITLOAD_.*")
 _NOT_KEYED = ("-fplugin", "-fmodules", "-fprofile", "-fpch", "-fdump")
-_BYTES_NEEDED = 1 << 30  # of memory and of disk; the compiler takes a quarter of it, the file a fourteenth
+_BYTES_NEEDED = 1 << 30  # of memory and of disk; g++ needs 250 MB and the file 70
 _PROGRAM = """\
 import json, os, sys
 os.nice(10)
@@ -76,52 +72,44 @@ from jitload.cxx.precompiling import precompile
 precompile(job)
 """
 _log = logging.getLogger(__name__)
-_started: dict[str, float] = {}  # when; a process may be killed, and is given another chance later
-_AGAIN_S = 120.0
+_RETRY_S = 120.0  # the process may have been killed
+_retry_at: dict[str, float] = {}  # by cache and key, on the monotonic clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """A precompiled header that would do.
+class HeaderSpec:
+    """A precompiled header that a unit could use, whether it exists or not.
 
     Attributes:
-        includes: What is in it, in order.
+        includes: The headers in it, in order.
         command: The compiler and its options.
-        recipe: Its key.
-        apart: The header whose functions are in an object beside it, under the names that a compiler may have for it.
-        is_all: Whether all of the user's options are in the command.
+        key: Its key.
     """
 
     includes: tuple[str, ...]
     command: tuple[str, ...]
-    recipe: CacheKey
-    apart: tuple[str, ...] = ()
-    is_all: bool = True
+    key: CacheKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precompiled:
-    """A precompiled header in the cache: the header that it stands for, and what is known of it."""
+    """A precompiled header in the cache.
+
+    Attributes:
+        entry: Its cache entry.
+        path: The header as text, `prelude.h`, beside which the `.gch` lies.
+        digest: The SHA-256 of the `.gch`.
+        names: The names of the headers in it and of their directories; a user's directory may hide one.
+    """
 
     entry: Entry
-    header: Path
+    path: Path
     digest: str
     names: frozenset[str]
-    object_digest: str = ""  # of the object beside it, where there is one
 
-    def copy_object(self, path: Path) -> bool:
-        """Put the object that belongs to it where a build links it from, and tell whether that could be done."""
-        try:
-            if self.object_digest:
-                shutil.copyfile(self.header.with_name(OBJECT), path)
-        except OSError:
-            return False
-        return True
-
-    def is_whole(self) -> bool:
-        """Tell whether the files are those that were made."""
-        names = {f"{HEADER}.gch": self.digest, **({OBJECT: self.object_digest} if self.object_digest else {})}
-        return all(_digest(self.header.with_name(name)) == digest for name, digest in names.items())
+    def is_intact(self) -> bool:
+        """Tell whether the `.gch` is unchanged since it was made."""
+        return _digest(self.path.with_name(f"{HEADER}.gch")) == self.digest
 
 
 def _digest(path: Path) -> str:
@@ -134,82 +122,56 @@ def _digest(path: Path) -> str:
     return ""
 
 
-# ---- which one -------------------------------------------------------------------------------------------------
+# ---- which header -------------------------------------------------------------------------------------------------
 
 
-def wanted_header(
+def header_spec(
     unit: Unit,
     flags: Sequence[str],
     *,
     compiler: Compiler,
     around: tuple[Sequence[str], Sequence[str]],
     cache_dir: Path,
-) -> Wanted | None:
-    """Return the precompiled header that would do for a unit, or None where there is none: for g++ alone.
+) -> HeaderSpec | None:
+    """Return the precompiled header that a unit could use, or None; only g++ uses any.
 
     Args:
-        unit: What is compiled.
+        unit: The unit to compile.
         flags: The user's options.
-        compiler: With what.
-        around: The options before and behind those; the user's include directories are not among them.
-        cache_dir: Where the compiler's identity is remembered.
+        compiler: The compiler.
+        around: The options before and after those, without the user's include directories.
+        cache_dir: The cache, where the compiler's identity is recorded.
     """
-    includes, kept = wanted_includes(unit), keyed_flags(flags)
+    includes, kept = precompiled_includes(unit), keyed_flags(flags)
     identity = compiler_identity(compiler, cache_dir)
     if not includes or kept is None or "gcc version" not in identity:
         return None
     command = (*compiler.command, *around[0], *kept, *around[1])
-    apart = _headers_apart()
-    parts = (
-        ("kind", "precompiled"),
-        ("compiler", identity),
-        ("command", command),
-        ("includes", includes),
-        ("apart", apart),
-    )
-    recipe, is_all = CacheKey.of("precompiled", parts), kept == tuple(flags)
-    return Wanted(includes=includes, command=command, recipe=recipe, apart=apart, is_all=is_all)
+    parts = (("kind", "precompiled"), ("compiler", identity), ("command", command), ("includes", includes))
+    return HeaderSpec(includes=includes, command=command, key=CacheKey.of("precompiled", parts))
 
 
-def _headers_apart() -> tuple[str, ...]:
-    """Return tvm-ffi's `error.h` as it is given to g++, and as g++ may call it where that is shorter."""
-    paths = (str(home / "tvm/ffi/error.h") for home in tvm_ffi_include_dirs())
-    given = next((path for path in paths if os.path.exists(path)), "")
-    names = tuple(dict.fromkeys((given, os.path.realpath(given)))) if given else ()
-    return names if all(name.isprintable() and not set('"\\') & set(name) for name in names) else ()
+def precompiled_includes(unit: Unit) -> tuple[str, ...]:
+    """Return the headers to precompile for a unit: the first that it includes, as far as they are worth it.
 
-
-def wanted_includes(unit: Unit) -> tuple[str, ...]:
-    """Return what a unit begins with of that which is worth precompiling: nothing that it would not have read first.
-
-    Inline text has upstream's convenience headers in front. The launcher's may come directly behind them where nothing
-    that the text says before could change what it means.
+    jitload puts upstream's convenience headers in front of inline text. The launcher's header may follow directly if
+    nothing that the text has before it can change its meaning.
     """
     if unit.file.endswith(".c") or unit.is_mixed or not unit.pieces:
         return ()
-    opening = opening_includes(unit.pieces[0][1])
+    opening = independent_includes(unit.pieces[0][1])
     if unit.is_file and PRELUDE[0] not in opening:
         return ()
     return (*PRELUDE, _LAUNCHER) if _LAUNCHER in opening else PRELUDE
 
 
-def opening_includes(text: str) -> list[str]:
-    """Return the headers with which a text begins, up to the first other thing or a header that may be anybody's."""
-    found: list[str] = []
-    at = 0
-    while True:
-        while blank := _BLANK.match(text, at):
-            at = blank.end()
-        include = _INCLUDE.match(text, at)
-        if not include or not include[1].startswith("<") or not re.fullmatch(_INDEPENDENT, include[1][1:-1]):
-            break
-        found.append(include[1][1:-1])
-        at = include.end()
-    return found
+def independent_includes(text: str) -> list[str]:
+    """Return the headers with which a text begins, up to the first whose meaning may depend on those before it."""
+    return list(takewhile(re.compile(_INDEPENDENT).fullmatch, opening_includes(text)))
 
 
 def keyed_flags(flags: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the options on which a precompiled header depends, or None where there should be none."""
+    """Return the options on which a precompiled header depends, or None if one of them rules out any."""
     kept = []
     for flag in flags:
         macro = _MACRO.fullmatch(flag)
@@ -221,43 +183,37 @@ def keyed_flags(flags: Sequence[str]) -> tuple[str, ...] | None:
     return tuple(kept)
 
 
-# ---- is it there -----------------------------------------------------------------------------------------------
+# ---- look it up -----------------------------------------------------------------------------------------------
 
 
 def find_precompiled(
-    wanted: Wanted, cache_dir: Path, settings: Settings, include_dirs: Sequence[str] = ()
+    spec: HeaderSpec, cache_dir: Path, settings: Settings, include_dirs: Sequence[str] = ()
 ) -> Precompiled | None:
-    """Return the precompiled header, if it is made, its headers are as they were, and no user's directory hides one."""
-    if not may_be_used(wanted.recipe, cache_dir, settings):
+    """Return the precompiled header if it exists, its headers are unchanged and no directory of the user hides one."""
+    if not may_be_used(spec.key, cache_dir, settings):
         return None
-    entry = find_entry(cache_dir, wanted.recipe, settings)
+    entry = find_entry(cache_dir, spec.key, settings)
     if entry is None:
         return None
     facts = json.loads(entry.product.read_bytes())
-    header = entry.dir / HEADER
-    found = Precompiled(
-        entry=entry,
-        header=header,
-        digest=facts["sha256"],
-        names=frozenset(facts["names"]),
-        object_digest=facts["object_sha256"],
-    )
+    path = entry.dir / HEADER
+    header = Precompiled(entry=entry, path=path, digest=facts["sha256"], names=frozenset(facts["names"]))
     with suppress(OSError):
-        if header.with_name(f"{HEADER}.gch").stat().st_size == facts["size"]:
-            return None if _hides_one(include_dirs, found.names) else found
-    set_aside(found)
+        if path.with_name(f"{HEADER}.gch").stat().st_size == facts["size"]:
+            return None if _hides_header(include_dirs, header.names) else header
+    remove_damaged(header)
     return None
 
 
-def may_be_used(recipe: CacheKey, cache_dir: Path, settings: Settings) -> bool:
-    """Tell whether what saves time is wanted here, and did not fail before."""
+def may_be_used(key: CacheKey, cache_dir: Path, settings: Settings) -> bool:
+    """Tell whether precompiled headers are enabled and this one has not failed before."""
     if not settings.precompiles or settings.mode != "auto" or settings.environment:
         return False
-    return not refusal_path(recipe, cache_dir).exists()
+    return not refusal_path(key, cache_dir).exists()
 
 
-def _hides_one(include_dirs: Sequence[str], names: frozenset[str]) -> bool:
-    """Tell whether a directory has anything of the name of a header, or of a directory of headers."""
+def _hides_header(include_dirs: Sequence[str], names: frozenset[str]) -> bool:
+    """Tell whether a directory has a file or directory with the name of a header or of a directory of headers."""
     for directory in include_dirs:
         with suppress(OSError):
             if not names.isdisjoint(os.listdir(directory)):
@@ -265,47 +221,47 @@ def _hides_one(include_dirs: Sequence[str], names: frozenset[str]) -> bool:
     return False
 
 
-def set_aside(found: Precompiled) -> None:
-    """Remove a precompiled header that is damaged; the next build has it made again."""
-    _log.warning("the precompiled header %s is damaged; it is removed, and made again later", found.header)
-    shutil.rmtree(found.entry.dir, ignore_errors=True)
+def remove_damaged(header: Precompiled) -> None:
+    """Remove a damaged precompiled header; the next build starts to make it again."""
+    _log.warning("the precompiled header %s is damaged; it is removed, and made again later", header.path)
+    shutil.rmtree(header.entry.dir, ignore_errors=True)
 
 
-def refuse(recipe: CacheKey, cache_dir: Path, reason: str) -> None:
-    """Remember that this one does not work here, so that nobody makes or uses it again."""
+def refuse(key: CacheKey, cache_dir: Path, reason: str) -> None:
+    """Record that a precompiled header does not work on this machine, so that it is neither made nor used again."""
     with suppress(OSError):
-        path = refusal_path(recipe, cache_dir)
+        path = refusal_path(key, cache_dir)
         make_private(path.parent)
         path.write_text(reason + "\n", errors="replace")
 
 
-def refusal_path(recipe: CacheKey, cache_dir: Path) -> Path:
-    """Return the file that says that a precompiled header does not work here."""
-    return cache_dir / ".tools" / f"{recipe.digest[:32]}.refused"
+def refusal_path(key: CacheKey, cache_dir: Path) -> Path:
+    """Return the file that records that a precompiled header does not work on this machine."""
+    return cache_dir / ".tools" / f"{key.digest[:32]}.refused"
 
 
 # ---- make it ---------------------------------------------------------------------------------------------------
 
 
-def start_precompiling(wanted: Wanted, cache_dir: Path, settings: Settings) -> None:
-    """Have a precompiled header made by a process that nobody waits for, if it can be afforded.
+def start_precompiling(spec: HeaderSpec, cache_dir: Path, settings: Settings) -> None:
+    """Start a background process that makes a precompiled header, if there is enough memory and disk.
 
-    That process outlives this one, so that a program that builds once and ends profits the next time.
+    The process outlives this one, so that a program that builds once and ends is faster the next time.
     """
-    key = f"{cache_dir}\0{wanted.recipe.digest}"
+    key = f"{cache_dir}\0{spec.key.digest}"
     if (
-        time.monotonic() < _started.get(key, 0.0)
-        or not may_be_used(wanted.recipe, cache_dir, settings)
+        time.monotonic() < _retry_at.get(key, 0.0)
+        or not may_be_used(spec.key, cache_dir, settings)
         or not sys.executable
     ):
         return
     if cache_dir.parent == Path(tempfile.gettempdir()) and cache_dir.name.startswith("jitload-"):
-        return  # a private one, which ends with this process
-    _started[key] = time.monotonic() + _AGAIN_S
-    if find_entry(cache_dir, wanted.recipe, settings) or not can_afford(cache_dir):
+        return  # a private directory, removed when this process ends
+    _retry_at[key] = time.monotonic() + _RETRY_S
+    if find_entry(cache_dir, spec.key, settings) or not can_afford(cache_dir):
         return
-    # By a shell that ends at once: the process is nobody's child, and leaves nothing to be waited for.
-    command = ["/bin/sh", "-c", '"$@" &', "sh", *job_command(wanted, cache_dir)]
+    # The shell exits at once, so that the process is not a child of this one and leaves no zombie.
+    command = ["/bin/sh", "-c", '"$@" &', "sh", *job_command(spec, cache_dir)]
     quiet = subprocess.DEVNULL
     with suppress(OSError, subprocess.SubprocessError):
         subprocess.run(
@@ -313,22 +269,21 @@ def start_precompiling(wanted: Wanted, cache_dir: Path, settings: Settings) -> N
         )
 
 
-def job_command(wanted: Wanted, cache_dir: Path) -> list[str]:
+def job_command(spec: HeaderSpec, cache_dir: Path) -> list[str]:
     """Return the command that makes a precompiled header."""
     job = {
         "path": [str(Path(__file__).parents[2]), *sys.path],
-        "includes": wanted.includes,
-        "apart": wanted.apart,
-        "command": wanted.command,
-        "name": wanted.recipe.name,
-        "parts": wanted.recipe.parts,
+        "includes": spec.includes,
+        "command": spec.command,
+        "name": spec.key.name,
+        "parts": spec.key.parts,
         "cache_dir": str(cache_dir),
     }
     return [sys.executable, "-c", _PROGRAM, json.dumps(job)]
 
 
 def can_afford(cache_dir: Path) -> bool:
-    """Tell whether the cache can be written and there is a gigabyte of disk and of memory to spare."""
+    """Tell whether the cache is writable and a gigabyte of disk and of memory is free."""
     try:
         disk = shutil.disk_usage(cache_dir).free
     except OSError:

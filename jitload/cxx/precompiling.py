@@ -1,7 +1,7 @@
-"""Makes a precompiled header, in a process of its own that nothing waits for.
+"""Make a precompiled header, in a separate process that nothing waits for.
 
-It takes what the machine has to spare, an end is set to it, and it says nothing: whatever goes wrong, the builds go on
-without. One at a time of a user's works on a machine.
+The process has low priority, a time limit and no output; if it fails, builds go on without the header. Each user has at
+most one such process at work on a machine.
 """
 
 from __future__ import annotations
@@ -16,85 +16,59 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jitload.cache.entry import find_entry
 from jitload.cache.key import CacheKey
 from jitload.cache.store import Work, claim_entry
-from jitload.cxx.apart import errors_recipe, errors_text, interface_text
 from jitload.cxx.headers import read_depfile
-from jitload.cxx.precompiled import FACTS, HEADER, OBJECT, can_afford, refuse
+from jitload.cxx.precompiled import FACTS, HEADER, can_afford, refuse
 from jitload.cxx.spare import only_one
 from jitload.settings import read_settings
 
-_CPU_S = 120  # thirty times what it takes
+_CPU_S = 120  # thirty times the usual
 _WALL_S = 900
-_WAIT_S = 60.0  # for another one that is at work
-_MOST = 4  # in a cache, one for each set of options: 70 MB each
+_WAIT_S = 60.0  # for another such process
+_MAX_HEADERS = 4  # in a cache, 70 MB each: one for each set of options
 
 
 def precompile(job: Mapping[str, Any]) -> None:
-    """Make the precompiled header of a job, unless another process does, or others are at work for long."""
+    """Make the precompiled header of a job, unless another process makes it or is busy for too long."""
     signal.signal(signal.SIGTERM, _end)
     signal.alarm(_WALL_S)
     signal.signal(signal.SIGALRM, _end)
     parts = tuple((label, tuple(value) if isinstance(value, list) else value) for label, value in job["parts"])
-    recipe = CacheKey.of(job["name"], parts)
+    key = CacheKey.of(job["name"], parts)
     cache_dir = Path(job["cache_dir"])
     with only_one(_WAIT_S) as is_ours:
         if not is_ours or not can_afford(cache_dir):
             return
-        with claim_entry(cache_dir, recipe, read_settings()) as work:
+        with claim_entry(cache_dir, key, read_settings()) as work:
             if work.entry or work.cache_dir != cache_dir:
                 return
-            made = _errors_made(recipe, job["apart"], cache_dir)
-            headers, problem = make_header(job["command"], job["includes"], work.dir, apart=job["apart"], made=made)
-            if problem and job["apart"]:
-                headers, problem = make_header(job["command"], job["includes"], work.dir)
+            headers, problem = make_header(job["command"], job["includes"], work.dir)
             if problem:
-                refuse(recipe, cache_dir, problem)
+                refuse(key, cache_dir, problem)
                 return
             _publish(work, headers)
-    _keep_few(cache_dir, recipe.name)
+    _keep_few(cache_dir, key.name)
 
 
 def _end(*_: object) -> None:
     raise SystemExit(1)
 
 
-def _errors_made(recipe: CacheKey, apart: Sequence[str], cache_dir: Path) -> bytes:
-    """Return the object that a first build has made, or nothing."""
-    entry = find_entry(cache_dir, errors_recipe(recipe, apart), read_settings()) if apart else None
-    return entry.product.read_bytes() if entry else b""
-
-
-def make_header(
-    command: Sequence[str], includes: Sequence[str], work_dir: Path, *, apart: Sequence[str] = (), made: bytes = b""
-) -> tuple[tuple[Path, ...], str]:
-    """Make a header and its precompiled form; return the headers read, and what stands against using it.
+def make_header(command: Sequence[str], includes: Sequence[str], work_dir: Path) -> tuple[tuple[Path, ...], str]:
+    """Write a header and precompile it; return the headers that were read, and the problem if it cannot be used.
 
     Args:
         command: The compiler and its options.
-        includes: What is in it.
-        work_dir: Where.
-        apart: The names of a header whose functions go to an object of their own.
-        made: That object, where there is one.
+        includes: The headers in it.
+        work_dir: The directory to write to.
     """
-    text = "".join(f"#include <{name}>\n" for name in includes)
-    texts = {
-        HEADER: text,
-        "interface.h": f'{interface_text(apart)}#line 1 "{HEADER}"\n{text}',
-        "errors.cc": errors_text(apart) if apart else "",
-        "empty.cc": "",
-    }
-    for name, content in texts.items():
-        (work_dir / name).write_text(content)
-    making = [*command, "-MD", "-MF", "depfile", "-x", "c++-header", "interface.h", "-o", f"{HEADER}.gch"]
-    # An option of the user's may make this warning an error, or not: both ways it is seen.
+    (work_dir / HEADER).write_text("".join(f"#include <{name}>\n" for name in includes))
+    (work_dir / "empty.cc").write_text("")
+    making = [*command, "-MD", "-MF", "depfile", "-x", "c++-header", HEADER, "-o", f"{HEADER}.gch"]
+    # The user's options decide whether this warning is an error; the check below notices both.
     using = [*command, "-Winvalid-pch", "-include", f"./{HEADER}", "-fsyntax-only", "empty.cc"]
-    (work_dir / OBJECT).unlink(missing_ok=True)
-    if made:
-        (work_dir / OBJECT).write_bytes(made)
-    steps = (making, using, [*command, "-c", "errors.cc", "-o", OBJECT]) if apart and not made else (making, using)
-    for step in steps:
+    for step in (making, using):
         done = subprocess.run(
             step, cwd=work_dir, capture_output=True, text=True, errors="replace", preexec_fn=_limit, check=False
         )
@@ -111,13 +85,11 @@ def _limit() -> None:
 
 def _publish(work: Work, headers: tuple[Path, ...]) -> None:
     made = work.dir / f"{HEADER}.gch"
-    # The names below an `include` directory: a user's directory with one of them might come before.
+    # The names below an `include` directory: a user's directory that has one of them may come first.
     names = {part for path in headers for part in str(path).rpartition("/include/")[2].split("/") if part}
-    beside = work.dir / OBJECT
     facts = {
         "size": made.stat().st_size,
         "sha256": hashlib.sha256(made.read_bytes()).hexdigest(),
-        "object_sha256": hashlib.sha256(beside.read_bytes()).hexdigest() if beside.exists() else "",
         "names": sorted(names),
     }
     (work.dir / FACTS).write_text(json.dumps(facts))
@@ -125,7 +97,7 @@ def _publish(work: Work, headers: tuple[Path, ...]) -> None:
 
 
 def _keep_few(cache_dir: Path, name: str) -> None:
-    """Remove the ones that were made longest ago, of other options and of releases that are gone."""
+    """Remove the oldest precompiled headers, which belong to other options or former releases."""
     made = sorted(cache_dir.glob(f"{name}-*/*/{FACTS}"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for path in made[_MOST:]:
+    for path in made[_MAX_HEADERS:]:
         shutil.rmtree(path.parent, ignore_errors=True)

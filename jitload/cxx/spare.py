@@ -1,4 +1,4 @@
-"""What the machine has to spare for work that nobody waits for: processors, memory, a lock so that one such runs."""
+"""Measure the machine's processors and free memory, and lock background work so that one process does it at a time."""
 
 from __future__ import annotations
 
@@ -18,20 +18,6 @@ def core_count() -> int:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
         cores = min(cores, max(1, round(int(quota) / int(period))))
     return cores
-
-
-def has_spare_core(at_work: int) -> bool:
-    """Tell whether a processor would be idle otherwise.
-
-    Args:
-        at_work: How many are at work, or will be in a moment, for whoever asks.
-    """
-    if core_count() <= at_work:
-        return False
-    with suppress(OSError, ValueError, IndexError):
-        running = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])  # on the machine, this one too
-        return running < (os.cpu_count() or 1)
-    return True
 
 
 def free_memory() -> int:

@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from jitload.building.ninja import Step, compile_step
-from jitload.cxx.apart import FLAGS as APART_FLAGS
-from jitload.cxx.apart import Apart
 from jitload.cxx.embedding import assembler_text
 from jitload.cxx.nvcc import nvcc_step
-from jitload.cxx.precompiled import OBJECT, Precompiled
+from jitload.cxx.precompiled import Precompiled
 from jitload.cxx.text import unit_text
 from jitload.request.request import HostSource, Request, Unit
 from jitload.toolchain import Compiler, Kit, Nvcc, own_include_dir, tvm_ffi_include_dirs
@@ -33,7 +31,6 @@ class Build:
     cubins: tuple[str, ...]
     link_flags: tuple[str, ...]
     precompiled: Mapping[str, Precompiled] = field(default_factory=dict)  # by the unit's file
-    apart: Apart | None = None
 
 
 def write_host_sources(request: Request, host: HostSource, work_dir: Path) -> None:
@@ -56,8 +53,6 @@ def compile_steps(build: Build) -> tuple[Step, ...]:
     if build.cubins:
         reads = tuple(f"{name}.cubin" for name in build.cubins)
         steps.append(compile_step(command, (), "cubins.s", "cubins.o", reads=reads))
-    if build.apart and build.apart.step:
-        steps.append(build.apart.step)
     return tuple(steps)
 
 
@@ -65,10 +60,8 @@ def _unit_step(build: Build, unit: Unit) -> Step:
     if isinstance(build.kit, Nvcc) and unit.is_mixed:
         dirs = include_flags((), build.request.include_dirs)  # nvcc knows its own
         return nvcc_step(build.kit, build.compiler, unit, build.request.archs, dirs)
-    found = build.precompiled.get(unit.file)
-    first = ("-include", str(found.header)) if found else ()
-    if build.apart and unit.file in build.apart.units:
-        first = APART_FLAGS
+    header = build.precompiled.get(unit.file)
+    first = ("-include", str(header.path)) if header else ()
     flags = (*first, *_unit_flags(build, unit), "-MD", "-MF", f"{unit.file}.d")
     return compile_step(build.compiler.command, flags, unit.file, f"{unit.file}.o")
 
@@ -76,10 +69,7 @@ def _unit_step(build: Build, unit: Unit) -> Step:
 def link_objects(build: Build, compiles: Sequence[Step], launcher: Path | None) -> Step:
     """Return the command that links them with the launcher."""
     shared = () if launcher is None else (str(launcher),)
-    errors = [name for name, _ in error_objects(build.precompiled)]
-    if build.apart and not build.apart.step:
-        errors.append(OBJECT)
-    objects = (*(step.output for step in compiles), *errors, *shared, *build.host.objects)
+    objects = (*(step.output for step in compiles), *shared, *build.host.objects)
     product = f"{build.request.slug}.so"
     command = (*build.compiler.command, *objects, *_LINK_FLAGS, "-o", product, *build.link_flags)
     return Step(output=product, command=command, inputs=objects)
@@ -109,9 +99,3 @@ def driver_step(text: str, build: Build, work_dir: Path) -> Step:
     """Write C text that finds functions of the driver, and return the command that compiles it."""
     (work_dir / "driver_calls.c").write_text(text, encoding="utf-8")
     return compile_step(build.compiler.command, ("-x", "c", *FLAGS), "driver_calls.c", "driver_calls.c.o")
-
-
-def error_objects(precompiled: Mapping[str, Precompiled]) -> list[tuple[str, Precompiled]]:
-    """Return the files of the objects that belong to precompiled headers."""
-    headers = {one.header: one for one in precompiled.values()}.values()
-    return [(f"errors{number}.o", one) for number, one in enumerate(headers) if one.object_digest]

@@ -38,7 +38,8 @@ def check_is_device_code(request: Request) -> None:
     """
     if request.is_kind_given:
         return
-    from jitload.device.source import classify, find_candidates
+    from jitload.cpptext.declarations import find_candidates
+    from jitload.cpptext.source_kind import classify
 
     texts = [text for _, text in request.pieces]
     if any(".version" in text for text in texts):

@@ -1,4 +1,4 @@
-"""Mangled C++ name in, readable C++ text out: the name, and the types in it."""
+"""Demangle C++ symbols, and read the kernel's name and the types in them."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from typing import Protocol
 
-from jitload.device.mangled import read_mangled
 from jitload.errors import ToolchainError
 from jitload.model import Variable
 
-# libstdc++ first: it is what Linux has; None asks the process itself, where torch or Python may have brought one.
+# Linux has libstdc++. None stands for the process itself, into which torch or Python may have loaded a C++ library.
 _LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1", "libc++abi.dylib", "libc++.1.dylib", None)
-_MAX_LENGTH = 1024  # libstdc++ refuses what is longer
-# NVRTC names the namespace of a file, with the process id in it, where the file keeps something to itself.
+# NVRTC gives what is internal to a file a namespace whose name holds the process id.
 _INTERNAL = re.compile(r"\(anonymous namespace\)::|\b_(?:INTERNAL|GLOBAL_)_\w+::")
+_LENGTH = re.compile(r"\d{1,5}(?!\d)")
 
 
 @lru_cache(maxsize=4096)
 def demangle(symbol: str) -> str | None:
     """Demangle an Itanium C++ symbol.
 
-    Namespaces without a name are left out, because nobody can write them: `(anonymous namespace)::k(int)` is `k(int)`.
+    Unnamed namespaces are left out, because C++ has no words for them: `(anonymous namespace)::k(int)` is `k(int)`.
 
     Returns:
-        The readable text, `void ns::scale<float>(float*)`, or None when `symbol` is no mangled C++ name.
+        The readable text, `void ns::scale<float>(float*)`. None if `symbol` is not a mangled C++ name, or if the
+        demangler refuses it: libstdc++'s refuses names longer than 1,024 characters.
 
     Raises:
-        ToolchainError: No C++ runtime library with a demangler was found.
+        ToolchainError: No C++ library with a demangler was found.
 
     Example:
         >>> demangle("_Z5scalePfi")
@@ -37,20 +37,36 @@ def demangle(symbol: str) -> str | None:
     """
     if not symbol.startswith("_Z") or "\0" in symbol:
         return None
-    readable = read_mangled(symbol) if len(symbol) > _MAX_LENGTH else _demangle_short(symbol)
-    return readable and _INTERNAL.sub("", readable)
-
-
-def _demangle_short(symbol: str) -> str | None:
     functions = _runtime()
     status = ctypes.c_int()
     text = functions.cxa_demangle(symbol.encode("utf-8", "surrogateescape"), None, None, ctypes.byref(status))
     if not text:
         return None
     try:
-        return ctypes.string_at(text).decode("utf-8", "replace")
+        readable = ctypes.string_at(text).decode("utf-8", "replace")
     finally:
         functions.free(text)
+    return _INTERNAL.sub("", readable)
+
+
+def is_refused(symbol: str) -> bool:
+    """Tell whether a symbol is a C++ name that the demangler refuses."""
+    return symbol.startswith("_Z") and demangle(symbol) is None
+
+
+def name_in(symbol: str) -> str:
+    """Return the function's name in a C++ symbol that the demangler refuses, without its template arguments.
+
+    Example:
+        >>> name_in("_ZN2ns5scaleIfEEvPT_")
+        'ns::scale<…>'
+    """
+    names, position = [], 3 if symbol.startswith("_ZN") else 2
+    while length := _LENGTH.match(symbol, position):
+        position = length.end() + int(length[0])
+        names.append(symbol[length.end() : position])
+    arguments = "<…>" if symbol[position : position + 1] == "I" else ""
+    return _INTERNAL.sub("", "::".join(names)) + arguments if names else symbol
 
 
 def demangle_variables(variables: Iterable[Variable]) -> tuple[Variable, ...]:
@@ -62,10 +78,16 @@ def demangle_variables(variables: Iterable[Variable]) -> tuple[Variable, ...]:
 
 
 def read_symbol(symbol: str, expression: str) -> tuple[str, tuple[str, ...] | None]:
-    """Return a kernel's C++ name and the types in its symbol; an `extern "C"` symbol has none."""
+    """Return a kernel's C++ name and the types in its symbol.
+
+    There are no types (None) in an `extern "C"` symbol, nor in one that the demangler refuses.
+    """
     readable = demangle(symbol)
+    if readable is None and symbol.startswith("_Z") and expression:
+        target = re.fullmatch(r"static_cast<.*>\((.*)\)", expression)
+        return (target[1] if target else expression).removeprefix("::"), None
     if readable is None or not readable.endswith(")"):
-        # The expression has the namespaces; where a macro stands for the name, only the symbol has the name.
+        # The expression has the namespaces, but if a macro stands for the name, only the symbol has the name.
         is_name = re.fullmatch(rf"(?:::)?(?:\w+::)*{re.escape(symbol)}", expression)
         return (expression.removeprefix("::") if is_name else symbol), None
     before, types = _split_function(readable)
@@ -73,7 +95,7 @@ def read_symbol(symbol: str, expression: str) -> tuple[str, tuple[str, ...] | No
 
 
 def read_probe(lowered: str) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
-    """Return the kernel's types as they are, and with enums replaced, from the lowered name of its probe."""
+    """Return the kernel's types, and the same with enums replaced, from the lowered name of its probe."""
     readable = demangle(lowered)
     if readable is None or "<" not in readable:
         return None, None
@@ -83,8 +105,8 @@ def read_probe(lowered: str) -> tuple[tuple[str, ...] | None, tuple[str, ...] | 
 
 
 def _split_function(text: str) -> tuple[str, tuple[str, ...] | None]:
-    """Split `scale(float*, int)` or `void (*)(int)` into what stands before the last parentheses, and their types."""
-    start = max((at for at, depth in enumerate(_depths(text)) if depth == 0 and text[at] == "("), default=-1)
+    """Split `scale(float*, int)` or `void (*)(int)` into the text before the last parentheses and the types in them."""
+    start = max((i for i, depth in enumerate(_depths(text)) if depth == 0 and text[i] == "("), default=-1)
     if start < 0 or not text.endswith(")"):
         return "", None
     inner = text[start + 1 : -1].strip()
@@ -94,31 +116,31 @@ def _split_function(text: str) -> tuple[str, tuple[str, ...] | None]:
 
 
 def _split_top(text: str, separator: str) -> list[str]:
-    """Split where the separator stands outside all brackets."""
+    """Split at each separator that is outside all brackets."""
     parts, start = [], 0
-    for at, depth in enumerate(_depths(text)):
-        if depth == 0 and text[at] == separator:
-            parts.append(text[start:at])
-            start = at + 1
+    for position, depth in enumerate(_depths(text)):
+        if depth == 0 and text[position] == separator:
+            parts.append(text[start:position])
+            start = position + 1
     return [*parts, text[start:]]
 
 
 def _depths(text: str) -> Iterator[int]:
-    """Yield for each character how many brackets are open before it; closing ones belong inside."""
+    """Yield for each character the number of brackets open before it; a closing bracket counts as inside."""
     depth = 0
     for character in text:
         yield depth
         depth += (character in "<([{") - (character in ">)]}")
 
 
-class _Foreign(Protocol):
+class _CFunction(Protocol):
     def __call__(self, *arguments: object) -> int: ...
 
 
 class _Runtime:
     """The two C functions that demangling needs."""
 
-    def __init__(self, cxa_demangle: _Foreign, free: _Foreign) -> None:
+    def __init__(self, cxa_demangle: _CFunction, free: _CFunction) -> None:
         self.cxa_demangle = cxa_demangle
         self.free = free
 

@@ -13,9 +13,9 @@ from jitload.launch import Launch
 from jitload.model import CompiledSource, Cubin, Kernel
 from jitload.request.cubins import GivenCubin
 from jitload.request.request import Request
-from jitload.signature.declared import parse_signature
+from jitload.signature.declared import check_is_typed, parse_signature
 from jitload.signature.exports import export_names
-from jitload.signature.kernels import check_is_typed, told_kernels, typed_kernel
+from jitload.signature.kernels import told_kernels, typed_kernel
 
 
 def read_given(request: Request) -> tuple[CompiledSource, ...]:

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jitload.checks import NO_CHECKS, Checks
+from jitload.cpptext.declarations import find_candidates
+from jitload.cpptext.includes import read_headers
 from jitload.device import probe
 from jitload.device.demangle import demangle_variables
-from jitload.device.headers import read_headers
 from jitload.device.nvrtc_headers import headers_in_memory
-from jitload.device.source import find_candidates
 from jitload.elf.cubin import read_image
 from jitload.errors import CompileError, LaunchSpecError, SignatureError, nearest_name
 from jitload.model import Candidate, CompiledSource, Cubin, Image

@@ -1,8 +1,9 @@
-"""Typed functions whose calls go straight from Python's objects to the launch (python.cc).
+"""Calls that go from Python objects straight to the launch, without tvm-ffi (`python.cc`).
 
-A call through tvm-ffi makes two allocations for each tensor. Where torch has DLPack's exchange table, the library can
-read a tensor onto the stack instead; what it does not know it leaves to tvm-ffi. The type is a `TypedFunction` with
-room for the library's own fields behind tvm-ffi's, the first of which is the function that CPython calls.
+For each tensor of a call tvm-ffi makes two allocations. If torch has DLPack's exchange table, the library reads the
+tensor onto the stack instead, and leaves objects that it does not know to tvm-ffi. Functions that can be called so have
+a type that is a `TypedFunction` with room for the library's own fields; the first of them is the function that CPython
+calls.
 """
 
 from __future__ import annotations
@@ -15,29 +16,33 @@ from typing import Any
 
 import tvm_ffi
 
-from jitload.loader.exchange import torch_exchange
 from jitload.loader.function import TypedFunction
 
-_FIELDS_BYTES = 128  # sizeof(jitload_bound) at most; python.cc asserts it
-_TP_CALL, _TP_MEMBERS = 50, 72  # Py_tp_call, Py_tp_members: numbers of CPython's stable ABI
+_DLPACK_MAJOR = 1  # another major version may lay the exchange table out differently
+_FIELDS_BYTES = 128  # an upper bound of sizeof(jitload_bound), checked in python.cc
+_TP_CALL, _TP_MEMBERS = 50, 72  # Py_tp_call and Py_tp_members in CPython's stable ABI
 _T_PYSSIZET, _READONLY = 19, 1
-_MEMBER, _SLOT, _SPEC = "PiniP", "iP", "PiiIP"  # PyMemberDef, PyType_Slot, PyType_Spec; as classes they cost a hit more
+_MEMBER, _SLOT, _SPEC = (
+    "PiniP",
+    "iP",
+    "PiiIP",
+)  # PyMemberDef, PyType_Slot, PyType_Spec; ctypes structures would slow down a hit
 _BASETYPE, _HAVE_VECTORCALL = 1 << 10, 1 << 11  # Py_TPFLAGS_…
 
 
 class _Bindable(TypedFunction):
-    """The Python half of the type."""
+    """The part of the type that is written in Python."""
 
     @property
     def release_gil(self) -> bool:
-        """Whether a call lets other Python threads run while it launches."""
+        """Whether calls release the GIL during the launch."""
         released: bool = tvm_ffi.Function.release_gil.__get__(self)
         return released
 
     @release_gil.setter
     def release_gil(self, value: bool) -> None:
         tvm_ffi.Function.release_gil.__set__(self, value)
-        self._jitload_configured.clear()  # those were made with the other value
+        self._jitload_configured.clear()  # they were created with the other value
         self._jitload_bind()
 
     def _jitload_bind(self) -> None:
@@ -46,36 +51,35 @@ class _Bindable(TypedFunction):
 
 @functools.lru_cache(maxsize=1)
 def direct_type() -> type[TypedFunction] | None:
-    """Return the type, or None where calls cannot go this way.
+    """Return the type of functions that are called directly, or None if torch or Python does not allow it.
 
-    That is a Python without a GIL or other than CPython, whose objects are laid out differently, and a torch without
-    the exchange table.
+    Objects are laid out differently in a free-threaded CPython and in other implementations of Python.
     """
     exchange = torch_exchange()
-    has_gil = "t" not in getattr(sys, "abiflags", "")  # sysconfig would tell, after a millisecond of imports
+    has_gil = "t" not in getattr(sys, "abiflags", "")  # importing sysconfig would take a millisecond
     if sys.implementation.name != "cpython" or not has_gil or exchange is None or not exchange.view:
         return None
     offset = _Bindable.__basicsize__
     names = [ctypes.create_string_buffer(name) for name in (b"__vectorcalloffset__", b"jitload.TypedFunction")]
     member, name = map(ctypes.addressof, names)
-    members = _block(_MEMBER, member, _T_PYSSIZET, offset, _READONLY, 0)
-    slots = _block(_SLOT, _TP_MEMBERS, ctypes.addressof(members))
+    members = _c_struct(_MEMBER, member, _T_PYSSIZET, offset, _READONLY, 0)
+    slots = _c_struct(_SLOT, _TP_MEMBERS, ctypes.addressof(members))
     flags = _BASETYPE | _HAVE_VECTORCALL
-    spec = _block(_SPEC, name, offset + _FIELDS_BYTES, 0, flags, ctypes.addressof(slots))
+    spec = _c_struct(_SPEC, name, offset + _FIELDS_BYTES, 0, flags, ctypes.addressof(slots))
     make = ctypes.pythonapi.PyType_FromSpecWithBases
     make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object)
-    made: type[TypedFunction] = make(ctypes.addressof(spec), (_Bindable,))
-    made._jitload_keep = (names, members, slots, spec)  # CPython may look at them later
-    return made
+    direct: type[TypedFunction] = make(ctypes.addressof(spec), (_Bindable,))
+    direct._jitload_keep = (names, members, slots, spec)  # CPython may still refer to them
+    return direct
 
 
-def _block(form: str, *values: int) -> ctypes.Array[ctypes.c_char]:
-    """Return a C structure, followed by one of zeros: the end of a list of them."""
+def _c_struct(form: str, *values: int) -> ctypes.Array[ctypes.c_char]:
+    """Return a C structure, followed by one of zeros that terminates a list of them."""
     return ctypes.create_string_buffer(struct.pack(form, *values), 2 * struct.calcsize(form))
 
 
 def direct_arguments() -> tuple[Any, ...]:
-    """Return what `_jitload_use_python` takes."""
+    """Return the arguments of the library's `_jitload_use_python`."""
     exchange = torch_exchange()
     assert exchange is not None
     get_slot = ctypes.pythonapi.PyType_GetSlot
@@ -92,41 +96,87 @@ def direct_arguments() -> tuple[Any, ...]:
 
 
 def describe_tensor(tensor: Any) -> str:
-    """Say what a tensor of torch is that has no memory which a kernel could read as an array."""
+    """Describe a torch tensor that a kernel cannot read, because it has no plain memory."""
     layout = str(tensor.layout).removeprefix("torch.")
     dtype = str(tensor.dtype).removeprefix("torch.")
     kinds = {
-        "a tensor that is yet to be conjugated (give x.resolve_conj())": tensor.is_conj(),
-        "a tensor that is yet to be negated (give x.resolve_neg())": tensor.is_neg(),
+        "a tensor with a pending conjugation (pass x.resolve_conj())": tensor.is_conj(),
+        "a tensor with a pending negation (pass x.resolve_neg())": tensor.is_neg(),
         "a meta tensor": tensor.is_meta,
         "a nested tensor": tensor.is_nested,
         f"a quantized tensor ({dtype})": tensor.is_quantized,
         f"a tensor of layout {layout}": layout != "strided",
     }
-    other = f"a tensor that DLPack cannot show ({dtype}): of a dtype that it does not know, or wrapped as by torch.vmap"
-    return next((kind for kind, is_it in kinds.items() if is_it), other)
+    other = f"a tensor that DLPack cannot export ({dtype}): its dtype is unknown to DLPack, or torch.vmap wraps it"
+    return next((kind for kind, applies in kinds.items() if applies), other)
 
 
 def call_again(function: TypedFunction, args: tuple[Any, ...]) -> Any:
-    """Make a call for which tvm-ffi could not read an array: one that is read-only will do for a const pointer."""
+    """Repeat a call for which tvm-ffi could not read an array: a const pointer takes a read-only one."""
     types = {parameter.name: parameter.type for parameter in function.kernel.parameters}
     names = function.__signature__.parameters
-    said = [f"{function.__name__}(): argument {name!r}" for name in names]
-    taken = [_taken(what, types[name], arg) for what, name, arg in zip(said, names, args, strict=True)]
-    return tvm_ffi.Function.__call__(function, *taken)
+    labels = [f"{function.__name__}(): argument {name!r}" for name in names]
+    readable = [_readable(arg, types[name], label) for label, name, arg in zip(labels, names, args, strict=True)]
+    return tvm_ffi.Function.__call__(function, *readable)
 
 
-def _taken(what: str, parameter_type: str, arg: Any) -> Any:
+def _readable(arg: Any, parameter_type: str, label: str) -> Any:
+    """Return an argument that tvm-ffi can read: a tensor in place of a read-only array for a const pointer."""
     if not hasattr(arg, "__dlpack__"):
         return arg
     try:
         arg.__dlpack__()
     except BufferError as error:
         try:
-            tensor = tvm_ffi.from_dlpack(arg.__dlpack__(max_version=(1, 0)))  # which can say that memory is read-only
-        except (BufferError, TypeError):  # the latter from those that know no versions
-            raise BufferError(f"{what} cannot be read as a tensor: {error}") from None
+            tensor = tvm_ffi.from_dlpack(
+                arg.__dlpack__(max_version=(1, 0))
+            )  # from 1.0 on, DLPack can express read-only memory
+        except (BufferError, TypeError):  # TypeError if it knows no max_version
+            raise BufferError(f"{label} cannot be read as a tensor: {error}") from None
         if parameter_type.startswith("const ") and parameter_type.count("*") == 1:
             return tensor
-        raise BufferError(f"{what} is read-only, and the kernel may write to it ({parameter_type})") from None
+        raise BufferError(f"{label} is read-only, but the kernel may write to it ({parameter_type})") from None
     return arg
+
+
+# ---- torch's side of a call -------------------------------------------------------------------------------------
+
+
+class Exchange:  # plain, because creating a dataclass or a named tuple takes a tenth of a first hit
+    """Addresses of functions in torch's DLPack exchange table, each 0 if torch does not provide it.
+
+    Attributes:
+        view: `dltensor_from_py_object_no_sync`, which fills in a DLTensor for a tensor.
+        current_stream: `current_work_stream`, which returns the current stream of a device.
+        allocator: `managed_tensor_allocator`, which allocates a tensor.
+        tensor_types: `torch.Tensor` and `torch.nn.Parameter`.
+    """
+
+    __slots__ = ("allocator", "current_stream", "tensor_types", "view")
+
+    def __init__(self, *, view: int, current_stream: int, allocator: int, tensor_types: tuple[type, type]) -> None:
+        self.view = view
+        self.current_stream = current_stream
+        self.allocator = allocator
+        self.tensor_types = tensor_types
+
+
+@functools.lru_cache(maxsize=1)
+def torch_exchange() -> Exchange | None:
+    """Return torch's exchange table, or None if torch is not imported or has none (before 2.10).
+
+    The table holds the version in two 32-bit words and the previous table, then the addresses of the allocator, import,
+    export, view and current-stream functions.
+    """
+    torch = sys.modules.get("torch")
+    capsule = getattr(getattr(torch, "Tensor", None), "__dlpack_c_exchange_api__", None)
+    if torch is None or capsule is None:
+        return None
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    table = get(capsule, b"dlpack_exchange_api")
+    if ctypes.c_uint32.from_address(table).value != _DLPACK_MAJOR:
+        return None
+    words = (ctypes.c_size_t * 7).from_address(table)
+    tensor_types = (torch.Tensor, torch.nn.Parameter)
+    return Exchange(view=words[5], current_stream=words[6], allocator=words[2], tensor_types=tensor_types)

@@ -1,4 +1,4 @@
-"""The typed function: a `tvm_ffi.Function` that knows its kernel and can be configured, `f[grid, block](...)`."""
+"""Typed functions: `tvm_ffi.Function` objects that describe their kernel and can be configured, `f[grid, block](…)`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 _SCALARS = {"int": int, "uint": int, "float": float, "bool": bool, "struct": bytes}
-_REMEMBERED_TYPES = frozenset((int, tuple, type(None)))
-_MOST_CONFIGURED = 1024  # configured functions a function remembers before it starts anew
+_CACHEABLE_TYPES = frozenset((int, tuple, type(None)))
+_MAX_CONFIGURED = 1024  # configured functions that a function caches before it clears the cache
 
 
-class Library:  # by hand: making a dataclass, or a named tuple, is a tenth of a first hit
-    """What a library does for its functions: make a configured one, and take over calls (direct.py)."""
+class Library:  # plain, because creating a dataclass or a named tuple takes a tenth of a first hit
+    """Functions of a library that its typed functions use: `configure` makes a configured one, `bind` a direct one."""
 
     __slots__ = ("bind", "configure")
 
@@ -33,12 +33,12 @@ class Library:  # by hand: making a dataclass, or a named tuple, is a tenth of a
 class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own class is untyped Cython
     """A kernel as a function: `f(x, y, n)`, or `f[grid, block, shared_bytes, stream](x, y, n)`.
 
-    It has no `__call__` of its own, so that a call goes straight to tvm-ffi's C code; keywords go through `call`.
+    It does not define `__call__`, so that a call goes straight to C code. For keyword arguments use `call`.
     """
 
     @property
     def kernel(self) -> Kernel:
-        """The kernel's registers, shared and local memory, and parameters; of the first architecture, if of several."""
+        """The kernel with its parameters, registers, shared and local memory, on the first of the architectures."""
         if "kernel_record" not in self._jitload_facts:
             self._jitload_facts["kernel_record"] = kernel_of(self._jitload_facts)
         record: Kernel = self._jitload_facts["kernel_record"]
@@ -46,7 +46,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
 
     @property
     def kernels(self) -> dict[str, Kernel]:
-        """The same for each architecture in the library, `f.kernels["sm_90a"].registers`."""
+        """The kernel on each architecture of the library: `f.kernels["sm_90a"].registers`."""
         builds: dict[str, dict[str, Any]] = self._jitload_facts.get("builds", {self._jitload_facts["arch"]: {}})
         return {arch: replace(self.kernel, **numbers) for arch, numbers in builds.items()}
 
@@ -58,27 +58,27 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         return signature
 
     @property
-    def __annotations__(self) -> dict[str, Any]:  # type: ignore[override]  # made from the signature when asked for
+    def __annotations__(self) -> dict[str, Any]:  # type: ignore[override]  # computed from the signature
         return {**{name: p.annotation for name, p in self.__signature__.parameters.items()}, "return": None}
 
     def __getitem__(self, key: Any) -> TypedFunction:
         """Return the function for a configuration: `f[grid, block]`, up to `f[grid, block, shared_bytes, stream]`.
 
-        `grid` counts blocks and `block` threads; each is an int, a tuple of up to three, or None for what the `Launch`
-        declares. `stream` is an int, a torch or CuPy stream, or anything with `__cuda_stream__`. The block of a Triton
-        kernel is fixed, so its functions take `f[grid]` as Triton's do, or `f[grid, None, None, stream]`.
+        `grid` is a number of blocks and `block` a number of threads: an int, a tuple of up to three, or None for what
+        the `Launch` declares. `stream` is an int, a torch or CuPy stream, or an object with `__cuda_stream__`. The
+        block of a Triton kernel is fixed, so its functions take `f[grid]`, or `f[grid, None, None, stream]`.
         """
         try:
-            found = self._jitload_configured[key]
+            configured = self._jitload_configured[key]
         except (KeyError, TypeError):
             return self._jitload_configure(key)
         for part in key:
-            if type(part) not in _REMEMBERED_TYPES:
-                return self._jitload_configure(key)  # 4.0 finds 4, and is refused all the same
-        return found
+            if type(part) not in _CACHEABLE_TYPES:
+                return self._jitload_configure(key)  # 4.0 equals 4 as a key, but is rejected
+        return configured
 
     def call(self, *args: Any, **kwargs: Any) -> None:
-        """Call with keywords, `f.call(x, y=out, n=5)`: one Python frame more than a positional call."""
+        """Call with keyword arguments, `f.call(x, y=out, n=5)`; this adds a Python frame to the call."""
         try:
             bound = _with_keywords(self.__signature__).bind(*args, **kwargs)
         except TypeError as error:
@@ -86,7 +86,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         self(*bound.args)
 
     def __get__(self, instance: object, owner: type | None = None) -> TypedFunction:
-        """Stay unbound in a class body, as a builtin does; for this method, `help()` shows the function."""
+        """Stay unbound in a class body, like a builtin; because of this method, `help()` shows the function."""
         return self
 
     def __repr__(self) -> str:
@@ -100,7 +100,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         )
 
     def _jitload_set(self, facts: dict[str, Any], library: Library, config: tuple[Any, ...]) -> None:
-        """Take what the library says of the function, what it does for it, and how it is configured."""
+        """Initialise the function with its description, its library and its launch configuration."""
         self.__name__ = self.__qualname__ = facts["name"]
         self.__module__ = "jitload"
         self.__doc__ = f"{facts['doc']}\n\n{facts['signature']}".strip()
@@ -112,10 +112,10 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         self._jitload_bind()
 
     def _jitload_bind(self) -> None:
-        """Let calls go straight to the library, in a type that can; here they go through tvm-ffi."""
+        """Route calls straight to the library, in a type that can do so; here they go through tvm-ffi."""
 
     def _jitload_configure(self, key: Any) -> TypedFunction:
-        name, given = self.__name__, key if isinstance(key, tuple) else (key,)
+        name, parts = self.__name__, key if isinstance(key, tuple) else (key,)
         if "triton" in self._jitload_facts:
             if type(key) is int:
                 return self[(key,)]
@@ -139,27 +139,27 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         configured._jitload_set(self._jitload_facts, self._jitload_library, config)
         if configured.release_gil != self.release_gil:
             configured.release_gil = self.release_gil
-        configured._jitload_key = given
-        self._jitload_remember(given, configured)
+        configured._jitload_key = parts
+        self._jitload_cache(parts, configured)
         return configured
 
-    def _jitload_remember(self, key: tuple[Any, ...], configured: TypedFunction) -> None:
-        """Keep it for the next `f[grid, block]`; a stream object may change its handle, so only numbers are kept."""
+    def _jitload_cache(self, key: tuple[Any, ...], configured: TypedFunction) -> None:
+        """Cache it for the next `f[grid, block]`, unless the key has a stream object, whose handle may change."""
         if all(part is None or type(part) is int or _is_int_tuple(part) for part in key):
-            if len(self._jitload_configured) >= _MOST_CONFIGURED:
+            if len(self._jitload_configured) >= _MAX_CONFIGURED:
                 self._jitload_configured.clear()
             self._jitload_configured[key] = configured
 
 
 def _triton_key(name: str, key: Any) -> tuple[Any, ...]:
-    """Return (grid, None, None, stream) for `f[grid]`, `f[x, y, z]` or `f[grid, None, None, stream]`."""
+    """Return the key `(grid, None, None, stream)` for `f[grid]`, `f[x, y, z]` or `f[grid, None, None, stream]`."""
     parts = key if isinstance(key, tuple) else (key,)
     is_grid = len(parts) <= 3 and not any(part is None or isinstance(part, tuple | list) for part in parts)
     grid, block, shared_bytes, stream = (parts, None, None, None) if is_grid else (*parts, None, None, None)[:4]
     if block is not None or shared_bytes is not None or len(parts) > 4:
         raise TypeError(
-            f"{name}[…] takes [grid], or [grid, None, None, stream]: block and shared memory of a Triton kernel are "
-            "fixed when it is compiled"
+            f"{name}[…] takes [grid], or [grid, None, None, stream]: the block and the shared memory of a Triton "
+            "kernel are fixed when it is compiled"
         )
     return grid, None, None, stream
 
@@ -168,35 +168,35 @@ def _is_int_tuple(value: object) -> bool:
     return type(value) is tuple and all(type(item) is int for item in value)
 
 
-def _integer(name: str, what: str, value: object) -> int:
+def _integer(name: str, field: str, value: object) -> int:
     if isinstance(value, bool):
-        raise TypeError(f"{name}[…]: {what} must be an int, got bool")
+        raise TypeError(f"{name}[…]: {field} must be an int, got bool")
     try:
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        raise TypeError(f"{name}[…]: {what} must be an int, got {type(value).__name__}") from None
+        raise TypeError(f"{name}[…]: {field} must be an int, got {type(value).__name__}") from None
     if not -(2**63) <= number < 2**63:
-        raise ValueError(f"{name}[…]: {what} does not fit 64 bits: {number}")
+        raise ValueError(f"{name}[…]: {field} does not fit 64 bits: {number}")
     return number
 
 
-def _extent(name: str, what: str, value: object) -> tuple[int, int, int, int]:
-    """Return (1, x, y, z), or zeros for None: what the `Launch` declares."""
+def _extent(name: str, field: str, value: object) -> tuple[int, int, int, int]:
+    """Return `(1, x, y, z)`, or zeros for None, which stands for what the `Launch` declares."""
     if value is None:
         return (0, 0, 0, 0)
     extents = value if isinstance(value, tuple | list) else (value,)
     if not 1 <= len(extents) <= 3:
-        raise TypeError(f"{name}[…]: {what} must have one to three dimensions, got {len(extents)}")
-    x, y, z = (*(_integer(name, what, extent) for extent in extents), 1, 1)[:3]
+        raise TypeError(f"{name}[…]: {field} must have one to three dimensions, got {len(extents)}")
+    x, y, z = (*(_integer(name, field, extent) for extent in extents), 1, 1)[:3]
     return (1, x, y, z)
 
 
 def _stream_handle(name: str, stream: Any) -> int:
-    """Return the address behind a stream: an int, `__cuda_stream__`, torch's `cuda_stream` or CuPy's `ptr`."""
+    """Return the handle of a stream: an int, `__cuda_stream__`, torch's `cuda_stream` or CuPy's `ptr`."""
     protocol = getattr(stream, "__cuda_stream__", None)
     handle = next((getattr(stream, key) for key in ("cuda_stream", "ptr") if hasattr(stream, key)), stream)
     if protocol is not None:
-        with suppress(TypeError, IndexError):  # what is no pair is refused below
+        with suppress(TypeError, IndexError):  # not a pair: rejected below
             handle = (protocol() if callable(protocol) else protocol)[1]
     if isinstance(handle, bool) or not hasattr(handle, "__index__"):
         raise TypeError(
@@ -212,7 +212,7 @@ def _with_keywords(signature: inspect.Signature) -> inspect.Signature:
 
 
 def signature_of(facts: Mapping[str, Any]) -> inspect.Signature:
-    """Return the Python signature of a typed function from the library's description of it."""
+    """Return the Python signature of a typed function, given its description in the library."""
     parameters = []
     for argument in facts["arguments"]:
         annotation: Any = _SCALARS.get(argument["kind"], tvm_ffi.Tensor)
@@ -224,7 +224,7 @@ def signature_of(facts: Mapping[str, Any]) -> inspect.Signature:
 
 
 def kernel_of(facts: Mapping[str, Any]) -> Kernel:
-    """Return the record of a function's kernel from the library's description of it."""
+    """Return the kernel of a typed function, given its description in the library."""
     from jitload.model import Kernel, Parameter
 
     record = dict(facts["kernel"])

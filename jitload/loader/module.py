@@ -1,4 +1,4 @@
-"""A shared library in, a `Module` of typed functions out. tvm-ffi is imported here and nowhere else."""
+"""Load a shared library as a `Module` of typed functions."""
 
 from __future__ import annotations
 
@@ -20,20 +20,19 @@ from typing import Any, NoReturn
 import tvm_ffi
 
 from jitload.errors import LoadError
-from jitload.loader.direct import direct_arguments, direct_type
-from jitload.loader.exchange import torch_exchange
+from jitload.loader.direct import direct_arguments, direct_type, torch_exchange
 from jitload.loader.function import Library, TypedFunction
 
 _lock = threading.Lock()
-_mapped: dict[str, tuple[int, int, int, int]] = {}  # path of a library this process loaded -> what `stat` said
-_copies: dict[tuple[str, tuple[int, int, int, int]], Path] = {}  # the same of one loaded from a copy -> the copy's name
+_loaded_files: dict[str, tuple[int, int, int, int]] = {}  # path of a loaded library -> identity of its file
+_copies: dict[tuple[str, tuple[int, int, int, int]], Path] = {}  # path and identity -> path of the copy that was loaded
 
 
 class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked here
-    """The typed functions of a library: a `tvm_ffi.Module` that knows what it holds.
+    """The typed functions of a library; a `tvm_ffi.Module`.
 
-    `mod.add_one` is the typed function; so is `mod["add_one"]`, which also reaches a kernel whose name one of
-    `tvm_ffi.Module`'s own hides, such as `imports`. Iterating gives the names.
+    `mod.add_one` and `mod["add_one"]` are the same typed function. The latter also reaches a kernel that is hidden by
+    an attribute of `tvm_ffi.Module`, such as `imports`. Iterating over a module gives the names of its functions.
     """
 
     def __getattr__(self, name: str) -> TypedFunction:
@@ -45,7 +44,7 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(
-            f"{self!r} is shared by all who load this source, so {name!r} cannot be set on it; keep it in a variable"
+            f"cannot set {name!r} on {self!r}, which is shared by everything that loads this source; use a variable"
         )
 
     def __getitem__(self, name: str) -> TypedFunction:
@@ -54,7 +53,7 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
     def get_function(self, name: str, query_imports: bool = False) -> TypedFunction:  # noqa: FBT001, FBT002  upstream's
         """Return a function of the library by its exported name."""
         if not isinstance(name, str):
-            raise TypeError(f"the functions of {self!r} go by names of type str, got {type(name).__name__}")
+            raise TypeError(f"names of functions of {self!r} must be str, got {type(name).__name__}")
         try:
             function: TypedFunction = super().get_function(name, query_imports)
         except AttributeError as missing:
@@ -64,12 +63,12 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         if facts is not None:
             return _typed(self, function, facts)
         if name in self.__dict__.get("_jitload_documented", ()):
-            # On the function that tvm-ffi made: one of a class of ours would take longer to call.
+            # Set on tvm-ffi's own object: an instance of a class of ours would take longer to call.
             function.__name__, function.__doc__ = name, self.get_function_doc(name)
         return function
 
     def _jitload_facts(self) -> dict[str, Any]:
-        """Return what the library says of itself; a library that jitload did not build says nothing."""
+        """Return the library's description of itself, which is empty if jitload did not build it."""
         facts: dict[str, Any] | None = self.__dict__.get("_jitload_description")
         if facts is None:
             facts = _describe(self)
@@ -77,7 +76,7 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         return facts
 
     def _jitload_library(self) -> Library:
-        """Return what the library does for its functions."""
+        """Return the functions of the library that its typed functions use."""
         library: Library | None = self.__dict__.get("_jitload_functions")
         if library is None:
             get = functools.partial(tvm_ffi.Module.get_function, self)
@@ -87,7 +86,7 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         return library
 
     def _jitload_names(self) -> Sequence[str]:
-        """Return the names of the typed functions, then those of C++ by hand."""
+        """Return the names of the typed functions, then those of hand-written C++."""
         facts = self._jitload_facts()
         return (*facts["functions"], *self.__dict__.get("_jitload_exports", ()))
 
@@ -122,25 +121,25 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
 def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True) -> Module:
     """Load a library and return its functions.
 
-    The dynamic loader knows libraries by name: one whose file changed since this process loaded it would come back as
-    it was. Such a file is loaded from a copy with a name of its own.
+    The dynamic loader identifies libraries by name: if a file has changed since this process loaded it, loading it
+    again would return the old library. Such a file is loaded from a copy with another name.
 
     Raises:
-        LoadError: There is no such file, or it is no library that can be loaded here.
+        LoadError: There is no such file, or it is not a library that can be loaded here.
     """
-    place = Path(path).absolute()
-    if not place.is_file():
-        raise LoadError(f"no library at {place}")
-    _check_whole(place)
+    library_path = Path(path).absolute()
+    if not library_path.is_file():
+        raise LoadError(f"no library at {library_path}")
+    _check_is_complete(library_path)
     try:
-        with _fresh(place) as mapped:
-            raw = tvm_ffi.load_module(str(mapped), keep_module_alive=keep_module_alive)
+        with _unmapped_path(library_path) as path_to_map:
+            raw = tvm_ffi.load_module(str(path_to_map), keep_module_alive=keep_module_alive)
     except RuntimeError as error:
-        raise LoadError(f"the library {place} cannot be loaded: {_reason(error)}") from error
+        raise LoadError(f"the library {library_path} cannot be loaded: {_reason(error)}") from error
     module = Module.__new__(Module)
     module.__move_handle_from__(raw)
     if not module._jitload_facts()["name"]:
-        list_exports(module, place)
+        list_exports(module, library_path)
     if module._jitload_facts()["functions"] or module._jitload_facts()["variables"]:
         exchange = torch_exchange()
         addresses = (exchange.current_stream, exchange.allocator) if exchange else (0, 0)
@@ -149,53 +148,53 @@ def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True
 
 
 def _reason(error: RuntimeError) -> str:
-    """Return the dynamic loader's words, and for a function that nobody defines what it is called in the source."""
-    found = re.search(r"([^\s/]+): undefined symbol: ([\w.$]+)", str(error))
-    if found is None:
+    """Return the dynamic loader's message, preceded by the C++ name of a function that is not defined."""
+    match = re.search(r"([^\s/]+): undefined symbol: ([\w.$]+)", str(error))
+    if match is None:
         return str(error)
     from jitload.device.demangle import demangle
 
-    name = demangle(found[2]) or found[2]
+    name = demangle(match[2]) or match[2]
     return (
-        f"{found[1]} needs {name}, which nothing that was linked or loaded defines. Define it "
-        'in the sources (for C, declare it extern "C"), or link the library that has it, '
+        f"{match[1]} needs {name}, which is not defined by anything that was linked or loaded. Define it "
+        'in the sources (for C, declare it extern "C"), or link the library that defines it, '
         f'extra_ldflags=["/path/to/lib.so"].\n{error}'
     )
 
 
-def _check_whole(place: Path) -> None:
-    """Refuse an ELF file that ends before what it says of itself: mapped, it would end the process with SIGBUS."""
-    size = place.stat().st_size
-    with place.open("rb") as file:
+def _check_is_complete(library_path: Path) -> None:
+    """Raise an error for a truncated ELF file, which would end the process with SIGBUS when it is mapped."""
+    size = library_path.stat().st_size
+    with library_path.open("rb") as file:
         head = file.read(64)
         if len(head) < 64 or head[:6] != b"\x7fELF\2\1":
-            return  # the dynamic loader has a word for these
+            return  # the dynamic loader reports these
         segments, sections, *counts = struct.unpack_from("<32xQQ6xHHHH", head)
         ends = [segments + counts[0] * counts[1], sections + counts[2] * counts[3]]
         if max(ends) <= size and counts[0] == 56:
             file.seek(segments)
             ends += [sum(extent) for extent in struct.iter_unpack("<8xQ16xQ16x", file.read(56 * counts[1]))]
     if max(ends) > size:
-        raise LoadError(f"the library {place} is cut short: it has {size} bytes. Build or copy it again.")
+        raise LoadError(f"the library {library_path} is truncated: it has {size} bytes. Build or copy it again.")
 
 
 @contextmanager
-def _fresh(path: Path) -> Iterator[Path]:
-    """Give the path, or a copy's where this process loaded other contents under it.
+def _unmapped_path(path: Path) -> Iterator[Path]:
+    """Give the path, or that of a copy if this process has loaded other contents from the path.
 
-    A copy is removed once it is mapped. The dynamic loader knows it by its name from then on.
+    A copy is removed once it is mapped; the dynamic loader then still identifies it by its name.
     """
-    found = os.stat(path)
-    identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+    status = os.stat(path)
+    identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
     with _lock:
-        is_known = _mapped.setdefault(str(path), identity) == identity
-    if is_known:
+        is_unchanged = _loaded_files.setdefault(str(path), identity) == identity
+    if is_unchanged:
         yield path
         return
     with _lock:
-        known = _copies.get((str(path), identity))
-        if known and _is_mapped(known):
-            yield known
+        earlier_copy = _copies.get((str(path), identity))
+        if earlier_copy and _is_mapped(earlier_copy):
+            yield earlier_copy
             return
         with tempfile.TemporaryDirectory(prefix="jitload-") as directory:
             copy = Path(directory) / path.name
@@ -226,27 +225,24 @@ def _describe(module: Module) -> dict[str, Any]:
     return {**facts, "functions": functions}
 
 
-def list_exports(module: Module, place: Path) -> None:
-    """Note what a library exports that was written by hand, and so does not describe itself.
-
-    Kernels beside it do, where objects of both were linked into one.
-    """
+def list_exports(module: Module, library_path: Path) -> None:
+    """Record the functions of hand-written C++ that a library exports, since they are not in its description."""
     if "_jitload_exports" in module.__dict__:
         return
     from jitload.elf.file import read_dynamic_symbols
 
-    offered = read_dynamic_symbols(place.read_bytes()).defined
+    offered = read_dynamic_symbols(library_path.read_bytes()).defined
     names = [name.removeprefix("__tvm_ffi_") for name in offered if name.startswith("__tvm_ffi_")]
     facts = module._jitload_facts()
     plain = sorted(name for name in names if not name.startswith("_") and name not in facts["functions"])
     module.__dict__["_jitload_exports"] = tuple(plain)
     documented = frozenset(name.removeprefix("_doc_") for name in names if name.startswith("_doc_"))
     module.__dict__["_jitload_documented"] = documented
-    module.__dict__["_jitload_description"] = {**facts, "name": facts["name"] or place.stem}
+    module.__dict__["_jitload_description"] = {**facts, "name": facts["name"] or library_path.stem}
 
 
 def _typed(module: Module, function: tvm_ffi.Function, facts: dict[str, Any]) -> TypedFunction:
-    """Give a function that nobody else holds its type. Its handle keeps the module alive."""
+    """Turn a function that is not referenced elsewhere into a typed one. Its handle keeps the module alive."""
     library = module._jitload_library()
     kind = direct_type() if library.bind is not None else None
     typed = (kind or TypedFunction).__new__(kind or TypedFunction)
@@ -259,16 +255,16 @@ def _typed(module: Module, function: tvm_ffi.Function, facts: dict[str, Any]) ->
 def global_tensor(module: Module, name: str, dtype: object, shape: int | Sequence[int]) -> Any:
     """Return a `__device__` or `__constant__` variable of the module, on the current device, as a tensor.
 
-    The tensor is a view: what is written to it, later launches read.
+    The tensor is a view of the variable: later launches read what is written to it.
 
     Args:
         module: A module that jitload built.
         name: The variable's C++ name, `coeffs` or `ns::coeffs`.
         dtype: Its element type: `"float32"`, `torch.float32`, `numpy.float32`.
-        shape: Its shape; dtype and shape must make up the variable's size.
+        shape: Its shape; the size must be that of the variable.
 
     Returns:
-        A `tvm_ffi.Tensor`; `torch.from_dlpack(…)` and its like make it their own without a copy.
+        A `tvm_ffi.Tensor`, which `torch.from_dlpack` and others convert without a copy.
 
     Raises:
         LoadError: The module has no such variable.
@@ -282,15 +278,15 @@ def global_tensor(module: Module, name: str, dtype: object, shape: int | Sequenc
     facts = module._jitload_facts()
     names = [variable["name"] for variable in facts["variables"]]
     if name not in names:
-        known = f"it has: {', '.join(names)}" if names else "it has none"
-        raise LoadError(f"module {facts['name']!r} has no __device__ or __constant__ variable {name!r}; {known}")
+        variables = f"it has: {', '.join(names)}" if names else "it has none"
+        raise LoadError(f"module {facts['name']!r} has no __device__ or __constant__ variable {name!r}; {variables}")
     number = names.index(name)
     kind = _dtype(dtype)
     extents = _extents(shape)
     size = functools.reduce(operator.mul, extents, 1) * kind.itemsize
-    wanted = facts["variables"][number]["size"]
-    if size != wanted or any(extent < 0 for extent in extents):
-        raise ValueError(f"variable {name!r} has {wanted} bytes; {kind} with shape {tuple(extents)} would have {size}")
+    actual = facts["variables"][number]["size"]
+    if size != actual or any(extent < 0 for extent in extents):
+        raise ValueError(f"variable {name!r} has {actual} bytes; {kind} with shape {tuple(extents)} would have {size}")
     return tvm_ffi.Module.get_function(module, "_jitload_global")(number, kind, size, *extents)
 
 
@@ -304,7 +300,7 @@ def _extents(shape: int | Sequence[int]) -> list[int]:
 
 
 def _dtype(dtype: object) -> Any:
-    """Return tvm-ffi's dtype for one given by name or by torch, NumPy or JAX."""
+    """Return tvm-ffi's dtype for a name or a dtype of torch, NumPy or JAX."""
     text = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None) or str(dtype)
     try:
         kind = tvm_ffi.dtype(text.removeprefix("torch."))

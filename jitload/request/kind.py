@@ -62,7 +62,7 @@ def _kind_of_texts(
     if not has_cubins and looks_like_kernels(texts):
         return "device"
 
-    from jitload.device.source import classify
+    from jitload.cpptext.source_kind import classify
 
     kind = classify(texts, has_embed_cubin=has_cubins, options=options, for_nvrtc=not has_host_code)
     if kind != "host":
@@ -80,7 +80,7 @@ def _names_host_functions(texts: tuple[str, ...], functions: Functions | None, o
     names = (functions,) if isinstance(functions, str) else tuple(functions) if isinstance(functions, Iterable) else ()
     if any("__global__" in text for text in texts) or not all(isinstance(name, str) for name in names):
         return False
-    from jitload.device.host_functions import defines_host_functions
+    from jitload.cpptext.declarations import defines_host_functions
 
     return defines_host_functions(texts, names)
 
@@ -91,11 +91,11 @@ def _headers_have_kernels(sources: Sources, options: Options) -> bool:
     if sources.cubins or not any("include" in text for text in texts):
         return False
 
-    from jitload.device.included import launches_in_headers
+    from jitload.cpptext.source_kind import headers_have_kernels
 
     cuda_dirs = split_includes(options.cuda)[1]
     dirs = (*options.include_dirs, *sources.directories, *cuda_dirs, *options.host_dirs)
-    return launches_in_headers(texts, [path.absolute() for path in dirs], options.cuda)
+    return headers_have_kernels(texts, [path.absolute() for path in dirs], options.cuda)
 
 
 def _check_is_no_kernel_source(call: Call) -> None:
@@ -104,7 +104,7 @@ def _check_is_no_kernel_source(call: Call) -> None:
     if not call.sources.cubins or not any("__global__" in text for text in texts):
         return
 
-    from jitload.device.source import classify
+    from jitload.cpptext.source_kind import classify
 
     if classify(texts, has_embed_cubin=False, options=call.options.cuda) == "device":
         advice = f"launch them with TVM_FFI_EMBED_CUBIN({call.name})" if call.sources.host else "leave embed_cubin= out"
@@ -121,7 +121,7 @@ def check_has_no_launches(pieces: Pieces, options: Sequence[str]) -> None:
         CompileError: There is a launch that the C++ compiler would see.
     """
     if any("<<<" in text for _, text in pieces):
-        from jitload.device.source import classify
+        from jitload.cpptext.source_kind import classify
 
         if classify([text for _, text in pieces], has_embed_cubin=False, options=options) == "both":
             raise cpu_launch_error(pieces)
@@ -129,7 +129,7 @@ def check_has_no_launches(pieces: Pieces, options: Sequence[str]) -> None:
 
 def cpu_launch_error(pieces: Pieces) -> CompileError:
     """Return the error for `<<<…>>>` on the CPU, at its line."""
-    from jitload.device.lexer import tokenize
+    from jitload.cpptext.lexer import tokenize
 
     label, line = pieces[0][0], 1
     for piece_label, text in pieces:

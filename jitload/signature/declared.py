@@ -1,15 +1,18 @@
-"""A hand-written signature in, the types and names in it out."""
+"""Read the signature that a `Launch` gives for a kernel, and ask for one where the types are unknown."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from jitload.device.lexer import tokenize
-from jitload.device.parameters import read_parameters
+from jitload.cpptext.declarations import read_parameters
+from jitload.cpptext.lexer import code_tokens
+from jitload.device.demangle import is_refused, name_in
 from jitload.errors import SignatureError
+from jitload.model import Kernel, ParameterSlot
 from jitload.signature.types import known_names, resolve_aliases, unknown_name
 
-# What stands before the parameters in a declaration; a parameter that points to a function begins likewise.
+# What precedes the parameters in a declaration. A parameter that is a pointer to a function begins in the same way.
 _HEAD = re.compile(r'^(?:extern\s+"C"\s+)?(?:__global__\s+)?void\s+(?:[\w:]+(?:<[^()]*>)?\s*)?\((?!\s*\*)')
 
 
@@ -21,7 +24,7 @@ def parse_signature(text: str, kernel: str) -> tuple[tuple[str, str], ...]:
         kernel: The kernel's name, for messages.
 
     Raises:
-        SignatureError: The text is no parameter list, or names a type that looks like a slip of the pen.
+        SignatureError: The text is not a parameter list, or names a type that looks misspelt.
 
     Example:
         >>> parse_signature("(const float* x, int n)", "scale")
@@ -30,8 +33,8 @@ def parse_signature(text: str, kernel: str) -> tuple[tuple[str, str], ...]:
     inner = _HEAD.sub("(", text.strip())
     if inner.startswith("(") and inner.endswith(")"):
         inner = inner[1:-1]
-    tokens = [token for token in tokenize(inner) if token.kind != "comment"]
-    if bad := next((t.text for t in tokens if t.text in ("{", "}", ";", "#") or t.kind == "text"), None):
+    tokens = code_tokens(inner)
+    if bad := next((t.text for t in tokens if t.text in ("{", "}", ";", "#") or t.kind == "literal"), None):
         raise SignatureError(_signature_message(text, kernel, f"{bad!r} has no place in a parameter list"))
     if any(inner.count(opening) != inner.count(closing) for opening, closing in ("()", "[]", "<>")):
         raise SignatureError(_signature_message(text, kernel, "its brackets do not match"))
@@ -58,3 +61,37 @@ def _check_written_type(type_: str, index: int, text: str, kernel: str) -> None:
 def _signature_message(text: str, kernel: str, problem: str, hint: str = "") -> str:
     hint = hint or "Write it as in C++: '(const float* x, int n)'."
     return f"signature of kernel {kernel!r}: {problem}\n    {text}\n    {hint}"
+
+
+def check_is_typed(kernel: Kernel) -> None:
+    """Raise SignatureError if the types of a kernel's parameters are unknown."""
+    if any(parameter.kind == "bits" for parameter in kernel.parameters):
+        slots = tuple(ParameterSlot(offset=p.offset, size=p.size) for p in kernel.parameters)
+        raise untyped_error(slots, kernel.name, kernel.symbol)
+
+
+def untyped_error(slots: Sequence[ParameterSlot], name: str, symbol: str) -> SignatureError:
+    """Return the error for a kernel whose types are unknown; it asks for `signature=`."""
+    reason = "neither the compiler nor its symbol tells the types of its parameters"
+    if is_refused(symbol):
+        name = name_in(symbol) if name == symbol else name
+        reason = (
+            "the types of its parameters are unknown, because the C++ library's demangler refuses its symbol of "
+            f"{len(symbol):,} characters"
+        )
+    return SignatureError(
+        f"kernel {shorten(name)!r}: {reason}\n"
+        f"    The cubin has parameters of {list_sizes(slots)} bytes.\n"
+        f'    Give them: Launch(kernel="{shorten(name)}", signature="(const float* x, int n)").'
+    )
+
+
+def list_sizes(slots: Sequence[ParameterSlot]) -> str:
+    """Return the sizes of parameters as a list for a message."""
+    shown = ", ".join(str(slot.size) for slot in slots[:32]) or "no"
+    return shown + (f", … ({len(slots)} in all)" if len(slots) > 32 else "")
+
+
+def shorten(name: str) -> str:
+    """Return a name, cut off after 200 characters."""
+    return name if len(name) <= 200 else f"{name[:200]}…"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from jitload.errors import LaunchSpecError, nearest_name
 from jitload.launch import Launch
 from jitload.model import CompiledSource, Cubin, Kernel, Parameter
+from jitload.signature.declared import check_is_typed
 
 _MAX_LENGTH = 120
 
@@ -51,6 +52,7 @@ def choose_exports(
 
     Raises:
         LaunchSpecError: A name fits no kernel.
+        SignatureError: The types of a kernel's parameters are unknown.
     """
     by_name = export_names(compiled.cubin.kernels)
     docs = {candidate.name: candidate.doc for candidate in compiled.candidates}
@@ -61,6 +63,7 @@ def choose_exports(
     exports = []
     for name, launch in functions:
         kernel = _kernel_for(name, launch, compiled, by_name)
+        check_is_typed(kernel)
         doc = launch.doc if launch.doc is not None else docs.get(re.split("[<(]", kernel.name)[0], "")
         builds = tuple((one.cubin.arch, _same_kernel(kernel, one.cubin)) for one in (compiled, *others) if others)
         exports.append(Export(name=name, kernel=_named(name, kernel, launch), launch=launch, doc=doc, builds=builds))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from jitload.device.demangle import read_probe, read_symbol
+from jitload.device.demangle import is_refused, read_probe, read_symbol
 from jitload.errors import SignatureError
 from jitload.model import Candidate, Image, ImageKernel, Kernel, Parameter, ParameterSlot
-from jitload.signature.declared import parse_signature
+from jitload.signature.declared import list_sizes, parse_signature, shorten, untyped_error
 from jitload.signature.exports import export_names
 from jitload.signature.types import TypeFacts, describe_type, readable_type, resolve_aliases, unknown_name
 
@@ -48,19 +48,23 @@ def read_kernels(
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A kernel of an image, its place in the source, and its heading; without one nothing tells its types."""
+    """A kernel of an image, its place in the source, and its heading; without one its types are unknown.
+
+    `is_refused` says that the compiler told the types, but the demangler refuses the name that holds them.
+    """
 
     image_kernel: ImageKernel
     name: str
     place: int
     heading: _Heading | None = None
+    is_refused: bool = False
 
 
 def _find(image_kernel: ImageKernel, expression: str, probe: str, candidates: Sequence[Candidate]) -> _Found:
     name, own_types = read_symbol(image_kernel.symbol, expression)
     real, promoted = read_probe(probe) if probe else (own_types, own_types)
     if real is None or promoted is None:
-        return _Found(image_kernel, name, len(candidates))
+        return _Found(image_kernel, name, len(candidates), is_refused=is_refused(probe or image_kernel.symbol))
     candidate = find_candidate(name, real, candidates) or find_candidate(expression, real, candidates)
     names = _expand_pack(candidate, len(real)) if candidate else ()
     types = tuple(describe_type(*pair) for pair in zip(real, promoted, strict=True))
@@ -105,7 +109,9 @@ def _typed(found: _Found, told: tuple[tuple[str, str], ...] | None) -> Kernel:
     if told is not None:
         return typed_kernel(found.image_kernel, [t for t, _ in told], [name for _, name in told], name=found.name)
     if found.heading is None:
-        raise _untyped(found.image_kernel.slots, found.name)
+        if found.is_refused:  # an error only if the kernel is exported: see check_is_typed
+            return _join(found.image_kernel, _bits(found))
+        raise untyped_error(found.image_kernel.slots, found.name, found.image_kernel.symbol)
     return _join(found.image_kernel, found.heading)
 
 
@@ -122,12 +128,6 @@ def _bits(found: _Found) -> _Heading:
     slots = found.image_kernel.slots
     texts = (f"b{8 * slot.size}" if slot.size in (1, 2, 4, 8) else f"b8[{slot.size}]" for slot in slots)
     return _Heading(found.name, tuple(TypeFacts(text=text, kind="bits") for text in texts))
-
-
-def check_is_typed(kernel: Kernel) -> None:
-    """Raise SignatureError where nothing tells the type of a kernel's parameter."""
-    if any(parameter.kind == "bits" for parameter in kernel.parameters):
-        raise _untyped(tuple(ParameterSlot(offset=p.offset, size=p.size) for p in kernel.parameters), kernel.name)
 
 
 def unprobed_symbols(image: Image, lowered: Mapping[str, tuple[str, str]]) -> tuple[str, ...]:
@@ -204,15 +204,15 @@ def _join(image_kernel: ImageKernel, heading: _Heading) -> Kernel:
     slots = image_kernel.slots
     if len(slots) != len(heading.types):
         raise SignatureError(
-            f"kernel {_shorten(heading.name)!r}: {_count(len(heading.types))} in its signature, "
+            f"kernel {shorten(heading.name)!r}: {_count(len(heading.types))} in its signature, "
             f"{len(slots)} in the cubin\n"
             f"    {heading}\n"
-            f"    The cubin has parameters of {_sizes(slots)} bytes."
+            f"    The cubin has parameters of {list_sizes(slots)} bytes."
         )
     for index, (facts, slot) in enumerate(zip(heading.types, slots, strict=True)):
         if facts.size not in (None, slot.size):
             raise SignatureError(
-                f"kernel {_shorten(heading.name)!r}, parameter {index + 1}: {facts.text!r} has {facts.size} bytes, "
+                f"kernel {shorten(heading.name)!r}, parameter {index + 1}: {facts.text!r} has {facts.size} bytes, "
                 f"and the cubin has {slot.size} there\n{heading.underlined(index)}\n"
                 "    Give the type that the kernel was compiled with."
             )
@@ -254,7 +254,7 @@ def _worth_asking(kernel: ImageKernel) -> str:
     """Return the expression that asks for this kernel's types, or "" when its symbol tells them all."""
     name, types = read_symbol(kernel.symbol, "")
     if types is None:
-        return name if name.isidentifier() else ""
+        return name if name.isidentifier() and not is_refused(kernel.symbol) else ""
     if len(types) != len(kernel.slots) or not any(map(_may_hide, types, kernel.slots)):
         return ""
     return f"static_cast<void(*)({', '.join(map(readable_type, types))})>({name})"
@@ -306,23 +306,5 @@ def _unqualified(name: str) -> str:
     return _without_arguments(name).rpartition("::")[2]
 
 
-def _untyped(slots: Sequence[ParameterSlot], name: str) -> SignatureError:
-    sizes = _sizes(slots)
-    return SignatureError(
-        f"kernel {_shorten(name)!r}: neither the compiler nor its symbol tells the types of its parameters\n"
-        f"    The cubin has parameters of {sizes} bytes.\n"
-        f'    Give them: Launch(kernel="{_shorten(name)}", signature="(const float* x, int n)").'
-    )
-
-
 def _count(number: int) -> str:
     return f"{number} parameter{'' if number == 1 else 's'}"
-
-
-def _sizes(slots: Sequence[ParameterSlot]) -> str:
-    shown = ", ".join(str(slot.size) for slot in slots[:32]) or "no"
-    return shown + (f", … ({len(slots)} in all)" if len(slots) > 32 else "")
-
-
-def _shorten(name: str) -> str:
-    return name if len(name) <= 200 else f"{name[:200]}…"

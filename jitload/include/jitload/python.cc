@@ -147,7 +147,7 @@ static __attribute__((cold, noinline)) void* jitload_raise(void* self, const jit
   return jitload_plain_call(self, arguments, kernel->argument_count == 0);
 }
 
-/* Say what is wrong with the first of torch's tensors that DLPack cannot show as it is: a meta tensor, a sparse one, one
+/* Say what is wrong with the first of torch's tensors that DLPack cannot export as it is: a meta tensor, a sparse one, one
  * that is yet to be conjugated. tvm-ffi would pass on torch's own error, a backtrace of its C++, or the wrong bytes. */
 static int jitload_refuse_unreadable(const jitload_kernel* kernel, void* const* args, ptrdiff_t count) {
   DLTensor ignored;
@@ -156,7 +156,7 @@ static int jitload_refuse_unreadable(const jitload_kernel* kernel, void* const* 
     python.clear_error();
     void* described = python.call_with(python.describe, args[i], NULL);
     const char* text = described != NULL ? python.letters(described) : NULL;
-    jitload_refuse_argument(kernel, (int32_t)i, text != NULL ? text : "a tensor that DLPack cannot show");
+    jitload_refuse_argument(kernel, (int32_t)i, text != NULL ? text : "a tensor that DLPack cannot export");
     if (described != NULL) python.decrement(described);
     python.clear_error();
     return 1;

@@ -9,7 +9,7 @@ import pytest
 from builds import ADD, build, kernel, load
 
 import jitload
-from jitload.device.headers import read_headers
+from jitload.cpptext.includes import read_headers
 
 HOW_HEADERS_ARE_FOUND = ["include path", "flag", "full name", "pre-include"]
 
@@ -102,6 +102,24 @@ def test_comments_hide_no_include(text, tmp_path):
     (tmp_path / "w.h").write_text("")
     assert read_headers([text], [tmp_path], []) == (tmp_path / "w.h",)
     assert read_headers([f"/* a\n {text.replace('*/', '')}\n*/"], [tmp_path], []) == ()
+
+
+def test_macros_are_expanded_in_the_names_of_headers(tmp_path):
+    (tmp_path / "lib").mkdir()
+    for name, text in {
+        "macros.h": "#define STR(x) STR_(x)\n#define STR_(x) #x\n",
+        "lib/a.h": '#define NEXT "lib/b.h"\n#define LAST <lib/c.h>\n',
+        "lib/b.h": "#define LAST <lib/d.h>\n",
+        "lib/c.h": "",
+        "lib/d.h": "",
+    }.items():
+        (tmp_path / name).write_text(text)
+    text = '#define DIR lib\n#include "macros.h"\n#include STR(DIR/a.h)\n#include NEXT\n#include LAST\n'
+    headers = read_headers([text], [tmp_path], [])
+    names = ["lib/a.h", "lib/b.h", "lib/c.h", "lib/d.h", "macros.h"]
+    assert headers == tuple(tmp_path / name for name in names)
+    text = f"{text}#include STR(lib/__CUDA_ARCH__.h)\n"  # which only the compiler knows
+    assert Path("#include STR(lib/__CUDA_ARCH__.h)") in read_headers([text], [tmp_path], [])
 
 
 def test_what_includes_an_unknown_macro_is_built_each_time(tmp_path):

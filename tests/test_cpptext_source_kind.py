@@ -1,4 +1,4 @@
-"""Two lines of source, and kernels in a header: what takes nvcc is recognised there, too."""
+"""Device code, host code and what needs nvcc are told from each other, in texts and in the headers they include."""
 
 from __future__ import annotations
 
@@ -7,8 +7,40 @@ import shutil
 import pytest
 
 import jitload
+from jitload.cpptext.source_kind import SourceKind, classify
 from jitload.request.arguments import Options, inline_sources
 from jitload.request.request import Call, make_request
+
+KINDS: dict[str, tuple[bool, SourceKind]] = {
+    "__global__ void k() {}": (False, "device"),
+    "__device__ float table[3];": (False, "device"),
+    "#define K(n) __global__ void n() {}\nK(a)": (False, "device"),
+    "// k<<<1, 2>>>()\n__global__ void k() {}": (False, "device"),
+    'const char* s = "TVM_FFI_X <<<"; __global__ void k() {}': (False, "device"),
+    "__global__ void k() {} void f() { k<<<1, 2>>>(); }": (False, "both"),
+    "__global__ void k() {} TVM_FFI_DLL_EXPORT_TYPED_FUNC(f, g); void f() { k<<<1, 2>>>(); }": (False, "both"),
+    "TVM_FFI_EMBED_CUBIN(name); void f() {}": (False, "host"),
+    "// TVM_FFI_\n__global__ void k() {}": (False, "device"),
+    "__global__ void k(); TVM_FFI_EMBED_CUBIN(name);": (False, "host"),
+    "__global__ void k();": (True, "host"),
+    # launched with cudaLaunchKernel: the host's compiler would make a plain function of the kernel, and say nothing
+    "__global__ void k() {} TVM_FFI_DLL_EXPORT_TYPED_FUNC(f, g);": (False, "both"),
+    "__global__ void k() {} void f(tvm::ffi::TensorView x);": (False, "both"),
+    "#include <tvm/ffi/function.h>\n__global__ void k() {} void f() {}": (False, "both"),
+    "#define __global__\nTVM_FFI_DLL_EXPORT_TYPED_FUNC(f, g);": (False, "host"),
+    "__host__ __device__ int f(tvm::ffi::TensorView x);": (False, "host"),
+    "int add(int a, int b) { return a + b; }": (False, "host"),
+    "std::ostream& operator<<<char>(A<char>); __global__ void k() {}": (False, "device"),
+}
+
+
+@pytest.mark.parametrize("text", KINDS)
+def test_classify(text: str) -> None:
+    has_embed_cubin, kind = KINDS[text]
+    assert classify(["", text], has_embed_cubin=has_embed_cubin) == kind
+
+
+# ---- kernels in headers --------------------------------------------------------------------------------------------
 
 EXPORT = "TVM_FFI_DLL_EXPORT_TYPED_FUNC(scale, (Scale<2>::run));"
 KERNELS = """

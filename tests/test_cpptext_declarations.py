@@ -1,4 +1,4 @@
-"""Candidates are found by tokens: nothing in comments, strings or macros, everything else with names and docs."""
+"""Kernels, their parameters and host functions are found by tokens, whatever comments, strings and macros hold."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jitload.device.lexer import tokenize
-from jitload.device.source import SourceKind, classify, find_candidates
+from jitload.cpptext.declarations import defines_host_functions, find_candidates
 from jitload.model import Candidate
 
 
@@ -213,49 +212,6 @@ def test_templates_are_marked() -> None:
     assert not only("template <> __global__ void k<int>(int* x) {}").is_template
 
 
-KINDS: dict[str, tuple[bool, SourceKind]] = {
-    "__global__ void k() {}": (False, "device"),
-    "__device__ float table[3];": (False, "device"),
-    "#define K(n) __global__ void n() {}\nK(a)": (False, "device"),
-    "// k<<<1, 2>>>()\n__global__ void k() {}": (False, "device"),
-    'const char* s = "TVM_FFI_X <<<"; __global__ void k() {}': (False, "device"),
-    "__global__ void k() {} void f() { k<<<1, 2>>>(); }": (False, "both"),
-    "__global__ void k() {} TVM_FFI_DLL_EXPORT_TYPED_FUNC(f, g); void f() { k<<<1, 2>>>(); }": (False, "both"),
-    "TVM_FFI_EMBED_CUBIN(name); void f() {}": (False, "host"),
-    "// TVM_FFI_\n__global__ void k() {}": (False, "device"),
-    "__global__ void k(); TVM_FFI_EMBED_CUBIN(name);": (False, "host"),
-    "__global__ void k();": (True, "host"),
-    # launched with cudaLaunchKernel: the host's compiler would make a plain function of the kernel, and say nothing
-    "__global__ void k() {} TVM_FFI_DLL_EXPORT_TYPED_FUNC(f, g);": (False, "both"),
-    "__global__ void k() {} void f(tvm::ffi::TensorView x);": (False, "both"),
-    "#include <tvm/ffi/function.h>\n__global__ void k() {} void f() {}": (False, "both"),
-    "#define __global__\nTVM_FFI_DLL_EXPORT_TYPED_FUNC(f, g);": (False, "host"),
-    "__host__ __device__ int f(tvm::ffi::TensorView x);": (False, "host"),
-    "int add(int a, int b) { return a + b; }": (False, "host"),
-    "std::ostream& operator<<<char>(A<char>); __global__ void k() {}": (False, "device"),
-}
-
-
-@pytest.mark.parametrize("text", KINDS)
-def test_classify(text: str) -> None:
-    has_embed_cubin, kind = KINDS[text]
-    assert classify(["", text], has_embed_cubin=has_embed_cubin) == kind
-
-
-def test_lines_are_the_users_own() -> None:
-    text = 'a \\\n b\n/* 3\n4 */ c "x" \\\n d // \\\n still 6\ne R"(\n8)" f'
-    found = {token.text: (token.line, token.end_line) for token in tokenize(text)}
-    assert {name: found[name] for name in "abcdef"} == {
-        "a": (1, 1),
-        "b": (2, 2),
-        "c": (4, 4),
-        "d": (5, 5),
-        "e": (7, 7),
-        "f": (8, 8),
-    }
-    assert found["/* 3\n4 */"] == (3, 4)
-
-
 @given(
     st.lists(
         st.sampled_from(
@@ -281,3 +237,34 @@ def test_no_text_is_too_broken(words: list[str]) -> None:
     for candidate in find_candidates(["".join(words), " ".join(words)]):
         assert len(candidate.parameters) == len(candidate.types)
         assert candidate.line >= 1
+
+
+# ---- functions of the host -----------------------------------------------------------------------------------------
+
+HOST_FUNCTIONS = [
+    ("int f(int n) { return n; }", True),
+    ("#include <a.h>\nstatic inline void f(tvm::ffi::TensorView x) noexcept {}", True),
+    ("cudaError_t f() { return cudaSuccess; }", True),
+    ("std::vector<int> f(int (*g)(int)) { return {}; }", True),
+    ("int g() { return f(1); }", False),
+    ("int f(int n);", False),
+    ("KERNEL f(float* x) {}", False),
+    ("KERNEL void f(float* x) {}", False),
+    ("KERNEL(f)(float* x) {}", False),
+    ("// int f() {}", False),
+    ("#define F int f() {}\nF", False),
+    ("int f(", False),
+    ("", False),
+]
+
+
+@pytest.mark.parametrize(("text", "is_there"), HOST_FUNCTIONS)
+def test_a_function_with_a_plain_type_is_the_hosts(text, is_there):
+    assert defines_host_functions((text,), ("f",)) is is_there
+
+
+def test_each_name_must_be_there() -> None:
+    texts = ("int f() { return 1; }", "int g() { return 2; }")
+    assert defines_host_functions(texts, ("f", "g"))
+    assert not defines_host_functions(texts, ("f", "h"))
+    assert not defines_host_functions(texts, ())

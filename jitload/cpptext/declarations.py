@@ -1,0 +1,446 @@
+"""Read declarations: what looks like a kernel, the types and names of its parameters, and functions of the host.
+
+What is found here is a guess from tokens. The compiler decides which candidates are kernels, and what their types are.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
+
+from jitload.cpptext.lexer import Token, code_tokens, tokenize
+from jitload.cpptext.preprocessor import split_directives
+from jitload.model import Candidate, python_name
+
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
+
+
+# ---- kernels -------------------------------------------------------------------------------------------------------
+
+# Words that may stand before `(` in a declaration without being the name of what is declared.
+_CUDA_ATTRIBUTES = ("__launch_bounds__", "__cluster_dims__", "__maxnreg__", "__block_size__", "__align__")
+_ATTRIBUTES = ("__attribute__", "__attribute", "__declspec", "alignas", "decltype", "noexcept", "requires", "explicit")
+_NOT_A_FUNCTION = frozenset({*_CUDA_ATTRIBUTES, *_ATTRIBUTES, "void"})
+
+
+def find_candidates(pieces: Sequence[str]) -> tuple[Candidate, ...]:
+    """Find what looks like a `__global__` function in the pieces of a source.
+
+    Comments, strings, preprocessor directives and explicit instantiations do not count. A kernel that is declared and
+    later defined is returned once, with the names of the definition if it has them.
+
+    Example:
+        >>> find_candidates(["namespace ns { __global__ void scale(float* x, int n) {} }"])[0].name
+        'ns::scale'
+    """
+    return _find_candidates(tuple(pieces))
+
+
+@functools.lru_cache(maxsize=8)  # asked before the compile, and for each architecture
+def _find_candidates(pieces: tuple[str, ...]) -> tuple[Candidate, ...]:
+    candidates: dict[tuple[str, bool, tuple[str, ...]], tuple[Candidate, bool]] = {}
+    for number, text in enumerate(pieces):
+        if "__global__" not in text and "\\\n" not in text and "\\\r" not in text:
+            continue
+        for declared in _KernelScan(text, number).candidates():
+            name, is_template, types = declared[0].name, declared[0].is_template, declared[0].types
+            key = (name, is_template, tuple(map(_without_top_const, types)))
+            candidates[key] = _merge(candidates[key], declared) if key in candidates else declared
+    return tuple(candidate for candidate, _ in candidates.values())
+
+
+class _KernelScan:
+    """One pass over the tokens of one piece that keeps track of the open namespaces."""
+
+    def __init__(self, text: str, piece: int) -> None:
+        self._piece = piece
+        self._code: list[Token] = []
+        self._comments: dict[int, list[Token]] = {}  # by the index in _code of the token that follows
+        self._directives: dict[int, list[str]] = {}  # their names, likewise
+        self._scopes: list[tuple[str, ...]] = []
+        self._start = 0  # of the current declaration
+        self._saved: list[tuple[list[tuple[str, ...]], int]] = []
+        for directive, run in split_directives(tokenize(text)):
+            if directive:
+                self._directives.setdefault(len(self._code), []).append(directive.name)
+                continue
+            for token in run:
+                if token.kind == "comment":
+                    self._comments.setdefault(len(self._code), []).append(token)
+                else:
+                    self._code.append(token)
+
+    def candidates(self) -> Iterator[tuple[Candidate, bool]]:
+        """Yield each candidate, and whether it is a definition."""
+        index = 0
+        while index < len(self._code):
+            self._follow_directives(index)
+            text = self._code[index].text
+            if text == "{":
+                self._scopes.append(_namespaces(self._code[self._start : index]))
+            elif text == "}" and self._scopes:
+                self._scopes.pop()
+            elif text == "__global__":
+                declarator = _find_declarator(self._code, index + 1)
+                if declarator and self._is_kernel(index):
+                    yield self._candidate(index, declarator), declarator.is_definition
+                    index = declarator.close
+            is_access = text == ":" and index > 0 and self._code[index - 1].text in ("public", "private", "protected")
+            if text in ("{", "}", ";") or is_access:
+                self._start = index + 1
+            index += 1
+
+    def _follow_directives(self, index: int) -> None:
+        """Let each branch of an `#if` begin where the first began, so that only one of them opens its braces."""
+        for name in self._directives.pop(index, ()):
+            if name.startswith("if"):
+                self._saved.append((list(self._scopes), self._start))
+            elif name.startswith("el") and self._saved:
+                scopes, self._start = self._saved[-1]
+                self._scopes = list(scopes)
+            elif name == "endif" and self._saved:
+                self._saved.pop()
+
+    def _is_kernel(self, index: int) -> bool:
+        """Tell a declaration from an explicit instantiation, `template __global__ void k<float>(float*)`."""
+        head = [token.text for token in self._code[self._start : index]]
+        instantiates = any(word == "template" and following != "<" for word, following in pairwise([*head, ""]))
+        return not instantiates and "friend" not in head
+
+    def _candidate(self, index: int, declarator: _Declarator) -> Candidate:
+        head = [token.text for token in self._code[self._start : index]]
+        is_template = any(
+            head[i : i + 2] == ["template", "<"] and head[i + 2 : i + 3] != [">"] for i in range(len(head))
+        )
+        namespaces = [name for scope in self._scopes for name in scope]
+        parameters = read_parameters(self._code[declarator.open + 1 : declarator.close])
+        return Candidate(
+            name="::".join([*namespaces, declarator.name]),
+            is_template=is_template,
+            parameters=tuple(name for _, name in parameters),
+            types=tuple(type_ for type_, _ in parameters),
+            doc=self._doc(index),
+            piece=self._piece,
+            line=self._code[declarator.name_index].line,
+        )
+
+    def _doc(self, index: int) -> str:
+        """Return the comment right above the declaration, or right above `__global__` within it."""
+        for position in range(index, self._start - 1, -1):
+            before = self._code[position - 1].end_line if position else 0
+            comments = [comment for comment in self._comments.get(position, ()) if comment.line > before]
+            if block := _adjacent(comments, self._code[position].line):
+                return _clean_comment(block)
+        return ""
+
+
+class _Declarator(NamedTuple):
+    """A function's name, the index of its token, and the indices of its parentheses."""
+
+    name: str
+    name_index: int
+    open: int
+    close: int
+    is_definition: bool
+
+
+def _find_declarator(code: Sequence[Token], index: int) -> _Declarator | None:
+    """Find name and parameters after `__global__`: the last `name(…)` before the body that is not an attribute."""
+    last: tuple[int, int, int] | None = None  # the indices of the name, its `(` and its `)`
+    while index < len(code) and code[index].text not in (";", "{", "}", "=", "->", "requires", "__global__"):
+        token, end = code[index], index
+        opening = _find_parameters(code, index)
+        if token.kind == "word" and opening:
+            end = find_closing(code, opening)
+            if end < 0 or (code[end + 1 : end + 2] and code[end + 1].text == "(" and token.text not in _NOT_A_FUNCTION):
+                return None  # never closed, or a macro that makes the name: `NAME(k)(float* x)`
+            last = last if token.text in _NOT_A_FUNCTION else (index, opening, end)
+        elif token.text == "[":
+            end = max(find_closing(code, index), index)
+        index = end + 1
+    if last is None:
+        return None
+    terminator = next((token.text for token in code[index:] if token.text in (";", "{")), ";")
+    name_index, opening, closing = last
+    return _Declarator(_qualified_name(code, name_index, opening), name_index, opening, closing, terminator == "{")
+
+
+def _find_parameters(code: Sequence[Token], index: int) -> int:
+    """Return the index of the `(` after a name and its template arguments, or 0."""
+    following = index + 1
+    if following < len(code) and code[following].text == "<":
+        following = find_angle(code, following) + 1
+    return following if following < len(code) and code[following].text == "(" else 0
+
+
+def _qualified_name(code: Sequence[Token], index: int, end: int) -> str:
+    start = index
+    while start > 1 and code[start - 1].text == "::" and code[start - 2].kind == "word":
+        start -= 2
+    return write_tokens(code[start:end])
+
+
+def _namespaces(head: Sequence[Token]) -> tuple[str, ...]:
+    """Return the names that `namespace a::b {` opens; none for any other brace."""
+    start = next((index for index, token in enumerate(head) if token.text == "namespace"), None)
+    if start is None:
+        return ()
+    names, depth = [], 0
+    for token in head[start + 1 :]:
+        depth += (token.text in "([") - (token.text in ")]")
+        if depth == 0 and token.kind == "word" and token.text not in ("inline", "__attribute__"):
+            names.append(token.text)
+    return tuple(names)
+
+
+def _adjacent(comments: Sequence[Token], line: int) -> list[Token]:
+    """Return the comments that end right above `line`: one block comment, or a run of `//` lines."""
+    block: list[Token] = []
+    for comment in reversed(comments):
+        if comment.end_line not in (line - 1, line):
+            break
+        if block and not (comment.text.startswith("//") and block[0].text.startswith("//")):
+            break
+        block.insert(0, comment)
+        line = comment.line
+    return block
+
+
+def _clean_comment(comments: Sequence[Token]) -> str:
+    """Remove the comment marks, the frame of stars and the rulers."""
+    text = "\n".join(comment.text for comment in comments)
+    if text.startswith("/*"):
+        text = re.sub(r"^/\*[*!]*<?|\*+/$", "", text)
+        lines = [re.sub(r"^[ \t]*\*(?!\*)", "", line) for line in text.split("\n")]
+    else:
+        lines = [re.sub(r"^//[/!]*<?", "", line) for line in text.split("\n")]
+    kept = ["" if re.fullmatch(r"\s*[-=*/#~_+]{3,}\s*", line) else line.rstrip() for line in lines]
+    return inspect.cleandoc("\n".join([kept[0].strip(), *kept[1:]]))
+
+
+def _without_top_const(type_: str) -> str:
+    """Remove the `const` of the parameter itself, which does not distinguish overloads."""
+    return re.sub(r"^const (?=[^*&]*$)|(?<=\*) const$", "", type_)
+
+
+def _merge(first: tuple[Candidate, bool], second: tuple[Candidate, bool]) -> tuple[Candidate, bool]:
+    """Make one candidate of two declarations; a definition takes precedence.
+
+    Of two definitions only one is compiled, and the text does not tell which: a parameter that they name differently
+    gets no name.
+    """
+    main, other = (second[0], first[0]) if second[1] and not first[1] else (first[0], second[0])
+    pairs = tuple(zip(main.parameters, other.parameters, strict=True))
+    names = tuple(mine or theirs for mine, theirs in pairs)
+    if first[1] and second[1]:
+        names = tuple(mine if mine == theirs else "" for mine, theirs in pairs)
+    return replace(main, parameters=names, doc=main.doc or other.doc), first[1] or second[1]
+
+
+# ---- parameters ----------------------------------------------------------------------------------------------------
+
+_PARAMETER_ATTRIBUTES = frozenset({"__attribute__", "__attribute", "__declspec", "__align__", "alignas"})
+_DROPPED = frozenset({"__grid_constant__", "__restrict__", "__restrict", "restrict", "register", "typename"})
+_NOT_A_TYPE = frozenset({"const", "volatile", "struct", "class", "union", "enum"})
+_BUILTINS = ("void", "bool", "char", "short", "int", "long", "float", "double", "signed", "unsigned", "auto")
+_NOT_A_NAME = _NOT_A_TYPE.union(_BUILTINS, ("wchar_t", "char8_t", "char16_t", "char32_t", "__int128"))
+
+
+def read_parameters(tokens: Sequence[Token]) -> tuple[tuple[str, str], ...]:
+    """Return the type and the name of each parameter; the name is "" if it has none.
+
+    Args:
+        tokens: The tokens between the parentheses, without comments.
+
+    Example:
+        >>> read_parameters(tokenize("const float *x, int in = 3, void (*f)(int)"))
+        (('const float*', 'x'), ('int', 'in_'), ('void (*)(int)', 'f'))
+    """
+    pieces = _split_at_commas(tokens)
+    if [token.text for token in tokens] in ([], ["void"]):
+        return ()
+    return tuple(_read_parameter(piece) for piece in pieces)
+
+
+def find_closing(tokens: Sequence[Token], start: int) -> int:
+    """Return the index of the bracket that closes the one at `start`, or -1."""
+    opening, closing, depth = tokens[start].text, _CLOSING[tokens[start].text], 0
+    for index in range(start, len(tokens)):
+        depth += (tokens[index].text == opening) - (tokens[index].text == closing)
+        if depth == 0:
+            return index
+    return -1
+
+
+def find_angle(tokens: Sequence[Token], start: int) -> int:
+    """Return the index of the `>` that closes the `<` at `start`, or -1 if that is a less-than sign."""
+    depth, index = 0, start
+    while index < len(tokens):
+        text = tokens[index].text
+        if text in _CLOSING:
+            index = find_closing(tokens, index)
+            if index < 0:
+                return -1
+        elif text in (")", "]", "}", ";"):
+            return -1
+        depth += (text == "<") - (text == ">")
+        if depth == 0:
+            return index
+        index += 1
+    return -1
+
+
+def write_tokens(tokens: Sequence[Token]) -> str:
+    """Write tokens with the spaces that a person would put between them."""
+    written = ""
+    for before, token in zip((None, *tokens), tokens, strict=False):
+        needs_space = before is not None and (
+            before.text == ","
+            or (token.kind != "punctuator" and before.kind != "punctuator")
+            or (token.kind == "word" and before.text in ("*", "&", ">", "]", ")"))
+            or (token.text == "(" and before.kind == "word" and before.text != "decltype")
+        )
+        written += (" " if needs_space else "") + token.text
+    return written
+
+
+def _split_at_commas(tokens: Sequence[Token]) -> list[list[Token]]:
+    pieces: list[list[Token]] = [[]]
+    index = 0
+    while index < len(tokens):
+        end = _group_end(tokens, index)
+        if tokens[index].text == ",":
+            pieces.append([])
+        else:
+            pieces[-1] += tokens[index : end + 1]
+        index = end + 1
+    return pieces
+
+
+def _group_end(tokens: Sequence[Token], index: int) -> int:
+    """Return the end of the bracketed group that begins at `index`, or `index` itself."""
+    text = tokens[index].text
+    if text in _CLOSING:
+        return max(find_closing(tokens, index), index)
+    is_template = text == "<" and index > 0 and tokens[index - 1].kind == "word"
+    return max(find_angle(tokens, index), index) if is_template else index
+
+
+def _read_parameter(tokens: Sequence[Token]) -> tuple[str, str]:
+    declaration = _declaration(tokens)
+    inner = _inner_declarator(declaration)
+    if inner is not None:
+        names = [index for index in range(*inner) if _is_name(declaration, index)]
+        kept = [token for index, token in enumerate(declaration) if index not in names[-1:]]
+        return write_tokens(kept), python_name(declaration[names[-1]].text) if names else ""
+    dimensions: list[Token] = []
+    while declaration and declaration[-1].text == "]":
+        start = max(index for index in range(len(declaration)) if declaration[index].text == "[")
+        dimensions = declaration[start:] + dimensions
+        declaration = declaration[:start]
+    name = ""
+    if declaration and _ends_with_name(declaration):
+        name = python_name(declaration.pop().text)
+    return write_tokens(declaration) + _decay(dimensions), name
+
+
+def _declaration(tokens: Sequence[Token]) -> list[Token]:
+    """Remove the default value, attributes and words that are not part of the type."""
+    kept: list[Token] = []
+    index = 0
+    while index < len(tokens):
+        text, following = (tokens[index].text, tokens[index + 1].text if index + 1 < len(tokens) else "")
+        if text == "=":
+            break
+        end = _group_end(tokens, index)
+        if text == "[" and following == "[":
+            pass
+        elif text in _PARAMETER_ATTRIBUTES and following == "(":
+            end = _group_end(tokens, index + 1)
+        elif text not in _DROPPED:
+            kept += tokens[index : end + 1]
+        index = end + 1
+    return kept
+
+
+def _inner_declarator(tokens: Sequence[Token]) -> tuple[int, int] | None:
+    """Return the range within the parentheses of `(*name)`, as in a pointer to a function or an array."""
+    for index in range(1, len(tokens) - 1):
+        is_pointer = tokens[index + 1].text in ("*", "&") or _is_member_pointer(tokens, index + 1)
+        if tokens[index].text == "(" and is_pointer:
+            end = find_closing(tokens, index)
+            return (index + 1, end) if end > 0 else None
+    return None
+
+
+def _is_member_pointer(tokens: Sequence[Token], index: int) -> bool:
+    while index + 1 < len(tokens) and tokens[index].kind == "word" and tokens[index + 1].text == "::":
+        index += 2
+        if index < len(tokens) and tokens[index].text == "*":
+            return True
+    return False
+
+
+def _is_name(tokens: Sequence[Token], index: int) -> bool:
+    following = tokens[index + 1].text if index + 1 < len(tokens) else ""
+    return tokens[index].kind == "word" and tokens[index].text not in _NOT_A_NAME and following != "::"
+
+
+def _ends_with_name(tokens: Sequence[Token]) -> bool:
+    """Tell whether the last word is the parameter's name and not the end of its type."""
+    before = tokens[:-1]
+    has_type = any(token.kind == "word" and token.text not in _NOT_A_TYPE for token in before)
+    return has_type and before[-1].text != "::" and _is_name(tokens, len(tokens) - 1)
+
+
+def _decay(dimensions: Sequence[Token]) -> str:
+    """Write an array parameter as the pointer that it is."""
+    if not dimensions:
+        return ""
+    others = write_tokens(dimensions[find_closing(dimensions, 0) + 1 :])
+    return f" (*){others}" if others else "*"
+
+
+# ---- functions of the host -----------------------------------------------------------------------------------------
+
+# What may precede the name of a function that is certainly not a kernel; another word may be a macro for `__global__`.
+_SPECIFIERS = r"static|inline|constexpr|const|noexcept|extern"
+_TYPES = r"void|bool|char|short|int|long|unsigned|signed|float|double|size_t|u?int(?:8|16|32|64)_t|std|string|vector"
+_PLAIN = rf'{_SPECIFIERS}|{_TYPES}|cuda[A-Z]\w*|CU[a-z]\w*|"C"|[*&<>,]|::'
+
+
+@functools.lru_cache(maxsize=64)
+def defines_host_functions(texts: Sequence[str], names: Sequence[str]) -> bool:
+    """Tell whether texts define a host function of each name, with only plain types before the name.
+
+    Example:
+        >>> [defines_host_functions((text,), ("f",)) for text in ("int f(int n) { return n; }", "KERNEL f() {}")]
+        [True, False]
+    """
+    defined = {name for text in texts for name in _host_functions(text)}
+    return bool(names) and defined.issuperset(names)
+
+
+def _host_functions(text: str) -> Iterator[str]:
+    tokens = [token for token in code_tokens(text) if not token.in_directive]
+    for index, (token, following) in enumerate(pairwise(tokens)):
+        is_call_like = token.kind == "word" and following.text == "("
+        if is_call_like and _has_plain_type(tokens, index) and _has_body(tokens, index + 1):
+            yield token.text
+
+
+def _has_plain_type(tokens: Sequence[Token], index: int) -> bool:
+    """Tell whether only plain types stand between a name and the end of what comes before."""
+    begin = next((i + 1 for i in range(index - 1, -1, -1) if tokens[i].text in (";", "{", "}")), 0)
+    return begin < index and all(re.fullmatch(_PLAIN, token.text) for token in tokens[begin:index])
+
+
+def _has_body(tokens: Sequence[Token], index: int) -> bool:
+    closing = find_closing(tokens, index)
+    following = [token.text for token in tokens[closing + 1 : closing + 3]] if closing >= 0 else []
+    return following[:1] == ["{"] or following == ["noexcept", "{"]

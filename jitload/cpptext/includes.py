@@ -1,0 +1,150 @@
+"""Find the headers and other files that C++ text includes.
+
+NVRTC has no option that lists the headers it reads. (Its time trace does, from 13.0 on, but 13.4 crashes the process at
+the second or third compile with one.) So every `#include` of the text is followed, and a cache entry records the files:
+one too many only costs a build, one too few gives stale code.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from jitload.cpptext.lexer import strip_comments
+from jitload.cpptext.preprocessor import HEADER_NAME, INCLUDES, Directive, Macros, read_directives
+
+# In a condition: the names of headers for which `__has_include`, or a macro around it, may ask.
+_NAME_IN_CONDITION = re.compile(r'"[^"\s]+"|<[^<>\s&|]+>')
+_HAS_INCLUDE = re.compile(r'__has_include(?:_next)?[ \t]*\([ \t]*("[^"\n]+"|<[^>\n]+>)')
+_HAS_INCLUDE_MACRO = re.compile(r"__has_include(?:_next)?[ \t]*\([ \t]*([A-Za-z_]\w*(?:[ \t]*\([^()]*\))?)[ \t]*\)")
+_PREDEFINED = re.compile(r"\b__\w+")  # a macro that the compiler itself may define
+_ANGLED_INCLUDE = re.compile(r"\s*#[ \t]*include[ \t]*<([^>\n]+)>\s*")
+_INCBIN = re.compile(r'\.incbin\b(?:[\s\\]*"([^"\\\n]+)\\?")?')  # in a string literal the quotes have a backslash
+
+
+def read_headers(texts: Sequence[str], include_dirs: Sequence[Path], known_dirs: Sequence[Path]) -> tuple[Path, ...]:
+    """Return the headers that a compile of the texts may read outside the known directories, sorted.
+
+    Included are the paths that are searched first and do not exist: a header that appears there would be read instead.
+    Branches that are never compiled and `__has_include` count, too. An `#include` whose macro no text explains is
+    returned as it stands; a cache entry that records it is never found again.
+
+    Args:
+        texts: The source, and the macros given by options as `#define` lines.
+        include_dirs: The user's include directories, in order.
+        known_dirs: Directories of headers whose versions are in the key.
+    """
+    scan = _HeaderScan(include_dirs)
+    for text in texts:
+        scan.read(text, "")
+    scan.follow()
+    roots = tuple(f"{root}/" for root in known_dirs)
+    return tuple(sorted(Path(path) for path in scan.paths if not path.startswith(roots)))
+
+
+def shadowing_paths(read: Iterable[Path], include_dirs: Sequence[Path]) -> Iterator[Path]:
+    """Yield where a header could appear that hides one that was read: in the directories before its own."""
+    roots = [f"{str(directory).rstrip('/')}/" for directory in include_dirs]
+    for path in map(str, read):
+        for index, root in enumerate(roots):
+            if path.startswith(root):
+                yield from (Path(before + path[len(root) :]) for before in roots[:index])
+
+
+def embedded_files(texts: Iterable[str], include_dirs: Sequence[Path]) -> Iterator[Path]:
+    """Yield the files that `.incbin` in assembly may name; no depfile has them.
+
+    A name that is made by a macro yields a path that does not exist, so that the cache entry is never found again.
+    """
+    for text in texts:
+        for match in _INCBIN.finditer(strip_comments(text) if ".incbin" in text else ""):
+            if match[1] is None:
+                yield Path("#.incbin of a name that no text has")
+            else:
+                yield from (directory / match[1] for directory in (include_dirs or (Path("/"),)))
+
+
+def opening_includes(text: str) -> Iterator[str]:
+    """Yield the headers in angle brackets with which a text begins, in front of everything else."""
+    for line in strip_comments(text).split("\n"):
+        if include := _ANGLED_INCLUDE.fullmatch(line):
+            yield include[1]
+        elif line.strip():
+            return
+
+
+class _HeaderScan:
+    """The headers that texts may read: the paths found so far, and the names that are still to be looked up.
+
+    Attributes:
+        paths: The paths of the headers, whether they exist or not, and each `#include` that cannot be resolved.
+    """
+
+    def __init__(self, include_dirs: Sequence[Path]) -> None:
+        self.paths: set[str] = set()
+        self._dirs = [os.path.join(os.getcwd(), directory) for directory in include_dirs]
+        self._read: set[str] = set()
+        self._macros = Macros()
+        # Names of headers and macros that stand for them, each with the directory of the file that has it.
+        self._names: list[tuple[str, str]] = []
+        self._macro_includes: list[tuple[str, str]] = []
+        self._macro_questions: list[tuple[str, str]] = []
+
+    def read(self, text: str, home: str) -> None:
+        """Read the directives of a text, which is in the directory `home`, or in none."""
+        for directive in dict.fromkeys(read_directives(text)):
+            self._take(directive, home)
+
+    def _take(self, directive: Directive, home: str) -> None:
+        name, text = directive
+        if name == "define":
+            self._macros.follow(directive, is_certain=False)
+        elif name in INCLUDES and text:
+            (self._names if HEADER_NAME.match(text) else self._macro_includes).append((text, home))
+        elif name in ("if", "elif"):
+            self._names += [(header, home) for header in _NAME_IN_CONDITION.findall(text)]
+            self._macro_questions += [(macro, home) for macro in _HAS_INCLUDE_MACRO.findall(text)]
+        if "__has_include" in text:
+            self._names += [(header, home) for header in _HAS_INCLUDE.findall(text)]
+
+    def follow(self) -> None:
+        """Look up all headers; macros may get further definitions in any of them, until there is no other header."""
+        expanded: set[tuple[str, str]] = set()
+        while True:
+            while self._names:
+                text, home = self._names.pop()
+                if name := HEADER_NAME.match(text):
+                    self._find(name[1] or name[2], home if name[1] else "")
+            self._names = [name for name in self._expanded_names() if name not in expanded]
+            if not self._names:
+                break
+            expanded.update(self._names)
+        unresolved = [text for text, _ in self._macro_includes if not self._is_resolved(text)]
+        unresolved += [text for text, _ in self._macro_questions if self._macros.expansions(text) is None]
+        self.paths.update(f"#include {text}" for text in unresolved)
+
+    def _expanded_names(self) -> Iterator[tuple[str, str]]:
+        """Yield the names of headers that the macros in `#include` and `__has_include` may stand for."""
+        for text, home in dict.fromkeys((*self._macro_includes, *self._macro_questions)):
+            names = self._macros.expansions(text) or ()
+            yield from ((name, home) for name in names if HEADER_NAME.fullmatch(name))
+
+    def _is_resolved(self, text: str) -> bool:
+        """Tell whether macros stand for names of headers alone, and none may be one of the compiler's own."""
+        names = self._macros.expansions(text) or [""]
+        return all(HEADER_NAME.fullmatch(name) and not _PREDEFINED.search(name) for name in names)
+
+    def _find(self, name: str, home: str) -> None:
+        """Record where a header may be, and read it."""
+        directories = (*((home,) if home else ()), *self._dirs, *(("/",) if name.startswith("/") else ()))
+        for directory in directories:
+            path = os.path.join(directory, name)
+            if path in self.paths:
+                continue
+            self.paths.add(path)
+            real = os.path.realpath(path) if os.path.isfile(path) else ""
+            if real and real not in self._read:  # headers may include each other as `a/../a/../x.h`, without end
+                self._read.add(real)
+                self.read(Path(path).read_text(encoding="utf-8", errors="replace"), os.path.dirname(path))

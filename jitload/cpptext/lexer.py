@@ -1,0 +1,118 @@
+"""Split C++ text into tokens, and take out its comments.
+
+This is as much of C++'s lexical grammar as it takes never to mistake a comment or a string for code.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from typing import Literal, NamedTuple, cast
+
+TokenKind = Literal["word", "number", "literal", "punctuator", "comment"]
+
+# The order matters: a raw string comes before a word, a comment before a punctuator. An unterminated comment or literal
+# ends with its line or with the file, as in a compiler's error recovery. `>>` stays two tokens, because it usually
+# closes two template argument lists.
+_TOKEN = re.compile(
+    r"""
+      (?P<comment>    //[^\n]* | /\*.*?(?:\*/|\Z) )
+    | (?P<raw>        (?:u8|[uUL])?R"(?P<fence>[^\s()\\]{0,16})\((?:.*?)(?:\)(?P=fence)"|\Z) )
+    | (?P<literal>    (?:u8|[uUL])?(?:"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?) )
+    | (?P<word>       [^\W\d][\w$]* | \$[\w$]* )
+    | (?P<number>     \.?\d(?:'?[\w.]|(?<=[eEpP])[+-])* )
+    | (?P<newline>    \n )
+    | (?P<punctuator> <<<|<<=?|<=>|<=|>=|::|->|\.\.\.|[^\s] )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+# What may hide the signs of a comment: literals, and the name of a header. Every alternative begins with a character,
+# so that the search skips all others quickly: this reads whole trees of headers.
+_COMMENT = re.compile(
+    r"""
+      /(?: /(?:[^\n\\]|\\\r?\n|\\.)* | \*.*?(?:\*/|\Z) )
+    | "(?: (?:(?<=\bR")|(?<=\b[uUL]R")|(?<=\bu8R")) (?P<fence>[^\s()\\]{0,16})\(.*?(?:\)(?P=fence)"|\Z)
+         | (?:\\.|[^"\\\n])*"? )
+    | '(?: (?<!\w')|(?<=\b[uUL]')|(?<=\bu8') ) (?:\\.|[^'\\\n])*'?
+    | \#[ \t]*(?:include_next|include|import)[ \t]*<[^>\n]*
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_CONTINUATION = re.compile(r"\\\r?\n")
+
+
+class Token(NamedTuple):  # made by the ten thousand: a third faster than a frozen dataclass
+    """One token of a C++ text.
+
+    Attributes:
+        kind: `word` for identifiers and keywords, `number`, `literal` for strings and characters, `punctuator`,
+            `comment`.
+        text: Its characters, without line continuations.
+        line: The line it begins on, counted from 1.
+        end_line: The line it ends on.
+        in_directive: Whether it belongs to a preprocessor directive, the `#` included.
+        start: Its position in the text, which counts two characters for a line continuation.
+    """
+
+    kind: TokenKind
+    text: str
+    line: int
+    end_line: int
+    in_directive: bool
+    start: int = 0
+
+
+def tokenize(source: str) -> list[Token]:
+    r"""Split a C++ text into tokens; comments are tokens, white space is not.
+
+    Example:
+        >>> [token.text for token in tokenize('k(1\'000); // "x"')]
+        ['k', '(', "1'000", ')', ';', '// "x"']
+    """
+    text, continuations = _join_lines(source.replace("\r\n", "\n"))
+    tokens: list[Token] = []
+    line, is_line_start, in_directive = 1, True, False
+    for match in _TOKEN.finditer(text):
+        kind, characters = match.lastgroup or "punctuator", match.group()
+        if kind == "newline":
+            line, is_line_start, in_directive = line + 1, True, False
+            continue
+        kind = "literal" if kind == "raw" else kind
+        in_directive = in_directive or (is_line_start and characters == "#")
+        is_line_start = is_line_start and kind == "comment"
+        end_line = line + characters.count("\n")
+        start, first, last = match.start(), line, end_line
+        if continuations:
+            joined = bisect_right(continuations, start)
+            first, last = line + joined, end_line + bisect_right(continuations, match.end() - 1)
+            start += 2 * joined
+        tokens.append(Token(cast("TokenKind", kind), characters, first, last, in_directive, start))
+        line = end_line
+    return tokens
+
+
+def code_tokens(source: str) -> list[Token]:
+    """Split a C++ text into tokens without its comments."""
+    return [token for token in tokenize(source) if token.kind != "comment"]
+
+
+def strip_comments(text: str) -> str:
+    """Replace each comment of a C++ text by a space; some thirty times as fast as reading its tokens."""
+    return _COMMENT.sub(lambda match: " " if match[0][0] == "/" else match[0], text)
+
+
+def join_lines(text: str) -> str:
+    """Remove the line continuations of a text."""
+    return _CONTINUATION.sub("", text) if "\\" in text else text
+
+
+def _join_lines(text: str) -> tuple[str, list[int]]:
+    """Remove line continuations; return the text and the positions in it where they were."""
+    if "\\\n" not in text:
+        return text, []
+    lines = _CONTINUATION.split(text)
+    positions, position = [], 0
+    for line in lines[:-1]:
+        position += len(line)
+        positions.append(position)
+    return "".join(lines), positions

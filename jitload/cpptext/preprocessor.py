@@ -1,0 +1,462 @@
+"""Follow the preprocessor's directives through C++ text: conditions, macros and the names of headers.
+
+A text alone does not always tell which branch of an `#if` is compiled, or what a macro stands for. A condition that
+cannot be decided is None, and both of its branches count. A macro has several possible definitions where it is defined
+under such a condition. A name that neither the text nor a header it includes by a path of its own defines is undefined.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Final, NamedTuple
+
+from jitload.cpptext.lexer import Token, join_lines, strip_comments, tokenize
+
+INCLUDES = ("include", "include_next", "import")
+# Macros that are defined in one of NVRTC's compile and nvcc's compile of host code, and not in the other.
+NVRTC_MACROS: Final[Mapping[str, str | None]] = {"__CUDACC_RTC__": "1", "__NVCC__": None, "__CUDA_ARCH__": ""}
+HEADER_NAME = re.compile(r'"([^"\n]+)"|<([^>\n]+)>')
+
+_DIRECTIVE = re.compile(r"\n[ \t]*#[ \t]*(\w*)([^\n]*)")
+_DEFINITION = re.compile(r"([\w$]+)(?:\(([^)]*)\))?\s*(.*)", re.DOTALL)
+_MACRO_OPTION = re.compile(r"(?:-D|--define-macro=)(\w+)(?:=(.*))?", re.DOTALL)
+_INTEGER = re.compile(r"(0[xX][0-9a-fA-F]{1,16}|[1-9][0-9]{0,18}|0)[uUlL]*")
+_MAX_WORDS = 100  # of a condition, which is read recursively
+_MAX_STEPS = 2000  # of an expansion: macros that contain macros, with several definitions each, have no other end
+_COMPARISONS: Final[Mapping[str, Callable[[int, int], bool]]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge,
+}  # fmt: skip
+
+
+# ---- directives ----------------------------------------------------------------------------------------------------
+
+
+class Directive(NamedTuple):
+    """A preprocessor directive: its name, `define`, and the rest of its line without comments."""
+
+    name: str
+    text: str
+
+
+def read_directives(text: str) -> Iterator[Directive]:
+    """Yield the directives of a text, without reading what stands between them.
+
+    A line of a raw string that looks like a directive counts as one.
+    """
+    code = strip_comments(join_lines(text.replace("\r\n", "\n")))
+    for match in _DIRECTIVE.finditer(f"\n{code}"):
+        yield Directive(match[1], match[2].strip())
+
+
+def split_directives(tokens: Sequence[Token]) -> Iterator[tuple[Directive | None, Sequence[Token]]]:
+    """Split tokens into directives and the code between them; yield each with its tokens, and None for code."""
+    start = 0
+    while start < len(tokens):
+        is_directive = tokens[start].in_directive
+        end = start + 1
+        while end < len(tokens) and tokens[end].in_directive is is_directive and not _begins_directive(tokens, end):
+            end += 1
+        run = tokens[start:end]
+        yield (_directive_of(run) if is_directive else None), run
+        start = end
+
+
+def _begins_directive(tokens: Sequence[Token], index: int) -> bool:
+    token = tokens[index]
+    return token.in_directive and token.text == "#" and token.line > tokens[index - 1].end_line
+
+
+def _directive_of(tokens: Sequence[Token]) -> Directive:
+    words = [token for token in tokens[1:] if token.kind != "comment"]
+    return Directive(words[0].text if words else "", "".join(_spaced(words[1:])).strip())
+
+
+def _spaced(tokens: Sequence[Token]) -> Iterator[str]:
+    """Yield the texts of tokens, and a space where there was any between two of them."""
+    end = 0
+    for token in tokens:
+        if token.start > end:
+            yield " "
+        yield token.text
+        end = token.start + len(token.text)
+
+
+class Conditional:
+    """An `#if` up to its `#endif`.
+
+    Attributes:
+        line: The line of the `#if`.
+        conditions: The directive at the start of each branch.
+        sizes: How many tokens of code each branch has; `#define`, `#include` and `#error` count as one.
+    """
+
+    __slots__ = ("conditions", "line", "sizes")
+
+    def __init__(self, condition: Directive, line: int) -> None:
+        self.line = line
+        self.conditions = [condition]
+        self.sizes = [0]
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it is `#if 0`."""
+        return self.conditions[0] in (("if", "0"), ("if", "false"))
+
+
+def read_conditionals(tokens: Sequence[Token]) -> Iterator[Conditional]:
+    """Yield the conditionals outside of `#if 0`, in the order of their ends."""
+    opened: list[Conditional] = []
+    for directive, run in split_directives(tokens):
+        name = directive.name if directive else ""
+        if directive and name.startswith("if"):
+            opened.append(Conditional(directive, run[0].line))
+        elif directive and name.startswith("el") and opened:
+            opened[-1].conditions.append(directive)
+            opened[-1].sizes.append(0)
+        elif name == "endif" and opened:
+            closed = opened.pop()
+            if not any(conditional.is_dead for conditional in (*opened, closed)):
+                yield closed
+        else:
+            for conditional in opened:
+                conditional.sizes[-1] += len(run) if not directive else name in ("define", "include", "error")
+
+
+def included_headers(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield the headers that a text includes by name, and whether the name is quoted."""
+    for directive in read_directives(text):
+        if directive.name in INCLUDES and (name := HEADER_NAME.match(directive.text)):
+            yield name[1] or name[2], bool(name[1])
+
+
+# ---- macros --------------------------------------------------------------------------------------------------------
+
+
+class Macro(NamedTuple):
+    """One definition of a macro; `parameters` is None for a macro without parentheses."""
+
+    parameters: tuple[str, ...] | None
+    body: str
+
+
+class Macros:
+    """The possible definitions of each macro.
+
+    Attributes:
+        may_have_others: Whether any other name may be defined, too, because a header is included.
+    """
+
+    def __init__(self, definitions: Mapping[str, str | None] | None = None, options: Sequence[str] = ()) -> None:
+        """Begin with macros and their texts, None for one that is undefined, and with the options of a compiler."""
+        self.may_have_others = False
+        self._steps_left = 0
+        self._definitions: dict[str, tuple[Macro | None, ...]] = {}  # None: it may be undefined
+        for name, text in (definitions or {}).items():
+            self._definitions[name] = (None if text is None else Macro(None, text),)
+        for index, option in enumerate(options):
+            whole = f"-D{options[index + 1]}" if option == "-D" and index + 1 < len(options) else option
+            if match := _MACRO_OPTION.fullmatch(whole):
+                self._definitions[match[1]] = (Macro(None, "1" if match[2] is None else match[2]),)
+            elif "-include" in option:
+                self.may_have_others = True
+
+    def follow(self, directive: Directive, *, is_certain: bool) -> None:
+        """Take note of a `#define`, `#undef` or `#include`; what is not certain may be left out by a condition."""
+        if directive.name in INCLUDES and not directive.text.startswith("<"):
+            self.may_have_others = True
+        elif directive.name in ("define", "undef") and (match := _DEFINITION.match(directive.text)):
+            name, parameters, body = match.groups()
+            macro = None
+            if directive.name == "define":
+                names = None if parameters is None else tuple(word.strip() for word in parameters.split(","))
+                macro = Macro(names, body)
+            before = () if is_certain else self._definitions.get(name, (None,))
+            if macro not in before:
+                self._definitions[name] = (*before, macro)
+
+    def is_defined(self, name: str) -> bool | None:
+        """Tell whether a name is that of a macro; None if that is not certain."""
+        if name in self._definitions:
+            are_defined = {macro is not None for macro in self._definitions[name]}
+            return are_defined.pop() if len(are_defined) == 1 else None
+        return None if self.may_have_others or name.startswith("_") else False
+
+    def number(self, name: str) -> int | None:
+        """Return the integer that a macro stands for; None if that is not certain."""
+        bodies = {macro.body if macro and macro.parameters is None else "" for macro in self._definitions.get(name, ())}
+        return read_integer(bodies.pop()) if len(bodies) == 1 else None
+
+    def expansions(self, text: str) -> list[str] | None:
+        """Return each text that a text with macros may stand for; None if there are too many."""
+        self._steps_left = _MAX_STEPS
+        try:
+            return list(dict.fromkeys("".join(pieces).strip() for pieces in self._expand(_pieces(text), frozenset())))
+        except RecursionError:
+            return None
+
+    def _expand(self, pieces: list[str], hidden: frozenset[str]) -> Iterator[list[str]]:
+        """Yield what pieces may stand for; hidden are the macros that they come from, which are not expanded again."""
+        self._steps_left -= 1
+        if self._steps_left < 0:
+            raise RecursionError
+        for index, piece in enumerate(pieces):
+            macros = [macro for macro in self._definitions.get(piece, ()) if macro]
+            if not macros or piece in hidden:
+                continue
+            end, arguments = _read_arguments(pieces, index + 1)
+            uses = [macro for macro in macros if macro.parameters is None or arguments is not None]
+            for macro in uses:
+                rest = pieces[index + 1 if macro.parameters is None else end :]
+                for replaced in self._substitute(macro, arguments or [], hidden):
+                    for first in self._expand(replaced, hidden | {piece}):
+                        yield from ([*pieces[:index], *first, *last] for last in self._expand(rest, hidden))
+            if uses:
+                return
+        yield pieces
+
+    def _substitute(self, macro: Macro, arguments: list[list[str]], hidden: frozenset[str]) -> Iterator[list[str]]:
+        """Yield a macro's body with its arguments, which are expanded first except at `#` and `##`."""
+        body = _pieces(macro.body)
+        raw = _by_parameter(macro.parameters or (), arguments)
+        choices = [list(self._expand(argument, hidden)) for argument in raw.values()]
+        for expanded in product(*choices):
+            yield _replace_parameters(body, raw, dict(zip(raw, expanded, strict=True)))
+
+
+def _pieces(text: str) -> list[str]:
+    """Split a text into the texts of its tokens, `##` among them, and spaces."""
+    pieces: list[str] = []
+    for piece in _spaced(tokenize(text)):
+        if piece == "#" and pieces[-1:] == ["#"]:
+            pieces[-1] = "##"
+        else:
+            pieces.append(piece)
+    return pieces
+
+
+def _read_arguments(pieces: Sequence[str], start: int) -> tuple[int, list[list[str]] | None]:
+    """Return the end of a macro's arguments and the arguments, or None if no parenthesis follows the name."""
+    while pieces[start : start + 1] == [" "]:
+        start += 1
+    if pieces[start : start + 1] != ["("]:
+        return start, None
+    arguments: list[list[str]] = [[]]
+    depth = 0
+    for index in range(start, len(pieces)):
+        piece = pieces[index]
+        depth += (piece == "(") - (piece == ")")
+        if depth == 0:
+            return index + 1, [_stripped(argument) for argument in arguments]
+        if depth == 1 and piece == ",":
+            arguments.append([])
+        elif index > start:
+            arguments[-1].append(piece)
+    return start, None
+
+
+def _stripped(pieces: list[str]) -> list[str]:
+    first, last = pieces[:1] == [" "], len(pieces) > 1 and pieces[-1] == " "
+    return pieces[first : len(pieces) - last]
+
+
+def _by_parameter(parameters: Sequence[str], arguments: list[list[str]]) -> dict[str, list[str]]:
+    """Return the arguments by the names of their parameters; a parameter pack has all that are left."""
+    named: dict[str, list[str]] = {}
+    for index, parameter in enumerate(parameters):
+        if parameter.endswith("..."):
+            rest = [piece for argument in arguments[index:] for piece in (",", *argument)]
+            named[parameter.removesuffix("...").strip() or "__VA_ARGS__"] = rest[1:]
+        elif parameter:
+            named[parameter] = arguments[index] if index < len(arguments) else []
+    return named
+
+
+def _replace_parameters(
+    body: Sequence[str], raw: Mapping[str, list[str]], expanded: Mapping[str, list[str]]
+) -> list[str]:
+    """Return a macro's body with its arguments in place; `#` quotes one, and `##` joins two tokens."""
+    words = [piece for piece in body if piece != " "]
+    spaces = [before == " " for before, piece in zip((" ", *body), body, strict=False) if piece != " "]
+    pieces: list[str] = []
+    joins = False
+    for index, word in enumerate(words):
+        before, after = words[index - 1] if index else "", words[index + 1] if index + 1 < len(words) else ""
+        if word == "##":
+            joins = True
+            continue
+        if word == "#" and after in raw:
+            continue
+        replaced = [word]
+        if word in raw:
+            quoted = [f'"{"".join(raw[word])}"']
+            replaced = quoted if before == "#" else raw[word] if "##" in (before, after) else expanded[word]
+        if joins and pieces and replaced:
+            pieces[-1] += replaced[0]
+            pieces += replaced[1:]
+        else:
+            pieces += [*([" "] if spaces[index] and index and not joins else []), *replaced]
+        joins = False
+    return pieces
+
+
+# ---- conditions ----------------------------------------------------------------------------------------------------
+
+
+def live_tokens(tokens: Sequence[Token], macros: Macros) -> Iterator[Token]:
+    """Yield the tokens that may be compiled: all but those that a condition is certain to leave out.
+
+    Args:
+        tokens: The tokens of a text, without comments.
+        macros: The macros that are defined in front of it; those of the text are added.
+    """
+    conditions = Conditions(macros)
+    for directive, run in split_directives(tokens):
+        if directive:
+            conditions.follow(directive)
+        if conditions.may_be_live:
+            yield from run
+
+
+class _Branch:
+    """The current branch of an open `#if`."""
+
+    __slots__ = ("is_certain", "may_be_live", "may_follow", "none_before")
+
+    def __init__(self) -> None:
+        self.may_be_live = True  # whether this branch may be compiled
+        self.is_certain = False  # and whether it is certain to be
+        self.may_follow = True  # whether a later branch may be compiled
+        self.none_before = True  # whether all earlier branches are certain not to be
+
+    def enter(self, *, condition: bool | None) -> None:
+        """Go on to the next branch."""
+        self.may_be_live = self.may_follow and condition is not False
+        self.is_certain = self.none_before and condition is True
+        self.may_follow = self.may_follow and condition is not True
+        self.none_before = self.none_before and condition is False
+
+
+class Conditions:
+    """The conditions that are open at a place of a text, and the macros that are known there."""
+
+    def __init__(self, macros: Macros) -> None:
+        self._macros = macros
+        self._branches: list[_Branch] = []
+
+    @property
+    def may_be_live(self) -> bool:
+        """Whether the text at this place may be compiled."""
+        return all(branch.may_be_live for branch in self._branches)
+
+    def follow(self, directive: Directive) -> None:
+        """Go past a directive."""
+        name = directive.name
+        if name in ("if", "ifdef", "ifndef"):
+            self._branches.append(_Branch())
+            self._branches[-1].enter(condition=self._value(directive))
+        elif name in ("elif", "elifdef", "elifndef", "else") and self._branches:
+            value = name == "else" or self._value(Directive(name.removeprefix("el"), directive.text))
+            self._branches[-1].enter(condition=value)
+        elif name == "endif" and self._branches:
+            self._branches.pop()
+        elif self.may_be_live:
+            self._macros.follow(directive, is_certain=all(branch.is_certain for branch in self._branches))
+
+    def _value(self, directive: Directive) -> bool | None:
+        if directive.name == "if":
+            number = _Condition(directive.text, self._macros).value()
+            return None if number is None else bool(number)
+        name = _DEFINITION.match(directive.text)
+        is_defined = self._macros.is_defined(name[1]) if name else None
+        return is_defined if is_defined is None or directive.name == "ifdef" else not is_defined
+
+
+def read_integer(text: str) -> int | None:
+    """Return the value of an integer literal; None for any other text."""
+    match = _INTEGER.fullmatch(text)
+    return int(match[1], 0 if match[1][:2] in ("0x", "0X") else 10) if match else None
+
+
+class _Condition:
+    """The reader of one condition: integers, macros, `defined`, `!`, comparisons, `&&`, `||` and parentheses."""
+
+    def __init__(self, text: str, macros: Macros) -> None:
+        self._words = _joined([token.text for token in tokenize(text)])
+        self._macros = macros
+        self._index = 0
+
+    def value(self) -> int | None:
+        if len(self._words) > _MAX_WORDS:
+            return None
+        value = self._either()
+        return value if self._index == len(self._words) else None
+
+    def _next(self) -> str:
+        self._index += 1
+        return self._words[self._index - 1] if self._index <= len(self._words) else ""
+
+    def _takes(self, word: str) -> bool:
+        is_next = self._words[self._index : self._index + 1] == [word]
+        self._index += is_next
+        return is_next
+
+    def _either(self) -> int | None:
+        value = self._all()
+        while self._takes("||"):
+            other = self._all()
+            value = 1 if value or other else None if None in (value, other) else 0
+        return value
+
+    def _all(self) -> int | None:
+        value = self._comparison()
+        while self._takes("&&"):
+            other = self._comparison()
+            value = 0 if 0 in (value, other) else None if None in (value, other) else 1
+        return value
+
+    def _comparison(self) -> int | None:
+        value = self._single()
+        for sign, compare in _COMPARISONS.items():
+            if self._takes(sign):
+                other = self._single()
+                return None if value is None or other is None else int(compare(value, other))
+        return value
+
+    def _single(self) -> int | None:
+        if self._takes("!"):
+            value = self._single()
+            return None if value is None else int(not value)
+        if self._takes("("):
+            value = self._either()
+            return value if self._takes(")") else None
+        if self._takes("defined"):
+            has_parenthesis = self._takes("(")
+            is_defined = self._macros.is_defined(self._next())
+            is_closed = not has_parenthesis or self._takes(")")
+            return int(is_defined) if is_defined is not None and is_closed else None
+        return self._number(self._next())
+
+    def _number(self, word: str) -> int | None:
+        if word in ("true", "false"):
+            return int(word == "true")
+        number = read_integer(word)
+        if number is None and word.isidentifier():
+            number = self._macros.number(word)
+            is_call = self._words[self._index : self._index + 1] == ["("]
+            if number is None and not is_call and self._macros.is_defined(word) is False:
+                return 0
+        return number
+
+
+def _joined(words: Sequence[str]) -> list[str]:
+    """Join the operators of which the lexer makes two tokens: `&` `&`."""
+    joined: list[str] = []
+    for word in words:
+        if joined and joined[-1] + word in ("&&", "||", "==", "!="):
+            joined[-1] += word
+        else:
+            joined.append(word)
+    return joined

@@ -1,0 +1,93 @@
+"""Tell device code, host code and texts that need nvcc from each other."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
+
+from jitload.cpptext.lexer import Token, code_tokens, strip_comments
+from jitload.cpptext.preprocessor import NVRTC_MACROS, Macros, included_headers, live_tokens
+
+SourceKind = Literal["device", "host", "both"]
+
+_HOST_COMPILER_MACROS = {"__CUDACC__": None, "__NVCC__": None}
+_MAX_HEADERS = 64  # that are read, nearest to the source first: each call of load_inline reads them
+
+
+def classify(
+    texts: Sequence[str], *, has_embed_cubin: bool, options: Sequence[str] = (), for_nvrtc: bool = False
+) -> SourceKind:
+    """Tell whether a source is device code, host code, or both in one text.
+
+    Kernels together with `<<<…>>>` need nvcc, and so do kernels beside C++ for tvm-ffi that embeds no cubin, because it
+    launches them through the CUDA runtime. Otherwise `embed_cubin=` or any name of tvm-ffi means host code, and
+    `__global__`, `__device__` or `__constant__` means device code.
+
+    Args:
+        texts: The pieces of the source.
+        has_embed_cubin: Whether there are cubins to embed.
+        options: The compiler's options, which may define macros.
+        for_nvrtc: Whether to ignore launches that NVRTC does not see, behind `#ifndef __CUDACC_RTC__`.
+
+    Example:
+        >>> classify(["__global__ void k() {}"], has_embed_cubin=False)
+        'device'
+    """
+    code = [token for text in texts for token in code_tokens(text)]
+    tokens = list(live_tokens(code, Macros(options=options)))
+    words = {token.text for token in tokens if token.kind == "word"}
+    is_host_like = {"tvm", "ffi"} <= words or any(word.startswith("TVM_FFI_") for word in words)
+    if for_nvrtc and not is_host_like:
+        tokens = list(live_tokens(code, Macros(NVRTC_MACROS, options)))
+    has_kernels = any(token.text == "__global__" and not token.in_directive for token in tokens)
+    has_cubins = has_embed_cubin or any(word.startswith("TVM_FFI_EMBED_CUBIN") for word in words)
+    if _has_launch(tokens) or (is_host_like and has_kernels and not has_cubins):
+        return "both"
+    if has_cubins or is_host_like:
+        return "host"
+    return "device" if words & {"__global__", "__device__", "__constant__"} else "host"
+
+
+def _has_launch(tokens: Iterable[Token]) -> bool:
+    """Tell whether there is a `<<<` that is not the start of an operator's template arguments."""
+    texts = (token.text for token in tokens if token.kind in ("word", "punctuator"))
+    return any(text == "<<<" and before != "operator" for before, text in pairwise(("", *texts)))
+
+
+def headers_have_kernels(texts: Sequence[str], include_dirs: Sequence[Path], options: Sequence[str]) -> bool:
+    """Tell whether the user's headers have kernels, or `<<<…>>>`, for the C++ that includes them.
+
+    Libraries of kernels are often two lines of source: `#include "norm.cuh"`, and an export of what the header
+    launches. Directories with CUDA's own headers are skipped, and so is what is behind `#ifdef __CUDACC__` or in a
+    macro.
+
+    Example:
+        >>> headers_have_kernels(['#include "norm.cuh"', "TVM_FFI_DLL_EXPORT_TYPED_FUNC(f, F);"], [Path("lib")], ())
+        True
+    """
+    include_dirs = [path for path in include_dirs if not (path / "cuda_runtime.h").is_file()]
+    waiting: deque[tuple[str, tuple[Path, ...]]] = deque()
+    waiting.extend((name, ()) for text in texts for name, _ in included_headers(text))
+    read: set[Path] = set()
+    while waiting and len(read) < _MAX_HEADERS:
+        name, home = waiting.popleft()
+        parents = (Path("/"),) if name.startswith("/") else (*home, *include_dirs)
+        path = next((path for path in (parent / name for parent in parents) if path.is_file()), None)
+        if path is None or path in read:
+            continue
+        read.add(path)
+        code = strip_comments(path.read_text(encoding="utf-8", errors="replace"))
+        if ("<<<" in code or "__global__" in code) and _has_kernels(code, options):
+            return True
+        waiting.extend((header, (path.parent,) if is_quoted else ()) for header, is_quoted in included_headers(code))
+    return False
+
+
+def _has_kernels(text: str, options: Sequence[str]) -> bool:
+    """Tell whether a text has kernels or launches that the host's compiler would read."""
+    live = live_tokens(code_tokens(text), Macros(_HOST_COMPILER_MACROS, options))
+    tokens = [token for token in live if not token.in_directive]
+    return _has_launch(tokens) or any(token.text == "__global__" for token in tokens)

@@ -1,0 +1,129 @@
+"""Mangled names: what is read from them, and the error for names that the demangler refuses."""
+
+from __future__ import annotations
+
+import pytest
+from builds import ARCH, build, kernel, load, message
+
+import jitload
+from jitload import Launch
+from jitload.device.demangle import demangle, name_in
+from jitload.errors import SignatureError
+
+
+def test_demangling() -> None:
+    assert demangle("_Z5scalePfi") == "scale(float*, int)"
+    assert demangle("_ZN36_GLOBAL__N__00000000_4_k_cu_1f8c4d092anEPNS_2ASE") == "an(AS*)"
+    assert demangle("_ZN29_INTERNAL_00000000_4_k_cu_big31_GLOBAL__N__00000000_4_k_cu_big4anonE") == "anon"
+    assert demangle("scale") is None
+    assert demangle("_Z@@") is None
+
+
+@pytest.mark.parametrize(
+    ("symbol", "name"),
+    [
+        ("_Z1kPf", "k"),
+        ("_Z5scaleIfEvPT_", "scale<…>"),
+        ("_ZN2ns5inner5scaleIfEEvPT_", "ns::inner::scale<…>"),
+        ("_ZN36_GLOBAL__N__00000000_4_k_cu_1f8c4d092anEPf", "an"),
+        ("_Z@@", "_Z@@"),
+        ("_Z99999999999999999999k", "_Z99999999999999999999k"),
+    ],
+)
+def test_the_name_of_a_refused_symbol(symbol, name):
+    assert name_in(symbol) == name
+
+
+# ---- names that the demangler refuses ------------------------------------------------------------------------------
+
+LONG = f"tuple<{', '.join(f'C<{number}>' for number in range(300))}>"
+TUPLE = """
+template <int N> struct C {};
+template <class... T> struct tuple {};
+namespace ns { template <class T> __global__ void k(T* x, int n) {} }
+"""
+ALIAS = f"{TUPLE}using Long = {LONG};\n"
+
+
+def check_asks(error_text: str, name: str, sizes: str) -> None:
+    """Check that a message names the kernel, its symbol's length and its sizes, and asks for a signature."""
+    length = error_text.partition("its symbol of ")[2].partition(" ")[0]
+    assert int(length.replace(",", "")) > 1024
+    assert error_text == (
+        f"kernel {name!r}: the types of its parameters are unknown, because the C++ library's demangler refuses its "
+        f"symbol of {length} characters\n"
+        f"    The cubin has parameters of {sizes} bytes.\n"
+        f'    Give them: Launch(kernel="{name}", signature="(const float* x, int n)").'
+    )
+
+
+def test_a_kernel_with_a_long_symbol_asks_for_a_signature(nvrtc_runs):
+    check_asks(message(SignatureError, ALIAS, functions={"f": Launch(kernel="ns::k<Long>")}), "ns::k<Long>", "8, 4")
+    assert len(nvrtc_runs) == 1
+    signed = {"f": Launch(kernel="ns::k<Long>", signature="(struct Long* x, int n)")}
+    assert repr(load(ALIAS, functions=signed).f) == "<jitload function f(Long* x, int n)>"
+    wrong = {"f": Launch(kernel="ns::k<Long>", signature="(struct Long* x, double n)")}
+    with pytest.raises(SignatureError, match="'double' has 8 bytes, and the cubin has 4 there"):
+        build(ALIAS, functions=wrong)
+
+
+def test_an_overload_with_a_long_symbol_asks_for_a_signature():
+    text = f"{ALIAS}__global__ void over(Long* x) {{}}\n__global__ void over(Long* x, int n) {{}}"
+    check_asks(message(SignatureError, text, functions={"f": Launch(kernel="over(Long*, int)")}), "over", "8, 4")
+    signed = {
+        "f": Launch(kernel="over(Long*, int)", signature="(struct Long* x, int n)"),
+        "g": Launch(kernel="over(Long*)", signature="(struct Long* y)"),
+    }
+    module = load(text, functions=signed)
+    assert [repr(module.f), repr(module.g)] == ["<jitload function f(Long* x, int n)>", "<jitload function g(Long* y)>"]
+
+
+def test_an_instance_that_no_launch_names_asks_for_a_signature(nvrtc_runs):
+    text = f"{TUPLE}template __global__ void ns::k<{LONG}>({LONG}*, int);"
+    check_asks(message(SignatureError, text), "ns::k<…>", "8, 4")
+    assert len(nvrtc_runs) == 1
+    assert list(load(kernel("other") + text, functions="other")) == ["other"]
+    signed = {"f": Launch(kernel=f"ns::k<{LONG}>", signature="(void* x, int n)")}
+    assert repr(load(text, functions=signed).f) == "<jitload function f(void* x, int n)>"
+
+
+def test_hundreds_of_parameters_ask_for_a_signature():
+    """The symbol of an `extern "C"` kernel is short, but the name that tells its types is not."""
+    listed = ", ".join(f"{('float*', 'const unsigned short*', 'int')[n % 3]} p{n}" for n in range(500))
+    text = f'extern "C" __global__ void many({listed}) {{}}\n'
+    told = message(SignatureError, text)
+    assert told.startswith("kernel 'many': neither the compiler nor its symbol tells the types of its parameters\n")
+    assert told.endswith('Launch(kernel="many", signature="(const float* x, int n)").')
+    many = load(text, functions={"many": Launch(signature=f"({listed})")}).many
+    assert repr(many) == f"<jitload function many({listed})>"
+
+
+def test_a_cubin_with_a_long_symbol_compiles_and_takes_a_signature():
+    cubin = jitload.compile_cubin(ALIAS, kernels=["ns::k<Long>"], arch=ARCH)
+    assert [p.type for p in cubin.kernels[0].parameters] == ["b64", "b32"]
+    check_asks(message(SignatureError, None, embed_cubin={"c": cubin}), "ns::k<Long>", "8, 4")
+    signed = {"f": Launch(kernel=cubin.kernels[0].symbol, signature="(void* x, int n)")}
+    assert repr(load(None, embed_cubin={"c": cubin}, functions=signed).f) == "<jitload function f(void* x, int n)>"
+
+
+# ---- signatures by hand ----------------------------------------------------------------------------------------
+
+OLD = ["-std=c++03"]  # knows no decltype, so nothing tells the types of an extern "C" kernel
+
+
+def test_a_kernel_that_nothing_types_takes_the_signature_of_its_launch():
+    text = 'extern "C" __global__ void k(float* x, int n) {}'
+    with pytest.raises(jitload.errors.SignatureError, match=r'Launch\(kernel="k", signature='):
+        build(text, extra_cuda_cflags=OLD)
+    module = load(text, extra_cuda_cflags=OLD, functions={"k": Launch(signature="(float* x, int n)")})
+    assert repr(module.k) == "<jitload function k(float* x, int n)>"
+    renamed = {"f": Launch(kernel="k", signature="double* y, unsigned m", args={"m": "y.numel()"})}
+    assert repr(load(text, extra_cuda_cflags=OLD, functions=renamed).f) == "<jitload function f(double* y)>"
+    with pytest.raises(jitload.errors.SignatureError, match="kernel 'k': 1 parameter in its signature, 2 in the cubin"):
+        build(text, extra_cuda_cflags=OLD, functions={"k": Launch(signature="float* x")})
+
+
+def test_one_kernel_has_one_signature():
+    two = {"a": Launch(kernel="k", signature="float* x"), "b": Launch(kernel="k", signature="int* x")}
+    with pytest.raises(jitload.errors.SignatureError, match="kernel 'k' has two signatures"):
+        build(kernel("k"), functions=two)
