@@ -70,7 +70,7 @@ def specialization_record(spec: Specialization) -> dict[str, Any]:
             {"param": numbers[a.parameter], "kind": _KINDS[a.kind], "value": a.value} for a in spec.assumptions
         ],
         "descriptors": [_descriptor_record(descriptor, spec.arguments, numbers) for descriptor in spec.descriptors],
-        "places": list(_places(spec, numbers)),
+        "bindings": list(_bindings(spec, numbers)),
         "multiply": _list(multiply),
         "hidden_pointers": spec.hidden_pointers,
         "scratch_bytes": scratch.size * (spec.num_ctas if scratch.is_per_cta else 1),
@@ -116,7 +116,7 @@ def _descriptor_record(
     }
 
 
-def _places(spec: Specialization, numbers: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+def _bindings(spec: Specialization, numbers: Mapping[str, int]) -> Iterator[dict[str, Any]]:
     """Yield what each parameter of the cubin takes of which argument."""
     descriptors = {descriptor.parameter: number for number, descriptor in enumerate(spec.descriptors)}
     parameters = iter(spec.kernel.parameters)
@@ -125,16 +125,16 @@ def _places(spec: Specialization, numbers: Mapping[str, int]) -> Iterator[dict[s
             names = ", ".join(numbers) or "none"
             problem = f"the cubin takes {parameter.name!r}, which is none of the arguments: {names}"
             raise LaunchSpecError(problem, kernel=spec.kernel.name)
-        place = {"param": numbers[parameter.name], "part": "JITLOAD_VALUE", "axis": 0, "descriptor": 0}
+        binding = {"param": numbers[parameter.name], "part": "JITLOAD_VALUE", "axis": 0, "descriptor": 0}
         number = descriptors.get(parameter.name)
         if number is None:
-            yield place
+            yield binding
             continue
         for index, (part, axis) in enumerate(_parts(spec.descriptors[number])):
             if index > 0 and next(parameters, None) is None:
                 problem = f"the cubin takes too few parameters for descriptor {parameter.name!r}"
                 raise LaunchSpecError(problem, kernel=spec.kernel.name)
-            yield {**place, "part": f"JITLOAD_{part}", "axis": axis, "descriptor": number}
+            yield {**binding, "part": f"JITLOAD_{part}", "axis": axis, "descriptor": number}
 
 
 def _parts(descriptor: Descriptor) -> Iterator[tuple[str, int]]:
