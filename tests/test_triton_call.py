@@ -11,11 +11,21 @@ import tvm_ffi
 from support.arrays import CudaArray
 from support.calls import array, assert_refused
 from support.raw import call_raw
-from support.triton import aligned_array, function, load_triton, multiple, null, one, parameter, specialize, stand_in
+from support.triton import (
+    aligned_array,
+    function,
+    launched,
+    load_triton,
+    multiple,
+    null,
+    one,
+    parameter,
+    specialize,
+    stand_in,
+)
 
 if TYPE_CHECKING:
     from support.driver import StubDriver
-    from support.records import LaunchRecord
 
     import jitload
 
@@ -58,14 +68,6 @@ def _clusters() -> list[Any]:
 @pytest.fixture(scope="module")
 def mod(tmp_path_factory: pytest.TempPathFactory) -> jitload.Module:
     return load_triton(tmp_path_factory.mktemp("triton") / "calls", *_functions())
-
-
-def launched(driver: StubDriver, called: Any, *arguments: Any) -> LaunchRecord:
-    """Return the one launch that a call makes."""
-    driver.clear()
-    called(*arguments)
-    (launch,) = driver.launches()
-    return launch
 
 
 def pointer(given: CudaArray) -> bytes:
