@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from jitload.checks import read_checks
 from jitload.pipeline import build_request, load_request
 from jitload.request.arguments import (
     Paths,
@@ -22,6 +21,7 @@ from jitload.request.arguments import (
 )
 from jitload.request.cubins import CubinLike
 from jitload.request.functions import Functions
+from jitload.request.instrumentation import read_instrumentation
 from jitload.request.request import Call, make_request
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
         arch=arch,
         backend=backend,
         kind=kind,
-        checks=read_checks(sanitize, debug=debug),
+        instrumentation=read_instrumentation(sanitize, debug=debug),
     )
     return load_request(make_request(call), build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 
@@ -162,7 +162,7 @@ def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described
         arch=arch,
         backend=backend,
         kind=kind,
-        checks=read_checks(sanitize, debug=debug),
+        instrumentation=read_instrumentation(sanitize, debug=debug),
     )
     return build_request(make_request(call), build_directory, output, verbose=verbose)
 
@@ -215,7 +215,7 @@ def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
         arch=arch,
         backend=backend,
         kind=kind,
-        checks=read_checks(sanitize, debug=debug),
+        instrumentation=read_instrumentation(sanitize, debug=debug),
     )
     return load_request(make_request(call), build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 
@@ -260,7 +260,7 @@ def build(  # noqa: PLR0913  the keywords are upstream's, described once
         arch=arch,
         backend=backend,
         kind=kind,
-        checks=read_checks(sanitize, debug=debug),
+        instrumentation=read_instrumentation(sanitize, debug=debug),
     )
     return build_request(make_request(call), build_directory, output, verbose=verbose)
 

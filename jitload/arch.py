@@ -6,9 +6,9 @@ import functools
 import re
 from collections.abc import Iterable, Sequence
 
-from jitload.errors import ToolchainError
+from jitload.errors import ToolchainError, warn_once
 from jitload.gpu import current_capability, driver_error
-from jitload.settings import Settings, warn_once
+from jitload.settings import Settings
 
 _ARCH = re.compile(r"(?:sm_|compute_)?(\d{2,3})([af]?)|(\d{1,2})\.(\d)([af]?)")
 CPU = "cpu"  # the host's processor, as an architecture beside those of GPUs

@@ -9,13 +9,14 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jitload import __version__
+from jitload.cache.directory import find_cache_dir
 from jitload.errors import CacheError, JitLoadError
-from jitload.settings import find_cache_dir, parse_size, read_settings
+from jitload.settings import parse_size, read_settings
 
 if TYPE_CHECKING:
     from jitload.cache.listing import StoredEntry
@@ -159,7 +160,7 @@ def _ship(options: argparse.Namespace, entry_dirs: Sequence[Path]) -> None:
 
 def _place(options: argparse.Namespace) -> Path:
     settings = read_settings()
-    return find_cache_dir(replace(settings, cache_dir=options.dir) if options.dir else settings)
+    return find_cache_dir(settings._replace(cache_dir=options.dir) if options.dir else settings)
 
 
 def _existing(options: argparse.Namespace) -> argparse.Namespace:
@@ -178,7 +179,7 @@ def _trusted(options: argparse.Namespace) -> Path:
     from jitload.cache.entry import open_cache
 
     settings = read_settings()
-    return open_cache(replace(settings, cache_dir=options.dir) if options.dir else settings)
+    return open_cache(settings._replace(cache_dir=options.dir) if options.dir else settings)
 
 
 def _path(options: argparse.Namespace) -> int:

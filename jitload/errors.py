@@ -15,18 +15,21 @@ the C ABI. The facts of a failure are attributes; the text is made in `__str__`.
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
+
+_log = logging.getLogger(__name__)
 
 
 class JitLoadError(RuntimeError):
     """Root of every error that jitload raises while it compiles, builds, caches or loads."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnostic:
-    """One message of a compiler: where, how bad, and its words."""
+class Diagnostic(NamedTuple):
+    """One message of a compiler: its position in the source, severity and text."""
 
     file: str
     line: int
@@ -156,3 +159,9 @@ def nearest_name(name: str, names: Iterable[str]) -> str:
     by_letters = {candidate.lower(): candidate for candidate in names}
     close = difflib.get_close_matches(name.lower(), by_letters, n=1)
     return by_letters[close[0]] if close else ""
+
+
+@functools.lru_cache(maxsize=64)
+def warn_once(message: str) -> None:
+    """Log a warning, unless the same one was logged before."""
+    _log.warning("%s", message)

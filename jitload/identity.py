@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jitload.errors import ToolchainError
-from jitload.settings import recall, remember
+from jitload.files import load_text, save_text
 from jitload.toolchain import Compiler
 
 _PACKAGE = Path(__file__).parent
@@ -74,7 +74,7 @@ def _state_at(path: str | Path) -> str | None:
 def _recall_compiler(compiler: Compiler, state: str, cache_dir: Path) -> _Known | None:
     """Return what the cache remembers of a compiler, if the files behind it are as they were."""
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        kept = json.loads(recall(_compiler_memory(compiler, state, cache_dir)))
+        kept = json.loads(load_text(_compiler_memory(compiler, state, cache_dir)))
         files = tuple((str(path), str(its)) for path, its in kept["files"])
         if all(_state_at(path) == its for path, its in files):
             return _Known(words=str(kept["identity"]), files=files)
@@ -86,7 +86,7 @@ def _ask_and_remember(compiler: Compiler, cache_dir: Path) -> str:
     words, paths = _ask(compiler)
     files = tuple((path, its) for path in paths if (its := _state_at(path)))
     memory = json.dumps({"identity": words, "file": str(compiler.path), "files": files})
-    remember(_compiler_memory(compiler, state, cache_dir), memory)
+    save_text(_compiler_memory(compiler, state, cache_dir), memory)
     known = _compilers[compiler.command, state, cache_dir] = _Known(words=words, files=files)
     return _identity(compiler, known)
 
@@ -115,9 +115,9 @@ def remembered(words: Iterable[str], what: str, cache_dir: Path, find_out: Calla
     """
     memory = _memory(words, cache_dir)
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        return str(json.loads(recall(memory))["identity"])
+        return str(json.loads(load_text(memory))["identity"])
     identity = find_out()
-    remember(memory, json.dumps({"identity": identity, "file": what}))
+    save_text(memory, json.dumps({"identity": identity, "file": what}))
     return identity
 
 

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import keyword
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 ParameterKind = Literal["pointer", "int", "uint", "float", "bool", "struct", "bits"]
-
-
-def python_name(name: str) -> str:
-    """Return a parameter's name in signatures and expressions: `in_` for `in`."""
-    return f"{name}_" if keyword.iskeyword(name) else name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

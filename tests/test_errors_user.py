@@ -245,7 +245,9 @@ def test_a_driver_that_does_not_start_is_no_missing_gpu(monkeypatch):
 
 def test_a_home_that_nobody_knows_is_named(monkeypatch):
     monkeypatch.setenv("JITLOAD_CACHE_DIR", "~no-such-user/cache")
-    assert message(CacheError, ADD).startswith("JITLOAD_CACHE_DIR=~no-such-user/cache: nobody knows that home.")
+    assert message(CacheError, ADD).startswith(
+        "JITLOAD_CACHE_DIR=~no-such-user/cache: the home of this user is unknown."
+    )
 
 
 def test_an_option_that_nvrtc_does_not_know():

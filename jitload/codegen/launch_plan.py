@@ -56,7 +56,7 @@ def scope_of(export: Export, positions: Mapping[str, int]) -> dict[str, ScopeEnt
     scope = {}
     for number, parameter in enumerate(export.kernel.parameters):
         scope[parameter.name] = ScopeEntry(
-            index=positions.get(parameter.name, -1),
+            position=positions.get(parameter.name, -1),
             kind=kinds.get(parameter.kind, "other"),
             type=parameter.type,
             computed=f"plan->values[{number}]" if parameter.name in export.launch.args else None,

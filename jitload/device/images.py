@@ -11,7 +11,7 @@ from jitload.elf.cubin import read_image
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.launch import Launch
 from jitload.model import CompiledSource, Cubin, Kernel
-from jitload.request.cubins import GivenCubin
+from jitload.request.cubins import LabelledCubin
 from jitload.request.request import Request
 from jitload.signature.declared import check_is_typed, parse_signature
 from jitload.signature.exports import export_names
@@ -26,7 +26,7 @@ def read_given(request: Request) -> tuple[CompiledSource, ...]:
         LaunchSpecError: A launch names a kernel that there is not.
         LoadError: One is no cubin.
     """
-    cubins = [_read(image) for image in request.images]
+    cubins = [_read(image) for image in request.cubins]
     _check_archs(request, [cubin.arch for cubin in cubins])
     named = [(name, launch.kernel) for name, launch in request.functions or () if launch.kernel]
     symbols = {kernel: _symbol_of(kernel, name, cubins[0]) for name, kernel in named}
@@ -60,7 +60,7 @@ def _with_signatures(cubin: Cubin, request: Request, symbols: Mapping[str, str])
     return replace(cubin, kernels=tuple(typed.values()))
 
 
-def _read(image: GivenCubin) -> Cubin:
+def _read(image: LabelledCubin) -> Cubin:
     found = read_image(image.data, name=image.label)
     kernels = image.kernels or told_kernels(found)
     variables = demangle_variables(found.variables)
@@ -69,7 +69,7 @@ def _read(image: GivenCubin) -> Cubin:
 
 def _check_archs(request: Request, archs: Sequence[str]) -> None:
     if twice := next((arch for arch in archs if archs.count(arch) > 1), None):
-        labels = [image.label for image, arch in zip(request.images, archs, strict=True) if arch == twice]
+        labels = [image.label for image, arch in zip(request.cubins, archs, strict=True) if arch == twice]
         raise JitLoadError(
             f"{' and '.join(labels)} are both for {twice}: a module takes one cubin for each architecture. Load them "
             "as two modules, or launch them from C++ of your own."

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from jitload.checks import NO_CHECKS, Checks
 from jitload.cpptext.declarations import find_candidates
 from jitload.cpptext.includes import read_headers
 from jitload.device import probe
@@ -22,6 +21,7 @@ from jitload.elf.cubin import read_image
 from jitload.errors import CompileError, LaunchSpecError, SignatureError, nearest_name
 from jitload.model import Candidate, CompiledSource, Cubin, Image
 from jitload.nvrtc import NvrtcJob, NvrtcResult, declarations_for, device_options, log_warnings, run_nvrtc
+from jitload.request.instrumentation import NO_INSTRUMENTATION, Instrumentation
 from jitload.signature.kernels import read_kernels, unprobed_symbols
 from jitload.toolchain import Kit, nvrtc_include_dirs
 
@@ -48,7 +48,7 @@ class DeviceSource:
         kernels: The kernels named by launches, as a user writes them: `scale<float>`, `scale(float*, int)`.
         signatures: Hand-written signatures by kernel, as in `kernels`, or by exported name.
         cpu_flags: The options for the host's compiler, where the code runs on the CPU.
-        checks: How it is watched there.
+        instrumentation: How it is instrumented there.
     """
 
     name: str
@@ -58,7 +58,7 @@ class DeviceSource:
     kernels: tuple[str, ...] = ()
     signatures: tuple[tuple[str, str], ...] = ()
     cpu_flags: tuple[str, ...] = ()
-    checks: Checks = NO_CHECKS
+    instrumentation: Instrumentation = NO_INSTRUMENTATION
 
     @property
     def texts(self) -> tuple[str, ...]:

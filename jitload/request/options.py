@@ -104,3 +104,39 @@ def _check_option(option: str) -> None:
     check_names_no_arch(option)
     if _RELOCATABLE.fullmatch(option):
         raise JitLoadError(f"extra_cuda_cflags has {option!r}: jitload does not link device code; #include it instead")
+
+
+# ---- kernels on the CPU ----------------------------------------------------------------------------------------
+
+_PASSED_TO_GCC = re.compile(r"-[DU].*|--?std=.*", re.DOTALL)
+_TRANSLATED_FOR_GCC = {"--fmad=false": "-ffp-contract=off", "-fmad=false": "-ffp-contract=off"}
+_FOR_GPU_ONLY = re.compile(
+    r"--?(?:use_fast_math|fmad|ftz|prec-div|prec-sqrt|maxrregcount|ptxas-options|restrict|extra-device-vectorization"
+    r"|device-debug|generate-line-info|lineinfo|dopt|split-compile|minimal|default-device|device-int128|time|fast-compile"
+    r"|device-as-default-execution-space|no-source-include|no-cache|frandom-seed|optimization-info|version-ident|Ofast"
+    r"|display-error-number|no-display-error-number|diag-[a-z-]+|disable-warnings|Werror|brief-diagnostics|modify-stack"
+    r"-limit|builtin-[a-z-]+|unicode|pch[a-z-]*|relocatable-device-code|resource-usage|source-in-ptx|keep)"
+    r"(?:[= ].*)?|-[Gw]",
+    re.DOTALL,
+)
+
+
+def cpu_options(options: Sequence[str]) -> tuple[str, ...]:
+    """Translate NVRTC's options for g++; those that only affect code for a GPU are dropped.
+
+    Raises:
+        JitLoadError: An option is unknown.
+    """
+    result = []
+    for option in options:
+        if option.startswith("--pre-include="):
+            result += ["-include", option.removeprefix("--pre-include=")]
+        elif option in _TRANSLATED_FOR_GCC:
+            result.append(_TRANSLATED_FOR_GCC[option])
+        elif _PASSED_TO_GCC.fullmatch(option):
+            result.append(option.replace("--std", "-std", 1))
+        elif not _FOR_GPU_ONLY.fullmatch(option):
+            raise JitLoadError(
+                f"extra_cuda_cflags has {option!r}, which has no meaning on the CPU; options for g++ go in extra_cflags"
+            )
+    return tuple(result)

@@ -268,7 +268,7 @@ def _constants(specialization: Specialization) -> dict[str, ScopeEntry]:
         is_integer = isinstance(value, int) and value in INT64
         text = write_constant(int(value)).text if isinstance(value, int) and is_integer else None
         kind: Any = "int" if is_integer else "other"
-        constants[name] = ScopeEntry(index=-1, kind=kind, type="constexpr", computed=text)
+        constants[name] = ScopeEntry(position=-1, kind=kind, type="constexpr", computed=text)
     return constants
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from jitload.arch import capability_of, resolve_gpu_arch
+from jitload.cache.directory import private_cache_dir
 from jitload.errors import SignatureError
 from jitload.model import Cubin
 from jitload.request.arguments import check_name
 from jitload.request.request import Request
-from jitload.settings import Settings, private_cache_dir, read_settings
+from jitload.settings import Settings, read_settings
 from jitload.triton.kernel import GivenKernel, Wanted, read_kernel
 from jitload.triton.key import cubin_parts, grid_key, kernel_parts, plan_parts
 from jitload.triton.plan import Plan
@@ -40,7 +40,7 @@ def make_triton_request(name: str, kernel: Any, asked: Asked, *, arch: str | Seq
     plans = _plan_variants(given, wanted, asked.variants, capability_of(archs[0])[0])
     source, is_known = _source_of_plans(given, plans, grid, _integers(given, wanted))
     if not is_known:  # nobody shall find it again
-        settings = replace(settings, cache_dir=str(private_cache_dir()))
+        settings = settings._replace(cache_dir=str(private_cache_dir()))
     return _request(name, source, _distinct(archs), settings)
 
 
