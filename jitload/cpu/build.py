@@ -32,15 +32,16 @@ from jitload.cpu.text import (
     may_spin,
     without_table_errors,
 )
+from jitload.cuda import probe
+from jitload.cuda.kernels import DeviceSource, no_such_kernel
 from jitload.cxx.headers import read_depfile
-from jitload.device import probe
-from jitload.device.demangle import demangle, demangle_variables
-from jitload.device.kernels import DeviceSource, no_such_kernel
 from jitload.errors import CompileError
 from jitload.model import CompiledSource, Cubin, Image, ImageKernel
 from jitload.request.instrumentation import Instrumentation
+from jitload.signature.demangle import demangle, demangle_variables
 from jitload.signature.kernels import read_kernels
-from jitload.toolchain import Compiler, Kit, own_include_dir
+from jitload.toolchain.cuda import CudaToolchain
+from jitload.toolchain.host import Compiler, own_include_dir
 
 # As under nvcc, memory may be read through pointers of other types, and integers wrap. The object file is read function
 # by function, hence the sections. glibc's fortified functions, which some compilers use by default, would end the
@@ -88,7 +89,7 @@ class CpuProgram:
 
 
 def compile_for_cpu(
-    source: DeviceSource, compiler: Compiler, kit: Kit | None, ninja: Path, work_dir: Path
+    source: DeviceSource, compiler: Compiler, kit: CudaToolchain | None, ninja: Path, work_dir: Path
 ) -> CpuProgram:
     """Compile device code for the CPU and read its kernels' types.
 
@@ -111,7 +112,7 @@ def compile_for_cpu(
         cubin=Cubin(
             data=b"",
             arch="cpu",
-            kernels=read_kernels(image, lowered, compilation.candidates),
+            kernels=read_kernels(image, lowered, compilation.candidates, source.signatures_by_expression),
             variables=image.variables,
         ),
         symbols={kernel: lowered[expression][0] for expression, kernel in compilation.launched.items()},
@@ -127,7 +128,7 @@ def compile_for_cpu(
     )
 
 
-def cpu_flags(source: DeviceSource, kit: Kit | None) -> tuple[str, ...]:
+def cpu_flags(source: DeviceSource, kit: CudaToolchain | None) -> tuple[str, ...]:
     """Return the compiler's options for device code."""
     own = own_include_dir().parent
     kit_dirs = kit.include_dirs if kit else ()
@@ -174,7 +175,9 @@ class _Compilation:
         user_headers: Those of them that are the user's.
     """
 
-    def __init__(self, source: DeviceSource, compiler: Compiler, kit: Kit | None, ninja: Path, work_dir: Path) -> None:
+    def __init__(
+        self, source: DeviceSource, compiler: Compiler, kit: CudaToolchain | None, ninja: Path, work_dir: Path
+    ) -> None:
         self.candidates = find_candidates([text for _, text in source.pieces])
         self.launched = {probe.kernel_expression(kernel): kernel for kernel in source.kernels}
         self.expressions: tuple[str, ...] = ()

@@ -11,19 +11,20 @@ from jitload.building.ninja import COMPILE_FLAGS, Step, compile_step, run_ninja,
 from jitload.building.runtime import find_or_build_cpu_runtime, find_or_build_runtime, include_flags
 from jitload.cache.store import Work
 from jitload.cpu.build import CpuProgram, compile_for_cpu
-from jitload.cxx.headers import headers_to_record, search_dirs
-from jitload.cxx.link import files_named
-from jitload.device.compile import (
+from jitload.cuda.compile import (
     check_is_device_code,
     check_layouts,
     compile_archs,
     device_source,
     naming_exports,
 )
+from jitload.cxx.headers import headers_to_record, search_dirs
+from jitload.cxx.link import files_named
 from jitload.errors import ToolchainError
-from jitload.identity import compiler_identity
 from jitload.request.request import Request
-from jitload.toolchain import Compiler, Kit, find_ninja, own_include_dir, tvm_ffi_include_dirs
+from jitload.toolchain.cuda import CudaToolchain
+from jitload.toolchain.host import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs
+from jitload.toolchain.identity import compiler_identity
 
 # As every library of ours; what kernels need of the C++ library, libm and threads is linked.
 _LINK_FLAGS = ("-shared", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack", "-pthread")
@@ -32,7 +33,7 @@ _INSTRUMENTED_LINK_FLAGS = ("-Wl,--wrap=memset", "-Wl,--wrap=memcpy", "-Wl,--wra
 
 
 def build_cpu_library(
-    request: Request, kit: Kit | None, compiler: Compiler, work: Work, *, verbose: bool
+    request: Request, kit: CudaToolchain | None, compiler: Compiler, work: Work, *, verbose: bool
 ) -> tuple[Path, ...]:
     """Build a library whose kernels run on the CPU, and on the GPUs that the request names besides.
 
@@ -75,7 +76,7 @@ def _check_compiler(compiler: Compiler, cache_dir: Path) -> None:
         )
 
 
-def _headers_read(request: Request, kit: Kit | None, work: Work, program: CpuProgram) -> Iterator[Path]:
+def _headers_read(request: Request, kit: CudaToolchain | None, work: Work, program: CpuProgram) -> Iterator[Path]:
     """Yield the headers that the compiler read and no version in the key speaks for, and where others could appear."""
     known = (own_include_dir().parent, *tvm_ffi_include_dirs(), *(kit.include_dirs if kit else ()))
     dirs = search_dirs(tuple(map(Path, request.include_dirs)), request.cpu_flags, request.settings.environment)

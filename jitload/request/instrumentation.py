@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from jitload.arch import CPU
 from jitload.errors import JitLoadError
+from jitload.toolchain.arch import CPU
 
 SANITIZERS = ("address", "undefined")
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from jitload.arch import CPU, resolve_arch, resolve_gpu_arch
 from jitload.errors import JitLoadError
 from jitload.launch import Launch
 from jitload.request.arguments import (
@@ -26,6 +25,7 @@ from jitload.request.instrumentation import NO_INSTRUMENTATION, Instrumentation,
 from jitload.request.kind import Kind, check_has_no_launches, cpu_launch_error, find_kind
 from jitload.request.options import cpu_options, translate_cuda_options
 from jitload.settings import Settings, read_settings
+from jitload.toolchain.arch import CPU, resolve_arch, resolve_gpu_arch
 
 if TYPE_CHECKING:
     from jitload.triton.source import TritonSource

@@ -18,7 +18,7 @@ from jitload.building.runtime import find_or_build_runtime, find_or_build_triton
 from jitload.cache.entry import open_cache
 from jitload.model import Assumption, Cubin, Kernel, Parameter, Specialization
 from jitload.settings import read_settings
-from jitload.toolchain import find_compiler, find_ninja
+from jitload.toolchain.host import find_compiler, find_ninja
 from jitload.triton.code import TritonFunction, TritonVariant, TritonWrapper, cubin_files, render_triton_wrapper
 
 from .arrays import CudaArray

@@ -14,16 +14,16 @@ from pathlib import Path
 
 from jitload.cpptext.declarations import find_candidates
 from jitload.cpptext.includes import read_headers
-from jitload.device import probe
-from jitload.device.demangle import demangle_variables
-from jitload.device.nvrtc_headers import headers_in_memory
+from jitload.cuda import probe
+from jitload.cuda.headers import headers_in_memory
+from jitload.cuda.nvrtc import NvrtcJob, NvrtcResult, declarations_for, device_options, log_warnings, run_nvrtc
 from jitload.elf.cubin import read_image
 from jitload.errors import CompileError, LaunchSpecError, SignatureError, nearest_name
 from jitload.model import Candidate, CompiledSource, Cubin, Image
-from jitload.nvrtc import NvrtcJob, NvrtcResult, declarations_for, device_options, log_warnings, run_nvrtc
 from jitload.request.instrumentation import NO_INSTRUMENTATION, Instrumentation
+from jitload.signature.demangle import demangle_variables
 from jitload.signature.kernels import read_kernels, unprobed_symbols
-from jitload.toolchain import Kit, nvrtc_include_dirs
+from jitload.toolchain.cuda import CudaToolchain, nvrtc_include_dirs
 
 _AS_TEXT = re.compile(r"(?:--pre-include=|-include=)(.*)|(?:-D|--define-macro=)(\w+)=(.*)", re.DOTALL)
 # What --minimal leaves out, by the names it has: textures and surfaces, the types and macros of the runtime and the
@@ -68,6 +68,14 @@ class DeviceSource:
         return (*(text for _, text in self.pieces), *lines)
 
     @property
+    def signatures_by_expression(self) -> tuple[tuple[str, str], ...]:
+        """The signatures by the expressions of the kernels that launches name, or by exported name."""
+        return tuple(
+            (probe.kernel_expression(kernel) if kernel in self.kernels else kernel, signature)
+            for kernel, signature in self.signatures
+        )
+
+    @property
     def is_minimal(self) -> bool:
         """Whether it needs nothing that NVRTC can leave out, by its looks; that is a sixth of a small kernel's time."""
         return not any(map(_LEFT_OUT.search, (*(text for _, text in self.pieces), *self.options)))
@@ -88,7 +96,7 @@ def quoted_label(label: str) -> str:
     return re.sub(r'(["\\])', r"\\\1", label)
 
 
-def compile_kernels(source: DeviceSource, arch: str, kit: Kit) -> CompiledSource:
+def compile_kernels(source: DeviceSource, arch: str, toolchain: CudaToolchain) -> CompiledSource:
     """Compile device code for one architecture and read its kernels' types.
 
     Raises:
@@ -98,22 +106,21 @@ def compile_kernels(source: DeviceSource, arch: str, kit: Kit) -> CompiledSource
         ToolchainError: NVRTC does not know the architecture.
     """
     candidates = find_candidates([text for _, text in source.pieces])
-    rounds = _Rounds(source, candidates, arch, kit)
+    rounds = _Rounds(source, candidates, arch, toolchain)
     result, image = rounds.settle(_first_expressions(source, candidates))
     if missing := unprobed_symbols(image, rounds.lowered(result)):
         result, image = rounds.settle((*rounds.kernels, *missing))
     lowered = rounds.lowered(result)
     named = {kernel: probe.kernel_expression(kernel) for kernel in source.kernels}
-    told = tuple((named.get(kernel, kernel), signature) for kernel, signature in source.signatures)
     try:
-        kernels = read_kernels(image, lowered, candidates, told)
+        kernels = read_kernels(image, lowered, candidates, source.signatures_by_expression)
     except SignatureError as error:
         raise _with_standard(error, source.options) from error
-    log_warnings(result.log, nvrtc_include_dirs(kit))
+    log_warnings(result.log, nvrtc_include_dirs(toolchain))
     variables = demangle_variables(image.variables)
     cubin = Cubin(data=result.cubin, arch=arch, log=result.log, kernels=kernels, variables=variables)
     symbols = {kernel: lowered[expression][0] for kernel, expression in named.items()}
-    headers = read_headers((*source.texts, *rounds.declared), source.include_dirs, nvrtc_include_dirs(kit))
+    headers = read_headers((*source.texts, *rounds.declared), source.include_dirs, nvrtc_include_dirs(toolchain))
     return CompiledSource(cubin=cubin, symbols=symbols, candidates=candidates, headers=headers)
 
 
@@ -142,18 +149,20 @@ def _first_expressions(source: DeviceSource, candidates: Sequence[Candidate]) ->
 class _Rounds:
     """The runs of NVRTC for one source and architecture."""
 
-    def __init__(self, source: DeviceSource, candidates: Sequence[Candidate], arch: str, kit: Kit) -> None:
+    def __init__(
+        self, source: DeviceSource, candidates: Sequence[Candidate], arch: str, toolchain: CudaToolchain
+    ) -> None:
         self.source = source
         self.candidates = candidates
-        self.kit = kit
+        self.toolchain = toolchain
         self.kernels: tuple[str, ...] = ()
         self.refused: frozenset[str] = frozenset()
         self.declared: tuple[str, ...] = ()
-        self.extra = ("--minimal",) if source.is_minimal and kit.version >= (12, 4) else ()
-        include_dirs = nvrtc_include_dirs(kit, source.include_dirs)
+        self.extra = ("--minimal",) if source.is_minimal and toolchain.version >= (12, 4) else ()
+        include_dirs = nvrtc_include_dirs(toolchain, source.include_dirs)
         self.headers = headers_in_memory(include_dirs)
         self.options = (
-            *device_options(kit.version, arch),
+            *device_options(toolchain.version, arch),
             *(f"-I{path}" for path in include_dirs),
             *source.options,
         )
@@ -202,7 +211,7 @@ class _Rounds:
             declared=self.declared,
         )
         try:
-            return run_nvrtc(self.kit.nvrtc_path, job)
+            return run_nvrtc(self.toolchain.nvrtc_path, job)
         except CompileError as error:
             self._mend(error)
         return self.run(kernels)

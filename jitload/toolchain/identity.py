@@ -1,4 +1,7 @@
-"""What a tool, or jitload itself, is: a text that is the same wherever the same thing is installed."""
+"""Fingerprints of the compiler, of the processor and of jitload itself, for the cache key.
+
+A fingerprint is the same wherever the same thing is installed.
+"""
 
 from __future__ import annotations
 
@@ -9,37 +12,36 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from jitload.errors import ToolchainError
 from jitload.files import load_text, save_text
-from jitload.toolchain import Compiler
+from jitload.toolchain.host import Compiler
 
-_PACKAGE = Path(__file__).parent
-_PROGRAM = re.compile(r' "?(/[^"\s]+)"? -')  # in what `-v` writes: the compiler proper, and its path
+_PACKAGE = Path(__file__).parents[1]
+_PROGRAM = re.compile(r' "?(/[^"\s]+)"? -')  # in the output of `-v`: the path of the compiler proper
 
 
 def compiler_identity(compiler: Compiler, cache_dir: Path) -> str:
-    """Return the compiler's own words on its version and target, and what it reads of the environment.
+    """Return the compiler's version and target in its own words, and the environment variables that it reads.
 
-    The words are remembered in the cache with the size, time and inode of the files that stand behind the command, so
-    that a hit only looks at the files: those of a compiler behind a script or behind ccache, too.
+    The words are remembered in the cache with the state of the programs behind the command, so that a hit only looks at
+    these files, even if the command is a script or ccache.
     """
-    identity = recall_compiler_identity(compiler, cache_dir)
-    return _ask_and_remember(compiler, cache_dir) if identity is None else identity
+    return recall_compiler_identity(compiler, cache_dir) or _ask_and_remember(compiler, cache_dir)
 
 
 def recall_compiler_identity(compiler: Compiler, cache_dir: Path) -> str | None:
     """Return what `compiler_identity` returns, or None if the compiler would have to be started for it."""
     state = _compiler_state(compiler)
-    known = _compilers.get((compiler.command, state, cache_dir))
-    if known is None or any(_state_at(path) != its for path, its in known.files):
-        known = _recall_compiler(compiler, state, cache_dir)
-    if known is None:
+    answer = _answers.get((compiler.command, state, cache_dir))
+    if answer is None or not answer.is_current():
+        answer = _recall_answer(_compiler_memory(compiler, state, cache_dir))
+    if answer is None:
         return None
-    _compilers[compiler.command, state, cache_dir] = known
-    return _identity(compiler, known)
+    _answers[compiler.command, state, cache_dir] = answer
+    return _identity(compiler, answer)
 
 
 def _compiler_state(compiler: Compiler) -> str:
@@ -49,80 +51,82 @@ def _compiler_state(compiler: Compiler) -> str:
     return state
 
 
-def _identity(compiler: Compiler, known: _Known) -> str:
-    return "\n".join((known.words, *map(repr, (*compiler.command[1:], *compiler.environment))))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Known:
-    """A compiler's words, and the files behind it as they were when it said them."""
+class _CompilerAnswer(NamedTuple):
+    """A compiler's words, and the path and state of each program that it ran when it said them."""
 
     words: str
     files: tuple[tuple[str, str], ...]
 
-
-_compilers: dict[tuple[tuple[str, ...], str, Path], _Known] = {}
-
-
-def _state_at(path: str | Path) -> str | None:
-    try:
-        return state_of(str(path), os.stat(path))
-    except OSError:
-        return None
+    def is_current(self) -> bool:
+        return all(_state_at(path) == state for path, state in self.files)
 
 
-def _recall_compiler(compiler: Compiler, state: str, cache_dir: Path) -> _Known | None:
-    """Return what the cache remembers of a compiler, if the files behind it are as they were."""
+_answers: dict[tuple[tuple[str, ...], str, Path], _CompilerAnswer] = {}
+
+
+def _identity(compiler: Compiler, answer: _CompilerAnswer) -> str:
+    return "\n".join((answer.words, *map(repr, (*compiler.command[1:], *compiler.environment))))
+
+
+def _recall_answer(memory: Path) -> _CompilerAnswer | None:
+    """Return the answer that the cache remembers, if the files behind the command are as they were."""
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        kept = json.loads(load_text(_compiler_memory(compiler, state, cache_dir)))
-        files = tuple((str(path), str(its)) for path, its in kept["files"])
-        if all(_state_at(path) == its for path, its in files):
-            return _Known(words=str(kept["identity"]), files=files)
+        record = json.loads(load_text(memory))
+        files = tuple((str(path), str(state)) for path, state in record["files"])
+        answer = _CompilerAnswer(words=str(record["identity"]), files=files)
+        return answer if answer.is_current() else None
     return None
 
 
 def _ask_and_remember(compiler: Compiler, cache_dir: Path) -> str:
     state = _compiler_state(compiler)
     words, paths = _ask(compiler)
-    files = tuple((path, its) for path in paths if (its := _state_at(path)))
-    memory = json.dumps({"identity": words, "file": str(compiler.path), "files": files})
-    save_text(_compiler_memory(compiler, state, cache_dir), memory)
-    known = _compilers[compiler.command, state, cache_dir] = _Known(words=words, files=files)
-    return _identity(compiler, known)
+    files = tuple((path, program) for path in paths if (program := _state_at(path)))
+    record = json.dumps({"identity": words, "file": str(compiler.path), "files": files})
+    save_text(_compiler_memory(compiler, state, cache_dir), record)
+    answer = _answers[compiler.command, state, cache_dir] = _CompilerAnswer(words=words, files=files)
+    return _identity(compiler, answer)
 
 
 def _compiler_memory(compiler: Compiler, state: str, cache_dir: Path) -> Path:
     return _memory((*compiler.command, state, *compiler.environment), cache_dir)
 
 
-def state_of(path: str, found: os.stat_result) -> str:
-    """Return what tells a file from another that takes its place."""
-    return f"{path}\0{found.st_size}\0{found.st_mtime_ns}\0{found.st_ino}"
+def _state_at(path: str | Path) -> str | None:
+    try:
+        return file_state(str(path), os.stat(path))
+    except OSError:
+        return None
+
+
+def file_state(path: str, status: os.stat_result) -> str:
+    """Return what changes if another file takes this one's place."""
+    return f"{path}\0{status.st_size}\0{status.st_mtime_ns}\0{status.st_ino}"
 
 
 def _memory(words: Iterable[str], cache_dir: Path) -> Path:
     return cache_dir / ".tools" / hashlib.sha256("\0".join(words).encode(errors="surrogateescape")).hexdigest()[:32]
 
 
-def remembered(words: Iterable[str], what: str, cache_dir: Path, find_out: Callable[[], str]) -> str:
-    """Return what was found out once of something, kept in the cache.
+def remembered(words: Iterable[str], label: str, cache_dir: Path, compute: Callable[[], str]) -> str:
+    """Return what `compute` returned once for these words, kept in the cache.
 
     Args:
-        words: What it depends on.
-        what: Its name, for whoever looks into the cache.
+        words: Everything that the result depends on.
+        label: A name, for whoever looks into the cache.
         cache_dir: The cache.
-        find_out: Finds it out.
+        compute: Called if the cache does not have the result.
     """
     memory = _memory(words, cache_dir)
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         return str(json.loads(load_text(memory))["identity"])
-    identity = find_out()
-    save_text(memory, json.dumps({"identity": identity, "file": what}))
+    identity = compute()
+    save_text(memory, json.dumps({"identity": identity, "file": label}))
     return identity
 
 
 def _ask(compiler: Compiler) -> tuple[str, list[str]]:
-    """Return what the compiler says of itself, and the programs that it says it runs."""
+    """Return the compiler's version and target, and the programs that it runs."""
     import subprocess
 
     command = [*compiler.command, "-v", "-E", "-x", "c++", os.devnull]
@@ -140,7 +144,7 @@ def _ask(compiler: Compiler) -> tuple[str, list[str]]:
         raise ToolchainError(f"the C++ compiler {' '.join(compiler.command)} does not run: {error}") from error
     if process.returncode != 0:
         raise ToolchainError(f"the C++ compiler {' '.join(compiler.command)} does not work:\n{process.stderr.rstrip()}")
-    # Version and target, without the lines that say where things are installed.
+    # Without the lines that say where things are installed.
     lines = process.stderr.splitlines()
     words = [line for line in lines if line.startswith("Target:") or " version " in line]
     if not words:
@@ -148,13 +152,13 @@ def _ask(compiler: Compiler) -> tuple[str, list[str]]:
             f"{' '.join(compiler.command)} (from JITLOAD_CXX or CXX) does not say that it is a C++ compiler: "
             "`-v` gives neither a version nor a target. Name another, JITLOAD_CXX=g++."
         )
-    programs = [found[1] for line in lines if (found := _PROGRAM.match(line))]
+    programs = [match[1] for line in lines if (match := _PROGRAM.match(line))]
     return "\n".join(words), list(dict.fromkeys(programs))
 
 
 @functools.lru_cache(maxsize=1)
 def cpu_identity() -> str:
-    """Return what `-march=native` means on this machine: machines that share a home differ in it."""
+    """Return a digest of the processor's model and features: what `-march=native` means on this machine."""
     with suppress(OSError):
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
             first = lines.read(16384).partition("\n\n")[0]
@@ -169,9 +173,9 @@ def cpu_identity() -> str:
 
 @functools.lru_cache(maxsize=16)
 def own_identity(cache_dir: Path) -> str:
-    """Return a digest of jitload's code, headers and templates: what they generate is part of every key.
+    """Return a digest of jitload's code, headers and templates, which is part of every key.
 
-    An installed wheel has it in its RECORD; the two hundred files of a checkout are digested, and looked at each time.
+    An installed wheel has the digests in its RECORD. The files of a checkout are digested once and looked at each time.
     """
     from jitload import __version__
 
@@ -187,26 +191,26 @@ def own_identity(cache_dir: Path) -> str:
 
 
 def _states_below(directory: str) -> list[str]:
-    """Return what tells each file from another; by a handle, or half the time would go into finding each path anew."""
-    found, directories = [], []
+    """Return the state of each file. Scanning a file descriptor takes half the time of scanning a path."""
+    states, directories = [], []
     handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
         for entry in os.scandir(handle):
             if not entry.is_dir():
-                found.append(state_of(f"{directory}/{entry.name}", entry.stat()))
+                states.append(file_state(f"{directory}/{entry.name}", entry.stat()))
             elif entry.name != "__pycache__":
                 directories.append(f"{directory}/{entry.name}")
     finally:
         os.close(handle)
-    return sorted(found) + [state for below in sorted(directories) for state in _states_below(below)]
+    return sorted(states) + [state for below in sorted(directories) for state in _states_below(below)]
 
 
 def _digest_files(paths: Iterable[str]) -> str:
-    """Digest names and contents; the name's last two parts tell `nvrtc/assert.h` from `cpu/assert.h`."""
+    """Digest names and contents; the last two parts of a name distinguish `nvrtc/assert.h` from `cpu/assert.h`."""
     digest = hashlib.sha256()
     for path in paths:
-        with open(path, "rb") as opened:
-            data = opened.read()
+        with open(path, "rb") as file:
+            data = file.read()
         digest.update(f"{'/'.join(path.rsplit('/', 2)[1:])}\0{len(data)}\0".encode())
         digest.update(data)
     return digest.hexdigest()

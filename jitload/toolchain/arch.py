@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from jitload.errors import ToolchainError, warn_once
-from jitload.gpu import current_capability, driver_error
 from jitload.settings import Settings
+from jitload.toolchain.driver import current_capability, driver_error
 
 _ARCH = re.compile(r"(?:sm_|compute_)?(\d{2,3})([af]?)|(\d{1,2})\.(\d)([af]?)")
 CPU = "cpu"  # the host's processor, as an architecture beside those of GPUs
