@@ -14,8 +14,8 @@ from jitload.request.cubins import LabelledCubin
 from jitload.request.request import Request
 from jitload.signature.declared import check_is_typed, parse_signature
 from jitload.signature.demangle import demangle_variables
-from jitload.signature.exports import export_names
-from jitload.signature.kernels import told_kernels, typed_kernel
+from jitload.signature.exports import choose_export_names
+from jitload.signature.kernels import make_typed_kernel, read_kernels_without_source
 
 
 def read_given(request: Request) -> tuple[CompiledSource, ...]:
@@ -47,7 +47,7 @@ def _with_signatures(cubin: Cubin, request: Request, symbols: Mapping[str, str])
     """
     slots = {kernel.symbol: kernel for kernel in read_image(cubin.data).kernels}
     typed = {kernel.symbol: kernel for kernel in cubin.kernels}
-    by_name = {name: kernel.symbol for name, kernel in export_names(cubin.kernels).items()}
+    by_name = {name: kernel.symbol for name, kernel in choose_export_names(cubin.kernels).items()}
     for name, launch in request.functions or [(name, Launch()) for name in by_name]:
         symbol = symbols[launch.kernel] if launch.kernel else by_name.get(name)
         if symbol not in typed:
@@ -55,14 +55,14 @@ def _with_signatures(cubin: Cubin, request: Request, symbols: Mapping[str, str])
         if launch.signature:
             pairs = parse_signature(launch.signature, name)
             types, names = [type_ for type_, _ in pairs], [given for _, given in pairs]
-            typed[symbol] = typed_kernel(slots[symbol], types, names, name=typed[symbol].name)
+            typed[symbol] = make_typed_kernel(slots[symbol], types, names, name=typed[symbol].name)
         check_is_typed(typed[symbol])
     return replace(cubin, kernels=tuple(typed.values()))
 
 
 def _read(image: LabelledCubin) -> Cubin:
     found = read_image(image.data, name=image.label)
-    kernels = image.kernels or told_kernels(found)
+    kernels = image.kernels or read_kernels_without_source(found)
     variables = demangle_variables(found.variables)
     return Cubin(data=image.data, arch=found.arch, kernels=kernels, variables=variables)
 

@@ -22,7 +22,7 @@ from jitload.errors import CompileError, LaunchSpecError, SignatureError, neares
 from jitload.model import Candidate, CompiledSource, Cubin, Image
 from jitload.request.instrumentation import NO_INSTRUMENTATION, Instrumentation
 from jitload.signature.demangle import demangle_variables
-from jitload.signature.kernels import read_kernels, unprobed_symbols
+from jitload.signature.kernels import find_expressions_to_probe, read_kernels
 from jitload.toolchain.cuda import CudaToolchain, nvrtc_include_dirs
 
 _AS_TEXT = re.compile(r"(?:--pre-include=|-include=)(.*)|(?:-D|--define-macro=)(\w+)=(.*)", re.DOTALL)
@@ -108,7 +108,7 @@ def compile_kernels(source: DeviceSource, arch: str, toolchain: CudaToolchain) -
     candidates = find_candidates([text for _, text in source.pieces])
     rounds = _Rounds(source, candidates, arch, toolchain)
     result, image = rounds.settle(_first_expressions(source, candidates))
-    if missing := unprobed_symbols(image, rounds.lowered(result)):
+    if missing := find_expressions_to_probe(image, rounds.lowered(result)):
         result, image = rounds.settle((*rounds.kernels, *missing))
     lowered = rounds.lowered(result)
     named = {kernel: probe.kernel_expression(kernel) for kernel in source.kernels}

@@ -277,7 +277,7 @@ def _describe(entry: _Entry) -> dict[str, Any]:
     first = entry.leaves[0]
     builds = tuple(build for leaf in entry.leaves if leaf.name == first.name for build in leaf.builds)
     export = first.export(entry.name, entry.doc)
-    facts = describe_function(replace(export, builds=builds if len(builds) > 1 else ()))
+    facts = describe_function(export._replace(builds=builds if len(builds) > 1 else ()))
     nullable = {name for leaf in entry.leaves for name in leaf.launch.nullable}
     arguments = [
         {**argument, **({"nullable": True} if argument["name"] in nullable else {})} for argument in facts["arguments"]

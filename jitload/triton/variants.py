@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jitload.errors import SignatureError
-from jitload.signature.exports import unused_name
+from jitload.signature.exports import make_unique_name
 from jitload.triton.kernel import GivenKernel, Wanted, config_values, show_values
 from jitload.triton.plan import Plan
 
@@ -28,7 +28,7 @@ def read_variants(given: GivenKernel, wanted: Wanted, variants: Variants) -> tup
     for number, (row, flat) in enumerate(zip(rows, named, strict=True)):
         words = [f"{key}_{_word(value)}" for key, value in flat.items() if key in parameters or key in varying]
         words = words or [f"variant_{number}"]  # the kernel's own name is the dispatcher's
-        name = unused_name("__".join((given.name, *words)), [other for other, _ in found])
+        name = make_unique_name("__".join((given.name, *words)), [other for other, _ in found])
         found.append((name, _with_row(given, wanted, row)))
     return tuple(found)
 
