@@ -87,11 +87,11 @@ def test_a_driver_that_does_not_start_is_no_missing_gpu(monkeypatch):
 
 HOST = "void f() {}\nTVM_FFI_DLL_EXPORT_TYPED_FUNC(f, f);"
 GPU_ONLY = [
-    (lambda: jitload.compile_cubin(SOURCE, arch="cpu"), "for a GPU alone, not for 'cpu'"),
-    (lambda: jitload.nvrtc.nvrtc_compile(SOURCE, arch="cpu"), "nvrtc_compile() compiles for a GPU alone"),
+    (lambda: jitload.compile_cubin(SOURCE, arch="cpu"), "only for GPUs, not for 'cpu'"),
+    (lambda: jitload.nvrtc.nvrtc_compile(SOURCE, arch="cpu"), "nvrtc_compile() compiles only for GPUs"),
     (
         lambda: jitload.load_inline("mixed", cuda_sources=SOURCE, cpp_sources=HOST, arch="cpu"),
-        "kernels with C++ of your own are compiled for a GPU alone",
+        "kernels with C++ of your own are compiled only for GPUs",
     ),
 ]
 

@@ -226,7 +226,7 @@ def nvrtc_include_dirs(toolchain: CudaToolchain, user_dirs: tuple[Path, ...] = (
     """Return the header directories for device code, in the order in which NVRTC is to search them.
 
     Ours come before the user's because /usr/include is often among those, and glibc's headers do not work in NVRTC.
-    Short headers come from memory, see `device/nvrtc_headers.py`.
+    Short headers come from memory, see `cuda/headers.py`.
     """
     return (_INCLUDE_DIR / "nvrtc", *user_dirs, *toolchain.include_dirs)
 

@@ -68,10 +68,10 @@ def extract_triton(  # noqa: PLR0913  the keywords are those that a launch of Tr
         refuse_for_compiled(given.name, asked)
         cubin = record_kernel(given.compiled, triton)
         if arch != "native":
-            archs = resolve_gpu_arch(arch, read_settings(), what="extract_triton() compiles")
+            archs = resolve_gpu_arch(arch, read_settings(), subject="extract_triton() compiles")
             refuse_other_archs(given.name, [cubin.arch], archs)
         return cubin
     wanted = read_wanted(given, asked)
-    capability, _ = capability_of(resolve_one_gpu_arch(arch, read_settings(), who="extract_triton()"))
+    capability, _ = capability_of(resolve_one_gpu_arch(arch, read_settings(), function="extract_triton()"))
     plan = make_plan(given, wanted, triton, capability)
     return record_kernel(compile_plan(given, plan, triton, capability), triton, plan.constexprs)

@@ -31,11 +31,11 @@ def make_triton_request(name: str, kernel: Any, asked: Asked, *, arch: str | Seq
     check_name(name)
     if cubins := _finished_cubins(kernel, asked):
         if arch != "native":
-            archs = resolve_gpu_arch(arch, settings, what=_WHAT)
+            archs = resolve_gpu_arch(arch, settings, subject=_WHAT)
             refuse_other_archs(cubins[0].kernels[0].name, [c.arch for c in cubins], archs)
         return _request_of_cubins(name, cubins, grid, settings)
     given = read_kernel(kernel)
-    archs = resolve_gpu_arch(arch, settings, what=_WHAT)
+    archs = resolve_gpu_arch(arch, settings, subject=_WHAT)
     wanted = read_wanted(given, asked)
     plans = _plan_variants(given, wanted, asked.variants, capability_of(archs[0])[0])
     source, is_known = _source_of_plans(given, plans, grid, _integers(given, wanted))
