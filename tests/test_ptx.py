@@ -187,8 +187,8 @@ def test_without_a_linker_the_error_names_the_command(ptx, no_nvjitlink, monkeyp
     monkeypatch.setattr("jitload.cuda.linkers.driver_version", lambda: None)
     assert refused(ToolchainError, ptx) == (
         "compiling PTX ('k.ptx') needs nvJitLink, which was not found, and there is no driver to link it instead. "
-        "Install nvJitLink with: pip install nvidia-nvjitlink  (or pip install nvidia-nvjitlink-cu12 for a driver older "
-        "than CUDA 13)"
+        "Install nvJitLink with: pip install nvidia-nvjitlink  (or pip install nvidia-nvjitlink-cu12 for a driver "
+        "older than CUDA 13)"
     )
     assert "and the driver's linker does not take LTO-IR." in refused(ToolchainError, b"\xed\x43\x4e\x7f....")
 

@@ -14,7 +14,7 @@ _ARCH = re.compile(r"(?:sm_|compute_)?(\d{2,3})([af]?)|(\d{1,2})\.(\d)([af]?)")
 CPU = "cpu"  # the architecture name of the host's processor
 _CPU_WARNING = (
     "arch='native', and there is no GPU here: kernels are compiled for the CPU and take tensors on the CPU. To compile "
-    "for a GPU, name its architecture, arch='sm_90a', or set JITLOAD_ARCH=sm_90a. Pass arch='cpu' to avoid this warning."
+    "for GPUs, name one, arch='sm_90a', or set JITLOAD_ARCH=sm_90a. Pass arch='cpu' to avoid this warning."
 )
 _FIRST_WITH_SUFFIX = 90  # sm_90a is the first architecture that has instructions which no other one has
 
