@@ -19,11 +19,10 @@ from jitload.request.arguments import (
     absolute_path,
     check_backend,
     check_name,
-    split_includes,
 )
 from jitload.request.cubins import GivenCubin, read_embedded_cubins, read_given_cubins
-from jitload.request.functions import Functions, check_host_functions, is_empty, read_functions
-from jitload.request.kind import Kind, check_has_no_launches, cpu_launch_error, find_kind
+from jitload.request.functions import Functions, check_host_functions, read_functions
+from jitload.request.kind import Kind, check_has_no_launches, cpu_launch_error, find_kind, is_empty
 from jitload.request.options import translate_cuda_options
 from jitload.settings import Settings, read_settings
 from jitload.toolchain.arch import CPU, resolve_arch, resolve_gpu_arch
@@ -207,7 +206,7 @@ def make_request(call: Call) -> Request:
     if not call.sources.has_code:
         return _request_for_cubins(call, settings)
     kind = "device" if call.makes == "cubin" else find_kind(call)
-    cuda_options, cuda_dirs = split_includes(translate_cuda_options(kind, call.options.cuda))
+    cuda_options, cuda_dirs = translate_cuda_options(kind, call.options.cuda) if call.options.cuda else ((), ())
     host = _host_source(call, kind, cuda_options)
     functions = None if kind != "device" and is_empty(call.functions) else call.functions
     exports = read_functions(functions)
