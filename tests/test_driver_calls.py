@@ -11,7 +11,7 @@ from builds import run_python
 from support.wrappers import undefined_symbols
 
 import jitload
-from jitload.cxx.driver_calls import driver_calls_text, find_driver_calls
+from jitload.host_cpp.driver_calls import driver_calls_text, find_driver_calls
 
 if TYPE_CHECKING:
     from support.driver import StubDriver

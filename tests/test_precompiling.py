@@ -10,11 +10,11 @@ import time
 import pytest
 
 import jitload
+from jitload.building.machine_load import only_one
 from jitload.cache.store import claim_entry
-from jitload.cxx import precompiled
-from jitload.cxx.precompiled import find_precompiled, job_command, refusal_path, start_precompiling
-from jitload.cxx.precompiling import _publish, make_header
-from jitload.cxx.spare import only_one
+from jitload.host_cpp import precompiled
+from jitload.host_cpp.precompiled import find_precompiled, job_command, refusal_path, start_precompiling
+from jitload.host_cpp.precompiling import _publish, make_header
 from jitload.settings import read_settings
 from jitload.toolchain.host import find_compiler
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from jitload.building.files_read import read_depfile
 from jitload.building.ninja import Step, parse_diagnostics, run_ninja, write_ninja
 from jitload.building.runtime import include_flags
 from jitload.checks import WATCHED_SHARED, check_options
@@ -33,7 +34,6 @@ from jitload.cpu.text import (
     may_spin,
     without_table_errors,
 )
-from jitload.cxx.headers import read_depfile
 from jitload.device import probe
 from jitload.device.demangle import demangle, demangle_variables
 from jitload.device.kernels import DeviceSource, no_such_kernel

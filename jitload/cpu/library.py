@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from jitload.building.background import run_in_background
+from jitload.building.files_read import headers_to_record, search_dirs
 from jitload.building.library import write_sources
 from jitload.building.ninja import COMPILE_FLAGS, Step, compile_step, run_ninja, write_ninja
 from jitload.building.runtime import find_or_build_cpu_runtime, find_or_build_runtime, include_flags
 from jitload.cache.store import Work
 from jitload.checks import WATCHED_LINK
 from jitload.cpu.build import CpuProgram, compile_for_cpu
-from jitload.cxx.headers import headers_to_record, search_dirs
-from jitload.cxx.link import files_named
 from jitload.device.compile import (
     check_is_device_code,
     check_layouts,
@@ -22,6 +21,7 @@ from jitload.device.compile import (
     naming_exports,
 )
 from jitload.errors import ToolchainError
+from jitload.host_cpp.link import files_named
 from jitload.request.request import Request
 from jitload.toolchain.cuda import CudaToolchain
 from jitload.toolchain.host import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from jitload.building.ninja import Step, compile_step
-from jitload.cxx.embedding import assembler_text
-from jitload.cxx.nvcc import nvcc_step
-from jitload.cxx.precompiled import Precompiled
-from jitload.cxx.text import unit_text
+from jitload.host_cpp.embedding import assembler_text
+from jitload.host_cpp.nvcc import nvcc_step
+from jitload.host_cpp.precompiled import Precompiled
+from jitload.host_cpp.text import unit_text
 from jitload.request.request import HostSource, Request, Unit
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import Compiler, own_include_dir, tvm_ffi_include_dirs

@@ -9,9 +9,9 @@ import subprocess
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from jitload.cxx.driver_calls import driver_calls_text, find_driver_calls
-from jitload.cxx.nvcc import find_nvcc_cudart
 from jitload.errors import ToolchainError
+from jitload.host_cpp.driver_calls import driver_calls_text, find_driver_calls
+from jitload.host_cpp.nvcc import find_nvcc_cudart
 from jitload.settings import Settings
 from jitload.toolchain.cuda import CudaToolchain, Nvcc, find_cudart
 from jitload.toolchain.host import Compiler

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from jitload.cxx.precompiled import PRELUDE
+from jitload.host_cpp.precompiled import PRELUDE
 from jitload.request.request import Unit
 
 _PRELUDE = "".join(f"#include <{name}>\n" for name in PRELUDE)

@@ -125,7 +125,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("options", "error", "words"), REFUSED, ids=[words[:48] for _, _, words in REFUSED])
 def test_what_is_wrong_is_said_before_the_compiler_runs(options, error, words, monkeypatch):
-    monkeypatch.setattr("jitload.cxx.host.run_ninja", lambda *_, **__: pytest.fail("the compiler ran"))
+    monkeypatch.setattr("jitload.host_cpp.library.run_ninja", lambda *_, **__: pytest.fail("the compiler ran"))
     assert refusal(error, **{"cuda_sources": EMBED, **options}).startswith(words)
 
 

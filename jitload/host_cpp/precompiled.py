@@ -30,10 +30,10 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
+from jitload.building.machine_load import free_memory
 from jitload.cache.entry import Entry, find_entry
 from jitload.cache.key import CacheKey
 from jitload.cpptext.includes import opening_includes
-from jitload.cxx.spare import free_memory
 from jitload.request.request import Unit
 from jitload.settings import Settings, make_private
 from jitload.toolchain.host import Compiler
@@ -68,7 +68,7 @@ import json, os, sys
 os.nice(10)
 job = json.loads(sys.argv[1])
 sys.path[:] = job["path"]
-from jitload.cxx.precompiling import precompile
+from jitload.host_cpp.precompiling import precompile
 precompile(job)
 """
 _log = logging.getLogger(__name__)

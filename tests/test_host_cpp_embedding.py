@@ -6,8 +6,8 @@ import pytest
 from builds import ADD, ARCH, ROOT
 
 import jitload
-from jitload.cxx.embedding import check_embeds
 from jitload.errors import JitLoadError
+from jitload.host_cpp.embedding import check_embeds
 from jitload.request.request import HostSource, Unit
 
 STUB = (ROOT / "tests" / "data" / "stub_kernels.sm_90.cubin").read_bytes()

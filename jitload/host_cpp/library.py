@@ -10,12 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from jitload.building.background import run_in_background
+from jitload.building.files_read import headers_to_record, read_depfile, search_dirs
 from jitload.building.ninja import Step, run_ninja, write_ninja
 from jitload.building.runtime import find_or_build_launcher
 from jitload.cache.store import Work
-from jitload.cxx.embedding import check_embeds
-from jitload.cxx.headers import headers_to_record, read_depfile, search_dirs
-from jitload.cxx.link import (
+from jitload.device.compile import compile_device_code
+from jitload.elf.file import read_dynamic_symbols
+from jitload.errors import CompileError
+from jitload.host_cpp.embedding import check_embeds
+from jitload.host_cpp.link import (
     files_named,
     libraries_given,
     missing_cudart,
@@ -24,17 +27,8 @@ from jitload.cxx.link import (
     quick_linker,
     with_runtime,
 )
-from jitload.cxx.nvcc import is_of_nvcc, nvcc_failure, write_host_compiler
-from jitload.cxx.precompiled import (
-    HeaderSpec,
-    Precompiled,
-    find_precompiled,
-    header_spec,
-    refuse,
-    remove_damaged,
-    start_precompiling,
-)
-from jitload.cxx.relocatable import (
+from jitload.host_cpp.nvcc import is_of_nvcc, nvcc_failure, write_host_compiler
+from jitload.host_cpp.objects import (
     find_exports,
     includes_launcher,
     make_weak,
@@ -43,7 +37,16 @@ from jitload.cxx.relocatable import (
     read_undefined_symbols,
     show_exports,
 )
-from jitload.cxx.steps import (
+from jitload.host_cpp.precompiled import (
+    HeaderSpec,
+    Precompiled,
+    find_precompiled,
+    header_spec,
+    refuse,
+    remove_damaged,
+    start_precompiling,
+)
+from jitload.host_cpp.steps import (
     FLAGS,
     STANDARD,
     Build,
@@ -53,9 +56,6 @@ from jitload.cxx.steps import (
     link_objects,
     write_host_sources,
 )
-from jitload.device.compile import compile_device_code
-from jitload.elf.file import read_dynamic_symbols
-from jitload.errors import CompileError
 from jitload.request.request import HostSource, Request
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 import jitload
-from jitload.cxx import host, precompiled
-from jitload.cxx.precompiled import (
+from jitload.errors import CompileError
+from jitload.host_cpp import library as host
+from jitload.host_cpp import precompiled
+from jitload.host_cpp.precompiled import (
     PRELUDE,
     Precompiled,
     find_precompiled,
@@ -22,7 +24,6 @@ from jitload.cxx.precompiled import (
     keyed_flags,
     precompiled_includes,
 )
-from jitload.errors import CompileError
 from jitload.request.request import Unit
 from jitload.settings import read_settings
 from jitload.toolchain.host import find_compiler, own_include_dir, tvm_ffi_include_dirs

@@ -13,8 +13,8 @@ from guides.kernel_library import build_scale, check_scale
 
 import jitload
 from jitload import Launch
-from jitload.cxx.nvcc import find_nvcc, find_nvcc_cudart, is_of_nvcc, nvcc_failure
 from jitload.errors import CompileError, LaunchSpecError, ToolchainError
+from jitload.host_cpp.nvcc import find_nvcc, find_nvcc_cudart, is_of_nvcc, nvcc_failure
 from jitload.request.arguments import Sources
 from jitload.request.request import Call, make_request
 from jitload.settings import read_settings

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import jitload
-from jitload.cxx import host, link
+from jitload.host_cpp import library as host
+from jitload.host_cpp import link
 from jitload.settings import read_settings
 from jitload.toolchain.host import find_compiler
 

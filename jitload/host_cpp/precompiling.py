@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from jitload.building.files_read import read_depfile
+from jitload.building.machine_load import only_one
 from jitload.cache.key import CacheKey
 from jitload.cache.store import Work, claim_entry
-from jitload.cxx.headers import read_depfile
-from jitload.cxx.precompiled import FACTS, HEADER, can_afford, refuse
-from jitload.cxx.spare import only_one
+from jitload.host_cpp.precompiled import FACTS, HEADER, can_afford, refuse
 from jitload.settings import read_settings
 
 _CPU_S = 120  # thirty times the usual

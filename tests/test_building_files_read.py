@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import jitload
-from jitload.cxx.headers import read_depfile, unknown_headers
+from jitload.building.files_read import read_depfile, unknown_headers
 from jitload.errors import LoadError
 
 
