@@ -1,4 +1,4 @@
-"""C++ written by hand: what it may say, what is refused before the compiler runs, and what the library then has."""
+"""Hand-written C++: what is refused before the compiler runs, and what the built library contains."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def refusal(error, **options):
     return str(caught.value)
 
 
-# ---- what is refused before the compiler runs ------------------------------------------------------------------
+# ---- what is refused before the compiler runs --------------------------------------------------------------------
 
 REFUSED = [
     ({"embed_cubin": {"first": b""}}, LoadError, "embed_cubin['first']: there are no bytes at all."),
@@ -100,9 +100,9 @@ REFUSED = [
     (
         {"cuda_sources": EMBED.replace("first)", "first, kBytes)").replace("CUBIN(", "CUBIN_FROM_BYTES("), **FIRST},
         jitload.JitLoadError,
-        "embed_cubin['first']: the C++ has bytes of its own under this name, TVM_FFI_EMBED_CUBIN_FROM_BYTES(first, …)",
+        "embed_cubin['first']: the C++ itself defines a cubin of this name, TVM_FFI_EMBED_CUBIN_FROM_BYTES(first, …)",
     ),
-    ({}, jitload.JitLoadError, "TVM_FFI_EMBED_CUBIN(first) has no cubin: give it as embed_cubin={'first': …}"),
+    ({}, jitload.JitLoadError, "TVM_FFI_EMBED_CUBIN(first) has no cubin: pass it as embed_cubin={'first': …}"),
     (
         {"embed_cubin": {"first": CUBIN}, "backend": "hip"},
         jitload.JitLoadError,
@@ -124,19 +124,18 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("options", "error", "words"), REFUSED, ids=[words[:48] for _, _, words in REFUSED])
-def test_what_is_wrong_is_said_before_the_compiler_runs(options, error, words, monkeypatch):
+def test_errors_are_raised_before_the_compiler_runs(options, error, words, monkeypatch):
     monkeypatch.setattr("jitload.host_cpp.library.run_ninja", lambda *_, **__: pytest.fail("the compiler ran"))
     assert refusal(error, **{"cuda_sources": EMBED, **options}).startswith(words)
 
 
-def test_a_cubin_is_looked_at_before_any_kernel_is_compiled(monkeypatch):
+def test_cubins_are_checked_before_kernels_are_compiled(monkeypatch):
     monkeypatch.setattr("jitload.device.kernels.run_nvrtc", lambda *_: pytest.fail("NVRTC ran"))
     options = {"cuda_sources": ADD, "cpp_sources": EMBED, "kind": "device", "arch": ARCH}
     assert refusal(LoadError, embed_cubin={"first": b"ga"}, **options).startswith("embed_cubin['first']: these bytes")
 
 
-def test_what_a_cubin_may_be_given_as(tmp_path):
-    """Bytes of any kind, a path, and what holds them: our records, Triton's, and those that are like them."""
+def test_a_cubin_may_be_bytes_or_a_path_or_an_object_that_has_one(tmp_path):
     path = tmp_path / "k.cubin"
     path.write_bytes(CUBIN)
     cubin = Cubin(data=CUBIN, arch="sm_90")
@@ -172,8 +171,8 @@ def test_device_code_beside_cpp_needs_a_name_and_one_architecture():
 def test_kernels_that_the_cpp_does_not_use_are_refused():
     assert refusal(jitload.JitLoadError, cuda_sources=ADD, cpp_sources=ADD_CPP, functions="add", arch=ARCH) == (
         "cuda_sources: the C++ has no TVM_FFI_EMBED_CUBIN(m); it has none\n"
-        "    C++ beside kernels has to launch them: use TVM_FFI_EMBED_CUBIN(m) in it, or make two modules.\n"
-        "    If cuda_sources is C++ for the host's compiler, pass kind='host'."
+        "    C++ that is passed with kernels must launch them: use TVM_FFI_EMBED_CUBIN(m) in it, or make two modules.\n"
+        "    If cuda_sources is C++ for the host compiler, pass kind='host'."
     )
 
 
@@ -202,7 +201,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize(("text", "given", "kind"), KINDS)
-def test_the_text_tells_what_it_is_unless_the_call_does(text, given, kind):
+def test_the_text_decides_the_kind_unless_the_call_does(text, given, kind):
     cubins, functions = given.get("embed_cubin"), given.get("functions")
     sources = Sources(cuda=(("m.cu", text),), host=given.get("cpp", ()), cubins=cubins)
     call = Call("m", sources, makes="library", functions=functions, arch=ARCH, kind=given.get("kind"))
@@ -210,7 +209,7 @@ def test_the_text_tells_what_it_is_unless_the_call_does(text, given, kind):
     assert ("device" if request.pieces else "host") == kind
 
 
-# ---- what is built ---------------------------------------------------------------------------------------------
+# ---- what is built -----------------------------------------------------------------------------------------------
 
 
 def test_functions_are_exported_with_their_docs():

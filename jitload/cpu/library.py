@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from jitload.building.background import run_in_background
-from jitload.building.files_read import headers_to_record, search_dirs
+from jitload.building.files_read import files_in_options, headers_to_record, search_dirs
 from jitload.building.library import write_sources
 from jitload.building.ninja import COMPILE_FLAGS, Step, compile_step, run_ninja, write_ninja
 from jitload.building.runtime import find_or_build_cpu_runtime, find_or_build_runtime, include_flags
@@ -21,7 +21,6 @@ from jitload.device.compile import (
     naming_exports,
 )
 from jitload.errors import ToolchainError
-from jitload.host_cpp.link import files_named
 from jitload.request.request import Request
 from jitload.toolchain.cuda import CudaToolchain
 from jitload.toolchain.host import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs
@@ -81,7 +80,7 @@ def _headers_read(request: Request, kit: CudaToolchain | None, work: Work, progr
     dirs = search_dirs(tuple(map(Path, request.include_dirs)), request.cpu_flags, request.settings.environment)
     texts = [text for _, text in request.pieces]
     yield from headers_to_record(texts, program.files_read, dirs, known, cache_dir=work.cache_dir)
-    yield from files_named(request.cpu_flags)
+    yield from files_in_options(request.cpu_flags)
 
 
 def _steps(

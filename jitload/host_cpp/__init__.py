@@ -1,1 +1,1 @@
-"""C++ written by hand: its headers, its cubins, its build."""
+"""Libraries and object files of hand-written C++, with or without kernels in it."""

@@ -1,299 +1,285 @@
-"""Hand-written C++ in, a library in a directory out: what a miss does where the wrapper is the user's own."""
+"""Build the library of a request that has hand-written C++, or one object file of it.
+
+The compiler takes most of the time, so other work goes on beside it: the launcher is built on a thread, and the link
+that will probably do is part of the same run of ninja. The compiled objects then tell what is missing, such as
+functions of CUDA, and it is linked again with that.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
 from jitload.building.background import run_in_background
-from jitload.building.files_read import headers_to_record, read_depfile, search_dirs
+from jitload.building.files_read import files_in_options, headers_to_record, read_depfile, search_dirs
 from jitload.building.ninja import Step, run_ninja, write_ninja
 from jitload.building.runtime import find_or_build_launcher
 from jitload.cache.store import Work
 from jitload.device.compile import compile_device_code
 from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError
-from jitload.host_cpp.embedding import check_embeds
-from jitload.host_cpp.link import (
-    files_named,
-    libraries_given,
-    missing_cudart,
-    missing_driver_text,
-    present_libraries,
-    quick_linker,
-    with_runtime,
-)
-from jitload.host_cpp.nvcc import is_of_nvcc, nvcc_failure, write_host_compiler
+from jitload.host_cpp.embedding import check_cubins, check_embeds
+from jitload.host_cpp.link import fast_linker, linked_libraries, missing_cudart, missing_driver_calls, usable_link_flags
+from jitload.host_cpp.nvcc import is_of_nvcc, nvcc_failure
 from jitload.host_cpp.objects import (
+    LAUNCHER_PREFIX,
     find_exports,
-    includes_launcher,
     make_weak,
-    merge_step,
     read_global_symbols,
     read_undefined_symbols,
     show_exports,
 )
 from jitload.host_cpp.precompiled import (
     HeaderSpec,
-    Precompiled,
+    PrecompiledHeader,
     find_precompiled,
     header_spec,
-    refuse,
+    record_failure,
     remove_damaged,
     start_precompiling,
 )
 from jitload.host_cpp.steps import (
     FLAGS,
     STANDARD,
-    Build,
+    HostBuild,
     compile_steps,
-    driver_step,
     include_flags,
-    link_objects,
+    link_step,
+    merge_step,
+    with_driver_calls,
     write_host_sources,
 )
 from jitload.request.request import HostSource, Request
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs
 
-_Steps = tuple[Step, ...]
+_Headers = dict[str, PrecompiledHeader]  # by the file of the unit
 
 
 def build_host_library(
-    request: Request, kit: CudaToolchain | Nvcc | None, compiler: Compiler, work: Work, *, verbose: bool
+    request: Request, cuda: CudaToolchain | Nvcc | None, compiler: Compiler, work: Work, *, verbose: bool
 ) -> tuple[Path, ...]:
-    """Build the library of a request in a work directory, and return the files outside that it was made from."""
+    """Build the library or object of a request in a work directory, and return the user's files that were read."""
     assert request.host is not None
-    host = request.host
-    for name, data in host.cubins:
-        from jitload.elf.cubin import read_image
+    check_cubins(request.host)
+    build = HostBuild(request=request, host=request.host, cuda=cuda, compiler=compiler, work=work, verbose=verbose)
+    launcher = run_in_background(_find_launcher, build) if _probably_launches(request.host) else None
+    build, device_headers = _with_device_code(build)
+    check_embeds(build.host, [Path(path) for path in request.include_dirs], request.name if request.pieces else "")
+    write_host_sources(build)
+    build = replace(build, link_flags=usable_link_flags(build.host.link_flags, cuda, compiler, request.settings))
+    build = _build_object(build) if build.host.is_object else _build_library(build, launcher)
+    return tuple(sorted({*device_headers, *_files_read(build)}))
 
-        read_image(data, name=f"embed_cubin[{name!r}]")
 
-    def find_launcher() -> Path:
-        return find_or_build_launcher(compiler, work.cache_dir, request.settings).product
+def _find_launcher(build: HostBuild) -> Path:
+    return find_or_build_launcher(build.compiler, build.work.cache_dir, build.request.settings).product
 
-    launcher = run_in_background(find_launcher) if _may_launch(host) and not host.is_object else None
-    headers: tuple[Path, ...] = ()
-    if request.pieces:
-        assert isinstance(kit, CudaToolchain)
-        (compiled,) = compile_device_code(request, kit)
-        headers = compiled.headers
-        host = replace(host, cubins=(*host.cubins, (request.name, compiled.cubin.data)))
-    check_embeds(host, [Path(path) for path in request.include_dirs], request.name if request.pieces else "")
-    write_host_sources(request, host, work.dir)
-    if host.is_mixed:
-        write_host_compiler(compiler, work.dir)
-    build = Build(
-        request=request,
-        host=host,
-        kit=kit,
-        compiler=compiler,
-        cubins=tuple(name for name, _ in host.cubins),
-        link_flags=with_runtime(present_libraries(host.link_flags, compiler), kit, request.settings),
-    )
+
+def _probably_launches(host: HostSource) -> bool:
+    """Tell whether the library is likely to need the launcher, so that it is worth starting to build it at once."""
     if host.is_object:
-        _make_object(build, find_launcher, work, verbose=verbose)
-        return tuple(sorted({*headers, *_headers_read(build, work), *map(Path, host.objects)}))
-    specs = _header_specs(build, work)
-    build, linked = _compile(build, specs, launcher, work, verbose=verbose)
-    if launcher is None and _needs_launcher(compile_steps(build), work.dir):
-        launcher = run_in_background(find_launcher)
-    shared = launcher.result() if launcher else None
-    if (_quick_link(build, shared),) != linked or not _product(build, work).exists():
-        _link(build, shared, work, verbose=verbose)
-    if _shows_more(build, work):
-        _link(build, shared, work, verbose=verbose)
-    headers = (*headers, *_link_cuda(build, shared, work, verbose=verbose))
-    libraries = (*map(Path, host.objects), *libraries_given(build.link_flags))
-    read = tuple(sorted({*headers, *_headers_read(build, work), *libraries}))
-    _precompile_later(dict.fromkeys(specs.values()), work, request)
-    return read
-
-
-def _precompile_later(specs: Iterable[HeaderSpec], work: Work, request: Request) -> None:
-    """Start to precompile headers in the background; the thread is no daemon, so that it ends before the program."""
-
-    def start() -> None:
-        for header in specs:
-            start_precompiling(header, work.cache_dir, request.settings)
-
-    threading.Thread(target=start, name="jitload-precompile", daemon=False).start()
-
-
-def _link(build: Build, launcher: Path | None, work: Work, *, verbose: bool) -> None:
-    compiles = compile_steps(build)
-    _run(build, (*compiles, link_objects(build, compiles, launcher)), work.dir, verbose=verbose)
-
-
-def _link_cuda(build: Build, launcher: Path | None, work: Work, *, verbose: bool) -> tuple[Path, ...]:
-    """Link once more with what the library calls of CUDA and has not got; return the libraries that this took."""
-    compiles = compile_steps(build)
-    if text := missing_driver_text(_needed(build, work), build.kit, build.link_flags):
-        compiles = (*compiles, driver_step(text, build, work.dir))
-        _run(build, (*compiles, link_objects(build, compiles, launcher)), work.dir, verbose=verbose)
-    cudart = missing_cudart(_needed(build, work), build.kit, build.link_flags, name=build.request.name)
-    if not cudart:
-        return ()
-    link = link_objects(build, compiles, launcher)
-    _run(build, (*compiles, replace(link, command=(*link.command, *cudart))), work.dir, verbose=verbose)
-    return (Path(cudart[0]),)
-
-
-def _make_object(build: Build, find_launcher: Callable[[], Path], work: Work, *, verbose: bool) -> None:
-    """Compile, and make one object of it all; what it lacks is for the link of the user's own to find."""
-    steps = compile_steps(build)
-    _run(build, steps, work.dir, verbose=verbose)
-    for unit in build.host.units:
-        show_exports(work.dir / f"{unit.file}.o")
-    given = [*(work.dir / step.output for step in steps), *map(Path, build.host.objects)]
-    missing, shared = read_undefined_symbols(given), list[Path]()
-    if text := missing_driver_text(missing, build.kit, build.link_flags):
-        steps = (*steps, driver_step(text, build, work.dir))
-        shared.append(work.dir / steps[-1].output)
-    if includes_launcher(missing):
-        shared.append(find_launcher())
-    launcher = [str(path) for path in shared if path.parent != work.dir]
-    objects = (*(step.output for step in steps), *launcher, *build.host.objects)
-    _run(build, (*steps, merge_step(build.compiler, objects, build.request.product)), work.dir, verbose=verbose)
-    if shared:
-        make_weak(_product(build, work), read_global_symbols(shared))
-
-
-def _product(build: Build, work: Work) -> Path:
-    return work.dir / build.request.product
-
-
-def _needed(build: Build, work: Work) -> tuple[str, ...]:
-    """Return the names that the library leaves to others."""
-    return read_dynamic_symbols(_product(build, work).read_bytes()).undefined
-
-
-def _shows_more(build: Build, work: Work) -> bool:
-    """Make functions for tvm-ffi visible that the library has not got among its own; tell whether there were any."""
-    offered = {*read_dynamic_symbols(_product(build, work).read_bytes()).defined}
-    objects = [work.dir / f"{unit.file}.o" for unit in build.host.units]
-    shown = [show_exports(path) for path in objects if find_exports(path) - offered]
-    return any(shown)
-
-
-def _may_launch(host: HostSource) -> bool:
-    """Tell whether the launcher is likely to be needed: it is made while the compiler works."""
+        return False
     texts = [text for unit in host.units for _, text in unit.pieces]
     return bool(host.cubins or host.objects) or any("/cuda/" in text or "jitload" in text for text in texts)
 
 
-def _needs_launcher(compiles: Sequence[Step], work_dir: Path) -> bool:
-    return any(b"_ZN7jitload2v1" in (work_dir / step.output).read_bytes() for step in compiles)
+def _with_device_code(build: HostBuild) -> tuple[HostBuild, tuple[Path, ...]]:
+    """Compile the request's device code, if any; return the build with its cubin, and the headers that were read."""
+    request, host = build.request, build.host
+    if not request.pieces:
+        return build, ()
+    assert isinstance(build.cuda, CudaToolchain)
+    (compiled,) = compile_device_code(request, build.cuda)
+    cubins = (*host.cubins, (request.name, compiled.cubin.data))
+    return replace(build, host=replace(host, cubins=cubins)), compiled.headers
 
 
-def _likely_link(build: Build, launcher: Future[Path] | None) -> _Steps:
-    """Return the link that will probably do, to go with the compile; none where only the objects can tell."""
-    if build.link_flags or (launcher and not launcher.done()):
-        return ()
-    return (_quick_link(build, launcher.result() if launcher else None),)
-
-
-def _quick_link(build: Build, launcher: Path | None) -> Step:
-    link = link_objects(build, compile_steps(build), launcher)
-    flags = [flag for unit in build.host.units for flag in (*unit.flags, *build.host.flags)]
-    return replace(link, command=(*link.command, *quick_linker(build.compiler, flags)))
-
-
-def _run(build: Build, steps: Sequence[Step], work_dir: Path, *, verbose: bool) -> None:
-    request = build.request
+def _run(build: HostBuild, steps: Sequence[Step]) -> None:
+    request, work_dir = build.request, build.work.dir
     write_ninja(work_dir, steps)
+    ninja = find_ninja(request.settings)
     try:
-        run_ninja(find_ninja(request.settings), work_dir, name=request.name, verbose=verbose, level=logging.WARNING)
+        run_ninja(ninja, work_dir, name=request.name, verbose=build.verbose, level=logging.WARNING)
     except CompileError as error:
-        if isinstance(build.kit, Nvcc) and is_of_nvcc(error, build.kit):
-            raise nvcc_failure(error, build.kit) from None
+        if isinstance(build.cuda, Nvcc) and is_of_nvcc(error, build.cuda):
+            raise nvcc_failure(error, build.cuda) from None
         raise
 
 
-def _run_with(then: _Steps, build: Build, work: Work, *, verbose: bool) -> None:
-    """Compile, and try the link that will probably do; one that fails is made again when it is known."""
-    try:
-        _run(build, (*compile_steps(build), *then), work.dir, verbose=verbose)
-    except CompileError as error:
-        if not (then and " -shared " in " ".join(error.command)):
-            raise
+# ---- a library ---------------------------------------------------------------------------------------------------
 
 
-# ---- precompiled headers ----------------------------------------------------------------------------------
+def _build_library(build: HostBuild, launcher: Future[Path] | None) -> HostBuild:
+    """Compile and link; return the build with all that was used in the end."""
+    specs = _header_specs(build)
+    build, tried_link = _compile(build, specs, launcher)
+    if launcher or _calls_launcher(build):
+        build = replace(build, launcher=launcher.result() if launcher else _find_launcher(build))
+    if _fast_link(build) != tried_link or not build.product.exists():
+        _link(build)
+    if _show_exports(build):
+        _link(build)
+    build = _link_cuda(build)
+    _precompile_later(dict.fromkeys(specs.values()), build)
+    return build
 
 
-def _header_specs(build: Build, work: Work) -> dict[str, HeaderSpec]:
-    """Return the precompiled header that each unit could use."""
-    around = (STANDARD, *FLAGS), include_flags(build.kit.include_dirs if build.kit else (), ())
-    compiler, cache_dir, specs = build.compiler, work.cache_dir, {}
+def _calls_launcher(build: HostBuild) -> bool:
+    objects = (build.work.dir / step.output for step in compile_steps(build))
+    return any(LAUNCHER_PREFIX.encode() in path.read_bytes() for path in objects)
+
+
+def _link(build: HostBuild) -> None:
+    _run(build, (*compile_steps(build), link_step(build)))
+
+
+def _fast_link(build: HostBuild) -> Step:
+    return link_step(build, fast_linker(build.compiler, build.user_flags))
+
+
+def _show_exports(build: HostBuild) -> bool:
+    """Make functions visible that the objects export to tvm-ffi and the library does not; tell if there were any."""
+    exported = {*read_dynamic_symbols(build.product.read_bytes()).defined}
+    shown = [show_exports(path) for path in build.unit_objects if find_exports(path) - exported]
+    return any(shown)
+
+
+def _link_cuda(build: HostBuild) -> HostBuild:
+    """Link again with the functions of CUDA that the library calls and does not have, if there are any."""
+    if functions := missing_driver_calls(_undefined_symbols(build), build.cuda, build.link_flags):
+        build = with_driver_calls(build, functions)
+        _link(build)
+    if cudart := missing_cudart(_undefined_symbols(build), build.cuda, build.link_flags, name=build.request.name):
+        build = replace(build, link_flags=(*build.link_flags, *cudart))
+        _link(build)
+    return build
+
+
+def _undefined_symbols(build: HostBuild) -> tuple[str, ...]:
+    return read_dynamic_symbols(build.product.read_bytes()).undefined
+
+
+# ---- the compile, with precompiled headers -----------------------------------------------------------------------
+
+
+def _header_specs(build: HostBuild) -> dict[str, HeaderSpec]:
+    """Return the precompiled header that each unit could use, by the unit's file."""
+    fixed_flags = (STANDARD, *FLAGS), include_flags(build.cuda.include_dirs if build.cuda else (), ())
+    compiler, cache_dir, specs = build.compiler, build.work.cache_dir, {}
     for unit in build.host.units:
         flags = (*unit.flags, *build.host.flags)
-        if spec := header_spec(unit, flags, compiler=compiler, around=around, cache_dir=cache_dir):
+        if spec := header_spec(unit, flags, compiler=compiler, fixed_flags=fixed_flags, cache_dir=cache_dir):
             specs[unit.file] = spec
     return specs
 
 
 def _compile(
-    build: Build, specs: Mapping[str, HeaderSpec], launcher: Future[Path] | None, work: Work, *, verbose: bool
-) -> tuple[Build, _Steps]:
-    """Compile with the precompiled headers that exist; return the build as it was done, and the link done with it.
+    build: HostBuild, specs: Mapping[str, HeaderSpec], launcher: Future[Path] | None
+) -> tuple[HostBuild, Step | None]:
+    """Compile with the precompiled headers that exist; return the build with those used, and the link that was tried.
 
-    The result counts only if the headers were intact until the end. A compile that fails with them is repeated without
-    them, so that the user sees errors of the source alone.
+    The result only counts if the headers were intact until the end. A compile that fails with them is repeated without
+    them, so that errors are those of the source alone.
     """
-    precompiled = _find_headers(build, specs, work)
-    if not precompiled:
-        return _compile_without(build, launcher, work, verbose=verbose)
-    distinct = {header.path: header for header in precompiled.values()}
+    headers = _find_headers(build, specs)
+    if not headers:
+        return build, _compile_and_try_link(build, launcher)
+    distinct = {header.path: header for header in headers.values()}
     checks = {path: run_in_background(header.is_intact) for path, header in distinct.items()}
-    with_headers = replace(build, precompiled=precompiled)
-    then, failure = _likely_link(with_headers, launcher), None
+    with_headers, failure = replace(build, precompiled=headers), None
     try:
-        _run_with(then, with_headers, work, verbose=verbose)
+        tried_link = _compile_and_try_link(with_headers, launcher)
     except CompileError as error:
         failure = error
     damaged = [distinct[path] for path, check in checks.items() if not check.result()]
     for header in damaged:
         remove_damaged(header)
     if failure is None and not damaged:
-        return with_headers, then
-    done = _compile_without(build, launcher, work, verbose=verbose)
-    for file in precompiled if failure and not damaged else ():
-        refuse(specs[file].key, work.cache_dir, str(failure))
-    return done
+        return with_headers, tried_link
+    tried_link = _compile_and_try_link(build, launcher)
+    for file in headers if failure and not damaged else ():
+        record_failure(specs[file].key, build.work.cache_dir, str(failure))
+    return build, tried_link
 
 
-def _compile_without(build: Build, launcher: Future[Path] | None, work: Work, *, verbose: bool) -> tuple[Build, _Steps]:
-    then = _likely_link(build, launcher)
-    _run_with(then, build, work, verbose=verbose)
-    return build, then
-
-
-def _find_headers(build: Build, specs: Mapping[str, HeaderSpec], work: Work) -> dict[str, Precompiled]:
-    """Return the precompiled header of each unit that has one."""
-    settings, dirs = build.request.settings, build.request.include_dirs
-    headers = {file: find_precompiled(spec, work.cache_dir, settings, dirs) for file, spec in specs.items()}
+def _find_headers(build: HostBuild, specs: Mapping[str, HeaderSpec]) -> _Headers:
+    cache_dir, settings, dirs = build.work.cache_dir, build.request.settings, build.request.include_dirs
+    headers = {file: find_precompiled(spec, cache_dir, settings, dirs) for file, spec in specs.items()}
     return {file: header for file, header in headers.items() if header}
 
 
-# ---- what it was made from ----
+def _compile_and_try_link(build: HostBuild, launcher: Future[Path] | None) -> Step | None:
+    """Compile, and link in the same run of ninja if that will probably do; return the link, even if it failed."""
+    link = None
+    if not build.link_flags and (launcher is None or launcher.done()):
+        link = _fast_link(replace(build, launcher=launcher.result() if launcher else None))
+    try:
+        _run(build, (*compile_steps(build), *((link,) if link else ())))
+    except CompileError as error:
+        if link is None or " -shared " not in " ".join(error.command):
+            raise
+    return link
 
 
-def _headers_read(build: Build, work: Work) -> Iterator[Path]:
-    """Yield the files that the compiler read and no version in the key speaks for, and where others could appear."""
-    known = (own_include_dir().parent, *tvm_ffi_include_dirs(), *(build.kit.include_dirs if build.kit else ()))
-    request, units = build.request, build.host.units
-    flags = [flag for unit in units for flag in (*build.host.flags, *unit.flags)]
-    dirs = search_dirs(tuple(map(Path, request.include_dirs)), flags, request.settings.environment)
-    texts = [text for unit in units for _, text in unit.pieces]
-    read = [Path(header.path) for found in build.precompiled.values() for header in found.entry.dependencies]
-    for unit in units:
-        text = (work.dir / f"{unit.file}.d").read_text(errors="surrogateescape")
-        read += read_depfile(text.replace("$", "$$") if unit.is_mixed else text)  # nvcc does not double them
-    yield from headers_to_record(texts, read, dirs, known, cache_dir=work.cache_dir)
-    yield from files_named([*flags, *build.link_flags])
+def _precompile_later(specs: Iterable[HeaderSpec], build: HostBuild) -> None:
+    """Start to precompile headers on a thread. It is not a daemon, so that the program does not end before it."""
+
+    def start() -> None:
+        for spec in specs:
+            start_precompiling(spec, build.work.cache_dir, build.request.settings)
+
+    threading.Thread(target=start, name="jitload-precompile", daemon=False).start()
+
+
+# ---- an object ---------------------------------------------------------------------------------------------------
+
+
+def _build_object(build: HostBuild) -> HostBuild:
+    """Compile, and merge everything to one object; what is undefined in it is left to the user's link."""
+    compiles = compile_steps(build)
+    _run(build, compiles)
+    for path in build.unit_objects:
+        show_exports(path)
+    objects = [*(build.work.dir / step.output for step in compiles), *map(Path, build.host.objects)]
+    undefined = read_undefined_symbols(objects)
+    repeated = []  # the objects that other products contain, too
+    if functions := missing_driver_calls(undefined, build.cuda, build.link_flags):
+        build = with_driver_calls(build, functions)
+        repeated.append(build.work.dir / compile_steps(build)[-1].output)
+    if any(name.startswith(LAUNCHER_PREFIX) for name in undefined):
+        launcher = _find_launcher(build)
+        build = replace(build, launcher=launcher)
+        repeated.append(launcher)
+    _run(build, (*compile_steps(build), merge_step(build)))
+    if repeated:
+        make_weak(build.product, read_global_symbols(repeated))
+    return build
+
+
+# ---- dependencies ------------------------------------------------------------------------------------------------
+
+
+def _files_read(build: HostBuild) -> Iterator[Path]:
+    """Yield the files that were read and that no version in the key covers, and paths where others could appear."""
+    request, host = build.request, build.host
+    versioned_dirs = (
+        own_include_dir().parent,
+        *tvm_ffi_include_dirs(),
+        *(build.cuda.include_dirs if build.cuda else ()),
+    )
+    dirs = search_dirs(tuple(map(Path, request.include_dirs)), build.user_flags, request.settings.environment)
+    texts = [text for unit in host.units for _, text in unit.pieces]
+    read = [Path(file.path) for header in build.precompiled.values() for file in header.entry.dependencies]
+    for unit in host.units:
+        depfile = (build.work.dir / f"{unit.file}.d").read_text(errors="surrogateescape")
+        read += read_depfile(depfile.replace("$", "$$") if unit.is_mixed else depfile)  # nvcc does not double them
+    yield from headers_to_record(texts, read, dirs, versioned_dirs, cache_dir=build.work.cache_dir)
+    yield from files_in_options([*build.user_flags, *build.link_flags])
+    yield from map(Path, host.objects)
+    if not host.is_object:
+        yield from linked_libraries(build.link_flags)
