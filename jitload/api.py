@@ -317,14 +317,14 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
     Example:
         `compile_cubin(text, arch="sm_90a").kernels[0].registers`
     """
-    from jitload.arch import resolve_one_gpu_arch
-    from jitload.device.compile import check_is_device_code
-    from jitload.device.kernels import DeviceSource, compile_kernels
+    from jitload.cuda.compile import check_is_device_code
+    from jitload.cuda.kernels import DeviceSource, compile_kernels
     from jitload.settings import read_settings
+    from jitload.toolchain.arch import resolve_one_gpu_arch
     from jitload.toolchain.cuda import find_cuda_toolchain
 
     if isinstance(source, bytes | bytearray | memoryview) or (isinstance(source, str) and ".version" in source):
-        from jitload.device.ptx import compile_image, format_of
+        from jitload.cuda.ptx import compile_image, format_of
 
         if not isinstance(source, str) or format_of(source):
             return compile_image(source, name=name, arch=arch, flags=extra_cuda_cflags)

@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from jitload.arch import CPU
 from jitload.building.collector import pause_garbage_collection
 from jitload.cache.entry import Entry, open_cache
 from jitload.cache.key import CacheKey, library_key
@@ -21,6 +20,7 @@ from jitload.errors import CacheError, CachePlaceError, JitLoadError, ToolchainE
 from jitload.request.arguments import absolute_path, check_path
 from jitload.request.request import Request
 from jitload.settings import private_cache_dir, warn_once
+from jitload.toolchain.arch import CPU
 from jitload.toolchain.cuda import CudaToolchain, Nvcc, find_cuda_headers, find_cuda_toolchain
 from jitload.toolchain.host import Compiler, find_compiler
 from jitload.toolchain.identity import compiler_identity, own_identity, recall_compiler_identity
@@ -249,7 +249,7 @@ def _build_device_library(
     from jitload.building.background import run_in_background
     from jitload.building.ninja import run_ninja, write_ninja
     from jitload.building.runtime import find_or_build_runtime
-    from jitload.device.compile import compile_device_code
+    from jitload.cuda.compile import compile_device_code
     from jitload.toolchain.host import find_ninja
 
     if toolchain is not None:
@@ -281,8 +281,8 @@ def _import_for_build(request: Request) -> None:
     elif CPU in request.archs:
         import jitload.cpu.library
     else:
-        import jitload.device.compile
-        import jitload.device.kernels  # noqa: F401
+        import jitload.cuda.compile
+        import jitload.cuda.kernels  # noqa: F401
 
 
 def _import_for_wrapper() -> None:

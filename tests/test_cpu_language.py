@@ -13,7 +13,7 @@ from test_kernels import MACRO_C, RUNS, ZOO
 import jitload
 from jitload.building.ninja import run_ninja
 from jitload.cpu.build import compile_for_cpu
-from jitload.device.kernels import DeviceSource
+from jitload.cuda.kernels import DeviceSource
 from jitload.errors import CompileError
 from jitload.model import CompiledSource
 from jitload.settings import read_settings

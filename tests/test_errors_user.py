@@ -279,7 +279,7 @@ def test_an_architecture_that_this_nvrtc_does_not_know_lists_those_it_does():
 
 
 def test_native_without_a_gpu(monkeypatch):
-    monkeypatch.setattr("jitload.arch.current_capability", lambda: None)
+    monkeypatch.setattr("jitload.toolchain.arch.current_capability", lambda: None)
     assert message(ToolchainError, ADD, arch="native") == NO_GPU
     monkeypatch.setenv("JITLOAD_ARCH", "native")
     assert message(ToolchainError, ADD, arch="native") == NO_GPU

@@ -130,7 +130,7 @@ def test_errors_are_raised_before_the_compiler_runs(options, error, words, monke
 
 
 def test_cubins_are_checked_before_kernels_are_compiled(monkeypatch):
-    monkeypatch.setattr("jitload.device.kernels.run_nvrtc", lambda *_: pytest.fail("NVRTC ran"))
+    monkeypatch.setattr("jitload.cuda.kernels.run_nvrtc", lambda *_: pytest.fail("NVRTC ran"))
     options = {"cuda_sources": ADD, "cpp_sources": EMBED, "kind": "device", "arch": ARCH}
     assert refusal(LoadError, embed_cubin={"first": b"ga"}, **options).startswith("embed_cubin['first']: these bytes")
 

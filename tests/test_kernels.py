@@ -9,7 +9,7 @@ from builds import ARCH, build, kernel, load
 
 import jitload
 from jitload import Launch
-from jitload.device.kernels import DeviceSource, compile_kernels
+from jitload.cuda.kernels import DeviceSource, compile_kernels
 from jitload.model import CompiledSource
 from jitload.settings import read_settings
 from jitload.toolchain.cuda import find_cuda_toolchain

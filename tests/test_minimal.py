@@ -9,7 +9,7 @@ from builds import ARCH, kernel
 from test_kernels import RUNS, compile_text
 
 import jitload
-from jitload.device.kernels import DeviceSource, compile_kernels
+from jitload.cuda.kernels import DeviceSource, compile_kernels
 from jitload.errors import LaunchSpecError
 from jitload.settings import read_settings
 from jitload.toolchain.cuda import find_cuda_toolchain

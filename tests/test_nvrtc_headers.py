@@ -13,8 +13,8 @@ import pytest
 from nvrtc_matrix import Case, Kit
 
 import jitload
+from jitload.cuda.headers import BUILT_IN, headers_in_memory
 from jitload.cuda.nvrtc import NvrtcJob, run_nvrtc
-from jitload.device.nvrtc_headers import BUILT_IN, headers_in_memory
 from jitload.errors import CompileError
 from jitload.nvrtc import nvrtc_compile
 

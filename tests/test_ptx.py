@@ -13,7 +13,7 @@ from support.fatbins import fatbin_of
 from support.ptx import SOURCE, compile_to
 
 import jitload
-from jitload.device.ptx import format_of
+from jitload.cuda.ptx import format_of
 from jitload.errors import CompileError, LoadError, ToolchainError
 from jitload.settings import read_settings
 from jitload.toolchain.cuda import find_nvjitlink

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from jitload.arch import CPU
 from jitload.request.request import Request
+from jitload.toolchain.arch import CPU
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import tvm_ffi_version
 from jitload.toolchain.identity import cpu_identity

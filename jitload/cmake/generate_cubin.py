@@ -14,8 +14,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from jitload.device.compile import check_is_device_code
-from jitload.device.kernels import DeviceSource, compile_kernels
+from jitload.cuda.compile import check_is_device_code
+from jitload.cuda.kernels import DeviceSource, compile_kernels
 from jitload.elf.fatbin import make_fatbin
 from jitload.errors import ToolchainError
 from jitload.model import CompiledSource

@@ -34,11 +34,11 @@ from jitload.cpu.text import (
     may_spin,
     without_table_errors,
 )
-from jitload.device import probe
-from jitload.device.demangle import demangle, demangle_variables
-from jitload.device.kernels import DeviceSource, no_such_kernel
+from jitload.cuda import probe
+from jitload.cuda.kernels import DeviceSource, no_such_kernel
 from jitload.errors import CompileError
 from jitload.model import CompiledSource, Cubin, Image, ImageKernel
+from jitload.signature.demangle import demangle, demangle_variables
 from jitload.signature.kernels import read_kernels
 from jitload.toolchain.cuda import CudaToolchain
 from jitload.toolchain.host import Compiler, own_include_dir
@@ -98,7 +98,7 @@ def compile_for_cpu(
         cubin=Cubin(
             data=b"",
             arch="cpu",
-            kernels=read_kernels(image, lowered, compilation.candidates),
+            kernels=read_kernels(image, lowered, compilation.candidates, source.signatures_by_expression),
             variables=image.variables,
         ),
         symbols={kernel: lowered[expression][0] for expression, kernel in compilation.launched.items()},

@@ -13,7 +13,7 @@ from jitload.building.runtime import find_or_build_cpu_runtime, find_or_build_ru
 from jitload.cache.store import Work
 from jitload.checks import WATCHED_LINK
 from jitload.cpu.build import CpuProgram, compile_for_cpu
-from jitload.device.compile import (
+from jitload.cuda.compile import (
     check_is_device_code,
     check_layouts,
     compile_archs,

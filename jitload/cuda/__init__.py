@@ -1,1 +1,1 @@
-"""NVRTC and the linkers: CUDA source, PTX and LTO-IR to machine code."""
+"""Device code to a typed cubin: the runs of NVRTC, and the linkers for PTX, LTO-IR and fatbins."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from jitload.arch import capability_of
 from jitload.cuda.bindings import import_bindings, load_bindings
+from jitload.toolchain.arch import capability_of
 from jitload.toolchain.driver import driver_version
 
 Format = Literal["ptx", "lto-ir", "fatbin"]

@@ -16,11 +16,11 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from jitload.arch import capability_of
 from jitload.building.ninja import Step, parse_diagnostics
 from jitload.errors import CompileError, Diagnostic, ToolchainError
 from jitload.request.request import Unit
 from jitload.settings import Settings
+from jitload.toolchain.arch import capability_of
 from jitload.toolchain.cuda import Nvcc, find_cuda_headers, find_cudart
 from jitload.toolchain.host import Compiler
 from jitload.toolchain.identity import file_state, remembered

@@ -253,13 +253,13 @@ def start_precompiling(spec: HeaderSpec, cache_dir: Path, settings: Settings) ->
 
     The process outlives this one, so that a program that builds once and ends is faster the next time.
     """
-    key = f"{cache_dir}\0{spec.key.digest}"
-    is_too_early = time.monotonic() < _retry_at.get(key, 0.0)
+    retry_key = f"{cache_dir}\0{spec.key.digest}"
+    is_too_early = time.monotonic() < _retry_at.get(retry_key, 0.0)
     if is_too_early or not _is_usable(spec.key, cache_dir, settings) or not sys.executable:
         return
     if cache_dir.parent == Path(tempfile.gettempdir()) and cache_dir.name.startswith("jitload-"):
         return  # a private directory, removed when this process ends
-    _retry_at[key] = time.monotonic() + _RETRY_S
+    _retry_at[retry_key] = time.monotonic() + _RETRY_S
     if find_entry(cache_dir, spec.key, settings) or not _has_resources(cache_dir):
         return
     # The shell exits at once, so that the process is not a child of this one and leaves no zombie.

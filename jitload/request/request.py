@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from jitload.arch import CPU, resolve_arch, resolve_gpu_arch
 from jitload.checks import NO_CHECKS, Checks, check_checks, cpu_options
 from jitload.errors import JitLoadError
 from jitload.launch import Launch
@@ -27,6 +26,7 @@ from jitload.request.functions import Functions, check_host_functions, is_empty,
 from jitload.request.kind import Kind, check_has_no_launches, cpu_launch_error, find_kind
 from jitload.request.options import translate_cuda_options
 from jitload.settings import Settings, read_settings
+from jitload.toolchain.arch import CPU, resolve_arch, resolve_gpu_arch
 
 if TYPE_CHECKING:
     from jitload.triton.source import TritonSource

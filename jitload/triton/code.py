@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from jitload.arch import capability_of
 from jitload.codegen.wrapper import (
     EmbeddedImage,
     c_string,
@@ -22,6 +21,7 @@ from jitload.expressions.compiler import INT64, ScopeEntry, write_constant
 from jitload.launch import Launch
 from jitload.model import Cubin, Kernel, Specialization
 from jitload.signature.exports import Export
+from jitload.toolchain.arch import capability_of
 from jitload.triton.tables import check_specialization, specialization_record, with_param_flags
 
 _GIVEN = ("grid", "priority", "raw_pointers", "doc")  # what a variant's launch may say

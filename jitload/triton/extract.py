@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from jitload.arch import capability_of, resolve_gpu_arch, resolve_one_gpu_arch
 from jitload.model import Cubin
 from jitload.settings import read_settings
+from jitload.toolchain.arch import capability_of, resolve_gpu_arch, resolve_one_gpu_arch
 from jitload.triton.compile import compile_plan
 from jitload.triton.kernel import read_kernel
 from jitload.triton.record import record_kernel

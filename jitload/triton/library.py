@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
-from jitload.arch import capability_of
 from jitload.building.background import run_in_background
 from jitload.building.ninja import COMPILE_FLAGS, compile_step, link_step, run_ninja, write_ninja
 from jitload.building.runtime import find_or_build_runtime, find_or_build_triton_runtime, include_flags
@@ -14,6 +13,7 @@ from jitload.launch import Launch
 from jitload.model import Cubin
 from jitload.request.request import Request
 from jitload.settings import Settings
+from jitload.toolchain.arch import capability_of
 from jitload.toolchain.host import Compiler, find_ninja
 from jitload.triton.code import TritonFunction, TritonVariant, TritonWrapper, cubin_files, render_triton_wrapper
 from jitload.triton.compile import compile_plan

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from jitload.arch import capability_of, resolve_gpu_arch
 from jitload.errors import SignatureError
 from jitload.model import Cubin
 from jitload.request.arguments import check_name
 from jitload.request.request import Request
 from jitload.settings import Settings, private_cache_dir, read_settings
+from jitload.toolchain.arch import capability_of, resolve_gpu_arch
 from jitload.triton.kernel import GivenKernel, Wanted, read_kernel
 from jitload.triton.key import cubin_parts, grid_key, kernel_parts, plan_parts
 from jitload.triton.plan import Plan

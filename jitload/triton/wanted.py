@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jitload.arch import capability_of
 from jitload.errors import SignatureError
+from jitload.toolchain.arch import capability_of
 from jitload.triton.kernel import GivenKernel, Wanted, choose_config, config_values
 from jitload.triton.plan import Plan, plan_signature
 from jitload.triton.versions import Triton

@@ -15,13 +15,13 @@ from pathlib import Path
 from jitload.checks import NO_CHECKS, Checks
 from jitload.cpptext.declarations import find_candidates
 from jitload.cpptext.includes import read_headers
+from jitload.cuda import probe
+from jitload.cuda.headers import headers_in_memory
 from jitload.cuda.nvrtc import NvrtcJob, NvrtcResult, declarations_for, device_options, log_warnings, run_nvrtc
-from jitload.device import probe
-from jitload.device.demangle import demangle_variables
-from jitload.device.nvrtc_headers import headers_in_memory
 from jitload.elf.cubin import read_image
 from jitload.errors import CompileError, LaunchSpecError, SignatureError, nearest_name
 from jitload.model import Candidate, CompiledSource, Cubin, Image
+from jitload.signature.demangle import demangle_variables
 from jitload.signature.kernels import read_kernels, unprobed_symbols
 from jitload.toolchain.cuda import CudaToolchain, nvrtc_include_dirs
 
@@ -68,6 +68,14 @@ class DeviceSource:
         return (*(text for _, text in self.pieces), *lines)
 
     @property
+    def signatures_by_expression(self) -> tuple[tuple[str, str], ...]:
+        """The signatures by the expressions of the kernels that launches name, or by exported name."""
+        return tuple(
+            (probe.kernel_expression(kernel) if kernel in self.kernels else kernel, signature)
+            for kernel, signature in self.signatures
+        )
+
+    @property
     def is_minimal(self) -> bool:
         """Whether it needs nothing that NVRTC can leave out, by its looks; that is a sixth of a small kernel's time."""
         return not any(map(_LEFT_OUT.search, (*(text for _, text in self.pieces), *self.options)))
@@ -104,9 +112,8 @@ def compile_kernels(source: DeviceSource, arch: str, toolchain: CudaToolchain) -
         result, image = rounds.settle((*rounds.kernels, *missing))
     lowered = rounds.lowered(result)
     named = {kernel: probe.kernel_expression(kernel) for kernel in source.kernels}
-    told = tuple((named.get(kernel, kernel), signature) for kernel, signature in source.signatures)
     try:
-        kernels = read_kernels(image, lowered, candidates, told)
+        kernels = read_kernels(image, lowered, candidates, source.signatures_by_expression)
     except SignatureError as error:
         raise _with_standard(error, source.options) from error
     log_warnings(result.log, nvrtc_include_dirs(toolchain))

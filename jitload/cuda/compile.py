@@ -7,21 +7,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jitload.arch import CPU
 from jitload.errors import JitLoadError, LaunchSpecError, ToolchainError
 from jitload.request.kind import looks_like_kernels
 from jitload.request.request import Request
+from jitload.toolchain.arch import CPU
 from jitload.toolchain.cuda import CudaToolchain
 
 if TYPE_CHECKING:
-    from jitload.device.kernels import DeviceSource
+    from jitload.cuda.kernels import DeviceSource
     from jitload.model import CompiledSource
 
 
 def compile_device_code(request: Request, toolchain: CudaToolchain | None) -> tuple[CompiledSource, ...]:
     """Return the machine code for each architecture of a request: compiled, or read from the cubins that it gives."""
     if request.images:
-        from jitload.device.images import read_given
+        from jitload.cuda.cubins import read_given
 
         return read_given(request)
     assert toolchain is not None
@@ -61,7 +61,7 @@ def check_is_device_code(request: Request) -> None:
 
 
 def _refuse_ptx(request: Request) -> None:
-    from jitload.device.ptx import format_of
+    from jitload.cuda.ptx import format_of
 
     if ptx := next((label for label, text in request.pieces if format_of(text)), None):
         raise JitLoadError(
@@ -79,7 +79,7 @@ def _may_have_hidden_kernels(texts: Sequence[str], options: Sequence[str]) -> bo
 
 def compile_archs(request: Request, toolchain: CudaToolchain) -> tuple[CompiledSource, ...]:
     """Compile the device code of a request for each of its GPU architectures."""
-    from jitload.device.kernels import compile_kernels
+    from jitload.cuda.kernels import compile_kernels
 
     source = device_source(request)
     with naming_exports(request):
@@ -90,7 +90,7 @@ def compile_archs(request: Request, toolchain: CudaToolchain) -> tuple[CompiledS
 
 def device_source(request: Request) -> DeviceSource:
     """Return the part of a request that concerns the compilers of device code."""
-    from jitload.device.kernels import DeviceSource
+    from jitload.cuda.kernels import DeviceSource
 
     functions = request.functions or ()
     kernels = [launch.kernel for _, launch in functions if launch.kernel]
@@ -119,7 +119,7 @@ def naming_exports(request: Request) -> Iterator[None]:
 
 def check_layouts(compiled: Sequence[CompiledSource]) -> None:
     """Refuse kernels that differ between architectures, because one wrapper launches all of them."""
-    from jitload.device.kernels import layout_difference
+    from jitload.cuda.kernels import layout_difference
 
     for other in compiled[1:]:
         if difference := layout_difference(compiled[0].cubin, other.cubin):

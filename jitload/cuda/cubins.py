@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from jitload.device.demangle import demangle_variables
-from jitload.device.kernels import layout_difference
+from jitload.cuda.kernels import layout_difference
 from jitload.elf.cubin import read_image
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.launch import Launch
@@ -14,6 +13,7 @@ from jitload.model import CompiledSource, Cubin, Kernel
 from jitload.request.cubins import GivenCubin
 from jitload.request.request import Request
 from jitload.signature.declared import check_is_typed, parse_signature
+from jitload.signature.demangle import demangle_variables
 from jitload.signature.exports import export_names
 from jitload.signature.kernels import told_kernels, typed_kernel
 

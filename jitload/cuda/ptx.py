@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from jitload.arch import resolve_one_gpu_arch
 from jitload.cuda.linkers import Format, Linked, LinkJob, link_with_driver, link_with_nvjitlink
-from jitload.device.demangle import demangle_variables
 from jitload.elf.cubin import read_image
 from jitload.elf.fatbin import is_fatbin, read_fatbin, select_cubin, select_ptx
 from jitload.errors import CompileError, Diagnostic, JitLoadError, ToolchainError
@@ -15,7 +13,9 @@ from jitload.model import Cubin
 from jitload.request.arguments import check_name, read_strings
 from jitload.request.options import nvrtc_options
 from jitload.settings import Settings, read_settings
+from jitload.signature.demangle import demangle_variables
 from jitload.signature.kernels import told_kernels
+from jitload.toolchain.arch import resolve_one_gpu_arch
 from jitload.toolchain.cuda import find_nvjitlink
 
 _LTO_IR = b"\xed\x43\x4e\x7f"
