@@ -39,20 +39,21 @@ def search_dirs(dirs: Sequence[Path], flags: Sequence[str], environment: Sequenc
         return [Path(directory) for name in names for directory in variables.get(name, "").split(os.pathsep)]
 
     searched = (
-        *_option_values("-iquote", flags),
+        *option_values("-iquote", flags),
         *dirs,
         *in_variables("CPATH"),
-        *_option_values("-isystem", flags),
+        *option_values("-isystem", flags),
         *in_variables("CPLUS_INCLUDE_PATH", "C_INCLUDE_PATH"),
-        *_option_values("-idirafter", flags),
+        *option_values("-idirafter", flags),
     )
     return tuple(dict.fromkeys(directory for directory in searched if directory.is_absolute()))
 
 
-def _option_values(option: str, flags: Sequence[str]) -> Iterator[Path]:
-    for flag, value in zip(flags, (*flags[1:], ""), strict=True):
+def option_values(option: str, flags: Sequence[str]) -> Iterator[Path]:
+    """Yield the directories that an option names, in the same word or in the next."""
+    for flag, following in zip(flags, (*flags[1:], ""), strict=False):
         if flag.startswith(option):
-            yield Path(flag.removeprefix(option) or value)
+            yield Path(flag.removeprefix(option) or following)
 
 
 def headers_to_record(

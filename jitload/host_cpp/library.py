@@ -57,8 +57,6 @@ from jitload.request.request import HostSource, Request
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs
 
-_Headers = dict[str, PrecompiledHeader]  # by the file of the unit
-
 
 def build_host_library(
     request: Request, cuda: CudaToolchain | Nvcc | None, compiler: Compiler, work: Work, *, verbose: bool
@@ -207,7 +205,7 @@ def _compile(
     return build, tried_link
 
 
-def _find_headers(build: HostBuild, specs: Mapping[str, HeaderSpec]) -> _Headers:
+def _find_headers(build: HostBuild, specs: Mapping[str, HeaderSpec]) -> dict[str, PrecompiledHeader]:
     cache_dir, settings, dirs = build.work.cache_dir, build.request.settings, build.request.include_dirs
     headers = {file: find_precompiled(spec, cache_dir, settings, dirs) for file, spec in specs.items()}
     return {file: header for file, header in headers.items() if header}

@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
+from jitload.building.files_read import option_values
 from jitload.errors import ToolchainError
 from jitload.host_cpp.nvcc import find_nvcc_cudart
 from jitload.settings import Settings
@@ -91,19 +92,14 @@ def usable_link_flags(
 
 
 def _can_link(library: str, flags: Sequence[str], compiler: Compiler) -> bool:
-    search = [f"-L{directory}" for directory in _library_dirs(flags)]
+    search = [f"-L{directory}" for directory in option_values("-L", flags)]
     command = [*compiler.command, "-shared", "-nostartfiles", *search, library, "-o", "/dev/null"]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def _library_dirs(flags: Sequence[str]) -> list[str]:
-    """Return the directories of `-L`."""
-    return [flag[2:] or value for flag, value in zip(flags, (*flags[1:], ""), strict=True) if flag.startswith("-L")]
-
-
 def linked_libraries(flags: Sequence[str]) -> Iterator[Path]:
     """Yield the files that link options name: by path, or as `-l`, wherever that may be in the directories of `-L`."""
-    dirs = [Path(directory) for directory in _library_dirs(flags)]
+    dirs = list(option_values("-L", flags))
     for flag in flags:
         if flag.startswith("-l"):
             paths = (directory / f"lib{flag[2:]}{suffix}" for directory in dirs for suffix in (".so", ".a"))
