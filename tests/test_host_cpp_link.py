@@ -13,7 +13,7 @@ from support.wrappers import undefined_symbols
 
 import jitload
 from jitload.errors import LoadError
-from jitload.host_cpp import library, link
+from jitload.host_cpp import link
 from jitload.host_cpp.link import driver_calls_text, find_driver_calls
 from jitload.settings import read_settings
 from jitload.toolchain.host import find_compiler
@@ -44,7 +44,7 @@ def test_gold_links_unless_an_option_may_concern_the_linker(flags, is_fast, monk
 
 
 def test_a_fast_linker_that_fails_is_not_needed(monkeypatch):
-    monkeypatch.setattr(library, "fast_linker", lambda *_: ("-Wl,--no-such-option",))
+    monkeypatch.setattr(link, "fast_linker", lambda *_: ("-Wl,--no-such-option",))
     text = "int add(int a, int b) { return a + b; }"
     path = Path(jitload.build_inline("fast", cpp_sources=text, functions="add"))
     assert "--no-such-option" not in (path.parent / "build.ninja").read_text()

@@ -82,10 +82,10 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "given", "file"), KINDS)
-def test_the_text_decides_whether_nvcc_is_needed(text, given, file):
-    sources = Sources(cuda=(("m.cu", text),), host=given.get("cpp", ()))
-    request = make_request(Call("m", sources, makes="library", arch=ARCH, kind=given.get("kind")))
+@pytest.mark.parametrize(("text", "options", "file"), KINDS)
+def test_the_text_decides_whether_nvcc_is_needed(text, options, file):
+    sources = Sources(cuda=(("m.cu", text),), host=options.get("cpp", ()))
+    request = make_request(Call("m", sources, makes="library", arch=ARCH, kind=options.get("kind")))
     units = [unit for unit in request.host.units if unit.pieces == (("m.cu", text),)] if request.host else []
     assert [unit.file for unit in units] == ([file] if file else [])
     assert bool(request.pieces) == (file is None)
@@ -169,7 +169,7 @@ def test_a_launch_is_refused_where_the_text_launches_itself():
         jitload.build_inline("m", cuda_sources=BOTH, functions={"add": Launch(grid=1, block=1)}, arch=ARCH)
 
 
-# ---- what nvcc makes ---------------------------------------------------------------------------------------------
+# ---- what nvcc compiles ------------------------------------------------------------------------------------------
 
 
 @needs_nvcc
@@ -220,13 +220,13 @@ def test_a_hit_starts_no_nvcc_and_a_header_that_changed_starts_it_again(fresh_ca
     starts = []
     for value, expected in (("7", "7"), ("7", "7"), ("81", "81"), ("81", "81")):
         (headers / "value.h").write_text(f"#define VALUE {value}\n")
-        done = run_python(code)
-        assert (done.stdout.strip(), done.stderr) == (expected, "")
+        result = run_python(code)
+        assert (result.stdout.strip(), result.stderr) == (expected, "")
         starts.append(counted.read_text().count("-c "))
     assert starts == [1, 1, 2, 2]
     (library, _) = fresh_cache.glob("m-*/*/m.so")
     recorded = json.loads(library.with_name("manifest.json").read_text())["headers"]
-    read = [found["path"] for found in recorded if found["size"] >= 0]
+    read = [file["path"] for file in recorded if file["size"] >= 0]
     assert "@0/value.h" in read
     assert not [path for path in read if "cuda_runtime" in path]
 
@@ -236,7 +236,7 @@ def test_a_hit_starts_no_nvcc_and_a_header_that_changed_starts_it_again(fresh_ca
 def test_an_error_names_the_piece_and_its_own_line(bad):
     with pytest.raises(CompileError) as caught:
         jitload.build_inline("m", cuda_sources=[BOTH, "\n\n\n" + bad], arch=("sm_80", "sm_90"))
-    (diagnostic,) = [found for found in caught.value.diagnostics if "error" in found.severity]
+    (diagnostic,) = [message for message in caught.value.diagnostics if "error" in message.severity]
     assert (caught.value.stage, diagnostic.file, diagnostic.line) == ("nvcc", "cuda_sources[1]", 4)
     assert str(caught.value).startswith("nvcc could not compile 'm': cuda_sources[1]:4: ")
     assert "why" in caught.value.log

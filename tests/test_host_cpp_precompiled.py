@@ -15,7 +15,7 @@ import pytest
 import jitload
 from jitload.cache.store import claim_entry
 from jitload.errors import CompileError
-from jitload.host_cpp import library, precompiled
+from jitload.host_cpp import precompiled
 from jitload.host_cpp.precompiled import (
     PRELUDE,
     PrecompiledHeader,
@@ -64,7 +64,7 @@ def made(tmp_path_factory):
 @pytest.fixture
 def cache(made, settings, tmp_path, monkeypatch):
     """Return a copy of that cache, and do not start to precompile further headers."""
-    monkeypatch.setattr(library, "start_precompiling", lambda *_: None)
+    monkeypatch.setattr(precompiled, "start_precompiling", lambda *_: None)
     return Path(shutil.copytree(made, tmp_path / "cache", copy_function=os.link))
 
 
@@ -139,9 +139,9 @@ FLAGS = [
 ]
 
 
-@pytest.mark.parametrize(("flags", "kept"), FLAGS)
-def test_options_that_depend_on_files_or_the_machine_rule_it_out(flags, kept):
-    assert keyed_flags(flags) == kept
+@pytest.mark.parametrize(("flags", "keyed"), FLAGS)
+def test_options_that_depend_on_files_or_the_machine_rule_it_out(flags, keyed):
+    assert keyed_flags(flags) == keyed
 
 
 def test_the_key_contains_the_compiler_and_the_options(settings, tmp_path):
@@ -241,7 +241,7 @@ def test_compile_errors_are_the_same_with_it(cache, monkeypatch):
 def test_a_damaged_header_is_not_used_and_made_again(cache, damage, monkeypatch):
     if damage == "flipped":
         monkeypatch.setattr(precompiled, "_retry_at", {})
-        monkeypatch.setattr(library, "start_precompiling", precompiled.start_precompiling)
+        monkeypatch.setattr(precompiled, "start_precompiling", start_precompiling)
     (file,) = cache.glob("precompiled-*/*/prelude.h.gch")
     data = bytearray(file.read_bytes())
     middle = len(data) // 2
@@ -264,7 +264,7 @@ def test_a_header_that_does_not_work_is_not_tried_again(cache, monkeypatch):
         header = find_precompiled(*arguments)
         return header and header._replace(path=Path("/none/prelude.h"))
 
-    monkeypatch.setattr(library, "find_precompiled", broken)
+    monkeypatch.setattr(precompiled, "find_precompiled", broken)
     monkeypatch.setattr(PrecompiledHeader, "is_intact", lambda self: True)
     assert jitload.load_module(answer(30)).answer() == 30
     (refused,) = (cache / ".tools").glob("*.refused")

@@ -22,26 +22,9 @@ from jitload.cache.store import Work
 from jitload.cuda.compile import compile_device_code
 from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError
+from jitload.host_cpp import link, objects, precompiled
 from jitload.host_cpp.embedding import check_cubins, check_embeds
-from jitload.host_cpp.link import fast_linker, linked_libraries, missing_cudart, missing_driver_calls, usable_link_flags
 from jitload.host_cpp.nvcc import is_of_nvcc, nvcc_failure
-from jitload.host_cpp.objects import (
-    LAUNCHER_PREFIX,
-    find_exports,
-    make_weak,
-    read_global_symbols,
-    read_undefined_symbols,
-    show_exports,
-)
-from jitload.host_cpp.precompiled import (
-    HeaderSpec,
-    PrecompiledHeader,
-    find_precompiled,
-    header_spec,
-    record_failure,
-    remove_damaged,
-    start_precompiling,
-)
 from jitload.host_cpp.steps import (
     FLAGS,
     STANDARD,
@@ -69,7 +52,7 @@ def build_host_library(
     build, device_headers = _with_device_code(build)
     check_embeds(build.host, [Path(path) for path in request.include_dirs], request.name if request.pieces else "")
     write_host_sources(build)
-    build = replace(build, link_flags=usable_link_flags(build.host.link_flags, cuda, compiler, request.settings))
+    build = replace(build, link_flags=link.usable_link_flags(build.host.link_flags, cuda, compiler, request.settings))
     build = _build_object(build) if build.host.is_object else _build_library(build, launcher)
     return tuple(sorted({*device_headers, *_files_read(build)}))
 
@@ -128,8 +111,8 @@ def _build_library(build: HostBuild, launcher: Future[Path] | None) -> HostBuild
 
 
 def _calls_launcher(build: HostBuild) -> bool:
-    objects = (build.work.dir / step.output for step in compile_steps(build))
-    return any(LAUNCHER_PREFIX.encode() in path.read_bytes() for path in objects)
+    paths = (build.work.dir / step.output for step in compile_steps(build))
+    return any(objects.LAUNCHER_PREFIX.encode() in path.read_bytes() for path in paths)
 
 
 def _link(build: HostBuild) -> None:
@@ -137,22 +120,22 @@ def _link(build: HostBuild) -> None:
 
 
 def _fast_link(build: HostBuild) -> Step:
-    return link_step(build, fast_linker(build.compiler, build.user_flags))
+    return link_step(build, link.fast_linker(build.compiler, build.user_flags))
 
 
 def _show_exports(build: HostBuild) -> bool:
     """Make functions visible that the objects export to tvm-ffi and the library does not; tell if there were any."""
     exported = {*read_dynamic_symbols(build.product.read_bytes()).defined}
-    shown = [show_exports(path) for path in build.unit_objects if find_exports(path) - exported]
+    shown = [objects.show_exports(path) for path in build.unit_objects if objects.find_exports(path) - exported]
     return any(shown)
 
 
 def _link_cuda(build: HostBuild) -> HostBuild:
     """Link again with the functions of CUDA that the library calls and does not have, if there are any."""
-    if functions := missing_driver_calls(_undefined_symbols(build), build.cuda, build.link_flags):
+    if functions := link.missing_driver_calls(_undefined_symbols(build), build.cuda, build.link_flags):
         build = with_driver_calls(build, functions)
         _link(build)
-    if cudart := missing_cudart(_undefined_symbols(build), build.cuda, build.link_flags, name=build.request.name):
+    if cudart := link.missing_cudart(_undefined_symbols(build), build.cuda, build.link_flags, name=build.request.name):
         build = replace(build, link_flags=(*build.link_flags, *cudart))
         _link(build)
     return build
@@ -165,26 +148,30 @@ def _undefined_symbols(build: HostBuild) -> tuple[str, ...]:
 # ---- the compile, with precompiled headers -----------------------------------------------------------------------
 
 
-def _header_specs(build: HostBuild) -> dict[str, HeaderSpec]:
+def _header_specs(build: HostBuild) -> dict[str, precompiled.HeaderSpec]:
     """Return the precompiled header that each unit could use, by the unit's file."""
     fixed_flags = (STANDARD, *FLAGS), include_flags(build.cuda.include_dirs if build.cuda else (), ())
     compiler, cache_dir, specs = build.compiler, build.work.cache_dir, {}
     for unit in build.host.units:
         flags = (*unit.flags, *build.host.flags)
-        if spec := header_spec(unit, flags, compiler=compiler, fixed_flags=fixed_flags, cache_dir=cache_dir):
+        if spec := precompiled.header_spec(
+            unit, flags, compiler=compiler, fixed_flags=fixed_flags, cache_dir=cache_dir
+        ):
             specs[unit.file] = spec
     return specs
 
 
 def _compile(
-    build: HostBuild, specs: Mapping[str, HeaderSpec], launcher: Future[Path] | None
+    build: HostBuild, specs: Mapping[str, precompiled.HeaderSpec], launcher: Future[Path] | None
 ) -> tuple[HostBuild, Step | None]:
     """Compile with the precompiled headers that exist; return the build with those used, and the link that was tried.
 
     The result only counts if the headers were intact until the end. A compile that fails with them is repeated without
     them, so that errors are those of the source alone.
     """
-    headers = _find_headers(build, specs)
+    cache_dir, settings, dirs = build.work.cache_dir, build.request.settings, build.request.include_dirs
+    candidates = {file: precompiled.find_precompiled(spec, cache_dir, settings, dirs) for file, spec in specs.items()}
+    headers = {file: header for file, header in candidates.items() if header}
     if not headers:
         return build, _compile_and_try_link(build, launcher)
     distinct = {header.path: header for header in headers.values()}
@@ -196,40 +183,34 @@ def _compile(
         failure = error
     damaged = [distinct[path] for path, check in checks.items() if not check.result()]
     for header in damaged:
-        remove_damaged(header)
+        precompiled.remove_damaged(header)
     if failure is None and not damaged:
         return with_headers, tried_link
     tried_link = _compile_and_try_link(build, launcher)
     for file in headers if failure and not damaged else ():
-        record_failure(specs[file].key, build.work.cache_dir, str(failure))
+        precompiled.record_failure(specs[file].key, cache_dir, str(failure))
     return build, tried_link
-
-
-def _find_headers(build: HostBuild, specs: Mapping[str, HeaderSpec]) -> dict[str, PrecompiledHeader]:
-    cache_dir, settings, dirs = build.work.cache_dir, build.request.settings, build.request.include_dirs
-    headers = {file: find_precompiled(spec, cache_dir, settings, dirs) for file, spec in specs.items()}
-    return {file: header for file, header in headers.items() if header}
 
 
 def _compile_and_try_link(build: HostBuild, launcher: Future[Path] | None) -> Step | None:
     """Compile, and link in the same run of ninja if that will probably do; return the link, even if it failed."""
-    link = None
+    attempt = None
     if not build.link_flags and (launcher is None or launcher.done()):
-        link = _fast_link(replace(build, launcher=launcher.result() if launcher else None))
+        attempt = _fast_link(replace(build, launcher=launcher.result() if launcher else None))
     try:
-        _run(build, (*compile_steps(build), *((link,) if link else ())))
+        _run(build, (*compile_steps(build), *((attempt,) if attempt else ())))
     except CompileError as error:
-        if link is None or " -shared " not in " ".join(error.command):
+        if attempt is None or " -shared " not in " ".join(error.command):
             raise
-    return link
+    return attempt
 
 
-def _precompile_later(specs: Iterable[HeaderSpec], build: HostBuild) -> None:
+def _precompile_later(specs: Iterable[precompiled.HeaderSpec], build: HostBuild) -> None:
     """Start to precompile headers on a thread. It is not a daemon, so that the program does not end before it."""
 
     def start() -> None:
         for spec in specs:
-            start_precompiling(spec, build.work.cache_dir, build.request.settings)
+            precompiled.start_precompiling(spec, build.work.cache_dir, build.request.settings)
 
     threading.Thread(target=start, name="jitload-precompile", daemon=False).start()
 
@@ -242,20 +223,20 @@ def _build_object(build: HostBuild) -> HostBuild:
     compiles = compile_steps(build)
     _run(build, compiles)
     for path in build.unit_objects:
-        show_exports(path)
-    objects = [*(build.work.dir / step.output for step in compiles), *map(Path, build.host.objects)]
-    undefined = read_undefined_symbols(objects)
+        objects.show_exports(path)
+    paths = [*(build.work.dir / step.output for step in compiles), *map(Path, build.host.objects)]
+    undefined = objects.read_undefined_symbols(paths)
     repeated = []  # the objects that other products contain, too
-    if functions := missing_driver_calls(undefined, build.cuda, build.link_flags):
+    if functions := link.missing_driver_calls(undefined, build.cuda, build.link_flags):
         build = with_driver_calls(build, functions)
         repeated.append(build.work.dir / compile_steps(build)[-1].output)
-    if any(name.startswith(LAUNCHER_PREFIX) for name in undefined):
+    if any(name.startswith(objects.LAUNCHER_PREFIX) for name in undefined):
         launcher = _find_launcher(build)
         build = replace(build, launcher=launcher)
         repeated.append(launcher)
     _run(build, (*compile_steps(build), merge_step(build)))
     if repeated:
-        make_weak(build.product, read_global_symbols(repeated))
+        objects.make_weak(build.product, objects.read_global_symbols(repeated))
     return build
 
 
@@ -280,4 +261,4 @@ def _files_read(build: HostBuild) -> Iterator[Path]:
     yield from files_in_options([*build.user_flags, *build.link_flags])
     yield from map(Path, host.objects)
     if not host.is_object:
-        yield from linked_libraries(build.link_flags)
+        yield from link.linked_libraries(build.link_flags)

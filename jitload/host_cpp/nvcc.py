@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import os
-import platform
 import re
 import shlex
 import shutil
@@ -21,12 +20,11 @@ from jitload.errors import CompileError, Diagnostic, ToolchainError
 from jitload.request.request import Unit
 from jitload.settings import Settings
 from jitload.toolchain.arch import capability_of
-from jitload.toolchain.cuda import Nvcc, find_cuda_headers, find_cudart
+from jitload.toolchain.cuda import Nvcc, find_cuda_headers, find_cudart, toolkit_include_dirs
 from jitload.toolchain.host import Compiler
 from jitload.toolchain.identity import file_state, remembered
 
 _FLAGS = ("-Xcompiler=-fPIC,-fvisibility=hidden", "-DJITLOAD_LAUNCHER_LINKED")
-_TARGETS = {"x86_64": ("x86_64-linux",), "aarch64": ("sbsa-linux", "aarch64-linux")}
 _HOST_COMPILER = "host_compiler"
 _WITHOUT_NVCC = (
     "There are two ways without nvcc: pass only the kernels in cuda_sources and declare the launch, "
@@ -88,7 +86,7 @@ def _describe(path: Path, cache_dir: Path) -> Nvcc:
         major=version[0],
         version=version,
         path=program,
-        include_dirs=tuple(_include_dirs(home)),
+        include_dirs=toolkit_include_dirs(home),
         identity=f"nvcc {release}",
     )
 
@@ -123,12 +121,6 @@ def _run(command: Sequence[str]) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolchainError(f"nvcc cannot be run: {command[0]}: {error}") from error
     return result.stdout + result.stderr
-
-
-def _include_dirs(home: Path) -> Iterator[Path]:
-    targets = (home / "targets" / target for target in _TARGETS.get(platform.machine(), ()))
-    includes = (root / "include" for root in (home, *targets))
-    yield from (path for include in includes for path in (include, include / "cccl") if path.is_dir())
 
 
 def find_nvcc_cudart(nvcc: Nvcc, settings: Settings) -> Path | None:

@@ -175,11 +175,15 @@ def _toolkit(home: Path, nvrtc_path: Path | None = None) -> CudaToolchain | None
         major=version[0],
         version=version,
         nvrtc_path=files[0],
-        include_dirs=_existing_dirs(
-            directory for include in _platform_dirs(home, "include") for directory in (include, include / "cccl")
-        ),
+        include_dirs=toolkit_include_dirs(home),
         identity=f"toolkit {'.'.join(map(str, version))} {_file_state(files[0])}",
     )
+
+
+def toolkit_include_dirs(home: Path) -> tuple[Path, ...]:
+    """Return the directories with the headers of a CUDA toolkit."""
+    includes = _platform_dirs(home, "include")
+    return _existing_dirs(directory for include in includes for directory in (include, include / "cccl"))
 
 
 def _library_dirs(home: Path) -> tuple[Path, ...]:
