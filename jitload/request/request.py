@@ -29,7 +29,7 @@ from jitload.settings import Settings, read_settings
 from jitload.toolchain.arch import CPU, resolve_arch, resolve_gpu_arch
 
 if TYPE_CHECKING:
-    from jitload.triton.source import TritonSource
+    from jitload.triton.request import TritonSource
 
 _NOT_IN_FILE_NAMES = re.compile(r"[^A-Za-z0-9_]+")
 
