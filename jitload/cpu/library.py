@@ -12,7 +12,7 @@ from jitload.building.ninja import COMPILE_FLAGS, Step, compile_step, run_ninja,
 from jitload.building.runtime import find_or_build_cpu_runtime, find_or_build_runtime, include_flags
 from jitload.cache.store import Work
 from jitload.checks import WATCHED_LINK
-from jitload.cpu.build import CpuProgram, compile_for_cpu
+from jitload.cpu.build import compile_for_cpu
 from jitload.cuda.compile import (
     check_is_device_code,
     check_layouts,
@@ -21,6 +21,7 @@ from jitload.cuda.compile import (
     naming_exports,
 )
 from jitload.errors import ToolchainError
+from jitload.model import CpuProgram
 from jitload.request.request import Request
 from jitload.toolchain.cuda import CudaToolchain
 from jitload.toolchain.host import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs

@@ -11,13 +11,12 @@ from jitload.building.runtime import find_or_build_runtime, find_or_build_triton
 from jitload.cache.store import Work
 from jitload.launch import Launch
 from jitload.model import Cubin
-from jitload.request.request import Request
+from jitload.request.request import Request, TritonSource, VariantSource
 from jitload.settings import Settings
 from jitload.toolchain.arch import capability_of
 from jitload.toolchain.host import Compiler, find_ninja
 from jitload.triton.compile import compile_cubin
 from jitload.triton.grid import GridScope, read_grid
-from jitload.triton.request import TritonSource, VariantSource
 from jitload.triton.wrapper import TritonFunction, TritonVariant, TritonWrapper, cubin_files, render_triton_wrapper
 
 

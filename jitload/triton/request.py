@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from jitload.errors import SignatureError
 from jitload.model import Cubin
 from jitload.request.arguments import check_name
-from jitload.request.request import Request
+from jitload.request.request import Request, TritonSource, VariantSource
 from jitload.settings import Settings, private_cache_dir, read_settings
 from jitload.toolchain.arch import capability_of, resolve_gpu_arch, resolve_one_gpu_arch
 from jitload.triton.kernel import (
@@ -21,50 +21,11 @@ from jitload.triton.kernel import (
     read_kernel,
     show_values,
 )
-from jitload.triton.key import Part, cubin_parts, grid_key, kernel_parts, plan_parts
+from jitload.triton.key import cubin_parts, grid_key, kernel_parts, plan_parts
 from jitload.triton.plan import Plan, make_plan
 from jitload.triton.versions import Triton, find_triton
 
 _SUBJECT = "a Triton kernel is compiled"  # of messages about architectures
-
-
-class VariantSource(NamedTuple):
-    """One specialization: its exported name, and its plan, or its cubins if it is compiled already."""
-
-    name: str
-    plan: Plan | None = None
-    cubins: tuple[Cubin, ...] = ()
-
-
-class TritonSource(NamedTuple):
-    """A Triton kernel in a request. Two are equal if their parts of the key are.
-
-    Attributes:
-        parts: Everything that decides what the library will be.
-        name: The kernel's name.
-        variants: Its specializations, in the order in which a call tries them.
-        grid: The grid as it was passed: launch expressions, or a function as Triton takes it.
-        kernel: The kernel; None if it is compiled already.
-        triton: The release that compiles it; None if it is compiled already.
-        examples: The integers among the example arguments.
-    """
-
-    parts: tuple[Part, ...]
-    name: str
-    variants: tuple[VariantSource, ...]
-    grid: Any
-    kernel: TritonKernel | None = None
-    triton: Triton | None = None
-    examples: tuple[tuple[str, int], ...] = ()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, TritonSource) and self.parts == other.parts
-
-    def __ne__(self, other: object) -> bool:  # a tuple has its own
-        return not self == other
-
-    def __hash__(self) -> int:
-        return hash(self.parts)
 
 
 def make_triton_request(name: str, kernel: Any, spec: CompileSpec, *, arch: str | Sequence[str], grid: Any) -> Request:
