@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from jitload.building.files_read import read_depfile
 from jitload.building.ninja import Step, parse_diagnostics, run_ninja, write_ninja
 from jitload.building.runtime import include_flags
 from jitload.cpptext.declarations import find_candidates
@@ -33,7 +34,6 @@ from jitload.cpu.text import (
 )
 from jitload.cuda import probe
 from jitload.cuda.kernels import DeviceSource, no_such_kernel
-from jitload.cxx.headers import read_depfile
 from jitload.errors import CompileError
 from jitload.model import CompiledSource, CpuProgram, Cubin, Image, ImageKernel
 from jitload.request.instrumentation import Instrumentation

@@ -1,4 +1,4 @@
-"""C++ written by hand: what it may say, what is refused before the compiler runs, and what the library then has."""
+"""Hand-written C++: what is refused before the compiler runs, and what the built library contains."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ def build(name="m", **options):
     return Path(jitload.build_inline(name, **options))
 
 
-def refusal(error, **options):
+def error_message(error, **options):
     with pytest.raises(error) as caught:
         build(**options)
     assert type(caught.value) is error
     return str(caught.value)
 
 
-# ---- what is refused before the compiler runs ------------------------------------------------------------------
+# ---- errors before the compiler runs -----------------------------------------------------------------------------
 
-REFUSED = [
+INVALID = [
     ({"embed_cubin": {"first": b""}}, LoadError, "embed_cubin['first']: there are no bytes at all."),
     ({"embed_cubin": {"first": CUBIN[:200]}}, LoadError, "embed_cubin['first']: this cubin is damaged"),
     ({"embed_cubin": {"first": ".version 8.0\n.target sm_90"}}, LoadError, "embed_cubin['first']: these bytes are PTX"),
@@ -100,9 +100,9 @@ REFUSED = [
     (
         {"cuda_sources": EMBED.replace("first)", "first, kBytes)").replace("CUBIN(", "CUBIN_FROM_BYTES("), **FIRST},
         jitload.JitLoadError,
-        "embed_cubin['first']: the C++ has bytes of its own under this name, TVM_FFI_EMBED_CUBIN_FROM_BYTES(first, …)",
+        "embed_cubin['first']: the C++ itself defines a cubin of this name, TVM_FFI_EMBED_CUBIN_FROM_BYTES(first, …)",
     ),
-    ({}, jitload.JitLoadError, "TVM_FFI_EMBED_CUBIN(first) has no cubin: give it as embed_cubin={'first': …}"),
+    ({}, jitload.JitLoadError, "TVM_FFI_EMBED_CUBIN(first) has no cubin: pass it as embed_cubin={'first': …}"),
     (
         {"embed_cubin": {"first": CUBIN}, "backend": "hip"},
         jitload.JitLoadError,
@@ -123,30 +123,31 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("options", "error", "words"), REFUSED, ids=[words[:48] for _, _, words in REFUSED])
-def test_what_is_wrong_is_said_before_the_compiler_runs(options, error, words, monkeypatch):
-    monkeypatch.setattr("jitload.cxx.host.run_ninja", lambda *_, **__: pytest.fail("the compiler ran"))
-    assert refusal(error, **{"cuda_sources": EMBED, **options}).startswith(words)
+@pytest.mark.parametrize(("options", "error", "words"), INVALID, ids=[words[:48] for _, _, words in INVALID])
+def test_errors_are_raised_before_the_compiler_runs(options, error, words, monkeypatch):
+    monkeypatch.setattr("jitload.host_cpp.library.run_ninja", lambda *_, **__: pytest.fail("the compiler ran"))
+    assert error_message(error, **{"cuda_sources": EMBED, **options}).startswith(words)
 
 
-def test_a_cubin_is_looked_at_before_any_kernel_is_compiled(monkeypatch):
+def test_cubins_are_checked_before_kernels_are_compiled(monkeypatch):
     monkeypatch.setattr("jitload.cuda.kernels.run_nvrtc", lambda *_: pytest.fail("NVRTC ran"))
     options = {"cuda_sources": ADD, "cpp_sources": EMBED, "kind": "device", "arch": ARCH}
-    assert refusal(LoadError, embed_cubin={"first": b"ga"}, **options).startswith("embed_cubin['first']: these bytes")
+    assert error_message(LoadError, embed_cubin={"first": b"ga"}, **options).startswith(
+        "embed_cubin['first']: these bytes"
+    )
 
 
-def test_what_a_cubin_may_be_given_as(tmp_path):
-    """Bytes of any kind, a path, and what holds them: our records, Triton's, and those that are like them."""
+def test_a_cubin_may_be_bytes_or_a_path_or_an_object_that_has_one(tmp_path):
     path = tmp_path / "k.cubin"
     path.write_bytes(CUBIN)
     cubin = Cubin(data=CUBIN, arch="sm_90")
-    given = {
+    cubins = {
         "bytes": CUBIN, "bytearray": bytearray(CUBIN), "memoryview": memoryview(CUBIN),
         "numpy": np.frombuffer(CUBIN, np.uint8), "path": path, "str": str(path), "bytes_path": BytePath(path),
         "cubin": cubin, "compiled": SimpleNamespace(asm={"ptx": ".version", "cubin": CUBIN}, kernel=CUBIN),
         "older": SimpleNamespace(kernel=CUBIN), "extracted": SimpleNamespace(cubin=cubin, warmup=print),
     }  # fmt: skip
-    assert read_embedded_cubins(given) == tuple((name, CUBIN) for name in sorted(given))
+    assert read_embedded_cubins(cubins) == tuple((name, CUBIN) for name in sorted(cubins))
 
 
 class BytePath:
@@ -161,24 +162,26 @@ class BytePath:
 
 def test_device_code_beside_cpp_needs_a_name_and_one_architecture():
     cpp = "TVM_FFI_EMBED_CUBIN(m);"
-    assert refusal(jitload.JitLoadError, name="a b", cuda_sources=ADD, cpp_sources=cpp, arch=ARCH) == (
+    assert error_message(jitload.JitLoadError, name="a b", cuda_sources=ADD, cpp_sources=cpp, arch=ARCH) == (
         "name='a b' must be a C++ name: the C++ finds its kernels with TVM_FFI_EMBED_CUBIN(name)"
     )
-    assert refusal(jitload.JitLoadError, cuda_sources=ADD, cpp_sources=cpp, arch=("sm_80", "sm_90")) == (
+    assert error_message(jitload.JitLoadError, cuda_sources=ADD, cpp_sources=cpp, arch=("sm_80", "sm_90")) == (
         "module 'm' embeds one cubin for its C++, so it takes one architecture, not sm_80, sm_90"
     )
 
 
-def test_kernels_that_the_cpp_does_not_use_are_refused():
-    assert refusal(jitload.JitLoadError, cuda_sources=ADD, cpp_sources=ADD_CPP, functions="add", arch=ARCH) == (
+def test_kernels_that_the_cpp_does_not_use_are_an_error():
+    assert error_message(jitload.JitLoadError, cuda_sources=ADD, cpp_sources=ADD_CPP, functions="add", arch=ARCH) == (
         "cuda_sources: the C++ has no TVM_FFI_EMBED_CUBIN(m); it has none\n"
-        "    C++ beside kernels has to launch them: use TVM_FFI_EMBED_CUBIN(m) in it, or make two modules.\n"
-        "    If cuda_sources is C++ for the host's compiler, pass kind='host'."
+        "    C++ that is passed with kernels must launch them: use TVM_FFI_EMBED_CUBIN(m) in it, or make two modules.\n"
+        "    If cuda_sources is C++ for the host compiler, pass kind='host'."
     )
 
 
-def test_cubins_without_cpp_are_refused():
-    assert refusal(jitload.JitLoadError, cuda_sources=ADD, embed_cubin={"c": CUBIN}, kind="device", arch=ARCH) == (
+def test_cubins_without_cpp_are_an_error():
+    assert error_message(
+        jitload.JitLoadError, cuda_sources=ADD, embed_cubin={"c": CUBIN}, kind="device", arch=ARCH
+    ) == (
         "module 'm' has cubins to embed but no C++ that launches them: pass cpp_sources=, or kind='host' if "
         "cuda_sources is C++"
     )
@@ -201,16 +204,16 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "given", "kind"), KINDS)
-def test_the_text_tells_what_it_is_unless_the_call_does(text, given, kind):
-    cubins, functions = given.get("embed_cubin"), given.get("functions")
-    sources = Sources(cuda=(("m.cu", text),), host=given.get("cpp", ()), cubins=cubins)
-    call = Call("m", sources, makes="library", functions=functions, arch=ARCH, kind=given.get("kind"))
+@pytest.mark.parametrize(("text", "options", "kind"), KINDS)
+def test_the_text_decides_the_kind_unless_the_call_does(text, options, kind):
+    cubins, functions = options.get("embed_cubin"), options.get("functions")
+    sources = Sources(cuda=(("m.cu", text),), host=options.get("cpp", ()), cubins=cubins)
+    call = Call("m", sources, makes="library", functions=functions, arch=ARCH, kind=options.get("kind"))
     request = make_request(call)
     assert ("device" if request.pieces else "host") == kind
 
 
-# ---- what is built ---------------------------------------------------------------------------------------------
+# ---- the library -------------------------------------------------------------------------------------------------
 
 
 def test_functions_are_exported_with_their_docs():
@@ -234,14 +237,14 @@ def test_an_error_names_the_piece_and_its_own_line():
     broken = "\n\n\n\n\n\nint f() { return twise(1); }"
     with pytest.raises(CompileError) as caught:
         build(cuda_sources=["int one() { return 1; }", broken], functions="f")
-    (diagnostic,) = [found for found in caught.value.diagnostics if found.severity == "error"]
+    (diagnostic,) = [message for message in caught.value.diagnostics if message.severity == "error"]
     assert (caught.value.stage, diagnostic.file, diagnostic.line) == ("host", "cuda_sources[1]", 7)
     with pytest.raises(CompileError, match=r"'m': functions\['g'\]:1: .*g.* not declared"):
         build(cpp_sources=ADD_CPP, functions="g")
 
 
 def test_cpp_sources_and_cuda_sources_are_one_library():
-    """Two texts, several cubins, options, both spellings of CUDA's types, and a library that needs none of CUDA's."""
+    """Two texts, several cubins, options, both spellings of CUDA's types, and no undefined symbol of CUDA."""
     cpp = "int seven(); int next() { return seven() + ONE; } TVM_FFI_EMBED_CUBIN(second);\n"
     cuda = (
         EMBED + "int seven() { CUresult a = CUDA_SUCCESS; cudaError_t b = cudaSuccess; return SEVEN + ZERO + a + b; }"
@@ -275,18 +278,18 @@ def test_kernels_beside_cpp_are_embedded_under_the_modules_name():
 def test_a_header_is_recorded_and_may_hold_the_macro(tmp_path):
     header = tmp_path / "my cubins.h"
     header.write_text("#include <tvm/ffi/extra/cuda/cubin_launcher.h>\nTVM_FFI_EMBED_CUBIN(first);\nconst int k = 1;\n")
-    given = {
+    options = {
         "cuda_sources": '#include "my cubins.h"\nint f() { return k; }',
         "functions": "f",
         "embed_cubin": {"first": CUBIN},
         "extra_include_paths": [tmp_path],
     }
-    library = build(**given)
+    library = build(**options)
     recorded = json.loads((library.parent / "manifest.json").read_text())["headers"]
-    assert [found["path"] for found in recorded if found["size"] >= 0] == [f"@0/{header.name}"]
-    assert build(**given) == library
+    assert [file["path"] for file in recorded if file["size"] >= 0] == [f"@0/{header.name}"]
+    assert build(**options) == library
     header.write_text(header.read_text().replace("k = 1", "k = 22"))
-    assert jitload.load_inline("m", **given).f() == 22
+    assert jitload.load_inline("m", **options).f() == 22
 
 
 def test_functions_of_the_cuda_runtime_get_the_wheels_library(tmp_path):
@@ -295,7 +298,7 @@ def test_functions_of_the_cuda_runtime_get_the_wheels_library(tmp_path):
     assert jitload.load_module(library).f() // 1000 in (12, 13)
 
 
-def test_files_are_compiled_as_they_are(tmp_path):
+def test_files_are_compiled_unchanged(tmp_path):
     (tmp_path / "one.h").write_text("int one();\n")
     (tmp_path / "one.c").write_text("int one_c(void) { int class = 1; return class; }\n")
     export = "TVM_FFI_DLL_EXPORT_TYPED_FUNC"
@@ -310,8 +313,8 @@ def test_files_are_compiled_as_they_are(tmp_path):
         jitload.build("files", sources=tmp_path / "w.cc", functions="one")
 
 
-def test_the_launcher_is_linked_where_only_a_header_tells(tmp_path):
-    """And where nothing needs it, it is not even compiled."""
+def test_the_launcher_is_linked_if_an_object_calls_it(tmp_path):
+    """Here the source does not show that; a library that does not call the launcher is linked without it."""
     (tmp_path / "kernels.h").write_text("#include <tvm/ffi/extra/cuda/cubin_launcher.h>\n")
     text = "#include <kernels.h>\nvoid f(tvm::ffi::Bytes data) { tvm::ffi::CubinModule module(data); }"
     library = build(cpp_sources=text, functions="f", extra_include_paths=[tmp_path])

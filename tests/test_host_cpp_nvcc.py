@@ -1,4 +1,4 @@
-"""Kernels and their `<<<…>>>` in one text: nvcc where there is one, and what is said where there is none."""
+"""Sources that launch kernels with `<<<…>>>`: compiled by nvcc, or an error that says what to do without it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from guides.kernel_library import build_scale, check_scale
 
 import jitload
 from jitload import Launch
-from jitload.cxx.nvcc import find_nvcc, find_nvcc_cudart, is_of_nvcc, nvcc_failure
 from jitload.errors import CompileError, LaunchSpecError, ToolchainError
+from jitload.host_cpp.nvcc import find_nvcc, find_nvcc_cudart, is_of_nvcc, nvcc_failure
 from jitload.request.arguments import Sources
 from jitload.request.request import Call, make_request
 from jitload.settings import read_settings
@@ -66,7 +66,7 @@ def build_file(path: Path, **options) -> Path:
     return Path(jitload.build("m", sources=path, **{"arch": ARCH, "extra_cuda_cflags": ["-DVALUE=7"], **options}))
 
 
-# ---- what goes to nvcc, and who is asked for it -------------------------------------------------------------------
+# ---- which sources need nvcc, and which nvcc it is ---------------------------------------------------------------
 
 KINDS = [
     (BOTH, {}, "cuda_sources.cu"),
@@ -82,31 +82,31 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "given", "file"), KINDS)
-def test_the_text_tells_whether_it_takes_nvcc(text, given, file):
-    sources = Sources(cuda=(("m.cu", text),), host=given.get("cpp", ()))
-    request = make_request(Call("m", sources, makes="library", arch=ARCH, kind=given.get("kind")))
+@pytest.mark.parametrize(("text", "options", "file"), KINDS)
+def test_the_text_decides_whether_nvcc_is_needed(text, options, file):
+    sources = Sources(cuda=(("m.cu", text),), host=options.get("cpp", ()))
+    request = make_request(Call("m", sources, makes="library", arch=ARCH, kind=options.get("kind")))
     units = [unit for unit in request.host.units if unit.pieces == (("m.cu", text),)] if request.host else []
     assert [unit.file for unit in units] == ([file] if file else [])
     assert bool(request.pieces) == (file is None)
     assert request.archs == (() if file == "cuda_sources.cc" else (ARCH,))
 
 
-def test_without_nvcc_the_error_says_what_to_do(monkeypatch, fresh_cache):
+def test_without_nvcc_the_error_names_the_alternatives(monkeypatch, fresh_cache):
     for name in ("CUDA_HOME", "CUDA_PATH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(ToolchainError) as caught:
         jitload.build_inline("m", cuda_sources=BOTH, arch=ARCH)
     assert str(caught.value) == (
-        "module 'm' launches kernels with <<<…>>>, and that takes nvcc, which is not on the PATH nor in CUDA_HOME. "
-        "Install a CUDA toolkit and point CUDA_HOME to it, or JITLOAD_NVCC to its nvcc. Two roads need none: leave the "
-        "kernels alone in cuda_sources and declare the launch, functions={'f': Launch(grid=…, block=…)}; or compile "
-        "them with compile_cubin() and launch them from C++ of your own, with embed_cubin=."
+        "module 'm' launches kernels with <<<…>>>, which takes nvcc, and nvcc is neither on the PATH nor in CUDA_HOME. "
+        "Install a CUDA toolkit and set CUDA_HOME to it, or JITLOAD_NVCC to its nvcc. There are two ways without nvcc: "
+        "pass only the kernels in cuda_sources and declare the launch, functions={'f': Launch(grid=…, block=…)}; or "
+        "compile them with compile_cubin() and launch them from C++ of your own, with embed_cubin=."
     )
 
 
-def test_an_nvcc_that_is_named_and_not_there_is_an_error(monkeypatch, fresh_cache, tmp_path):
+def test_a_missing_nvcc_that_was_named_is_an_error(monkeypatch, fresh_cache, tmp_path):
     monkeypatch.setenv("JITLOAD_NVCC", str(tmp_path / "none"))
     with pytest.raises(ToolchainError, match=r"JITLOAD_NVCC=.*none: no nvcc there. Name its file, or the toolkit's"):
         jitload.build_inline("m", cuda_sources=BOTH, arch=ARCH)
@@ -135,7 +135,7 @@ def test_nvcc_is_the_one_named_then_that_of_the_toolkit_then_that_on_the_path(mo
     assert find_nvcc(read_settings(), fresh_cache, name="m").path == on_path
 
 
-def test_an_nvcc_is_known_by_its_version_and_by_the_flags_that_it_reads_itself(monkeypatch, fresh_cache, tmp_path):
+def test_the_identity_of_an_nvcc_is_its_version_and_the_flags_in_its_variables(monkeypatch, fresh_cache, tmp_path):
     monkeypatch.setenv("JITLOAD_NVCC", str(fake_toolkit(tmp_path / "a", "13.0.1")))
     monkeypatch.delenv("NVCC_PREPEND_FLAGS", raising=False)
     monkeypatch.delenv("NVCC_APPEND_FLAGS", raising=False)
@@ -157,7 +157,7 @@ def test_a_toolkit_without_a_runtime_library_gets_the_wheels_of_its_release_line
 
 
 @pytest.mark.parametrize("flag", ["-arch=sm_90", "-gencode", "-rdc=true", "-dc"])
-def test_flags_that_are_not_for_the_user_to_give(flag):
+def test_flags_that_users_may_not_pass(flag):
     with pytest.raises(
         jitload.JitLoadError, match=f"extra_cuda_cflags has '{flag}': (name architectures|jitload does)"
     ):
@@ -169,12 +169,12 @@ def test_a_launch_is_refused_where_the_text_launches_itself():
         jitload.build_inline("m", cuda_sources=BOTH, functions={"add": Launch(grid=1, block=1)}, arch=ARCH)
 
 
-# ---- what nvcc makes ---------------------------------------------------------------------------------------------
+# ---- what nvcc compiles ------------------------------------------------------------------------------------------
 
 
 @needs_nvcc
-def test_one_text_with_everything_that_the_host_road_has(caplog):
-    """Upstream's headers unasked, functions with docs from C++ beside it, cubins, both kinds of flags, two GPUs."""
+def test_one_source_with_everything_that_hand_written_cpp_supports(caplog):
+    """Upstream's headers, functions with docs from another source, cubins, both kinds of flags, two GPUs."""
     cuda = r"""
     template <class T> __global__ void twice(T* x) { x[threadIdx.x] *= 2; }
     TVM_FFI_EMBED_CUBIN(first);
@@ -220,13 +220,13 @@ def test_a_hit_starts_no_nvcc_and_a_header_that_changed_starts_it_again(fresh_ca
     starts = []
     for value, expected in (("7", "7"), ("7", "7"), ("81", "81"), ("81", "81")):
         (headers / "value.h").write_text(f"#define VALUE {value}\n")
-        done = run_python(code)
-        assert (done.stdout.strip(), done.stderr) == (expected, "")
+        result = run_python(code)
+        assert (result.stdout.strip(), result.stderr) == (expected, "")
         starts.append(counted.read_text().count("-c "))
     assert starts == [1, 1, 2, 2]
     (library, _) = fresh_cache.glob("m-*/*/m.so")
     recorded = json.loads(library.with_name("manifest.json").read_text())["headers"]
-    read = [found["path"] for found in recorded if found["size"] >= 0]
+    read = [file["path"] for file in recorded if file["size"] >= 0]
     assert "@0/value.h" in read
     assert not [path for path in read if "cuda_runtime" in path]
 
@@ -236,7 +236,7 @@ def test_a_hit_starts_no_nvcc_and_a_header_that_changed_starts_it_again(fresh_ca
 def test_an_error_names_the_piece_and_its_own_line(bad):
     with pytest.raises(CompileError) as caught:
         jitload.build_inline("m", cuda_sources=[BOTH, "\n\n\n" + bad], arch=("sm_80", "sm_90"))
-    (diagnostic,) = [found for found in caught.value.diagnostics if "error" in found.severity]
+    (diagnostic,) = [message for message in caught.value.diagnostics if "error" in message.severity]
     assert (caught.value.stage, diagnostic.file, diagnostic.line) == ("nvcc", "cuda_sources[1]", 4)
     assert str(caught.value).startswith("nvcc could not compile 'm': cuda_sources[1]:4: ")
     assert "why" in caught.value.log
@@ -244,7 +244,7 @@ def test_an_error_names_the_piece_and_its_own_line(bad):
     shutil.rmtree(caught.value.work_dir)
 
 
-def test_a_compiler_that_nvcc_refuses_is_told_with_what_to_do(tmp_path):
+def test_the_error_for_a_compiler_that_nvcc_rejects_says_what_to_do(tmp_path):
     nvcc = Nvcc(major=13, version=(13, 0, 88), path=tmp_path / "nvcc", include_dirs=(), identity="")
     log = "crt/host_config.h:143:2: error: #error -- unsupported GNU version! gcc later than 15"
     failed = CompileError(stage="host", name="m", log=log, command=(f"{nvcc.path} -c m.cu",), work_dir=tmp_path)
@@ -267,7 +267,7 @@ def test_an_error_of_the_hosts_compiler_beside_it_stays_the_hosts():
 
 
 @needs_nvcc
-def test_an_architecture_that_nvcc_does_not_know_lists_those_it_does():
+def test_the_error_for_an_unknown_architecture_lists_those_of_nvcc():
     with pytest.raises(ToolchainError, match=r"this nvcc \(\d+\.\d+\.\d+\) does not know sm_50; it knows .*sm_90,"):
         jitload.build_inline("m", cuda_sources=BOTH, arch="sm_50")
 

@@ -44,13 +44,21 @@ def incbin_text(name: str, file: str) -> str:
     return _INCBIN.format(name=name, file=file)
 
 
+def check_cubins(host: HostSource) -> None:
+    """Raise LoadError if the bytes to embed under a name are not a cubin."""
+    for name, data in host.cubins:
+        from jitload.elf.cubin import read_image
+
+        read_image(data, name=f"embed_cubin[{name!r}]")
+
+
 def check_embeds(host: HostSource, include_dirs: Sequence[Path], device_name: str) -> None:
-    """Check that each cubin has its macro, each macro its cubin, and each kernel that is looked up its cubin.
+    """Check that there is a macro for each cubin, a cubin for each macro, and a kernel for each lookup.
 
     Args:
         host: The C++ and the cubins.
         include_dirs: Directories to search for its headers.
-        device_name: The name under which `cuda_sources` is embedded, or "".
+        device_name: The name with which `cuda_sources` is embedded, or "".
 
     Raises:
         JitLoadError: A macro or a cubin is missing.
@@ -58,13 +66,14 @@ def check_embeds(host: HostSource, include_dirs: Sequence[Path], device_name: st
     embedded = {name for name, _ in host.cubins}
     texts = [text for unit in host.units for _, text in unit.pieces]
     uses = _MacroUses(texts)
-    # Another object or library of the link may define a cubin.
-    others = host.objects or [flag for flag in host.link_flags if flag not in ("-lcuda", "-lcudart")]
-    if not others and (missing := next((name for name in uses.unconditional if name not in embedded), None)):
-        raise JitLoadError(f"{_MACRO}({missing}) has no cubin: give it as embed_cubin={{{missing!r}: …}}")
-    if twice := next((name for name in uses.from_bytes if name in embedded), None):
+    # An object or a library of the user's may define a cubin.
+    linked = host.objects or [flag for flag in host.link_flags if flag not in ("-lcuda", "-lcudart")]
+    if not linked and (missing := next((name for name in uses.unconditional if name not in embedded), None)):
+        raise JitLoadError(f"{_MACRO}({missing}) has no cubin: pass it as embed_cubin={{{missing!r}: …}}")
+    if duplicate := next((name for name in uses.from_bytes if name in embedded), None):
         raise JitLoadError(
-            f"embed_cubin[{twice!r}]: the C++ has bytes of its own under this name, {_MACRO}_FROM_BYTES({twice}, …)"
+            f"embed_cubin[{duplicate!r}]: the C++ itself defines a cubin of this name, "
+            f"{_MACRO}_FROM_BYTES({duplicate}, …)"
         )
     _check_lookups(host, include_dirs, uses)
     unused = sorted(embedded - set(uses.declared))
@@ -80,8 +89,8 @@ def _unused_cubin(name: str, declared: Sequence[str], device_name: str) -> JitLo
     if name == device_name:
         argument = "cuda_sources"
         hint = (
-            f"\n    C++ beside kernels has to launch them: use {_MACRO}({name}) in it, or make two modules."
-            "\n    If cuda_sources is C++ for the host's compiler, pass kind='host'."
+            f"\n    C++ that is passed with kernels must launch them: use {_MACRO}({name}) in it, or make two modules."
+            "\n    If cuda_sources is C++ for the host compiler, pass kind='host'."
         )
     return JitLoadError(f"{argument}: {_missing_macro(name, dict.fromkeys(declared))}{hint}")
 

@@ -1,7 +1,8 @@
-"""Make one object file of those of a build, for upstream's `output="x.o"`.
+"""Read and edit the symbols of object files: what they lack, and what they show to the link and to tvm-ffi.
 
-Nothing is linked: functions that the C++ calls may be in other objects of the user's own link. The launcher, and what
-else is the same in each such object, becomes weak, so that a library may contain any number of them.
+For `output="x.o"`, the objects of a build are merged but not linked: functions that they call may be in other objects
+of the user's link. That link may have several such objects, so the symbols of the launcher, and of everything else that
+each of them contains, are made weak.
 """
 
 from __future__ import annotations
@@ -10,40 +11,27 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
-from jitload.building.ninja import Step
 from jitload.elf.file import STB_GLOBAL, STB_LOCAL, STB_WEAK, STV_HIDDEN, ElfError, ElfFile, Symbol, edit_symbols
 from jitload.errors import LoadError
-from jitload.toolchain.host import Compiler
 
-_LAUNCHER_PREFIX = "_ZN7jitload2v1"  # the namespace jitload::v1
+LAUNCHER_PREFIX = "_ZN7jitload2v1"  # of its functions: the namespace jitload::v1
 _EXPORT = re.compile(rb"(?<=\0)__tvm_ffi_(?!_cubin_)\w+(?=\0)")
 
 
-def merge_step(compiler: Compiler, objects: tuple[str, ...], product: str) -> Step:
-    """Return the command that merges object files; a single one is copied as the compiler wrote it."""
-    merge = (*compiler.command, "-r", "-nostdlib", *objects, "-o", product)
-    return Step(output=product, command=merge if len(objects) > 1 else ("cp", objects[0], product), inputs=objects)
-
-
 def read_undefined_symbols(objects: Iterable[Path]) -> tuple[str, ...]:
-    """Return the names that objects use and none of them defines."""
+    """Return the symbols that are undefined in the objects together."""
     symbols = [symbol for symbol in _read_symbols(objects) if symbol.name]
     defined = {symbol.name for symbol in symbols if symbol.section and symbol.binding != STB_LOCAL}
     return tuple(sorted({symbol.name for symbol in symbols if not symbol.section} - defined))
 
 
 def read_global_symbols(objects: Iterable[Path]) -> frozenset[str]:
-    """Return the names that objects define for others and that only one object of a link may define."""
+    """Return the symbols that the objects define and that only one object of a link may define."""
     return frozenset(symbol.name for symbol in _read_symbols(objects) if _is_global_definition(symbol))
 
 
-def includes_launcher(names: Iterable[str]) -> bool:
-    """Return whether functions of the launcher are among the names."""
-    return any(name.startswith(_LAUNCHER_PREFIX) for name in names)
-
-
 def make_weak(path: Path, names: Collection[str]) -> None:
-    """Make symbols of an object weak: the linker takes the first of several definitions."""
+    """Make symbols of an object weak, so that the linker accepts several definitions and takes the first."""
 
     def weaken(symbol: Symbol) -> Symbol:
         if _is_global_definition(symbol) and symbol.name in names:
@@ -54,14 +42,14 @@ def make_weak(path: Path, names: Collection[str]) -> None:
 
 
 def find_exports(path: Path) -> frozenset[str]:
-    """Return what may be names of functions that an object exports to tvm-ffi, from a quick search of its bytes."""
+    """Return the names of functions that an object may export to tvm-ffi, from a quick search of its bytes."""
     return frozenset(name.decode() for name in _EXPORT.findall(path.read_bytes()))
 
 
 def show_exports(path: Path) -> bool:
     """Make the functions visible that an object exports to tvm-ffi; return whether any of them was hidden.
 
-    Upstream compiles with everything visible, jitload with everything hidden that does not say otherwise.
+    Upstream compiles with all symbols visible; jitload compiles with `-fvisibility=hidden`.
     """
 
     def show(symbol: Symbol) -> Symbol:

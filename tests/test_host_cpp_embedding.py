@@ -1,4 +1,4 @@
-"""What C++ asks of cubins by name, told before the compiler runs; and what it cannot be told, left to the compiler."""
+"""Names of cubins and kernels in C++ are checked before the compiler runs, as far as the text shows them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 from builds import ADD, ARCH, ROOT
 
 import jitload
-from jitload.cxx.embedding import check_embeds
 from jitload.errors import JitLoadError
+from jitload.host_cpp.embedding import check_embeds
 from jitload.request.request import HostSource, Unit
 
 STUB = (ROOT / "tests" / "data" / "stub_kernels.sm_90.cubin").read_bytes()
@@ -63,8 +63,8 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("text", "message"), WRONG, ids=[text[-30:] for text, _ in WRONG])
-def test_a_name_that_is_not_there_is_told_with_those_that_are(text, message, caplog):
-    """A cubin that is not there would be the compiler's error; a kernel only that of the call which asks for it."""
+def test_a_message_about_a_missing_name_lists_those_that_exist(text, message, caplog):
+    """A missing cubin is an error; a missing kernel is a warning, because it may never be looked up."""
     if "frist" in text:
         with pytest.raises(JitLoadError) as caught:
             check(text)
@@ -91,7 +91,7 @@ UNKNOWN = [
 
 
 @pytest.mark.parametrize("text", UNKNOWN)
-def test_what_the_text_does_not_tell_is_left_to_the_compiler(text, caplog):
+def test_names_that_the_text_does_not_show_are_left_to_the_compiler(text, caplog):
     check(text)
     assert not caplog.records
 
@@ -106,7 +106,7 @@ def test_a_header_may_declare_a_cubin(tmp_path):
         check(text, dirs=(tmp_path,))
 
 
-def test_kernels_beside_cpp_are_looked_for_before_the_compiler_runs(caplog):
+def test_kernels_compiled_with_the_cpp_are_checked_too(caplog):
     cpp = """\
 #include <tvm/ffi/extra/cuda/cubin_launcher.h>
 TVM_FFI_EMBED_CUBIN(vec);
@@ -115,12 +115,12 @@ void run() { static auto kernel = TVM_FFI_EMBED_CUBIN_GET_KERNEL(vec, "twice"); 
     cuda = "__global__ void twice(float* x) {}"
     jitload.build_inline("vec", cuda_sources=cuda, cpp_sources=cpp, functions="run", arch="sm_90")
     (message,) = [record.getMessage() for record in caplog.records]
-    place = 'vec.cpp:3: TVM_FFI_EMBED_CUBIN_GET_KERNEL(vec, "twice"): '
-    assert message.startswith(f"{place}the cubin has no such kernel; it has: _Z5twicePf")
+    location = 'vec.cpp:3: TVM_FFI_EMBED_CUBIN_GET_KERNEL(vec, "twice"): '
+    assert message.startswith(f"{location}the cubin has no such kernel; it has: _Z5twicePf")
     assert 'Ask for "_Z5twicePf"' in message
 
 
-def test_kernels_and_cubins_are_told_apart_by_kind():
+def test_kernels_beside_cubins_need_a_kind():
     words = (
         "module 'm': cuda_sources contains only kernels, but embed_cubin= says that it is C++. To compile the kernels, "
     )
