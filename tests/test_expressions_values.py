@@ -105,7 +105,7 @@ def build_batch(codes: Sequence[str], directory: Path, *, language: str = "c++")
     """Compile C++ texts into one library; one function each."""
     spec = importlib.util.find_spec("tvm_ffi")
     assert spec is not None and spec.origin is not None
-    include_dirs = [Path(jitload.__file__).parent / "include", Path(spec.origin).parent / "include"]
+    include_dirs = [Path(jitload.__file__).parent / "runtime", Path(spec.origin).parent / "include"]
     linkage = 'extern "C" ' if language == "c++" else ""
     lines = ["#include <jitload/expression.h>"]
     for i, text in enumerate(codes):
@@ -119,7 +119,7 @@ def build_batch(codes: Sequence[str], directory: Path, *, language: str = "c++")
     # `k < k`, `True < 5` and `(3 if k else 0) or 5` are the expression's own doing.
     options += ["-Wno-tautological-compare", "-Wno-type-limits", "-Wno-bool-compare", "-Wno-int-in-bool-context"]
     options += [f"-I{include_dir}" for include_dir in include_dirs]
-    arithmetic = include_dirs[0] / "jitload/expression.cc"
+    arithmetic = include_dirs[0] / "expression.cc"
     standard = ["-std=c++17"] if language == "c++" else ["-std=c11"]
     for command in (
         ["g++", "-std=c++17", *options, "-c", str(arithmetic), "-o", str(directory / "arithmetic.o")],

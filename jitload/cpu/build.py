@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jitload.building.ninja import Step, parse_diagnostics, run_ninja, write_ninja
-from jitload.building.runtime import include_flags
 from jitload.checks import WATCHED_SHARED, check_options
 from jitload.cpptext.declarations import find_candidates
 from jitload.cpu.object_file import CpuKernel, ObjectFile
@@ -40,7 +39,7 @@ from jitload.device.kernels import DeviceSource, no_such_kernel
 from jitload.errors import CompileError
 from jitload.model import CompiledSource, Cubin, Image, ImageKernel
 from jitload.signature.kernels import read_kernels
-from jitload.toolchain import Compiler, Kit, own_include_dir
+from jitload.toolchain import Compiler, Kit, own_include_dir, tvm_ffi_include_dirs
 
 # As under nvcc, memory may be read through pointers of other types, and integers wrap. The object file is read function
 # by function, hence the sections. glibc's fortified functions, which some compilers use by default, would end the
@@ -122,9 +121,7 @@ def cpu_flags(source: DeviceSource, kit: Kit | None) -> tuple[str, ...]:
         *_processor_flags(source.cpu_flags),
         *check_options(source.checks),
         *compiler_flags(source.cpu_flags),
-        f"-I{own / 'cpu'}",
-        *include_flags(),
-        *(f"-I{path}" for path in source.include_dirs),
+        *(f"-I{path}" for path in (own / "cpu", own, *tvm_ffi_include_dirs(), *source.include_dirs)),
         *(word for path in kit_dirs for word in ("-isystem", str(path))),
     )
 

@@ -11,7 +11,7 @@
 #include <sys/types.h>
 #include <tvm/ffi/c_api.h>
 
-#include "driver_steps.h"
+#include "driver.h"
 
 #define JITLOAD_HIDDEN __attribute__((visibility("hidden")))
 #ifdef JITLOAD_LAUNCHER_LINKED

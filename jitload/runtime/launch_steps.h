@@ -2,8 +2,8 @@
  *
  * Internal to the runtime, and inline: launch.cc makes the usual call of them, triton.cc that of a Triton kernel.
  */
-#ifndef JITLOAD_LAUNCHING_H_
-#define JITLOAD_LAUNCHING_H_
+#ifndef JITLOAD_LAUNCH_STEPS_H_
+#define JITLOAD_LAUNCH_STEPS_H_
 
 #include <tvm/ffi/extra/c_env_api.h>
 
@@ -162,4 +162,4 @@ static inline int jitload_on_device(const jitload_request* request, jitload_here
   return failed;
 }
 
-#endif /* JITLOAD_LAUNCHING_H_ */
+#endif /* JITLOAD_LAUNCH_STEPS_H_ */

@@ -7,7 +7,7 @@
 #ifndef JITLOAD_EXPRESSION_H_
 #define JITLOAD_EXPRESSION_H_
 
-#include "integers.h"
+#include "launch.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -2,8 +2,9 @@
 #include <dlfcn.h>
 #include <stdio.h>
 
+#include <jitload/driver.h>
+
 #include "device.h"
-#include "driver_steps.h"
 
 static const char* jitload_argument_name(const jitload_kernel* kernel, int64_t argument) {
   for (int32_t i = 0; i < kernel->param_count; ++i) {

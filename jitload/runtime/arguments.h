@@ -12,8 +12,8 @@
 #include <string.h>
 #include <tvm/ffi/c_api.h>
 
-#include "expression.h"
-#include "launch.h"
+#include <jitload/expression.h>
+#include <jitload/launch.h>
 
 /* The codes of launch.h are DLPack's. */
 #define JITLOAD_SAME_(ours, dlpack) static_assert((int)JITLOAD_DL_##ours == (int)kDL##dlpack, "DLPack's code")

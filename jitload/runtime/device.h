@@ -6,8 +6,9 @@
 #ifndef JITLOAD_DEVICE_H_
 #define JITLOAD_DEVICE_H_
 
+#include <jitload/driver.h>
+
 #include "arguments.h"
-#include "driver.h"
 
 #ifdef __cplusplus
 extern "C" {

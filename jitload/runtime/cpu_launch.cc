@@ -1,7 +1,8 @@
 /* A call of a typed function on CPU tensors: checks what a GPU's launch would check, and runs the grid. */
 #include <dlfcn.h>
 
-#include "cpu.h"
+#include <jitload/cpu.h>
+
 #include "device.h"
 
 extern "C" int jitload_count_gpus(void) {

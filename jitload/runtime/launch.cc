@@ -3,9 +3,10 @@
  * With device.cc and explain.cc this is the runtime, compiled once for a compiler and linked into each library with
  * hidden symbols, so that a generated wrapper stays a page of tables.
  */
+#include <jitload/triton.h>
+
 #include "expression.cc"
-#include "launching.h"
-#include "triton.h"
+#include "launch_steps.h"
 
 /* ---- the launch ------------------------------------------------------------------------------------------------ */
 

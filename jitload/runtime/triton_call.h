@@ -2,8 +2,9 @@
 #ifndef JITLOAD_TRITON_CALL_H_
 #define JITLOAD_TRITON_CALL_H_
 
+#include <jitload/triton.h>
+
 #include "device.h"
-#include "triton.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,9 +1,10 @@
-/* Why an argument was refused. */
+/* Arguments off the fast path: those of rarer kinds, and the errors for those that are refused. */
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <stdio.h>
 
 #include "device.h"
+#include "python_api.h"
 
 extern "C" int jitload_fail(const char* kind, const char* format, ...) {
   char text[4096];
@@ -14,6 +15,177 @@ extern "C" int jitload_fail(const char* kind, const char* format, ...) {
   TVMFFIErrorSetRaisedFromCStr(kind, text);
   return -1;
 }
+
+extern "C" int jitload_big_int(const TVMFFIAny* value, uint64_t* out) {
+  typedef TVMFFIByteArray (*content_fn)(const TVMFFIAny*);
+  content_fn content = (content_fn)dlsym(RTLD_DEFAULT, "TVMFFIBigIntGetContentByteArray");
+  if (content == NULL) return 0;
+  const TVMFFIByteArray words = content(value);
+  if (words.size != 16) return 0;
+  uint64_t pair[2];
+  memcpy(pair, words.data, sizeof pair);
+  *out = pair[0];
+  return pair[1] == 0;
+}
+
+/* Round a double to a small IEEE-like float, nearest even; `finite_only` is e4m3fn, which has no
+ * infinity and one NaN: what is too large becomes the largest number, as CUDA's own type and torch have it. */
+extern "C" uint32_t jitload_small_float(double value, int exponent_bits, int mantissa_bits, int finite_only) {
+  const uint32_t sign = (uint32_t)__builtin_signbit(value) << (exponent_bits + mantissa_bits);
+  const int bias = (1 << (exponent_bits - 1)) - 1;
+  const uint32_t infinity = ((1u << exponent_bits) - 1) << mantissa_bits;
+  const uint32_t nan = finite_only ? infinity | ((1u << mantissa_bits) - 1) : infinity | (1u << (mantissa_bits - 1));
+  double magnitude = __builtin_fabs(value);
+  if (magnitude != magnitude) return sign | nan;
+  if (magnitude == 0) return sign;
+  uint64_t bits;
+  memcpy(&bits, &magnitude, sizeof bits);
+  int exponent = (int)(bits >> 52) - 1023;
+  if (exponent < 1 - bias) exponent = 1 - bias; /* subnormals share the smallest exponent */
+  /* The value in units of its last place; adding 2^52 rounds it to an integer, ties to even. */
+  const uint64_t unit_bits = (uint64_t)(1023 + mantissa_bits - exponent) << 52;
+  double unit;
+  memcpy(&unit, &unit_bits, sizeof unit);
+  if (exponent > bias + 1) return sign | (finite_only ? nan - 1 : infinity);
+  const volatile double scaled = magnitude * unit + 4503599627370496.0;
+  const uint32_t rounded = (uint32_t)(scaled - 4503599627370496.0);
+  /* A rounded mantissa of 2^(mantissa_bits+1) carries into the exponent by itself. */
+  const uint32_t encoded = rounded + ((uint32_t)(exponent + bias - 1) << mantissa_bits);
+  if (finite_only) return sign | (encoded >= nan ? nan - 1 : encoded);
+  return sign | (encoded >= infinity ? infinity : encoded);
+}
+
+/* Round a double to the nearest power of two, as e8m0 holds it: no sign, no zero, 255 for what is not finite or too
+ * large. A tie goes to the larger one, as in torch. */
+extern "C" uint32_t jitload_power_of_two(double value) {
+  uint64_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  const int exponent = (int)(bits >> 52 & 2047) - 1023;
+  const int rounded = exponent + (int)(bits >> 51 & 1);
+  return rounded > 127 ? 255u : rounded < -127 ? 0u : (uint32_t)(rounded + 127);
+}
+
+/* Looked up by each thread that comes before another has finished: the result is the same. */
+extern "C" const jitload_python_api* jitload_find_python(void) {
+  static jitload_python_api found;
+  static int is_complete;
+  if (__atomic_load_n(&is_complete, __ATOMIC_ACQUIRE)) return &found;
+  jitload_python_api api;
+  int has_all = 1;
+#define JITLOAD_FIND_(field, symbol, result, parameters) \
+  *(void**)&api.field = dlsym(RTLD_DEFAULT, symbol);     \
+  has_all &= api.field != NULL;
+  JITLOAD_PYTHON_API(JITLOAD_FIND_)
+#undef JITLOAD_FIND_
+  if (!has_all) return NULL;
+  found = api;
+  __atomic_store_n(&is_complete, 1, __ATOMIC_RELEASE);
+  return &found;
+}
+
+/* Python's buffer protocol, for ctypes structures: they arrive as opaque Python objects. */
+typedef struct jitload_py_buffer {
+  void* data;
+  void* owner;
+  ptrdiff_t size;
+  char rest[256]; /* Py_buffer is 80 bytes */
+} jitload_py_buffer;
+
+/* Copy a Python object's bytes; 1 if it has exactly `size` of them, else 0, and `*got` says how many (-1: none). */
+static int jitload_read_buffer(void* object, void* out, size_t size, ptrdiff_t* got) {
+  const jitload_python_api* python = jitload_find_python();
+  *got = -1;
+  if (python == NULL) return 0;
+  const int state = python->ensure();
+  jitload_py_buffer buffer;
+  if (python->get_buffer(object, &buffer, 0) == 0) {
+    *got = buffer.size;
+    if (out != NULL && buffer.size == (ptrdiff_t)size) memcpy(out, buffer.data, size);
+    python->drop_buffer(&buffer);
+  } else {
+    python->clear_error();
+  }
+  python->release(state);
+  return *got == (ptrdiff_t)size;
+}
+
+/* The Python class of an opaque object with its module, such as "decimal.Decimal"; a builtin one is bare. */
+static int jitload_class_text(void* object, char* text, size_t size) {
+  const jitload_python_api* python = jitload_find_python();
+  if (python == NULL) return 0;
+  const int state = python->ensure();
+  void* type = python->type(object);
+  void* name = type != NULL ? python->attribute(type, "__qualname__") : NULL;
+  void* home = type != NULL ? python->attribute(type, "__module__") : NULL;
+  const char* letters = name != NULL ? python->letters(name) : NULL;
+  const char* prefix = home != NULL ? python->letters(home) : NULL;
+  const int is_bare = prefix == NULL || strcmp(prefix, "builtins") == 0;
+  if (letters != NULL) snprintf(text, size, "%s%s%s", is_bare ? "" : prefix, is_bare ? "" : ".", letters);
+  const int found = letters != NULL;
+  python->drop(home);
+  python->drop(name);
+  python->drop(type);
+  python->clear_error();
+  python->release(state);
+  return found;
+}
+
+/* NumPy's bool, which is no integer to tvm-ffi and arrives as an opaque object; 1 if it is one. */
+extern "C" int jitload_read_numpy_bool(const TVMFFIAny* value, uint64_t* out) {
+  char name[32];
+  if (value->type_index != kTVMFFIOpaquePyObject) return 0;
+  void* object = *(void**)((char*)value->v_obj + sizeof(TVMFFIObject));
+  if (!jitload_class_text(object, name, sizeof name)) return 0;
+  if (strcmp(name, "numpy.bool") != 0 && strcmp(name, "numpy.bool_") != 0) return 0;
+  unsigned char byte;
+  ptrdiff_t size;
+  const int is_read = jitload_read_buffer(object, &byte, 1, &size);
+  *out = byte != 0;
+  return is_read;
+}
+
+/* Copy a by-value structure from bytes, a byte array or anything with a buffer of its size. */
+extern "C" int jitload_read_struct(const TVMFFIAny* value, void* out, size_t size, ptrdiff_t* got) {
+  const char* data = NULL;
+  if (value->type_index == kTVMFFISmallBytes) {
+    data = value->v_bytes;
+    *got = (ptrdiff_t)value->small_str_len;
+  } else if (value->type_index == kTVMFFIBytes) {
+    const TVMFFIByteArray* bytes = (const TVMFFIByteArray*)((const char*)value->v_obj + sizeof(TVMFFIObject));
+    data = bytes->data;
+    *got = (ptrdiff_t)bytes->size;
+  } else if (value->type_index == kTVMFFIByteArrayPtr) {
+    const TVMFFIByteArray* bytes = (const TVMFFIByteArray*)value->v_ptr;
+    data = bytes->data;
+    *got = (ptrdiff_t)bytes->size;
+  } else if (value->type_index == kTVMFFIOpaquePyObject) {
+    void* const* handle = (void* const*)((const char*)value->v_obj + sizeof(TVMFFIObject));
+    return jitload_read_buffer(*handle, out, size, got);
+  } else {
+    *got = -1;
+    return 0;
+  }
+  if (*got != (ptrdiff_t)size) return 0;
+  if (out != NULL) memcpy(out, data, size);
+  return 1;
+}
+
+/* An address that is no tensor: None, a ctypes pointer, or an int where the `Launch` allows it. */
+extern "C" int jitload_read_address(const jitload_param* param, const TVMFFIAny* value, uint64_t* out) {
+  if (value->type_index == kTVMFFIOpaquePtr) {
+    *out = (uint64_t)(uintptr_t)value->v_ptr;
+  } else if (value->type_index == kTVMFFINone && (param->flags & JITLOAD_NULLABLE)) {
+    *out = 0;
+  } else if (value->type_index == kTVMFFIInt && (param->flags & JITLOAD_RAW)) {
+    *out = (uint64_t)value->v_int64;
+    if (value->v_int64 < 0) return 0;
+  } else if (value->type_index != JITLOAD_BIG_INT || !(param->flags & JITLOAD_RAW) || !jitload_big_int(value, out)) {
+    return 0;
+  }
+  return (*out & (uint64_t)(param->alignment - 1)) == 0;
+}
+
+/* ---- refused arguments ----------------------------------------------------------------------------------------- */
 
 static void jitload_dtype_text(DLDataType dtype, char* text, size_t size) {
   static const char* const small[] = {"float8_e3m4",   "float8_e4m3",     "float8_e4m3b11fnuz", "float8_e4m3fn",

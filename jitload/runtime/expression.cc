@@ -1,5 +1,5 @@
 /* The arithmetic of launch expressions; see expression.h. */
-#include "expression.h"
+#include <jitload/expression.h>
 
 #include "arguments.h"
 
