@@ -150,7 +150,7 @@ def test_a_tensor_may_have_any_strides_and_more_than_two_gigabytes(
 # ---- what the code was compiled for --------------------------------------------------------------------------------
 
 FOR_THAT = "the kernel was compiled for that"
-INSTEAD = "compile it without that, or add a variant that is"
+INSTEAD = "compile it without that assumption, or add such a variant"
 
 
 def test_a_misaligned_pointer_is_never_launched(mod: jitload.Module, stub_driver: StubDriver) -> None:
@@ -241,7 +241,7 @@ def test_a_block_from_a_caller_in_c_is_refused_too(mod: jitload.Module, stub_dri
 
 
 def test_a_grid_that_nobody_gives_is_asked_for(mod: jitload.Module) -> None:
-    text = "open() is not told its grid: call open[grid](…), or declare it with grid="
+    text = "open() has no grid: call open[grid](…), or declare it with grid="
     assert_refused(TypeError, text, mod.open, aligned_array(), aligned_array(), 16)
 
 
@@ -291,7 +291,7 @@ def test_a_grid_is_within_the_limits_in_blocks_too(mod: jitload.Module, stub_dri
 def test_too_much_shared_memory_for_the_device_is_said(mod: jitload.Module, stub_driver: StubDriver) -> None:
     stub_driver.set_attribute(1, 97, 99_000)
     text = (
-        "attributes(): 100000 bytes of dynamic shared memory asked for, but cuda:1 gives a block at most 99000 bytes, "
+        "attributes(): 100000 bytes of dynamic shared memory requested, but cuda:1 gives a block at most 99000 bytes, "
         "and the kernel's own static shared memory takes 0 of them"
     )
     assert_refused(ValueError, text, mod.attributes, array(device=1), array(device=1), 1)

@@ -105,7 +105,7 @@ def test_every_variant_has_its_own_name(mod: jitload.Module, stub_driver: StubDr
     assert launched(stub_driver, mod.scale__any, aligned_array(), 1024) == "slow"
     text = (
         "scale__fast(): argument 'n' (i32) must be a multiple of 16: the kernel was compiled for that, got 1000; "
-        "compile it without that, or add a variant that is"
+        "compile it without that assumption, or add such a variant"
     )
     assert_refused(ValueError, text, mod.scale__fast, aligned_array(), 1000)
     assert mod.scale._jitload_facts["triton"]["variants"] == ["scale__fast", "scale__one", "scale__any"]
@@ -120,7 +120,7 @@ def test_a_dispatcher_can_be_configured(mod: jitload.Module, stub_driver: StubDr
 
 # ---- none ----------------------------------------------------------------------------------------------------------
 
-NEAREST = "none of the variants fits, and this one comes nearest"
+NEAREST = "no variant fits, and this one is the closest"
 
 
 def test_no_variant_that_fits_is_an_error_about_the_nearest(mod: jitload.Module, stub_driver: StubDriver) -> None:

@@ -1,4 +1,4 @@
-/* Arguments off the fast path: those of rarer kinds, and the errors for those that are refused. */
+/* Arguments off the fast path: reading the rarer kinds, and error messages for invalid arguments. */
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,15 +8,15 @@
 
 extern "C" int jitload_fail(const char* kind, const char* format, ...) {
   char text[4096];
-  va_list rest;
-  va_start(rest, format);
-  vsnprintf(text, sizeof text, format, rest);
-  va_end(rest);
+  va_list values;
+  va_start(values, format);
+  vsnprintf(text, sizeof text, format, values);
+  va_end(values);
   TVMFFIErrorSetRaisedFromCStr(kind, text);
   return -1;
 }
 
-extern "C" int jitload_big_int(const TVMFFIAny* value, uint64_t* out) {
+extern "C" int jitload_read_big_int(const TVMFFIAny* value, uint64_t* out) {
   typedef TVMFFIByteArray (*content_fn)(const TVMFFIAny*);
   content_fn content = (content_fn)dlsym(RTLD_DEFAULT, "TVMFFIBigIntGetContentByteArray");
   if (content == NULL) return 0;
@@ -28,9 +28,9 @@ extern "C" int jitload_big_int(const TVMFFIAny* value, uint64_t* out) {
   return pair[1] == 0;
 }
 
-/* Round a double to a small IEEE-like float, nearest even; `finite_only` is e4m3fn, which has no
- * infinity and one NaN: what is too large becomes the largest number, as CUDA's own type and torch have it. */
-extern "C" uint32_t jitload_small_float(double value, int exponent_bits, int mantissa_bits, int finite_only) {
+/* Round a double to a small IEEE-like float, to nearest even. `finite_only` means e4m3fn, which has no infinity and one
+ * NaN: larger numbers become the largest finite one, as in CUDA and torch. */
+extern "C" uint32_t jitload_round_to_small_float(double value, int exponent_bits, int mantissa_bits, int finite_only) {
   const uint32_t sign = (uint32_t)__builtin_signbit(value) << (exponent_bits + mantissa_bits);
   const int bias = (1 << (exponent_bits - 1)) - 1;
   const uint32_t infinity = ((1u << exponent_bits) - 1) << mantissa_bits;
@@ -55,9 +55,9 @@ extern "C" uint32_t jitload_small_float(double value, int exponent_bits, int man
   return sign | (encoded >= infinity ? infinity : encoded);
 }
 
-/* Round a double to the nearest power of two, as e8m0 holds it: no sign, no zero, 255 for what is not finite or too
- * large. A tie goes to the larger one, as in torch. */
-extern "C" uint32_t jitload_power_of_two(double value) {
+/* Round a double to e8m0, the nearest power of two without a sign; ties round up, as in torch. Numbers that are too large
+ * or not finite become 255. */
+extern "C" uint32_t jitload_round_to_e8m0(double value) {
   uint64_t bits;
   memcpy(&bits, &value, sizeof bits);
   const int exponent = (int)(bits >> 52 & 2047) - 1023;
@@ -65,11 +65,11 @@ extern "C" uint32_t jitload_power_of_two(double value) {
   return rounded > 127 ? 255u : rounded < -127 ? 0u : (uint32_t)(rounded + 127);
 }
 
-/* Looked up by each thread that comes before another has finished: the result is the same. */
+/* Several threads may look the functions up at the same time; all get the same result. */
 extern "C" const jitload_python_api* jitload_find_python(void) {
-  static jitload_python_api found;
+  static jitload_python_api cached;
   static int is_complete;
-  if (__atomic_load_n(&is_complete, __ATOMIC_ACQUIRE)) return &found;
+  if (__atomic_load_n(&is_complete, __ATOMIC_ACQUIRE)) return &cached;
   jitload_python_api api;
   int has_all = 1;
 #define JITLOAD_FIND_(field, symbol, result, parameters) \
@@ -78,9 +78,9 @@ extern "C" const jitload_python_api* jitload_find_python(void) {
   JITLOAD_PYTHON_API(JITLOAD_FIND_)
 #undef JITLOAD_FIND_
   if (!has_all) return NULL;
-  found = api;
+  cached = api;
   __atomic_store_n(&is_complete, 1, __ATOMIC_RELEASE);
-  return &found;
+  return &cached;
 }
 
 /* Python's buffer protocol, for ctypes structures: they arrive as opaque Python objects. */
@@ -88,54 +88,55 @@ typedef struct jitload_py_buffer {
   void* data;
   void* owner;
   ptrdiff_t size;
-  char rest[256]; /* Py_buffer is 80 bytes */
+  char padding[256]; /* Py_buffer has 80 bytes in all */
 } jitload_py_buffer;
 
-/* Copy a Python object's bytes; 1 if it has exactly `size` of them, else 0, and `*got` says how many (-1: none). */
-static int jitload_read_buffer(void* object, void* out, size_t size, ptrdiff_t* got) {
+/* Copy the bytes of a Python object. Return 1 if it has exactly `size` bytes, otherwise 0; `*length` becomes its length, or
+ * -1 without a buffer. */
+static int jitload_read_buffer(void* object, void* out, size_t size, ptrdiff_t* length) {
   const jitload_python_api* python = jitload_find_python();
-  *got = -1;
+  *length = -1;
   if (python == NULL) return 0;
   const int state = python->ensure();
   jitload_py_buffer buffer;
   if (python->get_buffer(object, &buffer, 0) == 0) {
-    *got = buffer.size;
+    *length = buffer.size;
     if (out != NULL && buffer.size == (ptrdiff_t)size) memcpy(out, buffer.data, size);
-    python->drop_buffer(&buffer);
+    python->release_buffer(&buffer);
   } else {
     python->clear_error();
   }
   python->release(state);
-  return *got == (ptrdiff_t)size;
+  return *length == (ptrdiff_t)size;
 }
 
-/* The Python class of an opaque object with its module, such as "decimal.Decimal"; a builtin one is bare. */
-static int jitload_class_text(void* object, char* text, size_t size) {
+/* Format the qualified class name of a Python object, such as "decimal.Decimal"; builtins have no prefix. */
+static int jitload_format_class(void* object, char* text, size_t size) {
   const jitload_python_api* python = jitload_find_python();
   if (python == NULL) return 0;
   const int state = python->ensure();
   void* type = python->type(object);
   void* name = type != NULL ? python->attribute(type, "__qualname__") : NULL;
-  void* home = type != NULL ? python->attribute(type, "__module__") : NULL;
-  const char* letters = name != NULL ? python->letters(name) : NULL;
-  const char* prefix = home != NULL ? python->letters(home) : NULL;
+  void* module = type != NULL ? python->attribute(type, "__module__") : NULL;
+  const char* utf8 = name != NULL ? python->utf8(name) : NULL;
+  const char* prefix = module != NULL ? python->utf8(module) : NULL;
   const int is_bare = prefix == NULL || strcmp(prefix, "builtins") == 0;
-  if (letters != NULL) snprintf(text, size, "%s%s%s", is_bare ? "" : prefix, is_bare ? "" : ".", letters);
-  const int found = letters != NULL;
-  python->drop(home);
-  python->drop(name);
-  python->drop(type);
+  if (utf8 != NULL) snprintf(text, size, "%s%s%s", is_bare ? "" : prefix, is_bare ? "" : ".", utf8);
+  const int has_name = utf8 != NULL;
+  python->decref(module);
+  python->decref(name);
+  python->decref(type);
   python->clear_error();
   python->release(state);
-  return found;
+  return has_name;
 }
 
-/* NumPy's bool, which is no integer to tvm-ffi and arrives as an opaque object; 1 if it is one. */
+/* Read a NumPy bool, which tvm-ffi passes as an opaque object. Return 0 for other objects. */
 extern "C" int jitload_read_numpy_bool(const TVMFFIAny* value, uint64_t* out) {
   char name[32];
   if (value->type_index != kTVMFFIOpaquePyObject) return 0;
   void* object = *(void**)((char*)value->v_obj + sizeof(TVMFFIObject));
-  if (!jitload_class_text(object, name, sizeof name)) return 0;
+  if (!jitload_format_class(object, name, sizeof name)) return 0;
   if (strcmp(name, "numpy.bool") != 0 && strcmp(name, "numpy.bool_") != 0) return 0;
   unsigned char byte;
   ptrdiff_t size;
@@ -144,33 +145,33 @@ extern "C" int jitload_read_numpy_bool(const TVMFFIAny* value, uint64_t* out) {
   return is_read;
 }
 
-/* Copy a by-value structure from bytes, a byte array or anything with a buffer of its size. */
-extern "C" int jitload_read_struct(const TVMFFIAny* value, void* out, size_t size, ptrdiff_t* got) {
+/* Copy a by-value structure from bytes, a byte array or any buffer of its size. */
+extern "C" int jitload_read_struct(const TVMFFIAny* value, void* out, size_t size, ptrdiff_t* length) {
   const char* data = NULL;
   if (value->type_index == kTVMFFISmallBytes) {
     data = value->v_bytes;
-    *got = (ptrdiff_t)value->small_str_len;
+    *length = (ptrdiff_t)value->small_str_len;
   } else if (value->type_index == kTVMFFIBytes) {
     const TVMFFIByteArray* bytes = (const TVMFFIByteArray*)((const char*)value->v_obj + sizeof(TVMFFIObject));
     data = bytes->data;
-    *got = (ptrdiff_t)bytes->size;
+    *length = (ptrdiff_t)bytes->size;
   } else if (value->type_index == kTVMFFIByteArrayPtr) {
     const TVMFFIByteArray* bytes = (const TVMFFIByteArray*)value->v_ptr;
     data = bytes->data;
-    *got = (ptrdiff_t)bytes->size;
+    *length = (ptrdiff_t)bytes->size;
   } else if (value->type_index == kTVMFFIOpaquePyObject) {
     void* const* handle = (void* const*)((const char*)value->v_obj + sizeof(TVMFFIObject));
-    return jitload_read_buffer(*handle, out, size, got);
+    return jitload_read_buffer(*handle, out, size, length);
   } else {
-    *got = -1;
+    *length = -1;
     return 0;
   }
-  if (*got != (ptrdiff_t)size) return 0;
+  if (*length != (ptrdiff_t)size) return 0;
   if (out != NULL) memcpy(out, data, size);
   return 1;
 }
 
-/* An address that is no tensor: None, a ctypes pointer, or an int where the `Launch` allows it. */
+/* Read an address: None or an int if the `Launch` allows them, or a ctypes pointer. */
 extern "C" int jitload_read_address(const jitload_param* param, const TVMFFIAny* value, uint64_t* out) {
   if (value->type_index == kTVMFFIOpaquePtr) {
     *out = (uint64_t)(uintptr_t)value->v_ptr;
@@ -179,15 +180,15 @@ extern "C" int jitload_read_address(const jitload_param* param, const TVMFFIAny*
   } else if (value->type_index == kTVMFFIInt && (param->flags & JITLOAD_RAW)) {
     *out = (uint64_t)value->v_int64;
     if (value->v_int64 < 0) return 0;
-  } else if (value->type_index != JITLOAD_BIG_INT || !(param->flags & JITLOAD_RAW) || !jitload_big_int(value, out)) {
+  } else if (value->type_index != JITLOAD_BIG_INT || !(param->flags & JITLOAD_RAW) || !jitload_read_big_int(value, out)) {
     return 0;
   }
   return (*out & (uint64_t)(param->alignment - 1)) == 0;
 }
 
-/* ---- refused arguments ----------------------------------------------------------------------------------------- */
+/* ---- error messages -------------------------------------------------------------------------------------------- */
 
-static void jitload_dtype_text(DLDataType dtype, char* text, size_t size) {
+static void jitload_format_dtype(DLDataType dtype, char* text, size_t size) {
   static const char* const small[] = {"float8_e3m4",   "float8_e4m3",     "float8_e4m3b11fnuz", "float8_e4m3fn",
                                       "float8_e4m3fnuz", "float8_e5m2",   "float8_e5m2fnuz",    "float8_e8m0fnu",
                                       "float6_e2m3fn", "float6_e3m2fn",   "float4_e2m1fn"};
@@ -207,7 +208,7 @@ static void jitload_dtype_text(DLDataType dtype, char* text, size_t size) {
   }
 }
 
-static const char* jitload_device_text(DLDevice device, char* text, size_t size) {
+static const char* jitload_format_device(DLDevice device, char* text, size_t size) {
   const char* name = device.device_type == kDLCPU        ? "cpu"
                      : device.device_type == kDLCUDA     ? "cuda"
                      : device.device_type == kDLCUDAHost ? "cuda_host (pinned memory)"
@@ -225,10 +226,10 @@ static const char* jitload_device_text(DLDevice device, char* text, size_t size)
   return text;
 }
 
-/* "an int64", but "a uint8": what a dtype's or a kind's name begins with decides. */
+/* "an int64", but "a uint8". */
 static const char* jitload_article(const char* name) { return *name != 0 && strchr("aeio", *name) != NULL ? "an" : "a"; }
 
-static const char* jitload_value_text(const TVMFFIAny* value, char* text, size_t size) {
+static const char* jitload_format_value(const TVMFFIAny* value, char* text, size_t size) {
   const char* name = NULL;
   switch (value->type_index) {
     case kTVMFFINone: name = "None"; break;
@@ -252,41 +253,40 @@ static const char* jitload_value_text(const TVMFFIAny* value, char* text, size_t
     case kTVMFFIModule: name = "a module"; break;
     default: break;
   }
-  const DLTensor* tensor = jitload_tensor_of(value);
+  const DLTensor* tensor = jitload_get_tensor(value);
   if (name != NULL) {
     snprintf(text, size, "%s", name);
   } else if (tensor != NULL) {
     char dtype[48], device[48];
-    jitload_dtype_text(tensor->dtype, dtype, sizeof dtype);
+    jitload_format_dtype(tensor->dtype, dtype, sizeof dtype);
     snprintf(text, size, "%s %s tensor on %s", jitload_article(dtype), dtype,
-             jitload_device_text(tensor->device, device, sizeof device));
+             jitload_format_device(tensor->device, device, sizeof device));
   } else if (value->type_index != kTVMFFIOpaquePyObject ||
-             !jitload_class_text(*(void**)((char*)value->v_obj + sizeof(TVMFFIObject)), text, size)) {
+             !jitload_format_class(*(void**)((char*)value->v_obj + sizeof(TVMFFIObject)), text, size)) {
     snprintf(text, size, "an object of type index %d", (int)value->type_index);
   }
   return text;
 }
 
-/* Where a tensor has to be: what the library has code for. */
-static const char* jitload_places_text(const jitload_kernel* kernel) {
+static const char* jitload_supported_devices(const jitload_kernel* kernel) {
   return kernel->cpu == NULL ? "CUDA" : kernel->module->image_count == 0 ? "CPU" : "CUDA or CPU";
 }
 
-static int jitload_is_place(const jitload_kernel* kernel, DLDevice device) {
+static int jitload_is_supported_device(const jitload_kernel* kernel, DLDevice device) {
   if (jitload_is_cuda(device)) return kernel->cpu == NULL || kernel->module->image_count != 0;
   return kernel->cpu != NULL && jitload_is_host(device);
 }
 
-static void jitload_expected_text(const jitload_kernel* kernel, const jitload_param* param, char* text, size_t size) {
+static void jitload_format_expected(const jitload_kernel* kernel, const jitload_param* param, char* text, size_t size) {
   const char* or_none = (param->flags & JITLOAD_NULLABLE) ? " or None" : "";
   const char* or_address = (param->flags & JITLOAD_RAW) ? " or an int address" : "";
   const char* or_object = (param->flags & JITLOAD_DESCRIBED) ? " or a TensorDescriptor" : "";
   if (param->kind == JITLOAD_POINTER) {
     char dtype[48] = "";
-    DLDataType wanted = {param->dtype_code, param->dtype_bits, 1};
-    if (param->dtype_bits != 0) jitload_dtype_text(wanted, dtype, sizeof dtype);
+    DLDataType expected = {param->dtype_code, param->dtype_bits, 1};
+    if (param->dtype_bits != 0) jitload_format_dtype(expected, dtype, sizeof dtype);
     snprintf(text, size, "%s %s%s%s tensor%s%s%s", jitload_article(dtype), dtype, dtype[0] ? " " : "",
-             jitload_places_text(kernel), or_object, or_none, or_address);
+             jitload_supported_devices(kernel), or_object, or_none, or_address);
   } else if (param->kind == JITLOAD_STRUCT) {
     snprintf(text, size, "bytes or a ctypes structure of %u byte%s", (unsigned)param->size, param->size == 1 ? "" : "s");
   } else {
@@ -294,20 +294,20 @@ static void jitload_expected_text(const jitload_kernel* kernel, const jitload_pa
   }
 }
 
-static int jitload_refuse_kind(const jitload_kernel* kernel, const jitload_param* param, const char* got) {
+static int jitload_raise_param_type_error(const jitload_kernel* kernel, const jitload_param* param, const char* got) {
   char expected[160];
-  jitload_expected_text(kernel, param, expected, sizeof expected);
+  jitload_format_expected(kernel, param, expected, sizeof expected);
   return jitload_fail("TypeError", "%s(): argument '%s' must be %s, got %s", kernel->name, param->name, expected, got);
 }
 
-extern "C" int jitload_refuse_argument(const jitload_kernel* kernel, int32_t argument, const char* got) {
+extern "C" int jitload_raise_type_error(const jitload_kernel* kernel, int32_t argument, const char* got) {
   for (int32_t i = 0; i < kernel->param_count; ++i) {
-    if (kernel->params[i].argument == argument) return jitload_refuse_kind(kernel, &kernel->params[i], got);
+    if (kernel->params[i].argument == argument) return jitload_raise_param_type_error(kernel, &kernel->params[i], got);
   }
   return jitload_fail("TypeError", "%s(): argument %d must not be %s", kernel->name, (int)argument + 1, got);
 }
 
-static int jitload_explain_count(const jitload_kernel* kernel, int32_t num_args) {
+static int jitload_raise_count_error(const jitload_kernel* kernel, int32_t num_args) {
   char names[1024] = "";
   size_t used = 0;
   for (int32_t i = 0; i < kernel->param_count && used < sizeof names; ++i) {
@@ -319,8 +319,8 @@ static int jitload_explain_count(const jitload_kernel* kernel, int32_t num_args)
                       kernel->argument_count == 1 ? "" : "s", names, is_cut ? "…)" : used != 0 ? ")" : "", (int)num_args);
 }
 
-/* Is the value of a kind that the parameter takes at all? */
-static int jitload_explain_kind(const jitload_kernel* kernel, const jitload_param* param,
+/* Check that the parameter accepts this kind of value. */
+static int jitload_check_kind(const jitload_kernel* kernel, const jitload_param* param,
                                       const TVMFFIAny* value) {
   char got[160];
   const int32_t type = value->type_index;
@@ -330,7 +330,7 @@ static int jitload_explain_kind(const jitload_kernel* kernel, const jitload_para
   int fits = 0;
   switch (param->kind) {
     case JITLOAD_POINTER:
-      fits = jitload_tensor_of(value) != NULL || type == kTVMFFIOpaquePtr ||
+      fits = jitload_get_tensor(value) != NULL || type == kTVMFFIOpaquePtr ||
              (type == kTVMFFINone && (param->flags & JITLOAD_NULLABLE)) ||
              ((type == kTVMFFIInt || type == JITLOAD_BIG_INT) && (param->flags & JITLOAD_RAW));
       break;
@@ -347,51 +347,51 @@ static int jitload_explain_kind(const jitload_kernel* kernel, const jitload_para
   }
   if (fits) return 0;
   if (type == JITLOAD_BIG_INT && (param->kind == JITLOAD_FLOAT || param->kind == JITLOAD_BOOL)) {
-    return jitload_refuse_kind(kernel, param, "an int that does not fit 64 bits");
+    return jitload_raise_param_type_error(kernel, param, "an int that does not fit in 64 bits");
   }
-  return jitload_refuse_kind(kernel, param, jitload_value_text(value, got, sizeof got));
+  return jitload_raise_param_type_error(kernel, param, jitload_format_value(value, got, sizeof got));
 }
 
-static int jitload_explain_dtype(const jitload_kernel* kernel, const jitload_param* param,
+static int jitload_check_dtype(const jitload_kernel* kernel, const jitload_param* param,
                                        const TVMFFIAny* value) {
-  const DLTensor* tensor = param->kind == JITLOAD_POINTER ? jitload_tensor_of(value) : NULL;
+  const DLTensor* tensor = param->kind == JITLOAD_POINTER ? jitload_get_tensor(value) : NULL;
   if (tensor == NULL || jitload_dtype_fits(param, tensor->dtype)) return 0;
   char got[48];
-  jitload_dtype_text(tensor->dtype, got, sizeof got);
-  return jitload_refuse_kind(kernel, param, got);
+  jitload_format_dtype(tensor->dtype, got, sizeof got);
+  return jitload_raise_param_type_error(kernel, param, got);
 }
 
-static int jitload_explain_device(const jitload_kernel* kernel, const TVMFFIAny* args) {
+static int jitload_check_device(const jitload_kernel* kernel, const TVMFFIAny* args) {
   const jitload_param* first = NULL;
-  char here[64], there[64];
+  char device[64], other_device[64];
   for (int32_t i = 0; i < kernel->param_count; ++i) {
     const jitload_param* param = &kernel->params[i];
     if (param->argument < 0 || param->kind != JITLOAD_POINTER) continue;
-    const DLTensor* tensor = jitload_tensor_of(&args[param->argument]);
+    const DLTensor* tensor = jitload_get_tensor(&args[param->argument]);
     if (tensor == NULL) continue;
-    jitload_device_text(tensor->device, here, sizeof here);
-    if (!jitload_is_place(kernel, tensor->device)) {
-      const char* hint = jitload_is_cuda(tensor->device) ? "; for both build it with arch=(\"native\", \"cpu\")" : "";
+    jitload_format_device(tensor->device, device, sizeof device);
+    if (!jitload_is_supported_device(kernel, tensor->device)) {
+      const char* hint = jitload_is_cuda(tensor->device) ? "; to support both, build it with arch=(\"native\", \"cpu\")" : "";
       return jitload_fail("ValueError", "%s(): argument '%s' must be a %s tensor, but it is on %s%s", kernel->name,
-                          param->name, jitload_places_text(kernel), here, hint);
+                          param->name, jitload_supported_devices(kernel), device, hint);
     }
     if (first == NULL) {
       first = param;
       continue;
     }
-    const DLTensor* other = jitload_tensor_of(&args[first->argument]);
+    const DLTensor* other = jitload_get_tensor(&args[first->argument]);
     const int is_cuda = jitload_is_cuda(tensor->device);
     if (is_cuda == jitload_is_cuda(other->device) && (!is_cuda || other->device.device_id == tensor->device.device_id)) {
       continue;
     }
     return jitload_fail("ValueError", "%s(): argument '%s' is on %s, but '%s' is on %s; all tensors must be on one device",
-                        kernel->name, param->name, here, first->name,
-                        jitload_device_text(other->device, there, sizeof there));
+                        kernel->name, param->name, device, first->name,
+                        jitload_format_device(other->device, other_device, sizeof other_device));
   }
   return 0;
 }
 
-static void jitload_extents_text(const int64_t* extents, int32_t count, char* text, size_t size) {
+static void jitload_format_extents(const int64_t* extents, int32_t count, char* text, size_t size) {
   size_t used = (size_t)snprintf(text, size, "[");
   for (int32_t i = 0; i < count && used < size; ++i) {
     used += (size_t)snprintf(text + used, size - used, "%s%lld", i ? ", " : "", (long long)extents[i]);
@@ -399,14 +399,14 @@ static void jitload_extents_text(const int64_t* extents, int32_t count, char* te
   if (used < size) snprintf(text + used, size - used, "]");
 }
 
-static int jitload_explain_layout(const jitload_kernel* kernel, const jitload_param* param,
+static int jitload_check_layout(const jitload_kernel* kernel, const jitload_param* param,
                                         const TVMFFIAny* value) {
   if (param->kind != JITLOAD_POINTER) return 0;
-  const DLTensor* tensor = jitload_tensor_of(value);
+  const DLTensor* tensor = jitload_get_tensor(value);
   if (tensor != NULL && !(param->flags & JITLOAD_STRIDED) && !jitload_is_contiguous(tensor)) {
     char shape[256], strides[256];
-    jitload_extents_text(tensor->shape, tensor->ndim, shape, sizeof shape);
-    jitload_extents_text(tensor->strides, tensor->ndim, strides, sizeof strides);
+    jitload_format_extents(tensor->shape, tensor->ndim, shape, sizeof shape);
+    jitload_format_extents(tensor->strides, tensor->ndim, strides, sizeof strides);
     return jitload_fail("ValueError",
                         "%s(): argument '%s' must be contiguous, got shape %s with strides %s; pass %s.contiguous(), or "
                         "name it in Launch(strided=…)",
@@ -414,9 +414,9 @@ static int jitload_explain_layout(const jitload_kernel* kernel, const jitload_pa
   }
   uint64_t address = 0;
   if (tensor != NULL) {
-    address = jitload_address(tensor);
+    address = jitload_tensor_address(tensor);
     if (address == 0 && !jitload_is_empty(tensor)) {
-      return jitload_fail("ValueError", "%s(): argument '%s' has no memory behind it: a fake tensor, or one whose storage "
+      return jitload_fail("ValueError", "%s(): argument '%s' has no memory: it is a fake tensor, or its storage "
                           "was freed", kernel->name, param->name);
     }
   } else if (jitload_read_address(param, value, &address)) {
@@ -424,20 +424,20 @@ static int jitload_explain_layout(const jitload_kernel* kernel, const jitload_pa
   }
   const int is_number = tensor == NULL && value->type_index != kTVMFFIOpaquePtr;
   uint64_t ignored;
-  if (is_number && value->type_index == kTVMFFIInt && value->v_int64 < 0) return 0; /* a matter of range */
-  if (is_number && value->type_index == JITLOAD_BIG_INT && !jitload_big_int(value, &ignored)) return 0;
+  if (is_number && value->type_index == kTVMFFIInt && value->v_int64 < 0) return 0; /* jitload_check_range reports it */
+  if (is_number && value->type_index == JITLOAD_BIG_INT && !jitload_read_big_int(value, &ignored)) return 0;
   if ((address & (uint64_t)(param->alignment - 1)) == 0) return 0;
   return jitload_fail("ValueError", "%s(): argument '%s' (%s) must be aligned to %u bytes, but its address is 0x%llx",
                       kernel->name, param->name, param->type, (unsigned)param->alignment, (unsigned long long)address);
 }
 
-/* An integer that does not fit its parameter, given or computed. An address is an unsigned one. */
-extern "C" int jitload_refuse_range(const jitload_kernel* kernel, const jitload_param* param, const TVMFFIAny* value) {
+/* For an integer, passed or computed, that does not fit its parameter; addresses are unsigned integers. */
+extern "C" int jitload_raise_range_error(const jitload_kernel* kernel, const jitload_param* param, const TVMFFIAny* value) {
   char got[32] = "an integer beyond 64 bits";
   uint64_t large;
   if (value->type_index != JITLOAD_BIG_INT) {
     snprintf(got, sizeof got, "%lld", (long long)value->v_int64);
-  } else if (jitload_big_int(value, &large)) {
+  } else if (jitload_read_big_int(value, &large)) {
     snprintf(got, sizeof got, "%llu", (unsigned long long)large);
   }
   const int bits = 8 * (int)param->size;
@@ -452,35 +452,34 @@ extern "C" int jitload_refuse_range(const jitload_kernel* kernel, const jitload_
                       param->argument < 0 ? "computed parameter" : "argument", param->name, param->type, low, high, got);
 }
 
-static int jitload_explain_range(const jitload_kernel* kernel, const jitload_param* param,
+static int jitload_check_range(const jitload_kernel* kernel, const jitload_param* param,
                                        const TVMFFIAny* value) {
   uint64_t ignored;
   if (param->kind == JITLOAD_POINTER) {
     const int is_number = value->type_index == kTVMFFIInt || value->type_index == JITLOAD_BIG_INT;
-    return !is_number || jitload_read_address(param, value, &ignored) ? 0 : jitload_refuse_range(kernel, param, value);
+    return !is_number || jitload_read_address(param, value, &ignored) ? 0 : jitload_raise_range_error(kernel, param, value);
   }
   if (param->kind != JITLOAD_INT && param->kind != JITLOAD_UINT) return 0;
   if (jitload_read_number(param, value, &ignored)) return 0;
-  return jitload_refuse_range(kernel, param, value);
+  return jitload_raise_range_error(kernel, param, value);
 }
 
-__thread TVMFFIObjectHandle jitload_waiting_error;
+__thread TVMFFIObjectHandle jitload_pending_error;
 
-/* Set the error for the first check that fails, in the documented order; or the error that waits. */
-extern "C" int jitload_explain(const jitload_kernel* kernel, const TVMFFIAny* args, int32_t num_args) {
+extern "C" int jitload_raise_argument_error(const jitload_kernel* kernel, const TVMFFIAny* args, int32_t num_args) {
   typedef int (*check)(const jitload_kernel*, const jitload_param*, const TVMFFIAny*);
-  static const check checks[] = {jitload_explain_kind, jitload_explain_dtype, NULL, jitload_explain_layout,
-                                 jitload_explain_range};
-  if (num_args != kernel->argument_count && jitload_waiting_error != NULL) {
-    TVMFFIErrorSetRaised(jitload_waiting_error);
-    TVMFFIObjectDecRef(jitload_waiting_error);
-    jitload_waiting_error = NULL;
+  static const check checks[] = {jitload_check_kind, jitload_check_dtype, NULL, jitload_check_layout,
+                                 jitload_check_range};
+  if (num_args != kernel->argument_count && jitload_pending_error != NULL) {
+    TVMFFIErrorSetRaised(jitload_pending_error);
+    TVMFFIObjectDecRef(jitload_pending_error);
+    jitload_pending_error = NULL;
     return -1;
   }
-  if (num_args != kernel->argument_count) return jitload_explain_count(kernel, num_args);
+  if (num_args != kernel->argument_count) return jitload_raise_count_error(kernel, num_args);
   for (size_t step = 0; step < sizeof checks / sizeof *checks; ++step) {
     if (checks[step] == NULL) {
-      if (jitload_explain_device(kernel, args) != 0) return -1;
+      if (jitload_check_device(kernel, args) != 0) return -1;
       continue;
     }
     for (int32_t i = 0; i < kernel->param_count; ++i) {
@@ -489,6 +488,6 @@ extern "C" int jitload_explain(const jitload_kernel* kernel, const TVMFFIAny* ar
       if (checks[step](kernel, param, &args[param->argument]) != 0) return -1;
     }
   }
-  return jitload_fail("RuntimeError", "%s(): an argument was refused for no known reason; please report this",
+  return jitload_fail("RuntimeError", "%s(): an argument was rejected for an unknown reason; please report this",
                       kernel->name);
 }

@@ -13,19 +13,19 @@
 /* ---- the driver ------------------------------------------------------------------------------------------------ */
 
 static pthread_mutex_t jitload_lock = PTHREAD_MUTEX_INITIALIZER;
-const jitload_driver* jitload_driver_found;
+const jitload_driver* jitload_loaded_driver;
 int jitload_is_forked;
 jitload_stream_source_fn jitload_stream_source;
 jitload_allocator_fn jitload_allocator;
 
-static int jitload_is_started; /* or being started */
+static int jitload_is_started; /* set before cuInit: a fork in the middle of it counts, too */
 
 static void jitload_after_fork(void) {
   jitload_is_forked |= jitload_is_started;
-  pthread_mutex_init(&jitload_lock, NULL); /* another thread of the parent may have held it */
+  pthread_mutex_init(&jitload_lock, NULL); /* another thread of the parent may hold it */
 }
 
-/* glibc has pthread_atfork only in its static part, over this function; other systems have it as it is. */
+/* glibc exports no pthread_atfork: it is a static function over __register_atfork. */
 static void jitload_watch_forks(void) {
   typedef int (*register_fn)(void (*)(void), void (*)(void), void (*)(void), void*);
   register_fn watch = (register_fn)dlsym(RTLD_DEFAULT, "__register_atfork");
@@ -33,13 +33,13 @@ static void jitload_watch_forks(void) {
   if (watch != NULL) watch(NULL, NULL, jitload_after_fork, NULL);
 }
 
-/* Find libcuda's functions. Returns NULL on failure, with tvm-ffi's error set. */
-static const jitload_driver* jitload_find_driver(const char* who, void* library) {
+/* Look up libcuda's functions and initialise it. On failure set an error and return NULL. */
+static const jitload_driver* jitload_start_driver(const char* function, void* library) {
   static jitload_driver driver;
 #define JITLOAD_RESOLVE_(field, symbol, parameters)                                                                   \
   *(void**)&driver.field = dlsym(library, symbol);                                                                    \
   if (driver.field == NULL) {                                                                                         \
-    jitload_fail("RuntimeError", "%s(): the CUDA driver has no %s: it must support CUDA 12.0 or newer", who, symbol); \
+    jitload_fail("RuntimeError", "%s(): the CUDA driver has no %s: it must support CUDA 12.0 or newer", function, symbol); \
     return NULL;                                                                                                      \
   }
   JITLOAD_DRIVER_FUNCTIONS(JITLOAD_RESOLVE_)
@@ -49,52 +49,52 @@ static const jitload_driver* jitload_find_driver(const char* who, void* library)
   const jitload_cu_result code = driver.init(0);
   if (code == JITLOAD_CUDA_SUCCESS) return &driver;
   jitload_is_started = 0;
-  jitload_driver_error(&driver, who, "the CUDA driver cannot start", code);
+  jitload_raise_driver_error(&driver, function, "the CUDA driver cannot start", code);
   return NULL;
 }
 
-extern "C" const jitload_driver* jitload_load_driver(const char* who) {
+extern "C" const jitload_driver* jitload_load_driver(const char* function) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, jitload_watch_forks); /* before anything that a fork could find half done */
+  pthread_once(&once, jitload_watch_forks); /* before a fork could see the driver half initialised */
   if (jitload_is_forked) {
     jitload_fail("RuntimeError",
                  "%s(): CUDA was used in this process before it forked, and cannot be used in the child; start workers "
                  "with the 'spawn' or 'forkserver' method",
-                 who);
+                 function);
     return NULL;
   }
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
   if (library == NULL) {
-    jitload_fail("RuntimeError", "%s(): launching needs an NVIDIA driver, and libcuda.so.1 was not found: %s", who,
+    jitload_fail("RuntimeError", "%s(): launching needs an NVIDIA driver, and libcuda.so.1 was not found: %s", function,
                  dlerror());
     return NULL;
   }
   pthread_mutex_lock(&jitload_lock);
-  const jitload_driver* driver = jitload_driver_found;
-  if (driver == NULL) driver = jitload_find_driver(who, library);
-  __atomic_store_n(&jitload_driver_found, driver, __ATOMIC_RELEASE);
+  const jitload_driver* driver = jitload_loaded_driver;
+  if (driver == NULL) driver = jitload_start_driver(function, library);
+  __atomic_store_n(&jitload_loaded_driver, driver, __ATOMIC_RELEASE);
   pthread_mutex_unlock(&jitload_lock);
   return driver;
 }
 
-/* Make the device's primary context current. `*before` is what to restore, or NULL where nothing is to be restored. */
-extern "C" int jitload_enter_device(const jitload_driver* driver, const char* who, jitload_cu_device device,
+/* Make the device's primary context current. `*before` becomes the context to restore, or NULL if there is none. */
+extern "C" int jitload_enter_device(const jitload_driver* driver, const char* function, jitload_cu_device device,
                                       jitload_cu_context* before) {
-  static jitload_cu_context remembered[JITLOAD_REMEMBERED_CONTEXTS];
+  static jitload_cu_context retained[JITLOAD_MAX_RETAINED_CONTEXTS];
   jitload_cu_context primary = NULL;
   *before = NULL;
   driver->get_context(before);
-  jitload_cu_result code = jitload_retain_once(driver, remembered, device, &primary);
+  jitload_cu_result code = jitload_retain_primary(driver, retained, device, &primary);
   if (code == JITLOAD_CUDA_SUCCESS) code = driver->set_context(primary);
   if (code == JITLOAD_CUDA_SUCCESS) return 0;
-  char what[64];
-  snprintf(what, sizeof what, "cannot use cuda:%d", (int)device);
-  return jitload_driver_error(driver, who, what, code);
+  char action[64];
+  snprintf(action, sizeof action, "cannot use cuda:%d", (int)device);
+  return jitload_raise_driver_error(driver, function, action, code);
 }
 
 /* ---- images and kernels ---------------------------------------------------------------------------------------- */
 
-/* How well machine code for one architecture suits a device: 0 not at all, more is better. */
+/* Rank an image for a device; 0 means that the device cannot run it. */
 static int jitload_image_rank(const jitload_image* image, int capability) {
   const int is_same = image->capability == capability;
   const int is_family = image->capability / 10 == capability / 10 && image->capability <= capability;
@@ -103,7 +103,7 @@ static int jitload_image_rank(const jitload_image* image, int capability) {
   return is_family ? 1 + image->capability % 10 : 0;
 }
 
-/* The image that suits a device best, or -1. */
+/* Return the index of the best image for a device, or -1. */
 static int jitload_best_image(const jitload_module* module, int capability) {
   int best = -1, best_rank = 0;
   for (int i = 0; i < module->image_count; ++i) {
@@ -120,11 +120,11 @@ static int jitload_capability(const jitload_driver* driver, jitload_cu_device de
   return 10 * major + minor;
 }
 
-extern "C" int jitload_suits(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device) {
+extern "C" int jitload_has_image(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device) {
   return jitload_best_image(kernel->module, jitload_capability(driver, device)) >= 0;
 }
 
-extern "C" int jitload_pick_image(const jitload_driver* driver, const jitload_kernel* kernel,
+extern "C" int jitload_select_image(const jitload_driver* driver, const jitload_kernel* kernel,
                                     jitload_cu_device device) {
   const jitload_module* module = kernel->module;
   const int capability = jitload_capability(driver, device);
@@ -142,22 +142,22 @@ extern "C" int jitload_pick_image(const jitload_driver* driver, const jitload_ke
   return -1;
 }
 
-/* Make the module's state once. The caller holds the lock. */
-static jitload_state* jitload_make_state(const jitload_driver* driver, const char* who,
+/* Create the module's state. The caller holds the lock. */
+static jitload_state* jitload_create_state(const jitload_driver* driver, const char* function,
                                                const jitload_module* module) {
   int count = 0;
   jitload_cu_result code = driver->device_count(&count);
   if (code == JITLOAD_CUDA_SUCCESS && count < 1) code = JITLOAD_CUDA_ERROR_NO_DEVICE;
   if (code != JITLOAD_CUDA_SUCCESS) {
-    jitload_driver_error(driver, who, "no CUDA device can be used", code);
+    jitload_raise_driver_error(driver, function, "no CUDA device can be used", code);
     return NULL;
   }
-  const size_t kernels = module->kernel_count > 0 ? (size_t)module->kernel_count : 1; /* one stands for the variables */
+  const size_t kernels = module->kernel_count > 0 ? (size_t)module->kernel_count : 1; /* a module of variables alone needs a slot as well */
   const size_t slot_bytes = (size_t)count * kernels * sizeof(jitload_slot);
   jitload_state* state =
       (jitload_state*)calloc(1, sizeof *state + slot_bytes + (size_t)module->image_count * sizeof(jitload_cu_library));
   if (state == NULL) {
-    jitload_fail("MemoryError", "%s(): out of memory", who);
+    jitload_fail("MemoryError", "%s(): out of memory", function);
     return NULL;
   }
   state->slots = (jitload_slot*)(state + 1);
@@ -167,44 +167,44 @@ static jitload_state* jitload_make_state(const jitload_driver* driver, const cha
   return state;
 }
 
-/* Load the image and find the kernel. The caller holds the lock, has the device's context and relaxed capture. */
+/* Load the image and the kernel. The caller holds the lock, with the device's context current and capture mode relaxed. */
 static int jitload_resolve_locked(const jitload_driver* driver, const jitload_kernel* kernel, jitload_state* state,
                                         jitload_cu_device device, jitload_slot* slot) {
-  const int image = jitload_pick_image(driver, kernel, device);
+  const int image = jitload_select_image(driver, kernel, device);
   if (image < 0) return -1;
   jitload_cu_result code = JITLOAD_CUDA_SUCCESS;
   jitload_cu_library* library = &state->libraries[image];
   if (*library == NULL) {
     code = driver->library_load(library, kernel->module->images[image].data, NULL, NULL, 0, NULL, NULL, 0);
-    if (code != JITLOAD_CUDA_SUCCESS) return jitload_driver_error(driver, kernel->name, "the driver cannot load the cubin", code);
+    if (code != JITLOAD_CUDA_SUCCESS) return jitload_raise_driver_error(driver, kernel->name, "the driver cannot load the cubin", code);
   }
   if (kernel->symbol == NULL) return 0;
-  jitload_cu_kernel found = NULL;
+  jitload_cu_kernel handle = NULL;
   void* function = NULL;
-  code = driver->library_kernel(&found, *library, kernel->symbol);
-  if (code == JITLOAD_CUDA_SUCCESS) code = driver->kernel_function(&function, found);
+  code = driver->library_kernel(&handle, *library, kernel->symbol);
+  if (code == JITLOAD_CUDA_SUCCESS) code = driver->kernel_function(&function, handle);
   if (code == JITLOAD_CUDA_SUCCESS && driver->load_function != NULL) code = driver->load_function(function);
-  if (code != JITLOAD_CUDA_SUCCESS) return jitload_driver_error(driver, kernel->name, "the driver cannot load the kernel", code);
-  int shared = 0;
-  driver->kernel_attribute(&shared, JITLOAD_FUNCTION_STATIC_SHARED, found, device);
+  if (code != JITLOAD_CUDA_SUCCESS) return jitload_raise_driver_error(driver, kernel->name, "the driver cannot load the kernel", code);
+  int static_shared = 0;
+  driver->kernel_attribute(&static_shared, JITLOAD_FUNCTION_STATIC_SHARED, handle, device);
   if ((kernel->flags & JITLOAD_HAS_CLUSTER) ||
-      jitload_declared_cluster(driver, found, device) > JITLOAD_PORTABLE_CLUSTER) {
-    driver->set_kernel_attribute(JITLOAD_FUNCTION_NON_PORTABLE_CLUSTER, 1, found, device);
+      jitload_declared_cluster_size(driver, handle, device) > JITLOAD_PORTABLE_CLUSTER) {
+    driver->set_kernel_attribute(JITLOAD_FUNCTION_NON_PORTABLE_CLUSTER, 1, handle, device);
   }
-  slot->dynamic_allowed = JITLOAD_DEFAULT_SHARED - shared;
-  __atomic_store_n(&slot->kernel, found, __ATOMIC_RELEASE);
+  slot->dynamic_shared_limit = JITLOAD_DEFAULT_SHARED - static_shared;
+  __atomic_store_n(&slot->kernel, handle, __ATOMIC_RELEASE);
   return 0;
 }
 
-/* The device's context must be current. A first call during graph capture works: the driver takes these calls
- * for unsafe unless the thread says that it means them. */
+/* The device's context must be current. Relaxed capture mode allows the first call to be part of a graph capture, during
+ * which the driver otherwise rejects loading code. */
 extern "C" int jitload_resolve(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device,
                                  jitload_slot** slot) {
   int mode = JITLOAD_CAPTURE_RELAXED;
   int failed = 0;
   pthread_mutex_lock(&jitload_lock);
   jitload_state* state = *kernel->module->state;
-  if (state == NULL) state = jitload_make_state(driver, kernel->name, kernel->module);
+  if (state == NULL) state = jitload_create_state(driver, kernel->name, kernel->module);
   if (state == NULL) {
     failed = -1;
   } else if (device >= state->device_count) {
@@ -222,26 +222,27 @@ extern "C" int jitload_resolve(const jitload_driver* driver, const jitload_kerne
   return failed;
 }
 
-/* Raise the kernel's limit of dynamic shared memory to the most the device gives: never lowered, never per launch. */
-extern "C" int jitload_allow_shared(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device,
-                                      jitload_slot* slot, int64_t wanted) {
-  int most = 0, fixed = 0, mode = JITLOAD_CAPTURE_RELAXED;
-  jitload_cu_result code = jitload_shared_limit(driver, slot->kernel, device, &most, &fixed);
+/* Raise the kernel's limit of dynamic shared memory to the device's maximum, so that it changes at most once. */
+extern "C" int jitload_increase_shared_limit(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device,
+                                      jitload_slot* slot, int64_t bytes) {
+  int max_shared = 0, static_shared = 0, mode = JITLOAD_CAPTURE_RELAXED;
+  jitload_cu_result code = jitload_shared_limit(driver, slot->kernel, device, &max_shared, &static_shared);
   if (code != JITLOAD_CUDA_SUCCESS) {
-    return jitload_driver_error(driver, kernel->name, "cannot read the shared memory limit", code);
+    return jitload_raise_driver_error(driver, kernel->name, "cannot read the shared memory limit", code);
   }
-  if (wanted > most - fixed) {
-    return jitload_fail("ValueError", "%s(): " JITLOAD_TOO_MUCH_SHARED, kernel->name, (long long)wanted, (int)device,
-                        most, fixed);
+  const int64_t limit = max_shared - static_shared;
+  if (bytes > limit) {
+    return jitload_fail("ValueError", "%s(): " JITLOAD_TOO_MUCH_SHARED, kernel->name, (long long)bytes, (int)device,
+                        max_shared, static_shared);
   }
   pthread_mutex_lock(&jitload_lock);
   driver->exchange_capture_mode(&mode);
-  code = driver->set_kernel_attribute(JITLOAD_FUNCTION_MAX_DYNAMIC_SHARED, most - fixed, slot->kernel, device);
+  code = driver->set_kernel_attribute(JITLOAD_FUNCTION_MAX_DYNAMIC_SHARED, (int)limit, slot->kernel, device);
   driver->exchange_capture_mode(&mode);
-  if (code == JITLOAD_CUDA_SUCCESS) __atomic_store_n(&slot->dynamic_allowed, (int64_t)(most - fixed), __ATOMIC_RELEASE);
+  if (code == JITLOAD_CUDA_SUCCESS) __atomic_store_n(&slot->dynamic_shared_limit, limit, __ATOMIC_RELEASE);
   pthread_mutex_unlock(&jitload_lock);
   if (code == JITLOAD_CUDA_SUCCESS) return 0;
-  return jitload_driver_error(driver, kernel->name, "cannot raise the shared memory limit", code);
+  return jitload_raise_driver_error(driver, kernel->name, "cannot raise the shared memory limit", code);
 }
 
 /* ---- what the loader calls -------------------------------------------------------------------------------------- */
@@ -251,17 +252,17 @@ static int jitload_return_text(const char* text, TVMFFIAny* result) {
   return TVMFFIStringFromByteArray(&bytes, result);
 }
 
-extern "C" int jitload_tell_metadata(intptr_t kernel, const void* args, int32_t num_args, void* result) {
+extern "C" int jitload_get_metadata(intptr_t kernel, const void* args, int32_t num_args, void* result) {
   (void)args, (void)num_args;
   return jitload_return_text(jitload_library.kernels[kernel].metadata, (TVMFFIAny*)result);
 }
 
-extern "C" int jitload_tell_doc(intptr_t kernel, const void* args, int32_t num_args, void* result) {
+extern "C" int jitload_get_doc(intptr_t kernel, const void* args, int32_t num_args, void* result) {
   (void)args, (void)num_args;
   return jitload_return_text(jitload_library.kernels[kernel].doc, (TVMFFIAny*)result);
 }
 
-JITLOAD_FOR_LOADER(describe)(void*, const TVMFFIAny*, int32_t, TVMFFIAny* result) {
+JITLOAD_LOADER_FUNCTION(describe)(void*, const TVMFFIAny*, int32_t, TVMFFIAny* result) {
   return jitload_return_text(jitload_library.description, result);
 }
 
@@ -271,8 +272,8 @@ static int jitload_configured_call(void* self, const TVMFFIAny* args, int32_t nu
   return jitload_run(config->kernel, config, args, num_args, NULL);
 }
 
-/* (kernel, has_grid, x, y, z, has_block, x, y, z, shared_bytes or None, stream or None); the loader has checked the
- * kinds. */
+/* args: (kernel index, has_grid, x, y, z, has_block, x, y, z, shared_bytes or None, stream or None); the loader has
+ * checked their types. */
 extern "C" int jitload_read_config(const TVMFFIAny* args, jitload_config* config) {
   const jitload_kernel* kernel = &jitload_library.kernels[args[0].v_int64];
   if (args[10].type_index != kTVMFFINone && (args[10].type_index != kTVMFFIInt || args[10].v_int64 < 0)) {
@@ -293,8 +294,8 @@ extern "C" int jitload_read_config(const TVMFFIAny* args, jitload_config* config
   return 0;
 }
 
-/* The configured function for what `jitload_read_config` takes. */
-JITLOAD_FOR_LOADER(configure)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
+/* Return a configured function; the arguments are those of `jitload_read_config`. */
+JITLOAD_LOADER_FUNCTION(configure)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   if (num_args != 11) return jitload_fail("TypeError", "_jitload_configure() takes 11 arguments, got %d", (int)num_args);
   jitload_config* config = (jitload_config*)malloc(sizeof *config);
   if (config == NULL) return jitload_fail("MemoryError", "out of memory");
@@ -309,8 +310,7 @@ JITLOAD_FOR_LOADER(configure)(void*, const TVMFFIAny* args, int32_t num_args, TV
   return 0;
 }
 
-/* Resolve every kernel on the devices that are in use already, so that the first launch finds it there. Nothing is
- * started for this: no driver, no context. What fails here fails with its message at the first launch. */
+/* Load all kernels on a device that already has an active context, so that the first launch need not. */
 static void jitload_preload_device(const jitload_driver* driver, const jitload_module* module, int device) {
   jitload_cu_context before = NULL;
   unsigned flags = 0;
@@ -320,15 +320,16 @@ static void jitload_preload_device(const jitload_driver* driver, const jitload_m
     for (int32_t i = 0; i < module->kernel_count; ++i) {
       jitload_slot* slot = NULL;
       const jitload_kernel* kernel = &module->kernels[i];
-      if (kernel->symbol == NULL || !jitload_suits(driver, kernel, device)) continue; /* a dispatcher has no symbol */
+      if (kernel->symbol == NULL || !jitload_has_image(driver, kernel, device)) continue; /* dispatchers have no symbol */
       if (jitload_resolve(driver, kernel, device, &slot) != 0) break;
     }
   }
   driver->set_context(before);
 }
 
-/* (addresses of the framework's `current_work_stream` and `managed_tensor_allocator`, or 0) */
-JITLOAD_FOR_LOADER(preload)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny*) {
+/* Load kernels in advance. This initialises no driver and creates no context, and errors are dropped: the first launch
+ * reports them. args: (addresses of the framework's `current_work_stream` and `managed_tensor_allocator`, or 0). */
+JITLOAD_LOADER_FUNCTION(preload)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny*) {
   const jitload_module* module = &jitload_library;
   if (num_args > 0 && args[0].v_int64 != 0) {
     jitload_stream_source = (jitload_stream_source_fn)(uintptr_t)args[0].v_int64;
@@ -339,13 +340,13 @@ JITLOAD_FOR_LOADER(preload)(void*, const TVMFFIAny* args, int32_t num_args, TVMF
   if (library == NULL) return 0;
   *(void**)&count_devices = dlsym(library, "cuDeviceGetCount");
   int count = 0;
-  /* Before cuInit this says CUDA_ERROR_NOT_INITIALIZED, and then no context is active either. */
+  /* Before cuInit this returns CUDA_ERROR_NOT_INITIALIZED, and then no context is active. */
   if (count_devices == NULL || count_devices(&count) != JITLOAD_CUDA_SUCCESS) return 0;
   const jitload_driver* driver = jitload_get_driver(module->name);
   for (int device = 0; driver != NULL && device < count; ++device) jitload_preload_device(driver, module, device);
-  TVMFFIObjectHandle refused = NULL;
-  TVMFFIErrorMoveFromRaised(&refused);
-  if (refused != NULL) TVMFFIObjectDecRef(refused);
+  TVMFFIObjectHandle error = NULL;
+  TVMFFIErrorMoveFromRaised(&error);
+  if (error != NULL) TVMFFIObjectDecRef(error);
   return 0;
 }
 
@@ -356,17 +357,17 @@ static void jitload_free_tensor(DLManagedTensor* self) { free(self); }
 static int jitload_find_global(const jitload_driver* driver, const jitload_module* module, const char* symbol,
                                      jitload_cu_device device, jitload_cu_address* address, size_t* size) {
   jitload_slot* slot = NULL;
-  /* Any kernel of the module will do: resolving it loads the image for this device. */
-  jitload_kernel stand_in;
-  memset(&stand_in, 0, sizeof stand_in);
-  stand_in.name = module->name;
-  stand_in.module = module;
-  const jitload_kernel* kernel = module->kernel_count > 0 ? &module->kernels[0] : &stand_in;
-  if (jitload_find_slot(driver, kernel, device, &slot) != 0) return -1;
-  const int image = jitload_pick_image(driver, kernel, device);
+  /* Resolving any kernel loads the image for this device; without kernels an empty record does. */
+  jitload_kernel empty;
+  memset(&empty, 0, sizeof empty);
+  empty.name = module->name;
+  empty.module = module;
+  const jitload_kernel* kernel = module->kernel_count > 0 ? &module->kernels[0] : &empty;
+  if (jitload_get_slot(driver, kernel, device, &slot) != 0) return -1;
+  const int image = jitload_select_image(driver, kernel, device);
   if (image < 0) return -1;
   const jitload_cu_result code = driver->library_global(address, size, (*module->state)->libraries[image], symbol);
-  return code == JITLOAD_CUDA_SUCCESS ? 0 : jitload_driver_error(driver, module->name, symbol, code);
+  return code == JITLOAD_CUDA_SUCCESS ? 0 : jitload_raise_driver_error(driver, module->name, symbol, code);
 }
 
 static int jitload_wrap_global(const TVMFFIAny* args, int32_t num_args, DLDevice device, uint64_t address,
@@ -400,9 +401,9 @@ static int jitload_wrap_global(const TVMFFIAny* args, int32_t num_args, DLDevice
   return 0;
 }
 
-/* (variable number, dtype, size in bytes that dtype and shape make, *shape) -> a tensor over the variable on the
- * current device: of a library for both, on the GPU where there is one. The loader has checked the size. */
-JITLOAD_FOR_LOADER(global)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
+/* Return a tensor over a variable on the current device; a library for both CPU and GPU prefers a GPU. args: (index of
+ * the variable, dtype, size in bytes, *shape); the loader has checked that the size matches dtype and shape. */
+JITLOAD_LOADER_FUNCTION(global)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   const jitload_module* module = &jitload_library;
   if (num_args < 3) return jitload_fail("TypeError", "_jitload_global() takes at least 3 arguments, got %d", (int)num_args);
   const jitload_variable* variable = &module->variables[args[0].v_int64];

@@ -4,7 +4,7 @@
  *   config.Cluster(2, 2).SchedulingPolicy(CU_CLUSTER_SCHEDULING_POLICY_SPREAD).ProgrammaticStreamSerialization();
  *   TVM_FFI_CHECK_CUDA_DRIVER_ERROR(config.Launch(kernel, args));
  *
- * A grid counts blocks, with clusters too. `Launch` throws a ValueError for a grid that is no multiple of the cluster,
+ * A grid counts blocks, with clusters too. `Launch` throws a ValueError for a grid that is not a multiple of the cluster,
  * and for a cluster that the device cannot hold; `kernel.LaunchEx(args, config)` leaves both to the driver.
  */
 #ifndef JITLOAD_LAUNCH_CONFIG_H_
@@ -63,7 +63,7 @@ class LaunchConfig {
 
   tvm::ffi::cuda_api::Result Launch(tvm::ffi::CubinKernel& kernel, void** args) {
     const CUlaunchConfig& config = *this;
-    if (cluster_[0] != kNone) {
+    if (cluster_[0] != kUnset) {
       const jitload_cu_config made = tvm::ffi::cuda_api::MakeConfig(config);
       CheckDivides(made);
       tvm::ffi::cuda_api::ThrowIfFailed(CheckCluster(kernel.state_, args, &made, cluster_));
@@ -72,7 +72,7 @@ class LaunchConfig {
   }
 
  private:
-  enum : unsigned { kNone = ~0u, kMost = 5 };
+  enum : unsigned { kUnset = ~0u, kMaxAttributes = 5 };
 
   /* The value to fill in; each attribute is there once. */
   CUlaunchAttributeValue& Attribute(CUlaunchAttributeID id) {
@@ -89,7 +89,7 @@ class LaunchConfig {
         tvm::ffi::cuda_api::ThrowRaised();
       }
       if (config.grid[i] % cluster_[i] != 0) {
-        Raise("ValueError", "grid.%c (%u blocks) is no multiple of cluster.%c (%u)", "xyz"[i], config.grid[i], "xyz"[i],
+        Raise("ValueError", "grid.%c (%u blocks) is not a multiple of cluster.%c (%u)", "xyz"[i], config.grid[i], "xyz"[i],
               cluster_[i]);
         tvm::ffi::cuda_api::ThrowRaised();
       }
@@ -97,9 +97,9 @@ class LaunchConfig {
   }
 
   CUlaunchConfig config_;
-  CUlaunchAttribute attributes_[kMost] = {};
+  CUlaunchAttribute attributes_[kMaxAttributes] = {};
   unsigned count_ = 0;
-  uint32_t cluster_[3] = {kNone, 1, 1};
+  uint32_t cluster_[3] = {kUnset, 1, 1};
 };
 
 }  // namespace v1

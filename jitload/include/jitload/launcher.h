@@ -71,7 +71,7 @@ JITLOAD_LAUNCHER int CheckDevice(const Driver* driver, const char* who, int devi
 JITLOAD_LAUNCHER int EnterDevice(const Driver* driver, int device, jitload_cu_context* before);
 JITLOAD_LAUNCHER int LoadImage(const Image* image, Library* library);
 JITLOAD_LAUNCHER KernelState* MakeKernel(const Library* library, const char* name);
-JITLOAD_LAUNCHER int AllowMostShared(KernelState* kernel, int64_t static_bytes, int64_t wanted);
+JITLOAD_LAUNCHER int AllowMaxShared(KernelState* kernel, int64_t static_bytes, int64_t wanted);
 /* Load the kernel where the launch will go, let it have clusters of any size, and see whether this one is possible. */
 JITLOAD_LAUNCHER int CheckCluster(KernelState* kernel, void** args, const jitload_cu_config* config,
                                   const uint32_t* cluster);
@@ -80,7 +80,7 @@ JITLOAD_LAUNCHER int CheckCluster(KernelState* kernel, void** args, const jitloa
 JITLOAD_LAUNCHER int LaunchKernel(KernelState* kernel, void** args, const jitload_cu_config* config);
 JITLOAD_LAUNCHER int LoadBytes(const Driver* driver, const void* bytes, jitload_cu_library* library);
 JITLOAD_LAUNCHER void Unload(Library* library);
-JITLOAD_LAUNCHER jitload_cu_kernel HandleOf(const KernelState* kernel);
+JITLOAD_LAUNCHER jitload_cu_kernel GetKernelHandle(const KernelState* kernel);
 JITLOAD_LAUNCHER void FreeKernel(KernelState* kernel);
 JITLOAD_LAUNCHER void DescribeCode(int code, const char** name, const char** text);
 

@@ -17,16 +17,16 @@ namespace jitload {
 inline namespace v1 {
 
 /* The launch that the driver refused last in this thread: the code that a launch returns has no room for words. */
-struct Refusal {
+struct LaunchError {
   int code;
   char text[500];
 };
 
 JITLOAD_HIDDEN inline Driver driver_table = {};
-JITLOAD_HIDDEN inline const Driver* driver_found = nullptr; /* once set, never changed */
+JITLOAD_HIDDEN inline const Driver* loaded_driver = nullptr; /* once set, never changed */
 JITLOAD_HIDDEN inline pid_t launcher_lock = 0; /* the process that holds it, or 0 */
-JITLOAD_HIDDEN inline jitload_cu_context primary_contexts[JITLOAD_REMEMBERED_CONTEXTS] = {};
-JITLOAD_HIDDEN inline __thread Refusal last_refusal = {};
+JITLOAD_HIDDEN inline jitload_cu_context primary_contexts[JITLOAD_MAX_RETAINED_CONTEXTS] = {};
+JITLOAD_HIDDEN inline __thread LaunchError last_launch_error = {};
 
 inline constexpr const char* kForked =
     "CUDA was used in this process before it forked, and cannot be used in the child; start workers with the 'spawn' "
@@ -67,7 +67,7 @@ JITLOAD_LAUNCHER int Raise(const char* kind, const char* format, ...) {
 }
 
 /* A function of the CUDA runtime, where a copy of it is loaded: it knows codes that the driver does not. */
-JITLOAD_LAUNCHER const char* AskRuntime(const char* function, int code) {
+JITLOAD_LAUNCHER const char* CallRuntime(const char* function, int code) {
   static const char* const names[] = {"libcudart.so.13", "libcudart.so.12"};
   void* found = dlsym(RTLD_DEFAULT, function);
   for (int i = 0; i < 2 && found == nullptr; ++i) {
@@ -78,14 +78,14 @@ JITLOAD_LAUNCHER const char* AskRuntime(const char* function, int code) {
 }
 
 JITLOAD_LAUNCHER void DescribeCode(int code, const char** name, const char** text) {
-  const Driver* driver = __atomic_load_n(&driver_found, __ATOMIC_ACQUIRE);
+  const Driver* driver = __atomic_load_n(&loaded_driver, __ATOMIC_ACQUIRE);
   *name = *text = nullptr;
   if (driver != nullptr) {
     driver->error_name(code, name);
     driver->error_string(code, text);
   }
-  if (*name == nullptr) *name = AskRuntime("cudaGetErrorName", code);
-  if (*text == nullptr) *text = AskRuntime("cudaGetErrorString", code);
+  if (*name == nullptr) *name = CallRuntime("cudaGetErrorName", code);
+  if (*text == nullptr) *text = CallRuntime("cudaGetErrorString", code);
   if (*name == nullptr) *name = "unknown";
   if (*text == nullptr) *text = "this driver does not know the error";
 }
@@ -93,19 +93,19 @@ JITLOAD_LAUNCHER void DescribeCode(int code, const char** name, const char** tex
 JITLOAD_LAUNCHER int RaiseCode(const char* what, int code) {
   const char *name, *text;
   DescribeCode(code, &name, &text);
-  const bool is_known = last_refusal.code == code;
-  last_refusal.code = 0;
+  const bool is_known = last_launch_error.code == code;
+  last_launch_error.code = 0;
   return Raise("RuntimeError", "%s: %s (%d): %s%s%s", what, name, code, text, is_known ? "; last refused launch: " : "",
-               is_known ? last_refusal.text : "");
+               is_known ? last_launch_error.text : "");
 }
 
 /* Keep the words for a launch that is refused, and return its code. */
-__attribute__((format(printf, 2, 3))) JITLOAD_LAUNCHER int Refuse(int code, const char* format, ...) {
+__attribute__((format(printf, 2, 3))) JITLOAD_LAUNCHER int SetLaunchError(int code, const char* format, ...) {
   va_list values;
   va_start(values, format);
-  vsnprintf(last_refusal.text, sizeof last_refusal.text, format, values);
+  vsnprintf(last_launch_error.text, sizeof last_launch_error.text, format, values);
   va_end(values);
-  last_refusal.code = code;
+  last_launch_error.code = code;
   return code;
 }
 
@@ -145,19 +145,19 @@ JITLOAD_LAUNCHER int StartDriver(Driver* driver) {
     return Raise("RuntimeError", "the CUDA driver cannot start: %s (%d): %s", name ? name : "", code, text ? text : "");
   }
   driver->process = getpid();
-  __atomic_store_n(&driver_found, driver, __ATOMIC_RELEASE);
+  __atomic_store_n(&loaded_driver, driver, __ATOMIC_RELEASE);
   return 0;
 }
 
 JITLOAD_LAUNCHER const Driver* OpenDriver() {
-  const Driver* driver = __atomic_load_n(&driver_found, __ATOMIC_ACQUIRE);
+  const Driver* driver = __atomic_load_n(&loaded_driver, __ATOMIC_ACQUIRE);
   if (driver != nullptr && driver->process == getpid()) return driver;
   if (driver != nullptr || !Lock()) {
     Raise("RuntimeError", "%s", kForked);
     return nullptr;
   }
-  if (driver_found == nullptr) StartDriver(&driver_table);
-  driver = driver_found;
+  if (loaded_driver == nullptr) StartDriver(&driver_table);
+  driver = loaded_driver;
   Unlock();
   return driver;
 }
@@ -171,7 +171,7 @@ JITLOAD_LAUNCHER int CheckDevice(const Driver* driver, const char* who, int devi
 /* ---- contexts -------------------------------------------------------------------------------------------------- */
 
 JITLOAD_LAUNCHER int PrimaryContext(const Driver* driver, int device, jitload_cu_context* primary) {
-  return jitload_retain_once(driver, primary_contexts, device, primary);
+  return jitload_retain_primary(driver, primary_contexts, device, primary);
 }
 
 /* A thread without a context gets the primary one of device 0, as from the CUDA runtime; returns whether it did. */

@@ -34,7 +34,7 @@ enum : uint64_t { kAccelerated = 0x100000 }; /* sm_90a */
 JITLOAD_LAUNCHER int RaiseFatbin(uint64_t end, size_t size) {
   const auto told = static_cast<unsigned long long>(end);
   return Raise("RuntimeError",
-               "CubinModule: the fatbin is damaged or truncated: it speaks of %llu bytes, and it has %zu", told, size);
+               "CubinModule: the fatbin is damaged or truncated: it should have %llu bytes, but it has %zu", told, size);
 }
 
 /* Give each image to `see`, which may set an error; of a fatbin of unknown size none is looked at. */
@@ -64,14 +64,14 @@ JITLOAD_LAUNCHER int ForEachImage(const Image* image, See see) {
 
 /* "sm_80, sm_90, compute_90", from malloc; NULL where that is not known. */
 JITLOAD_LAUNCHER char* ListImages(const Image* image) {
-  enum : size_t { kMost = 512 }; /* a dozen images and more */
-  char* text = static_cast<char*>(calloc(1, kMost));
+  enum : size_t { kMaxText = 512 }; /* a dozen images and more */
+  char* text = static_cast<char*>(calloc(1, kMaxText));
   size_t used = 0;
   if (text == nullptr) return nullptr;
   ForEachImage(image, [&](const FatbinEntry* entry, const Image&) {
     const char* kind = entry->kind == kFatbinCode ? "sm_" : entry->kind == kFatbinPtx ? "compute_" : nullptr;
-    if (kind == nullptr || used + 32 > kMost) return 0;
-    const int more = snprintf(text + used, kMost - used, "%s%s%u%s", used != 0 ? ", " : "", kind, entry->arch,
+    if (kind == nullptr || used + 32 > kMaxText) return 0;
+    const int more = snprintf(text + used, kMaxText - used, "%s%s%u%s", used != 0 ? ", " : "", kind, entry->arch,
                               (entry->flags & kAccelerated) != 0 ? "a" : "");
     used += static_cast<size_t>(more);
     return 0;
@@ -101,54 +101,54 @@ JITLOAD_LAUNCHER bool IsPtx(const Image* image) {
 JITLOAD_LAUNCHER bool IsFatbin(const Image* image) { return BeginsWith(image, "\x50\xed\x55\xba"); }
 
 /* Tables of a cubin need not be aligned, so they are copied out. */
-JITLOAD_LAUNCHER Elf64_Shdr SectionAt(const Image* image, const Elf64_Ehdr* header, unsigned index) {
+JITLOAD_LAUNCHER Elf64_Shdr ReadSection(const Image* image, const Elf64_Ehdr* header, unsigned index) {
   Elf64_Shdr section;
   memcpy(&section, image->data + header->e_shoff + index * sizeof section, sizeof section);
   return section;
 }
 
-JITLOAD_LAUNCHER size_t EndOf(uint64_t offset, uint64_t size) {
+JITLOAD_LAUNCHER size_t SaturatingSum(uint64_t offset, uint64_t size) {
   const uint64_t sane = uint64_t{1} << 48; /* sums of less cannot overflow */
   return offset > sane ? offset : size > sane ? size : offset + size;
 }
 
 /* Where the image ends by its own headers, which need not be true. */
-JITLOAD_LAUNCHER size_t EndOfImage(const Image* image, const Elf64_Ehdr* header) {
-  const size_t segments = EndOf(header->e_phoff, uint64_t{header->e_phnum} * header->e_phentsize);
-  size_t end = EndOf(header->e_shoff, uint64_t{header->e_shnum} * sizeof(Elf64_Shdr));
+JITLOAD_LAUNCHER size_t ComputeImageEnd(const Image* image, const Elf64_Ehdr* header) {
+  const size_t segments = SaturatingSum(header->e_phoff, uint64_t{header->e_phnum} * header->e_phentsize);
+  size_t end = SaturatingSum(header->e_shoff, uint64_t{header->e_shnum} * sizeof(Elf64_Shdr));
   if (segments > end) end = segments;
   for (unsigned i = 0; end <= image->size && i < header->e_shnum; ++i) {
-    const Elf64_Shdr section = SectionAt(image, header, i);
+    const Elf64_Shdr section = ReadSection(image, header, i);
     if (section.sh_type == SHT_NOBITS || section.sh_type == SHT_NULL) continue;
-    const size_t section_end = EndOf(section.sh_offset, section.sh_size);
+    const size_t section_end = SaturatingSum(section.sh_offset, section.sh_size);
     if (section_end > end) end = section_end;
   }
   return end;
 }
 
-#define JITLOAD_NO_CUBIN_(...) Raise("RuntimeError", "CubinModule: " __VA_ARGS__)
+#define JITLOAD_RAISE_BAD_IMAGE_(...) Raise("RuntimeError", "CubinModule: " __VA_ARGS__)
 
 JITLOAD_LAUNCHER int CheckElf(const Image* image, Elf64_Ehdr* header) {
   const unsigned char* data = image->data;
   if (!BeginsWith(image, ELFMAG)) {
     if (image->size < SELFMAG)
-      return JITLOAD_NO_CUBIN_("the bytes are no cubin: there are only %zu of them", image->size);
-    return JITLOAD_NO_CUBIN_("the bytes are no cubin: they begin with %02x %02x %02x %02x and not with an ELF header",
+      return JITLOAD_RAISE_BAD_IMAGE_("the bytes are not a cubin: there are only %zu of them", image->size);
+    return JITLOAD_RAISE_BAD_IMAGE_("the bytes are not a cubin: they begin with %02x %02x %02x %02x and not with an ELF header",
                              data[0], data[1], data[2], data[3]);
   }
-  if (image->size < sizeof *header) return JITLOAD_NO_CUBIN_("the cubin is truncated: it has %zu bytes", image->size);
+  if (image->size < sizeof *header) return JITLOAD_RAISE_BAD_IMAGE_("the cubin is truncated: it has %zu bytes", image->size);
   memcpy(header, data, sizeof *header);
   if (header->e_ident[EI_CLASS] != ELFCLASS64 || header->e_machine != kCudaMachine) {
-    return JITLOAD_NO_CUBIN_(
-        "the bytes are no cubin: they are a %d-bit ELF file for machine %d, and CUDA is 64-bit, "
+    return JITLOAD_RAISE_BAD_IMAGE_(
+        "the bytes are not a cubin: they are a %d-bit ELF file for machine %d, and CUDA is 64-bit, "
         "machine %d",
         header->e_ident[EI_CLASS] == ELFCLASS64 ? 64 : 32, header->e_machine, kCudaMachine);
   }
   if (header->e_shentsize != sizeof(Elf64_Shdr) || header->e_shnum == 0)
-    return JITLOAD_NO_CUBIN_("the cubin has no sections");
-  const size_t end = image->size == kUnknownSize ? 0 : EndOfImage(image, header);
+    return JITLOAD_RAISE_BAD_IMAGE_("the cubin has no sections");
+  const size_t end = image->size == kUnknownSize ? 0 : ComputeImageEnd(image, header);
   if (end <= image->size) return 0;
-  return JITLOAD_NO_CUBIN_("the cubin is truncated: its headers speak of %zu bytes, and it has %zu", end, image->size);
+  return JITLOAD_RAISE_BAD_IMAGE_("the cubin is truncated: its headers describe %zu bytes, but it has %zu", end, image->size);
 }
 
 /* Sets an error unless the fatbin is whole; gives the first machine code in it that is not compressed. */
@@ -165,10 +165,10 @@ JITLOAD_LAUNCHER int CheckFatbin(const Image* image, Image* code, Elf64_Ehdr* he
 /* Sets an error unless the bytes are something that a driver could take; gives the machine code that can be looked at,
  * if there is any, and its header. */
 JITLOAD_LAUNCHER int CheckImage(const Image* image, Image* code, Elf64_Ehdr* header) {
-  if (image->data == nullptr) return JITLOAD_NO_CUBIN_("the address of the cubin is null");
-  if (image->size == 0) return JITLOAD_NO_CUBIN_("the cubin is empty");
+  if (image->data == nullptr) return JITLOAD_RAISE_BAD_IMAGE_("the address of the cubin is null");
+  if (image->size == 0) return JITLOAD_RAISE_BAD_IMAGE_("the cubin is empty");
   if (IsPtx(image)) {
-    return JITLOAD_NO_CUBIN_(
+    return JITLOAD_RAISE_BAD_IMAGE_(
         "the bytes are PTX, not a cubin: compile it for a GPU first, with jitload.compile_cubin(ptx) "
         "or ptxas");
   }
@@ -197,9 +197,9 @@ JITLOAD_LAUNCHER size_t ListSymbols(const Image* image, const Elf64_Shdr* table,
  */
 JITLOAD_LAUNCHER char* ListKernels(const Image* image, const Elf64_Ehdr* header) {
   for (unsigned i = 0; i < header->e_shnum; ++i) {
-    const Elf64_Shdr table = SectionAt(image, header, i);
+    const Elf64_Shdr table = ReadSection(image, header, i);
     if (table.sh_type != SHT_SYMTAB || table.sh_link >= header->e_shnum) continue;
-    const Elf64_Shdr texts = SectionAt(image, header, table.sh_link);
+    const Elf64_Shdr texts = ReadSection(image, header, table.sh_link);
     if (texts.sh_type != SHT_STRTAB) continue; /* another may lie beyond the end */
     const size_t size = ListSymbols(image, &table, &texts, nullptr);
     char* names = size != 0 ? static_cast<char*>(calloc(1, size + 1)) : nullptr;

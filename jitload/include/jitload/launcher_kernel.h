@@ -8,7 +8,7 @@ namespace jitload {
 inline namespace v1 {
 
 /* A kernel on one device. */
-struct KernelSlot {
+struct DeviceKernel {
   int64_t allowed;     /* dynamic shared memory that may be asked for right now; -1: not loaded there yet */
   uint32_t checked[7]; /* the cluster, block and shared memory that CheckCluster found possible last */
   bool allows_large_cluster;
@@ -18,15 +18,15 @@ struct KernelState {
   const Driver* driver;
   jitload_cu_kernel kernel;
   char* name;
-  KernelSlot* slots;  /* by device */
+  DeviceKernel* slots;  /* by device */
   uint32_t* pointers; /* numbers of the parameters that may be pointers; only with several devices */
   uint32_t pointer_count;
   int capability;
   char* images;           /* of a fatbin */
-  bool wants_most_shared; /* raise the limit at the first launch on a device */
+  bool needs_max_shared; /* raise the limit at the first launch on a device */
 };
 
-JITLOAD_LAUNCHER jitload_cu_kernel HandleOf(const KernelState* state) {
+JITLOAD_LAUNCHER jitload_cu_kernel GetKernelHandle(const KernelState* state) {
   return state != nullptr ? state->kernel : nullptr;
 }
 
@@ -88,7 +88,7 @@ JITLOAD_LAUNCHER KernelState* MakeKernel(const Library* library, const char* nam
     state->capability = library->capability;
     state->images = library->images != nullptr ? strdup(library->images) : nullptr;
     state->name = strdup(name);
-    state->slots = static_cast<KernelSlot*>(calloc(static_cast<size_t>(driver->devices), sizeof(KernelSlot)));
+    state->slots = static_cast<DeviceKernel*>(calloc(static_cast<size_t>(driver->devices), sizeof(DeviceKernel)));
   }
   if (state == nullptr || state->name == nullptr || state->slots == nullptr) {
     FreeKernel(state);
@@ -102,27 +102,27 @@ JITLOAD_LAUNCHER KernelState* MakeKernel(const Library* library, const char* nam
 
 /* ---- what a launch needs once on a device ---------------------------------------------------------------------- */
 
-JITLOAD_LAUNCHER int RefuseArchitecture(const KernelState* state, int device) {
+JITLOAD_LAUNCHER int SetArchitectureError(const KernelState* state, int device) {
   int major = 0, minor = 0;
   state->driver->device_attribute(&major, JITLOAD_DEVICE_MAJOR, device);
   state->driver->device_attribute(&minor, JITLOAD_DEVICE_MINOR, device);
   if (state->images != nullptr) {
-    return Refuse(JITLOAD_CUDA_ERROR_NO_BINARY_FOR_GPU, "%s: the fatbin holds code for %s, and cuda:%d is sm_%d%d",
+    return SetLaunchError(JITLOAD_CUDA_ERROR_NO_BINARY_FOR_GPU, "%s: the fatbin holds code for %s, and cuda:%d is sm_%d%d",
                   state->name, state->images, device, major, minor);
   }
-  return Refuse(JITLOAD_CUDA_ERROR_NO_BINARY_FOR_GPU, "%s: the cubin holds code for sm_%d, and cuda:%d is sm_%d%d",
+  return SetLaunchError(JITLOAD_CUDA_ERROR_NO_BINARY_FOR_GPU, "%s: the cubin holds code for sm_%d, and cuda:%d is sm_%d%d",
                 state->name, state->capability, device, major, minor);
 }
 
 /* Raise the limit to the most there is: it is only a ceiling, and is never lowered. */
-JITLOAD_LAUNCHER int RaiseShared(KernelState* state, int device, int64_t wanted, int most, int fixed) {
+JITLOAD_LAUNCHER int RaiseSharedLimit(KernelState* state, int device, int64_t wanted, int most, int fixed) {
   if (wanted > most - fixed) {
-    return Refuse(JITLOAD_CUDA_ERROR_INVALID_VALUE, "%s: " JITLOAD_TOO_MUCH_SHARED, state->name,
+    return SetLaunchError(JITLOAD_CUDA_ERROR_INVALID_VALUE, "%s: " JITLOAD_TOO_MUCH_SHARED, state->name,
                   static_cast<long long>(wanted), device, most, fixed);
   }
   const int code =
       state->driver->set_kernel_attribute(JITLOAD_FUNCTION_MAX_DYNAMIC_SHARED, most - fixed, state->kernel, device);
-  return code == 0 ? 0 : Refuse(code, "%s: cannot raise the shared memory limit on cuda:%d", state->name, device);
+  return code == 0 ? 0 : SetLaunchError(code, "%s: cannot raise the shared memory limit on cuda:%d", state->name, device);
 }
 
 /* Allow clusters over the portable size of 8 blocks, which the driver refuses otherwise. Once for a device: setting an
@@ -138,29 +138,29 @@ JITLOAD_LAUNCHER void AllowLargeCluster(KernelState* state, int device) {
 
 /* A kernel that was compiled for a cluster, `__cluster_dims__`. */
 JITLOAD_LAUNCHER void AllowDeclaredCluster(KernelState* state, int device) {
-  const int64_t blocks = jitload_declared_cluster(state->driver, state->kernel, device);
+  const int64_t blocks = jitload_declared_cluster_size(state->driver, state->kernel, device);
   if (blocks > JITLOAD_PORTABLE_CLUSTER) AllowLargeCluster(state, device);
 }
 
 /* The caller holds the lock, and has the device's context and relaxed capture. */
 JITLOAD_LAUNCHER int PrepareLocked(KernelState* state, int device, int64_t wanted) {
   const Driver* driver = state->driver;
-  KernelSlot* slot = &state->slots[device];
+  DeviceKernel* slot = &state->slots[device];
   void* function = nullptr;
   int most = 0, fixed = 0, code = 0;
   if (slot->allowed < 0) {
     code = driver->kernel_function(&function, state->kernel);
     if (code == 0 && driver->load_function != nullptr) code = driver->load_function(function);
     if (code == JITLOAD_CUDA_ERROR_NO_BINARY_FOR_GPU && (state->capability != 0 || state->images)) {
-      return RefuseArchitecture(state, device);
+      return SetArchitectureError(state, device);
     }
     if (code == 0) AllowDeclaredCluster(state, device);
   }
   if (code == 0) code = jitload_shared_limit(driver, state->kernel, device, &most, &fixed);
-  if (code != 0) return Refuse(code, "%s: cannot be loaded on cuda:%d", state->name, device);
+  if (code != 0) return SetLaunchError(code, "%s: cannot be loaded on cuda:%d", state->name, device);
   int64_t allowed = slot->allowed < 0 ? JITLOAD_DEFAULT_SHARED - fixed : slot->allowed;
-  if (wanted > allowed || (slot->allowed < 0 && state->wants_most_shared)) {
-    code = RaiseShared(state, device, wanted, most, fixed);
+  if (wanted > allowed || (slot->allowed < 0 && state->needs_max_shared)) {
+    code = RaiseSharedLimit(state, device, wanted, most, fixed);
     if (code != 0) return code;
     allowed = most - fixed;
   }
@@ -173,7 +173,7 @@ JITLOAD_LAUNCHER int Prepare(KernelState* state, int device, int64_t wanted) {
   const Driver* driver = state->driver;
   int mode = JITLOAD_CAPTURE_RELAXED;
   if (driver->process != getpid() || !Lock()) {
-    return Refuse(JITLOAD_CUDA_ERROR_NOT_INITIALIZED, "%s: %s", state->name, kForked);
+    return SetLaunchError(JITLOAD_CUDA_ERROR_NOT_INITIALIZED, "%s: %s", state->name, kForked);
   }
   AdoptContext(driver);
   driver->exchange_capture_mode(&mode);
@@ -185,16 +185,16 @@ JITLOAD_LAUNCHER int Prepare(KernelState* state, int device, int64_t wanted) {
 
 /* GetKernelWithMaxDynamicSharedMemory: at once on the devices in use, for who launches by the handle; on others at
  * their first launch. An amount that no device here can give is an error now. */
-JITLOAD_LAUNCHER int AllowMostShared(KernelState* state, int64_t static_bytes, int64_t wanted) {
+JITLOAD_LAUNCHER int AllowMaxShared(KernelState* state, int64_t static_bytes, int64_t wanted) {
   const Driver* driver = state->driver;
   int64_t best = -1;
   if (wanted < -1 || static_bytes < 0) {
     return Raise("ValueError",
                  "GetKernelWithMaxDynamicSharedMemory: '%s' cannot have %lld bytes of shared memory; -1 means "
-                 "the most there is",
+                 "the maximum",
                  state->name, static_cast<long long>(wanted < -1 ? wanted : static_bytes));
   }
-  state->wants_most_shared = true;
+  state->needs_max_shared = true;
   for (int device = 0; device < driver->devices; ++device) {
     unsigned flags = 0;
     int is_active = 0, most = 0, fixed = 0, mode = JITLOAD_CAPTURE_RELAXED;
@@ -212,7 +212,7 @@ JITLOAD_LAUNCHER int AllowMostShared(KernelState* state, int64_t static_bytes, i
   }
   if (best < 0 || wanted <= best) return 0;
   return Raise("ValueError",
-               "GetKernelWithMaxDynamicSharedMemory: %lld bytes of dynamic shared memory asked for '%s', but no "
+               "GetKernelWithMaxDynamicSharedMemory: %lld bytes of dynamic shared memory requested for '%s', but no "
                "device here gives it more than %lld",
                static_cast<long long>(wanted), state->name, static_cast<long long>(best));
 }

@@ -21,7 +21,7 @@ class LaunchConfig;
 
 /* Bytes of an array, of what a pointer points to, or of whatever has data() and size(). */
 template <class Source>
-Image ImageOf(const Source& source) {
+Image MakeImage(const Source& source) {
   if constexpr (std::is_array_v<Source>) {
     const size_t count = std::extent_v<Source>;
     return {reinterpret_cast<const unsigned char*>(&source[0]), count != 0 ? count * sizeof(source[0]) : kUnknownSize};
@@ -55,20 +55,20 @@ class CubinKernel {
    * result must be checked; the check's message says what was wrong with the launch. */
   cuda_api::Result Launch(void** args, dim3 grid, dim3 block, cuda_api::StreamHandle stream,
                           uint32_t dyn_smem_bytes = 0) {
-    return LaunchMade(args, cuda_api::MakeConfig(grid, block, stream, dyn_smem_bytes));
+    return LaunchWithConfig(args, cuda_api::MakeConfig(grid, block, stream, dyn_smem_bytes));
   }
 
   /* Launch with attributes: the driver's `CUlaunchConfig`, or the runtime's `cudaLaunchConfig_t`. */
   cuda_api::Result LaunchEx(void** args, const CUlaunchConfig& config) {
-    return LaunchMade(args, cuda_api::MakeConfig(config));
+    return LaunchWithConfig(args, cuda_api::MakeConfig(config));
   }
 #if JITLOAD_HAS_CUDA_RUNTIME
   cuda_api::Result LaunchEx(void** args, const cudaLaunchConfig_t& config) {
-    return LaunchMade(args, cuda_api::MakeConfig(config));
+    return LaunchWithConfig(args, cuda_api::MakeConfig(config));
   }
 #endif
 
-  cuda_api::KernelHandle GetHandle() const { return static_cast<cuda_api::KernelHandle>(::jitload::HandleOf(state_)); }
+  cuda_api::KernelHandle GetHandle() const { return static_cast<cuda_api::KernelHandle>(::jitload::GetKernelHandle(state_)); }
 
   CubinKernel(const CubinKernel&) = delete;
   CubinKernel& operator=(const CubinKernel&) = delete;
@@ -87,7 +87,7 @@ class CubinKernel {
   CubinKernel(const ::jitload::Library& library, const char* name) : state_(::jitload::MakeKernel(&library, name)) {
     if (state_ == nullptr) cuda_api::ThrowRaised();
   }
-  cuda_api::Result LaunchMade(void** args, const jitload_cu_config& config) {
+  cuda_api::Result LaunchWithConfig(void** args, const jitload_cu_config& config) {
     return cuda_api::Result(::jitload::LaunchKernel(state_, args, &config));
   }
   ::jitload::KernelState* state_;
@@ -118,7 +118,7 @@ class CubinModule {
   CubinKernel GetKernelWithMaxDynamicSharedMemory(const char* name, int64_t static_smem,
                                                   int64_t dynamic_smem_max) const {
     CubinKernel kernel = GetKernel(name);
-    cuda_api::ThrowIfFailed(::jitload::AllowMostShared(kernel.state_, static_smem, dynamic_smem_max));
+    cuda_api::ThrowIfFailed(::jitload::AllowMaxShared(kernel.state_, static_smem, dynamic_smem_max));
     return kernel;
   }
 
@@ -163,7 +163,7 @@ class CubinModule {
   JITLOAD_DEFINE_MODULE_(name, ::jitload::EmbeddedImage(__tvm_ffi__cubin_##name, __tvm_ffi__cubin_##name##_end))
 
 /* The same over an array or a pointer that the program has anyhow, from `#embed` or bin2c: a cubin, or a fatbin. */
-#define TVM_FFI_EMBED_CUBIN_FROM_BYTES(name, imageBytes) JITLOAD_DEFINE_MODULE_(name, ::jitload::ImageOf(imageBytes))
+#define TVM_FFI_EMBED_CUBIN_FROM_BYTES(name, imageBytes) JITLOAD_DEFINE_MODULE_(name, ::jitload::MakeImage(imageBytes))
 
 /* A kernel of an embedded cubin; keep it in a static variable. */
 #define TVM_FFI_EMBED_CUBIN_GET_KERNEL(name, kernel_name) (EmbedCubinModule_##name::Global()->mod[kernel_name])
