@@ -226,8 +226,8 @@ def test_the_same_configuration_is_made_once(mod: jitload.Module) -> None:
 )
 def test_the_block_is_fixed(mod: jitload.Module, key: Any) -> None:
     text = (
-        "add[…] takes [grid], or [grid, None, None, stream]: block and shared memory of a Triton kernel are fixed when "
-        "it is compiled"
+        "add[…] takes [grid], or [grid, None, None, stream]: the block and the shared memory of a Triton kernel are fixed "
+        "when it is compiled"
     )
     assert_refused(TypeError, text, mod.add.__getitem__, key)
 
@@ -235,7 +235,7 @@ def test_the_block_is_fixed(mod: jitload.Module, key: Any) -> None:
 def test_a_block_from_a_caller_in_c_is_refused_too(mod: jitload.Module, stub_driver: StubDriver) -> None:
     configure = tvm_ffi.Module.get_function(mod, "_jitload_configure")
     configured = configure(0, 1, 1, 1, 1, 1, 64, 1, 1, None, None)
-    text = "add[…]: block and shared memory of a Triton kernel are fixed when it is compiled"
+    text = "add[…]: the block and the shared memory of a Triton kernel are fixed when it is compiled"
     assert_refused(TypeError, text, configured, aligned_array(), aligned_array(), 16)
     assert stub_driver.calls() == []
 

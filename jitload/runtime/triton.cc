@@ -396,7 +396,7 @@ extern "C" int jitload_run_triton(const jitload_kernel* kernel, const jitload_co
   const TVMFFIAny* args = (const TVMFFIAny*)arguments;
   jitload_tensor_descriptor* descriptors = NULL;
   if (config != NULL && (config->has_block || config->has_shared_bytes)) {
-    return jitload_fail("TypeError", "%s[…]: block and shared memory of a Triton kernel are fixed when it is compiled",
+    return jitload_fail("TypeError", "%s[…]: the block and the shared memory of a Triton kernel are fixed when it is compiled",
                         kernel->name);
   }
   if (triton->descriptor_count != 0) {

@@ -1,7 +1,6 @@
-/* A launch by the launcher: where it belongs, and the driver's call.
+/* Launches of the launcher: choosing the device, and calling the driver.
  *
- * A usual one on a machine with one GPU is one comparison and the driver's own call; with several it looks first where
- * the launch belongs.
+ * With one GPU a launch costs one comparison in addition to the driver's call.
  */
 #ifndef JITLOAD_LAUNCHER_LAUNCH_H_
 #define JITLOAD_LAUNCHER_LAUNCH_H_
@@ -11,9 +10,9 @@
 namespace jitload {
 inline namespace v1 {
 
-/* ---- clusters: what a launch requests, and why the driver refused it -------------------------------------------- */
+/* ---- clusters -------------------------------------------------------------------------------------------------- */
 
-/* The cluster among a launch's attributes; NULL where there is none. */
+/* Return the cluster among a launch's attributes, or NULL. */
 JITLOAD_LAUNCHER const uint32_t* FindCluster(const jitload_cu_config* config) {
   for (uint32_t i = 0; i < config->attribute_count; ++i) {
     if (config->attributes[i].id == JITLOAD_LAUNCH_CLUSTER) return config->attributes[i].value.extent;
@@ -23,20 +22,18 @@ JITLOAD_LAUNCHER const uint32_t* FindCluster(const jitload_cu_config* config) {
 
 JITLOAD_LAUNCHER uint64_t CountBlocks(const uint32_t* cluster) { return uint64_t{cluster[0]} * cluster[1] * cluster[2]; }
 
-/* Before a launch with attributes. */
 JITLOAD_LAUNCHER void AllowCluster(KernelState* state, const jitload_cu_config* config, int device) {
   const uint32_t* cluster = FindCluster(config);
   if (cluster != nullptr && CountBlocks(cluster) > JITLOAD_PORTABLE_CLUSTER) AllowLargeCluster(state, device);
 }
 
-/* The largest cluster that the device can hold, below the one that it cannot. */
+/* Return the size of the largest cluster that the device can hold, if it cannot hold this one. */
 JITLOAD_LAUNCHER uint32_t LargestCluster(const KernelState* state, const jitload_cu_config* config, const uint32_t* cluster) {
   const uint64_t blocks = CountBlocks(cluster);
   return blocks == 0 ? 0 : jitload_largest_cluster(state->driver->max_active_clusters, state->kernel, config, blocks - 1);
 }
 
-/* What was wrong with the cluster of a refused launch, to follow the launch's own words; empty where that is not
- * known. */
+/* Format what is wrong with the cluster of a failed launch. Empty without a cluster; the driver's errors name no limit. */
 JITLOAD_LAUNCHER void FormatClusterError(const KernelState* state, const jitload_cu_config* config, char* text, size_t size) {
   const uint32_t* cluster = FindCluster(config);
   int count = 0;
@@ -48,36 +45,36 @@ JITLOAD_LAUNCHER void FormatClusterError(const KernelState* state, const jitload
     snprintf(text + used, size - used, ": grid.%c is not a multiple of cluster.%c", "xyz"[i], "xyz"[i]);
     return;
   }
-  const bool is_small = CountBlocks(cluster) <= JITLOAD_MAX_CLUSTER;
-  if (is_small && state->driver->max_active_clusters(&count, state->kernel, config) == 0 && count > 0) return;
+  const bool is_below_maximum = CountBlocks(cluster) <= JITLOAD_MAX_CLUSTER;
+  if (is_below_maximum && state->driver->max_active_clusters(&count, state->kernel, config) == 0 && count > 0) return;
   const uint32_t limit = LargestCluster(state, config, cluster);
   if (limit != 0) snprintf(text + used, size - used, ": the limit is %u blocks in a cluster", limit);
 }
 
-/* ---- where a launch belongs ------------------------------------------------------------------------------------ */
+/* ---- the device of a launch ------------------------------------------------------------------------------------ */
 
-/* Without a stream the pointers tell: the current device if one of them is there, else the first one's. */
+/* For a launch without a stream: the current device if a pointer belongs to it, otherwise the first pointer's device. */
 JITLOAD_LAUNCHER int DeviceOfPointers(const KernelState* state, void** args, int current) {
   enum { DEVICE_MEMORY = 2, MEMORY_TYPE = 2, ORDINAL = 9 };
   const Driver* driver = state->driver;
-  int found = current;
+  int selected = current;
   if (args == nullptr || driver->pointer_attributes == nullptr) return current;
   for (uint32_t i = 0; i < state->pointer_count; ++i) {
     jitload_cu_address address = 0;
     unsigned type = 0;
-    int ordinal = -1, wanted[] = {MEMORY_TYPE, ORDINAL};
+    int ordinal = -1, attributes[] = {MEMORY_TYPE, ORDINAL};
     void* values[] = {&type, &ordinal};
     if (args[state->pointers[i]] != nullptr) memcpy(&address, args[state->pointers[i]], sizeof address);
-    if (address == 0 || driver->pointer_attributes(2, wanted, values, address) != JITLOAD_CUDA_SUCCESS) continue;
+    if (address == 0 || driver->pointer_attributes(2, attributes, values, address) != JITLOAD_CUDA_SUCCESS) continue;
     if (type != DEVICE_MEMORY || ordinal < 0 || ordinal >= driver->devices) continue;
     if (ordinal == current) return current;
-    if (found == current) found = ordinal;
+    if (selected == current) selected = ordinal;
   }
-  return found;
+  return selected;
 }
 
-/* With several devices: make the context current in which the launch belongs, where it is not. Returns whether that
- * has to be undone. */
+/* With several devices: make the context of the stream, or of the pointers, current. Return whether LeaveLaunchContext has
+ * to restore the previous one. */
 JITLOAD_LAUNCHER bool EnterLaunchContext(const KernelState* state, void** args, jitload_cu_stream stream, int* device) {
   const Driver* driver = state->driver;
   jitload_cu_context current = nullptr, target = nullptr;
@@ -85,7 +82,7 @@ JITLOAD_LAUNCHER bool EnterLaunchContext(const KernelState* state, void** args, 
     driver->get_context(&current);
   }
   driver->context_device(device);
-  if (reinterpret_cast<uintptr_t>(stream) > 2) { /* 0, 1 and 2 are the default streams of any device */
+  if (reinterpret_cast<uintptr_t>(stream) > 2) { /* 0, 1 and 2 are default streams, which every device has */
     if (driver->stream_context(stream, &target) != JITLOAD_CUDA_SUCCESS) return false;
   } else {
     const int owner = DeviceOfPointers(state, args, *device);
@@ -123,8 +120,8 @@ JITLOAD_LAUNCHER int DescribeLaunchError(const KernelState* state, const jitload
 
 JITLOAD_LAUNCHER int LaunchOnCurrentDevice(KernelState* state, void** args, const jitload_cu_config* config, int device) {
   int code = 0;
-  const int64_t allowed = __atomic_load_n(&state->slots[device].allowed, __ATOMIC_ACQUIRE);
-  if (__builtin_expect(config->shared_bytes > allowed, 0)) code = Prepare(state, device, config->shared_bytes);
+  const int64_t limit = __atomic_load_n(&state->slots[device].shared_limit, __ATOMIC_ACQUIRE);
+  if (__builtin_expect(config->shared_bytes > limit, 0)) code = Prepare(state, device, config->shared_bytes);
   if (__builtin_expect(code != 0, 0)) return code;
   if (config->attribute_count != 0) AllowCluster(state, config, device);
   code = CallDriver(state, args, config);
@@ -145,7 +142,7 @@ JITLOAD_LAUNCHER int LaunchKernel(KernelState* state, void** args, const jitload
   return code;
 }
 
-/* ---- whether a cluster is possible, asked before the launch ---------------------------------------------------- */
+/* ---- checking a cluster before the launch ---------------------------------------------------------------------- */
 
 JITLOAD_LAUNCHER int RaiseClusterError(const KernelState* state, const jitload_cu_config* config, const uint32_t* cluster,
                                    int device, int code) {
@@ -158,26 +155,26 @@ JITLOAD_LAUNCHER int RaiseClusterError(const KernelState* state, const jitload_c
                config->block[0] * config->block[1] * config->block[2], config->shared_bytes, limit);
 }
 
-/* Clusters over the portable size of 8 must be allowed; whether one can be scheduled, the driver is asked once. */
+/* Allow large clusters, and ask the driver whether this one can be scheduled, unless the last check was the same. */
 JITLOAD_LAUNCHER int CheckClusterOnCurrentDevice(KernelState* state, const jitload_cu_config* config, const uint32_t* cluster,
                                       int device) {
   const Driver* driver = state->driver;
   DeviceKernel* slot = &state->slots[device];
-  const uint32_t wanted[7] = {cluster[0],       cluster[1],       cluster[2],          config->block[0],
+  const uint32_t launch[7] = {cluster[0],       cluster[1],       cluster[2],          config->block[0],
                               config->block[1], config->block[2], config->shared_bytes};
   int code = 0, count = 0;
-  if (config->shared_bytes > __atomic_load_n(&slot->allowed, __ATOMIC_ACQUIRE))
+  if (config->shared_bytes > __atomic_load_n(&slot->shared_limit, __ATOMIC_ACQUIRE))
     code = Prepare(state, device, config->shared_bytes);
   if (code != 0) return RaiseCode("cannot launch", code);
   if (driver->process != getpid() || !Lock()) return Raise("RuntimeError", "%s: %s", state->name, kForked);
-  const bool is_known = memcmp(slot->checked, wanted, sizeof wanted) == 0;
+  const bool is_checked = memcmp(slot->checked_launch, launch, sizeof launch) == 0;
   Unlock();
-  if (is_known) return 0;
+  if (is_checked) return 0;
   AllowCluster(state, config, device);
   code = driver->max_active_clusters(&count, state->kernel, config);
   if (code != 0 || count < 1) return RaiseClusterError(state, config, cluster, device, code);
   if (Lock()) {
-    memcpy(slot->checked, wanted, sizeof wanted);
+    memcpy(slot->checked_launch, launch, sizeof launch);
     Unlock();
   }
   return 0;
@@ -186,7 +183,7 @@ JITLOAD_LAUNCHER int CheckClusterOnCurrentDevice(KernelState* state, const jitlo
 JITLOAD_LAUNCHER int CheckCluster(KernelState* state, void** args, const jitload_cu_config* config,
                                   const uint32_t* cluster) {
   int device = 0;
-  if (state == nullptr) return 0; /* the launch will say so */
+  if (state == nullptr) return 0; /* the launch reports the error */
   const bool is_entered = state->driver->devices > 1 && EnterLaunchContext(state, args, config->stream, &device);
   AdoptContext(state->driver);
   const int failed = CheckClusterOnCurrentDevice(state, config, cluster, device);

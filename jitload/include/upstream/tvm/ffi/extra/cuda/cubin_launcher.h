@@ -1,7 +1,7 @@
-/* jitload's own `tvm/ffi/extra/cuda/cubin_launcher.h`: cubins and their kernels, launched through libcuda.
+/* jitload's `tvm/ffi/extra/cuda/cubin_launcher.h`: cubins and their kernels, launched through libcuda.
  *
- * Found in place of tvm-ffi's header of this name, with its interface. Header-only: libcuda is found at run time, so
- * that nothing is linked, and a library loads on a machine without a GPU.
+ * It replaces tvm-ffi's header and has the same interface. libcuda is loaded at run time, so that nothing needs to be
+ * linked and libraries also load on machines without a GPU.
  */
 #ifndef TVM_FFI_EXTRA_CUDA_CUBIN_LAUNCHER_H_
 #define TVM_FFI_EXTRA_CUDA_CUBIN_LAUNCHER_H_
@@ -19,7 +19,7 @@ inline namespace v1 {
 
 class LaunchConfig;
 
-/* Bytes of an array, of what a pointer points to, or of whatever has data() and size(). */
+/* The bytes of an array, of a pointer, or of a container with data() and size(). */
 template <class Source>
 Image MakeImage(const Source& source) {
   if constexpr (std::is_array_v<Source>) {
@@ -44,15 +44,15 @@ namespace tvm {
 namespace ffi {
 inline namespace jitload_v1 {
 
-/* A kernel, on every device: launches go to the device of their stream. Movable; safe to launch from many threads. */
+/* A kernel on all devices: a launch goes to the device of its stream. Movable; several threads may launch it. */
 class CubinKernel {
  public:
   CubinKernel(cuda_api::LibraryHandle library, const char* name)
       : CubinKernel(::jitload::Library{library, 0, nullptr, nullptr}, name) {}
   ~CubinKernel() { ::jitload::FreeKernel(state_); }
 
-  /* Launch. Dynamic shared memory over 48 KiB is allowed for as it is asked for, up to the device's opt-in limit. The
-   * result must be checked; the check's message says what was wrong with the launch. */
+  /* Launch, with dynamic shared memory up to the device's opt-in limit. Check the result with one of the macros: their
+   * message has the details of a failed launch. */
   cuda_api::Result Launch(void** args, dim3 grid, dim3 block, cuda_api::StreamHandle stream,
                           uint32_t dyn_smem_bytes = 0) {
     return LaunchWithConfig(args, cuda_api::MakeConfig(grid, block, stream, dyn_smem_bytes));
