@@ -9,9 +9,9 @@ from pathlib import Path
 def nvrtc_path() -> Path:
     """Return the NVRTC that jitload would use."""
     from jitload.settings import read_settings
-    from jitload.toolchain import find_kit
+    from jitload.toolchain.cuda import find_cuda_toolchain
 
-    return find_kit(read_settings()).nvrtc_path
+    return find_cuda_toolchain(read_settings()).nvrtc_path
 
 
 def open_nvrtc(path: Path) -> ctypes.CDLL:

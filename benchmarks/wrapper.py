@@ -152,9 +152,9 @@ def tvm_ffi_guide(arch: str) -> Answer:
 def cuda_for_tvm_ffi() -> dict[str, object]:
     """Return what upstream's C++-only path must be told of CUDA: the headers and the library that jitload finds."""
     from jitload.settings import read_settings
-    from jitload.toolchain import find_cudart, find_kit
+    from jitload.toolchain.cuda import find_cuda_toolchain, find_cudart
 
-    kit = find_kit(read_settings())
+    kit = find_cuda_toolchain(read_settings())
     cudart = find_cudart(kit)
     return {
         "sources": "cpp_sources",

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from jitload.arch import CPU
 from jitload.errors import JitLoadError
+from jitload.toolchain.arch import CPU
 
 SANITIZERS = ("address", "undefined")
 # What nvcc's options mean to the host's compiler. The others decide how a GPU's code is made.

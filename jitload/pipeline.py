@@ -12,17 +12,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from jitload.arch import CPU
 from jitload.building.collector import pause_garbage_collection
 from jitload.cache.entry import Entry, open_cache
 from jitload.cache.key import CacheKey, library_key
 from jitload.cache.tiers import find_in_tiers, share_entry
 from jitload.errors import CacheError, CachePlaceError, JitLoadError, ToolchainError
-from jitload.identity import compiler_identity, own_identity, recall_compiler_identity
 from jitload.request.arguments import absolute_path, check_path
 from jitload.request.request import Request
 from jitload.settings import private_cache_dir, warn_once
-from jitload.toolchain import Compiler, Kit, Nvcc, find_compiler, find_cuda_headers, find_kit
+from jitload.toolchain.arch import CPU
+from jitload.toolchain.cuda import CudaToolchain, Nvcc, find_cuda_headers, find_cuda_toolchain
+from jitload.toolchain.host import Compiler, find_compiler
+from jitload.toolchain.identity import compiler_identity, own_identity, recall_compiler_identity
 
 if TYPE_CHECKING:
     from jitload.cache.store import Work
@@ -113,7 +114,7 @@ def _output_path(output: PathLike | None, directory: Path | None) -> Path | None
 class _Tools(NamedTuple):
     """The tools of a build: what compiles the device code or has CUDA's headers, the C++ compiler, and its identity."""
 
-    cuda: Kit | Nvcc | None
+    cuda: CudaToolchain | Nvcc | None
     compiler: Compiler
     compiler_identity: str
 
@@ -157,7 +158,7 @@ def _find_tools(request: Request, cache_dir: Path) -> _Tools:
     return _Tools(cuda, compiler, identity)
 
 
-def _find_cuda(request: Request, cache_dir: Path) -> Kit | Nvcc | None:
+def _find_cuda(request: Request, cache_dir: Path) -> CudaToolchain | Nvcc | None:
     """Return what compiles the device code, or has the headers that hand-written C++ may include."""
     if request.triton is not None:
         return None
@@ -168,7 +169,7 @@ def _find_cuda(request: Request, cache_dir: Path) -> Kit | Nvcc | None:
     if request.images:
         return None
     if any(arch != CPU for arch in request.archs) or request.settings.mode == "load-only":
-        return find_kit(request.settings)
+        return find_cuda_toolchain(request.settings)
     return find_cuda_headers(request.settings)
 
 
@@ -242,19 +243,23 @@ def _build_library(request: Request, tools: _Tools, work: Work, *, verbose: bool
 
 
 def _build_device_library(
-    request: Request, kit: Kit | None, compiler: Compiler, work: Work, *, verbose: bool
+    request: Request, toolchain: CudaToolchain | None, compiler: Compiler, work: Work, *, verbose: bool
 ) -> tuple[Path, ...]:
     """Compile kernels with NVRTC, generate the C++ that launches them, and link a library of both."""
     from jitload.building.background import run_in_background
     from jitload.building.ninja import run_ninja, write_ninja
     from jitload.building.runtime import find_or_build_runtime
-    from jitload.device.compile import compile_device_code
-    from jitload.toolchain import find_ninja
+    from jitload.cuda.compile import compile_device_code
+    from jitload.toolchain.host import find_ninja
 
+    if toolchain is not None:
+        from jitload.cuda.nvrtc import load_nvrtc
+
+        run_in_background(load_nvrtc, toolchain.nvrtc_path)  # the dynamic loader works without the GIL
     _import_for_build(request)
     runtime = run_in_background(find_or_build_runtime, compiler, work.cache_dir, request.settings)
     run_in_background(_import_for_wrapper)
-    compiled = compile_device_code(request, kit)  # machine code, and the signature of each kernel in it
+    compiled = compile_device_code(request, toolchain)  # machine code, and the signature of each kernel in it
 
     from jitload.building.library import library_steps, write_sources
 
@@ -276,8 +281,8 @@ def _import_for_build(request: Request) -> None:
     elif CPU in request.archs:
         import jitload.cpu.library
     else:
-        import jitload.device.compile
-        import jitload.device.kernels  # noqa: F401
+        import jitload.cuda.compile
+        import jitload.cuda.kernels  # noqa: F401
 
 
 def _import_for_wrapper() -> None:

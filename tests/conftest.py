@@ -13,8 +13,8 @@ import pytest
 from builds import build, kernel
 from support.fixtures import loaded_stub, stub_driver, stub_library  # noqa: F401  pytest finds fixtures by name here
 
-from jitload.device import kernels
-from jitload.nvrtc import NvrtcJob, NvrtcResult
+from jitload.cuda import kernels
+from jitload.cuda.nvrtc import NvrtcJob, NvrtcResult
 
 
 def pytest_configure() -> None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 TESTS_DIR = Path(__file__).parent
 sys.path.insert(0, str(TESTS_DIR.parent))  # as a script it finds jitload beside the tests
 
-from jitload.device.nvrtc_headers import BUILT_IN, headers_in_memory  # noqa: E402  behind the path
+from jitload.cuda.headers import BUILT_IN, headers_in_memory  # noqa: E402  behind the path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -278,7 +278,7 @@ def test_compile_cubin_tells_what_is_in_the_machine_code():
 
 
 def test_upstreams_variable_answers_where_ours_does_not(monkeypatch):
-    monkeypatch.setattr("jitload.arch.current_capability", lambda: None)
+    monkeypatch.setattr("jitload.toolchain.arch.current_capability", lambda: None)
     monkeypatch.setenv("TVM_FFI_CUDA_ARCH_LIST", "8.0 9.0a")
     assert "(sm_80, sm_90a)" in repr(load(ADD, arch="native"))
     assert "(sm_89)" in repr(load(ADD, arch="8.9"))
@@ -288,7 +288,7 @@ def test_upstreams_variable_answers_where_ours_does_not(monkeypatch):
     )
     monkeypatch.setenv("JITLOAD_ARCH", "sm_86")
     assert "(sm_86)" in repr(load(ADD, arch="native"))
-    monkeypatch.setattr("jitload.arch.current_capability", lambda: (9, 0))
+    monkeypatch.setattr("jitload.toolchain.arch.current_capability", lambda: (9, 0))
     assert "(sm_90a)" in repr(load(ADD, arch="native"))
 
 

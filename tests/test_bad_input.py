@@ -139,7 +139,7 @@ def test_a_word_of_the_language_is_no_functions_name():
 # ---- tools and options -----------------------------------------------------------------------------------------
 
 COMPILERS = {
-    "g++ 'unclosed": 'JITLOAD_CXX or CXX is "g\\+\\+ \'unclosed", which is no command: No closing quotation',
+    "g++ 'unclosed": 'JITLOAD_CXX or CXX is "g\\+\\+ \'unclosed", which is not a command: No closing quotation',
     "true": "bin/true .*does not say that it is a C\\+\\+ compiler",
     "false": "the C\\+\\+ compiler .*false does not work",
 }

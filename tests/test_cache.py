@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from jitload.cache.key import CacheKey, library_key
 from jitload.request.arguments import inline_sources, read_options
 from jitload.request.request import Call, make_request
 from jitload.settings import read_settings
-from jitload.toolchain import find_kit
+from jitload.toolchain.cuda import find_cuda_toolchain
 
 
 @pytest.fixture
@@ -37,7 +36,7 @@ def request(text=ADD, name="m", *, arch=ARCH, functions=None, **flags):
 
 
 def key(text=ADD, name="m", *, nvrtc="1", compiler="g++ 1", own="0", **options):
-    kit = replace(find_kit(read_settings()), identity=nvrtc)
+    kit = find_cuda_toolchain(read_settings())._replace(identity=nvrtc)
     return library_key(request(text, name, **options), kit, compiler, own).digest
 
 
@@ -98,7 +97,10 @@ def test_the_key_does_not_depend_on_the_working_directory_or_the_cache(tmp_path,
 # ---- a hit -----------------------------------------------------------------------------------------------------
 
 LEFT_ALONE = ("subprocess.Popen", "os.posix_spawn", "os.fork", "os.mkdir", "os.rename", "os.remove", "fcntl.flock")
-HEAVY = ("jinja2", "filelock", "ninja", "torch", "tvm_ffi", "numpy", "jitload.nvrtc", "jitload.codegen.wrapper")
+HEAVY = (
+    *("jinja2", "filelock", "ninja", "torch", "tvm_ffi", "numpy", "cuda", "jitload.cuda.nvrtc"),
+    "jitload.codegen.wrapper",
+)
 STRICT_HIT = f"""
 import sys
 def watch(event, args):
@@ -108,15 +110,17 @@ def watch(event, args):
 import jitload, builds
 loaded = set(sys.modules)
 sys.addaudithook(watch)
-print(builds.build(builds.ADD))
+print(builds.build(builds.ADD, arch=ARCH))
 heavy = set({HEAVY!r}) & (set(sys.modules) - loaded)
 assert not heavy, heavy
 """
 
 
-def test_a_hit_starts_nothing_writes_nothing_and_imports_little(cache):
+@pytest.mark.parametrize("arch", [ARCH, "native"])
+def test_a_hit_starts_nothing_writes_nothing_and_imports_little(cache, stub_library, arch):
     path = build(ADD)
-    done = run_python(STRICT_HIT, {"PYTHONDONTWRITEBYTECODE": "1"})
+    gpu = {"LD_LIBRARY_PATH": str(stub_library.parent)}  # the stub's devices are of this architecture
+    done = run_python(STRICT_HIT.replace("ARCH", repr(arch)), {"PYTHONDONTWRITEBYTECODE": "1", **gpu})
     assert (done.stdout, done.stderr) == (f"{path}\n", "")
 
 
@@ -190,7 +194,7 @@ def test_an_edit_during_the_build_is_not_trusted(cache, tmp_path, monkeypatch):
     header = tmp_path / "h.h"
     header.write_text("#define NAME one\n")
     text = '#include "h.h"\nextern "C" __global__ void NAME() {}'
-    make = jitload.device.kernels.compile_kernels
+    make = jitload.cuda.kernels.compile_kernels
 
     def edit_meanwhile(*arguments):
         compiled = make(*arguments)
@@ -198,7 +202,7 @@ def test_an_edit_during_the_build_is_not_trusted(cache, tmp_path, monkeypatch):
         return compiled
 
     with monkeypatch.context() as patch:
-        patch.setattr("jitload.device.kernels.compile_kernels", edit_meanwhile)
+        patch.setattr("jitload.cuda.kernels.compile_kernels", edit_meanwhile)
         assert list(load(text, extra_include_paths=[tmp_path])) == ["one"]
     monkeypatch.setattr("jitload.pipeline._modules", {})
     assert list(load(text, extra_include_paths=[tmp_path])) == ["two"]

@@ -17,9 +17,9 @@ from builds import ADD, ARCH, ROOT, build, kernel, load
 from test_cache_tiers import package
 
 import jitload
-from jitload import toolchain
 from jitload.cli import main
 from jitload.errors import CacheError, ToolchainError
+from jitload.toolchain import cuda
 
 BY_HAND = "int64_t twice(int64_t x) { return 2 * x; }"
 
@@ -33,12 +33,12 @@ def lose(monkeypatch):
             monkeypatch.setenv("PATH", "/nowhere")
             monkeypatch.delenv("CXX", raising=False)
         if "nvrtc" in tools:
-            monkeypatch.setattr(toolchain, "_wheel_kits", lambda: iter(()))
-            monkeypatch.setattr(toolchain, "_toolkit_kits", lambda _: iter(()))
-            toolchain._find_kit.cache_clear()
+            monkeypatch.setattr(cuda, "_wheel_toolchains", lambda: iter(()))
+            monkeypatch.setattr(cuda, "_toolkits", lambda _: iter(()))
+            cuda._find_cuda_toolchain.cache_clear()
 
     yield take
-    toolchain._find_kit.cache_clear()
+    cuda._find_cuda_toolchain.cache_clear()
 
 
 def rewrite(path: Path, **parts: str) -> None:
@@ -219,7 +219,7 @@ def test_native_code_is_for_the_processor_that_it_was_made_for(cache, lose, monk
     lose("compiler")
     again = {"cpp_sources": BY_HAND, "functions": "twice", "extra_cflags": ["-march=native"]}
     assert jitload.build_inline("hand", **again) == path
-    for place in ("pipeline", "cache.matching"):
+    for place in ("cache.key", "cache.matching"):
         monkeypatch.setattr(f"jitload.{place}.cpu_identity", lambda: "another processor")
     with pytest.raises(ToolchainError):
         jitload.build_inline("hand", **again)
@@ -260,8 +260,8 @@ def test_whom_the_cache_trusts_is_asked_here_too(cache, lose, caplog):
 _PRODUCTION = """
 import logging, sys
 import jitload
-from jitload import toolchain
-toolchain._toolkit_kits = lambda _: iter(())  # of the machine that this test runs on
+from jitload.toolchain import cuda
+cuda._toolkits = lambda _: iter(())  # of the machine that this test runs on
 text = sys.argv[1]
 mod = jitload.load_inline("vec", cuda_sources=text, arch="sm_90a")
 print(list(mod), mod.__class__.__name__)

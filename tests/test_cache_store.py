@@ -103,7 +103,7 @@ import fcntl
 import socket
 import jitload.cache.prune
 import jitload.loader.module
-import jitload.device.compile
+import jitload.cuda.compile
 import jitload.building.library
 import filelock
 os.chdir("/")

@@ -21,8 +21,8 @@ FUNCTIONS = {"twice": Launch(grid=1, block=32, args={"n": "x.numel()"})}
 
 @pytest.fixture(autouse=True)
 def _no_gpu(monkeypatch):
-    monkeypatch.setattr("jitload.arch.current_capability", lambda: None)
-    monkeypatch.setattr("jitload.arch.driver_error", lambda: 0)
+    monkeypatch.setattr("jitload.toolchain.arch.current_capability", lambda: None)
+    monkeypatch.setattr("jitload.toolchain.arch.driver_error", lambda: 0)
     warn_once.cache_clear()
 
 
@@ -80,7 +80,7 @@ def test_the_variable_may_say_cpu(monkeypatch, caplog):
 
 
 def test_a_driver_that_does_not_start_is_no_missing_gpu(monkeypatch):
-    monkeypatch.setattr("jitload.arch.driver_error", lambda: 803)
+    monkeypatch.setattr("jitload.toolchain.arch.driver_error", lambda: 803)
     with pytest.raises(ToolchainError, match="the CUDA driver does not start: error 803"):
         jitload.load_inline("native", cuda_sources=SOURCE)
 
@@ -131,5 +131,5 @@ def test_another_compiler_than_gcc_is_refused(monkeypatch, tmp_path):
     other.write_text('#!/bin/sh\n[ "$1" = -v ] && echo "clang version 19.1" >&2\nexit 0\n')
     other.chmod(0o755)
     monkeypatch.setenv("JITLOAD_CXX", str(other))
-    with pytest.raises(ToolchainError, match="kernels on the CPU take g"):
+    with pytest.raises(ToolchainError, match="kernels on the CPU are compiled by g"):
         jitload.load_inline("clang", cuda_sources=SOURCE, arch="cpu")

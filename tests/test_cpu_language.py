@@ -13,11 +13,12 @@ from test_kernels import MACRO_C, RUNS, ZOO
 import jitload
 from jitload.building.ninja import run_ninja
 from jitload.cpu.build import compile_for_cpu
-from jitload.device.kernels import DeviceSource
+from jitload.cuda.kernels import DeviceSource
 from jitload.errors import CompileError
 from jitload.model import CompiledSource
 from jitload.settings import read_settings
-from jitload.toolchain import find_compiler, find_cuda_headers, find_ninja
+from jitload.toolchain.cuda import find_cuda_headers
+from jitload.toolchain.host import find_compiler, find_ninja
 
 
 def compile_text(work_dir: Path, text: str, **options: Any) -> CompiledSource:

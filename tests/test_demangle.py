@@ -7,8 +7,8 @@ from builds import ARCH, build, kernel, load, message
 
 import jitload
 from jitload import Launch
-from jitload.device.demangle import demangle, name_in
 from jitload.errors import SignatureError
+from jitload.signature.demangle import demangle, name_in
 
 
 def test_demangling() -> None:
@@ -65,6 +65,14 @@ def test_a_kernel_with_a_long_symbol_asks_for_a_signature(nvrtc_runs):
     wrong = {"f": Launch(kernel="ns::k<Long>", signature="(struct Long* x, double n)")}
     with pytest.raises(SignatureError, match="'double' has 8 bytes, and the cubin has 4 there"):
         build(ALIAS, functions=wrong)
+
+
+def test_a_long_symbol_on_the_cpu_takes_a_signature():
+    with pytest.raises(SignatureError) as caught:
+        load(ALIAS, arch="cpu", functions={"f": Launch(kernel="ns::k<Long>")})
+    check_asks(str(caught.value), "ns::k<Long>", "8, 4")
+    signed = {"f": Launch(kernel="ns::k<Long>", signature="(void* x, int n)")}
+    assert repr(load(ALIAS, arch="cpu", functions=signed).f) == "<jitload function f(void* x, int n)>"
 
 
 def test_an_overload_with_a_long_symbol_asks_for_a_signature():

@@ -10,10 +10,10 @@ from direct_nvrtc import ask_nvrtc
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jitload.device.demangle import demangle_variables
 from jitload.elf.cubin import read_image
 from jitload.errors import LoadError
 from jitload.model import ParameterSlot, Variable
+from jitload.signature.demangle import demangle_variables
 
 DATA = Path(__file__).parent / "data"
 CUBINS = {path.stem: path.read_bytes() for path in sorted(DATA.glob("image-*.cubin"))}

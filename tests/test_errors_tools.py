@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from builds import ADD, build, message, run_python, work_dirs
 
-from jitload import toolchain
 from jitload.building.ninja import _start, _stop, run_ninja
 from jitload.errors import CompileError, ToolchainError
+from jitload.toolchain import cuda
 
 
 @pytest.mark.usefixtures("cache")  # an entry that is there needs no tool
@@ -90,8 +90,8 @@ def test_no_nvrtc(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("cache")  # an entry that is there needs no tool
 def test_no_wheel_and_no_toolkit_has_nvrtc(monkeypatch):
-    monkeypatch.setattr(toolchain, "_wheel_kits", lambda: iter(()))
-    monkeypatch.setattr(toolchain, "_toolkit_kits", lambda _: iter(()))
+    monkeypatch.setattr(cuda, "_wheel_toolchains", lambda: iter(()))
+    monkeypatch.setattr(cuda, "_toolkits", lambda _: iter(()))
     monkeypatch.setattr(sys, "path", [*sys.path, "/not/there"])  # what was found before is remembered by the path
     assert message(ToolchainError, ADD) == (
         "NVRTC was not found: compiling CUDA source needs it. Install it with: pip install 'jitload[cu13]'  (or "
@@ -125,14 +125,14 @@ def test_what_a_toolkit_is_follows_its_file(tmp_path):
     library.write_text("one")
     plain = tmp_path / "lib" / "libnvrtc.so"
     plain.symlink_to(library.name)
-    kits = [toolchain._asked_kit(plain)]
+    toolchains = [cuda._requested_toolchain(plain)]
     library.write_text("other")
-    kits.append(toolchain._asked_kit(plain))
-    assert [kit.version for kit in kits] == [(12, 8, 93)] * 2
-    assert kits[0].identity != kits[1].identity
+    toolchains.append(cuda._requested_toolchain(plain))
+    assert [toolchain.version for toolchain in toolchains] == [(12, 8, 93)] * 2
+    assert toolchains[0].identity != toolchains[1].identity
     plain.unlink()
     plain.write_text("a file of its own")
-    assert toolchain._asked_kit(plain).major == 0
+    assert cuda._requested_toolchain(plain).major == 0
 
 
 def test_no_ninja(tmp_path):

@@ -235,7 +235,7 @@ def test_compile_cubin_says_what_its_arguments_lack():
 def test_a_driver_that_does_not_start_is_no_missing_gpu(monkeypatch):
     status = iter([803, 803, 100, 100])
     driver = SimpleNamespace(cuCtxGetDevice=lambda _: 3, cuInit=lambda _: next(status))
-    monkeypatch.setattr("jitload.gpu.open_driver", lambda: driver)
+    monkeypatch.setattr("jitload.toolchain.driver.load_driver", lambda: driver)
     monkeypatch.delenv("JITLOAD_ARCH", raising=False)
     assert "asks the GPU, and the CUDA driver does not start: error 803. Name" in message(
         ToolchainError, ADD, arch="native"
@@ -279,7 +279,7 @@ def test_an_architecture_that_this_nvrtc_does_not_know_lists_those_it_does():
 
 
 def test_native_without_a_gpu(monkeypatch):
-    monkeypatch.setattr("jitload.arch.current_capability", lambda: None)
+    monkeypatch.setattr("jitload.toolchain.arch.current_capability", lambda: None)
     assert message(ToolchainError, ADD, arch="native") == NO_GPU
     monkeypatch.setenv("JITLOAD_ARCH", "native")
     assert message(ToolchainError, ADD, arch="native") == NO_GPU

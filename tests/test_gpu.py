@@ -158,7 +158,7 @@ mod = jitload.load_module(sys.argv[1])
 """
     nowhere = {"PATH": str(tmp_path), "CXX": "/nonexistent", "JITLOAD_NVRTC": "/nonexistent"}
     nowhere |= {"JITLOAD_CACHE_DIR": "/nonexistent/cache", "CUDA_HOME": "/nonexistent"}
-    tail = "assert 'jitload.nvrtc' not in sys.modules and 'jitload.build' not in sys.modules"
+    tail = "assert 'jitload.cuda.nvrtc' not in sys.modules and 'jitload.build' not in sys.modules"
     assert run_program(program + CHECK + tail, library, environment=nowhere) == "right\n"
 
 

@@ -18,9 +18,9 @@ _LAUNCH = {"grid": "ceil_div(n, 256)", "block": 256, "args": {"n": "x.numel()"}}
 _PROGRAM = """
 import sys, torch
 import jitload
-from jitload import toolchain
+from jitload.toolchain import cuda
 
-toolchain._wheel_kits = toolchain._toolkit_kits = lambda *_: iter(())
+cuda._wheel_toolchains = cuda._toolkits = lambda *_: iter(())
 launch = jitload.Launch(grid="ceil_div(n, 256)", block=256, args={"n": "x.numel()"})
 mod = jitload.load_inline("vec", cuda_sources=sys.argv[1], functions={"add": launch})
 x = torch.randn(100_003, device="cuda")

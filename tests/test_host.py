@@ -130,7 +130,7 @@ def test_what_is_wrong_is_said_before_the_compiler_runs(options, error, words, m
 
 
 def test_a_cubin_is_looked_at_before_any_kernel_is_compiled(monkeypatch):
-    monkeypatch.setattr("jitload.device.kernels.run_nvrtc", lambda *_: pytest.fail("NVRTC ran"))
+    monkeypatch.setattr("jitload.cuda.kernels.run_nvrtc", lambda *_: pytest.fail("NVRTC ran"))
     options = {"cuda_sources": ADD, "cpp_sources": EMBED, "kind": "device", "arch": ARCH}
     assert refusal(LoadError, embed_cubin={"first": b"ga"}, **options).startswith("embed_cubin['first']: these bytes")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 import jitload
 from jitload.cxx import host, link
 from jitload.settings import read_settings
-from jitload.toolchain import find_compiler
+from jitload.toolchain.host import find_compiler
 
 QUICK = [
     ((), True),
@@ -26,8 +25,8 @@ def test_gold_links_where_no_option_may_mean_something_to_a_linker(flags, is_qui
     compiler = find_compiler(read_settings())
     monkeypatch.setattr(link.shutil, "which", lambda name: f"/usr/bin/{name}")
     monkeypatch.setattr(link.platform, "machine", lambda: "x86_64")
-    assert link.quick_linker(replace(compiler, command=("g++",)), flags) == ("-fuse-ld=gold",) * is_quick
-    assert link.quick_linker(replace(compiler, command=("g++", "-m64")), flags) == ()
+    assert link.quick_linker(compiler._replace(command=("g++",)), flags) == ("-fuse-ld=gold",) * is_quick
+    assert link.quick_linker(compiler._replace(command=("g++", "-m64")), flags) == ()
     monkeypatch.setattr(link.shutil, "which", lambda name: None)
     assert link.quick_linker(compiler, flags) == ()
 

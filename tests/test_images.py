@@ -14,9 +14,9 @@ from support.ptx import compile_to
 
 import jitload
 from jitload import Launch
-from jitload.device.linkers import find_nvjitlink
 from jitload.errors import LaunchSpecError, LoadError, SignatureError
 from jitload.settings import read_settings
+from jitload.toolchain.cuda import find_nvjitlink
 
 if TYPE_CHECKING:
     from support.driver import StubDriver
@@ -109,7 +109,7 @@ def test_ptx_computes_on_the_gpu(linker, monkeypatch):
     import torch
 
     if linker == "driver":
-        monkeypatch.setattr("jitload.device.linkers._libraries", lambda *_: ())
+        monkeypatch.setattr("jitload.toolchain.cuda._nvjitlink_files", lambda *_: ())
     elif find_nvjitlink(read_settings()) is None:
         pytest.skip("needs nvJitLink: pip install nvidia-nvjitlink")
     ptx = compile_to("PTX", "--gpu-architecture=compute_80")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from jitload.errors import CompileError, LaunchSpecError, ToolchainError
 from jitload.request.arguments import Sources
 from jitload.request.request import Call, make_request
 from jitload.settings import read_settings
-from jitload.toolchain import Nvcc, find_cuda_headers, find_cudart
+from jitload.toolchain.cuda import Nvcc, find_cuda_headers, find_cudart
 
 pytest_plugins = ["support.gpu_fixtures"]
 
@@ -154,7 +153,7 @@ def test_a_toolkit_without_a_runtime_library_gets_the_wheels_of_its_release_line
         pytest.skip("needs the wheel nvidia-cuda-runtime")
     bare = Nvcc(major=kit.major, version=(kit.major, 0), path=Path("/nvcc"), include_dirs=(), identity="")
     assert find_nvcc_cudart(bare, read_settings()) == find_cudart(kit)
-    assert find_nvcc_cudart(replace(bare, major=kit.major + 1), read_settings()) is None
+    assert find_nvcc_cudart(bare._replace(major=kit.major + 1), read_settings()) is None
 
 
 @pytest.mark.parametrize("flag", ["-arch=sm_90", "-gencode", "-rdc=true", "-dc"])

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import logging
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import builds
 import pytest
 from support.calls import run_python
 
 from jitload import compile_cubin
 from jitload.cpptext.declarations import find_candidates
+from jitload.cuda.nvrtc import log_warnings
 from jitload.errors import CompileError, JitLoadError, ToolchainError
-from jitload.nvrtc import log_warnings, nvrtc_compile
+from jitload.nvrtc import nvrtc_compile
+from jitload.settings import read_settings
+from jitload.toolchain.cuda import find_cuda_toolchain
 
 KIT = Path("/site/nvidia/cu13/include")
 OF_THE_KIT = f'{KIT}/cuda_fp8.h(7): warning #1215-D: type "double4" was declared deprecated\n'
@@ -37,7 +42,7 @@ def test_a_silent_compile_logs_nothing(caplog: pytest.LogCaptureFixture) -> None
 
 FORK = """
 import os
-from jitload import nvrtc
+from jitload.cuda import nvrtc
 inside = nvrtc._compiling()
 inside.__enter__()          # as a thread inside NVRTC does
 child = os.fork()
@@ -112,3 +117,71 @@ def test_what_to_do_next(text: str, options: list[str], words: str):
         nvrtc_compile(text, arch="sm_80", extra_opts=options)
     assert words in caught.value.hint
     assert nvrtc_compile("#define T float\n__global__ void k(T* x) {}", arch="sm_80")
+
+
+# ---- cuda.bindings and the file that it calls --------------------------------------------------------------------
+
+BUILD = 'builds.build(builds.kernel("f"))'
+
+
+def test_without_cuda_bindings_the_error_names_the_command(cache: Path) -> None:
+    done = builds.run_python(
+        f"""
+import sys
+sys.modules["cuda"] = None
+import builds, jitload
+try:
+    {BUILD}
+except jitload.errors.ToolchainError as error:
+    print(error)
+"""
+    )
+    assert done.stdout.startswith("compiling for a GPU needs cuda-bindings, which cannot be imported ("), done.stderr
+    assert done.stdout.endswith("). Install it with: pip install 'cuda-bindings>=12.9.4,<14'\n")
+
+
+@pytest.fixture(scope="module")
+def other_nvrtc(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Another library of the name by which a loaded NVRTC is recognised; this one compiles nothing."""
+    toolchain = find_cuda_toolchain(read_settings())
+    directory = tmp_path_factory.mktemp("other") / "lib"
+    directory.mkdir()
+    (directory / "other.c").write_text("int nvrtcVersion(int* major, int* minor) { return *major = *minor = 9, 0; }")
+    name = f"libnvrtc.so.{toolchain.major}"
+    command = ["cc", "-shared", "-fPIC", f"-Wl,-soname,{name}", "other.c", "-o", name]
+    subprocess.run(command, cwd=directory, check=True)
+    return directory / name
+
+
+def test_the_nvrtc_that_another_package_has_loaded_is_not_used(cache: Path, other_nvrtc: Path) -> None:
+    """As torch loads the one that it came with, and JITLOAD_NVRTC names another."""
+    done = builds.run_python(f"import ctypes; ctypes.CDLL({str(other_nvrtc)!r})\nimport builds; print({BUILD})")
+    assert done.stdout.endswith("/m.so\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("import ctypes; ctypes.CDLL(other); from cuda.bindings import nvrtc; print(nvrtc.nvrtcVersion()[1])", ""),
+        ("{BUILD}; print(9)", 'os.environ["JITLOAD_NVRTC"] = other'),
+    ],
+    ids=["another package has compiled", "JITLOAD_NVRTC has changed"],
+)
+def test_a_second_nvrtc_in_a_process_is_an_error(cache: Path, other_nvrtc: Path, first: str, second: str) -> None:
+    done = builds.run_python(
+        f"""
+import os, builds, jitload
+other = {str(other_nvrtc)!r}
+{first.replace("{BUILD}", BUILD)}
+{second}
+try:
+    builds.build(builds.kernel("g"), "other")
+except jitload.errors.ToolchainError as error:
+    print(error)
+"""
+    )
+    number, _, message = done.stdout.partition("\n")
+    assert number == "9", done.stderr
+    assert message.startswith("this process cannot use NVRTC from /")
+    assert "cuda.bindings already uses another NVRTC, and it can use only one per process. Start a new" in message
+    assert not list(cache.glob("other-*"))  # nothing is kept of what one NVRTC made in the name of another

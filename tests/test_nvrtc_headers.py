@@ -13,9 +13,10 @@ import pytest
 from nvrtc_matrix import Case, Kit
 
 import jitload
-from jitload.device.nvrtc_headers import BUILT_IN, headers_in_memory
+from jitload.cuda.headers import BUILT_IN, headers_in_memory
+from jitload.cuda.nvrtc import NvrtcJob, run_nvrtc
 from jitload.errors import CompileError
-from jitload.nvrtc import NvrtcJob, nvrtc_compile, run_nvrtc
+from jitload.nvrtc import nvrtc_compile
 
 if TYPE_CHECKING:
     import ctypes

@@ -258,7 +258,7 @@ def test_an_executor_builds_for_what_the_callers_environment_names(cache, monkey
             future.set_result(function(*args))
             return future
 
-    monkeypatch.setattr("jitload.arch.current_capability", lambda: None)
+    monkeypatch.setattr("jitload.toolchain.arch.current_capability", lambda: None)
     monkeypatch.setenv("TVM_FFI_CUDA_ARCH_LIST", "8.0")
     (outcome,) = jitload.prebuild([{"name": "m", "cuda_sources": kernel("f")}], Elsewhere(), progress=False).outcomes
     assert outcome.error == ""

@@ -25,7 +25,7 @@ from jitload.cxx.precompiled import (
 from jitload.errors import CompileError
 from jitload.request.request import Unit
 from jitload.settings import read_settings
-from jitload.toolchain import find_compiler, own_include_dir, tvm_ffi_include_dirs
+from jitload.toolchain.host import find_compiler, own_include_dir, tvm_ffi_include_dirs
 
 LAUNCHER = "tvm/ffi/extra/cuda/cubin_launcher.h"
 PATIENCE = 120.0
@@ -141,8 +141,8 @@ def test_the_key_has_compiler_and_options(settings, tmp_path):
 
     def key(*flags, around=(), compiler=gcc):
         paths = [f"-I{path}" for path in (own_include_dir().parent, *tvm_ffi_include_dirs())]
-        found = header_spec(unit, flags, compiler=compiler, around=(around, paths), cache_dir=tmp_path)
-        return found and found.key.digest
+        spec = header_spec(unit, flags, compiler=compiler, around=(around, paths), cache_dir=tmp_path)
+        return spec and spec.key.digest
 
     keys = {key(), key("-O3"), key("-O1"), key("-DNDEBUG"), key("-std=c++20"), key(around=("-fPIC",))}
     assert len(keys) == 6

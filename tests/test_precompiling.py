@@ -16,7 +16,7 @@ from jitload.cxx.precompiled import find_precompiled, job_command, refusal_path,
 from jitload.cxx.precompiling import _publish, make_header
 from jitload.cxx.spare import only_one
 from jitload.settings import read_settings
-from jitload.toolchain import find_compiler
+from jitload.toolchain.host import find_compiler
 
 PATIENCE = 120.0
 
@@ -41,13 +41,13 @@ def simple_header(tmp_path, text="inline int number() { return 1; }\n"):
     """Return a precompiled header of one small header."""
     (tmp_path / "include").mkdir(exist_ok=True)
     (tmp_path / "include" / "small.h").write_text(text)
-    recipe = precompiled.CacheKey.of("precompiled", (("kind", "precompiled"),))
+    key = precompiled.CacheKey.of("precompiled", (("kind", "precompiled"),))
     command = (*find_compiler(read_settings()).command, "-O2", f"-I{tmp_path / 'include'}")
-    return precompiled.HeaderSpec(includes=("small.h",), command=command, recipe=recipe)
+    return precompiled.HeaderSpec(includes=("small.h",), command=command, key=key)
 
 
 def make(spec, cache_dir):
-    with claim_entry(cache_dir, spec.recipe, read_settings()) as work:
+    with claim_entry(cache_dir, spec.key, read_settings()) as work:
         headers, problem = make_header(spec.command, spec.includes, work.dir)
         assert problem == ""
         _publish(work, headers)
@@ -72,7 +72,7 @@ def test_a_changed_header_takes_a_new_one(settings, tmp_path):
 def test_a_compiler_that_cannot_is_asked_once(settings, tmp_path):
     spec = simple_header(tmp_path, "#error no\n")
     run_job(spec, tmp_path / "cache").communicate(timeout=PATIENCE)
-    assert "#error no" in refusal_path(spec.recipe, tmp_path / "cache").read_text()
+    assert "#error no" in refusal_path(spec.key, tmp_path / "cache").read_text()
     assert not list((tmp_path / "cache" / ".work").iterdir())
     assert find_precompiled(spec, tmp_path / "cache", settings) is None
 
@@ -95,7 +95,7 @@ def test_one_that_is_interrupted_leaves_nothing(settings, tmp_path):
     slow = tmp_path / "slow"
     slow.write_text(f"#!/bin/sh\ntouch {tmp_path}/began prelude.h.gch\nexec sleep 100\n")
     slow.chmod(0o755)
-    spec = precompiled.HeaderSpec(includes=(), command=(str(slow),), recipe=simple_header(tmp_path).recipe)
+    spec = precompiled.HeaderSpec(includes=(), command=(str(slow),), key=simple_header(tmp_path).key)
     job = run_job(spec, cache_dir)
     wait_for((tmp_path / "began").exists)
     assert len(os.listdir(cache_dir / ".work")) == 1

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jitload.cpptext.declarations import find_candidates
-from jitload.device.probe import (
+from jitload.cuda.probe import (
     PROBE_HEADER,
     is_only_name_errors,
     kernel_expression,

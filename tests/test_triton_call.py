@@ -11,11 +11,21 @@ import tvm_ffi
 from support.arrays import CudaArray
 from support.calls import array, assert_refused
 from support.raw import call_raw
-from support.triton import aligned_array, function, load_triton, multiple, null, one, parameter, specialize, stand_in
+from support.triton import (
+    aligned_array,
+    function,
+    launched,
+    load_triton,
+    multiple,
+    null,
+    one,
+    parameter,
+    specialize,
+    stand_in,
+)
 
 if TYPE_CHECKING:
     from support.driver import StubDriver
-    from support.records import LaunchRecord
 
     import jitload
 
@@ -58,14 +68,6 @@ def _clusters() -> list[Any]:
 @pytest.fixture(scope="module")
 def mod(tmp_path_factory: pytest.TempPathFactory) -> jitload.Module:
     return load_triton(tmp_path_factory.mktemp("triton") / "calls", *_functions())
-
-
-def launched(driver: StubDriver, called: Any, *arguments: Any) -> LaunchRecord:
-    """Return the one launch that a call makes."""
-    driver.clear()
-    called(*arguments)
-    (launch,) = driver.launches()
-    return launch
 
 
 def pointer(given: CudaArray) -> bytes:
@@ -150,7 +152,7 @@ def test_a_tensor_may_have_any_strides_and_more_than_two_gigabytes(
 # ---- what the code was compiled for --------------------------------------------------------------------------------
 
 FOR_THAT = "the kernel was compiled for that"
-INSTEAD = "compile it without that assumption, or add such a variant"
+INSTEAD = "compile it without this assumption, or add a variant without it"
 
 
 def test_a_misaligned_pointer_is_never_launched(mod: jitload.Module, stub_driver: StubDriver) -> None:
@@ -226,8 +228,8 @@ def test_the_same_configuration_is_made_once(mod: jitload.Module) -> None:
 )
 def test_the_block_is_fixed(mod: jitload.Module, key: Any) -> None:
     text = (
-        "add[…] takes [grid], or [grid, None, None, stream]: the block and the shared memory of a Triton kernel are fixed "
-        "when it is compiled"
+        "add[…] takes [grid], or [grid, None, None, stream]: the block and the shared memory of a Triton kernel are "
+        "fixed when it is compiled"
     )
     assert_refused(TypeError, text, mod.add.__getitem__, key)
 
@@ -291,7 +293,7 @@ def test_a_grid_is_within_the_limits_in_blocks_too(mod: jitload.Module, stub_dri
 def test_too_much_shared_memory_for_the_device_is_said(mod: jitload.Module, stub_driver: StubDriver) -> None:
     stub_driver.set_attribute(1, 97, 99_000)
     text = (
-        "attributes(): 100000 bytes of dynamic shared memory requested, but cuda:1 gives a block at most 99000 bytes, "
+        "attributes(): 100000 bytes of dynamic shared memory asked for, but cuda:1 gives a block at most 99000 bytes, "
         "and the kernel's own static shared memory takes 0 of them"
     )
     assert_refused(ValueError, text, mod.attributes, array(device=1), array(device=1), 1)

@@ -189,7 +189,7 @@ def test_a_framework_without_memory_is_quoted(
 ) -> None:
     framework.problem = b"CUDA out of memory. Tried to allocate 319 bytes."
     text = (
-        "small(): cannot allocate 192 bytes of scratch memory on cuda:0: CUDA out of memory. "
+        "small(): cannot allocate the 192 bytes of scratch memory that the kernel needs on cuda:0: CUDA out of memory. "
         "Tried to allocate 319 bytes."
     )
     with tvm_ffi.use_raw_stream(tvm_ffi.device("cuda", 0), framework.stream):
@@ -197,8 +197,11 @@ def test_a_framework_without_memory_is_quoted(
     assert stub_driver.launches() == []
 
 
-def test_a_size_beyond_64_bits_is_an_error(mod: jitload.Module, framework: Framework) -> None:
-    text = f"huge(): cannot allocate {2**63 - 1} bytes of scratch memory on cuda:0: the size does not fit in 64 bits"
+def test_more_than_64_bits_count_is_an_error(mod: jitload.Module, framework: Framework) -> None:
+    text = (
+        f"huge(): cannot allocate the {2**63 - 1} bytes of scratch memory that the kernel needs on cuda:0: the "
+        "number does not fit into 64 bits"
+    )
     assert_refused(RuntimeError, text, mod.huge, array(), 4)
 
 
@@ -255,7 +258,7 @@ def test_the_framework_of_the_arguments_gives_it(
     assert caller.events == [("allocate", 3 * 2 * 96 + 127, UINT8), ("free", 1)]
     assert hidden(stub_driver) % 128 == 0
     caller.problem = b"no memory today"
-    text = "small(): cannot allocate 576 bytes of scratch memory on cuda:0: no memory today"
+    text = "small(): cannot allocate the 576 bytes of scratch memory that the kernel needs on cuda:0: no memory today"
     assert_refused(RuntimeError, text, mod.small, array(), 3)
 
 
@@ -268,7 +271,7 @@ def test_a_stream_that_is_given_has_it_from_the_driver(
 
 
 def test_no_framework_at_all_is_an_error(mod: jitload.Module, stub_driver: StubDriver) -> None:
-    text = f"small(): cannot allocate 576 bytes of scratch memory on cuda:0: {NO_FRAMEWORK}"
+    text = f"small(): cannot allocate the 576 bytes of scratch memory that the kernel needs on cuda:0: {NO_FRAMEWORK}"
     assert_refused(RuntimeError, text, mod.small, array(), 3)
     assert stub_driver.launches() == []
 

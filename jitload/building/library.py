@@ -6,17 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jitload.arch import CPU, capability_of
 from jitload.building.ninja import COMPILE_FLAGS, Step, compile_step, link_step
 from jitload.building.runtime import include_flags
 from jitload.codegen.wrapper import CpuCode, EmbeddedImage, Wrapper, render_wrapper
 from jitload.request.request import Request
 from jitload.signature.exports import choose_exports
-from jitload.toolchain import Compiler
+from jitload.toolchain.arch import CPU, capability_of
+from jitload.toolchain.host import Compiler
 
 if TYPE_CHECKING:
-    from jitload.cpu.build import CpuProgram
-    from jitload.model import CompiledSource
+    from jitload.model import CompiledSource, CpuProgram
 
 
 def write_sources(

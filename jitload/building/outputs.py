@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from jitload.arch import CPU
 from jitload.building.ninja import Step, run_ninja, write_ninja
 from jitload.building.runtime import find_or_build_cpu_runtime, find_or_build_runtime
 from jitload.cache.entry import Entry, check_file, read_manifest
 from jitload.errors import CacheError, JitLoadError
 from jitload.request.request import Request
-from jitload.toolchain import find_compiler, find_ninja
+from jitload.toolchain.arch import CPU
+from jitload.toolchain.host import find_compiler, find_ninja
 
 
 def install_library(entry: Entry, request: Request, directory: Path) -> Path:

@@ -13,9 +13,9 @@ from jitload.cache.entry import Entry
 from jitload.cache.key import CacheKey
 from jitload.cache.store import claim_entry
 from jitload.cache.tiers import find_in_tiers, share_entry
-from jitload.identity import compiler_identity, own_identity
 from jitload.settings import Settings
-from jitload.toolchain import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs
+from jitload.toolchain.host import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs
+from jitload.toolchain.identity import compiler_identity, own_identity
 
 _RUNTIME_DIR = Path(__file__).parent.parent / "runtime"
 _OPTIMIZED = ("-O2", *COMPILE_FLAGS[1:])

@@ -8,10 +8,11 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from jitload.arch import CPU
-from jitload.identity import cpu_identity
 from jitload.request.request import Request
-from jitload.toolchain import Kit, Nvcc, tvm_ffi_version
+from jitload.toolchain.arch import CPU
+from jitload.toolchain.cuda import CudaToolchain, Nvcc
+from jitload.toolchain.host import tvm_ffi_version
+from jitload.toolchain.identity import cpu_identity
 
 SCHEMA = 2
 Part = str | bytes | tuple[str, ...]
@@ -98,7 +99,7 @@ def _describe(value: str | bytes) -> str:
 # ---- the parts for a request -----------------------------------------------------------------------------------
 
 
-def library_key(request: Request, kit: Kit | Nvcc | None, compiler: str, own: str) -> CacheKey:
+def library_key(request: Request, toolchain: CudaToolchain | Nvcc | None, compiler: str, own: str) -> CacheKey:
     """Return everything that decides the contents of the library; the key is computed from it.
 
     The paths of the user's directories are not part of it: the headers that were read in them are verified on a hit,
@@ -122,7 +123,7 @@ def library_key(request: Request, kit: Kit | Nvcc | None, compiler: str, own: st
             ("archs", request.archs),
             ("options", request.options),
             ("include_dirs", str(len(request.include_dirs))),
-            ("nvrtc", kit.identity if kit else ""),
+            ("nvrtc", toolchain.identity if toolchain else ""),
             ("compiler", compiler),
             ("jitload", own),
             *_host_parts(request, embeds_paths=embeds_paths),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from jitload import __version__
-from jitload.toolchain import own_include_dir, tvm_ffi_include_dirs
+from jitload.toolchain.host import own_include_dir, tvm_ffi_include_dirs
 from jitload.utils.embed_cubin import run_command
 
 

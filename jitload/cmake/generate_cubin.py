@@ -14,15 +14,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from jitload.device.compile import check_is_device_code
-from jitload.device.kernels import DeviceSource, compile_kernels
+from jitload.cuda.compile import check_is_device_code
+from jitload.cuda.kernels import DeviceSource, compile_kernels
 from jitload.elf.fatbin import make_fatbin
 from jitload.errors import ToolchainError
 from jitload.model import CompiledSource
 from jitload.request.arguments import Sources, read_options, read_source_file
 from jitload.request.options import names_arch
 from jitload.request.request import Call, make_request
-from jitload.toolchain import find_kit
+from jitload.toolchain.cuda import find_cuda_toolchain
 from jitload.utils.embed_cubin import replace_file, run_command
 
 
@@ -83,13 +83,13 @@ def generate_cubin(  # noqa: PLR0913  the arguments of the command
         include_dirs=tuple(map(Path, request.include_dirs)),
         kernels=tuple(kernels),
     )
-    kit = find_kit(request.settings)
-    compiled = tuple(compile_kernels(device_source, arch, kit) for arch in request.archs)
+    toolchain = find_cuda_toolchain(request.settings)
+    compiled = tuple(compile_kernels(device_source, arch, toolchain) for arch in request.archs)
     cubins = [(result.cubin.arch, result.cubin.data) for result in compiled]
     replace_file(output, make_fatbin(cubins) if is_fatbin else cubins[0][1])
     # Headers that were not found are left out, because make would require a rule for each.
     headers = dict.fromkeys(header for result in compiled for header in result.headers if header.is_file())
-    return compiled, (source.absolute(), *headers, kit.nvrtc_path)
+    return compiled, (source.absolute(), *headers, toolchain.nvrtc_path)
 
 
 def depfile_text(target: str, files: Sequence[Path]) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import platform
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from jitload.building.ninja import Step, parse_diagnostics, run_ninja, write_ninja
@@ -32,14 +31,15 @@ from jitload.cpu.text import (
     may_spin,
     without_table_errors,
 )
+from jitload.cuda import probe
+from jitload.cuda.kernels import DeviceSource, no_such_kernel
 from jitload.cxx.headers import read_depfile
-from jitload.device import probe
-from jitload.device.demangle import demangle, demangle_variables
-from jitload.device.kernels import DeviceSource, no_such_kernel
 from jitload.errors import CompileError
-from jitload.model import CompiledSource, Cubin, Image, ImageKernel
+from jitload.model import CompiledSource, CpuProgram, Cubin, Image, ImageKernel
+from jitload.signature.demangle import demangle, demangle_variables
 from jitload.signature.kernels import read_kernels
-from jitload.toolchain import Compiler, Kit, own_include_dir, tvm_ffi_include_dirs
+from jitload.toolchain.cuda import CudaToolchain
+from jitload.toolchain.host import Compiler, own_include_dir, tvm_ffi_include_dirs
 
 # As under nvcc, memory may be read through pointers of other types, and integers wrap. The object file is read function
 # by function, hence the sections. glibc's fortified functions, which some compilers use by default, would end the
@@ -53,27 +53,8 @@ _FLAGS = (
 _PREEMPTIVE_FLAGS = ("-fsanitize-coverage=trace-pc", "-DJITLOAD_CPU_PREEMPT=1")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CpuProgram:
-    """Kernels compiled for the CPU.
-
-    Attributes:
-        compiled: Their types and names, as NVRTC would have given them; the cubin is empty.
-        object_file: The object file's name in the work directory.
-        rows: For each kernel's symbol its row in the table, and whether its threads may wait for each other.
-        dynamic_shared: The symbols of `extern __shared__` arrays, which the wrapper has to define.
-        files_read: The files that the compiler read.
-    """
-
-    compiled: CompiledSource
-    object_file: str
-    rows: dict[str, tuple[int, bool]]
-    dynamic_shared: tuple[str, ...]
-    files_read: tuple[Path, ...]
-
-
 def compile_for_cpu(
-    source: DeviceSource, compiler: Compiler, kit: Kit | None, ninja: Path, work_dir: Path
+    source: DeviceSource, compiler: Compiler, kit: CudaToolchain | None, ninja: Path, work_dir: Path
 ) -> CpuProgram:
     """Compile device code for the CPU and read its kernels' types.
 
@@ -96,7 +77,7 @@ def compile_for_cpu(
         cubin=Cubin(
             data=b"",
             arch="cpu",
-            kernels=read_kernels(image, lowered, compilation.candidates),
+            kernels=read_kernels(image, lowered, compilation.candidates, source.signatures_by_expression),
             variables=image.variables,
         ),
         symbols={kernel: lowered[expression][0] for expression, kernel in compilation.launched.items()},
@@ -112,7 +93,7 @@ def compile_for_cpu(
     )
 
 
-def cpu_flags(source: DeviceSource, kit: Kit | None) -> tuple[str, ...]:
+def cpu_flags(source: DeviceSource, kit: CudaToolchain | None) -> tuple[str, ...]:
     """Return the compiler's options for device code."""
     own = own_include_dir().parent
     kit_dirs = kit.include_dirs if kit else ()
@@ -150,7 +131,9 @@ class _Compilation:
         user_headers: Those of them that are the user's.
     """
 
-    def __init__(self, source: DeviceSource, compiler: Compiler, kit: Kit | None, ninja: Path, work_dir: Path) -> None:
+    def __init__(
+        self, source: DeviceSource, compiler: Compiler, kit: CudaToolchain | None, ninja: Path, work_dir: Path
+    ) -> None:
         self.candidates = find_candidates([text for _, text in source.pieces])
         self.launched = {probe.kernel_expression(kernel): kernel for kernel in source.kernels}
         self.expressions: tuple[str, ...] = ()

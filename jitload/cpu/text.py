@@ -15,8 +15,8 @@ from pathlib import Path
 from jitload.cpptext.lexer import Token, code_tokens
 from jitload.cpptext.preprocessor import HEADER_NAME, Conditional, read_conditionals, split_directives
 from jitload.cpu.object_file import TABLE
-from jitload.device import probe
-from jitload.device.kernels import DeviceSource, join_pieces
+from jitload.cuda import probe
+from jitload.cuda.kernels import DeviceSource, join_pieces
 from jitload.errors import CompileError, Diagnostic
 
 ROW_FILE = "<kernels>"  # the file that messages name for the rows of the kernel table; the line is the row's number
@@ -183,13 +183,13 @@ def mark_gpu_only(text: str) -> str:
     marks: list[tuple[int, str]] = []
     tokens = code_tokens(text)
     for directive, run in split_directives(tokens):
-        name = HEADER_NAME.match(directive.text) if directive and directive.name == "include" else None
-        if name and (feature := _header_feature(name[1] or name[2])):
-            marks.append((run[0].start, f"#error {_MARK}{feature}, which {name[1] or name[2]} declares //"))
-    pragma = f'_Pragma("GCC error \\"{_MARK}inline PTX\\"") '
-    marks += [(token.start, pragma) for token in _inline_ptx(tokens)]
+        header = HEADER_NAME.match(directive.text) if directive and directive.name == "include" else None
+        name = (header[1] or header[2]) if header else ""
+        if feature := _header_feature(name):
+            marks.append((run[0].start, f"#error {_MARK}{feature}, which {name} declares //"))
+    marks += [(token.start, f'_Pragma("GCC error \\"{_MARK}inline PTX\\"") ') for token in _inline_ptx(tokens)]
     pieces, end = [], 0
-    text = text.replace("\r\n", "\n")  # as the tokens count
+    text = text.replace("\r\n", "\n")  # positions of tokens count these as one character
     for start, mark in sorted(marks):
         pieces += [text[end:start], mark]
         end = start
@@ -297,6 +297,7 @@ def find_lost_branch(label: str, text: str) -> Diagnostic | None:
 
 
 def _lost_branch(conditional: Conditional) -> str:
+    """Return what is wrong with a conditional on the CPU, or ""."""
     text = " ".join(f"{directive.name} {directive.text}" for directive in conditional.conditions)
     if "JITLOAD_CPU" in text:
         return ""
@@ -304,7 +305,7 @@ def _lost_branch(conditional: Conditional) -> str:
     if re.search(r"(?:ifdef|ifndef|defined[ (]*) *__CUDA_ARCH\w*", text):
         return f"the CPU has no __CUDA_ARCH__, so this branch would silently be dropped; write {_PORTABLE}"
     if "__CUDA_ARCH" in text and not has_else:
-        return f"a branch for some values of __CUDA_ARCH__, and no #else for the CPU; write {_PORTABLE}"
+        return f"a branch for some values of __CUDA_ARCH__ has no #else for the CPU; write {_PORTABLE}"
     macro = re.match(r"(?:ifdef|if defined[ (]*) *(__CUDACC\w*|__NVCC__)", text)
     if macro and len(conditional.conditions) == 1 and conditional.sizes[0] > 0:
         return f"{macro[1]} is not defined on the CPU, and this branch has no #else; write || defined(JITLOAD_CPU)"

@@ -124,7 +124,7 @@ def _headers_may_declare(host: HostSource, texts: Sequence[str], include_dirs: S
 
 
 def _warn_missing_kernel(location: str, kernel: str, symbols: Sequence[str]) -> None:
-    from jitload.device.demangle import demangle
+    from jitload.signature.demangle import demangle
 
     signatures = dict.fromkeys(symbols, "")
     with suppress(ToolchainError):  # without a demangler, the symbols must do

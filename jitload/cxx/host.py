@@ -13,6 +13,7 @@ from jitload.building.background import run_in_background
 from jitload.building.ninja import Step, run_ninja, write_ninja
 from jitload.building.runtime import find_or_build_launcher
 from jitload.cache.store import Work
+from jitload.cuda.compile import compile_device_code
 from jitload.cxx.embedding import check_embeds
 from jitload.cxx.headers import headers_to_record, read_depfile, search_dirs
 from jitload.cxx.link import (
@@ -53,17 +54,17 @@ from jitload.cxx.steps import (
     link_objects,
     write_host_sources,
 )
-from jitload.device.compile import compile_device_code
 from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError
 from jitload.request.request import HostSource, Request
-from jitload.toolchain import Compiler, Kit, Nvcc, find_ninja, own_include_dir, tvm_ffi_include_dirs
+from jitload.toolchain.cuda import CudaToolchain, Nvcc
+from jitload.toolchain.host import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs
 
 _Steps = tuple[Step, ...]
 
 
 def build_host_library(
-    request: Request, kit: Kit | Nvcc | None, compiler: Compiler, work: Work, *, verbose: bool
+    request: Request, kit: CudaToolchain | Nvcc | None, compiler: Compiler, work: Work, *, verbose: bool
 ) -> tuple[Path, ...]:
     """Build the library of a request in a work directory, and return the files outside that it was made from."""
     assert request.host is not None
@@ -79,7 +80,7 @@ def build_host_library(
     launcher = run_in_background(find_launcher) if _may_launch(host) and not host.is_object else None
     headers: tuple[Path, ...] = ()
     if request.pieces:
-        assert isinstance(kit, Kit)
+        assert isinstance(kit, CudaToolchain)
         (compiled,) = compile_device_code(request, kit)
         headers = compiled.headers
         host = replace(host, cubins=(*host.cubins, (request.name, compiled.cubin.data)))

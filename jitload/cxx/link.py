@@ -13,7 +13,8 @@ from jitload.cxx.driver_calls import driver_calls_text, find_driver_calls
 from jitload.cxx.nvcc import find_nvcc_cudart
 from jitload.errors import ToolchainError
 from jitload.settings import Settings
-from jitload.toolchain import Compiler, Kit, Nvcc, find_cudart
+from jitload.toolchain.cuda import CudaToolchain, Nvcc, find_cudart
+from jitload.toolchain.host import Compiler
 
 _NOT_OF_LINKER = re.compile(r"-[DUWO](?!l,)|-std=|-I|-w$")
 _CUDART = re.compile(r"(?:__)?cuda[A-Z]\w*")
@@ -59,15 +60,15 @@ def files_named(flags: Sequence[str]) -> Iterator[Path]:
 # ---- CUDA's libraries ------------------------------------------------------------------------------------------
 
 
-def missing_driver_text(needed: Collection[str], kit: Kit | Nvcc | None, flags: Sequence[str]) -> str:
+def missing_driver_text(needed: Collection[str], kit: CudaToolchain | Nvcc | None, flags: Sequence[str]) -> str:
     """Return C for the driver's functions that a library calls and nothing given provides, or ""."""
-    if not isinstance(kit, Kit) or any("libcuda" in flag or flag == "-lcuda" for flag in flags):
+    if not isinstance(kit, CudaToolchain) or any("libcuda" in flag or flag == "-lcuda" for flag in flags):
         return ""
     functions = find_driver_calls(needed, kit.include_dirs)
     return driver_calls_text(functions) if functions else ""
 
 
-def with_runtime(flags: tuple[str, ...], kit: Kit | Nvcc | None, settings: Settings) -> tuple[str, ...]:
+def with_runtime(flags: tuple[str, ...], kit: CudaToolchain | Nvcc | None, settings: Settings) -> tuple[str, ...]:
     """Add the CUDA runtime library that what nvcc made needs in any case, and where it is, to the link's options."""
     cudart = find_nvcc_cudart(kit, settings) if isinstance(kit, Nvcc) else None
     if cudart is None:
@@ -77,7 +78,7 @@ def with_runtime(flags: tuple[str, ...], kit: Kit | Nvcc | None, settings: Setti
 
 
 def missing_cudart(
-    needed: Collection[str], kit: Kit | Nvcc | None, flags: Sequence[str], *, name: str
+    needed: Collection[str], kit: CudaToolchain | Nvcc | None, flags: Sequence[str], *, name: str
 ) -> tuple[str, ...]:
     """Return what to link for the functions of the CUDA runtime that a library calls and nothing given provides.
 
@@ -87,7 +88,7 @@ def missing_cudart(
     functions = sorted(symbol for symbol in needed if _CUDART.fullmatch(symbol))
     if not functions or any("cudart" in flag for flag in flags):
         return ()
-    cudart = find_cudart(kit) if isinstance(kit, Kit) else None
+    cudart = find_cudart(kit) if isinstance(kit, CudaToolchain) else None
     if cudart is None:
         raise ToolchainError(
             f"module {name!r} calls {', '.join(functions[:3])}, and there is no CUDA runtime library to link. Install "

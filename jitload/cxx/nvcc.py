@@ -14,16 +14,16 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
-from jitload.arch import capability_of
 from jitload.building.ninja import Step, parse_diagnostics
 from jitload.errors import CompileError, Diagnostic, ToolchainError
-from jitload.identity import remembered, state_of
 from jitload.request.request import Unit
 from jitload.settings import Settings
-from jitload.toolchain import Compiler, Nvcc, find_cuda_headers, find_cudart
+from jitload.toolchain.arch import capability_of
+from jitload.toolchain.cuda import Nvcc, find_cuda_headers, find_cudart
+from jitload.toolchain.host import Compiler
+from jitload.toolchain.identity import file_state, remembered
 
 _FLAGS = ("-Xcompiler=-fPIC,-fvisibility=hidden", "-DJITLOAD_LAUNCHER_LINKED")
 _TARGETS = {"x86_64": ("x86_64-linux",), "aarch64": ("sbsa-linux", "aarch64-linux")}
@@ -54,7 +54,7 @@ def find_nvcc(settings: Settings, cache_dir: Path, *, name: str) -> Nvcc:
         )
     found = _describe(path, cache_dir)
     flags = " ".join(settings.nvcc_flags).strip()
-    return replace(found, identity=f"{found.identity} {flags}") if flags else found
+    return found._replace(identity=f"{found.identity} {flags}") if flags else found
 
 
 def _locate(asked: str, toolkits: Sequence[str], path: str) -> Path | None:
@@ -91,7 +91,7 @@ def _describe(path: Path, cache_dir: Path) -> Nvcc:
 
 
 def _state(path: Path) -> str:
-    return state_of(str(path), path.stat())
+    return file_state(str(path), path.stat())
 
 
 @functools.lru_cache(maxsize=16)
@@ -197,7 +197,7 @@ def nvcc_failure(error: CompileError, nvcc: Nvcc) -> CompileError | ToolchainErr
             f"this nvcc ({release}) does not know {found[1].replace('compute_', 'sm_')}; it knows {known}, some of "
             "them with a suffix a or f. Point JITLOAD_NVCC to another one, or name another architecture."
         )
-    from jitload.nvrtc import parse_diagnostics as parse_cuda_diagnostics
+    from jitload.cuda.nvrtc import parse_diagnostics as parse_cuda_diagnostics
 
     hint = ""
     if "unsupported GNU version" in error.log or "unsupported clang version" in error.log:

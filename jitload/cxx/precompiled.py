@@ -34,10 +34,10 @@ from jitload.cache.entry import Entry, find_entry
 from jitload.cache.key import CacheKey
 from jitload.cpptext.includes import opening_includes
 from jitload.cxx.spare import free_memory
-from jitload.identity import compiler_identity
 from jitload.request.request import Unit
 from jitload.settings import Settings, make_private
-from jitload.toolchain import Compiler
+from jitload.toolchain.host import Compiler
+from jitload.toolchain.identity import compiler_identity
 
 PRELUDE = (
     "tvm/ffi/container/tensor.h",
@@ -83,7 +83,7 @@ class HeaderSpec:
     Attributes:
         includes: The headers in it, in order.
         command: The compiler and its options.
-        key: Its key.
+        key: Its cache key.
     """
 
     includes: tuple[str, ...]
@@ -248,16 +248,16 @@ def start_precompiling(spec: HeaderSpec, cache_dir: Path, settings: Settings) ->
 
     The process outlives this one, so that a program that builds once and ends is faster the next time.
     """
-    key = f"{cache_dir}\0{spec.key.digest}"
+    retry_key = f"{cache_dir}\0{spec.key.digest}"
     if (
-        time.monotonic() < _retry_at.get(key, 0.0)
+        time.monotonic() < _retry_at.get(retry_key, 0.0)
         or not may_be_used(spec.key, cache_dir, settings)
         or not sys.executable
     ):
         return
     if cache_dir.parent == Path(tempfile.gettempdir()) and cache_dir.name.startswith("jitload-"):
         return  # a private directory, removed when this process ends
-    _retry_at[key] = time.monotonic() + _RETRY_S
+    _retry_at[retry_key] = time.monotonic() + _RETRY_S
     if find_entry(cache_dir, spec.key, settings) or not can_afford(cache_dir):
         return
     # The shell exits at once, so that the process is not a child of this one and leaves no zombie.

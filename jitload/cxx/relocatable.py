@@ -13,7 +13,7 @@ from pathlib import Path
 from jitload.building.ninja import Step
 from jitload.elf.file import STB_GLOBAL, STB_LOCAL, STB_WEAK, STV_HIDDEN, ElfError, ElfFile, Symbol, edit_symbols
 from jitload.errors import LoadError
-from jitload.toolchain import Compiler
+from jitload.toolchain.host import Compiler
 
 _LAUNCHER_PREFIX = "_ZN7jitload2v1"  # the namespace jitload::v1
 _EXPORT = re.compile(rb"(?<=\0)__tvm_ffi_(?!_cubin_)\w+(?=\0)")

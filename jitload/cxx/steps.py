@@ -12,7 +12,8 @@ from jitload.cxx.nvcc import nvcc_step
 from jitload.cxx.precompiled import Precompiled
 from jitload.cxx.text import unit_text
 from jitload.request.request import HostSource, Request, Unit
-from jitload.toolchain import Compiler, Kit, Nvcc, own_include_dir, tvm_ffi_include_dirs
+from jitload.toolchain.cuda import CudaToolchain, Nvcc
+from jitload.toolchain.host import Compiler, own_include_dir, tvm_ffi_include_dirs
 
 STANDARD = "-std=c++17"
 FLAGS = ("-O2", "-pipe", "-fPIC", "-fvisibility=hidden", "-DJITLOAD_LAUNCHER_LINKED")
@@ -26,7 +27,7 @@ class Build:
 
     request: Request
     host: HostSource
-    kit: Kit | Nvcc | None
+    kit: CudaToolchain | Nvcc | None
     compiler: Compiler
     cubins: tuple[str, ...]
     link_flags: tuple[str, ...]

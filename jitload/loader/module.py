@@ -152,7 +152,7 @@ def _reason(error: RuntimeError) -> str:
     match = re.search(r"([^\s/]+): undefined symbol: ([\w.$]+)", str(error))
     if match is None:
         return str(error)
-    from jitload.device.demangle import demangle
+    from jitload.signature.demangle import demangle
 
     name = demangle(match[2]) or match[2]
     return (

@@ -189,7 +189,7 @@ static int jitload_encode_tensor_map(const jitload_driver* driver, const jitload
   if (code == JITLOAD_CUDA_SUCCESS) return 0;
   const jitload_param* param = &kernel->params[spec->param];
   char action[256];
-  snprintf(action, sizeof action, "the driver cannot encode a descriptor of argument '%s' (%s)", param->name, param->type);
+  snprintf(action, sizeof action, "the driver cannot make the descriptor of argument '%s' (%s)", param->name, param->type);
   return jitload_raise_driver_error(driver, kernel->name, action, code);
 }
 
@@ -199,7 +199,7 @@ extern "C" int jitload_make_descriptor(const jitload_driver* driver, const jitlo
   const jitload_param* param = &kernel->params[spec->param];
   const DLTensor* tensor = jitload_get_tensor(value);
   if (tensor == NULL) {
-    return jitload_fail("TypeError", "%s(): argument '%s' must be a tensor: %s also needs its shape and strides",
+    return jitload_fail("TypeError", "%s(): argument '%s' must be a tensor, because %s is made from its shape and strides",
                         kernel->name, param->name, param->type);
   }
   if (tensor->ndim != spec->rank) {

@@ -114,8 +114,8 @@ static __attribute__((cold, noinline)) int jitload_raise_no_variant(const jitloa
   if (jitload_match_score(closest, args, descriptors, values) < 0) {
     return jitload_raise_argument_error(&named, args, named.argument_count);
   }
-  const char* advice = triton->variant_count == 0 ? "compile it without that assumption, or add such a variant"
-                                                  : "no variant fits, and this one is the closest";
+  const char* advice = triton->variant_count == 0 ? "compile it without this assumption, or add a variant without it"
+                                                  : "no variant fits, and this one comes closest";
   const jitload_assumption* violated = jitload_find_violation(closest, args, values);
   if (violated != NULL) return jitload_raise_assumption_error(&named, violated, values[violated->param], advice);
   if (!jitload_blocks_match(closest, descriptors)) return jitload_raise_block_error(&named, descriptors, advice);
@@ -147,7 +147,7 @@ static void jitload_copy_reason(void* context, const char* kind, const char* mes
 
 static int jitload_raise_scratch_error(const jitload_request* request, jitload_cu_device device, int64_t bytes,
                                   const char* reason) {
-  return jitload_fail("RuntimeError", "%s(): cannot allocate %lld bytes of scratch memory on cuda:%d: %s",
+  return jitload_fail("RuntimeError", "%s(): cannot allocate the %lld bytes of scratch memory that the kernel needs on cuda:%d: %s",
                       request->kernel->name, (long long)bytes, (int)device, reason);
 }
 
@@ -208,7 +208,7 @@ extern "C" int jitload_allocate_scratch(const jitload_driver* driver, const jitl
   const int64_t alignment = request->kernel->triton->scratch_alignment;
   int64_t size = 0; /* with room to align: allocators align to 256 bytes or more, but do not promise it */
   if (__builtin_add_overflow(bytes, alignment - 1, &size) || size == INT64_MAX) {
-    return jitload_raise_scratch_error(request, device, bytes, "the size does not fit in 64 bits");
+    return jitload_raise_scratch_error(request, device, bytes, "the number does not fit into 64 bits");
   }
   DLTensor prototype = {};
   prototype.device = DLDevice{kDLCUDA, device};

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from jitload.cpptext.declarations import read_parameters
 from jitload.cpptext.lexer import code_tokens
-from jitload.device.demangle import is_refused, name_in
 from jitload.errors import SignatureError
 from jitload.model import Kernel, ParameterSlot
+from jitload.signature.demangle import is_refused, name_in
 from jitload.signature.types import known_names, resolve_aliases, unknown_name
 
 # What precedes the parameters in a declaration. A parameter that is a pointer to a function begins in the same way.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from jitload.device.demangle import is_refused, read_probe, read_symbol
 from jitload.errors import SignatureError
 from jitload.model import Candidate, Image, ImageKernel, Kernel, Parameter, ParameterSlot
 from jitload.signature.declared import list_sizes, parse_signature, shorten, untyped_error
+from jitload.signature.demangle import is_refused, read_probe, read_symbol
 from jitload.signature.exports import export_names
 from jitload.signature.types import TypeFacts, describe_type, readable_type, resolve_aliases, unknown_name
 

@@ -146,7 +146,7 @@ static const jitload_triton triton_matmul__fast_sm_80 = {
     2, 13, 1, 0,
     {1, 1, 1}, 2, 0, 1};
 
-// matmul_kernel(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k): the first that fits of 3.
+// matmul_kernel(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k): the first of 3 variants that fits.
 static const jitload_kernel* const variants_matmul[] = {
     &kernels[3],
     &kernels[4],
@@ -157,7 +157,7 @@ static const jitload_triton triton_matmul = {
     0, 0, 1, 3,
     {1, 1, 1}, 0, 0, 1};
 
-// matmul_kernel(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k): the first that fits of 2.
+// matmul_kernel(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k): the first of 2 variants that fits.
 static const jitload_kernel* const variants_matmul__fast[] = {
     &kernels[3],
     &kernels[4],

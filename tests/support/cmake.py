@@ -12,7 +12,7 @@ from pathlib import Path
 
 from jitload.cmake import config
 from jitload.settings import read_settings
-from jitload.toolchain import find_ninja
+from jitload.toolchain.host import find_ninja
 
 from .gpu import ROOT
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
-
-from jitload import nvrtc
+from jitload.cuda import nvrtc
 from jitload.settings import read_settings
-from jitload.toolchain import find_kit
+from jitload.toolchain.cuda import find_cuda_toolchain
 
 SOURCE = """
 extern "C" __global__ void scale(float* x, float factor, int n) {
@@ -22,10 +20,8 @@ __device__ float table[4];
 
 def compile_to(what: str, *options: str, source: str = SOURCE) -> bytes:
     """Return the PTX or the LTO-IR that NVRTC makes."""
-    kit = find_kit(read_settings())
-    library = nvrtc._load(str(kit.nvrtc_path))
+    bindings = nvrtc.load_nvrtc(find_cuda_toolchain(read_settings()).nvrtc_path)
     job = nvrtc.NvrtcJob(name="k.cu", source=source, options=())
-    given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
-    with nvrtc._program(library, job) as program:
-        assert library.nvrtcCompileProgram(program, len(options), given) == 0
-        return nvrtc._read_sized(library, program, what)
+    with nvrtc._program(bindings, job) as program:
+        assert bindings.nvrtcCompileProgram(program, len(options), [option.encode() for option in options]) == (0,)
+        return nvrtc._read(bindings, program, what)

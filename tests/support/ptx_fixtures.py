@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import jitload
-from jitload.device.linkers import find_nvjitlink
 from jitload.model import Cubin
 from jitload.settings import read_settings
+from jitload.toolchain.cuda import find_nvjitlink
 
 from .ptx import compile_to
 

@@ -1,0 +1,88 @@
+"""Loads the modules of cuda.bindings, and has those for NVRTC and nvJitLink use the files that jitload chose.
+
+By itself, cuda.bindings takes a library that another package has loaded, such as torch's NVRTC, or else the newest one
+installed. Code would then not be compiled by the NVRTC that `JITLOAD_NVRTC` names and that is in the cache key.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal
+
+from jitload.errors import ToolchainError
+
+_LIBRARIES = {"nvrtc": "NVRTC", "nvjitlink": "nvJitLink"}
+_REQUIREMENT = "'cuda-bindings>=12.9.4,<14'"
+_lock = threading.Lock()
+
+
+def import_bindings(name: Literal["nvrtc", "nvjitlink", "driver"]) -> Any:
+    """Return a module of cuda.bindings.
+
+    Raises:
+        ToolchainError: cuda-bindings is not installed.
+    """
+    try:
+        return importlib.import_module(f"cuda.bindings.{name}")
+    except ImportError as error:
+        raise ToolchainError(
+            f"compiling for a GPU needs cuda-bindings, which cannot be imported ({error}). "
+            f"Install it with: pip install {_REQUIREMENT}"
+        ) from error
+
+
+def load_bindings(name: Literal["nvrtc", "nvjitlink"], path: Path) -> Any:
+    """Return the module of cuda.bindings that calls a library, and make sure that it calls the file at `path`.
+
+    Raises:
+        ToolchainError: The file cannot be loaded, cuda-bindings is not installed, or it uses another file already:
+            it looks functions up once per process.
+    """
+    library_name = _LIBRARIES[name]
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise ToolchainError(f"{library_name} cannot be loaded from {path}: {error}") from error
+    bindings = import_bindings(name)
+    addresses = _look_up_functions(name, library)
+    if any(address not in (0, _address(library, function)) for function, address in addresses.items()):
+        raise ToolchainError(
+            f"this process cannot use {library_name} from {path}: cuda.bindings already uses another {library_name}, "
+            "and it can use only one per process. Start a new process for this one, or have JITLOAD_NVRTC name the "
+            "other one."
+        )
+    return bindings
+
+
+def _look_up_functions(name: str, library: ctypes.CDLL) -> dict[str, int]:
+    """Have cuda.bindings look up its functions in a library, unless it has done so; return the addresses that it uses.
+
+    It has no public way to choose the file, nor to tell which one it uses.
+    """
+    modules = (f"cuda.bindings._internal.{name}", f"cuda.bindings._bindings.cy{name}")
+    internal: Any = next((sys.modules[module] for module in modules if module in sys.modules), None)
+    with _lock:
+        try:
+            find_library = internal.load_nvidia_dynamic_lib
+            internal.load_nvidia_dynamic_lib = lambda _: SimpleNamespace(_handle_uint=library._handle)
+            try:
+                pointers = internal._inspect_function_pointers()
+            finally:
+                internal.load_nvidia_dynamic_lib = find_library
+            return {function.lstrip("_"): address for function, address in pointers.items()}
+        except AttributeError as error:
+            raise ToolchainError(
+                f"this version of cuda-bindings does not tell which {_LIBRARIES[name]} it uses ({error}). "
+                f"Install another one: pip install {_REQUIREMENT}"
+            ) from error
+
+
+def _address(library: ctypes.CDLL, function: str) -> int | None:
+    """Return the address of a function, or None if the library does not have it."""
+    pointer = getattr(library, function, None)
+    return ctypes.cast(pointer, ctypes.c_void_p).value if pointer else None

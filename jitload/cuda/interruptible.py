@@ -1,0 +1,140 @@
+"""Runs NVRTC on a thread of its own, so that Ctrl-C can end a compile and its stack is large enough.
+
+NVRTC 13.0 takes over SIGINT while it works, and puts the handler back by signal(3), after which system calls are
+restarted: a thread that waits for a lock would no longer notice Ctrl-C. The original actions are restored.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+# NVRTC crashes in the 8 MB of a main thread on expressions that nest 5,000 deep. Untouched pages take no memory.
+_STACK_BYTES = 256 << 20
+_POLL_S = 0.05  # how often the waiting thread checks for Ctrl-C, in case the signal does not wake it
+_process_lock = threading.Lock()  # for the size of new stacks and the actions of signals, which belong to the process
+T = TypeVar("T")
+
+
+class Cancellation:
+    """The answer to the question that NVRTC asks at hundreds of places of a compile: is it cancelled?"""
+
+    def __init__(self) -> None:
+        self._answer = ctypes.create_string_buffer(b"0")
+
+    def watch(self, nvrtc: Any, program: Any) -> None:
+        """Let NVRTC ask during the compile of a program; before 12.8 it cannot."""
+        # The C library's atoi reads the answer: a Python function would have to wait for the GIL at each question.
+        callback = ctypes.cast(_libc().atoi, ctypes.c_void_p).value
+        with suppress(RuntimeError):  # this NVRTC does not have the function
+            nvrtc.nvrtcSetFlowCallback(program, callback, ctypes.addressof(self._answer))
+
+    def cancel(self) -> None:
+        """Answer yes from now on."""
+        self._answer[0] = b"1"
+
+
+def run_interruptible(work: Callable[[Cancellation], T]) -> T:
+    """Return the result of a compile.
+
+    An exception in this thread, such as the main thread's KeyboardInterrupt, ends the compile and is then passed on.
+    """
+    cancellation, future, has_ended = Cancellation(), Future[T](), threading.Event()
+
+    def run() -> None:
+        try:
+            with _signal_actions_kept():
+                result = work(cancellation)
+            future.set_result(result)
+        except BaseException as error:  # noqa: BLE001  passed to the waiting thread
+            future.set_exception(error)
+        finally:
+            has_ended.set()
+
+    is_started = False
+    try:
+        is_started = _start(threading.Thread(target=run, name="jitload-nvrtc", daemon=True))
+        if not is_started:
+            return work(cancellation)
+        while not has_ended.wait(_POLL_S):  # not join(): interrupted, Python 3.11 takes the thread for ended
+            pass
+    except BaseException:
+        cancellation.cancel()
+        if is_started:
+            _wait_for(has_ended)
+        raise
+    return future.result()
+
+
+def _start(thread: threading.Thread) -> bool:
+    """Start a thread with a large stack; return False if it cannot be started: at a limit, or as the process ends."""
+    with _process_lock:
+        usual_bytes = threading.stack_size(_STACK_BYTES)
+        try:
+            thread.start()
+        except RuntimeError:
+            return False
+        finally:
+            threading.stack_size(usual_bytes)
+    return True
+
+
+def _wait_for(has_ended: threading.Event) -> None:
+    """Wait for a cancelled compile to end: a second Ctrl-C must not leave NVRTC at work behind our back."""
+    while not has_ended.is_set():
+        try:
+            has_ended.wait(_POLL_S)
+        except BaseException:  # noqa: BLE001, S112  the first exception is on its way
+            continue
+
+
+# ---- actions of signals ----------------------------------------------------------------------------------------
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGXFSZ)
+# struct sigaction of 64-bit Linux: the handler; a mask of 128 bytes, of which the kernel sets the first 8; the flags.
+_ACTION_BYTES = 256  # more than it has
+_HANDLER, _MASK, _FLAGS = slice(8), slice(8, 16), slice(136, 140)
+_original_actions: list[bytes] = []  # those before the first of the compiles at work
+_compiles_at_work = 0
+
+
+@contextmanager
+def _signal_actions_kept() -> Iterator[None]:
+    """Restore the actions of signals when the last compile has ended, except where another handler was set."""
+    global _compiles_at_work  # noqa: PLW0603
+    with _process_lock:
+        if _compiles_at_work == 0:
+            _original_actions[:] = map(_read_action, _SIGNALS)
+        _compiles_at_work += 1
+    try:
+        yield
+    finally:
+        with _process_lock:
+            _compiles_at_work -= 1
+            if _compiles_at_work == 0:
+                for number, original in zip(_SIGNALS, _original_actions, strict=True):
+                    action = _read_action(number)
+                    if action[_HANDLER] == original[_HANDLER] and _is_other_action(action, original):
+                        _libc().sigaction(number, original, None)
+
+
+def _is_other_action(action: bytes, other: bytes) -> bool:
+    """Return whether two values of struct sigaction differ."""
+    return any(action[member] != other[member] for member in (_HANDLER, _MASK, _FLAGS))
+
+
+def _read_action(number: int) -> bytes:
+    action = ctypes.create_string_buffer(_ACTION_BYTES)
+    _libc().sigaction(number, None, action)
+    return action.raw
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None)

@@ -1,0 +1,156 @@
+"""Links PTX, LTO-IR or a fatbin to machine code, with nvJitLink or with the driver's own linker."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from jitload.cuda.bindings import import_bindings, load_bindings
+from jitload.toolchain.arch import capability_of
+from jitload.toolchain.driver import driver_version
+
+Format = Literal["ptx", "lto-ir", "fatbin"]
+
+_LOG_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkJob:
+    """An image to link: its bytes, their format, its name in messages, the architecture, and options."""
+
+    data: bytes
+    format: Format
+    name: str
+    arch: str
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linked:
+    """Machine code, or None if the linker failed, and the linker's messages."""
+
+    cubin: bytes | None
+    log: str
+
+
+# ---- nvJitLink ---------------------------------------------------------------------------------------------------
+
+
+def link_with_nvjitlink(path: Path, job: LinkJob) -> Linked:
+    """Link with nvJitLink.
+
+    Raises:
+        ToolchainError: The library cannot be used.
+    """
+    nvjitlink = load_bindings("nvjitlink", path)
+    lto = ("-lto",) if job.format == "lto-ir" else ()
+    handle, failure = _create(path, (f"-arch={job.arch}", *lto, *job.options))
+    try:
+        if not failure:
+            failure = _link(nvjitlink, handle, job)
+        logs = [_read(nvjitlink, handle, name) for name in ("error_log", "info_log")] if handle else []
+        texts = [log.rstrip(b"\0").decode(errors="replace").rstrip() for log in logs]
+        log = "\n".join(text for text in texts if text)
+        if failure:
+            return Linked(cubin=None, log=log or f"nvJitLink failed with {failure}")
+        return Linked(cubin=_read(nvjitlink, handle, "linked_cubin"), log=log)
+    finally:
+        if handle:
+            nvjitlink.destroy(handle)
+
+
+def _create(path: Path, options: Sequence[str]) -> tuple[int, str]:
+    """Return a handle, and what failed, if anything.
+
+    If an option is rejected, cuda.bindings' `create` loses the handle and with it the log, which names the option.
+    """
+    handle = ctypes.c_void_p()
+    texts = (ctypes.c_char_p * len(options))(*map(os.fsencode, options))
+    result = ctypes.CDLL(str(path)).nvJitLinkCreate(ctypes.byref(handle), len(options), texts)
+    return handle.value or 0, f"result {result}" if result else ""
+
+
+def _link(nvjitlink: Any, handle: int, job: LinkJob) -> str:
+    """Link, and return what failed, if anything."""
+    types = nvjitlink.InputType
+    input_type = {"ptx": types.PTX, "lto-ir": types.LTOIR, "fatbin": types.FATBIN}[job.format]
+    try:
+        nvjitlink.add_data(handle, int(input_type), job.data, len(job.data), job.name)
+        nvjitlink.complete(handle)
+    except nvjitlink.nvJitLinkError as error:
+        return str(error)
+    return ""
+
+
+def _read(nvjitlink: Any, handle: int, name: str) -> bytes:
+    buffer = bytearray(getattr(nvjitlink, f"get_{name}_size")(handle))
+    if buffer:
+        getattr(nvjitlink, f"get_{name}")(handle, buffer)
+    return bytes(buffer)
+
+
+# ---- the driver's linker -----------------------------------------------------------------------------------------
+
+
+def link_with_driver(job: LinkJob) -> Linked | None:
+    """Link with the driver's linker; return None if there is no driver or no GPU, or if it cannot link this.
+
+    Raises:
+        ToolchainError: cuda-bindings is not installed.
+    """
+    version = driver_version()
+    if job.format != "ptx" or job.options or version is None or version < (12, 0):  # cuda.bindings needs 12.0
+        return None
+    driver = import_bindings("driver")
+    (error,) = driver.cuInit(0)
+    if error:
+        return None
+    with _context(driver) as is_current:
+        return _link_with_driver(driver, job) if is_current else None
+
+
+@contextmanager
+def _context(driver: Any) -> Iterator[bool]:
+    """Provide a context: the thread's own, or else the primary one of the first device."""
+    error, context = driver.cuCtxGetCurrent()
+    if not error and int(context):
+        yield True
+        return
+    error, context = driver.cuDevicePrimaryCtxRetain(0)
+    if error:
+        yield False
+        return
+    try:
+        (error,) = driver.cuCtxSetCurrent(context)
+        yield not error
+    finally:
+        driver.cuCtxSetCurrent(None)
+        driver.cuDevicePrimaryCtxRelease(0)
+
+
+def _link_with_driver(driver: Any, job: LinkJob) -> Linked:
+    number, suffix = capability_of(job.arch)
+    target = getattr(driver.CUjit_target, f"CU_TARGET_COMPUTE_{number}{suffix.upper()}", None)
+    if target is None:
+        return Linked(cubin=None, log=f"unsupported architecture {job.arch}: this cuda-bindings does not know it")
+    log = bytearray(_LOG_BYTES)
+    option = driver.CUjit_option
+    options = [option.CU_JIT_ERROR_LOG_BUFFER, option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, option.CU_JIT_TARGET]
+    error, state = driver.cuLinkCreate(len(options), options, [log, _LOG_BYTES, target])
+    if not error:
+        try:
+            data, ptx = job.data + b"\0", driver.CUjitInputType.CU_JIT_INPUT_PTX
+            (error,) = driver.cuLinkAddData(state, ptx, data, len(data), job.name.encode(), 0, [], [])
+            if not error:
+                error, cubin, size = driver.cuLinkComplete(state)
+            if not error:
+                return Linked(cubin=ctypes.string_at(cubin, size), log="")  # the cubin belongs to the linker
+        finally:
+            driver.cuLinkDestroy(state)
+    messages = log.partition(b"\0")[0].decode(errors="replace")
+    return Linked(cubin=None, log=messages or f"the driver's linker failed with {error.name}")

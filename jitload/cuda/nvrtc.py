@@ -1,0 +1,289 @@
+"""Compiles CUDA source to cubins with NVRTC, in this process."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import logging
+import os
+import re
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from jitload.cuda.bindings import load_bindings
+from jitload.cuda.interruptible import Cancellation, run_interruptible
+from jitload.errors import CompileError, Diagnostic, ToolchainError
+from jitload.toolchain.driver import load_driver
+
+_DIAGNOSTIC = re.compile(
+    r"^(?P<file>[^\n]*?)\((?P<line>\d+)\): (?P<severity>catastrophic error|error|warning|remark|note)"
+    r"(?: #[\w-]+)?: (?P<message>.*)$",
+    re.MULTILINE,
+)
+_MISSING_HEADER = re.compile(r'(?:cannot|could not) open source file "(?:\./)?([^"]+)"')
+_FOR_HOST_CODE = re.compile(r"(?:torch|ATen|c10|pybind11)/")
+_UNDECLARED = re.compile(r'identifier "(\w+)" is undefined')
+# Names that nvcc knows without an #include, from the host headers behind cuda_runtime.h; NVRTC does not have them.
+_INTEGERS = {
+    "int8_t": "signed char", "int16_t": "short", "int32_t": "int", "int64_t": "long", "intptr_t": "long",
+    "intmax_t": "long", "uint8_t": "unsigned char", "uint16_t": "unsigned short", "uint32_t": "unsigned int",
+    "uint64_t": "unsigned long", "uintptr_t": "unsigned long", "uintmax_t": "unsigned long", "ssize_t": "long",
+    "uint": "unsigned int", "ushort": "unsigned short", "ulong": "unsigned long",
+}  # fmt: skip
+_KNOWN_TO_NVCC = {
+    r"(?:U?INT|U?LONG|U?LLONG|U?CHAR|SCHAR|U?SHRT)_(?:MAX|MIN)|CHAR_BIT": "#include <limits.h>",
+    r"(?:FLT|DBL)_[A-Z0-9_]+": "#include <float.h>",
+    r"U?INT(?:_LEAST|_FAST)?\d+_(?:MAX|MIN)|U?INT(?:PTR|MAX)_(?:MAX|MIN)|SIZE_MAX|PTRDIFF_(?:MAX|MIN)|U?INT\d+_C": (
+        "#include <stdint.h>"
+    ),
+    r"INFINITY|NAN|HUGE_VALF?|M_[A-Z0-9_]+": "#include <math.h>",
+    "assert": "#include <assert.h>",
+    **{name: f"typedef {integer} {name};" for name, integer in _INTEGERS.items()},
+}
+_DECLARED = "__jitload_declared.h"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvrtcJob:
+    """One run of NVRTC.
+
+    Attributes:
+        name: The name of the source in messages, `vec.cu`.
+        source: The text.
+        options: Command-line options.
+        directory: The directory of the source, which need not exist. Without it NVRTC would search the working
+            directory for headers, which is not in the cache key.
+        headers: Names and texts of headers that exist in memory only.
+        expressions: Name expressions: kernels to instantiate and to look up the symbols of.
+        declared: Lines to put before the source: declarations that nvcc would have had.
+    """
+
+    name: str
+    source: str
+    options: tuple[str, ...]
+    directory: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+    expressions: tuple[str, ...] = ()
+    declared: tuple[str, ...] = ()
+
+    def with_declarations(self) -> NvrtcJob:
+        """Return the same job with the declarations in a header that is included first."""
+        if not self.declared:
+            return self
+        header = (_DECLARED, "\n".join((*self.declared, "")))
+        options = (*self.options, f"--pre-include={_DECLARED}")
+        return replace(self, options=options, headers=(*self.headers, header), declared=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvrtcResult:
+    """The cubin, the messages, and the symbol of each name expression."""
+
+    cubin: bytes = field(repr=False)
+    log: str
+    lowered: Mapping[str, str]
+
+
+def device_options(version: tuple[int, ...], arch: str) -> tuple[str, ...]:
+    """Return the options of every compile."""
+    # By default NVRTC raises the stack limit of the whole process while it compiles.
+    options = (f"--gpu-architecture={arch}", "--modify-stack-limit=false")
+    # Without a seed, names in anonymous namespaces contain the process id. NVRTC before 12.9 does not know the option.
+    return (*options, "--frandom-seed=jitload") if version >= (12, 9) else options
+
+
+def run_nvrtc(library_path: Path, job: NvrtcJob) -> NvrtcResult:
+    """Compile once.
+
+    Raises:
+        CompileError: NVRTC rejected the source, an option or a name expression; `.log` has its messages.
+        ToolchainError: The library cannot be used, or it does not know the architecture.
+    """
+    nvrtc = load_nvrtc(library_path)
+    with _compiling():
+        return run_interruptible(
+            lambda cancellation: _compile(nvrtc, library_path, job.with_declarations(), cancellation)
+        )
+
+
+@functools.lru_cache(maxsize=4)
+def load_nvrtc(path: Path) -> Any:
+    """Return cuda.bindings.nvrtc with this library, and load two libraries that NVRTC itself would look for wrongly.
+
+    Its builtins: the 13.0 wheel has no RUNPATH and does not find them. The driver: from 12.9 on NVRTC opens it, and the
+    RUNPATH of the 12.9 wheel ends with the current directory.
+    """
+    load_driver()
+    for builtins in sorted(path.parent.glob("libnvrtc-builtins.so.*")):
+        if "alt" not in builtins.name:
+            with suppress(OSError):  # NVRTC will say that it does not find them
+                ctypes.CDLL(str(builtins))
+    return load_bindings("nvrtc", path)
+
+
+def _compile(nvrtc: Any, library_path: Path, job: NvrtcJob, cancellation: Cancellation) -> NvrtcResult:
+    with _program(nvrtc, job) as program:
+        cancellation.watch(nvrtc, program)
+        for expression in job.expressions:
+            _checked(nvrtc, nvrtc.nvrtcAddNameExpression(program, expression.encode()))
+        options = [os.fsencode(option) for option in job.options]
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+        _restore_locale()
+        log = _read(nvrtc, program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
+        if status != 0:
+            raise _compile_error(nvrtc, library_path, job, status, log)
+        lowered = {
+            expression: _checked(nvrtc, nvrtc.nvrtcGetLoweredName(program, expression.encode())).decode()
+            for expression in job.expressions
+        }
+        return NvrtcResult(cubin=_read(nvrtc, program, "CUBIN"), log=log, lowered=lowered)
+
+
+def declarations_for(error: CompileError, declared: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the declarations so far and those that a failed compile lacked and nvcc would have had.
+
+    Only a compile that failed gets them: a source for NVRTC may declare `int64_t` itself, and differently.
+
+    Raises:
+        CompileError: The same error, if it is not due to names that nvcc knows.
+    """
+    names = _UNDECLARED.findall(error.log)
+    lines = [line for pattern, line in _KNOWN_TO_NVCC.items() if any(re.fullmatch(pattern, name) for name in names)]
+    if set(lines) <= set(declared):
+        raise error
+    return tuple(dict.fromkeys((*declared, *lines)))
+
+
+def log_warnings(log: str, include_dirs: Sequence[Path]) -> None:
+    """Log the messages of a successful compile, as a warning unless all are about headers in these directories."""
+    if log.strip():
+        diagnostics = parse_diagnostics(log)
+        is_in_headers = all(any(Path(d.file).is_relative_to(root) for root in include_dirs) for d in diagnostics)
+        _log.log(logging.INFO if diagnostics and is_in_headers else logging.WARNING, "%s", log.rstrip())
+
+
+_threads_in_nvrtc: set[int] = set()
+_was_forked_during_compile = False
+
+
+def _after_fork() -> None:
+    global _was_forked_during_compile  # noqa: PLW0603  it is about the process
+    _was_forked_during_compile = bool(_threads_in_nvrtc)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+@contextmanager
+def _compiling() -> Iterator[None]:
+    """Note that this thread is in NVRTC. A child that is forked meanwhile inherits locks that nobody will release.
+
+    Raises:
+        ToolchainError: This process is such a child.
+    """
+    if _was_forked_during_compile:
+        raise ToolchainError(
+            "this process was forked while another thread was compiling with NVRTC, and NVRTC cannot be used in it any "
+            "more. Start workers with the 'spawn' or 'forkserver' method, or fork before anything is compiled."
+        )
+    thread = threading.get_ident()
+    _threads_in_nvrtc.add(thread)
+    try:
+        yield
+    finally:
+        _threads_in_nvrtc.discard(thread)
+
+
+def parse_diagnostics(log: str) -> tuple[Diagnostic, ...]:
+    """Return the messages of an NVRTC log."""
+    return tuple(
+        Diagnostic(file=match["file"], line=int(match["line"]), severity=match["severity"], message=match["message"])
+        for match in _DIAGNOSTIC.finditer(log)
+    )
+
+
+def _restore_locale() -> None:
+    """Give the thread the locale of the process: NVRTC 12.4 leaves another behind, in which `open()` reads ASCII."""
+    with suppress(AttributeError):  # no uselocale in this libc
+        uselocale = ctypes.pythonapi.uselocale
+        uselocale.argtypes, uselocale.restype = (ctypes.c_void_p,), ctypes.c_void_p
+        uselocale(ctypes.c_void_p(-1))  # LC_GLOBAL_LOCALE
+
+
+@contextmanager
+def _program(nvrtc: Any, job: NvrtcJob) -> Iterator[Any]:
+    path = os.path.join(job.directory, job.name.lstrip("/")) if job.directory else job.name
+    names, texts = ([header[part].encode() for header in job.headers] for part in (0, 1))
+    created = nvrtc.nvrtcCreateProgram(job.source.encode(), path.encode(), len(names), texts, names)
+    program = _checked(nvrtc, created)
+    try:
+        yield program
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _read(nvrtc: Any, program: Any, name: str) -> bytes:
+    """Return the log or the cubin of a program."""
+    buffer = bytearray(_checked(nvrtc, getattr(nvrtc, f"nvrtcGet{name}Size")(program)))
+    _checked(nvrtc, getattr(nvrtc, f"nvrtcGet{name}")(program, buffer))
+    return bytes(buffer)
+
+
+def _checked(nvrtc: Any, answer: tuple[Any, ...]) -> Any:
+    """Return the value that a function of NVRTC returned beside its status."""
+    status, *values = answer
+    if status != 0:
+        raise ToolchainError(f"NVRTC failed: {_status_text(nvrtc, status)}")
+    return values[0] if values else None
+
+
+def _status_text(nvrtc: Any, status: Any) -> str:
+    return nvrtc.nvrtcGetErrorString(status)[1].decode()  # type: ignore[no-any-return]
+
+
+def _compile_error(nvrtc: Any, path: Path, job: NvrtcJob, status: Any, log: str) -> CompileError | ToolchainError:
+    if "--gpu-architecture" in log or "--nv_arch" in log:  # the second for an unknown suffix
+        arch = next(option.partition("=")[2] for option in job.options if option.startswith("--gpu-architecture="))
+        archs = ", ".join(f"sm_{number}" for number in _checked(nvrtc, nvrtc.nvrtcGetSupportedArchs()))
+        return ToolchainError(
+            f"this NVRTC ({path.name}) does not know {arch}; it knows {archs}, some of them with a suffix a or f. "
+            "Install a newer one (pip install -U 'jitload[cu13]'), or name another architecture."
+        )
+    diagnostics = parse_diagnostics(log)
+    if not log.strip():
+        log = _status_text(nvrtc, status)
+    return CompileError(
+        stage="nvrtc",
+        name=job.name,
+        log=log,
+        diagnostics=diagnostics,
+        command=job.options,
+        hint=_hint(log, job.options),
+    )
+
+
+def _hint(log: str, options: Sequence[str]) -> str:
+    if missing := _MISSING_HEADER.search(log):
+        if _FOR_HOST_CODE.match(missing[1]):
+            return f"<{missing[1]}> is for host code, and NVRTC compiles only the kernels: leave the bindings out."
+        return (
+            f"NVRTC has no {missing[1]!r}: pass its directory in extra_include_paths=[…]; CUDA's own headers come with "
+            "pip install 'jitload[cu13]'."
+        )
+    if "unrecognized option" in log:
+        return "NVRTC takes its own options, not all of nvcc's; take this one out of extra_cuda_cflags."
+    macros = [option for option in options if option.startswith("-D")]
+    if macros and log.startswith("__nv_nvrtc_builtin_header"):
+        return f"A macro among {', '.join(macros)} is read by NVRTC's own header, too: #define it in the source."
+    if "is considered a host function" in log:
+        return (
+            "Mark what kernels call __device__. Host functions beside kernels take nvcc, kind='mixed'; in C++ of their "
+            "own, cpp_sources=, they take none."
+        )
+    return ""

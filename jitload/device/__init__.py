@@ -1,1 +1,0 @@
-"""Device code, PTX and cubins in; a cubin with typed kernels out."""

@@ -1,0 +1,309 @@
+"""Finds NVRTC, nvJitLink and the CUDA headers, and picks those of a release that the driver can run."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from jitload.errors import ToolchainError
+from jitload.settings import Settings
+from jitload.toolchain.driver import driver_version
+from jitload.toolchain.host import package_dirs
+
+_INCLUDE_DIR = Path(__file__).parents[1] / "include"
+_NVRTC_FILE = re.compile(r"libnvrtc\.so\.(\d+)(?:\.(\d+))?(?:\.(\d+))?$")
+_NVJITLINK_FILE = re.compile(r"libnvJitLink\.so\.\d+")
+_CUDA_WHEEL = re.compile(r"nvidia_cuda_(?:nvrtc|runtime|crt|cccl|nvcc)(?:_cu\d+)?-([\d.]+)\.dist-info$")
+# Below `nvidia/`, by CUDA's major version: where NVRTC is, and where its headers are.
+_WHEEL_DIRS = {
+    13: ("cu13/lib", "cu13/include", "cu13/include/cccl"),
+    12: ("cuda_nvrtc/lib", "cuda_runtime/include", "cuda_nvcc/include", "cuda_cccl/include"),
+}
+# One header of each group of CUDA's headers. Wheels often bring NVRTC without some groups: torch's have only the first.
+_HEADER_GROUPS = ("cuda_fp16.h", "crt/host_config.h", "cuda/std/type_traits", "nv/target")
+_RELEASE_MACRO = re.compile(rb"#define CUDART_VERSION +(\d+)")
+_WHEEL_NVJITLINK_DIRS = ("cu13/lib", "nvjitlink/lib")
+_DEFAULT_HOME = "/usr/local/cuda"  # where NVIDIA's installer puts a toolkit
+_TARGETS = {"x86_64": ("x86_64-linux",), "aarch64": ("sbsa-linux", "aarch64-linux")}
+_HOW_TO_GET_NVRTC = (
+    "Install it with: pip install 'jitload[cu13]'  (or 'jitload[cu12]' for a driver older than CUDA 13), "
+    "or point JITLOAD_NVRTC to a CUDA toolkit."
+)
+
+
+class CudaToolchain(NamedTuple):
+    """An NVRTC and the headers of the same CUDA release, which must not be mixed with those of another.
+
+    Attributes:
+        major: CUDA's major version.
+        version: NVRTC's version, (13, 4, 92).
+        nvrtc_path: The library.
+        include_dirs: The directories with CUDA's headers.
+        identity: Names and versions of its parts, without a path: the same on every machine. If the version is known
+            from the file's name alone, also the file's size, modification time and inode.
+    """
+
+    major: int
+    version: tuple[int, ...]
+    nvrtc_path: Path
+    include_dirs: tuple[Path, ...]
+    identity: str
+
+
+class Nvcc(NamedTuple):
+    """An nvcc and the headers of its toolkit: for sources that launch kernels, in place of a `CudaToolchain`.
+
+    Attributes:
+        major: CUDA's major version.
+        version: nvcc's version, (13, 0, 88).
+        path: The program.
+        include_dirs: The directories with the toolkit's headers, which nvcc finds by itself.
+        identity: Its version, without a path.
+    """
+
+    major: int
+    version: tuple[int, ...]
+    path: Path
+    include_dirs: tuple[Path, ...]
+    identity: str
+
+
+def find_cuda_toolchain(settings: Settings) -> CudaToolchain:
+    """Return the NVRTC to use and its headers.
+
+    Wheels on `sys.path` are preferred to toolkits. If there are several, the newest that the driver can run is chosen,
+    or simply the newest if there is no driver. `JITLOAD_NVRTC` overrides both rules. Headers that the wheels lack are
+    taken from a toolkit of the same release, if there is one.
+
+    Raises:
+        ToolchainError: There is no NVRTC, or none where `JITLOAD_NVRTC` says.
+    """
+    return _find_cuda_toolchain(settings.nvrtc, settings.toolkits, settings.path, tuple(sys.path))
+
+
+@functools.lru_cache(maxsize=8)
+def _find_cuda_toolchain(
+    requested: str, homes: tuple[str, ...], path: str, _search_path: tuple[str, ...]
+) -> CudaToolchain:
+    if requested and not requested.isdigit():
+        return _requested_toolchain(Path(requested).expanduser())
+    toolchains = list(_wheel_toolchains()) or list(_toolkits(homes))
+    if requested:
+        toolchains = [toolchain for toolchain in toolchains if toolchain.major == int(requested)]
+    if not toolchains:
+        name = f"NVRTC {requested} (JITLOAD_NVRTC={requested})" if requested else "NVRTC"
+        raise ToolchainError(f"{name} was not found: compiling CUDA source needs it. {_HOW_TO_GET_NVRTC}")
+    return _add_toolkit_headers(_newest_for_driver(toolchains), homes, path)
+
+
+def _newest_for_driver(toolchains: list[CudaToolchain]) -> CudaToolchain:
+    toolchains.sort(key=lambda toolchain: toolchain.version, reverse=True)
+    if len({toolchain.major for toolchain in toolchains}) > 1 and (driver := driver_version()):
+        return next((toolchain for toolchain in toolchains if toolchain.major <= driver[0]), toolchains[-1])
+    return toolchains[0]
+
+
+# ---- NVIDIA's wheels -------------------------------------------------------------------------------------------
+
+
+def _wheel_toolchains() -> Iterator[CudaToolchain]:
+    """Yield a toolchain for each CUDA major; its wheels may be spread over several directories."""
+    roots = package_dirs("nvidia")
+    wheels = sorted({wheel for root in roots for wheel in _cuda_wheels(root.parent)})
+    for major, (library_dir, *include_dirs) in _WHEEL_DIRS.items():
+        libraries = [path for root in roots for path in _nvrtc_files(root / library_dir, major)]
+        if libraries:
+            yield CudaToolchain(
+                major=major,
+                version=_nvrtc_wheel_version(wheels, major),
+                nvrtc_path=libraries[0],
+                include_dirs=_existing_dirs(root / include_dir for root in roots for include_dir in include_dirs),
+                identity=" ".join(wheel for wheel in wheels if ("_cu12-" in wheel) == (major == 12))
+                or f"wheel {major} {_file_state(libraries[0])}",
+            )
+
+
+def _cuda_wheels(site_dir: Path) -> Iterator[str]:
+    """Yield name and version of the installed wheels, `nvidia_cuda_nvrtc-13.5.37`."""
+    for name in os.listdir(site_dir):
+        if name[:12] == "nvidia_cuda_" and _CUDA_WHEEL.match(name):
+            yield name.removesuffix(".dist-info")
+
+
+def _nvrtc_wheel_version(wheels: list[str], major: int) -> tuple[int, ...]:
+    prefix = "nvidia_cuda_nvrtc_cu12-" if major == 12 else "nvidia_cuda_nvrtc-"
+    version = next((wheel.removeprefix(prefix) for wheel in wheels if wheel.startswith(prefix)), f"{major}.0")
+    return _numbers(version)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version))
+
+
+def _nvrtc_files(directory: Path, major: int | None = None) -> list[Path]:
+    """Return the NVRTC libraries of a directory, the one with the fullest version in its name first."""
+    names = os.listdir(directory) if directory.is_dir() else []
+    matches = [match for name in names if (match := _NVRTC_FILE.match(name))]
+    matches = [match for match in matches if major is None or int(match[1]) == major]
+    return [directory / match[0] for match in sorted(matches, key=lambda match: len(match[0]), reverse=True)]
+
+
+def _existing_dirs(directories: Iterable[Path]) -> tuple[Path, ...]:
+    return tuple(dict.fromkeys(directory for directory in directories if directory.is_dir()))
+
+
+def _file_state(path: Path) -> str:
+    """Return what changes if another file takes this one's place."""
+    status = path.stat()
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
+
+
+# ---- CUDA toolkits ---------------------------------------------------------------------------------------------
+
+
+def _toolkits(homes: tuple[str, ...]) -> Iterator[CudaToolchain]:
+    for home in dict.fromkeys(Path(home) for home in (*homes, sys.prefix, _DEFAULT_HOME)):
+        if toolchain := _toolkit(home):
+            yield toolchain
+
+
+def _add_toolkit_headers(toolchain: CudaToolchain, homes: tuple[str, ...], path: str) -> CudaToolchain:
+    """Return the toolchain with a toolkit's header directories after its own, if it lacks some of CUDA's headers."""
+    missing = [header for header in _HEADER_GROUPS if not _has_header(toolchain.include_dirs, header)]
+    if not missing:
+        return toolchain
+    nvcc = shutil.which("nvcc", path=path)
+    release = toolchain.version[:2]
+    defaults = (_DEFAULT_HOME, "{}-{}.{}".format(_DEFAULT_HOME, *release))
+    candidates = (*homes, *([str(Path(nvcc).resolve().parents[1])] if nvcc else ()), *defaults)
+    for home in dict.fromkeys(map(Path, candidates)):
+        include_dirs = _toolkit_include_dirs(home)
+        marker = next((path for path in (d / "cuda_runtime_api.h" for d in include_dirs) if path.is_file()), None)
+        if marker and _release_of(marker) == release and any(_has_header(include_dirs, name) for name in missing):
+            return toolchain._replace(
+                include_dirs=(*toolchain.include_dirs, *include_dirs),
+                identity=f"{toolchain.identity} toolkit headers {_file_state(marker)}",
+            )
+    return toolchain
+
+
+def _has_header(include_dirs: Iterable[Path], header: str) -> bool:
+    return any((directory / header).is_file() for directory in include_dirs)
+
+
+def _release_of(runtime_header: Path) -> tuple[int, int]:
+    """Return the CUDA release of a toolkit, (13, 0), which its `cuda_runtime_api.h` states near its beginning."""
+    with runtime_header.open("rb") as file:
+        match = _RELEASE_MACRO.search(file.read(1 << 14))
+    number = int(match[1]) if match else 0
+    return number // 1000, number % 1000 // 10
+
+
+def _toolkit_include_dirs(home: Path) -> tuple[Path, ...]:
+    return _existing_dirs(
+        directory for include in _platform_dirs(home, "include") for directory in (include, include / "cccl")
+    )
+
+
+def _toolkit(home: Path, nvrtc_path: Path | None = None) -> CudaToolchain | None:
+    files = [nvrtc_path] if nvrtc_path else [path for lib_dir in _library_dirs(home) for path in _nvrtc_files(lib_dir)]
+    if not files:
+        return None
+    version = next((_numbers(match[0]) for path in files if (match := _NVRTC_FILE.search(path.resolve().name))), (0,))
+    return CudaToolchain(
+        major=version[0],
+        version=version,
+        nvrtc_path=files[0],
+        include_dirs=_toolkit_include_dirs(home),
+        identity=f"toolkit {'.'.join(map(str, version))} {_file_state(files[0])}",
+    )
+
+
+def _library_dirs(home: Path) -> tuple[Path, ...]:
+    return (home / "lib64", *_platform_dirs(home, "lib"))
+
+
+def _platform_dirs(home: Path, name: str) -> tuple[Path, ...]:
+    return (home / name, *(home / "targets" / target / name for target in _TARGETS.get(platform.machine(), ())))
+
+
+def _requested_toolchain(path: Path) -> CudaToolchain:
+    """Return the toolchain of a libnvrtc file, or of a toolkit's directory."""
+    if path.is_file():
+        home = path.parent.parent
+        toolchain = _toolkit(home if (home / "include").is_dir() else home.parent, path)
+    else:
+        toolchain = _toolkit(path)
+    if toolchain is None:
+        raise ToolchainError(f"JITLOAD_NVRTC={path}: no libnvrtc.so there. {_HOW_TO_GET_NVRTC}")
+    return toolchain
+
+
+# ---- what else belongs to a toolchain --------------------------------------------------------------------------
+
+
+def find_cuda_headers(settings: Settings) -> CudaToolchain | None:
+    """Return the toolchain whose headers host code may include, or None: hand-written wrappers need no CUDA headers."""
+    try:
+        return find_cuda_toolchain(settings)
+    except ToolchainError:
+        if settings.nvrtc:
+            raise
+        return None
+
+
+def find_cudart(toolchain: CudaToolchain | Nvcc) -> Path | None:
+    """Return the toolchain's CUDA runtime library; NVIDIA's wheel has it under its full name only."""
+    name = f"libcudart.so.{toolchain.major}"
+    paths = (include.parent / lib / name for include in toolchain.include_dirs for lib in ("lib", "lib64"))
+    return next((path for path in paths if path.is_file()), None)
+
+
+def nvrtc_include_dirs(toolchain: CudaToolchain, user_dirs: tuple[Path, ...] = ()) -> tuple[Path, ...]:
+    """Return the header directories for device code, in the order in which NVRTC is to search them.
+
+    Ours come before the user's because /usr/include is often among those, and glibc's headers do not work in NVRTC.
+    Short headers come from memory, see `cuda/headers.py`.
+    """
+    return (_INCLUDE_DIR / "nvrtc", *user_dirs, *toolchain.include_dirs)
+
+
+def find_nvjitlink(settings: Settings) -> Path | None:
+    """Return the nvJitLink to use, or None: a wheel's (torch brings one), else a toolkit's.
+
+    If there are several, the newest whose cubins the driver can run. `JITLOAD_NVRTC` overrides this, as for NVRTC.
+    """
+    requested = int(settings.nvrtc) if settings.nvrtc.isdigit() else None
+    driver = driver_version()
+    by_major: dict[int, Path] = {}
+    for path in _nvjitlink_files(settings.nvrtc, settings.toolkits, tuple(sys.path)):
+        major = int(path.suffix[1:])
+        is_usable = major == requested if requested is not None else driver is None or major <= driver[0]
+        if is_usable:
+            by_major.setdefault(major, path)
+    return by_major[max(by_major)] if by_major else None
+
+
+@functools.lru_cache(maxsize=8)
+def _nvjitlink_files(requested: str, homes: tuple[str, ...], _search_path: tuple[str, ...]) -> tuple[Path, ...]:
+    """Return the libraries in the directory that `JITLOAD_NVRTC` names, else those of wheels and of toolkits."""
+    if requested and not requested.isdigit():
+        path = Path(requested).expanduser()
+        directories = [path.parent] if path.is_file() else [*_library_dirs(path)]
+    else:
+        directories = [root / name for root in package_dirs("nvidia") for name in _WHEEL_NVJITLINK_DIRS]
+        directories += [directory for home in (*homes, sys.prefix) for directory in _library_dirs(Path(home))]
+    return tuple(
+        directory / name
+        for directory in directories
+        if directory.is_dir()
+        for name in sorted(os.listdir(directory))
+        if _NVJITLINK_FILE.fullmatch(name)
+    )

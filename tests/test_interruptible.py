@@ -1,0 +1,175 @@
+"""A compile of NVRTC that Ctrl-C ends, and its room: on a thread of its own."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+from builds import ARCH, build, kernel, load, python_command, python_env, run_python, work_dirs
+from cuda.bindings._internal.utils import FunctionNotFoundError
+
+import jitload
+from jitload.cuda.interruptible import Cancellation, _is_other_action, _read_action, run_interruptible
+
+# Twenty kernels, some seconds in all.
+_MANY = """
+template <int N> struct Sum { static __device__ float of(float x) { return Sum<N - 1>::of(x) * 1.5f + sinf(x); } };
+template <> struct Sum<0> { static __device__ float of(float x) { return x; } };
+#define K(n) extern "C" __global__ void k##n(float* x) { x[0] = Sum<9 + n % 7>::of(x[0]); }
+#define K10(n) K(n##0) K(n##1) K(n##2) K(n##3) K(n##4) K(n##5) K(n##6) K(n##7) K(n##8) K(n##9)
+K10(1) K10(2)
+"""
+_PROGRAM = """
+import jitload, test_interruptible
+from jitload.cuda import nvrtc
+
+make_error = nvrtc._compile_error
+def tell(bindings, path, job, status, log):
+    print(status.name, flush=True)
+    return make_error(bindings, path, job, status, log)
+nvrtc._compile_error = tell
+watch = nvrtc.Cancellation.watch
+nvrtc.Cancellation.watch = lambda *arguments: (watch(*arguments), print("begin", flush=True))
+try:
+    jitload.build_inline("many", cuda_sources=test_interruptible._MANY, arch="sm_90a")
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+nvrtc.Cancellation.watch = watch
+jitload.build_inline("after", cuda_sources='extern "C" __global__ void f(float* x) {}', arch="sm_90a")
+print("went on", flush=True)
+"""
+
+
+def can_cancel() -> bool:
+    from jitload.settings import read_settings
+    from jitload.toolchain.cuda import find_cuda_toolchain
+
+    return find_cuda_toolchain(read_settings()).version >= (12, 8)
+
+
+@pytest.mark.skipif("not can_cancel()", reason="this NVRTC, older than 12.8, cannot be told to stop")
+def test_ctrl_c_ends_a_long_compile_and_the_next_one_works(cache):
+    build(kernel("g"))  # what all libraries share is built before
+    process = subprocess.Popen(python_command(_PROGRAM), env=python_env(), stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begin\n"
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGINT)  # somebody is impatient
+    assert process.communicate(timeout=120)[0] == "NVRTC_ERROR_CANCELLED\ninterrupted\nwent on\n"
+    assert process.returncode == 0
+    assert work_dirs(cache) == []
+    assert {path.name.partition("-")[0] for path in cache.glob("[!.]*-*")} == {"runtime", "m", "after"}
+
+
+def test_deep_nesting_finds_room(cache):
+    deep = "(" * 5000 + "x[1]" + "+ 1)" * 5000
+    code = f"import builds; builds.build(builds.kernel('f', 'x[0] = {deep};'))"
+    done = run_python(code)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_a_thread_that_is_not_the_main_one(cache):
+    made: list = []
+    thread = threading.Thread(target=lambda: made.append(load(kernel("f"))))
+    thread.start()
+    thread.join()
+    assert list(made[0]) == ["f"]
+
+
+def test_what_goes_wrong_aside_is_raised_here():
+    with pytest.raises(ZeroDivisionError):
+        run_interruptible(lambda _: 1 / 0)
+
+
+def test_where_no_thread_can_be_started_it_runs_here(monkeypatch):
+    def start(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    assert run_interruptible(lambda _: threading.get_ident()) == threading.get_ident()
+
+
+def test_the_size_of_other_threads_stacks_stays():
+    before = threading.stack_size()
+    assert run_interruptible(lambda _: threading.stack_size()) in (before, 256 << 20)
+    assert threading.stack_size() == before
+
+
+def test_an_exception_while_it_waits_is_passed_on_when_the_compile_has_ended(monkeypatch):
+    """With a compile that looks at the word as NVRTC does."""
+    seen: list[str] = []
+
+    def work(cancellation: Cancellation) -> None:
+        read = ctypes.CDLL(None).atoi
+        while not read(cancellation._answer):
+            time.sleep(0.01)
+        seen.append("ended")
+
+    def interrupt() -> None:
+        time.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    raiser = threading.Thread(target=interrupt)
+    raiser.start()
+    with pytest.raises(KeyboardInterrupt):
+        run_interruptible(work)
+    raiser.join()
+    assert seen == ["ended"]
+
+
+def test_a_compile_that_takes_ctrl_c_for_itself_gives_it_back_as_it_was():
+    """As NVRTC 13.0 does it: by signal(3), behind which a wait for a lock is no longer interrupted."""
+    libc = ctypes.CDLL(None)
+    libc.signal.restype = ctypes.c_void_p
+    libc.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
+    before = _read_action(signal.SIGINT)
+
+    def work(_: Cancellation) -> bool:
+        handler = libc.signal(signal.SIGINT, signal.SIG_IGN)
+        libc.signal(signal.SIGINT, handler)
+        return _is_other_action(_read_action(signal.SIGINT), before)
+
+    assert run_interruptible(work)
+    assert not _is_other_action(_read_action(signal.SIGINT), before)
+
+
+def test_a_handler_that_somebody_sets_meanwhile_stays():
+    before = signal.getsignal(signal.SIGINT)
+    begun, set_anew = threading.Event(), threading.Event()
+
+    def own(number: int, frame: object) -> None: ...
+
+    def compile_aside() -> None:
+        run_interruptible(lambda _: begun.set() or set_anew.wait(10))
+
+    thread = threading.Thread(target=compile_aside)
+    thread.start()
+    assert begun.wait(10)
+    try:
+        signal.signal(signal.SIGTERM, own)
+        set_anew.set()
+        thread.join()
+        assert signal.getsignal(signal.SIGTERM) is own
+        assert any(_read_action(signal.SIGTERM)[:8])  # the C library's own record, too
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_an_nvrtc_that_cannot_be_cancelled_compiles_all_the_same():
+    def missing(*_: object) -> None:
+        raise FunctionNotFoundError("nvrtcSetFlowCallback")  # as cuda.bindings does with NVRTC before 12.8
+
+    Cancellation().watch(SimpleNamespace(nvrtcSetFlowCallback=missing), None)
+
+
+def test_messages_are_as_ever(cache):
+    with pytest.raises(jitload.errors.CompileError, match='identifier "nonsense" is undefined'):
+        build(kernel("f", "nonsense;"), arch=ARCH)

@@ -1,0 +1,252 @@
+"""Heuristics and hooks of Triton kernels: what they compute from compiled-in values, and which ones are refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton")
+
+import triton
+import triton_kernels as kernels
+from support.arrays import CudaArray
+from support.driver import StubDriver
+from support.triton import aligned_array
+from triton_support import ADD, DESCRIPTORS, Tensor, extract, load, refusal, since
+from triton_tuned import tuned
+
+from jitload.errors import SignatureError
+
+BLOCKS = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "PROGRAMS": 132}
+DUMMY = {**DESCRIPTORS, **dict.fromkeys(("a_desc", "b_desc", "c_desc"), "tensordesc<fp16[1, 1]>")}
+
+
+def constexprs(kernel: Any, *args: Any, **options: Any) -> dict[str, Any]:
+    return dict(extract(kernel, *args, **options).constexprs)
+
+
+# ---- heuristics ------------------------------------------------------------------------------------------------
+
+
+def decided(**functions: Callable[[Any], Any]) -> Any:
+    return triton.heuristics(functions)(kernels.decided)
+
+
+SIGNED = {"x_ptr": "*fp32:16", "bias_ptr": "*fp32", "n": "i32"}
+
+
+@pytest.mark.parametrize(
+    "ask", [lambda args: args["bias_ptr"] is not None, lambda args: args.get("bias_ptr") is not None]
+)
+def test_whether_an_argument_is_none_is_known(ask: Callable[[Any], Any]):
+    kernel = decided(HAS_BIAS=ask, BLOCK=lambda args: 64 if args["HAS_BIAS"] else 32)
+    assert constexprs(kernel, signature=SIGNED) == {"HAS_BIAS": True, "BLOCK": 64}
+    assert constexprs(kernel, signature={**SIGNED, "bias_ptr": None}) == {"HAS_BIAS": False, "BLOCK": 32}
+    assert constexprs(kernel, Tensor(), Tensor(), 8) == {"HAS_BIAS": True, "BLOCK": 64}
+    assert constexprs(kernel, Tensor(), n=8, bias_ptr=None) == {"HAS_BIAS": False, "BLOCK": 32}
+    assert constexprs(kernel, signature=SIGNED, HAS_BIAS=False, BLOCK=16) == {"HAS_BIAS": False, "BLOCK": 16}
+
+
+def test_heuristics_over_constexprs():
+    kernel = triton.heuristics({"BLOCK": lambda args: 2 * args["HALF"]})(kernels.two_blocks)
+    assert constexprs(kernel, signature={"x_ptr": "*fp32", "n": "i32"}, HALF=64) == {"HALF": 64, "BLOCK": 128}
+
+
+def test_heuristics_run_for_each_variant():
+    kernel = decided(HAS_BIAS=lambda args: args["bias_ptr"] is not None)
+    variants = [{"signature": {"bias_ptr": None}}, {}]
+    mod = load(kernel, signature=SIGNED, BLOCK=64, variants=variants, grid=1)
+    assert list(mod) == ["decided", "decided__bias_ptr_None", "decided__variant_1"]
+
+
+def test_heuristics_may_set_options():
+    kernel = decided(HAS_BIAS=lambda _: False, num_warps=lambda args: args["BLOCK"] // 64)
+    assert extract(kernel, signature=SIGNED, BLOCK=512).num_warps == 8
+    assert extract(kernel, signature=SIGNED, BLOCK=512, num_warps=2).num_warps == 2
+    chosen = tuned(triton.Config({"BLOCK": 128}))(kernel)  # its four warps are a default
+    assert extract(chosen, signature=SIGNED).num_warps == 2
+    sees = decided(HAS_BIAS=lambda args: args["num_warps"] == 8)
+    assert constexprs(sees, signature=SIGNED, BLOCK=32, num_warps=8)["HAS_BIAS"] is True
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda args: args["n"] % 16 == 0,
+        lambda args: args["n"] > 4,
+        lambda args: args["n"] == 4,
+        lambda args: bool(args["bias_ptr"]),
+        lambda args: args["bias_ptr"].numel() > 0,
+        lambda args: isinstance(args["bias_ptr"], Tensor),
+        lambda args: args["bias_ptr"] in (1, 2),
+        lambda args: f"{args['n']}" == "4",
+        lambda args: math.log2(args["n"]) > 3,
+        lambda args: len(args["bias_ptr"]) > 3,
+        lambda args: {args["n"]: True}[4],
+        lambda args: args["bias_ptr"],
+    ],
+)
+def test_values_of_arguments_are_not_known(ask: Callable[[Any], Any]):
+    name = "n" if "n" in ask.__code__.co_consts else "bias_ptr"
+    expected = (
+        f"kernel 'decided': its heuristic computes 'HAS_BIAS' from the argument {name!r}, whose value is known only at "
+        "a call: pass constexprs={'HAS_BIAS': …}, or build variants"
+    )
+    assert refusal(SignatureError, decided(HAS_BIAS=ask), signature=SIGNED, BLOCK=32) == expected
+    assert refusal(SignatureError, decided(HAS_BIAS=ask), Tensor(), Tensor(), 4, BLOCK=32) == expected
+
+
+def test_a_default_does_not_hide_an_unknown_argument():
+    kernel = triton.heuristics({"BLOCK": lambda args: args.get("n", 64)})(kernels.vector_add)
+    expected = "its heuristic computes 'BLOCK' from the argument 'n', whose value is known only at a call"
+    assert expected in refusal(SignatureError, kernel, signature=ADD)
+    assert extract(kernel, signature=ADD, BLOCK=64).constexprs == (("BLOCK", 64),)
+
+
+# ---- hooks -----------------------------------------------------------------------------------------------------
+
+
+def halve(nargs: Any) -> None:
+    """Set the block shapes as the matmul of Triton's tutorial does."""
+    columns = nargs["BLOCK_N"] // 2 if nargs.get("HALF_OUTPUT", False) else nargs["BLOCK_N"]
+    nargs["a_desc"].block_shape = [nargs["BLOCK_M"], nargs["BLOCK_K"]]
+    nargs["b_desc"].block_shape = [nargs["BLOCK_N"], nargs["BLOCK_K"]]
+    nargs["c_desc"].block_shape = [nargs["BLOCK_M"], triton.cdiv(columns, 1)]
+
+
+def configured(hook: Any, **values: int) -> Any:
+    config = triton.Config({**BLOCKS, **values}, num_warps=8, pre_hook=hook)
+    return tuned(config)(kernels.persistent_matmul)
+
+
+@since(3, 4)
+def test_a_hook_that_sets_block_shapes():
+    facts = extract(configured(halve), signature=DUMMY)
+    assert facts == extract(kernels.persistent_matmul, signature=DESCRIPTORS, num_warps=8, num_stages=3, **BLOCKS)
+    assert extract(configured(halve, BLOCK_M=64), signature=DUMMY).descriptors[0].block_shape == (64, 64)
+    assert extract(configured(halve), signature=", ".join(DUMMY.values())) == facts
+
+
+@since(3, 4)
+def test_a_hook_over_example_arguments_leaves_them_as_they_are():
+    torch = pytest.importorskip("torch")
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    half = torch.empty((256, 256), dtype=torch.float16, device="meta")
+    descriptors = [TensorDescriptor.from_tensor(half, [1, 1]) for _ in range(3)]
+    facts = extract(configured(halve), *descriptors[:2], c_desc=descriptors[2], M=33, N=33, K=33)
+    assert [d.block_shape for d in facts.descriptors[:2]] == [(128, 64)] * 2
+    assert [descriptor.block_shape for descriptor in descriptors] == [[1, 1]] * 3
+
+
+@since(3, 4)
+def test_a_hook_may_ask_what_is_a_descriptor():
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    def hook(nargs: Any) -> None:
+        if isinstance(nargs["a_desc"], TensorDescriptor):
+            halve(nargs)
+
+    assert extract(configured(hook), signature=DUMMY).descriptors[1].block_shape == (128, 64)
+    config = triton.Config({"BLOCK": 64}, pre_hook=lambda nargs: isinstance(nargs["x_ptr"], TensorDescriptor))
+    assert extract(kernels.vector_add, signature=ADD, config=config).constexprs == (("BLOCK", 64),)
+
+
+@since(3, 4)
+def test_all_configurations_with_their_hooks(stub_driver: StubDriver):
+    configs = [triton.Config({**BLOCKS, "BLOCK_M": rows}, num_warps=4, pre_hook=halve) for rows in (64, 128)]
+    kernel = tuned(*configs)(kernels.persistent_matmul)
+    mod = load(kernel, signature=DUMMY, variants="all", grid=lambda META: (META["BLOCK_M"],))
+    name = next(name for name in mod if "BLOCK_M_128" in name)
+    a, b, c = (matrix(256, 64), matrix(128, 64), matrix(256, 128))
+    stub_driver.clear()
+    mod.persistent_matmul(a, b, c, 256, 128, 64)
+    mod[name](a, b, c, 256, 128, 64)
+    assert [launch.grid[0] for launch in stub_driver.launches()] == [64, 128]
+
+
+def matrix(rows: int, columns: int) -> CudaArray:
+    array = aligned_array(dtype="float16")
+    array.shape, array.strides = (rows, columns), (columns, 1)
+    return array
+
+
+COUNT = [0]
+
+
+def counts(_: Any) -> None:
+    COUNT[0] += 1
+
+
+def by_default(nargs: Any, count: Any = COUNT) -> None:
+    count.append(nargs["BLOCK"])
+
+
+def by_global(nargs: Any) -> None:
+    global COUNT  # noqa: PLW0603  what the test is about
+    COUNT = nargs["BLOCK"]
+
+
+def by_import(_: Any) -> None:
+    import gc
+
+    gc.collect()
+
+
+def by_closure() -> Callable[[Any], None]:
+    count = 0
+
+    def hook(_: Any) -> None:
+        nonlocal count
+        count += 1
+
+    return hook
+
+
+def by_unbound_variable() -> Callable[[Any], Any]:
+    factor = 2
+
+    def hook(nargs: Any) -> int:
+        return nargs["BLOCK"] * factor  # noqa: F821  what the test is about
+
+    del factor
+    return hook
+
+
+def by_a_helper(nargs: Any) -> None:
+    counts(nargs)
+
+
+@pytest.mark.parametrize(
+    ("hook", "expected"),
+    [
+        (lambda nargs: nargs["out_ptr"].zero_(), "Here it needs more of 'out_ptr' than is known (its zero_)."),
+        (lambda nargs: nargs["n"] + 1, "Here it needs more of 'n' than is known ("),
+        (lambda nargs: nargs["nothing"], "Here it needs more of 'nothing' than is known ('nothing')."),
+        (lambda nargs: nargs["BLOCK"] / 0, "Here it fails with ZeroDivisionError"),
+        (counts, "Here it uses 'COUNT', which is a list."),
+        (by_a_helper, "Here it uses 'COUNT', which is a list."),
+        (by_default, "Here it uses 'default 0', which is a list."),
+        (by_global, "Here it contains STORE_GLOBAL 'COUNT'."),
+        (by_import, "Here it contains IMPORT_NAME 'gc'."),
+        (by_closure(), "Here it contains STORE_DEREF 'count'."),
+        (by_unbound_variable(), "Here it fails with NameError"),
+        (lambda _: input(), "Here it uses 'input', which is a builtin_function_or_method."),
+        (lambda _: triton.testing.do_bench(None), "Here it uses 'triton', which is a module."),
+        (print, "Here it is a builtin_function_or_method, which cannot be inspected."),
+    ],
+)
+def test_hooks_that_no_library_can_run(hook: Any, expected: str):
+    kernel = tuned(triton.Config({"BLOCK": 64}, num_warps=2, pre_hook=hook))(kernels.vector_add)
+    message = refusal(SignatureError, kernel, signature=ADD)
+    assert message.startswith("kernel 'vector_add': the configuration (BLOCK=64, num_warps=2, num_stages=")
+    assert "has a pre_hook, Python code that Triton runs before each launch. A library cannot run it" in message
+    assert expected in message
+    assert "config={'BLOCK': 64, …} or variants=[…], and do its work before the call" in message
+    with pytest.raises(SignatureError, match="has a pre_hook"):
+        load(kernel, signature=ADD, variants="all")
+    assert extract(kernel, signature=ADD, config={"BLOCK": 64}).constexprs == (("BLOCK", 64),)  # and no hook
+    assert COUNT == [0]
