@@ -91,11 +91,27 @@ EXPRESSION_ERRORS: list[tuple[str, tuple[Any, ...], str]] = [
     ("negated", (-(2**63), 0), f"grid = max(-a, 0) + b: the result of 0 and {-(2**63)} does not fit 64 bits"),
     ("negated", (-1, 2**63 - 1), f"grid = max(-a, 0) + b: the result of 1 and {2**63 - 1} does not fit 64 bits"),
     ("large", (2**63,), "grid = a: argument 'a' is 2**63 or more, too large for an expression"),
-    ("shapes", (array(shape=()), array(), 0), "grid[0] = x.shape[0]: axis 0 is out of range for a tensor of 0 dimensions"),
-    ("shapes", (None, array(), 0), "grid[0] = x.shape[0]: argument 'x' is not a tensor in this call, so it has no shape"),
-    ("shapes", (array(), array(shape=()), 0), "block = y.stride(0): axis 0 is out of range for a tensor of 0 dimensions"),
+    (
+        "shapes",
+        (array(shape=()), array(), 0),
+        "grid[0] = x.shape[0]: axis 0 is out of range for a tensor of 0 dimensions",
+    ),
+    (
+        "shapes",
+        (None, array(), 0),
+        "grid[0] = x.shape[0]: argument 'x' is not a tensor in this call, so it has no shape",
+    ),
+    (
+        "shapes",
+        (array(), array(shape=()), 0),
+        "block = y.stride(0): axis 0 is out of range for a tensor of 0 dimensions",
+    ),
     ("axes", (array(), array(), 0), "grid = x.shape[2]: axis 2 is out of range for a tensor of 1 dimension"),
-    ("axes", (array(shape=(4, 2)), array(), 0), "grid = x.shape[2]: axis 2 is out of range for a tensor of 2 dimensions"),
+    (
+        "axes",
+        (array(shape=(4, 2)), array(), 0),
+        "grid = x.shape[2]: axis 2 is out of range for a tensor of 2 dimensions",
+    ),
     ("computed", (array(shape=()),), "rows = x.shape[0]: axis 0 is out of range for a tensor of 0 dimensions"),
     (
         "computed",

@@ -219,7 +219,9 @@ def test_more_shared_memory_than_a_block_can_have() -> None:
     )
     with pytest.raises(RuntimeError, match=message):
         reverse(OPTIN + 4)
-    message = f"{OPTIN + 4} bytes of dynamic shared memory requested for 'reverse', but no device here gives it more than"
+    message = (
+        f"{OPTIN + 4} bytes of dynamic shared memory requested for 'reverse', but no device here gives it more than"
+    )
     with pytest.raises(ValueError, match=f"{message} {OPTIN}"):
         reverse(KIB, OPTIN + 4)
     assert reverse(OPTIN)

@@ -187,8 +187,8 @@ NO_CUBINS = {
     "fatbin with a large image": (
         f"the fatbin is damaged or truncated: it should have {len(FATBIN) + 8} bytes, but it has {len(FATBIN)}"
     ),
-    "fatbin with a bad cubin": "the bytes are not a cubin: they are a 64-bit ELF file for machine 62, and CUDA is 64-bit, "
-    "machine 190",
+    "fatbin with a bad cubin": "the bytes are not a cubin: they are a 64-bit ELF file for machine 62, and CUDA is "
+    "64-bit, machine 190",
     "header": "the cubin is truncated: it has 40 bytes",
     "half": f"the cubin is truncated: its headers describe {len(IMAGE)} bytes, but it has {len(IMAGE) // 2}",
     "host": "the bytes are not a cubin: they are a 64-bit ELF file for machine 62, and CUDA is 64-bit, machine 190",

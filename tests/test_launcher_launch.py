@@ -60,7 +60,8 @@ def test_the_most_shared_memory(form: int, first: int, second: int, features: An
 def test_more_shared_memory_than_any_device_has(features: Any, stub_driver: StubDriver) -> None:
     text = "ValueError: GetKernelWithMaxDynamicSharedMemory: "
     assert refusal(features.launch_most, 0, 232_449, 0, 0) == (
-        f"{text}232449 bytes of dynamic shared memory requested for 'empty', but no device here gives it more than 232448"
+        f"{text}232449 bytes of dynamic shared memory requested for 'empty', but no device here gives it more than "
+        "232448"
     )
     assert refusal(features.launch_most, 1, 448, 232_448, 0).endswith("no device here gives it more than 232000")
     assert refusal(features.launch_most, 0, -2, 0, 0) == (

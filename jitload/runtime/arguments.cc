@@ -55,8 +55,8 @@ extern "C" uint32_t jitload_round_to_small_float(double value, int exponent_bits
   return sign | (encoded >= infinity ? infinity : encoded);
 }
 
-/* Round a double to e8m0, the nearest power of two without a sign; ties round up, as in torch. Numbers that are too large
- * or not finite become 255. */
+/* Round a double to e8m0, the nearest power of two without a sign; ties round up, as in torch. Numbers that are too
+ * large or not finite become 255. */
 extern "C" uint32_t jitload_round_to_e8m0(double value) {
   uint64_t bits;
   memcpy(&bits, &value, sizeof bits);
@@ -91,8 +91,8 @@ typedef struct jitload_py_buffer {
   char padding[256]; /* Py_buffer has 80 bytes in all */
 } jitload_py_buffer;
 
-/* Copy the bytes of a Python object. Return 1 if it has exactly `size` bytes, otherwise 0; `*length` becomes its length, or
- * -1 without a buffer. */
+/* Copy the bytes of a Python object. Return 1 if it has exactly `size` bytes, otherwise 0; `*length` becomes its
+ * length, or -1 without a buffer. */
 static int jitload_read_buffer(void* object, void* out, size_t size, ptrdiff_t* length) {
   const jitload_python_api* python = jitload_find_python();
   *length = -1;
@@ -180,7 +180,8 @@ extern "C" int jitload_read_address(const jitload_param* param, const TVMFFIAny*
   } else if (value->type_index == kTVMFFIInt && (param->flags & JITLOAD_RAW)) {
     *out = (uint64_t)value->v_int64;
     if (value->v_int64 < 0) return 0;
-  } else if (value->type_index != JITLOAD_BIG_INT || !(param->flags & JITLOAD_RAW) || !jitload_read_big_int(value, out)) {
+  } else if (value->type_index != JITLOAD_BIG_INT || !(param->flags & JITLOAD_RAW) || !jitload_read_big_int(value,
+                                                                                                            out)) {
     return 0;
   }
   return (*out & (uint64_t)(param->alignment - 1)) == 0;
@@ -227,7 +228,8 @@ static const char* jitload_format_device(DLDevice device, char* text, size_t siz
 }
 
 /* "an int64", but "a uint8". */
-static const char* jitload_article(const char* name) { return *name != 0 && strchr("aeio", *name) != NULL ? "an" : "a"; }
+static const char* jitload_article(const char* name) { return *name != 0 && strchr("aeio",
+                                                                                   *name) != NULL ? "an" : "a"; }
 
 static const char* jitload_format_value(const TVMFFIAny* value, char* text, size_t size) {
   const char* name = NULL;
@@ -288,9 +290,11 @@ static void jitload_format_expected(const jitload_kernel* kernel, const jitload_
     snprintf(text, size, "%s %s%s%s tensor%s%s%s", jitload_article(dtype), dtype, dtype[0] ? " " : "",
              jitload_supported_devices(kernel), or_object, or_none, or_address);
   } else if (param->kind == JITLOAD_STRUCT) {
-    snprintf(text, size, "bytes or a ctypes structure of %u byte%s", (unsigned)param->size, param->size == 1 ? "" : "s");
+    snprintf(text, size, "bytes or a ctypes structure of %u byte%s", (unsigned)param->size,
+             param->size == 1 ? "" : "s");
   } else {
-    snprintf(text, size, "%s", param->kind == JITLOAD_FLOAT ? "a float" : param->kind == JITLOAD_BOOL ? "a bool" : "an int");
+    snprintf(text, size, "%s",
+             param->kind == JITLOAD_FLOAT ? "a float" : param->kind == JITLOAD_BOOL ? "a bool" : "an int");
   }
 }
 
@@ -371,7 +375,8 @@ static int jitload_check_device(const jitload_kernel* kernel, const TVMFFIAny* a
     if (tensor == NULL) continue;
     jitload_format_device(tensor->device, device, sizeof device);
     if (!jitload_is_supported_device(kernel, tensor->device)) {
-      const char* hint = jitload_is_cuda(tensor->device) ? "; to support both, build it with arch=(\"native\", \"cpu\")" : "";
+      const char* hint = "; to support both, build it with arch=(\"native\", \"cpu\")";
+      if (!jitload_is_cuda(tensor->device)) hint = "";
       return jitload_fail("ValueError", "%s(): argument '%s' must be a %s tensor, but it is on %s%s", kernel->name,
                           param->name, jitload_supported_devices(kernel), device, hint);
     }
@@ -381,10 +386,12 @@ static int jitload_check_device(const jitload_kernel* kernel, const TVMFFIAny* a
     }
     const DLTensor* other = jitload_get_tensor(&args[first->argument]);
     const int is_cuda = jitload_is_cuda(tensor->device);
-    if (is_cuda == jitload_is_cuda(other->device) && (!is_cuda || other->device.device_id == tensor->device.device_id)) {
+    if (is_cuda == jitload_is_cuda(other->device) && (!is_cuda ||
+                                                      other->device.device_id == tensor->device.device_id)) {
       continue;
     }
-    return jitload_fail("ValueError", "%s(): argument '%s' is on %s, but '%s' is on %s; all tensors must be on one device",
+    return jitload_fail("ValueError",
+                        "%s(): argument '%s' is on %s, but '%s' is on %s; all tensors must be on one device",
                         kernel->name, param->name, device, first->name,
                         jitload_format_device(other->device, other_device, sizeof other_device));
   }
@@ -432,7 +439,8 @@ static int jitload_check_layout(const jitload_kernel* kernel, const jitload_para
 }
 
 /* For an integer, passed or computed, that does not fit its parameter; addresses are unsigned integers. */
-extern "C" int jitload_raise_range_error(const jitload_kernel* kernel, const jitload_param* param, const TVMFFIAny* value) {
+extern "C" int jitload_raise_range_error(const jitload_kernel* kernel, const jitload_param* param,
+                                         const TVMFFIAny* value) {
   char got[32] = "an integer beyond 64 bits";
   uint64_t large;
   if (value->type_index != JITLOAD_BIG_INT) {
@@ -457,7 +465,8 @@ static int jitload_check_range(const jitload_kernel* kernel, const jitload_param
   uint64_t ignored;
   if (param->kind == JITLOAD_POINTER) {
     const int is_number = value->type_index == kTVMFFIInt || value->type_index == JITLOAD_BIG_INT;
-    return !is_number || jitload_read_address(param, value, &ignored) ? 0 : jitload_raise_range_error(kernel, param, value);
+    return !is_number || jitload_read_address(param, value, &ignored) ? 0 : jitload_raise_range_error(kernel, param,
+                                                                                                      value);
   }
   if (param->kind != JITLOAD_INT && param->kind != JITLOAD_UINT) return 0;
   if (jitload_read_number(param, value, &ignored)) return 0;

@@ -121,7 +121,8 @@ static inline uint64_t jitload_tensor_address(const DLTensor* tensor) {
 
 static inline int jitload_int_fits(const jitload_param* param, int64_t value) {
   const int unused_bits = 64 - 8 * (int)param->size;
-  if (param->kind == JITLOAD_UINT) return value >= 0 && (unused_bits == 0 || (uint64_t)value >> (64 - unused_bits) == 0);
+  if (param->kind == JITLOAD_UINT) return value >= 0 && (unused_bits == 0 ||
+                                                         (uint64_t)value >> (64 - unused_bits) == 0);
   return unused_bits <= 0 || (int64_t)((uint64_t)value << unused_bits) >> unused_bits == value;
 }
 
@@ -179,7 +180,8 @@ static inline int jitload_read_number(const jitload_param* param, const TVMFFIAn
     case JITLOAD_UINT:
       *out = (uint64_t)value->v_int64;
       if (JITLOAD_LIKELY(is_int)) return jitload_int_fits(param, value->v_int64);
-      return param->kind == JITLOAD_UINT && param->size == 8 && type == JITLOAD_BIG_INT && jitload_read_big_int(value, out);
+      return param->kind == JITLOAD_UINT && param->size == 8 && type == JITLOAD_BIG_INT && jitload_read_big_int(value,
+                                                                                                                out);
     case JITLOAD_BOOL:
       *out = value->v_int64 != 0;
       return is_int || jitload_read_numpy_bool(value, out);

@@ -31,7 +31,8 @@ static int jitload_check_cpu_launch(const jitload_request* request) {
   const jitload_kernel* kernel = request->kernel;
   const int64_t* cluster = request->plan.cluster;
   if ((kernel->flags & JITLOAD_HAS_CLUSTER) && (cluster[0] != 1 || cluster[1] != 1 || cluster[2] != 1)) {
-    return jitload_raise_extent_error(kernel, "cluster", cluster, "must be (1, 1, 1) on the CPU; clusters are GPU only");
+    return jitload_raise_extent_error(kernel, "cluster", cluster,
+                                      "must be (1, 1, 1) on the CPU; clusters are GPU only");
   }
   if (kernel->flags & JITLOAD_IS_COOPERATIVE) {
     return jitload_fail("RuntimeError", "%s(): a cooperative launch is GPU only: on the CPU the blocks of a grid do "

@@ -56,7 +56,8 @@ static int jitload_read_capsule(const jitload_python_api* python, void* base, ji
   if (method != NULL && keywords != NULL && python->set_item(keywords, "stream", no_sync) == 0) {
     capsule = python->call(method, arguments, keywords);
   }
-  const DLManagedTensor* managed = capsule != NULL ? (const DLManagedTensor*)python->pointer(capsule, "dltensor") : NULL;
+  const DLManagedTensor* managed = capsule != NULL ? (const DLManagedTensor*)python->pointer(capsule,
+                                                                                             "dltensor") : NULL;
   if (managed != NULL) out->tensor = managed->dl_tensor;
   python->decref(capsule);
   python->decref(no_sync);
@@ -81,7 +82,8 @@ static void jitload_read_options(const jitload_python_api* python, void* object,
 static int jitload_read_attributes(const jitload_python_api* python, void* object, jitload_tensor_descriptor* out) {
   const int32_t rank = jitload_read_integers(python, object, "shape", out->shape);
   out->block_rank = jitload_read_integers(python, object, "block_shape", out->block);
-  if (rank < 0 || out->block_rank != rank || jitload_read_integers(python, object, "strides", out->strides) != rank) return 0;
+  if (rank < 0 || out->block_rank != rank || jitload_read_integers(python, object, "strides",
+                                                                   out->strides) != rank) return 0;
   void* base = python->attribute(object, "base");
   if (base == NULL) return 0;
   int is_read = jitload_read_exchange_table(python, base, out);
@@ -144,13 +146,15 @@ static int jitload_check_tma_layout(const jitload_kernel* kernel, const jitload_
   const jitload_param* param = &kernel->params[spec->param];
   const int32_t last = spec->rank - 1;
   if (descriptor->strides[last] != 1) {
-    return jitload_fail("ValueError", "%s(): argument '%s' must be contiguous in its last axis for %s, but the stride is %lld",
+    return jitload_fail("ValueError",
+                        "%s(): argument '%s' must be contiguous in its last axis for %s, but the stride is %lld",
                         kernel->name, param->name, param->type, (long long)descriptor->strides[last]);
   }
   for (int32_t i = 0; i < spec->rank; ++i) {
     const long long extent = (long long)descriptor->shape[i], stride = (long long)descriptor->strides[i];
     if (extent < 1 || extent > INT32_MAX) {
-      return jitload_fail("ValueError", "%s(): argument '%s' must have 1 to 2147483647 elements in axis %d for %s, got %lld",
+      return jitload_fail("ValueError",
+                          "%s(): argument '%s' must have 1 to 2147483647 elements in axis %d for %s, got %lld",
                           kernel->name, param->name, (int)i, param->type, extent);
     }
     const uint64_t step = (uint64_t)stride * (uint64_t)spec->element_bytes;
@@ -169,7 +173,8 @@ static int jitload_check_tma_layout(const jitload_kernel* kernel, const jitload_
 
 /* The driver lists axes from the last to the first, and strides in bytes without that of the last axis. */
 static int jitload_encode_tensor_map(const jitload_driver* driver, const jitload_kernel* kernel,
-                              const jitload_descriptor_spec* spec, uint64_t address, jitload_tensor_descriptor* descriptor) {
+                              const jitload_descriptor_spec* spec, uint64_t address,
+                                     jitload_tensor_descriptor* descriptor) {
   const uint32_t steps[JITLOAD_MAX_RANK] = {1, 1, 1, 1, 1};
   const int32_t rank = spec->rank;
   uint64_t extents[JITLOAD_MAX_RANK], strides[JITLOAD_MAX_RANK];
@@ -189,7 +194,8 @@ static int jitload_encode_tensor_map(const jitload_driver* driver, const jitload
   if (code == JITLOAD_CUDA_SUCCESS) return 0;
   const jitload_param* param = &kernel->params[spec->param];
   char action[256];
-  snprintf(action, sizeof action, "the driver cannot make the descriptor of argument '%s' (%s)", param->name, param->type);
+  snprintf(action, sizeof action, "the driver cannot make the descriptor of argument '%s' (%s)", param->name,
+           param->type);
   return jitload_raise_driver_error(driver, kernel->name, action, code);
 }
 
@@ -199,7 +205,8 @@ extern "C" int jitload_make_descriptor(const jitload_driver* driver, const jitlo
   const jitload_param* param = &kernel->params[spec->param];
   const DLTensor* tensor = jitload_get_tensor(value);
   if (tensor == NULL) {
-    return jitload_fail("TypeError", "%s(): argument '%s' must be a tensor, because %s is made from its shape and strides",
+    return jitload_fail("TypeError",
+                        "%s(): argument '%s' must be a tensor, because %s is made from its shape and strides",
                         kernel->name, param->name, param->type);
   }
   if (tensor->ndim != spec->rank) {

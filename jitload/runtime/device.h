@@ -79,7 +79,8 @@ jitload_cu_result jitload_launch_with_attributes(const jitload_driver* driver, c
 
 int jitload_raise_expression_error(const jitload_kernel* kernel, const jitload_eval* eval);
 int jitload_raise_missing_grid(const jitload_kernel* kernel);
-int jitload_raise_extent_error(const jitload_kernel* kernel, const char* field, const int64_t* extent, const char* rule);
+int jitload_raise_extent_error(const jitload_kernel* kernel, const char* field, const int64_t* extent,
+                               const char* rule);
 int jitload_raise_driver_error(const jitload_driver* driver, const char* function, const char* action,
                                jitload_cu_result code);
 int jitload_raise_launch_error(const jitload_request* request, const jitload_slot* slot, jitload_cu_device device,
@@ -92,8 +93,8 @@ int jitload_run(const jitload_kernel* kernel, const jitload_config* config, cons
 /* Launch on the CPU. Return 0, -1 with tvm-ffi's error set, or JITLOAD_INTERRUPTED. */
 int jitload_launch_on_cpu(const jitload_request* request);
 
-/* For a kernel with code for the CPU: choose the device of a call without tensors, a GPU if the library has code for one.
- * Return 0 if the tensors are on a GPU, but the library has no code for GPUs. */
+/* For a kernel with code for the CPU: choose the device of a call without tensors, a GPU if the library has code for
+ * one. Return 0 if the tensors are on a GPU, but the library has no code for GPUs. */
 int jitload_choose_device(jitload_request* request);
 int jitload_count_gpus(void);
 

@@ -3,7 +3,8 @@
 
 #include "arguments.h"
 
-static __attribute__((cold, noinline)) int64_t jitload_eval_fail(jitload_eval* e, int32_t error, int64_t left, int64_t right) {
+static __attribute__((cold, noinline)) int64_t jitload_eval_fail(jitload_eval* e, int32_t error, int64_t left,
+                                                                 int64_t right) {
   if (e->error == JITLOAD_EVAL_OK) {
     e->error = error;
     e->error_expression = e->expression;

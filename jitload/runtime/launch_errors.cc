@@ -20,20 +20,25 @@ extern "C" int jitload_raise_expression_error(const jitload_kernel* kernel, cons
     case JITLOAD_EVAL_DIVISION_BY_ZERO:
       return jitload_fail("ValueError", "%s(): %s: division of %lld by zero", kernel->name, text, left);
     case JITLOAD_EVAL_NOT_A_TENSOR:
-      return jitload_fail("ValueError", "%s(): %s: argument '%s' is not a tensor in this call, so it has no shape", kernel->name,
+      return jitload_fail("ValueError", "%s(): %s: argument '%s' is not a tensor in this call, so it has no shape",
+                          kernel->name,
                           text, jitload_argument_name(kernel, eval->left));
     case JITLOAD_EVAL_AXIS:
-      return jitload_fail("ValueError", "%s(): %s: axis %lld is out of range for a tensor of %lld dimension%s", kernel->name,
+      return jitload_fail("ValueError", "%s(): %s: axis %lld is out of range for a tensor of %lld dimension%s",
+                          kernel->name,
                           text, left, right, right == 1 ? "" : "s");
     case JITLOAD_EVAL_INTEGER:
       if (((const TVMFFIAny*)eval->args)[eval->left].type_index == kTVMFFIOpaquePyObject) {
-        return jitload_fail("TypeError", "%s(): %s: argument '%s' is a NumPy bool, which expressions cannot use; pass bool(…)",
+        return jitload_fail("TypeError",
+                            "%s(): %s: argument '%s' is a NumPy bool, which expressions cannot use; pass bool(…)",
                             kernel->name, text, jitload_argument_name(kernel, eval->left));
       }
-      return jitload_fail("ValueError", "%s(): %s: argument '%s' is 2**63 or more, too large for an expression", kernel->name,
+      return jitload_fail("ValueError", "%s(): %s: argument '%s' is 2**63 or more, too large for an expression",
+                          kernel->name,
                           text, jitload_argument_name(kernel, eval->left));
     default:
-      return jitload_fail("ValueError", "%s(): %s: the result of %lld and %lld does not fit 64 bits", kernel->name, text,
+      return jitload_fail("ValueError", "%s(): %s: the result of %lld and %lld does not fit 64 bits", kernel->name,
+                          text,
                           left, right);
   }
 }
@@ -79,9 +84,11 @@ static const char* jitload_error_hint(jitload_cu_result code) {
     case JITLOAD_CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
       return "; the code may be newer than the driver: update the driver, or build with an older NVRTC (JITLOAD_NVRTC)";
     case JITLOAD_CUDA_ERROR_INVALID_CONTEXT:
-    case JITLOAD_CUDA_ERROR_INVALID_HANDLE: return "; a stream or a context may belong to another device, or no longer exist";
+    case JITLOAD_CUDA_ERROR_INVALID_HANDLE:
+      return "; a stream or a context may belong to another device, or no longer exist";
     case JITLOAD_CUDA_ERROR_NOT_FOUND: return "; the library may be damaged: build it again";
-    case JITLOAD_CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: return "; use fewer threads per block, or give the kernel __launch_bounds__";
+    case JITLOAD_CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES:
+      return "; use fewer threads per block, or give the kernel __launch_bounds__";
     case JITLOAD_CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE:
       return "; the blocks of a cooperative launch must all fit the device at once: launch fewer or smaller ones";
     case JITLOAD_CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:
@@ -141,7 +148,8 @@ static int jitload_cluster_limit(const jitload_request* request, const jitload_s
 }
 
 /* Format what is wrong with the cluster of a failed launch; `hint` stays empty if nothing is. */
-static void jitload_format_cluster_hint(const jitload_request* request, const jitload_slot* slot, jitload_cu_device device,
+static void jitload_format_cluster_hint(const jitload_request* request, const jitload_slot* slot,
+                                        jitload_cu_device device,
                                     char* hint, size_t size) {
   int64_t cluster[3];
   jitload_read_cluster(jitload_loaded_driver, request, slot, device, cluster);
@@ -159,7 +167,8 @@ static void jitload_format_cluster_hint(const jitload_request* request, const ji
            (long long)cluster[0], (long long)cluster[1], (long long)cluster[2], (long long)blocks, limit);
 }
 
-extern "C" int jitload_raise_launch_error(const jitload_request* request, const jitload_slot* slot, jitload_cu_device device,
+extern "C" int jitload_raise_launch_error(const jitload_request* request, const jitload_slot* slot,
+                                          jitload_cu_device device,
                                     jitload_cu_result code) {
   const jitload_driver* driver = jitload_loaded_driver;
   const jitload_kernel* kernel = request->kernel;

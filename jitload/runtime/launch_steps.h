@@ -35,15 +35,18 @@ static inline int jitload_check_extents(const jitload_request* request) {
   const int64_t* grid = request->plan.grid;
   const int64_t* block = request->plan.block;
   const jitload_kernel* kernel = request->kernel;
-  if ((grid[0] | grid[1] | grid[2]) < 0) return jitload_raise_extent_error(kernel, "grid", grid, "must not be negative");
+  if ((grid[0] | grid[1] | grid[2]) < 0) return jitload_raise_extent_error(kernel, "grid", grid,
+                                                                           "must not be negative");
   if (grid[0] > INT32_MAX || grid[1] > 65535 || grid[2] > 65535) {
-    return jitload_raise_extent_error(kernel, "grid", grid, "is over CUDA's limit of (2147483647, 65535, 65535) blocks");
+    return jitload_raise_extent_error(kernel, "grid", grid,
+                                      "is over CUDA's limit of (2147483647, 65535, 65535) blocks");
   }
   if (block[0] < 1 || block[1] < 1 || block[2] < 1) {
     return jitload_raise_extent_error(kernel, "block", block, "must be positive");
   }
   if (block[0] > 1024 || block[1] > 1024 || block[2] > 64 || block[0] * block[1] * block[2] > 1024) {
-    return jitload_raise_extent_error(kernel, "block", block, "is over CUDA's limit of (1024, 1024, 64) and 1024 threads in all");
+    return jitload_raise_extent_error(kernel, "block", block,
+                                      "is over CUDA's limit of (1024, 1024, 64) and 1024 threads in all");
   }
   if (request->plan.shared_bytes < 0 || request->plan.shared_bytes > INT32_MAX) {
     return jitload_fail("ValueError", "%s(): shared_bytes must be from 0 to 2147483647, got %lld", kernel->name,
@@ -92,7 +95,8 @@ static int jitload_evaluate_plan(jitload_request* request, const TVMFFIAny* args
       const jitload_param* param = &kernel->params[i];
       if (param->argument >= 0) continue;
       const TVMFFIAny computed = {kTVMFFIInt, {0}, {(int64_t)values[i]}};
-      if (!jitload_read_number(param, &computed, &values[i])) return jitload_raise_range_error(kernel, param, &computed);
+      if (!jitload_read_number(param, &computed, &values[i])) return jitload_raise_range_error(kernel, param,
+                                                                                               &computed);
     }
   }
   return 0;
@@ -100,7 +104,8 @@ static int jitload_evaluate_plan(jitload_request* request, const TVMFFIAny* args
 
 /* ---- the launch ------------------------------------------------------------------------------------------------ */
 
-/* Select the stream of a call. Without tensors tvm-ffi knows no framework's stream, so `may_ask_framework` allows torch's. */
+/* Select the stream of a call. Without tensors tvm-ffi knows no framework's stream, so `may_ask_framework` allows
+ * torch's. */
 static inline jitload_cu_stream jitload_select_stream(const jitload_request* request, jitload_cu_device device,
                                                       int may_ask_framework) {
   if (request->config != NULL && request->config->has_stream) return request->config->stream;
@@ -127,7 +132,8 @@ static inline jitload_cu_result jitload_submit(const jitload_driver* driver, con
 }
 
 /* Find the kernel on the device, and allow it the launch's dynamic shared memory. */
-static inline int jitload_prepare_kernel(const jitload_driver* driver, const jitload_request* request, jitload_cu_device device,
+static inline int jitload_prepare_kernel(const jitload_driver* driver, const jitload_request* request,
+                                         jitload_cu_device device,
                                   jitload_slot** slot) {
   if (jitload_get_slot(driver, request->kernel, device, slot) != 0) return -1;
   const int64_t bytes = request->plan.shared_bytes;
@@ -135,8 +141,8 @@ static inline int jitload_prepare_kernel(const jitload_driver* driver, const jit
   return jitload_increase_shared_limit(driver, request->kernel, device, *slot, bytes);
 }
 
-/* Make the tensors' device current, launch, and restore the previous context. Any context of the right device is used as
- * it is, so that green contexts work. A thread without a context keeps the primary one. */
+/* Make the tensors' device current, launch, and restore the previous context. Any context of the right device is
+ * used as it is, so that green contexts work. A thread without a context keeps the primary one. */
 typedef int (*jitload_launch_fn)(const jitload_driver*, const jitload_request*, jitload_cu_device);
 
 static inline int jitload_launch_on_device(const jitload_request* request, jitload_launch_fn launch) {

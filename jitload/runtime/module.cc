@@ -135,9 +135,11 @@ extern "C" int jitload_select_image(const jitload_driver* driver, const jitload_
   for (int i = 0; i < module->image_count && used < sizeof names; ++i) {
     const jitload_image* image = &module->images[i];
     const char suffix[2] = {(char)image->suffix, 0};
-    used += (size_t)snprintf(names + used, sizeof names - used, "%ssm_%d%s", i ? ", " : "", (int)image->capability, suffix);
+    used += (size_t)snprintf(names + used, sizeof names - used, "%ssm_%d%s", i ? ", " : "", (int)image->capability,
+                             suffix);
   }
-  jitload_fail("RuntimeError", "%s(): the library holds code for %s, and cuda:%d is sm_%d; build it with arch=\"sm_%d\"",
+  jitload_fail("RuntimeError",
+               "%s(): the library holds code for %s, and cuda:%d is sm_%d; build it with arch=\"sm_%d\"",
                kernel->name, names, (int)device, capability, capability);
   return -1;
 }
@@ -152,7 +154,8 @@ static jitload_state* jitload_create_state(const jitload_driver* driver, const c
     jitload_raise_driver_error(driver, function, "no CUDA device can be used", code);
     return NULL;
   }
-  const size_t kernels = module->kernel_count > 0 ? (size_t)module->kernel_count : 1; /* a module of variables alone needs a slot as well */
+  /* A module of variables alone also needs a slot. */
+  const size_t kernels = module->kernel_count > 0 ? (size_t)module->kernel_count : 1;
   const size_t slot_bytes = (size_t)count * kernels * sizeof(jitload_slot);
   jitload_state* state =
       (jitload_state*)calloc(1, sizeof *state + slot_bytes + (size_t)module->image_count * sizeof(jitload_cu_library));
@@ -167,7 +170,8 @@ static jitload_state* jitload_create_state(const jitload_driver* driver, const c
   return state;
 }
 
-/* Load the image and the kernel. The caller holds the lock, with the device's context current and capture mode relaxed. */
+/* Load the image and the kernel. The caller holds the lock, with the device's context current and capture mode
+ * relaxed. */
 static int jitload_resolve_locked(const jitload_driver* driver, const jitload_kernel* kernel, jitload_state* state,
                                         jitload_cu_device device, jitload_slot* slot) {
   const int image = jitload_select_image(driver, kernel, device);
@@ -176,7 +180,8 @@ static int jitload_resolve_locked(const jitload_driver* driver, const jitload_ke
   jitload_cu_library* library = &state->libraries[image];
   if (*library == NULL) {
     code = driver->library_load(library, kernel->module->images[image].data, NULL, NULL, 0, NULL, NULL, 0);
-    if (code != JITLOAD_CUDA_SUCCESS) return jitload_raise_driver_error(driver, kernel->name, "the driver cannot load the cubin", code);
+    if (code != JITLOAD_CUDA_SUCCESS) return jitload_raise_driver_error(driver, kernel->name,
+                                                                        "the driver cannot load the cubin", code);
   }
   if (kernel->symbol == NULL) return 0;
   jitload_cu_kernel handle = NULL;
@@ -184,7 +189,8 @@ static int jitload_resolve_locked(const jitload_driver* driver, const jitload_ke
   code = driver->library_kernel(&handle, *library, kernel->symbol);
   if (code == JITLOAD_CUDA_SUCCESS) code = driver->kernel_function(&function, handle);
   if (code == JITLOAD_CUDA_SUCCESS && driver->load_function != NULL) code = driver->load_function(function);
-  if (code != JITLOAD_CUDA_SUCCESS) return jitload_raise_driver_error(driver, kernel->name, "the driver cannot load the kernel", code);
+  if (code != JITLOAD_CUDA_SUCCESS) return jitload_raise_driver_error(driver, kernel->name,
+                                                                      "the driver cannot load the kernel", code);
   int static_shared = 0;
   driver->kernel_attribute(&static_shared, JITLOAD_FUNCTION_STATIC_SHARED, handle, device);
   if ((kernel->flags & JITLOAD_HAS_CLUSTER) ||
@@ -196,8 +202,8 @@ static int jitload_resolve_locked(const jitload_driver* driver, const jitload_ke
   return 0;
 }
 
-/* The device's context must be current. Relaxed capture mode allows the first call to be part of a graph capture, during
- * which the driver otherwise rejects loading code. */
+/* The device's context must be current. Relaxed capture mode allows the first call to be part of a graph capture,
+ * during which the driver otherwise rejects loading code. */
 extern "C" int jitload_resolve(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device,
                                  jitload_slot** slot) {
   int mode = JITLOAD_CAPTURE_RELAXED;
@@ -223,7 +229,8 @@ extern "C" int jitload_resolve(const jitload_driver* driver, const jitload_kerne
 }
 
 /* Raise the kernel's limit of dynamic shared memory to the device's maximum, so that it changes at most once. */
-extern "C" int jitload_increase_shared_limit(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device,
+extern "C" int jitload_increase_shared_limit(const jitload_driver* driver, const jitload_kernel* kernel,
+                                             jitload_cu_device device,
                                       jitload_slot* slot, int64_t bytes) {
   int max_shared = 0, static_shared = 0, mode = JITLOAD_CAPTURE_RELAXED;
   jitload_cu_result code = jitload_shared_limit(driver, slot->kernel, device, &max_shared, &static_shared);
@@ -296,7 +303,8 @@ extern "C" int jitload_read_config(const TVMFFIAny* args, jitload_config* config
 
 /* Return a configured function; the arguments are those of `jitload_read_config`. */
 JITLOAD_LOADER_FUNCTION(configure)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
-  if (num_args != 11) return jitload_fail("TypeError", "_jitload_configure() takes 11 arguments, got %d", (int)num_args);
+  if (num_args != 11) return jitload_fail("TypeError", "_jitload_configure() takes 11 arguments, got %d",
+                                          (int)num_args);
   jitload_config* config = (jitload_config*)malloc(sizeof *config);
   if (config == NULL) return jitload_fail("MemoryError", "out of memory");
   TVMFFIObjectHandle function = NULL;
@@ -405,13 +413,15 @@ static int jitload_wrap_global(const TVMFFIAny* args, int32_t num_args, DLDevice
  * the variable, dtype, size in bytes, *shape); the loader has checked that the size matches dtype and shape. */
 JITLOAD_LOADER_FUNCTION(global)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   const jitload_module* module = &jitload_library;
-  if (num_args < 3) return jitload_fail("TypeError", "_jitload_global() takes at least 3 arguments, got %d", (int)num_args);
+  if (num_args < 3) return jitload_fail("TypeError", "_jitload_global() takes at least 3 arguments, got %d",
+                                        (int)num_args);
   const jitload_variable* variable = &module->variables[args[0].v_int64];
   if (module->cpu_run != NULL && (module->image_count == 0 || jitload_count_gpus() == 0)) {
     if (variable->on_cpu != NULL) {
       return jitload_wrap_global(args, num_args, DLDevice{kDLCPU, 0}, (uint64_t)(uintptr_t)variable->on_cpu, result);
     }
-    return jitload_fail("ValueError", "%s: variable '%s' cannot be reached on the CPU: it is static, or in an anonymous "
+    return jitload_fail("ValueError",
+                        "%s: variable '%s' cannot be reached on the CPU: it is static, or in an anonymous "
                         "namespace", module->name, variable->name);
   }
   const jitload_driver* driver = jitload_get_driver(module->name);

@@ -1,8 +1,8 @@
 /* Direct calls from Python: arguments of common kinds go from Python objects to the launch without tvm-ffi.
  *
- * tvm-ffi allocates twice for each tensor of a call, whereas DLPack's exchange table can fill in a DLTensor on the stack.
- * Other kinds of arguments, and errors, go through tvm-ffi's own call. Python's functions are looked up when the loader
- * enables direct calls, so that a library also works without Python.
+ * tvm-ffi allocates twice for each tensor of a call, whereas DLPack's exchange table can fill in a DLTensor on the
+ * stack. Other kinds of arguments, and errors, go through tvm-ffi's own call. Python's functions are looked up when the
+ * loader enables direct calls, so that a library also works without Python.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -75,10 +75,13 @@ static __attribute__((cold, noinline)) int jitload_call_predicate(void* object, 
   return is_true;
 }
 
-/* Whether torch conjugates or negates the tensor lazily, so that its memory holds other values. Only complex tensors, and
- * tensors of the imaginary parts of such tensors, can be lazy; the elements of these tensors have a stride of 2. */
+/* Whether torch conjugates or negates the tensor lazily, so that its memory holds other values. Only complex
+ * tensors, and tensors of the imaginary parts of such tensors, can be lazy; the elements of these tensors have a
+ * stride of 2. */
 static inline int jitload_is_lazy(void* object, const DLTensor* tensor) {
-  if (tensor->dtype.code == kDLComplex) return jitload_call_predicate(object, "is_conj") || jitload_call_predicate(object, "is_neg");
+  if (tensor->dtype.code == kDLComplex) return jitload_call_predicate(object,
+                                                                      "is_conj") || jitload_call_predicate(object,
+                                                                                                           "is_neg");
   if (tensor->dtype.code != kDLFloat) return 0;
   const int32_t last = tensor->ndim - 1;
   if (last >= 0 && tensor->shape[last] != 1 && (tensor->strides == NULL || tensor->strides[last] == 1)) return 0;
@@ -137,16 +140,17 @@ static __attribute__((cold, noinline)) void* jitload_call_tvm_ffi(void* self, vo
   return result;
 }
 
-/* Let tvm-ffi raise the error that is set: a call with a wrong number of arguments, which cannot launch, finds the pending
- * error in jitload_raise_argument_error. */
+/* Let tvm-ffi raise the error that is set: a call with a wrong number of arguments, which cannot launch, finds the
+ * pending error in jitload_raise_argument_error. */
 static __attribute__((cold, noinline)) void* jitload_raise_in_python(void* self, const jitload_kernel* kernel) {
   void* const arguments[] = {python.none};
   TVMFFIErrorMoveFromRaised(&jitload_pending_error);
   return jitload_call_tvm_ffi(self, arguments, kernel->argument_count == 0);
 }
 
-/* Set an error for the first tensor that DLPack cannot export, such as a meta or sparse tensor, or one that is conjugated
- * lazily. tvm-ffi would report a C++ backtrace from torch, or pass the wrong bytes. Return 0 without such a tensor. */
+/* Set an error for the first tensor that DLPack cannot export, such as a meta or sparse tensor, or one that is
+ * conjugated lazily. tvm-ffi would report a C++ backtrace from torch, or pass the wrong bytes. Return 0 without such
+ * a tensor. */
 static int jitload_raise_unreadable(const jitload_kernel* kernel, void* const* args, ptrdiff_t count) {
   DLTensor ignored;
   for (ptrdiff_t i = 0; i < count; ++i) {
@@ -202,9 +206,9 @@ static void* jitload_vectorcall(void* self, void* const* args, size_t flags_and_
   return python.none;
 }
 
-/* Enable direct calls; return whether this Python supports them. args: (offset of a typed function's own fields, then as
- * addresses: tp_call of tvm_ffi.Function, torch.Tensor, torch.nn.Parameter, dltensor_from_py_object_no_sync and
- * current_work_stream of torch's exchange table, and direct.py's functions `describe` and `retry_call`). */
+/* Enable direct calls; return whether this Python supports them. args: (offset of a typed function's own fields,
+ * then as addresses: tp_call of tvm_ffi.Function, torch.Tensor, torch.nn.Parameter, dltensor_from_py_object_no_sync
+ * and current_work_stream of torch's exchange table, and direct.py's functions `describe` and `retry_call`). */
 JITLOAD_LOADER_FUNCTION(use_python)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   result->type_index = kTVMFFIBool;
   result->v_int64 = 0;

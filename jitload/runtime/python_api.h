@@ -1,5 +1,5 @@
-/* The part of Python's C API that rarer kinds of arguments need. It is looked up on first use, so that a library also works
- * in a process without Python.
+/* The part of Python's C API that rarer kinds of arguments need. It is looked up on first use, so that a library also
+ * works in a process without Python.
  */
 #ifndef JITLOAD_PYTHON_API_H_
 #define JITLOAD_PYTHON_API_H_

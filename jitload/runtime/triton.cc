@@ -49,7 +49,8 @@ static inline int jitload_blocks_match(const jitload_kernel* kernel, const jitlo
 
 /* ---- errors ---------------------------------------------------------------------------------------------------- */
 
-/* Score how closely a variant matches: negative if an argument cannot be read, otherwise higher for fewer violations. */
+/* Score how closely a variant matches: negative if an argument cannot be read, otherwise higher for fewer
+ * violations. */
 static int32_t jitload_match_score(const jitload_kernel* kernel, const TVMFFIAny* args,
                                 const jitload_tensor_descriptor* descriptors, uint64_t* values) {
   const jitload_triton* triton = kernel->triton;
@@ -84,7 +85,8 @@ static int jitload_raise_assumption_error(const jitload_kernel* kernel, const ji
                         "its address is 0x%llx; %s",
                         kernel->name, param->name, param->type, expected, (unsigned long long)number, advice);
   }
-  return jitload_fail("ValueError", "%s(): argument '%s' (%s) must be %s%lld: the kernel was compiled for that, got %lld; %s",
+  return jitload_fail("ValueError",
+                      "%s(): argument '%s' (%s) must be %s%lld: the kernel was compiled for that, got %lld; %s",
                       kernel->name, param->name, param->type,
                       assumption->kind == JITLOAD_MULTIPLE_OF ? "a multiple of " : "", expected, (long long)number, advice);
 }
@@ -94,7 +96,8 @@ static int jitload_raise_block_error(const jitload_kernel* kernel, const jitload
   int32_t i = 0;
   while (jitload_block_matches(&kernel->triton->descriptors[i], &descriptors[i])) ++i;
   const jitload_param* param = &kernel->params[kernel->triton->descriptors[i].param];
-  return jitload_fail("ValueError", "%s(): argument '%s' must have the block shape of %s: the kernel was compiled for that; %s",
+  return jitload_fail("ValueError",
+                      "%s(): argument '%s' must have the block shape of %s: the kernel was compiled for that; %s",
                       kernel->name, param->name, param->type, advice);
 }
 
@@ -121,17 +124,19 @@ static __attribute__((cold, noinline)) int jitload_raise_no_variant(const jitloa
   if (!jitload_blocks_match(closest, descriptors)) return jitload_raise_block_error(&named, descriptors, advice);
   const jitload_param* overflowed = jitload_find_overflow(closest, args, values);
   if (overflowed == NULL) {
-    return jitload_fail("ValueError", "%s(): a variant fits the arguments, but has no code for their device", called->name);
+    return jitload_fail("ValueError", "%s(): a variant fits the arguments, but has no code for their device",
+                        called->name);
   }
-  return jitload_fail("ValueError", "%s(): argument '%s' (%s) is too large for its type", called->name, overflowed->name,
+  return jitload_fail("ValueError", "%s(): argument '%s' (%s) is too large for its type", called->name,
+                      overflowed->name,
                       overflowed->type);
 }
 
 /* ---- scratch memory ------------------------------------------------------------------------------------------- */
 
-/* Scratch memory is released as soon as the launch is queued, so the allocator must order its next use after the launch.
- * A framework's allocator does so on the framework's current stream; on any other stream the driver's pool does. Both
- * may be used while a graph is captured.
+/* Scratch memory is released as soon as the launch is queued, so the allocator must order its next use after the
+ * launch. A framework's allocator does so on the framework's current stream; on any other stream the driver's pool
+ * does. Both may be used while a graph is captured.
  */
 
 /* The message of an allocator's error. */
@@ -147,7 +152,8 @@ static void jitload_copy_reason(void* context, const char* kind, const char* mes
 
 static int jitload_raise_scratch_error(const jitload_request* request, jitload_cu_device device, int64_t bytes,
                                   const char* reason) {
-  return jitload_fail("RuntimeError", "%s(): cannot allocate the %lld bytes of scratch memory that the kernel needs on cuda:%d: %s",
+  return jitload_fail("RuntimeError",
+                      "%s(): cannot allocate the %lld bytes of scratch memory that the kernel needs on cuda:%d: %s",
                       request->kernel->name, (long long)bytes, (int)device, reason);
 }
 
@@ -175,7 +181,8 @@ static int jitload_allocate_from_caller(const jitload_request* request, jitload_
   return jitload_raise_scratch_error(request, device, bytes, reason.text);
 }
 
-static int jitload_allocate_from_framework(const jitload_request* request, jitload_cu_device device, DLTensor* prototype,
+static int jitload_allocate_from_framework(const jitload_request* request, jitload_cu_device device,
+                                           DLTensor* prototype,
                                        int64_t bytes, jitload_scratch* out) {
   jitload_reason reason = {};
   if (jitload_allocator(prototype, &out->managed, &reason, jitload_copy_reason) != 0) {
@@ -192,7 +199,8 @@ static int jitload_allocate_from_driver(const jitload_driver* driver, const jitl
   out->address = out->pool;
   if (code == JITLOAD_CUDA_SUCCESS) return 0;
   char action[96];
-  snprintf(action, sizeof action, "cannot allocate %lld bytes of scratch memory on cuda:%d", (long long)bytes, (int)device);
+  snprintf(action, sizeof action, "cannot allocate %lld bytes of scratch memory on cuda:%d", (long long)bytes,
+           (int)device);
   return jitload_raise_driver_error(driver, request->kernel->name, action, code);
 }
 
@@ -326,7 +334,8 @@ static int jitload_try_variant(const jitload_kernel* kernel, const jitload_confi
       jitload_find_overflow(kernel, args, values) != NULL) {
     return 1;
   }
-  if (!(kernel->flags & JITLOAD_HAS_GRID) && (config == NULL || !config->has_grid)) return jitload_raise_missing_triton_grid(kernel);
+  if (!(kernel->flags & JITLOAD_HAS_GRID) && (config == NULL ||
+                                              !config->has_grid)) return jitload_raise_missing_triton_grid(kernel);
   if (jitload_evaluate_plan(&request.base, args, values) != 0) return -1;
   const int extents = jitload_programs_to_blocks(&request);
   if (extents != 0) return extents < 0 ? -1 : 0;
@@ -396,7 +405,8 @@ extern "C" int jitload_run_triton(const jitload_kernel* kernel, const jitload_co
   const TVMFFIAny* args = (const TVMFFIAny*)arguments;
   jitload_tensor_descriptor* descriptors = NULL;
   if (config != NULL && (config->has_block || config->has_shared_bytes)) {
-    return jitload_fail("TypeError", "%s[…]: the block and the shared memory of a Triton kernel are fixed when it is compiled",
+    return jitload_fail("TypeError",
+                        "%s[…]: the block and the shared memory of a Triton kernel are fixed when it is compiled",
                         kernel->name);
   }
   if (triton->descriptor_count != 0) {
@@ -407,7 +417,8 @@ extern "C" int jitload_run_triton(const jitload_kernel* kernel, const jitload_co
     memcpy(copies, args, sizeof(TVMFFIAny) * (size_t)kernel->argument_count);
     for (int32_t i = 0; i < triton->descriptor_count; ++i) {
       TVMFFIAny* value = &copies[triton->descriptors[i].param];
-      if (value->type_index != kTVMFFIOpaquePyObject || !jitload_read_tensor_descriptor(value, &descriptors[i])) continue;
+      if (value->type_index != kTVMFFIOpaquePyObject || !jitload_read_tensor_descriptor(value,
+                                                                                        &descriptors[i])) continue;
       value->type_index = kTVMFFIDLTensorPtr;
       value->v_ptr = &descriptors[i].tensor;
       if (stream_source == NULL) stream_source = descriptors[i].stream_source;

@@ -30,7 +30,8 @@ int jitload_read_tensor_descriptor(const TVMFFIAny* value, jitload_tensor_descri
 int jitload_block_matches(const jitload_descriptor_spec* spec, const jitload_tensor_descriptor* descriptor);
 
 /* Fill in the descriptor of an argument. Return 0, or set an error and return -1. */
-int jitload_make_descriptor(const jitload_driver* driver, const jitload_kernel* kernel, const jitload_descriptor_spec* spec,
+int jitload_make_descriptor(const jitload_driver* driver, const jitload_kernel* kernel,
+                            const jitload_descriptor_spec* spec,
                             const TVMFFIAny* value, jitload_tensor_descriptor* descriptor);
 
 /* Memory for one launch, owned by a framework (`managed` or `tensor`) or by the driver's pool. */

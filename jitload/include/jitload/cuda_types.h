@@ -1,8 +1,8 @@
 /* CUDA's types for C++ wrappers: from CUDA's headers if they are installed, otherwise those that launching needs.
  *
  * `cuda_runtime.h` comes in the wheel nvidia-cuda-runtime and needs the `crt/` directory of nvidia-cuda-crt. Without
- * them, `CUstream`, `CUresult`, `CUlaunchConfig` and related types are declared here with the same names and layout, and
- * so are `cudaStream_t` and `cudaError_t`.
+ * them, `CUstream`, `CUresult`, `CUlaunchConfig` and related types are declared here with the same names and layout,
+ * and so are `cudaStream_t` and `cudaError_t`.
  */
 #ifndef JITLOAD_CUDA_TYPES_H_
 #define JITLOAD_CUDA_TYPES_H_

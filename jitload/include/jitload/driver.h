@@ -149,8 +149,8 @@ enum {
   "%lld bytes of dynamic shared memory requested, but cuda:%d gives a block at most %d bytes, and the "   \
   "kernel's own static shared memory takes %d of them"
 
-/* Retain the device's primary context once and keep it in `retained`, as libraries are never unloaded. A context that was
- * reset in the meantime is retained again. */
+/* Retain the device's primary context once and keep it in `retained`, as libraries are never unloaded. A context
+ * that was reset in the meantime is retained again. */
 JITLOAD_INLINE jitload_cu_result jitload_retain_primary(const jitload_driver* driver, jitload_cu_context* retained,
                                                    jitload_cu_device device, jitload_cu_context* primary) {
   unsigned flags = 0;
@@ -177,8 +177,8 @@ JITLOAD_INLINE int64_t jitload_declared_cluster_size(const jitload_driver* drive
   return blocks;
 }
 
-/* Return the size of the largest cluster (n, 1, 1) of at most `blocks` blocks that the device can hold for a launch, or 0
- * if the driver cannot tell. `count` is cuOccupancyMaxActiveClusters. */
+/* Return the size of the largest cluster (n, 1, 1) of at most `blocks` blocks that the device can hold for a launch,
+ * or 0 if the driver cannot tell. `count` is cuOccupancyMaxActiveClusters. */
 JITLOAD_INLINE uint32_t jitload_largest_cluster(jitload_cu_result (*count)(int*, void*, const jitload_cu_config*),
                                               jitload_cu_kernel kernel, const jitload_cu_config* launch,
                                               uint64_t blocks) {
@@ -202,7 +202,8 @@ JITLOAD_INLINE jitload_cu_result jitload_shared_limit(const jitload_driver* driv
                                                     int* static_shared) {
   const jitload_cu_result code = driver->device_attribute(max_shared, JITLOAD_DEVICE_MAX_SHARED_OPTIN, device);
   return code != JITLOAD_CUDA_SUCCESS ? code
-                                      : driver->kernel_attribute(static_shared, JITLOAD_FUNCTION_STATIC_SHARED, kernel, device);
+                                      : driver->kernel_attribute(static_shared, JITLOAD_FUNCTION_STATIC_SHARED, kernel,
+                                                                 device);
 }
 
 #endif /* JITLOAD_DRIVER_H_ */

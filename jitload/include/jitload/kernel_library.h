@@ -158,8 +158,8 @@ inline std::string Name(DLDevice device) {
 
 /* Run a block in which `T` is the element type:
  *   DISPATCH_DTYPE(x.dtype(), T, (float, __half), { Scale<T>(x, y); });
- * `types` is a list of C++ types or one of the macros below. CUDA's types need their headers only if the block does more
- * than name them. */
+ * `types` is a list of C++ types or one of the macros below. CUDA's types need their headers only if the block does
+ * more than name them. */
 #define DISPATCH_DTYPE(dtype, T, types, ...)                                       \
   ::jitload::Dispatch<void types>::Run((dtype), #dtype, [&](auto jitload_dtype_) { \
     using T [[maybe_unused]] = typename decltype(jitload_dtype_)::type;            \

@@ -89,7 +89,8 @@ class LaunchConfig {
         tvm::ffi::cuda_api::ThrowRaised();
       }
       if (config.grid[i] % cluster_[i] != 0) {
-        Raise("ValueError", "grid.%c (%u blocks) is not a multiple of cluster.%c (%u)", "xyz"[i], config.grid[i], "xyz"[i],
+        Raise("ValueError", "grid.%c (%u blocks) is not a multiple of cluster.%c (%u)", "xyz"[i], config.grid[i],
+              "xyz"[i],
               cluster_[i]);
         tvm::ffi::cuda_api::ThrowRaised();
       }

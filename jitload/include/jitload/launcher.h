@@ -63,7 +63,8 @@ struct KernelState;
 
 /* Each of these returns 0, or sets tvm-ffi's error and returns -1 (NULL for a pointer). */
 JITLOAD_LAUNCHER int Raise(const char* kind, const char* format, ...) __attribute__((format(printf, 2, 3)));
-/* "<context>: CUDA_ERROR_NOT_FOUND (500): named symbol not found", with the details of this thread's last failed launch. */
+/* "<context>: CUDA_ERROR_NOT_FOUND (500): named symbol not found", with the details of this thread's last failed
+ * launch. */
 JITLOAD_LAUNCHER int RaiseCode(const char* context, int code);
 JITLOAD_LAUNCHER const Driver* OpenDriver();
 JITLOAD_LAUNCHER int CheckDevice(const Driver* driver, const char* function, int device);

@@ -34,15 +34,16 @@ inline constexpr const char* kForked =
 
 /* ---- the lock -------------------------------------------------------------------------------------------------- */
 
-/* Return false if a thread of the parent process held the lock at the fork, so that it will never be released. A mutex
- * cannot detect this, and a fork handler could outlive the library that it belongs to. The lock is held while the driver
- * is initialised and while a kernel is prepared for a device. */
+/* Return false if a thread of the parent process held the lock at the fork, so that it will never be released. A
+ * mutex cannot detect this, and a fork handler could outlive the library that it belongs to. The lock is held while
+ * the driver is initialised and while a kernel is prepared for a device. */
 JITLOAD_LAUNCHER bool Lock() {
   const pid_t self = getpid();
   const timespec interval = {0, 50000};
   for (int tries = 0;; ++tries) {
     pid_t holder = 0;
-    if (__atomic_compare_exchange_n(&launcher_lock, &holder, self, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) return true;
+    if (__atomic_compare_exchange_n(&launcher_lock, &holder, self, false, __ATOMIC_ACQUIRE,
+                                    __ATOMIC_RELAXED)) return true;
     if (holder != self) return false;
     if (tries < 16) {
       sched_yield();
@@ -164,7 +165,8 @@ JITLOAD_LAUNCHER const Driver* OpenDriver() {
 
 JITLOAD_LAUNCHER int CheckDevice(const Driver* driver, const char* function, int device) {
   if (device >= 0 && device < driver->devices) return 0;
-  return Raise("RuntimeError", "%s: there is no cuda:%d; this process sees %d device%s", function, device, driver->devices,
+  return Raise("RuntimeError", "%s: there is no cuda:%d; this process sees %d device%s", function, device,
+               driver->devices,
                driver->devices == 1 ? "" : "s");
 }
 
@@ -174,7 +176,8 @@ JITLOAD_LAUNCHER int PrimaryContext(const Driver* driver, int device, jitload_cu
   return jitload_retain_primary(driver, primary_contexts, device, primary);
 }
 
-/* Give a thread without a context the primary one of device 0, as the CUDA runtime does. Return whether that was done. */
+/* Give a thread without a context the primary one of device 0, as the CUDA runtime does. Return whether that was
+ * done. */
 JITLOAD_LAUNCHER bool AdoptContext(const Driver* driver) {
   jitload_cu_context current = nullptr, primary = nullptr;
   if (driver->get_context(&current) != JITLOAD_CUDA_SUCCESS || current != nullptr) return false;

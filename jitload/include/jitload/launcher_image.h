@@ -1,4 +1,4 @@
-/* Checks of cubins and fatbins before the driver loads them: cuLibraryLoadData accepts garbage, and only fails later. */
+/* Checks of cubins and fatbins before the driver loads them: cuLibraryLoadData accepts garbage, and fails later. */
 #ifndef JITLOAD_LAUNCHER_IMAGE_H_
 #define JITLOAD_LAUNCHER_IMAGE_H_
 
@@ -52,7 +52,8 @@ JITLOAD_LAUNCHER int ForEachImage(const Image* image, Visit visit) {
     FatbinEntry entry;
     if (end - offset < sizeof entry) return RaiseFatbin(offset + sizeof entry, end);
     memcpy(&entry, image->data + offset, sizeof entry);
-    if (entry.header_size < sizeof entry || entry.header_size > end - offset || entry.size > end - offset - entry.header_size)
+    if (entry.header_size < sizeof entry || entry.header_size > end - offset ||
+        entry.size > end - offset - entry.header_size)
       return RaiseFatbin(offset + entry.header_size + entry.size, end);
     offset += entry.header_size;
     if (visit(&entry, Image{image->data + offset, static_cast<size_t>(entry.size)}) != 0) return -1;
@@ -132,10 +133,13 @@ JITLOAD_LAUNCHER int CheckElf(const Image* image, Elf64_Ehdr* header) {
   if (!BeginsWith(image, ELFMAG)) {
     if (image->size < SELFMAG)
       return JITLOAD_RAISE_BAD_IMAGE_("the bytes are not a cubin: there are only %zu of them", image->size);
-    return JITLOAD_RAISE_BAD_IMAGE_("the bytes are not a cubin: they begin with %02x %02x %02x %02x and not with an ELF header",
+    return JITLOAD_RAISE_BAD_IMAGE_("the bytes are not a cubin: they begin with %02x %02x %02x %02x and not with an "
+                                    "ELF header",
                              data[0], data[1], data[2], data[3]);
   }
-  if (image->size < sizeof *header) return JITLOAD_RAISE_BAD_IMAGE_("the cubin is truncated: it has %zu bytes", image->size);
+  if (image->size < sizeof *header) {
+    return JITLOAD_RAISE_BAD_IMAGE_("the cubin is truncated: it has %zu bytes", image->size);
+  }
   memcpy(header, data, sizeof *header);
   if (header->e_ident[EI_CLASS] != ELFCLASS64 || header->e_machine != kCudaMachine) {
     return JITLOAD_RAISE_BAD_IMAGE_(
@@ -147,7 +151,8 @@ JITLOAD_LAUNCHER int CheckElf(const Image* image, Elf64_Ehdr* header) {
     return JITLOAD_RAISE_BAD_IMAGE_("the cubin has no sections");
   const size_t end = image->size == kUnknownSize ? 0 : ComputeImageEnd(image, header);
   if (end <= image->size) return 0;
-  return JITLOAD_RAISE_BAD_IMAGE_("the cubin is truncated: its headers describe %zu bytes, but it has %zu", end, image->size);
+  return JITLOAD_RAISE_BAD_IMAGE_("the cubin is truncated: its headers describe %zu bytes, but it has %zu", end,
+                                  image->size);
 }
 
 /* Set an error unless the fatbin is complete. `*code` becomes its first uncompressed cubin. */
@@ -161,8 +166,8 @@ JITLOAD_LAUNCHER int CheckFatbin(const Image* image, Image* code, Elf64_Ehdr* he
   });
 }
 
-/* Set an error unless the bytes look like a cubin or a fatbin. `*code` and `*header` become the cubin that can be read, if
- * there is one. */
+/* Set an error unless the bytes look like a cubin or a fatbin. `*code` and `*header` become the cubin that can be
+ * read, if there is one. */
 JITLOAD_LAUNCHER int CheckImage(const Image* image, Image* code, Elf64_Ehdr* header) {
   if (image->data == nullptr) return JITLOAD_RAISE_BAD_IMAGE_("the address of the cubin is null");
   if (image->size == 0) return JITLOAD_RAISE_BAD_IMAGE_("the cubin is empty");
@@ -192,8 +197,8 @@ JITLOAD_LAUNCHER size_t ListSymbols(const Image* image, const Elf64_Shdr* table,
   return used;
 }
 
-/* Return the names of a checked cubin's kernels from malloc, or NULL without kernels. The driver can list them only since
- * CUDA 12.4. */
+/* Return the names of a checked cubin's kernels from malloc, or NULL without kernels. The driver can list them only
+ * since CUDA 12.4. */
 JITLOAD_LAUNCHER char* ListKernels(const Image* image, const Elf64_Ehdr* header) {
   for (unsigned i = 0; i < header->e_shnum; ++i) {
     const Elf64_Shdr table = ReadSection(image, header, i);

@@ -107,10 +107,12 @@ JITLOAD_LAUNCHER int SetArchitectureError(const KernelState* state, int device) 
   state->driver->device_attribute(&major, JITLOAD_DEVICE_MAJOR, device);
   state->driver->device_attribute(&minor, JITLOAD_DEVICE_MINOR, device);
   if (state->images != nullptr) {
-    return SetLaunchError(JITLOAD_CUDA_ERROR_NO_BINARY_FOR_GPU, "%s: the fatbin holds code for %s, and cuda:%d is sm_%d%d",
+    return SetLaunchError(JITLOAD_CUDA_ERROR_NO_BINARY_FOR_GPU,
+                          "%s: the fatbin holds code for %s, and cuda:%d is sm_%d%d",
                   state->name, state->images, device, major, minor);
   }
-  return SetLaunchError(JITLOAD_CUDA_ERROR_NO_BINARY_FOR_GPU, "%s: the cubin holds code for sm_%d, and cuda:%d is sm_%d%d",
+  return SetLaunchError(JITLOAD_CUDA_ERROR_NO_BINARY_FOR_GPU,
+                        "%s: the cubin holds code for sm_%d, and cuda:%d is sm_%d%d",
                 state->name, state->capability, device, major, minor);
 }
 
@@ -122,13 +124,15 @@ JITLOAD_LAUNCHER int RaiseSharedLimit(KernelState* state, int device, int64_t by
                   static_cast<long long>(bytes), device, max_shared, static_shared);
   }
   const int code =
-      state->driver->set_kernel_attribute(JITLOAD_FUNCTION_MAX_DYNAMIC_SHARED, max_shared - static_shared, state->kernel,
+      state->driver->set_kernel_attribute(JITLOAD_FUNCTION_MAX_DYNAMIC_SHARED, max_shared - static_shared,
+                                          state->kernel,
                                           device);
-  return code == 0 ? 0 : SetLaunchError(code, "%s: cannot raise the shared memory limit on cuda:%d", state->name, device);
+  return code == 0 ? 0 : SetLaunchError(code, "%s: cannot raise the shared memory limit on cuda:%d", state->name,
+                                        device);
 }
 
-/* Allow clusters of more than 8 blocks, the portable size. Done once for each device, because setting an attribute takes
- * one of the driver's locks. */
+/* Allow clusters of more than 8 blocks, the portable size. Done once for each device, because setting an attribute
+ * takes one of the driver's locks. */
 JITLOAD_LAUNCHER void AllowLargeCluster(KernelState* state, int device) {
   int mode = JITLOAD_CAPTURE_RELAXED;
   if (__atomic_load_n(&state->slots[device].allows_large_cluster, __ATOMIC_ACQUIRE)) return;
@@ -209,7 +213,8 @@ JITLOAD_LAUNCHER int AllowMaxShared(KernelState* state, int64_t static_bytes, in
     if (limit > largest_limit) largest_limit = limit;
     if (!is_active) continue;
     driver->exchange_capture_mode(&mode);
-    driver->set_kernel_attribute(JITLOAD_FUNCTION_MAX_DYNAMIC_SHARED, max_shared - static_shared, state->kernel, device);
+    driver->set_kernel_attribute(JITLOAD_FUNCTION_MAX_DYNAMIC_SHARED, max_shared - static_shared, state->kernel,
+                                 device);
     driver->exchange_capture_mode(&mode);
   }
   if (largest_limit < 0 || dynamic_bytes <= largest_limit) return 0;

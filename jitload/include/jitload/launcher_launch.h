@@ -28,13 +28,17 @@ JITLOAD_LAUNCHER void AllowCluster(KernelState* state, const jitload_cu_config* 
 }
 
 /* Return the size of the largest cluster that the device can hold, if it cannot hold this one. */
-JITLOAD_LAUNCHER uint32_t LargestCluster(const KernelState* state, const jitload_cu_config* config, const uint32_t* cluster) {
+JITLOAD_LAUNCHER uint32_t LargestCluster(const KernelState* state, const jitload_cu_config* config,
+                                         const uint32_t* cluster) {
   const uint64_t blocks = CountBlocks(cluster);
-  return blocks == 0 ? 0 : jitload_largest_cluster(state->driver->max_active_clusters, state->kernel, config, blocks - 1);
+  return blocks == 0 ? 0 : jitload_largest_cluster(state->driver->max_active_clusters, state->kernel, config,
+                                                   blocks - 1);
 }
 
-/* Format what is wrong with the cluster of a failed launch. Empty without a cluster; the driver's errors name no limit. */
-JITLOAD_LAUNCHER void FormatClusterError(const KernelState* state, const jitload_cu_config* config, char* text, size_t size) {
+/* Format what is wrong with the cluster of a failed launch. Empty without a cluster; the driver's errors name no
+ * limit. */
+JITLOAD_LAUNCHER void FormatClusterError(const KernelState* state, const jitload_cu_config* config, char* text,
+                                         size_t size) {
   const uint32_t* cluster = FindCluster(config);
   int count = 0;
   text[0] = 0;
@@ -53,7 +57,8 @@ JITLOAD_LAUNCHER void FormatClusterError(const KernelState* state, const jitload
 
 /* ---- the device of a launch ------------------------------------------------------------------------------------ */
 
-/* For a launch without a stream: the current device if a pointer belongs to it, otherwise the first pointer's device. */
+/* For a launch without a stream: the current device if a pointer belongs to it, otherwise the first pointer's
+ * device. */
 JITLOAD_LAUNCHER int DeviceOfPointers(const KernelState* state, void** args, int current) {
   enum { DEVICE_MEMORY = 2, MEMORY_TYPE = 2, ORDINAL = 9 };
   const Driver* driver = state->driver;
@@ -73,8 +78,8 @@ JITLOAD_LAUNCHER int DeviceOfPointers(const KernelState* state, void** args, int
   return selected;
 }
 
-/* With several devices: make the context of the stream, or of the pointers, current. Return whether LeaveLaunchContext has
- * to restore the previous one. */
+/* With several devices: make the context of the stream, or of the pointers, current. Return whether
+ * LeaveLaunchContext has to restore the previous one. */
 JITLOAD_LAUNCHER bool EnterLaunchContext(const KernelState* state, void** args, jitload_cu_stream stream, int* device) {
   const Driver* driver = state->driver;
   jitload_cu_context current = nullptr, target = nullptr;
@@ -106,19 +111,22 @@ JITLOAD_LAUNCHER int CallDriver(const KernelState* state, void** args, const jit
                                config->block[1], config->block[2], config->shared_bytes, config->stream, args, nullptr);
 }
 
-JITLOAD_LAUNCHER int DescribeLaunchError(const KernelState* state, const jitload_cu_config* config, int device, int code) {
+JITLOAD_LAUNCHER int DescribeLaunchError(const KernelState* state, const jitload_cu_config* config, int device,
+                                         int code) {
   if (code == JITLOAD_CUDA_ERROR_NOT_INITIALIZED && state->driver->process != getpid()) {
     return SetLaunchError(code, "%s: %s", state->name, kForked);
   }
   const uint32_t *grid = config->grid, *block = config->block;
   char cluster[160];
   FormatClusterError(state, config, cluster, sizeof cluster);
-  return SetLaunchError(code, "%.200s on cuda:%d, grid (%u, %u, %u), block (%u, %u, %u), %u bytes of dynamic shared memory%s",
+  return SetLaunchError(code,
+                        "%.200s on cuda:%d, grid (%u, %u, %u), block (%u, %u, %u), %u bytes of dynamic shared memory%s",
                 state->name, device, grid[0], grid[1], grid[2], block[0], block[1], block[2], config->shared_bytes,
                 cluster);
 }
 
-JITLOAD_LAUNCHER int LaunchOnCurrentDevice(KernelState* state, void** args, const jitload_cu_config* config, int device) {
+JITLOAD_LAUNCHER int LaunchOnCurrentDevice(KernelState* state, void** args, const jitload_cu_config* config,
+                                           int device) {
   int code = 0;
   const int64_t limit = __atomic_load_n(&state->slots[device].shared_limit, __ATOMIC_ACQUIRE);
   if (__builtin_expect(config->shared_bytes > limit, 0)) code = Prepare(state, device, config->shared_bytes);
@@ -144,19 +152,22 @@ JITLOAD_LAUNCHER int LaunchKernel(KernelState* state, void** args, const jitload
 
 /* ---- checking a cluster before the launch ---------------------------------------------------------------------- */
 
-JITLOAD_LAUNCHER int RaiseClusterError(const KernelState* state, const jitload_cu_config* config, const uint32_t* cluster,
+JITLOAD_LAUNCHER int RaiseClusterError(const KernelState* state, const jitload_cu_config* config,
+                                       const uint32_t* cluster,
                                    int device, int code) {
   const uint32_t limit = LargestCluster(state, config, cluster);
   if (code != 0 && limit == 0) return RaiseCode("cannot ask the driver whether the cluster is possible", code);
   return Raise("ValueError",
                "%s: a cluster of (%u, %u, %u), %llu blocks, is not possible on cuda:%d with %u threads and %u bytes of "
                "dynamic shared memory in a block: the limit is %u blocks",
-               state->name, cluster[0], cluster[1], cluster[2], static_cast<unsigned long long>(CountBlocks(cluster)), device,
+               state->name, cluster[0], cluster[1], cluster[2], static_cast<unsigned long long>(CountBlocks(cluster)),
+               device,
                config->block[0] * config->block[1] * config->block[2], config->shared_bytes, limit);
 }
 
 /* Allow large clusters, and ask the driver whether this one can be scheduled, unless the last check was the same. */
-JITLOAD_LAUNCHER int CheckClusterOnCurrentDevice(KernelState* state, const jitload_cu_config* config, const uint32_t* cluster,
+JITLOAD_LAUNCHER int CheckClusterOnCurrentDevice(KernelState* state, const jitload_cu_config* config,
+                                                 const uint32_t* cluster,
                                       int device) {
   const Driver* driver = state->driver;
   DeviceKernel* slot = &state->slots[device];

@@ -1,8 +1,8 @@
 /* The header of generated wrappers: the tables that they fill in, and the functions that their exports jump to.
  *
- * Written in the common subset of C and C++. Nothing here throws; failures set tvm-ffi's error and return -1. The work is
- * done in launch.cc, which is compiled once for each compiler and linked into every library. This header is parsed for
- * every build, so it includes nothing, and tables or assembler replace functions wherever possible. Pointers to
+ * Written in the common subset of C and C++. Nothing here throws; failures set tvm-ffi's error and return -1. The work
+ * is done in launch.cc, which is compiled once for each compiler and linked into every library. This header is parsed
+ * for every build, so it includes nothing, and tables or assembler replace functions wherever possible. Pointers to
  * arguments and results are TVMFFIAny* passed as void*.
  */
 #ifndef JITLOAD_LAUNCH_H_
@@ -186,9 +186,9 @@ int jitload_get_doc(__INTPTR_TYPE__ kernel, const void* args, int32_t num_args, 
   JITLOAD_EXTERN_C __attribute__((visibility("hidden"))) const unsigned char __tvm_ffi__cubin_##name[]
 #endif
 
-/* Export a kernel as a tvm-ffi function, with functions for its type and its doc. Each replaces tvm-ffi's `self` with the
- * kernel's index and jumps. Assembler is used where possible: compiling C++ for them takes 5 ms for the first kernel of a
- * file and 1 ms for each further one. */
+/* Export a kernel as a tvm-ffi function, with functions for its type and its doc. Each replaces tvm-ffi's `self`
+ * with the kernel's index and jumps. Assembler is used where possible: compiling C++ for them takes 5 ms for the
+ * first kernel of a file and 1 ms for each further one. */
 #if defined(__ELF__) && defined(__x86_64__) && defined(__LP64__)
 #if defined(__CET__) && (__CET__ & 1)
 #define JITLOAD_LANDING_PAD_ "endbr64\n"
@@ -202,7 +202,8 @@ int jitload_get_doc(__INTPTR_TYPE__ kernel, const void* args, int32_t num_args, 
 
 #ifdef JITLOAD_JUMP_
 #define JITLOAD_ENTRY_(symbol, number, work) \
-  ".globl " symbol "\n.type " symbol ", %function\n" symbol ":\n" JITLOAD_JUMP_(number, work) ".size " symbol ", . - " symbol "\n"
+  ".globl " symbol "\n.type " symbol ", %function\n" symbol ":\n" JITLOAD_JUMP_(number, work) \
+  ".size " symbol ", . - " symbol "\n"
 #define JITLOAD_EXPORT(name, number)                                                    \
   __asm__(".pushsection .text\n.balign 16\n"                                            \
           JITLOAD_ENTRY_("__tvm_ffi_" #name, #number, "jitload_call")                   \

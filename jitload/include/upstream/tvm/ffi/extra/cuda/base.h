@@ -91,7 +91,8 @@ inline const ::jitload::Driver& GetDriver() {
 }  // namespace ffi
 }  // namespace tvm
 
-/* Each accepts a `CUresult`, a `cudaError_t` or the result of a launch, and throws a RuntimeError with its name and text.
+/* Each accepts a `CUresult`, a `cudaError_t` or the result of a launch, and throws a RuntimeError with its name and
+ * text.
  */
 #define TVM_FFI_CHECK_CUDA_ERROR(stmt) ::tvm::ffi::cuda_api::CheckCode("CUDA Runtime Error", stmt)
 #define TVM_FFI_CHECK_CUDA_DRIVER_ERROR(stmt) ::tvm::ffi::cuda_api::CheckCode("CUDA Driver Error", stmt)
