@@ -1,4 +1,4 @@
-/* A call of a typed function on CPU tensors: checks what a GPU's launch would check, and runs the grid. */
+/* A call of a typed function on CPU tensors, after the checks that all launches share. */
 #include <dlfcn.h>
 
 #include <jitload/cpu.h>
@@ -6,8 +6,8 @@
 #include "device.h"
 
 extern "C" int jitload_count_gpus(void) {
-  static int known_count = -1;
-  if (known_count >= 0) return known_count;
+  static int cached_count = -1;
+  if (cached_count >= 0) return cached_count;
   int (*init)(unsigned) = NULL;
   int (*count_devices)(int*) = NULL;
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
@@ -17,7 +17,7 @@ extern "C" int jitload_count_gpus(void) {
   }
   int count = 0;
   const int works = init != NULL && count_devices != NULL && init(0) == 0 && count_devices(&count) == 0;
-  return known_count = works ? count : 0;
+  return cached_count = works ? count : 0;
 }
 
 extern "C" int jitload_choose_device(jitload_request* request) {
@@ -26,7 +26,7 @@ extern "C" int jitload_choose_device(jitload_request* request) {
   return has_images || request->device == JITLOAD_CPU_DEVICE;
 }
 
-/* SetLaunchError what only a GPU can do. `pdl` and `priority` are hints, which change no result. */
+/* Reject what only GPUs can do. `pdl` and `priority` are hints that change no results. */
 static int jitload_check_cpu_launch(const jitload_request* request) {
   const jitload_kernel* kernel = request->kernel;
   const int64_t* cluster = request->plan.cluster;

@@ -132,7 +132,7 @@ extern "C" int jitload_block_matches(const jitload_descriptor_spec* spec, const 
 /* Copy shape and strides, by default those of a contiguous tensor. The stride of a last axis with one element is
  * arbitrary, and becomes 1. */
 static void jitload_copy_layout(const DLTensor* tensor, jitload_tensor_descriptor* descriptor) {
-  uint64_t step = 1; /* of a tensor without elements, which is refused, it may overflow */
+  uint64_t step = 1; /* may overflow for a tensor without elements, which is an error below */
   for (int32_t i = tensor->ndim - 1; i >= 0; --i) {
     descriptor->shape[i] = tensor->shape[i];
     descriptor->strides[i] = tensor->strides != NULL ? tensor->strides[i] : (int64_t)step;

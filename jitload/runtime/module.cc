@@ -252,7 +252,7 @@ extern "C" int jitload_increase_shared_limit(const jitload_driver* driver, const
   return jitload_raise_driver_error(driver, kernel->name, "cannot raise the shared memory limit", code);
 }
 
-/* ---- what the loader calls -------------------------------------------------------------------------------------- */
+/* ---- functions for the loader ---------------------------------------------------------------------------------- */
 
 static int jitload_return_text(const char* text, TVMFFIAny* result) {
   const TVMFFIByteArray bytes = {text, strlen(text)};

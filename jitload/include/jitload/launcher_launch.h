@@ -79,7 +79,7 @@ JITLOAD_LAUNCHER int DeviceOfPointers(const KernelState* state, void** args, int
 }
 
 /* With several devices: make the context of the stream, or of the pointers, current. Return whether
- * LeaveLaunchContext has to restore the previous one. */
+ * LeaveLaunchContext has to restore the previous context. */
 JITLOAD_LAUNCHER bool EnterLaunchContext(const KernelState* state, void** args, jitload_cu_stream stream, int* device) {
   const Driver* driver = state->driver;
   jitload_cu_context current = nullptr, target = nullptr;

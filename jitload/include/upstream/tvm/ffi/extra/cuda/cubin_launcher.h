@@ -68,7 +68,9 @@ class CubinKernel {
   }
 #endif
 
-  cuda_api::KernelHandle GetHandle() const { return static_cast<cuda_api::KernelHandle>(::jitload::GetKernelHandle(state_)); }
+  cuda_api::KernelHandle GetHandle() const {
+    return static_cast<cuda_api::KernelHandle>(::jitload::GetKernelHandle(state_));
+  }
 
   CubinKernel(const CubinKernel&) = delete;
   CubinKernel& operator=(const CubinKernel&) = delete;
@@ -93,8 +95,8 @@ class CubinKernel {
   ::jitload::KernelState* state_;
 };
 
-/* A cubin in the driver, or a fatbin, of which the driver takes what the device can run. The bytes are looked at first:
- * what is neither throws. Movable. */
+/* A cubin or a fatbin that the driver has loaded; of a fatbin it uses the code that suits the device. The constructor
+ * throws if the bytes are neither. Movable. */
 class CubinModule {
  public:
   explicit CubinModule(const Bytes& bytes)
@@ -110,8 +112,8 @@ class CubinModule {
   CubinKernel GetKernel(const char* name) const { return CubinKernel(library_, name); }
   CubinKernel operator[](const char* name) const { return GetKernel(name); }
 
-  /* A kernel that may use the most dynamic shared memory that a device gives beside the kernel's own static size, on
-   * each device from its first launch on; an amount that no device here can give throws. */
+  /* Return a kernel that may use as much dynamic shared memory as each device allows in addition to its static size.
+   * Throw for an amount that no device can provide. */
   CubinKernel GetKernelWithMaxDynamicSharedMemory(const char* name, int64_t dynamic_smem_max = -1) const {
     return GetKernelWithMaxDynamicSharedMemory(name, 0, dynamic_smem_max);
   }
@@ -143,7 +145,7 @@ class CubinModule {
 }  // namespace ffi
 }  // namespace tvm
 
-/* A module's one CubinModule lives until the process ends: unloading at exit would meet a driver that is gone. */
+/* A module's CubinModule is never destroyed, because the driver may be unloaded before static destructors run. */
 #define JITLOAD_DEFINE_MODULE_(name, image)                                         \
   namespace {                                                                       \
   struct EmbedCubinModule_##name {                                                  \
@@ -162,7 +164,7 @@ class CubinModule {
   extern "C" __attribute__((visibility("hidden"), weak)) const char __tvm_ffi__cubin_##name##_end[]; \
   JITLOAD_DEFINE_MODULE_(name, ::jitload::EmbeddedImage(__tvm_ffi__cubin_##name, __tvm_ffi__cubin_##name##_end))
 
-/* The same over an array or a pointer that the program has anyhow, from `#embed` or bin2c: a cubin, or a fatbin. */
+/* The same for a cubin or fatbin in an array or behind a pointer, for example from `#embed` or bin2c. */
 #define TVM_FFI_EMBED_CUBIN_FROM_BYTES(name, imageBytes) JITLOAD_DEFINE_MODULE_(name, ::jitload::MakeImage(imageBytes))
 
 /* A kernel of an embedded cubin; keep it in a static variable. */
