@@ -325,7 +325,7 @@ static int jitload_raise_count_error(const jitload_kernel* kernel, int32_t num_a
 
 /* Check that the parameter accepts this kind of value. */
 static int jitload_check_kind(const jitload_kernel* kernel, const jitload_param* param,
-                                      const TVMFFIAny* value) {
+                              const TVMFFIAny* value) {
   char got[160];
   const int32_t type = value->type_index;
   const int is_int = type == kTVMFFIInt || type == kTVMFFIBool || type == JITLOAD_BIG_INT;
@@ -357,7 +357,7 @@ static int jitload_check_kind(const jitload_kernel* kernel, const jitload_param*
 }
 
 static int jitload_check_dtype(const jitload_kernel* kernel, const jitload_param* param,
-                                       const TVMFFIAny* value) {
+                               const TVMFFIAny* value) {
   const DLTensor* tensor = param->kind == JITLOAD_POINTER ? jitload_get_tensor(value) : NULL;
   if (tensor == NULL || jitload_dtype_fits(param, tensor->dtype)) return 0;
   char got[48];
@@ -386,10 +386,8 @@ static int jitload_check_device(const jitload_kernel* kernel, const TVMFFIAny* a
     }
     const DLTensor* other = jitload_get_tensor(&args[first->argument]);
     const int is_cuda = jitload_is_cuda(tensor->device);
-    if (is_cuda == jitload_is_cuda(other->device) && (!is_cuda ||
-                                                      other->device.device_id == tensor->device.device_id)) {
-      continue;
-    }
+    const int is_same_type = is_cuda == jitload_is_cuda(other->device);
+    if (is_same_type && (!is_cuda || other->device.device_id == tensor->device.device_id)) continue;
     return jitload_fail("ValueError",
                         "%s(): argument '%s' is on %s, but '%s' is on %s; all tensors must be on one device",
                         kernel->name, param->name, device, first->name,
@@ -407,7 +405,7 @@ static void jitload_format_extents(const int64_t* extents, int32_t count, char* 
 }
 
 static int jitload_check_layout(const jitload_kernel* kernel, const jitload_param* param,
-                                        const TVMFFIAny* value) {
+                                const TVMFFIAny* value) {
   if (param->kind != JITLOAD_POINTER) return 0;
   const DLTensor* tensor = jitload_get_tensor(value);
   if (tensor != NULL && !(param->flags & JITLOAD_STRIDED) && !jitload_is_contiguous(tensor)) {
@@ -461,7 +459,7 @@ extern "C" int jitload_raise_range_error(const jitload_kernel* kernel, const jit
 }
 
 static int jitload_check_range(const jitload_kernel* kernel, const jitload_param* param,
-                                       const TVMFFIAny* value) {
+                               const TVMFFIAny* value) {
   uint64_t ignored;
   if (param->kind == JITLOAD_POINTER) {
     const int is_number = value->type_index == kTVMFFIInt || value->type_index == JITLOAD_BIG_INT;

@@ -121,8 +121,9 @@ static inline uint64_t jitload_tensor_address(const DLTensor* tensor) {
 
 static inline int jitload_int_fits(const jitload_param* param, int64_t value) {
   const int unused_bits = 64 - 8 * (int)param->size;
-  if (param->kind == JITLOAD_UINT) return value >= 0 && (unused_bits == 0 ||
-                                                         (uint64_t)value >> (64 - unused_bits) == 0);
+  if (param->kind == JITLOAD_UINT) {
+    return value >= 0 && (unused_bits == 0 || (uint64_t)value >> (64 - unused_bits) == 0);
+  }
   return unused_bits <= 0 || (int64_t)((uint64_t)value << unused_bits) >> unused_bits == value;
 }
 

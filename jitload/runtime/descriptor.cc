@@ -82,8 +82,9 @@ static void jitload_read_options(const jitload_python_api* python, void* object,
 static int jitload_read_attributes(const jitload_python_api* python, void* object, jitload_tensor_descriptor* out) {
   const int32_t rank = jitload_read_integers(python, object, "shape", out->shape);
   out->block_rank = jitload_read_integers(python, object, "block_shape", out->block);
-  if (rank < 0 || out->block_rank != rank || jitload_read_integers(python, object, "strides",
-                                                                   out->strides) != rank) return 0;
+  if (rank < 0 || out->block_rank != rank || jitload_read_integers(python, object, "strides", out->strides) != rank) {
+    return 0;
+  }
   void* base = python->attribute(object, "base");
   if (base == NULL) return 0;
   int is_read = jitload_read_exchange_table(python, base, out);
@@ -142,7 +143,7 @@ static void jitload_copy_layout(const DLTensor* tensor, jitload_tensor_descripto
 }
 
 static int jitload_check_tma_layout(const jitload_kernel* kernel, const jitload_descriptor_spec* spec,
-                                const jitload_tensor_descriptor* descriptor, uint64_t address) {
+                                    const jitload_tensor_descriptor* descriptor, uint64_t address) {
   const jitload_param* param = &kernel->params[spec->param];
   const int32_t last = spec->rank - 1;
   if (descriptor->strides[last] != 1) {
@@ -173,7 +174,7 @@ static int jitload_check_tma_layout(const jitload_kernel* kernel, const jitload_
 
 /* The driver lists axes from the last to the first, and strides in bytes without that of the last axis. */
 static int jitload_encode_tensor_map(const jitload_driver* driver, const jitload_kernel* kernel,
-                              const jitload_descriptor_spec* spec, uint64_t address,
+                                     const jitload_descriptor_spec* spec, uint64_t address,
                                      jitload_tensor_descriptor* descriptor) {
   const uint32_t steps[JITLOAD_MAX_RANK] = {1, 1, 1, 1, 1};
   const int32_t rank = spec->rank;

@@ -72,7 +72,7 @@ int jitload_resolve(const jitload_driver* driver, const jitload_kernel* kernel, 
 /* Never sets an error. */
 int jitload_has_image(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device);
 int jitload_increase_shared_limit(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device,
-                         jitload_slot* slot, int64_t bytes);
+                                  jitload_slot* slot, int64_t bytes);
 
 jitload_cu_result jitload_launch_with_attributes(const jitload_driver* driver, const jitload_request* request,
                                                  jitload_cu_kernel function, jitload_cu_stream stream);
@@ -84,7 +84,7 @@ int jitload_raise_extent_error(const jitload_kernel* kernel, const char* field, 
 int jitload_raise_driver_error(const jitload_driver* driver, const char* function, const char* action,
                                jitload_cu_result code);
 int jitload_raise_launch_error(const jitload_request* request, const jitload_slot* slot, jitload_cu_device device,
-                         jitload_cu_result code);
+                               jitload_cu_result code);
 
 /* Make a call. `stream_source` selects the stream unless the config has one; NULL uses tvm-ffi's. */
 int jitload_run(const jitload_kernel* kernel, const jitload_config* config, const TVMFFIAny* args, int32_t num_args,
@@ -114,7 +114,7 @@ static inline const jitload_driver* jitload_get_driver(const char* function) {
 }
 
 static inline int jitload_get_slot(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device,
-                                    jitload_slot** slot) {
+                                   jitload_slot** slot) {
   const jitload_state* state = __atomic_load_n(kernel->module->state, __ATOMIC_ACQUIRE);
   if (JITLOAD_LIKELY(state != NULL && device < state->device_count)) {
     *slot = &state->slots[kernel->index * state->device_count + device];

@@ -12,7 +12,7 @@
 
 extern "C" jitload_cu_result jitload_launch_with_attributes(const jitload_driver* driver,
                                                             const jitload_request* request,
-                                                        jitload_cu_kernel function, jitload_cu_stream stream) {
+                                                            jitload_cu_kernel function, jitload_cu_stream stream) {
   const jitload_kernel* kernel = request->kernel;
   const jitload_plan* plan = &request->plan;
   jitload_cu_attribute attributes[5] = {}; /* at most one for each attribute below */
@@ -45,7 +45,7 @@ extern "C" jitload_cu_result jitload_launch_with_attributes(const jitload_driver
 }
 
 static inline int jitload_launch_on_current_device(const jitload_driver* driver, const jitload_request* request,
-                                      jitload_cu_device device) {
+                                                   jitload_cu_device device) {
   jitload_slot* slot = NULL;
   if (jitload_prepare_kernel(driver, request, device, &slot) != 0) return -1;
   const jitload_cu_stream stream = jitload_select_stream(request, device, request->device < 0);
@@ -56,8 +56,9 @@ static inline int jitload_launch_on_current_device(const jitload_driver* driver,
 
 extern "C" int jitload_run(const jitload_kernel* kernel, const jitload_config* config, const TVMFFIAny* args,
                            int32_t num_args, jitload_stream_source_fn stream_source) {
-  if (__builtin_expect(num_args != kernel->argument_count, 0)) return jitload_raise_argument_error(kernel, args,
-                                                                                                   num_args);
+  if (__builtin_expect(num_args != kernel->argument_count, 0)) {
+    return jitload_raise_argument_error(kernel, args, num_args);
+  }
   if (kernel->triton != NULL) return kernel->triton->run(kernel, config, args, stream_source);
   const size_t count = (size_t)kernel->param_count;
   uint64_t* values = (uint64_t*)__builtin_alloca(8 * count + 8);
@@ -70,8 +71,9 @@ extern "C" int jitload_run(const jitload_kernel* kernel, const jitload_config* c
   request.args = args;
   unsigned char* structs = NULL;
   if (kernel->struct_bytes != 0) structs = (unsigned char*)__builtin_alloca(kernel->struct_bytes);
-  if (!jitload_read_arguments(&request, args, values, &structs)) return jitload_raise_argument_error(kernel, args,
-                                                                                                     num_args);
+  if (!jitload_read_arguments(&request, args, values, &structs)) {
+    return jitload_raise_argument_error(kernel, args, num_args);
+  }
   if (__builtin_expect(kernel->cpu != NULL, 0) && !jitload_choose_device(&request)) {
     return jitload_raise_argument_error(kernel, args, num_args);
   }

@@ -50,7 +50,7 @@ extern "C" int jitload_raise_missing_grid(const jitload_kernel* kernel) {
 }
 
 extern "C" int jitload_raise_extent_error(const jitload_kernel* kernel, const char* field, const int64_t* extent,
-                                       const char* rule) {
+                                          const char* rule) {
   return jitload_fail("ValueError", "%s(): %s (%lld, %lld, %lld) %s", kernel->name, field, (long long)extent[0],
                       (long long)extent[1], (long long)extent[2], rule);
 }
@@ -111,7 +111,7 @@ static const char* jitload_format_code(const jitload_driver* driver, jitload_cu_
 }
 
 extern "C" int jitload_raise_driver_error(const jitload_driver* driver, const char* function, const char* action,
-                                    jitload_cu_result code) {
+                                          jitload_cu_result code) {
   char text[256];
   jitload_format_code(driver, code, text, sizeof text);
   if (!jitload_is_sticky(code)) {
@@ -150,7 +150,7 @@ static int jitload_cluster_limit(const jitload_request* request, const jitload_s
 /* Format what is wrong with the cluster of a failed launch; `hint` stays empty if nothing is. */
 static void jitload_format_cluster_hint(const jitload_request* request, const jitload_slot* slot,
                                         jitload_cu_device device,
-                                    char* hint, size_t size) {
+                                        char* hint, size_t size) {
   int64_t cluster[3];
   jitload_read_cluster(jitload_loaded_driver, request, slot, device, cluster);
   const int64_t blocks = cluster[0] * cluster[1] * cluster[2];
@@ -169,7 +169,7 @@ static void jitload_format_cluster_hint(const jitload_request* request, const ji
 
 extern "C" int jitload_raise_launch_error(const jitload_request* request, const jitload_slot* slot,
                                           jitload_cu_device device,
-                                    jitload_cu_result code) {
+                                          jitload_cu_result code) {
   const jitload_driver* driver = jitload_loaded_driver;
   const jitload_kernel* kernel = request->kernel;
   const jitload_plan* plan = &request->plan;

@@ -35,8 +35,9 @@ static inline int jitload_check_extents(const jitload_request* request) {
   const int64_t* grid = request->plan.grid;
   const int64_t* block = request->plan.block;
   const jitload_kernel* kernel = request->kernel;
-  if ((grid[0] | grid[1] | grid[2]) < 0) return jitload_raise_extent_error(kernel, "grid", grid,
-                                                                           "must not be negative");
+  if ((grid[0] | grid[1] | grid[2]) < 0) {
+    return jitload_raise_extent_error(kernel, "grid", grid, "must not be negative");
+  }
   if (grid[0] > INT32_MAX || grid[1] > 65535 || grid[2] > 65535) {
     return jitload_raise_extent_error(kernel, "grid", grid,
                                       "is over CUDA's limit of (2147483647, 65535, 65535) blocks");
@@ -95,8 +96,9 @@ static int jitload_evaluate_plan(jitload_request* request, const TVMFFIAny* args
       const jitload_param* param = &kernel->params[i];
       if (param->argument >= 0) continue;
       const TVMFFIAny computed = {kTVMFFIInt, {0}, {(int64_t)values[i]}};
-      if (!jitload_read_number(param, &computed, &values[i])) return jitload_raise_range_error(kernel, param,
-                                                                                               &computed);
+      if (!jitload_read_number(param, &computed, &values[i])) {
+        return jitload_raise_range_error(kernel, param, &computed);
+      }
     }
   }
   return 0;
@@ -134,7 +136,7 @@ static inline jitload_cu_result jitload_submit(const jitload_driver* driver, con
 /* Find the kernel on the device, and allow it the launch's dynamic shared memory. */
 static inline int jitload_prepare_kernel(const jitload_driver* driver, const jitload_request* request,
                                          jitload_cu_device device,
-                                  jitload_slot** slot) {
+                                         jitload_slot** slot) {
   if (jitload_get_slot(driver, request->kernel, device, slot) != 0) return -1;
   const int64_t bytes = request->plan.shared_bytes;
   if (JITLOAD_LIKELY(bytes <= __atomic_load_n(&(*slot)->dynamic_shared_limit, __ATOMIC_RELAXED))) return 0;

@@ -79,7 +79,7 @@ extern "C" const jitload_driver* jitload_load_driver(const char* function) {
 
 /* Make the device's primary context current. `*before` becomes the context to restore, or NULL if there is none. */
 extern "C" int jitload_enter_device(const jitload_driver* driver, const char* function, jitload_cu_device device,
-                                      jitload_cu_context* before) {
+                                    jitload_cu_context* before) {
   static jitload_cu_context retained[JITLOAD_MAX_RETAINED_CONTEXTS];
   jitload_cu_context primary = NULL;
   *before = NULL;
@@ -146,7 +146,7 @@ extern "C" int jitload_select_image(const jitload_driver* driver, const jitload_
 
 /* Create the module's state. The caller holds the lock. */
 static jitload_state* jitload_create_state(const jitload_driver* driver, const char* function,
-                                               const jitload_module* module) {
+                                           const jitload_module* module) {
   int count = 0;
   jitload_cu_result code = driver->device_count(&count);
   if (code == JITLOAD_CUDA_SUCCESS && count < 1) code = JITLOAD_CUDA_ERROR_NO_DEVICE;
@@ -173,15 +173,16 @@ static jitload_state* jitload_create_state(const jitload_driver* driver, const c
 /* Load the image and the kernel. The caller holds the lock, with the device's context current and capture mode
  * relaxed. */
 static int jitload_resolve_locked(const jitload_driver* driver, const jitload_kernel* kernel, jitload_state* state,
-                                        jitload_cu_device device, jitload_slot* slot) {
+                                  jitload_cu_device device, jitload_slot* slot) {
   const int image = jitload_select_image(driver, kernel, device);
   if (image < 0) return -1;
   jitload_cu_result code = JITLOAD_CUDA_SUCCESS;
   jitload_cu_library* library = &state->libraries[image];
   if (*library == NULL) {
     code = driver->library_load(library, kernel->module->images[image].data, NULL, NULL, 0, NULL, NULL, 0);
-    if (code != JITLOAD_CUDA_SUCCESS) return jitload_raise_driver_error(driver, kernel->name,
-                                                                        "the driver cannot load the cubin", code);
+    if (code != JITLOAD_CUDA_SUCCESS) {
+      return jitload_raise_driver_error(driver, kernel->name, "the driver cannot load the cubin", code);
+    }
   }
   if (kernel->symbol == NULL) return 0;
   jitload_cu_kernel handle = NULL;
@@ -189,8 +190,9 @@ static int jitload_resolve_locked(const jitload_driver* driver, const jitload_ke
   code = driver->library_kernel(&handle, *library, kernel->symbol);
   if (code == JITLOAD_CUDA_SUCCESS) code = driver->kernel_function(&function, handle);
   if (code == JITLOAD_CUDA_SUCCESS && driver->load_function != NULL) code = driver->load_function(function);
-  if (code != JITLOAD_CUDA_SUCCESS) return jitload_raise_driver_error(driver, kernel->name,
-                                                                      "the driver cannot load the kernel", code);
+  if (code != JITLOAD_CUDA_SUCCESS) {
+    return jitload_raise_driver_error(driver, kernel->name, "the driver cannot load the kernel", code);
+  }
   int static_shared = 0;
   driver->kernel_attribute(&static_shared, JITLOAD_FUNCTION_STATIC_SHARED, handle, device);
   if ((kernel->flags & JITLOAD_HAS_CLUSTER) ||
@@ -205,7 +207,7 @@ static int jitload_resolve_locked(const jitload_driver* driver, const jitload_ke
 /* The device's context must be current. Relaxed capture mode allows the first call to be part of a graph capture,
  * during which the driver otherwise rejects loading code. */
 extern "C" int jitload_resolve(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device,
-                                 jitload_slot** slot) {
+                               jitload_slot** slot) {
   int mode = JITLOAD_CAPTURE_RELAXED;
   int failed = 0;
   pthread_mutex_lock(&jitload_lock);
@@ -231,7 +233,7 @@ extern "C" int jitload_resolve(const jitload_driver* driver, const jitload_kerne
 /* Raise the kernel's limit of dynamic shared memory to the device's maximum, so that it changes at most once. */
 extern "C" int jitload_increase_shared_limit(const jitload_driver* driver, const jitload_kernel* kernel,
                                              jitload_cu_device device,
-                                      jitload_slot* slot, int64_t bytes) {
+                                             jitload_slot* slot, int64_t bytes) {
   int max_shared = 0, static_shared = 0, mode = JITLOAD_CAPTURE_RELAXED;
   jitload_cu_result code = jitload_shared_limit(driver, slot->kernel, device, &max_shared, &static_shared);
   if (code != JITLOAD_CUDA_SUCCESS) {
@@ -303,8 +305,9 @@ extern "C" int jitload_read_config(const TVMFFIAny* args, jitload_config* config
 
 /* Return a configured function; the arguments are those of `jitload_read_config`. */
 JITLOAD_LOADER_FUNCTION(configure)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
-  if (num_args != 11) return jitload_fail("TypeError", "_jitload_configure() takes 11 arguments, got %d",
-                                          (int)num_args);
+  if (num_args != 11) {
+    return jitload_fail("TypeError", "_jitload_configure() takes 11 arguments, got %d", (int)num_args);
+  }
   jitload_config* config = (jitload_config*)malloc(sizeof *config);
   if (config == NULL) return jitload_fail("MemoryError", "out of memory");
   TVMFFIObjectHandle function = NULL;
@@ -363,7 +366,7 @@ JITLOAD_LOADER_FUNCTION(preload)(void*, const TVMFFIAny* args, int32_t num_args,
 static void jitload_free_tensor(DLManagedTensor* self) { free(self); }
 
 static int jitload_find_global(const jitload_driver* driver, const jitload_module* module, const char* symbol,
-                                     jitload_cu_device device, jitload_cu_address* address, size_t* size) {
+                               jitload_cu_device device, jitload_cu_address* address, size_t* size) {
   jitload_slot* slot = NULL;
   /* Resolving any kernel loads the image for this device; without kernels an empty record does. */
   jitload_kernel empty;
@@ -413,8 +416,9 @@ static int jitload_wrap_global(const TVMFFIAny* args, int32_t num_args, DLDevice
  * the variable, dtype, size in bytes, *shape); the loader has checked that the size matches dtype and shape. */
 JITLOAD_LOADER_FUNCTION(global)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   const jitload_module* module = &jitload_library;
-  if (num_args < 3) return jitload_fail("TypeError", "_jitload_global() takes at least 3 arguments, got %d",
-                                        (int)num_args);
+  if (num_args < 3) {
+    return jitload_fail("TypeError", "_jitload_global() takes at least 3 arguments, got %d", (int)num_args);
+  }
   const jitload_variable* variable = &module->variables[args[0].v_int64];
   if (module->cpu_run != NULL && (module->image_count == 0 || jitload_count_gpus() == 0)) {
     if (variable->on_cpu != NULL) {

@@ -75,13 +75,12 @@ static __attribute__((cold, noinline)) int jitload_call_predicate(void* object, 
   return is_true;
 }
 
-/* Whether torch conjugates or negates the tensor lazily, so that its memory holds other values. Only complex
- * tensors, and tensors of the imaginary parts of such tensors, can be lazy; the elements of these tensors have a
- * stride of 2. */
+/* Whether torch conjugates or negates the tensor lazily, so that its memory holds other values. Only complex tensors,
+ * and views of their imaginary parts, can be lazy; the elements of such a view have a stride of 2. */
 static inline int jitload_is_lazy(void* object, const DLTensor* tensor) {
-  if (tensor->dtype.code == kDLComplex) return jitload_call_predicate(object,
-                                                                      "is_conj") || jitload_call_predicate(object,
-                                                                                                           "is_neg");
+  if (tensor->dtype.code == kDLComplex) {
+    return jitload_call_predicate(object, "is_conj") || jitload_call_predicate(object, "is_neg");
+  }
   if (tensor->dtype.code != kDLFloat) return 0;
   const int32_t last = tensor->ndim - 1;
   if (last >= 0 && tensor->shape[last] != 1 && (tensor->strides == NULL || tensor->strides[last] == 1)) return 0;
@@ -168,7 +167,7 @@ static int jitload_raise_unreadable(const jitload_kernel* kernel, void* const* a
 }
 
 static __attribute__((cold, noinline)) void* jitload_slow_call(void* self, const jitload_kernel* kernel,
-                                                                   void* const* args, ptrdiff_t count) {
+                                                               void* const* args, ptrdiff_t count) {
   if (count != kernel->argument_count) {
     jitload_raise_argument_error(kernel, NULL, (int32_t)count);
     return jitload_raise_in_python(self, kernel);

@@ -18,7 +18,7 @@ static inline int jitload_is_satisfied(const jitload_assumption* assumption, con
 
 /* Return the first assumption that is violated, or NULL. */
 static inline const jitload_assumption* jitload_find_violation(const jitload_kernel* kernel, const TVMFFIAny* args,
-                                                            const uint64_t* values) {
+                                                               const uint64_t* values) {
   const jitload_triton* triton = kernel->triton;
   for (int32_t i = 0; i < triton->assumption_count; ++i) {
     const jitload_assumption* assumption = &triton->assumptions[i];
@@ -52,7 +52,7 @@ static inline int jitload_blocks_match(const jitload_kernel* kernel, const jitlo
 /* Score how closely a variant matches: negative if an argument cannot be read, otherwise higher for fewer
  * violations. */
 static int32_t jitload_match_score(const jitload_kernel* kernel, const TVMFFIAny* args,
-                                const jitload_tensor_descriptor* descriptors, uint64_t* values) {
+                                   const jitload_tensor_descriptor* descriptors, uint64_t* values) {
   const jitload_triton* triton = kernel->triton;
   int32_t device = -1;
   for (int32_t i = 0; i < kernel->param_count; ++i) {
@@ -72,7 +72,7 @@ static int32_t jitload_match_score(const jitload_kernel* kernel, const TVMFFIAny
 }
 
 static int jitload_raise_assumption_error(const jitload_kernel* kernel, const jitload_assumption* assumption,
-                                     uint64_t number, const char* advice) {
+                                          uint64_t number, const char* advice) {
   const jitload_param* param = &kernel->params[assumption->param];
   const long long expected = (long long)assumption->value;
   if (assumption->kind == JITLOAD_NULL) {
@@ -103,7 +103,7 @@ static int jitload_raise_block_error(const jitload_kernel* kernel, const jitload
 
 /* Set the error of the variant that matches most closely, under the name of the function that was called. */
 static __attribute__((cold, noinline)) int jitload_raise_no_variant(const jitload_kernel* called, const TVMFFIAny* args,
-                                                                   const jitload_tensor_descriptor* descriptors) {
+                                                                    const jitload_tensor_descriptor* descriptors) {
   const jitload_triton* triton = called->triton;
   uint64_t* values = (uint64_t*)__builtin_alloca(8 * (size_t)called->param_count + 8);
   const jitload_kernel* closest = triton->variant_count == 0 ? called : triton->variants[0];
@@ -151,7 +151,7 @@ static void jitload_copy_reason(void* context, const char* kind, const char* mes
 }
 
 static int jitload_raise_scratch_error(const jitload_request* request, jitload_cu_device device, int64_t bytes,
-                                  const char* reason) {
+                                       const char* reason) {
   return jitload_fail("RuntimeError",
                       "%s(): cannot allocate the %lld bytes of scratch memory that the kernel needs on cuda:%d: %s",
                       request->kernel->name, (long long)bytes, (int)device, reason);
@@ -159,7 +159,7 @@ static int jitload_raise_scratch_error(const jitload_request* request, jitload_c
 
 /* Use the allocator of the framework whose tensors are among the arguments; tvm-ffi keeps it for the call. */
 static int jitload_allocate_from_caller(const jitload_request* request, jitload_cu_device device, DLTensor* prototype,
-                                    int64_t bytes, jitload_scratch* out) {
+                                        int64_t bytes, jitload_scratch* out) {
   if (TVMFFIEnvTensorAlloc(prototype, &out->tensor) == 0) {
     out->address = jitload_tensor_address((const DLTensor*)((const char*)out->tensor + sizeof(TVMFFIObject)));
     return 0;
@@ -176,14 +176,14 @@ static int jitload_allocate_from_caller(const jitload_request* request, jitload_
   if (strncmp(reason.text, "TVMFFIEnvTensorAlloc", 20) == 0) { /* tvm-ffi's error: no allocator is set */
     return jitload_raise_scratch_error(request, device, bytes,
                                   "no framework offers an allocator in this call; import torch 2.10 or newer before "
-                                  "loading, or pass tensors of a framework with DLPack's exchange API");
+                                       "loading, or pass tensors of a framework with DLPack's exchange API");
   }
   return jitload_raise_scratch_error(request, device, bytes, reason.text);
 }
 
 static int jitload_allocate_from_framework(const jitload_request* request, jitload_cu_device device,
                                            DLTensor* prototype,
-                                       int64_t bytes, jitload_scratch* out) {
+                                           int64_t bytes, jitload_scratch* out) {
   jitload_reason reason = {};
   if (jitload_allocator(prototype, &out->managed, &reason, jitload_copy_reason) != 0) {
     return jitload_raise_scratch_error(request, device, bytes, reason.text);
@@ -193,8 +193,8 @@ static int jitload_allocate_from_framework(const jitload_request* request, jitlo
 }
 
 static int jitload_allocate_from_driver(const jitload_driver* driver, const jitload_request* request,
-                                    jitload_cu_device device, jitload_cu_stream stream, int64_t bytes,
-                                    jitload_scratch* out) {
+                                        jitload_cu_device device, jitload_cu_stream stream, int64_t bytes,
+                                        jitload_scratch* out) {
   const jitload_cu_result code = driver->allocate_async(&out->pool, (size_t)bytes, stream);
   out->address = out->pool;
   if (code == JITLOAD_CUDA_SUCCESS) return 0;
@@ -211,8 +211,8 @@ static int jitload_is_current(jitload_cu_device device, jitload_cu_stream stream
 }
 
 extern "C" int jitload_allocate_scratch(const jitload_driver* driver, const jitload_request* request,
-                                    jitload_cu_device device, jitload_cu_stream stream, int64_t bytes,
-                                    jitload_scratch* out) {
+                                        jitload_cu_device device, jitload_cu_stream stream, int64_t bytes,
+                                        jitload_scratch* out) {
   const int64_t alignment = request->kernel->triton->scratch_alignment;
   int64_t size = 0; /* with room to align: allocators align to 256 bytes or more, but do not promise it */
   if (__builtin_add_overflow(bytes, alignment - 1, &size) || size == INT64_MAX) {
@@ -259,7 +259,7 @@ typedef struct jitload_triton_request {
 } jitload_triton_request;
 
 static int jitload_launch_triton_on_current_device(const jitload_driver* driver, const jitload_request* base,
-                                      jitload_cu_device device) {
+                                                   jitload_cu_device device) {
   jitload_triton_request* request = (jitload_triton_request*)base;
   const jitload_triton* triton = base->kernel->triton;
   jitload_slot* slot = NULL;
@@ -291,7 +291,7 @@ static inline int jitload_programs_to_blocks(jitload_triton_request* request) {
 
 /* Point the cubin's parameters at parts of the arguments and at the hidden pointers. */
 static inline void jitload_bind_parameters(jitload_triton_request* request, jitload_tensor_descriptor* descriptors,
-                                            void** params) {
+                                           void** params) {
   const jitload_triton* triton = request->base.kernel->triton;
   for (int32_t i = 0; i < triton->binding_count; ++i) {
     const jitload_binding* binding = &triton->bindings[i];
@@ -334,8 +334,9 @@ static int jitload_try_variant(const jitload_kernel* kernel, const jitload_confi
       jitload_find_overflow(kernel, args, values) != NULL) {
     return 1;
   }
-  if (!(kernel->flags & JITLOAD_HAS_GRID) && (config == NULL ||
-                                              !config->has_grid)) return jitload_raise_missing_triton_grid(kernel);
+  if (!(kernel->flags & JITLOAD_HAS_GRID) && (config == NULL || !config->has_grid)) {
+    return jitload_raise_missing_triton_grid(kernel);
+  }
   if (jitload_evaluate_plan(&request.base, args, values) != 0) return -1;
   const int extents = jitload_programs_to_blocks(&request);
   if (extents != 0) return extents < 0 ? -1 : 0;
@@ -356,7 +357,7 @@ static int jitload_try_variant(const jitload_kernel* kernel, const jitload_confi
 
 /* Return the device of a call's tensors, by default the current one. */
 static jitload_cu_device jitload_find_device(const jitload_driver* driver, const jitload_kernel* kernel,
-                                           const TVMFFIAny* args) {
+                                             const TVMFFIAny* args) {
   jitload_cu_device current = 0;
   for (int32_t i = 0; i < kernel->param_count; ++i) {
     const DLTensor* tensor = jitload_get_tensor(&args[i]);

@@ -44,7 +44,7 @@ typedef struct jitload_scratch {
 
 /* Return 0, or set an error and return -1. */
 int jitload_allocate_scratch(const jitload_driver* driver, const jitload_request* request, jitload_cu_device device,
-                         jitload_cu_stream stream, int64_t bytes, jitload_scratch* out);
+                             jitload_cu_stream stream, int64_t bytes, jitload_scratch* out);
 void jitload_free_scratch(const jitload_driver* driver, jitload_cu_stream stream, const jitload_scratch* scratch);
 
 #ifdef __cplusplus

@@ -152,7 +152,7 @@ enum {
 /* Retain the device's primary context once and keep it in `retained`, as libraries are never unloaded. A context
  * that was reset in the meantime is retained again. */
 JITLOAD_INLINE jitload_cu_result jitload_retain_primary(const jitload_driver* driver, jitload_cu_context* retained,
-                                                   jitload_cu_device device, jitload_cu_context* primary) {
+                                                        jitload_cu_device device, jitload_cu_context* primary) {
   unsigned flags = 0;
   int is_active = 0;
   if (device < 0 || device >= JITLOAD_MAX_RETAINED_CONTEXTS) return driver->retain_primary(primary, device);
@@ -167,7 +167,7 @@ JITLOAD_INLINE jitload_cu_result jitload_retain_primary(const jitload_driver* dr
 
 /* Return the number of blocks in the cluster that a kernel was compiled for, `__cluster_dims__`, by default 1. */
 JITLOAD_INLINE int64_t jitload_declared_cluster_size(const jitload_driver* driver, jitload_cu_kernel kernel,
-                                              jitload_cu_device device) {
+                                                     jitload_cu_device device) {
   int64_t blocks = 1;
   for (int axis = 0; axis < 3; ++axis) {
     int extent = 0;
@@ -180,8 +180,8 @@ JITLOAD_INLINE int64_t jitload_declared_cluster_size(const jitload_driver* drive
 /* Return the size of the largest cluster (n, 1, 1) of at most `blocks` blocks that the device can hold for a launch,
  * or 0 if the driver cannot tell. `count` is cuOccupancyMaxActiveClusters. */
 JITLOAD_INLINE uint32_t jitload_largest_cluster(jitload_cu_result (*count)(int*, void*, const jitload_cu_config*),
-                                              jitload_cu_kernel kernel, const jitload_cu_config* launch,
-                                              uint64_t blocks) {
+                                                jitload_cu_kernel kernel, const jitload_cu_config* launch,
+                                                uint64_t blocks) {
   jitload_cu_attribute cluster = {JITLOAD_LAUNCH_CLUSTER, 0, {0}};
   jitload_cu_config probe = *launch;
   probe.attributes = &cluster;
@@ -198,8 +198,8 @@ JITLOAD_INLINE uint32_t jitload_largest_cluster(jitload_cu_result (*count)(int*,
 
 /* Read the most shared memory that a block may have on a device, and how much of it the kernel uses statically. */
 JITLOAD_INLINE jitload_cu_result jitload_shared_limit(const jitload_driver* driver, jitload_cu_kernel kernel,
-                                                    jitload_cu_device device, int* max_shared,
-                                                    int* static_shared) {
+                                                      jitload_cu_device device, int* max_shared,
+                                                      int* static_shared) {
   const jitload_cu_result code = driver->device_attribute(max_shared, JITLOAD_DEVICE_MAX_SHARED_OPTIN, device);
   return code != JITLOAD_CUDA_SUCCESS ? code
                                       : driver->kernel_attribute(static_shared, JITLOAD_FUNCTION_STATIC_SHARED, kernel,

@@ -42,8 +42,9 @@ JITLOAD_LAUNCHER bool Lock() {
   const timespec interval = {0, 50000};
   for (int tries = 0;; ++tries) {
     pid_t holder = 0;
-    if (__atomic_compare_exchange_n(&launcher_lock, &holder, self, false, __ATOMIC_ACQUIRE,
-                                    __ATOMIC_RELAXED)) return true;
+    if (__atomic_compare_exchange_n(&launcher_lock, &holder, self, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+      return true;
+    }
     if (holder != self) return false;
     if (tries < 16) {
       sched_yield();

@@ -42,19 +42,22 @@ JITLOAD_LAUNCHER int ForEachImage(const Image* image, Visit visit) {
   FatbinHeader header;
   if (image->size < sizeof header) return RaiseFatbin(sizeof header, image->size);
   memcpy(&header, image->data, sizeof header);
-  if (header.header_size < sizeof header || header.size == 0)
+  if (header.header_size < sizeof header || header.size == 0) {
     return Raise("RuntimeError", "CubinModule: the fatbin is damaged: it has no image");
+  }
   if (image->size == kUnknownSize) return 0;
-  if (header.header_size > image->size || header.size > image->size - header.header_size)
+  if (header.header_size > image->size || header.size > image->size - header.header_size) {
     return RaiseFatbin(header.header_size + header.size, image->size);
+  }
   const uint64_t end = header.header_size + header.size;
   for (uint64_t offset = header.header_size; offset < end;) {
     FatbinEntry entry;
     if (end - offset < sizeof entry) return RaiseFatbin(offset + sizeof entry, end);
     memcpy(&entry, image->data + offset, sizeof entry);
     if (entry.header_size < sizeof entry || entry.header_size > end - offset ||
-        entry.size > end - offset - entry.header_size)
+        entry.size > end - offset - entry.header_size) {
       return RaiseFatbin(offset + entry.header_size + entry.size, end);
+    }
     offset += entry.header_size;
     if (visit(&entry, Image{image->data + offset, static_cast<size_t>(entry.size)}) != 0) return -1;
     offset += entry.size;
@@ -72,7 +75,7 @@ JITLOAD_LAUNCHER char* ListImages(const Image* image) {
     const char* kind = entry->kind == kFatbinCode ? "sm_" : entry->kind == kFatbinPtx ? "compute_" : nullptr;
     if (kind == nullptr || used + 32 > kMaxText) return 0;
     const int length = snprintf(text + used, kMaxText - used, "%s%s%u%s", used != 0 ? ", " : "", kind, entry->arch,
-                              (entry->flags & kAccelerated) != 0 ? "a" : "");
+                                (entry->flags & kAccelerated) != 0 ? "a" : "");
     used += static_cast<size_t>(length);
     return 0;
   });
@@ -131,11 +134,12 @@ JITLOAD_LAUNCHER size_t ComputeImageEnd(const Image* image, const Elf64_Ehdr* he
 JITLOAD_LAUNCHER int CheckElf(const Image* image, Elf64_Ehdr* header) {
   const unsigned char* data = image->data;
   if (!BeginsWith(image, ELFMAG)) {
-    if (image->size < SELFMAG)
+    if (image->size < SELFMAG) {
       return JITLOAD_RAISE_BAD_IMAGE_("the bytes are not a cubin: there are only %zu of them", image->size);
+    }
     return JITLOAD_RAISE_BAD_IMAGE_("the bytes are not a cubin: they begin with %02x %02x %02x %02x and not with an "
                                     "ELF header",
-                             data[0], data[1], data[2], data[3]);
+                                    data[0], data[1], data[2], data[3]);
   }
   if (image->size < sizeof *header) {
     return JITLOAD_RAISE_BAD_IMAGE_("the cubin is truncated: it has %zu bytes", image->size);
@@ -147,8 +151,9 @@ JITLOAD_LAUNCHER int CheckElf(const Image* image, Elf64_Ehdr* header) {
         "machine %d",
         header->e_ident[EI_CLASS] == ELFCLASS64 ? 64 : 32, header->e_machine, kCudaMachine);
   }
-  if (header->e_shentsize != sizeof(Elf64_Shdr) || header->e_shnum == 0)
+  if (header->e_shentsize != sizeof(Elf64_Shdr) || header->e_shnum == 0) {
     return JITLOAD_RAISE_BAD_IMAGE_("the cubin has no sections");
+  }
   const size_t end = image->size == kUnknownSize ? 0 : ComputeImageEnd(image, header);
   if (end <= image->size) return 0;
   return JITLOAD_RAISE_BAD_IMAGE_("the cubin is truncated: its headers describe %zu bytes, but it has %zu", end,

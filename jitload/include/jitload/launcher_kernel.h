@@ -109,11 +109,11 @@ JITLOAD_LAUNCHER int SetArchitectureError(const KernelState* state, int device) 
   if (state->images != nullptr) {
     return SetLaunchError(JITLOAD_CUDA_ERROR_NO_BINARY_FOR_GPU,
                           "%s: the fatbin holds code for %s, and cuda:%d is sm_%d%d",
-                  state->name, state->images, device, major, minor);
+                          state->name, state->images, device, major, minor);
   }
   return SetLaunchError(JITLOAD_CUDA_ERROR_NO_BINARY_FOR_GPU,
                         "%s: the cubin holds code for sm_%d, and cuda:%d is sm_%d%d",
-                state->name, state->capability, device, major, minor);
+                        state->name, state->capability, device, major, minor);
 }
 
 /* Raise the limit of dynamic shared memory to the device's maximum. It costs nothing, and is never lowered. */
@@ -121,7 +121,7 @@ JITLOAD_LAUNCHER int RaiseSharedLimit(KernelState* state, int device, int64_t by
                                       int static_shared) {
   if (bytes > max_shared - static_shared) {
     return SetLaunchError(JITLOAD_CUDA_ERROR_INVALID_VALUE, "%s: " JITLOAD_TOO_MUCH_SHARED, state->name,
-                  static_cast<long long>(bytes), device, max_shared, static_shared);
+                          static_cast<long long>(bytes), device, max_shared, static_shared);
   }
   const int code =
       state->driver->set_kernel_attribute(JITLOAD_FUNCTION_MAX_DYNAMIC_SHARED, max_shared - static_shared,

@@ -122,7 +122,7 @@ JITLOAD_LAUNCHER int DescribeLaunchError(const KernelState* state, const jitload
   return SetLaunchError(code,
                         "%.200s on cuda:%d, grid (%u, %u, %u), block (%u, %u, %u), %u bytes of dynamic shared memory%s",
                 state->name, device, grid[0], grid[1], grid[2], block[0], block[1], block[2], config->shared_bytes,
-                cluster);
+                        cluster);
 }
 
 JITLOAD_LAUNCHER int LaunchOnCurrentDevice(KernelState* state, void** args, const jitload_cu_config* config,
@@ -154,7 +154,7 @@ JITLOAD_LAUNCHER int LaunchKernel(KernelState* state, void** args, const jitload
 
 JITLOAD_LAUNCHER int RaiseClusterError(const KernelState* state, const jitload_cu_config* config,
                                        const uint32_t* cluster,
-                                   int device, int code) {
+                                       int device, int code) {
   const uint32_t limit = LargestCluster(state, config, cluster);
   if (code != 0 && limit == 0) return RaiseCode("cannot ask the driver whether the cluster is possible", code);
   return Raise("ValueError",
@@ -168,7 +168,7 @@ JITLOAD_LAUNCHER int RaiseClusterError(const KernelState* state, const jitload_c
 /* Allow large clusters, and ask the driver whether this one can be scheduled, unless the last check was the same. */
 JITLOAD_LAUNCHER int CheckClusterOnCurrentDevice(KernelState* state, const jitload_cu_config* config,
                                                  const uint32_t* cluster,
-                                      int device) {
+                                                 int device) {
   const Driver* driver = state->driver;
   DeviceKernel* slot = &state->slots[device];
   const uint32_t launch[7] = {cluster[0],       cluster[1],       cluster[2],          config->block[0],
