@@ -101,10 +101,10 @@ BAD_FUNCTIONS = [
     (
         ADD + kernel("subtract"),
         "ad",
-        "functions: no kernel 'ad'\n    Did you mean 'add'? The kernels are: add, subtract",
+        "functions: there is no kernel 'ad'\n    Did you mean 'add'? The kernels are: add, subtract",
     ),
-    (ADD, ["ADD"], "functions: no kernel 'ADD'\n    Did you mean 'add'? The kernels are: add"),
-    (ADD, ["nothing_like_it"], "functions: no kernel 'nothing_like_it'\n    The kernels are: add"),
+    (ADD, ["ADD"], "functions: there is no kernel 'ADD'\n    Did you mean 'add'? The kernels are: add"),
+    (ADD, ["nothing_like_it"], "functions: there is no kernel 'nothing_like_it'\n    The kernels are: add"),
     (ADD, [], "functions: is empty\n    Leave it out to export every kernel."),
     (ADD, ["add", "add"], "functions: names 'add' twice"),
     (ADD, 5, "functions: must be a name, several, or a mapping to Launch records, got int"),
@@ -127,22 +127,22 @@ BAD_FUNCTIONS = [
         None,
         (
             "functions: the source has no kernel\n"
-            '    It has templates (ns::scale): functions={"f": Launch(kernel="ns::scale<…>")}'
+            '    Instantiate one of its templates (ns::scale): functions={"f": Launch(kernel="ns::scale<…>")}'
         ),
     ),
     (
         TEMPLATE + ADD,
         "scale",
         (
-            "kernel 'scale': 'ns::scale' is a template, and nothing instantiates it\n"
-            '    Say which instantiation: functions={"scale": Launch(kernel="ns::scale<…>")}'
+            "kernel 'scale': 'ns::scale' is a template that is not instantiated\n"
+            '    Choose an instantiation: functions={"scale": Launch(kernel="ns::scale<…>")}'
         ),
     ),
     (
         kernel("_doc_x"),
         None,
         (
-            "functions: '_doc_x' cannot be exported: the beginning is reserved\n"
+            "functions: '_doc_x' cannot be exported: names that begin like this are reserved\n"
             '    Export it under another name: functions={"f": Launch(kernel="_doc_x")}'
         ),
     ),
@@ -154,18 +154,22 @@ BAD_FUNCTIONS = [
             "    The names here are x, y, n."
         ),
     ),
-    (ADD, {"add": Launch(args={"m": 1})}, "kernel 'add', args: no parameter 'm'\n    its parameters are x, y, n"),
+    (
+        ADD,
+        {"add": Launch(args={"m": 1})},
+        "kernel 'add', args: there is no parameter 'm'\n    Its parameters are x, y, n.",
+    ),
     (ADD, {"add": Launch(nullable="n")}, "kernel 'add', nullable: 'n' (int) is not a pointer"),
     (ADD, {"add": Launch(args={"x": 1})}, "kernel 'add', args: 'x' (const float*) is not an integer parameter"),
     (
         ADD,
         {"add": Launch(params="ab")},
-        "kernel 'add', params: names 1 parameter, but add(const float* x, float* y, int n) has 3",
+        "kernel 'add', params: has 1 name, but add(const float* x, float* y, int n) has 3 parameters",
     ),
     (
         ADD,
         {"add": Launch(params=("a", "b"))},
-        "kernel 'add', params: names 2 parameters, but add(const float* x, float* y, int n) has 3",
+        "kernel 'add', params: has 2 names, but add(const float* x, float* y, int n) has 3 parameters",
     ),
 ]
 
@@ -177,14 +181,14 @@ def test_functions_that_do_not_fit(text, functions, expected):
 
 def test_a_kernel_that_nvrtc_refuses_comes_with_its_words():
     said = message(LaunchSpecError, TEMPLATE, functions={"f": Launch(kernel="ns::scale<flot>")})
-    assert said.startswith("kernel 'f', Launch.kernel: 'ns::scale<flot>' fits none of the kernels of that name\n")
+    assert said.startswith("kernel 'f', Launch.kernel: 'ns::scale<flot>' does not match any kernel of that name\n")
     assert 'identifier "flot" is undefined' in said
     assert "__jitload" not in said
 
 
 def test_a_kernel_that_is_no_name_is_refused_before_nvrtc():
     said = message(LaunchSpecError, TEMPLATE, functions={"f": Launch(kernel='scale); system("x"')})
-    assert said.startswith("kernel 'f', kernel: this is no kernel: ")
+    assert said.startswith("kernel 'f', kernel: this is not a kernel: ")
 
 
 def test_a_failed_launch_leaves_nothing_behind(tmp_path, monkeypatch):
@@ -226,7 +230,7 @@ def test_options_and_paths_may_come_from_a_generator(tmp_path):
 
 
 def test_compile_cubin_says_what_its_arguments_lack():
-    with pytest.raises(ToolchainError, match="launches kernels with <<<…>>>, and that takes nvcc"):
+    with pytest.raises(ToolchainError, match="launches kernels with <<<…>>>, which needs nvcc"):
         jitload.compile_cubin(ADD + "void f(float* x) { add<<<1, 1>>>(x, x, 1); }", arch="sm_90a")
     with pytest.raises(jitload.JitLoadError, match="kernels must be a str or a list of str, got int at 0"):
         jitload.compile_cubin(ADD, arch="sm_90a", kernels=[1])
@@ -237,7 +241,7 @@ def test_a_driver_that_does_not_start_is_no_missing_gpu(monkeypatch):
     driver = SimpleNamespace(cuCtxGetDevice=lambda _: 3, cuInit=lambda _: next(status))
     monkeypatch.setattr("jitload.toolchain.driver.load_driver", lambda: driver)
     monkeypatch.delenv("JITLOAD_ARCH", raising=False)
-    assert "asks the GPU, and the CUDA driver does not start: error 803. Name" in message(
+    assert "needs a GPU, and the CUDA driver does not start (error 803). Name" in message(
         ToolchainError, ADD, arch="native"
     )
     assert "and there is none here" in message(ToolchainError, ADD, arch="native")
@@ -245,7 +249,9 @@ def test_a_driver_that_does_not_start_is_no_missing_gpu(monkeypatch):
 
 def test_a_home_that_nobody_knows_is_named(monkeypatch):
     monkeypatch.setenv("JITLOAD_CACHE_DIR", "~no-such-user/cache")
-    assert message(CacheError, ADD).startswith("JITLOAD_CACHE_DIR=~no-such-user/cache: nobody knows that home.")
+    assert message(CacheError, ADD).startswith(
+        "JITLOAD_CACHE_DIR=~no-such-user/cache: the home of this user is unknown."
+    )
 
 
 def test_an_option_that_nvrtc_does_not_know():
@@ -255,10 +261,13 @@ def test_an_option_that_nvrtc_does_not_know():
     )
 
 
-NO_GPU = "arch='native' asks the GPU, and there is none here. Name one, arch='sm_90a', or set JITLOAD_ARCH=sm_90a."
+NO_GPU = (
+    "arch='native' needs a GPU, and there is none here. "
+    "Name an architecture, arch='sm_90a', or set JITLOAD_ARCH=sm_90a."
+)
 BAD_ARCHS = [
-    ("hopper", "arch='hopper' is no architecture; write 'sm_90a', '9.0a' or 'native'."),
-    (["sm_90", "sm_90x"], "arch='sm_90x' is no architecture; write 'sm_90a', '9.0a' or 'native'."),
+    ("hopper", "arch='hopper' is not an architecture; write 'sm_90a', '9.0a' or 'native'."),
+    (["sm_90", "sm_90x"], "arch='sm_90x' is not an architecture; write 'sm_90a', '9.0a' or 'native'."),
     ("", "arch= is empty; name an architecture such as 'sm_90a', or 'native'."),
     ([], "arch= is empty; name an architecture such as 'sm_90a', or 'native'."),
     (9.0, "arch= must be a str such as 'sm_90a', or several, got float"),
@@ -284,7 +293,7 @@ def test_native_without_a_gpu(monkeypatch):
     monkeypatch.setenv("JITLOAD_ARCH", "native")
     assert message(ToolchainError, ADD, arch="native") == NO_GPU
     monkeypatch.setenv("JITLOAD_ARCH", "hopper")
-    expected = "JITLOAD_ARCH='hopper' is no architecture; write 'sm_90a', '9.0a' or 'native'."
+    expected = "JITLOAD_ARCH='hopper' is not an architecture; write 'sm_90a', '9.0a' or 'native'."
     assert message(ToolchainError, ADD, arch="native") == expected
 
 
@@ -299,4 +308,4 @@ def test_one_cubin_takes_one_architecture():
 
 
 def test_host_code_says_which_road_to_take():
-    assert message(jitload.JitLoadError, "int f() { return 1; }").startswith("module 'm' holds no device code")
+    assert message(jitload.JitLoadError, "int f() { return 1; }").startswith("module 'm' has no device code")

@@ -13,7 +13,7 @@ from jitload.building.background import run_in_background
 from jitload.building.ninja import Step, run_ninja, write_ninja
 from jitload.building.runtime import find_or_build_launcher
 from jitload.cache.store import Work
-from jitload.cuda.compile import compile_device_code
+from jitload.cuda.kernels import compile_device_code
 from jitload.cxx.embedding import check_embeds
 from jitload.cxx.headers import headers_to_record, read_depfile, search_dirs
 from jitload.cxx.link import (
@@ -83,7 +83,7 @@ def build_host_library(
         assert isinstance(kit, CudaToolchain)
         (compiled,) = compile_device_code(request, kit)
         headers = compiled.headers
-        host = replace(host, cubins=(*host.cubins, (request.name, compiled.cubin.data)))
+        host = host._replace(cubins=(*host.cubins, (request.name, compiled.cubin.data)))
     check_embeds(host, [Path(path) for path in request.include_dirs], request.name if request.pieces else "")
     write_host_sources(request, host, work.dir)
     if host.is_mixed:
