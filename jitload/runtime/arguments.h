@@ -1,7 +1,6 @@
-/* From tvm-ffi's arguments to a kernel's parameters: the fast pass, which only says that something is wrong.
- *
- * Internal to the runtime. `jitload_explain` then goes through the checks in their documented order (count, kind,
- * dtype, device, contiguity, range) and reports the first failure.
+/* The fast path from tvm-ffi's arguments to a kernel's parameters. It only detects that an argument is invalid:
+ * `jitload_raise_argument_error` then repeats the checks in their documented order (count, kind, dtype, device,
+ * contiguity, range) and reports the first failure.
  */
 #ifndef JITLOAD_ARGUMENTS_H_
 #define JITLOAD_ARGUMENTS_H_
@@ -12,10 +11,10 @@
 #include <string.h>
 #include <tvm/ffi/c_api.h>
 
-#include "expression.h"
-#include "launch.h"
+#include <jitload/expression.h>
+#include <jitload/launch.h>
 
-/* The codes of launch.h are DLPack's. */
+/* launch.h must not include DLPack's header, so it repeats the codes. */
 #define JITLOAD_SAME_(ours, dlpack) static_assert((int)JITLOAD_DL_##ours == (int)kDL##dlpack, "DLPack's code")
 JITLOAD_SAME_(INT, Int);
 JITLOAD_SAME_(UINT, UInt);
@@ -37,22 +36,22 @@ JITLOAD_SAME_(FLOAT8_E8M0FNU, Float8_e8m0fnu);
 extern "C" {
 #endif
 
-/* Set tvm-ffi's error and return -1. */
+/* Set tvm-ffi's error and return -1; so do all functions named jitload_raise_…. */
 __attribute__((format(printf, 2, 3))) int jitload_fail(const char* kind, const char* format, ...);
 
-/* An error of a call that Python made without tvm-ffi (python.cc), on its way into an exception. */
-extern __thread TVMFFIObjectHandle jitload_waiting_error;
+/* The error of a call that bypassed tvm-ffi (python.cc), until tvm-ffi raises it in Python. */
+extern __thread TVMFFIObjectHandle jitload_pending_error;
 
-/* Set the error for the first check that fails, in the documented order, and return -1; or the error that waits. */
-int jitload_explain(const jitload_kernel* kernel, const TVMFFIAny* args, int32_t num_args);
-int jitload_refuse_argument(const jitload_kernel* kernel, int32_t argument, const char* got);
-int jitload_refuse_range(const jitload_kernel* kernel, const jitload_param* param, const TVMFFIAny* value);
+/* Raise the pending error if there is one, otherwise the error of the first check that fails. */
+int jitload_raise_argument_error(const jitload_kernel* kernel, const TVMFFIAny* args, int32_t num_args);
+int jitload_raise_type_error(const jitload_kernel* kernel, int32_t argument, const char* got);
+int jitload_raise_range_error(const jitload_kernel* kernel, const jitload_param* param, const TVMFFIAny* value);
 
-/* The rarer kinds of arguments; 0 means "explain". */
-int jitload_big_int(const TVMFFIAny* value, uint64_t* out);
-uint32_t jitload_small_float(double value, int exponent_bits, int mantissa_bits, int finite_only);
-uint32_t jitload_power_of_two(double value);
-int jitload_read_struct(const TVMFFIAny* value, void* out, size_t size, ptrdiff_t* got);
+/* Read or encode rarer kinds of arguments. The readers return 0 for an invalid argument. */
+int jitload_read_big_int(const TVMFFIAny* value, uint64_t* out);
+uint32_t jitload_round_to_small_float(double value, int exponent_bits, int mantissa_bits, int finite_only);
+uint32_t jitload_round_to_e8m0(double value);
+int jitload_read_struct(const TVMFFIAny* value, void* out, size_t size, ptrdiff_t* length);
 int jitload_read_address(const jitload_param* param, const TVMFFIAny* value, uint64_t* out);
 int jitload_read_numpy_bool(const TVMFFIAny* value, uint64_t* out);
 
@@ -60,8 +59,8 @@ int jitload_read_numpy_bool(const TVMFFIAny* value, uint64_t* out);
 }
 #endif
 
-/* The tensor in an argument, or NULL. */
-static inline const DLTensor* jitload_tensor_of(const TVMFFIAny* value) {
+/* Return the tensor in an argument, or NULL. */
+static inline const DLTensor* jitload_get_tensor(const TVMFFIAny* value) {
   if (__builtin_expect(value->type_index == kTVMFFITensor, 1)) {
     return (const DLTensor*)((const char*)value->v_obj + sizeof(TVMFFIObject));
   }
@@ -70,14 +69,14 @@ static inline const DLTensor* jitload_tensor_of(const TVMFFIAny* value) {
 
 static inline int jitload_is_contiguous(const DLTensor* tensor) {
   if (tensor->strides == NULL) return 1;
-  uint64_t expected = 1; /* of a tensor without elements it may overflow */
+  uint64_t expected = 1; /* unsigned: it may overflow for a tensor without elements */
   for (int32_t axis = tensor->ndim - 1; axis >= 0; --axis) {
     const int64_t extent = tensor->shape[axis];
     if (extent == 0) return 1;
     if (extent != 1) {
       if ((uint64_t)tensor->strides[axis] != expected) {
         for (int32_t rest = axis - 1; rest >= 0; --rest) {
-          if (tensor->shape[rest] == 0) return 1; /* an empty tensor has nothing to stride over */
+          if (tensor->shape[rest] == 0) return 1; /* strides of an empty tensor do not matter */
         }
         return 0;
       }
@@ -105,28 +104,30 @@ static inline int jitload_is_cuda(DLDevice device) {
   return device.device_type == kDLCUDA || device.device_type == kDLCUDAManaged;
 }
 
-/* Memory that the CPU reads; pinned memory is called the GPU's, and is the CPU's all the same. */
+/* Pinned memory has a CUDA device type in DLPack, but is host memory. */
 static inline int jitload_is_host(DLDevice device) {
   return device.device_type == kDLCPU || device.device_type == kDLCUDAHost;
 }
 
-/* Stands for the CPU where a number names a device. */
+/* The device index that stands for the CPU. */
 #define JITLOAD_CPU_DEVICE INT32_MAX
 
-/* What a call returns that Python's own error ended, a KeyboardInterrupt: tvm-ffi's number for it. */
+/* tvm-ffi's return code for a call that ended with a Python exception, such as KeyboardInterrupt. */
 #define JITLOAD_INTERRUPTED (-2)
 
-static inline uint64_t jitload_address(const DLTensor* tensor) {
+static inline uint64_t jitload_tensor_address(const DLTensor* tensor) {
   return (uint64_t)(uintptr_t)tensor->data + tensor->byte_offset;
 }
 
 static inline int jitload_int_fits(const jitload_param* param, int64_t value) {
-  const int unused = 64 - 8 * (int)param->size;
-  if (param->kind == JITLOAD_UINT) return value >= 0 && (unused == 0 || (uint64_t)value >> (64 - unused) == 0);
-  return unused <= 0 || (int64_t)((uint64_t)value << unused) >> unused == value;
+  const int unused_bits = 64 - 8 * (int)param->size;
+  if (param->kind == JITLOAD_UINT) {
+    return value >= 0 && (unused_bits == 0 || (uint64_t)value >> (64 - unused_bits) == 0);
+  }
+  return unused_bits <= 0 || (int64_t)((uint64_t)value << unused_bits) >> unused_bits == value;
 }
 
-/* An integer of 2^63 or more comes as a BigInt object since tvm-ffi 0.1.14; older ones never send it. */
+/* The type index of a BigInt object: integers of 2^63 or more since tvm-ffi 0.1.14. */
 #define JITLOAD_BIG_INT 78
 
 static inline uint64_t jitload_encode_float(const jitload_param* param, double value) {
@@ -137,37 +138,37 @@ static inline uint64_t jitload_encode_float(const jitload_param* param, double v
     const float narrow = (float)value;
     memcpy(&bits, &narrow, 4);
   } else if (param->dtype_code == kDLBfloat) {
-    bits = jitload_small_float(value, 8, 7, 0);
+    bits = jitload_round_to_small_float(value, 8, 7, 0);
   } else if (param->size == 2) {
-    bits = jitload_small_float(value, 5, 10, 0);
+    bits = jitload_round_to_small_float(value, 5, 10, 0);
   } else if (param->dtype_code == kDLFloat8_e5m2) {
-    bits = jitload_small_float(value, 5, 2, 0);
+    bits = jitload_round_to_small_float(value, 5, 2, 0);
   } else if (param->dtype_code == kDLFloat8_e8m0fnu) {
-    bits = jitload_power_of_two(value);
+    bits = jitload_round_to_e8m0(value);
   } else {
-    bits = jitload_small_float(value, 4, 3, 1);
+    bits = jitload_round_to_small_float(value, 4, 3, 1);
   }
   return bits;
 }
 
-/* ---- one argument into its parameter's bytes; 0 means "explain" ------------------------------------------------ */
+/* ---- reading one argument; 0 means that it is invalid ---------------------------------------------------------- */
 
 static inline int jitload_read_pointer(const jitload_param* param, const TVMFFIAny* value, uint64_t* out,
                                        int32_t* device) {
-  const DLTensor* tensor = jitload_tensor_of(value);
+  const DLTensor* tensor = jitload_get_tensor(value);
   if (tensor == NULL) return jitload_read_address(param, value, out);
-  int32_t place = tensor->device.device_id;
+  int32_t tensor_device = tensor->device.device_id;
   if (!jitload_dtype_fits(param, tensor->dtype)) return 0;
   if (!jitload_is_cuda(tensor->device)) {
     if (!(param->flags & JITLOAD_ON_CPU) || !jitload_is_host(tensor->device)) return 0;
-    place = JITLOAD_CPU_DEVICE;
+    tensor_device = JITLOAD_CPU_DEVICE;
   }
-  if (*device != place) {
+  if (*device != tensor_device) {
     if (*device >= 0) return 0;
-    *device = place;
+    *device = tensor_device;
   }
   if (!(param->flags & JITLOAD_STRIDED) && !jitload_is_contiguous(tensor)) return 0;
-  *out = jitload_address(tensor);
+  *out = jitload_tensor_address(tensor);
   if (__builtin_expect(*out == 0, 0)) return jitload_is_empty(tensor);
   return (*out & (uint64_t)(param->alignment - 1)) == 0;
 }
@@ -180,7 +181,8 @@ static inline int jitload_read_number(const jitload_param* param, const TVMFFIAn
     case JITLOAD_UINT:
       *out = (uint64_t)value->v_int64;
       if (JITLOAD_LIKELY(is_int)) return jitload_int_fits(param, value->v_int64);
-      return param->kind == JITLOAD_UINT && param->size == 8 && type == JITLOAD_BIG_INT && jitload_big_int(value, out);
+      return param->kind == JITLOAD_UINT && param->size == 8 && type == JITLOAD_BIG_INT && jitload_read_big_int(value,
+                                                                                                                out);
     case JITLOAD_BOOL:
       *out = value->v_int64 != 0;
       return is_int || jitload_read_numpy_bool(value, out);

@@ -1,12 +1,13 @@
 /* The arithmetic of launch expressions; see expression.h. */
-#include "expression.h"
+#include <jitload/expression.h>
 
 #include "arguments.h"
 
-static __attribute__((cold, noinline)) int64_t jitload_eval_fail(jitload_eval* e, int32_t error, int64_t left, int64_t right) {
+static __attribute__((cold, noinline)) int64_t jitload_eval_fail(jitload_eval* e, int32_t error, int64_t left,
+                                                                 int64_t right) {
   if (e->error == JITLOAD_EVAL_OK) {
     e->error = error;
-    e->error_where = e->where;
+    e->error_expression = e->expression;
     e->left = left;
     e->right = right;
   }
@@ -70,12 +71,12 @@ extern "C" int64_t jitload_int(jitload_eval* e, int32_t arg) {
 }
 
 static inline const DLTensor* jitload_eval_tensor(jitload_eval* e, int32_t arg) {
-  const DLTensor* tensor = jitload_tensor_of(jitload_eval_argument(e, arg));
+  const DLTensor* tensor = jitload_get_tensor(jitload_eval_argument(e, arg));
   if (!tensor) jitload_eval_fail(e, JITLOAD_EVAL_NOT_A_TENSOR, arg, 0);
   return tensor;
 }
 
-/* The axis, counted from the front, or -1 where the tensor has none such. */
+/* Return the index of an axis, which may be negative, or -1 if the tensor has no such axis. */
 static inline int32_t jitload_eval_axis(jitload_eval* e, const DLTensor* tensor, int64_t axis) {
   if (axis >= -(int64_t)tensor->ndim && axis < tensor->ndim) return (int32_t)(axis < 0 ? axis + tensor->ndim : axis);
   jitload_eval_fail(e, JITLOAD_EVAL_AXIS, axis, tensor->ndim);
@@ -92,7 +93,7 @@ extern "C" int64_t jitload_numel(jitload_eval* e, int32_t arg) {
   int64_t count = 1;
   if (!tensor) return 0;
   for (int32_t i = 0; i < tensor->ndim; ++i) {
-    if (tensor->shape[i] == 0) return 0; /* whatever the other extents are */
+    if (tensor->shape[i] == 0) return 0; /* the product of the others may overflow */
   }
   for (int32_t i = 0; i < tensor->ndim; ++i) count = jitload_mul(e, count, tensor->shape[i]);
   return count;
@@ -104,7 +105,7 @@ extern "C" int64_t jitload_size(jitload_eval* e, int32_t arg, int64_t axis) {
   return i < 0 ? 0 : tensor->shape[i];
 }
 
-/* A tensor without strides is row-major; extents of 0 count as 1 then, as in torch. */
+/* A tensor without strides is row-major. Extents of 0 count as 1, as in torch. */
 extern "C" int64_t jitload_stride(jitload_eval* e, int32_t arg, int64_t axis) {
   const DLTensor* tensor = jitload_eval_tensor(e, arg);
   const int32_t i = tensor ? jitload_eval_axis(e, tensor, axis) : -1;

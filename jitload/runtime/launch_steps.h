@@ -1,9 +1,6 @@
-/* The steps of a call that launches of all kinds share, on their way from the arguments to the driver.
- *
- * Internal to the runtime, and inline: launch.cc makes the usual call of them, triton.cc that of a Triton kernel.
- */
-#ifndef JITLOAD_LAUNCHING_H_
-#define JITLOAD_LAUNCHING_H_
+/* The steps from arguments to the driver that all launches share: inline functions of launch.cc and triton.cc. */
+#ifndef JITLOAD_LAUNCH_STEPS_H_
+#define JITLOAD_LAUNCH_STEPS_H_
 
 #include <tvm/ffi/extra/c_env_api.h>
 
@@ -33,20 +30,24 @@ static inline int jitload_read_arguments(jitload_request* request, const TVMFFIA
 
 /* ---- launch expressions and limits ----------------------------------------------------------------------------- */
 
-/* The limits every CUDA device shares; 1 means a grid without blocks. */
+/* Check the limits that all CUDA devices share. Return 1 for an empty grid, and -1 with an error. */
 static inline int jitload_check_extents(const jitload_request* request) {
   const int64_t* grid = request->plan.grid;
   const int64_t* block = request->plan.block;
   const jitload_kernel* kernel = request->kernel;
-  if ((grid[0] | grid[1] | grid[2]) < 0) return jitload_refuse_extent(kernel, "grid", grid, "must not be negative");
+  if ((grid[0] | grid[1] | grid[2]) < 0) {
+    return jitload_raise_extent_error(kernel, "grid", grid, "must not be negative");
+  }
   if (grid[0] > INT32_MAX || grid[1] > 65535 || grid[2] > 65535) {
-    return jitload_refuse_extent(kernel, "grid", grid, "is over CUDA's limit of (2147483647, 65535, 65535) blocks");
+    return jitload_raise_extent_error(kernel, "grid", grid,
+                                      "is over CUDA's limit of (2147483647, 65535, 65535) blocks");
   }
   if (block[0] < 1 || block[1] < 1 || block[2] < 1) {
-    return jitload_refuse_extent(kernel, "block", block, "must be positive");
+    return jitload_raise_extent_error(kernel, "block", block, "must be positive");
   }
   if (block[0] > 1024 || block[1] > 1024 || block[2] > 64 || block[0] * block[1] * block[2] > 1024) {
-    return jitload_refuse_extent(kernel, "block", block, "is over CUDA's limit of (1024, 1024, 64) and 1024 threads in all");
+    return jitload_raise_extent_error(kernel, "block", block,
+                                      "is over CUDA's limit of (1024, 1024, 64) and 1024 threads in all");
   }
   if (request->plan.shared_bytes < 0 || request->plan.shared_bytes > INT32_MAX) {
     return jitload_fail("ValueError", "%s(): shared_bytes must be from 0 to 2147483647, got %lld", kernel->name,
@@ -60,42 +61,44 @@ static inline int jitload_check_cluster(const jitload_request* request) {
   const int64_t* cluster = request->plan.cluster;
   static const char axes[] = "xyz";
   for (int i = 0; i < 3; ++i) {
-    if (cluster[i] < 1) return jitload_refuse_extent(request->kernel, "cluster", cluster, "must be positive");
+    if (cluster[i] < 1) return jitload_raise_extent_error(request->kernel, "cluster", cluster, "must be positive");
     if (grid[i] % cluster[i] != 0) {
-      return jitload_fail("ValueError", "%s(): grid.%c (%lld) is no multiple of cluster.%c (%lld)",
+      return jitload_fail("ValueError", "%s(): grid.%c (%lld) is not a multiple of cluster.%c (%lld)",
                           request->kernel->name, axes[i], (long long)grid[i], axes[i], (long long)cluster[i]);
     }
   }
   return 0;
 }
 
-/* Run the launch expressions for what the call did not give, and store the computed parameters. */
-static int jitload_make_plan(jitload_request* request, const TVMFFIAny* args, uint64_t* values) {
+/* Evaluate the launch expressions, let the call's configuration override them, and encode the computed parameters. */
+static int jitload_evaluate_plan(jitload_request* request, const TVMFFIAny* args, uint64_t* values) {
   const jitload_kernel* kernel = request->kernel;
   const jitload_config* config = request->config;
   jitload_plan* plan = &request->plan;
   const int has_grid = config != NULL && config->has_grid;
   const int has_block = config != NULL && config->has_block;
   if (!(has_grid || (kernel->flags & JITLOAD_HAS_GRID)) || !(has_block || (kernel->flags & JITLOAD_HAS_BLOCK))) {
-    return jitload_refuse_missing(kernel);
+    return jitload_raise_missing_grid(kernel);
   }
   *plan = jitload_plan{{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, 0, (int64_t*)values, !has_grid, !has_block, 1};
-  if (config != NULL && config->has_shared_bytes) plan->wants_shared_bytes = 0;
+  if (config != NULL && config->has_shared_bytes) plan->needs_shared_bytes = 0;
   if (kernel->plan != NULL) {
     jitload_eval eval = {};
     eval.args = args;
     kernel->plan(&eval, plan);
-    if (eval.error != JITLOAD_EVAL_OK) return jitload_refuse_expression(kernel, &eval);
+    if (eval.error != JITLOAD_EVAL_OK) return jitload_raise_expression_error(kernel, &eval);
   }
   if (has_grid) memcpy(plan->grid, config->grid, sizeof plan->grid);
   if (has_block) memcpy(plan->block, config->block, sizeof plan->block);
-  if (!plan->wants_shared_bytes) plan->shared_bytes = config->shared_bytes;
+  if (!plan->needs_shared_bytes) plan->shared_bytes = config->shared_bytes;
   if (kernel->flags & JITLOAD_COMPUTES) {
     for (int32_t i = 0; i < kernel->param_count; ++i) {
       const jitload_param* param = &kernel->params[i];
       if (param->argument >= 0) continue;
       const TVMFFIAny computed = {kTVMFFIInt, {0}, {(int64_t)values[i]}};
-      if (!jitload_read_number(param, &computed, &values[i])) return jitload_refuse_range(kernel, param, &computed);
+      if (!jitload_read_number(param, &computed, &values[i])) {
+        return jitload_raise_range_error(kernel, param, &computed);
+      }
     }
   }
   return 0;
@@ -103,21 +106,20 @@ static int jitload_make_plan(jitload_request* request, const TVMFFIAny* args, ui
 
 /* ---- the launch ------------------------------------------------------------------------------------------------ */
 
-/* The stream of the call; where tvm-ffi saw no tensor that would tell, the framework may be asked. */
-static inline jitload_cu_stream jitload_pick_stream(const jitload_request* request, jitload_cu_device device,
-                                                    int may_ask) {
+/* Select the stream of a call. Without tensors tvm-ffi knows no framework's stream, so `may_ask_framework` allows
+ * torch's. */
+static inline jitload_cu_stream jitload_select_stream(const jitload_request* request, jitload_cu_device device,
+                                                      int may_ask_framework) {
   if (request->config != NULL && request->config->has_stream) return request->config->stream;
-  void* given = NULL;
-  if (request->stream_source != NULL && request->stream_source(kDLCUDA, device, &given) == 0) return given;
+  void* current = NULL;
+  if (request->stream_source != NULL && request->stream_source(kDLCUDA, device, &current) == 0) return current;
   jitload_cu_stream stream = TVMFFIEnvGetStream(kDLCUDA, device);
-  if (stream == NULL && may_ask && jitload_stream_source != NULL) {
-    void* current = NULL;
+  if (stream == NULL && may_ask_framework && jitload_stream_source != NULL) {
     if (jitload_stream_source(kDLCUDA, device, &current) == 0) stream = current;
   }
   return stream;
 }
 
-/* Give the launch to the driver. */
 static inline jitload_cu_result jitload_submit(const jitload_driver* driver, const jitload_request* request,
                                                jitload_cu_kernel function, jitload_cu_stream stream) {
   const jitload_plan* plan = &request->plan;
@@ -131,35 +133,36 @@ static inline jitload_cu_result jitload_submit(const jitload_driver* driver, con
   return jitload_launch_with_attributes(driver, request, function, stream);
 }
 
-/* Find the kernel on the device, with as much dynamic shared memory as the launch wants. */
-static inline int jitload_prepare(const jitload_driver* driver, const jitload_request* request, jitload_cu_device device,
-                                  jitload_slot** slot) {
-  if (jitload_find_slot(driver, request->kernel, device, slot) != 0) return -1;
-  const int64_t wanted = request->plan.shared_bytes;
-  if (JITLOAD_LIKELY(wanted <= __atomic_load_n(&(*slot)->dynamic_allowed, __ATOMIC_RELAXED))) return 0;
-  return jitload_allow_shared(driver, request->kernel, device, *slot, wanted);
+/* Find the kernel on the device, and allow it the launch's dynamic shared memory. */
+static inline int jitload_prepare_kernel(const jitload_driver* driver, const jitload_request* request,
+                                         jitload_cu_device device,
+                                         jitload_slot** slot) {
+  if (jitload_get_slot(driver, request->kernel, device, slot) != 0) return -1;
+  const int64_t bytes = request->plan.shared_bytes;
+  if (JITLOAD_LIKELY(bytes <= __atomic_load_n(&(*slot)->dynamic_shared_limit, __ATOMIC_RELAXED))) return 0;
+  return jitload_increase_shared_limit(driver, request->kernel, device, *slot, bytes);
 }
 
-/* Make the device of the tensors current, launch, and restore what was current on every path. A context of the
- * right device, a green or a user's own one, is used as it is. A thread without a context keeps the primary one. */
-typedef int (*jitload_here_fn)(const jitload_driver*, const jitload_request*, jitload_cu_device);
+/* Make the tensors' device current, launch, and restore the previous context. Any context of the right device is
+ * used as it is, so that green contexts work. A thread without a context keeps the primary one. */
+typedef int (*jitload_launch_fn)(const jitload_driver*, const jitload_request*, jitload_cu_device);
 
-static inline int jitload_on_device(const jitload_request* request, jitload_here_fn launch_here) {
+static inline int jitload_launch_on_device(const jitload_request* request, jitload_launch_fn launch) {
   const jitload_driver* driver = jitload_get_driver(request->kernel->name);
   if (driver == NULL) return -1;
   jitload_cu_device current = -1;
   const jitload_cu_result code = driver->context_device(&current);
   if (code != JITLOAD_CUDA_SUCCESS) current = -1;
   const jitload_cu_device device = request->device >= 0 ? request->device : current >= 0 ? current : 0;
-  if (JITLOAD_LIKELY(current == device)) return launch_here(driver, request, device);
+  if (JITLOAD_LIKELY(current == device)) return launch(driver, request, device);
   jitload_cu_context before = NULL;
   if (jitload_enter_device(driver, request->kernel->name, device, &before) != 0) {
     if (before != NULL) driver->set_context(before);
     return -1;
   }
-  const int failed = launch_here(driver, request, device);
+  const int failed = launch(driver, request, device);
   if (before != NULL) driver->set_context(before);
   return failed;
 }
 
-#endif /* JITLOAD_LAUNCHING_H_ */
+#endif /* JITLOAD_LAUNCH_STEPS_H_ */

@@ -1,5 +1,5 @@
-/* The part of Python's C API that the rarer arguments need. Looked up when it is needed, so that a library works in a
- * process without Python, too.
+/* The part of Python's C API that rarer kinds of arguments need. It is looked up on first use, so that a library also
+ * works in a process without Python.
  */
 #ifndef JITLOAD_PYTHON_API_H_
 #define JITLOAD_PYTHON_API_H_
@@ -25,11 +25,11 @@ extern "C" {
   X(length, "PySequence_Size", ptrdiff_t, (void*))                      \
   X(item, "PySequence_GetItem", void*, (void*, ptrdiff_t))              \
   X(is_true, "PyObject_IsTrue", int, (void*))                           \
-  X(letters, "PyUnicode_AsUTF8", const char*, (void*))                  \
+  X(utf8, "PyUnicode_AsUTF8", const char*, (void*))                  \
   X(pointer, "PyCapsule_GetPointer", void*, (void*, const char*))       \
   X(get_buffer, "PyObject_GetBuffer", int, (void*, void*, int))         \
-  X(drop_buffer, "PyBuffer_Release", void, (void*))                     \
-  X(drop, "Py_DecRef", void, (void*))                                   \
+  X(release_buffer, "PyBuffer_Release", void, (void*))                     \
+  X(decref, "Py_DecRef", void, (void*))                                   \
   X(has_error, "PyErr_Occurred", void*, (void))                         \
   X(clear_error, "PyErr_Clear", void, (void))
 
@@ -39,7 +39,7 @@ typedef struct jitload_python_api {
 } jitload_python_api;
 #undef JITLOAD_DECLARE_
 
-/* NULL where there is no Python. */
+/* Return NULL in a process without Python. */
 const jitload_python_api* jitload_find_python(void);
 
 #ifdef __cplusplus

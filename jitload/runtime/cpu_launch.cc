@@ -1,12 +1,13 @@
-/* A call of a typed function on CPU tensors: checks what a GPU's launch would check, and runs the grid. */
+/* A call of a typed function on CPU tensors, after the checks that all launches share. */
 #include <dlfcn.h>
 
-#include "cpu.h"
+#include <jitload/cpu.h>
+
 #include "device.h"
 
 extern "C" int jitload_count_gpus(void) {
-  static int known_count = -1;
-  if (known_count >= 0) return known_count;
+  static int cached_count = -1;
+  if (cached_count >= 0) return cached_count;
   int (*init)(unsigned) = NULL;
   int (*count_devices)(int*) = NULL;
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
@@ -16,21 +17,22 @@ extern "C" int jitload_count_gpus(void) {
   }
   int count = 0;
   const int works = init != NULL && count_devices != NULL && init(0) == 0 && count_devices(&count) == 0;
-  return known_count = works ? count : 0;
+  return cached_count = works ? count : 0;
 }
 
-extern "C" int jitload_choose_place(jitload_request* request) {
+extern "C" int jitload_choose_device(jitload_request* request) {
   const int has_images = request->kernel->module->image_count != 0;
   if (request->device < 0 && (!has_images || jitload_count_gpus() == 0)) request->device = JITLOAD_CPU_DEVICE;
   return has_images || request->device == JITLOAD_CPU_DEVICE;
 }
 
-/* Refuse what only a GPU can do. `pdl` and `priority` are hints, which change no result. */
-static int jitload_refuse_on_cpu(const jitload_request* request) {
+/* Reject what only GPUs can do. `pdl` and `priority` are hints that change no results. */
+static int jitload_check_cpu_launch(const jitload_request* request) {
   const jitload_kernel* kernel = request->kernel;
   const int64_t* cluster = request->plan.cluster;
   if ((kernel->flags & JITLOAD_HAS_CLUSTER) && (cluster[0] != 1 || cluster[1] != 1 || cluster[2] != 1)) {
-    return jitload_refuse_extent(kernel, "cluster", cluster, "must be (1, 1, 1) on the CPU; clusters are GPU only");
+    return jitload_raise_extent_error(kernel, "cluster", cluster,
+                                      "must be (1, 1, 1) on the CPU; clusters are GPU only");
   }
   if (kernel->flags & JITLOAD_IS_COOPERATIVE) {
     return jitload_fail("RuntimeError", "%s(): a cooperative launch is GPU only: on the CPU the blocks of a grid do "
@@ -53,7 +55,7 @@ static jitload_cpu_region jitload_region_of(const char* name, const DLTensor* te
     *(reach < 0 ? &low : &high) += reach;
     step *= tensor->shape[axis];
   }
-  const uintptr_t first = (uintptr_t)jitload_address(tensor);
+  const uintptr_t first = (uintptr_t)jitload_tensor_address(tensor);
   const uintptr_t end = jitload_is_empty(tensor) ? first : first + (uintptr_t)(high + 1) * bytes;
   return {name, first + (uintptr_t)low * bytes, end};
 }
@@ -74,7 +76,7 @@ static jitload_cpu_region jitload_param_memory(const jitload_request* request) {
 extern "C" int jitload_launch_on_cpu(const jitload_request* request) {
   const jitload_kernel* kernel = request->kernel;
   const jitload_plan* plan = &request->plan;
-  if (jitload_refuse_on_cpu(request) != 0) return -1;
+  if (jitload_check_cpu_launch(request) != 0) return -1;
   jitload_cpu_launch launch = {};
   launch.kernel = kernel->cpu;
   launch.name = kernel->name;
@@ -90,7 +92,7 @@ extern "C" int jitload_launch_on_cpu(const jitload_request* request) {
   for (int32_t i = 0; i < kernel->param_count; ++i) {
     const jitload_param* param = &kernel->params[i];
     if (param->argument < 0) continue;
-    const DLTensor* tensor = param->kind == JITLOAD_POINTER ? jitload_tensor_of(&request->args[param->argument]) : NULL;
+    const DLTensor* tensor = param->kind == JITLOAD_POINTER ? jitload_get_tensor(&request->args[param->argument]) : NULL;
     if (tensor != NULL) tensors[launch.tensor_count++] = jitload_region_of(param->name, tensor);
     const int type = request->args[param->argument].type_index;
     if (tensor == NULL && (param->kind == JITLOAD_STRUCT || (param->kind == JITLOAD_POINTER && type != kTVMFFINone))) {

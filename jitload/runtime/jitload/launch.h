@@ -1,31 +1,44 @@
-/* What a generated wrapper includes: the tables it fills in, and the functions that its exports go on to.
+/* The header of generated wrappers: the tables that they fill in, and the functions that their exports jump to.
  *
- * C, and the common subset of C and C++. Nothing here throws; failures set tvm-ffi's error and return -1.
- * The work is in launch.cc, compiled once for a compiler and linked into every library. What stands here is read again
- * for every build: no header but one of ours, and no function where a table or a line of assembler will do. The `void*` of
- * arguments and of results are TVMFFIAny*.
+ * Written in the common subset of C and C++. Nothing here throws; failures set tvm-ffi's error and return -1. The work
+ * is done in launch.cc, which is compiled once for each compiler and linked into every library. This header is parsed
+ * for every build, so it includes nothing, and tables or assembler replace functions wherever possible. Pointers to
+ * arguments and results are TVMFFIAny* passed as void*.
  */
 #ifndef JITLOAD_LAUNCH_H_
 #define JITLOAD_LAUNCH_H_
 
-#include "integers.h"
+/* In place of <stdint.h> and <stddef.h>, which take a compiler 2 ms to read. */
+typedef __INT32_TYPE__ int32_t;
+typedef __INT64_TYPE__ int64_t;
+typedef __UINT8_TYPE__ uint8_t;
+typedef __UINT16_TYPE__ uint16_t;
+typedef __UINT32_TYPE__ uint32_t;
+
+#ifndef NULL
+#ifdef __cplusplus
+#define NULL __null
+#else
+#define NULL ((void*)0)
+#endif
+#endif
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* What a parameter is; the numbers are in no file, so they may change. */
+/* Kinds of parameters. The numbers are not stored in any file, so they may change. */
 enum { JITLOAD_POINTER, JITLOAD_INT, JITLOAD_UINT, JITLOAD_FLOAT, JITLOAD_BOOL, JITLOAD_STRUCT };
 
-/* What an argument may be, besides the usual. */
+/* What a parameter accepts in addition to its own type. */
 enum {
   JITLOAD_NULLABLE = 1, /* None is a null pointer */
   JITLOAD_RAW = 2,      /* an int is an address */
-  JITLOAD_STRIDED = 4,  /* the tensor need not be contiguous */
-  JITLOAD_COMPLEX = 8,  /* float2*: a complex64 tensor will do, too */
-  JITLOAD_FINITE = 16,  /* a finite number must not become infinite */
-  JITLOAD_DESCRIBED = 32, /* a tensor descriptor is made of it; Triton's own object will do, too */
-  JITLOAD_ON_CPU = 64,    /* a tensor may be on the CPU: the library has code for it */
+  JITLOAD_STRIDED = 4,  /* a tensor may be non-contiguous */
+  JITLOAD_COMPLEX = 8,  /* float2*: also a complex64 tensor */
+  JITLOAD_FINITE = 16,  /* a finite number must not overflow to infinity */
+  JITLOAD_DESCRIBED = 32, /* a tensor to make a descriptor of, or Triton's own descriptor object */
+  JITLOAD_ON_CPU = 64,    /* a tensor may be on the CPU */
 };
 
 /* DLPack's codes of element types. */
@@ -44,7 +57,7 @@ enum {
   JITLOAD_DL_FLOAT8_E8M0FNU = 14,
 };
 
-/* One kernel parameter. `argument` is its position in the call, or -1 where the wrapper computes it. */
+/* A kernel parameter. `argument` is its position in the call, or -1 if the wrapper computes it. */
 typedef struct jitload_param {
   const char* name;
   const char* type;
@@ -53,20 +66,20 @@ typedef struct jitload_param {
   uint16_t alignment;
   uint8_t kind;
   uint8_t flags;
-  uint8_t dtype_code; /* JITLOAD_DL_…; dtype_bits 0 accepts every element type */
+  uint8_t dtype_code; /* JITLOAD_DL_…; any element type if dtype_bits is 0 */
   uint8_t dtype_bits;
 } jitload_param;
 
-/* What the launch expressions work out. A part that the call gave already is not asked for. */
+/* The results of the launch expressions. A configured call needs no expression for the parts that it sets itself. */
 typedef struct jitload_plan {
   int64_t grid[3];
   int64_t block[3];
   int64_t cluster[3];
   int64_t shared_bytes;
   int64_t* values; /* computed parameters, by parameter number */
-  int32_t wants_grid;
-  int32_t wants_block;
-  int32_t wants_shared_bytes;
+  int32_t needs_grid;
+  int32_t needs_block;
+  int32_t needs_shared_bytes;
 } jitload_plan;
 
 /* What a kernel's `Launch` declares. */
@@ -77,9 +90,9 @@ enum {
   JITLOAD_IS_COOPERATIVE = 8,
   JITLOAD_IS_PDL = 16,
   JITLOAD_HAS_PRIORITY = 32,
-  JITLOAD_COMPUTES = 64, /* some parameter is computed */
-  JITLOAD_SPREADS = 128, /* the blocks of a cluster are spread over the multiprocessors */
-  JITLOAD_BALANCES = 256, /* or placed where there is least to do */
+  JITLOAD_COMPUTES = 64, /* the wrapper computes at least one parameter */
+  JITLOAD_SPREADS = 128, /* cluster scheduling policy: spread */
+  JITLOAD_BALANCES = 256, /* cluster scheduling policy: load balancing */
 };
 
 struct jitload_eval;
@@ -89,22 +102,22 @@ struct jitload_cpu_kernel;
 struct jitload_cpu_launch;
 
 typedef struct jitload_kernel {
-  const char* name;   /* exported name, for messages */
+  const char* name;   /* exported name, for error messages */
   const char* symbol; /* in the cubin */
   const struct jitload_module* module;
   const jitload_param* params;
   void (*plan)(struct jitload_eval*, jitload_plan*); /* expression.h */
-  const char* const* expressions; /* their texts, by jitload_eval.where */
+  const char* const* expressions; /* their source text, indexed by jitload_eval.expression */
   int32_t index;
   int32_t param_count;
   int32_t argument_count;
   int32_t flags;
   int32_t priority;
-  int32_t struct_bytes; /* room for the by-value structures, 64 bytes aligned each */
+  int32_t struct_bytes; /* for by-value structures, each aligned to 64 bytes */
   const struct jitload_triton* triton; /* triton.h; NULL for a kernel of CUDA C++ */
-  const struct jitload_cpu_kernel* cpu; /* cpu.h; NULL where there is no code for the CPU */
-  int32_t can_wait;     /* on the CPU: a thread may wait for another */
-  const char* metadata; /* what tvm-ffi tells of an exported one: its types, and its doc */
+  const struct jitload_cpu_kernel* cpu; /* cpu.h; NULL without code for the CPU */
+  int32_t can_wait;     /* on the CPU: threads may wait for each other */
+  const char* metadata; /* for tvm-ffi, of an exported kernel: its types */
   const char* doc;
 } jitload_kernel;
 
@@ -115,7 +128,7 @@ typedef struct jitload_image {
   const unsigned char* data;
 } jitload_image;
 
-/* A `__device__` or `__constant__` variable: its C++ name and its symbol; on the CPU its address. */
+/* A `__device__` or `__constant__` variable: its C++ name, its symbol in the cubin, and its address on the CPU. */
 typedef struct jitload_variable {
   const char* name;
   const char* symbol;
@@ -129,22 +142,22 @@ typedef struct jitload_module {
   const jitload_image* images;
   const jitload_kernel* kernels;
   const jitload_variable* variables;
-  const char* description; /* JSON: what the loader tells a user about each function */
-  jitload_state** state;   /* made at the first launch, kept for good */
+  const char* description; /* JSON: facts about each function, for the loader */
+  jitload_state** state;   /* created at the first launch, never freed */
   int32_t image_count;
   int32_t kernel_count;
-  /* Run a grid on the CPU (cpu.h), where there is code for it; else NULL. */
+  /* Runs a grid on the CPU (cpu.h); NULL without code for the CPU. */
   int (*cpu_run)(const struct jitload_cpu_launch*, const char**);
 } jitload_module;
 
-/* What the wrapper is about: it defines this, and the runtime exports what jitload's loader asks of it. */
+/* Defined by the wrapper. The runtime's functions for jitload's loader describe it. */
 extern __attribute__((visibility("hidden"))) const jitload_module jitload_library;
 
-/* The functions behind a kernel's exports, by its number. A call checks the arguments, launches, and returns 0; or it
- * sets an error and returns -1. */
+/* The functions behind a kernel's exports; `kernel` is its index. A call checks the arguments, launches and returns 0,
+ * or sets an error and returns -1. */
 int jitload_call(__INTPTR_TYPE__ kernel, const void* args, int32_t num_args, void* result);
-int jitload_tell_metadata(__INTPTR_TYPE__ kernel, const void* args, int32_t num_args, void* result);
-int jitload_tell_doc(__INTPTR_TYPE__ kernel, const void* args, int32_t num_args, void* result);
+int jitload_get_metadata(__INTPTR_TYPE__ kernel, const void* args, int32_t num_args, void* result);
+int jitload_get_doc(__INTPTR_TYPE__ kernel, const void* args, int32_t num_args, void* result);
 
 #ifdef __cplusplus
 } /* extern "C" */
@@ -155,7 +168,7 @@ int jitload_tell_doc(__INTPTR_TYPE__ kernel, const void* args, int32_t num_args,
 
 #define JITLOAD_EXPORT_ JITLOAD_EXTERN_C __attribute__((visibility("default"))) int
 
-/* Embed a cubin by name; the path is relative to the directory that the compiler runs in. */
+/* Embed a cubin by name; the path is relative to the compiler's working directory. */
 #define JITLOAD_EMBED(name, path)                                     \
   __asm__(".pushsection .rodata, \"a\"\n"                             \
           ".balign 16\n"                                              \
@@ -173,27 +186,29 @@ int jitload_tell_doc(__INTPTR_TYPE__ kernel, const void* args, int32_t num_args,
   JITLOAD_EXTERN_C __attribute__((visibility("hidden"))) const unsigned char __tvm_ffi__cubin_##name[]
 #endif
 
-/* Export a kernel as a tvm-ffi function, with its type and its doc: each puts the number where tvm-ffi's `self` is, and
- * goes on. In assembler where we know it: compiled, they take 5 ms for the first kernel of a file, and 1 ms for each more. */
+/* Export a kernel as a tvm-ffi function, with functions for its type and its doc. Each replaces tvm-ffi's `self`
+ * with the kernel's index and jumps. Assembler is used where possible: compiling C++ for them takes 5 ms for the
+ * first kernel of a file and 1 ms for each further one. */
 #if defined(__ELF__) && defined(__x86_64__) && defined(__LP64__)
 #if defined(__CET__) && (__CET__ & 1)
-#define JITLOAD_ENTER_ "endbr64\n"
+#define JITLOAD_LANDING_PAD_ "endbr64\n"
 #else
-#define JITLOAD_ENTER_
+#define JITLOAD_LANDING_PAD_
 #endif
-#define JITLOAD_GO_(number, work) JITLOAD_ENTER_ "movl $" number ", %edi\njmp " work "\n"
+#define JITLOAD_JUMP_(number, work) JITLOAD_LANDING_PAD_ "movl $" number ", %edi\njmp " work "\n"
 #elif defined(__ELF__) && defined(__aarch64__)
-#define JITLOAD_GO_(number, work) "hint 34\nmov x0, " number "\nb " work "\n" /* bti c */
+#define JITLOAD_JUMP_(number, work) "hint 34\nmov x0, " number "\nb " work "\n" /* bti c */
 #endif
 
-#ifdef JITLOAD_GO_
+#ifdef JITLOAD_JUMP_
 #define JITLOAD_ENTRY_(symbol, number, work) \
-  ".globl " symbol "\n.type " symbol ", %function\n" symbol ":\n" JITLOAD_GO_(number, work) ".size " symbol ", . - " symbol "\n"
+  ".globl " symbol "\n.type " symbol ", %function\n" symbol ":\n" JITLOAD_JUMP_(number, work) \
+  ".size " symbol ", . - " symbol "\n"
 #define JITLOAD_EXPORT(name, number)                                                    \
   __asm__(".pushsection .text\n.balign 16\n"                                            \
           JITLOAD_ENTRY_("__tvm_ffi_" #name, #number, "jitload_call")                   \
-          JITLOAD_ENTRY_("__tvm_ffi__metadata_" #name, #number, "jitload_tell_metadata") \
-          JITLOAD_ENTRY_("__tvm_ffi__doc_" #name, #number, "jitload_tell_doc")          \
+          JITLOAD_ENTRY_("__tvm_ffi__metadata_" #name, #number, "jitload_get_metadata") \
+          JITLOAD_ENTRY_("__tvm_ffi__doc_" #name, #number, "jitload_get_doc")          \
           ".popsection\n");
 #else
 #define JITLOAD_ENTRY_(symbol, number, work)                                              \
@@ -203,8 +218,8 @@ int jitload_tell_doc(__INTPTR_TYPE__ kernel, const void* args, int32_t num_args,
   }
 #define JITLOAD_EXPORT(name, number)                                          \
   JITLOAD_ENTRY_(__tvm_ffi_##name, number, jitload_call)                      \
-  JITLOAD_ENTRY_(__tvm_ffi__metadata_##name, number, jitload_tell_metadata)   \
-  JITLOAD_ENTRY_(__tvm_ffi__doc_##name, number, jitload_tell_doc)
+  JITLOAD_ENTRY_(__tvm_ffi__metadata_##name, number, jitload_get_metadata)   \
+  JITLOAD_ENTRY_(__tvm_ffi__doc_##name, number, jitload_get_doc)
 #endif
 
 #endif /* JITLOAD_LAUNCH_H_ */

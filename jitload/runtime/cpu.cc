@@ -1,12 +1,12 @@
 /* Runs grids of kernels that were compiled for the CPU. The launching thread and a pool of others share the blocks. A
  * kernel that never waits runs as plain loops over the threads of a block, any other on fibers.
  */
-#include "cpu.h"
-
+#include <jitload/cpu.h>
 #include <link.h>
+#include <signal.h>
 #include <tvm/ffi/extra/c_env_api.h>
 
-#include "cpu_faults.h"
+#include "cpu_fibers.cc"
 #include "cpu_pool.h"
 
 namespace {
@@ -46,6 +46,36 @@ void check_signals(Launch* launch) {
   if (launch->is_interrupted || TVMFFIEnvCheckSignals() == 0) return;
   launch->is_interrupted = 1;
   __atomic_store_n(&launch->has_failed, 1, __ATOMIC_RELEASE);
+}
+
+/* ---- division by zero: without a handler the processor's signal would end the process -------------------------- */
+
+struct sigaction previous_action;
+
+void on_fault(int number, siginfo_t* info, void* context) {
+  Worker* worker = jitload_cpu_current_worker;
+  if (worker != NULL && info->si_code > 0) {
+    const uint32_t* thread = worker->is_in_fibers ? worker->current->index : NULL;
+    fail(worker, thread, "integer division by zero, or of the smallest integer by -1");
+    leave(worker);
+  }
+  if (previous_action.sa_flags & SA_SIGINFO) return previous_action.sa_sigaction(number, info, context);
+  if (previous_action.sa_handler != SIG_DFL && previous_action.sa_handler != SIG_IGN) {
+    return previous_action.sa_handler(number);
+  }
+  sigaction(number, &previous_action, NULL); /* the signal comes again, for the previous action */
+}
+
+/* Install the handler, again if faulthandler or somebody else has replaced it. */
+void install_fault_handler() {
+  struct sigaction action;
+  if (sigaction(SIGFPE, NULL, &action) != 0) return;
+  if ((action.sa_flags & SA_SIGINFO) && action.sa_sigaction == on_fault) return;
+  previous_action = action;
+  struct sigaction ours = {};
+  ours.sa_sigaction = on_fault;
+  ours.sa_flags = SA_SIGINFO | SA_NODEFER;
+  sigaction(SIGFPE, &ours, NULL);
 }
 
 /* ---- the blocks of a launch ------------------------------------------------------------------------------------ */
@@ -212,3 +242,7 @@ extern "C" int jitload_cpu_run(const jitload_cpu_launch* call, const char** erro
   *error = message;
   return -1;
 }
+
+#ifdef JITLOAD_CPU_WATCHES
+#include "cpu_sanitize.cc"
+#endif

@@ -1,19 +1,21 @@
-/* A call of a typed function, from its arguments to the driver: all that happens at a usual launch.
+/* A call of a typed function, from its arguments to the driver's launch.
  *
- * With device.cc and explain.cc this is the runtime, compiled once for a compiler and linked into each library with
- * hidden symbols, so that a generated wrapper stays a page of tables.
+ * This file, python.cc, module.cc and cold.cc are the runtime. It is compiled once for each compiler and linked into
+ * every library with hidden symbols, so that a generated wrapper is only a page of tables.
  */
+#include <jitload/triton.h>
+
 #include "expression.cc"
-#include "launching.h"
-#include "triton.h"
+#include "launch_steps.h"
 
 /* ---- the launch ------------------------------------------------------------------------------------------------ */
 
-extern "C" jitload_cu_result jitload_launch_with_attributes(const jitload_driver* driver, const jitload_request* request,
-                                                        jitload_cu_kernel function, jitload_cu_stream stream) {
+extern "C" jitload_cu_result jitload_launch_with_attributes(const jitload_driver* driver,
+                                                            const jitload_request* request,
+                                                            jitload_cu_kernel function, jitload_cu_stream stream) {
   const jitload_kernel* kernel = request->kernel;
   const jitload_plan* plan = &request->plan;
-  jitload_cu_attribute attributes[5] = {};
+  jitload_cu_attribute attributes[5] = {}; /* at most one for each attribute below */
   jitload_cu_config config = {};
   for (int i = 0; i < 3; ++i) {
     config.grid[i] = (uint32_t)plan->grid[i];
@@ -42,20 +44,21 @@ extern "C" jitload_cu_result jitload_launch_with_attributes(const jitload_driver
   return driver->launch_ex(&config, function, request->params, NULL);
 }
 
-/* The right context is current. */
-static inline int jitload_launch_here(const jitload_driver* driver, const jitload_request* request,
-                                      jitload_cu_device device) {
+static inline int jitload_launch_on_current_device(const jitload_driver* driver, const jitload_request* request,
+                                                   jitload_cu_device device) {
   jitload_slot* slot = NULL;
-  if (jitload_prepare(driver, request, device, &slot) != 0) return -1;
-  const jitload_cu_stream stream = jitload_pick_stream(request, device, request->device < 0);
+  if (jitload_prepare_kernel(driver, request, device, &slot) != 0) return -1;
+  const jitload_cu_stream stream = jitload_select_stream(request, device, request->device < 0);
   const jitload_cu_result code = jitload_submit(driver, request, slot->kernel, stream);
   if (JITLOAD_LIKELY(code == JITLOAD_CUDA_SUCCESS)) return 0;
-  return jitload_launch_error(request, slot, device, code);
+  return jitload_raise_launch_error(request, slot, device, code);
 }
 
 extern "C" int jitload_run(const jitload_kernel* kernel, const jitload_config* config, const TVMFFIAny* args,
                            int32_t num_args, jitload_stream_source_fn stream_source) {
-  if (__builtin_expect(num_args != kernel->argument_count, 0)) return jitload_explain(kernel, args, num_args);
+  if (__builtin_expect(num_args != kernel->argument_count, 0)) {
+    return jitload_raise_argument_error(kernel, args, num_args);
+  }
   if (kernel->triton != NULL) return kernel->triton->run(kernel, config, args, stream_source);
   const size_t count = (size_t)kernel->param_count;
   uint64_t* values = (uint64_t*)__builtin_alloca(8 * count + 8);
@@ -68,16 +71,18 @@ extern "C" int jitload_run(const jitload_kernel* kernel, const jitload_config* c
   request.args = args;
   unsigned char* structs = NULL;
   if (kernel->struct_bytes != 0) structs = (unsigned char*)__builtin_alloca(kernel->struct_bytes);
-  if (!jitload_read_arguments(&request, args, values, &structs)) return jitload_explain(kernel, args, num_args);
-  if (__builtin_expect(kernel->cpu != NULL, 0) && !jitload_choose_place(&request)) {
-    return jitload_explain(kernel, args, num_args);
+  if (!jitload_read_arguments(&request, args, values, &structs)) {
+    return jitload_raise_argument_error(kernel, args, num_args);
   }
-  if (jitload_make_plan(&request, args, values) != 0) return -1;
+  if (__builtin_expect(kernel->cpu != NULL, 0) && !jitload_choose_device(&request)) {
+    return jitload_raise_argument_error(kernel, args, num_args);
+  }
+  if (jitload_evaluate_plan(&request, args, values) != 0) return -1;
   const int extents = jitload_check_extents(&request);
   if (extents != 0) return extents < 0 ? -1 : 0;
   if (__builtin_expect(request.device == JITLOAD_CPU_DEVICE, 0)) return jitload_launch_on_cpu(&request);
   if ((kernel->flags & JITLOAD_HAS_CLUSTER) && jitload_check_cluster(&request) != 0) return -1;
-  return jitload_on_device(&request, jitload_launch_here);
+  return jitload_launch_on_device(&request, jitload_launch_on_current_device);
 }
 
 extern "C" int jitload_call(intptr_t kernel, const void* args, int32_t num_args, void* result) {
