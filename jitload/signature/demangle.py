@@ -13,7 +13,7 @@ from jitload.model import Variable
 
 # Linux has libstdc++. None stands for the process itself, into which torch or Python may have loaded a C++ library.
 _LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1", "libc++abi.dylib", "libc++.1.dylib", None)
-# NVRTC gives what is internal to a file a namespace whose name holds the process id.
+# NVRTC puts names that are internal to a file into a namespace whose name contains the process id.
 _INTERNAL = re.compile(r"\(anonymous namespace\)::|\b_(?:INTERNAL|GLOBAL_)_\w+::")
 _LENGTH = re.compile(r"\d{1,5}(?!\d)")
 
@@ -22,7 +22,7 @@ _LENGTH = re.compile(r"\d{1,5}(?!\d)")
 def demangle(symbol: str) -> str | None:
     """Demangle an Itanium C++ symbol.
 
-    Unnamed namespaces are left out, because C++ has no words for them: `(anonymous namespace)::k(int)` is `k(int)`.
+    Unnamed namespaces are left out, because C++ source cannot name them: `(anonymous namespace)::k(int)` is `k(int)`.
 
     Returns:
         The readable text, `void ns::scale<float>(float*)`. None if `symbol` is not a mangled C++ name, or if the
