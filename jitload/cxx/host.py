@@ -13,7 +13,7 @@ from jitload.building.background import run_in_background
 from jitload.building.ninja import Step, run_ninja, write_ninja
 from jitload.building.runtime import find_or_build_launcher
 from jitload.cache.store import Work
-from jitload.cuda.compile import compile_device_code
+from jitload.cuda.kernels import compile_device_code
 from jitload.cxx.embedding import check_embeds
 from jitload.cxx.headers import headers_to_record, read_depfile, search_dirs
 from jitload.cxx.link import (

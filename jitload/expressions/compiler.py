@@ -52,14 +52,18 @@ def compile_expression(text: Expression, scope: Mapping[str, ScopeEntry], *, ker
     Raises:
         LaunchSpecError: The expression is malformed, uses an unknown name, or fails for all arguments.
     """
-    return _Compiler(text, scope, kernel, field).run().text
+    source = ExpressionText.of("" if isinstance(text, int) else text, kernel, field)
+    compiler = _Compiler(source, scope)
+    return (compiler.integer(text, None) if isinstance(text, int) else compiler.compile(source.parse())).text
 
 
 @lru_cache(maxsize=4096)  # programs often create the same Launch for each call of load_inline
-def check_expression(text: Expression, field: str) -> tuple[int | None, frozenset[str]]:
+def check_expression(text: str, field: str) -> tuple[int | None, frozenset[str]]:
     """Check an expression without its kernel; return its value if it is a constant, and the names that it uses."""
-    compiler = _Compiler(text, None, "", field)
-    return compiler.run().value, frozenset(compiler.names)
+    source = ExpressionText.of(text, "", field)
+    tree = source.parse()
+    compiler = _Compiler(source, None)
+    return compiler.compile(tree).value, frozenset(compiler.names)
 
 
 # ---- tables -------------------------------------------------------------------------------------------------------
@@ -121,19 +125,13 @@ _HINTS = {
 class _Compiler:
     """The translation of one expression; without a scope it is only checked, and its names are collected."""
 
-    def __init__(self, text: Expression, scope: Mapping[str, ScopeEntry] | None, kernel: str, field: str) -> None:
-        self.expression = text
-        self.source = ExpressionText.of("" if isinstance(text, int) else text, kernel, field)
+    def __init__(self, source: ExpressionText, scope: Mapping[str, ScopeEntry] | None) -> None:
+        self.source = source
         self.scope = scope
         self.names: set[str] = set()
         self.depth = 0
         self.lazy = 0
         self.temporaries = 0
-
-    def run(self) -> Code:
-        if isinstance(self.expression, int):
-            return self.integer(self.expression, None)
-        return self.compile(self.source.parse())
 
     def compile(self, node: ast.expr, *, lazily: bool = False) -> Code:
         """Translate a node; a `lazily` evaluated one may fail at run time, so it is not an error that it would fail."""

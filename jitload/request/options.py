@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from jitload.errors import JitLoadError
+from jitload.request.arguments import split_includes
 
 # Regular expressions are compiled at their first use, because most calls have no options.
 # Options of nvcc that have another meaning to NVRTC, or none: optimisation of host code, the host compiler.
@@ -26,16 +28,18 @@ _ARCH = r"--?(?:gpu-architecture|arch|gencode|generate-code|gpu-code|code)(?:=|$
 _FOR_HOST_COMPILER = ("-Xcompiler", "--compiler-options")
 
 
-def translate_cuda_options(kind: str, options: Sequence[str]) -> tuple[str, ...]:
-    """Translate `extra_cuda_cflags` for the compiler of a kind of source: NVRTC, nvcc or the host compiler."""
-    if not options:
-        return ()
+def translate_cuda_options(kind: str, options: Sequence[str]) -> tuple[tuple[str, ...], tuple[Path, ...]]:
+    """Translate `extra_cuda_cflags` for the compiler of a kind of source: NVRTC, nvcc or the host compiler.
+
+    Returns:
+        The options, and the include directories that were among them.
+    """
     translators: dict[str, Callable[[Sequence[str]], tuple[str, ...]]] = {
         "device": nvrtc_options,
         "mixed": nvcc_options,
         "host": host_options,
     }
-    return translators[kind](options)
+    return split_includes(translators[kind](options))
 
 
 def nvrtc_options(options: Sequence[str]) -> tuple[str, ...]:

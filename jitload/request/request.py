@@ -17,12 +17,11 @@ from jitload.request.arguments import (
     absolute_path,
     check_backend,
     check_name,
-    split_includes,
 )
 from jitload.request.cubins import LabelledCubin, read_embedded_cubins, read_labelled_cubins
-from jitload.request.functions import Functions, check_host_functions, is_empty, read_functions
+from jitload.request.functions import Functions, check_host_functions, read_functions
 from jitload.request.instrumentation import NO_INSTRUMENTATION, Instrumentation, check_instrumentation
-from jitload.request.kind import Kind, check_has_no_launches, cpu_launch_error, find_kind
+from jitload.request.kind import Kind, check_has_no_launches, cpu_launch_error, find_kind, is_empty
 from jitload.request.options import cpu_options, translate_cuda_options
 from jitload.settings import Settings, read_settings
 from jitload.toolchain.arch import CPU, resolve_arch, resolve_gpu_arch
@@ -203,7 +202,7 @@ def make_request(call: Call) -> Request:
     if not call.sources.has_code:
         return _request_for_cubins(call, settings)
     kind = "device" if call.makes == "cubin" else find_kind(call)
-    cuda_options, cuda_dirs = split_includes(translate_cuda_options(kind, call.options.cuda))
+    cuda_options, cuda_dirs = translate_cuda_options(kind, call.options.cuda) if call.options.cuda else ((), ())
     host = _host_source(call, kind, cuda_options)
     functions = None if kind != "device" and is_empty(call.functions) else call.functions
     exports = read_functions(functions)
@@ -240,7 +239,7 @@ def _request_for_cubins(call: Call, settings: Settings) -> Request:
         name=call.name,
         pieces=(),
         functions=read_functions(call.functions),
-        archs=() if call.arch == "native" else resolve_gpu_arch(call.arch, settings, what="cubins are"),
+        archs=() if call.arch == "native" else resolve_gpu_arch(call.arch, settings, subject="cubins are"),
         options=(),
         include_dirs=(),
         settings=settings,
@@ -253,9 +252,9 @@ def _resolve_archs(call: Call, host: HostSource | None, settings: Settings) -> t
     if host is not None:
         if host.is_mixed and CPU in ((call.arch,) if isinstance(call.arch, str) else call.arch):
             raise cpu_launch_error(tuple(piece for unit in host.units for piece in unit.pieces))
-        return resolve_gpu_arch(call.arch, settings, what="kernels with C++ of your own are compiled")
+        return resolve_gpu_arch(call.arch, settings, subject="kernels with C++ of your own are compiled")
     if call.makes == "cubin":
-        return resolve_gpu_arch(call.arch, settings, what="machine code is made")
+        return resolve_gpu_arch(call.arch, settings, subject="machine code is made")
     return resolve_arch(call.arch, settings, may_be_cpu=call.makes == "module")
 
 
