@@ -14,12 +14,12 @@ from jitload.elf.cubin import read_image
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.launch import Launch
 from jitload.model import CompiledSource, Cubin, Kernel
-from jitload.request.cubins import GivenCubin
+from jitload.request.cubins import LabelledCubin
 from jitload.request.request import Request
 from jitload.signature.declared import check_is_typed, parse_signature
 from jitload.signature.demangle import demangle_variables
-from jitload.signature.exports import export_names
-from jitload.signature.kernels import told_kernels, typed_kernel
+from jitload.signature.exports import choose_export_names
+from jitload.signature.kernels import make_typed_kernel, read_kernels_without_source
 
 
 def read_external_cubins(request: Request) -> tuple[CompiledSource, ...]:
@@ -30,7 +30,7 @@ def read_external_cubins(request: Request) -> tuple[CompiledSource, ...]:
         LaunchSpecError: A launch names a kernel that does not exist.
         LoadError: The bytes are not a cubin.
     """
-    cubins = [_read(cubin) for cubin in request.images]
+    cubins = [_read(cubin) for cubin in request.cubins]
     _check_archs(request, [cubin.arch for cubin in cubins])
     launched = [(name, launch.kernel) for name, launch in request.functions or () if launch.kernel]
     symbols = {kernel: _symbol_of(kernel, name, cubins[0]) for name, kernel in launched}
@@ -44,16 +44,16 @@ def read_external_cubins(request: Request) -> tuple[CompiledSource, ...]:
     return tuple(CompiledSource(cubin=cubin, symbols=symbols, candidates=(), headers=()) for cubin in cubins)
 
 
-def _read(cubin: GivenCubin) -> Cubin:
+def _read(cubin: LabelledCubin) -> Cubin:
     image = read_image(cubin.data, name=cubin.label)
-    kernels = cubin.kernels or told_kernels(image)
+    kernels = cubin.kernels or read_kernels_without_source(image)
     variables = demangle_variables(image.variables)
     return Cubin(data=cubin.data, arch=image.arch, kernels=kernels, variables=variables)
 
 
 def _check_archs(request: Request, archs: Sequence[str]) -> None:
     if duplicate := next((arch for arch in archs if archs.count(arch) > 1), None):
-        labels = [cubin.label for cubin, arch in zip(request.images, archs, strict=True) if arch == duplicate]
+        labels = [cubin.label for cubin, arch in zip(request.cubins, archs, strict=True) if arch == duplicate]
         raise JitLoadError(
             f"{' and '.join(labels)} are both for {duplicate}: a module takes one cubin for each architecture. Load "
             "them as two modules, or launch them from C++ of your own."
@@ -95,7 +95,7 @@ def _with_signatures(cubin: Cubin, request: Request, symbols: Mapping[str, str])
     """
     image_kernels = {kernel.symbol: kernel for kernel in read_image(cubin.data).kernels}
     kernels = {kernel.symbol: kernel for kernel in cubin.kernels}
-    by_name = {name: kernel.symbol for name, kernel in export_names(cubin.kernels).items()}
+    by_name = {name: kernel.symbol for name, kernel in choose_export_names(cubin.kernels).items()}
     for name, launch in request.functions or [(name, Launch()) for name in by_name]:
         symbol = symbols[launch.kernel] if launch.kernel else by_name.get(name)
         if symbol not in kernels:
@@ -103,6 +103,6 @@ def _with_signatures(cubin: Cubin, request: Request, symbols: Mapping[str, str])
         if launch.signature:
             parameters = parse_signature(launch.signature, name)
             types, names = [type_ for type_, _ in parameters], [name for _, name in parameters]
-            kernels[symbol] = typed_kernel(image_kernels[symbol], types, names, name=kernels[symbol].name)
+            kernels[symbol] = make_typed_kernel(image_kernels[symbol], types, names, name=kernels[symbol].name)
         check_is_typed(kernels[symbol])
     return replace(cubin, kernels=tuple(kernels.values()))

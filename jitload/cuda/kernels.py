@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from jitload.checks import NO_CHECKS, Checks
 from jitload.cpptext.declarations import find_candidates
 from jitload.cpptext.includes import IncludeScan
 from jitload.cuda import probe
@@ -23,10 +22,11 @@ from jitload.cuda.nvrtc import NvrtcJob, NvrtcResult, declarations_for, device_o
 from jitload.elf.cubin import read_image
 from jitload.errors import CompileError, JitLoadError, LaunchSpecError, SignatureError, ToolchainError, nearest_name
 from jitload.model import Candidate, CompiledSource, Cubin, Image
+from jitload.request.instrumentation import NO_INSTRUMENTATION, Instrumentation
 from jitload.request.kind import looks_like_kernels
 from jitload.request.request import Request
 from jitload.signature.demangle import demangle_variables
-from jitload.signature.kernels import read_kernels, unprobed_symbols
+from jitload.signature.kernels import find_expressions_to_probe, read_kernels
 from jitload.toolchain.arch import CPU
 from jitload.toolchain.cuda import CudaToolchain, nvrtc_include_dirs
 
@@ -43,7 +43,7 @@ _OLD_STANDARD = re.compile(r"--?std=(?:c|gnu)\+\+(?:98|03)")
 
 def compile_device_code(request: Request, toolchain: CudaToolchain | None) -> tuple[CompiledSource, ...]:
     """Return the machine code for each architecture of a request: compiled, or read from the cubins in the request."""
-    if request.images:
+    if request.cubins:
         from jitload.cuda.external_cubins import read_external_cubins
 
         return read_external_cubins(request)
@@ -62,7 +62,7 @@ def check_is_device_code(request: Request) -> None:
         ToolchainError: The text launches kernels with `<<<…>>>`, which needs nvcc.
         JitLoadError: The text is C++ for the host, or PTX.
     """
-    if request.is_kind_given:
+    if request.is_kind_explicit:
         return
     from jitload.cpptext.source_kind import classify
 
@@ -117,7 +117,7 @@ class DeviceSource:
         kernels: The kernels that launches name, as the user writes them: `scale<float>`, `scale(float*, int)`.
         signatures: Hand-written signatures by kernel, as in `kernels`, or by exported name.
         cpu_flags: The options of the host compiler if the code runs on the CPU.
-        checks: How the code is checked while it runs on the CPU.
+        instrumentation: How the code is instrumented if it runs on the CPU.
     """
 
     name: str
@@ -127,7 +127,7 @@ class DeviceSource:
     kernels: tuple[str, ...] = ()
     signatures: tuple[tuple[str, str], ...] = ()
     cpu_flags: tuple[str, ...] = ()
-    checks: Checks = NO_CHECKS
+    instrumentation: Instrumentation = NO_INSTRUMENTATION
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -186,7 +186,7 @@ def device_source(request: Request) -> DeviceSource:
         kernels=tuple(dict.fromkeys(kernels)),
         signatures=tuple((launch.kernel or name, launch.signature) for name, launch in functions if launch.signature),
         cpu_flags=request.cpu_flags,
-        checks=request.checks,
+        instrumentation=request.instrumentation,
     )
 
 
@@ -240,7 +240,7 @@ def compile_kernels(source: DeviceSource, arch: str, toolchain: CudaToolchain) -
     with _nvrtc_job(source, arch, toolchain, scan) as job:
         compilation = _Compilation(source, candidates, toolchain, job)
         result, image = compilation.compile(_first_expressions(source, candidates))
-        if missing := unprobed_symbols(image, compilation.symbols(result)):
+        if missing := find_expressions_to_probe(image, compilation.symbols(result)):
             result, image = compilation.compile((*compilation.expressions, *missing))
     symbols = compilation.symbols(result)
     try:
