@@ -117,7 +117,7 @@ class DeviceSource:
         kernels: The kernels that launches name, as the user writes them: `scale<float>`, `scale(float*, int)`.
         signatures: Hand-written signatures by kernel, as in `kernels`, or by exported name.
         cpu_flags: The options of the host compiler if the code runs on the CPU.
-        instrumentation: How the code is instrumented if it runs on the CPU.
+        instrumentation: How the code is instrumented on the CPU.
     """
 
     name: str
