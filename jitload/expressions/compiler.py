@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import operator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -21,18 +20,17 @@ if TYPE_CHECKING:
     from jitload.errors import LaunchSpecError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScopeEntry:
+class ScopeEntry(NamedTuple):
     """The meaning of a name in an expression.
 
     Attributes:
-        index: Position of the argument in the call.
+        position: Position of the argument in the call.
         kind: `tensor`, `int` (also bool and enums), or `other`, which expressions cannot use.
         type: The parameter's C++ type, for messages.
         computed: C++ text of the value, for an integer that `Launch.args` computes instead of the caller passing it.
     """
 
-    index: int
+    position: int
     kind: Literal["tensor", "int", "other"]
     type: str = ""
     computed: str | None = None
@@ -190,7 +188,7 @@ class _Compiler:
         if entry is None:
             return Code("0")
         if entry.kind == "int":
-            return Code(entry.computed) if entry.computed else write_call("int", entry.index)
+            return Code(entry.computed) if entry.computed else write_call("int", entry.position)
         if entry.kind == "tensor":
             raise self.source.error(f"{node.id!r} is a tensor, not an integer", node, _TENSOR)
         raise self.source.error(f"{node.id!r} is a {entry.type!r} parameter, not an integer", node, LANGUAGE)
@@ -333,7 +331,7 @@ class _Compiler:
         entry = self.entry(node.value)
         if entry is not None and entry.kind != "tensor":
             raise self.source.error(f"{node.value.id!r} is not a tensor and has no .{node.attr}", node, _TENSOR)
-        return entry.index if entry else 0
+        return entry.position if entry else 0
 
 
 # ---- C++ text -----------------------------------------------------------------------------------------------------

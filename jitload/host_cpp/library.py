@@ -77,7 +77,7 @@ def _with_device_code(build: HostBuild) -> tuple[HostBuild, tuple[Path, ...]]:
     assert isinstance(build.cuda, CudaToolchain)
     (compiled,) = compile_device_code(request, build.cuda)
     cubins = (*host.cubins, (request.name, compiled.cubin.data))
-    return replace(build, host=replace(host, cubins=cubins)), compiled.headers
+    return replace(build, host=host._replace(cubins=cubins)), compiled.headers
 
 
 def _run(build: HostBuild, steps: Sequence[Step]) -> None:
