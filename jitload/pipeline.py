@@ -248,7 +248,7 @@ def _build_device_library(
     from jitload.building.background import run_in_background
     from jitload.building.ninja import run_ninja, write_ninja
     from jitload.building.runtime import find_or_build_runtime
-    from jitload.cuda.compile import compile_device_code
+    from jitload.cuda.kernels import compile_device_code
     from jitload.toolchain.host import find_ninja
 
     if toolchain is not None:
@@ -280,7 +280,6 @@ def _import_for_build(request: Request) -> None:
     elif CPU in request.archs:
         import jitload.cpu.library
     else:
-        import jitload.cuda.compile
         import jitload.cuda.kernels  # noqa: F401
 
 

@@ -12,13 +12,7 @@ from jitload.building.ninja import COMPILE_FLAGS, Step, compile_step, run_ninja,
 from jitload.building.runtime import find_or_build_cpu_runtime, find_or_build_runtime, include_flags
 from jitload.cache.store import Work
 from jitload.cpu.build import compile_for_cpu
-from jitload.cuda.compile import (
-    check_is_device_code,
-    check_layouts,
-    compile_archs,
-    device_source,
-    naming_exports,
-)
+from jitload.cuda.kernels import check_is_device_code, check_layouts, compile_archs, device_source, naming_exports
 from jitload.errors import ToolchainError
 from jitload.model import CpuProgram
 from jitload.request.request import Request

@@ -19,7 +19,7 @@ from jitload.building.files_read import files_in_options, headers_to_record, rea
 from jitload.building.ninja import Step, run_ninja, write_ninja
 from jitload.building.runtime import find_or_build_launcher
 from jitload.cache.store import Work
-from jitload.cuda.compile import compile_device_code
+from jitload.cuda.kernels import compile_device_code
 from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError
 from jitload.host_cpp import link, objects, precompiled
