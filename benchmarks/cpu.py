@@ -1,4 +1,4 @@
-"""How fast do kernels run on the CPU, beside NumPy, torch and the same loops in C++ with OpenMP?"""
+"""How fast do kernels run on the CPU, compared with NumPy, torch, and the same loops in C++ with OpenMP?"""
 
 from __future__ import annotations
 
@@ -17,15 +17,21 @@ from common import machine_line
 import jitload
 from jitload import Launch
 
-KERNELS = r"""
-extern "C" __global__ void add(const float* x, const float* y, float* z, int n) {
+ADD = r"""
+extern "C" __global__ void add_int(const float* x, const float* y, float* z, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) z[i] = x[i] + y[i];
 }
+extern "C" __global__ void add_long_long(const float* x, const float* y, float* z, long long n) {
+  long long i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) z[i] = x[i] + y[i];
+}
+"""
+WAITING = r"""
 __device__ float block_reduce(float value, bool is_max) {
   __shared__ float part[32];
-  for (int by = 16; by > 0; by /= 2) {
-    float other = __shfl_xor_sync(~0u, value, by);
+  for (int lanes = 16; lanes > 0; lanes /= 2) {
+    float other = __shfl_xor_sync(~0u, value, lanes);
     value = is_max ? fmaxf(value, other) : value + other;
   }
   if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = value;
@@ -45,38 +51,32 @@ extern "C" __global__ void softmax(const float* x, float* y, int columns) {
   for (int i = threadIdx.x; i < columns; i += blockDim.x) y[i] /= sum;
 }
 extern "C" __global__ void matmul(const float* a, const float* b, float* c, int n) {
-  __shared__ float at[16][16], bt[16][16];
+  __shared__ float a_tile[16][16], b_tile[16][16];
   int row = blockIdx.y * 16 + threadIdx.y, column = blockIdx.x * 16 + threadIdx.x;
   float sum = 0;
   for (int k = 0; k < n; k += 16) {
-    at[threadIdx.y][threadIdx.x] = a[row * n + k + threadIdx.x];
-    bt[threadIdx.y][threadIdx.x] = b[(k + threadIdx.y) * n + column];
+    a_tile[threadIdx.y][threadIdx.x] = a[row * n + k + threadIdx.x];
+    b_tile[threadIdx.y][threadIdx.x] = b[(k + threadIdx.y) * n + column];
     __syncthreads();
-    for (int i = 0; i < 16; ++i) sum += at[threadIdx.y][i] * bt[i][threadIdx.x];
+    for (int i = 0; i < 16; ++i) sum += a_tile[threadIdx.y][i] * b_tile[i][threadIdx.x];
     __syncthreads();
   }
   c[row * n + column] = sum;
 }
-extern "C" __global__ void histogram(const unsigned char* x, int* bins, int n) {
-  __shared__ int own[256];
-  own[threadIdx.x] = 0;
-  __syncthreads();
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) atomicAdd(&own[x[i]], 1);
-  __syncthreads();
-  atomicAdd(&bins[threadIdx.x], own[threadIdx.x]);
+extern "C" __global__ void barriers(int n) { for (int i = 0; i < n; ++i) __syncthreads(); }
+extern "C" __global__ void shuffles(int n, int* out) {
+  int value = threadIdx.x;
+  for (int i = 0; i < n; ++i) value += __shfl_xor_sync(~0u, value, 1);
+  if (value == 1) *out = value;
 }
-extern "C" __global__ void reduce(const float* x, float* out, int n) {
-  float sum = 0;
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) sum += x[i];
-  sum = block_reduce(sum, false);
-  if (threadIdx.x == 0) atomicAdd(out, sum);
+extern "C" __global__ void votes(int n, int* out) {
+  int value = threadIdx.x;
+  for (int i = 0; i < n; ++i) value += __any_sync(~0u, value);
+  if (value == 1) *out = value;
 }
-extern "C" __global__ void barriers(int n) { for (int i = threadIdx.x & 0; i < n; ++i) __syncthreads(); } // on fibers
 extern "C" __global__ void tiny(float* x) { x[threadIdx.x] += 1; }
 """
 LOOPS = r"""
-#include <math.h>
-#include <stddef.h>
 extern "C" void add(const float* x, const float* y, float* z, int n) {
 #pragma omp parallel for
   for (int i = 0; i < n; ++i) z[i] = x[i] + y[i];
@@ -94,17 +94,20 @@ extern "C" void matmul(const float* a, const float* b, float* c, int n) {
         for (int j = 0; j < 16; ++j) c[(rows + i) * n + columns + j] = sums[i][j];
     }
 }
-extern "C" float reduce(const float* x, int n) {
-  float sum = 0;
-#pragma omp parallel for reduction(+ : sum)
-  for (int i = 0; i < n; ++i) sum += x[i];
-  return sum;
-}
 """
+ADD_LAUNCH = Launch(grid="ceil_div(n, 256)", block=256, args={"n": "x.numel()"})
+LAUNCHES = {
+    "softmax": Launch(grid="x.shape[0]", block=256, args={"columns": "x.shape[1]"}),
+    "matmul": Launch(grid=("n // 16", "n // 16"), block=(16, 16), args={"n": "a.shape[0]"}),
+    "barriers": Launch(grid=1, block=256),
+    "shuffles": Launch(grid=1, block=256),
+    "votes": Launch(grid=1, block=256),
+    "tiny": Launch(grid=1, block=1),
+}
 
 
 def median_s(work: Callable[[], object], seconds: float = 0.6) -> float:
-    """Return the median time of a call, once it is warm."""
+    """Return the median time of a call, after a first one."""
     work()
     times: list[float] = []
     while sum(times) < seconds or len(times) < 5:
@@ -120,90 +123,85 @@ def build_loops() -> ctypes.CDLL:
     (home / "loops.cc").write_text(LOOPS)
     command = ["c++", "-O3", "-fopenmp", "-shared", "-fPIC", "loops.cc", "-o", "loops.so"]
     subprocess.run(command, cwd=home, check=True)
-    loops = ctypes.CDLL(str(home / "loops.so"))
-    loops.reduce.restype = ctypes.c_float
-    return loops
+    return ctypes.CDLL(str(home / "loops.so"))
+
+
+def load_add(threads: int | None = None) -> jitload.Module:
+    """Compile the elementwise kernels; their pool gets its threads at the first launch."""
+    name = f"cpu_add_{threads or 'all'}"
+    functions = {"add_int": ADD_LAUNCH, "add_long_long": ADD_LAUNCH}
+    mod = jitload.load_inline(name, cuda_sources=ADD, functions=functions, arch="cpu")
+    if threads:
+        os.environ["JITLOAD_CPU_THREADS"] = str(threads)
+    x = torch.zeros(1 << 20)
+    mod.add_int(x, x, x)
+    os.environ.pop("JITLOAD_CPU_THREADS", None)
+    return mod
 
 
 def pointer(x: torch.Tensor) -> ctypes.c_void_p:
     return ctypes.c_void_p(x.data_ptr())
 
 
-def row(name: str, seconds: dict[str, float], size: float = 0.0) -> None:
-    """Print a row: each peer's time, and the bandwidth of `size` bytes where there is one."""
-    ours = seconds["jitload"]
-    cells = [f"{peer} {1e3 * s:.3f} ms ({s / ours:.2f}x of ours)" for peer, s in seconds.items() if peer != "jitload"]
-    speed = f", {size / ours / 1e9:.1f} GB/s" if size else ""
-    print(f"{name:<24} jitload {1e3 * ours:9.3f} ms{speed}  | {'  '.join(cells)}", flush=True)
+def print_row(name: str, seconds: dict[str, float]) -> None:
+    """Print the time of jitload, which comes first, and of each peer with its ratio."""
+    (_, ours), *peers = seconds.items()
+    cells = (f"{peer} {1e3 * s:.3f} ms ({s / ours:.2f} x)" for peer, s in peers)
+    print(f"{name:<36} {1e3 * ours:9.3f} ms  | {'  '.join(cells)}", flush=True)
 
 
-def measure_size(mod: jitload.Module, loops: ctypes.CDLL, megabytes: int) -> None:
-    """Measure what reads its input once."""
-    n = megabytes * 250_000
-    x, y = torch.rand(2, n)
-    z = torch.empty(n)
-    out = torch.zeros(1)
-    row(f"add, {megabytes} MB", {
-        "jitload": median_s(lambda: mod.add(x, y, z)),
-        "torch": median_s(lambda: torch.add(x, y, out=z)),
+def measure_add(modules: dict[str, jitload.Module], loops: ctypes.CDLL, numbers: int) -> None:
+    """Measure an elementwise kernel; a ratio below 1 is a faster peer."""
+    x, y = torch.rand(2, numbers)
+    z = torch.empty(numbers)
+    peers = {
         "NumPy": median_s(lambda: np.add(x.numpy(), y.numpy(), out=z.numpy())),
-        "OpenMP": median_s(lambda: loops.add(pointer(x), pointer(y), pointer(z), n)),
-    }, 12.0 * n)  # fmt: skip
-    row(f"reduce, {megabytes} MB", {
-        "jitload": median_s(lambda: mod.reduce(x, out)),
-        "torch": median_s(x.sum),
-        "OpenMP": median_s(lambda: loops.reduce(pointer(x), n)),
-    }, 4.0 * n)  # fmt: skip
-    rows = x.view(-1, 1000)
-    result = torch.empty_like(rows)
-    row(f"softmax, {megabytes} MB", {
-        "jitload": median_s(lambda: mod.softmax(rows, result)),
-        "torch": median_s(lambda: torch.softmax(rows, 1)),
-    })  # fmt: skip
-    torch.testing.assert_close(result, torch.softmax(rows, 1))
-    letters = torch.randint(0, 256, (megabytes * 1_000_000,), dtype=torch.uint8)
-    bins = torch.zeros(256, dtype=torch.int32)
-    row(f"histogram, {megabytes} MB", {
-        "jitload": median_s(lambda: mod.histogram(letters, bins)),
-        "NumPy": median_s(lambda: np.bincount(letters.numpy(), minlength=256)),
-    })  # fmt: skip
+        "torch": median_s(lambda: torch.add(x, y, out=z)),
+        "OpenMP": median_s(lambda: loops.add(pointer(x), pointer(y), pointer(z), numbers)),
+    }
+    for threads, mod in modules.items():
+        for index in ("int", "long_long"):
+            kernel = mod[f"add_{index}"]
+            z.zero_()
+            ours = median_s(lambda kernel=kernel: kernel(x, y, z))
+            assert torch.equal(z, x + y)
+            print_row(f"add, {numbers:,} numbers, {index}, {threads}", {"jitload": ours, **peers})
 
 
-def measure_rest(mod: jitload.Module, loops: ctypes.CDLL) -> None:
-    """Measure what computes, waits or does nothing."""
+def measure_waiting(loops: ctypes.CDLL) -> None:
+    """Measure kernels whose threads wait for each other, and calls."""
+    mod = jitload.load_inline("cpu_waiting", cuda_sources=WAITING, functions=LAUNCHES, arch="cpu")
     a, b = torch.rand(2, 512, 512)
     c = torch.empty(512, 512)
-    row("matmul, 512", {
-        "jitload": median_s(lambda: mod.matmul(a, b, c)),
-        "OpenMP": median_s(lambda: loops.matmul(pointer(a), pointer(b), pointer(c), 512)),
-        "torch": median_s(lambda: a @ b),
-    })  # fmt: skip
+    ours = median_s(lambda: mod.matmul(a, b, c))
     torch.testing.assert_close(c, a @ b, rtol=1e-4, atol=1e-3)
-    print(f"barrier: {1e9 * median_s(lambda: mod.barriers(1000)) / 256_000:.1f} ns a thread")
+    openmp = median_s(lambda: loops.matmul(pointer(a), pointer(b), pointer(c), 512))
+    print_row("matmul, 512, in tiles", {"jitload": ours, "OpenMP": openmp, "torch": median_s(lambda: a @ b)})
+    rows = torch.rand(2500, 1000)
+    result = torch.empty_like(rows)
+    ours = median_s(lambda: mod.softmax(rows, result))
+    torch.testing.assert_close(result, torch.softmax(rows, 1))
+    print_row("softmax, 10 MB", {"jitload": ours, "torch": median_s(lambda: torch.softmax(rows, 1))})
+    out = torch.zeros(1, dtype=torch.int32)
+    waits = {"barriers": (1000,), "shuffles": (1000, out), "votes": (1000, out)}
+    for name, arguments in waits.items():
+        seconds = median_s(lambda name=name, arguments=arguments: mod[name](*arguments))
+        print(f"{name}: {1e9 * seconds / 256_000:.1f} ns for each thread")
     x = torch.zeros(1)
-    print(f"tiny call: {1e6 * median_s(lambda: [mod.tiny(x) for _ in range(1000)]) / 1000:.2f} us")
+    print(f"a call of a kernel with one thread: {1e3 * median_s(lambda: [mod.tiny(x) for _ in range(1000)]):.2f} us")
 
 
 def main() -> None:
     """Measure."""
     print(machine_line())
     print(f"{len(os.sched_getaffinity(0))} processors, load average {os.getloadavg()[0]:.1f}")
-    functions = {
-        "add": Launch(grid="ceil_div(n, 256)", block=256, args={"n": "x.numel()"}),
-        "softmax": Launch(grid="x.shape[0]", block=256, args={"columns": "x.shape[1]"}),
-        "matmul": Launch(grid=("n // 16", "n // 16"), block=(16, 16), args={"n": "a.shape[0]"}),
-        "histogram": Launch(grid=64, block=256, args={"n": "x.numel()"}),
-        "reduce": Launch(grid=64, block=256, args={"n": "x.numel()"}),
-        "barriers": Launch(grid=1, block=256),
-        "tiny": Launch(grid=1, block=1),
-    }
-    mod = jitload.load_inline("cpu_bench", cuda_sources=KERNELS, functions=functions, arch="cpu")
+    modules = {"one thread": load_add(1), "all threads": load_add()}
     loops = build_loops()
-    for megabytes in (1, 10, 100):
-        measure_size(mod, loops, megabytes)
-    measure_rest(mod, loops)
+    for numbers in (65_536, 250_000, 2_500_000, 25_000_000):
+        measure_add(modules, loops, numbers)
+    measure_waiting(loops)
     start = time.perf_counter()
-    jitload.load_inline(f"cold{os.getpid()}", cuda_sources=KERNELS[: KERNELS.index("__device__")], arch="cpu")
+    jitload.load_inline(f"cold{os.getpid()}", cuda_sources=ADD[: ADD.index('extern "C"', 2)], arch="cpu")
     print(f"cold build of a trivial kernel: {time.perf_counter() - start:.3f} s")
 
 

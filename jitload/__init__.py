@@ -5,15 +5,22 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from jitload.api import build, build_inline, compile_cubin, load, load_inline, load_module
+from jitload.api import (
+    build,
+    build_inline,
+    compile_cubin,
+    extract_triton,
+    load,
+    load_inline,
+    load_module,
+    load_triton,
+)
 from jitload.errors import JitLoadError
 from jitload.launch import Launch
 
 if TYPE_CHECKING:
     from jitload.loader.module import Module, global_tensor
     from jitload.prebuilding.api import prebuild as prebuild
-    from jitload.triton.api import load_triton
-    from jitload.triton.extract import extract_triton
 
 __version__ = "0.1.0"
 
@@ -46,14 +53,6 @@ def __getattr__(name: str) -> Any:
         from jitload.prebuilding.api import prebuild
 
         return prebuild
-    if name == "extract_triton":
-        from jitload.triton.extract import extract_triton
-
-        return extract_triton
-    if name == "load_triton":
-        from jitload.triton.api import load_triton
-
-        return load_triton
     raise AttributeError(f"module 'jitload' has no attribute {name!r}")
 
 

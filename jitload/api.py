@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from jitload.checks import read_checks
+from jitload.launch import Extent
 from jitload.pipeline import build_request, load_request
 from jitload.request.arguments import (
     Paths,
@@ -346,3 +347,131 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
         kernels=read_texts(kernels, "kernels"),
     )
     return compile_kernels(device_source, request.archs[0], find_cuda_toolchain(request.settings)).cubin
+
+
+def load_triton(  # noqa: PLR0913  the keywords of Triton's launches, and of load_inline
+    name: str,
+    kernel: Any,
+    *args: Any,
+    signature: Mapping[str, Any] | str | None = None,
+    constexprs: Mapping[str, Any] | None = None,
+    grid: Extent | Any = None,
+    variants: Sequence[Any] | str | None = None,
+    arch: str | Sequence[str] = "native",
+    num_warps: int | None = None,
+    num_stages: int | None = None,
+    config: Any = None,
+    build_directory: PathLike | None = None,
+    keep_module_alive: bool = True,
+    verbose: bool = False,
+    **more: Any,
+) -> Module:
+    """Compile a Triton kernel, or find it compiled in the cache, and return it as a function that needs no Triton.
+
+    The function has the kernel's name, and the kernel's run-time parameters as arguments. Each call checks what the
+    machine code was specialized for: multiples of 16, ones, None.
+
+    Args:
+        name: The module's name, for messages and file names.
+        kernel: A `@triton.jit` function, an autotuned one, or what a launch, `warmup()` or `extract_triton` returned.
+        *args: Example arguments, instead of `signature`.
+        signature: Types by parameter, in Triton's spelling: `{"x": "*fp32:16", "n": "i32"}`.
+        constexprs: Values that are compiled in.
+        grid: Programs in x, y and z: integers and launch expressions over run-time parameters and integer constexprs,
+            such as `"ceil_div(n, BLOCK)"`, or a lambda as Triton takes it, if it can be translated to them. None leaves
+            it to the call, `mod.f[grid](…)`.
+        variants: Several specializations, each a mapping of constexprs and options, `[{"BLOCK": 512}, …]`, with
+            `"signature"` for other types; or `"all"` configurations of an autotuned kernel. Each is a function of its
+            own, `f__BLOCK_512`, and `f` launches the first one that the arguments fit.
+        arch: `"native"` (the current GPU), `"sm_90"`, or several.
+        num_warps: Warps of a block.
+        num_stages: Stages of software pipelines.
+        config: The configuration of an autotuned kernel: a `triton.Config` or a mapping.
+        build_directory: Put the library there, too, as `<name>.so`.
+        keep_module_alive: Keep the library loaded when the module is dropped.
+        verbose: Log what the compilers print, at level INFO of the logger `jitload`.
+        **more: Parameters by name, and further options of Triton's compiler.
+
+    Returns:
+        A `Module`.
+
+    Raises:
+        SignatureError: The arguments do not fit the kernel, or the machine code has other parameters than Triton says.
+        LaunchSpecError: The grid does not fit the kernel.
+        CompileError: Triton rejects the kernel.
+        ToolchainError: A tool, Triton or an architecture is missing.
+
+    Example:
+        `load_triton("ops", add, signature={"x": "*fp32:16", "n": "i32"}, constexprs={"BLOCK": 1024},
+        grid="ceil_div(n, BLOCK)").add(x, n)`
+    """
+    from jitload.triton.kernel import CompileSpec
+    from jitload.triton.request import make_triton_request
+
+    spec = CompileSpec.of(
+        args,
+        signature=signature,
+        constexprs=constexprs,
+        config=config,
+        variants=variants,
+        num_warps=num_warps,
+        num_stages=num_stages,
+        **more,
+    )
+    request = make_triton_request(name, kernel, spec, arch=arch, grid=grid)
+    return load_request(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
+
+
+def extract_triton(  # noqa: PLR0913  the keywords of Triton's launches
+    kernel: Any,
+    *args: Any,
+    signature: Mapping[str, Any] | str | None = None,
+    constexprs: Mapping[str, Any] | None = None,
+    num_warps: int | None = None,
+    num_stages: int | None = None,
+    arch: str = "native",
+    config: Any = None,
+    **more: Any,
+) -> Cubin:
+    """Compile a Triton kernel, or take a compiled one, and return its machine code with everything that a launch needs.
+
+    If `arch` is named, this needs no GPU and no driver. Nothing is cached except in Triton's own cache.
+
+    Args:
+        kernel: A `@triton.jit` function, also within `@triton.autotune` or `@triton.heuristics`, or the compiled kernel
+            that a launch or `warmup()` returned.
+        *args: Example arguments, instead of `signature`: tensors (also with `device="meta"`), numbers, torch dtypes for
+            aligned tensors. They are specialized as Triton does at a launch.
+        signature: Types by parameter, in Triton's spelling: `"*fp32:16"` (a pointer whose address is a multiple of 16),
+            `"i32"`, `"i32:16"`, `"i32:1"`, `"fp32"`, `"tensordesc<fp16[128, 64]>"`, None for a pointer that is None.
+        constexprs: Values that are compiled in.
+        num_warps: Warps of a block.
+        num_stages: Stages of software pipelines.
+        arch: One architecture: `"native"`, `"sm_90"`.
+        config: The configuration of an autotuned kernel: a `triton.Config` or a mapping.
+        **more: Parameters by name, and further options of Triton's compiler (`num_ctas`, `maxnreg`, `launch_pdl`, …).
+
+    Returns:
+        A `Cubin`; its attribute `triton` says how it is launched, and for which arguments.
+
+    Raises:
+        SignatureError: The arguments do not fit the kernel, or the machine code has other parameters than Triton says.
+        CompileError: Triton rejects the kernel.
+        ToolchainError: There is no Triton that jitload supports, or no such architecture.
+
+    Example:
+        `extract_triton(add, signature={"x": "*fp32:16", "n": "i32"}, constexprs={"BLOCK": 1024}, arch="sm_90").triton`
+    """
+    from jitload.triton.kernel import CompileSpec
+    from jitload.triton.request import extract_cubin
+
+    spec = CompileSpec.of(
+        args,
+        signature=signature,
+        constexprs=constexprs,
+        config=config,
+        num_warps=num_warps,
+        num_stages=num_stages,
+        **more,
+    )
+    return extract_cubin(kernel, spec, arch)

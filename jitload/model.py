@@ -270,3 +270,22 @@ class CompiledSource:
     symbols: dict[str, str]
     candidates: tuple[Candidate, ...]
     headers: tuple[Path, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuProgram:
+    """Kernels compiled for the CPU.
+
+    Attributes:
+        compiled: Their types and names, as NVRTC would have given them; the cubin is empty.
+        object_file: The object file's name in the work directory.
+        rows: For each kernel's symbol its row in the table, and whether its threads may wait for each other.
+        dynamic_shared: The symbols of `extern __shared__` arrays, which the wrapper has to define.
+        files_read: The files that the compiler read.
+    """
+
+    compiled: CompiledSource
+    object_file: str
+    rows: dict[str, tuple[int, bool]]
+    dynamic_shared: tuple[str, ...]
+    files_read: tuple[Path, ...]

@@ -30,7 +30,7 @@ import jitload
 from jitload.model import Descriptor, Scratch
 
 if TYPE_CHECKING:
-    from jitload.triton.code import TritonFunction
+    from jitload.triton.wrapper import TritonFunction
 
 pytest_plugins = ["support.gpu_fixtures"]
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]

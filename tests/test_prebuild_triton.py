@@ -23,8 +23,6 @@ from triton_tuned import tuned_add
 import jitload
 from jitload.cache.archive import fill_bundle
 from jitload.prebuilding.requests import needs_this_process, portable_request
-from jitload.triton.key import _identity, _recorded
-from jitload.triton.versions import find_triton
 
 GRID = "ceil_div(n, BLOCK)"
 ADDED = {"name": "ops", "kernel": "triton_kernels:vector_add", "signature": ADD, "constexprs": {"BLOCK": 256}}
@@ -205,31 +203,6 @@ def test_an_executor_builds_triton_kernels_too(cache):
 
 
 # ---- for another machine ---------------------------------------------------------------------------------------
-
-
-def test_two_installations_of_one_triton_share_keys(tmp_path):
-    """The times of files are those of the installation; a compiler that was changed after it is another one."""
-    library, record = tmp_path / "libtriton.so", tmp_path / "RECORD"
-    library.write_bytes(b"1234")
-    record.write_text("triton/__init__.py,sha256=x,1\ntriton/_C/libtriton.so,sha256=abc,4\n")
-    assert _recorded(str(library), str(record)) == "sha256=abc"
-    os.utime(library, (1, 1))
-    assert _recorded(str(library), str(record)) == "sha256=abc"
-    library.write_bytes(b"4321")
-    os.utime(record, (5, 5))
-    assert _recorded(str(library), str(record)) == ""  # written since
-    os.utime(library, (1, 1))
-    library.write_bytes(b"12345")
-    assert _recorded(str(library), str(record)) == ""
-    assert _recorded(str(library), str(tmp_path / "none")) == ""
-
-
-def test_the_key_has_the_digest_of_the_wheel_s_compiler():
-    identity = _identity(find_triton())
-    place = Path(triton.__file__).parents[1] / f"triton-{triton.__version__}.dist-info" / "RECORD"
-    if not place.is_file():
-        pytest.skip("this Triton was not installed from a wheel")
-    assert identity[1].startswith("sha256=")
 
 
 def test_a_bundle_on_a_machine_with_triton_and_no_compiler(cache, tmp_path, monkeypatch):

@@ -11,11 +11,21 @@ import tvm_ffi
 from support.arrays import CudaArray
 from support.calls import array, assert_refused
 from support.raw import call_raw
-from support.triton import aligned_array, function, load_triton, multiple, null, one, parameter, specialize, stand_in
+from support.triton import (
+    aligned_array,
+    function,
+    launched,
+    load_triton,
+    multiple,
+    null,
+    one,
+    parameter,
+    specialize,
+    stand_in,
+)
 
 if TYPE_CHECKING:
     from support.driver import StubDriver
-    from support.records import LaunchRecord
 
     import jitload
 
@@ -58,14 +68,6 @@ def _clusters() -> list[Any]:
 @pytest.fixture(scope="module")
 def mod(tmp_path_factory: pytest.TempPathFactory) -> jitload.Module:
     return load_triton(tmp_path_factory.mktemp("triton") / "calls", *_functions())
-
-
-def launched(driver: StubDriver, called: Any, *arguments: Any) -> LaunchRecord:
-    """Return the one launch that a call makes."""
-    driver.clear()
-    called(*arguments)
-    (launch,) = driver.launches()
-    return launch
 
 
 def pointer(given: CudaArray) -> bytes:
@@ -150,7 +152,7 @@ def test_a_tensor_may_have_any_strides_and_more_than_two_gigabytes(
 # ---- what the code was compiled for --------------------------------------------------------------------------------
 
 FOR_THAT = "the kernel was compiled for that"
-INSTEAD = "compile it without that, or add a variant that is"
+INSTEAD = "compile it without this assumption, or add a variant without it"
 
 
 def test_a_misaligned_pointer_is_never_launched(mod: jitload.Module, stub_driver: StubDriver) -> None:
@@ -226,8 +228,8 @@ def test_the_same_configuration_is_made_once(mod: jitload.Module) -> None:
 )
 def test_the_block_is_fixed(mod: jitload.Module, key: Any) -> None:
     text = (
-        "add[…] takes [grid], or [grid, None, None, stream]: block and shared memory of a Triton kernel are fixed when "
-        "it is compiled"
+        "add[…] takes [grid], or [grid, None, None, stream]: the block and the shared memory of a Triton kernel are "
+        "fixed when it is compiled"
     )
     assert_refused(TypeError, text, mod.add.__getitem__, key)
 
@@ -235,13 +237,13 @@ def test_the_block_is_fixed(mod: jitload.Module, key: Any) -> None:
 def test_a_block_from_a_caller_in_c_is_refused_too(mod: jitload.Module, stub_driver: StubDriver) -> None:
     configure = tvm_ffi.Module.get_function(mod, "_jitload_configure")
     configured = configure(0, 1, 1, 1, 1, 1, 64, 1, 1, None, None)
-    text = "add[…]: block and shared memory of a Triton kernel are fixed when it is compiled"
+    text = "add[…]: the block and the shared memory of a Triton kernel are fixed when it is compiled"
     assert_refused(TypeError, text, configured, aligned_array(), aligned_array(), 16)
     assert stub_driver.calls() == []
 
 
 def test_a_grid_that_nobody_gives_is_asked_for(mod: jitload.Module) -> None:
-    text = "open() is not told its grid: call open[grid](…), or declare it with grid="
+    text = "open() has no grid: call open[grid](…), or declare it with grid="
     assert_refused(TypeError, text, mod.open, aligned_array(), aligned_array(), 16)
 
 

@@ -181,7 +181,7 @@ def test_the_block_shape_picks_the_variant(mod: jitload.Module, stub_driver: Stu
     given = TensorDescriptor(tensor((5, 64)), [5, 64], [64, 1], [16, 64])
     text = (
         "pick(): argument 'a' must have the block shape of tensordesc<fp16[32, 64]>: the kernel was compiled for that; "
-        "none of the variants fits, and this one comes nearest"
+        "no variant fits, and this one comes closest"
     )
     assert_refused(ValueError, text, mod.pick, given)
 
@@ -248,7 +248,9 @@ def test_extents_must_fit_the_kernel_s_parameters(mod: jitload.Module, stub_driv
 
 
 def test_a_pointer_has_no_shape(mod: jitload.Module, stub_driver: StubDriver) -> None:
-    text = "pick__32(): argument 'a' must be a tensor: tensordesc<fp16[32, 64]> is made of its shape and strides, too"
+    text = (
+        "pick__32(): argument 'a' must be a tensor, because tensordesc<fp16[32, 64]> is made from its shape and strides"
+    )
     assert_refused(TypeError, text, mod.pick, ctypes.c_void_p(4096))
     assert stub_driver.launches() == []
 
@@ -261,7 +263,7 @@ def test_an_empty_grid_encodes_nothing(mod: jitload.Module, stub_driver: StubDri
 def test_what_the_driver_refuses_is_said(mod: jitload.Module, stub_driver: StubDriver) -> None:
     stub_driver.fail("cuTensorMapEncodeTiled", 1)
     text = (
-        "one(): the driver makes no descriptor of argument 'a' (tensordesc<fp32[64]>): CUDA_ERROR_INVALID_VALUE "
+        "one(): the driver cannot make the descriptor of argument 'a' (tensordesc<fp32[64]>): CUDA_ERROR_INVALID_VALUE "
         "(invalid argument)"
     )
     assert_refused(RuntimeError, text, mod.one, tensor((64,), "float32"))

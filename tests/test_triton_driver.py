@@ -12,24 +12,12 @@ pytest.importorskip("triton")
 import triton
 import triton_kernels as kernels
 from support.arrays import CudaArray
-from support.driver import LaunchRecord, StubDriver
-from support.triton import aligned_array
+from support.driver import StubDriver
+from support.triton import aligned_array, launched
 from triton_libraries import LIBRARIES
-from triton_support import ADD, load
+from triton_support import ADD, VERSION, load, since
 
-from jitload.triton.versions import find_triton
-
-VERSION = find_triton()
 HIDDEN = (bytes(8),) * VERSION.hidden_pointers
-NEEDS_3_4 = pytest.mark.skipif(VERSION.number < (3, 4), reason="descriptors came with Triton 3.4")
-
-
-def launched(driver: StubDriver, called: Any, *arguments: Any) -> LaunchRecord:
-    """Return the one launch that a call makes."""
-    driver.clear()
-    called(*arguments)
-    (launch,) = driver.launches()
-    return launch
 
 
 def library(name: str) -> Any:
@@ -117,7 +105,7 @@ def test_the_grid_of_the_call_and_clusters(stub_driver: StubDriver):
     assert launch.call == "cuLaunchKernelEx"
 
 
-@NEEDS_3_4
+@since(3, 4)
 def test_descriptors_are_encoded_at_the_call(stub_driver: StubDriver):
     a, b, c = (aligned_array(dtype="float16") for _ in range(3))
     for array, shape in ((a, (256, 64)), (b, (128, 64)), (c, (256, 128))):

@@ -67,10 +67,10 @@ def test_a_descriptor_of_pixels():
     kernel.src = SimpleNamespace(**{**vars(kernel.src), "signature": {**kernel.src.signature, "tile": pixels}})
     words = refusal(SignatureError, kernel, arch="native")
     assert words.startswith(
-        "kernel 'copy_tile', parameter 'tile': an im2col descriptor, whose pixel boxes no tensor shows"
+        "kernel 'copy_tile', parameter 'tile': an im2col descriptor, whose pixel boxes cannot be read from a tensor"
     )
 
 
 def test_the_function_itself_has_to_be_compiled():
     words = refusal(SignatureError, kernels.copy, signature="*fp32, *fp32, i32", BLOCK=64)
-    assert words.startswith("kernel 'copy' is written in Gluon: compile it with its warmup() or a launch, and give the")
+    assert words.startswith("kernel 'copy' is written in Gluon: compile it with its warmup() or by launching it, and")

@@ -1,9 +1,8 @@
-"""Grids in Triton's own form as launch expressions."""
+"""Grids as Triton takes them, translated to launch expressions."""
 
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,20 +13,18 @@ import triton
 import triton.language as tl
 
 from jitload.errors import LaunchSpecError
-from jitload.triton.grid import GridNames, read_grid
-from jitload.triton.key import grid_key
+from jitload.triton.grid import GridScope, read_grid
 
-NAMES = GridNames(kernel="k", arguments=("x", "n", "M", "N"), constexprs=("BLOCK", "BLOCK_M", "BLOCK_N"))
+SCOPE = GridScope(kernel="k", arguments=("x", "n", "M", "N"), constexprs=("BLOCK", "BLOCK_M", "BLOCK_N"), examples={})
 PROGRAMS = 132
 WIDE = tl.constexpr(7)
 
 
 def read(grid: Any, **examples: Any) -> Any:
-    names = GridNames(kernel="k", arguments=NAMES.arguments, constexprs=NAMES.constexprs, examples=examples)
-    return read_grid(grid, names)
+    return read_grid(grid, SCOPE._replace(examples=examples))
 
 
-def test_what_is_an_expression_already_stays():
+def test_expressions_stay_as_they_are():
     for grid in ("ceil_div(n, BLOCK)", 4, ("a", 2), None):
         assert read(grid) is grid
 
@@ -96,54 +93,24 @@ def refusal(grid: Any, **examples: Any) -> str:
     return str(caught.value).replace("\n", " ")
 
 
-def test_what_cannot_be_written():
+def test_functions_that_cannot_be_translated():
     rows, data, n = None, [1, 2], 1000
     assert "uses 'rows', which is neither a run-time parameter nor an integer; there are x, n, M" in refusal(
         lambda m: (rows,)
     )
     assert "asks for m['BLOK']; the kernel has x, n, M, N, BLOCK" in refusal(lambda m: (m["BLOK"],))
-    assert "calls len(), which launch expressions do not know" in refusal(lambda m: (len(data),))
-    assert "has a part that launch expressions do not know     n / 2" in refusal(lambda m: (n / 2,))
-    assert "gives an argument by name" in refusal(lambda m: (triton.cdiv(n, div=4),))
-    assert "must take one argument, the mapping of Triton's" in refusal(lambda: (1,))
+    assert "calls len(), which launch expressions do not have" in refusal(lambda m: (len(data),))
+    assert "has a part that launch expressions do not have     n / 2" in refusal(lambda m: (n / 2,))
+    assert "passes an argument by name" in refusal(lambda m: (triton.cdiv(n, div=4),))
+    assert "must take one argument, Triton's mapping of the parameters" in refusal(lambda: (1,))
     assert "is a type" in refusal(int)
-    made = eval("lambda m: (m['n'],)")
-    assert "cannot be " in refusal(made)
+    evaluated = eval("lambda m: (m['n'],)")
+    assert "cannot be " in refusal(evaluated)
 
 
 def test_a_name_that_means_two_things():
     n = 64
     assert read(lambda m: (n,), n=64) == ("n",)
-    assert "uses 'n', which is 64 outside and the kernel's parameter (here 65); say m['n']" in refusal(
+    assert "uses 'n', which is 64 outside and the kernel's parameter (here 65); write m['n']" in refusal(
         lambda m: (n,), n=65
     )
-
-
-def test_the_key_of_a_grid_needs_no_source():
-    n, heads = 1000, 12
-    one, same, other = (
-        (lambda m: (n * heads,)),
-        (lambda m: (n * heads,)),
-        (lambda m: (n + heads,)),
-    )
-    assert grid_key(one) == grid_key(same) != grid_key(other)
-    before = grid_key(one)
-    heads = 13
-    assert grid_key(one) != before
-    assert grid_key("n") != grid_key(("n",))
-
-
-def test_the_key_of_a_grid_has_all_that_the_expressions_have():
-    wide, config, count = tl.constexpr(7), SimpleNamespace(inner=SimpleNamespace(size=3)), max
-    grid = lambda m: (count(m["n"], 2) * wide, config.inner.size)  # noqa: E731
-    assert read(grid) == ("max(n, 2) * 7", "3")
-    keys = {grid_key(grid)}
-    wide = tl.constexpr(8)
-    keys.add(grid_key(grid))
-    config.inner.size = 4
-    keys.add(grid_key(grid))
-    count = triton.cdiv
-    keys.add(grid_key(grid))
-    assert read(grid) == ("ceil_div(n, 2) * 8", "4")
-    assert len(keys) == 4
-    assert grid_key(grid) in keys

@@ -189,7 +189,7 @@ def test_a_framework_without_memory_is_quoted(
 ) -> None:
     framework.problem = b"CUDA out of memory. Tried to allocate 319 bytes."
     text = (
-        "small(): the kernel needs 192 bytes of scratch memory on cuda:0, which it does not get: CUDA out of memory. "
+        "small(): cannot allocate the 192 bytes of scratch memory that the kernel needs on cuda:0: CUDA out of memory. "
         "Tried to allocate 319 bytes."
     )
     with tvm_ffi.use_raw_stream(tvm_ffi.device("cuda", 0), framework.stream):
@@ -199,8 +199,8 @@ def test_a_framework_without_memory_is_quoted(
 
 def test_more_than_64_bits_count_is_an_error(mod: jitload.Module, framework: Framework) -> None:
     text = (
-        f"huge(): the kernel needs {2**63 - 1} bytes of scratch memory on cuda:0, which it does not get: that is more "
-        "than 64 bits count"
+        f"huge(): cannot allocate the {2**63 - 1} bytes of scratch memory that the kernel needs on cuda:0: the "
+        "number does not fit into 64 bits"
     )
     assert_refused(RuntimeError, text, mod.huge, array(), 4)
 
@@ -236,7 +236,7 @@ def test_a_driver_without_memory_is_an_error(
 ) -> None:
     stub_driver.fail("cuMemAllocAsync", 2)
     text = (
-        "small(): the kernel does not get its 223 bytes of scratch memory on cuda:0: CUDA_ERROR_OUT_OF_MEMORY (out of "
+        "small(): cannot allocate 223 bytes of scratch memory on cuda:0: CUDA_ERROR_OUT_OF_MEMORY (out of "
         "memory); free device memory, or use less of it"
     )
     assert_refused(RuntimeError, text, mod.small[1, None, None, 0x77], array(), 1)
@@ -258,7 +258,7 @@ def test_the_framework_of_the_arguments_gives_it(
     assert caller.events == [("allocate", 3 * 2 * 96 + 127, UINT8), ("free", 1)]
     assert hidden(stub_driver) % 128 == 0
     caller.problem = b"no memory today"
-    text = "small(): the kernel needs 576 bytes of scratch memory on cuda:0, which it does not get: no memory today"
+    text = "small(): cannot allocate the 576 bytes of scratch memory that the kernel needs on cuda:0: no memory today"
     assert_refused(RuntimeError, text, mod.small, array(), 3)
 
 
@@ -271,7 +271,7 @@ def test_a_stream_that_is_given_has_it_from_the_driver(
 
 
 def test_no_framework_at_all_is_an_error(mod: jitload.Module, stub_driver: StubDriver) -> None:
-    text = f"small(): the kernel needs 576 bytes of scratch memory on cuda:0, which it does not get: {NO_FRAMEWORK}"
+    text = f"small(): cannot allocate the 576 bytes of scratch memory that the kernel needs on cuda:0: {NO_FRAMEWORK}"
     assert_refused(RuntimeError, text, mod.small, array(), 3)
     assert stub_driver.launches() == []
 

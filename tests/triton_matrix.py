@@ -100,17 +100,6 @@ def check_here() -> None:
         check(facts)
 
 
-class Address:
-    """Stands for a tensor; no framework is in these environments."""
-
-    def __init__(self, address: int = 0) -> None:
-        self.dtype = "float32"
-        self.address = address
-
-    def data_ptr(self) -> int:
-        return self.address
-
-
 def extract(kernel: Any, *args: Any, **options: Any) -> Any:
     import jitload
     from jitload.elf.cubin import read_image
@@ -143,16 +132,16 @@ def of_a_signature(expected: Facts) -> None:
 def of_examples(expected: Facts) -> None:
     """The same rules as at a launch of Triton's."""
     import triton_kernels as kernels
-    from triton_support import assumptions
+    from triton_support import Tensor, assumptions
 
-    facts = extract(kernels.optional_bias, Address(), None, Address(4), 64, 1, BLOCK=128)
+    facts = extract(kernels.optional_bias, Tensor(), None, Tensor(address=4), 64, 1, BLOCK=128)
     assert assumptions(facts) == [
         ("x_ptr", "multiple_of", 16), ("bias_ptr", "null", 0), ("n", "multiple_of", 16), ("stride", "equal_to", 1),
     ]  # fmt: skip
-    facts = extract(kernels.scalars, Address(), True, 3, 17, 2**40, 2**63, 1.5, BLOCK=128)
+    facts = extract(kernels.scalars, Tensor(), True, 3, 17, 2**40, 2**63, 1.5, BLOCK=128)
     assert [a.type for a in facts.arguments] == ["*fp32", expected.boolean, "i32", "i32", "i64", "u64", "fp32"]
     assert [a.parameter for a in facts.assumptions] == ["out_ptr", "big", "huge"]
-    facts = extract(kernels.unspecialised, Address(), 1, 64, BLOCK=128)
+    facts = extract(kernels.unspecialised, Tensor(), 1, 64, BLOCK=128)
     assert assumptions(facts) == [("x_ptr", "multiple_of", 16)]
 
 

@@ -1,4 +1,4 @@
-"""Triton kernels that depend on values from outside in ways that Triton's own key leaves out."""
+"""Triton kernels that depend on values from outside which Triton's own key leaves out."""
 
 import triton
 import triton.language as tl
@@ -87,12 +87,12 @@ if hasattr(triton, "constexpr_function"):
 
 
 @triton.jit
-def told(x_ptr, what: tl.constexpr):
-    if what == 3:
+def compare_constant(x_ptr, value: tl.constexpr):
+    if value == 3:
         tl.store(x_ptr, 1)
-    elif what is None:
+    elif value is None:
         tl.store(x_ptr, 2)
-    elif what == True:  # noqa: E712  as Triton reads it
+    elif value == True:  # noqa: E712  as Triton reads it
         tl.store(x_ptr, 4)
     else:
         tl.store(x_ptr, 5)

@@ -1,11 +1,13 @@
-"""What the tests of Triton kernels share: short names for extraction, and example arguments that need no torch."""
+"""Helpers for the tests of Triton kernels: extraction in few words, and example arguments that need no torch."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import jitload
+from jitload.triton.versions import find_triton
 
+VERSION = find_triton()
 ARCH = "sm_90"
 ADD = {"x_ptr": "*fp32:16", "y_ptr": "*fp32:16", "out_ptr": "*fp32:16", "n": "i32"}
 DESCRIPTORS = {
@@ -15,8 +17,15 @@ DESCRIPTORS = {
 PERSISTENT = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "PROGRAMS": 132}
 
 
+def since(*version: int) -> Any:
+    """Return a mark that skips a test with older releases of Triton."""
+    import pytest  # not in the environments of the matrix
+
+    return pytest.mark.skipif(VERSION.number < version, reason=f"needs Triton {'.'.join(map(str, version))}")
+
+
 class Tensor:
-    """Stands for a tensor: an element type, and an address."""
+    """An example argument: an element type, and an address."""
 
     def __init__(self, dtype: Any = "float32", address: int = 0) -> None:
         self.dtype = dtype
@@ -27,7 +36,7 @@ class Tensor:
 
 
 def extract(kernel: Any, *args: Any, **options: Any) -> Any:
-    """Extract for one architecture, and return what a launch needs."""
+    """Extract for one architecture, and return the record of the launch."""
     return jitload.extract_triton(kernel, *args, **{"arch": ARCH, **options}).triton
 
 
@@ -37,8 +46,8 @@ def load(kernel: Any, *args: Any, name: str = "m", **options: Any) -> Any:
 
 
 def refusal(error: type[Exception], kernel: Any, *args: Any, **options: Any) -> str:
-    """Return what an extraction that fails says."""
-    import pytest  # not in the environments of the matrix
+    """Return the message of an extraction that fails."""
+    import pytest
 
     with pytest.raises(error) as caught:
         extract(kernel, *args, **options)
@@ -47,11 +56,11 @@ def refusal(error: type[Exception], kernel: Any, *args: Any, **options: Any) -> 
 
 
 def assumptions(facts: Any) -> list[tuple[str, str, int]]:
-    return [(one.parameter, one.kind, one.value) for one in facts.assumptions]
+    return [(a.parameter, a.kind, a.value) for a in facts.assumptions]
 
 
 def slots(facts: Any) -> list[tuple[str, str, int]]:
-    return [(one.name, one.type, one.size) for one in facts.kernel.parameters]
+    return [(p.name, p.type, p.size) for p in facts.kernel.parameters]
 
 
 def compiled(**options: Any) -> Any:

@@ -15,8 +15,7 @@ from jitload.toolchain.arch import CPU, capability_of
 from jitload.toolchain.host import Compiler
 
 if TYPE_CHECKING:
-    from jitload.cpu.build import CpuProgram
-    from jitload.model import CompiledSource
+    from jitload.model import CompiledSource, CpuProgram
 
 
 def write_sources(

@@ -1,1 +1,1 @@
-"""The same CUDA source on the CPU."""
+"""Runs CUDA source on the CPU."""

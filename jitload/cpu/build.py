@@ -11,7 +11,6 @@ from __future__ import annotations
 import platform
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from jitload.building.ninja import Step, parse_diagnostics, run_ninja, write_ninja
@@ -37,7 +36,7 @@ from jitload.cuda import probe
 from jitload.cuda.kernels import DeviceSource, no_such_kernel
 from jitload.cxx.headers import read_depfile
 from jitload.errors import CompileError
-from jitload.model import CompiledSource, Cubin, Image, ImageKernel
+from jitload.model import CompiledSource, CpuProgram, Cubin, Image, ImageKernel
 from jitload.signature.demangle import demangle, demangle_variables
 from jitload.signature.kernels import read_kernels
 from jitload.toolchain.cuda import CudaToolchain
@@ -53,25 +52,6 @@ _FLAGS = (
 )  # fmt: skip
 # Each basic block may switch to another thread, for kernels whose threads may spin.
 _PREEMPTIVE_FLAGS = ("-fsanitize-coverage=trace-pc", "-DJITLOAD_CPU_PREEMPT=1")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CpuProgram:
-    """Kernels compiled for the CPU.
-
-    Attributes:
-        compiled: Their types and names, as NVRTC would have given them; the cubin is empty.
-        object_file: The object file's name in the work directory.
-        rows: For each kernel's symbol its row in the table, and whether its threads may wait for each other.
-        dynamic_shared: The symbols of `extern __shared__` arrays, which the wrapper has to define.
-        files_read: The files that the compiler read.
-    """
-
-    compiled: CompiledSource
-    object_file: str
-    rows: dict[str, tuple[int, bool]]
-    dynamic_shared: tuple[str, ...]
-    files_read: tuple[Path, ...]
 
 
 def compile_for_cpu(

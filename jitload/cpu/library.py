@@ -1,4 +1,4 @@
-"""A request for the CPU in, its library in a directory out: what a miss does where kernels run on the host, too."""
+"""Builds the library of a request whose architectures include the CPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jitload.building.ninja import COMPILE_FLAGS, Step, compile_step, run_ninja,
 from jitload.building.runtime import find_or_build_cpu_runtime, find_or_build_runtime, include_flags
 from jitload.cache.store import Work
 from jitload.checks import WATCHED_LINK
-from jitload.cpu.build import CpuProgram, compile_for_cpu
+from jitload.cpu.build import compile_for_cpu
 from jitload.cuda.compile import (
     check_is_device_code,
     check_layouts,
@@ -22,19 +22,20 @@ from jitload.cuda.compile import (
 from jitload.cxx.headers import headers_to_record, search_dirs
 from jitload.cxx.link import files_named
 from jitload.errors import ToolchainError
+from jitload.model import CpuProgram
 from jitload.request.request import Request
 from jitload.toolchain.cuda import CudaToolchain
 from jitload.toolchain.host import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs
 from jitload.toolchain.identity import compiler_identity
 
-# As every library of ours; what kernels need of the C++ library, libm and threads is linked.
+# Kernels may need the C++ library, libm and threads, so the compiler's default libraries are linked.
 _LINK_FLAGS = ("-shared", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack", "-pthread")
 
 
 def build_cpu_library(
     request: Request, kit: CudaToolchain | None, compiler: Compiler, work: Work, *, verbose: bool
 ) -> tuple[Path, ...]:
-    """Build a library whose kernels run on the CPU, and on the GPUs that the request names besides.
+    """Build a library whose kernels run on the CPU, and on the GPUs that the request also names.
 
     Returns:
         The user's headers that were read.
@@ -48,10 +49,10 @@ def build_cpu_library(
     compiled = () if kit is None or len(request.archs) == 1 else compile_archs(request, kit)
     check_layouts((*compiled, program.compiled))
     write_sources(request, compiled, work.dir, program)
-    cubins = tuple(f"{one.cubin.arch}.cubin" for one in compiled)
+    cubins = tuple(f"{gpu.cubin.arch}.cubin" for gpu in compiled)
     write_ninja(work.dir, _steps(request, program, compiler, cubins, runtimes.result()))
     run_ninja(ninja, work.dir, name=request.name, verbose=verbose)
-    headers = {path for one in compiled for path in one.headers}
+    headers = {path for gpu in compiled for path in gpu.headers}
     return tuple(sorted({*headers, *_headers_read(request, kit, work, program)}))
 
 
@@ -63,24 +64,24 @@ def _find_or_build_runtimes(request: Request, compiler: Compiler, cache_dir: Pat
 
 
 def _check_compiler(compiler: Compiler, cache_dir: Path) -> None:
-    """Refuse what is no g++: how kernels are recognised and watched rests on its ways.
+    """Refuse compilers other than g++, on which recognising and watching kernels depends.
 
     Raises:
-        ToolchainError: It is another compiler.
+        ToolchainError: The compiler is not g++.
     """
     if "gcc version" not in compiler_identity(compiler, cache_dir):
         raise ToolchainError(
-            f"kernels on the CPU take g++, and the C++ compiler is {' '.join(compiler.command)!r}: install g++ "
-            "(apt install g++, or dnf install gcc-c++), and name it where it is not the first, JITLOAD_CXX=g++."
+            f"kernels on the CPU are compiled by g++, and the C++ compiler is {' '.join(compiler.command)!r}: install "
+            "g++ (apt install g++, or dnf install gcc-c++), and set JITLOAD_CXX=g++ if it is not found first."
         )
 
 
 def _headers_read(request: Request, kit: CudaToolchain | None, work: Work, program: CpuProgram) -> Iterator[Path]:
-    """Yield the headers that the compiler read and no version in the key speaks for, and where others could appear."""
-    known = (own_include_dir().parent, *tvm_ffi_include_dirs(), *(kit.include_dirs if kit else ()))
+    """Yield the headers that no version in the key covers, and the paths where other headers would be found first."""
+    versioned_dirs = (own_include_dir().parent, *tvm_ffi_include_dirs(), *(kit.include_dirs if kit else ()))
     dirs = search_dirs(tuple(map(Path, request.include_dirs)), request.cpu_flags, request.settings.environment)
     texts = [text for _, text in request.pieces]
-    yield from headers_to_record(texts, program.files_read, dirs, known, cache_dir=work.cache_dir)
+    yield from headers_to_record(texts, program.files_read, dirs, versioned_dirs, cache_dir=work.cache_dir)
     yield from files_named(request.cpu_flags)
 
 

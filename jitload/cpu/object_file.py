@@ -1,4 +1,4 @@
-"""The bytes of an object file in, what its table of CPU kernels says out: types, sizes, and which may wait."""
+"""Reads what the object file of a source for the CPU says: its kernels, their types, and which of them may wait."""
 
 from __future__ import annotations
 
@@ -11,15 +11,22 @@ from jitload.elf.file import RELA, SHT_RELA, STB_LOCAL, STT_FUNC, STT_OBJECT, ST
 from jitload.model import ParameterSlot, Variable
 
 TABLE = "__jitload_cpu_kernels"
-_MARKS = "__patchable_function_entries"
+_KERNEL_MARKS = "__patchable_function_entries"  # the section where `__global__` leaves a mark
 _WAITS = frozenset({"jitload_cpu_barrier", "jitload_cpu_exchange", "jitload_cpu_active", "jitload_cpu_yield"})
-_OWN = frozenset({"jitload_cpu_current_worker", "jitload_cpu_thread_memory", "_TLS_MODULE_BASE_"})  # thread-local, too
-_ROW = 48  # bytes of a jitload_cpu_kernel
+_OWN_THREAD_LOCAL = frozenset({"jitload_cpu_current_worker", "jitload_cpu_thread_memory", "_TLS_MODULE_BASE_"})
+_ROW_SIZE = 48  # of a jitload_cpu_kernel, in bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuKernel:
-    """One row of the table: the kernel's symbol, its probe's, its parameters, and whether a thread of it may wait."""
+    """One row of the table.
+
+    Attributes:
+        symbol: The kernel's.
+        probe: The symbol of its probe, which holds its type.
+        slots: Offsets and sizes of its parameters.
+        can_wait: Whether its threads may wait for each other.
+    """
 
     symbol: str
     probe: str
@@ -28,7 +35,7 @@ class CpuKernel:
 
 
 class ObjectFile:
-    """A relocatable ELF file of the host's compiler, in which every function has a section of its own."""
+    """An object file of g++ in which every function has a section of its own."""
 
     def __init__(self, data: bytes) -> None:
         file = ElfFile(data)
@@ -36,110 +43,112 @@ class ObjectFile:
         self._symbols = file.symbols()
 
     def rows(self) -> tuple[CpuKernel, ...]:
-        """Return the kernels of the table in its order."""
+        """Return the rows of the table, in its order."""
         table = next((symbol for symbol in self._symbols if symbol.name == TABLE), None)
         if table is None:
             return ()
-        return tuple(self._row(table, at) for at in range(table.value, table.value + table.size, _ROW))
+        end = table.value + table.size
+        return tuple(self._row(table, offset) for offset in range(table.value, end, _ROW_SIZE))
 
     def undefined(self, names: Sequence[str]) -> frozenset[str]:
-        """Return which of the table's rows, by their names, are kernels that are declared alone."""
+        """Return those of the names, one for each row, whose kernels are declared but not defined."""
         defined = {symbol.name for symbol in self._symbols if symbol.section}
         return frozenset(name for name, row in zip(names, self.rows(), strict=True) if row.symbol not in defined)
 
     def marked(self) -> tuple[str, ...]:
-        """Return the symbols of all functions that are `__global__`, in the order of the file."""
-        found = []
+        """Return the symbols of all `__global__` functions, in the order of the file."""
+        symbols = []
         for index, section in enumerate(self._sections):
-            if section.name == _MARKS:
-                found += [self._function_at(*target) for _, target in sorted(self._relocations(index).items())]
-        return tuple(dict.fromkeys(found))
+            if section.name == _KERNEL_MARKS:
+                symbols += [self._function_at(*target) for _, target in sorted(self._relocations(index).items())]
+        return tuple(dict.fromkeys(symbols))
 
     def dynamic_shared(self) -> tuple[str, ...]:
-        """Return the symbols of `extern __shared__` arrays: thread-local and defined nowhere."""
+        """Return the symbols of `extern __shared__` arrays, which are thread-local and undefined."""
         names = (s.name for s in self._symbols if s.type == STT_TLS and s.section == 0)
-        return tuple(name for name in names if name not in _OWN)
+        return tuple(name for name in names if name not in _OWN_THREAD_LOCAL)
 
     def variables(self) -> tuple[Variable, ...]:
-        """Return the global variables, `__device__` and `__constant__` ones among them, under their symbols."""
-        own = ("_ZTV", "_ZTI", "_ZTS", "_ZGV")
+        """Return the global variables, which include `__device__` and `__constant__` ones, named by their symbols."""
+        compiler_made = ("_ZTV", "_ZTI", "_ZTS", "_ZGV")
         return tuple(
             Variable(name=s.name, symbol=s.name, size=s.size)
             for s in self._symbols
             if s.type == STT_OBJECT and s.section and s.size and s.binding != STB_LOCAL
-            if "__jitload_" not in s.name and not s.name.startswith(own)
+            if "__jitload_" not in s.name and not s.name.startswith(compiler_made)
         )
 
-    def _row(self, table: Symbol, at: int) -> CpuKernel:
-        targets = self._relocations(table.section)
-        sizes = self._numbers(*targets[at + 32])
-        offsets = self._offsets(sizes, self._numbers(*targets[at + 40]))
+    def _row(self, table: Symbol, offset: int) -> CpuKernel:
+        run_blocks, function, probe, sizes, alignments = (
+            self._relocations(table.section)[offset + field] for field in (0, 16, 24, 32, 40)
+        )
+        parameter_sizes = self._numbers(*sizes)
         return CpuKernel(
-            symbol=self._function_at(*targets[at + 16]),
-            probe=self._function_at(*targets[at + 24]),
-            slots=tuple(ParameterSlot(offset=offset, size=size) for offset, size in zip(offsets, sizes, strict=True)),
-            can_wait=self._reaches(targets[at][0], _WAITS),
+            symbol=self._function_at(*function),
+            probe=self._function_at(*probe),
+            slots=_parameter_slots(parameter_sizes, self._numbers(*alignments)),
+            can_wait=self._reaches(run_blocks[0], _WAITS),
         )
-
-    @staticmethod
-    def _offsets(sizes: tuple[int, ...], alignments: tuple[int, ...]) -> list[int]:
-        """Return where each parameter would lie in a parameter block."""
-        offsets, end = [], 0
-        for size, alignment in zip(sizes, alignments, strict=True):
-            end = -(-end // alignment) * alignment
-            offsets.append(end)
-            end += size
-        return offsets
 
     def _numbers(self, symbol: int, addend: int) -> tuple[int, ...]:
-        """Return the 32-bit numbers of a table that a zero ends."""
-        found = self._symbols[symbol]
-        body, at = self._sections[found.section].data, found.value + addend
+        """Return the 32-bit numbers of an array that ends with a zero."""
+        array = self._symbols[symbol]
+        body, offset = self._sections[array.section].data, array.value + addend
         numbers = []
-        while number := struct.unpack_from("<I", body, at)[0]:
+        while number := struct.unpack_from("<I", body, offset)[0]:
             numbers.append(number)
-            at += 4
+            offset += 4
         return tuple(numbers)
 
     def _function_at(self, symbol: int, addend: int) -> str:
-        """Return the name of what a relocation points to; local functions are known by section and offset."""
-        found = self._symbols[symbol]
-        if found.name:
-            return found.name
-        near = (
+        """Return the name of the function that a relocation refers to; a local one is found by section and offset."""
+        target = self._symbols[symbol]
+        if target.name:
+            return target.name
+        functions = (
             s
             for s in self._symbols
-            if s.type == STT_FUNC and s.section == found.section and s.value <= addend < s.value + max(s.size, 1)
+            if s.type == STT_FUNC and s.section == target.section and s.value <= addend < s.value + max(s.size, 1)
         )
-        return next((s.name for s in near), "")
+        return next((s.name for s in functions), "")
 
     @cached_property
-    def _relocated(self) -> dict[int, dict[int, tuple[int, int]]]:
-        """By section: offset in it to the symbol it refers to and what is added to that."""
-        found: dict[int, dict[int, tuple[int, int]]] = {}
+    def _relocations_by_section(self) -> dict[int, dict[int, tuple[int, int]]]:
+        """For each section: an offset in it to the symbol that it refers to, and the addend."""
+        by_section: dict[int, dict[int, tuple[int, int]]] = {}
         for section in self._sections:
             if section.type == SHT_RELA:
-                rows = found.setdefault(section.info, {})
+                relocations = by_section.setdefault(section.info, {})
                 for offset, _, symbol, addend in RELA.iter_unpack(section.data):
-                    rows[offset] = (symbol, addend)
-        return found
+                    relocations[offset] = (symbol, addend)
+        return by_section
 
     def _relocations(self, section: int) -> dict[int, tuple[int, int]]:
-        return self._relocated.get(section, {})
+        return self._relocations_by_section.get(section, {})
 
     def _reaches(self, start: int, names: frozenset[str]) -> bool:
-        """Tell whether code behind a symbol may come to call one of `names`: whatever it refers to counts."""
-        seen: set[int] = set()
-        waiting = [self._symbols[start].section]
-        while waiting:
-            section = waiting.pop()
-            if section in seen:
+        """Tell whether the code of a symbol may call one of `names`, directly or through anything that it refers to."""
+        visited: set[int] = set()
+        pending = [self._symbols[start].section]
+        while pending:
+            section = pending.pop()
+            if section in visited:
                 continue
-            seen.add(section)
+            visited.add(section)
             for symbol, _ in self._relocations(section).values():
                 target = self._symbols[symbol]
                 if target.name in names:
                     return True
                 if 0 < target.section < len(self._sections):
-                    waiting.append(target.section)
+                    pending.append(target.section)
         return False
+
+
+def _parameter_slots(sizes: Sequence[int], alignments: Sequence[int]) -> tuple[ParameterSlot, ...]:
+    """Lay out parameters one after another, as in a GPU's parameter block."""
+    slots, end = [], 0
+    for size, alignment in zip(sizes, alignments, strict=True):
+        offset = -(-end // alignment) * alignment
+        slots.append(ParameterSlot(offset=offset, size=size))
+        end = offset + size
+    return tuple(slots)

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 _MAIN = "__main__"  # not the same module in another process
 _MAX_WRAPPERS = 16  # around a kernel: autotune, heuristics, jit
 _NAME = re.compile(r"([\w-]+(?:\.[\w-]+)*):([^\W\d]\w*(?:\.[^\W\d]\w*)*)")
-_TRITON_KEYWORDS = ("signature", "constexprs", "variants", "config")
 
 
 def is_triton(request: object) -> bool:
@@ -177,19 +176,18 @@ def _with_defaults(function: Callable[..., Any], fields: Mapping[str, Any]) -> d
 def _triton_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
     """Return the request of `load_triton`, and whether `verbose` is set."""
     from jitload.settings import find_cache_dir, read_settings
+    from jitload.triton.kernel import CompileSpec
     from jitload.triton.request import make_triton_request
-    from jitload.triton.wanted import Asked
 
-    options: dict[str, Any] = {"num_warps": None, "num_stages": None, **fields}
+    options = dict(fields)
     name, kernel = options.pop("name", None), options.pop("kernel")
     is_verbose = bool(options.pop("verbose", False))
     arch, grid = options.pop("arch", None) or "native", options.pop("grid", None)
     args = options.pop("args", None) or ()
-    keywords = {keyword: options.pop(keyword, None) for keyword in _TRITON_KEYWORDS}
     request = make_triton_request(
         name,
         import_object(kernel, f"kernel={kernel!r}") if isinstance(kernel, str) else kernel,
-        Asked(args=args, **keywords, options=options),
+        CompileSpec.of(args, **options),
         arch=arch,
         grid=grid,
     )

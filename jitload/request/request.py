@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from jitload.checks import NO_CHECKS, Checks, check_checks, cpu_options
 from jitload.errors import JitLoadError
@@ -29,7 +29,7 @@ from jitload.settings import Settings, read_settings
 from jitload.toolchain.arch import CPU, resolve_arch, resolve_gpu_arch
 
 if TYPE_CHECKING:
-    from jitload.triton.source import TritonSource
+    from jitload.model import Cubin
 
 _NOT_IN_FILE_NAMES = re.compile(r"[^A-Za-z0-9_]+")
 
@@ -81,6 +81,45 @@ class HostSource:
     def is_mixed(self) -> bool:
         """Whether any unit contains kernels together with host code."""
         return any(unit.is_mixed for unit in self.units)
+
+
+class VariantSource(NamedTuple):
+    """One specialization: its exported name, and its `triton.plan.Plan`, or its cubins if it is compiled already."""
+
+    name: str
+    plan: Any = None
+    cubins: tuple[Cubin, ...] = ()
+
+
+class TritonSource(NamedTuple):
+    """A Triton kernel in a request. Two are equal if their parts of the key are.
+
+    Attributes:
+        parts: Everything that decides what the library will be.
+        name: The kernel's name.
+        variants: Its specializations, in the order in which a call tries them.
+        grid: The grid as it was passed: launch expressions, or a function as Triton takes it.
+        kernel: The `triton.kernel.TritonKernel`; None if it is compiled already.
+        triton: The `triton.versions.Triton` that compiles it; None if it is compiled already.
+        examples: The integers among the example arguments.
+    """
+
+    parts: tuple[tuple[str, str | tuple[str, ...]], ...]
+    name: str
+    variants: tuple[VariantSource, ...]
+    grid: Any
+    kernel: Any = None
+    triton: Any = None
+    examples: tuple[tuple[str, int], ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TritonSource) and self.parts == other.parts
+
+    def __ne__(self, other: object) -> bool:  # a tuple has its own
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self.parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

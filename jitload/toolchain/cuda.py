@@ -6,6 +6,7 @@ import functools
 import os
 import platform
 import re
+import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -25,7 +26,11 @@ _WHEEL_DIRS = {
     13: ("cu13/lib", "cu13/include", "cu13/include/cccl"),
     12: ("cuda_nvrtc/lib", "cuda_runtime/include", "cuda_nvcc/include", "cuda_cccl/include"),
 }
+# One header of each group of CUDA's headers. Wheels often bring NVRTC without some groups: torch's have only the first.
+_HEADER_GROUPS = ("cuda_fp16.h", "crt/host_config.h", "cuda/std/type_traits", "nv/target")
+_RELEASE_MACRO = re.compile(rb"#define CUDART_VERSION +(\d+)")
 _WHEEL_NVJITLINK_DIRS = ("cu13/lib", "nvjitlink/lib")
+_DEFAULT_HOME = "/usr/local/cuda"  # where NVIDIA's installer puts a toolkit
 _TARGETS = {"x86_64": ("x86_64-linux",), "aarch64": ("sbsa-linux", "aarch64-linux")}
 _HOW_TO_GET_NVRTC = (
     "Install it with: pip install 'jitload[cu13]'  (or 'jitload[cu12]' for a driver older than CUDA 13), "
@@ -74,16 +79,19 @@ def find_cuda_toolchain(settings: Settings) -> CudaToolchain:
     """Return the NVRTC to use and its headers.
 
     Wheels on `sys.path` are preferred to toolkits. If there are several, the newest that the driver can run is chosen,
-    or simply the newest if there is no driver. `JITLOAD_NVRTC` overrides both rules.
+    or simply the newest if there is no driver. `JITLOAD_NVRTC` overrides both rules. Headers that the wheels lack are
+    taken from a toolkit of the same release, if there is one.
 
     Raises:
         ToolchainError: There is no NVRTC, or none where `JITLOAD_NVRTC` says.
     """
-    return _find_cuda_toolchain(settings.nvrtc, settings.toolkits, tuple(sys.path))
+    return _find_cuda_toolchain(settings.nvrtc, settings.toolkits, settings.path, tuple(sys.path))
 
 
 @functools.lru_cache(maxsize=8)
-def _find_cuda_toolchain(requested: str, homes: tuple[str, ...], _search_path: tuple[str, ...]) -> CudaToolchain:
+def _find_cuda_toolchain(
+    requested: str, homes: tuple[str, ...], path: str, _search_path: tuple[str, ...]
+) -> CudaToolchain:
     if requested and not requested.isdigit():
         return _requested_toolchain(Path(requested).expanduser())
     toolchains = list(_wheel_toolchains()) or list(_toolkits(homes))
@@ -92,7 +100,7 @@ def _find_cuda_toolchain(requested: str, homes: tuple[str, ...], _search_path: t
     if not toolchains:
         name = f"NVRTC {requested} (JITLOAD_NVRTC={requested})" if requested else "NVRTC"
         raise ToolchainError(f"{name} was not found: compiling CUDA source needs it. {_HOW_TO_GET_NVRTC}")
-    return _newest_for_driver(toolchains)
+    return _add_toolkit_headers(_newest_for_driver(toolchains), homes, path)
 
 
 def _newest_for_driver(toolchains: list[CudaToolchain]) -> CudaToolchain:
@@ -161,9 +169,47 @@ def _file_state(path: Path) -> str:
 
 
 def _toolkits(homes: tuple[str, ...]) -> Iterator[CudaToolchain]:
-    for home in dict.fromkeys(Path(home) for home in (*homes, sys.prefix, "/usr/local/cuda")):
+    for home in dict.fromkeys(Path(home) for home in (*homes, sys.prefix, _DEFAULT_HOME)):
         if toolchain := _toolkit(home):
             yield toolchain
+
+
+def _add_toolkit_headers(toolchain: CudaToolchain, homes: tuple[str, ...], path: str) -> CudaToolchain:
+    """Return the toolchain with a toolkit's header directories after its own, if it lacks some of CUDA's headers."""
+    missing = [header for header in _HEADER_GROUPS if not _has_header(toolchain.include_dirs, header)]
+    if not missing:
+        return toolchain
+    nvcc = shutil.which("nvcc", path=path)
+    release = toolchain.version[:2]
+    defaults = (_DEFAULT_HOME, "{}-{}.{}".format(_DEFAULT_HOME, *release))
+    candidates = (*homes, *([str(Path(nvcc).resolve().parents[1])] if nvcc else ()), *defaults)
+    for home in dict.fromkeys(map(Path, candidates)):
+        include_dirs = _toolkit_include_dirs(home)
+        marker = next((path for path in (d / "cuda_runtime_api.h" for d in include_dirs) if path.is_file()), None)
+        if marker and _release_of(marker) == release and any(_has_header(include_dirs, name) for name in missing):
+            return toolchain._replace(
+                include_dirs=(*toolchain.include_dirs, *include_dirs),
+                identity=f"{toolchain.identity} toolkit headers {_file_state(marker)}",
+            )
+    return toolchain
+
+
+def _has_header(include_dirs: Iterable[Path], header: str) -> bool:
+    return any((directory / header).is_file() for directory in include_dirs)
+
+
+def _release_of(runtime_header: Path) -> tuple[int, int]:
+    """Return the CUDA release of a toolkit, (13, 0), which its `cuda_runtime_api.h` states near its beginning."""
+    with runtime_header.open("rb") as file:
+        match = _RELEASE_MACRO.search(file.read(1 << 14))
+    number = int(match[1]) if match else 0
+    return number // 1000, number % 1000 // 10
+
+
+def _toolkit_include_dirs(home: Path) -> tuple[Path, ...]:
+    return _existing_dirs(
+        directory for include in _platform_dirs(home, "include") for directory in (include, include / "cccl")
+    )
 
 
 def _toolkit(home: Path, nvrtc_path: Path | None = None) -> CudaToolchain | None:
@@ -175,9 +221,7 @@ def _toolkit(home: Path, nvrtc_path: Path | None = None) -> CudaToolchain | None
         major=version[0],
         version=version,
         nvrtc_path=files[0],
-        include_dirs=_existing_dirs(
-            directory for include in _platform_dirs(home, "include") for directory in (include, include / "cccl")
-        ),
+        include_dirs=_toolkit_include_dirs(home),
         identity=f"toolkit {'.'.join(map(str, version))} {_file_state(files[0])}",
     )
 
@@ -226,7 +270,7 @@ def nvrtc_include_dirs(toolchain: CudaToolchain, user_dirs: tuple[Path, ...] = (
     """Return the header directories for device code, in the order in which NVRTC is to search them.
 
     Ours come before the user's because /usr/include is often among those, and glibc's headers do not work in NVRTC.
-    Short headers come from memory, see `device/nvrtc_headers.py`.
+    Short headers come from memory, see `cuda/headers.py`.
     """
     return (_INCLUDE_DIR / "nvrtc", *user_dirs, *toolchain.include_dirs)
 

@@ -1,1 +1,1 @@
-"""Triton kernels: from what a user wrote to a cubin and the C++ text around it."""
+"""Compiles Triton kernels, checks what Triton made, and builds libraries that need no Triton."""

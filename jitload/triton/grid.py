@@ -1,4 +1,4 @@
-"""The grid of a Triton launch in, launch expressions out: the lambda that Triton takes is read and written as one."""
+"""Translates the grid of a Triton launch, a lambda as Triton takes it, to launch expressions."""
 
 from __future__ import annotations
 
@@ -7,189 +7,190 @@ import builtins
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from types import CodeType, FunctionType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from jitload.errors import LaunchSpecError
 from jitload.launch import Extent
-from jitload.triton.globals import outer_names, plain_value
+from jitload.triton.kernel import plain_value
+from jitload.triton.key import outer_names
 
 _HINT = 'Write it as an expression over the kernel\'s parameters: grid="ceil_div(n, BLOCK)", or a tuple of them.'
 _METHODS = ("numel", "size", "stride", "dim")
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)
-_Node = ast.Lambda | ast.FunctionDef
+_FunctionNode = ast.Lambda | ast.FunctionDef
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GridNames:
-    """What a grid may speak of.
+class GridScope(NamedTuple):
+    """The names that a grid may use.
 
     Attributes:
         kernel: The kernel's name, for messages.
         arguments: The run-time parameters.
         constexprs: Names of the constexprs.
-        examples: Values of run-time parameters that were given as examples.
+        examples: Values of run-time parameters that were passed as examples.
     """
 
     kernel: str
     arguments: tuple[str, ...]
     constexprs: tuple[str, ...]
-    examples: Mapping[str, Any] = field(default_factory=dict)
+    examples: Mapping[str, Any]
 
 
-def read_grid(grid: Any, names: GridNames) -> Extent | None:
-    """Return a grid as launch expressions: one that is such already, or a function of Triton's form.
+def read_grid(grid: Any, scope: GridScope) -> Extent | None:
+    """Return a grid as launch expressions.
 
     Raises:
-        LaunchSpecError: It is a function that cannot be written so.
+        LaunchSpecError: It is a function that cannot be translated.
     """
     if not callable(grid):
-        return grid  # type: ignore[no-any-return]  # Launch looks at it
+        return grid  # type: ignore[no-any-return]  # expressions already, which Launch checks
     if not isinstance(grid, FunctionType):
-        raise LaunchSpecError(f"is a {type(grid).__name__}", kernel=names.kernel, field="grid", hint=_HINT)
-    return _Writer(grid, names).run()
+        raise LaunchSpecError(f"is a {type(grid).__name__}", kernel=scope.kernel, field="grid", hint=_HINT)
+    return _Translator(grid, scope).run()
 
 
-class _Writer:
-    """Writes a function of Triton's form as launch expressions."""
+class _Translator:
+    """Translates one function to launch expressions."""
 
-    def __init__(self, grid: FunctionType, names: GridNames) -> None:
-        self.names = names
+    def __init__(self, grid: FunctionType, scope: GridScope) -> None:
+        self.scope = scope
         self.outer = dict(outer_names(grid))
-        self.given = grid
+        self.function = grid
         self.meta = grid.__code__.co_varnames[0] if grid.__code__.co_argcount == 1 else ""
-        self.text = grid.__name__
 
     def run(self) -> Extent:
         if not self.meta:
-            self.fail("must take one argument, the mapping of Triton's", None)
-        body = self._body(_find_node(self.given, self.fail))
-        parts = body.elts if isinstance(body, ast.Tuple | ast.List) else [body]
-        return tuple(ast.unparse(self.write(part)) for part in parts)
+            self.fail("must take one argument, Triton's mapping of the parameters", None)
+        body = self.returned(_find_node(self.function, self.fail))
+        extents = body.elts if isinstance(body, ast.Tuple | ast.List) else [body]
+        return tuple(ast.unparse(self.translate(extent)) for extent in extents)
 
     def fail(self, problem: str, node: ast.AST | None) -> NoReturn:
-        shown = ast.unparse(node) if node is not None else self.text
+        text = ast.unparse(node) if node is not None else self.function.__name__
         raise LaunchSpecError(
-            f"the function {problem}", kernel=self.names.kernel, field="grid", expression=shown, hint=_HINT
+            f"the function {problem}", kernel=self.scope.kernel, field="grid", expression=text, hint=_HINT
         )
 
-    def _body(self, node: _Node) -> ast.expr:
+    def returned(self, node: _FunctionNode) -> ast.expr:
+        """Return the expression that a function returns, if it does nothing else."""
         if isinstance(node, ast.Lambda):
             return node.body
         last = node.body[-1]
-        docs = [isinstance(other, ast.Expr) and isinstance(other.value, ast.Constant) for other in node.body[:-1]]
-        if not isinstance(last, ast.Return) or last.value is None or not all(docs):
+        are_docs = [isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant) for line in node.body[:-1]]
+        if not isinstance(last, ast.Return) or last.value is None or not all(are_docs):
             self.fail("must do nothing but return the grid", last)
         return last.value
 
-    def write(self, node: ast.expr) -> ast.expr:  # noqa: C901, PLR0911  one line a kind of node
-        """Return a node as it stands in a launch expression."""
+    def translate(self, node: ast.expr) -> ast.expr:  # noqa: C901, PLR0911  one line for each kind of node
+        """Return a node as a launch expression has it."""
         match node:
             case ast.Constant(value=int()):
                 return node
             case ast.Name():
-                return self.name(node)
+                return self.translate_name(node)
             case ast.Subscript(value=ast.Name(id=meta)) if meta == self.meta:
-                return self.of_meta(node)
+                return self.translate_meta(node)
             case ast.Subscript(value=ast.Attribute(value=owner, attr="shape")) if tensor := self.tensor(owner):
                 shape = ast.Attribute(value=tensor, attr="shape", ctx=ast.Load())
-                return ast.Subscript(value=shape, slice=self.write(node.slice), ctx=ast.Load())
+                return ast.Subscript(value=shape, slice=self.translate(node.slice), ctx=ast.Load())
             case ast.Attribute(value=owner, attr="ndim") if tensor := self.tensor(owner):
                 return ast.Attribute(value=tensor, attr="ndim", ctx=ast.Load())
             case ast.BinOp(op=op) if isinstance(op, _OPERATORS):
-                return ast.BinOp(left=self.write(node.left), op=op, right=self.write(node.right))
+                return ast.BinOp(left=self.translate(node.left), op=op, right=self.translate(node.right))
             case ast.UnaryOp() if not isinstance(node.op, ast.Invert):
-                return ast.UnaryOp(op=node.op, operand=self.write(node.operand))
+                return ast.UnaryOp(op=node.op, operand=self.translate(node.operand))
             case ast.Compare():
-                return ast.Compare(self.write(node.left), node.ops, [self.write(other) for other in node.comparators])
+                return ast.Compare(self.translate(node.left), node.ops, [self.translate(n) for n in node.comparators])
             case ast.BoolOp():
-                return ast.BoolOp(op=node.op, values=[self.write(value) for value in node.values])
+                return ast.BoolOp(op=node.op, values=[self.translate(value) for value in node.values])
             case ast.IfExp():
-                return ast.IfExp(self.write(node.test), self.write(node.body), self.write(node.orelse))
+                return ast.IfExp(self.translate(node.test), self.translate(node.body), self.translate(node.orelse))
             case ast.Call():
-                return self.call(node)
-        value = self.value_of(node)
+                return self.translate_call(node)
+        value = self.outer_value(node)
         if isinstance(value, int):
             return ast.Constant(int(value))
-        return self.fail("has a part that launch expressions do not know", node)
+        return self.fail("has a part that launch expressions do not have", node)
 
     def tensor(self, node: ast.expr) -> ast.Name | None:
-        """Return the run-time parameter whose attribute is asked for: `x` and `META["x"]` are the same one."""
+        """Return the run-time parameter that a node means: `x` and `META["x"]` are the same one."""
         match node:
-            case ast.Name(id=name) if name != self.meta and name in self.names.arguments:
+            case ast.Name(id=name) if name != self.meta and name in self.scope.arguments:
                 return node
             case ast.Subscript(value=ast.Name(id=self.meta), slice=ast.Constant(str(name))):
-                return ast.Name(name, ctx=ast.Load()) if name in self.names.arguments else None
+                return ast.Name(name, ctx=ast.Load()) if name in self.scope.arguments else None
         return None
 
-    def name(self, node: ast.Name) -> ast.expr:
-        """Return a run-time parameter as itself and an integer from outside as its value."""
+    def translate_name(self, node: ast.Name) -> ast.expr:
+        """Return a run-time parameter as itself, and an integer from outside as its value."""
         value = plain_value(self.outer.get(node.id))
-        if node.id in self.names.arguments:
-            example = self.names.examples.get(node.id, value)
+        if node.id in self.scope.arguments:
+            example = self.scope.examples.get(node.id, value)
             if isinstance(value, int) and isinstance(example, int) and value != example:
                 self.fail(
-                    f"uses {node.id!r}, which is {value} outside and the kernel's parameter (here {example}); say "
+                    f"uses {node.id!r}, which is {value} outside and the kernel's parameter (here {example}); write "
                     f"{self.meta}[{node.id!r}] for the parameter, or rename the other",
                     node,
                 )
             return node
         if isinstance(value, int):
             return ast.Constant(int(value))
-        known = ", ".join((*self.names.arguments, *(f"{self.meta}[{name!r}]" for name in self.names.constexprs)))
+        constexprs = (f"{self.meta}[{name!r}]" for name in self.scope.constexprs)
+        names = ", ".join((*self.scope.arguments, *constexprs))
         return self.fail(
-            f"uses {node.id!r}, which is neither a run-time parameter nor an integer; there are {known}", node
+            f"uses {node.id!r}, which is neither a run-time parameter nor an integer; there are {names}", node
         )
 
-    def of_meta(self, node: ast.Subscript) -> ast.expr:
+    def translate_meta(self, node: ast.Subscript) -> ast.expr:
+        names = (*self.scope.arguments, *self.scope.constexprs)
         key = node.slice.value if isinstance(node.slice, ast.Constant) else None
-        if isinstance(key, str) and key in (*self.names.arguments, *self.names.constexprs):
+        if isinstance(key, str) and key in names:
             return ast.Name(key, ctx=ast.Load())
-        known = ", ".join((*self.names.arguments, *self.names.constexprs))
-        return self.fail(f"asks for {ast.unparse(node)}; the kernel has {known}", node)
+        return self.fail(f"asks for {ast.unparse(node)}; the kernel has {', '.join(names)}", node)
 
-    def call(self, node: ast.Call) -> ast.expr:
+    def translate_call(self, node: ast.Call) -> ast.expr:
         if node.keywords:
-            self.fail("gives an argument by name", node)
+            self.fail("passes an argument by name", node)
         match node.func:
             case ast.Attribute(value=owner, attr=attr) if attr in _METHODS and (tensor := self.tensor(owner)):
                 method = ast.Attribute(value=tensor, attr=attr, ctx=ast.Load())
-                return ast.Call(method, [self.write(argument) for argument in node.args], [])
-        function = self.value_of(node.func)
+                return ast.Call(method, [self.translate(argument) for argument in node.args], [])
+        function = self.outer_value(node.func)
         if function is math.ceil and isinstance(node.args[0], ast.BinOp) and isinstance(node.args[0].op, ast.Div):
-            return self.function("ceil_div", [node.args[0].left, node.args[0].right])
+            return self.call("ceil_div", [node.args[0].left, node.args[0].right])
         if function is int:
-            return self.write(node.args[0])
-        name = _function_name(function)
+            return self.translate(node.args[0])
+        name = _expression_function(function)
         if not name:
-            self.fail(f"calls {ast.unparse(node.func)}(), which launch expressions do not know", node)
-        return self.function(name, node.args)
+            self.fail(f"calls {ast.unparse(node.func)}(), which launch expressions do not have", node)
+        return self.call(name, node.args)
 
-    def function(self, name: str, arguments: list[ast.expr]) -> ast.expr:
-        return ast.Call(ast.Name(name, ctx=ast.Load()), [self.write(argument) for argument in arguments], [])
+    def call(self, name: str, arguments: list[ast.expr]) -> ast.expr:
+        return ast.Call(ast.Name(name, ctx=ast.Load()), [self.translate(argument) for argument in arguments], [])
 
-    def value_of(self, node: ast.expr) -> Any:
-        """Return the object behind a name from outside, or an attribute of such, or None."""
+    def outer_value(self, node: ast.expr) -> Any:
+        """Return the object behind a name from outside, or behind an attribute of one, or None."""
         if isinstance(node, ast.Name):
             return self.outer.get(node.id, getattr(builtins, node.id, None))
         if isinstance(node, ast.Attribute):
-            owner = self.value_of(node.value)
+            owner = self.outer_value(node.value)
             return None if owner is None else getattr(owner, node.attr, None)
         return None
 
 
-def _function_name(function: Any) -> str:
-    """Return the launch expressions' name of a function, or an empty one."""
+def _expression_function(function: Any) -> str:
+    """Return the name that a function has in launch expressions, or ""."""
     if function is min or function is max:
         return str(function.__name__)
-    home = str(getattr(function, "__module__", "") or "")
-    known = {"cdiv": "ceil_div", "next_power_of_2": "next_power_of_2"}
-    return known.get(getattr(function, "__name__", ""), "") if home.partition(".")[0] == "triton" else ""
+    if str(getattr(function, "__module__", "") or "").partition(".")[0] != "triton":
+        return ""
+    names = {"cdiv": "ceil_div", "next_power_of_2": "next_power_of_2"}
+    return names.get(getattr(function, "__name__", ""), "")
 
 
-def _find_node(function: FunctionType, fail: Callable[[str, ast.AST | None], NoReturn]) -> _Node:
-    """Return the syntax tree of a function: the one on its line that has its code."""
+def _find_node(function: FunctionType, fail: Callable[[str, ast.AST | None], NoReturn]) -> _FunctionNode:
+    """Return the syntax tree of a function: the one in its file that has its line and its code."""
     try:
         lines, _ = inspect.findsource(function)
         tree = ast.parse("".join(lines))
@@ -200,22 +201,20 @@ def _find_node(function: FunctionType, fail: Callable[[str, ast.AST | None], NoR
     nodes = [node for node in ast.walk(tree) if isinstance(node, kind) and _first_line(node) == code.co_firstlineno]
     if len(nodes) > 1:
         nodes = [node for node in nodes if _has_code(node, code)]
-    texts = {ast.dump(node) for node in nodes}
-    if len(texts) != 1:
-        fail(
-            "cannot be found in its file, which may have changed since" if not nodes else "shares its line with others",
-            None,
-        )
+    if not nodes:
+        fail("cannot be found in its file, which may have changed since", None)
+    if len({ast.dump(node) for node in nodes}) > 1:
+        fail("shares its line with others", None)
     return nodes[0]
 
 
-def _first_line(node: _Node) -> int:
+def _first_line(node: _FunctionNode) -> int:
     decorators = getattr(node, "decorator_list", [])
     return min(node.lineno, *(decorator.lineno for decorator in decorators)) if decorators else node.lineno
 
 
-def _has_code(node: _Node, code: CodeType) -> bool:
-    """Tell whether a node is where a code object's instructions stand; Python 3.10 does not say."""
+def _has_code(node: _FunctionNode, code: CodeType) -> bool:
+    """Tell whether a node is where a code object's instructions are; in Python 3.10, this is not known."""
     if not hasattr(code, "co_positions") or not isinstance(node, ast.Lambda):
         return True
     body = node.body

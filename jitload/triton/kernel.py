@@ -1,171 +1,191 @@
-"""What a user hands over as a Triton kernel in, Triton's own function and the values chosen for it out."""
+"""Reads what the user passed: a Triton kernel in its decorators, and how it is to be compiled."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from jitload.errors import SignatureError
 
-_OPTIONS_OF_A_CONFIG = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
+OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+_CONFIG_OPTIONS = (*OPTIONS, "ir_override")
 
 
-class GivenKernel:  # by hand: a hit pays for making a dataclass, or a named tuple, more than for all its work
-    """A kernel as it was given.
+class TritonKernel(NamedTuple):
+    """A Triton kernel without its decorators.
 
     Attributes:
         function: The `@triton.jit` function.
-        compiled: The `CompiledKernel`, where that was given.
+        heuristics: The functions of `@triton.heuristics`, by the constexpr that each computes.
         configs: The configurations of `@triton.autotune`, each a `triton.Config`.
-        best: The one that tuning chose, or the only one.
-        heuristics: The functions of `@triton.heuristics`, by the constexpr that each decides.
+        best_config: The configuration that tuning chose, or the only one.
+        compiled: The `CompiledKernel`, if one was passed.
     """
 
-    __slots__ = ("best", "compiled", "configs", "function", "heuristics")
-
-    def __init__(
-        self,
-        *,
-        function: Any,
-        heuristics: Mapping[str, Any],
-        compiled: Any = None,
-        configs: tuple[Any, ...] = (),
-        best: Any = None,
-    ) -> None:
-        self.function = function
-        self.heuristics = heuristics
-        self.compiled = compiled
-        self.configs = configs
-        self.best = best
+    function: Any
+    heuristics: Mapping[str, Any]
+    configs: tuple[Any, ...] = ()
+    best_config: Any = None
+    compiled: Any = None
 
     @property
     def name(self) -> str:
         """The function's name."""
         return str(self.function.__name__)
 
+    @property
+    def params(self) -> Sequence[Any]:
+        """Triton's own records of the parameters."""
+        params: Sequence[Any] = self.function.params
+        return params
 
-class Wanted:  # by hand: a hit pays for making a dataclass, or a named tuple, more than for all its work
-    """What to make of a kernel.
+
+class CompileSpec(NamedTuple):
+    """How a kernel is to be compiled.
 
     Attributes:
         args: Example arguments by position.
-        named: Example arguments by name.
-        signature: Types of the run-time parameters, or None for example arguments.
+        named_args: Example arguments by name.
+        signature: Types of the run-time parameters, or None if there are example arguments.
         constexprs: Values that are compiled in.
-        options: Options of the compiler.
-        config: The configuration, or None for the one that tuning chose.
+        options: Options of Triton's compiler. Parameters passed by name are among them until `assign_keywords`.
+        config: The configuration of an autotuned kernel, or None for the one that tuning chose.
+        variants: `variants=` of `load_triton`.
     """
 
-    __slots__ = ("args", "config", "constexprs", "named", "options", "signature")
+    args: tuple[Any, ...]
+    named_args: Mapping[str, Any]
+    signature: Mapping[str, Any] | str | None
+    constexprs: Mapping[str, Any]
+    options: Mapping[str, Any]
+    config: Any
+    variants: Sequence[Any] | str | None
 
-    def __init__(  # noqa: PLR0913  its fields
-        self,
-        *,
+    @classmethod
+    def of(
+        cls,
         args: Sequence[Any],
-        named: Mapping[str, Any],
-        signature: Mapping[str, Any] | str | None,
-        constexprs: Mapping[str, Any],
-        options: Mapping[str, Any],
-        config: Any,
-    ) -> None:
-        self.args = args
-        self.named = named
-        self.signature = signature
-        self.constexprs = constexprs
-        self.options = options
-        self.config = config
+        /,
+        *,
+        signature: Mapping[str, Any] | str | None = None,
+        constexprs: Mapping[str, Any] | None = None,
+        config: Any = None,
+        variants: Sequence[Any] | str | None = None,
+        **keywords: Any,
+    ) -> CompileSpec:
+        """Return the spec for the arguments of `load_triton` or `extract_triton`.
 
-    @property
-    def explicit(self) -> frozenset[str]:
-        """The names of the values given beside a configuration."""
-        return frozenset((*self.constexprs, *self.options))
-
-    def with_arguments(
-        self, signature: Mapping[str, Any] | str | None, args: Sequence[Any], named: Mapping[str, Any]
-    ) -> Wanted:
-        """Return the same for other types or example arguments."""
-        return Wanted(
-            args=args,
-            named=named,
-            signature=signature,
-            constexprs=self.constexprs,
-            options=self.options,
-            config=self.config,
-        )
+        Raises:
+            SignatureError: `constexprs` is not a mapping.
+        """
+        if constexprs is not None and not isinstance(constexprs, Mapping):
+            raise SignatureError(f"constexprs= must map names to values, got {type(constexprs).__name__}")
+        options = {name: value for name, value in keywords.items() if value is not None or name not in OPTIONS}
+        return cls(tuple(args), {}, signature, constexprs or {}, options, config, variants)
 
 
-def read_kernel(kernel: Any) -> GivenKernel:
-    """Unwrap a kernel: a jit function, perhaps within autotune and heuristics, or one that was compiled.
+def read_kernel(kernel: Any) -> TritonKernel:
+    """Unwrap a kernel: a jit function, perhaps within autotune and heuristics, or a compiled kernel.
 
     Raises:
-        SignatureError: It is none of these.
+        SignatureError: It is none of these, or Python code of the user's has to run before each launch.
     """
-    kernel = _finished(kernel)
+    if _has_base(kernel, "FutureKernel"):  # Triton compiles it in the background
+        kernel = kernel.result()
     if type(kernel).__name__ == "CompiledKernel":
-        return GivenKernel(function=_function_of(kernel), compiled=kernel, heuristics={})
+        return TritonKernel(_function_of(kernel), {}, compiled=kernel)
     heuristics: dict[str, Any] = {}
     configs: tuple[Any, ...] = ()
-    best = None
-    while not _is_jit_function(kernel):
+    best_config = None
+    while not _has_base(kernel, "JITFunction"):
         kind = type(kernel).__name__
         if kind == "Autotuner":
             configs = tuple(kernel.configs)
-            best = getattr(kernel, "best_config", None) or (configs[0] if len(configs) == 1 else None)
+            best_config = getattr(kernel, "best_config", None) or (configs[0] if len(configs) == 1 else None)
         elif kind == "Heuristics":
             heuristics = {**kernel.values, **heuristics}
         else:
-            raise _no_kernel(kernel)
+            raise _not_a_kernel(kernel)
         kernel = kernel.fn
     if getattr(kernel, "is_gluon", bool)():
         raise SignatureError(
-            f"kernel {kernel.__name__!r} is written in Gluon: compile it with its warmup() or a launch, and give the "
-            "compiled kernel that returns"
+            f"kernel {kernel.__name__!r} is written in Gluon: compile it with its warmup() or by launching it, and "
+            "pass the compiled kernel that this returns"
         )
     if getattr(kernel, "pre_run_hooks", None):
         raise SignatureError(
-            f"kernel {kernel.__name__!r} has a pre_run_hook, Python code that Triton runs before each launch; a "
-            "library cannot: do its work before you call, and give the kernel without it"
+            f"kernel {kernel.__name__!r} has a pre_run_hook, Python code that Triton runs before each launch. A "
+            "library cannot run it: do its work before the call, and pass the kernel without it"
         )
-    return GivenKernel(function=kernel, configs=configs, best=best, heuristics=heuristics)
+    return TritonKernel(kernel, heuristics, configs, best_config)
 
 
-def _is_jit_function(kernel: Any) -> bool:
-    return any(base.__name__ == "JITFunction" for base in type(kernel).__mro__)
+def _has_base(value: Any, name: str) -> bool:
+    return any(base.__name__ == name for base in type(value).__mro__)
 
 
-def _finished(kernel: Any) -> Any:
-    """Wait for a kernel that Triton compiles in the background."""
-    if any(base.__name__ == "FutureKernel" for base in type(kernel).__mro__):
-        return kernel.result()
-    return kernel
-
-
-def _no_kernel(kernel: Any) -> SignatureError:
-    kind = type(kernel).__name__
+def _not_a_kernel(value: Any) -> SignatureError:
+    kind = type(value).__name__
     if kind == "InterpretedFunction":
-        why = "it was defined in Triton's interpreter mode, which compiles nothing: unset TRITON_INTERPRET"
-    elif kernel is None:
-        why = "None is what a launch gives that compiled nothing (a hook of Triton's may have stopped it)"
-    elif isinstance(kernel, list | tuple):
-        why = f"a {kind} of {len(kernel)} is several, as warmup() of an autotuned kernel gives them: pass one of them"
+        reason = "it was defined in Triton's interpreter mode, which compiles nothing: unset TRITON_INTERPRET"
+    elif value is None:
+        reason = "got None, which a launch returns if a hook of Triton's stopped the compilation"
+    elif isinstance(value, list | tuple):
+        reason = f"got a {kind} of {len(value)}, as warmup() of an autotuned kernel returns: pass one of its items"
     elif kind == "function":
-        why = f"{kernel.__name__}() is a plain function: decorate it with @triton.jit"
+        reason = f"{value.__name__}() is a plain function: decorate it with @triton.jit"
     else:
-        why = f"got {kind}"
-    return SignatureError(f"a Triton kernel is a @triton.jit function or what a launch or warmup() returns: {why}")
+        reason = f"got {kind}"
+    return SignatureError(f"a Triton kernel is a @triton.jit function or what a launch or warmup() returns: {reason}")
 
 
 def _function_of(compiled: Any) -> Any:
     function = getattr(getattr(compiled, "src", None), "fn", None)
     if function is None or not hasattr(function, "params"):
         raise SignatureError(
-            f"the compiled kernel {getattr(compiled, 'name', '?')!r} was made from an intermediate form, which has no "
-            "names of parameters: give the @triton.jit function"
+            f"the compiled kernel {getattr(compiled, 'name', '?')!r} was made from an intermediate representation, "
+            "which has no parameter names: pass the @triton.jit function"
         )
     return function
 
 
-def config_values(config: Any) -> Mapping[str, Any]:
+def assign_keywords(kernel: TritonKernel, spec: CompileSpec) -> CompileSpec:
+    """Sort the keywords of a call into example arguments, constexprs and options of the compiler.
+
+    Raises:
+        SignatureError: There are both a signature and example arguments.
+    """
+    params = {param.name: param for param in kernel.params}
+    arguments = {name: value for name, value in spec.options.items() if name in params}
+    constexprs = {name: value for name, value in arguments.items() if params[name].is_constexpr}
+    named_args = {name: value for name, value in arguments.items() if name not in constexprs}
+    options = {name: value for name, value in spec.options.items() if name not in params and value is not None}
+    if spec.signature is not None and (spec.args or named_args):
+        raise SignatureError(f"kernel {kernel.name!r}: pass either signature= or example arguments, not both")
+    return spec._replace(named_args=named_args, constexprs={**spec.constexprs, **constexprs}, options=options)
+
+
+def choose_config(kernel: TritonKernel, spec: CompileSpec) -> Any:
+    """Return the configuration that was passed, or that tuning chose; an empty one if nothing is left to tune.
+
+    Raises:
+        SignatureError: The kernel has several, and none was chosen.
+    """
+    if spec.config is not None:
+        return spec.config
+    if kernel.best_config is not None:
+        return kernel.best_config
+    tuned = {name for config in kernel.configs for name in config_values(config) if name not in _CONFIG_OPTIONS}
+    if not kernel.configs or (tuned and tuned <= spec.constexprs.keys()):
+        return {}
+    configs = "\n".join(f"    {show_values(config_values(config))}" for config in kernel.configs)
+    raise SignatureError(
+        f"kernel {kernel.name!r} is autotuned, and no configuration has been chosen: launch it once so that Triton "
+        f'measures them, pass config=, or build all of them with load_triton(…, variants="all"). They are:\n{configs}'
+    )
+
+
+def config_values(config: Any) -> dict[str, Any]:
     """Return a `triton.Config`, or a mapping, as values of constexprs and options.
 
     Raises:
@@ -175,30 +195,16 @@ def config_values(config: Any) -> Mapping[str, Any]:
         return dict(config)
     if not hasattr(config, "kwargs"):
         raise SignatureError(f"config= must be a triton.Config or a mapping, got {type(config).__name__}")
-    options = {name: getattr(config, name, None) for name in _OPTIONS_OF_A_CONFIG}
+    options = {name: getattr(config, name, None) for name in _CONFIG_OPTIONS}
     return {**config.kwargs, **{name: value for name, value in options.items() if value is not None}}
 
 
-def choose_config(given: GivenKernel, config: Any, constexprs: Mapping[str, Any]) -> Any:
-    """Return the configuration that was asked for, or that tuning chose; an empty one where all values are given.
-
-    Raises:
-        SignatureError: The kernel has several, and nobody chose.
-    """
-    if config is not None:
-        return config
-    tuned = {name for one in given.configs for name in config_values(one) if name not in _OPTIONS_OF_A_CONFIG}
-    if given.best is None and tuned and tuned <= constexprs.keys():
-        return {}
-    if given.configs and given.best is None:
-        listed = "\n".join(f"    {show_values(config_values(one))}" for one in given.configs)
-        raise SignatureError(
-            f"kernel {given.name!r} is autotuned, and no configuration has been chosen: launch it once so that "
-            f'Triton measures them, give config=, or build all with load_triton(…, variants="all"). They are:\n{listed}'
-        )
-    return {} if given.best is None else given.best
-
-
 def show_values(values: Mapping[str, Any]) -> str:
-    """Return values as a person reads them: `BLOCK=512, num_warps=8`."""
+    """Return values as text for a message: `BLOCK=512, num_warps=8`."""
     return ", ".join(f"{name}={value!r}" for name, value in values.items()) or "(nothing)"
+
+
+def plain_value(value: Any) -> Any:
+    """Return the value inside a constexpr of Triton's, and anything else as it is."""
+    is_constexpr = type(value).__name__ == "constexpr" and type(value).__module__.partition(".")[0] == "triton"
+    return value.value if is_constexpr else value

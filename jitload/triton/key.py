@@ -1,7 +1,15 @@
-"""A kernel and what is wanted of it in, the parts of its key out: everything that can change the machine code."""
+"""Collects everything that can change the machine code of a Triton kernel, as parts of its cache key.
+
+Triton's own `cache_key` covers the source of a function and of those it calls, and the constexprs among its globals. It
+does not cover a global of a called function once that was looked at, nor the defaults of that function's parameters,
+nor what is reached through a module or an object (`config.BLOCK`), nor what a `constexpr_function` reads. All of that
+is compiled in as well, so it is read here.
+"""
 
 from __future__ import annotations
 
+import builtins
+import enum
 import functools
 import hashlib
 import os
@@ -10,20 +18,19 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from jitload.errors import JitLoadError
 from jitload.model import Cubin
-from jitload.triton.globals import dotted_names, outer_values, plain_value, type_text
-from jitload.triton.kernel import GivenKernel
+from jitload.triton.kernel import TritonKernel, plain_value
 from jitload.triton.plan import Plan
 from jitload.triton.versions import Triton
 
 Part = tuple[str, str | tuple[str, ...]]
 
-# What says where Triton keeps, prints or finds things that are not compiled in.
-_HARMLESS = frozenset(
+# Variables that say where Triton keeps, prints or finds what is not compiled in.
+_HARMLESS_VARIABLES = frozenset(
     f"TRITON_{name}"
     for name in (
         "HOME", "CACHE_DIR", "DUMP_DIR", "KERNEL_DUMP", "PRINT_AUTOTUNING", "CACHE_AUTOTUNING", "CACHE_MANAGER",
@@ -31,38 +38,38 @@ _HARMLESS = frozenset(
         "CUDART_PATH", "ALWAYS_COMPILE", "STORE_BINARY_ONLY", "DUMP_PTXAS_LOG", "FRONT_END_DEBUGGING",
     )
 )  # fmt: skip
-_OTHERS = ("PTXAS_OPTIONS", "DISABLE_PTXAS_OPT", "USE_IR_LOC", "LLVM_EXTRACT_DI_LOCAL_VARIABLES")
-_FILES = ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH", "TRITON_LIBDEVICE_PATH")
+_OTHER_VARIABLES = ("PTXAS_OPTIONS", "DISABLE_PTXAS_OPT", "USE_IR_LOC", "LLVM_EXTRACT_DI_LOCAL_VARIABLES")
+_FILE_VARIABLES = ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH", "TRITON_LIBDEVICE_PATH")
 
 
-def kernel_parts(given: GivenKernel, triton: Triton) -> tuple[tuple[Part, ...], bool]:
-    """Return what decides the machine code besides a plan, and whether a cache may answer for it."""
+def kernel_parts(kernel: TritonKernel, triton: Triton) -> tuple[tuple[Part, ...], bool]:
+    """Return the parts of the key for a kernel, and whether they are complete, so that a cache may be used."""
     try:
-        key = str(given.function.cache_key)
-        used: Mapping[Any, Any] = given.function.used_global_vals
-    except Exception:  # noqa: BLE001  a source that cannot be read, whatever the reason; the compile says it
-        return (("nobody_knows", secrets.token_hex(16)),), False
-    values = outer_values(given.function)
+        key = str(kernel.function.cache_key)
+        used: Mapping[Any, Any] = kernel.function.used_global_vals
+    except Exception:  # noqa: BLE001  the source cannot be read, for whatever reason; compiling reports it
+        return (_unique_part(),), False
+    values = outer_values(kernel.function)
     is_complete = values is not None and not _is_overridden()
-    texts = tuple(sorted(f"{name}={_plain(value)}" for (name, _), (value, _) in used.items()))
-    parts: list[Part] = [
-        ("triton", _identity(triton)),
-        ("kernel", (given.name, key, *(str(getattr(given.function, name, None)) for name in ("debug", "noinline")))),
-        ("globals", texts),
+    flags = (str(getattr(kernel.function, name, None)) for name in ("debug", "noinline"))
+    texts = (f"{name}={getattr(value, 'value', value)!r}" for (name, _), (value, _) in used.items())
+    parts: tuple[Part, ...] = (
+        ("triton", _triton_identity(triton)),
+        ("kernel", (kernel.name, key, *flags)),
+        ("globals", tuple(sorted(texts))),
         ("outer", tuple(f"{name}={value}" for name, value in values or ())),
         ("environment", tuple(_environment())),
-    ]
-    if not is_complete:
-        parts.append(("nobody_knows", secrets.token_hex(16)))
-    return tuple(parts), is_complete
+    )
+    return (parts if is_complete else (*parts, _unique_part())), is_complete
 
 
-def _plain(value: Any) -> str:
-    return repr(getattr(value, "value", value))
+def _unique_part() -> Part:
+    """Return a part that makes the key unlike any other."""
+    return "incomplete", secrets.token_hex(16)
 
 
 def _is_overridden() -> bool:
-    """Tell whether something else than the source decides: files that Triton takes instead, or a hook in its stages."""
+    """Tell whether something besides the source decides: files that override it, or a hook in Triton's stages."""
     if os.environ.get("TRITON_KERNEL_OVERRIDE", "0") not in ("", "0"):
         return True
     with suppress(ImportError, AttributeError):
@@ -72,73 +79,10 @@ def _is_overridden() -> bool:
     return False
 
 
-def _identity(triton: Triton) -> tuple[str, ...]:
-    """Return what Triton is: its version, and its compiler's digest as the installer recorded it.
-
-    It is the same wherever the same wheel is installed. A compiler that was built or changed since then, or that no
-    installer recorded, is told by its size and time.
-    """
-    import triton as package
-
-    library, record = _places(package.__file__, package.__version__)
-    return (str(triton), _recorded(library, record) or _state(library))
-
-
-@functools.lru_cache(maxsize=4)
-def _places(package: str, version: str) -> tuple[str, str]:
-    home = Path(package).parent
-    return str(home / "_C" / "libtriton.so"), str(home.parent / f"triton-{version}.dist-info" / "RECORD")
-
-
-def _recorded(library: str, record: str) -> str:
-    try:
-        found, written = os.stat(library), os.stat(record)
-    except OSError:
-        return ""
-    digest, size = _row_of_the_compiler(record, written.st_mtime_ns)  # an installer writes the list after the files
-    return digest if size == str(found.st_size) and found.st_mtime_ns <= written.st_mtime_ns else ""
-
-
-@functools.lru_cache(maxsize=4)
-def _row_of_the_compiler(record: str, _mtime_ns: int) -> tuple[str, str]:
-    with suppress(OSError, ValueError):
-        for line in Path(record).read_text(encoding="utf-8").splitlines():
-            if line.startswith("triton/_C/libtriton.so,sha256="):
-                _, digest, size = line.split(",")
-                return digest, size
-    return "", ""
-
-
-def _state(path: str) -> str:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return "absent"
-    return f"{found.st_size} {found.st_mtime_ns}"
-
-
-def is_in_key(name: str) -> bool:
-    """Tell whether a variable of the environment changes what Triton makes."""
-    return (name.startswith("TRITON_") and name not in _HARMLESS) or name in _OTHERS
-
-
-def _environment() -> Iterator[str]:
-    for name, value in sorted(os.environ.items()):
-        if is_in_key(name):
-            yield f"{name}={value}"
-    yield from (f"{name}: {_state(os.environ[name])}" for name in _FILES if name in os.environ)
-    try:
-        from triton._C.libtriton import get_cache_invalidating_env_vars
-
-        yield from (f"{name}={value}" for name, value in sorted(get_cache_invalidating_env_vars().items()))
-    except ImportError:
-        yield "cache-invalidating variables unknown"
-
-
 def plan_parts(plan: Plan) -> tuple[tuple[str, ...], bool]:
-    """Return a plan as texts, and whether they say all of it."""
-    constants = [(path, _constant(value)) for path, value in sorted(plan.constants.items())]
-    options = [(name, _constant(value)) for name, value in sorted(plan.options.items())]
+    """Return the texts of the key for a plan, and whether they are complete."""
+    constants = [(path, _constant_text(value)) for path, value in sorted(plan.constants.items())]
+    options = [(name, _constant_text(value)) for name, value in sorted(plan.options.items())]
     is_complete = all(text is not None for _, text in [*constants, *options])
     texts = (
         *(f"{name}: {types!r}" for name, types in plan.types),
@@ -150,43 +94,263 @@ def plan_parts(plan: Plan) -> tuple[tuple[str, ...], bool]:
     return (texts if is_complete else (*texts, secrets.token_hex(16))), is_complete
 
 
-def _constant(value: Any) -> str | None:
-    """Return a value that is compiled in as text, or None where its text says too little."""
+def _constant_text(value: Any) -> str | None:
+    """Return a compiled-in value as text, or None if its text would not tell it from others."""
     value = plain_value(value)
-    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
+    if isinstance(value, _PLAIN_TYPES):
         return f"{type(value).__name__} {value!r}"
     if isinstance(value, tuple | list):
-        inner = [_constant(item) for item in value]
-        return None if None in inner else f"{type(value).__name__} {inner}"
+        items = [_constant_text(item) for item in value]
+        return None if None in items else f"{type(value).__name__} {items}"
     if key := getattr(value, "cache_key", None):
-        outer = outer_values(value)
-        return None if outer is None else f"function {key} {getattr(value, 'debug', None)} {outer}"
-    return type_text(value)
+        values = outer_values(value)
+        return None if values is None else f"function {key} {getattr(value, 'debug', None)} {values}"
+    return _type_text(value)
 
 
 def cubin_parts(cubin: Cubin) -> tuple[str, ...]:
-    """Return what a finished cubin is.
+    """Return the texts of the key for a kernel that is compiled already.
 
     Raises:
-        JitLoadError: It is no Triton kernel's.
+        JitLoadError: The cubin is not from `extract_triton`.
     """
     if cubin.triton is None:
-        raise JitLoadError("the Cubin is no Triton kernel's: give what extract_triton() returns")
+        raise JitLoadError("the Cubin is not a Triton kernel's: pass what extract_triton() returns")
     return (hashlib.sha256(cubin.data).hexdigest(), cubin.arch, repr(cubin.triton))
 
 
 def grid_key(grid: Any) -> tuple[str, ...]:
-    """Return what decides the expressions of a grid; a function is not read for that, only its code is."""
+    """Return the texts of the key for a grid. A function's source is not read for them, only its code object."""
     if not isinstance(grid, FunctionType):
         return (repr(grid),)
     code = grid.__code__
-    values = [(name, _in_a_grid(plain_value(value))) for name, value in dotted_names(grid)]
-    words = (code.co_consts, code.co_names, code.co_varnames, code.co_freevars, values)
-    return ("function", sys.version, code.co_code.hex(), *map(repr, words))
+    values = [(name, _grid_value_text(plain_value(value))) for name, value in _dotted_names(grid)]
+    facts = (code.co_consts, code.co_names, code.co_varnames, code.co_freevars, values)
+    return ("function", sys.version, code.co_code.hex(), *map(repr, facts))
 
 
-def _in_a_grid(value: Any) -> str:
-    """Return what an expression makes of a value from outside: a number, or the function that is called."""
+def _grid_value_text(value: Any) -> str:
+    """Return what a launch expression makes of a value from outside: a number, or the name of a function."""
     if isinstance(value, int):
         return repr(int(value))
     return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__name__)}"
+
+
+# ---- Triton and its environment --------------------------------------------------------------------------------
+
+
+def _triton_identity(triton: Triton) -> tuple[str, ...]:
+    """Return Triton's version, and the digest of its compiler as the installer recorded it.
+
+    The digest is the same wherever the same wheel is installed. For a compiler that was built or changed afterwards, or
+    that no installer recorded, it is replaced by the file's size and time.
+    """
+    import triton as package
+
+    library_path, record_path = _installed_files(package.__file__, package.__version__)
+    return (str(triton), _recorded_digest(library_path, record_path) or _file_state(library_path))
+
+
+@functools.lru_cache(maxsize=4)
+def _installed_files(package: str, version: str) -> tuple[str, str]:
+    package_dir = Path(package).parent
+    record_path = package_dir.parent / f"triton-{version}.dist-info" / "RECORD"
+    return str(package_dir / "_C" / "libtriton.so"), str(record_path)
+
+
+def _recorded_digest(library_path: str, record_path: str) -> str:
+    """Return the compiler's digest from the installer's list of files, or "" if the file has changed since."""
+    try:
+        library, record = os.stat(library_path), os.stat(record_path)
+    except OSError:
+        return ""
+    digest, size = _read_record(record_path, record.st_mtime_ns)  # installers write the list after the files
+    return digest if size == str(library.st_size) and library.st_mtime_ns <= record.st_mtime_ns else ""
+
+
+@functools.lru_cache(maxsize=4)
+def _read_record(record_path: str, _mtime_ns: int) -> tuple[str, str]:
+    with suppress(OSError, ValueError):
+        for line in Path(record_path).read_text(encoding="utf-8").splitlines():
+            if line.startswith("triton/_C/libtriton.so,sha256="):
+                _, digest, size = line.split(",")
+                return digest, size
+    return "", ""
+
+
+def _file_state(path: str) -> str:
+    try:
+        stat = os.stat(path)
+    except OSError:
+        return "absent"
+    return f"{stat.st_size} {stat.st_mtime_ns}"
+
+
+def is_in_key(name: str) -> bool:
+    """Tell whether an environment variable changes what Triton generates."""
+    return (name.startswith("TRITON_") and name not in _HARMLESS_VARIABLES) or name in _OTHER_VARIABLES
+
+
+def _environment() -> Iterator[str]:
+    yield from (f"{name}={value}" for name, value in sorted(os.environ.items()) if is_in_key(name))
+    yield from (f"{name}: {_file_state(os.environ[name])}" for name in _FILE_VARIABLES if name in os.environ)
+    try:
+        from triton._C.libtriton import get_cache_invalidating_env_vars
+
+        yield from (f"{name}={value}" for name, value in sorted(get_cache_invalidating_env_vars().items()))
+    except ImportError:
+        yield "cache-invalidating variables unknown"
+
+
+# ---- values from outside a function ----------------------------------------------------------------------------
+
+_PLAIN_TYPES = (bool, int, float, complex, str, bytes, type(None))
+_CONTAINER_TYPES = (tuple, list, set, frozenset, dict)
+_KNOWN_PACKAGES = ("triton", "builtins", "math")
+_MAX_OBJECTS = 10_000
+
+
+def outer_values(function: Any) -> tuple[tuple[str, str], ...] | None:
+    """Return the constants that a function, and those it calls, can read from outside, with their values as text.
+
+    These are more than the function uses. A change of one that it does not use costs a build and nothing else.
+
+    Returns:
+        Names and values; None if there is a value that no text describes completely.
+    """
+    search = _Search()
+    search.visit_function(function)
+    return tuple(sorted(search.values)) if search.is_complete else None
+
+
+class _Search:
+    """A walk through everything that a function can reach."""
+
+    def __init__(self) -> None:
+        self.values: set[tuple[str, str]] = set()
+        self.visited: dict[int, object] = {}  # keeps the objects alive, so that no other one gets the same id
+        self.is_complete = True
+
+    def visit_function(self, function: Any) -> None:
+        """Add what a function reads in its own scope."""
+        inner = getattr(function, "fn", None) or getattr(function, "__func__", function)
+        inner = getattr(inner, "fn", inner)
+        code = getattr(inner, "__code__", None)
+        if code is None or self._is_visited(inner):
+            return
+        names = {name for part in code_objects(code) for name in (*part.co_names, *part.co_freevars)}
+        defaults = {**dict(enumerate(inner.__defaults__ or ())), **(inner.__kwdefaults__ or {})}
+        by_name = {**dict(outer_names(inner)), **{f"{inner.__name__}={key}": value for key, value in defaults.items()}}
+        for name, value in by_name.items():
+            self._visit(name, value, names)
+
+    def _visit(self, name: str, value: Any, names: set[str]) -> None:
+        text = self._text(value)
+        if text is not None:
+            self.values.add((name, text))
+        elif isinstance(value, ModuleType | type):
+            if _package_of(value) not in _KNOWN_PACKAGES and not self._is_visited(value):
+                self._visit_members(name, value, names)
+        elif _package_of(value) not in _KNOWN_PACKAGES or isinstance(value, _CONTAINER_TYPES):
+            self.is_complete = False  # the user's object, which may hold anything
+
+    def _text(self, value: Any) -> str | None:
+        """Return a value as text, or None if its text would not tell it from others."""
+        value = plain_value(value)
+        if isinstance(value, enum.Enum):
+            return f"{type(value).__name__}.{value.name} {self._text(value.value)}"
+        if isinstance(value, _PLAIN_TYPES):
+            return f"{type(value).__name__} {value!r}"
+        if isinstance(value, _CONTAINER_TYPES):
+            return self._container_text(value)
+        if any(base.__name__ in ("JITFunction", "JITCallable") for base in type(value).__mro__):
+            self.visit_function(value)
+            return f"function {getattr(value, 'cache_key', '')} {getattr(value, 'debug', None)}"
+        if isinstance(value, FunctionType) and _package_of(value) not in _KNOWN_PACKAGES:
+            self.visit_function(value)
+            return f"code {_code_text(value.__code__)}"
+        return _type_text(value)
+
+    def _container_text(self, value: Any) -> str | None:
+        if len(value) > _MAX_OBJECTS or "..." in str(value):  # Python shows one that contains itself like that
+            return None
+        items = [item for pair in value.items() for item in pair] if isinstance(value, dict) else list(value)
+        texts = [self._text(item) for item in items]
+        if any(text is None for text in texts):
+            return None
+        return f"{type(value).__name__} {sorted(map(str, texts)) if isinstance(value, set | frozenset) else texts}"
+
+    def _visit_members(self, name: str, value: Any, names: set[str]) -> None:
+        """Add the members of a module or a class whose names a function uses."""
+        for member in names:
+            try:
+                member_value = getattr(value, member)
+            except Exception:  # noqa: BLE001, S112  a property of the user's
+                continue
+            self._visit(f"{name}.{member}", member_value, names)
+        for method in getattr(value, "hash_attrs", ()):  # an aggregate's, whose constructor is called without a name
+            self._visit(f"{name}.{getattr(method, '__name__', '')}", method, names)
+
+    def _is_visited(self, value: Any) -> bool:
+        """Tell whether a value was visited before, or there are too many of them."""
+        if id(value) in self.visited:
+            return True
+        self.visited[id(value)] = value
+        self.is_complete = self.is_complete and len(self.visited) < _MAX_OBJECTS
+        return not self.is_complete
+
+
+def _package_of(value: Any) -> str:
+    name = value.__name__ if isinstance(value, ModuleType) else getattr(type(value), "__module__", "")
+    if isinstance(value, type) or callable(value):
+        name = getattr(value, "__module__", name)
+    return str(name or "").partition(".")[0]
+
+
+def _type_text(value: Any) -> str | None:
+    """Return a type of Triton's as text, and None for anything else."""
+    return f"dtype {value}" if type(value).__name__ in ("dtype", "pointer_type", "block_type") else None
+
+
+def _code_text(code: CodeType) -> str:
+    constants = [_code_text(value) if isinstance(value, CodeType) else repr(value) for value in code.co_consts]
+    return f"{code.co_code.hex()} {constants} {code.co_names}"
+
+
+def outer_names(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """Yield the names from outside that a function, or one defined inside it, uses, with their values."""
+    for name in {name for code in code_objects(function.__code__) for name in code.co_names}:
+        if name in function.__globals__:
+            yield name, function.__globals__[name]
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # not assigned yet
+            yield name, cell.cell_contents
+
+
+def code_objects(code: CodeType) -> Iterator[CodeType]:
+    """Yield a code object, and those of the functions defined inside it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from code_objects(constant)
+
+
+def _dotted_names(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """Yield what a function itself reads from outside, `config` and `config.BLOCK`, with its value, or None."""
+    from dis import get_instructions  # Triton has imported it
+
+    outer = {**vars(builtins), **dict(outer_names(function))}
+    owner, value = "", None
+    for instruction in get_instructions(function.__code__):
+        name = str(instruction.argval)
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_DEREF"):
+            owner, value = name, outer.get(name)
+            yield owner, value
+        elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD") and owner:
+            owner, member = f"{owner}.{name}", None
+            with suppress(Exception):  # a property of the user's
+                member = getattr(value, name)
+            value = member
+            yield owner, value
+        elif instruction.opname != "EXTENDED_ARG":
+            owner = ""

@@ -1,4 +1,4 @@
-"""A request for a Triton kernel in, its library in a directory out: what a miss does."""
+"""Builds the library of a Triton kernel: compiles its variants, generates the wrapper, and links both."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from jitload.building.runtime import find_or_build_runtime, find_or_build_triton
 from jitload.cache.store import Work
 from jitload.launch import Launch
 from jitload.model import Cubin
-from jitload.request.request import Request
+from jitload.request.request import Request, TritonSource, VariantSource
 from jitload.settings import Settings
 from jitload.toolchain.arch import capability_of
 from jitload.toolchain.host import Compiler, find_ninja
-from jitload.triton.code import TritonFunction, TritonVariant, TritonWrapper, cubin_files, render_triton_wrapper
-from jitload.triton.compile import compile_plan
-from jitload.triton.grid import GridNames, read_grid
-from jitload.triton.record import record_kernel
-from jitload.triton.source import TritonSource, VariantSource
+from jitload.triton.compile import compile_cubin
+from jitload.triton.grid import GridScope, read_grid
+from jitload.triton.wrapper import TritonFunction, TritonVariant, TritonWrapper, cubin_files, render_triton_wrapper
 
 
 def build_triton_library(request: Request, compiler: Compiler, work: Work, *, verbose: bool) -> tuple[Path, ...]:
@@ -52,24 +50,27 @@ def _find_or_build_runtimes(compiler: Compiler, cache_dir: Path, settings: Setti
 
 
 def _variant(source: TritonSource, variant: VariantSource, archs: tuple[str, ...]) -> TritonVariant:
-    """Compile one variant for each architecture, and write its grid as launch expressions."""
-    cubins = variant.cubins or tuple(_cubin(source, variant, capability_of(arch)[0]) for arch in archs)
-    facts = cubins[0].triton
-    assert facts is not None
-    names = GridNames(
+    """Compile one variant for each architecture, and translate its grid to launch expressions."""
+    cubins = variant.cubins or tuple(_compile(source, variant, arch) for arch in archs)
+    specialization = cubins[0].triton
+    assert specialization is not None
+    scope = GridScope(
         kernel=source.name,
-        arguments=tuple(argument.name for argument in facts.arguments),
-        constexprs=tuple(name for name, value in facts.constexprs if isinstance(value, int)),
+        arguments=tuple(argument.name for argument in specialization.arguments),
+        constexprs=tuple(name for name, value in specialization.constexprs if isinstance(value, int)),
         examples=dict(source.examples),
     )
-    return TritonVariant(name=variant.name, cubins=cubins, launch=Launch(grid=read_grid(source.grid, names)))
+    return TritonVariant(name=variant.name, cubins=cubins, launch=Launch(grid=read_grid(source.grid, scope)))
 
 
-def _cubin(source: TritonSource, variant: VariantSource, capability: int) -> Cubin:
-    compiled = compile_plan(source.kernel, variant.plan, source.triton, capability)
-    return record_kernel(compiled, source.triton, variant.plan.constexprs)
+def _compile(source: TritonSource, variant: VariantSource, arch: str) -> Cubin:
+    assert source.kernel is not None
+    assert source.triton is not None
+    assert variant.plan is not None
+    capability, _ = capability_of(arch)
+    return compile_cubin(source.kernel, variant.plan, source.triton, capability)
 
 
 def _doc(source: TritonSource) -> str:
-    """Return the kernel's docstring, which a jit function has from its own function."""
-    return inspect.cleandoc(getattr(source.kernel.function, "__doc__", None) or "") if source.kernel else ""
+    """Return the kernel's docstring, which Triton copies from the Python function."""
+    return inspect.cleandoc(source.kernel.function.__doc__ or "") if source.kernel else ""

@@ -1,105 +1,162 @@
-"""A kernel's parameters with a signature or example arguments in, what to compile out."""
+"""Decides which specialization of a kernel Triton compiles, from `signature=` or from example arguments.
+
+A signature is read here, in Triton's own spelling of types. Example arguments are given to Triton, whose rules decide
+as they do at a launch.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
-from jitload.errors import SignatureError
-from jitload.triton.globals import plain_value
-from jitload.triton.kernel import GivenKernel
-from jitload.triton.types import TypeText, read_type
+from jitload.errors import SignatureError, nearest_name
+from jitload.model import ParameterKind
+from jitload.triton.kernel import OPTIONS, CompileSpec, TritonKernel, choose_config, config_values, plain_value
+from jitload.triton.versions import Triton, changed_interface, cuda_backend
 
-Path = tuple[int, ...]
+Path = tuple[int, ...]  # a parameter's index, then indexes within tuples
 Types = Any  # a type's text, or a tuple of Types
+Hint = Literal["16", "1", "null", ""]  # a multiple of 16; always 1; always None
+HintedType = tuple[str, Hint]
 
 
-class Plan:  # by hand: a hit pays for making a dataclass, or a named tuple, more than for all its work
-    """One specialisation of a kernel, as Triton is to compile it.
+class Plan(NamedTuple):
+    """One specialization of a kernel.
 
     Attributes:
-        types: The type of each parameter in order: text, `"constexpr"`, or a tuple of such.
-        constants: Values that are compiled in, by path: the parameter's place, and places within tuples.
-        multiples: Paths of pointers and integers that are multiples of 16.
-        constexprs: Names of the parameters that are no arguments of a call.
+        types: Each parameter in order, with its type: text, `"constexpr"`, or a tuple of types.
+        constants: Values that are compiled in, by path.
+        multiples: Paths of the pointers and integers that are multiples of 16.
+        constexprs: Names of the parameters that are not arguments of a call.
         options: Options of the compiler.
     """
 
-    __slots__ = ("constants", "constexprs", "multiples", "options", "types")
-
-    def __init__(
-        self,
-        *,
-        types: tuple[tuple[str, Types], ...],
-        constants: Mapping[Path, Any],
-        multiples: tuple[Path, ...],
-        constexprs: frozenset[str],
-        options: Mapping[str, Any],
-    ) -> None:
-        self.types = types
-        self.constants = constants
-        self.multiples = multiples
-        self.constexprs = constexprs
-        self.options = options
-
-    def is_like(self, other: Plan) -> bool:
-        """Tell whether another would be the same machine code."""
-        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+    types: tuple[tuple[str, Types], ...]
+    constants: Mapping[Path, Any]
+    multiples: tuple[Path, ...]
+    constexprs: frozenset[str]
+    options: Mapping[str, Any]
 
 
-def plan_signature(
-    given: GivenKernel, signature: Mapping[str, Any] | str, constexprs: Mapping[str, Any], options: Mapping[str, Any]
-) -> Plan:
-    """Plan what a `signature=` and constexprs say.
+def make_plan(kernel: TritonKernel, spec: CompileSpec, triton: Triton, capability: int) -> Plan:
+    """Return the specialization that a spec describes.
 
     Raises:
-        SignatureError: They do not fit the kernel.
+        SignatureError: The spec does not fit the kernel.
     """
-    params = given.function.params
-    texts = types_by_name(given, signature)
-    values = all_constexprs(given, constexprs, called_so=[n for n, text in texts.items() if text == "constexpr"])
-    missing = [p.name for p in params if p.name not in texts and p.name not in values and not p.annotation_type]
-    if missing:
-        raise SignatureError(f"kernel {given.name!r}: signature= has no type for {', '.join(missing)}")
+    config = choose_config(kernel, spec)
+    names = {param.name for param in kernel.params}
+    tuned = config_values(config)
+    _check_conflicts(kernel, {name: value for name, value in tuned.items() if name in names}, spec.constexprs)
+    values = {**tuned, **spec.options, **spec.constexprs}
+    if getattr(config, "pre_hook", None) is not None or kernel.heuristics:
+        from jitload.triton.heuristics import apply_heuristics, apply_pre_hook
+
+        spec = apply_pre_hook(kernel, spec, config, values)
+        explicit = {*getattr(config, "kwargs", config), *spec.constexprs, *spec.options}
+        values = apply_heuristics(kernel, spec, values, explicit)
+    constexprs = {name: value for name, value in values.items() if name in names or name in spec.constexprs}
+    options = {name: value for name, value in values.items() if name not in constexprs}
+    # A constexpr may have the name of an option. Triton then takes one keyword as both.
+    options |= {name: constexprs[name] for name in OPTIONS if name in constexprs and name not in options}
+    spec = spec._replace(constexprs=constexprs, options=options)
+    return _plan_arguments(kernel, spec, triton, capability) if spec.signature is None else _plan_types(kernel, spec)
+
+
+def _check_conflicts(kernel: TritonKernel, tuned: Mapping[str, Any], constexprs: Mapping[str, Any]) -> None:
+    """Refuse a constexpr that has one value in the configuration and another in the call, as Triton does."""
+    if name := next((name for name in tuned if name in constexprs and constexprs[name] != tuned[name]), None):
+        raise SignatureError(
+            f"kernel {kernel.name!r}: {name!r} is {tuned[name]!r} in the configuration and {constexprs[name]!r} beside "
+            "it: pass it once"
+        )
+
+
+def complete_constexprs(
+    kernel: TritonKernel,
+    constexprs: Mapping[str, Any],
+    *,
+    unannotated: Sequence[str] = (),
+    bound: frozenset[str] = frozenset(),
+) -> dict[str, Any]:
+    """Return the value of each constexpr, including defaults.
+
+    Args:
+        kernel: The kernel.
+        constexprs: The values that were passed.
+        unannotated: Parameters that the signature, not the kernel, declares as constexprs.
+        bound: Parameters that have a value already.
+
+    Raises:
+        SignatureError: A constexpr has no value, or a name is not a parameter.
+    """
+    params = {param.name: param for param in kernel.params}
+    if unknown := [name for name in constexprs if name not in params]:
+        raise SignatureError(
+            f"kernel {kernel.name!r} has no parameter {unknown[0]!r} for constexprs=; its constexprs are "
+            f"{', '.join(name for name, param in params.items() if param.is_constexpr) or 'none'}"
+        )
+    declared = [name for name, param in params.items() if param.is_constexpr or name in unannotated]
+    required = [name for name in declared if name not in bound]
+    defaults = {name: params[name].default for name in required if params[name].has_default}
+    values = {**defaults, **constexprs}
+    if missing := [name for name in required if name not in values]:
+        example = ", ".join(f"{name!r}: …" for name in missing)
+        raise SignatureError(
+            f"kernel {kernel.name!r}: no value for {', '.join(missing)}: pass constexprs={{{example}}}"
+        )
+    return {name: plain_value(value) for name, value in values.items()}
+
+
+# ---- a signature -----------------------------------------------------------------------------------------------
+
+
+def _plan_types(kernel: TritonKernel, spec: CompileSpec) -> Plan:
+    """Return the specialization for `signature=`."""
+    assert spec.signature is not None
+    texts = types_by_name(kernel, spec.signature)
+    unannotated = [name for name, text in texts.items() if text == "constexpr"]
+    values = complete_constexprs(kernel, spec.constexprs, unannotated=unannotated)
+    if missing := [p.name for p in kernel.params if p.name not in {**texts, **values} and not p.annotation_type]:
+        raise SignatureError(f"kernel {kernel.name!r}: signature= has no type for {', '.join(missing)}")
     types: list[tuple[str, Types]] = []
     constants: dict[Path, Any] = {}
     multiples: list[Path] = []
-    for number, param in enumerate(params):
+    for index, param in enumerate(kernel.params):
         if param.name in values:
             types.append((param.name, "constexpr"))
-            constants[(number,)] = values[param.name]
+            constants[(index,)] = values[param.name]
             continue
-        where = f"kernel {given.name!r}, parameter {param.name!r}"
-        read = _read_types(texts.get(param.name, param.annotation_type), where)
-        for path, (text, hint) in _leaves(read, (number,)):
+        where = f"kernel {kernel.name!r}, parameter {param.name!r}"
+        hinted = _read_types(texts.get(param.name, param.annotation_type), where)
+        for path, (text, hint) in _leaves(hinted, (index,)):
             if text == "constexpr" and not hint:
-                raise SignatureError(f"{where}: a constexpr in a tuple has no value here: give example arguments")
+                raise SignatureError(f"{where}: a constexpr in a tuple has no value here: pass example arguments")
             if hint == "16":
                 multiples.append(path)
             elif hint:
                 constants[path] = 1 if hint == "1" else None
-        types.append((param.name, _texts(read)))
-    return Plan(
-        types=tuple(types),
-        constants=constants,
-        multiples=tuple(multiples),
-        constexprs=frozenset(values),
-        options=options,
-    )
+        types.append((param.name, _without_hints(hinted)))
+    return Plan(tuple(types), constants, tuple(multiples), frozenset(values), spec.options)
 
 
-def types_by_name(given: GivenKernel, signature: Mapping[str, Any] | str) -> Mapping[str, Any]:
-    """Return a `signature=` as a mapping.
+def types_by_name(kernel: TritonKernel, signature: Mapping[str, Any] | str) -> Mapping[str, Any]:
+    """Return `signature=` as a mapping from parameters to types.
 
     Raises:
-        SignatureError: It has other parameters than the kernel.
+        SignatureError: It does not have the parameters of the kernel.
     """
-    names = [param.name for param in given.function.params]
+    names = [param.name for param in kernel.params]
     if isinstance(signature, str):
-        _check_count(given, split_types(signature))
-        return dict(
-            zip([p.name for p in given.function.params if not p.is_constexpr], split_types(signature), strict=False)
-        )
+        types = _split_types(signature)
+        run_time = [param.name for param in kernel.params if not param.is_constexpr]
+        if len(types) != len(run_time):
+            raise SignatureError(
+                f"kernel {kernel.name!r}: signature= has {len(types)} types, but the run-time parameters are "
+                f"{', '.join(run_time) or 'none'}; constexprs go into constexprs="
+            )
+        return dict(zip(run_time, types, strict=True))
     if not isinstance(signature, Mapping):
         raise SignatureError(
             f"signature= must map parameters to types, {{{names[0] if names else 'x'!r}: '*fp32:16'}}, got "
@@ -107,22 +164,13 @@ def types_by_name(given: GivenKernel, signature: Mapping[str, Any] | str) -> Map
         )
     if unknown := [name for name in signature if name not in names]:
         raise SignatureError(
-            f"kernel {given.name!r} has no parameter {unknown[0]!r}; its parameters are {', '.join(names)}"
+            f"kernel {kernel.name!r} has no parameter {unknown[0]!r}; its parameters are {', '.join(names)}"
         )
     return signature
 
 
-def _check_count(given: GivenKernel, types: Sequence[str]) -> None:
-    run_time = [param.name for param in given.function.params if not param.is_constexpr]
-    if len(types) != len(run_time):
-        raise SignatureError(
-            f"kernel {given.name!r}: signature= has {len(types)} types, and the run-time parameters are "
-            f"{', '.join(run_time) or 'none'}; constexprs go into constexprs="
-        )
-
-
-def split_types(text: str) -> list[str]:
-    """Split `"*fp32:16, tensordesc<fp16[128, 64]>, i32"` at the commas outside of brackets."""
+def _split_types(text: str) -> list[str]:
+    """Split `"*fp32:16, tensordesc<fp16[128, 64]>, i32"` at the commas outside brackets."""
     parts, depth = [""], 0
     for letter in text:
         depth += (letter in "<[(") - (letter in ">])")
@@ -133,59 +181,243 @@ def split_types(text: str) -> list[str]:
     return [part.strip() for part in parts if part.strip()]
 
 
-def all_constexprs(
-    given: GivenKernel,
-    constexprs: Mapping[str, Any],
-    *,
-    called_so: Sequence[str] = (),
-    except_for: frozenset[str] = frozenset(),
-) -> dict[str, Any]:
-    """Return the value of each constexpr, defaults included.
-
-    Args:
-        given: The kernel.
-        constexprs: The values given.
-        called_so: Parameters besides those that the kernel annotates.
-        except_for: Parameters that got their value otherwise.
-
-    Raises:
-        SignatureError: There is none for some, or a name is no parameter.
-    """
-    params = {param.name: param for param in given.function.params}
-    if unknown := [name for name in constexprs if name not in params]:
-        raise SignatureError(
-            f"kernel {given.name!r} has no parameter {unknown[0]!r} for constexprs=; its constexprs are "
-            f"{', '.join(name for name, param in params.items() if param.is_constexpr) or 'none'}"
-        )
-    annotated = [name for name, param in params.items() if param.is_constexpr or name in called_so]
-    wanted = [name for name in annotated if name not in except_for]
-    values = dict(constexprs)
-    for name in wanted:
-        if name not in values and params[name].has_default:
-            values[name] = params[name].default
-    if missing := [name for name in wanted if name not in values]:
-        shown = ", ".join(f"{name!r}: …" for name in missing)
-        raise SignatureError(f"kernel {given.name!r}: no value for {', '.join(missing)}: give constexprs={{{shown}}}")
-    return {name: plain_value(value) for name, value in values.items()}
-
-
 def _read_types(value: Any, where: str) -> Any:
-    """Return a type, or a list of those in a tuple."""
+    """Return a type with its hint, or a list of these for a tuple."""
     if isinstance(value, tuple | list):
-        return [_read_types(inner, where) for inner in value]
+        return [_read_types(item, where) for item in value]
     return read_type(value, where)
 
 
-def _texts(read: Any) -> Types:
-    if isinstance(read, list):
-        return tuple(map(_texts, read))
-    text, hint = read
+def _without_hints(hinted: Any) -> Types:
+    if isinstance(hinted, list):
+        return tuple(map(_without_hints, hinted))
+    text, hint = hinted
     return "constexpr" if hint in ("1", "null") else text
 
 
-def _leaves(read: Any, path: Path) -> Iterator[tuple[Path, TypeText]]:
-    if isinstance(read, list):
-        for number, inner in enumerate(read):
-            yield from _leaves(inner, (*path, number))
+def _leaves(hinted: Any, path: Path) -> Iterator[tuple[Path, HintedType]]:
+    if isinstance(hinted, list):
+        for index, item in enumerate(hinted):
+            yield from _leaves(item, (*path, index))
     else:
-        yield path, read
+        yield path, hinted
+
+
+# ---- the text of a type ----------------------------------------------------------------------------------------
+
+# Triton's names of element types, and DLPack's; None if DLPack has no such type.
+ELEMENTS: dict[str, str | None] = {
+    "i1": "bool", "u1": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
+    "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
+    "fp8e4nv": "float8_e4m3fn", "fp8e5": "float8_e5m2", "fp8e4b8": "float8_e4m3fnuz", "fp8e5b16": "float8_e5m2fnuz",
+    "fp8e4b15": None, "fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64", "void": None,
+}  # fmt: skip
+SCALARS: dict[str, tuple[ParameterKind, int, str | None]] = {
+    "i1": ("bool", 1, None), "u1": ("bool", 1, None), "i8": ("int", 1, None), "i16": ("int", 2, None),
+    "i32": ("int", 4, None), "i64": ("int", 8, None), "u8": ("uint", 1, None), "u16": ("uint", 2, None),
+    "u32": ("uint", 4, None), "u64": ("uint", 8, None), "fp16": ("float", 2, "float16"),
+    "bf16": ("float", 2, "bfloat16"), "fp32": ("float", 4, "float32"), "fp64": ("float", 8, "float64"),
+}  # fmt: skip
+_ALIASES = {
+    "bool": "i1", "int1": "i1", "int8": "i8", "int16": "i16", "int32": "i32", "int": "i32", "int64": "i64",
+    "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "half": "fp16", "float16": "fp16",
+    "bfloat16": "bf16", "float": "fp32", "float32": "fp32", "f32": "fp32", "double": "fp64", "float64": "fp64",
+    "float8_e4m3fn": "fp8e4nv", "float8e4nv": "fp8e4nv", "float8_e5m2": "fp8e5", "float8e5": "fp8e5",
+    "float8_e4m3fnuz": "fp8e4b8", "float8e4b8": "fp8e4b8", "float8_e5m2fnuz": "fp8e5b16",
+    "float8e5b16": "fp8e5b16", "float8e4b15": "fp8e4b15",
+}  # fmt: skip
+POINTER = r"(?P<const>const\s+)?(?P<stars>\**)(?P<k>k?)(?P<element>\w+)"
+DESCRIPTOR = r"tensordesc<\s*(\w+)\s*\[([\d\s,]+)\]\s*>"
+
+
+def read_type(value: object, where: str) -> HintedType:
+    """Read one type of `signature=`: `"*fp32:16"`, `"i32"`, `"constexpr"`, or None for a pointer that is always None.
+
+    Args:
+        value: The type as it was passed.
+        where: The kernel and the parameter, for messages.
+
+    Raises:
+        SignatureError: It is not a type that Triton has.
+    """
+    if value is None:
+        return "constexpr", "null"
+    if not isinstance(value, str):
+        raise SignatureError(f"{where}: a type is a text such as '*fp32:16' or 'i32', got {value!r}")
+    name, _, hint = (part.strip() for part in value.partition(":"))
+    text = _canonical_type(name)
+    if text is None:
+        raise _unknown_type(value, where)
+    is_int = not text.startswith("*") and text in SCALARS and SCALARS[text][0] in ("int", "uint")
+    if hint not in ("", "16", "1") or (hint == "1" and not is_int):
+        raise SignatureError(
+            f"{where}: {value!r} has a hint that Triton does not have: ':16' is a multiple of 16 (an integer, or a "
+            "pointer's address), ':1' an integer that is always 1"
+        )
+    if hint == "16" and not (is_int or text.startswith("*")):
+        raise SignatureError(f"{where}: {value!r}: only a pointer or an integer can be a multiple of 16")
+    return text, hint  # type: ignore[return-value]  # checked just now
+
+
+def _canonical_type(text: str) -> str | None:
+    """Return a type in Triton's spelling, or None if Triton does not have it."""
+    if text in ("constexpr", "nvTmaDesc") or text in SCALARS or (text[:1] == "*" and text[1:] in ELEMENTS):
+        return text  # the usual case: compiling a pattern takes longer than the rest of this function
+    if match := re.fullmatch(DESCRIPTOR, text):
+        element = _ALIASES.get(match[1], match[1])
+        shape = ", ".join(number.strip() for number in match[2].split(","))
+        return f"tensordesc<{element}[{shape}]>" if element in ELEMENTS else None
+    match = re.fullmatch(POINTER, text)
+    if match is None or len(match["stars"]) > 1:
+        return None
+    element = _ALIASES.get(match["element"], match["element"])
+    is_const = bool(match["const"] or match["k"])
+    if not match["stars"]:
+        return element if element in SCALARS and not is_const else None
+    return f"*{'k' if is_const else ''}{element}" if element in ELEMENTS else None
+
+
+def _unknown_type(value: str, where: str) -> SignatureError:
+    if "**" in value:  # Triton 3.9 ends the process
+        return SignatureError(
+            f"{where}: {value!r}: Triton has no pointers to pointers: pass '*u64', and cast the numbers that the "
+            "kernel loads to pointers, .to(tl.pointer_type(tl.float32))"
+        )
+    types = (*SCALARS, *(f"*{name}" for name in ELEMENTS), "constexpr")
+    near = nearest_name(value.partition(":")[0].strip(), types)
+    hint = f"did you mean {near!r}?" if near else "types are such as '*fp32', 'i32', 'tensordesc<fp16[128, 64]>'."
+    return SignatureError(f"{where}: unknown type {value!r}; {hint}")
+
+
+# ---- example arguments -----------------------------------------------------------------------------------------
+
+_Specialization = tuple[list[Types], dict[Path, Any], list[Path]]  # types by index, constants, multiples of 16
+
+
+def _plan_arguments(kernel: TritonKernel, spec: CompileSpec, triton: Triton, capability: int) -> Plan:
+    """Return the specialization that Triton would compile for example arguments."""
+    params = kernel.params
+    run_time = [param.name for param in params if not param.is_constexpr and param.name not in spec.constexprs]
+    if run_time and not spec.args and not spec.named_args:
+        raise SignatureError(
+            f"kernel {kernel.name!r}: the types of {', '.join(run_time)} are not known: pass "
+            f"signature={{{run_time[0]!r}: '*fp32:16', …}}, example arguments, or the compiled kernel that a launch "
+            "returned"
+        )
+    by_position = frozenset(param.name for param in params[: len(spec.args)])
+    constexprs = complete_constexprs(kernel, spec.constexprs, bound=by_position)
+    if not triton.has_paths:
+        by_name = {**{param.name: value for param, value in zip(params, spec.args, strict=False)}, **spec.named_args}
+        check_no_tuples(kernel, by_name)
+    backend = cuda_backend(triton, capability)
+    bind = _binder(kernel, triton, backend)
+    try:
+        named_args = {name: _example(value) for name, value in spec.named_args.items()}
+        bound = bind(*map(_example, spec.args), **named_args, **constexprs)
+    except (TypeError, KeyError, AttributeError, OverflowError, ValueError, AssertionError) as error:
+        names = ", ".join(param.name for param in params)
+        text = str(error).replace("dynamic_func()", "it")
+        raise SignatureError(f"the example arguments do not fit kernel {kernel.name}({names}): {text}") from error
+    read = _read_specialization if triton.has_paths else _read_specialization_of_3_2
+    types, constants, multiples = read(params, bound, backend)
+    for param in params:
+        if param.name in constexprs:  # also those that the kernel does not annotate as such
+            types[param.num], constants[(param.num,)] = "constexpr", constexprs[param.name]
+    return Plan(
+        types=tuple((param.name, types[param.num]) for param in params),
+        constants=constants,
+        multiples=tuple(path for path in multiples if path not in constants),
+        constexprs=frozenset((*constexprs, *(param.name for param in params if param.is_constexpr))),
+        options=spec.options,
+    )
+
+
+def check_no_tuples(kernel: TritonKernel, by_name: Mapping[str, Any]) -> None:
+    """Refuse a tuple among values or types, for Triton 3.2.
+
+    Raises:
+        SignatureError: There is one.
+    """
+    if name := next((name for name, value in by_name.items() if type(value) is tuple), None):
+        raise SignatureError(
+            f"kernel {kernel.name!r}, parameter {name!r}: Triton 3.2 does not support tuples; 3.3 does"
+        )
+
+
+def _example(value: Any) -> Any:
+    """Replace a dtype of torch's with an aligned tensor of that dtype, as Triton's warmup() does."""
+    if type(value).__name__ == "dtype" and type(value).__module__ == "torch":
+        return _AlignedTensor(value)
+    if type(value) is tuple:
+        return tuple(map(_example, value))
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        raise OverflowError(f"{value} has more than 64 bits")
+    return value
+
+
+class _AlignedTensor:
+    """A tensor as Triton looks at it: only its dtype is real, and its address is aligned."""
+
+    def __init__(self, dtype: Any) -> None:
+        self.dtype = dtype
+
+    @staticmethod
+    def data_ptr() -> int:
+        return 0
+
+    @staticmethod
+    def ptr_range() -> int:
+        return 0
+
+
+def _binder(kernel: TritonKernel, triton: Triton, backend: Any) -> Any:
+    """Return Triton's own function from arguments to their specialization."""
+    try:
+        from triton.runtime.jit import create_function_from_signature
+
+        return create_function_from_signature(kernel.function.signature, kernel.params, backend)
+    except (ImportError, TypeError, AttributeError) as error:
+        raise changed_interface(triton, "create_function_from_signature() is not as it was", error) from error
+
+
+def _read_specialization(params: Sequence[Any], bound: Any, backend: Any) -> _Specialization:
+    values, specialization, _ = bound
+    constants: dict[Path, Any] = {}
+    multiples: list[Path] = []
+    for index, (param, (types, attribute)) in enumerate(zip(params, specialization, strict=True)):
+        constants.update(_constants(types, values[param.name], (index,)))
+        if types != "constexpr":
+            multiples += _multiples(attribute, (index,), backend)
+    return [_plain_types(types) for types, _ in specialization], constants, multiples
+
+
+def _plain_types(types: Any) -> Types:
+    """Return types with plain tuples in place of named ones."""
+    return tuple(map(_plain_types, types)) if isinstance(types, tuple) else str(types)
+
+
+def _constants(types: Any, value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+    if isinstance(types, tuple):
+        for index, (inner, item) in enumerate(zip(types, value, strict=True)):
+            yield from _constants(inner, item, (*path, index))
+    elif types == "constexpr":
+        yield path, value
+
+
+def _multiples(attribute: Any, path: Path, backend: Any) -> Iterator[Path]:
+    if isinstance(attribute, tuple):
+        for index, inner in enumerate(attribute):
+            yield from _multiples(inner, (*path, index), backend)
+    elif isinstance(attribute, str) and ["tt.divisibility", 16] in backend.parse_attr(attribute):
+        yield path
+
+
+def _read_specialization_of_3_2(params: Sequence[Any], bound: Any, backend: Any) -> _Specialization:
+    values, texts, *_ = bound
+    attributes = backend.get_attrs_descriptor(params, tuple(values.values()))
+    by_name = dict(zip([param.name for param in params if not param.is_constexpr], texts, strict=False))
+    ones = attributes.arg_properties.get("tt.equal_to", ())
+    fixed = [p for p in params if p.is_constexpr or p.num in ones or values[p.name] is None]
+    constants: dict[Path, Any] = {(param.num,): values[param.name] for param in fixed}
+    types = ["constexpr" if (param.num,) in constants else by_name[param.name] for param in params]
+    return types, constants, [(index,) for index in attributes.arg_properties.get("tt.divisibility", ())]

@@ -1,73 +1,118 @@
-"""The arguments of `load_triton` in, a `Request` out: what is to be built, and everything that decides it."""
+"""Turns the arguments of `load_triton` into a request, and those of `extract_triton` into a cubin."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jitload.errors import SignatureError
 from jitload.model import Cubin
 from jitload.request.arguments import check_name
-from jitload.request.request import Request
+from jitload.request.request import Request, TritonSource, VariantSource
 from jitload.settings import Settings, private_cache_dir, read_settings
-from jitload.toolchain.arch import capability_of, resolve_gpu_arch
-from jitload.triton.kernel import GivenKernel, Wanted, read_kernel
+from jitload.toolchain.arch import capability_of, resolve_gpu_arch, resolve_one_gpu_arch
+from jitload.triton.kernel import (
+    CompileSpec,
+    TritonKernel,
+    assign_keywords,
+    config_values,
+    read_kernel,
+    show_values,
+)
 from jitload.triton.key import cubin_parts, grid_key, kernel_parts, plan_parts
-from jitload.triton.plan import Plan
-from jitload.triton.source import TritonSource, VariantSource
-from jitload.triton.versions import find_triton
-from jitload.triton.wanted import Asked, make_plan, read_wanted, refuse_for_compiled, refuse_other_archs
+from jitload.triton.plan import Plan, make_plan
+from jitload.triton.versions import Triton, find_triton
 
-if TYPE_CHECKING:
-    from jitload.triton.variants import Variants
-
-_WHAT = "a Triton kernel is compiled"
+_SUBJECT = "a Triton kernel is compiled"  # of messages about architectures
 
 
-def make_triton_request(name: str, kernel: Any, asked: Asked, *, arch: str | Sequence[str], grid: Any) -> Request:
-    """Check the arguments of `load_triton` and return its request, with the settings of this moment."""
+def make_triton_request(name: str, kernel: Any, spec: CompileSpec, *, arch: str | Sequence[str], grid: Any) -> Request:
+    """Check the arguments of `load_triton`, and return its request with the current settings."""
     settings = read_settings()
     check_name(name)
-    if cubins := _finished_cubins(kernel, asked):
-        if arch != "native":
-            archs = resolve_gpu_arch(arch, settings, what=_WHAT)
-            refuse_other_archs(cubins[0].kernels[0].name, [c.arch for c in cubins], archs)
-        return _request_of_cubins(name, cubins, grid, settings)
-    given = read_kernel(kernel)
-    archs = resolve_gpu_arch(arch, settings, what=_WHAT)
-    wanted = read_wanted(given, asked)
-    plans = _plan_variants(given, wanted, asked.variants, capability_of(archs[0])[0])
-    source, is_known = _source_of_plans(given, plans, grid, _integers(given, wanted))
-    if not is_known:  # nobody shall find it again
+    cubins = tuple(kernel) if isinstance(kernel, list | tuple) else (kernel,)
+    if cubins and all(isinstance(cubin, Cubin) for cubin in cubins):
+        _check_unchanged(cubins[0].kernels[0].name if cubins[0].kernels else "?", spec)
+        return _request_for_cubins(name, cubins, arch=arch, grid=grid, settings=settings)
+    kernel = read_kernel(kernel)
+    if kernel.compiled is not None:
+        cubin = _read_compiled(kernel, spec, find_triton())
+        return _request_for_cubins(name, (cubin,), arch=arch, grid=grid, settings=settings)
+    archs = resolve_gpu_arch(arch, settings, what=_SUBJECT)
+    spec = assign_keywords(kernel, spec)
+    triton = find_triton()
+    capability, _ = capability_of(archs[0])
+    plans = [(label, make_plan(kernel, variant, triton, capability)) for label, variant in _variants(kernel, spec)]
+    _check_distinct(kernel, plans)
+    source, is_cacheable = _source_of_plans(kernel, spec, plans=plans, grid=grid, triton=triton)
+    if not is_cacheable:  # no other call may find the library
         settings = replace(settings, cache_dir=str(private_cache_dir()))
-    return _request(name, source, _distinct(archs), settings)
+    return _request(name, source, _distinct_archs(archs), settings)
 
 
-# ---- a kernel that is compiled ---------------------------------------------------------------------------------
+def extract_cubin(kernel: Any, spec: CompileSpec, arch: str) -> Cubin:
+    """Return the machine code of a kernel for one architecture, compiling it unless it is compiled already."""
+    triton = find_triton()
+    kernel = read_kernel(kernel)
+    if kernel.compiled is not None:
+        cubin = _read_compiled(kernel, spec, triton)
+        _check_archs((cubin,), arch, read_settings(), subject="extract_triton() compiles")
+        return cubin
+    from jitload.triton.compile import compile_cubin
+
+    spec = assign_keywords(kernel, spec)
+    capability, _ = capability_of(resolve_one_gpu_arch(arch, read_settings(), who="extract_triton()"))
+    return compile_cubin(kernel, make_plan(kernel, spec, triton, capability), triton, capability)
 
 
-def _finished_cubins(kernel: Any, asked: Asked) -> tuple[Cubin, ...]:
-    """Return the machine code that was given instead of a kernel: of one architecture, or of several."""
-    several = kernel if isinstance(kernel, list | tuple) else (kernel,)
-    if several and all(isinstance(one, Cubin) for one in several):
-        cubins = tuple(several)
-    else:
-        given = None if isinstance(kernel, list | tuple) else read_kernel(kernel)
-        if given is None or given.compiled is None:
-            return ()
-        from jitload.triton.record import record_kernel
-
-        cubins = (record_kernel(given.compiled, find_triton()),)
-    refuse_for_compiled(cubins[0].kernels[0].name if cubins[0].kernels else "?", asked)
-    archs = [cubin.arch for cubin in cubins]
-    if twice := next((arch for arch in archs if archs.count(arch) > 1), None):
-        raise SignatureError(f"two of the cubins are for {twice}: give one for each architecture")
-    return cubins
+# ---- a kernel that is compiled already -------------------------------------------------------------------------
 
 
-def _request_of_cubins(name: str, cubins: tuple[Cubin, ...], grid: Any, settings: Settings) -> Request:
+def _read_compiled(kernel: TritonKernel, spec: CompileSpec, triton: Triton) -> Cubin:
+    from jitload.triton.metadata import read_compiled_kernel
+
+    _check_unchanged(kernel.name, spec)
+    return read_compiled_kernel(kernel.compiled, triton)
+
+
+def _check_unchanged(name: str, spec: CompileSpec) -> None:
+    """Refuse arguments that come too late, because the kernel is compiled already."""
+    keywords = {
+        "signature": spec.signature,
+        "constexprs": spec.constexprs or None,
+        "config": spec.config,
+        "variants": spec.variants,
+        **spec.options,
+    }
+    late = next((f"{keyword}=" for keyword, value in keywords.items() if value is not None), "")
+    if late or spec.args:
+        late = late or "example arguments"
+        raise SignatureError(f"kernel {name!r} is compiled already, so {late} cannot change it: leave it out")
+
+
+def _check_archs(cubins: Sequence[Cubin], arch: str | Sequence[str], settings: Settings, *, subject: str) -> None:
+    """Refuse architectures for which there is no machine code."""
+    if arch == "native":
+        return
+    numbers = {capability_of(cubin.arch)[0] for cubin in cubins}
+    archs = resolve_gpu_arch(arch, settings, what=subject)
+    if missing := [name for name in archs if capability_of(name)[0] not in numbers]:
+        raise SignatureError(
+            f"kernel {cubins[0].kernels[0].name!r} is compiled for {', '.join(cubin.arch for cubin in cubins)}, so "
+            f"arch= cannot make it run on {missing[0]}: leave it out, or pass the @triton.jit function"
+        )
+
+
+def _request_for_cubins(
+    name: str, cubins: tuple[Cubin, ...], *, arch: str | Sequence[str], grid: Any, settings: Settings
+) -> Request:
+    archs = tuple(cubin.arch for cubin in cubins)
+    if repeated := next((arch for arch in archs if archs.count(arch) > 1), None):
+        raise SignatureError(f"two of the cubins are for {repeated}: pass one for each architecture")
     parts = tuple((f"cubin{number}", cubin_parts(cubin)) for number, cubin in enumerate(cubins))
+    _check_archs(cubins, arch, settings, subject=_SUBJECT)
     kernel = cubins[0].kernels[0].name
     source = TritonSource(
         parts=(*parts, ("grid", grid_key(grid))),
@@ -75,58 +120,43 @@ def _request_of_cubins(name: str, cubins: tuple[Cubin, ...], grid: Any, settings
         variants=(VariantSource(name=kernel, cubins=cubins),),
         grid=grid,
     )
-    return _request(name, source, tuple(cubin.arch for cubin in cubins), settings)
+    return _request(name, source, archs, settings)
 
 
 # ---- a kernel to compile ---------------------------------------------------------------------------------------
 
 
-def _plan_variants(
-    given: GivenKernel, wanted: Wanted, variants: Variants | None, capability: int
-) -> tuple[tuple[str, Plan], ...]:
-    triton = find_triton()
-    if variants is None:
-        return ((given.name, make_plan(given, wanted, triton, capability)),)
-    from jitload.triton.variants import read_variants, refuse_equal
-
-    named = read_variants(given, wanted, variants)
-    plans = tuple((name, make_plan(given, wish, triton, capability)) for name, wish in named)
-    refuse_equal(given, plans)
-    return plans
-
-
 def _source_of_plans(
-    given: GivenKernel, plans: Sequence[tuple[str, Plan]], grid: Any, examples: tuple[tuple[str, int], ...]
+    kernel: TritonKernel, spec: CompileSpec, *, plans: Sequence[tuple[str, Plan]], grid: Any, triton: Triton
 ) -> tuple[TritonSource, bool]:
-    """Return what is to be built, and whether its parts say all that decides it."""
-    triton = find_triton()
-    parts, is_known = kernel_parts(given, triton)
-    texts = [(variant, *plan_parts(plan)) for variant, plan in plans]
+    """Return the source of a library, and whether its key is complete."""
+    parts, is_complete = kernel_parts(kernel, triton)
+    texts = [(label, *plan_parts(plan)) for label, plan in plans]
     source = TritonSource(
-        parts=(*parts, *((f"variant {variant}", text) for variant, text, _ in texts), ("grid", grid_key(grid))),
-        name=given.name,
-        kernel=given,
-        variants=tuple(VariantSource(name=variant, plan=plan) for variant, plan in plans),
+        parts=(*parts, *((f"variant {label}", text) for label, text, _ in texts), ("grid", grid_key(grid))),
+        name=kernel.name,
+        variants=tuple(VariantSource(name=label, plan=plan) for label, plan in plans),
         grid=grid,
-        examples=examples,
+        kernel=kernel,
         triton=triton,
+        examples=_integers(kernel, spec),
     )
-    return source, is_known and all(is_complete for _, _, is_complete in texts)
+    return source, is_complete and all(is_plan_complete for _, _, is_plan_complete in texts)
 
 
-def _integers(given: GivenKernel, wanted: Wanted) -> tuple[tuple[str, int], ...]:
+def _integers(kernel: TritonKernel, spec: CompileSpec) -> tuple[tuple[str, int], ...]:
     """Return the integers among the example arguments, by name."""
-    names = [param.name for param in given.function.params]
-    values = {**dict(zip(names, wanted.args, strict=False)), **wanted.named}
+    names = [param.name for param in kernel.params]
+    values = {**dict(zip(names, spec.args, strict=False)), **spec.named_args}
     return tuple((name, value) for name, value in values.items() if type(value) is int)
 
 
-def _distinct(archs: tuple[str, ...]) -> tuple[str, ...]:
-    """Leave out names of one architecture: Triton adds the suffix itself."""
-    first: dict[int, str] = {}
+def _distinct_archs(archs: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the architectures without those that differ in the suffix only: Triton adds the suffix itself."""
+    by_capability: dict[int, str] = {}
     for arch in archs:
-        first.setdefault(capability_of(arch)[0], arch)
-    return tuple(first.values())
+        by_capability.setdefault(capability_of(arch)[0], arch)
+    return tuple(by_capability.values())
 
 
 def _request(name: str, source: TritonSource, archs: tuple[str, ...], settings: Settings) -> Request:
@@ -140,3 +170,92 @@ def _request(name: str, source: TritonSource, archs: tuple[str, ...], settings: 
         settings=settings,
         triton=source,
     )
+
+
+# ---- variants --------------------------------------------------------------------------------------------------
+
+
+def _variants(kernel: TritonKernel, spec: CompileSpec) -> list[tuple[str, CompileSpec]]:
+    """Return the variants that a spec asks for, each with its name and a spec of its own."""
+    if spec.variants is None:
+        return [(kernel.name, spec)]
+    from jitload.signature.exports import unused_name
+
+    rows = _variant_rows(kernel, spec.variants)
+    row_values = [_flat_values(config_values(row)) for row in rows]
+    differing = {key for values in row_values for key in values if len({repr(v.get(key)) for v in row_values}) > 1}
+    names = {param.name for param in kernel.params}
+    variants: dict[str, CompileSpec] = {}
+    for number, (row, values) in enumerate(zip(rows, row_values, strict=True)):
+        words = [f"{key}_{_word(value)}" for key, value in values.items() if key in names or key in differing]
+        words = words or [f"variant_{number}"]  # the kernel's own name is the dispatcher's
+        variants[unused_name("__".join((kernel.name, *words)), variants)] = _variant_spec(kernel, spec, row)
+    return list(variants.items())
+
+
+def _variant_rows(kernel: TritonKernel, variants: Any) -> list[Any]:
+    """Return `variants=` as a list of mappings or configurations."""
+    if isinstance(variants, str):
+        if variants != "all":
+            raise SignatureError(f"variants= must be a list of mappings, or 'all', got {variants!r}")
+        if not kernel.configs:
+            raise SignatureError(
+                f"kernel {kernel.name!r}: variants='all' is for autotuned kernels, and this one has no configurations: "
+                "list them, variants=[{'BLOCK': 512}, …]"
+            )
+        return list(kernel.configs)
+    if isinstance(variants, Mapping) or not isinstance(variants, Sequence):
+        raise SignatureError(f"variants= must be a list of mappings, or 'all', got {type(variants).__name__}")
+    if not variants:
+        raise SignatureError("variants= is empty; leave it out for a single one")
+    for number, row in enumerate(variants):
+        if not isinstance(row, Mapping) and not hasattr(row, "kwargs"):
+            raise SignatureError(
+                f"kernel {kernel.name!r}: variants[{number}] must be a mapping, {{'BLOCK': 512}}, or a triton.Config, "
+                f"got {type(row).__name__}"
+            )
+    return list(variants)
+
+
+def _flat_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a variant's values, those of its signature among them."""
+    signature = values.get("signature", {})
+    types = signature if isinstance(signature, Mapping) else {"signature": signature}
+    return {**{key: value for key, value in values.items() if key != "signature"}, **types}
+
+
+def _word(value: Any) -> str:
+    """Return a value as part of a name: `512`, `0_5`, `m1`, `fp32_16`."""
+    text = re.sub(r"^-", "m", str(value))
+    return re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_")
+
+
+def _variant_spec(kernel: TritonKernel, spec: CompileSpec, row: Any) -> CompileSpec:
+    """Return the spec with a variant's values, which win over those for all variants."""
+    signature, values = spec.signature, config_values(row)
+    if "signature" in values:
+        types = values.pop("signature")
+        if not isinstance(signature, Mapping) or not isinstance(types, Mapping):
+            raise SignatureError(
+                f"kernel {kernel.name!r}: a variant's 'signature' maps some parameters to other types than "
+                "signature= does, so signature= must be a mapping, too"
+            )
+        signature = {**signature, **types}
+    return spec._replace(
+        signature=signature,
+        constexprs={key: value for key, value in spec.constexprs.items() if key not in values},
+        options={key: value for key, value in spec.options.items() if key not in values or values[key] is None},
+        config=values if isinstance(row, Mapping) else row,  # a triton.Config may have a hook
+    )
+
+
+def _check_distinct(kernel: TritonKernel, plans: Sequence[tuple[str, Plan]]) -> None:
+    """Refuse two variants that would be the same machine code."""
+    for number, (name, plan) in enumerate(plans):
+        for earlier, (_, earlier_plan) in enumerate(plans[:number]):
+            if plan == earlier_plan:
+                constants = {kernel.params[path[0]].name: value for path, value in plan.constants.items()}
+                raise SignatureError(
+                    f"kernel {kernel.name!r}: variants[{earlier}] and variants[{number}] are the same "
+                    f"({show_values({**constants, **plan.options})}), so {name!r} would never run: leave one out"
+                )

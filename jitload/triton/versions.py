@@ -1,4 +1,4 @@
-"""Finds Triton, and knows what its cubins are like, release by release."""
+"""Finds the installed Triton, and holds what differs between its releases."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any, Literal
 
 from jitload.errors import JitLoadError, ToolchainError
 
-OLDEST = (3, 2)
+_OLDEST = (3, 2)
 
 
-class Triton(str):  # a record would cost a hit half a millisecond
-    """A release of Triton, `"3.6.0"`, and the interface its cubins have; one unknown to us is like the newest."""
+class Triton(str):
+    """A release of Triton, `"3.6.0"`, and the interface of its cubins; a release after 3.9 is treated like 3.9."""
 
     __slots__ = ()
 
@@ -22,66 +22,71 @@ class Triton(str):  # a record would cost a hit half a millisecond
 
     @property
     def hidden_pointers(self) -> int:
-        """Pointers behind a kernel's own parameters: none, global scratch, or that and profile scratch."""
+        """How many pointers follow a kernel's own parameters: first global scratch, then profile scratch."""
         return (self.number >= (3, 3)) + (self.number >= (3, 5))
 
     @property
     def scratch_is_per_cta(self) -> bool:
-        """Whether scratch memory is for each block, and not for each program."""
+        """Whether scratch memory is allocated per block, not per program."""
         return self.number >= (3, 4)
 
     @property
     def grid_multiplies(self) -> Literal["x", "per_dim"]:
-        """How programs become blocks where a program has several."""
+        """How the grid counts blocks if a program has several."""
         return "x" if self.number >= (3, 6) else "per_dim"
 
     @property
     def descriptor_flags(self) -> int:
-        """Flags of a tensor descriptor that is passed as plain parameters: padding, round to tf32."""
+        """How many flags a tensor descriptor has that is passed as plain parameters: padding, rounding to tf32."""
         return (self.number >= (3, 5)) + (self.number >= (3, 7))
 
     @property
     def has_paths(self) -> bool:
-        """Whether constants and attributes are found by paths, (0,), rather than by names and positions."""
+        """Whether constants and attributes are addressed by paths, `(0,)`, not by names and positions."""
         return self.number >= (3, 3)
 
 
 def find_triton() -> Triton:
-    """Return the Triton that is installed.
+    """Return the installed release of Triton.
 
     Raises:
-        ToolchainError: There is none, it is too old, or it has no compiler for NVIDIA's GPUs.
+        ToolchainError: There is none, or it is too old.
     """
     try:
         import triton
     except ImportError as error:
-        how = "Install it with: pip install triton"
-        raise ToolchainError(f"Triton kernels need Triton, and it cannot be imported: {error}. {how}") from error
+        raise ToolchainError(
+            f"Triton kernels need Triton, and it cannot be imported: {error}. Install it with: pip install triton"
+        ) from error
     return read_version(str(getattr(triton, "__version__", "")))
 
 
 def read_version(version: str) -> Triton:
-    """Return the release with a version, refusing those before 3.2."""
+    """Return the release with a version.
+
+    Raises:
+        ToolchainError: It is older than 3.2, or not a version.
+    """
     triton = Triton(version)
     try:
         number = triton.number
     except ValueError:
-        raise ToolchainError(f"Triton says that its version is {version!r}, which is none") from None
-    if number < OLDEST:
-        raise ToolchainError(f"Triton {version} is too old: 3.2 is the first that jitload knows. pip install -U triton")
+        raise ToolchainError(f"Triton reports the version {version!r}, which is not a version number") from None
+    if number < _OLDEST:
+        raise ToolchainError(f"Triton {version} is too old: jitload needs 3.2 or newer. pip install -U triton")
     return triton
 
 
-def changed_interface(triton: Triton, what: str, error: Exception) -> JitLoadError:
-    """Return the error for a release whose inside is not what we know."""
+def changed_interface(triton: Triton, change: str, error: Exception) -> JitLoadError:
+    """Return the error for a release whose Python interface has changed."""
     return JitLoadError(
-        f"Triton {triton} has changed its interface: {what} ({type(error).__name__}: {error}). "
+        f"Triton {triton} has changed its interface: {change} ({type(error).__name__}: {error}). "
         "Use a release from 3.2 to 3.9, or a newer jitload."
     )
 
 
 def cuda_target(triton: Triton, capability: int) -> Any:
-    """Return Triton's own record of a target, by which it compiles without a GPU."""
+    """Return Triton's record of a GPU architecture; with it, Triton compiles without a GPU."""
     try:
         from triton.backends.compiler import GPUTarget
 
@@ -91,10 +96,10 @@ def cuda_target(triton: Triton, capability: int) -> Any:
 
 
 def cuda_backend(triton: Triton, capability: int) -> Any:
-    """Return Triton's compiler for a target.
+    """Return Triton's compiler for a GPU architecture.
 
     Raises:
-        ToolchainError: This Triton was built without NVIDIA's.
+        ToolchainError: This Triton was built without its compiler for NVIDIA GPUs.
     """
     target = cuda_target(triton, capability)
     try:
@@ -104,4 +109,4 @@ def cuda_backend(triton: Triton, capability: int) -> Any:
     try:
         return make_backend(target)
     except RuntimeError as error:
-        raise ToolchainError(f"Triton {triton} cannot compile for NVIDIA's GPUs: {error}") from error
+        raise ToolchainError(f"Triton {triton} cannot compile for NVIDIA GPUs: {error}") from error

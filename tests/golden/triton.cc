@@ -41,13 +41,13 @@ static const jitload_assumption assumptions_softmax[] = {
     {1, JITLOAD_MULTIPLE_OF, 16},
     {2, JITLOAD_NULL, 0},
 };
-static const jitload_place places_softmax[] = {
+static const jitload_binding bindings_softmax[] = {
     {0, JITLOAD_VALUE, 0, 0},
     {1, JITLOAD_VALUE, 0, 0},
     {3, JITLOAD_VALUE, 0, 0},
 };
 static const jitload_triton triton_softmax = {
-    jitload_run_triton, assumptions_softmax, places_softmax, NULL, NULL,
+    jitload_run_triton, assumptions_softmax, bindings_softmax, NULL, NULL,
     3, 3, 0, 0,
     {1, 1, 1}, 2, 0, 1};
 

@@ -42,7 +42,7 @@ static const jitload_assumption assumptions_matmul__one[] = {
 static const jitload_descriptor descriptors_matmul__one[] = {
     {0, 2, 6, 2, 2, 0, {128, 64}, {128, 32}},
 };
-static const jitload_place places_matmul__one[] = {
+static const jitload_binding bindings_matmul__one[] = {
     {0, JITLOAD_MAP, 0, 0},
     {0, JITLOAD_SHAPE, 0, 0},
     {0, JITLOAD_SHAPE, 1, 0},
@@ -52,7 +52,7 @@ static const jitload_place places_matmul__one[] = {
     {2, JITLOAD_VALUE, 0, 0},
 };
 static const jitload_triton triton_matmul__one = {
-    jitload_run_triton, assumptions_matmul__one, places_matmul__one, descriptors_matmul__one, NULL,
+    jitload_run_triton, assumptions_matmul__one, bindings_matmul__one, descriptors_matmul__one, NULL,
     1, 7, 1, 0,
     {2, 1, 1}, 2, 768, 128};
 
@@ -88,7 +88,7 @@ static const jitload_assumption assumptions_matmul__fast_sm_90a[] = {
 static const jitload_descriptor descriptors_matmul__fast_sm_90a[] = {
     {0, 2, 6, 2, 2, 0, {128, 64}, {128, 32}},
 };
-static const jitload_place places_matmul__fast_sm_90a[] = {
+static const jitload_binding bindings_matmul__fast_sm_90a[] = {
     {0, JITLOAD_MAP, 0, 0},
     {0, JITLOAD_SHAPE, 0, 0},
     {0, JITLOAD_SHAPE, 1, 0},
@@ -99,7 +99,7 @@ static const jitload_place places_matmul__fast_sm_90a[] = {
     {3, JITLOAD_VALUE, 0, 0},
 };
 static const jitload_triton triton_matmul__fast_sm_90a = {
-    jitload_run_triton, assumptions_matmul__fast_sm_90a, places_matmul__fast_sm_90a, descriptors_matmul__fast_sm_90a, NULL,
+    jitload_run_triton, assumptions_matmul__fast_sm_90a, bindings_matmul__fast_sm_90a, descriptors_matmul__fast_sm_90a, NULL,
     2, 8, 1, 0,
     {2, 1, 1}, 2, 768, 128};
 
@@ -126,7 +126,7 @@ static const jitload_assumption assumptions_matmul__fast_sm_80[] = {
 static const jitload_descriptor descriptors_matmul__fast_sm_80[] = {
     {0, 2, -1, 2, 2, 0, {128, 64}, {128, 64}},
 };
-static const jitload_place places_matmul__fast_sm_80[] = {
+static const jitload_binding bindings_matmul__fast_sm_80[] = {
     {0, JITLOAD_VALUE, 0, 0},
     {0, JITLOAD_SHAPE, 0, 0},
     {0, JITLOAD_SHAPE, 1, 0},
@@ -142,11 +142,11 @@ static const jitload_place places_matmul__fast_sm_80[] = {
     {3, JITLOAD_VALUE, 0, 0},
 };
 static const jitload_triton triton_matmul__fast_sm_80 = {
-    jitload_run_triton, assumptions_matmul__fast_sm_80, places_matmul__fast_sm_80, descriptors_matmul__fast_sm_80, NULL,
+    jitload_run_triton, assumptions_matmul__fast_sm_80, bindings_matmul__fast_sm_80, descriptors_matmul__fast_sm_80, NULL,
     2, 13, 1, 0,
     {1, 1, 1}, 2, 0, 1};
 
-// matmul_kernel(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k): the first that fits of 3.
+// matmul_kernel(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k): the first of 3 variants that fits.
 static const jitload_kernel* const variants_matmul[] = {
     &kernels[3],
     &kernels[4],
@@ -157,7 +157,7 @@ static const jitload_triton triton_matmul = {
     0, 0, 1, 3,
     {1, 1, 1}, 0, 0, 1};
 
-// matmul_kernel(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k): the first that fits of 2.
+// matmul_kernel(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k): the first of 2 variants that fits.
 static const jitload_kernel* const variants_matmul__fast[] = {
     &kernels[3],
     &kernels[4],

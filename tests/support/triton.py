@@ -19,13 +19,15 @@ from jitload.cache.entry import open_cache
 from jitload.model import Assumption, Cubin, Kernel, Parameter, Specialization
 from jitload.settings import read_settings
 from jitload.toolchain.host import find_compiler, find_ninja
-from jitload.triton.code import TritonFunction, TritonVariant, TritonWrapper, cubin_files, render_triton_wrapper
+from jitload.triton.wrapper import TritonFunction, TritonVariant, TritonWrapper, cubin_files, render_triton_wrapper
 
 from .arrays import CudaArray
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    from .driver import LaunchRecord, StubDriver
 
 _C_TYPES = {
     "i1": "bool", "u1": "bool", "i8": "signed char", "i16": "short", "i32": "int", "i64": "long long",
@@ -166,3 +168,11 @@ def build_triton(directory: Path, *functions: TritonFunction) -> Path:
 def load_triton(directory: Path, *functions: TritonFunction) -> jitload.Module:
     """Build and load a library of functions."""
     return jitload.load_module(build_triton(directory, *functions))
+
+
+def launched(driver: StubDriver, function: Any, *arguments: Any) -> LaunchRecord:
+    """Return the one launch that a call makes."""
+    driver.clear()
+    function(*arguments)
+    (launch,) = driver.launches()
+    return launch

@@ -1,11 +1,11 @@
-/* Triton's `TensorDescriptor`, read through Python's C API: a base tensor with a shape, strides and a block of its own.
+/* Reads Triton's `TensorDescriptor` through Python's C API: a base tensor with a shape, strides and a block of its own.
  *
- * Any object with these attributes will do.
+ * Any object with these attributes is accepted.
  */
 #include "python_api.h"
 #include "triton_call.h"
 
-/* The integers of an attribute, or -1. */
+/* Read the integers of an attribute. Return their number, or -1. */
 static int32_t jitload_read_integers(const jitload_python_api* python, void* object, const char* name, int64_t* out) {
   void* sequence = python->attribute(object, name);
   if (sequence == NULL) return -1;
@@ -21,7 +21,7 @@ static int32_t jitload_read_integers(const jitload_python_api* python, void* obj
   return python->has_error() != NULL ? -1 : (int32_t)count;
 }
 
-/* DLPack's exchange table, up to what is used of it. */
+/* The beginning of DLPack's exchange table, as far as it is used. */
 typedef struct jitload_exchange {
   uint32_t major, minor;
   void* previous;
@@ -32,7 +32,7 @@ typedef struct jitload_exchange {
   jitload_stream_source_fn stream_source;
 } jitload_exchange;
 
-static int jitload_read_exchanged(const jitload_python_api* python, void* base, jitload_described* out) {
+static int jitload_read_exchanged(const jitload_python_api* python, void* base, jitload_host_descriptor* out) {
   void* capsule = python->attribute(base, "__dlpack_c_exchange_api__");
   if (capsule == NULL) return 0;
   const jitload_exchange* exchange = (const jitload_exchange*)python->pointer(capsule, "dlpack_exchange_api");
@@ -45,8 +45,8 @@ static int jitload_read_exchanged(const jitload_python_api* python, void* base, 
   return is_read;
 }
 
-/* By `__dlpack__(stream=-1)`, which every framework has. The object itself keeps the memory. */
-static int jitload_read_capsule(const jitload_python_api* python, void* base, jitload_described* out) {
+/* Read the tensor with `__dlpack__(stream=-1)`, which every framework has. The object keeps the memory alive. */
+static int jitload_read_capsule(const jitload_python_api* python, void* base, jitload_host_descriptor* out) {
   void* method = python->attribute(base, "__dlpack__");
   void* arguments = python->new_tuple(0);
   void* keywords = python->new_dict();
@@ -65,7 +65,7 @@ static int jitload_read_capsule(const jitload_python_api* python, void* base, ji
   return managed != NULL;
 }
 
-static void jitload_read_options(const jitload_python_api* python, void* object, jitload_described* out) {
+static void jitload_read_options(const jitload_python_api* python, void* object, jitload_host_descriptor* out) {
   void* padding = python->attribute(object, "padding");
   const char* letters = padding != NULL ? python->letters(padding) : NULL;
   out->pads_nan = letters != NULL && strcmp(letters, "nan") == 0;
@@ -77,7 +77,7 @@ static void jitload_read_options(const jitload_python_api* python, void* object,
   python->clear_error();
 }
 
-static int jitload_read_object_parts(const jitload_python_api* python, void* object, jitload_described* out) {
+static int jitload_read_object_parts(const jitload_python_api* python, void* object, jitload_host_descriptor* out) {
   const int32_t rank = jitload_read_integers(python, object, "shape", out->shape);
   out->block_rank = jitload_read_integers(python, object, "block_shape", out->block);
   if (rank < 0 || out->block_rank != rank || jitload_read_integers(python, object, "strides", out->strides) != rank) return 0;
@@ -93,7 +93,7 @@ static int jitload_read_object_parts(const jitload_python_api* python, void* obj
   return is_read;
 }
 
-extern "C" int jitload_read_described(const TVMFFIAny* value, jitload_described* out) {
+extern "C" int jitload_read_descriptor_object(const TVMFFIAny* value, jitload_host_descriptor* out) {
   const jitload_python_api* python = jitload_find_python();
   if (python == NULL) return 0;
   void* object = *(void* const*)((const char*)value->v_obj + sizeof(TVMFFIObject));

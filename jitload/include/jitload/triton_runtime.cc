@@ -1,4 +1,4 @@
-/* One unit of compilation of four files, for libraries of Triton kernels alone. */
+/* The part of the runtime for Triton kernels: four files that are compiled as one. */
 #include "triton.cc"
 #include "descriptor.cc"
 #include "scratch.cc"

@@ -1,4 +1,4 @@
-"""Heuristics and hooks of Triton kernels: what they decide from values that are compiled in, and what is refused."""
+"""Heuristics and hooks of Triton kernels: what they compute from compiled-in values, and which ones are refused."""
 
 from __future__ import annotations
 
@@ -15,15 +15,11 @@ import triton_kernels as kernels
 from support.arrays import CudaArray
 from support.driver import StubDriver
 from support.triton import aligned_array
-from triton_support import ADD, DESCRIPTORS, Tensor, extract, load, refusal
+from triton_support import ADD, DESCRIPTORS, Tensor, extract, load, refusal, since
 from triton_tuned import tuned
 
-import jitload
 from jitload.errors import SignatureError
-from jitload.triton.versions import find_triton
 
-NEEDS_3_4 = pytest.mark.skipif(find_triton().number < (3, 4), reason="host-side descriptors came with Triton 3.4")
-BIAS = {"x_ptr": "*fp32:16", "bias_ptr": "*fp32:16", "out_ptr": "*fp32:16", "n": "i32", "stride": "i32"}
 BLOCKS = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "PROGRAMS": 132}
 DUMMY = {**DESCRIPTORS, **dict.fromkeys(("a_desc", "b_desc", "c_desc"), "tensordesc<fp16[1, 1]>")}
 
@@ -54,18 +50,23 @@ def test_whether_an_argument_is_none_is_known(ask: Callable[[Any], Any]):
     assert constexprs(kernel, signature=SIGNED, HAS_BIAS=False, BLOCK=16) == {"HAS_BIAS": False, "BLOCK": 16}
 
 
-def test_variants_are_decided_one_by_one():
+def test_heuristics_over_constexprs():
+    kernel = triton.heuristics({"BLOCK": lambda args: 2 * args["HALF"]})(kernels.two_blocks)
+    assert constexprs(kernel, signature={"x_ptr": "*fp32", "n": "i32"}, HALF=64) == {"HALF": 64, "BLOCK": 128}
+
+
+def test_heuristics_run_for_each_variant():
     kernel = decided(HAS_BIAS=lambda args: args["bias_ptr"] is not None)
     variants = [{"signature": {"bias_ptr": None}}, {}]
     mod = load(kernel, signature=SIGNED, BLOCK=64, variants=variants, grid=1)
     assert list(mod) == ["decided", "decided__bias_ptr_None", "decided__variant_1"]
 
 
-def test_heuristics_decide_options_too():
+def test_heuristics_may_set_options():
     kernel = decided(HAS_BIAS=lambda _: False, num_warps=lambda args: args["BLOCK"] // 64)
     assert extract(kernel, signature=SIGNED, BLOCK=512).num_warps == 8
     assert extract(kernel, signature=SIGNED, BLOCK=512, num_warps=2).num_warps == 2
-    chosen = tuned(triton.Config({"BLOCK": 128}))(kernel)  # whose four warps are a default
+    chosen = tuned(triton.Config({"BLOCK": 128}))(kernel)  # its four warps are a default
     assert extract(chosen, signature=SIGNED).num_warps == 2
     sees = decided(HAS_BIAS=lambda args: args["num_warps"] == 8)
     assert constexprs(sees, signature=SIGNED, BLOCK=32, num_warps=8)["HAS_BIAS"] is True
@@ -88,16 +89,21 @@ def test_heuristics_decide_options_too():
         lambda args: args["bias_ptr"],
     ],
 )
-def test_more_is_known_at_a_call_alone(ask: Callable[[Any], Any]):
+def test_values_of_arguments_are_not_known(ask: Callable[[Any], Any]):
     name = "n" if "n" in ask.__code__.co_consts else "bias_ptr"
     expected = (
-        f"kernel 'decided': its heuristic decides 'HAS_BIAS' from the argument {name!r}, which is known at a call"
+        f"kernel 'decided': its heuristic computes 'HAS_BIAS' from the argument {name!r}, whose value is known only at "
+        "a call: pass constexprs={'HAS_BIAS': …}, or build variants"
     )
-    for words in (
-        refusal(SignatureError, decided(HAS_BIAS=ask), signature=SIGNED, BLOCK=32),
-        refusal(SignatureError, decided(HAS_BIAS=ask), Tensor(), Tensor(), 4, BLOCK=32),
-    ):
-        assert words.startswith(expected)
+    assert refusal(SignatureError, decided(HAS_BIAS=ask), signature=SIGNED, BLOCK=32) == expected
+    assert refusal(SignatureError, decided(HAS_BIAS=ask), Tensor(), Tensor(), 4, BLOCK=32) == expected
+
+
+def test_a_default_does_not_hide_an_unknown_argument():
+    kernel = triton.heuristics({"BLOCK": lambda args: args.get("n", 64)})(kernels.vector_add)
+    expected = "its heuristic computes 'BLOCK' from the argument 'n', whose value is known only at a call"
+    assert expected in refusal(SignatureError, kernel, signature=ADD)
+    assert extract(kernel, signature=ADD, BLOCK=64).constexprs == (("BLOCK", 64),)
 
 
 # ---- hooks -----------------------------------------------------------------------------------------------------
@@ -116,7 +122,7 @@ def configured(hook: Any, **values: int) -> Any:
     return tuned(config)(kernels.persistent_matmul)
 
 
-@NEEDS_3_4
+@since(3, 4)
 def test_a_hook_that_sets_block_shapes():
     facts = extract(configured(halve), signature=DUMMY)
     assert facts == extract(kernels.persistent_matmul, signature=DESCRIPTORS, num_warps=8, num_stages=3, **BLOCKS)
@@ -124,7 +130,7 @@ def test_a_hook_that_sets_block_shapes():
     assert extract(configured(halve), signature=", ".join(DUMMY.values())) == facts
 
 
-@NEEDS_3_4
+@since(3, 4)
 def test_a_hook_over_example_arguments_leaves_them_as_they_are():
     torch = pytest.importorskip("torch")
     from triton.tools.tensor_descriptor import TensorDescriptor
@@ -136,7 +142,7 @@ def test_a_hook_over_example_arguments_leaves_them_as_they_are():
     assert [descriptor.block_shape for descriptor in descriptors] == [[1, 1]] * 3
 
 
-@NEEDS_3_4
+@since(3, 4)
 def test_a_hook_may_ask_what_is_a_descriptor():
     from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -149,7 +155,7 @@ def test_a_hook_may_ask_what_is_a_descriptor():
     assert extract(kernels.vector_add, signature=ADD, config=config).constexprs == (("BLOCK", 64),)
 
 
-@NEEDS_3_4
+@since(3, 4)
 def test_all_configurations_with_their_hooks(stub_driver: StubDriver):
     configs = [triton.Config({**BLOCKS, "BLOCK_M": rows}, num_warps=4, pre_hook=halve) for rows in (64, 128)]
     kernel = tuned(*configs)(kernels.persistent_matmul)
@@ -180,7 +186,7 @@ def by_default(nargs: Any, count: Any = COUNT) -> None:
 
 
 def by_global(nargs: Any) -> None:
-    global COUNT  # noqa: PLW0603  what it is about
+    global COUNT  # noqa: PLW0603  what the test is about
     COUNT = nargs["BLOCK"]
 
 
@@ -200,11 +206,11 @@ def by_closure() -> Callable[[Any], None]:
     return hook
 
 
-def by_what_is_gone() -> Callable[[Any], Any]:
+def by_unbound_variable() -> Callable[[Any], Any]:
     factor = 2
 
     def hook(nargs: Any) -> int:
-        return nargs["BLOCK"] * factor  # noqa: F821  what it is about
+        return nargs["BLOCK"] * factor  # noqa: F821  what the test is about
 
     del factor
     return hook
@@ -217,39 +223,30 @@ def by_a_helper(nargs: Any) -> None:
 @pytest.mark.parametrize(
     ("hook", "expected"),
     [
-        (lambda nargs: nargs["out_ptr"].zero_(), "Here it wants more of 'out_ptr', its zero_."),
-        (lambda nargs: nargs["n"] + 1, "Here it wants more of 'n', "),
-        (lambda nargs: nargs["nothing"], "Here it wants more of 'nothing', 'nothing'."),
-        (lambda nargs: nargs["BLOCK"] / 0, "Here it fails, ZeroDivisionError"),
+        (lambda nargs: nargs["out_ptr"].zero_(), "Here it needs more of 'out_ptr' than is known (its zero_)."),
+        (lambda nargs: nargs["n"] + 1, "Here it needs more of 'n' than is known ("),
+        (lambda nargs: nargs["nothing"], "Here it needs more of 'nothing' than is known ('nothing')."),
+        (lambda nargs: nargs["BLOCK"] / 0, "Here it fails with ZeroDivisionError"),
         (counts, "Here it uses 'COUNT', which is a list."),
         (by_a_helper, "Here it uses 'COUNT', which is a list."),
         (by_default, "Here it uses 'default 0', which is a list."),
-        (by_global, "Here it says store_global 'COUNT'."),
-        (by_import, "Here it says import_name 'gc'."),
-        (by_closure(), "Here it says store_deref 'count'."),
-        (by_what_is_gone(), "Here it fails, NameError"),
+        (by_global, "Here it contains STORE_GLOBAL 'COUNT'."),
+        (by_import, "Here it contains IMPORT_NAME 'gc'."),
+        (by_closure(), "Here it contains STORE_DEREF 'count'."),
+        (by_unbound_variable(), "Here it fails with NameError"),
         (lambda _: input(), "Here it uses 'input', which is a builtin_function_or_method."),
         (lambda _: triton.testing.do_bench(None), "Here it uses 'triton', which is a module."),
-        (print, "Here it is a builtin_function_or_method, which nobody can read."),
+        (print, "Here it is a builtin_function_or_method, which cannot be inspected."),
     ],
 )
 def test_hooks_that_no_library_can_run(hook: Any, expected: str):
     kernel = tuned(triton.Config({"BLOCK": 64}, num_warps=2, pre_hook=hook))(kernels.vector_add)
-    words = refusal(SignatureError, kernel, signature=ADD)
-    assert words.startswith("kernel 'vector_add': the configuration (BLOCK=64, num_warps=2, num_stages=")
-    assert "has a pre_hook, Python code that Triton runs before each launch; a library cannot" in words
-    assert expected in words
-    assert "config={'BLOCK': 64, …} or variants=[…], and do its work before you call" in words
+    message = refusal(SignatureError, kernel, signature=ADD)
+    assert message.startswith("kernel 'vector_add': the configuration (BLOCK=64, num_warps=2, num_stages=")
+    assert "has a pre_hook, Python code that Triton runs before each launch. A library cannot run it" in message
+    assert expected in message
+    assert "config={'BLOCK': 64, …} or variants=[…], and do its work before the call" in message
     with pytest.raises(SignatureError, match="has a pre_hook"):
         load(kernel, signature=ADD, variants="all")
     assert extract(kernel, signature=ADD, config={"BLOCK": 64}).constexprs == (("BLOCK", 64),)  # and no hook
     assert COUNT == [0]
-
-
-def test_a_hook_of_the_kernel_itself():
-    kernel = triton.jit(kernels.copy.fn)
-    kernel.add_pre_run_hook(lambda *_, **__: None)
-    words = refusal(SignatureError, kernel, signature="*fp32, *fp32", BLOCK=64)
-    assert words.startswith("kernel 'copy' has a pre_run_hook, Python code that Triton runs before each launch")
-    with pytest.raises(jitload.JitLoadError, match="give the kernel without it"):
-        load(kernel, signature="*fp32, *fp32", BLOCK=64)

@@ -1,6 +1,6 @@
 """Generated wrappers of Triton kernels, as a person would write them.
 
-    JITLOAD_REGENERATE=1 python -m pytest tests/test_triton_code.py
+    JITLOAD_REGENERATE=1 python -m pytest tests/test_triton_wrapper.py
 
 writes tests/golden anew; read the difference before you keep it.
 """
@@ -17,10 +17,18 @@ import pytest
 from support.triton import descriptor_parameters, function, multiple, null, one, parameter, specialize
 from test_codegen import GOLDEN, HOSTILE, compare, unescape
 
+from jitload import Launch
 from jitload.building.ninja import COMPILE_FLAGS
 from jitload.building.runtime import include_flags
+from jitload.errors import LaunchSpecError
 from jitload.model import Cubin, Descriptor, Scratch, Specialization
-from jitload.triton.code import TritonFunction, TritonWrapper, cubin_files, render_triton_wrapper
+from jitload.triton.wrapper import (
+    TritonFunction,
+    TritonVariant,
+    TritonWrapper,
+    cubin_files,
+    render_triton_wrapper,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -125,8 +133,8 @@ def test_cubins_launched_alike_share_a_kernel() -> None:
 def test_hostile_texts_stay_in_their_literals(hostile: str) -> None:
     spec = specialize("k", [parameter("x", "*fp32")], constexprs=(("MODE", hostile),), triton_version=hostile)
     spec = replace(spec, kernel=replace(spec.kernel, name=hostile, symbol=hostile))
-    made = replace(function("k", ("k", cubin(spec))), doc=hostile)
-    text = render_triton_wrapper(TritonWrapper(name=hostile, functions=(made,)))
+    exported = replace(function("k", ("k", cubin(spec))), doc=hostile)
+    text = render_triton_wrapper(TritonWrapper(name=hostile, functions=(exported,)))
     text.encode("ascii")
     code = "\n".join(line.partition("//")[0] for line in re.sub(r'"(?:[^"\\\n]|\\.)*"', '""', text).splitlines())
     for word in ("system", "error", "touch", "raw", "owned", "hello"):
@@ -134,3 +142,65 @@ def test_hostile_texts_stay_in_their_literals(hostile: str) -> None:
     description = max(re.findall(r'"(?:[^"\\\n]|\\.)*"', text), key=lambda literal: '{\\"name' in literal)
     facts: dict[str, Any] = json.loads(unescape(description))
     assert facts["functions"][0]["triton"]["constexprs"] == {"MODE": hostile}
+
+
+# ---- errors ------------------------------------------------------------------------------------------------------
+
+N_PARAMETERS = [parameter("x", "*fp32"), parameter("n", "i32")]
+BIAS = [parameter("x", "*fp32"), parameter("bias", "*fp32"), parameter("n", "i32")]
+
+
+def refusal(*functions: TritonFunction) -> str:
+    with pytest.raises(LaunchSpecError) as caught:
+        render_triton_wrapper(TritonWrapper(name="m", functions=functions))
+    return str(caught.value)
+
+
+def bare(name: str, arguments: list[Any], launch: Launch | None = None, **facts: Any) -> TritonFunction:
+    """Return a function over a cubin without code."""
+    cubin = Cubin(data=b"", arch="sm_90", triton=specialize(name, arguments, **facts))
+    variant = TritonVariant(name=name, cubins=(cubin,), launch=launch or Launch(grid=1))
+    return TritonFunction(name=name, doc="", variants=(variant,))
+
+
+REFUSALS: list[tuple[dict[str, Any], str]] = [
+    ({"profile_scratch": Scratch(size=8)}, "the kernel was compiled to profile itself, and needs 8 bytes for that"),
+    ({"hidden_pointers": 3}, "3 hidden pointers; there are 0 to 2"),
+    (
+        {"hidden_pointers": 0, "global_scratch": Scratch(size=8)},
+        "the kernel needs scratch memory, but takes no pointer",
+    ),
+    ({"global_scratch": Scratch(size=8, alignment=3)}, "aligned to 3 bytes, which is not a power of 2"),
+    ({"num_ctas": 2}, "a cluster of (1, 1, 1) is not 2 blocks"),
+    ({"assumptions": (one("z"),)}, "'z' has an assumption but is not one of the arguments: x, n"),
+    ({"assumptions": (multiple("n", 12),)}, "'n' is assumed to be a multiple of 12, which is not a power of 2"),
+    ({"parameters": [parameter("z", "i32")]}, "the cubin takes 'z', which is not one of the arguments: x, n"),
+    ({"launch": Launch(grid=1, block=64)}, "Launch.block: is decided when the kernel is compiled, or has no effect"),
+    (
+        {"launch": Launch(grid=1, args={"n": 1})},
+        "Launch.args: is decided when the kernel is compiled, or has no effect",
+    ),
+    ({"launch": Launch(grid="m")}, "there is no parameter 'm'"),
+    ({"launch": Launch(grid="F"), "constexprs": (("F", 0.5),)}, "'F' is a 'constexpr' parameter, not an integer"),
+    ({"launch": Launch(grid="n // BLOCK"), "constexprs": (("BLOCK", 2**63),)}, "'BLOCK' is a 'constexpr' parameter"),
+]
+
+
+@pytest.mark.parametrize(("facts", "text"), REFUSALS)
+def test_a_record_that_cannot_be_launched_is_refused(facts: dict[str, Any], text: str) -> None:
+    message = refusal(bare("k", N_PARAMETERS, **facts))
+    assert text in message
+    assert message.startswith("kernel 'k'")
+
+
+def test_variants_must_go_together() -> None:
+    first, second = bare("a", N_PARAMETERS), bare("b", BIAS)
+    both = TritonFunction(name="f", doc="", variants=(*first.variants, *second.variants))
+    assert "the variants take different arguments: (x, n) and (x, bias, n)" in refusal(both)
+    assert "two functions are named 'a'" in refusal(first, first)
+    twice = TritonFunction(name="f", doc="", variants=(*first.variants, *first.variants))
+    assert "two functions are named 'a'" in refusal(twice)
+
+
+def test_a_reserved_name_is_refused() -> None:
+    assert "'_jitload_x' cannot be exported" in refusal(bare("_jitload_x", N_PARAMETERS))

@@ -1,4 +1,4 @@
-"""Dispatchers over the variants of a Triton kernel: which one is launched, and what is said when none fits."""
+"""Dispatchers over the variants of a Triton kernel: which variant is launched, and the errors if none fits."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from support.triton import (
     aligned_array,
     build_triton,
     function,
+    launched,
     load_triton,
     multiple,
     null,
@@ -21,10 +22,8 @@ from support.triton import (
     stand_in,
 )
 
-from jitload import Launch
-from jitload.errors import LaunchSpecError
-from jitload.model import Cubin, Scratch
-from jitload.triton.code import TritonFunction, TritonVariant, TritonWrapper, render_triton_wrapper
+from jitload.model import Cubin
+from jitload.triton.wrapper import TritonFunction
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,30 +70,22 @@ def mod(tmp_path_factory: pytest.TempPathFactory) -> jitload.Module:
     return load_triton(tmp_path_factory.mktemp("triton") / "variants", _sizes(), _types())
 
 
-def launched(driver: StubDriver, called: Any, *arguments: Any) -> str:
-    """Return the symbol of the one kernel that a call launches."""
-    driver.clear()
-    called(*arguments)
-    (launch,) = driver.launches()
-    return launch.kernel
-
-
-# ---- which one -----------------------------------------------------------------------------------------------------
+# ---- choice of a variant -----------------------------------------------------------------------------------------
 
 
 def test_the_first_variant_that_fits_is_launched(mod: jitload.Module, stub_driver: StubDriver) -> None:
-    assert launched(stub_driver, mod.scale, aligned_array(), 1024) == "fast"
+    assert launched(stub_driver, mod.scale, aligned_array(), 1024).kernel == "fast"
     assert stub_driver.launches()[0].grid == (2, 1, 1)
-    assert launched(stub_driver, mod.scale, aligned_array(), 1) == "single"
+    assert launched(stub_driver, mod.scale, aligned_array(), 1).kernel == "single"
     assert (stub_driver.launches()[0].block, stub_driver.launches()[0].grid) == ((32, 1, 1), (1, 1, 1))
-    assert launched(stub_driver, mod.scale, aligned_array(), 1000) == "slow"
+    assert launched(stub_driver, mod.scale, aligned_array(), 1000).kernel == "slow"
     assert stub_driver.launches()[0].grid == (16, 1, 1)
 
 
 def test_types_and_none_pick_a_variant_too(mod: jitload.Module, stub_driver: StubDriver) -> None:
-    assert launched(stub_driver, mod.norm, array(), aligned_array(), 3) == "f32"
-    assert launched(stub_driver, mod.norm, array("float16"), array("float16"), 2**40) == "f16"
-    assert launched(stub_driver, mod.norm, array(), None, 24) == "none"
+    assert launched(stub_driver, mod.norm, array(), aligned_array(), 3).kernel == "f32"
+    assert launched(stub_driver, mod.norm, array("float16"), array("float16"), 2**40).kernel == "f16"
+    assert launched(stub_driver, mod.norm, array(), None, 24).kernel == "none"
     assert stub_driver.launches()[0].arguments[1] == struct.pack("<i", 24)
 
 
@@ -102,40 +93,40 @@ def test_every_variant_has_its_own_name(mod: jitload.Module, stub_driver: StubDr
     assert list(mod) == [
         "scale", "scale__fast", "scale__one", "scale__any", "norm", "norm__f32", "norm__f16", "norm__none",
     ]  # fmt: skip
-    assert launched(stub_driver, mod.scale__any, aligned_array(), 1024) == "slow"
+    assert launched(stub_driver, mod.scale__any, aligned_array(), 1024).kernel == "slow"
     text = (
         "scale__fast(): argument 'n' (i32) must be a multiple of 16: the kernel was compiled for that, got 1000; "
-        "compile it without that, or add a variant that is"
+        "compile it without this assumption, or add a variant without it"
     )
     assert_refused(ValueError, text, mod.scale__fast, aligned_array(), 1000)
     assert mod.scale._jitload_facts["triton"]["variants"] == ["scale__fast", "scale__one", "scale__any"]
 
 
 def test_a_dispatcher_can_be_configured(mod: jitload.Module, stub_driver: StubDriver) -> None:
-    assert launched(stub_driver, mod.scale[(7, 2)], aligned_array(), 1024) == "fast"
+    assert launched(stub_driver, mod.scale[(7, 2)], aligned_array(), 1024).kernel == "fast"
     assert stub_driver.launches()[0].grid == (7, 2, 1)
-    assert launched(stub_driver, mod.scale[None, None, None, 0x99], aligned_array(), 3) == "slow"
+    assert launched(stub_driver, mod.scale[None, None, None, 0x99], aligned_array(), 3).kernel == "slow"
     assert stub_driver.launches()[0].stream == 0x99
 
 
-# ---- none ----------------------------------------------------------------------------------------------------------
+# ---- no variant fits ---------------------------------------------------------------------------------------------
 
-NEAREST = "none of the variants fits, and this one comes nearest"
+CLOSEST = "no variant fits, and this one comes closest"
 
 
-def test_no_variant_that_fits_is_an_error_about_the_nearest(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_the_error_is_about_the_variant_that_comes_closest(mod: jitload.Module, stub_driver: StubDriver) -> None:
     x = aligned_array(offset=8)
     text = (
         "scale(): argument 'x' (*fp32) must be aligned to 16 bytes: the kernel was compiled for that, and its address "
-        f"is {x.address:#x}; {NEAREST}"
+        f"is {x.address:#x}; {CLOSEST}"
     )
     assert_refused(ValueError, text, mod.scale, x, 1000)
-    text = f"norm(): argument 'n' (i32) must be a multiple of 8: the kernel was compiled for that, got 3; {NEAREST}"
+    text = f"norm(): argument 'n' (i32) must be a multiple of 8: the kernel was compiled for that, got 3; {CLOSEST}"
     assert_refused(ValueError, text, mod.norm, array(), None, 3)
     assert stub_driver.calls() == []
 
 
-def test_arguments_that_no_variant_takes_are_explained(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_arguments_that_no_variant_takes(mod: jitload.Module, stub_driver: StubDriver) -> None:
     assert_refused(TypeError, "norm() takes 3 arguments (x, bias, n), got 1", mod.norm, array())
     text = "norm(): argument 'bias' must be a float16 CUDA tensor, got float32"
     assert_refused(TypeError, text, mod.norm, array("float16"), array(), 3)
@@ -144,7 +135,7 @@ def test_arguments_that_no_variant_takes_are_explained(mod: jitload.Module, stub
     assert stub_driver.calls() == []
 
 
-# ---- architectures -------------------------------------------------------------------------------------------------
+# ---- architectures -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -213,59 +204,3 @@ def test_loading_resolves_what_suits_a_device_in_use(multi: Path, stub_driver: S
     stub_driver.clear()
     module.alike(array(), 1)
     assert stub_driver.calls("cuLibraryLoadData") == []
-
-
-# ---- what is no wrapper --------------------------------------------------------------------------------------------
-
-
-def refusal(*functions: TritonFunction) -> str:
-    with pytest.raises(LaunchSpecError) as caught:
-        render_triton_wrapper(TritonWrapper(name="m", functions=functions))
-    return str(caught.value)
-
-
-def bare(name: str, arguments: list[Any], launch: Launch | None = None, **facts: Any) -> TritonFunction:
-    """Return a function over a cubin without code."""
-    cubin = Cubin(data=b"", arch="sm_90", triton=specialize(name, arguments, **facts))
-    given = launch or Launch(grid=1)
-    return TritonFunction(name=name, doc="", variants=(TritonVariant(name=name, cubins=(cubin,), launch=given),))
-
-
-REFUSALS: list[tuple[dict[str, Any], str]] = [
-    ({"profile_scratch": Scratch(size=8)}, "the kernel was compiled to profile itself: it wants 8 bytes for that"),
-    ({"hidden_pointers": 3}, "3 hidden pointers; there are 0 to 2"),
-    (
-        {"hidden_pointers": 0, "global_scratch": Scratch(size=8)},
-        "the kernel wants scratch memory, but takes no pointer",
-    ),
-    ({"global_scratch": Scratch(size=8, alignment=3)}, "aligned to 3 bytes, which is no power of 2"),
-    ({"num_ctas": 2}, "a cluster of (1, 1, 1) is not 2 blocks"),
-    ({"assumptions": (one("z"),)}, "'z' has an assumption and is none of the arguments: x, n"),
-    ({"assumptions": (multiple("n", 12),)}, "'n' is assumed to be a multiple of 12, which is no power of 2"),
-    ({"parameters": [parameter("z", "i32")]}, "the cubin takes 'z', which is none of the arguments: x, n"),
-    ({"launch": Launch(grid=1, block=64)}, "Launch.block: is fixed by the kernel, or has no use here"),
-    ({"launch": Launch(grid=1, args={"n": 1})}, "Launch.args: is fixed by the kernel, or has no use here"),
-    ({"launch": Launch(grid="m")}, "there is no parameter 'm'"),
-    ({"launch": Launch(grid="F"), "constexprs": (("F", 0.5),)}, "'F' is a 'constexpr' parameter, not an integer"),
-    ({"launch": Launch(grid="n // BLOCK"), "constexprs": (("BLOCK", 2**63),)}, "'BLOCK' is a 'constexpr' parameter"),
-]
-
-
-@pytest.mark.parametrize(("facts", "text"), REFUSALS)
-def test_a_record_that_cannot_be_launched_is_refused(facts: dict[str, Any], text: str) -> None:
-    found = refusal(bare("k", N_PARAMETERS, **facts))
-    assert text in found
-    assert "k" in found
-
-
-def test_variants_must_go_together() -> None:
-    first, second = bare("a", N_PARAMETERS), bare("b", BIAS)
-    both = TritonFunction(name="f", doc="", variants=(*first.variants, *second.variants))
-    assert "the variants take different arguments: (x, n) and (x, bias, n)" in refusal(both)
-    assert "two functions are named 'a'" in refusal(first, first)
-    twice = TritonFunction(name="f", doc="", variants=(*first.variants, *first.variants))
-    assert "two functions are named 'a'" in refusal(twice)
-
-
-def test_a_name_of_the_libraries_own_is_refused(tmp_path: Path) -> None:
-    assert "'_jitload_x' cannot be exported" in refusal(bare("_jitload_x", N_PARAMETERS))

@@ -1,0 +1,275 @@
+"""Runs the Python functions beside a kernel while its library is built: `@triton.heuristics`, and a `pre_hook`.
+
+Triton runs them before each launch, which a library cannot do. What they compute from compiled-in values is the same at
+each launch, however, so they run once, with stand-ins for the run-time arguments. A stand-in tells two things only:
+whether the argument is None, and whether it is a tensor descriptor. A hook may also set a descriptor's block shape.
+Using anything else of an argument is an error.
+"""
+
+from __future__ import annotations
+
+import builtins
+import copy
+import dis
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, NoReturn
+
+from jitload.errors import JitLoadError, SignatureError
+from jitload.triton.kernel import CompileSpec, TritonKernel, config_values, show_values
+from jitload.triton.key import code_objects, outer_names
+from jitload.triton.plan import types_by_name
+
+# The functions from outside that a hook may call: all others might have an effect outside the hook, too.
+_PURE_FUNCTIONS = (isinstance, len, min, max, int, bool, range, list, tuple, abs, hasattr, math.ceil)
+_PURE_IDS = frozenset(map(id, _PURE_FUNCTIONS))
+_PURE_IN_TRITON = ("cdiv", "next_power_of_2", "TensorDescriptor")
+_OPCODES_WITH_EFFECTS = ("STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_NAME")
+
+
+def apply_heuristics(
+    kernel: TritonKernel, spec: CompileSpec, values: Mapping[str, Any], explicit: Collection[str]
+) -> dict[str, Any]:
+    """Return the compiled-in values and the options, including those that `@triton.heuristics` computes.
+
+    Args:
+        kernel: The kernel.
+        spec: How it is to be compiled.
+        values: The constexprs and options that have a value.
+        explicit: The names of those that win over a heuristic; the others are defaults of a configuration.
+
+    Raises:
+        SignatureError: A heuristic uses a run-time argument, whose value is not known when a library is built.
+    """
+    results = dict(values)
+    stand_ins = {name: None if kind == "null" else StandIn() for name, kind in _argument_kinds(kernel, spec)}
+    for name, function in kernel.heuristics.items():
+        if name in explicit:
+            continue
+        arguments = _Arguments(kernel, {**stand_ins, **results})
+        try:
+            results[name] = function(arguments)
+            if type(results[name]) is StandIn:
+                _refuse_value()
+        except Exception as error:
+            if arguments.unknown:
+                raise SignatureError(
+                    f"kernel {kernel.name!r}: its heuristic computes {name!r} from the argument {arguments.unknown!r}, "
+                    f"whose value is known only at a call: pass constexprs={{{name!r}: …}}, or build variants"
+                ) from error
+            raise JitLoadError(f"kernel {kernel.name!r}: its heuristic for {name!r} failed: {error}") from error
+    return results
+
+
+def apply_pre_hook(kernel: TritonKernel, spec: CompileSpec, config: Any, values: Mapping[str, Any]) -> CompileSpec:
+    """Return the spec with the block shapes of descriptors that a configuration's pre_hook sets.
+
+    Raises:
+        SignatureError: The hook does anything else, or might do so.
+    """
+    hook = getattr(config, "pre_hook", None)
+    if hook is None:
+        return spec
+    stand_ins: dict[str, Callable[[], Any]] = {
+        "null": lambda: None,
+        "descriptor": _DescriptorStandIn,
+        "pointer": _PointerStandIn,
+        "other": StandIn,
+    }
+    arguments = _Arguments(
+        kernel, {**{name: stand_ins[kind]() for name, kind in _argument_kinds(kernel, spec)}, **values}
+    )
+    problem = next(_effects(hook, set()), "")
+    if not problem:
+        try:
+            hook(arguments)
+        except Exception as error:  # noqa: BLE001  the user's code
+            unknown = arguments.unknown
+            problem = f"it needs more of {unknown!r} than is known ({error})" if unknown else f"it fails with {error!r}"
+    if problem:
+        name, value = next(iter(config_values(config).items()))
+        raise SignatureError(
+            f"kernel {kernel.name!r}: the configuration ({show_values(config_values(config))}) has a pre_hook, Python "
+            "code that Triton runs before each launch. A library cannot run it, unless it only sets the block_shape of "
+            f"tensor descriptors from values that are compiled in. Here {problem}. Pass the values without the hook, "
+            f"config={{{name!r}: {value!r}, …}} or variants=[…], and do its work before the call"
+        )
+    descriptors = ((name, value) for name, value in dict.items(arguments) if type(value) is _DescriptorStandIn)
+    return _with_block_shapes(kernel, spec, {name: shape for name, value in descriptors if (shape := _shape_of(value))})
+
+
+def _argument_kinds(kernel: TritonKernel, spec: CompileSpec) -> Iterator[tuple[str, str]]:
+    """Yield the run-time arguments with what is known of each: `null`, `pointer`, `descriptor` or `other`."""
+    if spec.signature is not None:
+        types = types_by_name(kernel, spec.signature)
+        for param in kernel.params:
+            if not param.is_constexpr:
+                yield param.name, _kind_of_type(types.get(param.name, param.annotation_type), param.name in types)
+        return
+    names = [param.name for param in kernel.params]
+    for name, value in {**dict(zip(names, spec.args, strict=False)), **spec.named_args}.items():
+        is_pointer = hasattr(value, "data_ptr") or type(value).__name__ == "dtype"
+        kind = "null" if value is None else "pointer" if is_pointer else "other"
+        yield name, "descriptor" if hasattr(value, "block_shape") else kind
+
+
+def _kind_of_type(text: object, is_in_signature: bool) -> str:  # noqa: FBT001  None also means: not annotated
+    if text is None and is_in_signature:
+        return "null"
+    if not isinstance(text, str):
+        return "other"
+    return "descriptor" if text.startswith("tensordesc") else "pointer" if text.startswith("*") else "other"
+
+
+def _with_block_shapes(kernel: TritonKernel, spec: CompileSpec, shapes: Mapping[str, Sequence[int]]) -> CompileSpec:
+    """Return the spec with other block shapes, in the signature or in copies of the example arguments."""
+    if spec.signature is not None:
+        types = types_by_name(kernel, spec.signature)
+        reshaped = {name: _reshape_type(types[name], shape) for name, shape in shapes.items()}
+        return spec._replace(signature={**types, **reshaped})
+    names = [param.name for param in kernel.params]
+    args = tuple(_reshape_argument(value, shapes.get(name)) for value, name in zip(spec.args, names, strict=False))
+    named_args = {name: _reshape_argument(value, shapes.get(name)) for name, value in spec.named_args.items()}
+    return spec._replace(args=args, named_args=named_args)
+
+
+def _reshape_type(text: str, shape: Sequence[int]) -> str:
+    return f"{text.partition('[')[0]}[{', '.join(map(str, shape))}]>"
+
+
+def _reshape_argument(value: Any, shape: Sequence[int] | None) -> Any:
+    if shape is None:
+        return value
+    descriptor = copy.copy(value)
+    descriptor.block_shape = list(shape)
+    return descriptor
+
+
+# ---- stand-ins for arguments -----------------------------------------------------------------------------------
+
+
+class StandIn:
+    """A run-time argument that is not None and of which nothing else is known: every other use of it fails."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __getattribute__(self, name: str) -> Any:
+        raise LookupError(f"its {name}")
+
+
+def _refuse_value(*_: object) -> NoReturn:
+    raise LookupError("its value")
+
+
+for _name in ("bool", "eq", "ne", "str", "repr", "format", "dir", "sizeof", "reduce_ex", "setattr", "delattr"):
+    setattr(StandIn, f"__{_name}__", _refuse_value)  # those that `object` has; all others are a TypeError anyway
+
+
+class _PointerStandIn(StandIn):
+    """A tensor, for a hook: its type may be asked for."""
+
+    def __getattribute__(self, name: str) -> Any:
+        return type(self) if name == "__class__" else super().__getattribute__(name)
+
+
+class _DescriptorStandIn(StandIn):
+    """A tensor descriptor, for a hook: its type may be asked for, and its block shape may be set."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "__class__":
+            return _descriptor_class()
+        if name == "block_shape" and _shape_of(self):
+            return object.__getattribute__(self, name)
+        return _refuse_value()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "block_shape":
+            raise LookupError(f"its {name}")
+        object.__setattr__(self, name, value)
+
+
+def _shape_of(descriptor: _DescriptorStandIn) -> Sequence[int] | None:
+    shape: Sequence[int] | None = object.__getattribute__(descriptor, "__dict__").get("block_shape")
+    return shape
+
+
+def _descriptor_class() -> type:
+    try:
+        from triton.tools.tensor_descriptor import TensorDescriptor
+    except ImportError:  # before Triton 3.4
+        return _DescriptorStandIn
+    descriptor_class: type = TensorDescriptor
+    return descriptor_class
+
+
+class _Arguments(dict[str, Any]):
+    """The mapping that a heuristic or a hook is called with; `unknown` is the argument that it needed to know."""
+
+    def __init__(self, kernel: TritonKernel, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        self.run_time = frozenset(param.name for param in kernel.params if not param.is_constexpr)
+        self.unknown = ""
+
+    def __getitem__(self, name: str) -> Any:
+        value = super().__getitem__(name)
+        if StandIn in type(value).__mro__:
+            self.unknown = name
+        return value
+
+    def __missing__(self, name: str) -> NoReturn:
+        self.unknown = name
+        raise KeyError(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return a value, or the default, but not for a run-time argument, which has a value at each call."""
+        return self[name] if name in self or name in self.run_time else default
+
+
+# ---- what a hook may use ---------------------------------------------------------------------------------------
+
+
+def _effects(function: Any, visited: set[int]) -> Iterator[str]:
+    """Yield what a function uses that may act, or look, outside its arguments."""
+    if not isinstance(function, FunctionType):
+        yield f"it is a {type(function).__name__}, which cannot be inspected"
+        return
+    if id(function) in visited:
+        return
+    visited.add(id(function))
+    codes = list(code_objects(function.__code__))
+    for code in codes:
+        yield from (f"it contains {instruction}" for instruction in _stores(code, function.__code__.co_freevars))
+    names = {name for code in codes for name in code.co_names}
+    scope = {**{name: getattr(builtins, name, None) for name in names}, **dict(outer_names(function))}
+    scope |= {f"default {index}": value for index, value in enumerate(function.__defaults__ or ())}
+    scope |= function.__kwdefaults__ or {}
+    for name, value in scope.items():
+        if isinstance(value, FunctionType) and not _is_from_triton(value):
+            yield from _effects(value, visited)
+        elif not _is_pure(value, names):
+            yield f"it uses {name!r}, which is a {type(value).__name__}"
+
+
+def _stores(code: CodeType, free_variables: Collection[str]) -> Iterator[str]:
+    """Yield the instructions of a code object that write, or import, outside the function it belongs to."""
+    for instruction in dis.get_instructions(code):
+        name = instruction.opname
+        is_outer_store = name in ("STORE_DEREF", "DELETE_DEREF") and instruction.argval in free_variables
+        if is_outer_store or name in _OPCODES_WITH_EFFECTS:
+            yield f"{name} {instruction.argval!r}"
+
+
+def _is_pure(value: Any, names: set[str]) -> bool:
+    if isinstance(value, ModuleType):
+        package = value.__name__.partition(".")[0]
+        used = [name for name in names if hasattr(value, name)]
+        return package == "math" or (package == "triton" and all(name in _PURE_IN_TRITON for name in used))
+    if isinstance(value, tuple):
+        return all(_is_pure(item, names) for item in value)
+    is_plain = value is None or isinstance(value, bool | int | float | str)
+    return is_plain or id(value) in _PURE_IDS or (_is_from_triton(value) and value.__name__ in _PURE_IN_TRITON)
+
+
+def _is_from_triton(value: Any) -> bool:
+    return callable(value) and str(getattr(value, "__module__", "")).partition(".")[0] == "triton"

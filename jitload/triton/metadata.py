@@ -1,0 +1,325 @@
+"""Reads a kernel that Triton compiled, and checks what its metadata says against the parameter table in the cubin.
+
+If the interface of Triton's kernels has changed, that is an error at the build, and not a launch that corrupts memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from jitload.elf.cubin import read_image
+from jitload.errors import SignatureError
+from jitload.model import (
+    Assumption,
+    Cubin,
+    Descriptor,
+    ImageKernel,
+    Kernel,
+    Parameter,
+    ParameterKind,
+    Scratch,
+    Specialization,
+)
+from jitload.triton.kernel import plain_value
+from jitload.triton.plan import DESCRIPTOR, ELEMENTS, POINTER, SCALARS, Path
+from jitload.triton.versions import Triton, read_version
+
+_MAX_THREADS = 1024  # of a block
+_MAX_TENSOR_MEMORY = 512  # columns; sm_107 has 576
+
+
+def read_compiled_kernel(compiled: Any, triton: Triton, constexprs: frozenset[str] | None = None) -> Cubin:
+    """Return a compiled kernel as a cubin that says how it is launched.
+
+    Args:
+        compiled: Triton's `CompiledKernel`.
+        triton: The installed release of Triton.
+        constexprs: Names of the parameters that are not arguments of a call; None for those annotated `tl.constexpr`.
+
+    Raises:
+        SignatureError: It is not for NVIDIA GPUs, needs what a library cannot provide, or has other parameters than
+            Triton says.
+    """
+    name = str(compiled.src.fn.__name__)
+    metadata = compiled.metadata
+    _check_launchable(name, compiled)
+    triton = read_version(getattr(metadata, "triton_version", triton))
+    image = read_image(compiled.asm["cubin"], name=f"Triton's cubin of {name!r}")
+    entry = next((kernel for kernel in image.kernels if kernel.symbol == metadata.name), None)
+    if entry is None:
+        symbols = ", ".join(kernel.symbol for kernel in image.kernels) or "none"
+        raise SignatureError(f"kernel {name!r}: Triton calls it {metadata.name!r}, but the cubin has: {symbols}")
+    interface = _Interface(compiled, triton, constexprs)
+    _check_parameters(interface, entry, _block_size(metadata))
+    kernel = Kernel(
+        name=name,
+        symbol=entry.symbol,
+        parameters=tuple(
+            replace(parameter, offset=slot.offset)
+            for parameter, slot in zip(interface.parameters, entry.slots, strict=False)
+        ),
+        registers=entry.registers,
+        shared_bytes=entry.shared_bytes,
+        local_bytes=entry.local_bytes,
+        max_threads=entry.max_threads,
+    )
+    specialization = Specialization(
+        kernel=kernel,
+        arguments=tuple(interface.arguments),
+        assumptions=tuple(interface.assumptions),
+        descriptors=tuple(interface.descriptors),
+        constexprs=tuple(interface.constexprs),
+        **_launch_attributes(metadata, triton),
+    )
+    return Cubin(data=bytes(compiled.asm["cubin"]), arch=image.arch, kernels=(kernel,), triton=specialization)
+
+
+def _check_launchable(name: str, compiled: Any) -> None:
+    metadata = compiled.metadata
+    backend, arch = metadata.target.backend, metadata.target.arch
+    if backend != "cuda" or "cubin" not in compiled.asm:
+        raise SignatureError(f"kernel {name!r} is compiled for {backend} {arch}, but jitload is for CUDA")
+    if size := getattr(metadata, "profile_scratch_size", 0):
+        raise SignatureError(
+            f"kernel {name!r} is compiled with instrumentation for a profiler, which needs {size} bytes per program: "
+            "unset TRITON_INSTRUMENTATION_MODE (or the profiler's hook), and compile it again"
+        )
+    threads = _block_size(metadata)
+    if threads > _MAX_THREADS:
+        raise SignatureError(
+            f"kernel {name!r} has num_warps={metadata.num_warps} after compilation, which is {threads} threads, but a "
+            f"block has at most {_MAX_THREADS}: compile it with fewer warps"
+        )
+    columns = getattr(metadata, "tmem_size", 0) or 0
+    if columns > _MAX_TENSOR_MEMORY + 64 * (arch == 107):
+        raise SignatureError(
+            f"kernel {name!r} needs {columns} columns of tensor memory, but the GPU has 512: use smaller blocks"
+        )
+
+
+def _block_size(metadata: Any) -> int:
+    return int(metadata.num_warps) * _warp_size(metadata)
+
+
+def _warp_size(metadata: Any) -> int:
+    return int(getattr(metadata, "warp_size", metadata.target.warp_size))
+
+
+def _check_parameters(interface: _Interface, entry: ImageKernel, threads: int) -> None:
+    """Compare parameters and threads with those in the cubin."""
+    triton = interface.triton
+    sizes = [parameter.size for parameter in interface.parameters] + [8] * triton.hidden_pointers
+    cubin_sizes = [slot.size for slot in entry.slots]
+    claim = f"kernel {interface.name!r}: Triton {triton} says that it"
+    if sizes != cubin_sizes:
+        parameters = ", ".join(f"{p.name} {p.size}" for p in interface.parameters) or "no parameters"
+        raise SignatureError(
+            f"{claim} takes {parameters} and {triton.hidden_pointers} hidden pointers ({sum(sizes)} bytes), but the "
+            f"cubin has parameters of {', '.join(map(str, cubin_sizes)) or 'no'} bytes. This Triton passes parameters "
+            "in a way that jitload does not know."
+        )
+    if threads != entry.max_threads:
+        raise SignatureError(f"{claim} runs {threads} threads, but the cubin requires {entry.max_threads}")
+
+
+def _launch_attributes(metadata: Any, triton: Triton) -> dict[str, Any]:
+    """Return what a launch needs besides parameters, as it is after compilation, which may change the warps."""
+    num_ctas = int(getattr(metadata, "num_ctas", 1))
+    return {
+        "num_warps": int(metadata.num_warps),
+        "warp_size": _warp_size(metadata),
+        "num_ctas": num_ctas,
+        "cluster": tuple(map(int, getattr(metadata, "cluster_dims", (num_ctas, 1, 1)))),
+        "shared_bytes": int(metadata.shared),
+        "hidden_pointers": triton.hidden_pointers,
+        "global_scratch": _global_scratch(metadata, triton),
+        "is_pdl": bool(getattr(metadata, "launch_pdl", False)),
+        "is_cooperative": bool(getattr(metadata, "launch_cooperative_grid", False)),
+        "grid_multiplies": triton.grid_multiplies,
+        "triton_version": str(triton),
+    }
+
+
+def _global_scratch(metadata: Any, triton: Triton) -> Scratch:
+    size = int(getattr(metadata, "global_scratch_size", 0) or 0)
+    if not size:
+        return Scratch()
+    alignment = int(getattr(metadata, "global_scratch_align", 1))
+    return Scratch(size=size, alignment=alignment, is_per_cta=triton.scratch_is_per_cta)
+
+
+# ---- arguments and parameters ----------------------------------------------------------------------------------
+
+
+class _Interface:
+    """The arguments of a call and the parameters of the machine code, as Triton's record of the source states them.
+
+    Tuples are flattened. A descriptor is one argument and several parameters.
+    """
+
+    def __init__(self, compiled: Any, triton: Triton, constexprs: frozenset[str] | None) -> None:
+        source = compiled.src
+        self.name = str(source.fn.__name__)
+        self.triton = triton
+        self.descriptor_metadata: list[Any] = list(getattr(compiled.metadata, "tensordesc_meta", None) or ())
+        self.parameters: list[Parameter] = []
+        self.arguments: list[Parameter] = []
+        self.assumptions: list[Assumption] = []
+        self.descriptors: list[Descriptor] = []
+        self.constexprs: list[tuple[str, int | float | bool | str | None]] = []
+        constants = _constants_by_path(source)
+        attributes = _attributes_by_path(source, triton)
+        for param in source.fn.params:
+            is_constexpr = param.is_constexpr if constexprs is None else param.name in constexprs
+            types = source.signature.get(param.name, "constexpr")
+            for name, path, text in _leaves(param.name, types, (param.num,)):
+                if path in constants or text == "constexpr":
+                    self._add_constant(name, constants.get(path), is_constexpr=is_constexpr and len(path) == 1)
+                else:
+                    self._add_argument(name, text, attributes.get(path, ()))
+
+    def _add_constant(self, name: str, value: Any, *, is_constexpr: bool) -> None:
+        """Add a constexpr, or an argument that the machine code does not take because it is always None or 1."""
+        value = plain_value(value)
+        is_one = isinstance(value, int) and not isinstance(value, bool) and value == 1
+        if is_constexpr or not (value is None or is_one):
+            self.constexprs.append((name, _constexpr_value(value)))
+        elif value is None:
+            self.arguments.append(Parameter(name=name, type="None", kind="pointer", size=8, offset=0))
+            self.assumptions.append(Assumption(parameter=name, kind="null", value=0))
+        else:
+            self.arguments.append(Parameter(name=name, type="i32", kind="int", size=4, offset=0))
+            self.assumptions.append(Assumption(parameter=name, kind="equal_to", value=1))
+
+    def _add_argument(self, name: str, text: str, attributes: Sequence[tuple[str, Any]]) -> None:
+        where = f"kernel {self.name!r}, parameter {name!r}"
+        if text.startswith("tensordesc_im2col<"):
+            raise SignatureError(
+                f"{where}: an im2col descriptor, whose pixel boxes cannot be read from a tensor at a call; jitload "
+                "encodes tiled descriptors only. Pass the kernel one, or launch it with Triton"
+            )
+        text = _without_layout(text)
+        type_ = _parameter_type(text)
+        if type_ is None:
+            raise SignatureError(f"{where}: jitload does not know Triton's type {text!r}")
+        argument = Parameter(name=name, type=text, kind=type_.kind, size=type_.size, offset=0, dtype=type_.dtype)
+        if type_.block_shape is None:
+            self.arguments.append(argument)
+            self.parameters.append(argument)
+        else:
+            self.arguments.append(replace(argument, size=8))
+            self._add_descriptor(argument, type_.block_shape)
+        for attribute, value in attributes:
+            if attribute != "tt.divisibility":
+                raise SignatureError(
+                    f"{where}: Triton specialized it by {attribute}={value!r}, which jitload does not know, so it "
+                    "could not be checked at a call"
+                )
+            self.assumptions.append(Assumption(parameter=name, kind="multiple_of", value=int(value)))
+
+    def _add_descriptor(self, argument: Parameter, block_shape: tuple[int, ...]) -> None:
+        name, rank = argument.name, len(block_shape)
+        descriptor = Descriptor(parameter=name, dtype=argument.dtype or "", block_shape=block_shape)
+        if self.descriptor_metadata:
+            metadata = self.descriptor_metadata[len(self.descriptors)]
+            descriptor = replace(
+                descriptor,
+                block_shape=tuple(metadata["block_size"]),
+                swizzle=int(metadata["swizzle"]),
+                elem_size=int(metadata["elem_size"]),
+                elem_type=int(metadata["elem_type"]),
+                fp4_padded=bool(metadata["fp4_padded"]),
+            )
+            self.parameters.append(replace(argument, kind="struct", size=128, dtype=None))
+        else:  # before sm_90: plain parameters
+            flags = self.triton.descriptor_flags
+            descriptor = replace(descriptor, is_expanded=True, flags=flags)
+            self.parameters.append(replace(argument, size=8, dtype=None))
+            self._add_numbers(f"{name}.long", 2 * rank, "i64")
+            self._add_numbers(f"{name}.flag", flags, "i1")
+        self.descriptors.append(descriptor)
+        self._add_numbers(f"{name}.shape", rank, "i32")
+        self._add_numbers(f"{name}.stride", rank, "i64")
+
+    def _add_numbers(self, name: str, count: int, type_: str) -> None:
+        kind, size, _ = SCALARS[type_]
+        for number in range(count):
+            self.parameters.append(Parameter(name=f"{name}{number}", type=type_, kind=kind, size=size, offset=0))
+
+
+def _constants_by_path(source: Any) -> Mapping[Path, Any]:
+    """Return the compiled-in values by path; Triton 3.2 has them by name."""
+    names = list(source.fn.arg_names)
+    return {
+        (names.index(key),) if isinstance(key, str) else tuple(key): value for key, value in source.constants.items()
+    }
+
+
+def _attributes_by_path(source: Any, triton: Triton) -> Mapping[Path, Sequence[tuple[str, Any]]]:
+    """Return what Triton assumes of arguments, as pairs of an attribute and its value."""
+    if triton.has_paths:
+        return {tuple(path): [(name, value) for name, value in pairs] for path, pairs in source.attrs.items()}
+    attributes: dict[Path, list[tuple[str, Any]]] = {}
+    for name, indexes in source.attrs.arg_properties.items():
+        for index in indexes:
+            attributes.setdefault((index,), []).append((name, source.attrs.property_values[name]))
+    return attributes
+
+
+def _constexpr_value(value: Any) -> int | float | bool | str | None:
+    """Return a constant as plain data: the number or the text of a member of an enum, the text of anything else."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int.__index__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    return str.__str__(value) if isinstance(value, str) else str(value)
+
+
+# ---- types -----------------------------------------------------------------------------------------------------
+
+
+class _ParameterType(NamedTuple):
+    """What the machine code takes for a type, and what a caller passes for it."""
+
+    kind: ParameterKind
+    size: int
+    dtype: str | None = None
+    block_shape: tuple[int, ...] | None = None  # of a tensor descriptor
+
+
+def _parameter_type(text: str) -> _ParameterType | None:
+    """Return the facts of a type in Triton's spelling, or None if it is unknown."""
+    pointer = re.fullmatch(POINTER, text)
+    if pointer and pointer["stars"]:
+        element = pointer["element"]
+        if element not in ELEMENTS:
+            return None
+        return _ParameterType("pointer", 8, ELEMENTS[element] if pointer["stars"] == "*" else None)
+    if text in SCALARS:
+        return _ParameterType(*SCALARS[text])
+    if text == "nvTmaDesc":
+        return _ParameterType("struct", 128)
+    if descriptor := re.fullmatch(DESCRIPTOR, text):
+        shape = tuple(int(number) for number in descriptor[2].split(",") if number.strip())
+        return _ParameterType("pointer", 128, ELEMENTS.get(descriptor[1]), shape)
+    return None
+
+
+def _without_layout(text: str) -> str:
+    """Return a type without the layout in shared memory that Gluon adds to that of a descriptor."""
+    match = re.fullmatch(r"(tensordesc<\w+\[[\d\s,]+\]),.*>", text, re.DOTALL)
+    return f"{match[1]}>" if match else text
+
+
+def _leaves(name: str, types: object, path: Path) -> Iterator[tuple[str, Path, str]]:
+    """Yield the leaves of a parameter's type with their names and paths: `t_0` and `(2, 0)`."""
+    if not isinstance(types, tuple):
+        yield name, path, str(types)
+        return
+    for index, inner in enumerate(types):
+        yield from _leaves(f"{name}_{index}", inner, (*path, index))

@@ -1,0 +1,431 @@
+"""Generates the C++ wrapper of a library of Triton kernels, from their specializations."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from jitload.codegen.wrapper import (
+    EmbeddedImage,
+    c_string,
+    comment,
+    describe_function,
+    dtype_code,
+    export_record,
+    image_record,
+    join_flags,
+    load_template,
+    to_json,
+)
+from jitload.errors import LaunchSpecError
+from jitload.expressions.compiler import INT64, ScopeEntry, write_constant
+from jitload.launch import Launch
+from jitload.model import Cubin, Descriptor, Kernel, Parameter, Specialization
+from jitload.signature.exports import Export
+from jitload.toolchain.arch import capability_of
+
+_LAUNCH_FIELDS = ("grid", "priority", "raw_pointers", "doc")  # that a variant's launch may set
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TritonVariant:
+    """One specialization of a kernel.
+
+    Attributes:
+        name: The name it is exported under if a function has several variants.
+        cubins: Its machine code, one cubin for each architecture, with their `triton` records.
+        launch: Its grid of programs over arguments and constexprs, or None to leave it to the call; also `priority`
+            and `raw_pointers`. Everything else was decided when the kernel was compiled.
+    """
+
+    name: str
+    cubins: tuple[Cubin, ...]
+    launch: Launch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TritonFunction:
+    """A kernel as a function; a call launches the first of its variants that the arguments fit."""
+
+    name: str
+    doc: str
+    variants: tuple[TritonVariant, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TritonWrapper:
+    """A library's name and functions."""
+
+    name: str
+    functions: tuple[TritonFunction, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _KernelCode:
+    """Machine code of one variant that is launched in one way: for all its architectures, or for some of them."""
+
+    id: str
+    name: str
+    launch: Launch
+    specialization: Specialization
+    images: tuple[EmbeddedImage, ...]
+    builds: tuple[tuple[str, Kernel], ...]
+
+    def export(self, name: str, doc: str) -> Export:
+        kernel = replace(self.specialization.kernel, parameters=self.specialization.arguments)
+        return Export(name=name, kernel=kernel, launch=self.launch, doc=doc)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    """An exported function: one piece of machine code, or a dispatcher over several."""
+
+    name: str
+    doc: str
+    codes: tuple[_KernelCode, ...]
+
+
+def render_triton_wrapper(wrapper: TritonWrapper) -> str:
+    """Return the C++ text of a library's wrapper.
+
+    Raises:
+        LaunchSpecError: A grid does not fit its kernel, or a kernel cannot be launched.
+    """
+    entries = _entries(wrapper)
+    cubins = _numbered_cubins(wrapper)
+    archs = tuple(dict.fromkeys(cubin.arch for _, cubin in cubins))
+    description = {"name": wrapper.name, "archs": archs, "functions": list(map(_describe, entries)), "variables": []}
+    record = {
+        "name": comment(wrapper.name),
+        "quoted_name": c_string(wrapper.name),
+        "images": [image_record(_image(number, cubin)) for number, cubin in cubins],
+        "kernels": _kernel_records(entries),
+        "description": c_string(to_json(description)),
+    }
+    return load_template("triton.cc.jinja").render(wrapper=record)
+
+
+def cubin_files(wrapper: TritonWrapper) -> tuple[tuple[str, bytes], ...]:
+    """Return the files that a wrapper's text embeds, by name."""
+    return tuple((_image(number, cubin).file, cubin.data) for number, cubin in _numbered_cubins(wrapper))
+
+
+def _numbered_cubins(wrapper: TritonWrapper) -> list[tuple[int, Cubin]]:
+    """Return all cubins, each with the number of its variant."""
+    variants = [variant for function in wrapper.functions for variant in function.variants]
+    return [(number, cubin) for number, variant in enumerate(variants) for cubin in variant.cubins]
+
+
+def _image(number: int, cubin: Cubin) -> EmbeddedImage:
+    capability, suffix = capability_of(cubin.arch)
+    name = f"kernel{number}_{cubin.arch}"
+    return EmbeddedImage(name=name, file=f"{name}.cubin", capability=capability, suffix=suffix)
+
+
+# ---- exported functions ----------------------------------------------------------------------------------------
+
+
+def _entries(wrapper: TritonWrapper) -> list[_Entry]:
+    """Return the exported functions, each dispatcher before its variants."""
+    entries: list[_Entry] = []
+    number = 0
+    for function in wrapper.functions:
+        by_variant = []
+        has_dispatcher = len(function.variants) > 1
+        for variant in function.variants:
+            by_variant.append(_codes(variant.name if has_dispatcher else function.name, variant, number))
+            number += 1
+        codes = tuple(code for variant_codes in by_variant for code in variant_codes)
+        _check_same_arguments(function.name, codes)
+        entries.append(_Entry(name=function.name, doc=function.doc, codes=codes))
+        if has_dispatcher:
+            entries += [_Entry(name=codes[0].name, doc=function.doc, codes=codes) for codes in by_variant]
+    _check_distinct([entry.name for entry in entries])
+    return entries
+
+
+def _check_distinct(names: Sequence[str]) -> None:
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        raise LaunchSpecError(f"two functions are named {repeated!r}", field="variants")
+
+
+def _codes(name: str, variant: TritonVariant, number: int) -> tuple[_KernelCode, ...]:
+    """Group cubins that differ only in their architecture; what runs on fewer devices comes first."""
+    groups: dict[Any, list[Cubin]] = {}
+    for cubin in variant.cubins:
+        assert cubin.triton is not None
+        _check_specialization(name, cubin.triton)
+        groups.setdefault(_without_compiler_counts(cubin.triton), []).append(cubin)
+    _check_launch(name, variant.launch)
+    return tuple(
+        _KernelCode(
+            id=name if len(groups) == 1 else f"{name}_{cubins[0].arch}",
+            name=name,
+            launch=_complete_launch(specialization, variant.launch),
+            specialization=specialization,
+            images=tuple(_image(number, cubin) for cubin in cubins),
+            builds=tuple((cubin.arch, cubin.triton.kernel) for cubin in cubins if cubin.triton is not None),
+        )
+        for cubins in sorted(groups.values(), key=lambda group: capability_of(group[-1].arch), reverse=True)
+        if (specialization := cubins[0].triton) is not None
+    )
+
+
+def _without_compiler_counts(specialization: Specialization) -> Specialization:
+    """Return the record without what a launch does not depend on, such as the number of registers."""
+    parameters = tuple(replace(parameter, offset=0) for parameter in specialization.kernel.parameters)
+    kernel = replace(
+        specialization.kernel, parameters=parameters, registers=0, shared_bytes=0, local_bytes=0, max_threads=0
+    )
+    return replace(specialization, kernel=kernel)
+
+
+def _check_launch(name: str, launch: Launch) -> None:
+    defaults = Launch()
+    for field in fields(Launch):
+        if field.name not in _LAUNCH_FIELDS and getattr(launch, field.name) != getattr(defaults, field.name):
+            problem = "is decided when the kernel is compiled, or has no effect on it"
+            raise LaunchSpecError(problem, kernel=name, field=f"Launch.{field.name}", hint="Leave it out.")
+
+
+def _check_same_arguments(name: str, codes: Sequence[_KernelCode]) -> None:
+    lists = [", ".join(argument.name for argument in code.specialization.arguments) for code in codes]
+    if different := next((names for names in lists if names != lists[0]), None):
+        problem = f"the variants take different arguments: ({lists[0]}) and ({different})"
+        raise LaunchSpecError(problem, kernel=name, field="variants")
+
+
+def _complete_launch(specialization: Specialization, launch: Launch) -> Launch:
+    """Add what was decided at compilation. Tensors may have any layout, because strides are arguments of the kernel."""
+    return replace(
+        launch,
+        block=specialization.num_warps * specialization.warp_size,
+        shared_bytes=specialization.shared_bytes,
+        cluster=specialization.cluster if specialization.num_ctas > 1 else None,
+        cluster_policy="spread" if specialization.num_ctas > 1 else None,
+        cooperative=specialization.is_cooperative,
+        pdl=specialization.is_pdl,
+        nullable=tuple(a.parameter for a in specialization.assumptions if a.kind == "null"),
+        strided=tuple(p.name for p in specialization.arguments if p.kind == "pointer"),
+    )
+
+
+# ---- checks of a specialization --------------------------------------------------------------------------------
+
+_MAX_RANK = 5
+
+
+def _check_specialization(name: str, specialization: Specialization) -> None:
+    """Refuse a record that contradicts itself, or describes what cannot be launched."""
+    for problem in _problems(specialization):
+        raise LaunchSpecError(problem, kernel=name)
+
+
+def _problems(spec: Specialization) -> Iterator[str]:
+    if spec.profile_scratch.size > 0:
+        yield f"the kernel was compiled to profile itself, and needs {spec.profile_scratch.size} bytes for that"
+    if not 0 <= spec.hidden_pointers <= 2:
+        yield f"{spec.hidden_pointers} hidden pointers; there are 0 to 2"
+    if spec.global_scratch.size > 0 and spec.hidden_pointers == 0:
+        yield "the kernel needs scratch memory, but takes no pointer to it"
+    if not _is_power_of_two(spec.global_scratch.alignment):
+        yield f"scratch memory is aligned to {spec.global_scratch.alignment} bytes, which is not a power of 2"
+    if math.prod(spec.cluster) != spec.num_ctas:
+        yield f"a cluster of {spec.cluster} is not {spec.num_ctas} blocks"
+    yield from _argument_problems(spec)
+
+
+def _argument_problems(spec: Specialization) -> Iterator[str]:
+    names = [argument.name for argument in spec.arguments]
+    listed = ", ".join(names) or "none"
+    for assumption in spec.assumptions:
+        name, value = assumption.parameter, assumption.value
+        if name not in names:
+            yield f"{name!r} has an assumption but is not one of the arguments: {listed}"
+        if assumption.kind == "multiple_of" and not _is_power_of_two(value):
+            yield f"{name!r} is assumed to be a multiple of {value}, which is not a power of 2"
+    for descriptor in spec.descriptors:
+        name, rank = descriptor.parameter, len(descriptor.block_shape)
+        if name not in names:
+            yield f"{name!r} has a descriptor but is not one of the arguments: {listed}"
+        if not 1 <= rank <= _MAX_RANK:
+            yield f"descriptor {name!r} has {rank} dimensions; there are 1 to {_MAX_RANK}"
+
+
+def _is_power_of_two(value: int) -> bool:
+    return value > 0 and value & (value - 1) == 0
+
+
+# ---- records for the template ----------------------------------------------------------------------------------
+
+
+def _kernel_records(entries: Sequence[_Entry]) -> list[dict[str, Any]]:
+    """Return a record for each kernel of the table: first those that are exported, in the description's order."""
+    exported = {entry.codes[0].id for entry in entries if len(entry.codes) == 1}
+    hidden = {code.id: code for entry in entries for code in entry.codes if code.id not in exported}
+    ids = [entry.codes[0].id if len(entry.codes) == 1 else entry.name for entry in entries] + list(hidden)
+    _check_distinct(ids)
+    numbers = {id_: number for number, id_ in enumerate(ids)}
+    records = []
+    for entry in entries:
+        dispatcher = _dispatcher_fields(entry, numbers) if len(entry.codes) > 1 else {}
+        record = _code_record(entry.codes[0], entry.doc)
+        records.append({**record, "is_exported": True, "variants": [], **dispatcher})
+    records += [{**_code_record(code, ""), "is_exported": False, "variants": []} for code in hidden.values()]
+    return [{**record, "number": number} for number, record in enumerate(records)]
+
+
+def _dispatcher_fields(entry: _Entry, numbers: Mapping[str, int]) -> dict[str, Any]:
+    """Return the fields of a dispatcher that differ from its first variant's, whose parameters it shows."""
+    images = {(image.capability, image.suffix): image for code in entry.codes for image in code.images}
+    return {
+        "id": entry.name,
+        "name": entry.name,
+        "quoted_name": c_string(entry.name),
+        "symbol": "NULL",
+        "flags": "0",
+        "priority": 0,
+        "struct_bytes": 0,
+        "expressions": [],
+        "variants": [numbers[code.id] for code in entry.codes],
+        "images": [image_record(images[key]) for key in sorted(images)],
+    }
+
+
+def _code_record(code: _KernelCode, doc: str) -> dict[str, Any]:
+    spec = code.specialization
+    record = export_record(code.export(code.name, doc), _constants(spec))
+    indexes = {argument.name: index for index, argument in enumerate(spec.arguments)}
+    scratch = spec.global_scratch
+    return {
+        **record,
+        "id": code.id,
+        "first": code.id,
+        "params": _with_triton_flags(record["params"], spec),
+        "images": [image_record(image) for image in code.images],
+        "assumptions": [
+            {"param": indexes[a.parameter], "kind": f"JITLOAD_{a.kind.upper()}", "value": a.value}
+            for a in spec.assumptions
+        ],
+        "descriptors": [_descriptor_record(descriptor, spec.arguments, indexes) for descriptor in spec.descriptors],
+        "bindings": list(_bindings(spec, indexes)),
+        "multiply": _numbers((spec.num_ctas, 1, 1) if spec.grid_multiplies == "x" else spec.cluster),
+        "hidden_pointers": spec.hidden_pointers,
+        "scratch_bytes": scratch.size * (spec.num_ctas if scratch.is_per_cta else 1),
+        "scratch_alignment": scratch.alignment,
+    }
+
+
+def _constants(specialization: Specialization) -> dict[str, ScopeEntry]:
+    """Return the constexprs for launch expressions. Only integers have a value; the use of others is an error."""
+    constants = {}
+    for name, value in specialization.constexprs:
+        text = write_constant(int(value)).text if isinstance(value, int) and value in INT64 else None
+        kind: Any = "int" if text is not None else "other"
+        constants[name] = ScopeEntry(index=-1, kind=kind, type="constexpr", computed=text)
+    return constants
+
+
+def _with_triton_flags(params: Sequence[Mapping[str, Any]], spec: Specialization) -> list[dict[str, Any]]:
+    """Return the records of the arguments with the flags that only Triton's have."""
+    with_descriptor = {descriptor.parameter for descriptor in spec.descriptors}
+    records = []
+    for argument, record in zip(spec.arguments, params, strict=True):
+        flags = [record["flags"]]
+        if argument.name in with_descriptor:
+            flags.append("JITLOAD_DESCRIBED")
+        if argument.kind == "float" and argument.size == 2:
+            flags.append("JITLOAD_FINITE")
+        records.append({**record, "flags": join_flags(flags)})
+    return records
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+_DRIVER_TYPES = {8: 10, 9: 8, 10: 9}  # element types that have other numbers in the driver than on the device
+_SHAPE = re.compile(r"\[([0-9, ]+)\]")
+
+
+def _descriptor_record(
+    descriptor: Descriptor, arguments: Sequence[Parameter], indexes: Mapping[str, int]
+) -> dict[str, Any]:
+    index = indexes[descriptor.parameter]
+    shape = _SHAPE.search(arguments[index].type)
+    _, bits = dtype_code(descriptor.dtype)
+    return {
+        "param": index,
+        "rank": len(descriptor.block_shape),
+        "type": -1 if descriptor.is_expanded else _DRIVER_TYPES.get(descriptor.elem_type, descriptor.elem_type),
+        "swizzle": descriptor.swizzle,
+        "element_bytes": descriptor.elem_size or bits // 8,
+        "is_fp4": int(descriptor.fp4_padded),
+        "block": _numbers(tuple(map(int, shape[1].split(","))) if shape else descriptor.block_shape),
+        "box": _numbers(descriptor.block_shape),
+    }
+
+
+def _bindings(spec: Specialization, indexes: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+    """Yield, for each parameter of the cubin, the argument and the part of it that it takes."""
+    descriptors = {descriptor.parameter: number for number, descriptor in enumerate(spec.descriptors)}
+    parameters = iter(spec.kernel.parameters)
+    for parameter in parameters:
+        if parameter.name not in indexes:
+            names = ", ".join(indexes) or "none"
+            problem = f"the cubin takes {parameter.name!r}, which is not one of the arguments: {names}"
+            raise LaunchSpecError(problem, kernel=spec.kernel.name)
+        binding = {"param": indexes[parameter.name], "part": "JITLOAD_VALUE", "axis": 0, "descriptor": 0}
+        number = descriptors.get(parameter.name)
+        if number is None:
+            yield binding
+            continue
+        for position, (part, axis) in enumerate(_descriptor_parts(spec.descriptors[number])):
+            if position > 0 and next(parameters, None) is None:
+                problem = f"the cubin takes too few parameters for descriptor {parameter.name!r}"
+                raise LaunchSpecError(problem, kernel=spec.kernel.name)
+            yield {**binding, "part": f"JITLOAD_{part}", "axis": axis, "descriptor": number}
+
+
+def _descriptor_parts(descriptor: Descriptor) -> Iterator[tuple[str, int]]:
+    """Yield the parts of a descriptor in the cubin's order, each with its axis."""
+    axes = range(len(descriptor.block_shape))
+    layout = [*(("SHAPE", axis) for axis in axes), *(("STRIDE", axis) for axis in axes)]
+    if not descriptor.is_expanded:
+        yield from (("MAP", 0), *layout)
+        return
+    flags = (("PADDING", 0), ("ROUNDING", 0))
+    yield from (("VALUE", 0), *layout, *flags[: descriptor.flags], *layout)
+
+
+# ---- the description -------------------------------------------------------------------------------------------
+
+
+def _describe(entry: _Entry) -> dict[str, Any]:
+    """Return what a loader tells a user of a function."""
+    first = entry.codes[0]
+    specialization = first.specialization
+    builds = tuple(build for code in entry.codes if code.name == first.name for build in code.builds)
+    export = replace(first.export(entry.name, entry.doc), builds=builds if len(builds) > 1 else ())
+    record = describe_function(export)
+    nullable = {name for code in entry.codes for name in code.launch.nullable}
+    triton = {
+        "num_warps": specialization.num_warps,
+        "num_ctas": specialization.num_ctas,
+        "shared_bytes": specialization.shared_bytes,
+        "constexprs": dict(specialization.constexprs),
+        "version": specialization.triton_version,
+        "variants": list(dict.fromkeys(code.name for code in entry.codes)),
+    }
+    return {
+        **record,
+        "arguments": [
+            {**argument, **({"nullable": True} if argument["name"] in nullable else {})}
+            for argument in record["arguments"]
+        ],
+        "kernel": asdict(specialization.kernel),
+        "triton": triton,
+    }

@@ -1,0 +1,149 @@
+"""`load_triton` without a GPU: what the module shows, variants, and errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton")
+
+import triton
+import triton_kernels as kernels
+from builds import ROOT, run_python
+from triton_libraries import LIBRARIES
+from triton_support import ADD, ARCH, load
+from triton_tuned import tuned_add
+
+import jitload
+from jitload.errors import JitLoadError, LaunchSpecError, SignatureError
+
+GRID = "ceil_div(n, BLOCK)"
+LOOSE = {name: text.partition(":")[0] for name, text in ADD.items()}
+
+
+# ---- what the module shows -------------------------------------------------------------------------------------
+
+
+def test_a_module_of_one_kernel():
+    mod = load(kernels.vector_add, signature=ADD, BLOCK=1024, grid=GRID)
+    assert str(mod.vector_add) == "<jitload function vector_add(*fp32 x_ptr, *fp32 y_ptr, *fp32 out_ptr, i32 n)>"
+    assert mod.vector_add.__doc__.startswith("Add two vectors.\n")
+    assert list(mod.vector_add.__signature__.parameters) == ["x_ptr", "y_ptr", "out_ptr", "n"]
+    assert mod.vector_add.kernel.max_threads == 128
+    assert load(kernels.vector_add, signature=ADD, BLOCK=1024, grid=GRID) is mod
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_real_kernels_become_libraries(name: str, tmp_path: Path):
+    kernel, options = LIBRARIES[name]
+    if "desc" in f"{name} {options['signature']}" and not hasattr(triton.language, "make_tensor_descriptor"):
+        pytest.skip("this Triton has no descriptors")
+    mod = load(kernel, name=name, build_directory=tmp_path, **options)
+    assert list(mod[name].__signature__.parameters) == list(options["signature"])
+    code = (
+        f"import sys, tvm_ffi; m = tvm_ffi.load_module({str(tmp_path / name)!r} + '.so'); print(m[{name!r}] is not None"
+    )
+    done = run_python(code + ", {'triton', 'jitload'} & set(sys.modules))")
+    assert (done.stdout, done.stderr) == ("True set()\n", "")
+
+
+def test_variants_have_names_and_a_dispatcher():
+    mod = load(kernels.vector_add, signature=ADD, variants=[{"BLOCK": 512}, {"BLOCK": 1024}], grid=GRID)
+    assert list(mod) == ["vector_add", "vector_add__BLOCK_512", "vector_add__BLOCK_1024"]
+    mod = load(tuned_add, signature=ADD, variants="all", grid=lambda m: (triton.cdiv(m["n"], m["BLOCK"]),))
+    assert list(mod) == ["tuned_add", "tuned_add__BLOCK_512__num_warps_4", "tuned_add__BLOCK_1024__num_warps_8"]
+    mod = load(kernels.vector_add, signature=ADD, BLOCK=64, variants=[{}, {"signature": LOOSE}], grid=GRID)
+    assert list(mod)[:2] == ["vector_add", "vector_add__variant_0"]
+    only = load(kernels.vector_add, signature=ADD, variants=[{"BLOCK": 512}], grid=GRID)
+    assert list(only) == ["vector_add"]
+
+
+def test_several_architectures_in_one_library():
+    mod = load(kernels.vector_add, signature=ADD, BLOCK=256, grid=GRID, arch=("sm_80", "sm_90", "sm_90a"))
+    assert str(mod).startswith("<jitload.Module 'm' (sm_80, sm_90a): vector_add(")
+
+
+def test_extracted_cubins_are_kernels_too():
+    cubins = [
+        jitload.extract_triton(kernels.vector_add, signature=ADD, BLOCK=256, arch=arch) for arch in ("sm_80", "sm_90")
+    ]
+    single = jitload.load_triton("single", cubins[1], grid=GRID)
+    both = jitload.load_triton("both", cubins, grid=GRID)
+    assert list(single) == list(both) == ["vector_add"]
+    assert str(both).startswith("<jitload.Module 'both' (sm_80, sm_90a)")
+
+
+def test_a_cubin_goes_into_a_wrapper_by_hand():
+    cubin = jitload.extract_triton(kernels.square_kernel, signature="*fp32:16, *fp32:16, i32", arch=ARCH)
+    wrapper = """
+    #include <tvm/ffi/extra/cuda/cubin_launcher.h>
+    #include <tvm/ffi/function.h>
+    TVM_FFI_EMBED_CUBIN(triton_cubin);
+    int Square() {
+      static auto kernel = TVM_FFI_EMBED_CUBIN_GET_KERNEL(triton_cubin, "square_kernel");
+      return 1;
+    }
+    TVM_FFI_DLL_EXPORT_TYPED_FUNC(square, Square);
+    """
+    mod = jitload.load_inline("by_hand", cuda_sources=wrapper, embed_cubin={"triton_cubin": cubin})
+    assert list(mod) == ["square"]
+
+
+# ---- errors ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"variants": [{"BLOCK": 64}, {"BLOCK": 32}, {"BLOCK": 64}]},
+         "variants[0] and variants[2] are the same (BLOCK=64"),
+        ({"variants": "some", "BLOCK": 4}, "variants= must be a list of mappings, or 'all', got 'some'"),
+        ({"variants": {"BLOCK": 4}}, "variants= must be a list of mappings, or 'all', got dict"),
+        ({"variants": [{"BLOCK": 64}, 64]}, "variants[1] must be a mapping, {'BLOCK': 512}, or a triton.Config, got"),
+        ({"variants": []}, "variants= is empty; leave it out for a single one"),
+        ({"variants": "all"}, "variants='all' is for autotuned kernels, and this one has no configurations"),
+        ({"variants": [{"signature": "*fp32"}], "BLOCK": 4}, "a variant's 'signature' maps some parameters to other"),
+        ({"BLOCK": 64, "num_wraps": 1}, "'num_wraps' is neither a parameter"),
+    ],
+)  # fmt: skip
+def test_bad_variants(options: dict[str, Any], expected: str):
+    with pytest.raises(SignatureError) as caught:
+        load(kernels.vector_add, signature=ADD, grid=GRID, **options)
+    assert expected in str(caught.value)
+
+
+def test_bad_grids():
+    with pytest.raises(LaunchSpecError, match="there is no parameter 'BLOK'"):
+        load(kernels.vector_add, signature=ADD, BLOCK=64, grid="ceil_div(n, BLOK)")
+    with pytest.raises(LaunchSpecError, match="uses 'nothing', which is neither a run-time parameter nor an integer"):
+        load(kernels.vector_add, signature=ADD, BLOCK=64, grid=lambda m: (nothing,))  # noqa: F821  on purpose
+    with pytest.raises(LaunchSpecError, match="grid"):
+        load(kernels.vector_add, signature=ADD, BLOCK=64, grid=1.5)
+
+
+def test_bad_names_and_kernels():
+    with pytest.raises(JitLoadError, match="must have 1 to 256 printable characters"):
+        load(kernels.vector_add, name="", signature=ADD, BLOCK=64)
+    with pytest.raises(SignatureError, match="is a plain function: decorate it"):
+        load(test_bad_grids, signature=ADD)
+    plain = jitload.compile_cubin('extern "C" __global__ void k(int n) {}', arch="sm_90a")
+    with pytest.raises(JitLoadError, match="the Cubin is not a Triton kernel's: pass what extract_triton"):
+        jitload.load_triton("m", plain)
+    cubin = jitload.extract_triton(kernels.vector_add, signature=ADD, BLOCK=64, arch=ARCH)
+    with pytest.raises(SignatureError, match="is compiled already, so num_warps= cannot change it"):
+        jitload.load_triton("m", cubin, num_warps=2)
+    with pytest.raises(SignatureError, match="is compiled for sm_90a, so arch= cannot make it run on sm_80"):
+        jitload.load_triton("m", cubin, arch=("sm_80", "sm_90"))
+    with pytest.raises(SignatureError, match="two of the cubins are for sm_90a: pass one for each"):
+        jitload.load_triton("m", [cubin, cubin])
+
+
+def test_jitload_does_not_import_triton():
+    done = run_python(
+        "import sys, jitload; jitload.extract_triton, jitload.load_triton; "
+        "print(any(name.startswith(('triton', 'jitload.triton')) for name in sys.modules))"
+    )
+    assert (done.stdout, done.stderr) == ("False\n", "")
+    assert (ROOT / "tests" / "triton_kernels.py").is_file()
