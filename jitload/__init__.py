@@ -1,4 +1,4 @@
-"""jitload: CUDA source in, typed functions out."""
+"""Compile CUDA kernels just in time, and call them as typed functions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = [
     "load_triton",
 ]
 
-_FROM_LOADER = ("Module", "global_tensor")  # the loader imports tvm-ffi, and that imports torch
+_FROM_LOADER = ("Module", "global_tensor")  # imported late: the loader imports tvm-ffi, which imports torch
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The public functions: arguments to a request, a request to an entry of the cache, an entry to a module."""
+"""The public functions that compile and load: inline source, source files, built libraries and cubins."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from jitload.checks import read_checks
 from jitload.launch import Extent
 from jitload.pipeline import build_request, load_request
 from jitload.request.arguments import (
@@ -23,6 +22,7 @@ from jitload.request.arguments import (
 )
 from jitload.request.cubins import CubinLike
 from jitload.request.functions import Functions
+from jitload.request.instrumentation import read_instrumentation
 from jitload.request.request import Call, make_request
 
 if TYPE_CHECKING:
@@ -54,44 +54,48 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
 ) -> Module:
     """Compile CUDA source, or find it compiled in the cache, and return its kernels as typed functions.
 
-    C++ written by hand is compiled as `tvm_ffi.cpp.load_inline` does it, and its functions are returned.
+    Hand-written C++ is compiled as `tvm_ffi.cpp.load_inline` compiles it, and its functions are returned.
 
     Args:
         name: The module's name, for messages and file names.
-        cuda_sources: CUDA C++ text, or several pieces of it that are compiled as one: kernels, or a wrapper in C++
-            written by hand, which the host's compiler gets, or both with `<<<…>>>` between them, which takes nvcc.
-        cpp_sources: C++ text, or several pieces, for the host's compiler. Kernels in `cuda_sources` beside it are
-            embedded for it: `TVM_FFI_EMBED_CUBIN(<name>)`.
-        functions: What to export: a kernel's name, several, or a mapping from exported names to `Launch` records or
-            docstrings. None exports every kernel, to be launched as `mod.f[grid, block](…)`. With C++ by hand: its
-            functions, with docstrings or without; None exports what it exports itself.
-        embed_cubin: Cubins for the C++ to launch from, by the names in its `TVM_FFI_EMBED_CUBIN(name)`: bytes, paths
-            or what `compile_cubin` or Triton returns. Without any source, functions are made of them.
-        arch: `"native"` (the current GPU), `"sm_90a"`, `"cpu"`, or several; each device gets the code that suits it. On
-            a machine without a GPU, `"native"` is what `JITLOAD_ARCH` says, or the CPU.
-        extra_cflags: Options of the host's compiler, which compiles kernels for the CPU, too.
-        extra_cuda_cflags: Options for kernels, such as `["--use_fast_math", "-DN=4"]`, written for nvcc.
-        extra_ldflags: Options of the link of hand-written C++.
-        extra_include_paths: Directories of headers.
+        cuda_sources: CUDA C++ as one text, or as several that are compiled together: kernels; a hand-written wrapper
+            in C++, which the host compiler compiles; or both, with `<<<…>>>`, which nvcc compiles.
+        cpp_sources: C++ for the host compiler, as one text or several. Kernels in `cuda_sources` are then embedded
+            for it: `TVM_FFI_EMBED_CUBIN(<name>)`.
+        functions: The functions to export: a kernel's name, several names, or a mapping from exported names to
+            `Launch` records or docstrings. None exports every kernel, to be launched as `mod.f[grid, block](…)`. For
+            hand-written C++: the names of its functions, with or without docstrings; None exports those that the C++
+            itself exports.
+        embed_cubin: Cubins by name. The C++ launches their kernels with `TVM_FFI_EMBED_CUBIN(name)`; if there is no
+            source, their kernels become functions. A cubin is given as bytes, a path, or the result of
+            `compile_cubin` or of Triton.
+        arch: `"native"` (the current GPU), `"sm_90a"`, `"cpu"`, or several; each device runs the code that suits it.
+            On a machine without a GPU, `"native"` is the value of `JITLOAD_ARCH`, or else the CPU.
+        extra_cflags: Options for the host compiler, which also compiles kernels for the CPU.
+        extra_cuda_cflags: Options for kernels in nvcc's spelling, such as `["--use_fast_math", "-DN=4"]`.
+        extra_ldflags: Options for linking hand-written C++.
+        extra_include_paths: Directories to search for headers.
         backend: None or `"cuda"`.
-        kind: What `cuda_sources` is, where its text does not tell: `"device"` (kernels, for NVRTC), `"host"` (C++ that
-            launches cubins) or `"mixed"` (kernels and what launches them, for nvcc).
-        build_directory: Put the library there, too, as `<name>.so`.
-        keep_module_alive: Keep the library loaded when the module is dropped.
-        sanitize: `"address"`, `"undefined"` or both: kernels on the CPU that reach outside a tensor or outside shared
-            memory, or do what C++ leaves undefined, are an error that names kernel, block, thread and line.
-        debug: Compile kernels for a debugger: `-g -O0` on the CPU.
-        verbose: Log what the compilers print, at level INFO of the logger `jitload`.
+        kind: What `cuda_sources` contains, if its text does not show it: `"device"` (kernels), `"host"` (C++ that
+            launches cubins) or `"mixed"` (kernels together with the C++ that launches them).
+        build_directory: A directory to which the library is copied as `<name>.so`.
+        keep_module_alive: Whether the library stays loaded when the module is deleted.
+        sanitize: `"address"`, `"undefined"` or both, for kernels on the CPU: an access outside of a tensor or of shared
+            memory, or undefined behaviour, raises an error with the kernel, block, thread and line.
+        debug: Compile kernels for a debugger; on the CPU with `-g -O0`.
+        verbose: Log the output of the compilers, at level INFO of the logger `jitload`.
 
     Returns:
-        A `Module`. An identical call returns the same one, except with `build_directory` or without
-        `keep_module_alive`.
+        A `Module`. An identical call returns the same one, unless `build_directory` is given or `keep_module_alive` is
+        False.
 
     Raises:
-        CompileError: A compiler refused the source.
-        SignatureError: A kernel's parameters cannot be read.
-        LaunchSpecError: `functions` does not fit the source.
+        CompileError: A compiler rejected the source.
+        SignatureError: The parameters of a kernel cannot be read.
+        LaunchSpecError: `functions` does not match the source.
         ToolchainError: A tool or an architecture is missing.
+        CacheError: The cache cannot be read, written or trusted.
+        LoadError: The library cannot be loaded.
 
     Example:
         `mod = load_inline("vec", cuda_sources=text, functions={"add": Launch(grid="ceil_div(n, 256)", block=256)})`
@@ -110,7 +114,7 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
         arch=arch,
         backend=backend,
         kind=kind,
-        checks=read_checks(sanitize, debug=debug),
+        instrumentation=read_instrumentation(sanitize, debug=debug),
     )
     return load_request(make_request(call), build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 
@@ -135,16 +139,16 @@ def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described
     debug: bool = False,
     verbose: bool = False,
 ) -> str:
-    """Compile as `load_inline` does, and return the library's path; nothing is loaded and no GPU is needed.
+    """Compile as `load_inline` does, and return the library's path. Nothing is loaded, and no GPU is needed.
 
     Args:
-        name: As for `load_inline`, like the other arguments not listed here.
-        output: Where to put the library; a relative path is one in `build_directory`, where that is given. A name
-            that ends with `.o` gets an object for a link of your own: C++ by hand is not linked for it, and a
-            library may hold any number of such objects; of kernels alone, one.
+        name: As for `load_inline`, like the other arguments that are not listed here.
+        output: The path to copy the library to; if it is relative, it is relative to `build_directory`, if that is
+            given. If it ends with `.o`, it becomes an object file to link into a library of your own. Such a library
+            may contain any number of objects of hand-written C++, but only one object of kernels alone.
 
     Returns:
-        The path: `output`, or `<build_directory>/<name>.so`, or the library in the cache.
+        `output`, or `<build_directory>/<name>.so`, or the path of the library in the cache.
 
     Example:
         `path = build_inline("vec", cuda_sources=text, arch=("sm_80", "sm_90a"), output="vec.so")`
@@ -163,7 +167,7 @@ def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described
         arch=arch,
         backend=backend,
         kind=kind,
-        checks=read_checks(sanitize, debug=debug),
+        instrumentation=read_instrumentation(sanitize, debug=debug),
     )
     return build_request(make_request(call), build_directory, output, verbose=verbose)
 
@@ -189,15 +193,15 @@ def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
     debug: bool = False,
     verbose: bool = False,
 ) -> Module:
-    """Do as `load_inline` does, with source files.
+    """Compile source files as `load_inline` compiles texts, and return their kernels as typed functions.
 
     Args:
-        name: As for `load_inline`, like the other arguments not listed here.
-        sources: Files, the suffix says what each is: CUDA C++ (`.cu`, `.cuh`), C++ and C (`.cpp`, `.cc`, `.cxx`,
-            `.c`), objects (`.o`), cubins to embed under their own names, or to make functions of where there is nothing
-            else (`.cubin`). Messages name them, and their directories are searched for headers.
-        cuda_files: More of them, under the name that upstream has for CUDA's.
-        cpp_files: Likewise for C++.
+        name: As for `load_inline`, like the other arguments that are not listed here.
+        sources: Files, whose suffixes say what they contain: CUDA C++ (`.cu`, `.cuh`), C++ and C (`.cpp`, `.cc`,
+            `.cxx`, `.c`), object files and archives (`.o`, `.obj`, `.a`), and cubins (`.cubin`), which are embedded
+            under their file names. Their directories are searched for headers.
+        cuda_files: More files; upstream's name for the CUDA files.
+        cpp_files: More files; upstream's name for the C++ files.
 
     Example:
         `mod = load("norms", sources=["layer_norm.cu"])`
@@ -216,7 +220,7 @@ def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
         arch=arch,
         backend=backend,
         kind=kind,
-        checks=read_checks(sanitize, debug=debug),
+        instrumentation=read_instrumentation(sanitize, debug=debug),
     )
     return load_request(make_request(call), build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 
@@ -242,7 +246,9 @@ def build(  # noqa: PLR0913  the keywords are upstream's, described once
     debug: bool = False,
     verbose: bool = False,
 ) -> str:
-    """Do as `build_inline` does, with source files; see `load` for them.
+    """Compile source files as `build_inline` compiles texts, and return the library's path.
+
+    The arguments are those of `load` and `build_inline`.
 
     Example:
         `path = build("norms", sources="layer_norm.cu", arch="sm_90a")`
@@ -261,17 +267,17 @@ def build(  # noqa: PLR0913  the keywords are upstream's, described once
         arch=arch,
         backend=backend,
         kind=kind,
-        checks=read_checks(sanitize, debug=debug),
+        instrumentation=read_instrumentation(sanitize, debug=debug),
     )
     return build_request(make_request(call), build_directory, output, verbose=verbose)
 
 
 def load_module(path: PathLike, *, keep_module_alive: bool = True) -> Module:
-    """Load a library that was built earlier. This needs no compiler, no NVRTC and no GPU; launching needs a GPU.
+    """Load a library that was built earlier. No compiler, NVRTC or GPU is needed, except a GPU to launch kernels on it.
 
     Args:
-        path: The library.
-        keep_module_alive: Keep the library loaded when the module is dropped.
+        path: The path of the library.
+        keep_module_alive: Whether the library stays loaded when the module is deleted.
 
     Raises:
         LoadError: There is no such file, or it cannot be loaded here.
@@ -279,12 +285,13 @@ def load_module(path: PathLike, *, keep_module_alive: bool = True) -> Module:
     Example:
         `load_module("vec.so").add_one(x, y)`
     """
-    place = absolute_path(path, "path")  # before torch is imported, whose MKL ends a process without a directory
+    # Before torch is imported: its MKL ends a process whose working directory is gone.
+    library_path = absolute_path(path, "path")
 
     from jitload.loader.module import list_exports, load_library
 
-    module = load_library(place, keep_module_alive=keep_module_alive)
-    list_exports(module, place)  # a user may have linked objects of kernels and of C++
+    module = load_library(library_path, keep_module_alive=keep_module_alive)
+    list_exports(module, library_path)  # a user may have linked objects of kernels and of C++
     return module
 
 
@@ -297,23 +304,26 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
     extra_cuda_cflags: Sequence[str] | None = None,
     extra_include_paths: Paths | None = None,
 ) -> Cubin:
-    """Compile CUDA source to machine code, and return it with what it says of its kernels. Nothing is cached.
+    """Compile CUDA source to machine code for one architecture. Nothing is cached.
 
-    PTX and LTO-IR are compiled, too, by nvJitLink or the driver; a fatbin gives its machine code for `arch`, or is
-    compiled from its PTX. Of their `extern "C"` kernels only the sizes of parameters are known:
-    `load_inline(…, embed_cubin={"k": cubin}, functions={"f": Launch(signature="(int n)")})`.
+    PTX and LTO-IR are compiled by nvJitLink or by the driver. Of a fatbin, the machine code for `arch` is returned, or
+    else its PTX is compiled. In these formats, only the sizes of the parameters of `extern "C"` kernels are known, so
+    they need a signature: `Launch(signature="(float* x, int n)")`.
 
     Args:
-        source: CUDA C++ text, or several pieces of it; PTX as text or bytes; bytes of LTO-IR or of a fatbin.
-        name: What messages call the source.
-        arch: One architecture: `"native"`, `"sm_90a"`.
-        kernels: Template instantiations and overloads to compile: `["scale<float>"]`; source text alone has any.
+        source: CUDA C++ as one text or several; PTX as text or bytes; LTO-IR or a fatbin as bytes.
+        name: The name of the source in messages.
+        arch: One architecture, such as `"native"` or `"sm_90a"`.
+        kernels: Template instantiations and overloads to compile, such as `["scale<float>"]`; only for CUDA C++.
         extra_cuda_cflags: Compiler options.
-        extra_include_paths: Directories of headers.
+        extra_include_paths: Directories to search for headers.
+
+    Returns:
+        A `Cubin`: the machine code, and its kernels with their parameters, registers and memory in bytes.
 
     Raises:
-        CompileError: NVRTC or the linker refused the source.
-        ToolchainError: There is no NVRTC or no linker, or it does not know the architecture.
+        CompileError: NVRTC or the linker rejected the source.
+        ToolchainError: There is no NVRTC or no linker, or it does not support the architecture.
 
     Example:
         `compile_cubin(text, arch="sm_90a").kernels[0].registers`

@@ -1,32 +1,35 @@
-"""Every exception a user can meet.
+"""The exceptions that jitload raises, and warnings that are logged only once.
 
     RuntimeError
     └── JitLoadError
-        ├── CompileError      NVRTC or the host compiler refused the source
+        ├── CompileError      a compiler rejected the source
         ├── SignatureError    a kernel's parameters cannot be read, or disagree with the cubin
         ├── LaunchSpecError   a `Launch` or one of its expressions is wrong
         ├── ToolchainError    NVRTC, the C++ compiler, ninja or an architecture is missing
         ├── CacheError        the cache cannot be read, written or trusted
         └── LoadError         a library cannot be loaded
 
-Calls of a typed function raise Python's own TypeError, ValueError and RuntimeError instead: only those cross
-the C ABI. The facts of a failure are attributes; the text is made in `__str__`.
+Calls of a typed function raise Python's TypeError, ValueError and RuntimeError instead, because only those can cross
+tvm-ffi's C ABI. Exceptions store the facts of a failure as attributes and compose their text in `__str__`.
 """
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
+
+_log = logging.getLogger(__name__)
 
 
 class JitLoadError(RuntimeError):
-    """Root of every error that jitload raises while it compiles, builds, caches or loads."""
+    """The base class of the errors that jitload raises when it compiles, builds, caches or loads."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnostic:
-    """One message of a compiler: where, how bad, and its words."""
+class Diagnostic(NamedTuple):
+    """One message of a compiler: its position in the source, severity and text."""
 
     file: str
     line: int
@@ -38,16 +41,16 @@ _COMPILERS = {"nvrtc": "NVRTC", "nvcc": "nvcc", "ptx": "the linker", "triton": "
 
 
 class CompileError(JitLoadError):
-    """A compiler refused a source.
+    """A compiler rejected a source.
 
     Attributes:
-        stage: `"nvrtc"`, `"nvcc"`, `"triton"`, `"ptx"` for the linker of PTX, or `"host"` for the C++ compiler.
+        stage: `"nvrtc"`, `"nvcc"`, `"triton"`, `"ptx"` (the linker of PTX), or `"host"` (the C++ compiler).
         name: The module or file that was compiled.
         log: The compiler's output, word for word.
-        diagnostics: The messages of the log, with the lines of the user's own text.
+        diagnostics: The messages in the log; lines are counted in the user's own text.
         command: The command line or the options that were used.
-        work_dir: Where the failed build was kept, when one was started.
-        hint: What to do next, where it is known.
+        work_dir: The directory in which the failed build is kept, if one was started.
+        hint: What to do next, if it is known.
     """
 
     def __init__(  # noqa: PLR0913  the facts of one failure
@@ -71,11 +74,11 @@ class CompileError(JitLoadError):
         self.hint = hint
 
     def __str__(self) -> str:
-        who = _COMPILERS[self.stage]
+        compiler = _COMPILERS[self.stage]
         archs = [option.partition("=")[2] for option in self.command if option.startswith("--gpu-architecture=")]
-        lines = [f"{who} could not compile {self.name!r}" + (f" for {archs[0]}" if archs else "")]
-        if first := next((d for d in self.diagnostics if "error" in d.severity), None):
-            lines[0] += f": {first.file}:{first.line}: {first.message}"
+        lines = [f"{compiler} could not compile {self.name!r}" + (f" for {archs[0]}" if archs else "")]
+        if error := next((d for d in self.diagnostics if "error" in d.severity), None):
+            lines[0] += f": {error.file}:{error.line}: {error.message}"
         if self.log.strip():
             lines.append(self.log.rstrip())
         if self.command and self.stage in ("host", "nvcc"):
@@ -92,13 +95,13 @@ class SignatureError(JitLoadError):
 
 
 class LaunchSpecError(JitLoadError):
-    """A `Launch`, a launch expression or `functions=` is malformed or does not fit the kernel.
+    """A `Launch`, a launch expression or `functions=` is malformed or does not match the kernel.
 
     Attributes:
         kernel: The exported name.
-        field: Which part of the `Launch`, such as `"grid[0]"` or `"args['n']"`.
-        expression: The text that was refused.
-        column: Where in the text, counted from 0, or None.
+        field: The part of the `Launch`, such as `"grid[0]"` or `"args['n']"`.
+        expression: The text that was rejected.
+        column: The position in the text, counted from 0, or None.
         problem: What is wrong with it.
         hint: What to do next.
     """
@@ -122,8 +125,8 @@ class LaunchSpecError(JitLoadError):
         self.hint = hint
 
     def __str__(self) -> str:
-        where = ", ".join(part for part in (f"kernel {self.kernel!r}" if self.kernel else "", self.field) if part)
-        lines = [f"{where}: {self.problem}" if where else self.problem]
+        subject = ", ".join(part for part in (f"kernel {self.kernel!r}" if self.kernel else "", self.field) if part)
+        lines = [f"{subject}: {self.problem}" if subject else self.problem]
         if self.expression:
             lines.append(f"    {self.expression}")
             if self.column is not None:
@@ -134,15 +137,15 @@ class LaunchSpecError(JitLoadError):
 
 
 class ToolchainError(JitLoadError):
-    """A tool is missing, unknown or unfit; the message says how to get it."""
+    """A tool is missing, unknown or unsuitable; the message says how to get one."""
 
 
 class CacheError(JitLoadError):
-    """The cache cannot be read, written or trusted; the message names the directory and the repair."""
+    """The cache cannot be read, written or trusted; the message names the directory and what to do."""
 
 
 class CachePlaceError(CacheError):
-    """A directory cannot take a build: it is full, read-only or gone. Another one may do."""
+    """A build cannot be written to a directory, which is full, read-only or gone; another directory may work."""
 
 
 class LoadError(JitLoadError):
@@ -150,9 +153,15 @@ class LoadError(JitLoadError):
 
 
 def nearest_name(name: str, names: Iterable[str]) -> str:
-    """Return the name that was probably meant, ignoring case, or ""."""
+    """Return the name that is most similar, ignoring case, or "" if none is similar."""
     import difflib  # only for a message
 
-    by_letters = {candidate.lower(): candidate for candidate in names}
-    close = difflib.get_close_matches(name.lower(), by_letters, n=1)
-    return by_letters[close[0]] if close else ""
+    by_lower_case = {candidate.lower(): candidate for candidate in names}
+    matches = difflib.get_close_matches(name.lower(), by_lower_case, n=1)
+    return by_lower_case[matches[0]] if matches else ""
+
+
+@functools.lru_cache(maxsize=64)
+def warn_once(message: str) -> None:
+    """Log a warning, unless the same one was logged before."""
+    _log.warning("%s", message)

@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import check_expression
-from jitload.expressions.parse import Expression
-from jitload.model import python_name
+from jitload.expressions.parse import Expression, python_name
 
 Extent = int | str | Sequence[int | str]
 CLUSTER_POLICIES = ("spread", "load_balancing")

@@ -1,8 +1,7 @@
-"""The frozen records that travel between stages."""
+"""Records of compiled code: cubins, kernels and their parameters."""
 
 from __future__ import annotations
 
-import keyword
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -10,25 +9,20 @@ from typing import Literal
 ParameterKind = Literal["pointer", "int", "uint", "float", "bool", "struct", "bits"]
 
 
-def python_name(name: str) -> str:
-    """Return a parameter's name in signatures and expressions: `in_` for `in`."""
-    return f"{name}_" if keyword.iskeyword(name) else name
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
     """One parameter of a kernel.
 
     Attributes:
-        name: Its name in the source (`in_` for `in`), or `arg0`, `arg1`, … where the source does not show it.
-        type: Its C++ type, typedefs resolved, `const float*`; `b64`, by its size, where nothing tells it.
-        kind: `pointer`; `int`, `uint`, `float` or `bool` for a scalar; `struct` for anything else by value; `bits`
-            where nothing tells (a cubin that came without its source, an `extern "C"` kernel).
-        size: Bytes in the kernel's parameter block, as the cubin states them.
-        offset: Byte offset in the parameter block, as the cubin states it.
-        dtype: For a pointer, the element type a tensor must have, as its DLPack name (`float32`, `bfloat16`,
+        name: Its name in the source (`in_` for `in`), or `arg0`, `arg1`, … if the source does not show it.
+        type: Its C++ type without typedefs, `const float*`; `b64`, from its size, if it is unknown.
+        kind: `pointer`; `int`, `uint`, `float` or `bool` for a scalar; `struct` for any other value; `bits` if the type
+            is unknown (an `extern "C"` kernel in a cubin without source).
+        size: Its bytes in the kernel's parameter block, from the cubin.
+        offset: Its byte offset in the parameter block, from the cubin.
+        dtype: For a pointer, the element type that a tensor must have, as its DLPack name (`float32`, `bfloat16`,
             `float8_e4m3fn`, `bool`); None accepts any. For a `float` scalar, its format.
-        alignment: For a pointer, the alignment in bytes its address must have (16 for `float4*`); otherwise 1.
+        alignment: For a pointer, the alignment in bytes that its address must have (16 for `float4*`); otherwise 1.
     """
 
     name: str
@@ -48,10 +42,10 @@ class Kernel:
         name: Its C++ name with namespaces and template arguments, `ns::scale<float, 4>`.
         symbol: Its symbol in the cubin.
         parameters: Its parameters in order.
-        registers: Registers a thread uses.
-        shared_bytes: Static shared memory of a block, in bytes.
-        local_bytes: Local memory (stack frame) of a thread, in bytes.
-        max_threads: The most threads a block may have: `__launch_bounds__`, else 1024.
+        registers: Registers per thread.
+        shared_bytes: Static shared memory per block, in bytes.
+        local_bytes: Local memory (stack frame) per thread, in bytes.
+        max_threads: The maximum number of threads per block: `__launch_bounds__`, or else 1024.
     """
 
     name: str
@@ -77,13 +71,13 @@ class Variable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assumption:
-    """What a Triton kernel's machine code was specialised for: with other values it would compute garbage.
+    """A property of an argument that a Triton kernel's code relies on: without it, the results would be wrong.
 
     Attributes:
         parameter: The name of a run-time parameter.
-        kind: `multiple_of`: an integer's value, or the address in a pointer; `equal_to`: an integer's value; `null`:
-            the argument is None.
-        value: 16 or 1; 0 for `null`.
+        kind: `multiple_of`, of an integer or of the address in a pointer; `equal_to`, of an integer; `null`: the
+            argument is None.
+        value: 16 for `multiple_of`, 1 for `equal_to`, 0 for `null`.
     """
 
     parameter: str
@@ -93,12 +87,12 @@ class Assumption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scratch:
-    """Memory that a Triton kernel wants for the time of a launch; without it, `size` is 0.
+    """Memory that a Triton kernel needs during a launch.
 
     Attributes:
-        size: Bytes.
+        size: Bytes; 0 if it needs none.
         alignment: The alignment of the whole, in bytes.
-        is_per_cta: Whether `size` is what one block wants (Triton 3.4 on), or one program (3.3).
+        is_per_cta: Whether `size` is per block (since Triton 3.4), or else per program (3.3).
     """
 
     size: int = 0
@@ -110,20 +104,20 @@ class Scratch:
 class Descriptor:
     """A host-side tensor descriptor among a Triton kernel's parameters, `tensordesc<fp16[128, 64]>`.
 
-    The kernel's parameters for it start at the one named like it and follow each other. With rank n: a 128-byte
-    `CUtensorMap`, n x i32 (shape), n x i64 (strides); or, where `is_expanded`, the base pointer, 2n x i64 (shape,
+    It is passed as several consecutive parameters, the first of which has its name. For rank n: a 128-byte
+    `CUtensorMap`, n x i32 (shape), n x i64 (strides); or, if `is_expanded`, the base pointer, 2n x i64 (shape,
     strides), `flags` x i1, n x i32 (shape), n x i64 (strides).
 
     Attributes:
         parameter: The name of the parameter.
-        dtype: The element type a tensor must have, as its DLPack name.
-        block_shape: What one access moves, in elements.
-        swizzle: As Triton's `tensordesc_meta` has it, in the driver's numbering (0 none, 1 32 B, 2 64 B, 3 128 B).
-        elem_size: Bytes of an element.
-        elem_type: The element type's number as `tensordesc_meta` has it: the device's numbering, not the driver's.
-        fp4_padded: Whether elements are 4 bits, two in a byte, padded on their way.
-        is_expanded: Whether the descriptor is plain parameters, as below sm_90.
-        flags: How many flags stand among the plain parameters (padding, round to tf32).
+        dtype: The element type that a tensor must have, as its DLPack name.
+        block_shape: The block that an access transfers, in elements.
+        swizzle: From Triton's `tensordesc_meta`, in the driver's numbering (0 none, 1 32 B, 2 64 B, 3 128 B).
+        elem_size: Bytes per element.
+        elem_type: The number of the element type, from `tensordesc_meta`, in the device's numbering, not the driver's.
+        fp4_padded: Whether elements have 4 bits, two in a byte, and are padded during the transfer.
+        is_expanded: Whether the descriptor is passed as plain parameters, as it is below sm_90.
+        flags: The number of flags among the plain parameters (padding, rounding to tf32).
     """
 
     parameter: str
@@ -139,28 +133,29 @@ class Descriptor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Specialization:
-    """One compiled Triton kernel: how its cubin is launched, and for which arguments.
+    """A compiled Triton kernel: how its cubin is launched, and for which arguments.
 
     Attributes:
-        kernel: The kernel; its parameters are those of the cubin without the hidden pointers behind them.
-        arguments: What a caller gives, in the order of the kernel's source: all parameters but the constexprs, those
-            included that the machine code does not take because they are assumed to be 1 or None. A descriptor is a
-            `pointer` of its element type, whose `type` is Triton's text.
-        assumptions: What must hold of the arguments.
+        kernel: The kernel; its parameters are those in the cubin without the hidden pointers that follow them.
+        arguments: The arguments that a caller passes, in the order of the source: all parameters except constexprs.
+            Parameters that are assumed to be 1 or None are among them, although the machine code does not take them.
+            A descriptor is a `pointer` to its element type, with Triton's text as `type`.
+        assumptions: The properties of arguments that the code relies on.
         descriptors: The host-side descriptors among the arguments.
-        constexprs: The values that were compiled in, by name, as they are; launch expressions may use the integers.
-        num_warps: Warps of a block, as the compiler left it.
-        warp_size: Threads of a warp.
-        num_ctas: Blocks of a program.
-        cluster: Blocks of a cluster in x, y and z.
-        shared_bytes: Dynamic shared memory of a block.
-        hidden_pointers: How many pointers (global scratch, profile scratch) follow the parameters: 0, 1 or 2.
-        global_scratch: The scratch memory it wants.
-        profile_scratch: The same for instrumentation.
-        is_pdl: Whether it may start before the kernel ahead of it has ended.
-        is_cooperative: Whether all blocks start at once.
-        grid_multiplies: How programs become blocks: `x` times `num_ctas`, or each dimension times the cluster's.
-        triton_version: The version that compiled it.
+        constexprs: The values that were compiled in, by name; launch expressions may use the integers.
+        num_warps: Warps per block, as the compiler decided.
+        warp_size: Threads per warp.
+        num_ctas: Blocks per program.
+        cluster: Blocks per cluster in x, y and z.
+        shared_bytes: Dynamic shared memory per block, in bytes.
+        hidden_pointers: The number of pointers (global scratch, profile scratch) after the parameters: 0, 1 or 2.
+        global_scratch: The scratch memory that it needs.
+        profile_scratch: The scratch memory that instrumentation needs.
+        is_pdl: Whether it may start before the previous kernel in its stream has ended.
+        is_cooperative: Whether all blocks start at the same time.
+        grid_multiplies: How the grid of blocks follows from the grid of programs: `x` is multiplied by `num_ctas`, or
+            each dimension by that of the cluster.
+        triton_version: The version of Triton that compiled it.
     """
 
     kernel: Kernel
@@ -187,12 +182,12 @@ class Cubin:
     """Machine code for one architecture.
 
     Attributes:
-        data: The ELF image.
+        data: The bytes of the ELF file.
         arch: The architecture with its suffix, `sm_90a`.
-        log: What the compiler said, word for word; empty when it said nothing.
-        kernels: The kernels in the image, in the order of the source.
-        variables: The `__device__` and `__constant__` variables in the image.
-        triton: How to launch it, where it is a Triton kernel's.
+        log: The compiler's output, word for word.
+        kernels: The kernels in the order of the source.
+        variables: The `__device__` and `__constant__` variables.
+        triton: How to launch it, if it was compiled by Triton.
     """
 
     data: bytes = field(repr=False)
@@ -205,7 +200,7 @@ class Cubin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterSlot:
-    """Place of one parameter in a kernel's parameter block, as `.nv.info` records it, in bytes."""
+    """Offset and size of a parameter in a kernel's parameter block, in bytes, from the section `.nv.info`."""
 
     offset: int
     size: int
@@ -213,7 +208,7 @@ class ParameterSlot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageKernel:
-    """What a cubin itself says of one kernel; types and names are not in it."""
+    """A kernel as a cubin describes it, without types and names of parameters."""
 
     symbol: str
     slots: tuple[ParameterSlot, ...]
@@ -225,7 +220,7 @@ class ImageKernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """What a cubin's ELF says: its architecture (`sm_90a`), its kernels and its variables."""
+    """A cubin as its ELF file describes it: its architecture (`sm_90a`), kernels and variables."""
 
     arch: str
     kernels: tuple[ImageKernel, ...]
@@ -234,16 +229,16 @@ class Image:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A place in a source that looks like a `__global__` function; only the compiler knows if it is one.
+    """A function in the source text that looks like a kernel; only the compiler can tell whether it is one.
 
     Attributes:
         name: The name with its namespaces, `ns::scale`.
-        is_template: Whether `template<…>` stands before it, so that it is no kernel until it is instantiated.
-        parameters: The names of its parameters as far as the text shows them; "" for an unnamed one.
-        types: The text of each parameter's type, white space folded.
-        doc: The comment right above it, without its comment marks.
-        piece: Index of the piece of `cuda_sources` it stands in.
-        line: Its line in that piece, counted from 1.
+        is_template: Whether it is a template, which has to be instantiated.
+        parameters: The names of its parameters; "" for an unnamed one.
+        types: The text of each parameter's type, with single spaces.
+        doc: The comment right above it, without comment marks.
+        piece: The index of the text in `cuda_sources` that contains it.
+        line: Its line in that text, counted from 1.
     """
 
     name: str
@@ -261,8 +256,8 @@ class CompiledSource:
 
     Attributes:
         cubin: The cubin with its typed kernels.
-        symbols: The symbol of each kernel that a launch named.
-        candidates: The places in the source that look like kernels.
+        symbols: The symbol of each kernel that a launch names.
+        candidates: The functions in the source text that look like kernels.
         headers: The user's headers that the compiler may have read.
     """
 

@@ -8,18 +8,17 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from jitload.building.collector import pause_garbage_collection
+from jitload.cache.directory import private_cache_dir
 from jitload.cache.entry import Entry, open_cache
 from jitload.cache.key import CacheKey, library_key
 from jitload.cache.tiers import find_in_tiers, share_entry
-from jitload.errors import CacheError, CachePlaceError, JitLoadError, ToolchainError
+from jitload.errors import CacheError, CachePlaceError, JitLoadError, ToolchainError, warn_once
 from jitload.request.arguments import absolute_path, check_path
 from jitload.request.request import Request
-from jitload.settings import private_cache_dir, warn_once
 from jitload.toolchain.arch import CPU
 from jitload.toolchain.cuda import CudaToolchain, Nvcc, find_cuda_headers, find_cuda_toolchain
 from jitload.toolchain.host import Compiler, find_compiler
@@ -85,7 +84,7 @@ def build_request(request: Request, build_directory: PathLike | None, output: Pa
     target = _output_path(output, directory)
     is_object = target is not None and target.suffix == ".o"
     if is_object and request.host is not None:
-        request = replace(request, host=replace(request.host, is_object=True))
+        request = request._replace(host=request.host._replace(is_object=True))
     entry = build(request, verbose=verbose)
     if target is None and directory is None:
         return str(entry.product)
@@ -166,7 +165,7 @@ def _find_cuda(request: Request, cache_dir: Path) -> CudaToolchain | Nvcc | None
         from jitload.cxx.nvcc import find_nvcc
 
         return find_nvcc(request.settings, cache_dir, name=request.name)
-    if request.images:
+    if request.cubins:
         return None
     if any(arch != CPU for arch in request.archs) or request.settings.mode == "load-only":
         return find_cuda_toolchain(request.settings)

@@ -14,7 +14,7 @@ import pytest
 from builds import build, kernel, run_python
 
 import jitload
-from jitload import settings
+from jitload import errors
 from jitload.cache import remote
 from jitload.cache.archive import pack_key
 from jitload.cache.key import SCHEMA, CacheKey
@@ -53,7 +53,7 @@ def _afresh(monkeypatch):
     monkeypatch.setattr(f"{__name__}.store", Store())
     monkeypatch.setenv("JITLOAD_CACHE_REMOTE", f"{__name__}:store")
     monkeypatch.setenv("JITLOAD_CACHE_REMOTE_WRITE", "1")
-    settings.warn_once.cache_clear()
+    errors.warn_once.cache_clear()
 
 
 @pytest.fixture

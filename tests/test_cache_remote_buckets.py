@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from builds import build, kernel, run_python
 
-from jitload import settings
+from jitload import errors
 
 _BUILD = """
 import builds
@@ -95,7 +95,7 @@ def test_what_one_machine_builds_another_has_without_building(cache, server, mon
 
 @pytest.mark.parametrize("server", SERVERS[:1], indirect=True)
 def test_a_bucket_that_is_not_there_is_not_made(cache, server, monkeypatch, caplog):
-    settings.warn_once.cache_clear()
+    errors.warn_once.cache_clear()
     monkeypatch.setenv("JITLOAD_CACHE_REMOTE", "s3://kernles/some/where")
     assert build(kernel("f")).is_relative_to(cache)
     assert "the remote cache s3://kernles/some/where is not used for a minute: FileNotFoundError" in caplog.text

@@ -10,7 +10,7 @@ import pytest
 from builds import build, kernel, load, run_python
 
 import jitload
-from jitload import settings
+from jitload import errors
 from jitload.cache import bundles, remote
 
 TEXT = kernel("f")
@@ -20,7 +20,7 @@ TEXT = kernel("f")
 def place(tmp_path, monkeypatch):
     """Return a function that gives a cache of that name, and one that holds the library of `TEXT` where it is asked."""
     monkeypatch.setattr("jitload.pipeline._modules", {})
-    settings.warn_once.cache_clear()
+    errors.warn_once.cache_clear()
 
     def make(name: str, *, is_filled: bool = False) -> Path:
         cache = tmp_path / name
@@ -36,7 +36,7 @@ def place(tmp_path, monkeypatch):
         return cache
 
     yield make
-    settings.warn_once.cache_clear()
+    errors.warn_once.cache_clear()
 
 
 def use(monkeypatch, local: Path, *shared: Path) -> None:

@@ -38,7 +38,7 @@ def test_path_and_an_empty_list(empty_cache, capsys):
 def test_a_directory_that_is_none_is_refused(tmp_path, capsys, words):
     code, out, err = run(capsys, *words.split(), "--dir", str(tmp_path / "slip"))
     assert (code, out) == (1, "")
-    assert f"there is no directory {tmp_path / 'slip'}, which --dir names" in err
+    assert f"--dir={tmp_path / 'slip'} is not a directory" in err
     assert not list(tmp_path.iterdir())
 
 
@@ -98,7 +98,7 @@ def test_why_names_the_parts_that_differ(cache, capsys):
     one = build(kernel("k"), "vec", extra_cuda_cflags=["-DN=4", "-DM"])
     other = build(kernel("k"), "vec", extra_cuda_cflags=["-DN=5", "-DM"])
     assert run(capsys, "why", key_of(one), key_of(other)) == (0, "options: -DN=4 and -DN=5\n", "")
-    assert run(capsys, "why", key_of(one), key_of(one)) == (0, "They do not differ.\n", "")
+    assert run(capsys, "why", key_of(one), key_of(one)) == (0, "They are the same.\n", "")
 
 
 def test_why_tells_a_part_that_is_not_there_from_an_empty_one(cache, capsys):
@@ -109,13 +109,13 @@ def test_why_tells_a_part_that_is_not_there_from_an_empty_one(cache, capsys):
 
 def test_verify_finds_damage_in_any_file(cache, capsys):
     path = build(ADD)
-    assert run(capsys, "verify") == (0, "2 entries are whole, 0 are damaged\n", "")
+    assert run(capsys, "verify") == (0, "2 entries intact, 0 damaged\n", "")
     with (path.parent / "wrapper.cc").open("a") as file:
         file.write("\n")
     code, out, _ = run(capsys, "verify")
     assert code == 1
     assert f"the entry {path.parent} is damaged: wrapper.cc has " in out
-    assert out.endswith("1 entries are whole, 1 are damaged\n")
+    assert out.endswith("1 entry intact, 1 damaged\n")
     (path.parent / "wrapper.cc").unlink()
     assert run(capsys, "verify")[0] == 1
 
@@ -126,10 +126,10 @@ def test_prune_removes_what_was_used_least_recently(cache, capsys):
         then = time.time() - age_s
         os.utime(path.parent / "manifest.json", (then, then))
     assert run(capsys, "prune")[0] == 1
-    assert run(capsys, "prune", "--max-age", "40m")[1].startswith("removed 1 entries")
+    assert run(capsys, "prune", "--max-age", "40m")[1].startswith("removed 1 entry")
     assert [path.exists() for path in paths] == [False, True, True]
     size = sum(file.stat().st_size for file in cache.glob("*-*/*/*") if file.parent.parent.name[0] != ".")
-    assert run(capsys, "prune", "--max-size", str(size - 1))[1].startswith("removed 1 entries")
+    assert run(capsys, "prune", "--max-size", str(size - 1))[1].startswith("removed 1 entry")
     assert [path.exists() for path in paths] == [False, True, False]  # the runtime is younger
     assert build(kernel("k2"), "m2").exists()
 
@@ -138,7 +138,7 @@ def test_prune_leaves_what_a_process_has_mapped(cache, capsys):
     module = load(ADD)
     code, out, _ = run(capsys, "clear")
     assert code == 0
-    assert "1 are in use and stay" in out
+    assert "1 entry in use" in out
     assert [path.name for path in cache.glob("*-*/*/*.so")] == ["m.so"]
     assert list(module) == ["add"]
 

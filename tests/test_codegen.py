@@ -24,7 +24,7 @@ from jitload.building.runtime import include_flags
 from jitload.codegen.wrapper import EmbeddedImage, Wrapper, c_string, describe, render_wrapper
 from jitload.model import ImageKernel, Kernel, ParameterSlot, Variable
 from jitload.signature.exports import Export
-from jitload.signature.kernels import typed_kernel
+from jitload.signature.kernels import make_typed_kernel
 
 GOLDEN = Path(__file__).parent / "golden"
 LANDING_PADS = "-fcf-protection" if platform.machine() == "x86_64" else "-mbranch-protection=standard"
@@ -54,7 +54,7 @@ def make_kernel(name: str, *parameters: str, sizes: dict[str, int] | None = None
     image = ImageKernel(
         symbol=f"_Z{len(name)}{name}", slots=tuple(slots), registers=16, shared_bytes=0, local_bytes=0, max_threads=1024
     )
-    return typed_kernel(image, [type_ for type_, _ in pairs], [label for _, label in pairs], name=name)
+    return make_typed_kernel(image, [type_ for type_, _ in pairs], [label for _, label in pairs], name=name)
 
 
 def export(name: str, found: Kernel, launch: Launch | None = None, doc: str = "") -> Export:

@@ -9,8 +9,7 @@ import torch
 
 import jitload
 from jitload import Launch
-from jitload.errors import CacheError, JitLoadError, ToolchainError
-from jitload.settings import warn_once
+from jitload.errors import CacheError, JitLoadError, ToolchainError, warn_once
 
 SOURCE = """
 extern "C" __global__ void twice(float* x, int n) {
@@ -112,7 +111,7 @@ def test_options():
     assert torch.equal(x, torch.full((4,), 3.0))
     source = SOURCE.replace("*= 2", "*= HOST")
     jitload.load_inline("options", cuda_sources=source, arch="cpu", extra_cflags=["-DHOST=2", "-O1"])
-    with pytest.raises(JitLoadError, match="extra_cuda_cflags has '--bogus', which means nothing on the CPU"):
+    with pytest.raises(JitLoadError, match="extra_cuda_cflags has '--bogus', which has no meaning on the CPU"):
         jitload.load_inline("options", cuda_sources=SOURCE, arch="cpu", extra_cuda_cflags=["--bogus"])
 
 

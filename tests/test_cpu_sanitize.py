@@ -151,7 +151,7 @@ def test_debug_and_what_is_refused():
     for name in ("memory", "", 0):
         with pytest.raises(JitLoadError, match=f"sanitize={name!r} must be one of 'address', 'undefined', or several"):
             jitload.load_inline("m", cuda_sources=SOURCE, arch="cpu", sanitize=name)
-    with pytest.raises(JitLoadError, match="sanitize= watches kernels on the CPU, and the architecture is sm_90"):
+    with pytest.raises(JitLoadError, match="sanitize= is for kernels on the CPU, but the architecture is sm_90"):
         jitload.load_inline("m", cuda_sources=SOURCE, arch="sm_90", sanitize="address")
     with pytest.raises(JitLoadError, match="sanitize= and debug= are for kernels"):
         jitload.load_inline("m", cpp_sources="int f() { return 1; }", functions="f", debug=True)

@@ -52,8 +52,8 @@ def check_asks(error_text: str, name: str, sizes: str) -> None:
     assert error_text == (
         f"kernel {name!r}: the types of its parameters are unknown, because the C++ library's demangler refuses its "
         f"symbol of {length} characters\n"
-        f"    The cubin has parameters of {sizes} bytes.\n"
-        f'    Give them: Launch(kernel="{name}", signature="(const float* x, int n)").'
+        f"    The parameters in the cubin have {sizes} bytes.\n"
+        f'    Declare them: Launch(kernel="{name}", signature="(const float* x, int n)").'
     )
 
 
@@ -63,7 +63,7 @@ def test_a_kernel_with_a_long_symbol_asks_for_a_signature(nvrtc_runs):
     signed = {"f": Launch(kernel="ns::k<Long>", signature="(struct Long* x, int n)")}
     assert repr(load(ALIAS, functions=signed).f) == "<jitload function f(Long* x, int n)>"
     wrong = {"f": Launch(kernel="ns::k<Long>", signature="(struct Long* x, double n)")}
-    with pytest.raises(SignatureError, match="'double' has 8 bytes, and the cubin has 4 there"):
+    with pytest.raises(SignatureError, match="'double' has 8 bytes, but the cubin has 4 there"):
         build(ALIAS, functions=wrong)
 
 
@@ -100,7 +100,9 @@ def test_hundreds_of_parameters_ask_for_a_signature():
     listed = ", ".join(f"{('float*', 'const unsigned short*', 'int')[n % 3]} p{n}" for n in range(500))
     text = f'extern "C" __global__ void many({listed}) {{}}\n'
     told = message(SignatureError, text)
-    assert told.startswith("kernel 'many': neither the compiler nor its symbol tells the types of its parameters\n")
+    assert told.startswith(
+        "kernel 'many': the types of its parameters are unknown: neither the compiler nor its symbol tells them\n"
+    )
     assert told.endswith('Launch(kernel="many", signature="(const float* x, int n)").')
     many = load(text, functions={"many": Launch(signature=f"({listed})")}).many
     assert repr(many) == f"<jitload function many({listed})>"
@@ -127,7 +129,9 @@ def test_a_kernel_that_nothing_types_takes_the_signature_of_its_launch():
     assert repr(module.k) == "<jitload function k(float* x, int n)>"
     renamed = {"f": Launch(kernel="k", signature="double* y, unsigned m", args={"m": "y.numel()"})}
     assert repr(load(text, extra_cuda_cflags=OLD, functions=renamed).f) == "<jitload function f(double* y)>"
-    with pytest.raises(jitload.errors.SignatureError, match="kernel 'k': 1 parameter in its signature, 2 in the cubin"):
+    with pytest.raises(
+        jitload.errors.SignatureError, match="kernel 'k': 1 parameter in its signature, but 2 in the cubin"
+    ):
         build(text, extra_cuda_cflags=OLD, functions={"k": Launch(signature="float* x")})
 
 

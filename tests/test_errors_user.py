@@ -101,10 +101,10 @@ BAD_FUNCTIONS = [
     (
         ADD + kernel("subtract"),
         "ad",
-        "functions: no kernel 'ad'\n    Did you mean 'add'? The kernels are: add, subtract",
+        "functions: there is no kernel 'ad'\n    Did you mean 'add'? The kernels are: add, subtract",
     ),
-    (ADD, ["ADD"], "functions: no kernel 'ADD'\n    Did you mean 'add'? The kernels are: add"),
-    (ADD, ["nothing_like_it"], "functions: no kernel 'nothing_like_it'\n    The kernels are: add"),
+    (ADD, ["ADD"], "functions: there is no kernel 'ADD'\n    Did you mean 'add'? The kernels are: add"),
+    (ADD, ["nothing_like_it"], "functions: there is no kernel 'nothing_like_it'\n    The kernels are: add"),
     (ADD, [], "functions: is empty\n    Leave it out to export every kernel."),
     (ADD, ["add", "add"], "functions: names 'add' twice"),
     (ADD, 5, "functions: must be a name, several, or a mapping to Launch records, got int"),
@@ -127,22 +127,22 @@ BAD_FUNCTIONS = [
         None,
         (
             "functions: the source has no kernel\n"
-            '    It has templates (ns::scale): functions={"f": Launch(kernel="ns::scale<…>")}'
+            '    Instantiate one of its templates (ns::scale): functions={"f": Launch(kernel="ns::scale<…>")}'
         ),
     ),
     (
         TEMPLATE + ADD,
         "scale",
         (
-            "kernel 'scale': 'ns::scale' is a template, and nothing instantiates it\n"
-            '    Say which instantiation: functions={"scale": Launch(kernel="ns::scale<…>")}'
+            "kernel 'scale': 'ns::scale' is a template that is not instantiated\n"
+            '    Choose an instantiation: functions={"scale": Launch(kernel="ns::scale<…>")}'
         ),
     ),
     (
         kernel("_doc_x"),
         None,
         (
-            "functions: '_doc_x' cannot be exported: the beginning is reserved\n"
+            "functions: '_doc_x' cannot be exported: names that begin like this are reserved\n"
             '    Export it under another name: functions={"f": Launch(kernel="_doc_x")}'
         ),
     ),
@@ -154,18 +154,22 @@ BAD_FUNCTIONS = [
             "    The names here are x, y, n."
         ),
     ),
-    (ADD, {"add": Launch(args={"m": 1})}, "kernel 'add', args: no parameter 'm'\n    its parameters are x, y, n"),
+    (
+        ADD,
+        {"add": Launch(args={"m": 1})},
+        "kernel 'add', args: there is no parameter 'm'\n    Its parameters are x, y, n.",
+    ),
     (ADD, {"add": Launch(nullable="n")}, "kernel 'add', nullable: 'n' (int) is not a pointer"),
     (ADD, {"add": Launch(args={"x": 1})}, "kernel 'add', args: 'x' (const float*) is not an integer parameter"),
     (
         ADD,
         {"add": Launch(params="ab")},
-        "kernel 'add', params: names 1 parameter, but add(const float* x, float* y, int n) has 3",
+        "kernel 'add', params: has 1 name, but add(const float* x, float* y, int n) has 3 parameters",
     ),
     (
         ADD,
         {"add": Launch(params=("a", "b"))},
-        "kernel 'add', params: names 2 parameters, but add(const float* x, float* y, int n) has 3",
+        "kernel 'add', params: has 2 names, but add(const float* x, float* y, int n) has 3 parameters",
     ),
 ]
 
@@ -245,7 +249,9 @@ def test_a_driver_that_does_not_start_is_no_missing_gpu(monkeypatch):
 
 def test_a_home_that_nobody_knows_is_named(monkeypatch):
     monkeypatch.setenv("JITLOAD_CACHE_DIR", "~no-such-user/cache")
-    assert message(CacheError, ADD).startswith("JITLOAD_CACHE_DIR=~no-such-user/cache: nobody knows that home.")
+    assert message(CacheError, ADD).startswith(
+        "JITLOAD_CACHE_DIR=~no-such-user/cache: the home of this user is unknown."
+    )
 
 
 def test_an_option_that_nvrtc_does_not_know():

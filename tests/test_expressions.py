@@ -14,12 +14,12 @@ from jitload.expressions.compiler import ScopeEntry, check_expression, compile_e
 from jitload.expressions.parse import LANGUAGE
 
 SCOPE = {
-    "x": ScopeEntry(index=0, kind="tensor", type="const float*"),
-    "n": ScopeEntry(index=2, kind="int", type="int"),
-    "in_": ScopeEntry(index=3, kind="int", type="bool"),
-    "k": ScopeEntry(index=-1, kind="int", type="int", computed="plan->values[4]"),
-    "scale": ScopeEntry(index=5, kind="other", type="float"),
-    "é": ScopeEntry(index=6, kind="int", type="int"),
+    "x": ScopeEntry(position=0, kind="tensor", type="const float*"),
+    "n": ScopeEntry(position=2, kind="int", type="int"),
+    "in_": ScopeEntry(position=3, kind="int", type="bool"),
+    "k": ScopeEntry(position=-1, kind="int", type="int", computed="plan->values[4]"),
+    "scale": ScopeEntry(position=5, kind="other", type="float"),
+    "é": ScopeEntry(position=6, kind="int", type="int"),
 }
 TENSOR = "A tensor has .numel(), .size(i), .shape[i], .stride(i), .ndim and .dim()."
 TOO_DEEP = "the expression is nested more than 50 deep"
@@ -226,7 +226,6 @@ def test_names() -> None:
         "b",
     }
     assert check_expression("0 and n", "grid")[1] == {"n"}
-    assert check_expression(5, "grid")[1] == frozenset()
 
 
 def test_constant_value() -> None:

@@ -36,12 +36,12 @@ from jitload.expressions.parse import MAX_LENGTH
 WHERE = 7
 
 SCOPE = {
-    "x": ScopeEntry(index=0, kind="tensor", type="const float*"),
-    "y": ScopeEntry(index=1, kind="tensor", type="float*"),
-    "n": ScopeEntry(index=2, kind="int", type="int"),
-    "in_": ScopeEntry(index=3, kind="int", type="long long"),
-    "k": ScopeEntry(index=-1, kind="int", type="int", computed="values[0]"),
-    "scale": ScopeEntry(index=4, kind="other", type="float"),
+    "x": ScopeEntry(position=0, kind="tensor", type="const float*"),
+    "y": ScopeEntry(position=1, kind="tensor", type="float*"),
+    "n": ScopeEntry(position=2, kind="int", type="int"),
+    "in_": ScopeEntry(position=3, kind="int", type="long long"),
+    "k": ScopeEntry(position=-1, kind="int", type="int", computed="values[0]"),
+    "scale": ScopeEntry(position=4, kind="other", type="float"),
 }
 
 

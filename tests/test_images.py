@@ -67,10 +67,10 @@ def test_files_of_several_architectures_are_one_module(tmp_path, ptx):
 def test_what_is_wrong_with_given_cubins(cubin, ptx):
     older = jitload.compile_cubin(ptx, arch="sm_80")
     cases = [
-        (None, SignatureError, "kernel 'scale': neither the compiler nor its symbol tells the types"),
+        (None, SignatureError, "kernel 'scale': the types of its parameters are unknown: neither"),
         ({"scale": Launch(signature="(float* x, float f)")}, SignatureError, "kernel 'scale': 2 parameters in its sig"),
         ({"scale": Launch(signature="(float* x, double f, int n)")}, SignatureError, "kernel 'scale', parameter 2: "),
-        ({"none": Launch()}, LaunchSpecError, "functions: no kernel 'none'"),
+        ({"none": Launch()}, LaunchSpecError, "functions: there is no kernel 'none'"),
         ({"f": Launch(kernel="fill<long>")}, LaunchSpecError, "kernel 'f', Launch.kernel: no kernel 'fill<long>'\n"),
     ]
     for functions, error, words in cases:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from jitload.errors import LaunchSpecError
+from jitload.expressions.parse import python_name
 from jitload.launch import Launch
-from jitload.model import python_name
 
 
 def refusal(**fields: Any) -> str:

@@ -23,8 +23,8 @@ from jitload.elf.cubin import read_image
 from jitload.errors import LaunchSpecError, SignatureError
 from jitload.model import Image, ImageKernel, Kernel, Parameter, ParameterSlot
 from jitload.signature.declared import parse_signature
-from jitload.signature.exports import export_names
-from jitload.signature.kernels import find_candidate, read_kernels, typed_kernel, unprobed_symbols
+from jitload.signature.exports import choose_export_names
+from jitload.signature.kernels import find_candidate, find_expressions_to_probe, make_typed_kernel, read_kernels
 from jitload.signature.types import describe_type, readable_type
 
 
@@ -62,7 +62,7 @@ def read(source: str, *expressions: str) -> Read:
     assert answer.cubin, answer.log
     lowered = dict(zip(expressions, zip(answer.lowered[::2], answer.lowered[1::2], strict=True), strict=True))
     image = read_image(answer.cubin)
-    missing = unprobed_symbols(image, lowered)
+    missing = find_expressions_to_probe(image, lowered)
     if missing:
         return Read({}, missing, image)
     kernels = read_kernels(image, lowered, find_candidates([source]))
@@ -206,7 +206,7 @@ def test_what_needs_a_second_run() -> None:
     }
     assert second.kernels["with_enum(E arg0)"].parameters[0].kind == "int"
     # A probe that was refused is not asked for again.
-    assert unprobed_symbols(second.image, {"plain": ("plain", "")})[0].startswith("static_cast")
+    assert find_expressions_to_probe(second.image, {"plain": ("plain", "")})[0].startswith("static_cast")
 
 
 def test_the_probe_leaves_nothing_behind() -> None:
@@ -441,7 +441,7 @@ def test_sizes_of_vectors_are_the_compilers() -> None:
 
 def test_a_written_signature_is_checked_and_joined() -> None:
     types, names = zip(*parse_signature("(const float* x, uint8_t* in, half, size_t n)", "k"), strict=True)
-    kernel = typed_kernel(image_kernel(8, 8, 2, 8), types, names)
+    kernel = make_typed_kernel(image_kernel(8, 8, 2, 8), types, names)
     assert str(kernel) == "k(const float* x, unsigned char* in_, __half arg2, unsigned long n)"
     assert kernel.parameters[1] == Parameter(
         name="in_", type="unsigned char*", kind="pointer", size=8, offset=8, dtype="uint8"
@@ -450,15 +450,15 @@ def test_a_written_signature_is_checked_and_joined() -> None:
 
 
 def test_names_are_different_and_plain() -> None:
-    kernel = typed_kernel(image_kernel(4, 4, 4, 4), ["int"] * 4, ["arg1", "", "in_", "größe"])
+    kernel = make_typed_kernel(image_kernel(4, 4, 4, 4), ["int"] * 4, ["arg1", "", "in_", "größe"])
     assert [p.name for p in kernel.parameters] == ["arg1", "arg1_", "in_", "arg3"]
 
 
 BROKEN_SIGNATURES = {
     "(float* x": "its brackets do not match",
     "(float* x, )": "parameter 2 has no type",
-    "(int n; int m)": "';' has no place in a parameter list",
-    '(int n = "x")': "'\"x\"' has no place in a parameter list",
+    "(int n; int m)": "';' is not allowed in a parameter list",
+    '(int n = "x")': "'\"x\"' is not allowed in a parameter list",
     "(int n, ...)": "parameter 2 has no type",
     "(flaot* x)": "parameter 1: unknown type 'flaot', did you mean 'float'?",
     "(float* x, unt8_t n)": "parameter 2: unknown type 'unt8_t', did you mean 'uint8_t'?",
@@ -476,28 +476,28 @@ def test_broken_signatures(text: str) -> None:
 
 def test_a_type_of_the_users_own_is_taken_at_its_word() -> None:
     assert parse_signature("(struct flaot* x, Matrix m)", "k") == (("struct flaot*", "x"), ("Matrix", "m"))
-    kernel = typed_kernel(image_kernel(8, 64), ["struct flaot*", "Matrix"], ["x", "m"])
+    kernel = make_typed_kernel(image_kernel(8, 64), ["struct flaot*", "Matrix"], ["x", "m"])
     assert [(p.kind, p.dtype, p.size) for p in kernel.parameters] == [("pointer", None, 8), ("struct", None, 64)]
 
 
 def test_a_size_that_disagrees_is_underlined() -> None:
     with pytest.raises(SignatureError) as caught:
-        typed_kernel(image_kernel(8, 8, 4), ["float*", "int", "int"], ["x", "shift", "n"], name="scale")
+        make_typed_kernel(image_kernel(8, 8, 4), ["float*", "int", "int"], ["x", "shift", "n"], name="scale")
     assert str(caught.value) == (
-        "kernel 'scale', parameter 2: 'int' has 4 bytes, and the cubin has 8 there\n"
+        "kernel 'scale', parameter 2: 'int' has 4 bytes, but the cubin has 8 there\n"
         "    void scale(float* x, int shift, int n)\n"
         "                         ~~~^\n"
-        "    Give the type that the kernel was compiled with."
+        "    Write the type that the kernel was compiled with."
     )
 
 
 def test_a_count_that_disagrees() -> None:
     with pytest.raises(SignatureError) as caught:
-        typed_kernel(image_kernel(8, 8, 4, symbol="_Z5scalePfS_i"), ["float*"], ["x"])
+        make_typed_kernel(image_kernel(8, 8, 4, symbol="_Z5scalePfS_i"), ["float*"], ["x"])
     assert str(caught.value) == (
-        "kernel 'scale': 1 parameter in its signature, 3 in the cubin\n"
+        "kernel 'scale': 1 parameter in its signature, but 3 in the cubin\n"
         "    void scale(float* x)\n"
-        "    The cubin has parameters of 8, 8, 4 bytes."
+        "    The parameters in the cubin have 8, 8, 4 bytes."
     )
 
 
@@ -505,9 +505,9 @@ def test_a_kernel_that_nothing_types() -> None:
     with pytest.raises(SignatureError) as caught:
         read_kernels(image_of(image_kernel(8, 4)), {}, ())
     assert str(caught.value) == (
-        "kernel 'k': neither the compiler nor its symbol tells the types of its parameters\n"
-        "    The cubin has parameters of 8, 4 bytes.\n"
-        '    Give them: Launch(kernel="k", signature="(const float* x, int n)").'
+        "kernel 'k': the types of its parameters are unknown: neither the compiler nor its symbol tells them\n"
+        "    The parameters in the cubin have 8, 4 bytes.\n"
+        '    Declare them: Launch(kernel="k", signature="(const float* x, int n)").'
     )
 
 
@@ -553,7 +553,7 @@ def test_kernels_come_in_the_order_of_the_source() -> None:
 
 
 def kernel_named(name: str, *types: str) -> Kernel:
-    return typed_kernel(image_kernel(*(describe_type(type_).size or 1 for type_ in types)), types, name=name)
+    return make_typed_kernel(image_kernel(*(describe_type(type_).size or 1 for type_ in types)), types, name=name)
 
 
 EXPORTS = [
@@ -573,18 +573,18 @@ EXPORTS = [
 @pytest.mark.parametrize(("names", "exports"), EXPORTS)
 def test_export_names(names: list[str], exports: list[str]) -> None:
     kernels = [kernel_named(name) for name in names]
-    assert list(export_names(kernels)) == exports
-    assert list(export_names(kernels).values()) == kernels
+    assert list(choose_export_names(kernels)) == exports
+    assert list(choose_export_names(kernels).values()) == kernels
 
 
 def test_export_names_of_overloads() -> None:
     kernels = [kernel_named("k", "float*", "int"), kernel_named("k", "const float*"), kernel_named("k")]
-    assert list(export_names(kernels)) == ["k__float_ptr__int", "k__const_float_ptr", "k__void"]
+    assert list(choose_export_names(kernels)) == ["k__float_ptr__int", "k__const_float_ptr", "k__void"]
 
 
 @given(st.lists(st.text(alphabet="ab_:<>*, 1ö$", min_size=1, max_size=8), max_size=8))
 def test_export_names_are_identifiers_and_different(names: list[str]) -> None:
     kernels = [kernel_named(name) for name in names]
-    exports = export_names(kernels)
+    exports = choose_export_names(kernels)
     assert [kernel.name for kernel in exports.values()] == names
     assert all(name.isidentifier() and name.isascii() for name in exports)

@@ -66,7 +66,7 @@ def write_object(entry: Entry, request: Request, target: Path) -> Path:
     cache_dir = entry.dir.parent.parent
     runtimes = [find_or_build_runtime(compiler, cache_dir, settings)]
     if CPU in request.archs:
-        if request.checks:
+        if request.instrumentation:
             raise JitLoadError("sanitize= and debug= make a library; leave them out for an object")
         runtimes.append(find_or_build_cpu_runtime(compiler, cache_dir, settings))
     objects = (*map(str, _check_objects(entry)), *(str(runtime.product) for runtime in runtimes))

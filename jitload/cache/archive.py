@@ -21,7 +21,7 @@ from jitload.cache.listing import StoredEntry, check_leaf, list_entries
 from jitload.cache.locks import host_tag, lock_directory, unlock
 from jitload.cache.usage import BLOCK_BYTES, GROWTH_FILE, append_bytes
 from jitload.errors import CacheError
-from jitload.settings import make_private
+from jitload.files import make_private_dir
 
 _MEMBER = re.compile(r"([A-Za-z0-9_]{1,48}-[0-9a-f]{64})/(\d{4,}-[0-9a-f]{16})/([A-Za-z0-9_@+-][A-Za-z0-9_.@+-]{0,99})")
 # Precompiled headers are not packed: they are large, fit one compiler only, and are made from other people's headers.
@@ -172,7 +172,7 @@ def _staging_dir(cache_dir: Path) -> Iterator[Path]:
     stage = cache_dir / WORK_DIR / f"unpack-{host_tag()}-{os.getpid()}-{secrets.token_hex(6)}"
     lock = None
     try:
-        make_private(stage)
+        make_private_dir(stage)
         with suppress(OSError):
             lock = lock_directory(stage)
         yield stage
@@ -199,7 +199,7 @@ def _stage_members(stream: IO[bytes], stage: Path, max_size: int) -> list[_Stage
         if leaf is None:
             leaf = _StagedLeaf(dir=stage / str(len(leaves)), key_dir_name=key_dir_name, name=leaf_name)
             leaves[key_dir_name, leaf_name] = leaf
-            make_private(leaf.dir)
+            make_private_dir(leaf.dir)
         with (leaf.dir / file_name).open("xb") as file:
             for chunk in chunks:
                 file.write(chunk)
@@ -238,7 +238,7 @@ def _read_exactly(stream: IO[bytes], size: int) -> bytes:
 def _publish(leaf: _StagedLeaf, cache_dir: Path) -> bool:
     """Rename an unpacked entry to a free name in the cache; return False if the cache has the entry already."""
     key_dir = cache_dir / leaf.key_dir_name
-    make_private(key_dir)
+    make_private_dir(key_dir)
     while True:
         matches = [match for name in os.listdir(key_dir) if (match := LEAF_NAME.match(name))]
         similar = [key_dir / match[0] for match in matches if match[0].endswith(leaf.name[-16:])]

@@ -17,7 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from jitload.settings import recall, remember, warn_once
+from jitload.errors import warn_once
+from jitload.files import load_text, save_text
 
 GROUP = "jitload.bundles"
 _METADATA_SUFFIXES = (".dist-info", ".egg-info")
@@ -50,12 +51,12 @@ def _find_bundles(search_path: tuple[str, ...], cache_dir: Path) -> tuple[Path, 
 def remember_bundles(cache_dir: Path) -> None:
     """Write down in the cache what was found. This is done after a build, because a hit writes nothing."""
     if rows := _unwritten.pop(cache_dir, None):
-        remember(cache_dir / _MEMORY, json.dumps(dict(list(rows.items())[-_MAX_REMEMBERED:])))
+        save_text(cache_dir / _MEMORY, json.dumps(dict(list(rows.items())[-_MAX_REMEMBERED:])))
 
 
 def _recall(memory: Path) -> dict[str, Any]:
     with suppress(OSError, ValueError, RecursionError):
-        rows = json.loads(recall(memory))
+        rows = json.loads(load_text(memory))
         if isinstance(rows, dict) and all(map(_is_row, rows.values())):
             return rows
     return {}

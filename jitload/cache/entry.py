@@ -23,11 +23,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jitload.cache.dependencies import Dependency, from_manifest, refresh
+from jitload.cache.directory import find_cache_dir
 from jitload.cache.key import SCHEMA, CacheKey
 from jitload.cache.permissions import check_cache_dir, check_entry_dir
 from jitload.cache.usage import record_use
 from jitload.errors import CacheError
-from jitload.settings import Settings, find_cache_dir
+from jitload.settings import Settings
 
 MANIFEST = "manifest.json"
 WORK_DIR = ".work"  # of a cache: the directories of builds in progress, and of failed ones

@@ -12,8 +12,9 @@ from jitload.cache.entry import check_file, key_dir_of, newest_first, read_manif
 from jitload.cache.key import CacheKey, describe_parts
 from jitload.cache.listing import StoredEntry, list_entries
 from jitload.cache.matching import differing_parts, matching_digests
+from jitload.cache.remote import hide_credentials
 from jitload.errors import CacheError
-from jitload.settings import Settings, shown_url
+from jitload.settings import Settings
 
 _LONGEST_SHOWN = 160
 _MAX_COMPARED = 1000  # entries of one name
@@ -70,7 +71,11 @@ def _dependency_digests(manifest: Mapping[str, Any]) -> dict[str, str]:
 def explain_miss(cache_dir: Path, key: CacheKey, settings: Settings) -> str:
     """Return the error message for a miss where building is forbidden: how the nearest entry of that name differs."""
     bundles = find_bundles(cache_dir)
-    other_tiers = [*map(str, bundles), *settings.cache_path, *([shown_url(settings.remote)] if settings.remote else [])]
+    other_tiers = [
+        *map(str, bundles),
+        *settings.cache_path,
+        *([hide_credentials(settings.remote)] if settings.remote else []),
+    ]
     tiers = f"{cache_dir}, nor in {', '.join(other_tiers)}" if other_tiers else cache_dir
     lines = [f"module {key.name!r} is not in the cache {tiers}, and JITLOAD_MODE={settings.mode} does not build it"]
     cache_dirs = (cache_dir, *bundles, *map(Path, settings.cache_path))

@@ -109,7 +109,7 @@ def library_key(request: Request, toolchain: CudaToolchain | Nvcc | None, compil
     host = request.host
     flags = [flag for unit in host.units for flag in (*unit.flags, *host.flags)] if host else [*request.options]
     flags += request.cpu_flags
-    embeds_paths = any(flag.startswith(_DEBUG_OPTIONS) for flag in flags) or bool(request.checks)
+    embeds_paths = any(flag.startswith(_DEBUG_OPTIONS) for flag in flags) or bool(request.instrumentation)
     return CacheKey.of(
         request.slug,
         anchors=(*request.include_dirs, *(host.objects if host else ())),
@@ -129,7 +129,7 @@ def library_key(request: Request, toolchain: CudaToolchain | Nvcc | None, compil
             *_host_parts(request, embeds_paths=embeds_paths),
             *(request.triton.parts if request.triton else ()),
             ("cpu", cpu_identity() if any("native" in flag for flag in (*flags, compiler)) else ""),
-            *_image_parts(request),
+            *_cubin_parts(request),
             *_cpu_parts(request),
         ),
     )
@@ -141,8 +141,8 @@ def _cpu_parts(request: Request) -> tuple[tuple[str, str | tuple[str, ...]], ...
         return ()
     return (
         ("cpu_flags", request.cpu_flags),
-        ("sanitize", request.checks.sanitize),
-        ("debug", str(request.checks.debug)),
+        ("sanitize", request.instrumentation.sanitizers),
+        ("debug", str(request.instrumentation.is_debug)),
         ("libc", _libc()),
     )
 
@@ -151,11 +151,11 @@ def _libc() -> str:
     return os.confstr("CS_GNU_LIBC_VERSION") or "" if hasattr(os, "confstr") else ""
 
 
-def _image_parts(request: Request) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def _cubin_parts(request: Request) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Return the parts for functions that are made from cubins."""
     return tuple(
-        ("image", (os.path.basename(image.label), hashlib.sha256(image.data).hexdigest(), repr(image.kernels)))
-        for image in request.images
+        ("image", (os.path.basename(cubin.label), hashlib.sha256(cubin.data).hexdigest(), repr(cubin.kernels)))
+        for cubin in request.cubins
     )
 
 

@@ -23,7 +23,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from jitload.settings import make_private, recall, warn_once
+from jitload.errors import warn_once
+from jitload.files import load_text, make_private_dir
 
 LOCKS_DIR = ".locks"  # of a cache
 _FIRST_REPORT_S, _NEXT_REPORTS_S = 2.0, 60.0
@@ -89,7 +90,7 @@ def _acquire(path: Path, description: str, find_result: FindResult[Result]) -> t
     Where the file system may wake them late, they poll.
     """
     try:
-        make_private(path.parent)
+        make_private_dir(path.parent)
         if (descriptor := _lock_file(path)) is not None:
             return descriptor, None
         with _reported_wait(path, description):
@@ -154,7 +155,7 @@ def _reported_wait(path: Path, description: str) -> Iterator[None]:
 
 def _holder(path: Path) -> str:
     with suppress(OSError, ValueError, KeyError, TypeError):
-        holder = json.loads(recall(path))
+        holder = json.loads(load_text(path))
         return f"process {holder['pid']} on {holder['host']}"
     return "another process"
 

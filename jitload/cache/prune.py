@@ -15,7 +15,7 @@ from jitload.cache.listing import StoredEntry, directory_size, list_damaged, lis
 from jitload.cache.locks import LOCKS_DIR, is_local, lock_directory, unlock
 from jitload.cache.usage import BLOCK_BYTES, GROWTH_FILE, uses_path, write_uses
 from jitload.errors import CacheError
-from jitload.settings import make_private
+from jitload.files import make_private_dir
 
 _TRASH_DIR = ".trash"
 _DAMAGED_KEPT_S = 7 * 86400.0
@@ -102,7 +102,7 @@ def _locked_trash(cache_dir: Path) -> Iterator[Path]:
     trash = cache_dir / _TRASH_DIR
     lock = None
     try:
-        make_private(trash)
+        make_private_dir(trash)
         lock = lock_directory(trash)
         if lock is None:
             raise CacheError(f"another process is pruning the cache {cache_dir} at the moment")

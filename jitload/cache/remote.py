@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -13,11 +14,13 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from jitload.cache.directory import private_cache_dir
 from jitload.cache.entry import Entry, find_entry
 from jitload.cache.key import SCHEMA, CacheKey
 from jitload.cache.locks import LOCKS_DIR, hold_lock
 from jitload.errors import CacheError
-from jitload.settings import Settings, make_private, private_cache_dir, shown_url
+from jitload.files import make_private_dir
+from jitload.settings import Settings
 
 _MAX_PACKED = 256 << 20
 _MAX_UNPACKED = 1 << 30
@@ -39,12 +42,19 @@ class RemoteStore(Protocol):
         """Keep bytes under a key; what was there before may be replaced."""
 
 
+def hide_credentials(url: str) -> str:
+    """Return a URL for a message, without the name and password that it may contain."""
+    return re.sub(r"//[^/@]*@", "//…@", url)
+
+
 def fetch_entry(cache_dir: Path, key: CacheKey, settings: Settings) -> Entry | None:
     """Copy an entry from the remote store to the local cache and return it. One process of this machine does so."""
     if _is_paused(settings):
         return None
     local_dir = _writable(cache_dir)
-    with hold_lock(local_dir / LOCKS_DIR / f"{key.digest}-fetch", f"{key.name!r} from {shown_url(settings.remote)}"):
+    with hold_lock(
+        local_dir / LOCKS_DIR / f"{key.digest}-fetch", f"{key.name!r} from {hide_credentials(settings.remote)}"
+    ):
         if entry := find_entry(local_dir, key, settings):
             return entry
         data = _ask(settings, lambda store: store.get(object_key(key)))
@@ -75,7 +85,7 @@ def object_key(key: CacheKey) -> str:
 
 def _writable(cache_dir: Path) -> Path:
     try:
-        make_private(cache_dir)
+        make_private_dir(cache_dir)
         if os.access(cache_dir, os.W_OK):
             return cache_dir
     except OSError:
@@ -93,7 +103,7 @@ def _unpack(local_dir: Path, data: Any, key: CacheKey, settings: Settings) -> bo
         unpack_key(local_dir, bytes(data), f"{key.name}-{key.digest}", max_size=_MAX_UNPACKED)
     except CacheError as error:
         _log.warning(
-            "the entry %s from the remote cache %s is not used: %s", key.name, shown_url(settings.remote), error
+            "the entry %s from the remote cache %s is not used: %s", key.name, hide_credentials(settings.remote), error
         )
         return False
     return True
@@ -124,7 +134,7 @@ def _ask(settings: Settings, request: Callable[[RemoteStore], Answer]) -> Answer
     except Exception as error:  # noqa: BLE001  a store that is down must not fail the call
         problem = f"{type(error).__name__}: {error}"
     _paused_until[settings.remote] = time.monotonic() + _RETRY_S
-    _log.warning("the remote cache %s is not used for a minute: %s", shown_url(settings.remote), problem)
+    _log.warning("the remote cache %s is not used for a minute: %s", hide_credentials(settings.remote), problem)
     return None
 
 

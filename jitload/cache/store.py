@@ -30,6 +30,7 @@ from jitload.cache.dependencies import (
     record_dependencies,
     to_manifest,
 )
+from jitload.cache.directory import private_cache_dir
 from jitload.cache.entry import (
     EXHAUSTED,
     FAILED_MARKER,
@@ -44,8 +45,9 @@ from jitload.cache.entry import (
 from jitload.cache.key import SCHEMA, CacheKey, describe_parts
 from jitload.cache.locks import LOCKS_DIR, hold_lock, host_tag, lock_directory, unlock
 from jitload.cache.usage import BLOCK_BYTES, GROWTH_FILE, append_bytes
-from jitload.errors import CacheError, CachePlaceError, CompileError, JitLoadError
-from jitload.settings import Settings, make_private, private_cache_dir, warn_once
+from jitload.errors import CacheError, CachePlaceError, CompileError, JitLoadError, warn_once
+from jitload.files import make_private_dir
+from jitload.settings import Settings
 
 _FAILED_KEPT_S = 7 * 86400.0
 _LONGEST_BUILD_S = 86400.0
@@ -102,13 +104,13 @@ class Work:
         try:
             os.rename(self.dir, target)
         except FileNotFoundError:  # the key's directory was empty and has just been pruned
-            make_private(target.parent)
+            make_private_dir(target.parent)
             os.rename(self.dir, target)
 
     def _free_leaf(self, dependencies: tuple[Dependency, ...]) -> Path:
         """Return a name that was never used: the loader would take a new library for one that it has under the name."""
         key_dir = key_dir_of(self.cache_dir, self.key)
-        make_private(key_dir)
+        make_private_dir(key_dir)
         numbers = [int(match[1]) for name in os.listdir(key_dir) if (match := LEAF_NAME.match(name))]
         digests = repr([(dependency.path, dependency.digest) for dependency in dependencies])
         return key_dir / f"{max(numbers, default=-1) + 1:04d}-{hashlib.sha256(digests.encode()).hexdigest()[:16]}"
@@ -178,7 +180,7 @@ def _writable(cache_dir: Path) -> Path:
 
 def _prepare(cache_dir: Path) -> None:
     for directory in (cache_dir, cache_dir / WORK_DIR):
-        make_private(directory)
+        make_private_dir(directory)
     if not os.access(cache_dir / WORK_DIR, os.W_OK):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(cache_dir))
 

@@ -12,8 +12,8 @@ from jitload.cache.bundles import find_bundles, remember_bundles
 from jitload.cache.entry import Entry, find_entry
 from jitload.cache.key import CacheKey
 from jitload.cache.permissions import check_cache_dir
-from jitload.errors import CacheError
-from jitload.settings import Settings, warn_once
+from jitload.errors import CacheError, warn_once
+from jitload.settings import Settings
 
 
 def find_in_tiers(cache_dir: Path, key: CacheKey, settings: Settings) -> Entry | None:

@@ -12,7 +12,8 @@ import os
 import threading
 from pathlib import Path
 
-from jitload.settings import Settings, make_private
+from jitload.files import make_private_dir
+from jitload.settings import Settings
 
 BLOCK_BYTES = 4096
 USES_DIR, GROWTH_FILE = ".uses", ".grown"
@@ -60,7 +61,7 @@ def uses_path(leaf_dir: Path) -> Path:
 
 def append_bytes(path: Path, count: int) -> None:
     """Make a file longer; when several processes do so at once, nothing is lost."""
-    make_private(path.parent)
+    make_private_dir(path.parent)
     descriptor = os.open(
         path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600
     )

@@ -1,1 +1,1 @@
-"""The C++ wrapper around compiled kernels, rendered from the templates."""
+"""The C++ text of wrappers, which check arguments and launch kernels, rendered from templates."""

@@ -1,4 +1,4 @@
-"""A launch in, the lines of C++ that evaluate its expressions out."""
+"""The C++ that evaluates the expressions of a launch before each call."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from jitload.signature.exports import Export
 _GUARDS = {"grid": "wants_grid", "block": "wants_block", "shared_bytes": "wants_shared_bytes"}
 
 
-def plan_lines(export: Export, scope: Mapping[str, ScopeEntry]) -> tuple[list[str], list[str]]:
-    """Return the texts of a launch's expressions, and the lines of C++ that evaluate them in order."""
+def compile_plan(export: Export, scope: Mapping[str, ScopeEntry]) -> tuple[list[str], list[str]]:
+    """Return the texts of a launch's expressions, and the lines of C++ that evaluate them in that order."""
     numbers = {parameter.name: number for number, parameter in enumerate(export.kernel.parameters)}
     texts: list[str] = []
     lines: list[str] = []
     guard = ""
     for field, text in _expressions(export.launch):
-        part, _, place = field.partition("[")
-        target = f"plan->values[{numbers[place[1:-2]]}]" if part == "args" else _target(part, place)
+        part, _, subscript = field.partition("[")
+        parameter = subscript[1:-2]  # of "args['n']"
+        target = f"plan->values[{numbers[parameter]}]" if part == "args" else _target(part, subscript)
         if _GUARDS.get(part, "") != guard:
             lines.extend(["}"] if guard else [])
             guard = _GUARDS.get(part, "")
@@ -28,12 +29,12 @@ def plan_lines(export: Export, scope: Mapping[str, ScopeEntry]) -> tuple[list[st
         code = compile_expression(text, scope, kernel=export.name, field=field)
         indent = "  " if guard else ""
         lines += [f"{indent}e->where = {len(texts)};", f"{indent}{target} = {code};"]
-        texts.append(f"{place[1:-2] if part == 'args' else field} = {text}")
+        texts.append(f"{parameter if part == 'args' else field} = {text}")
     return texts, [*lines, *(["}"] if guard else [])]
 
 
 def _expressions(launch: Launch) -> Iterator[tuple[str, int | str]]:
-    """Yield each expression with its field, `("grid[0]", "ceil_div(n, 256)")`, the computed parameters first."""
+    """Yield field and text of each expression, `("grid[0]", "ceil_div(n, 256)")`. Computed parameters come first."""
     yield from ((f"args[{name!r}]", text) for name, text in launch.args.items())
     for field, extent in (("grid", launch.grid), ("block", launch.block), ("cluster", launch.cluster)):
         if isinstance(extent, int | str):
@@ -44,19 +45,20 @@ def _expressions(launch: Launch) -> Iterator[tuple[str, int | str]]:
         yield "shared_bytes", launch.shared_bytes
 
 
-def _target(part: str, place: str) -> str:
+def _target(part: str, subscript: str) -> str:
+    """Return the C++ variable for a field of the launch; `subscript` is `0]`, or "" if the field is a single extent."""
     if part == "shared_bytes":
         return "plan->shared_bytes"
-    return f"plan->{part}[{place[:-1] or 0}]"
+    return f"plan->{part}[{subscript[:-1] or 0}]"
 
 
-def scope_of(export: Export, positions: Mapping[str, int]) -> dict[str, ScopeEntry]:
-    """Return what a launch's expressions may name; `positions` says which argument a parameter is."""
+def make_scope(export: Export, positions: Mapping[str, int]) -> dict[str, ScopeEntry]:
+    """Return the names that a launch's expressions may use; `positions` has the argument index of each parameter."""
     kinds: dict[str, Any] = {"pointer": "tensor", "int": "int", "uint": "int", "bool": "int"}
     scope = {}
     for number, parameter in enumerate(export.kernel.parameters):
         scope[parameter.name] = ScopeEntry(
-            index=positions.get(parameter.name, -1),
+            position=positions.get(parameter.name, -1),
             kind=kinds.get(parameter.kind, "other"),
             type=parameter.type,
             computed=f"plan->values[{number}]" if parameter.name in export.launch.args else None,

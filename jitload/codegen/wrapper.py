@@ -1,16 +1,16 @@
-"""Kernels, launches and a template in, C++ text out."""
+"""The wrapper of a library: the C++ that exports typed functions and launches their kernels."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jitload.codegen.launch_plan import plan_lines, scope_of
+from jitload.codegen.launch_plan import compile_plan, make_scope
 from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import ScopeEntry
 from jitload.launch import Launch
@@ -27,13 +27,25 @@ _DTYPES = (
 )  # fmt: skip
 _DTYPE_CODES = {name: f"JITLOAD_DL_{name.upper()}" for name in _DTYPES}
 _DTYPE = re.compile(r"(u?int|bfloat|float|complex)(\d+)$")
-_RESERVED = ("_jitload_", "_metadata_", "_doc_", "_cubin_", "_library_")  # __tvm_ffi_<name> would be one of their own
+_RESERVED = (
+    "_jitload_",
+    "_metadata_",
+    "_doc_",
+    "_cubin_",
+    "_library_",
+)  # __tvm_ffi_<name> would be a symbol of tvm-ffi's
 _SCHEMA_TYPES = {"pointer": "DLTensor*", "int": "int", "uint": "int", "float": "float", "bool": "bool"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmbeddedImage:
-    """A cubin of the library: its symbol's name, its file, and the architecture it is for."""
+class EmbeddedImage(NamedTuple):
+    """A cubin in a library.
+
+    Attributes:
+        name: The name of its symbol, without tvm-ffi's prefix.
+        file: Its file name in the build directory.
+        capability: The number of its architecture: 90 for `sm_90a`.
+        suffix: The suffix of its architecture: `a` for `sm_90a`.
+    """
 
     name: str
     file: str
@@ -41,14 +53,13 @@ class EmbeddedImage:
     suffix: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CpuCode:
-    """What a wrapper has to know of kernels compiled for the CPU.
+class CpuCode(NamedTuple):
+    """Kernels compiled for the CPU, as far as a wrapper refers to them.
 
     Attributes:
-        rows: A kernel's symbol to its row in the object file's table, and whether a thread of it may wait.
+        rows: For each kernel's symbol, its row in the object file's table, and whether its threads may wait.
         dynamic_shared: The symbols of `extern __shared__` arrays.
-        variables: The names of variables to their symbols.
+        variables: The symbols of variables by name.
     """
 
     rows: Mapping[str, tuple[int, bool]]
@@ -56,9 +67,17 @@ class CpuCode:
     variables: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wrapper:
-    """What a wrapper is generated from."""
+class Wrapper(NamedTuple):
+    """A wrapper to generate.
+
+    Attributes:
+        name: The module's name.
+        archs: The architectures that the library has code for.
+        images: The cubins in the library.
+        exports: Its functions.
+        variables: The kernels' variables.
+        cpu: The kernels compiled for the CPU, if there are any.
+    """
 
     name: str
     archs: tuple[str, ...]
@@ -72,49 +91,49 @@ def render_wrapper(wrapper: Wrapper) -> str:
     """Return the C++ text of a library's wrapper.
 
     Raises:
-        LaunchSpecError: A launch does not fit its kernel.
+        LaunchSpecError: A launch does not match its kernel.
     """
     record = {
         "name": comment(wrapper.name),
         "quoted_name": c_string(wrapper.name),
         "images": [image_record(image) for image in wrapper.images],
         "variables": [
-            {"name": c_string(v.name), "symbol": c_string(v.symbol), "on_cpu": _on_cpu(v, wrapper.cpu)}
+            {"name": c_string(v.name), "symbol": c_string(v.symbol), "cpu_symbol": _cpu_symbol(v, wrapper.cpu)}
             for v in wrapper.variables
         ],
-        "exports": [_placed_record(export, wrapper.cpu) for export in wrapper.exports],
+        "exports": [_export_record_for(export, wrapper.cpu) for export in wrapper.exports],
         "cpu": wrapper.cpu,
         "description": c_string(describe(wrapper)),
     }
     return load_template("wrapper.cc.jinja").render(wrapper=record)
 
 
-def _on_cpu(variable: Variable, cpu: CpuCode | None) -> str:
-    """Return the symbol of a variable in the code for the CPU, which may be there alone or not at all."""
+def _cpu_symbol(variable: Variable, cpu: CpuCode | None) -> str:
+    """Return the symbol of a variable in the code for the CPU, as a C string literal."""
     return c_string((cpu.variables if cpu else {}).get(variable.name, variable.symbol))
 
 
 def describe(wrapper: Wrapper) -> str:
-    """Return the JSON text by which a loader knows a library's functions and variables."""
+    """Return the JSON text that tells the loader a library's functions and variables."""
     functions = [describe_function(export) for export in wrapper.exports]
     variables = [asdict(variable) for variable in wrapper.variables]
     return to_json({"name": wrapper.name, "archs": wrapper.archs, "functions": functions, "variables": variables})
 
 
 def describe_function(export: Export) -> dict[str, Any]:
-    """Return what a loader tells a user of a function."""
+    """Return the description of a function in a library's JSON text."""
     return {
         "name": export.name,
         "doc": export.doc,
         "signature": export.signature,
         "arguments": [_argument_record(p, export.launch) for p in export.arguments],
         "kernel": asdict(export.kernel),
-        **({"builds": {arch: _numbers(kernel) for arch, kernel in export.builds}} if export.builds else {}),
+        **({"builds": {arch: _resources(kernel) for arch, kernel in export.builds}} if export.builds else {}),
     }
 
 
-def _numbers(kernel: Kernel) -> dict[str, int]:
-    """Return what the architecture decides of a kernel."""
+def _resources(kernel: Kernel) -> dict[str, int]:
+    """Return the attributes of a kernel that depend on the architecture."""
     return {name: getattr(kernel, name) for name in ("registers", "shared_bytes", "local_bytes", "max_threads")}
 
 
@@ -129,15 +148,15 @@ def to_json(record: Mapping[str, Any]) -> str:
 
 
 def template_dir() -> Path:
-    """Return the templates: inside the package in a wheel, beside it in a checkout."""
+    """Return the directory of the templates: inside the package in a wheel, beside it in a checkout."""
     package = Path(__file__).parents[1]
-    inside = package / "templates"
-    return inside if inside.is_dir() else package.parent / "templates"
+    packaged = package / "templates"
+    return packaged if packaged.is_dir() else package.parent / "templates"
 
 
 @lru_cache(maxsize=4)
 def load_template(name: str) -> Template:
-    """Return a template, parsed."""
+    """Return a parsed template."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -146,47 +165,47 @@ def load_template(name: str) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701  the text is C++; every piece of a user's is escaped by `c_string`
+        autoescape=False,  # noqa: S701  the text is C++; the user's texts are escaped by `c_string`
     )
     return environment.get_template(name)
 
 
 def c_string(text: str) -> str:
-    """Return a C string literal: quotes and backslashes escaped, whatever is not plain ASCII as octal."""
-    escaped = re.sub(rb"[^ -~]|\?", lambda found: b"\\%03o" % found[0][0], text.encode().replace(b"\\", b"\\\\"))
+    """Return a C string literal; `?` and what is not printable ASCII become octal escapes."""
+    escaped = re.sub(rb"[^ -~]|\?", lambda match: b"\\%03o" % match[0][0], text.encode().replace(b"\\", b"\\\\"))
     return '"' + escaped.replace(b'"', b'\\"').decode("ascii") + '"'
 
 
 def image_record(image: EmbeddedImage) -> dict[str, Any]:
-    """Return what a template needs of an image."""
-    return {**asdict(image), "suffix": f"'{image.suffix}'" if image.suffix else "0"}
+    """Return an image for a template."""
+    return {**image._asdict(), "suffix": f"'{image.suffix}'" if image.suffix else "0"}
 
 
 def comment(text: str) -> str:
-    """Return text that stays inside a line comment."""
+    """Return text that can stand in a line comment: printable ASCII without backslashes."""
     return re.sub(r"[^ -\[\]-~]", "?", text)
 
 
 # ---- one export ------------------------------------------------------------------------------------------------
 
 
-def _placed_record(export: Export, cpu: CpuCode | None) -> dict[str, Any]:
-    """Return an export's record with where its code for the CPU is."""
+def _export_record_for(export: Export, cpu: CpuCode | None) -> dict[str, Any]:
+    """Return an export for the wrapper's template, with its code for the CPU if there is any."""
     record = export_record(export)
     if cpu is None:
         return {**record, "cpu": None}
     row, can_wait = cpu.rows[export.kernel.symbol]
-    for parameter, of_parameter in zip(export.kernel.parameters, record["params"], strict=True):
+    for parameter, parameter_record in zip(export.kernel.parameters, record["params"], strict=True):
         if parameter.kind == "pointer":
-            of_parameter["flags"] = join_flags([of_parameter["flags"], "JITLOAD_ON_CPU"])
+            parameter_record["flags"] = join_flags([parameter_record["flags"], "JITLOAD_ON_CPU"])
     return {**record, "cpu": {"row": row, "can_wait": int(can_wait)}}
 
 
 def export_record(export: Export, constants: Mapping[str, ScopeEntry] | None = None) -> dict[str, Any]:
-    """Return what the templates need of an export; its expressions may use the constants, too."""
-    check_names(export)
+    """Return an export for the templates; its expressions may use the constants as well."""
+    _check_names(export)
     positions = {p.name: number for number, p in enumerate(export.arguments)}
-    expressions, plan = plan_lines(export, {**(constants or {}), **scope_of(export, positions)})
+    expressions, plan = compile_plan(export, {**(constants or {}), **make_scope(export, positions)})
     structs = sum((p.size + 63) // 64 * 64 for p in export.arguments if p.kind == "struct")
     return {
         "id": export.name,
@@ -206,14 +225,13 @@ def export_record(export: Export, constants: Mapping[str, ScopeEntry] | None = N
     }
 
 
-def check_names(export: Export) -> None:
-    """Raise LaunchSpecError where a launch names a parameter that the kernel has not, or a name is tvm-ffi's own."""
+def _check_names(export: Export) -> None:
+    """Raise LaunchSpecError if a launch names parameters that its kernel lacks, or if the export's name is reserved."""
     if export.name.startswith(_RESERVED):
         hint = f'Export it under another name: functions={{"f": Launch(kernel="{export.kernel.name}")}}'
         raise LaunchSpecError(
-            f"{export.name!r} cannot be exported: the beginning is reserved", field="functions", hint=hint
+            f"{export.name!r} cannot be exported: names that begin like this are reserved", field="functions", hint=hint
         )
-    known = [p.name for p in export.kernel.parameters]
     by_name = {p.name: p for p in export.kernel.parameters}
     launch = export.launch
     fields = {
@@ -225,13 +243,14 @@ def check_names(export: Export) -> None:
     for field, names in fields.items():
         for name in names:
             if name not in by_name:
-                hint = f"its parameters are {', '.join(known)}" if known else "it has no parameters"
-                raise LaunchSpecError(f"no parameter {name!r}", kernel=export.name, field=field, hint=hint)
+                hint = f"Its parameters are {', '.join(by_name)}." if by_name else "It has no parameters."
+                raise LaunchSpecError(f"there is no parameter {name!r}", kernel=export.name, field=field, hint=hint)
             kind = by_name[name].kind
-            wanted = ("int", "uint", "bool") if field == "args" else ("pointer",)
-            if kind not in wanted:
-                what = "an integer parameter" if field == "args" else "a pointer"
-                raise LaunchSpecError(f"{name!r} ({by_name[name].type}) is not {what}", kernel=export.name, field=field)
+            if kind not in (("int", "uint", "bool") if field == "args" else ("pointer",)):
+                expected = "an integer parameter" if field == "args" else "a pointer"
+                raise LaunchSpecError(
+                    f"{name!r} ({by_name[name].type}) is not {expected}", kernel=export.name, field=field
+                )
 
 
 def _param_record(parameter: Parameter, launch: Launch, argument: int) -> dict[str, Any]:
@@ -254,7 +273,7 @@ def _param_record(parameter: Parameter, launch: Launch, argument: int) -> dict[s
 
 
 def dtype_code(dtype: str | None) -> tuple[str, int]:
-    """Return DLPack's code and bits of a dtype's name; 0 bits accept any."""
+    """Return the C name of a dtype's DLPack code, and its bits; 0 bits accept any dtype."""
     if dtype is None:
         return "0", 0
     if dtype in _DTYPE_CODES:
@@ -265,7 +284,7 @@ def dtype_code(dtype: str | None) -> tuple[str, int]:
 
 
 def join_flags(flags: Iterable[str]) -> str:
-    """Return C text of flags that are set together, given alone or joined already."""
+    """Return the C expression for several flags; each may be a joined expression itself."""
     return " | ".join(flag for flag in flags if flag != "0") or "0"
 
 
@@ -285,7 +304,7 @@ def _kernel_flags(launch: Launch) -> list[str]:
 
 
 def _metadata(export: Export) -> str:
-    """Return tvm-ffi's metadata: the flat schema, which every version reads."""
+    """Return tvm-ffi's metadata as a flat schema, which every version of tvm-ffi can read."""
     arguments = [{"type": _SCHEMA_TYPES.get(p.kind, "ffi.Bytes")} for p in export.arguments]
     schema = {"type": "ffi.Function", "args": [{"type": "None"}, *arguments]}
     return json.dumps({"type_schema": json.dumps(schema)})

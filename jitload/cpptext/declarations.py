@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from jitload.cpptext.lexer import Token, code_tokens, tokenize
 from jitload.cpptext.preprocessor import split_directives
-from jitload.model import Candidate, python_name
+from jitload.expressions.parse import python_name
+from jitload.model import Candidate
 
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 

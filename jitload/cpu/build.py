@@ -15,7 +15,6 @@ from pathlib import Path
 
 from jitload.building.ninja import Step, parse_diagnostics, run_ninja, write_ninja
 from jitload.building.runtime import include_flags
-from jitload.checks import WATCHED_SHARED, check_options
 from jitload.cpptext.declarations import find_candidates
 from jitload.cpu.object_file import CpuKernel, ObjectFile
 from jitload.cpu.text import (
@@ -37,6 +36,7 @@ from jitload.cuda.kernels import DeviceSource, no_such_kernel
 from jitload.cxx.headers import read_depfile
 from jitload.errors import CompileError
 from jitload.model import CompiledSource, CpuProgram, Cubin, Image, ImageKernel
+from jitload.request.instrumentation import Instrumentation
 from jitload.signature.demangle import demangle, demangle_variables
 from jitload.signature.kernels import read_kernels
 from jitload.toolchain.cuda import CudaToolchain
@@ -52,6 +52,20 @@ _FLAGS = (
 )  # fmt: skip
 # Each basic block may switch to another thread, for kernels whose threads may spin.
 _PREEMPTIVE_FLAGS = ("-fsanitize-coverage=trace-pc", "-DJITLOAD_CPU_PREEMPT=1")
+# The compiler calls a function before each access, and the sanitizers allocate no memory of their own: the runtime
+# library for sanitizers (cpu_sanitize.cc) knows which memory a kernel may access.
+_SANITIZER_FLAGS = {
+    "address": (
+        "-fsanitize=kernel-address", "--param=asan-instrumentation-with-call-threshold=0", "--param=asan-stack=0",
+        "--param=asan-globals=0", "-fno-builtin-memset", "-fno-builtin-memcpy", "-fno-builtin-memmove",
+        "-fsanitize=bounds", "-fno-sanitize-recover=bounds",
+    ),
+    "undefined": (
+        "-fsanitize=undefined", "-fsanitize=float-cast-overflow", "-fno-sanitize=vptr",
+        "-fno-sanitize-recover=undefined,float-cast-overflow", "-fno-wrapv",
+    ),
+}  # fmt: skip
+_DYNAMIC_SHARED_SYMBOL = "__jitload_dynamic_shared"  # tells cpu_sanitize.cc where dynamic shared memory begins
 
 
 def compile_for_cpu(
@@ -89,7 +103,7 @@ def compile_for_cpu(
         compiled=compiled,
         object_file="cpu.o",
         rows={row.symbol: (number, row.can_wait) for number, row in enumerate(rows)},
-        dynamic_shared=(*object_file.dynamic_shared(), *((WATCHED_SHARED,) if source.checks else ())),
+        dynamic_shared=(*object_file.dynamic_shared(), *((_DYNAMIC_SHARED_SYMBOL,) if source.instrumentation else ())),
         files_read=compilation.files_read,
     )
 
@@ -101,7 +115,7 @@ def cpu_flags(source: DeviceSource, kit: CudaToolchain | None) -> tuple[str, ...
     return (
         *_FLAGS,
         *_processor_flags(source.cpu_flags),
-        *check_options(source.checks),
+        *_instrumentation_flags(source.instrumentation),
         *compiler_flags(source.cpu_flags),
         f"-I{own / 'cpu'}",
         *include_flags(),
@@ -121,6 +135,13 @@ def _processor_flags(flags: Sequence[str]) -> tuple[str, ...]:
         return ("-ffp-contract=fast",)
     has_fma = any(flag.startswith(("-march=", "-mfma")) for flag in flags)
     return ("-mtls-dialect=gnu2", "-ffp-contract=fast" if has_fma else "-ffp-contract=off")
+
+
+def _instrumentation_flags(instrumentation: Instrumentation) -> tuple[str, ...]:
+    if not instrumentation:
+        return ()
+    level = "-O0" if instrumentation.is_debug else "-O1"
+    return ("-g", "-gdwarf-4", level, *(flag for name in instrumentation.sanitizers for flag in _SANITIZER_FLAGS[name]))
 
 
 class _Compilation:

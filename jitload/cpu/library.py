@@ -10,7 +10,6 @@ from jitload.building.library import write_sources
 from jitload.building.ninja import COMPILE_FLAGS, Step, compile_step, run_ninja, write_ninja
 from jitload.building.runtime import find_or_build_cpu_runtime, find_or_build_runtime, include_flags
 from jitload.cache.store import Work
-from jitload.checks import WATCHED_LINK
 from jitload.cpu.build import compile_for_cpu
 from jitload.cuda.compile import (
     check_is_device_code,
@@ -30,6 +29,8 @@ from jitload.toolchain.identity import compiler_identity
 
 # Kernels may need the C++ library, libm and threads, so the compiler's default libraries are linked.
 _LINK_FLAGS = ("-shared", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack", "-pthread")
+# These functions access memory on behalf of instrumented kernels, so calls of them are checked.
+_INSTRUMENTED_LINK_FLAGS = ("-Wl,--wrap=memset", "-Wl,--wrap=memcpy", "-Wl,--wrap=memmove")
 
 
 def build_cpu_library(
@@ -59,7 +60,7 @@ def build_cpu_library(
 def _find_or_build_runtimes(request: Request, compiler: Compiler, cache_dir: Path) -> tuple[str, ...]:
     """Return the paths of the objects that the library is linked with."""
     runtime = find_or_build_runtime(compiler, cache_dir, request.settings)
-    cpu = find_or_build_cpu_runtime(compiler, cache_dir, request.settings, watches=bool(request.checks))
+    cpu = find_or_build_cpu_runtime(compiler, cache_dir, request.settings, watches=bool(request.instrumentation))
     return (str(runtime.product), str(cpu.product))
 
 
@@ -91,8 +92,8 @@ def _steps(
     flags = (*COMPILE_FLAGS, *include_flags())
     objects = ("wrapper.o", program.object_file, *runtimes)
     product = f"{request.slug}.so"
-    watched = WATCHED_LINK if request.checks else ()
+    wraps = _INSTRUMENTED_LINK_FLAGS if request.instrumentation else ()
     link = Step(
-        output=product, command=(*compiler.command, *objects, "-o", product, *_LINK_FLAGS, *watched), inputs=objects
+        output=product, command=(*compiler.command, *objects, "-o", product, *_LINK_FLAGS, *wraps), inputs=objects
     )
     return (compile_step(compiler.command, flags, "wrapper.cc", "wrapper.o", reads=cubins), link)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def compile_device_code(request: Request, toolchain: CudaToolchain | None) -> tuple[CompiledSource, ...]:
     """Return the machine code for each architecture of a request: compiled, or read from the cubins that it gives."""
-    if request.images:
+    if request.cubins:
         from jitload.cuda.cubins import read_given
 
         return read_given(request)
@@ -36,7 +36,7 @@ def check_is_device_code(request: Request) -> None:
         ToolchainError: The text launches kernels with `<<<…>>>`, which takes nvcc.
         JitLoadError: The text is C++ for the host, or PTX.
     """
-    if request.is_kind_given:
+    if request.is_kind_explicit:
         return
     from jitload.cpptext.declarations import find_candidates
     from jitload.cpptext.source_kind import classify
@@ -102,7 +102,7 @@ def device_source(request: Request) -> DeviceSource:
         kernels=tuple(dict.fromkeys(kernels)),
         signatures=tuple((launch.kernel or name, launch.signature) for name, launch in functions if launch.signature),
         cpu_flags=request.cpu_flags,
-        checks=request.checks,
+        instrumentation=request.instrumentation,
     )
 
 

@@ -10,12 +10,12 @@ from jitload.elf.cubin import read_image
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.launch import Launch
 from jitload.model import CompiledSource, Cubin, Kernel
-from jitload.request.cubins import GivenCubin
+from jitload.request.cubins import LabelledCubin
 from jitload.request.request import Request
 from jitload.signature.declared import check_is_typed, parse_signature
 from jitload.signature.demangle import demangle_variables
-from jitload.signature.exports import export_names
-from jitload.signature.kernels import told_kernels, typed_kernel
+from jitload.signature.exports import choose_export_names
+from jitload.signature.kernels import make_typed_kernel, read_kernels_without_source
 
 
 def read_given(request: Request) -> tuple[CompiledSource, ...]:
@@ -26,7 +26,7 @@ def read_given(request: Request) -> tuple[CompiledSource, ...]:
         LaunchSpecError: A launch names a kernel that there is not.
         LoadError: One is no cubin.
     """
-    cubins = [_read(image) for image in request.images]
+    cubins = [_read(image) for image in request.cubins]
     _check_archs(request, [cubin.arch for cubin in cubins])
     named = [(name, launch.kernel) for name, launch in request.functions or () if launch.kernel]
     symbols = {kernel: _symbol_of(kernel, name, cubins[0]) for name, kernel in named}
@@ -47,7 +47,7 @@ def _with_signatures(cubin: Cubin, request: Request, symbols: Mapping[str, str])
     """
     slots = {kernel.symbol: kernel for kernel in read_image(cubin.data).kernels}
     typed = {kernel.symbol: kernel for kernel in cubin.kernels}
-    by_name = {name: kernel.symbol for name, kernel in export_names(cubin.kernels).items()}
+    by_name = {name: kernel.symbol for name, kernel in choose_export_names(cubin.kernels).items()}
     for name, launch in request.functions or [(name, Launch()) for name in by_name]:
         symbol = symbols[launch.kernel] if launch.kernel else by_name.get(name)
         if symbol not in typed:
@@ -55,21 +55,21 @@ def _with_signatures(cubin: Cubin, request: Request, symbols: Mapping[str, str])
         if launch.signature:
             pairs = parse_signature(launch.signature, name)
             types, names = [type_ for type_, _ in pairs], [given for _, given in pairs]
-            typed[symbol] = typed_kernel(slots[symbol], types, names, name=typed[symbol].name)
+            typed[symbol] = make_typed_kernel(slots[symbol], types, names, name=typed[symbol].name)
         check_is_typed(typed[symbol])
     return replace(cubin, kernels=tuple(typed.values()))
 
 
-def _read(image: GivenCubin) -> Cubin:
+def _read(image: LabelledCubin) -> Cubin:
     found = read_image(image.data, name=image.label)
-    kernels = image.kernels or told_kernels(found)
+    kernels = image.kernels or read_kernels_without_source(found)
     variables = demangle_variables(found.variables)
     return Cubin(data=image.data, arch=found.arch, kernels=kernels, variables=variables)
 
 
 def _check_archs(request: Request, archs: Sequence[str]) -> None:
     if twice := next((arch for arch in archs if archs.count(arch) > 1), None):
-        labels = [image.label for image, arch in zip(request.images, archs, strict=True) if arch == twice]
+        labels = [image.label for image, arch in zip(request.cubins, archs, strict=True) if arch == twice]
         raise JitLoadError(
             f"{' and '.join(labels)} are both for {twice}: a module takes one cubin for each architecture. Load them "
             "as two modules, or launch them from C++ of your own."

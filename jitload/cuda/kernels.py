@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from jitload.checks import NO_CHECKS, Checks
 from jitload.cpptext.declarations import find_candidates
 from jitload.cpptext.includes import read_headers
 from jitload.cuda import probe
@@ -21,8 +20,9 @@ from jitload.cuda.nvrtc import NvrtcJob, NvrtcResult, declarations_for, device_o
 from jitload.elf.cubin import read_image
 from jitload.errors import CompileError, LaunchSpecError, SignatureError, nearest_name
 from jitload.model import Candidate, CompiledSource, Cubin, Image
+from jitload.request.instrumentation import NO_INSTRUMENTATION, Instrumentation
 from jitload.signature.demangle import demangle_variables
-from jitload.signature.kernels import read_kernels, unprobed_symbols
+from jitload.signature.kernels import find_expressions_to_probe, read_kernels
 from jitload.toolchain.cuda import CudaToolchain, nvrtc_include_dirs
 
 _AS_TEXT = re.compile(r"(?:--pre-include=|-include=)(.*)|(?:-D|--define-macro=)(\w+)=(.*)", re.DOTALL)
@@ -48,7 +48,7 @@ class DeviceSource:
         kernels: The kernels named by launches, as a user writes them: `scale<float>`, `scale(float*, int)`.
         signatures: Hand-written signatures by kernel, as in `kernels`, or by exported name.
         cpu_flags: The options for the host's compiler, where the code runs on the CPU.
-        checks: How it is watched there.
+        instrumentation: How it is instrumented there.
     """
 
     name: str
@@ -58,7 +58,7 @@ class DeviceSource:
     kernels: tuple[str, ...] = ()
     signatures: tuple[tuple[str, str], ...] = ()
     cpu_flags: tuple[str, ...] = ()
-    checks: Checks = NO_CHECKS
+    instrumentation: Instrumentation = NO_INSTRUMENTATION
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -108,7 +108,7 @@ def compile_kernels(source: DeviceSource, arch: str, toolchain: CudaToolchain) -
     candidates = find_candidates([text for _, text in source.pieces])
     rounds = _Rounds(source, candidates, arch, toolchain)
     result, image = rounds.settle(_first_expressions(source, candidates))
-    if missing := unprobed_symbols(image, rounds.lowered(result)):
+    if missing := find_expressions_to_probe(image, rounds.lowered(result)):
         result, image = rounds.settle((*rounds.kernels, *missing))
     lowered = rounds.lowered(result)
     named = {kernel: probe.kernel_expression(kernel) for kernel in source.kernels}

@@ -14,7 +14,7 @@ from jitload.request.arguments import check_name, read_strings
 from jitload.request.options import nvrtc_options
 from jitload.settings import Settings, read_settings
 from jitload.signature.demangle import demangle_variables
-from jitload.signature.kernels import told_kernels
+from jitload.signature.kernels import read_kernels_without_source
 from jitload.toolchain.arch import resolve_one_gpu_arch
 from jitload.toolchain.cuda import find_nvjitlink
 
@@ -111,7 +111,7 @@ def _compile(job: LinkJob, settings: Settings) -> Cubin:
 def _told(code: bytes, name: str, arch: str, *, log: str = "") -> Cubin:
     image = read_image(code, name=name)
     variables = demangle_variables(image.variables)
-    return Cubin(data=code, arch=arch, log=log, kernels=told_kernels(image), variables=variables)
+    return Cubin(data=code, arch=arch, log=log, kernels=read_kernels_without_source(image), variables=variables)
 
 
 def _spell(option: str) -> str:

@@ -83,7 +83,7 @@ def build_host_library(
         assert isinstance(kit, CudaToolchain)
         (compiled,) = compile_device_code(request, kit)
         headers = compiled.headers
-        host = replace(host, cubins=(*host.cubins, (request.name, compiled.cubin.data)))
+        host = host._replace(cubins=(*host.cubins, (request.name, compiled.cubin.data)))
     check_embeds(host, [Path(path) for path in request.include_dirs], request.name if request.pieces else "")
     write_host_sources(request, host, work.dir)
     if host.is_mixed:

@@ -34,8 +34,9 @@ from jitload.cache.entry import Entry, find_entry
 from jitload.cache.key import CacheKey
 from jitload.cpptext.includes import opening_includes
 from jitload.cxx.spare import free_memory
+from jitload.files import make_private_dir
 from jitload.request.request import Unit
-from jitload.settings import Settings, make_private
+from jitload.settings import Settings
 from jitload.toolchain.host import Compiler
 from jitload.toolchain.identity import compiler_identity
 
@@ -231,7 +232,7 @@ def refuse(key: CacheKey, cache_dir: Path, reason: str) -> None:
     """Record that a precompiled header does not work on this machine, so that it is neither made nor used again."""
     with suppress(OSError):
         path = refusal_path(key, cache_dir)
-        make_private(path.parent)
+        make_private_dir(path.parent)
         path.write_text(reason + "\n", errors="replace")
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import operator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -21,18 +20,17 @@ if TYPE_CHECKING:
     from jitload.errors import LaunchSpecError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScopeEntry:
+class ScopeEntry(NamedTuple):
     """The meaning of a name in an expression.
 
     Attributes:
-        index: Position of the argument in the call.
+        position: Position of the argument in the call.
         kind: `tensor`, `int` (also bool and enums), or `other`, which expressions cannot use.
         type: The parameter's C++ type, for messages.
         computed: C++ text of the value, for an integer that `Launch.args` computes instead of the caller passing it.
     """
 
-    index: int
+    position: int
     kind: Literal["tensor", "int", "other"]
     type: str = ""
     computed: str | None = None
@@ -54,14 +52,18 @@ def compile_expression(text: Expression, scope: Mapping[str, ScopeEntry], *, ker
     Raises:
         LaunchSpecError: The expression is malformed, uses an unknown name, or fails for all arguments.
     """
-    return _Compiler(text, scope, kernel, field).run().text
+    source = ExpressionText.of("" if isinstance(text, int) else text, kernel, field)
+    compiler = _Compiler(source, scope)
+    return (compiler.integer(text, None) if isinstance(text, int) else compiler.compile(source.parse())).text
 
 
 @lru_cache(maxsize=4096)  # programs often create the same Launch for each call of load_inline
-def check_expression(text: Expression, field: str) -> tuple[int | None, frozenset[str]]:
+def check_expression(text: str, field: str) -> tuple[int | None, frozenset[str]]:
     """Check an expression without its kernel; return its value if it is a constant, and the names that it uses."""
-    compiler = _Compiler(text, None, "", field)
-    return compiler.run().value, frozenset(compiler.names)
+    source = ExpressionText.of(text, "", field)
+    tree = source.parse()
+    compiler = _Compiler(source, None)
+    return compiler.compile(tree).value, frozenset(compiler.names)
 
 
 # ---- tables -------------------------------------------------------------------------------------------------------
@@ -123,19 +125,13 @@ _HINTS = {
 class _Compiler:
     """The translation of one expression; without a scope it is only checked, and its names are collected."""
 
-    def __init__(self, text: Expression, scope: Mapping[str, ScopeEntry] | None, kernel: str, field: str) -> None:
-        self.expression = text
-        self.source = ExpressionText.of("" if isinstance(text, int) else text, kernel, field)
+    def __init__(self, source: ExpressionText, scope: Mapping[str, ScopeEntry] | None) -> None:
+        self.source = source
         self.scope = scope
         self.names: set[str] = set()
         self.depth = 0
         self.lazy = 0
         self.temporaries = 0
-
-    def run(self) -> Code:
-        if isinstance(self.expression, int):
-            return self.integer(self.expression, None)
-        return self.compile(self.source.parse())
 
     def compile(self, node: ast.expr, *, lazily: bool = False) -> Code:
         """Translate a node; a `lazily` evaluated one may fail at run time, so it is not an error that it would fail."""
@@ -192,7 +188,7 @@ class _Compiler:
         if entry is None:
             return Code("0")
         if entry.kind == "int":
-            return Code(entry.computed) if entry.computed else write_call("int", entry.index)
+            return Code(entry.computed) if entry.computed else write_call("int", entry.position)
         if entry.kind == "tensor":
             raise self.source.error(f"{node.id!r} is a tensor, not an integer", node, _TENSOR)
         raise self.source.error(f"{node.id!r} is a {entry.type!r} parameter, not an integer", node, LANGUAGE)
@@ -335,7 +331,7 @@ class _Compiler:
         entry = self.entry(node.value)
         if entry is not None and entry.kind != "tensor":
             raise self.source.error(f"{node.value.id!r} is not a tensor and has no .{node.attr}", node, _TENSOR)
-        return entry.index if entry else 0
+        return entry.position if entry else 0
 
 
 # ---- C++ text -----------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import keyword
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from jitload.errors import LaunchSpecError
 
@@ -31,8 +31,12 @@ _WHITE = str.maketrans("\n\r\t\f", "    ")
 _ALLOWED_KEYWORDS = frozenset({"and", "or", "not", "if", "else", "True", "False"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpressionText:
+def python_name(name: str) -> str:
+    """Return a parameter's name in signatures and expressions: `in_` for `in`."""
+    return f"{name}_" if keyword.iskeyword(name) else name
+
+
+class ExpressionText(NamedTuple):
     """An expression as the user wrote it, on one line, with the kernel and the field that it belongs to."""
 
     text: str

@@ -114,8 +114,9 @@ def build_request(fields: Any) -> Entry:
         JitLoadError: `fields` is not a request, or no cache can keep its library; and what `build_inline`, `build` or
             `load_triton` raises.
     """
+    from jitload.cache.directory import find_cache_dir, is_in_private_cache
     from jitload.pipeline import build
-    from jitload.settings import find_cache_dir, is_in_private_cache, read_settings
+    from jitload.settings import read_settings
 
     if not isinstance(fields, Mapping):
         raise JitLoadError(f"a request is a mapping of the keywords of build_inline, got {type(fields).__name__}")
@@ -132,8 +133,8 @@ def build_request(fields: Any) -> Entry:
 def _library_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
     """Return the request of `build_inline`, or of `build` if `fields` names files, and whether `verbose` is set."""
     from jitload.api import build, build_inline
-    from jitload.checks import read_checks
     from jitload.request.arguments import file_sources, inline_sources, read_options
+    from jitload.request.instrumentation import read_instrumentation
     from jitload.request.request import Call, make_request
 
     are_files = any(fields.get(name) for name in ("sources", "cuda_files", "cpp_files"))
@@ -158,7 +159,7 @@ def _library_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
         arch=options["arch"],
         backend=options["backend"],
         kind=options["kind"],
-        checks=read_checks(options["sanitize"], debug=options["debug"]),
+        instrumentation=read_instrumentation(options["sanitize"], debug=options["debug"]),
     )
     return make_request(call), options["verbose"]
 
@@ -175,7 +176,8 @@ def _with_defaults(function: Callable[..., Any], fields: Mapping[str, Any]) -> d
 
 def _triton_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
     """Return the request of `load_triton`, and whether `verbose` is set."""
-    from jitload.settings import find_cache_dir, read_settings
+    from jitload.cache.directory import find_cache_dir
+    from jitload.settings import read_settings
     from jitload.triton.kernel import CompileSpec
     from jitload.triton.request import make_triton_request
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from jitload.errors import CompileError, JitLoadError
-from jitload.settings import UPSTREAMS_ARCH
+from jitload.settings import ARCH_LIST_VARIABLE
 
 _PREFIX = "JITLOAD_"
 _LONGEST_NAME = 80  # in the summary
@@ -63,7 +63,7 @@ class Outcome:
 
 def worker_environment(*, has_triton: bool = False) -> tuple[tuple[str, str], ...]:
     """Return the environment variables that workers must have: ours, and those that change what Triton compiles."""
-    names = {name for name in os.environ if name.startswith(_PREFIX) or name == UPSTREAMS_ARCH}
+    names = {name for name in os.environ if name.startswith(_PREFIX) or name == ARCH_LIST_VARIABLE}
     if has_triton:
         from jitload.triton.key import is_in_key
 

@@ -41,11 +41,6 @@ class Sources(NamedTuple):
         """Whether there is anything to compile or to link."""
         return bool(self.objects) or any(text.strip() for _, text in (*self.cuda, *self.host))
 
-    @property
-    def cuda_texts(self) -> tuple[str, ...]:
-        """The texts of `cuda_sources`."""
-        return tuple(text for _, text in self.cuda)
-
 
 def inline_sources(
     name: str, cuda_sources: Texts | None, *, cpp_sources: Texts | None, embed_cubin: Mapping[str, CubinLike] | None

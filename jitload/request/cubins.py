@@ -17,7 +17,7 @@ else:
     CubinLike = Any
 
 
-class GivenCubin(NamedTuple):
+class LabelledCubin(NamedTuple):
     """A cubin whose kernels become functions.
 
     Attributes:
@@ -55,17 +55,17 @@ def read_embedded_cubins(
     return tuple((name, read_cubin(cubins[name], f"embed_cubin[{name!r}]")) for name in sorted(cubins))
 
 
-def read_given_cubins(cubins: Mapping[str, CubinLike] | None) -> tuple[GivenCubin, ...]:
+def read_labelled_cubins(cubins: Mapping[str, CubinLike] | None) -> tuple[LabelledCubin, ...]:
     """Return the cubins that functions are made of when there is no source; their names only serve messages."""
     _check_is_mapping(cubins)
     assert cubins is not None
-    return tuple(_given_cubin(f"embed_cubin[{name!r}]", cubin) for name, cubin in cubins.items())
+    return tuple(_labelled_cubin(f"embed_cubin[{name!r}]", cubin) for name, cubin in cubins.items())
 
 
-def _given_cubin(label: str, cubin: CubinLike) -> GivenCubin:
+def _labelled_cubin(label: str, cubin: CubinLike) -> LabelledCubin:
     from jitload.model import Cubin
 
-    return GivenCubin(label, read_cubin(cubin, label), cubin.kernels if isinstance(cubin, Cubin) else ())
+    return LabelledCubin(label, read_cubin(cubin, label), cubin.kernels if isinstance(cubin, Cubin) else ())
 
 
 def _check_is_mapping(cubins: object) -> None:

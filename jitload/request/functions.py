@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
@@ -43,16 +43,6 @@ def read_functions(functions: Functions | None) -> tuple[tuple[str, Launch], ...
     if duplicate := next((name for name in exported if exported.count(name) > 1), None):
         raise LaunchSpecError(f"names {duplicate!r} twice", field="functions")
     return tuple((name, _read_launch(name, value)) for name, value in items)
-
-
-def has_launches(functions: Functions | None) -> bool:
-    """Return whether `functions=` can only name kernels."""
-    return isinstance(functions, Mapping) and any(isinstance(value, Launch) for value in functions.values())
-
-
-def is_empty(functions: Functions | None) -> bool:
-    """Return whether `functions=` is an empty list or mapping, which hand-written C++ may pass."""
-    return isinstance(functions, Collection) and not isinstance(functions, str) and not functions
 
 
 def check_host_functions(functions: Functions | None, host: HostSource, *, names: Iterable[str]) -> None:

@@ -7,12 +7,13 @@ with plain kernels needs no lexer for it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from jitload.errors import CompileError, Diagnostic, JitLoadError
-from jitload.request.arguments import Options, Pieces, Sources, split_includes
-from jitload.request.functions import Functions, has_launches, is_empty
+from jitload.launch import Launch
+from jitload.request.arguments import Pieces, split_includes
+from jitload.request.functions import Functions
 
 if TYPE_CHECKING:
     from jitload.request.request import Call
@@ -30,19 +31,19 @@ def find_kind(call: Call) -> Kind:
         JitLoadError: `kind=` is unknown, or the text contains only kernels although `embed_cubin=` says it is C++.
     """
     sources, options = call.sources, call.options.cuda
+    texts = tuple(text for _, text in sources.cuda)
     if call.kind is not None and call.kind not in _KINDS:
         raise JitLoadError(f"kind must be 'device', 'host', 'mixed' or None, got {call.kind!r}")
     if not sources.cuda:
         return "host"
     if call.kind is not None:
         return next(kind for kind in _KINDS if kind == call.kind)
-    names_host_functions = _names_host_functions(sources.cuda_texts, call.functions, options)
-    has_host_code = bool(sources.host or sources.objects) or names_host_functions
-    kind = _kind_of_texts(sources.cuda_texts, bool(sources.cubins), has_host_code, options)
-    if kind == "host" and _headers_have_kernels(sources, call.options):
+    has_host_code = bool(sources.host or sources.objects) or _names_host_functions(texts, call.functions, options)
+    kind = _kind_of_texts(texts, bool(sources.cubins), has_host_code, options)
+    if kind == "host" and _headers_have_kernels(call, texts):
         return "mixed"
     if kind == "host":
-        _check_is_no_kernel_source(call)
+        _check_is_no_kernel_source(call, texts)
     return kind
 
 
@@ -71,6 +72,16 @@ def _kind_of_texts(
     return "host" if is_host_like or has_host_code else "device"  # the kernels may be in a header
 
 
+def has_launches(functions: Functions | None) -> bool:
+    """Return whether `functions=` can only name kernels."""
+    return isinstance(functions, Mapping) and any(isinstance(value, Launch) for value in functions.values())
+
+
+def is_empty(functions: Functions | None) -> bool:
+    """Return whether `functions=` is an empty list or mapping, which hand-written C++ may pass."""
+    return isinstance(functions, Collection) and not isinstance(functions, str) and not functions
+
+
 def _names_host_functions(texts: tuple[str, ...], functions: Functions | None, options: tuple[str, ...]) -> bool:
     """Return whether `functions=` names C++ functions: of a text that includes others they may be kernels as well."""
     if functions is None or is_empty(functions) or has_launches(functions):
@@ -85,22 +96,21 @@ def _names_host_functions(texts: tuple[str, ...], functions: Functions | None, o
     return defines_host_functions(texts, names)
 
 
-def _headers_have_kernels(sources: Sources, options: Options) -> bool:
+def _headers_have_kernels(call: Call, texts: tuple[str, ...]) -> bool:
     """Return whether C++ in `cuda_sources` includes kernels in headers of the user's."""
-    texts = sources.cuda_texts
-    if sources.cubins or not any("include" in text for text in texts):
+    options = call.options
+    if call.sources.cubins or not any("include" in text for text in texts):
         return False
 
     from jitload.cpptext.source_kind import headers_have_kernels
 
     cuda_dirs = split_includes(options.cuda)[1]
-    dirs = (*options.include_dirs, *sources.directories, *cuda_dirs, *options.host_dirs)
+    dirs = (*options.include_dirs, *call.sources.directories, *cuda_dirs, *options.host_dirs)
     return headers_have_kernels(texts, [path.absolute() for path in dirs], options.cuda)
 
 
-def _check_is_no_kernel_source(call: Call) -> None:
+def _check_is_no_kernel_source(call: Call, texts: tuple[str, ...]) -> None:
     """Raise an error where `embed_cubin=` says that the text is C++, but it contains only kernels."""
-    texts = call.sources.cuda_texts
     if not call.sources.cubins or not any("__global__" in text for text in texts):
         return
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from jitload.errors import JitLoadError
+from jitload.request.arguments import split_includes
 
+# Regular expressions are compiled at their first use, because most calls have no options.
 # Options of nvcc that have another meaning to NVRTC, or none: optimisation of host code, the host compiler.
-_IGNORED = re.compile(
-    r"-O[0-3]|--?expt-relaxed-constexpr|--?(?:expt-)?extended-lambda|-Xcompiler=.*|--compiler-options=.*|--?threads=.*|-t=\d+"
+_IGNORED = (
+    r"-O[0-3]|--?expt-relaxed-constexpr|--?(?:expt-)?extended-lambda|-Xcompiler=.*|--compiler-options=.*"
+    r"|--?threads=.*|-t=\d+"
 )
 _TAKES_VALUE = {
     "-Xptxas": "--ptxas-options=", "--ptxas-options": "--ptxas-options=", "-Xcompiler": None,
@@ -18,22 +22,24 @@ _TAKES_VALUE = {
     "-D": "-D", "-U": "-U", "-I": "-I", "--include-path": "-I", "--threads": None, "-t": None,
     "-include": "--pre-include=",
 }  # fmt: skip
-_RELOCATABLE = re.compile(r"--?(?:rdc|relocatable-device-code)=true|-dc|--device-c|-dlto|--dlink-time-opt|-lto|--lto")
-_OUTPUT = re.compile(r"--?(?:ptx|cubin|fatbin|optix-ir)|-c|--compile|-o|--output-file|-dw|-dlink|--device-link")
-_ARCH = re.compile(r"--?(?:gpu-architecture|arch|gencode|generate-code|gpu-code|code)(?:=|$)")
+_RELOCATABLE = r"--?(?:rdc|relocatable-device-code)=true|-dc|--device-c|-dlto|--dlink-time-opt|-lto|--lto"
+_OUTPUT = r"--?(?:ptx|cubin|fatbin|optix-ir)|-c|--compile|-o|--output-file|-dw|-dlink|--device-link"
+_ARCH = r"--?(?:gpu-architecture|arch|gencode|generate-code|gpu-code|code)(?:=|$)"
 _FOR_HOST_COMPILER = ("-Xcompiler", "--compiler-options")
 
 
-def translate_cuda_options(kind: str, options: Sequence[str]) -> tuple[str, ...]:
-    """Translate `extra_cuda_cflags` for the compiler of a kind of source: NVRTC, nvcc or the host compiler."""
-    if not options:
-        return ()
+def translate_cuda_options(kind: str, options: Sequence[str]) -> tuple[tuple[str, ...], tuple[Path, ...]]:
+    """Translate `extra_cuda_cflags` for the compiler of a kind of source: NVRTC, nvcc or the host compiler.
+
+    Returns:
+        The options, and the include directories that were among them.
+    """
     translators: dict[str, Callable[[Sequence[str]], tuple[str, ...]]] = {
         "device": nvrtc_options,
         "mixed": nvcc_options,
         "host": host_options,
     }
-    return translators[kind](options)
+    return split_includes(translators[kind](options))
 
 
 def nvrtc_options(options: Sequence[str]) -> tuple[str, ...]:
@@ -45,7 +51,7 @@ def nvrtc_options(options: Sequence[str]) -> tuple[str, ...]:
     remaining = iter(options)
     for option in remaining:
         _check_option(option)
-        if _OUTPUT.fullmatch(option):
+        if re.fullmatch(_OUTPUT, option):
             raise JitLoadError(
                 f"extra_cuda_cflags has {option!r}: jitload chooses the kind and the place of the output; leave it out"
             )
@@ -55,7 +61,7 @@ def nvrtc_options(options: Sequence[str]) -> tuple[str, ...]:
                 raise JitLoadError(f"extra_cuda_cflags ends with {option!r}, which takes a value")
             if (prefix := _TAKES_VALUE[option]) is not None:
                 result.append(prefix + value)
-        elif not _IGNORED.fullmatch(option):
+        elif not re.fullmatch(_IGNORED, option):
             result.append(re.sub("^--include-path=", "-I", option))
     return tuple(result)
 
@@ -91,7 +97,7 @@ def host_options(options: Sequence[str]) -> tuple[str, ...]:
 
 def names_arch(option: str) -> bool:
     """Return whether an option selects the architecture to generate code for."""
-    return _ARCH.match(option) is not None
+    return re.match(_ARCH, option) is not None
 
 
 def check_names_no_arch(option: str, argument: str = "extra_cuda_cflags") -> None:
@@ -102,5 +108,40 @@ def check_names_no_arch(option: str, argument: str = "extra_cuda_cflags") -> Non
 
 def _check_option(option: str) -> None:
     check_names_no_arch(option)
-    if _RELOCATABLE.fullmatch(option):
+    if re.fullmatch(_RELOCATABLE, option):
         raise JitLoadError(f"extra_cuda_cflags has {option!r}: jitload does not link device code; #include it instead")
+
+
+# ---- kernels on the CPU ----------------------------------------------------------------------------------------
+
+_PASSED_TO_GCC = r"(?s)-[DU].*|--?std=.*"
+_TRANSLATED_FOR_GCC = {"--fmad=false": "-ffp-contract=off", "-fmad=false": "-ffp-contract=off"}
+_FOR_GPU_ONLY = (
+    r"(?s)--?(?:use_fast_math|fmad|ftz|prec-div|prec-sqrt|maxrregcount|ptxas-options|restrict|extra-device-vectorization"
+    r"|device-debug|generate-line-info|lineinfo|dopt|split-compile|minimal|default-device|device-int128|time|fast-compile"
+    r"|device-as-default-execution-space|no-source-include|no-cache|frandom-seed|optimization-info|version-ident|Ofast"
+    r"|display-error-number|no-display-error-number|diag-[a-z-]+|disable-warnings|Werror|brief-diagnostics|modify-stack"
+    r"-limit|builtin-[a-z-]+|unicode|pch[a-z-]*|relocatable-device-code|resource-usage|source-in-ptx|keep)"
+    r"(?:[= ].*)?|-[Gw]"
+)
+
+
+def cpu_options(options: Sequence[str]) -> tuple[str, ...]:
+    """Translate NVRTC's options for g++; those that only affect code for a GPU are dropped.
+
+    Raises:
+        JitLoadError: An option is unknown.
+    """
+    result = []
+    for option in options:
+        if option.startswith("--pre-include="):
+            result += ["-include", option.removeprefix("--pre-include=")]
+        elif option in _TRANSLATED_FOR_GCC:
+            result.append(_TRANSLATED_FOR_GCC[option])
+        elif re.fullmatch(_PASSED_TO_GCC, option):
+            result.append(option.replace("--std", "-std", 1))
+        elif not re.fullmatch(_FOR_GPU_ONLY, option):
+            raise JitLoadError(
+                f"extra_cuda_cflags has {option!r}, which has no meaning on the CPU; options for g++ go in extra_cflags"
+            )
+    return tuple(result)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from jitload.checks import NO_CHECKS, Checks, check_checks, cpu_options
 from jitload.errors import JitLoadError
 from jitload.launch import Launch
 from jitload.request.arguments import (
@@ -19,12 +17,12 @@ from jitload.request.arguments import (
     absolute_path,
     check_backend,
     check_name,
-    split_includes,
 )
-from jitload.request.cubins import GivenCubin, read_embedded_cubins, read_given_cubins
-from jitload.request.functions import Functions, check_host_functions, is_empty, read_functions
-from jitload.request.kind import Kind, check_has_no_launches, cpu_launch_error, find_kind
-from jitload.request.options import translate_cuda_options
+from jitload.request.cubins import LabelledCubin, read_embedded_cubins, read_labelled_cubins
+from jitload.request.functions import Functions, check_host_functions, read_functions
+from jitload.request.instrumentation import NO_INSTRUMENTATION, Instrumentation, check_instrumentation
+from jitload.request.kind import Kind, check_has_no_launches, cpu_launch_error, find_kind, is_empty
+from jitload.request.options import cpu_options, translate_cuda_options
 from jitload.settings import Settings, read_settings
 from jitload.toolchain.arch import CPU, resolve_arch, resolve_gpu_arch
 
@@ -34,8 +32,7 @@ if TYPE_CHECKING:
 _NOT_IN_FILE_NAMES = re.compile(r"[^A-Za-z0-9_]+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
+class Unit(NamedTuple):
     """Host code that is compiled by itself.
 
     Attributes:
@@ -57,8 +54,7 @@ class Unit:
         return self.file.endswith(".cu")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostSource:
+class HostSource(NamedTuple):
     """The hand-written C++ of a request.
 
     Attributes:
@@ -122,8 +118,7 @@ class TritonSource(NamedTuple):
         return hash(self.parts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(NamedTuple):
     """What a public call asks for; equal requests get the same module.
 
     Attributes:
@@ -135,11 +130,11 @@ class Request:
         include_dirs: The user's include directories.
         settings: The environment at the time of the call.
         host: The hand-written C++, or None where the wrapper is generated.
-        is_kind_given: Whether the caller passed `kind=`.
+        is_kind_explicit: Whether the caller passed `kind=`.
         triton: The Triton kernel, if the request is for one.
-        images: Cubins whose kernels become functions, where there is no source.
+        cubins: Cubins whose kernels become functions, where there is no source.
         cpu_flags: Options for compiling kernels for the CPU; empty where they are not.
-        checks: Sanitizers and debug mode for kernels.
+        instrumentation: Sanitizers and debug information for kernels.
     """
 
     name: str
@@ -150,11 +145,11 @@ class Request:
     include_dirs: tuple[str, ...]
     settings: Settings
     host: HostSource | None = None
-    is_kind_given: bool = False
+    is_kind_explicit: bool = False
     triton: TritonSource | None = None
-    images: tuple[GivenCubin, ...] = ()
+    cubins: tuple[LabelledCubin, ...] = ()
     cpu_flags: tuple[str, ...] = ()
-    checks: Checks = NO_CHECKS
+    instrumentation: Instrumentation = NO_INSTRUMENTATION
 
     @property
     def slug(self) -> str:
@@ -185,7 +180,7 @@ class Call(NamedTuple):
         arch: The architectures, as given.
         backend: None or `"cuda"`.
         kind: `kind=`, as given.
-        checks: Sanitizers and debug mode for kernels.
+        instrumentation: Sanitizers and debug information for kernels.
     """
 
     name: str
@@ -196,7 +191,7 @@ class Call(NamedTuple):
     arch: str | Sequence[str] = "native"
     backend: str | None = None
     kind: str | None = None
-    checks: Checks = NO_CHECKS
+    instrumentation: Instrumentation = NO_INSTRUMENTATION
 
 
 def make_request(call: Call) -> Request:
@@ -207,7 +202,7 @@ def make_request(call: Call) -> Request:
     if not call.sources.has_code:
         return _request_for_cubins(call, settings)
     kind = "device" if call.makes == "cubin" else find_kind(call)
-    cuda_options, cuda_dirs = split_includes(translate_cuda_options(kind, call.options.cuda))
+    cuda_options, cuda_dirs = translate_cuda_options(kind, call.options.cuda) if call.options.cuda else ((), ())
     host = _host_source(call, kind, cuda_options)
     functions = None if kind != "device" and is_empty(call.functions) else call.functions
     exports = read_functions(functions)
@@ -223,12 +218,12 @@ def make_request(call: Call) -> Request:
         include_dirs=tuple(str(absolute_path(path, "extra_include_paths")) for path in include_dirs),
         settings=settings,
         host=host,
-        is_kind_given=call.kind is not None,
-        checks=call.checks,
+        is_kind_explicit=call.kind is not None,
+        instrumentation=call.instrumentation,
     )
     if host is not None and request.pieces:
         _check_embeddable(request)
-    check_checks(request.checks, request.archs, has_host_code=host is not None)
+    check_instrumentation(request.instrumentation, request.archs, has_host_code=host is not None)
     return _with_cpu_flags(request, call.options.host)
 
 
@@ -248,7 +243,7 @@ def _request_for_cubins(call: Call, settings: Settings) -> Request:
         options=(),
         include_dirs=(),
         settings=settings,
-        images=read_given_cubins(call.sources.cubins),
+        cubins=read_labelled_cubins(call.sources.cubins),
     )
 
 
@@ -265,12 +260,12 @@ def _resolve_archs(call: Call, host: HostSource | None, settings: Settings) -> t
 
 def _with_cpu_flags(request: Request, host_options: tuple[str, ...]) -> Request:
     """Add the options with which the host compiler compiles kernels for the CPU."""
-    if request.checks.debug and request.pieces:
-        request = replace(request, options=(*request.options, "--device-debug"))
+    if request.instrumentation.is_debug and request.pieces:
+        request = request._replace(options=(*request.options, "--device-debug"))
     if CPU not in request.archs:
         return request
     check_has_no_launches(request.pieces, request.options)
-    return replace(request, cpu_flags=(*cpu_options(request.options), *host_options))
+    return request._replace(cpu_flags=(*cpu_options(request.options), *host_options))
 
 
 def _host_source(call: Call, kind: Kind, cuda_options: tuple[str, ...]) -> HostSource | None:

@@ -1,1 +1,1 @@
-"""What a kernel takes: parameter types from the compiler's symbols, and the names under which kernels are exported."""
+"""The parameters of kernels, read from the compiler's symbols, and the names under which kernels are exported."""

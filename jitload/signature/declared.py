@@ -1,4 +1,4 @@
-"""Read the signature that a `Launch` gives for a kernel, and ask for one where the types are unknown."""
+"""Hand-written signatures, `Launch(signature=…)`, and the error that asks for one if the types are unknown."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from jitload.cpptext.lexer import code_tokens
 from jitload.errors import SignatureError
 from jitload.model import Kernel, ParameterSlot
 from jitload.signature.demangle import is_refused, name_in
-from jitload.signature.types import known_names, resolve_aliases, unknown_name
+from jitload.signature.types import find_undeclared_name, list_type_names, resolve_aliases
 
 # What precedes the parameters in a declaration. A parameter that is a pointer to a function begins in the same way.
 _HEAD = re.compile(r'^(?:extern\s+"C"\s+)?(?:__global__\s+)?void\s+(?:[\w:]+(?:<[^()]*>)?\s*)?\((?!\s*\*)')
 
 
 def parse_signature(text: str, kernel: str) -> tuple[tuple[str, str], ...]:
-    """Read a hand-written signature into pairs of type and name.
+    """Parse a hand-written signature into pairs of type and name.
 
     Args:
         text: The parameters, `(float* x, int n)`, or the declaration, `void scale(float* x, int n)`.
         kernel: The kernel's name, for messages.
 
     Raises:
-        SignatureError: The text is not a parameter list, or names a type that looks misspelt.
+        SignatureError: The text is not a parameter list, or a type in it looks misspelled.
 
     Example:
         >>> parse_signature("(const float* x, int n)", "scale")
@@ -34,8 +34,8 @@ def parse_signature(text: str, kernel: str) -> tuple[tuple[str, str], ...]:
     if inner.startswith("(") and inner.endswith(")"):
         inner = inner[1:-1]
     tokens = code_tokens(inner)
-    if bad := next((t.text for t in tokens if t.text in ("{", "}", ";", "#") or t.kind == "literal"), None):
-        raise SignatureError(_signature_message(text, kernel, f"{bad!r} has no place in a parameter list"))
+    if invalid := next((t.text for t in tokens if t.text in ("{", "}", ";", "#") or t.kind == "literal"), None):
+        raise SignatureError(_signature_message(text, kernel, f"{invalid!r} is not allowed in a parameter list"))
     if any(inner.count(opening) != inner.count(closing) for opening, closing in ("()", "[]", "<>")):
         raise SignatureError(_signature_message(text, kernel, "its brackets do not match"))
     parameters = read_parameters(tokens)
@@ -47,14 +47,14 @@ def parse_signature(text: str, kernel: str) -> tuple[tuple[str, str], ...]:
 def _check_written_type(type_: str, index: int, text: str, kernel: str) -> None:
     if not type_ or type_.endswith("..."):
         raise SignatureError(_signature_message(text, kernel, f"parameter {index + 1} has no type"))
-    unknown = unknown_name(resolve_aliases(type_))
-    if unknown is None:
+    undeclared = find_undeclared_name(resolve_aliases(type_))
+    if undeclared is None:
         return
-    import difflib  # for this message alone
+    import difflib  # only for a message
 
-    if alike := difflib.get_close_matches(unknown, known_names(), n=1, cutoff=0.75):
-        problem = f"parameter {index + 1}: unknown type {unknown!r}, did you mean {alike[0]!r}?"
-        hint = f"If it is a structure of yours, write 'struct {unknown}'."
+    if matches := difflib.get_close_matches(undeclared, list_type_names(), n=1, cutoff=0.75):
+        problem = f"parameter {index + 1}: unknown type {undeclared!r}, did you mean {matches[0]!r}?"
+        hint = f"If it is a structure of yours, write 'struct {undeclared}'."
         raise SignatureError(_signature_message(text, kernel, problem, hint))
 
 
@@ -71,8 +71,8 @@ def check_is_typed(kernel: Kernel) -> None:
 
 
 def untyped_error(slots: Sequence[ParameterSlot], name: str, symbol: str) -> SignatureError:
-    """Return the error for a kernel whose types are unknown; it asks for `signature=`."""
-    reason = "neither the compiler nor its symbol tells the types of its parameters"
+    """Return the error for a kernel with unknown types; it asks for `signature=`."""
+    reason = "the types of its parameters are unknown: neither the compiler nor its symbol tells them"
     if is_refused(symbol):
         name = name_in(symbol) if name == symbol else name
         reason = (
@@ -81,8 +81,8 @@ def untyped_error(slots: Sequence[ParameterSlot], name: str, symbol: str) -> Sig
         )
     return SignatureError(
         f"kernel {shorten(name)!r}: {reason}\n"
-        f"    The cubin has parameters of {list_sizes(slots)} bytes.\n"
-        f'    Give them: Launch(kernel="{shorten(name)}", signature="(const float* x, int n)").'
+        f"    The parameters in the cubin have {list_sizes(slots)} bytes.\n"
+        f'    Declare them: Launch(kernel="{shorten(name)}", signature="(const float* x, int n)").'
     )
 
 
@@ -93,5 +93,5 @@ def list_sizes(slots: Sequence[ParameterSlot]) -> str:
 
 
 def shorten(name: str) -> str:
-    """Return a name, cut off after 200 characters."""
+    """Return a name for a message, cut off after 200 characters."""
     return name if len(name) <= 200 else f"{name[:200]}…"

@@ -1,16 +1,20 @@
-"""Mangled type, parameter sizes and source text in, kernels with typed and named parameters out."""
+"""The kernels of a cubin with the types and names of their parameters.
+
+Types come from the compiler (a hand-written signature comes first), names from the source text, and sizes from the
+cubin; all three must agree.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from jitload.errors import SignatureError
 from jitload.model import Candidate, Image, ImageKernel, Kernel, Parameter, ParameterSlot
 from jitload.signature.declared import list_sizes, parse_signature, shorten, untyped_error
 from jitload.signature.demangle import is_refused, read_probe, read_symbol
-from jitload.signature.exports import export_names
-from jitload.signature.types import TypeFacts, describe_type, readable_type, resolve_aliases, unknown_name
+from jitload.signature.exports import choose_export_names
+from jitload.signature.types import TypeFacts, describe_type, find_undeclared_name, readable_type, resolve_aliases
 
 
 def read_kernels(
@@ -19,84 +23,89 @@ def read_kernels(
     candidates: Sequence[Candidate] = (),
     signatures: Sequence[tuple[str, str]] = (),
 ) -> tuple[Kernel, ...]:
-    """Give the kernels of an image their types and names.
+    """Return the kernels of an image with the types and names of their parameters.
 
-    Types come from a hand-written signature; without one from the probe's lowered name; without a probe from the
-    kernel's own mangled symbol.
+    Types come from a hand-written signature; without one, from the lowered name of the kernel's probe; without a probe,
+    from the kernel's own mangled symbol.
 
     Args:
-        image: What the cubin says.
-        lowered: Kernel expression to its symbol and the lowered name of its probe ("" where the probe was refused).
-        candidates: What the source text shows.
-        signatures: Hand-written signatures: kernel expression, or the name under which a kernel is exported, and text.
+        image: The cubin's kernels, as its ELF file describes them.
+        lowered: For each kernel expression the kernel's symbol and the lowered name of its probe ("" if the compiler
+            rejected the probe).
+        candidates: The functions in the source text that look like kernels.
+        signatures: Hand-written signatures: a kernel expression or exported name, and the text.
 
     Returns:
-        The kernels in the order of the source; those that the text does not show come last.
+        The kernels in the order of the source; those that are not in its text come last.
 
     Raises:
         SignatureError: A kernel has neither signature, probe nor mangled symbol, or types and sizes disagree.
     """
     expressions = {symbol: (expression, probe) for expression, (symbol, probe) in lowered.items()}
-    found = [
-        _find(image_kernel, *expressions.get(image_kernel.symbol, ("", "")), candidates)
+    matches = [
+        _match_kernel(image_kernel, *expressions.get(image_kernel.symbol, ("", "")), candidates)
         for image_kernel in image.kernels
     ]
-    found.sort(key=lambda one: one.place)
-    told = _told(found, lowered, signatures) if signatures else {}
-    return tuple(_typed(one, told.get(one.image_kernel.symbol)) for one in found)
+    matches.sort(key=lambda match: match.source_order)
+    parameters = _parse_signatures(matches, lowered, signatures) if signatures else {}
+    return tuple(_make_kernel(match, parameters.get(match.image_kernel.symbol)) for match in matches)
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A kernel of an image, its place in the source, and its heading; without one its types are unknown.
+class _Match(NamedTuple):
+    """A kernel of an image, matched with the source text.
 
-    `is_refused` says that the compiler told the types, but the demangler refuses the name that holds them.
+    Attributes:
+        image_kernel: The kernel in the cubin.
+        name: Its C++ name.
+        source_order: Its position among the candidates; those without a candidate come last.
+        prototype: Its types and names, or None if the types are unknown.
+        is_refused: Whether the types are unknown because the demangler refuses the name that contains them.
     """
 
     image_kernel: ImageKernel
     name: str
-    place: int
-    heading: _Heading | None = None
+    source_order: int
+    prototype: _Prototype | None = None
     is_refused: bool = False
 
 
-def _find(image_kernel: ImageKernel, expression: str, probe: str, candidates: Sequence[Candidate]) -> _Found:
-    name, own_types = read_symbol(image_kernel.symbol, expression)
-    real, promoted = read_probe(probe) if probe else (own_types, own_types)
-    if real is None or promoted is None:
-        return _Found(image_kernel, name, len(candidates), is_refused=is_refused(probe or image_kernel.symbol))
-    candidate = find_candidate(name, real, candidates) or find_candidate(expression, real, candidates)
-    names = _expand_pack(candidate, len(real)) if candidate else ()
-    types = tuple(describe_type(*pair) for pair in zip(real, promoted, strict=True))
-    place = candidates.index(candidate) if candidate else len(candidates)
-    return _Found(image_kernel, name, place, _Heading(name, types, names))
+def _match_kernel(image_kernel: ImageKernel, expression: str, probe: str, candidates: Sequence[Candidate]) -> _Match:
+    name, symbol_types = read_symbol(image_kernel.symbol, expression)
+    types, promoted = read_probe(probe) if probe else (symbol_types, symbol_types)
+    if types is None or promoted is None:
+        return _Match(image_kernel, name, len(candidates), is_refused=is_refused(probe or image_kernel.symbol))
+    candidate = find_candidate(name, types, candidates) or find_candidate(expression, types, candidates)
+    parameter_names = _expand_pack(candidate, len(types)) if candidate else ()
+    facts = tuple(describe_type(*pair) for pair in zip(types, promoted, strict=True))
+    source_order = candidates.index(candidate) if candidate else len(candidates)
+    return _Match(image_kernel, name, source_order, _Prototype(name, facts, parameter_names))
 
 
-def _told(
-    found: Sequence[_Found], lowered: Mapping[str, tuple[str, str]], signatures: Sequence[tuple[str, str]]
+def _parse_signatures(
+    matches: Sequence[_Match], lowered: Mapping[str, tuple[str, str]], signatures: Sequence[tuple[str, str]]
 ) -> dict[str, tuple[tuple[str, str], ...]]:
-    """Return the hand-written signatures by the symbols of their kernels.
+    """Return the parameters of hand-written signatures by the symbols of their kernels.
 
-    A name that no kernel has is left to whoever chooses the exports: the message for it lists them.
+    Names without a kernel are skipped here: `choose_exports` raises the error for them, which lists the kernels.
     """
-    symbols = {name: kernel.symbol for name, kernel in export_names([_bare(one) for one in found]).items()}
+    symbols = {name: kernel.symbol for name, kernel in choose_export_names(list(map(_named_kernel, matches))).items()}
     symbols |= {expression: symbol for expression, (symbol, _) in lowered.items()}
-    told: dict[str, tuple[tuple[str, str], ...]] = {}
-    for target, text in signatures:
-        if target not in symbols:
+    parsed: dict[str, tuple[tuple[str, str], ...]] = {}
+    for kernel, text in signatures:
+        if kernel not in symbols:
             continue
-        pairs = parse_signature(text, target)
-        if told.setdefault(symbols[target], pairs) != pairs:
-            raise SignatureError(f"kernel {target!r} has two signatures\n    {text}\n    Give each kernel one.")
-    return told
+        parameters = parse_signature(text, kernel)
+        if parsed.setdefault(symbols[kernel], parameters) != parameters:
+            raise SignatureError(f"kernel {kernel!r} has two signatures\n    {text}\n    Give each kernel one.")
+    return parsed
 
 
-def _bare(found: _Found) -> Kernel:
-    """Return what a kernel's exported name depends on."""
-    types = found.heading.types if found.heading else ()
+def _named_kernel(match: _Match) -> Kernel:
+    """Return a kernel with only what its exported name depends on."""
+    types = match.prototype.types if match.prototype else ()
     return Kernel(
-        name=found.name,
-        symbol=found.image_kernel.symbol,
+        name=match.name,
+        symbol=match.image_kernel.symbol,
         parameters=tuple(Parameter(name="", type=t.text, kind=t.kind, size=0, offset=0) for t in types),
         registers=0,
         shared_bytes=0,
@@ -105,119 +114,120 @@ def _bare(found: _Found) -> Kernel:
     )
 
 
-def _typed(found: _Found, told: tuple[tuple[str, str], ...] | None) -> Kernel:
-    if told is not None:
-        return typed_kernel(found.image_kernel, [t for t, _ in told], [name for _, name in told], name=found.name)
-    if found.heading is None:
-        if found.is_refused:  # an error only if the kernel is exported: see check_is_typed
-            return _join(found.image_kernel, _bits(found))
-        raise untyped_error(found.image_kernel.slots, found.name, found.image_kernel.symbol)
-    return _join(found.image_kernel, found.heading)
+def _make_kernel(match: _Match, parameters: tuple[tuple[str, str], ...] | None) -> Kernel:
+    """Return the typed kernel; the parameters of a hand-written signature take precedence."""
+    if parameters is not None:
+        types, names = [type_ for type_, _ in parameters], [name for _, name in parameters]
+        return make_typed_kernel(match.image_kernel, types, names, name=match.name)
+    if match.prototype is None:
+        if match.is_refused:  # an error only if the kernel is exported: see check_is_typed
+            return _apply_prototype(match.image_kernel, _untyped_prototype(match))
+        raise untyped_error(match.image_kernel.slots, match.name, match.image_kernel.symbol)
+    return _apply_prototype(match.image_kernel, match.prototype)
 
 
-def told_kernels(image: Image) -> tuple[Kernel, ...]:
-    """Return the kernels of an image that came without its source, typed as far as their symbols tell.
+def read_kernels_without_source(image: Image) -> tuple[Kernel, ...]:
+    """Return the kernels of an image whose source is not available, typed as far as their symbols allow.
 
-    A C++ symbol has its types in it; of an `extern "C"` kernel only the sizes are known.
+    The symbol of a C++ function contains its types; for an `extern "C"` kernel only the sizes are known.
     """
-    found = (_find(image_kernel, "", "", ()) for image_kernel in image.kernels)
-    return tuple(_join(one.image_kernel, one.heading or _bits(one)) for one in found)
-
-
-def _bits(found: _Found) -> _Heading:
-    slots = found.image_kernel.slots
-    texts = (f"b{8 * slot.size}" if slot.size in (1, 2, 4, 8) else f"b8[{slot.size}]" for slot in slots)
-    return _Heading(found.name, tuple(TypeFacts(text=text, kind="bits") for text in texts))
-
-
-def unprobed_symbols(image: Image, lowered: Mapping[str, tuple[str, str]]) -> tuple[str, ...]:
-    """Return the kernel expressions worth one more compile: of kernels whose symbols do not tell their types.
-
-    These are `extern "C"` kernels that no candidate named, and kernels that take a type of the user's, or a pointer to
-    one, that may be an enum. An expression may be refused in its turn; then there is nothing more to ask.
-    """
-    known = {symbol for symbol, probe in lowered.values() if probe}
-    asked = {symbol for symbol, probe in lowered.values() if not probe}
+    matches = (_match_kernel(image_kernel, "", "", ()) for image_kernel in image.kernels)
     return tuple(
-        expression
-        for kernel in image.kernels
-        if kernel.symbol not in known | asked and (expression := _worth_asking(kernel))
+        _apply_prototype(match.image_kernel, match.prototype or _untyped_prototype(match)) for match in matches
     )
 
 
-def typed_kernel(
+def _untyped_prototype(match: _Match) -> _Prototype:
+    """Return a prototype of sizes alone: `b64` for eight bytes, `b8[24]` for an odd number."""
+    slots = match.image_kernel.slots
+    texts = (f"b{8 * slot.size}" if slot.size in (1, 2, 4, 8) else f"b8[{slot.size}]" for slot in slots)
+    return _Prototype(match.name, tuple(TypeFacts(text=text, kind="bits") for text in texts))
+
+
+def find_expressions_to_probe(image: Image, lowered: Mapping[str, tuple[str, str]]) -> tuple[str, ...]:
+    """Return expressions for the kernels whose types only a second compilation, with probes, can tell.
+
+    These are `extern "C"` kernels that match no candidate, and kernels that take a type of the user's, or a pointer to
+    one, that may be an enum. A kernel whose probe was rejected before is not tried again.
+    """
+    tried = {symbol for symbol, _ in lowered.values()}
+    expressions = (_probed_expression(kernel) for kernel in image.kernels if kernel.symbol not in tried)
+    return tuple(filter(None, expressions))
+
+
+def make_typed_kernel(
     image_kernel: ImageKernel, types: Sequence[str], names: Sequence[str] = (), *, name: str = ""
 ) -> Kernel:
-    """Join the types that someone states, in C++'s words, with what the cubin says of the kernel.
+    """Return a kernel of a cubin with parameter types that are given as C++ text.
 
     Args:
         image_kernel: The kernel in the cubin.
-        types: The type of each parameter, `const float*`.
-        names: The name of each, or none at all.
-        name: The kernel's C++ name, by default that of its symbol.
+        types: The type of each parameter, such as `const float*`.
+        names: The name of each parameter, or nothing.
+        name: The kernel's C++ name; the default is the name in its symbol.
 
     Raises:
-        SignatureError: Number or sizes of the types disagree with the cubin.
+        SignatureError: The number of types, or their sizes, disagree with the cubin.
     """
     facts = tuple(describe_type(resolve_aliases(type_)) for type_ in types)
-    own_name = name or read_symbol(image_kernel.symbol, "")[0]
-    return _join(image_kernel, _Heading(own_name, facts, tuple(names)))
+    kernel_name = name or read_symbol(image_kernel.symbol, "")[0]
+    return _apply_prototype(image_kernel, _Prototype(kernel_name, facts, tuple(names)))
 
 
 def find_candidate(name: str, types: Sequence[str], candidates: Sequence[Candidate]) -> Candidate | None:
-    """Return the place in the source that shows this kernel, or None where none does or several might.
+    """Return the function in the source text that is this kernel; None if there is none, or no single best match.
 
     Args:
         name: The kernel's C++ name.
-        types: Its types, as the compiler tells them.
-        candidates: The places to choose from.
+        types: Its parameter types, in the compiler's spelling.
+        candidates: The functions to choose from.
     """
-    named = [c for c in candidates if _unqualified(c.name) == _unqualified(name) and _takes(c, len(types))]
-    ranked = sorted(named, key=lambda candidate: _likeness(candidate, name, types), reverse=True)
-    if len(ranked) > 1 and _likeness(ranked[0], name, types) == _likeness(ranked[1], name, types):
+    named = [c for c in candidates if _unqualified(c.name) == _unqualified(name) and _accepts(c, len(types))]
+    ranked = sorted(named, key=lambda candidate: _similarity(candidate, name, types), reverse=True)
+    if len(ranked) > 1 and _similarity(ranked[0], name, types) == _similarity(ranked[1], name, types):
         return None
     return ranked[0] if ranked else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Heading:
-    """A kernel's name with the types and the names of its parameters; names may be fewer."""
+class _Prototype(NamedTuple):
+    """A kernel's name with the types and names of its parameters; there may be fewer names than types."""
 
     name: str
     types: tuple[TypeFacts, ...]
     names: tuple[str, ...] = ()
 
-    def underlined(self, index: int) -> str:
-        """Write the heading as a line of C++ with the type at `index` underlined."""
-        start = f"    void {self.name}(" + "".join(f"{part}, " for part in self._parts()[:index])
+    def underline_type(self, index: int) -> str:
+        """Return the prototype as a line of C++, with the type at `index` underlined on the next line."""
+        start = f"    void {self.name}(" + "".join(f"{part}, " for part in self._parameter_texts()[:index])
         return f"    {self}\n{' ' * len(start)}{'~' * len(self.types[index].text)}^"
 
     def __str__(self) -> str:
-        return f"void {self.name}({', '.join(self._parts())})"
+        return f"void {self.name}({', '.join(self._parameter_texts())})"
 
-    def _parts(self) -> list[str]:
+    def _parameter_texts(self) -> list[str]:
         names = self.names if len(self.names) == len(self.types) else ("",) * len(self.types)
         return [f"{facts.text} {name}".rstrip() for facts, name in zip(self.types, names, strict=True)]
 
 
-def _join(image_kernel: ImageKernel, heading: _Heading) -> Kernel:
+def _apply_prototype(image_kernel: ImageKernel, prototype: _Prototype) -> Kernel:
+    """Return the kernel with a prototype's types and names, once its sizes are found to agree."""
     slots = image_kernel.slots
-    if len(slots) != len(heading.types):
+    if len(slots) != len(prototype.types):
         raise SignatureError(
-            f"kernel {shorten(heading.name)!r}: {_count(len(heading.types))} in its signature, "
-            f"{len(slots)} in the cubin\n"
-            f"    {heading}\n"
-            f"    The cubin has parameters of {list_sizes(slots)} bytes."
+            f"kernel {shorten(prototype.name)!r}: {_count(len(prototype.types))} in its signature, "
+            f"but {len(slots)} in the cubin\n"
+            f"    {prototype}\n"
+            f"    The parameters in the cubin have {list_sizes(slots)} bytes."
         )
-    for index, (facts, slot) in enumerate(zip(heading.types, slots, strict=True)):
+    for index, (facts, slot) in enumerate(zip(prototype.types, slots, strict=True)):
         if facts.size not in (None, slot.size):
             raise SignatureError(
-                f"kernel {shorten(heading.name)!r}, parameter {index + 1}: {facts.text!r} has {facts.size} bytes, "
-                f"and the cubin has {slot.size} there\n{heading.underlined(index)}\n"
-                "    Give the type that the kernel was compiled with."
+                f"kernel {shorten(prototype.name)!r}, parameter {index + 1}: {facts.text!r} has {facts.size} bytes, "
+                f"but the cubin has {slot.size} there\n{prototype.underline_type(index)}\n"
+                "    Write the type that the kernel was compiled with."
             )
     return Kernel(
-        name=heading.name,
+        name=prototype.name,
         symbol=image_kernel.symbol,
         parameters=tuple(
             Parameter(
@@ -229,7 +239,7 @@ def _join(image_kernel: ImageKernel, heading: _Heading) -> Kernel:
                 dtype=facts.dtype,
                 alignment=facts.alignment,
             )
-            for name, facts, slot in zip(_usable_names(heading), heading.types, slots, strict=True)
+            for name, facts, slot in zip(_usable_names(prototype), prototype.types, slots, strict=True)
         ),
         registers=image_kernel.registers,
         shared_bytes=image_kernel.shared_bytes,
@@ -238,11 +248,11 @@ def _join(image_kernel: ImageKernel, heading: _Heading) -> Kernel:
     )
 
 
-def _usable_names(heading: _Heading) -> tuple[str, ...]:
-    """Return a different name for each parameter: its own, or `arg0` where that is no plain identifier."""
+def _usable_names(prototype: _Prototype) -> tuple[str, ...]:
+    """Return a unique name for each parameter: its own, or `arg0` if that is not an ASCII identifier."""
     used: list[str] = []
-    for index in range(len(heading.types)):
-        name = heading.names[index] if index < len(heading.names) else ""
+    for index in range(len(prototype.types)):
+        name = prototype.names[index] if index < len(prototype.names) else ""
         name = name if name.isidentifier() and name.isascii() else f"arg{index}"
         while name in used:
             name += "_"
@@ -250,44 +260,44 @@ def _usable_names(heading: _Heading) -> tuple[str, ...]:
     return tuple(used)
 
 
-def _worth_asking(kernel: ImageKernel) -> str:
-    """Return the expression that asks for this kernel's types, or "" when its symbol tells them all."""
+def _probed_expression(kernel: ImageKernel) -> str:
+    """Return the expression whose probe tells this kernel's types, or "" if its symbol already does."""
     name, types = read_symbol(kernel.symbol, "")
     if types is None:
         return name if name.isidentifier() and not is_refused(kernel.symbol) else ""
-    if len(types) != len(kernel.slots) or not any(map(_may_hide, types, kernel.slots)):
+    if len(types) != len(kernel.slots) or not any(map(_may_need_probe, types, kernel.slots)):
         return ""
     return f"static_cast<void(*)({', '.join(map(readable_type, types))})>({name})"
 
 
-def _may_hide(type_: str, slot: ParameterSlot) -> bool:
-    """Tell whether the type may be an enum, or a template's member type that stands for another one."""
-    unknown = unknown_name(type_)
+def _may_need_probe(type_: str, slot: ParameterSlot) -> bool:
+    """Return whether the type may be an enum, or a member type of a template that is an alias."""
+    undeclared = find_undeclared_name(type_)
     kind = describe_type(type_).kind
     may_be_enum = kind == "pointer" or (kind == "struct" and slot.size in (1, 2, 4, 8))
-    return unknown is not None and (may_be_enum or ">::" in unknown)
+    return undeclared is not None and (may_be_enum or ">::" in undeclared)
 
 
-def _takes(candidate: Candidate, count: int) -> bool:
-    """Tell whether the text can take this many parameters, its parameter pack expanded."""
+def _accepts(candidate: Candidate, count: int) -> bool:
+    """Return whether a candidate, with its parameter pack expanded, can have this many parameters."""
     if candidate.types and candidate.types[-1].endswith("..."):
         return count >= len(candidate.types) - 1
     return count == len(candidate.types)
 
 
-def _likeness(candidate: Candidate, name: str, types: Sequence[str]) -> tuple[bool, bool, bool, int]:
+def _similarity(candidate: Candidate, name: str, types: Sequence[str]) -> tuple[bool, bool, bool, int]:
     written = [_without_const(readable_type(resolve_aliases(type_))) for type_ in candidate.types]
-    told = [readable_type(type_) for type_ in types]
+    compiled = [readable_type(type_) for type_ in types]
     return (
         candidate.name == name,
         _without_arguments(candidate.name) == _without_arguments(name),
         candidate.is_template == ("<" in name),
-        sum(one == other for one, other in zip(written, told, strict=False)),
+        sum(left == right for left, right in zip(written, compiled, strict=False)),
     )
 
 
 def _expand_pack(candidate: Candidate, count: int) -> tuple[str, ...]:
-    """Name the members of a parameter pack `rest`: `rest0`, `rest1`."""
+    """Return a candidate's parameter names, with `rest0`, `rest1`, … for the members of a pack `rest`."""
     if not candidate.types or not candidate.types[-1].endswith("..."):
         return candidate.parameters
     *fixed, pack = candidate.parameters

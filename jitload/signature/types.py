@@ -1,23 +1,22 @@
-"""The text of a C++ type in, what a parameter of that type is out."""
+"""What the text of a C++ type says about a parameter: its kind, size, dtype and alignment."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from jitload.model import ParameterKind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TypeFacts:
-    """What a type says of a parameter.
+class TypeFacts(NamedTuple):
+    """What a type says about a parameter.
 
     Attributes:
-        text: The type as a person writes it, `const float*`.
+        text: The type as people write it, `const float*`.
         kind: As in `Parameter`.
-        size: Bytes by value, or None where only the compiler knows.
+        size: Bytes of a value, or None if only the compiler knows.
         dtype: As in `Parameter`.
         alignment: As in `Parameter`.
     """
@@ -31,22 +30,22 @@ class TypeFacts:
 
 @lru_cache(maxsize=1024)
 def describe_type(text: str, promoted: str = "") -> TypeFacts:
-    """Work out what a parameter of this type is.
+    """Return what a type says about a parameter.
 
     Args:
         text: The type, in the demangler's spelling (`float const*`) or a person's (`const float *`).
-        promoted: The same type with an enum replaced by its integer, when the compiler told it.
+        promoted: The same type with an enum replaced by its integer type, if the compiler was asked.
 
     Example:
         >>> describe_type("float4 const*")
         TypeFacts(text='const float4*', kind='pointer', size=8, dtype='float32', alignment=16)
     """
     facts = _describe(_split_declarator(promoted or text))
-    return replace(facts, text=readable_type(text))
+    return facts._replace(text=readable_type(text))
 
 
 def readable_type(text: str) -> str:
-    """Write a type as people do: qualifiers first, no space before `*`, no `restrict`.
+    """Return a type as people write it: qualifiers first, no space before `*`, no `restrict`.
 
     Example:
         >>> readable_type("float const* const* restrict")
@@ -57,7 +56,7 @@ def readable_type(text: str) -> str:
 
 
 def resolve_aliases(text: str) -> str:
-    """Replace the names that CUDA and the C library define as other names of a type: `int32_t` by `int`.
+    """Replace aliases that CUDA and the C library define by the types that they stand for: `int32_t` by `int`.
 
     Example:
         >>> resolve_aliases("const uint8_t* x")
@@ -66,22 +65,21 @@ def resolve_aliases(text: str) -> str:
     return re.sub(r"(?<![\w:])(?:(?:cuda::)?std::)?(\w+)\b(?!::)", lambda word: _ALIASES.get(word[1], word[0]), text)
 
 
-def unknown_name(text: str) -> str | None:
-    """Return the type's name when neither C++ nor CUDA defines it, so that it may be a slip of the pen."""
+def find_undeclared_name(text: str) -> str | None:
+    """Return the type's name if neither C++ nor CUDA declares it: a type of the user's, or a misspelling."""
     parts = _split_declarator(text)
     if parts.is_tagged or parts.base in _ELEMENTS or parts.base in _OPAQUE_SIZES or parts.base == "void":
         return None
     return parts.base
 
 
-def known_names() -> tuple[str, ...]:
-    """Return the names of all types that need no declaration."""
+def list_type_names() -> tuple[str, ...]:
+    """Return the names of the types that C++ or CUDA declares."""
     return (*_ELEMENTS, *_ALIASES, *_OPAQUE_SIZES, "void")
 
 
-@dataclass(frozen=True, slots=True)
-class _Element:
-    """A type that memory can be made of: the dtype of a tensor of it, size and alignment in bytes."""
+class _Element(NamedTuple):
+    """The type of an element in memory: the dtype of a tensor of such elements, size and alignment in bytes."""
 
     kind: ParameterKind
     dtype: str | None
@@ -100,7 +98,7 @@ def _integers() -> Iterator[tuple[str, _Element]]:
 
 
 def _vectors() -> Iterator[tuple[str, _Element]]:
-    """Yield CUDA's vector types: those of 2 and 4 elements are aligned as a whole, up to 16 bytes."""
+    """Yield CUDA's vector types; those with 2 or 4 elements are aligned to their size, up to 16 bytes."""
     words = ("char", "short", "int", "long", "longlong")
     elements = {word: _SCALARS[word.replace("longlong", "long long")] for word in words}
     elements |= {f"u{word}": _SCALARS["unsigned " + word.replace("longlong", "long long")] for word in words}
@@ -137,7 +135,7 @@ _ELEMENTS = {
         for count in (2, 4)
     },
 }
-# Passed by value as they are; a pointer to one takes any tensor.
+# Types that can only be passed by value; a pointer to one accepts any tensor.
 _OPAQUE_SIZES = {"__int128": 16, "unsigned __int128": 16, "CUtensorMap_st": 128, "decltype(nullptr)": 8}
 _ALIASES = {
     **{f"{u}int{bits}_t": t for u, sign in (("", ""), ("u", "unsigned ")) for bits, t in (
@@ -170,22 +168,22 @@ _COMPLEX = re.compile(r"(?:(?:cuda::)?std|thrust)::(?:\w+::)*complex<(\w+)>")
 
 
 def is_complex(text: str) -> bool:
-    """Tell whether a type is a pointer to pairs of numbers as a complex tensor has them."""
+    """Return whether a type is a pointer to pairs of numbers, which are the elements of a complex tensor."""
     parts = _split_declarator(text)
     is_pair = parts.base in ("float2", "double2", "__half2") or _COMPLEX.fullmatch(parts.base) is not None
     return is_pair and parts.is_plain_pointer
 
 
-def _element_of(base: str) -> _Element | None:
-    found = _COMPLEX.fullmatch(base)
-    part = _SCALARS.get(found[1]) if found else None
-    if part is None:
+def _find_element(base: str) -> _Element | None:
+    match = _COMPLEX.fullmatch(base)
+    scalar = _SCALARS.get(match[1]) if match else None
+    if scalar is None:
         return _ELEMENTS.get(base)
-    return _Element("struct", part.dtype, 2 * part.size, 2 * part.size)
+    return _Element("struct", scalar.dtype, 2 * scalar.size, 2 * scalar.size)
 
 
 def _describe(parts: _Declarator) -> TypeFacts:
-    element = _element_of(parts.base)
+    element = _find_element(parts.base)
     if parts.is_member_pointer:
         return TypeFacts(text="", kind="struct")
     if parts.rest:
@@ -203,9 +201,8 @@ def _describe(parts: _Declarator) -> TypeFacts:
     return TypeFacts(text="", kind=element.kind, size=element.size, dtype=dtype)
 
 
-@dataclass(frozen=True, slots=True)
-class _Declarator:
-    """A type taken apart: `const float* const*` is `("const",)`, `float` and `* const*`."""
+class _Declarator(NamedTuple):
+    """The parts of a type: `const float* const*` has the qualifiers `("const",)`, base `float` and rest `* const*`."""
 
     base: str
     qualifiers: tuple[str, ...]
@@ -214,7 +211,7 @@ class _Declarator:
 
     @property
     def is_plain_pointer(self) -> bool:
-        """Whether it is one pointer or reference to its base, or to an array of it, or an array."""
+        """Whether it is a single pointer or reference to its base, or to an array of it, or an array."""
         return bool(_POINTER.fullmatch(self.rest))
 
     @property
@@ -237,26 +234,26 @@ def _split_declarator(text: str) -> _Declarator:
     return _Declarator(
         base=_canonical_integer(names) or " ".join(names).replace(" <", "<").removeprefix("::"),
         qualifiers=tuple(word for word in _QUALIFIERS if word in words),
-        rest=_write_rest(plain[end:]),
+        rest=_normalize_rest(plain[end:]),
         is_tagged=any(tag in words for tag in _TAGS),
     )
 
 
 def _base_end(text: str) -> int:
-    """Return where the first `*`, `&`, `[` or `(*` outside template arguments begins."""
+    """Return the index of the first `*`, `&`, `[` or `(*` outside template arguments."""
     depth = 0
-    for at, character in enumerate(text):
+    for index, character in enumerate(text):
         if character == "<":
             depth += 1
         elif character == ">":
             depth -= 1
-        elif depth == 0 and (character in "*&[" or (character == "(" and _is_declarator(text, at))):
-            return at
+        elif depth == 0 and (character in "*&[" or (character == "(" and _is_declarator(text, index))):
+            return index
     return len(text)
 
 
-def _is_declarator(text: str, at: int) -> bool:
-    return bool(re.match(r"\(\s*(?:[\w:]+::)?\s*[*&]", text[at:]))
+def _is_declarator(text: str, index: int) -> bool:
+    return bool(re.match(r"\(\s*(?:[\w:]+::)?\s*[*&]", text[index:]))
 
 
 def _split_words(text: str) -> list[str]:
@@ -272,7 +269,7 @@ def _split_words(text: str) -> list[str]:
 
 
 def _canonical_integer(words: list[str]) -> str:
-    """Write `long unsigned int` as `unsigned long`; anything but a built-in integer gives an empty text."""
+    """Return `unsigned long` for `long unsigned int`, or "" if this is not a built-in integer."""
     if not words or any(word not in _INTEGER_WORDS for word in words):
         return ""
     sign = "unsigned " if "unsigned" in words else ""
@@ -284,8 +281,8 @@ def _canonical_integer(words: list[str]) -> str:
     return sign + (length or "int")
 
 
-def _write_rest(text: str) -> str:
-    written = ""
+def _normalize_rest(text: str) -> str:
+    normalized = ""
     for piece in re.findall(r"[*&]|const|volatile|[(\[].*", text, re.DOTALL):
-        written += piece if piece in ("*", "&") else f" {piece}"
-    return written
+        normalized += piece if piece in ("*", "&") else f" {piece}"
+    return normalized

@@ -6,8 +6,8 @@ import functools
 import re
 from collections.abc import Iterable, Sequence
 
-from jitload.errors import ToolchainError
-from jitload.settings import Settings, warn_once
+from jitload.errors import ToolchainError, warn_once
+from jitload.settings import Settings
 from jitload.toolchain.driver import current_capability, driver_error
 
 _ARCH = re.compile(r"(?:sm_|compute_)?(\d{2,3})([af]?)|(\d{1,2})\.(\d)([af]?)")

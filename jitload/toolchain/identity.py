@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jitload.errors import ToolchainError
-from jitload.settings import recall, remember
+from jitload.files import load_text, save_text
 from jitload.toolchain.host import Compiler
 
 _PACKAGE = Path(__file__).parents[1]
@@ -71,7 +71,7 @@ def _identity(compiler: Compiler, answer: _CompilerAnswer) -> str:
 def _recall_answer(memory: Path) -> _CompilerAnswer | None:
     """Return the answer that the cache remembers, if the files behind the command are as they were."""
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        record = json.loads(recall(memory))
+        record = json.loads(load_text(memory))
         files = tuple((str(path), str(state)) for path, state in record["files"])
         answer = _CompilerAnswer(words=str(record["identity"]), files=files)
         return answer if answer.is_current() else None
@@ -83,7 +83,7 @@ def _ask_and_remember(compiler: Compiler, cache_dir: Path) -> str:
     words, paths = _ask(compiler)
     files = tuple((path, program) for path in paths if (program := _state_at(path)))
     record = json.dumps({"identity": words, "file": str(compiler.path), "files": files})
-    remember(_compiler_memory(compiler, state, cache_dir), record)
+    save_text(_compiler_memory(compiler, state, cache_dir), record)
     answer = _answers[compiler.command, state, cache_dir] = _CompilerAnswer(words=words, files=files)
     return _identity(compiler, answer)
 
@@ -119,9 +119,9 @@ def remembered(words: Iterable[str], label: str, cache_dir: Path, compute: Calla
     """
     memory = _memory(words, cache_dir)
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        return str(json.loads(recall(memory))["identity"])
+        return str(json.loads(load_text(memory))["identity"])
     identity = compute()
-    remember(memory, json.dumps({"identity": identity, "file": label}))
+    save_text(memory, json.dumps({"identity": identity, "file": label}))
     return identity
 
 

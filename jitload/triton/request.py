@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
+from jitload.cache.directory import private_cache_dir
 from jitload.errors import SignatureError
 from jitload.model import Cubin
 from jitload.request.arguments import check_name
 from jitload.request.request import Request, TritonSource, VariantSource
-from jitload.settings import Settings, private_cache_dir, read_settings
+from jitload.settings import Settings, read_settings
 from jitload.toolchain.arch import capability_of, resolve_gpu_arch, resolve_one_gpu_arch
-from jitload.triton.kernel import (
-    CompileSpec,
-    TritonKernel,
-    assign_keywords,
-    config_values,
-    read_kernel,
-    show_values,
-)
+from jitload.triton.kernel import CompileSpec, TritonKernel, assign_keywords, config_values, read_kernel, show_values
 from jitload.triton.key import cubin_parts, grid_key, kernel_parts, plan_parts
 from jitload.triton.plan import Plan, make_plan
 from jitload.triton.versions import Triton, find_triton
@@ -48,7 +41,7 @@ def make_triton_request(name: str, kernel: Any, spec: CompileSpec, *, arch: str 
     _check_distinct(kernel, plans)
     source, is_cacheable = _source_of_plans(kernel, spec, plans=plans, grid=grid, triton=triton)
     if not is_cacheable:  # no other call may find the library
-        settings = replace(settings, cache_dir=str(private_cache_dir()))
+        settings = settings._replace(cache_dir=str(private_cache_dir()))
     return _request(name, source, _distinct_archs(archs), settings)
 
 
@@ -179,7 +172,7 @@ def _variants(kernel: TritonKernel, spec: CompileSpec) -> list[tuple[str, Compil
     """Return the variants that a spec asks for, each with its name and a spec of its own."""
     if spec.variants is None:
         return [(kernel.name, spec)]
-    from jitload.signature.exports import unused_name
+    from jitload.signature.exports import make_unique_name
 
     rows = _variant_rows(kernel, spec.variants)
     row_values = [_flat_values(config_values(row)) for row in rows]
@@ -189,7 +182,7 @@ def _variants(kernel: TritonKernel, spec: CompileSpec) -> list[tuple[str, Compil
     for number, (row, values) in enumerate(zip(rows, row_values, strict=True)):
         words = [f"{key}_{_word(value)}" for key, value in values.items() if key in names or key in differing]
         words = words or [f"variant_{number}"]  # the kernel's own name is the dispatcher's
-        variants[unused_name("__".join((kernel.name, *words)), variants)] = _variant_spec(kernel, spec, row)
+        variants[make_unique_name("__".join((kernel.name, *words)), variants)] = _variant_spec(kernel, spec, row)
     return list(variants.items())
 
 

@@ -325,7 +325,7 @@ def _constants(specialization: Specialization) -> dict[str, ScopeEntry]:
     for name, value in specialization.constexprs:
         text = write_constant(int(value)).text if isinstance(value, int) and value in INT64 else None
         kind: Any = "int" if text is not None else "other"
-        constants[name] = ScopeEntry(index=-1, kind=kind, type="constexpr", computed=text)
+        constants[name] = ScopeEntry(position=-1, kind=kind, type="constexpr", computed=text)
     return constants
 
 
@@ -409,7 +409,7 @@ def _describe(entry: _Entry) -> dict[str, Any]:
     first = entry.codes[0]
     specialization = first.specialization
     builds = tuple(build for code in entry.codes if code.name == first.name for build in code.builds)
-    export = replace(first.export(entry.name, entry.doc), builds=builds if len(builds) > 1 else ())
+    export = first.export(entry.name, entry.doc)._replace(builds=builds if len(builds) > 1 else ())
     record = describe_function(export)
     nullable = {name for code in entry.codes for name in code.launch.nullable}
     triton = {

@@ -1,0 +1,43 @@
+"""Directories and small text files that only this user may write."""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+
+def make_private_dir(directory: Path) -> None:
+    """Create a directory and its missing parents, each accessible to this user alone, whatever the umask."""
+    if directory.is_dir():
+        return
+    if not directory.parent.is_dir():
+        make_private_dir(directory.parent)
+    with suppress(FileExistsError):
+        directory.mkdir(mode=0o700)
+        directory.chmod(0o700)
+
+
+def save_text(path: Path, text: str) -> None:
+    """Write a small text file atomically, for later processes; if it cannot be written, they do without it."""
+    temporary = path.with_name(f"{path.name}.{os.urandom(8).hex()}")  # a process id is not unique on a shared disk
+    with suppress(OSError):
+        make_private_dir(path.parent)
+        try:
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def load_text(path: Path) -> str:
+    """Return the contents of a file that `save_text` wrote.
+
+    Raises:
+        OSError, ValueError: There is no such file, or it is not a regular file: reading a pipe would never end.
+    """
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), encoding="utf-8") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError(f"{path} is not a regular file")
+        return file.read()
