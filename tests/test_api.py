@@ -145,19 +145,13 @@ def test_the_working_directory_is_not_searched_for_headers(tmp_path, monkeypatch
 # ---- names, flags and paths ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["../x", "a b", "$(x)", "né", "x" * 256, "*/ x", "-o", '"; rm \\', "9.5"])
+@pytest.mark.parametrize("name", ["../x", '-o a b $(x); né */ "rm \\', "9.5"])
 def test_a_name_is_a_name_whatever_it_holds(name, tmp_path):
     module = load(ADD, name)
     assert repr(module) == f"<jitload.Module {name!r} ({ARCH}): add(const float* x, float* y, int n)>"
     path = Path(jitload.build_inline(name, cuda_sources=ADD, arch=ARCH, build_directory=tmp_path))
     assert path.parent == tmp_path
     assert path.resolve().parent == tmp_path
-
-
-@pytest.mark.parametrize("name", ["x" * 300, "a\nb", "", "\ud800", "a\0"])
-def test_a_name_that_nothing_could_show_is_refused(name):
-    with pytest.raises(jitload.JitLoadError, match="must have 1 to 256 printable characters"):
-        load(ADD, name)
 
 
 def test_flags_arrive_as_they_are_written():
@@ -175,15 +169,15 @@ def test_flags_may_be_written_for_nvcc():
     assert list(load(text, extra_cuda_cflags=flags)) == ["add"]
 
 
-@pytest.mark.parametrize("folder", ["with space", "do$llar", "co:lon", "ha#sh", "quo'te\"", "ünï", "$(x)`y`"])
-def test_include_paths_may_have_any_letters(folder, tmp_path):
-    home = tmp_path / folder
+def test_include_paths_may_have_any_letters(tmp_path):
+    home = tmp_path / "with space do$llar co:lon ha#sh quo'te\" ünï $(x)`y` a&b;c\\d"
     home.mkdir()
     (home / "value.h").write_text("#define VALUE 1\n")
     text = '#include "value.h"\n' + kernel("k", "x[0] = VALUE;")
     assert list(load(text, extra_include_paths=[home], build_directory=home)) == ["k"]
     for flags in ([f"-I{home}"], ["-I", str(home)], ["--include-path", str(home)], [f"--include-path={home}"]):
         assert list(load(text, extra_cuda_cflags=flags)) == ["k"]
+    assert os.listdir(tmp_path) == [home.name]
 
 
 # ---- where the library goes ------------------------------------------------------------------------------------

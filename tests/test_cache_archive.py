@@ -127,18 +127,15 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-@pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
-def test_a_hostile_archive_writes_nothing(tmp_path, what, form):
+def test_a_hostile_archive_writes_nothing(tmp_path, what):
     info, data = HOSTILE[what]
-    try:
+    forms = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
+    for form in forms[1:] if what == "long name" else forms:  # USTAR has no such name
         with tarfile.open(tmp_path / "a.tar", "w", format=form) as tar:
             tar.addfile(info, io.BytesIO(data))
-    except ValueError:
-        pytest.skip("this form has no such name")
-    before = outside(tmp_path)
-    with pytest.raises(CacheError, match=r"cannot be unpacked: .*\. Nothing of it was kept\."):
-        unpack(tmp_path / "cache", tmp_path / "a.tar", max_size=LIMIT)
-    assert outside(tmp_path) - before <= {"cache", "cache/.work"}
+        with pytest.raises(CacheError, match=r"cannot be unpacked: .*\. Nothing of it was kept\."):
+            unpack(tmp_path / "cache", tmp_path / "a.tar", max_size=LIMIT)
+        assert outside(tmp_path) <= {"a.tar", "cache", "cache/.work"}
     assert not Path("/tmp/jitload-evil").exists()
 
 

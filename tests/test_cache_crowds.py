@@ -27,7 +27,7 @@ from jitload.cache.prune import prune
 from jitload.cache.store import sweep_work_dirs
 from jitload.settings import read_settings
 
-CROWD = int(os.environ.get("JITLOAD_TEST_CROWD", "24"))  # 64 in the soak
+CROWD = int(os.environ.get("JITLOAD_TEST_CROWD", "8"))
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def kill_at_random(cache: Path, kills: int) -> None:
 
 
 def test_builders_killed_at_random_points_leave_whole_entries(cache):
-    kill_at_random(cache, 20)
+    kill_at_random(cache, 8)
 
 
 @pytest.mark.soak

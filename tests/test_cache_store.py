@@ -142,17 +142,6 @@ def test_a_cache_that_cannot_be_written_is_replaced_once_for_the_process(tmp_pat
 # ---- several processes -----------------------------------------------------------------------------------------
 
 
-def test_two_processes_that_build_one_kernel_compile_it_once(cache, counting_compiler):
-    build(kernel("first"))  # the runtime, so that the two meet at the kernel
-    before = counting_compiler()
-    processes = [start_python(BUILD) for _ in range(3)]
-    paths = {process.communicate()[0] for process in processes}
-    assert [process.returncode for process in processes] == [0, 0, 0]
-    assert len(paths) == 1
-    assert counting_compiler() == before + 1
-    assert work_dirs(cache) == []
-
-
 def test_without_locks_each_builds_and_all_work(cache, counting_compiler):
     build(kernel("first"))
     refuse = "import fcntl\ndef no(*_, **__): raise OSError(37, 'No locks available')\nfcntl.flock = no\n"
@@ -201,17 +190,3 @@ def test_an_interrupt_leaves_nothing_behind(cache, monkeypatch):
             build(ADD)
     assert work_dirs(cache) == []
     assert list(load(ADD)) == ["add"]
-
-
-def test_threads_of_one_process_compile_once(cache, counting_compiler):
-    code = """
-import builds, threading
-paths = []
-threads = [threading.Thread(target=lambda: paths.append(builds.build(builds.ADD))) for _ in range(4)]
-[thread.start() for thread in threads]
-[thread.join() for thread in threads]
-assert len(paths) == 4 and len(set(paths)) == 1, paths
-"""
-    done = run_python(code)
-    assert done.returncode == 0, done.stderr  # on a busy machine it says that it waits
-    assert counting_compiler() == 1

@@ -10,12 +10,10 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from builds import kernel, load
 
-import jitload
 from jitload.building.collector import pause_garbage_collection
 from jitload.errors import CompileError
-
-ADD = "int add(int a, int b) { return a + b; }"
 
 
 @pytest.fixture
@@ -43,14 +41,14 @@ def switched_off() -> Iterator[None]:
 
 
 def test_it_waits_during_a_build(found):
-    assert jitload.load_inline("held", cpp_sources=ADD, functions="add").add(1, 2) == 3
+    assert list(load(kernel("held"))) == ["held"]
     assert found[0] is False
     assert gc.isenabled()
 
 
 def test_it_waits_for_a_time_at_most(found, monkeypatch):
     monkeypatch.setattr("jitload.pipeline._GC_PAUSE_S", 0.01)
-    jitload.load_inline("held_briefly", cpp_sources=ADD, functions="add")
+    load(kernel("held_briefly"))
     assert found[-1] is True  # the compile took longer
     with pause_garbage_collection(), pause_garbage_collection(at_most_s=0.01):
         time.sleep(0.5)
@@ -59,19 +57,19 @@ def test_it_waits_for_a_time_at_most(found, monkeypatch):
 
 def test_it_is_on_again_after_a_failure():
     with pytest.raises(CompileError):
-        jitload.load_inline("held", cpp_sources="int add(", functions="add")
+        load("__global__ void held(")
     assert gc.isenabled()
 
 
 def test_it_is_on_again_after_a_hit():
-    for name in ("one", "one"):
-        jitload.load_inline(name, cpp_sources=ADD, functions="add", keep_module_alive=False)
+    for _ in range(2):
+        load(kernel("again"), keep_module_alive=False)
     assert gc.isenabled()
 
 
 @pytest.mark.usefixtures("switched_off")
 def test_who_switched_it_off_finds_it_off(found):
-    jitload.load_inline("held_by_others", cpp_sources=ADD, functions="add")
+    load(kernel("held_by_others"))
     assert found
     assert not any(found)
     assert not gc.isenabled()

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
-import jitload
 from jitload.cpptext.source_kind import SourceKind, classify
 from jitload.request.arguments import Options, inline_sources
 from jitload.request.request import Call, make_request
@@ -127,10 +124,3 @@ def test_headers_that_include_each_other_end(tmp_path):
     (tmp_path / "a.h").write_text('#include "b.h"\n')
     (tmp_path / "b.h").write_text('#include "a.h"\n#include "missing.h"\n')
     assert not is_mixed('#include "a.h"', dirs=[tmp_path])
-
-
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc")
-def test_such_a_library_builds_as_it_stands(library):
-    sources = [f'#include "{library}/src/scale.cuh"', EXPORT]
-    module = jitload.load_inline("m", cuda_sources=sources, extra_include_paths=[library / "include"], arch="sm_90a")
-    assert list(module) == ["scale"]

@@ -121,10 +121,6 @@ def test_the_call_overrides_what_the_launch_declares(mod: jitload.Module) -> Non
     assert y.sum().item() == 100
 
 
-def test_an_identical_call_returns_the_same_module() -> None:
-    assert load("vector") is load("vector")
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_layer_norm(dtype: torch.dtype) -> None:
     functions = load("layer_norm")

@@ -33,11 +33,6 @@ def test_it_launches_what_the_guide_says(spelling: str, stub_driver: StubDriver)
     )
 
 
-def test_a_wrong_call_is_upstreams_error() -> None:
-    with pytest.raises(TypeError, match="Mismatched number of arguments"):
-        load_affine("driver", arch="sm_90").affine(1)
-
-
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("spelling", SPELLINGS)

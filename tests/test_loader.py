@@ -255,6 +255,12 @@ def test_a_library_needs_no_tools(tmp_path):
     )
 
 
+def test_a_library_needs_no_other_and_is_bound_when_it_is_loaded():
+    done = subprocess.run(["readelf", "-d", str(build(ADD))], capture_output=True, text=True, check=True)
+    assert "NOW" in done.stdout
+    assert not any(tag in done.stdout for tag in ("NEEDED", "RPATH", "RUNPATH"))
+
+
 def test_upstream_loads_it_too():
     plain = tvm_ffi.load_module(str(build(ADD, functions={"add": Launch(grid=1, block=1)})))
     assert plain.get_function_doc("add") == "Add one."

@@ -1,27 +1,21 @@
-"""The stub driver keeps the CUDA driver's contracts, and records what it is told."""
+"""The stub driver refuses what the CUDA driver refuses: a lax stub would let every other test pass for nothing."""
 
 from __future__ import annotations
 
 import ctypes
-import struct
 import subprocess
 import sys
 import textwrap
-import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
-from support.driver import SONAME, StubDriver, StubError, build_stub, find_compiler
+from support.driver import SONAME, StubDriver, find_compiler
 from support.program import CUBIN, Cuda
-from support.records import read_calls
+from support.records import LAUNCH_CLUSTER, LAUNCH_COOPERATIVE
 
-KERNELS = {
-    "empty": [],
-    "add_one": [(0, 8), (8, 8), (16, 4)],
-    "mixed": [(0, 1), (2, 2), (8, 24), (32, 8), (40, 8)],
-    "bounded": [(0, 8)],
-}
-STATIC_SHARED, MAX_DYNAMIC_SHARED = 1, 8
+MAX_DYNAMIC_SHARED, NON_PORTABLE_CLUSTER = 8, 14  # the attributes' numbers in cuda.h
+POINTER = ctypes.c_uint64(1)
 
 
 @pytest.fixture
@@ -29,307 +23,137 @@ def cuda(stub_driver: StubDriver) -> Cuda:
     return Cuda(stub_driver)
 
 
-def run_python(text: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", textwrap.dedent(text)]
-    found = {**environment, "PYTHONPATH": str(Path(__file__).parent)}
-    return subprocess.run(command, capture_output=True, text=True, env=found, check=False)
-
-
-# ---- taking the driver's place ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there is a driver for all tests")
-def test_it_is_loaded_behind_all_tests_that_have_no_driver():
-    tests = Path(__file__).parent
-    files = [str(tests / f"test_{name}.py") for name in ("call_errors", "support_launch", "api")]
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *files]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tests.parent)
-    modules = [line.partition("::")[0].rpartition("/")[2] for line in done.stdout.splitlines() if "::" in line]
-    assert set(modules) == {"test_call_errors.py", "test_support_launch.py", "test_api.py"}, done.stdout + done.stderr
-    behind = modules[len(modules) - modules[::-1].index("test_api.py") :]
-    assert behind.count("test_call_errors.py") > 40
-    assert behind.count("test_support_launch.py") == modules.count("test_support_launch.py")
-
-
-def test_the_loader_finds_the_stub_by_its_soname(stub_driver: StubDriver) -> None:
-    assert ctypes.CDLL(SONAME)._handle == stub_driver.library._handle
-
-
 def test_a_loaded_real_driver_is_refused(stub_driver: StubDriver, tmp_path: Path) -> None:
-    source = tmp_path / "real.c"
+    source, real = tmp_path / "real.c", tmp_path / SONAME
     source.write_text("int cuInit(unsigned flags) { return (int)flags; }")
-    real = tmp_path / SONAME
-    subprocess.run(
-        [*find_compiler(), "-shared", "-fPIC", f"-Wl,-soname,{SONAME}", str(source), "-o", str(real)], check=True
-    )
-    done = run_python(f"""
+    command = [*find_compiler(), "-shared", "-fPIC", f"-Wl,-soname,{SONAME}", str(source), "-o", str(real)]
+    subprocess.run(command, check=True)
+    program = f"""
         import ctypes, pathlib
         from support.driver import StubDriver
         ctypes.CDLL({str(real)!r})
         StubDriver(pathlib.Path({str(stub_driver.path)!r}))
-    """)
+    """
+    command, environment = [sys.executable, "-c", textwrap.dedent(program)], {"PYTHONPATH": str(Path(__file__).parent)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert "StubError: the stub cannot take the place of the CUDA driver: a real one is loaded" in done.stderr
     assert str(real) in done.stderr
 
 
-def test_a_process_of_its_own_finds_the_stub_and_leaves_its_log(stub_driver: StubDriver, tmp_path: Path) -> None:
-    log_path = tmp_path / "calls.log"
-    program = f"import ctypes; assert ctypes.CDLL({SONAME!r}).cuInit(0) == 0"
-    done = run_python(program, **stub_driver.environment(log_path))
-    assert done.returncode == 0, done.stderr
-    assert [call.name for call in read_calls(log_path.read_text())] == ["cuInit"]
-
-
-@pytest.mark.usefixtures("loaded_stub")  # or it would be the driver of this process
-def test_an_older_driver_lacks_functions(tmp_path: Path) -> None:
-    library = ctypes.CDLL(str(build_stub(tmp_path / "old", without=("cuFuncLoad", "cuKernelGetParamInfo"))))
-    names = [name for name in ("cuFuncLoad", "cuKernelGetParamInfo", "cuInit") if hasattr(library, name)]
-    assert names == ["cuInit"]
-
-
-def test_a_stub_that_does_not_compile_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CC", f"{sys.executable} -c 1/0")
-    with pytest.raises(StubError, match=r"does not compile\n(.|\n)*ZeroDivisionError(.|\n)*Command: "):
-        build_stub(tmp_path)
-
-
-# ---- start, devices, contexts ----------------------------------------------------------------------------------------
-
-
 def test_nothing_works_before_cu_init(cuda: Cuda) -> None:
     cuda.driver.set_initialized(False)
-    count, name = ctypes.c_int(), ctypes.c_char_p()
-    assert cuda("cuDeviceGetCount", ctypes.byref(count)) == 3
-    assert cuda("cuGetErrorName", 3, ctypes.byref(name)) == 0
-    assert name.value == b"CUDA_ERROR_NOT_INITIALIZED"
+    assert cuda("cuDeviceGetCount", ctypes.byref(ctypes.c_int())) == 3
     assert cuda("cuInit", 0) == 0
-    assert cuda("cuDeviceGetCount", ctypes.byref(count)) == 0
-    assert count.value == 2
-    cuda.driver.set_device_count(0)
-    assert cuda("cuInit", 0) == 100
+    assert cuda("cuDeviceGetCount", ctypes.byref(ctypes.c_int())) == 0
 
 
-def test_a_forked_child_has_no_driver(stub_driver: StubDriver) -> None:
-    done = run_python(
-        f"""
-        import ctypes, os
-        driver = ctypes.CDLL({SONAME!r})
-        assert driver.cuInit(0) == 0
-        child = os.fork()
-        if child == 0:
-            os._exit(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())))
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-        """,
-        **stub_driver.environment(),
-    )
-    assert done.stdout.strip() == "3", done.stderr
-
-
-def test_devices_have_the_attributes_that_a_test_sets(cuda: Cuda) -> None:
-    value = ctypes.c_int()
-    cuda.driver.set_capability(1, 12, 0)
-    found = []
-    for device, attribute in ((0, 75), (0, 97), (1, 75), (1, 76)):
-        assert cuda("cuDeviceGetAttribute", ctypes.byref(value), attribute, device) == 0
-        found.append(value.value)
-    assert found == [9, 232448, 12, 0]
-    assert cuda("cuDeviceGetAttribute", ctypes.byref(value), 75, 2) == 101
-    with pytest.raises(StubError, match="attribute 75 of device 16"):
-        cuda.driver.set_attribute(16, 75, 9)
-
-
-def test_each_thread_has_its_own_current_context(cuda: Cuda) -> None:
-    context, device = ctypes.c_void_p(cuda.driver.create_context(1)), ctypes.c_int()
-    assert cuda("cuCtxPushCurrent_v2", context) == 0
-    assert cuda.driver.current_device() == 1
-    seen: list[int | None] = []
-
-    def look() -> None:
-        seen.append(cuda.driver.current_device())
-        seen.append(cuda("cuCtxGetDevice", ctypes.byref(device)))
-
-    thread = threading.Thread(target=look)
-    thread.start()
-    thread.join()
-    assert seen == [None, 201]
-    assert cuda("cuCtxPopCurrent_v2", ctypes.byref(context)) == 0
-    assert cuda.driver.current_device() == 0
-    assert cuda("cuCtxSetCurrent", None) == 0
-    assert cuda.driver.current_device() is None
-    assert cuda("cuCtxSetCurrent", ctypes.c_void_p(12345)) == 201
-
-
-def test_a_primary_context_lives_while_it_is_retained(cuda: Cuda) -> None:
-    context, flags, active = ctypes.c_void_p(), ctypes.c_uint(), ctypes.c_int()
-    states = []
-    for name in (None, "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2"):
-        if name is not None:
-            arguments = (ctypes.byref(context), 1) if name.endswith("Retain") else (1,)
-            assert cuda(name, *arguments) == 0
-        assert cuda("cuDevicePrimaryCtxGetState", 1, ctypes.byref(flags), ctypes.byref(active)) == 0
-        states.append(active.value)
-    assert states == [0, 1, 0]
+def test_a_released_primary_context_cannot_launch(cuda: Cuda) -> None:
+    context = ctypes.c_void_p()
+    assert cuda("cuDevicePrimaryCtxRetain", ctypes.byref(context), 1) == 0
+    assert cuda("cuDevicePrimaryCtxRelease_v2", 1) == 0
     assert cuda("cuCtxSetCurrent", context) == 0
     assert cuda.launch(cuda.kernel("empty")) == 709
-
-
-# ---- libraries, kernels, variables -----------------------------------------------------------------------------------
-
-
-def test_kernels_and_their_parameters_come_from_the_cubin(cuda: Cuda) -> None:
-    library = cuda.library()
-    assert {name: cuda.slots(cuda.kernel(name, library)) for name in KERNELS} == KERNELS
-    assert cuda("cuLibraryGetKernel", ctypes.byref(ctypes.c_void_p()), library, b"no such kernel") == 500
-    assert cuda.driver.calls("cuLibraryGetKernel")[-1]["name"] == "no such kernel"
-
-
-def test_the_wide_form_of_parameter_records_is_read_too(cuda: Cuda) -> None:
-    image, at = bytearray(CUBIN.read_bytes()), 0
-    while (at := image.find(b"\x04\x17\x0c\x00", at)) >= 0:  # what compilers write for kernels with a large parameter
-        size = struct.unpack_from("<I", image, at + 12)[0] >> 18
-        image[at + 1] = 0x45
-        struct.pack_into("<I", image, at + 12, size | 5 << 24)  # 13.0 marks pointers on sm_100 and later
-    assert image != CUBIN.read_bytes()
-    library = cuda.library(bytes(image))
-    assert {name: cuda.slots(cuda.kernel(name, library)) for name in KERNELS} == KERNELS
-
-
-@pytest.mark.parametrize(
-    ("kernel", "attribute", "value"),
-    [
-        ("bounded", 0, 128),
-        ("add_one", 0, 1024),
-        ("mixed", STATIC_SHARED, 128),
-        ("empty", STATIC_SHARED, 0),
-        ("mixed", MAX_DYNAMIC_SHARED, 49152 - 128),
-        ("bounded", 10, 1),
-        ("bounded", 11, 2),
-        ("bounded", 12, 1),
-    ],
-)
-def test_function_attributes(cuda: Cuda, kernel: str, attribute: int, value: int) -> None:
-    found, function = ctypes.c_int(-1), ctypes.c_void_p()
-    handle = cuda.kernel(kernel)
-    assert cuda("cuKernelGetAttribute", ctypes.byref(found), attribute, handle, 0) == 0
-    assert found.value == value
-    assert cuda("cuKernelGetFunction", ctypes.byref(function), handle) == 0
-    assert cuda("cuFuncGetAttribute", ctypes.byref(found), attribute, function) == 0
-    assert found.value == value
-
-
-def test_bytes_that_are_no_cubin_fail_when_a_kernel_is_asked_for(cuda: Cuda) -> None:
-    library = cuda.library(b"not a cubin")
-    assert cuda("cuLibraryGetKernel", ctypes.byref(ctypes.c_void_p()), library, b"empty") == 200
 
 
 def test_a_cubin_for_another_architecture_fails_where_it_is_used(cuda: Cuda) -> None:
     cuda.driver.set_capability(1, 8, 0)
     kernel = cuda.kernel("empty")
-    assert cuda.launch(kernel) == 0
     cuda.driver.use_device(1)
     assert cuda("cuKernelGetFunction", ctypes.byref(ctypes.c_void_p()), kernel) == 209
     assert cuda.launch(kernel) == 209
 
 
-def test_variables_are_read_and_written_for_each_device(cuda: Cuda) -> None:
-    library = cuda.library()
-
-    def find(name: str) -> tuple[ctypes.c_uint64, int]:
-        address, size = ctypes.c_uint64(), ctypes.c_size_t()
-        assert cuda("cuLibraryGetGlobal", ctypes.byref(address), ctypes.byref(size), library, name.encode()) == 0
-        return address, size.value
-
-    def read(name: str) -> bytes:
-        address, size = find(name)
-        data = ctypes.create_string_buffer(size)
-        assert cuda("cuMemcpyDtoH_v2", data, address, ctypes.c_size_t(size)) == 0
-        return data.raw
-
-    assert struct.unpack("4i", read("coefficients")) == (1, 2, 3, 4)
-    assert struct.unpack("8f", read("table")) == (0.0,) * 8
-    assert struct.unpack("d", read("seeded")) == (2.5,)
-    assert cuda("cuMemcpyHtoD_v2", find("seeded")[0], struct.pack("d", -1.5), ctypes.c_size_t(8)) == 0
-    assert struct.unpack("d", read("seeded")) == (-1.5,)
-    cuda.driver.use_device(1)
-    assert struct.unpack("d", read("seeded")) == (2.5,)
-    assert cuda("cuLibraryGetGlobal", ctypes.byref(ctypes.c_uint64()), None, library, b"missing") == 500
-
-
-def test_an_unloaded_library_is_gone(cuda: Cuda) -> None:
-    library = cuda.library()
+def test_handles_must_be_alive(cuda: Cuda) -> None:
+    library, damaged = cuda.library(), cuda.library(b"not a cubin")
     kernel = cuda.kernel("empty", library)
+    assert cuda("cuLibraryGetKernel", ctypes.byref(ctypes.c_void_p()), damaged, b"empty") == 200
+    assert cuda("cuLibraryGetKernel", ctypes.byref(ctypes.c_void_p()), library, b"no such kernel") == 500
     assert cuda("cuLibraryUnload", library) == 0
     assert cuda.launch(kernel) == 400
     assert cuda("cuLibraryUnload", library) == 400
 
 
-def test_get_proc_address_knows_when_functions_came(cuda: Cuda) -> None:
-    found, status = ctypes.c_void_p(), ctypes.c_int()
-    answers = []
-    for name, version in ((b"cuFuncLoad", 12040), (b"cuFuncLoad", 12030), (b"cuNothing", 12040)):
-        arguments = (name, ctypes.byref(found), version, ctypes.c_uint64(), ctypes.byref(status))
-        assert cuda("cuGetProcAddress_v2", *arguments) == 0
-        answers.append((status.value, found.value))
-    assert answers == [(0, ctypes.cast(cuda.driver.library.cuFuncLoad, ctypes.c_void_p).value), (2, None), (1, None)]
-    cuda.driver.set_driver_version(12020)
-    assert cuda("cuGetProcAddress_v2", b"cuFuncLoad", ctypes.byref(found), 12040, ctypes.c_uint64(), None) == 1
+def test_a_launch_needs_a_context_and_a_stream_of_its_device(cuda: Cuda) -> None:
+    kernel, stream = cuda.kernel("empty"), cuda.driver.create_stream(1)
+    assert cuda.launch(kernel, stream=stream) == 400
+    cuda.driver.use_device(1)
+    assert cuda.launch(kernel, stream=stream) == 0
+    cuda.driver.use_device(None)
+    assert cuda.launch(kernel) == 201
 
 
-def test_private_tables_are_refused_and_not_missing(cuda: Cuda) -> None:
-    table = ctypes.c_void_p(1)
-    assert cuda("cuGetExportTable", ctypes.byref(table), bytes(16)) == 500
-    assert table.value is None
+@pytest.mark.parametrize(
+    ("kernel", "values", "options", "result"),
+    [
+        ("empty", (), {"grid": (0, 1, 1)}, 1),
+        ("empty", (), {"grid": (1, 65536, 1)}, 1),
+        ("empty", (), {"grid": (2**31 - 1, 65535, 65535), "block": (1024, 1, 1)}, 0),
+        ("empty", (), {"block": (1025, 1, 1)}, 1),
+        ("empty", (), {"block": (1, 1, 65)}, 1),
+        ("empty", (), {"block": (32, 32, 2)}, 1),
+        ("empty", (), {"shared_bytes": 49152}, 0),
+        ("empty", (), {"shared_bytes": 49153}, 1),
+        ("add_one", (), {}, 1),
+        ("bounded", (POINTER,), {"grid": (2, 1, 1), "block": (128, 1, 1)}, 0),
+        ("bounded", (POINTER,), {"grid": (2, 1, 1), "block": (129, 1, 1)}, 1),
+    ],
+)
+def test_limits_of_a_launch(cuda: Cuda, kernel: str, values: tuple[Any, ...], options: Any, result: int) -> None:
+    assert cuda.launch(cuda.kernel(kernel), *values, **options) == result
+
+
+def test_dynamic_shared_memory_must_be_allowed_first(cuda: Cuda) -> None:
+    kernel = cuda.kernel("empty")
+    assert cuda("cuKernelSetAttribute", MAX_DYNAMIC_SHARED, 232449, kernel, 0) == 1
+    assert cuda("cuKernelSetAttribute", MAX_DYNAMIC_SHARED, 232448, kernel, 0) == 0
+    assert cuda.launch(kernel, shared_bytes=232448) == 0
+    cuda.driver.use_device(1)
+    assert cuda.launch(kernel, shared_bytes=49153) == 1
+
+
+def test_clusters_and_cooperative_grids_must_fit(cuda: Cuda) -> None:
+    bounded, plain, large = cuda.kernel("bounded"), cuda.kernel("empty"), {LAUNCH_CLUSTER: [16, 1, 1]}
+    assert cuda.launch_with(bounded, {}, grid=(3, 1, 1)) == 1
+    assert cuda.launch_with(bounded, {LAUNCH_CLUSTER: [4, 1, 1]}) == 912
+    assert cuda.launch_with(plain, large, grid=(16, 1, 1)) == 912
+    assert cuda("cuKernelSetAttribute", NON_PORTABLE_CLUSTER, 1, plain, 0) == 0
+    assert cuda.launch_with(plain, large, grid=(16, 1, 1)) == 0
+    assert cuda.launch_with(plain, {LAUNCH_COOPERATIVE: [1]}, grid=(32 * 132, 1, 1)) == 0
+    assert cuda.launch_with(plain, {LAUNCH_COOPERATIVE: [1]}, grid=(32 * 132 + 1, 1, 1)) == 720
+
+
+def test_loading_during_capture_needs_the_relaxed_mode(cuda: Cuda) -> None:
+    library, kernel, function = cuda.library(), cuda.kernel("empty"), ctypes.c_void_p()
+    assert cuda("cuKernelGetFunction", ctypes.byref(function), kernel) == 0
+    code, mode = ctypes.create_string_buffer(CUBIN.read_bytes()), ctypes.c_int(2)
+    calls = [
+        ("cuLibraryLoadData", ctypes.byref(library), code, None, None, 0, None, None, 0),
+        ("cuKernelSetAttribute", MAX_DYNAMIC_SHARED, 1000, kernel, 0),
+        ("cuFuncSetAttribute", function, MAX_DYNAMIC_SHARED, 1000),
+        ("cuKernelGetFunction", ctypes.byref(function), kernel),
+        ("cuFuncLoad", function),
+    ]
+    cuda.driver.set_capturing(True)
+    assert [cuda(*call) for call in calls] == [900] * 5
+    assert cuda("cuStreamSynchronize", ctypes.c_void_p(0x50)) == 900
+    assert cuda("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode)) == 0
+    assert [cuda(*call) for call in calls] == [0] * 5
 
 
 def test_a_tensor_map_must_be_aligned(cuda: Cuda) -> None:
     words = (ctypes.c_uint64 * 32)()
     aligned = (ctypes.addressof(words) + 63) & ~63
-    extents, one = (ctypes.c_uint64 * 1)(64), (ctypes.c_uint32 * 1)(1)
+    extents, ones = (ctypes.c_uint64 * 1)(64), (ctypes.c_uint32 * 1)(1)
     for offset, expected in ((0, 0), (8, 1)):
-        arguments = (7, 1, ctypes.c_void_p(4096), extents, None, one, one, 0, 0, 0, 0)
+        arguments = (7, 1, ctypes.c_void_p(4096), extents, None, ones, ones, 0, 0, 0, 0)
         assert cuda("cuTensorMapEncodeTiled", ctypes.c_void_p(aligned + offset), *arguments) == expected
-    assert ctypes.c_uint64.from_address(aligned).value == 4096
 
 
-# ---- the log and forced failures -------------------------------------------------------------------------------------
+def test_an_exception_of_the_executor_is_not_lost(cuda: Cuda) -> None:
+    def play(kernel: str, *_: Any) -> None:
+        raise LookupError(kernel)
 
-
-def test_calls_are_recorded_until_they_are_cleared_or_reset(cuda: Cuda) -> None:
-    cuda.driver.clear()
-    assert cuda("cuCtxSetCurrent", None) == 0
-    assert cuda("cuStreamSynchronize", ctypes.c_void_p(7)) == 201
-    first, second = cuda.driver.calls()
-    assert (first.name, first.result, first["device"]) == ("cuCtxSetCurrent", 0, "-1")
-    assert (second.name, second.result, second.number("stream")) == ("cuStreamSynchronize", 201, 7)
-    cuda.driver.reset()
-    assert cuda.driver.calls() == []
-
-
-def test_failures_come_when_and_as_often_as_asked(cuda: Cuda) -> None:
-    kernel = cuda.kernel("empty")
-    cuda.driver.fail("cuLaunchKernel", 700, skip=1, count=2)
-    assert [cuda.launch(kernel) for _ in range(5)] == [0, 700, 700, 0, 0]
-    assert len(cuda.driver.launches()) == 3
-    assert [call["kernel"] for call in cuda.driver.calls("cuLaunchKernel")] == ["empty"] * 5
-    cuda.driver.fail("cuCtxGetDevice", 999)
-    assert [cuda("cuCtxGetDevice", ctypes.byref(ctypes.c_int())) for _ in range(3)] == [999] * 3
-    with pytest.raises(StubError, match="no driver function 'cuLaunchKernels'"):
-        cuda.driver.fail("cuLaunchKernels", 1)
-
-
-def test_threads_share_one_log(cuda: Cuda) -> None:
-    kernel, each = cuda.kernel("empty"), 200
-
-    def work(device: int) -> None:
-        cuda.driver.use_device(device)
-        for _ in range(each):
-            cuda.launch(kernel)
-
-    threads = [threading.Thread(target=work, args=(i % 2,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    launches = cuda.driver.launches()
-    assert sorted(launch.device for launch in launches) == [0] * 2 * each + [1] * 2 * each
-    assert len({launch.thread for launch in launches}) == 4
+    cuda.driver.set_executor(play)
+    assert cuda.launch(cuda.kernel("empty")) == 0
+    with pytest.raises(LookupError, match="empty"):
+        cuda.driver.check_executor()

@@ -52,17 +52,7 @@ class Cuda:
         assert self("cuLibraryGetKernel", ctypes.byref(kernel), library or self.library(), name.encode()) == 0
         return kernel
 
-    def slots(self, kernel: ctypes.c_void_p) -> list[tuple[int, int]]:
-        """Return offset and size of each parameter, as the driver tells them."""
-        slots: list[tuple[int, int]] = []
-        offset, size = ctypes.c_size_t(), ctypes.c_size_t()
-        index = ctypes.c_size_t()
-        while self("cuKernelGetParamInfo", kernel, index, ctypes.byref(offset), ctypes.byref(size)) == 0:
-            slots.append((offset.value, size.value))
-            index.value += 1
-        return slots
-
-    def launch(  # noqa: PLR0913  cuLaunchKernel has eleven
+    def launch(
         self,
         kernel: ctypes.c_void_p,
         *values: Any,
@@ -70,11 +60,10 @@ class Cuda:
         block: tuple[int, int, int] = (32, 1, 1),
         shared_bytes: int = 0,
         stream: int = 0,
-        extra: Any = None,
     ) -> int:
         """Launch with values that ctypes holds."""
         pointers = (ctypes.c_void_p * len(values))(*[ctypes.addressof(value) for value in values]) if values else None
-        return self("cuLaunchKernel", kernel, *grid, *block, shared_bytes, ctypes.c_void_p(stream), pointers, extra)
+        return self("cuLaunchKernel", kernel, *grid, *block, shared_bytes, ctypes.c_void_p(stream), pointers, None)
 
     def launch_with(
         self, kernel: ctypes.c_void_p, attributes: dict[int, list[int]], *, grid: tuple[int, int, int] = (4, 1, 1)
