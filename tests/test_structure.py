@@ -23,8 +23,8 @@ MODULES = sorted(
     if path.name != "__main__.py"
 )
 HEAVY = (
-    "cuda", "cupy", "elftools", "filelock", "jax", "jinja2", "ninja", "numpy", "nvidia", "platformdirs", "torch", "triton",
-    "tvm_ffi",
+    "cuda", "cupy", "elftools", "filelock", "jax", "jinja2", "ninja", "numpy", "nvidia", "platformdirs", "torch",
+    "triton", "tvm_ffi",
 )  # fmt: skip
 LONGEST_FILE, LONGEST_FUNCTION = 500, 60
 LONG_FILES = {ROOT / "tests/test_signature.py"}  # tables of texts
