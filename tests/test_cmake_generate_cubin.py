@@ -11,9 +11,9 @@ from builds import ARCH
 from support.program import CUBIN
 from support.wrappers import run_compiler
 
+from jitload.building.files_read import read_depfile
 from jitload.cmake import cubin_source
 from jitload.cmake.generate_cubin import main
-from jitload.cxx.headers import read_depfile
 from jitload.elf.cubin import read_image
 from jitload.elf.fatbin import read_fatbin
 

@@ -40,7 +40,7 @@ WHERE = {
     "D18 modules pile up": "test_upstream_defects.test_d18_an_identical_cell_adds_no_library",
     "D19 Windows": "a later issue: platforms",
     "D20 HIP": "a later issue: nothing here is for AMD's GPUs",
-    "D21 CUDA headers for C++": "test_host.test_cpp_sources_and_cuda_sources_are_one_library",
+    "D21 CUDA headers for C++": "test_host_cpp_library.test_cpp_sources_and_cuda_sources_are_one_library",
 }
 
 
