@@ -1,4 +1,4 @@
-"""What people give by mistake, and what looks like one and is none: one clear error each, or the right result."""
+"""Mistakes in arguments, each of which raises one clear error, and unusual arguments that are valid."""
 
 from __future__ import annotations
 
