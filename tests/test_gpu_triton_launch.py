@@ -214,7 +214,7 @@ except RuntimeError as error:
 
 def test_a_process_without_a_framework_says_so() -> None:
     printed = run_program(PROGRAM, str(build()))
-    assert f"keep(): the kernel needs {4 * BLOCKS * THREADS} bytes of scratch memory on cuda:0" in printed
+    assert f"keep(): cannot allocate the {4 * BLOCKS * THREADS} bytes of scratch memory that the kernel needs" in printed
     assert "no framework offers an allocator" in printed
 
 

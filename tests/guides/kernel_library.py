@@ -77,7 +77,8 @@ def check_scale(module: Any) -> None:
             with torch.cuda.stream(stream):
                 plain, added = module.scale(x, 2.0, None), module.scale(x, -0.5, bias)
             stream.synchronize()
-            results = [torch.from_dlpack(result) for result in (plain, added)]
+            with torch.cuda.device(index):  # torch exports tensors of the current device only
+                results = [torch.from_dlpack(result) for result in (plain, added)]
             assert {result.device for result in results} == {x.device}
             torch.testing.assert_close(results[0], x * 2)
             torch.testing.assert_close(results[1], x * -0.5 + bias)
