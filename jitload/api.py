@@ -328,8 +328,7 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
     Example:
         `compile_cubin(text, arch="sm_90a").kernels[0].registers`
     """
-    from jitload.cuda.compile import check_is_device_code
-    from jitload.cuda.kernels import DeviceSource, compile_kernels
+    from jitload.cuda.kernels import DeviceSource, check_is_device_code, compile_kernels
     from jitload.settings import read_settings
     from jitload.toolchain.arch import resolve_one_gpu_arch
     from jitload.toolchain.cuda import find_cuda_toolchain
@@ -345,7 +344,7 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
         sources=Sources(cuda=pieces),
         makes="cubin",
         options=read_options(cuda_cflags=extra_cuda_cflags, include_paths=extra_include_paths),
-        arch=resolve_one_gpu_arch(arch, read_settings(), who="compile_cubin()"),
+        arch=resolve_one_gpu_arch(arch, read_settings(), function="compile_cubin()"),
     )
     request = make_request(call)
     check_is_device_code(request)

@@ -42,7 +42,7 @@ def nvrtc_compile(
     check_text(name, "name")
     settings = read_settings()
     toolchain = find_cuda_toolchain(settings)
-    target = resolve_one_gpu_arch(arch or "native", settings, who="nvrtc_compile()")
+    target = resolve_one_gpu_arch(arch or "native", settings, function="nvrtc_compile()")
     extra = read_strings(extra_opts, "extra_opts")
     for option in extra:
         check_names_no_arch(option, "extra_opts")

@@ -162,7 +162,7 @@ def _find_cuda(request: Request, cache_dir: Path) -> CudaToolchain | Nvcc | None
     if request.triton is not None:
         return None
     if request.host is not None and request.host.is_mixed:
-        from jitload.cxx.nvcc import find_nvcc
+        from jitload.host_cpp.nvcc import find_nvcc
 
         return find_nvcc(request.settings, cache_dir, name=request.name)
     if request.cubins:
@@ -226,7 +226,7 @@ def _build_library(request: Request, tools: _Tools, work: Work, *, verbose: bool
 
         headers = build_triton_library(request, compiler, work, verbose=verbose)
     elif request.host is not None:
-        from jitload.cxx.host import build_host_library
+        from jitload.host_cpp.library import build_host_library
 
         headers = build_host_library(request, cuda, compiler, work, verbose=verbose)
     elif CPU in request.archs:
@@ -248,7 +248,7 @@ def _build_device_library(
     from jitload.building.background import run_in_background
     from jitload.building.ninja import run_ninja, write_ninja
     from jitload.building.runtime import find_or_build_runtime
-    from jitload.cuda.compile import compile_device_code
+    from jitload.cuda.kernels import compile_device_code
     from jitload.toolchain.host import find_ninja
 
     if toolchain is not None:
@@ -276,11 +276,10 @@ def _import_for_build(request: Request) -> None:
     if request.triton is not None:
         import jitload.triton.library
     elif request.host is not None:
-        import jitload.cxx.host
+        import jitload.host_cpp.library
     elif CPU in request.archs:
         import jitload.cpu.library
     else:
-        import jitload.cuda.compile
         import jitload.cuda.kernels  # noqa: F401
 
 

@@ -278,7 +278,7 @@ def test_upstreams_variable_answers_where_ours_does_not(monkeypatch):
     assert "(sm_89)" in repr(load(ADD, arch="8.9"))
     monkeypatch.setenv("TVM_FFI_CUDA_ARCH_LIST", "9.0+PTX")
     assert message(jitload.errors.ToolchainError, ADD, arch="native") == (
-        "TVM_FFI_CUDA_ARCH_LIST='9.0+PTX' is no architecture; write 'sm_90a', '9.0a' or 'native'."
+        "TVM_FFI_CUDA_ARCH_LIST='9.0+PTX' is not an architecture; write 'sm_90a', '9.0a' or 'native'."
     )
     monkeypatch.setenv("JITLOAD_ARCH", "sm_86")
     assert "(sm_86)" in repr(load(ADD, arch="native"))

@@ -103,7 +103,7 @@ import fcntl
 import socket
 import jitload.cache.prune
 import jitload.loader.module
-import jitload.cuda.compile
+import jitload.cuda.kernels
 import jitload.building.library
 import filelock
 os.chdir("/")

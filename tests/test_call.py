@@ -65,7 +65,7 @@ ORDER: list[tuple[str, tuple[Any, ...], type[Exception], str]] = [
     ("extents", (array(), array(address=4096), 2**20, 1.0), ValueError,
      "scale(): block (1048576, 1, 1) is over CUDA's limit of (1024, 1024, 64) and 1024 threads in all"),
     ("shared memory", (array(), array(address=4096), 100, 1.0), ValueError,
-     f"scale(): 10000000 bytes of dynamic shared memory asked for, {SHARED}"),
+     f"scale(): 10000000 bytes of dynamic shared memory requested, {SHARED}"),
 ]  # fmt: skip
 
 

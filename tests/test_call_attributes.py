@@ -97,7 +97,7 @@ def test_more_than_the_device_gives(unused: jitload.Module, stub_driver: StubDri
     stub_driver.use_device(0)
     wanted = 232448 - FIXED + 1
     text = (
-        f"half_static(): {wanted} bytes of dynamic shared memory asked for, but cuda:0 gives a block at most 232448 "
+        f"half_static(): {wanted} bytes of dynamic shared memory requested, but cuda:0 gives a block at most 232448 "
         f"bytes, and the kernel's own static shared memory takes {FIXED} of them"
     )
     assert_refused(ValueError, text, unused.half_static, wanted, 0)
@@ -149,10 +149,10 @@ def test_a_cluster_divides_the_grid_that_counts_blocks(mod: jitload.Module, stub
     mod.clustered(4)
     (launch,) = stub_driver.launches()
     assert (launch.grid, launch.cluster) == ((4, 6, 2), (2, 3, 1))
-    assert_refused(ValueError, "clustered(): grid.x (3) is no multiple of cluster.x (2)", mod.clustered, 3)
+    assert_refused(ValueError, "clustered(): grid.x (3) is not a multiple of cluster.x (2)", mod.clustered, 3)
     for grid, text in (
-        ((4, 4, 1), "grid.y (4) is no multiple of cluster.y (3)"),
-        ((1, 4, 1), "grid.x (1) is no multiple of cluster.x (2)"),
+        ((4, 4, 1), "grid.y (4) is not a multiple of cluster.y (3)"),
+        ((1, 4, 1), "grid.x (1) is not a multiple of cluster.x (2)"),
     ):
         assert_refused(ValueError, f"clustered(): {text}", mod.clustered[grid, 1], 4)
     assert_refused(ValueError, "sized(): cluster (0, 1, 1) must be positive", mod.sized, 0)
@@ -172,7 +172,7 @@ def test_a_cluster_of_sixteen_is_allowed_and_larger_ones_are_refused_with_the_li
         mod.sized[32, 1](32)
     stub_driver.set_attribute(0, CLUSTER_LAUNCH, 0)
     with pytest.raises(
-        RuntimeError, match=r"CUDA_ERROR_INVALID_CLUSTER_SIZE .*; make the cluster smaller, or the blocks$"
+        RuntimeError, match=r"CUDA_ERROR_INVALID_CLUSTER_SIZE .*; use a smaller cluster or smaller blocks$"
     ):
         mod.sized[8, 1](8)
 
@@ -189,7 +189,7 @@ def test_a_compiled_in_cluster_needs_no_attribute(mod: jitload.Module, stub_driv
     mod.paired(4)
     (launch,) = stub_driver.launches()
     assert (launch.call, launch.cluster) == ("cuLaunchKernel", (2, 1, 1))
-    text = r"; grid.x \(3\) is no multiple of the kernel's own cluster.x \(2\)$"
+    text = r"; grid.x \(3\) is not a multiple of the kernel's own cluster.x \(2\)$"
     with pytest.raises(RuntimeError, match=rf"^paired\(\): the launch failed: CUDA_ERROR_INVALID_VALUE.*{text}"):
         mod.paired(3)
 

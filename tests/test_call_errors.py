@@ -47,7 +47,7 @@ def unused(path: str, stub_driver: StubDriver) -> jitload.Module:
 NEWER = "; the code may be newer than the driver: update the driver, or build with an older NVRTC (JITLOAD_NVRTC)"
 COOPERATIVE = "; the blocks of a cooperative launch must all fit the device at once: launch fewer or smaller ones"
 SPAWN = "after CUDA was initialised cannot use it: start workers with the 'spawn' or 'forkserver' method"
-ELSEWHERE = "a stream or a context may belong to another device, or be gone"
+ELSEWHERE = "a stream or a context may belong to another device, or no longer exist"
 CODES = {
     1: "CUDA_ERROR_INVALID_VALUE (invalid argument)",
     2: "CUDA_ERROR_OUT_OF_MEMORY (out of memory); free device memory, or use less of it",
@@ -58,10 +58,10 @@ CODES = {
     400: f"CUDA_ERROR_INVALID_HANDLE (invalid resource handle); {ELSEWHERE}",
     500: "CUDA_ERROR_NOT_FOUND (named symbol not found); the library may be damaged: build it again",
     701: "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES (too many resources requested for launch); "
-    "give a block fewer threads, or the kernel __launch_bounds__",
+    "use fewer threads per block, or give the kernel __launch_bounds__",
     720: f"CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE (too many blocks in cooperative launch){COOPERATIVE}",
     900: "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (operation not permitted when stream is capturing)",
-    912: "CUDA_ERROR_INVALID_CLUSTER_SIZE (cluster misconfiguration); make the cluster smaller, or the blocks",
+    912: "CUDA_ERROR_INVALID_CLUSTER_SIZE (cluster misconfiguration); use a smaller cluster or smaller blocks",
     999: "CUDA_ERROR_UNKNOWN (unknown error)",
     12345: "CUDA error 12345, which this driver has no name for",
 }
@@ -146,7 +146,7 @@ def test_too_many_threads_for_the_kernel(unused: jitload.Module, stub_driver: St
 
 def test_a_stream_of_another_device(unused: jitload.Module, stub_driver: StubDriver) -> None:
     stream = stub_driver.create_stream(1)
-    with pytest.raises(RuntimeError, match=r"CUDA_ERROR_INVALID_HANDLE .* belong to another device, or be gone$"):
+    with pytest.raises(RuntimeError, match=r"CUDA_ERROR_INVALID_HANDLE .* another device, or no longer exist$"):
         unused.tick[1, 1, 0, stream](1)
 
 

@@ -91,12 +91,28 @@ EXPRESSION_ERRORS: list[tuple[str, tuple[Any, ...], str]] = [
     ("negated", (-(2**63), 0), f"grid = max(-a, 0) + b: the result of 0 and {-(2**63)} does not fit 64 bits"),
     ("negated", (-1, 2**63 - 1), f"grid = max(-a, 0) + b: the result of 1 and {2**63 - 1} does not fit 64 bits"),
     ("large", (2**63,), "grid = a: argument 'a' is 2**63 or more, too large for an expression"),
-    ("shapes", (array(shape=()), array(), 0), "grid[0] = x.shape[0]: there is no axis 0 in a tensor of 0 dimensions"),
-    ("shapes", (None, array(), 0), "grid[0] = x.shape[0]: argument 'x' is no tensor here, so it has no shape"),
-    ("shapes", (array(), array(shape=()), 0), "block = y.stride(0): there is no axis 0 in a tensor of 0 dimensions"),
-    ("axes", (array(), array(), 0), "grid = x.shape[2]: there is no axis 2 in a tensor of 1 dimension"),
-    ("axes", (array(shape=(4, 2)), array(), 0), "grid = x.shape[2]: there is no axis 2 in a tensor of 2 dimensions"),
-    ("computed", (array(shape=()),), "rows = x.shape[0]: there is no axis 0 in a tensor of 0 dimensions"),
+    (
+        "shapes",
+        (array(shape=()), array(), 0),
+        "grid[0] = x.shape[0]: axis 0 is out of range for a tensor of 0 dimensions",
+    ),
+    (
+        "shapes",
+        (None, array(), 0),
+        "grid[0] = x.shape[0]: argument 'x' is not a tensor in this call, so it has no shape",
+    ),
+    (
+        "shapes",
+        (array(), array(shape=()), 0),
+        "block = y.stride(0): axis 0 is out of range for a tensor of 0 dimensions",
+    ),
+    ("axes", (array(), array(), 0), "grid = x.shape[2]: axis 2 is out of range for a tensor of 1 dimension"),
+    (
+        "axes",
+        (array(shape=(4, 2)), array(), 0),
+        "grid = x.shape[2]: axis 2 is out of range for a tensor of 2 dimensions",
+    ),
+    ("computed", (array(shape=()),), "rows = x.shape[0]: axis 0 is out of range for a tensor of 0 dimensions"),
     (
         "computed",
         (array(shape=(2**33,)),),
@@ -116,7 +132,7 @@ def test_an_expression_that_fails_says_which_and_why(
 def test_an_expression_reads_pythons_bool_and_no_other(mod: jitload.Module, stub_driver: StubDriver) -> None:
     assert shape_of(stub_driver, mod.flagged, True)[0] == (2, 1, 1)
     stub_driver.clear()
-    text = "flagged(): grid = b + 1: argument 'b' is NumPy's bool, which no expression reads; give bool(…)"
+    text = "flagged(): grid = b + 1: argument 'b' is a NumPy bool, which expressions cannot use; pass bool(…)"
     assert_refused(TypeError, text, mod.flagged, np.bool_(1))
     assert stub_driver.launches() == []
 
@@ -194,12 +210,12 @@ def test_a_grid_of_no_blocks_returns_and_asks_the_driver_nothing(mod: jitload.Mo
 def test_a_kernel_without_grid_and_block_says_how_to_give_them(mod: jitload.Module, stub_driver: StubDriver) -> None:
     call = (array(), array(), 8)
     for name in ("neither", "grid_only", "block_only"):
-        rule = f"is not told its grid and block: call {name}[grid, block](…), or declare them in its Launch"
+        rule = f"has no grid and block: call {name}[grid, block](…), or declare them in its Launch"
         assert_refused(TypeError, f"{name}() {rule}", mod[name], *call)
     assert shape_of(stub_driver, mod.neither[3, 4], *call) == ((3, 1, 1), (4, 1, 1))
     assert shape_of(stub_driver, mod.grid_only[None, 4], *call) == ((1, 1, 1), (4, 1, 1))
     assert shape_of(stub_driver, mod.block_only[3, None], *call) == ((3, 1, 1), (64, 1, 1))
-    rule = "is not told its grid and block: call grid_only[grid, block](…), or declare them in its Launch"
+    rule = "has no grid and block: call grid_only[grid, block](…), or declare them in its Launch"
     assert_refused(TypeError, f"grid_only() {rule}", mod.grid_only[3, None], *call)
 
 

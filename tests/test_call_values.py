@@ -186,7 +186,7 @@ def test_an_integer_beyond_64_bits_is_no_float_and_no_bool(
     mod: jitload.Module, stub_driver: StubDriver, value: int
 ) -> None:
     for name, expected in (("f32", "a float"), ("f64", "a float"), ("flag", "a bool")):
-        message = f"take_{name}(): argument 'v' must be {expected}, got an int that does not fit 64 bits"
+        message = f"take_{name}(): argument 'v' must be {expected}, got an int that does not fit in 64 bits"
         assert_refused(TypeError, message, mod[f"take_{name}"], value)
     assert stub_driver.launches() == []
 

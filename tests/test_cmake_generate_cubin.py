@@ -11,9 +11,9 @@ from builds import ARCH
 from support.program import CUBIN
 from support.wrappers import run_compiler
 
+from jitload.building.files_read import read_depfile
 from jitload.cmake import cubin_source
 from jitload.cmake.generate_cubin import main
-from jitload.cxx.headers import read_depfile
 from jitload.elf.cubin import read_image
 from jitload.elf.fatbin import read_fatbin
 
@@ -70,7 +70,7 @@ REFUSED = [
     (SOURCE, ["--source", "no.cu"], 1, "Error: CUDA source not found: no.cu\n"),
     ("__global__ void k() { y; }", [], 2, 'k.cu(1): error: identifier "y" is undefined'),
     (SOURCE, ["--arch", "sm_80,sm_90"], 2, "Error: a cubin is for one architecture, not sm_80, sm_90.\n"),
-    (SOURCE, ["--arch", "gfx90a"], 2, "Error: arch='gfx90a' is no architecture"),
+    (SOURCE, ["--arch", "gfx90a"], 2, "Error: arch='gfx90a' is not an architecture"),
     (SOURCE, ["--kernel", "scole<float>"], 2, "no kernel 'scole<float>'"),
     (
         SOURCE,

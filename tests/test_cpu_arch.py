@@ -52,7 +52,7 @@ BUILDS = {
 @pytest.mark.parametrize("build", BUILDS.values(), ids=BUILDS)
 def test_building_refuses_and_names_the_variable(build):
     with pytest.raises(
-        ToolchainError, match=r"there is none here\. Name one, arch='sm_90a', or set JITLOAD_ARCH=sm_90a"
+        ToolchainError, match=r"there is none here\. Name an architecture, arch='sm_90a', or set JITLOAD_ARCH=sm_90a"
     ):
         build()
 
@@ -80,17 +80,17 @@ def test_the_variable_may_say_cpu(monkeypatch, caplog):
 
 def test_a_driver_that_does_not_start_is_no_missing_gpu(monkeypatch):
     monkeypatch.setattr("jitload.toolchain.arch.driver_error", lambda: 803)
-    with pytest.raises(ToolchainError, match="the CUDA driver does not start: error 803"):
+    with pytest.raises(ToolchainError, match=r"the CUDA driver does not start \(error 803\)"):
         jitload.load_inline("native", cuda_sources=SOURCE)
 
 
 HOST = "void f() {}\nTVM_FFI_DLL_EXPORT_TYPED_FUNC(f, f);"
 GPU_ONLY = [
-    (lambda: jitload.compile_cubin(SOURCE, arch="cpu"), "for a GPU alone, not for 'cpu'"),
-    (lambda: jitload.nvrtc.nvrtc_compile(SOURCE, arch="cpu"), "nvrtc_compile() compiles for a GPU alone"),
+    (lambda: jitload.compile_cubin(SOURCE, arch="cpu"), "only for GPUs, not for 'cpu'"),
+    (lambda: jitload.nvrtc.nvrtc_compile(SOURCE, arch="cpu"), "nvrtc_compile() compiles only for GPUs"),
     (
         lambda: jitload.load_inline("mixed", cuda_sources=SOURCE, cpp_sources=HOST, arch="cpu"),
-        "kernels with C++ of your own are compiled for a GPU alone",
+        "kernels with C++ of your own are compiled only for GPUs",
     ),
 ]
 

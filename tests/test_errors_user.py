@@ -181,14 +181,14 @@ def test_functions_that_do_not_fit(text, functions, expected):
 
 def test_a_kernel_that_nvrtc_refuses_comes_with_its_words():
     said = message(LaunchSpecError, TEMPLATE, functions={"f": Launch(kernel="ns::scale<flot>")})
-    assert said.startswith("kernel 'f', Launch.kernel: 'ns::scale<flot>' fits none of the kernels of that name\n")
+    assert said.startswith("kernel 'f', Launch.kernel: 'ns::scale<flot>' does not match any kernel of that name\n")
     assert 'identifier "flot" is undefined' in said
     assert "__jitload" not in said
 
 
 def test_a_kernel_that_is_no_name_is_refused_before_nvrtc():
     said = message(LaunchSpecError, TEMPLATE, functions={"f": Launch(kernel='scale); system("x"')})
-    assert said.startswith("kernel 'f', kernel: this is no kernel: ")
+    assert said.startswith("kernel 'f', kernel: this is not a kernel: ")
 
 
 def test_a_failed_launch_leaves_nothing_behind(tmp_path, monkeypatch):
@@ -230,7 +230,7 @@ def test_options_and_paths_may_come_from_a_generator(tmp_path):
 
 
 def test_compile_cubin_says_what_its_arguments_lack():
-    with pytest.raises(ToolchainError, match="launches kernels with <<<…>>>, and that takes nvcc"):
+    with pytest.raises(ToolchainError, match="launches kernels with <<<…>>>, which needs nvcc"):
         jitload.compile_cubin(ADD + "void f(float* x) { add<<<1, 1>>>(x, x, 1); }", arch="sm_90a")
     with pytest.raises(jitload.JitLoadError, match="kernels must be a str or a list of str, got int at 0"):
         jitload.compile_cubin(ADD, arch="sm_90a", kernels=[1])
@@ -241,7 +241,7 @@ def test_a_driver_that_does_not_start_is_no_missing_gpu(monkeypatch):
     driver = SimpleNamespace(cuCtxGetDevice=lambda _: 3, cuInit=lambda _: next(status))
     monkeypatch.setattr("jitload.toolchain.driver.load_driver", lambda: driver)
     monkeypatch.delenv("JITLOAD_ARCH", raising=False)
-    assert "asks the GPU, and the CUDA driver does not start: error 803. Name" in message(
+    assert "needs a GPU, and the CUDA driver does not start (error 803). Name" in message(
         ToolchainError, ADD, arch="native"
     )
     assert "and there is none here" in message(ToolchainError, ADD, arch="native")
@@ -261,10 +261,13 @@ def test_an_option_that_nvrtc_does_not_know():
     )
 
 
-NO_GPU = "arch='native' asks the GPU, and there is none here. Name one, arch='sm_90a', or set JITLOAD_ARCH=sm_90a."
+NO_GPU = (
+    "arch='native' needs a GPU, and there is none here. "
+    "Name an architecture, arch='sm_90a', or set JITLOAD_ARCH=sm_90a."
+)
 BAD_ARCHS = [
-    ("hopper", "arch='hopper' is no architecture; write 'sm_90a', '9.0a' or 'native'."),
-    (["sm_90", "sm_90x"], "arch='sm_90x' is no architecture; write 'sm_90a', '9.0a' or 'native'."),
+    ("hopper", "arch='hopper' is not an architecture; write 'sm_90a', '9.0a' or 'native'."),
+    (["sm_90", "sm_90x"], "arch='sm_90x' is not an architecture; write 'sm_90a', '9.0a' or 'native'."),
     ("", "arch= is empty; name an architecture such as 'sm_90a', or 'native'."),
     ([], "arch= is empty; name an architecture such as 'sm_90a', or 'native'."),
     (9.0, "arch= must be a str such as 'sm_90a', or several, got float"),
@@ -290,7 +293,7 @@ def test_native_without_a_gpu(monkeypatch):
     monkeypatch.setenv("JITLOAD_ARCH", "native")
     assert message(ToolchainError, ADD, arch="native") == NO_GPU
     monkeypatch.setenv("JITLOAD_ARCH", "hopper")
-    expected = "JITLOAD_ARCH='hopper' is no architecture; write 'sm_90a', '9.0a' or 'native'."
+    expected = "JITLOAD_ARCH='hopper' is not an architecture; write 'sm_90a', '9.0a' or 'native'."
     assert message(ToolchainError, ADD, arch="native") == expected
 
 
@@ -305,4 +308,4 @@ def test_one_cubin_takes_one_architecture():
 
 
 def test_host_code_says_which_road_to_take():
-    assert message(jitload.JitLoadError, "int f() { return 1; }").startswith("module 'm' holds no device code")
+    assert message(jitload.JitLoadError, "int f() { return 1; }").startswith("module 'm' has no device code")

@@ -80,9 +80,9 @@ class TensorObject(ctypes.Structure):
 class Eval(ctypes.Structure):  # jitload_eval
     _fields_ = (
         ("args", ctypes.POINTER(Argument)),
-        ("where", ctypes.c_int32),
+        ("expression", ctypes.c_int32),
         ("error", ctypes.c_int32),
-        ("error_where", ctypes.c_int32),
+        ("error_expression", ctypes.c_int32),
         ("left", ctypes.c_int64),
         ("right", ctypes.c_int64),
     )
@@ -105,7 +105,7 @@ def build_batch(codes: Sequence[str], directory: Path, *, language: str = "c++")
     """Compile C++ texts into one library; one function each."""
     spec = importlib.util.find_spec("tvm_ffi")
     assert spec is not None and spec.origin is not None
-    include_dirs = [Path(jitload.__file__).parent / "include", Path(spec.origin).parent / "include"]
+    include_dirs = [Path(jitload.__file__).parent / "runtime", Path(spec.origin).parent / "include"]
     linkage = 'extern "C" ' if language == "c++" else ""
     lines = ["#include <jitload/expression.h>"]
     for i, text in enumerate(codes):
@@ -119,7 +119,7 @@ def build_batch(codes: Sequence[str], directory: Path, *, language: str = "c++")
     # `k < k`, `True < 5` and `(3 if k else 0) or 5` are the expression's own doing.
     options += ["-Wno-tautological-compare", "-Wno-type-limits", "-Wno-bool-compare", "-Wno-int-in-bool-context"]
     options += [f"-I{include_dir}" for include_dir in include_dirs]
-    arithmetic = include_dirs[0] / "jitload/expression.cc"
+    arithmetic = include_dirs[0] / "expression.cc"
     standard = ["-std=c++17"] if language == "c++" else ["-std=c11"]
     for command in (
         ["g++", "-std=c++17", *options, "-c", str(arithmetic), "-o", str(directory / "arithmetic.o")],
@@ -140,7 +140,7 @@ def run(function: Function, arguments: Arguments, state: Eval | None = None) -> 
     y, owner_y = as_argument(arguments.y, by_pointer=True)
     n, in_ = Argument(type_index=1), Argument(type_index=2 if arguments.in_ in (0, 1) else 1)
     n.integer, in_.integer = arguments.n, arguments.in_
-    state = state or Eval(where=WHERE)
+    state = state or Eval(expression=WHERE)
     state.args = (Argument * 5)(x, y, n, in_, Argument(type_index=3))
     result = function(ctypes.byref(state), (ctypes.c_int64 * 1)(arguments.k))
     del owner_x, owner_y
@@ -241,7 +241,7 @@ def test_compiled_code_gives_what_python_gives(
     assert value == expected
     if python.failures:
         assert (state.error, state.left, state.right) in python.failures
-        assert state.error_where == WHERE
+        assert state.error_expression == WHERE
     else:
         assert state.error == OK
 
@@ -307,7 +307,7 @@ def functions(tmp_path_factory: pytest.TempPathFactory) -> dict[int | str, Funct
 def test_failure(functions: dict[int | str, Function], text: str, failure: tuple[int, int, int]) -> None:
     _, state = run(functions[text], PLAIN)
     assert (state.error, state.left, state.right) == failure
-    assert state.error_where == WHERE
+    assert state.error_expression == WHERE
 
 
 @pytest.mark.parametrize(("text", "value"), LAZY + VALUES)
@@ -323,9 +323,9 @@ def test_empty_tensor_has_no_elements_however_large_it_is(functions: dict[int | 
 
 def test_first_failure_stays(functions: dict[int | str, Function]) -> None:
     _, state = run(functions["n // in_"], PLAIN)
-    state.where = WHERE + 1
+    state.expression = WHERE + 1
     run(functions["x.shape[3]"], PLAIN, state)
-    assert (state.error, state.error_where, state.left) == (DIVISION_BY_ZERO, WHERE, 1000)
+    assert (state.error, state.error_expression, state.left) == (DIVISION_BY_ZERO, WHERE, 1000)
 
 
 # None, float, a raw string, a string object, a BigInt
@@ -336,6 +336,6 @@ def test_first_failure_stays(functions: dict[int | str, Function]) -> None:
 def test_argument_of_another_kind(
     functions: dict[int | str, Function], text: str, failure: tuple[int, int], type_index: int
 ) -> None:
-    state = Eval(where=WHERE, args=(Argument * 5)(*[Argument(type_index=type_index)] * 5))
+    state = Eval(expression=WHERE, args=(Argument * 5)(*[Argument(type_index=type_index)] * 5))
     assert functions[text](ctypes.byref(state), None) == 0
     assert (state.error, state.left) == failure

@@ -38,7 +38,7 @@ def test_a_large_cluster_that_the_kernel_declares() -> None:
     out = ints(32)
     load_functions().declared(out, 0)
     assert set(out.tolist()) == {16}
-    with pytest.raises(RuntimeError, match=r"grid\.x \(24\) is no multiple of the kernel's own cluster\.x \(16\)$"):
+    with pytest.raises(RuntimeError, match=r"grid\.x \(24\) is not a multiple of the kernel's own cluster\.x \(16\)$"):
         load_functions().declared[24, 32](out, 0)
     assert all_is_well()
 
@@ -51,7 +51,7 @@ def test_an_impossible_cluster_names_the_limit() -> None:
 
 
 def test_a_grid_that_is_no_multiple_of_the_cluster() -> None:
-    with pytest.raises(ValueError, match=r"^ask_xy\(\): grid\.y \(2\) is no multiple of cluster\.y \(4\)$"):
+    with pytest.raises(ValueError, match=r"^ask_xy\(\): grid\.y \(2\) is not a multiple of cluster\.y \(4\)$"):
         load_functions().ask_xy[(8, 2), 32](ints(16), 0)
 
 

@@ -66,7 +66,8 @@ def test_a_library_for_the_cpu_alone_names_the_other_one():
     with pytest.raises(ValueError) as caught:
         mod.sum(torch.ones(4, device="cuda"), torch.zeros(1, device="cuda"))
     assert str(caught.value) == (
-        'sum(): argument \'x\' must be a CPU tensor, but it is on cuda:0; for both build it with arch=("native", "cpu")'
+        "sum(): argument 'x' must be a CPU tensor, but it is on cuda:0; to support both, build it with "
+        'arch=("native", "cpu")'
     )
     mod.bump(1)
     assert torch.from_dlpack(jitload.global_tensor(mod, "counter", torch.int32, 1)).device.type == "cpu"

@@ -26,7 +26,7 @@ def test_dynamic_shared_memory_beyond_48_kilobytes(hopper: None, size: int) -> N
 def test_more_shared_memory_than_a_block_can_have(hopper: None) -> None:
     x = torch.zeros(80_000, device="cuda")
     message = (
-        r"reverse\(\): 320000 bytes of dynamic shared memory asked for, but cuda:0 gives a block at most 232448 bytes"
+        r"reverse\(\): 320000 bytes of dynamic shared memory requested, but cuda:0 gives a block at most 232448 bytes"
     )
     with pytest.raises(ValueError, match=message):
         load("shared").reverse(x, x)
@@ -52,7 +52,7 @@ def test_a_cluster_reads_its_neighbours_shared_memory(hopper: None) -> None:
 
 def test_a_grid_that_is_no_multiple_of_the_cluster(hopper: None) -> None:
     x = torch.zeros(3 * 64, dtype=torch.int32, device="cuda")
-    with pytest.raises(ValueError, match=r"swap_neighbours\(\): grid.x \(3\) is no multiple of cluster.x \(2\)"):
+    with pytest.raises(ValueError, match=r"swap_neighbours\(\): grid.x \(3\) is not a multiple of cluster.x \(2\)"):
         load("groups").swap_neighbours(x, x)
 
 

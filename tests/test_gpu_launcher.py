@@ -108,7 +108,7 @@ def test_a_refused_cluster_names_the_limit_and_leaves_nothing_behind(way: str) -
 
 
 def test_a_grid_that_is_no_multiple_of_the_cluster(way: str) -> None:
-    pattern = r"grid\.y( \(3 blocks\))? is no multiple of cluster\.y( \(2\))?"
+    pattern = r"grid\.y( \(3 blocks\))? is not a multiple of cluster\.y( \(2\))?"
     with pytest.raises((ValueError, RuntimeError), match=pattern):
         launch(way, "ask_neighbour", ints(12), 0, How(grid=(4, 3, 1), cluster=(1, 2, 1)))
     assert all_is_well()
@@ -214,12 +214,14 @@ def test_shared_memory_opted_in_for_by_the_launch_and_never_lowered() -> None:
 
 def test_more_shared_memory_than_a_block_can_have() -> None:
     message = (
-        f"reverse: {OPTIN + 4} bytes of dynamic shared memory asked for, but cuda:0 gives a block at most "
+        f"reverse: {OPTIN + 4} bytes of dynamic shared memory requested, but cuda:0 gives a block at most "
         f"{OPTIN} bytes, and the kernel's own static shared memory takes 0 of them"
     )
     with pytest.raises(RuntimeError, match=message):
         reverse(OPTIN + 4)
-    message = f"{OPTIN + 4} bytes of dynamic shared memory asked for 'reverse', but no device here gives it more than"
+    message = (
+        f"{OPTIN + 4} bytes of dynamic shared memory requested for 'reverse', but no device here gives it more than"
+    )
     with pytest.raises(ValueError, match=f"{message} {OPTIN}"):
         reverse(KIB, OPTIN + 4)
     assert reverse(OPTIN)

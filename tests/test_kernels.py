@@ -81,6 +81,41 @@ def test_the_source_and_the_headers_decide_over_such_names():
     assert [kernel.name for kernel in compile_text(after).cubin.kernels] == ["k", "m"]
 
 
+@pytest.fixture
+def users_headers(tmp_path: Path) -> Path:
+    """A directory with headers of the user's own that have the names of standard headers."""
+    (tmp_path / "nested").mkdir()
+    (tmp_path / "queue").write_text("struct Queue { float first; };\n")
+    (tmp_path / "nested" / "mutex").write_text("#include <mutex>\nstruct Mutex { int owner; };\n")
+    (tmp_path / "nested" / "locks.h").write_text('#include "mutex"\n')
+    return tmp_path
+
+
+def test_headers_of_the_users_own_in_quotes_hide_those_in_memory(users_headers):
+    text = '#include "queue"\n#include "nested/locks.h"\n#include <unistd.h>\n__global__ void k(Queue q, Mutex m) {}'
+    compiled = compile_text(text, include_dirs=(users_headers,))
+    assert [str(kernel) for kernel in compiled.cubin.kernels] == ["k(Queue q, Mutex m)"]
+    assert {users_headers / "queue", users_headers / "nested" / "mutex"} <= set(compiled.headers)
+
+
+def test_quotes_from_another_directory_hide_them_too(users_headers):
+    text = f'#include "{users_headers}/nested/locks.h"\n#include <mutex>\n__global__ void k(Mutex m) {{}}'
+    assert [str(kernel) for kernel in compile_text(text).cubin.kernels] == ["k(Mutex m)"]
+
+
+def test_angle_brackets_get_the_headers_in_memory(users_headers):
+    text = "#include <queue>\nstruct Queue {};\n__global__ void k(Queue q) {}"
+    assert compile_text(text, include_dirs=(users_headers,)).cubin.kernels
+
+
+def test_the_systems_headers_are_not_the_users_own(tmp_path):
+    system_dir = tmp_path / "usr" / "include"
+    system_dir.mkdir(parents=True)
+    (system_dir / "stdint.h").write_text("#error not for device code\n")
+    text = '#include "stdint.h"\n__global__ void k(int64_t n) {}'
+    assert compile_text(text, include_dirs=(system_dir,)).cubin.kernels
+
+
 def test_what_stays_undefined_is_said_alone():
     with pytest.raises(jitload.errors.CompileError) as caught:
         compile_text("__global__ void k(int64_t* x) {\n  x[0] = undefined_thing;\n}")
@@ -284,7 +319,7 @@ def test_a_kernel_that_one_architecture_alone_has_is_refused_not_dropped(otherwi
     text = 'extern "C" __global__ void both(int* x) {}\n#if __CUDA_ARCH__ >= 900\n'
     text += f'extern "C" __global__ void hopper(int* x) {{}}\n#else\n{otherwise}\n#endif\n'
     absent = ("old", "sm_80", "sm_90a") if otherwise else ("hopper", "sm_90a", "sm_80")
-    words = "kernel '{}' is in the code for {}, but not in that for {}\n".format(*absent)
+    words = "kernel '{}' exists for {}, but not for {}\n".format(*absent)
     with pytest.raises(jitload.errors.LaunchSpecError, match=words):
         build(text, arch=("sm_80", "sm_90a"))
 
@@ -304,7 +339,7 @@ def test_the_source_may_lie_anywhere(tmp_path, monkeypatch):
 
 
 def test_a_standard_older_than_the_question_is_named():
-    with pytest.raises(jitload.errors.SignatureError, match=r"With -std=c\+\+03 the compiler cannot be asked for them"):
+    with pytest.raises(jitload.errors.SignatureError, match=r"With -std=c\+\+03 the compiler cannot report them"):
         build(kernel("k"), extra_cuda_cflags=["-std=c++03"])
     mangled = "__global__ void k(float* x, int n) { x[0] = n; }"
     assert compile_text(mangled, options=("-std=c++03",)).cubin.kernels[0].parameters[1].type == "int"

@@ -83,9 +83,9 @@ def test_a_cluster_that_is_too_large(way: str, stub_driver: StubDriver) -> None:
 def test_a_grid_that_is_no_multiple_of_the_cluster(way: str, stub_driver: StubDriver) -> None:
     said = refusal(launch, way, grid=(6, 1, 1), cluster=(4, 1, 1))
     if way == "builder":
-        assert said == "ValueError: grid.x (6 blocks) is no multiple of cluster.x (4)"
+        assert said == "ValueError: grid.x (6 blocks) is not a multiple of cluster.x (4)"
     else:
-        assert said.endswith(f"{LAUNCH % 6}, cluster (4, 1, 1): grid.x is no multiple of cluster.x")
+        assert said.endswith(f"{LAUNCH % 6}, cluster (4, 1, 1): grid.x is not a multiple of cluster.x")
     assert stub_driver.launches() == []
 
 

@@ -43,7 +43,7 @@ def test_shared_memory_is_raised_when_it_is_asked_for(features: Any, stub_driver
 def test_static_shared_memory_counts(features: Any, stub_driver: StubDriver) -> None:
     assert refusal(features.launch, "mixed", 0, 232_400) == (
         "RuntimeError: CUDA Runtime Error: CUDA_ERROR_INVALID_VALUE (1): invalid argument; last refused launch: mixed: "
-        "232400 bytes of dynamic shared memory asked for, but cuda:0 gives a block at most 232448 bytes, and the "
+        "232400 bytes of dynamic shared memory requested, but cuda:0 gives a block at most 232448 bytes, and the "
         "kernel's own static shared memory takes 128 of them"
     )
     assert stub_driver.launches() == []
@@ -60,11 +60,12 @@ def test_the_most_shared_memory(form: int, first: int, second: int, features: An
 def test_more_shared_memory_than_any_device_has(features: Any, stub_driver: StubDriver) -> None:
     text = "ValueError: GetKernelWithMaxDynamicSharedMemory: "
     assert refusal(features.launch_most, 0, 232_449, 0, 0) == (
-        f"{text}232449 bytes of dynamic shared memory asked for 'empty', but no device here gives it more than 232448"
+        f"{text}232449 bytes of dynamic shared memory requested for 'empty', but no device here gives it more than "
+        "232448"
     )
     assert refusal(features.launch_most, 1, 448, 232_448, 0).endswith("no device here gives it more than 232000")
     assert refusal(features.launch_most, 0, -2, 0, 0) == (
-        f"{text}'empty' cannot have -2 bytes of shared memory; -1 means the most there is"
+        f"{text}'empty' cannot have -2 bytes of shared memory; -1 means the maximum"
     )
 
 

@@ -54,7 +54,7 @@ def test_a_launch_may_name_what_is_left_out(argument):
     text = "template <class T> __global__ void k(T* x) {}"
     compiled = compile_text(text, kernels=("k<float>", f"k<{argument}>"))
     assert [kernel.parameters[0].kind for kernel in compiled.cubin.kernels] == ["pointer"] * 2
-    with pytest.raises(LaunchSpecError, match='NVRTC says: identifier "none_such" is undefined'):
+    with pytest.raises(LaunchSpecError, match='The compiler says: identifier "none_such" is undefined'):
         compile_text(text, kernels=("k<none_such>",))
 
 

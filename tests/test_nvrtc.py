@@ -101,7 +101,7 @@ def test_nvrtc_compile_takes_the_architecture_as_an_argument():
 
 @pytest.mark.parametrize("compile_it", [nvrtc_compile, compile_cubin])
 def test_machine_code_for_the_cpu_is_refused(compile_it: Callable[..., object]):
-    with pytest.raises(ToolchainError, match="compiles for a GPU alone, not for 'cpu'"):
+    with pytest.raises(ToolchainError, match="compiles only for GPUs, not for 'cpu'"):
         compile_it("__global__ void k() {}", arch="cpu")
 
 

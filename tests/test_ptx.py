@@ -109,13 +109,13 @@ def test_ptx_that_is_newer_than_the_linker(ptx):
     newer = ptx.replace(ptx[ptx.index(".version") :].split("\n")[0], ".version 99.9")
     said = refused(CompileError, newer)
     assert "Unsupported .version 99.9" in said
-    assert said.endswith("or make the PTX with an older compiler.")
-    assert "This PTX is newer than the linker. Install a newer one (pip install -U nvidia-nvjitlink)" in said
+    assert said.endswith("or generate the PTX with an older compiler.")
+    assert "This PTX is newer than the linker. Install a newer linker (pip install -U nvidia-nvjitlink)" in said
 
 
 def test_an_architecture_below_the_target(ptx):
     said = refused(CompileError, ptx, arch="sm_75")
-    assert said.endswith("This PTX is for sm_80 and newer, and sm_75 is older: arch='sm_80'.")
+    assert said.endswith("This PTX is for sm_80 and newer, and sm_75 is older. Compile it for arch='sm_80'.")
 
 
 def test_an_architecture_that_the_linker_does_not_know(ptx):
@@ -126,17 +126,18 @@ def test_an_architecture_that_the_linker_does_not_know(ptx):
 def test_options_that_only_source_takes(ptx):
     said = refused(CompileError, ptx, extra_cuda_cflags=["--use_fast_math"])
     assert "unrecognized option: --use_fast_math\n" in said
-    assert said.endswith("takes the linker's options alone: '-maxrregcount=32', '-Xptxas=-v', '-lineinfo'.")
+    assert said.endswith("takes only the linker's options, such as '-maxrregcount=32', '-Xptxas=-v' and '-lineinfo'.")
 
 
 def test_what_is_neither(ptx, cubin):
-    words = "'k.ptx' is bytes that begin with b'\\x7fELF\\x02\\x01\\x01"
+    words = "'k.ptx' is not PTX, LTO-IR or a fatbin: its bytes begin with b'\\x7fELF\\x02\\x01\\x01"
     assert refused(jitload.JitLoadError, cubin.data).startswith(words)
     assert (
-        refused(jitload.JitLoadError, ptx.encode()[:200] + b"\0" + b"x") == "'k.ptx' is PTX with a NUL character in it"
+        refused(jitload.JitLoadError, ptx.encode()[:200] + b"\0" + b"x")
+        == "'k.ptx' is PTX that contains a NUL character"
     )
     assert "it takes one architecture, not sm_80, sm_90" in refused(ToolchainError, ptx, arch="sm_80,sm_90")
-    with pytest.raises(jitload.JitLoadError, match=r"^m.cu is PTX and not CUDA source: compile it with compile_cubin"):
+    with pytest.raises(jitload.JitLoadError, match=r"^m.cu is PTX, not CUDA source: compile it with compile_cubin"):
         jitload.build_inline("m", cuda_sources=ptx, arch="sm_80")
 
 
@@ -171,12 +172,12 @@ def test_what_nvcc_compresses_is_unpacked_by_the_linker(ptx, tmp_path):
 
 def test_a_fatbin_with_nothing_for_an_architecture_says_what_it_has(ptx, cubin):
     words = (
-        "the fatbin 'k.ptx' has neither PTX for sm_80 nor machine code for it that is not compressed; it has: sm_90a"
+        "the fatbin 'k.ptx' has neither PTX nor uncompressed machine code for sm_80; it has code for: sm_90a. Name one"
     )
     assert refused(jitload.JitLoadError, fatbin_of((2, 90, cubin.data)), arch="sm_80").startswith(words)
     packed = fatbin_of((2, 80, b"compressed"))
     assert refused(jitload.JitLoadError, packed, arch="sm_80").endswith(
-        "; it has: sm_80. Name an architecture that it has, or compile with --compress-mode=none."
+        "; it has code for: sm_80. Name one of these architectures, or compile the fatbin with --compress-mode=none."
     )
     damaged = refused(LoadError, fatbin_of((2, 90, cubin.data))[:-8], arch="sm_80")
     assert damaged.startswith("'k.ptx': this fatbin is damaged or cut off (")
@@ -185,11 +186,11 @@ def test_a_fatbin_with_nothing_for_an_architecture_says_what_it_has(ptx, cubin):
 def test_without_a_linker_the_error_names_the_command(ptx, no_nvjitlink, monkeypatch):
     monkeypatch.setattr("jitload.cuda.linkers.driver_version", lambda: None)
     assert refused(ToolchainError, ptx) == (
-        "compiling PTX ('k.ptx') takes nvJitLink, which was not found, and there is no driver whose linker could do "
-        "it. Install it with: pip install nvidia-nvjitlink  (or pip install nvidia-nvjitlink-cu12 for a driver older "
-        "than CUDA 13)"
+        "compiling PTX ('k.ptx') needs nvJitLink, which was not found, and there is no driver to link it instead. "
+        "Install nvJitLink with: pip install nvidia-nvjitlink  (or pip install nvidia-nvjitlink-cu12 for a driver "
+        "older than CUDA 13)"
     )
-    assert "and the driver's linker takes no LTO-IR." in refused(ToolchainError, b"\xed\x43\x4e\x7f....")
+    assert "and the driver's linker does not take LTO-IR." in refused(ToolchainError, b"\xed\x43\x4e\x7f....")
 
 
 def test_of_several_nvjitlinks_the_newest_that_the_driver_runs(monkeypatch):
@@ -306,6 +307,6 @@ def test_the_drivers_linker_takes_the_place_of_nvjitlink(driver_dir, ptx, cubin,
 
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a driver")
 def test_what_the_drivers_linker_cannot_do(driver_dir, ptx):
-    assert "the driver's linker takes no options" in link_with(driver_dir, ptx, b"", "sm_80", "-lineinfo")
+    assert "the driver's linker does not take options" in link_with(driver_dir, ptx, b"", "sm_80", "-lineinfo")
     unknown = link_with(driver_dir, ptx, b"", "sm_199")
     assert unknown.startswith("ToolchainError the driver's linker does not know sm_199 (for 'k.ptx'):\n")

@@ -257,14 +257,14 @@ def test_kernel_expressions(kernel: str) -> None:
 
 BROKEN_KERNELS = {
     "": (0, "it is empty"),
-    "a;b": (1, "';' has no place in a kernel's name"),
-    'a"': (1, "'\"' has no place in a kernel's name"),
-    "a\n#pragma x": (1, "'\\n' has no place in a kernel's name"),
-    "a/**/": (1, "'/' has no place in a kernel's name"),
-    "a{}": (1, "'{' has no place in a kernel's name"),
-    "größe": (2, "'ö' has no place in a kernel's name"),
-    "a<'ab'>": (2, "\"'\" has no place in a kernel's name"),
-    "a<1'b', ';'>": (3, "\"'\" has no place in a kernel's name"),
+    "a;b": (1, "';' is not allowed in a kernel's name"),
+    'a"': (1, "'\"' is not allowed in a kernel's name"),
+    "a\n#pragma x": (1, "'\\n' is not allowed in a kernel's name"),
+    "a/**/": (1, "'/' is not allowed in a kernel's name"),
+    "a{}": (1, "'{' is not allowed in a kernel's name"),
+    "größe": (2, "'ö' is not allowed in a kernel's name"),
+    "a<'ab'>": (2, "\"'\" is not allowed in a kernel's name"),
+    "a<1'b', ';'>": (3, "\"'\" is not allowed in a kernel's name"),
     "a<'>'": (1, "nothing closes this '<'"),
     "3": (0, "it must begin with the kernel's name"),
     "(a)": (0, "it must begin with the kernel's name"),
@@ -277,7 +277,7 @@ BROKEN_KERNELS = {
     "a(int), b": (1, "only parameter types in parentheses may follow the kernel's name"),
     "a(int)(int)": (1, "only parameter types in parentheses may follow the kernel's name"),
     "a b": (2, "only parameter types in parentheses may follow the kernel's name"),
-    "__jitload_probe<int>": (0, "names that begin with '__jitload_' are ours"),
+    "__jitload_probe<int>": (0, "names that begin with '__jitload_' are reserved"),
     "a" * 32_769: (0, "it is longer than 32768 characters"),
 }
 
@@ -287,7 +287,7 @@ def test_broken_kernel_expressions(kernel: str) -> None:
     column, problem = BROKEN_KERNELS[kernel]
     with pytest.raises(LaunchSpecError) as caught:
         kernel_expression(kernel)
-    assert caught.value.problem == f"this is no kernel: {problem}"
+    assert caught.value.problem == f"this is not a kernel: {problem}"
     assert (caught.value.field, caught.value.column) == ("kernel", column)
 
 

@@ -293,7 +293,7 @@ def test_a_grid_is_within_the_limits_in_blocks_too(mod: jitload.Module, stub_dri
 def test_too_much_shared_memory_for_the_device_is_said(mod: jitload.Module, stub_driver: StubDriver) -> None:
     stub_driver.set_attribute(1, 97, 99_000)
     text = (
-        "attributes(): 100000 bytes of dynamic shared memory asked for, but cuda:1 gives a block at most 99000 bytes, "
+        "attributes(): 100000 bytes of dynamic shared memory requested, but cuda:1 gives a block at most 99000 bytes, "
         "and the kernel's own static shared memory takes 0 of them"
     )
     assert_refused(ValueError, text, mod.attributes, array(device=1), array(device=1), 1)

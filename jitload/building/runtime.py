@@ -17,13 +17,10 @@ from jitload.settings import Settings
 from jitload.toolchain.host import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs
 from jitload.toolchain.identity import compiler_identity, own_identity
 
-# The sources that a call runs through are optimised; the others are compiled as quickly as possible.
-_SOURCES = {
-    "launch": ("-O2", *COMPILE_FLAGS[1:]),
-    "setup": COMPILE_FLAGS,  # device.cc, module.cc
-    "why": COMPILE_FLAGS,  # values.cc, explain.cc, refusal.cc, cpu_launch.cc
-    "python": ("-O2", *COMPILE_FLAGS[1:]),
-}
+_RUNTIME_DIR = Path(__file__).parent.parent / "runtime"
+_OPTIMIZED = ("-O2", *COMPILE_FLAGS[1:])
+# The sources that every call runs through are optimised; the others are compiled as quickly as possible.
+_SOURCES = {"launch": _OPTIMIZED, "python": _OPTIMIZED, "module": COMPILE_FLAGS, "cold": COMPILE_FLAGS}
 
 
 def find_or_build_runtime(compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:
@@ -35,23 +32,26 @@ def find_or_build_cpu_runtime(
     compiler: Compiler, cache_dir: Path, settings: Settings, *, watches: bool = False
 ) -> Entry:
     """Return the entry with what runs kernels on the CPU, or what runs them under `sanitize=`."""
-    return _find_or_build_file("cpu_watched" if watches else "cpu_runtime", compiler, cache_dir, settings)
+    name, flags = ("cpu_watched", ("-DJITLOAD_CPU_WATCHES=1",)) if watches else ("cpu_runtime", ())
+    step = _object_step(name, _RUNTIME_DIR / "cpu.cc", compiler, *flags)
+    return _find_or_build(name, (step,), compiler, cache_dir, settings)
 
 
 def find_or_build_triton_runtime(compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:
     """Return the entry with what calls of Triton kernels need in addition to the runtime library."""
-    return _find_or_build_file("triton_runtime", compiler, cache_dir, settings)
+    step = _object_step("triton_runtime", _RUNTIME_DIR / "triton.cc", compiler)
+    return _find_or_build("triton_runtime", (step,), compiler, cache_dir, settings)
 
 
 def find_or_build_launcher(compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:
     """Return the entry with the compiled part of the C++ launcher, which hand-written wrappers are linked with."""
-    return _find_or_build_file("launcher", compiler, cache_dir, settings)
+    step = _object_step("launcher", own_include_dir() / "launcher.cc", compiler)
+    return _find_or_build("launcher", (step,), compiler, cache_dir, settings)
 
 
-def _find_or_build_file(name: str, compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:
-    flags = ("-std=c++17", "-O2", *COMPILE_FLAGS[1:], *include_flags())
-    steps = (compile_step(compiler.command, flags, str(own_include_dir() / f"{name}.cc"), f"{name}.o"),)
-    return _find_or_build(name, steps, compiler, cache_dir, settings)
+def _object_step(name: str, source: Path, compiler: Compiler, *flags: str) -> Step:
+    flags = ("-std=c++17", *_OPTIMIZED, *flags, *include_flags())
+    return compile_step(compiler.command, flags, str(source), f"{name}.o")
 
 
 def _find_or_build(
@@ -78,7 +78,7 @@ def _find_or_build(
 
 def _steps(compiler: Compiler) -> tuple[Step, ...]:
     compiles = tuple(
-        compile_step(compiler.command, (*flags, *include_flags()), str(own_include_dir() / f"{name}.cc"), f"{name}.o")
+        compile_step(compiler.command, (*flags, *include_flags()), str(_RUNTIME_DIR / f"{name}.cc"), f"{name}.o")
         for name, flags in _SOURCES.items()
     )
     objects = tuple(step.output for step in compiles)
@@ -87,5 +87,5 @@ def _steps(compiler: Compiler) -> tuple[Step, ...]:
 
 
 def include_flags() -> tuple[str, ...]:
-    """Return the options with which the host compiler finds our headers, tvm-ffi's and DLPack's."""
-    return tuple(f"-I{path}" for path in (own_include_dir().parent, *tvm_ffi_include_dirs()))
+    """Return the options with which the host compiler finds the headers of generated wrappers and of the runtime."""
+    return tuple(f"-I{path}" for path in (_RUNTIME_DIR, own_include_dir().parent, *tvm_ffi_include_dirs()))

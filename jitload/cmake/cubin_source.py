@@ -12,8 +12,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from jitload.cxx.embedding import incbin_text
 from jitload.errors import JitLoadError
+from jitload.host_cpp.embedding import incbin_text
 from jitload.utils.embed_cubin import (
     add_cubin_options,
     read_cubin_file,

@@ -14,8 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from jitload.cuda.compile import check_is_device_code
-from jitload.cuda.kernels import DeviceSource, compile_kernels
+from jitload.cuda.kernels import DeviceSource, check_is_device_code, compile_kernels
 from jitload.elf.fatbin import make_fatbin
 from jitload.errors import ToolchainError
 from jitload.model import CompiledSource

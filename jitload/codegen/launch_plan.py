@@ -9,7 +9,7 @@ from jitload.expressions.compiler import ScopeEntry, compile_expression
 from jitload.launch import Launch
 from jitload.signature.exports import Export
 
-_GUARDS = {"grid": "wants_grid", "block": "wants_block", "shared_bytes": "wants_shared_bytes"}
+_GUARDS = {"grid": "needs_grid", "block": "needs_block", "shared_bytes": "needs_shared_bytes"}
 
 
 def compile_plan(export: Export, scope: Mapping[str, ScopeEntry]) -> tuple[list[str], list[str]]:
@@ -28,7 +28,7 @@ def compile_plan(export: Export, scope: Mapping[str, ScopeEntry]) -> tuple[list[
             lines.extend([f"if (plan->{guard}) {{"] if guard else [])
         code = compile_expression(text, scope, kernel=export.name, field=field)
         indent = "  " if guard else ""
-        lines += [f"{indent}e->where = {len(texts)};", f"{indent}{target} = {code};"]
+        lines += [f"{indent}e->expression = {len(texts)};", f"{indent}{target} = {code};"]
         texts.append(f"{parameter if part == 'args' else field} = {text}")
     return texts, [*lines, *(["}"] if guard else [])]
 

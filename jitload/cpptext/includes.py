@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from jitload.cpptext.lexer import strip_comments
@@ -19,6 +19,7 @@ from jitload.cpptext.preprocessor import HEADER_NAME, INCLUDES, Directive, Macro
 _NAME_IN_CONDITION = re.compile(r'"[^"\s]+"|<[^<>\s&|]+>')
 _HAS_INCLUDE = re.compile(r'__has_include(?:_next)?[ \t]*\([ \t]*("[^"\n]+"|<[^>\n]+>)')
 _HAS_INCLUDE_MACRO = re.compile(r"__has_include(?:_next)?[ \t]*\([ \t]*([A-Za-z_]\w*(?:[ \t]*\([^()]*\))?)[ \t]*\)")
+_SYSTEM_DIR = re.compile(r"/usr/(?:include|lib)\w*/")  # a compiler's sysroot has these, too
 _PREDEFINED = re.compile(r"\b__\w+")  # a macro that the compiler itself may define
 _ANGLED_INCLUDE = re.compile(r"\s*#[ \t]*include[ \t]*<([^>\n]+)>\s*")
 _INCBIN = re.compile(r'\.incbin\b(?:[\s\\]*"([^"\\\n]+)\\?")?')  # in a string literal the quotes have a backslash
@@ -36,12 +37,7 @@ def read_headers(texts: Sequence[str], include_dirs: Sequence[Path], known_dirs:
         include_dirs: The user's include directories, in order.
         known_dirs: Directories of headers whose versions are in the key.
     """
-    scan = _HeaderScan(include_dirs)
-    for text in texts:
-        scan.read(text, "")
-    scan.follow()
-    roots = tuple(f"{root}/" for root in known_dirs)
-    return tuple(sorted(Path(path) for path in scan.paths if not path.startswith(roots)))
+    return IncludeScan(texts, include_dirs).headers(known_dirs)
 
 
 def shadowing_paths(read: Iterable[Path], include_dirs: Sequence[Path]) -> Iterator[Path]:
@@ -75,24 +71,40 @@ def opening_includes(text: str) -> Iterator[str]:
             return
 
 
-class _HeaderScan:
-    """The headers that texts may read: the paths found so far, and the names that are still to be looked up.
+class IncludeScan:
+    """The headers that texts may read, directly or through other headers."""
 
-    Attributes:
-        paths: The paths of the headers, whether they exist or not, and each `#include` that cannot be resolved.
-    """
-
-    def __init__(self, include_dirs: Sequence[Path]) -> None:
-        self.paths: set[str] = set()
+    def __init__(self, texts: Sequence[str], include_dirs: Sequence[Path]) -> None:
+        self._paths: set[str] = set()  # whether they exist or not, and each `#include` that cannot be resolved
         self._dirs = [os.path.join(os.getcwd(), directory) for directory in include_dirs]
-        self._read: set[str] = set()
+        self._files_read: set[str] = set()
         self._macros = Macros()
         # Names of headers and macros that stand for them, each with the directory of the file that has it.
         self._names: list[tuple[str, str]] = []
+        self._quoted_names: set[tuple[str, str]] = set()
         self._macro_includes: list[tuple[str, str]] = []
         self._macro_questions: list[tuple[str, str]] = []
+        for text in texts:
+            self._read(text, "")
+        self._follow()
 
-    def read(self, text: str, home: str) -> None:
+    def headers(self, known_dirs: Sequence[Path]) -> tuple[Path, ...]:
+        """Return the headers outside the known directories, as `read_headers` does."""
+        roots = tuple(f"{root}/" for root in known_dirs)
+        return tuple(sorted(Path(path) for path in self._paths if not path.startswith(roots)))
+
+    def quoted_files(self, names: Container[str]) -> frozenset[str]:
+        """Return those of the names that a text includes in quotes and that are files of the user's there.
+
+        Files in the system's directories are not the user's, even if the user has included one of those directories.
+        """
+        return frozenset(
+            name
+            for name, home in self._quoted_names
+            if name in names and any(map(_is_users_file, self._candidate_paths(name, home)))
+        )
+
+    def _read(self, text: str, home: str) -> None:
         """Read the directives of a text, which is in the directory `home`, or in none."""
         for directive in dict.fromkeys(read_directives(text)):
             self._take(directive, home)
@@ -109,13 +121,15 @@ class _HeaderScan:
         if "__has_include" in text:
             self._names += [(header, home) for header in _HAS_INCLUDE.findall(text)]
 
-    def follow(self) -> None:
+    def _follow(self) -> None:
         """Look up all headers; macros may get further definitions in any of them, until there is no other header."""
         expanded: set[tuple[str, str]] = set()
         while True:
             while self._names:
                 text, home = self._names.pop()
                 if name := HEADER_NAME.match(text):
+                    if name[1]:
+                        self._quoted_names.add((name[1], home))
                     self._find(name[1] or name[2], home if name[1] else "")
             self._names = [name for name in self._expanded_names() if name not in expanded]
             if not self._names:
@@ -123,7 +137,7 @@ class _HeaderScan:
             expanded.update(self._names)
         unresolved = [text for text, _ in self._macro_includes if not self._is_resolved(text)]
         unresolved += [text for text, _ in self._macro_questions if self._macros.expansions(text) is None]
-        self.paths.update(f"#include {text}" for text in unresolved)
+        self._paths.update(f"#include {text}" for text in unresolved)
 
     def _expanded_names(self) -> Iterator[tuple[str, str]]:
         """Yield the names of headers that the macros in `#include` and `__has_include` may stand for."""
@@ -138,13 +152,19 @@ class _HeaderScan:
 
     def _find(self, name: str, home: str) -> None:
         """Record where a header may be, and read it."""
-        directories = (*((home,) if home else ()), *self._dirs, *(("/",) if name.startswith("/") else ()))
-        for directory in directories:
-            path = os.path.join(directory, name)
-            if path in self.paths:
+        for path in self._candidate_paths(name, home):
+            if path in self._paths:
                 continue
-            self.paths.add(path)
+            self._paths.add(path)
             real = os.path.realpath(path) if os.path.isfile(path) else ""
-            if real and real not in self._read:  # headers may include each other as `a/../a/../x.h`, without end
-                self._read.add(real)
-                self.read(Path(path).read_text(encoding="utf-8", errors="replace"), os.path.dirname(path))
+            if real and real not in self._files_read:  # headers may include each other as `a/../a/../x.h`, without end
+                self._files_read.add(real)
+                self._read(Path(path).read_text(encoding="utf-8", errors="replace"), os.path.dirname(path))
+
+    def _candidate_paths(self, name: str, home: str) -> list[str]:
+        directories = (*((home,) if home else ()), *self._dirs, *(("/",) if name.startswith("/") else ()))
+        return [os.path.join(directory, name) for directory in directories]
+
+
+def _is_users_file(path: str) -> bool:
+    return os.path.isfile(path) and not _SYSTEM_DIR.search(os.path.normpath(path))

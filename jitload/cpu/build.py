@@ -13,8 +13,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from jitload.building.files_read import read_depfile
 from jitload.building.ninja import Step, parse_diagnostics, run_ninja, write_ninja
-from jitload.building.runtime import include_flags
 from jitload.cpptext.declarations import find_candidates
 from jitload.cpu.object_file import CpuKernel, ObjectFile
 from jitload.cpu.text import (
@@ -33,14 +33,13 @@ from jitload.cpu.text import (
 )
 from jitload.cuda import probe
 from jitload.cuda.kernels import DeviceSource, no_such_kernel
-from jitload.cxx.headers import read_depfile
 from jitload.errors import CompileError
 from jitload.model import CompiledSource, CpuProgram, Cubin, Image, ImageKernel
 from jitload.request.instrumentation import Instrumentation
 from jitload.signature.demangle import demangle, demangle_variables
 from jitload.signature.kernels import read_kernels
 from jitload.toolchain.cuda import CudaToolchain
-from jitload.toolchain.host import Compiler, own_include_dir
+from jitload.toolchain.host import Compiler, own_include_dir, tvm_ffi_include_dirs
 
 # As under nvcc, memory may be read through pointers of other types, and integers wrap. The object file is read function
 # by function, hence the sections. glibc's fortified functions, which some compilers use by default, would end the
@@ -117,9 +116,7 @@ def cpu_flags(source: DeviceSource, kit: CudaToolchain | None) -> tuple[str, ...
         *_processor_flags(source.cpu_flags),
         *_instrumentation_flags(source.instrumentation),
         *compiler_flags(source.cpu_flags),
-        f"-I{own / 'cpu'}",
-        *include_flags(),
-        *(f"-I{path}" for path in source.include_dirs),
+        *(f"-I{path}" for path in (own / "cpu", own, *tvm_ffi_include_dirs(), *source.include_dirs)),
         *(word for path in kit_dirs for word in ("-isystem", str(path))),
     )
 

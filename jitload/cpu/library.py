@@ -6,20 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from jitload.building.background import run_in_background
+from jitload.building.files_read import files_in_options, headers_to_record, search_dirs
 from jitload.building.library import write_sources
 from jitload.building.ninja import COMPILE_FLAGS, Step, compile_step, run_ninja, write_ninja
 from jitload.building.runtime import find_or_build_cpu_runtime, find_or_build_runtime, include_flags
 from jitload.cache.store import Work
 from jitload.cpu.build import compile_for_cpu
-from jitload.cuda.compile import (
-    check_is_device_code,
-    check_layouts,
-    compile_archs,
-    device_source,
-    naming_exports,
-)
-from jitload.cxx.headers import headers_to_record, search_dirs
-from jitload.cxx.link import files_named
+from jitload.cuda.kernels import check_is_device_code, check_layouts, compile_archs, device_source, naming_exports
 from jitload.errors import ToolchainError
 from jitload.model import CpuProgram
 from jitload.request.request import Request
@@ -83,7 +76,7 @@ def _headers_read(request: Request, kit: CudaToolchain | None, work: Work, progr
     dirs = search_dirs(tuple(map(Path, request.include_dirs)), request.cpu_flags, request.settings.environment)
     texts = [text for _, text in request.pieces]
     yield from headers_to_record(texts, program.files_read, dirs, versioned_dirs, cache_dir=work.cache_dir)
-    yield from files_named(request.cpu_flags)
+    yield from files_in_options(request.cpu_flags)
 
 
 def _steps(

@@ -1,33 +1,34 @@
 """Headers that NVRTC receives in memory: those of a line or two, and those that are written by a rule.
 
-The others are files in `include/nvrtc`. NVRTC prefers a header in memory to any file, even to one that lies beside the
-header that includes it. So a name that others give to headers of their own has to be a file there: projects may have a
-signal.h, and CCCL before 2.5 has a chrono.
+The others are files in `include/nvrtc`. NVRTC prefers a header in memory to any file, even to one that is beside the
+header that includes it. So a name that libraries give to headers of their own has to be a file there: projects may have
+a signal.h, and CCCL before 2.5 has a chrono. The user's own headers are recognized for each source.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-# Kernel files often include these for their host code. Device code can use nothing of them.
+# Kernel files often include these for their host code. Device code cannot use them.
 _HOST_ONLY = """
     any bitset cctype cerrno charconv condition_variable csignal ctype.h cudaTypedefs.h cwchar deque exception
     filesystem fstream future iomanip ios iostream istream list map mutex omp.h ostream queue random ranges regex set
     shared_mutex sstream stack streambuf string string_view sys/time.h sys/types.h system_error thread typeindex
     typeinfo unistd.h unordered_map unordered_set valarray variant vector wchar.h
 """
-# C++ has the words of <iso646.h> for operators built in. <ciso646> tells some libraries which standard library this is.
+# In C++ the words of <iso646.h> are built in. Libraries include <ciso646> to find out which standard library this is.
 _EMPTY = ("ciso646", "iso646.h")
-# NVRTC has built in what device code needs of these. They stand in where no CUDA headers are installed.
+# NVRTC has built in what device code needs of these. They are for systems without CUDA's headers.
 BUILT_IN = """
     builtin_types.h cuda_runtime.h cuda_runtime_api.h device_functions.h device_launch_parameters.h device_types.h
     driver_types.h host_defines.h math_functions.h nv/target surface_types.h texture_types.h vector_functions.h
     vector_types.h
 """
 
-# The integers of <stdint.h> as Linux and nvcc have them, int64_t as long: the name's middle, and the bits.
+# The integer types of <stdint.h> as on Linux and in nvcc, where int64_t is long: the middle of the name, and the bits.
 _INTEGERS = {
     "8": 8, "16": 16, "32": 32, "64": 64, "_least8": 8, "_least16": 16, "_least32": 32, "_least64": 64,
     "_fast8": 8, "_fast16": 64, "_fast32": 64, "_fast64": 64, "ptr": 64, "max": 64,
@@ -37,7 +38,7 @@ _UNSIGNED = {8: "unsigned char", 16: "unsigned short", 32: "unsigned int", 64: "
 _UNSIGNED_SUFFIX = {8: "", 16: "", 32: "U", 64: "UL"}
 _INTEGER_TYPES = [f"{sign}int{name}_t" for name in _INTEGERS for sign in ("", "u")]
 
-# C++'s names for C's headers: what they include, and what they add to namespace std.
+# C++ headers of the C library: the headers that they include, and the names that they add to namespace std.
 _C_HEADERS = {
     "cassert": ("assert.h", ""),
     "cfloat": ("float.h", ""),
@@ -68,32 +69,60 @@ typedef struct {{
 #endif
 """
 
-# Macros that CCCL defines under NVRTC in another way, and what defines them again: its integers are long long where
-# Linux has long, and its INFINITY, NAN and (before CCCL 2.8) offsetof are not constant expressions.
-_RESTATED = {
+# CCCL headers that define macros differently under NVRTC, and the lines that define them again: its integers are long
+# long and not long, and its INFINITY, NAN and (before CCCL 2.8) offsetof are not constant expressions.
+_REDEFINED_MACROS = {
     "cuda/std/cfloat": "#include <float.h>\n",
     "cuda/std/climits": "#include <limits.h>\n",
     "cuda/std/cmath": "#include <_jitload/math_macros.h>\n",
     "cuda/std/cstddef": _OFFSETOF,
 }
-# Under NVRTC these declare ::uint64_t as unsigned long long, which clashes with <stdint.h>. They do so where this macro
-# is defined, so it is taken away while they are read.
-_CLASHING = ("cuda_awbarrier_helpers.h", "cuda_pipeline_helpers.h")
+# If __CUDACC_RTC__ is defined, these declare ::uint64_t as unsigned long long, which conflicts with <stdint.h>. So the
+# macro is undefined while they are read.
+_CONFLICTING = ("cuda_awbarrier_helpers.h", "cuda_pipeline_helpers.h")
+
+
+@contextmanager
+def provide_headers(
+    include_dirs: Sequence[Path], users_headers: Collection[str] = ()
+) -> Iterator[tuple[tuple[tuple[str, str], ...], tuple[Path, ...]]]:
+    """Yield the headers in memory, and directories for NVRTC to search last.
+
+    Headers of the user's own are left out, and ours of the same names are files in such a directory: an #include in
+    quotes then reads the user's, and one in angle brackets ours, unless the user's is in an include directory.
+
+    Args:
+        include_dirs: The directories that NVRTC searches, as for `headers_in_memory`.
+        users_headers: Those of the names in `STAND_INS` that the user has given to headers.
+    """
+    headers = headers_in_memory(include_dirs)
+    replaced = [(name, text) for name, text in headers if name in users_headers]
+    if not replaced:
+        yield headers, ()
+        return
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="jitload-headers-") as directory:
+        for name, text in replaced:
+            path = Path(directory, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        yield tuple(header for header in headers if header not in replaced), (Path(directory),)
 
 
 def headers_in_memory(include_dirs: Sequence[Path]) -> tuple[tuple[str, str], ...]:
     """Return names and texts of the headers for one run of NVRTC.
 
     Args:
-        include_dirs: The directories that NVRTC searches. What stands in for CUDA's headers is left out where they
-            have the real one.
+        include_dirs: The directories that NVRTC searches. A stand-in for a header of CUDA is left out if they have the
+            real one.
     """
     missing = (name for name in BUILT_IN.split() if not any((directory / name).is_file() for directory in include_dirs))
     return (*_HEADERS, *((name, "// NVRTC has built in what device code needs of this header.\n") for name in missing))
 
 
 def _included_file(name: str) -> str:
-    """Return the line by which a header in memory includes the file of the same name: `./` passes the former by."""
+    """Return the line with which a header in memory includes the file of the same name: `./` makes it another name."""
     return f"#include <./{name}>\n"
 
 
@@ -103,7 +132,7 @@ def _once(name: str, text: str) -> str:
 
 
 def _redefining(text: str) -> str:
-    """Return lines that may define a macro anew, without a warning."""
+    """Return lines that may redefine macros, so that they do it without a warning."""
     return f"#pragma nv_diagnostic push\n#pragma nv_diag_suppress 47\n{text}#pragma nv_diagnostic pop\n"
 
 
@@ -117,7 +146,7 @@ def _c_header(includes: str, names: str) -> str:
 
 
 def _stdint() -> str:
-    """Return <stdint.h>; its macros have no guard, because CCCL defines some differently and they are defined again."""
+    """Return <stdint.h>. Its macros have no guard, because CCCL redefines some of them and they must be restored."""
     types = "".join(
         f"typedef {_SIGNED[bits]} int{name}_t;\ntypedef {_UNSIGNED[bits]} uint{name}_t;\n"
         for name, bits in _INTEGERS.items()
@@ -152,8 +181,8 @@ def _inttypes() -> str:
 def _cccl_cstdint() -> str:
     """Return <cuda/std/cstdint>, whose types CCCL declares again under NVRTC, int64_t as long long.
 
-    <stdint.h> comes first. CCCL's header then declares its types under names that nothing reads, and ours take their
-    place in its namespace. What CCCL's header includes must be read before the names change.
+    <stdint.h> comes first. CCCL's header then declares its types under names that nothing uses, and its namespace gets
+    ours instead. The headers that CCCL's includes must be read before the names change.
     """
     renamed = "".join(f"#define {name} __jitload_cccl_{name}\n" for name in _INTEGER_TYPES)
     restored = "".join(f"#undef {name}\n" for name in _INTEGER_TYPES)
@@ -179,7 +208,7 @@ inline namespace _LIBCUDACXX_ABI_NAMESPACE {{
 
 _HEADERS = tuple(
     {
-        **dict.fromkeys(_HOST_ONLY.split(), "// Device code can use nothing of this header, which is for host code.\n"),
+        **dict.fromkeys(_HOST_ONLY.split(), "// This header is for host code. Device code cannot use it.\n"),
         **dict.fromkeys(_EMPTY, "// NVRTC needs nothing of this header.\n"),
         **{name: _c_header(*row) for name, row in _C_HEADERS.items()},
         "inttypes.h": _inttypes(),
@@ -189,12 +218,15 @@ _HEADERS = tuple(
         "stdint.h": _stdint(),
         "stdio.h": f"// printf is built into NVRTC.\n{_CONFIG}{_NULL}#define EOF (-1)\n",
         "cuda/std/cstdint": _once("cuda/std/cstdint", _cccl_cstdint()),
-        **{name: _once(name, _redefining(_included_file(name) + text)) for name, text in _RESTATED.items()},
+        **{name: _once(name, _redefining(_included_file(name) + text)) for name, text in _REDEFINED_MACROS.items()},
         **{
             name: _once(
                 name, f"#include <stdint.h>\n#undef __CUDACC_RTC__\n{_included_file(name)}#define __CUDACC_RTC__ 1\n"
             )
-            for name in _CLASHING
+            for name in _CONFLICTING
         },
     }.items()
 )
+
+# The headers in memory that a header of the user's may replace. The others correct the file of the same name.
+STAND_INS = frozenset((*BUILT_IN.split(), *(name for name, text in _HEADERS if "#include <./" not in text)))

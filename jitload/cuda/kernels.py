@@ -1,39 +1,108 @@
-"""Device source and an architecture in, a typed `Cubin` out: the runs of NVRTC, and what each is for.
+"""Compiles the device code of a request with NVRTC, and reads the names and types of its kernels.
 
-One run is the rule: it compiles the source, instantiates what the launches name, and reads each candidate's type. A
-second one follows where a candidate was no kernel after all, where a macro made an `extern "C"` kernel that the text
-does not show, or where the text was written for nvcc and relies on names that its headers bring.
+As a rule NVRTC runs once for an architecture: it compiles the source, instantiates the templates that launches name,
+and mangles the type of each kernel that the text shows. It runs again if one of those turns out not to be a kernel, if
+a macro declares an `extern "C"` kernel that the text does not show, or if the text uses names that nvcc declares by
+itself.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jitload.cpptext.declarations import find_candidates
-from jitload.cpptext.includes import read_headers
+from jitload.cpptext.includes import IncludeScan
 from jitload.cuda import probe
-from jitload.cuda.headers import headers_in_memory
+from jitload.cuda.headers import STAND_INS, provide_headers
 from jitload.cuda.nvrtc import NvrtcJob, NvrtcResult, declarations_for, device_options, log_warnings, run_nvrtc
 from jitload.elf.cubin import read_image
-from jitload.errors import CompileError, LaunchSpecError, SignatureError, nearest_name
+from jitload.errors import CompileError, JitLoadError, LaunchSpecError, SignatureError, ToolchainError, nearest_name
 from jitload.model import Candidate, CompiledSource, Cubin, Image
 from jitload.request.instrumentation import NO_INSTRUMENTATION, Instrumentation
+from jitload.request.kind import looks_like_kernels
+from jitload.request.request import Request
 from jitload.signature.demangle import demangle_variables
 from jitload.signature.kernels import find_expressions_to_probe, read_kernels
+from jitload.toolchain.arch import CPU
 from jitload.toolchain.cuda import CudaToolchain, nvrtc_include_dirs
 
-_AS_TEXT = re.compile(r"(?:--pre-include=|-include=)(.*)|(?:-D|--define-macro=)(\w+)=(.*)", re.DOTALL)
-# What --minimal leaves out, by the names it has: textures and surfaces, the types and macros of the runtime and the
-# driver, and launches; and headers, which may need them (CUB does). Where a macro is asked for by #ifdef, or the source
-# has such a name for something of its own, nothing else would tell.
-_LEFT_OUT = re.compile(
+_INCLUDE_OR_MACRO_OPTION = re.compile(r"(?:--pre-include=|-include=)(.*)|(?:-D|--define-macro=)(\w+)=(.*)", re.DOTALL)
+# Names that --minimal removes: textures and surfaces, types and macros of the runtime and the driver, and launches; and
+# headers, which may use them (CUB does). Without these names a source compiles to the same code with --minimal. With
+# them it may silently not: it may ask for such a macro with #ifdef, or use such a name for something of its own.
+_NEEDS_MORE_THAN_MINIMAL = re.compile(
     r"#\s*include|\binclude=|minimal|MINIMAL|cuda[A-Z]|CUDART|<<<|_H__|libraryProp"
     r"|\b(?:CU[a-z]|CU_|CUDA_|tex|surf|MAJOR_VERSION|MINOR_VERSION|PATCH_LEVEL)"
 )
 _OLD_STANDARD = re.compile(r"--?std=(?:c|gnu)\+\+(?:98|03)")
+
+
+def compile_device_code(request: Request, toolchain: CudaToolchain | None) -> tuple[CompiledSource, ...]:
+    """Return the machine code for each architecture of a request: compiled, or read from the cubins in the request."""
+    if request.cubins:
+        from jitload.cuda.external_cubins import read_external_cubins
+
+        return read_external_cubins(request)
+    assert toolchain is not None
+    check_is_device_code(request)
+    return compile_archs(request, toolchain)
+
+
+# ---- which text is device code -----------------------------------------------------------------------------------
+
+
+def check_is_device_code(request: Request) -> None:
+    """Raise an error for text that is not device code, because NVRTC's messages would not tell what to do.
+
+    Raises:
+        ToolchainError: The text launches kernels with `<<<…>>>`, which needs nvcc.
+        JitLoadError: The text is C++ for the host, or PTX.
+    """
+    if request.is_kind_explicit:
+        return
+    from jitload.cpptext.source_kind import classify
+
+    texts = [text for _, text in request.pieces]
+    if any(".version" in text for text in texts):
+        _check_is_not_ptx(request)
+    if looks_like_kernels(texts) and find_candidates(texts):  # the candidates are remembered, and needed later
+        return
+    kind = classify(texts, has_embed_cubin=False, options=request.options, for_nvrtc=True)
+    if kind == "both":
+        raise ToolchainError(
+            f"source {request.name!r} launches kernels with <<<…>>>, which needs nvcc: pass it to load_inline(), or "
+            "keep only the kernels in it and launch them from C++ of your own, with embed_cubin=."
+        )
+    if kind == "host" and not _may_have_hidden_kernels(texts, request.options):
+        raise JitLoadError(
+            f"module {request.name!r} has no device code (no __global__, __device__ or __constant__); jitload "
+            "compiles kernels and generates the C++ around them. For C++ of your own, name its functions in "
+            "functions=, export them with TVM_FFI_DLL_EXPORT_TYPED_FUNC, or pass kind='host'."
+        )
+
+
+def _check_is_not_ptx(request: Request) -> None:
+    from jitload.cuda.ptx import format_of
+
+    if label := next((label for label, text in request.pieces if format_of(text)), None):
+        raise JitLoadError(
+            f"{label} is PTX, not CUDA source: compile it with compile_cubin(), and pass the result as "
+            "embed_cubin={'k': …} without a source, with functions={'f': Launch(signature='(float* x, int n)', …)}"
+        )
+
+
+def _may_have_hidden_kernels(texts: Sequence[str], options: Sequence[str]) -> bool:
+    """Tell whether kernels may be in included headers, or come from a macro that an option defines."""
+    has_include = any("#include" in text for text in texts) or any("-include=" in option for option in options)
+    has_macro = any("__global__" in option for option in options)
+    return (has_include or has_macro) and not any("TVM_FFI_" in text for text in texts)
+
+
+# ---- all architectures of a request ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +112,12 @@ class DeviceSource:
     Attributes:
         name: The module's name.
         pieces: Label and text of each piece; messages name the label.
-        options: The user's NVRTC options, include directories not among them.
+        options: The user's NVRTC options without include directories.
         include_dirs: The user's include directories.
-        kernels: The kernels named by launches, as a user writes them: `scale<float>`, `scale(float*, int)`.
+        kernels: The kernels that launches name, as the user writes them: `scale<float>`, `scale(float*, int)`.
         signatures: Hand-written signatures by kernel, as in `kernels`, or by exported name.
-        cpu_flags: The options for the host's compiler, where the code runs on the CPU.
-        instrumentation: How it is instrumented there.
+        cpu_flags: The options of the host compiler if the code runs on the CPU.
+        instrumentation: How the code is instrumented on the CPU.
     """
 
     name: str
@@ -62,9 +131,9 @@ class DeviceSource:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """What decides which headers are read: the pieces, and the options as the lines they stand for."""
-        given = (_AS_TEXT.match(option) for option in self.options)
-        lines = (f'#include "{o[1]}"' if o[1] else f"#define {o[2]} {o[3]}" for o in given if o)
+        """The texts that determine which headers are read: the pieces, and the options as lines of C++."""
+        matches = filter(None, map(_INCLUDE_OR_MACRO_OPTION.match, self.options))
+        lines = (f'#include "{m[1]}"' if m[1] else f"#define {m[2]} {m[3]}" for m in matches)
         return (*(text for _, text in self.pieces), *lines)
 
     @property
@@ -77,12 +146,12 @@ class DeviceSource:
 
     @property
     def is_minimal(self) -> bool:
-        """Whether it needs nothing that NVRTC can leave out, by its looks; that is a sixth of a small kernel's time."""
-        return not any(map(_LEFT_OUT.search, (*(text for _, text in self.pieces), *self.options)))
+        """Whether `--minimal` cannot change the code. The option saves a sixth of a small kernel's compile time."""
+        return not any(map(_NEEDS_MORE_THAN_MINIMAL.search, (*(text for _, text in self.pieces), *self.options)))
 
     @property
     def text(self) -> str:
-        """The one text that NVRTC gets."""
+        """The text that NVRTC compiles."""
         return join_pieces(self.pieces)
 
 
@@ -92,182 +161,247 @@ def join_pieces(pieces: Iterable[tuple[str, str]]) -> str:
 
 
 def quoted_label(label: str) -> str:
-    """Return a label as it stands between the quotes of a `#line`; one that is read from files is printable."""
+    """Return a label, which is printable, with the escapes that it needs between the quotes of a `#line`."""
     return re.sub(r'(["\\])', r"\\\1", label)
+
+
+def compile_archs(request: Request, toolchain: CudaToolchain) -> tuple[CompiledSource, ...]:
+    """Compile the device code of a request for each of its GPU architectures."""
+    source = device_source(request)
+    with naming_exports(request):
+        compiled = tuple(compile_kernels(source, arch, toolchain) for arch in request.archs if arch != CPU)
+    check_layouts(compiled)
+    return compiled
+
+
+def device_source(request: Request) -> DeviceSource:
+    """Return the parts of a request that the compilers of device code need."""
+    functions = request.functions or ()
+    kernels = [launch.kernel for _, launch in functions if launch.kernel]
+    return DeviceSource(
+        name=request.name,
+        pieces=request.pieces,
+        options=request.options,
+        include_dirs=tuple(map(Path, request.include_dirs)),
+        kernels=tuple(dict.fromkeys(kernels)),
+        signatures=tuple((launch.kernel or name, launch.signature) for name, launch in functions if launch.signature),
+        cpu_flags=request.cpu_flags,
+        instrumentation=request.instrumentation,
+    )
+
+
+@contextmanager
+def naming_exports(request: Request) -> Iterator[None]:
+    """Add the name of the exported function to an error about its `Launch.kernel`."""
+    try:
+        yield
+    except LaunchSpecError as error:
+        names = (name for name, launch in request.functions or () if launch.kernel == error.expression)
+        error.kernel = error.kernel or next(names, "")
+        raise
+
+
+def check_layouts(compiled: Sequence[CompiledSource]) -> None:
+    """Raise an error if kernels differ between architectures, because one wrapper launches all of them."""
+    for later in compiled[1:]:
+        if difference := layout_difference(compiled[0].cubin, later.cubin):
+            raise LaunchSpecError(
+                difference,
+                hint="Build one library for each architecture, or declare the same kernels for all of them.",
+            )
+
+
+def layout_difference(first: Cubin, second: Cubin) -> str:
+    """Return how the kernels for two architectures differ, or "" if one wrapper can launch both."""
+    for cubin, counterpart in ((first, second), (second, first)):
+        names = {kernel.name for kernel in counterpart.kernels}
+        if absent := next((kernel.name for kernel in cubin.kernels if kernel.name not in names), None):
+            return f"kernel {absent!r} exists for {cubin.arch}, but not for {counterpart.arch}"
+    layouts = [[[replace(p, name="") for p in kernel.parameters] for kernel in c.kernels] for c in (first, second)]
+    if layouts[0] != layouts[1]:
+        return f"the kernels of {first.arch} and {second.arch} take different parameters"
+    return ""
+
+
+# ---- one architecture ---------------------------------------------------------------------------------------------
 
 
 def compile_kernels(source: DeviceSource, arch: str, toolchain: CudaToolchain) -> CompiledSource:
     """Compile device code for one architecture and read its kernels' types.
 
     Raises:
-        CompileError: NVRTC refused the source.
-        LaunchSpecError: NVRTC refused a kernel that a launch names.
+        CompileError: NVRTC rejected the source.
+        LaunchSpecError: NVRTC rejected a kernel that a launch names.
         SignatureError: A kernel's types and its parameter sizes disagree.
         ToolchainError: NVRTC does not know the architecture.
     """
     candidates = find_candidates([text for _, text in source.pieces])
-    rounds = _Rounds(source, candidates, arch, toolchain)
-    result, image = rounds.settle(_first_expressions(source, candidates))
-    if missing := find_expressions_to_probe(image, rounds.lowered(result)):
-        result, image = rounds.settle((*rounds.kernels, *missing))
-    lowered = rounds.lowered(result)
-    named = {kernel: probe.kernel_expression(kernel) for kernel in source.kernels}
+    scan = IncludeScan(source.texts, source.include_dirs)
+    with _nvrtc_job(source, arch, toolchain, scan) as job:
+        compilation = _Compilation(source, candidates, toolchain, job)
+        result, image = compilation.compile(_first_expressions(source, candidates))
+        if missing := find_expressions_to_probe(image, compilation.symbols(result)):
+            result, image = compilation.compile((*compilation.expressions, *missing))
+    symbols = compilation.symbols(result)
     try:
-        kernels = read_kernels(image, lowered, candidates, source.signatures_by_expression)
+        kernels = read_kernels(image, symbols, candidates, source.signatures_by_expression)
     except SignatureError as error:
         raise _with_standard(error, source.options) from error
     log_warnings(result.log, nvrtc_include_dirs(toolchain))
     variables = demangle_variables(image.variables)
-    cubin = Cubin(data=result.cubin, arch=arch, log=result.log, kernels=kernels, variables=variables)
-    symbols = {kernel: lowered[expression][0] for kernel, expression in named.items()}
-    headers = read_headers((*source.texts, *rounds.declared), source.include_dirs, nvrtc_include_dirs(toolchain))
-    return CompiledSource(cubin=cubin, symbols=symbols, candidates=candidates, headers=headers)
+    if compilation.declarations:  # these lines include headers, too
+        scan = IncludeScan((*source.texts, *compilation.declarations), source.include_dirs)
+    return CompiledSource(
+        cubin=Cubin(data=result.cubin, arch=arch, log=result.log, kernels=kernels, variables=variables),
+        symbols={kernel: symbols[probe.kernel_expression(kernel)][0] for kernel in source.kernels},
+        candidates=candidates,
+        headers=scan.headers(nvrtc_include_dirs(toolchain)),
+    )
+
+
+@contextmanager
+def _nvrtc_job(source: DeviceSource, arch: str, toolchain: CudaToolchain, scan: IncludeScan) -> Iterator[NvrtcJob]:
+    """Yield the job that every run of NVRTC begins with."""
+    include_dirs = nvrtc_include_dirs(toolchain, source.include_dirs)
+    with provide_headers(include_dirs, scan.quoted_files(STAND_INS)) as (headers, stand_in_dirs):
+        yield NvrtcJob(
+            name=source.pieces[0][0] if len(source.pieces) == 1 else f"{source.name}.cu",
+            directory="/jitload",
+            source=source.text,
+            options=(
+                *device_options(toolchain.version, arch),
+                *(f"-I{path}" for path in (*include_dirs, *stand_in_dirs)),
+                *source.options,
+            ),
+            headers=headers,
+        )
 
 
 def _with_standard(error: SignatureError, options: Sequence[str]) -> SignatureError:
-    """Add to the error why the compiler could not be asked, where the source's standard is older than the question."""
+    """Add to the error that the source's C++ standard is too old for NVRTC to report types, if that is the reason."""
     old = next((option for option in options if _OLD_STANDARD.fullmatch(option)), None)
     if old is None:
         return error
     return SignatureError(
-        f"{error}\n    With {old} the compiler cannot be asked for them, which takes C++11: leave that option out, or "
-        "name a newer standard."
+        f"{error}\n    With {old} the compiler cannot report them, which needs C++11: leave that option out, or name a "
+        "newer standard."
     )
 
 
 def _first_expressions(source: DeviceSource, candidates: Sequence[Candidate]) -> tuple[str, ...]:
-    """Return the kernel expressions for the first run: what launches name, and candidates that are no templates.
+    """Return the kernel expressions for the first run: the kernels in launches, and candidates that are not templates.
 
-    A name with several candidates, or with a template beside it, is no expression by itself; its symbols carry the
-    types.
+    If a name has several candidates, or a template among them, it is not an expression by itself. The symbols of those
+    kernels contain their types.
     """
     names = [candidate.name for candidate in candidates]
-    plain = [c.name for c in candidates if not c.is_template and names.count(c.name) == 1]
-    return tuple(dict.fromkeys((*map(probe.kernel_expression, source.kernels), *plain)))
+    functions = [c.name for c in candidates if not c.is_template and names.count(c.name) == 1]
+    return tuple(dict.fromkeys((*map(probe.kernel_expression, source.kernels), *functions)))
 
 
-class _Rounds:
-    """The runs of NVRTC for one source and architecture."""
+class _Compilation:
+    """The runs of NVRTC that compile one source for one architecture.
+
+    Attributes:
+        expressions: The kernel expressions of the last run.
+        declarations: Lines that later runs put before the source, for names that nvcc declares by itself.
+    """
 
     def __init__(
-        self, source: DeviceSource, candidates: Sequence[Candidate], arch: str, toolchain: CudaToolchain
+        self, source: DeviceSource, candidates: Sequence[Candidate], toolchain: CudaToolchain, job: NvrtcJob
     ) -> None:
-        self.source = source
-        self.candidates = candidates
-        self.toolchain = toolchain
-        self.kernels: tuple[str, ...] = ()
-        self.refused: frozenset[str] = frozenset()
-        self.declared: tuple[str, ...] = ()
-        self.extra = ("--minimal",) if source.is_minimal and toolchain.version >= (12, 4) else ()
-        include_dirs = nvrtc_include_dirs(toolchain, source.include_dirs)
-        self.headers = headers_in_memory(include_dirs)
-        self.options = (
-            *device_options(toolchain.version, arch),
-            *(f"-I{path}" for path in include_dirs),
-            *source.options,
-        )
+        self.expressions: tuple[str, ...] = ()
+        self.declarations: tuple[str, ...] = ()
+        self._source = source
+        self._candidates = candidates
+        self._nvrtc_path = toolchain.nvrtc_path
+        self._job = job
+        self._is_minimal = source.is_minimal and toolchain.version >= (12, 4)
+        self._rejected: frozenset[str] = frozenset()
 
-    def settle(self, kernels: tuple[str, ...]) -> tuple[NvrtcResult, Image]:
-        """Compile, and compile again without the name expressions that alone were refused, until none is.
+    def compile(self, expressions: tuple[str, ...]) -> tuple[NvrtcResult, Image]:
+        """Compile, and compile again without the expressions that NVRTC rejects, until it rejects none.
 
-        NVRTC lists all that it refuses at once, up to a hundred messages.
+        NVRTC lists all rejected expressions at once, in up to a hundred messages.
         """
         while True:
             try:
-                result = self.run(kernels)
-                return result, read_image(result.cubin, name=self.source.name)
+                result = self._run(expressions)
+                return result, read_image(result.cubin, name=self._source.name)
             except CompileError as error:
                 failure = error
-            refused = probe.rejected_expressions(failure.log) - self.refused
-            if refused and not probe.is_only_name_errors(failure.log):
-                self.run(())  # for the log of the user's own errors alone
-            if not refused or not probe.is_only_name_errors(failure.log):
+            rejected = probe.rejected_expressions(failure.log) - self._rejected
+            if rejected and not probe.is_only_name_errors(failure.log):
+                self._run(())  # raises an error that has the messages about the source alone
+            if not rejected or not probe.is_only_name_errors(failure.log):
                 raise failure
-            if self.extra and not refused.isdisjoint(map(probe.kernel_expression, self.source.kernels)):
-                self.extra = ()  # `k<cudaExtent>`: a launch may name what the source does not
+            launched = {probe.kernel_expression(kernel): kernel for kernel in self._source.kernels}
+            if self._is_minimal and not rejected.isdisjoint(launched):
+                self._is_minimal = False  # a launch may name a type that the source does not: `k<cudaExtent>`
                 continue
-            self._refuse_named(failure, refused)
-            self.refused |= refused
-            kernels = tuple(kernel for kernel in kernels if kernel not in self.refused)
+            if kernel := next((launched[expression] for expression in launched if expression in rejected), None):
+                raise no_such_kernel(kernel, self._candidates, failure) from failure
+            self._rejected |= rejected
+            expressions = tuple(expression for expression in expressions if expression not in self._rejected)
 
-    def run(self, kernels: tuple[str, ...]) -> NvrtcResult:
-        """Compile once, with two expressions for each kernel: itself, and the probe of its type."""
-        self.kernels = kernels
-        wanted = (text for kernel in kernels for text in (kernel, probe.probe_expression(kernel)))
-        expressions = tuple(text for text in wanted if text not in self.refused)
-        name = self.source.pieces[0][0] if len(self.source.pieces) == 1 else f"{self.source.name}.cu"
-        options = (*self.options, *self.extra)
-        headers = self.headers
-        if kernels:
+    def _run(self, expressions: tuple[str, ...]) -> NvrtcResult:
+        """Compile with two name expressions for each kernel: the kernel itself, and the probe of its type."""
+        self.expressions = expressions
+        while True:
+            try:
+                return run_nvrtc(self._nvrtc_path, self._next_job())
+            except CompileError as error:
+                self._prepare_retry(error)
+
+    def _next_job(self) -> NvrtcJob:
+        names = (name for kernel in self.expressions for name in (kernel, probe.probe_expression(kernel)))
+        options, headers = self._job.options, self._job.headers
+        if self._is_minimal:
+            options = (*options, "--minimal")
+        if self.expressions:
             options = (*options, f"--pre-include={probe.PROBE_HEADER[0]}")
             headers = (probe.PROBE_HEADER, *headers)
-        job = NvrtcJob(
-            name=name,
-            directory="/jitload",
-            source=self.source.text,
+        return replace(
+            self._job,
             options=options,
             headers=headers,
-            expressions=expressions,
-            declared=self.declared,
+            expressions=tuple(name for name in names if name not in self._rejected),
+            declared=self.declarations,
         )
-        try:
-            return run_nvrtc(self.toolchain.nvrtc_path, job)
-        except CompileError as error:
-            self._mend(error)
-        return self.run(kernels)
 
-    def _mend(self, error: CompileError) -> None:
-        """Change what the next run of NVRTC gets so that it may go better; raise the error where nothing can."""
+    def _prepare_retry(self, error: CompileError) -> None:
+        """Add declarations for the next run, or do without `--minimal`; raise the error if neither can help."""
         try:
-            self.declared = declarations_for(error, self.declared)
+            self.declarations = declarations_for(error, self.declarations)
         except CompileError:
-            if not self.extra or probe.is_only_name_errors(error.log):
+            if not self._is_minimal or probe.is_only_name_errors(error.log):
                 raise
-            self.extra = ()
+            self._is_minimal = False
 
-    def lowered(self, result: NvrtcResult) -> dict[str, tuple[str, str]]:
-        """Return each kernel's symbol and its probe's, "" where the probe was refused."""
+    def symbols(self, result: NvrtcResult) -> dict[str, tuple[str, str]]:
+        """Return the symbols of each kernel expression and of its probe, "" if NVRTC rejected the probe."""
         return {
             kernel: (result.lowered[kernel], result.lowered.get(probe.probe_expression(kernel), ""))
-            for kernel in self.kernels
+            for kernel in self.expressions
         }
-
-    def _refuse_named(self, error: CompileError, refused: frozenset[str]) -> None:
-        """Raise LaunchSpecError where what NVRTC refused is a kernel that a launch names."""
-        for kernel in self.source.kernels:
-            expression = probe.kernel_expression(kernel)
-            if expression in refused:
-                raise no_such_kernel(kernel, self.candidates, error) from error
 
 
 def no_such_kernel(kernel: str, candidates: Sequence[Candidate], error: CompileError) -> LaunchSpecError:
-    """Return the error for a `Launch.kernel` that NVRTC refused, with the kernels that the source shows."""
+    """Return the error for a `Launch.kernel` that the compiler rejected, with the kernels that the source declares."""
     name = re.split("[<(]", kernel)[0].strip()
-    same = [c for c in candidates if c.name == name]
-    shown = ", ".join(_declaration(c) for c in same or candidates) or "none"
-    names = [c.name for c in candidates]
-    close = nearest_name(name, names) or next((n for n in names if n.rpartition("::")[2] == name), "")
-    guess = f"Did you mean {close!r}? " if close and not same else ""
-    first = next((d.message for d in error.diagnostics if "__jitload_" not in d.message), "")
-    problem = f"no kernel {kernel!r}" if not same else f"{kernel!r} fits none of the kernels of that name"
-    hint = f"{guess}The source declares: {shown}"
-    return LaunchSpecError(
-        problem, field="Launch.kernel", expression=kernel, hint=f"{hint}\n    NVRTC says: {first}" if first else hint
-    )
+    namesakes = [candidate for candidate in candidates if candidate.name == name]
+    declarations = ", ".join(map(_declaration, namesakes or candidates)) or "none"
+    names = [candidate.name for candidate in candidates]
+    nearest = nearest_name(name, names) or next((n for n in names if n.rpartition("::")[2] == name), "")
+    suggestion = f"Did you mean {nearest!r}? " if nearest and not namesakes else ""
+    message = next((d.message for d in error.diagnostics if "__jitload_" not in d.message), "")
+    problem = f"{kernel!r} does not match any kernel of that name" if namesakes else f"no kernel {kernel!r}"
+    hint = f"{suggestion}The source declares: {declarations}"
+    if message:
+        hint += f"\n    The compiler says: {message}"
+    return LaunchSpecError(problem, field="Launch.kernel", expression=kernel, hint=hint)
 
 
 def _declaration(candidate: Candidate) -> str:
     template = "template " if candidate.is_template else ""
     return f"{template}{candidate.name}({', '.join(candidate.types)})"
-
-
-def layout_difference(first: Cubin, other: Cubin) -> str:
-    """Return how two architectures' kernels differ; nothing where one wrapper serves both."""
-    for here, there in ((first, other), (other, first)):
-        names = {kernel.name for kernel in there.kernels}
-        if absent := next((kernel.name for kernel in here.kernels if kernel.name not in names), None):
-            return f"kernel {absent!r} is in the code for {here.arch}, but not in that for {there.arch}"
-    plain = [[replace(p, name="") for p in kernel.parameters] for kernel in first.kernels]
-    if plain != [[replace(p, name="") for p in kernel.parameters] for kernel in other.kernels]:
-        return f"the kernels of {first.arch} and {other.arch} take different parameters"
-    return ""

@@ -1,9 +1,9 @@
-"""The questions put to the compiler about a kernel's types, and what its log says of those it refuses.
+"""Asks NVRTC for the types of kernels, with name expressions, and reads from its log which of them it rejected.
 
-For a kernel `k` two name expressions are registered with NVRTC: `k` itself, and a probe whose lowered name holds the
-type of `k` twice, as it is and with enums, also behind pointers, replaced by their integers. The probe is declared in a
-header that NVRTC reads before the source, so that line numbers stay and no macro of the source reaches it; being
-declared only, it leaves nothing in the cubin.
+For a kernel `k` two name expressions are registered with NVRTC: `k` itself, and a probe. The lowered name of the probe
+contains the type of `k` twice: as it is, and with enums and pointers to enums replaced by their integers. The probe is
+declared in a header that NVRTC reads before the source, so that line numbers do not change and no macro of the source
+affects it. It is never defined, so it leaves nothing in the cubin.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from collections.abc import Iterator
 
 from jitload.errors import LaunchSpecError
 
-# Every word of it is reserved, because `-DR=float` reaches it; every error of a probe belongs to the expression and
-# not to this header, or the two could not be told apart; a deprecated type is reported where the user wrote it alone.
+# All identifiers are reserved names, because options such as `-DR=float` affect this header. It must not cause an error
+# itself: an error about a probe has to be one about its name expression. The warning about deprecated types is
+# suppressed here, because the user gets it for the source.
 PROBE_HEADER = (
     "__jitload_probe.h",
     """\
@@ -47,30 +48,30 @@ template<class __jitload_f, class __jitload_g> __global__ void __jitload_probe()
 )
 
 _MAX_LENGTH = 32_768
-_ALLOWED = re.compile(r"[\w:<>,*&()\[\]. +!|~^-]*", re.ASCII)
-_CHARACTER = re.compile(
+_ALLOWED_TEXT = re.compile(r"[\w:<>,*&()\[\]. +!|~^-]*", re.ASCII)
+_CHARACTER_LITERAL = re.compile(
     r"(?<!\w)(?:u8|[uUL])?'(?:[ -&(-\[\]-~]|\\(?:[abfnrtv'\"?\\]|[0-7]{1,3}|x[0-9a-fA-F]{1,2}))'", re.ASCII
 )
 _QUALIFIED_NAME = re.compile(r"(?:::)?[A-Za-z_]\w*(?:::[A-Za-z_]\w*)*", re.ASCII)
-_OPENING = {")": "(", "]": "[", ">": "<"}
+_OPENING_BRACKETS = {")": "(", "]": "[", ">": "<"}
 
 
 def probe_expression(kernel_expression: str) -> str:
-    """Return the name expression whose lowered name tells the kernel's type.
+    """Return the name expression whose lowered name contains the kernel's type.
 
     Example:
         >>> probe_expression("scale")
         '__jitload_probe<decltype(scale), __jitload_promoted<decltype(scale)>::__jitload_type>'
     """
-    of_kernel = f"decltype({kernel_expression})"
-    return f"__jitload_probe<{of_kernel}, __jitload_promoted<{of_kernel}>::__jitload_type>"
+    kernel_type = f"decltype({kernel_expression})"
+    return f"__jitload_probe<{kernel_type}, __jitload_promoted<{kernel_type}>::__jitload_type>"
 
 
 def kernel_expression(kernel: str) -> str:
-    """Turn the spelling of `Launch(kernel=…)` into a C++ expression.
+    """Return the C++ expression for a kernel as `Launch(kernel=…)` names it.
 
     Args:
-        kernel: A name with namespaces and template arguments, and for an overload its parameter types.
+        kernel: A name with namespaces and template arguments, and its parameter types if it is overloaded.
 
     Raises:
         LaunchSpecError: The text is anything else.
@@ -84,7 +85,7 @@ def kernel_expression(kernel: str) -> str:
     closing = _match_brackets(text)
     name = _QUALIFIED_NAME.match(text)
     if name is None:
-        raise _refusal(text, 0, "it must begin with the kernel's name")
+        raise _syntax_error(text, 0, "it must begin with the kernel's name")
     end = name.end()
     if text[end:].lstrip(" ").startswith("<"):
         end = closing[text.index("<", end)] + 1
@@ -93,30 +94,30 @@ def kernel_expression(kernel: str) -> str:
         return target
     opening = text.index(parameters, end)
     if not parameters.startswith("(") or closing[opening] != len(text) - 1:
-        raise _refusal(text, opening, "only parameter types in parentheses may follow the kernel's name")
+        raise _syntax_error(text, opening, "only parameter types in parentheses may follow the kernel's name")
     return f"static_cast<void(*){parameters}>({target})"
 
 
 def rejected_expressions(log: str) -> frozenset[str]:
-    """Return the name expressions that NVRTC refused, with the probes of the kernels among them.
+    """Return the name expressions that NVRTC rejected, with the probes of the kernels among them.
 
-    NVRTC stops after a hundred messages. Then the kernels of refused probes count as refused too, and the next
-    compile may refuse some more.
+    NVRTC stops after a hundred messages. In that case the kernels of rejected probes count as rejected, too, and the
+    next compile may reject more.
     """
-    refused = set(_listed(log))
+    rejected = set(_expressions_with_errors(log))
     if "Error limit reached" in log:
-        refused |= {kernel for kernel in map(_probed_kernel, refused) if kernel}
-    return frozenset(refused | {probe_expression(kernel) for kernel in refused if not _probed_kernel(kernel)})
+        rejected |= {kernel for kernel in map(_probed_kernel, rejected) if kernel}
+    return frozenset(rejected | {probe_expression(kernel) for kernel in rejected if not _probed_kernel(kernel)})
 
 
 def is_only_name_errors(log: str) -> bool:
     """Tell whether the log has errors, and all of them are about name expressions, none about the source."""
-    places = re.findall(r"^(.*): (?:catastrophic |internal )?error\b", log, re.MULTILINE)
-    return bool(places) and all(re.fullmatch(r"__nv_name_map\(\d+\)", place) for place in places)
+    locations = re.findall(r"^(.*): (?:catastrophic |internal )?error\b", log, re.MULTILINE)
+    return bool(locations) and all(re.fullmatch(r"__nv_name_map\(\d+\)", location) for location in locations)
 
 
-def _listed(log: str) -> Iterator[str]:
-    """Yield the expression under each error that is about a name expression."""
+def _expressions_with_errors(log: str) -> Iterator[str]:
+    """Yield the expression below each error that is about a name expression."""
     is_error = False
     for line in log.splitlines():
         if re.match(r"\S.*\(\d+\): ", line):
@@ -131,45 +132,48 @@ def _probed_kernel(expression: str) -> str:
     return match[1] if match else ""
 
 
-def _without_characters(text: str) -> str:
-    """Write digits for character literals: what stands between their quotes ends nothing."""
-    return _CHARACTER.sub(lambda found: "0" * len(found[0]), text)
+def _blank_character_literals(text: str) -> str:
+    """Replace character literals by digits, because a bracket between quotes does not open or close anything."""
+    return _CHARACTER_LITERAL.sub(lambda literal: "0" * len(literal[0]), text)
 
 
 def _check_characters(text: str) -> None:
-    """Keep out whatever could end the expression or begin something else: strings, braces, `;`, `#`, comments."""
+    """Reject text that could end the expression or start something else: strings, braces, `;`, `#`, comments."""
     if not text:
-        raise _refusal(text, 0, "it is empty")
+        raise _syntax_error(text, 0, "it is empty")
     if len(text) > _MAX_LENGTH:
-        raise _refusal(text[:60] + "…", 0, f"it is longer than {_MAX_LENGTH} characters")
-    allowed = _ALLOWED.match(_without_characters(text))
+        raise _syntax_error(text[:60] + "…", 0, f"it is longer than {_MAX_LENGTH} characters")
+    allowed = _ALLOWED_TEXT.match(_blank_character_literals(text))
     end = allowed.end() if allowed else 0
     if end < len(text):
-        raise _refusal(text, end, f"{text[end]!r} has no place in a kernel's name")
+        raise _syntax_error(text, end, f"{text[end]!r} is not allowed in a kernel's name")
     if "__jitload_" in text:
-        raise _refusal(text, text.index("__jitload_"), "names that begin with '__jitload_' are ours")
+        raise _syntax_error(text, text.index("__jitload_"), "names that begin with '__jitload_' are reserved")
 
 
 def _match_brackets(text: str) -> dict[int, int]:
-    """Return where each bracket closes; within parentheses `<` and `>` may compare, so there they are no brackets."""
+    """Return the position of each opening bracket with that of the closing one.
+
+    Within parentheses `<` and `>` may be comparisons, so they do not count as brackets there.
+    """
     pairs: dict[int, int] = {}
-    waiting: list[int] = []
-    for at, character in enumerate(_without_characters(text)):
-        is_angle_bracket = character in "<>" and not (waiting and text[waiting[-1]] in "([")
+    unclosed: list[int] = []
+    for position, character in enumerate(_blank_character_literals(text)):
+        is_angle_bracket = character in "<>" and not (unclosed and text[unclosed[-1]] in "([")
         if character in "([" or (character == "<" and is_angle_bracket):
-            waiting.append(at)
+            unclosed.append(position)
         elif character in ")]" or (character == ">" and is_angle_bracket):
-            if not waiting or text[waiting[-1]] != _OPENING[character]:
-                raise _refusal(text, at, f"nothing opens this {character!r}")
-            pairs[waiting.pop()] = at
-    if waiting:
-        raise _refusal(text, waiting[-1], f"nothing closes this {text[waiting[-1]]!r}")
+            if not unclosed or text[unclosed[-1]] != _OPENING_BRACKETS[character]:
+                raise _syntax_error(text, position, f"nothing opens this {character!r}")
+            pairs[unclosed.pop()] = position
+    if unclosed:
+        raise _syntax_error(text, unclosed[-1], f"nothing closes this {text[unclosed[-1]]!r}")
     return pairs
 
 
-def _refusal(text: str, column: int, problem: str) -> LaunchSpecError:
+def _syntax_error(text: str, column: int, problem: str) -> LaunchSpecError:
     return LaunchSpecError(
-        f"this is no kernel: {problem}",
+        f"this is not a kernel: {problem}",
         field="kernel",
         expression=text,
         column=column,

@@ -1,4 +1,4 @@
-"""PTX, LTO-IR or a fatbin in, a `Cubin` out: recognises them, has them linked, and explains what is refused."""
+"""Compiles PTX, LTO-IR and fatbins to a `Cubin`, with the linkers in `linkers.py`."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _LTO_IR = b"\xed\x43\x4e\x7f"
 _VERSION = re.compile(rb"\A(?:\xef\xbb\xbf)?(?:\s|//[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/)*\.version\s+\d+\.\d+")
 _TARGET = re.compile(rb"^\s*\.target\s+(sm_\w+)", re.MULTILINE)
 _DIAGNOSTIC = re.compile(r"^ptxas .*?, line (\d+); (fatal|error|warning)\s*: (.*)$", re.MULTILINE)
-# As nvcc and NVRTC have them, and as nvJitLink has them.
-_SPELLINGS = (
+# Options of nvcc and NVRTC, and how nvJitLink spells them.
+_NVJITLINK_OPTIONS = (
     ("--ptxas-options=", "-Xptxas="),
     ("--maxrregcount=", "-maxrregcount="),
     ("--generate-line-info", "-lineinfo"),
     ("--device-debug", "-g"),
 )
-_HOW_TO_GET = {12: "pip install nvidia-nvjitlink-cu12", 13: "pip install nvidia-nvjitlink"}
+_INSTALL_COMMANDS = {12: "pip install nvidia-nvjitlink-cu12", 13: "pip install nvidia-nvjitlink"}
 
 
 def format_of(source: object) -> Format | None:
-    r"""Say which format between source and machine code this is; None for source text and all else.
+    r"""Return the format of code that is neither source nor machine code, and None for everything else.
 
     Example:
         >>> format_of("// made by nvcc\n.version 9.0\n.target sm_80\n")
@@ -54,27 +54,27 @@ def format_of(source: object) -> Format | None:
 def compile_image(
     source: str | bytes | bytearray | memoryview, *, name: str, arch: str, flags: Sequence[str] | None
 ) -> Cubin:
-    """Compile what is no source any more; its kernels are typed as far as their symbols tell.
+    """Compile code that is neither source nor machine code. The kernels have the types that their symbols contain.
 
     Args:
-        source: PTX, LTO-IR or a fatbin, of which the machine code is taken where it has some for the architecture.
-        name: What messages call it.
+        source: PTX, LTO-IR or a fatbin. If the fatbin has machine code for the architecture, that is returned.
+        name: The name of the code in messages.
         arch: One architecture.
         flags: Options, as for nvcc.
 
     Raises:
-        CompileError: The linker refused it; `.log` has its words.
+        CompileError: The linker rejected the code; `.log` has its messages.
         JitLoadError: The bytes are something else.
         ToolchainError: There is no linker, or it does not know the architecture.
     """
     settings = read_settings()
-    target = resolve_one_gpu_arch(arch, settings, who="compile_cubin()")
-    options = tuple(map(_spell, nvrtc_options(read_strings(flags, "extra_cuda_cflags"))))
+    target = resolve_one_gpu_arch(arch, settings, function="compile_cubin()")
+    options = tuple(map(_nvjitlink_option, nvrtc_options(read_strings(flags, "extra_cuda_cflags"))))
     data, format_ = _read(source, check_name(name))
     if format_ == "fatbin":
         entries = read_fatbin(data, name=repr(name))
         if not options and (code := select_cubin(entries, target)):
-            return _told(code, name, target)
+            return _typed_cubin(code, name, target)
         if text := select_ptx(entries, target):
             data, format_ = text, "ptx"
     return _compile(LinkJob(data=data, format=format_, name=name, arch=target, options=options), settings)
@@ -85,13 +85,13 @@ def _read(source: str | bytes | bytearray | memoryview, name: str) -> tuple[byte
     format_ = format_of(data)
     if format_ is None:
         raise JitLoadError(
-            f"{name!r} is bytes that begin with {data[:8]!r}: neither PTX, LTO-IR nor a fatbin. CUDA source is a "
-            "str, and a cubin is compiled already."
+            f"{name!r} is not PTX, LTO-IR or a fatbin: its bytes begin with {data[:8]!r}. Pass CUDA source as a str; "
+            "a cubin is already compiled."
         )
     if format_ == "ptx":
-        data = data.rstrip(b"\0")  # as NVRTC hands it out
+        data = data.rstrip(b"\0")  # NVRTC ends it with one
         if b"\0" in data:
-            raise JitLoadError(f"{name!r} is PTX with a NUL character in it")
+            raise JitLoadError(f"{name!r} is PTX that contains a NUL character")
     return data, format_
 
 
@@ -99,58 +99,63 @@ def _compile(job: LinkJob, settings: Settings) -> Cubin:
     path = find_nvjitlink(settings)
     linked = link_with_nvjitlink(path, job) if path else link_with_driver(job)
     if linked is None:
-        raise _no_linker(job, settings)
+        raise _no_linker_error(job, settings)
     if linked.cubin is None:
-        raise _refusal(job, linked, "nvJitLink" if path else "the driver's linker")
-    cubin = _told(linked.cubin, job.name, job.arch, log=linked.log)
+        raise _link_error(job, linked, "nvJitLink" if path else "the driver's linker")
+    cubin = _typed_cubin(linked.cubin, job.name, job.arch, log=linked.log)
     if job.format == "fatbin" and not cubin.kernels:
-        raise _nothing_for(job)
+        raise _no_code_error(job)
     return cubin
 
 
-def _told(code: bytes, name: str, arch: str, *, log: str = "") -> Cubin:
+def _typed_cubin(code: bytes, name: str, arch: str, *, log: str = "") -> Cubin:
     image = read_image(code, name=name)
     variables = demangle_variables(image.variables)
     return Cubin(data=code, arch=arch, log=log, kernels=read_kernels_without_source(image), variables=variables)
 
 
-def _spell(option: str) -> str:
-    found = next(((theirs, ours) for theirs, ours in _SPELLINGS if option.startswith(theirs)), None)
-    return found[1] + option.removeprefix(found[0]) if found else option
+def _nvjitlink_option(option: str) -> str:
+    for prefix, spelling in _NVJITLINK_OPTIONS:
+        if option.startswith(prefix):
+            return spelling + option.removeprefix(prefix)
+    return option
 
 
-def _no_linker(job: LinkJob, settings: Settings) -> ToolchainError:
-    command = _HOW_TO_GET.get(int(settings.nvrtc) if settings.nvrtc.isdigit() else 13, _HOW_TO_GET[13])
-    instead = "there is no driver whose linker could do it"
+def _no_linker_error(job: LinkJob, settings: Settings) -> ToolchainError:
+    major = int(settings.nvrtc) if settings.nvrtc.isdigit() else 13
+    command = _INSTALL_COMMANDS.get(major, _INSTALL_COMMANDS[13])
+    driver_problem = "there is no driver to link it instead"
     if job.format != "ptx" or job.options:
-        instead = f"the driver's linker takes no {'options' if job.format == 'ptx' else job.format.upper()}"
+        driver_problem = f"the driver's linker does not take {'options' if job.format == 'ptx' else job.format.upper()}"
     return ToolchainError(
-        f"compiling {job.format.upper()} ({job.name!r}) takes nvJitLink, which was not found, and {instead}. Install "
-        f"it with: {command}  (or {_HOW_TO_GET[12]} for a driver older than CUDA 13)"
+        f"compiling {job.format.upper()} ({job.name!r}) needs nvJitLink, which was not found, and {driver_problem}. "
+        f"Install nvJitLink with: {command}  (or {_INSTALL_COMMANDS[12]} for a driver older than CUDA 13)"
     )
 
 
-def _nothing_for(job: LinkJob) -> JitLoadError:
-    """Return the error for a fatbin from which a linker takes nothing: it links no finished code, compressed or not."""
-    there = ", ".join(entry.arch for entry in read_fatbin(job.data, name=repr(job.name)))
+def _no_code_error(job: LinkJob) -> JitLoadError:
+    """Return the error for a fatbin that has no PTX for the architecture: linkers ignore the machine code in it."""
+    archs = ", ".join(entry.arch for entry in read_fatbin(job.data, name=repr(job.name)))
     return JitLoadError(
-        f"the fatbin {job.name!r} has neither PTX for {job.arch} nor machine code for it that is not compressed; it "
-        f"has: {there}. Name an architecture that it has, or compile with --compress-mode=none."
+        f"the fatbin {job.name!r} has neither PTX nor uncompressed machine code for {job.arch}; it has code for: "
+        f"{archs}. Name one of these architectures, or compile the fatbin with --compress-mode=none."
     )
 
 
-def _refusal(job: LinkJob, linked: Linked, linker: str) -> JitLoadError:
+def _link_error(job: LinkJob, linked: Linked, linker: str) -> JitLoadError:
     log = linked.log
     if job.format == "fatbin" and "bad input" in log:
-        return _nothing_for(job)
+        return _no_code_error(job)
     if "unsupported architecture" in log or "is not defined for option 'gpu-name'" in log:
         return ToolchainError(
             f"{linker} does not know {job.arch} (for {job.name!r}):\n{log}\nName another architecture, or install a "
-            f"newer linker: {_HOW_TO_GET[13].replace('install', 'install -U')}"
+            f"newer linker: {_INSTALL_COMMANDS[13].replace('install', 'install -U')}"
         )
     diagnostics = tuple(
-        Diagnostic(file=job.name, line=int(line), severity="error" if severity == "fatal" else severity, message=words)
-        for line, severity, words in _DIAGNOSTIC.findall(log)
+        Diagnostic(
+            file=job.name, line=int(line), severity="error" if severity == "fatal" else severity, message=message
+        )
+        for line, severity, message in _DIAGNOSTIC.findall(log)
     )
     command = (f"--gpu-architecture={job.arch}", *job.options)
     hint = _hint(job, log)
@@ -159,17 +164,18 @@ def _refusal(job: LinkJob, linked: Linked, linker: str) -> JitLoadError:
 
 def _hint(job: LinkJob, log: str) -> str:
     if "Unsupported .version" in log or "need newer version of nvJitLink" in log:
-        what = job.format.upper()
+        format_name = job.format.upper()
         return (
-            f"This {what} is newer than the linker. Install a newer one (pip install -U nvidia-nvjitlink), or make the "
-            f"{what} with an older compiler."
+            f"This {format_name} is newer than the linker. Install a newer linker (pip install -U nvidia-nvjitlink), "
+            f"or generate the {format_name} with an older compiler."
         )
     if "specified by .target is higher" in log:
         target = _TARGET.search(job.data)
         lowest = target[1].decode() if target else "its .target"
-        return f"This PTX is for {lowest} and newer, and {job.arch} is older: arch={lowest!r}."
+        return f"This PTX is for {lowest} and newer, and {job.arch} is older. Compile it for arch={lowest!r}."
     if "unrecognized option" in log:
         return (
-            "What is compiled already takes the linker's options alone: '-maxrregcount=32', '-Xptxas=-v', '-lineinfo'."
+            "Code that is already compiled takes only the linker's options, such as '-maxrregcount=32', '-Xptxas=-v' "
+            "and '-lineinfo'."
         )
     return ""

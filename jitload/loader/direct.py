@@ -19,7 +19,7 @@ import tvm_ffi
 from jitload.loader.function import TypedFunction
 
 _DLPACK_MAJOR = 1  # another major version may lay the exchange table out differently
-_FIELDS_BYTES = 128  # an upper bound of sizeof(jitload_bound), checked in python.cc
+_FIELDS_BYTES = 128  # an upper bound of sizeof(jitload_function_fields), checked in python.cc
 _TP_CALL, _TP_MEMBERS = 50, 72  # Py_tp_call and Py_tp_members in CPython's stable ABI
 _T_PYSSIZET, _READONLY = 19, 1
 _MEMBER, _SLOT, _SPEC = (

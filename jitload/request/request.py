@@ -239,7 +239,7 @@ def _request_for_cubins(call: Call, settings: Settings) -> Request:
         name=call.name,
         pieces=(),
         functions=read_functions(call.functions),
-        archs=() if call.arch == "native" else resolve_gpu_arch(call.arch, settings, what="cubins are"),
+        archs=() if call.arch == "native" else resolve_gpu_arch(call.arch, settings, subject="cubins are"),
         options=(),
         include_dirs=(),
         settings=settings,
@@ -252,9 +252,9 @@ def _resolve_archs(call: Call, host: HostSource | None, settings: Settings) -> t
     if host is not None:
         if host.is_mixed and CPU in ((call.arch,) if isinstance(call.arch, str) else call.arch):
             raise cpu_launch_error(tuple(piece for unit in host.units for piece in unit.pieces))
-        return resolve_gpu_arch(call.arch, settings, what="kernels with C++ of your own are compiled")
+        return resolve_gpu_arch(call.arch, settings, subject="kernels with C++ of your own are compiled")
     if call.makes == "cubin":
-        return resolve_gpu_arch(call.arch, settings, what="machine code is made")
+        return resolve_gpu_arch(call.arch, settings, subject="machine code is made")
     return resolve_arch(call.arch, settings, may_be_cpu=call.makes == "module")
 
 

@@ -1,4 +1,4 @@
-"""Demangle C++ symbols, and read the kernel's name and the types in them."""
+"""Demangles C++ symbols, and reads kernels' names and types from them."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from typing import Protocol
 from jitload.errors import ToolchainError
 from jitload.model import Variable
 
-# Linux has libstdc++. None stands for the process itself, into which torch or Python may have loaded a C++ library.
-_LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1", "libc++abi.dylib", "libc++.1.dylib", None)
-# NVRTC gives what is internal to a file a namespace whose name holds the process id.
-_INTERNAL = re.compile(r"\(anonymous namespace\)::|\b_(?:INTERNAL|GLOBAL_)_\w+::")
-_LENGTH = re.compile(r"\d{1,5}(?!\d)")
+# Linux has libstdc++. None is the process itself, into which torch or Python may have loaded a C++ library.
+_CXX_LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1", "libc++abi.dylib", "libc++.1.dylib", None)
+# NVRTC puts what is internal to a file in a namespace whose name contains the process id.
+_INTERNAL_NAMESPACE = re.compile(r"\(anonymous namespace\)::|\b_(?:INTERNAL|GLOBAL_)_\w+::")
+_NAME_LENGTH = re.compile(r"\d{1,5}(?!\d)")
 
 
 @lru_cache(maxsize=4096)
 def demangle(symbol: str) -> str | None:
     """Demangle an Itanium C++ symbol.
 
-    Unnamed namespaces are left out, because C++ has no words for them: `(anonymous namespace)::k(int)` is `k(int)`.
+    Unnamed namespaces are left out, because they have no name in C++: `(anonymous namespace)::k(int)` is `k(int)`.
 
     Returns:
         The readable text, `void ns::scale<float>(float*)`. None if `symbol` is not a mangled C++ name, or if the
-        demangler refuses it: libstdc++'s refuses names longer than 1,024 characters.
+        demangler rejects it: libstdc++'s rejects names longer than 1,024 characters.
 
     Raises:
-        ToolchainError: No C++ library with a demangler was found.
+        ToolchainError: There is no C++ library with a demangler.
 
     Example:
         >>> demangle("_Z5scalePfi")
@@ -37,40 +37,40 @@ def demangle(symbol: str) -> str | None:
     """
     if not symbol.startswith("_Z") or "\0" in symbol:
         return None
-    functions = _runtime()
+    cxx_runtime = _load_cxx_runtime()
     status = ctypes.c_int()
-    text = functions.cxa_demangle(symbol.encode("utf-8", "surrogateescape"), None, None, ctypes.byref(status))
+    text = cxx_runtime.cxa_demangle(symbol.encode("utf-8", "surrogateescape"), None, None, ctypes.byref(status))
     if not text:
         return None
     try:
         readable = ctypes.string_at(text).decode("utf-8", "replace")
     finally:
-        functions.free(text)
-    return _INTERNAL.sub("", readable)
+        cxx_runtime.free(text)
+    return _INTERNAL_NAMESPACE.sub("", readable)
 
 
 def is_refused(symbol: str) -> bool:
-    """Tell whether a symbol is a C++ name that the demangler refuses."""
+    """Tell whether a symbol is a C++ name that the demangler rejects."""
     return symbol.startswith("_Z") and demangle(symbol) is None
 
 
 def name_in(symbol: str) -> str:
-    """Return the function's name in a C++ symbol that the demangler refuses, without its template arguments.
+    """Return the function's name in a C++ symbol that the demangler rejects, without its template arguments.
 
     Example:
         >>> name_in("_ZN2ns5scaleIfEEvPT_")
         'ns::scale<…>'
     """
     names, position = [], 3 if symbol.startswith("_ZN") else 2
-    while length := _LENGTH.match(symbol, position):
+    while length := _NAME_LENGTH.match(symbol, position):
         position = length.end() + int(length[0])
         names.append(symbol[length.end() : position])
     arguments = "<…>" if symbol[position : position + 1] == "I" else ""
-    return _INTERNAL.sub("", "::".join(names)) + arguments if names else symbol
+    return _INTERNAL_NAMESPACE.sub("", "::".join(names)) + arguments if names else symbol
 
 
 def demangle_variables(variables: Iterable[Variable]) -> tuple[Variable, ...]:
-    """Return variables, as a cubin or an object file has them, with their C++ names instead of their symbols."""
+    """Return the variables of a cubin or an object file with their C++ names."""
     return tuple(
         Variable(name=demangle(variable.symbol) or variable.symbol, symbol=variable.symbol, size=variable.size)
         for variable in variables
@@ -80,26 +80,26 @@ def demangle_variables(variables: Iterable[Variable]) -> tuple[Variable, ...]:
 def read_symbol(symbol: str, expression: str) -> tuple[str, tuple[str, ...] | None]:
     """Return a kernel's C++ name and the types in its symbol.
 
-    There are no types (None) in an `extern "C"` symbol, nor in one that the demangler refuses.
+    The types are None for an `extern "C"` symbol, and for a symbol that the demangler rejects.
     """
     readable = demangle(symbol)
     if readable is None and symbol.startswith("_Z") and expression:
         target = re.fullmatch(r"static_cast<.*>\((.*)\)", expression)
         return (target[1] if target else expression).removeprefix("::"), None
     if readable is None or not readable.endswith(")"):
-        # The expression has the namespaces, but if a macro stands for the name, only the symbol has the name.
+        # Only the expression has the namespaces. But if the name in it is a macro, only the symbol has the real name.
         is_name = re.fullmatch(rf"(?:::)?(?:\w+::)*{re.escape(symbol)}", expression)
         return (expression.removeprefix("::") if is_name else symbol), None
-    before, types = _split_function(readable)
-    return _split_top(before, " ")[-1] or symbol, types  # a template's symbol has the return type in front
+    declarator, types = _split_function(readable)
+    return _split_top_level(declarator, " ")[-1] or symbol, types  # a template's symbol begins with the return type
 
 
 def read_probe(lowered: str) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
-    """Return the kernel's types, and the same with enums replaced, from the lowered name of its probe."""
+    """Return the kernel's types, and its types with enums replaced by integers, from the lowered name of its probe."""
     readable = demangle(lowered)
     if readable is None or "<" not in readable:
         return None, None
-    functions = _split_top(readable[readable.index("<") + 1 : readable.rindex(">")], ",")
+    functions = _split_top_level(readable[readable.index("<") + 1 : readable.rindex(">")], ",")
     types = [_split_function(function.strip())[1] for function in functions]
     return types[0], types[-1]
 
@@ -109,13 +109,13 @@ def _split_function(text: str) -> tuple[str, tuple[str, ...] | None]:
     start = max((i for i, depth in enumerate(_depths(text)) if depth == 0 and text[i] == "("), default=-1)
     if start < 0 or not text.endswith(")"):
         return "", None
-    inner = text[start + 1 : -1].strip()
-    if inner in ("", "void"):
+    parameters = text[start + 1 : -1].strip()
+    if parameters in ("", "void"):
         return text[:start], ()
-    return text[:start], tuple(part.strip() for part in _split_top(inner, ","))
+    return text[:start], tuple(type_.strip() for type_ in _split_top_level(parameters, ","))
 
 
-def _split_top(text: str, separator: str) -> list[str]:
+def _split_top_level(text: str, separator: str) -> list[str]:
     """Split at each separator that is outside all brackets."""
     parts, start = [], 0
     for position, depth in enumerate(_depths(text)):
@@ -137,8 +137,8 @@ class _CFunction(Protocol):
     def __call__(self, *arguments: object) -> int: ...
 
 
-class _Runtime:
-    """The two C functions that demangling needs."""
+class _CxxRuntime:
+    """The two functions of the C++ runtime library that demangling needs."""
 
     def __init__(self, cxa_demangle: _CFunction, free: _CFunction) -> None:
         self.cxa_demangle = cxa_demangle
@@ -146,18 +146,18 @@ class _Runtime:
 
 
 @cache
-def _runtime() -> _Runtime:
-    for name in _LIBRARIES:
+def _load_cxx_runtime() -> _CxxRuntime:
+    for name in _CXX_LIBRARIES:
         try:
             cxa_demangle = ctypes.CDLL(name)["__cxa_demangle"]
             free = ctypes.CDLL(None)["free"]
-        except (OSError, AttributeError, TypeError):  # Windows refuses None with a TypeError
+        except (OSError, AttributeError, TypeError):  # Windows raises a TypeError for None
             continue
         cxa_demangle.argtypes = (ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
         cxa_demangle.restype = ctypes.c_void_p
         free.argtypes = (ctypes.c_void_p,)
         free.restype = None
-        return _Runtime(cxa_demangle, free)
+        return _CxxRuntime(cxa_demangle, free)
     raise ToolchainError(
         "reading C++ kernel names needs a C++ runtime library, and neither libstdc++ nor libc++abi could be opened.\n"
         "Install one: `apt install libstdc++6`, `dnf install libstdc++` or `conda install libstdcxx-ng`."

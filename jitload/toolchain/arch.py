@@ -1,4 +1,4 @@
-"""Architecture names: `"native"`, `sm_90a`, `90a`, `9.0a`, several of them, in; canonical names out."""
+"""Resolves `arch=` to canonical architecture names: `"native"`, `90a` and `9.0a` may all be `sm_90a`."""
 
 from __future__ import annotations
 
@@ -11,81 +11,87 @@ from jitload.settings import Settings
 from jitload.toolchain.driver import current_capability, driver_error
 
 _ARCH = re.compile(r"(?:sm_|compute_)?(\d{2,3})([af]?)|(\d{1,2})\.(\d)([af]?)")
-CPU = "cpu"  # the host's processor, as an architecture beside those of GPUs
-_ON_CPU = (
+CPU = "cpu"  # the architecture name of the host's processor
+_CPU_WARNING = (
     "arch='native', and there is no GPU here: kernels are compiled for the CPU and take tensors on the CPU. To compile "
-    "for a GPU, name one, arch='sm_90a', or set JITLOAD_ARCH=sm_90a; arch='cpu' says the same without this warning."
+    "for GPUs, name one, arch='sm_90a', or set JITLOAD_ARCH=sm_90a. Pass arch='cpu' to avoid this warning."
 )
-_FIRST_WITH_SUFFIX = 90  # sm_90a is the first architecture with instructions of its own alone
+_FIRST_WITH_SUFFIX = 90  # sm_90a is the first architecture that has instructions which no other one has
 
 
 def resolve_arch(arch: str | Iterable[str], settings: Settings, *, may_be_cpu: bool = False) -> tuple[str, ...]:
-    """Return the architectures to build for, canonical and without repetition: `("sm_90a",)`.
+    """Return the canonical names of the architectures to build for, without duplicates: `("sm_90a",)`.
 
-    `"native"` is the current GPU with its suffix; where there is no GPU to ask, `JITLOAD_ARCH` answers, or tvm-ffi's
-    `TVM_FFI_CUDA_ARCH_LIST`, and after them the CPU, where what is built runs on this machine at once.
+    `"native"` is the current GPU with its suffix. Without a GPU it is what `JITLOAD_ARCH` or tvm-ffi's
+    `TVM_FFI_CUDA_ARCH_LIST` says, and if neither is set the CPU, provided that `may_be_cpu` is true.
 
     Raises:
-        ToolchainError: A name is malformed, or there is neither a GPU nor one of the variables.
+        ToolchainError: A name is malformed, or `"native"` is none of these.
     """
-    resolved = [found for name in _names(arch) for found in _resolve_one(name, settings, may_be_cpu=may_be_cpu)]
-    if not resolved:
+    archs = [target for name in _split_names(arch) for target in _resolve_name(name, settings, may_be_cpu=may_be_cpu)]
+    if not archs:
         raise ToolchainError("arch= is empty; name an architecture such as 'sm_90a', or 'native'.")
-    return tuple(dict.fromkeys(resolved))
+    return tuple(dict.fromkeys(archs))
 
 
-def resolve_gpu_arch(arch: str | Iterable[str], settings: Settings, *, what: str) -> tuple[str, ...]:
-    """Return the architectures of GPUs to build for, where there is no code for the CPU to be had.
+def resolve_gpu_arch(arch: str | Iterable[str], settings: Settings, *, subject: str) -> tuple[str, ...]:
+    """Return the architectures to build for if they can only be GPUs.
+
+    Args:
+        arch: As for `resolve_arch`.
+        settings: The environment.
+        subject: The beginning of the error message: "compile_cubin() compiles".
 
     Raises:
-        ToolchainError: The CPU is named, or as for `resolve_arch`.
+        ToolchainError: `arch` names the CPU, or as for `resolve_arch`.
     """
-    archs = resolve_arch(arch, settings)
-    on_gpus = tuple(name for name in archs if name != CPU)
-    if not on_gpus or CPU in _names(arch):
+    gpu_archs = tuple(name for name in resolve_arch(arch, settings) if name != CPU)
+    if not gpu_archs or CPU in _split_names(arch):  # JITLOAD_ARCH may name the CPU besides GPUs
         raise ToolchainError(
-            f"{what} for a GPU alone, not for 'cpu': name an architecture, arch='sm_90a', or set JITLOAD_ARCH=sm_90a. "
-            "On the CPU run kernels in CUDA C++ that load_inline() or load() gets without C++ of your own."
+            f"{subject} only for GPUs, not for 'cpu': name an architecture, arch='sm_90a', or set JITLOAD_ARCH=sm_90a. "
+            "The CPU runs kernels in CUDA C++ that are passed to load_inline() or load() without C++ of your own."
         )
-    return on_gpus
+    return gpu_archs
 
 
-def resolve_one_gpu_arch(arch: str | Iterable[str], settings: Settings, *, who: str) -> str:
-    """Return the one architecture that a function, such as `compile_cubin()`, makes machine code for.
+def resolve_one_gpu_arch(arch: str | Iterable[str], settings: Settings, *, function: str) -> str:
+    """Return the architecture for a function that takes only one, such as `compile_cubin()`.
 
     Raises:
         ToolchainError: There are several, or as for `resolve_gpu_arch`.
     """
-    archs = resolve_gpu_arch(arch, settings, what=f"{who} compiles")
+    archs = resolve_gpu_arch(arch, settings, subject=f"{function} compiles")
     if len(archs) != 1:
-        raise ToolchainError(f"{who} makes one cubin, so it takes one architecture, not {', '.join(archs)}.")
+        raise ToolchainError(f"{function} makes one cubin, so it takes one architecture, not {', '.join(archs)}.")
     return archs[0]
 
 
-def _names(arch: str | Iterable[str]) -> Sequence[str]:
+def _split_names(arch: str | Iterable[str]) -> Sequence[str]:
     if isinstance(arch, bytes) or not isinstance(arch, str | Iterable):
         raise ToolchainError(f"arch= must be a str such as 'sm_90a', or several, got {type(arch).__name__}")
-    return _split(arch) if isinstance(arch, str) else [str(name) for name in arch]
+    return _split_list(arch) if isinstance(arch, str) else [str(name) for name in arch]
 
 
 @functools.lru_cache(maxsize=64)
-def _split(names: str) -> tuple[str, ...]:
-    return tuple(name for name in re.split(r"[,;\s]+", names) if name)
+def _split_list(text: str) -> tuple[str, ...]:
+    return tuple(name for name in re.split(r"[,;\s]+", text) if name)
 
 
-def _resolve_one(name: str, settings: Settings, *, may_be_cpu: bool) -> tuple[str, ...]:
+def _resolve_name(name: str, settings: Settings, *, may_be_cpu: bool) -> tuple[str, ...]:
     if name != "native":
         return (canonical_arch(name),)
     if capability := current_capability():
         return (_with_suffix(10 * capability[0] + capability[1]),)
-    if named := [name for name in _split(settings.arch) if name != "native"]:
-        return tuple(canonical_arch(name, settings.arch_variable) for name in named)
+    if names := [name for name in _split_list(settings.arch) if name != "native"]:
+        return tuple(canonical_arch(name, settings.arch_variable) for name in names)
     error = driver_error()
     if may_be_cpu and not error and settings.mode != "load-only":
-        warn_once(_ON_CPU)
+        warn_once(_CPU_WARNING)
         return (CPU,)
-    why = f"the CUDA driver does not start: error {error}" if error else "there is none here"
-    raise ToolchainError(f"arch='native' asks the GPU, and {why}. Name one, arch='sm_90a', or set JITLOAD_ARCH=sm_90a.")
+    problem = f"the CUDA driver does not start (error {error})" if error else "there is none here"
+    raise ToolchainError(
+        f"arch='native' needs a GPU, and {problem}. Name an architecture, arch='sm_90a', or set JITLOAD_ARCH=sm_90a."
+    )
 
 
 def _with_suffix(number: int) -> str:
@@ -93,13 +99,13 @@ def _with_suffix(number: int) -> str:
 
 
 @functools.lru_cache(maxsize=64)
-def canonical_arch(name: str, given_as: str = "arch") -> str:
+def canonical_arch(name: str, variable: str = "arch") -> str:
     """Return `sm_90a` for `sm_90a`, `90a`, `9.0a` and `compute_90a`."""
     if name.strip() == CPU:
         return CPU
     if match := _ARCH.fullmatch(name.strip()):
         return f"sm_{match[1] or match[3] + match[4]}{match[2] or match[5] or ''}"
-    raise ToolchainError(f"{given_as}={name!r} is no architecture; write 'sm_90a', '9.0a' or 'native'.")
+    raise ToolchainError(f"{variable}={name!r} is not an architecture; write 'sm_90a', '9.0a' or 'native'.")
 
 
 def capability_of(arch: str) -> tuple[int, str]:

@@ -184,7 +184,7 @@ def _add_toolkit_headers(toolchain: CudaToolchain, homes: tuple[str, ...], path:
     defaults = (_DEFAULT_HOME, "{}-{}.{}".format(_DEFAULT_HOME, *release))
     candidates = (*homes, *([str(Path(nvcc).resolve().parents[1])] if nvcc else ()), *defaults)
     for home in dict.fromkeys(map(Path, candidates)):
-        include_dirs = _toolkit_include_dirs(home)
+        include_dirs = toolkit_include_dirs(home)
         marker = next((path for path in (d / "cuda_runtime_api.h" for d in include_dirs) if path.is_file()), None)
         if marker and _release_of(marker) == release and any(_has_header(include_dirs, name) for name in missing):
             return toolchain._replace(
@@ -206,7 +206,8 @@ def _release_of(runtime_header: Path) -> tuple[int, int]:
     return number // 1000, number % 1000 // 10
 
 
-def _toolkit_include_dirs(home: Path) -> tuple[Path, ...]:
+def toolkit_include_dirs(home: Path) -> tuple[Path, ...]:
+    """Return the directories with a toolkit's headers."""
     return _existing_dirs(
         directory for include in _platform_dirs(home, "include") for directory in (include, include / "cccl")
     )
@@ -221,7 +222,7 @@ def _toolkit(home: Path, nvrtc_path: Path | None = None) -> CudaToolchain | None
         major=version[0],
         version=version,
         nvrtc_path=files[0],
-        include_dirs=_toolkit_include_dirs(home),
+        include_dirs=toolkit_include_dirs(home),
         identity=f"toolkit {'.'.join(map(str, version))} {_file_state(files[0])}",
     )
 

@@ -33,7 +33,7 @@ def make_triton_request(name: str, kernel: Any, spec: CompileSpec, *, arch: str 
     if kernel.compiled is not None:
         cubin = _read_compiled(kernel, spec, find_triton())
         return _request_for_cubins(name, (cubin,), arch=arch, grid=grid, settings=settings)
-    archs = resolve_gpu_arch(arch, settings, what=_SUBJECT)
+    archs = resolve_gpu_arch(arch, settings, subject=_SUBJECT)
     spec = assign_keywords(kernel, spec)
     triton = find_triton()
     capability, _ = capability_of(archs[0])
@@ -56,7 +56,7 @@ def extract_cubin(kernel: Any, spec: CompileSpec, arch: str) -> Cubin:
     from jitload.triton.compile import compile_cubin
 
     spec = assign_keywords(kernel, spec)
-    capability, _ = capability_of(resolve_one_gpu_arch(arch, read_settings(), who="extract_triton()"))
+    capability, _ = capability_of(resolve_one_gpu_arch(arch, read_settings(), function="extract_triton()"))
     return compile_cubin(kernel, make_plan(kernel, spec, triton, capability), triton, capability)
 
 
@@ -90,7 +90,7 @@ def _check_archs(cubins: Sequence[Cubin], arch: str | Sequence[str], settings: S
     if arch == "native":
         return
     numbers = {capability_of(cubin.arch)[0] for cubin in cubins}
-    archs = resolve_gpu_arch(arch, settings, what=subject)
+    archs = resolve_gpu_arch(arch, settings, subject=subject)
     if missing := [name for name in archs if capability_of(name)[0] not in numbers]:
         raise SignatureError(
             f"kernel {cubins[0].kernels[0].name!r} is compiled for {', '.join(cubin.arch for cubin in cubins)}, so "

@@ -33,17 +33,17 @@ static const char* const expressions_add[] = {
     "cluster[1] = 1",
 };
 static void plan_add(jitload_eval* e, jitload_plan* plan) {
-  if (plan->wants_grid) {
-    e->where = 0;
+  if (plan->needs_grid) {
+    e->expression = 0;
     plan->grid[0] = 4;
   }
-  if (plan->wants_block) {
-    e->where = 1;
+  if (plan->needs_block) {
+    e->expression = 1;
     plan->block[0] = 64;
   }
-  e->where = 2;
+  e->expression = 2;
   plan->cluster[0] = 2;
-  e->where = 3;
+  e->expression = 3;
   plan->cluster[1] = 1;
 }
 
@@ -54,16 +54,16 @@ static const char* const expressions_none[] = {
     "shared_bytes = 1024",
 };
 static void plan_none(jitload_eval* e, jitload_plan* plan) {
-  if (plan->wants_grid) {
-    e->where = 0;
+  if (plan->needs_grid) {
+    e->expression = 0;
     plan->grid[0] = 1;
   }
-  if (plan->wants_block) {
-    e->where = 1;
+  if (plan->needs_block) {
+    e->expression = 1;
     plan->block[0] = 1;
   }
-  if (plan->wants_shared_bytes) {
-    e->where = 2;
+  if (plan->needs_shared_bytes) {
+    e->expression = 2;
     plan->shared_bytes = 1024;
   }
 }

@@ -26,24 +26,24 @@ static const char* const expressions_matmul[] = {
     "shared_bytes = 4 * rows * (columns + 1)",
 };
 static void plan_matmul(jitload_eval* e, jitload_plan* plan) {
-  e->where = 0;
+  e->expression = 0;
   plan->values[3] = jitload_size(e, 0, 1);
-  e->where = 1;
+  e->expression = 1;
   plan->values[2] = jitload_floordiv(e, jitload_numel(e, 0), plan->values[3]);
-  if (plan->wants_grid) {
-    e->where = 2;
+  if (plan->needs_grid) {
+    e->expression = 2;
     plan->grid[0] = jitload_ceil_div(e, plan->values[3], 32);
-    e->where = 3;
+    e->expression = 3;
     plan->grid[1] = (plan->values[2] > 0) ? jitload_ceil_div(e, jitload_size(e, 0, 0), 32) : 0;
   }
-  if (plan->wants_block) {
-    e->where = 4;
+  if (plan->needs_block) {
+    e->expression = 4;
     plan->block[0] = 32;
-    e->where = 5;
+    e->expression = 5;
     plan->block[1] = jitload_min(plan->values[2], 8);
   }
-  if (plan->wants_shared_bytes) {
-    e->where = 6;
+  if (plan->needs_shared_bytes) {
+    e->expression = 6;
     plan->shared_bytes = jitload_mul(e, jitload_mul(e, 4, plan->values[2]), jitload_add(e, plan->values[3], 1));
   }
 }
@@ -60,14 +60,14 @@ static const char* const expressions_add[] = {
     "block = 256",
 };
 static void plan_add(jitload_eval* e, jitload_plan* plan) {
-  e->where = 0;
+  e->expression = 0;
   plan->values[2] = jitload_numel(e, 0);
-  if (plan->wants_grid) {
-    e->where = 1;
+  if (plan->needs_grid) {
+    e->expression = 1;
     plan->grid[0] = jitload_next_power_of_2(e, plan->values[2]);
   }
-  if (plan->wants_block) {
-    e->where = 2;
+  if (plan->needs_block) {
+    e->expression = 2;
     plan->block[0] = 256;
   }
 }

@@ -21,18 +21,18 @@ static const char* const expressions_softmax[] = {
     "shared_bytes = 65536",
 };
 static void plan_softmax(jitload_eval* e, jitload_plan* plan) {
-  if (plan->wants_grid) {
-    e->where = 0;
+  if (plan->needs_grid) {
+    e->expression = 0;
     plan->grid[0] = jitload_ceil_div(e, jitload_int(e, 3), 1024);
-    e->where = 1;
+    e->expression = 1;
     plan->grid[1] = jitload_size(e, 1, 0);
   }
-  if (plan->wants_block) {
-    e->where = 2;
+  if (plan->needs_block) {
+    e->expression = 2;
     plan->block[0] = 256;
   }
-  if (plan->wants_shared_bytes) {
-    e->where = 3;
+  if (plan->needs_shared_bytes) {
+    e->expression = 3;
     plan->shared_bytes = 65536;
   }
 }

@@ -25,21 +25,21 @@ static const char* const expressions_matmul__one[] = {
     "cluster[2] = 1",
 };
 static void plan_matmul__one(jitload_eval* e, jitload_plan* plan) {
-  if (plan->wants_block) {
-    e->where = 0;
+  if (plan->needs_block) {
+    e->expression = 0;
     plan->block[0] = 384;
   }
-  e->where = 1;
+  e->expression = 1;
   plan->cluster[0] = 2;
-  e->where = 2;
+  e->expression = 2;
   plan->cluster[1] = 1;
-  e->where = 3;
+  e->expression = 3;
   plan->cluster[2] = 1;
 }
 static const jitload_assumption assumptions_matmul__one[] = {
     {3, JITLOAD_EQUAL_TO, 1},
 };
-static const jitload_descriptor descriptors_matmul__one[] = {
+static const jitload_descriptor_spec descriptors_matmul__one[] = {
     {0, 2, 6, 2, 2, 0, {128, 64}, {128, 32}},
 };
 static const jitload_binding bindings_matmul__one[] = {
@@ -70,22 +70,22 @@ static const char* const expressions_matmul__fast_sm_90a[] = {
     "cluster[2] = 1",
 };
 static void plan_matmul__fast_sm_90a(jitload_eval* e, jitload_plan* plan) {
-  if (plan->wants_block) {
-    e->where = 0;
+  if (plan->needs_block) {
+    e->expression = 0;
     plan->block[0] = 384;
   }
-  e->where = 1;
+  e->expression = 1;
   plan->cluster[0] = 2;
-  e->where = 2;
+  e->expression = 2;
   plan->cluster[1] = 1;
-  e->where = 3;
+  e->expression = 3;
   plan->cluster[2] = 1;
 }
 static const jitload_assumption assumptions_matmul__fast_sm_90a[] = {
     {1, JITLOAD_MULTIPLE_OF, 16},
     {3, JITLOAD_MULTIPLE_OF, 16},
 };
-static const jitload_descriptor descriptors_matmul__fast_sm_90a[] = {
+static const jitload_descriptor_spec descriptors_matmul__fast_sm_90a[] = {
     {0, 2, 6, 2, 2, 0, {128, 64}, {128, 32}},
 };
 static const jitload_binding bindings_matmul__fast_sm_90a[] = {
@@ -114,8 +114,8 @@ static const char* const expressions_matmul__fast_sm_80[] = {
     "block = 128",
 };
 static void plan_matmul__fast_sm_80(jitload_eval* e, jitload_plan* plan) {
-  if (plan->wants_block) {
-    e->where = 0;
+  if (plan->needs_block) {
+    e->expression = 0;
     plan->block[0] = 128;
   }
 }
@@ -123,7 +123,7 @@ static const jitload_assumption assumptions_matmul__fast_sm_80[] = {
     {1, JITLOAD_MULTIPLE_OF, 16},
     {3, JITLOAD_MULTIPLE_OF, 16},
 };
-static const jitload_descriptor descriptors_matmul__fast_sm_80[] = {
+static const jitload_descriptor_spec descriptors_matmul__fast_sm_80[] = {
     {0, 2, -1, 2, 2, 0, {128, 64}, {128, 64}},
 };
 static const jitload_binding bindings_matmul__fast_sm_80[] = {

@@ -1,8 +1,8 @@
-/* CUDA's own types for C++ wrappers: from its headers where there are some, else the part that launching needs.
+/* CUDA's types for C++ wrappers: from CUDA's headers if they are installed, otherwise those that launching needs.
  *
- * `cuda_runtime.h` comes in the wheel nvidia-cuda-runtime and needs the `crt/` of nvidia-cuda-crt beside it. With
- * neither, `CUstream`, `CUresult`, `CUlaunchConfig` and what belongs to them are declared here, under the same names
- * and with the same layout, and so are `cudaStream_t` and `cudaError_t`.
+ * `cuda_runtime.h` comes in the wheel nvidia-cuda-runtime and needs the `crt/` directory of nvidia-cuda-crt. Without
+ * them, `CUstream`, `CUresult`, `CUlaunchConfig` and related types are declared here with the same names and layout,
+ * and so are `cudaStream_t` and `cudaError_t`.
  */
 #ifndef JITLOAD_CUDA_TYPES_H_
 #define JITLOAD_CUDA_TYPES_H_

@@ -1,6 +1,6 @@
-/* The part of the CUDA driver API that a launch needs, found at run time: no CUDA header, no -lcuda.
+/* The part of the CUDA driver API that launches need, without CUDA's headers: libcuda is loaded at run time.
  *
- * The records and numbers are those of cuda.h; sizes checked there: CUlaunchConfig 56 bytes, CUlaunchAttribute 72.
+ * Records and constants are those of cuda.h, where CUlaunchConfig has 56 bytes and CUlaunchAttribute has 72.
  */
 #ifndef JITLOAD_DRIVER_H_
 #define JITLOAD_DRIVER_H_
@@ -16,7 +16,7 @@ typedef int jitload_cu_result;
 typedef int jitload_cu_device;
 typedef void* jitload_cu_context;
 typedef void* jitload_cu_library;
-typedef void* jitload_cu_kernel; /* a CUkernel may be passed where the driver wants a CUfunction */
+typedef void* jitload_cu_kernel; /* a CUkernel, which the driver also accepts as a CUfunction */
 typedef void* jitload_cu_stream;
 typedef uint64_t jitload_cu_address;
 
@@ -39,7 +39,7 @@ enum {
   JITLOAD_CUDA_ERROR_LAUNCH_TIMEOUT = 702,
   JITLOAD_CUDA_ERROR_CONTEXT_IS_DESTROYED = 709,
   JITLOAD_CUDA_ERROR_ASSERT = 710,
-  JITLOAD_CUDA_ERROR_HARDWARE_STACK_ERROR = 714, /* and from here to LAUNCH_FAILED what a kernel can do wrong */
+  JITLOAD_CUDA_ERROR_HARDWARE_STACK_ERROR = 714, /* up to LAUNCH_FAILED: errors of a running kernel */
   JITLOAD_CUDA_ERROR_LAUNCH_FAILED = 719,
   JITLOAD_CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE = 720,
   JITLOAD_CUDA_ERROR_TENSOR_MEMORY_LEAK = 721,
@@ -57,7 +57,7 @@ enum {
   JITLOAD_FUNCTION_MAX_THREADS = 0,
   JITLOAD_FUNCTION_STATIC_SHARED = 1,
   JITLOAD_FUNCTION_MAX_DYNAMIC_SHARED = 8,
-  JITLOAD_FUNCTION_CLUSTER_WIDTH = 11, /* and height and depth: what the kernel itself declares */
+  JITLOAD_FUNCTION_CLUSTER_WIDTH = 11, /* then height and depth: of __cluster_dims__ */
   JITLOAD_FUNCTION_NON_PORTABLE_CLUSTER = 14,
 };
 
@@ -91,7 +91,7 @@ typedef struct jitload_cu_config {
   uint32_t attribute_count;
 } jitload_cu_config;
 
-/* Every driver function we call: X(field, symbol, parameters). libcuda 12.0 has all of the first list. */
+/* X(field, symbol, parameters): functions that libcuda 12.0 has. */
 #define JITLOAD_DRIVER_FUNCTIONS(X)                                                                       \
   X(init, "cuInit", (unsigned))                                                                           \
   X(error_name, "cuGetErrorName", (jitload_cu_result, const char**))                                      \
@@ -124,11 +124,86 @@ typedef struct jitload_cu_config {
 #define JITLOAD_DECLARE_(field, symbol, parameters) jitload_cu_result(*field) parameters;
 typedef struct jitload_driver {
   JITLOAD_DRIVER_FUNCTIONS(JITLOAD_DECLARE_)
-  jitload_cu_result (*load_function)(void*); /* cuFuncLoad, from 12.4 on; NULL before */
+  jitload_cu_result (*load_function)(void*); /* cuFuncLoad; NULL before CUDA 12.4 */
 } jitload_driver;
 #undef JITLOAD_DECLARE_
 
 #ifdef __cplusplus
 }
 #endif
+
+/* ---- steps that the runtime and the C++ launcher share --------------------------------------------------------- */
+
+#define JITLOAD_INLINE static inline __attribute__((unused))
+
+enum {
+  JITLOAD_DEFAULT_SHARED = 48 * 1024, /* a block may use this much without opting in */
+  JITLOAD_PORTABLE_CLUSTER = 8,       /* blocks that a cluster may have without opting in */
+  /* The driver of an H200 reports that clusters of 18 blocks can be active, but refuses to launch more than 16. */
+  JITLOAD_MAX_CLUSTER = 16,
+  JITLOAD_MAX_RETAINED_CONTEXTS = 64,
+};
+
+/* A format for: the requested bytes as long long, the device, the limit of a block, the kernel's static bytes. */
+#define JITLOAD_TOO_MUCH_SHARED                                                                           \
+  "%lld bytes of dynamic shared memory requested, but cuda:%d gives a block at most %d bytes, and the "   \
+  "kernel's own static shared memory takes %d of them"
+
+/* Retain the device's primary context once and keep it in `retained`, as libraries are never unloaded. A context
+ * that was reset in the meantime is retained again. */
+JITLOAD_INLINE jitload_cu_result jitload_retain_primary(const jitload_driver* driver, jitload_cu_context* retained,
+                                                        jitload_cu_device device, jitload_cu_context* primary) {
+  unsigned flags = 0;
+  int is_active = 0;
+  if (device < 0 || device >= JITLOAD_MAX_RETAINED_CONTEXTS) return driver->retain_primary(primary, device);
+  *primary = __atomic_load_n(&retained[device], __ATOMIC_ACQUIRE);
+  if (*primary != NULL && driver->primary_state(device, &flags, &is_active) == JITLOAD_CUDA_SUCCESS && is_active) {
+    return JITLOAD_CUDA_SUCCESS;
+  }
+  const jitload_cu_result code = driver->retain_primary(primary, device);
+  if (code == JITLOAD_CUDA_SUCCESS) __atomic_store_n(&retained[device], *primary, __ATOMIC_RELEASE);
+  return code;
+}
+
+/* Return the number of blocks in the cluster that a kernel was compiled for, `__cluster_dims__`, by default 1. */
+JITLOAD_INLINE int64_t jitload_declared_cluster_size(const jitload_driver* driver, jitload_cu_kernel kernel,
+                                                     jitload_cu_device device) {
+  int64_t blocks = 1;
+  for (int axis = 0; axis < 3; ++axis) {
+    int extent = 0;
+    driver->kernel_attribute(&extent, JITLOAD_FUNCTION_CLUSTER_WIDTH + axis, kernel, device);
+    if (extent > 1) blocks *= extent;
+  }
+  return blocks;
+}
+
+/* Return the size of the largest cluster (n, 1, 1) of at most `blocks` blocks that the device can hold for a launch,
+ * or 0 if the driver cannot tell. `count` is cuOccupancyMaxActiveClusters. */
+JITLOAD_INLINE uint32_t jitload_largest_cluster(jitload_cu_result (*count)(int*, void*, const jitload_cu_config*),
+                                                jitload_cu_kernel kernel, const jitload_cu_config* launch,
+                                                uint64_t blocks) {
+  jitload_cu_attribute cluster = {JITLOAD_LAUNCH_CLUSTER, 0, {0}};
+  jitload_cu_config probe = *launch;
+  probe.attributes = &cluster;
+  probe.attribute_count = 1;
+  uint32_t size = blocks < JITLOAD_MAX_CLUSTER ? (uint32_t)blocks : (uint32_t)JITLOAD_MAX_CLUSTER;
+  for (; size > 0; --size) {
+    int active = 0;
+    cluster.value.extent[0] = probe.grid[0] = size;
+    cluster.value.extent[1] = cluster.value.extent[2] = probe.grid[1] = probe.grid[2] = 1;
+    if (count(&active, kernel, &probe) == JITLOAD_CUDA_SUCCESS && active > 0) break;
+  }
+  return size;
+}
+
+/* Read the most shared memory that a block may have on a device, and how much of it the kernel uses statically. */
+JITLOAD_INLINE jitload_cu_result jitload_shared_limit(const jitload_driver* driver, jitload_cu_kernel kernel,
+                                                      jitload_cu_device device, int* max_shared,
+                                                      int* static_shared) {
+  const jitload_cu_result code = driver->device_attribute(max_shared, JITLOAD_DEVICE_MAX_SHARED_OPTIN, device);
+  return code != JITLOAD_CUDA_SUCCESS ? code
+                                      : driver->kernel_attribute(static_shared, JITLOAD_FUNCTION_STATIC_SHARED, kernel,
+                                                                 device);
+}
+
 #endif /* JITLOAD_DRIVER_H_ */

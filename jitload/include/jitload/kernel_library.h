@@ -1,6 +1,6 @@
-/* What a kernel library's functions begin with: validate, device guard, stream, dispatch on dtype, launch.
+/* Helpers for the functions of kernel libraries: argument checks, dispatch on dtype, streams and memory.
  *
- * The names are those of tvm-ffi's kernel library guide. Nothing here needs the CUDA toolkit.
+ * The names are those of tvm-ffi's kernel library guide. The CUDA toolkit is not needed.
  */
 #ifndef JITLOAD_KERNEL_LIBRARY_H_
 #define JITLOAD_KERNEL_LIBRARY_H_
@@ -23,7 +23,7 @@ using ffi::TensorView;
 
 /* ---- checks ---------------------------------------------------------------------------------------------------- */
 
-/* No `if`: an `else` of the user's own must not find it. */
+/* Not an `if`, which a following `else` of the user's could attach to. */
 #define JITLOAD_REQUIRE(condition) \
   while (!(condition)) TVM_FFI_THROW(ValueError)
 
@@ -66,7 +66,7 @@ constexpr DLDataType dl_bfloat16 = DLDataType{kDLBfloat, 16, 1};
 constexpr DLDataType dl_float8_e4m3fn = DLDataType{kDLFloat8_e4m3fn, 8, 1};
 constexpr DLDataType dl_float8_e5m2 = DLDataType{kDLFloat8_e5m2, 8, 1};
 
-/* CUDA's own types; their headers define them, where there are any. */
+/* CUDA's headers define these types. */
 struct __half;
 struct __nv_bfloat16;
 struct __nv_fp8_e4m3;
@@ -101,7 +101,7 @@ JITLOAD_DTYPE_(__nv_fp8_e4m3, "float8_e4m3fn", dl_float8_e4m3fn)
 JITLOAD_DTYPE_(__nv_fp8_e5m2, "float8_e5m2", dl_float8_e5m2)
 #undef JITLOAD_DTYPE_
 
-/* The name of the element type `T`, behind a prefix: KernelName<__half>("scale_") is "scale_float16". */
+/* Return the name of the element type `T` after a prefix: KernelName<__half>("scale_") is "scale_float16". */
 template <class T>
 std::string KernelName(const char* prefix) {
   return std::string(prefix) + Dtype<T>::name;
@@ -109,7 +109,7 @@ std::string KernelName(const char* prefix) {
 
 inline bool IsSame(DLDataType a, DLDataType b) { return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes; }
 
-/* As the framework writes it. Never throws, as it is asked for while an error is made; tvm-ffi has no word for some. */
+/* The dtype's name in frameworks. Never throws, because error messages use it, and tvm-ffi cannot name all dtypes. */
 inline std::string Name(DLDataType dtype) {
   const std::string bits = std::to_string(dtype.bits) + (dtype.lanes > 1 ? "x" + std::to_string(dtype.lanes) : "");
   if (dtype.code == kDLComplex) return "complex" + bits;
@@ -124,13 +124,13 @@ template <class List>
 struct Dispatch;
 template <class... Types>
 struct Dispatch<void(Types...)> {
-  /* Calls `body` with the Dtype among `Types` that a tensor has; throws a TypeError where none fits. */
+  /* Call `body` with the Dtype among `Types` that matches, or throw a TypeError. */
   template <class Body>
-  static void Run(DLDataType dtype, const char* what, Body&& body) {
+  static void Run(DLDataType dtype, const char* expression, Body&& body) {
     if ((Try<Types>(dtype, body) || ...)) return;
     std::string expected;
     ((expected += (expected.empty() ? "" : ", ") + std::string(Dtype<Types>::name)), ...);
-    TVM_FFI_THROW(TypeError) << "Unsupported dtype: " << what << " is " << Name(dtype)
+    TVM_FFI_THROW(TypeError) << "Unsupported dtype: " << expression << " is " << Name(dtype)
                              << ", expected " << (sizeof...(Types) > 1 ? "one of " : "") << expected;
   }
 
@@ -156,10 +156,10 @@ inline std::string Name(DLDevice device) {
 }  // namespace v1
 }  // namespace jitload
 
-/* Run a block with `T` standing for the element type:
+/* Run a block in which `T` is the element type:
  *   DISPATCH_DTYPE(x.dtype(), T, (float, __half), { Scale<T>(x, y); });
- * The types are C++ ones, those of CUDA without their headers too, as long as the block only names them; or one of the
- * lists below. */
+ * `types` is a list of C++ types or one of the macros below. CUDA's types need their headers only if the block does
+ * more than name them. */
 #define DISPATCH_DTYPE(dtype, T, types, ...)                                       \
   ::jitload::Dispatch<void types>::Run((dtype), #dtype, [&](auto jitload_dtype_) { \
     using T [[maybe_unused]] = typename decltype(jitload_dtype_)::type;            \
@@ -180,12 +180,12 @@ inline cudaStream_t get_cuda_stream(DLDevice device) {
   return static_cast<cudaStream_t>(TVMFFIEnvGetStream(device.device_type, device.device_id));
 }
 
-/* A tensor from the allocator of the framework whose tensors the caller gave. */
+/* Allocate a tensor with the framework whose tensors the caller passed. */
 inline ffi::Tensor alloc_tensor(const ffi::Shape& shape, DLDataType dtype, DLDevice device) {
   return ffi::Tensor::FromEnvAlloc(TVMFFIEnvTensorAlloc, shape, dtype, device);
 }
 
-/* The address of the first element; `data_ptr()` leaves DLPack's byte offset out. */
+/* The address of the first element: `data_ptr()` does not include DLPack's byte offset. */
 template <class T = void, class AnyTensor>
 T* element_ptr(const AnyTensor& tensor) {
   return reinterpret_cast<T*>(static_cast<char*>(tensor.data_ptr()) + tensor.byte_offset());

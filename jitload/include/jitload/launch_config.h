@@ -1,11 +1,11 @@
-/* A builder over the launch attributes that people use, for `CubinKernel`:
+/* A builder of launch configurations with attributes, for `CubinKernel`:
  *
  *   jitload::LaunchConfig config(grid, block, stream, shared_bytes);
  *   config.Cluster(2, 2).SchedulingPolicy(CU_CLUSTER_SCHEDULING_POLICY_SPREAD).ProgrammaticStreamSerialization();
  *   TVM_FFI_CHECK_CUDA_DRIVER_ERROR(config.Launch(kernel, args));
  *
- * A grid counts blocks, with clusters too. `Launch` throws a ValueError for a grid that is no multiple of the cluster,
- * and for a cluster that the device cannot hold; `kernel.LaunchEx(args, config)` leaves both to the driver.
+ * A grid counts blocks, with clusters too. `Launch` throws a ValueError for a grid that is not a multiple of the
+ * cluster, and for a cluster that the device cannot hold; `kernel.LaunchEx(args, config)` leaves both to the driver.
  */
 #ifndef JITLOAD_LAUNCH_CONFIG_H_
 #define JITLOAD_LAUNCH_CONFIG_H_
@@ -20,7 +20,7 @@ class LaunchConfig {
   LaunchConfig(tvm::ffi::dim3 grid, tvm::ffi::dim3 block, CUstream stream, uint32_t shared_bytes = 0)
       : config_{grid.x, grid.y, grid.z, block.x, block.y, block.z, shared_bytes, stream, nullptr, 0} {}
 
-  /* Thread block clusters. Sizes over 8 blocks, which not every device has, are allowed for at the launch. */
+  /* The cluster size in blocks. `Launch` also allows more than 8 blocks, which not every device supports. */
   LaunchConfig& Cluster(unsigned x, unsigned y = 1, unsigned z = 1) {
     CUlaunchAttributeValue& value = Attribute(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
     value.clusterDim.x = cluster_[0] = x;
@@ -29,32 +29,32 @@ class LaunchConfig {
     return *this;
   }
 
-  /* How the blocks of a cluster are spread over the multiprocessors. */
+  /* How the blocks of a cluster are distributed over multiprocessors. */
   LaunchConfig& SchedulingPolicy(CUclusterSchedulingPolicy policy) {
     Attribute(CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE).clusterSchedulingPolicyPreference = policy;
     return *this;
   }
 
-  /* PDL: the kernel may start before the one before it in the stream has ended. */
+  /* PDL: the kernel may start before the previous one in the stream has finished. */
   LaunchConfig& ProgrammaticStreamSerialization(bool is_allowed = true) {
     Attribute(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION).programmaticStreamSerializationAllowed =
         is_allowed;
     return *this;
   }
 
-  /* All blocks are resident at once, so that the kernel may synchronise its grid. */
+  /* All blocks are resident at the same time, so that the kernel can synchronise the grid. */
   LaunchConfig& Cooperative(bool is_cooperative = true) {
     Attribute(CU_LAUNCH_ATTRIBUTE_COOPERATIVE).cooperative = is_cooperative;
     return *this;
   }
 
-  /* As of a stream: smaller numbers go first. */
+  /* As for streams, smaller numbers have higher priority. */
   LaunchConfig& Priority(int priority) {
     Attribute(CU_LAUNCH_ATTRIBUTE_PRIORITY).priority = priority;
     return *this;
   }
 
-  /* The driver's record, good as long as this object lives. */
+  /* The driver's record, valid as long as this object. */
   operator const CUlaunchConfig&() {
     config_.attrs = count_ != 0 ? attributes_ : nullptr;
     config_.numAttrs = count_;
@@ -63,18 +63,18 @@ class LaunchConfig {
 
   tvm::ffi::cuda_api::Result Launch(tvm::ffi::CubinKernel& kernel, void** args) {
     const CUlaunchConfig& config = *this;
-    if (cluster_[0] != kNone) {
-      const jitload_cu_config made = tvm::ffi::cuda_api::MakeConfig(config);
-      CheckDivides(made);
-      tvm::ffi::cuda_api::ThrowIfFailed(CheckCluster(kernel.state_, args, &made, cluster_));
+    if (cluster_[0] != kUnset) {
+      const jitload_cu_config driver_config = tvm::ffi::cuda_api::MakeConfig(config);
+      CheckDivides(driver_config);
+      tvm::ffi::cuda_api::ThrowIfFailed(CheckCluster(kernel.state_, args, &driver_config, cluster_));
     }
     return kernel.LaunchEx(args, config);
   }
 
  private:
-  enum : unsigned { kNone = ~0u, kMost = 5 };
+  enum : unsigned { kUnset = ~0u, kMaxAttributes = 5 };
 
-  /* The value to fill in; each attribute is there once. */
+  /* Return the value of an attribute, which is added on first use. */
   CUlaunchAttributeValue& Attribute(CUlaunchAttributeID id) {
     unsigned i = 0;
     while (i < count_ && attributes_[i].id != id) ++i;
@@ -89,7 +89,8 @@ class LaunchConfig {
         tvm::ffi::cuda_api::ThrowRaised();
       }
       if (config.grid[i] % cluster_[i] != 0) {
-        Raise("ValueError", "grid.%c (%u blocks) is no multiple of cluster.%c (%u)", "xyz"[i], config.grid[i], "xyz"[i],
+        Raise("ValueError", "grid.%c (%u blocks) is not a multiple of cluster.%c (%u)", "xyz"[i], config.grid[i],
+              "xyz"[i],
               cluster_[i]);
         tvm::ffi::cuda_api::ThrowRaised();
       }
@@ -97,9 +98,9 @@ class LaunchConfig {
   }
 
   CUlaunchConfig config_;
-  CUlaunchAttribute attributes_[kMost] = {};
+  CUlaunchAttribute attributes_[kMaxAttributes] = {};
   unsigned count_ = 0;
-  uint32_t cluster_[3] = {kNone, 1, 1};
+  uint32_t cluster_[3] = {kUnset, 1, 1};
 };
 
 }  // namespace v1

@@ -1,4 +1,4 @@
-/* The C++ launcher as an object: for wrappers compiled with JITLOAD_LAUNCHER_LINKED. */
+/* The C++ launcher as an object file, for wrappers compiled with JITLOAD_LAUNCHER_LINKED. */
 #ifndef JITLOAD_LAUNCHER_LINKED
 #define JITLOAD_LAUNCHER_LINKED
 #endif

@@ -1,9 +1,8 @@
-/* The work behind the C++ launcher, without C++ in it: nothing here throws or needs more of tvm-ffi than its C API.
+/* The implementation of the C++ launcher. Nothing here throws or needs more of tvm-ffi than its C API.
  *
- * Header-only by default, so that a build of a user's own needs an include path and nothing to link. It costs a
- * wrapper 0.2 s of compile time; with JITLOAD_LAUNCHER_LINKED these are declarations, and launcher.cc, compiled once,
- * is linked instead. Functions and state are hidden by name, whatever flags the user compiles with: two libraries
- * never share them.
+ * It is header-only by default, so that a user's own build only needs an include path. This costs a wrapper 0.2 s of
+ * compile time: with JITLOAD_LAUNCHER_LINKED these are only declarations, and launcher.cc must be compiled and linked.
+ * Functions and state always have hidden visibility, so that libraries never share them.
  */
 #ifndef JITLOAD_LAUNCHER_H_
 #define JITLOAD_LAUNCHER_H_
@@ -11,7 +10,7 @@
 #include <sys/types.h>
 #include <tvm/ffi/c_api.h>
 
-#include "driver_steps.h"
+#include "driver.h"
 
 #define JITLOAD_HIDDEN __attribute__((visibility("hidden")))
 #ifdef JITLOAD_LAUNCHER_LINKED
@@ -23,7 +22,7 @@
 namespace jitload {
 inline namespace v1 {
 
-/* Besides JITLOAD_DRIVER_FUNCTIONS. */
+/* In addition to JITLOAD_DRIVER_FUNCTIONS. */
 #define JITLOAD_LAUNCHER_FUNCTIONS(X)                                           \
   X(library_unload, "cuLibraryUnload", (jitload_cu_library))                    \
   X(push_context, "cuCtxPushCurrent_v2", (jitload_cu_context))                  \
@@ -31,7 +30,7 @@ inline namespace v1 {
   X(stream_context, "cuStreamGetCtx", (jitload_cu_stream, jitload_cu_context*)) \
   X(max_active_clusters, "cuOccupancyMaxActiveClusters", (int*, void*, const jitload_cu_config*))
 
-/* NULL where the driver has not got them: cuKernelGetParamInfo is of CUDA 12.4, as cuFuncLoad. */
+/* NULL if the driver does not have them: cuKernelGetParamInfo is new in CUDA 12.4. */
 #define JITLOAD_OPTIONAL_FUNCTIONS(X)                                                  \
   X(param_info, "cuKernelGetParamInfo", (jitload_cu_kernel, size_t, size_t*, size_t*)) \
   X(pointer_attributes, "cuPointerGetAttributes", (unsigned, int*, void**, jitload_cu_address))
@@ -41,46 +40,47 @@ struct Driver : jitload_driver {
   JITLOAD_LAUNCHER_FUNCTIONS(JITLOAD_DECLARE_)
   JITLOAD_OPTIONAL_FUNCTIONS(JITLOAD_DECLARE_)
 #undef JITLOAD_DECLARE_
-  int devices;   /* how many there are */
-  pid_t process; /* that called cuInit; a fork of it cannot use CUDA */
+  int devices;   /* their number */
+  pid_t process; /* the one that called cuInit; its forks cannot use CUDA */
 };
 
-/* What a caller knows of a cubin's bytes. */
+/* The bytes of a cubin or a fatbin. */
 struct Image {
   const unsigned char* data;
-  size_t size; /* kUnknownSize where there is only an address */
+  size_t size; /* or kUnknownSize */
 };
 enum : size_t { kUnknownSize = ~size_t{0} };
 
-/* A cubin in the driver, or a fatbin. */
+/* A cubin or a fatbin that the driver has loaded. */
 struct Library {
   jitload_cu_library handle;
-  int capability; /* 90 for sm_90; 0 where that is not known */
-  char* kernels;  /* "add_one, scale"; from malloc */
-  char* images;   /* of a fatbin: "sm_80, compute_90"; from malloc */
+  int capability; /* 90 for sm_90; 0 if unknown */
+  char* kernels;  /* "add_one, scale"; malloc, may be NULL */
+  char* images;   /* of a fatbin: "sm_80, compute_90"; malloc, may be NULL */
 };
 
 struct KernelState;
 
-/* Each returns 0, or sets tvm-ffi's error and returns -1 (NULL for a pointer). */
+/* Each of these returns 0, or sets tvm-ffi's error and returns -1 (NULL for a pointer). */
 JITLOAD_LAUNCHER int Raise(const char* kind, const char* format, ...) __attribute__((format(printf, 2, 3)));
-/* "<what>: CUDA_ERROR_NOT_FOUND (500): named symbol not found", and what is known of the launch refused last. */
-JITLOAD_LAUNCHER int RaiseCode(const char* what, int code);
+/* "<context>: CUDA_ERROR_NOT_FOUND (500): named symbol not found", with the details of this thread's last failed
+ * launch. */
+JITLOAD_LAUNCHER int RaiseCode(const char* context, int code);
 JITLOAD_LAUNCHER const Driver* OpenDriver();
-JITLOAD_LAUNCHER int CheckDevice(const Driver* driver, const char* who, int device);
+JITLOAD_LAUNCHER int CheckDevice(const Driver* driver, const char* function, int device);
 JITLOAD_LAUNCHER int EnterDevice(const Driver* driver, int device, jitload_cu_context* before);
 JITLOAD_LAUNCHER int LoadImage(const Image* image, Library* library);
 JITLOAD_LAUNCHER KernelState* MakeKernel(const Library* library, const char* name);
-JITLOAD_LAUNCHER int AllowMostShared(KernelState* kernel, int64_t static_bytes, int64_t wanted);
-/* Load the kernel where the launch will go, let it have clusters of any size, and see whether this one is possible. */
+JITLOAD_LAUNCHER int AllowMaxShared(KernelState* kernel, int64_t static_bytes, int64_t dynamic_bytes);
+/* Load the kernel on the launch's device, allow it large clusters, and check that this cluster is possible. */
 JITLOAD_LAUNCHER int CheckCluster(KernelState* kernel, void** args, const jitload_cu_config* config,
                                   const uint32_t* cluster);
 
-/* Launch, and return the driver's code. The driver keeps nothing of a launch that it refused. */
+/* Return the driver's code, and do not set tvm-ffi's error. A failed launch leaves details for RaiseCode. */
 JITLOAD_LAUNCHER int LaunchKernel(KernelState* kernel, void** args, const jitload_cu_config* config);
 JITLOAD_LAUNCHER int LoadBytes(const Driver* driver, const void* bytes, jitload_cu_library* library);
 JITLOAD_LAUNCHER void Unload(Library* library);
-JITLOAD_LAUNCHER jitload_cu_kernel HandleOf(const KernelState* kernel);
+JITLOAD_LAUNCHER jitload_cu_kernel GetKernelHandle(const KernelState* kernel);
 JITLOAD_LAUNCHER void FreeKernel(KernelState* kernel);
 JITLOAD_LAUNCHER void DescribeCode(int code, const char** name, const char** text);
 

@@ -1,4 +1,4 @@
-/* The launcher's libcuda: its functions found at run time, contexts, and the words for its errors. */
+/* The launcher's access to libcuda: functions looked up at run time, contexts, and error messages. */
 #ifndef JITLOAD_LAUNCHER_DRIVER_H_
 #define JITLOAD_LAUNCHER_DRIVER_H_
 
@@ -16,17 +16,17 @@
 namespace jitload {
 inline namespace v1 {
 
-/* The launch that the driver refused last in this thread: the code that a launch returns has no room for words. */
-struct Refusal {
+/* Details of the last failed launch of this thread, as a launch returns only a code. */
+struct LaunchError {
   int code;
   char text[500];
 };
 
 JITLOAD_HIDDEN inline Driver driver_table = {};
-JITLOAD_HIDDEN inline const Driver* driver_found = nullptr; /* once set, never changed */
-JITLOAD_HIDDEN inline pid_t launcher_lock = 0; /* the process that holds it, or 0 */
-JITLOAD_HIDDEN inline jitload_cu_context primary_contexts[JITLOAD_REMEMBERED_CONTEXTS] = {};
-JITLOAD_HIDDEN inline __thread Refusal last_refusal = {};
+JITLOAD_HIDDEN inline const Driver* loaded_driver = nullptr; /* NULL before the first use; never changes afterwards */
+JITLOAD_HIDDEN inline pid_t launcher_lock = 0; /* the process that holds the lock, or 0 */
+JITLOAD_HIDDEN inline jitload_cu_context primary_contexts[JITLOAD_MAX_RETAINED_CONTEXTS] = {};
+JITLOAD_HIDDEN inline __thread LaunchError last_launch_error = {};
 
 inline constexpr const char* kForked =
     "CUDA was used in this process before it forked, and cannot be used in the child; start workers with the 'spawn' "
@@ -34,20 +34,22 @@ inline constexpr const char* kForked =
 
 /* ---- the lock -------------------------------------------------------------------------------------------------- */
 
-/* Returns false where a thread of the parent held it when this process was forked off: it will never be given back. It
- * is held while the driver starts, and for what a kernel needs once; a mutex could not tell, and nothing that runs at a
- * fork could mend it, in a library that may be gone by then. */
+/* Return false if a thread of the parent process held the lock at the fork, so that it will never be released. A
+ * mutex cannot detect this, and a fork handler could outlive the library that it belongs to. The lock is held while
+ * the driver is initialised and while a kernel is prepared for a device. */
 JITLOAD_LAUNCHER bool Lock() {
   const pid_t self = getpid();
-  const timespec moment = {0, 50000};
+  const timespec interval = {0, 50000};
   for (int tries = 0;; ++tries) {
     pid_t holder = 0;
-    if (__atomic_compare_exchange_n(&launcher_lock, &holder, self, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) return true;
+    if (__atomic_compare_exchange_n(&launcher_lock, &holder, self, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+      return true;
+    }
     if (holder != self) return false;
     if (tries < 16) {
       sched_yield();
     } else {
-      nanosleep(&moment, nullptr);
+      nanosleep(&interval, nullptr);
     }
   }
 }
@@ -66,52 +68,52 @@ JITLOAD_LAUNCHER int Raise(const char* kind, const char* format, ...) {
   return -1;
 }
 
-/* A function of the CUDA runtime, where a copy of it is loaded: it knows codes that the driver does not. */
-JITLOAD_LAUNCHER const char* AskRuntime(const char* function, int code) {
+/* Call a function of the CUDA runtime if it is loaded: it has names for codes that the driver does not know. */
+JITLOAD_LAUNCHER const char* CallRuntime(const char* function, int code) {
   static const char* const names[] = {"libcudart.so.13", "libcudart.so.12"};
-  void* found = dlsym(RTLD_DEFAULT, function);
-  for (int i = 0; i < 2 && found == nullptr; ++i) {
+  void* address = dlsym(RTLD_DEFAULT, function);
+  for (int i = 0; i < 2 && address == nullptr; ++i) {
     void* library = dlopen(names[i], RTLD_NOW | RTLD_NOLOAD);
-    if (library != nullptr) found = dlsym(library, function);
+    if (library != nullptr) address = dlsym(library, function);
   }
-  return found != nullptr ? reinterpret_cast<const char* (*)(int)>(found)(code) : nullptr;
+  return address != nullptr ? reinterpret_cast<const char* (*)(int)>(address)(code) : nullptr;
 }
 
 JITLOAD_LAUNCHER void DescribeCode(int code, const char** name, const char** text) {
-  const Driver* driver = __atomic_load_n(&driver_found, __ATOMIC_ACQUIRE);
+  const Driver* driver = __atomic_load_n(&loaded_driver, __ATOMIC_ACQUIRE);
   *name = *text = nullptr;
   if (driver != nullptr) {
     driver->error_name(code, name);
     driver->error_string(code, text);
   }
-  if (*name == nullptr) *name = AskRuntime("cudaGetErrorName", code);
-  if (*text == nullptr) *text = AskRuntime("cudaGetErrorString", code);
+  if (*name == nullptr) *name = CallRuntime("cudaGetErrorName", code);
+  if (*text == nullptr) *text = CallRuntime("cudaGetErrorString", code);
   if (*name == nullptr) *name = "unknown";
   if (*text == nullptr) *text = "this driver does not know the error";
 }
 
-JITLOAD_LAUNCHER int RaiseCode(const char* what, int code) {
+JITLOAD_LAUNCHER int RaiseCode(const char* context, int code) {
   const char *name, *text;
   DescribeCode(code, &name, &text);
-  const bool is_known = last_refusal.code == code;
-  last_refusal.code = 0;
-  return Raise("RuntimeError", "%s: %s (%d): %s%s%s", what, name, code, text, is_known ? "; last refused launch: " : "",
-               is_known ? last_refusal.text : "");
+  const bool has_details = last_launch_error.code == code;
+  last_launch_error.code = 0;
+  return Raise("RuntimeError", "%s: %s (%d): %s%s%s", context, name, code, text,
+               has_details ? "; last refused launch: " : "", has_details ? last_launch_error.text : "");
 }
 
-/* Keep the words for a launch that is refused, and return its code. */
-__attribute__((format(printf, 2, 3))) JITLOAD_LAUNCHER int Refuse(int code, const char* format, ...) {
+/* Record the details of a failed launch, and return its code. */
+__attribute__((format(printf, 2, 3))) JITLOAD_LAUNCHER int SetLaunchError(int code, const char* format, ...) {
   va_list values;
   va_start(values, format);
-  vsnprintf(last_refusal.text, sizeof last_refusal.text, format, values);
+  vsnprintf(last_launch_error.text, sizeof last_launch_error.text, format, values);
   va_end(values);
-  last_refusal.code = code;
+  last_launch_error.code = code;
   return code;
 }
 
 /* ---- the driver ------------------------------------------------------------------------------------------------ */
 
-JITLOAD_LAUNCHER const char* FindFunctions(void* library, Driver* driver) {
+JITLOAD_LAUNCHER const char* ResolveFunctions(void* library, Driver* driver) {
   const char* missing = nullptr;
 #define JITLOAD_FIND_(field, symbol, parameters) \
   driver->field = reinterpret_cast<decltype(driver->field)>(dlsym(library, symbol));
@@ -133,7 +135,7 @@ JITLOAD_LAUNCHER int StartDriver(Driver* driver) {
   if (library == nullptr) {
     return Raise("RuntimeError", "launching needs an NVIDIA driver, and libcuda.so.1 was not found: %s", dlerror());
   }
-  if (const char* missing = FindFunctions(library, driver)) {
+  if (const char* missing = ResolveFunctions(library, driver)) {
     return Raise("RuntimeError", "the CUDA driver has no %s: it must support CUDA 12.0 or newer", missing);
   }
   int code = driver->init(0);
@@ -145,36 +147,38 @@ JITLOAD_LAUNCHER int StartDriver(Driver* driver) {
     return Raise("RuntimeError", "the CUDA driver cannot start: %s (%d): %s", name ? name : "", code, text ? text : "");
   }
   driver->process = getpid();
-  __atomic_store_n(&driver_found, driver, __ATOMIC_RELEASE);
+  __atomic_store_n(&loaded_driver, driver, __ATOMIC_RELEASE);
   return 0;
 }
 
 JITLOAD_LAUNCHER const Driver* OpenDriver() {
-  const Driver* driver = __atomic_load_n(&driver_found, __ATOMIC_ACQUIRE);
+  const Driver* driver = __atomic_load_n(&loaded_driver, __ATOMIC_ACQUIRE);
   if (driver != nullptr && driver->process == getpid()) return driver;
   if (driver != nullptr || !Lock()) {
     Raise("RuntimeError", "%s", kForked);
     return nullptr;
   }
-  if (driver_found == nullptr) StartDriver(&driver_table);
-  driver = driver_found;
+  if (loaded_driver == nullptr) StartDriver(&driver_table);
+  driver = loaded_driver;
   Unlock();
   return driver;
 }
 
-JITLOAD_LAUNCHER int CheckDevice(const Driver* driver, const char* who, int device) {
+JITLOAD_LAUNCHER int CheckDevice(const Driver* driver, const char* function, int device) {
   if (device >= 0 && device < driver->devices) return 0;
-  return Raise("RuntimeError", "%s: there is no cuda:%d; this process sees %d device%s", who, device, driver->devices,
+  return Raise("RuntimeError", "%s: there is no cuda:%d; this process sees %d device%s", function, device,
+               driver->devices,
                driver->devices == 1 ? "" : "s");
 }
 
 /* ---- contexts -------------------------------------------------------------------------------------------------- */
 
 JITLOAD_LAUNCHER int PrimaryContext(const Driver* driver, int device, jitload_cu_context* primary) {
-  return jitload_retain_once(driver, primary_contexts, device, primary);
+  return jitload_retain_primary(driver, primary_contexts, device, primary);
 }
 
-/* A thread without a context gets the primary one of device 0, as from the CUDA runtime; returns whether it did. */
+/* Give a thread without a context the primary one of device 0, as the CUDA runtime does. Return whether that was
+ * done. */
 JITLOAD_LAUNCHER bool AdoptContext(const Driver* driver) {
   jitload_cu_context current = nullptr, primary = nullptr;
   if (driver->get_context(&current) != JITLOAD_CUDA_SUCCESS || current != nullptr) return false;

@@ -1,4 +1,4 @@
-/* A kernel of the launcher, and what it needs once on each of the devices: nothing before the first launch there. */
+/* A kernel of the launcher. It is prepared for a device at its first launch there. */
 #ifndef JITLOAD_LAUNCHER_KERNEL_H_
 #define JITLOAD_LAUNCHER_KERNEL_H_
 
@@ -8,9 +8,9 @@ namespace jitload {
 inline namespace v1 {
 
 /* A kernel on one device. */
-struct KernelSlot {
-  int64_t allowed;     /* dynamic shared memory that may be asked for right now; -1: not loaded there yet */
-  uint32_t checked[7]; /* the cluster, block and shared memory that CheckCluster found possible last */
+struct DeviceKernel {
+  int64_t shared_limit; /* of dynamic shared memory; -1 before the kernel is loaded on the device */
+  uint32_t checked_launch[7]; /* the cluster, block and shared memory that CheckCluster accepted last */
   bool allows_large_cluster;
 };
 
@@ -18,15 +18,15 @@ struct KernelState {
   const Driver* driver;
   jitload_cu_kernel kernel;
   char* name;
-  KernelSlot* slots;  /* by device */
-  uint32_t* pointers; /* numbers of the parameters that may be pointers; only with several devices */
+  DeviceKernel* slots;  /* [device] */
+  uint32_t* pointers; /* indices of parameters that may be pointers; only with several devices */
   uint32_t pointer_count;
   int capability;
   char* images;           /* of a fatbin */
-  bool wants_most_shared; /* raise the limit at the first launch on a device */
+  bool needs_max_shared; /* raise shared_limit at the first launch on a device */
 };
 
-JITLOAD_LAUNCHER jitload_cu_kernel HandleOf(const KernelState* state) {
+JITLOAD_LAUNCHER jitload_cu_kernel GetKernelHandle(const KernelState* state) {
   return state != nullptr ? state->kernel : nullptr;
 }
 
@@ -39,7 +39,7 @@ JITLOAD_LAUNCHER void FreeKernel(KernelState* state) {
   free(state);
 }
 
-/* Parameters of eight bytes; a driver before 12.4 does not tell. */
+/* Any parameter of eight bytes may be a pointer. Drivers before CUDA 12.4 cannot list parameters. */
 JITLOAD_LAUNCHER void FindPointers(KernelState* state) {
   const Driver* driver = state->driver;
   size_t offset = 0, size = 0;
@@ -54,7 +54,7 @@ JITLOAD_LAUNCHER void FindPointers(KernelState* state) {
 }
 
 JITLOAD_LAUNCHER int RaiseNoKernel(const Library* library, const char* name) {
-  const bool is_fatbin = library->images != nullptr; /* it may have the kernel, and for no device here */
+  const bool is_fatbin = library->images != nullptr; /* which may have the kernel for other devices */
   const char* parts[] = {is_fatbin ? "the fatbin with code for " : "the cubin", is_fatbin ? library->images : "",
                          " has no kernel named '", name, "'", library->kernels ? "; it has: " : "",
                          library->kernels ? library->kernels : ""};
@@ -73,12 +73,12 @@ JITLOAD_LAUNCHER KernelState* MakeKernel(const Library* library, const char* nam
   const int code =
       name != nullptr ? driver->library_kernel(&kernel, library->handle, name) : JITLOAD_CUDA_ERROR_INVALID_VALUE;
   if (code != JITLOAD_CUDA_SUCCESS) {
-    const char* what = "cannot get a kernel from the cubin";
-    if (library->images != nullptr) what = "the fatbin has no kernel for a device here";
+    const char* context = "cannot get a kernel from the cubin";
+    if (library->images != nullptr) context = "the fatbin has no kernel for a device here";
     if (code == JITLOAD_CUDA_ERROR_NOT_FOUND)
       RaiseNoKernel(library, name);
     else
-      RaiseCode(what, code);
+      RaiseCode(context, code);
     return nullptr;
   }
   KernelState* state = static_cast<KernelState*>(calloc(1, sizeof *state));
@@ -88,45 +88,51 @@ JITLOAD_LAUNCHER KernelState* MakeKernel(const Library* library, const char* nam
     state->capability = library->capability;
     state->images = library->images != nullptr ? strdup(library->images) : nullptr;
     state->name = strdup(name);
-    state->slots = static_cast<KernelSlot*>(calloc(static_cast<size_t>(driver->devices), sizeof(KernelSlot)));
+    state->slots = static_cast<DeviceKernel*>(calloc(static_cast<size_t>(driver->devices), sizeof(DeviceKernel)));
   }
   if (state == nullptr || state->name == nullptr || state->slots == nullptr) {
     FreeKernel(state);
     Raise("MemoryError", "out of memory");
     return nullptr;
   }
-  for (int device = 0; device < driver->devices; ++device) state->slots[device].allowed = -1;
+  for (int device = 0; device < driver->devices; ++device) state->slots[device].shared_limit = -1;
   FindPointers(state);
   return state;
 }
 
-/* ---- what a launch needs once on a device ---------------------------------------------------------------------- */
+/* ---- preparing a kernel for a device --------------------------------------------------------------------------- */
 
-JITLOAD_LAUNCHER int RefuseArchitecture(const KernelState* state, int device) {
+JITLOAD_LAUNCHER int SetArchitectureError(const KernelState* state, int device) {
   int major = 0, minor = 0;
   state->driver->device_attribute(&major, JITLOAD_DEVICE_MAJOR, device);
   state->driver->device_attribute(&minor, JITLOAD_DEVICE_MINOR, device);
   if (state->images != nullptr) {
-    return Refuse(JITLOAD_CUDA_ERROR_NO_BINARY_FOR_GPU, "%s: the fatbin holds code for %s, and cuda:%d is sm_%d%d",
-                  state->name, state->images, device, major, minor);
+    return SetLaunchError(JITLOAD_CUDA_ERROR_NO_BINARY_FOR_GPU,
+                          "%s: the fatbin holds code for %s, and cuda:%d is sm_%d%d",
+                          state->name, state->images, device, major, minor);
   }
-  return Refuse(JITLOAD_CUDA_ERROR_NO_BINARY_FOR_GPU, "%s: the cubin holds code for sm_%d, and cuda:%d is sm_%d%d",
-                state->name, state->capability, device, major, minor);
+  return SetLaunchError(JITLOAD_CUDA_ERROR_NO_BINARY_FOR_GPU,
+                        "%s: the cubin holds code for sm_%d, and cuda:%d is sm_%d%d",
+                        state->name, state->capability, device, major, minor);
 }
 
-/* Raise the limit to the most there is: it is only a ceiling, and is never lowered. */
-JITLOAD_LAUNCHER int RaiseShared(KernelState* state, int device, int64_t wanted, int most, int fixed) {
-  if (wanted > most - fixed) {
-    return Refuse(JITLOAD_CUDA_ERROR_INVALID_VALUE, "%s: " JITLOAD_TOO_MUCH_SHARED, state->name,
-                  static_cast<long long>(wanted), device, most, fixed);
+/* Raise the limit of dynamic shared memory to the device's maximum. It costs nothing, and is never lowered. */
+JITLOAD_LAUNCHER int RaiseSharedLimit(KernelState* state, int device, int64_t bytes, int max_shared,
+                                      int static_shared) {
+  if (bytes > max_shared - static_shared) {
+    return SetLaunchError(JITLOAD_CUDA_ERROR_INVALID_VALUE, "%s: " JITLOAD_TOO_MUCH_SHARED, state->name,
+                          static_cast<long long>(bytes), device, max_shared, static_shared);
   }
   const int code =
-      state->driver->set_kernel_attribute(JITLOAD_FUNCTION_MAX_DYNAMIC_SHARED, most - fixed, state->kernel, device);
-  return code == 0 ? 0 : Refuse(code, "%s: cannot raise the shared memory limit on cuda:%d", state->name, device);
+      state->driver->set_kernel_attribute(JITLOAD_FUNCTION_MAX_DYNAMIC_SHARED, max_shared - static_shared,
+                                          state->kernel,
+                                          device);
+  return code == 0 ? 0 : SetLaunchError(code, "%s: cannot raise the shared memory limit on cuda:%d", state->name,
+                                        device);
 }
 
-/* Allow clusters over the portable size of 8 blocks, which the driver refuses otherwise. Once for a device: setting an
- * attribute takes a lock of the driver's. */
+/* Allow clusters of more than 8 blocks, the portable size. Done once for each device, because setting an attribute
+ * takes one of the driver's locks. */
 JITLOAD_LAUNCHER void AllowLargeCluster(KernelState* state, int device) {
   int mode = JITLOAD_CAPTURE_RELAXED;
   if (__atomic_load_n(&state->slots[device].allows_large_cluster, __ATOMIC_ACQUIRE)) return;
@@ -136,85 +142,86 @@ JITLOAD_LAUNCHER void AllowLargeCluster(KernelState* state, int device) {
   __atomic_store_n(&state->slots[device].allows_large_cluster, true, __ATOMIC_RELEASE);
 }
 
-/* A kernel that was compiled for a cluster, `__cluster_dims__`. */
+/* Allow the cluster that the kernel was compiled for, `__cluster_dims__`. */
 JITLOAD_LAUNCHER void AllowDeclaredCluster(KernelState* state, int device) {
-  const int64_t blocks = jitload_declared_cluster(state->driver, state->kernel, device);
+  const int64_t blocks = jitload_declared_cluster_size(state->driver, state->kernel, device);
   if (blocks > JITLOAD_PORTABLE_CLUSTER) AllowLargeCluster(state, device);
 }
 
-/* The caller holds the lock, and has the device's context and relaxed capture. */
-JITLOAD_LAUNCHER int PrepareLocked(KernelState* state, int device, int64_t wanted) {
+/* The caller holds the lock, with the device's context current and capture mode relaxed. */
+JITLOAD_LAUNCHER int PrepareLocked(KernelState* state, int device, int64_t bytes) {
   const Driver* driver = state->driver;
-  KernelSlot* slot = &state->slots[device];
+  DeviceKernel* slot = &state->slots[device];
   void* function = nullptr;
-  int most = 0, fixed = 0, code = 0;
-  if (slot->allowed < 0) {
+  int max_shared = 0, static_shared = 0, code = 0;
+  if (slot->shared_limit < 0) {
     code = driver->kernel_function(&function, state->kernel);
     if (code == 0 && driver->load_function != nullptr) code = driver->load_function(function);
     if (code == JITLOAD_CUDA_ERROR_NO_BINARY_FOR_GPU && (state->capability != 0 || state->images)) {
-      return RefuseArchitecture(state, device);
+      return SetArchitectureError(state, device);
     }
     if (code == 0) AllowDeclaredCluster(state, device);
   }
-  if (code == 0) code = jitload_shared_limit(driver, state->kernel, device, &most, &fixed);
-  if (code != 0) return Refuse(code, "%s: cannot be loaded on cuda:%d", state->name, device);
-  int64_t allowed = slot->allowed < 0 ? JITLOAD_DEFAULT_SHARED - fixed : slot->allowed;
-  if (wanted > allowed || (slot->allowed < 0 && state->wants_most_shared)) {
-    code = RaiseShared(state, device, wanted, most, fixed);
+  if (code == 0) code = jitload_shared_limit(driver, state->kernel, device, &max_shared, &static_shared);
+  if (code != 0) return SetLaunchError(code, "%s: cannot be loaded on cuda:%d", state->name, device);
+  int64_t limit = slot->shared_limit < 0 ? JITLOAD_DEFAULT_SHARED - static_shared : slot->shared_limit;
+  if (bytes > limit || (slot->shared_limit < 0 && state->needs_max_shared)) {
+    code = RaiseSharedLimit(state, device, bytes, max_shared, static_shared);
     if (code != 0) return code;
-    allowed = most - fixed;
+    limit = max_shared - static_shared;
   }
-  __atomic_store_n(&slot->allowed, allowed, __ATOMIC_RELEASE);
+  __atomic_store_n(&slot->shared_limit, limit, __ATOMIC_RELEASE);
   return 0;
 }
 
-/* Load the kernel on the current device, and allow it so much dynamic shared memory. Returns the driver's code. */
-JITLOAD_LAUNCHER int Prepare(KernelState* state, int device, int64_t wanted) {
+/* Load the kernel on the current device, and allow it `bytes` of dynamic shared memory. Return the driver's code. */
+JITLOAD_LAUNCHER int Prepare(KernelState* state, int device, int64_t bytes) {
   const Driver* driver = state->driver;
   int mode = JITLOAD_CAPTURE_RELAXED;
   if (driver->process != getpid() || !Lock()) {
-    return Refuse(JITLOAD_CUDA_ERROR_NOT_INITIALIZED, "%s: %s", state->name, kForked);
+    return SetLaunchError(JITLOAD_CUDA_ERROR_NOT_INITIALIZED, "%s: %s", state->name, kForked);
   }
   AdoptContext(driver);
   driver->exchange_capture_mode(&mode);
-  const int code = PrepareLocked(state, device, wanted);
+  const int code = PrepareLocked(state, device, bytes);
   driver->exchange_capture_mode(&mode);
   Unlock();
   return code;
 }
 
-/* GetKernelWithMaxDynamicSharedMemory: at once on the devices in use, for who launches by the handle; on others at
- * their first launch. An amount that no device here can give is an error now. */
-JITLOAD_LAUNCHER int AllowMostShared(KernelState* state, int64_t static_bytes, int64_t wanted) {
+/* Implements GetKernelWithMaxDynamicSharedMemory. Devices in use get the limit now, for callers that launch by handle;
+ * others at their first launch. An amount that no device can provide is an error. */
+JITLOAD_LAUNCHER int AllowMaxShared(KernelState* state, int64_t static_bytes, int64_t dynamic_bytes) {
   const Driver* driver = state->driver;
-  int64_t best = -1;
-  if (wanted < -1 || static_bytes < 0) {
+  int64_t largest_limit = -1;
+  if (dynamic_bytes < -1 || static_bytes < 0) {
     return Raise("ValueError",
                  "GetKernelWithMaxDynamicSharedMemory: '%s' cannot have %lld bytes of shared memory; -1 means "
-                 "the most there is",
-                 state->name, static_cast<long long>(wanted < -1 ? wanted : static_bytes));
+                 "the maximum",
+                 state->name, static_cast<long long>(dynamic_bytes < -1 ? dynamic_bytes : static_bytes));
   }
-  state->wants_most_shared = true;
+  state->needs_max_shared = true;
   for (int device = 0; device < driver->devices; ++device) {
     unsigned flags = 0;
-    int is_active = 0, most = 0, fixed = 0, mode = JITLOAD_CAPTURE_RELAXED;
+    int is_active = 0, max_shared = 0, static_shared = 0, mode = JITLOAD_CAPTURE_RELAXED;
     driver->primary_state(device, &flags, &is_active);
-    if (is_active ? jitload_shared_limit(driver, state->kernel, device, &most, &fixed)
-                  : driver->device_attribute(&most, JITLOAD_DEVICE_MAX_SHARED_OPTIN, device)) {
-      continue; /* not every GPU here need suit the cubin */
+    if (is_active ? jitload_shared_limit(driver, state->kernel, device, &max_shared, &static_shared)
+                  : driver->device_attribute(&max_shared, JITLOAD_DEVICE_MAX_SHARED_OPTIN, device)) {
+      continue; /* the cubin need not run on every GPU */
     }
-    const int64_t dynamic = most - (fixed > static_bytes ? fixed : static_bytes);
-    if (dynamic > best) best = dynamic;
+    const int64_t limit = max_shared - (static_shared > static_bytes ? static_shared : static_bytes);
+    if (limit > largest_limit) largest_limit = limit;
     if (!is_active) continue;
     driver->exchange_capture_mode(&mode);
-    driver->set_kernel_attribute(JITLOAD_FUNCTION_MAX_DYNAMIC_SHARED, most - fixed, state->kernel, device);
+    driver->set_kernel_attribute(JITLOAD_FUNCTION_MAX_DYNAMIC_SHARED, max_shared - static_shared, state->kernel,
+                                 device);
     driver->exchange_capture_mode(&mode);
   }
-  if (best < 0 || wanted <= best) return 0;
+  if (largest_limit < 0 || dynamic_bytes <= largest_limit) return 0;
   return Raise("ValueError",
-               "GetKernelWithMaxDynamicSharedMemory: %lld bytes of dynamic shared memory asked for '%s', but no "
+               "GetKernelWithMaxDynamicSharedMemory: %lld bytes of dynamic shared memory requested for '%s', but no "
                "device here gives it more than %lld",
-               static_cast<long long>(wanted), state->name, static_cast<long long>(best));
+               static_cast<long long>(dynamic_bytes), state->name, static_cast<long long>(largest_limit));
 }
 
 }  // namespace v1

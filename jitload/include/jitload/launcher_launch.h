@@ -1,48 +1,93 @@
-/* A launch by the launcher: where it belongs, and the driver's call.
+/* Launches of the launcher: choosing the device, and calling the driver.
  *
- * A usual one on a machine with one GPU is one comparison and the driver's own call; with several it looks first where
- * the launch belongs.
+ * With one GPU a launch costs one comparison in addition to the driver's call.
  */
 #ifndef JITLOAD_LAUNCHER_LAUNCH_H_
 #define JITLOAD_LAUNCHER_LAUNCH_H_
 
-#include "launcher_cluster.h"
+#include "launcher_kernel.h"
 
 namespace jitload {
 inline namespace v1 {
 
-/* ---- where a launch belongs ------------------------------------------------------------------------------------ */
+/* ---- clusters -------------------------------------------------------------------------------------------------- */
 
-/* Without a stream the pointers tell: the current device if one of them is there, else the first one's. */
+/* Return the cluster among a launch's attributes, or NULL. */
+JITLOAD_LAUNCHER const uint32_t* FindCluster(const jitload_cu_config* config) {
+  for (uint32_t i = 0; i < config->attribute_count; ++i) {
+    if (config->attributes[i].id == JITLOAD_LAUNCH_CLUSTER) return config->attributes[i].value.extent;
+  }
+  return nullptr;
+}
+
+JITLOAD_LAUNCHER uint64_t CountBlocks(const uint32_t* cluster) { return uint64_t{cluster[0]} * cluster[1] * cluster[2]; }
+
+JITLOAD_LAUNCHER void AllowCluster(KernelState* state, const jitload_cu_config* config, int device) {
+  const uint32_t* cluster = FindCluster(config);
+  if (cluster != nullptr && CountBlocks(cluster) > JITLOAD_PORTABLE_CLUSTER) AllowLargeCluster(state, device);
+}
+
+/* Return the size of the largest cluster that the device can hold, if it cannot hold this one. */
+JITLOAD_LAUNCHER uint32_t LargestCluster(const KernelState* state, const jitload_cu_config* config,
+                                         const uint32_t* cluster) {
+  const uint64_t blocks = CountBlocks(cluster);
+  return blocks == 0 ? 0 : jitload_largest_cluster(state->driver->max_active_clusters, state->kernel, config,
+                                                   blocks - 1);
+}
+
+/* Format what is wrong with the cluster of a failed launch. Empty without a cluster; the driver's errors name no
+ * limit. */
+JITLOAD_LAUNCHER void FormatClusterError(const KernelState* state, const jitload_cu_config* config, char* text,
+                                         size_t size) {
+  const uint32_t* cluster = FindCluster(config);
+  int count = 0;
+  text[0] = 0;
+  if (cluster == nullptr) return;
+  const int used = snprintf(text, size, ", cluster (%u, %u, %u)", cluster[0], cluster[1], cluster[2]);
+  for (int i = 0; i < 3; ++i) {
+    if (cluster[i] != 0 && config->grid[i] % cluster[i] == 0) continue;
+    snprintf(text + used, size - used, ": grid.%c is not a multiple of cluster.%c", "xyz"[i], "xyz"[i]);
+    return;
+  }
+  const bool is_below_maximum = CountBlocks(cluster) <= JITLOAD_MAX_CLUSTER;
+  if (is_below_maximum && state->driver->max_active_clusters(&count, state->kernel, config) == 0 && count > 0) return;
+  const uint32_t limit = LargestCluster(state, config, cluster);
+  if (limit != 0) snprintf(text + used, size - used, ": the limit is %u blocks in a cluster", limit);
+}
+
+/* ---- the device of a launch ------------------------------------------------------------------------------------ */
+
+/* For a launch without a stream: the current device if a pointer belongs to it, otherwise the first pointer's
+ * device. */
 JITLOAD_LAUNCHER int DeviceOfPointers(const KernelState* state, void** args, int current) {
   enum { DEVICE_MEMORY = 2, MEMORY_TYPE = 2, ORDINAL = 9 };
   const Driver* driver = state->driver;
-  int found = current;
+  int selected = current;
   if (args == nullptr || driver->pointer_attributes == nullptr) return current;
   for (uint32_t i = 0; i < state->pointer_count; ++i) {
     jitload_cu_address address = 0;
     unsigned type = 0;
-    int ordinal = -1, wanted[] = {MEMORY_TYPE, ORDINAL};
+    int ordinal = -1, attributes[] = {MEMORY_TYPE, ORDINAL};
     void* values[] = {&type, &ordinal};
     if (args[state->pointers[i]] != nullptr) memcpy(&address, args[state->pointers[i]], sizeof address);
-    if (address == 0 || driver->pointer_attributes(2, wanted, values, address) != JITLOAD_CUDA_SUCCESS) continue;
+    if (address == 0 || driver->pointer_attributes(2, attributes, values, address) != JITLOAD_CUDA_SUCCESS) continue;
     if (type != DEVICE_MEMORY || ordinal < 0 || ordinal >= driver->devices) continue;
     if (ordinal == current) return current;
-    if (found == current) found = ordinal;
+    if (selected == current) selected = ordinal;
   }
-  return found;
+  return selected;
 }
 
-/* With several devices: make the context current in which the launch belongs, where it is not. Returns whether that
- * has to be undone. */
-JITLOAD_LAUNCHER bool EnterPlace(const KernelState* state, void** args, jitload_cu_stream stream, int* device) {
+/* With several devices: make the context of the stream, or of the pointers, current. Return whether
+ * LeaveLaunchContext has to restore the previous context. */
+JITLOAD_LAUNCHER bool EnterLaunchContext(const KernelState* state, void** args, jitload_cu_stream stream, int* device) {
   const Driver* driver = state->driver;
   jitload_cu_context current = nullptr, target = nullptr;
   if (driver->get_context(&current) == JITLOAD_CUDA_SUCCESS && current == nullptr && AdoptContext(driver)) {
     driver->get_context(&current);
   }
   driver->context_device(device);
-  if (reinterpret_cast<uintptr_t>(stream) > 2) { /* 0, 1 and 2 are the default streams of any device */
+  if (reinterpret_cast<uintptr_t>(stream) > 2) { /* 0, 1 and 2 are default streams, which every device has */
     if (driver->stream_context(stream, &target) != JITLOAD_CUDA_SUCCESS) return false;
   } else {
     const int owner = DeviceOfPointers(state, args, *device);
@@ -53,7 +98,7 @@ JITLOAD_LAUNCHER bool EnterPlace(const KernelState* state, void** args, jitload_
   return true;
 }
 
-JITLOAD_LAUNCHER void LeavePlace(const KernelState* state, bool is_entered) {
+JITLOAD_LAUNCHER void LeaveLaunchContext(const KernelState* state, bool is_entered) {
   jitload_cu_context entered = nullptr;
   if (is_entered) state->driver->pop_context(&entered);
 }
@@ -66,75 +111,81 @@ JITLOAD_LAUNCHER int CallDriver(const KernelState* state, void** args, const jit
                                config->block[1], config->block[2], config->shared_bytes, config->stream, args, nullptr);
 }
 
-JITLOAD_LAUNCHER int RefuseLaunch(const KernelState* state, const jitload_cu_config* config, int device, int code) {
+JITLOAD_LAUNCHER int DescribeLaunchError(const KernelState* state, const jitload_cu_config* config, int device,
+                                         int code) {
   if (code == JITLOAD_CUDA_ERROR_NOT_INITIALIZED && state->driver->process != getpid()) {
-    return Refuse(code, "%s: %s", state->name, kForked);
+    return SetLaunchError(code, "%s: %s", state->name, kForked);
   }
   const uint32_t *grid = config->grid, *block = config->block;
   char cluster[160];
-  ExplainCluster(state, config, cluster, sizeof cluster);
-  return Refuse(code, "%.200s on cuda:%d, grid (%u, %u, %u), block (%u, %u, %u), %u bytes of dynamic shared memory%s",
+  FormatClusterError(state, config, cluster, sizeof cluster);
+  return SetLaunchError(code,
+                        "%.200s on cuda:%d, grid (%u, %u, %u), block (%u, %u, %u), %u bytes of dynamic shared memory%s",
                 state->name, device, grid[0], grid[1], grid[2], block[0], block[1], block[2], config->shared_bytes,
-                cluster);
+                        cluster);
 }
 
-JITLOAD_LAUNCHER int LaunchHere(KernelState* state, void** args, const jitload_cu_config* config, int device) {
+JITLOAD_LAUNCHER int LaunchOnCurrentDevice(KernelState* state, void** args, const jitload_cu_config* config,
+                                           int device) {
   int code = 0;
-  const int64_t allowed = __atomic_load_n(&state->slots[device].allowed, __ATOMIC_ACQUIRE);
-  if (__builtin_expect(config->shared_bytes > allowed, 0)) code = Prepare(state, device, config->shared_bytes);
+  const int64_t limit = __atomic_load_n(&state->slots[device].shared_limit, __ATOMIC_ACQUIRE);
+  if (__builtin_expect(config->shared_bytes > limit, 0)) code = Prepare(state, device, config->shared_bytes);
   if (__builtin_expect(code != 0, 0)) return code;
   if (config->attribute_count != 0) AllowCluster(state, config, device);
   code = CallDriver(state, args, config);
   if (__builtin_expect(code == JITLOAD_CUDA_ERROR_INVALID_CONTEXT, 0) && AdoptContext(state->driver))
     code = CallDriver(state, args, config);
-  return __builtin_expect(code == 0, 1) ? 0 : RefuseLaunch(state, config, device, code);
+  return __builtin_expect(code == 0, 1) ? 0 : DescribeLaunchError(state, config, device, code);
 }
 
 JITLOAD_LAUNCHER int LaunchKernel(KernelState* state, void** args, const jitload_cu_config* config) {
   if (__builtin_expect(state == nullptr, 0)) {
-    return Refuse(JITLOAD_CUDA_ERROR_INVALID_HANDLE, "the kernel was moved to another object");
+    return SetLaunchError(JITLOAD_CUDA_ERROR_INVALID_HANDLE, "the kernel was moved to another object");
   }
-  if (state->driver->devices == 1) return LaunchHere(state, args, config, 0);
+  if (state->driver->devices == 1) return LaunchOnCurrentDevice(state, args, config, 0);
   int device = 0;
-  const bool is_entered = EnterPlace(state, args, config->stream, &device);
-  const int code = LaunchHere(state, args, config, device);
-  LeavePlace(state, is_entered);
+  const bool is_entered = EnterLaunchContext(state, args, config->stream, &device);
+  const int code = LaunchOnCurrentDevice(state, args, config, device);
+  LeaveLaunchContext(state, is_entered);
   return code;
 }
 
-/* ---- whether a cluster is possible, asked before the launch ---------------------------------------------------- */
+/* ---- checking a cluster before the launch ---------------------------------------------------------------------- */
 
-JITLOAD_LAUNCHER int RefuseCluster(const KernelState* state, const jitload_cu_config* config, const uint32_t* cluster,
-                                   int device, int code) {
-  const uint32_t limit = LimitOf(state, config, cluster);
+JITLOAD_LAUNCHER int RaiseClusterError(const KernelState* state, const jitload_cu_config* config,
+                                       const uint32_t* cluster,
+                                       int device, int code) {
+  const uint32_t limit = LargestCluster(state, config, cluster);
   if (code != 0 && limit == 0) return RaiseCode("cannot ask the driver whether the cluster is possible", code);
   return Raise("ValueError",
                "%s: a cluster of (%u, %u, %u), %llu blocks, is not possible on cuda:%d with %u threads and %u bytes of "
                "dynamic shared memory in a block: the limit is %u blocks",
-               state->name, cluster[0], cluster[1], cluster[2], static_cast<unsigned long long>(BlocksOf(cluster)), device,
+               state->name, cluster[0], cluster[1], cluster[2], static_cast<unsigned long long>(CountBlocks(cluster)),
+               device,
                config->block[0] * config->block[1] * config->block[2], config->shared_bytes, limit);
 }
 
-/* Clusters over the portable size of 8 must be allowed; whether one can be scheduled, the driver is asked once. */
-JITLOAD_LAUNCHER int CheckClusterHere(KernelState* state, const jitload_cu_config* config, const uint32_t* cluster,
-                                      int device) {
+/* Allow large clusters, and ask the driver whether this one can be scheduled, unless the last check was the same. */
+JITLOAD_LAUNCHER int CheckClusterOnCurrentDevice(KernelState* state, const jitload_cu_config* config,
+                                                 const uint32_t* cluster,
+                                                 int device) {
   const Driver* driver = state->driver;
-  KernelSlot* slot = &state->slots[device];
-  const uint32_t wanted[7] = {cluster[0],       cluster[1],       cluster[2],          config->block[0],
+  DeviceKernel* slot = &state->slots[device];
+  const uint32_t launch[7] = {cluster[0],       cluster[1],       cluster[2],          config->block[0],
                               config->block[1], config->block[2], config->shared_bytes};
   int code = 0, count = 0;
-  if (config->shared_bytes > __atomic_load_n(&slot->allowed, __ATOMIC_ACQUIRE))
+  if (config->shared_bytes > __atomic_load_n(&slot->shared_limit, __ATOMIC_ACQUIRE))
     code = Prepare(state, device, config->shared_bytes);
   if (code != 0) return RaiseCode("cannot launch", code);
   if (driver->process != getpid() || !Lock()) return Raise("RuntimeError", "%s: %s", state->name, kForked);
-  const bool is_known = memcmp(slot->checked, wanted, sizeof wanted) == 0;
+  const bool is_checked = memcmp(slot->checked_launch, launch, sizeof launch) == 0;
   Unlock();
-  if (is_known) return 0;
+  if (is_checked) return 0;
   AllowCluster(state, config, device);
   code = driver->max_active_clusters(&count, state->kernel, config);
-  if (code != 0 || count < 1) return RefuseCluster(state, config, cluster, device, code);
+  if (code != 0 || count < 1) return RaiseClusterError(state, config, cluster, device, code);
   if (Lock()) {
-    memcpy(slot->checked, wanted, sizeof wanted);
+    memcpy(slot->checked_launch, launch, sizeof launch);
     Unlock();
   }
   return 0;
@@ -143,11 +194,11 @@ JITLOAD_LAUNCHER int CheckClusterHere(KernelState* state, const jitload_cu_confi
 JITLOAD_LAUNCHER int CheckCluster(KernelState* state, void** args, const jitload_cu_config* config,
                                   const uint32_t* cluster) {
   int device = 0;
-  if (state == nullptr) return 0; /* the launch will say so */
-  const bool is_entered = state->driver->devices > 1 && EnterPlace(state, args, config->stream, &device);
+  if (state == nullptr) return 0; /* the launch reports the error */
+  const bool is_entered = state->driver->devices > 1 && EnterLaunchContext(state, args, config->stream, &device);
   AdoptContext(state->driver);
-  const int failed = CheckClusterHere(state, config, cluster, device);
-  LeavePlace(state, is_entered);
+  const int failed = CheckClusterOnCurrentDevice(state, config, cluster, device);
+  LeaveLaunchContext(state, is_entered);
   return failed;
 }
 

@@ -1,6 +1,6 @@
-/* jitload's own `tvm/ffi/extra/cuda/base.h`: `dim3`, the checks of CUDA's codes, and what a launch returns.
+/* jitload's `tvm/ffi/extra/cuda/base.h`: `dim3`, macros that check CUDA's error codes, and the result of a launch.
  *
- * Found in place of tvm-ffi's header of this name. Nothing here needs the CUDA runtime or a link with libcuda.
+ * It replaces tvm-ffi's header and needs neither the CUDA runtime nor linking with libcuda.
  */
 #ifndef TVM_FFI_EXTRA_CUDA_BASE_H_
 #define TVM_FFI_EXTRA_CUDA_BASE_H_
@@ -35,15 +35,15 @@ struct dim3 {
 
 namespace cuda_api {
 
-/* What a launch returns: a `CUresult` and a `cudaError_t` at once, for code written in either. The codes of a launch
- * have the same numbers in both. All that a code of its own type does works, except `switch` (assign it first). */
+/* The result of a launch, usable both as a `CUresult` and as a `cudaError_t`, whose values agree for launches. Only
+ * `switch` needs an assignment to one of these types first. */
 class Result {
  public:
   constexpr explicit Result(int code) : code_(code) {}
   constexpr operator CUresult() const { return static_cast<CUresult>(code_); }
   constexpr operator cudaError_t() const { return static_cast<cudaError_t>(code_); }
   constexpr operator int() const { return code_; }
-  /* True for an error, as a code of its own type is. */
+  /* True for an error. */
   constexpr explicit operator bool() const { return code_ != 0; }
 
 #define JITLOAD_COMPARE_(Type)                                                                  \
@@ -63,7 +63,7 @@ class Result {
   int code_;
 };
 
-/* What tvm-ffi's error holds, as its exception. */
+/* Throw tvm-ffi's current error. */
 [[noreturn]] __attribute__((cold, noinline)) inline void ThrowRaised() {
   TVM_FFI_CHECK_SAFE_CALL(-1);
   __builtin_unreachable();
@@ -74,12 +74,12 @@ inline void ThrowIfFailed(int failed) {
 }
 
 template <class Code>
-inline void CheckCode(const char* what, Code code) {
+inline void CheckCode(const char* context, Code code) {
   if (__builtin_expect(static_cast<int>(code) != 0, 0))
-    ThrowIfFailed(::jitload::RaiseCode(what, static_cast<int>(code)));
+    ThrowIfFailed(::jitload::RaiseCode(context, static_cast<int>(code)));
 }
 
-/* The driver; throws where there is none that can be used. */
+/* Return the driver; throw if there is none that can be used. */
 inline const ::jitload::Driver& GetDriver() {
   const ::jitload::Driver* driver = ::jitload::OpenDriver();
   if (driver == nullptr) ThrowRaised();
@@ -91,7 +91,8 @@ inline const ::jitload::Driver& GetDriver() {
 }  // namespace ffi
 }  // namespace tvm
 
-/* Each takes a `CUresult`, a `cudaError_t` or what a launch returns, and throws a RuntimeError with its name and text.
+/* Each accepts a `CUresult`, a `cudaError_t` or the result of a launch, and throws a RuntimeError with its name and
+ * text.
  */
 #define TVM_FFI_CHECK_CUDA_ERROR(stmt) ::tvm::ffi::cuda_api::CheckCode("CUDA Runtime Error", stmt)
 #define TVM_FFI_CHECK_CUDA_DRIVER_ERROR(stmt) ::tvm::ffi::cuda_api::CheckCode("CUDA Driver Error", stmt)

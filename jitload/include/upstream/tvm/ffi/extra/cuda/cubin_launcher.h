@@ -1,7 +1,7 @@
-/* jitload's own `tvm/ffi/extra/cuda/cubin_launcher.h`: cubins and their kernels, launched through libcuda.
+/* jitload's `tvm/ffi/extra/cuda/cubin_launcher.h`: cubins and their kernels, launched through libcuda.
  *
- * Found in place of tvm-ffi's header of this name, with its interface. Header-only: libcuda is found at run time, so
- * that nothing is linked, and a library loads on a machine without a GPU.
+ * It replaces tvm-ffi's header and has the same interface. libcuda is loaded at run time, so that nothing needs to be
+ * linked and libraries also load on machines without a GPU.
  */
 #ifndef TVM_FFI_EXTRA_CUDA_CUBIN_LAUNCHER_H_
 #define TVM_FFI_EXTRA_CUDA_CUBIN_LAUNCHER_H_
@@ -19,9 +19,9 @@ inline namespace v1 {
 
 class LaunchConfig;
 
-/* Bytes of an array, of what a pointer points to, or of whatever has data() and size(). */
+/* The bytes of an array, of a pointer, or of a container with data() and size(). */
 template <class Source>
-Image ImageOf(const Source& source) {
+Image MakeImage(const Source& source) {
   if constexpr (std::is_array_v<Source>) {
     const size_t count = std::extent_v<Source>;
     return {reinterpret_cast<const unsigned char*>(&source[0]), count != 0 ? count * sizeof(source[0]) : kUnknownSize};
@@ -44,31 +44,33 @@ namespace tvm {
 namespace ffi {
 inline namespace jitload_v1 {
 
-/* A kernel, on every device: launches go to the device of their stream. Movable; safe to launch from many threads. */
+/* A kernel on all devices: a launch goes to the device of its stream. Movable; several threads may launch it. */
 class CubinKernel {
  public:
   CubinKernel(cuda_api::LibraryHandle library, const char* name)
       : CubinKernel(::jitload::Library{library, 0, nullptr, nullptr}, name) {}
   ~CubinKernel() { ::jitload::FreeKernel(state_); }
 
-  /* Launch. Dynamic shared memory over 48 KiB is allowed for as it is asked for, up to the device's opt-in limit. The
-   * result must be checked; the check's message says what was wrong with the launch. */
+  /* Launch, with dynamic shared memory up to the device's opt-in limit. Check the result with one of the macros: their
+   * message has the details of a failed launch. */
   cuda_api::Result Launch(void** args, dim3 grid, dim3 block, cuda_api::StreamHandle stream,
                           uint32_t dyn_smem_bytes = 0) {
-    return LaunchMade(args, cuda_api::MakeConfig(grid, block, stream, dyn_smem_bytes));
+    return LaunchWithConfig(args, cuda_api::MakeConfig(grid, block, stream, dyn_smem_bytes));
   }
 
   /* Launch with attributes: the driver's `CUlaunchConfig`, or the runtime's `cudaLaunchConfig_t`. */
   cuda_api::Result LaunchEx(void** args, const CUlaunchConfig& config) {
-    return LaunchMade(args, cuda_api::MakeConfig(config));
+    return LaunchWithConfig(args, cuda_api::MakeConfig(config));
   }
 #if JITLOAD_HAS_CUDA_RUNTIME
   cuda_api::Result LaunchEx(void** args, const cudaLaunchConfig_t& config) {
-    return LaunchMade(args, cuda_api::MakeConfig(config));
+    return LaunchWithConfig(args, cuda_api::MakeConfig(config));
   }
 #endif
 
-  cuda_api::KernelHandle GetHandle() const { return static_cast<cuda_api::KernelHandle>(::jitload::HandleOf(state_)); }
+  cuda_api::KernelHandle GetHandle() const {
+    return static_cast<cuda_api::KernelHandle>(::jitload::GetKernelHandle(state_));
+  }
 
   CubinKernel(const CubinKernel&) = delete;
   CubinKernel& operator=(const CubinKernel&) = delete;
@@ -87,14 +89,14 @@ class CubinKernel {
   CubinKernel(const ::jitload::Library& library, const char* name) : state_(::jitload::MakeKernel(&library, name)) {
     if (state_ == nullptr) cuda_api::ThrowRaised();
   }
-  cuda_api::Result LaunchMade(void** args, const jitload_cu_config& config) {
+  cuda_api::Result LaunchWithConfig(void** args, const jitload_cu_config& config) {
     return cuda_api::Result(::jitload::LaunchKernel(state_, args, &config));
   }
   ::jitload::KernelState* state_;
 };
 
-/* A cubin in the driver, or a fatbin, of which the driver takes what the device can run. The bytes are looked at first:
- * what is neither throws. Movable. */
+/* A cubin or a fatbin that the driver has loaded; of a fatbin it uses the code that suits the device. The constructor
+ * throws if the bytes are neither. Movable. */
 class CubinModule {
  public:
   explicit CubinModule(const Bytes& bytes)
@@ -110,15 +112,15 @@ class CubinModule {
   CubinKernel GetKernel(const char* name) const { return CubinKernel(library_, name); }
   CubinKernel operator[](const char* name) const { return GetKernel(name); }
 
-  /* A kernel that may use the most dynamic shared memory that a device gives beside the kernel's own static size, on
-   * each device from its first launch on; an amount that no device here can give throws. */
+  /* Return a kernel that may use as much dynamic shared memory as each device allows in addition to its static size.
+   * Throw for an amount that no device can provide. */
   CubinKernel GetKernelWithMaxDynamicSharedMemory(const char* name, int64_t dynamic_smem_max = -1) const {
     return GetKernelWithMaxDynamicSharedMemory(name, 0, dynamic_smem_max);
   }
   CubinKernel GetKernelWithMaxDynamicSharedMemory(const char* name, int64_t static_smem,
                                                   int64_t dynamic_smem_max) const {
     CubinKernel kernel = GetKernel(name);
-    cuda_api::ThrowIfFailed(::jitload::AllowMostShared(kernel.state_, static_smem, dynamic_smem_max));
+    cuda_api::ThrowIfFailed(::jitload::AllowMaxShared(kernel.state_, static_smem, dynamic_smem_max));
     return kernel;
   }
 
@@ -143,7 +145,7 @@ class CubinModule {
 }  // namespace ffi
 }  // namespace tvm
 
-/* A module's one CubinModule lives until the process ends: unloading at exit would meet a driver that is gone. */
+/* A module's CubinModule is never destroyed, because the driver may be unloaded before static destructors run. */
 #define JITLOAD_DEFINE_MODULE_(name, image)                                         \
   namespace {                                                                       \
   struct EmbedCubinModule_##name {                                                  \
@@ -162,8 +164,8 @@ class CubinModule {
   extern "C" __attribute__((visibility("hidden"), weak)) const char __tvm_ffi__cubin_##name##_end[]; \
   JITLOAD_DEFINE_MODULE_(name, ::jitload::EmbeddedImage(__tvm_ffi__cubin_##name, __tvm_ffi__cubin_##name##_end))
 
-/* The same over an array or a pointer that the program has anyhow, from `#embed` or bin2c: a cubin, or a fatbin. */
-#define TVM_FFI_EMBED_CUBIN_FROM_BYTES(name, imageBytes) JITLOAD_DEFINE_MODULE_(name, ::jitload::ImageOf(imageBytes))
+/* The same for a cubin or fatbin in an array or behind a pointer, for example from `#embed` or bin2c. */
+#define TVM_FFI_EMBED_CUBIN_FROM_BYTES(name, imageBytes) JITLOAD_DEFINE_MODULE_(name, ::jitload::MakeImage(imageBytes))
 
 /* A kernel of an embedded cubin; keep it in a static variable. */
 #define TVM_FFI_EMBED_CUBIN_GET_KERNEL(name, kernel_name) (EmbedCubinModule_##name::Global()->mod[kernel_name])

@@ -1,4 +1,4 @@
-/* jitload's own `tvm/ffi/extra/cuda/device_guard.h`: found in place of tvm-ffi's, and needs no CUDA runtime. */
+/* jitload's `tvm/ffi/extra/cuda/device_guard.h`, which replaces tvm-ffi's header and needs no CUDA runtime. */
 #ifndef TVM_FFI_EXTRA_CUDA_DEVICE_GUARD_H_
 #define TVM_FFI_EXTRA_CUDA_DEVICE_GUARD_H_
 
@@ -8,8 +8,8 @@ namespace tvm {
 namespace ffi {
 inline namespace jitload_v1 {
 
-/* Makes a device current, and afterwards what was current before: also no context at all. A context of the right
- * device, a green or a user's own one, is left alone. The destructor never throws. */
+/* Makes a device current, and restores the previous context, or the absence of one, on destruction. Any context of the
+ * right device, such as a green context, stays current. The destructor never throws. */
 struct CUDADeviceGuard {
   CUDADeviceGuard() = delete;
   explicit CUDADeviceGuard(int device_index) : driver_(cuda_api::GetDriver()) {

@@ -1,7 +1,7 @@
-/* jitload's own `tvm/ffi/extra/cuda/internal/unified_api.h`: the names of `tvm::ffi::cuda_api`, over libcuda alone.
+/* jitload's `tvm/ffi/extra/cuda/internal/unified_api.h`: the functions of `tvm::ffi::cuda_api`, implemented with libcuda.
  *
- * Which types the names stand for is decided as in tvm-ffi's header of this name, so that code which looks into a
- * `cuda_api::LaunchConfig` compiles; what is called is the driver in either case.
+ * The types are those of the driver or of the runtime, as in tvm-ffi's header, so that code which accesses members of
+ * `cuda_api::LaunchConfig` compiles. The calls always go to the driver.
  */
 #ifndef TVM_FFI_EXTRA_CUDA_INTERNAL_UNIFIED_API_H_
 #define TVM_FFI_EXTRA_CUDA_INTERNAL_UNIFIED_API_H_
@@ -57,12 +57,12 @@ inline jitload_cu_config MakeConfig(dim3 grid, dim3 block, StreamHandle stream, 
 }
 
 inline jitload_cu_config MakeConfig(const CUlaunchConfig& config) {
-  jitload_cu_config made =
+  jitload_cu_config driver_config =
       MakeConfig({config.gridDimX, config.gridDimY, config.gridDimZ},
                  {config.blockDimX, config.blockDimY, config.blockDimZ}, config.hStream, config.sharedMemBytes);
-  made.attributes = reinterpret_cast<jitload_cu_attribute*>(config.attrs);
-  made.attribute_count = config.numAttrs;
-  return made;
+  driver_config.attributes = reinterpret_cast<jitload_cu_attribute*>(config.attrs);
+  driver_config.attribute_count = config.numAttrs;
+  return driver_config;
 }
 
 inline void FillConfig(StreamHandle stream, uint32_t smem_size, dim3 grid, dim3 block, CUlaunchConfig& config) {
@@ -79,13 +79,13 @@ inline void FillCluster(unsigned cluster_dim, CUlaunchAttribute& attr) {
 static_assert(sizeof(cudaLaunchAttribute) == sizeof(jitload_cu_attribute), "the driver's layout");
 
 inline jitload_cu_config MakeConfig(const cudaLaunchConfig_t& config) {
-  jitload_cu_config made = MakeConfig({config.gridDim.x, config.gridDim.y, config.gridDim.z},
+  jitload_cu_config driver_config = MakeConfig({config.gridDim.x, config.gridDim.y, config.gridDim.z},
                                       {config.blockDim.x, config.blockDim.y, config.blockDim.z}, config.stream,
                                       static_cast<uint32_t>(config.dynamicSmemBytes));
-  if (config.dynamicSmemBytes > UINT32_MAX) made.shared_bytes = UINT32_MAX; /* more than any device gives */
-  made.attributes = reinterpret_cast<jitload_cu_attribute*>(config.attrs);
-  made.attribute_count = config.numAttrs;
-  return made;
+  if (config.dynamicSmemBytes > UINT32_MAX) driver_config.shared_bytes = UINT32_MAX; /* more than any device allows */
+  driver_config.attributes = reinterpret_cast<jitload_cu_attribute*>(config.attrs);
+  driver_config.attribute_count = config.numAttrs;
+  return driver_config;
 }
 
 inline void FillConfig(StreamHandle stream, uint32_t smem_size, dim3 grid, dim3 block, cudaLaunchConfig_t& config) {
@@ -99,7 +99,7 @@ inline void FillCluster(unsigned cluster_dim, cudaLaunchAttribute& attr) {
 }
 #endif
 
-/* Fill in a configuration, with one cluster attribute where `cluster_dim` is above 1; `attr` must outlive the launch.
+/* Fill in a configuration, with a cluster attribute if `cluster_dim` is above 1; `attr` must outlive the launch.
  */
 template <class Config, class Attribute>
 inline Result ConstructLaunchConfig(KernelHandle kernel, StreamHandle stream, uint32_t smem_size, dim3 grid, dim3 block,
@@ -117,18 +117,18 @@ inline Result ConstructLaunchConfig(KernelHandle kernel, StreamHandle stream, ui
 /* ---- the driver's calls, by handle ----------------------------------------------------------------------------- */
 
 inline Result LoadLibrary(LibraryHandle* library, const void* image) {
-  void* found = nullptr;
-  const int code = ::jitload::LoadBytes(&GetDriver(), image, &found);
-  if (code == JITLOAD_CUDA_SUCCESS) *library = static_cast<LibraryHandle>(found);
+  void* handle = nullptr;
+  const int code = ::jitload::LoadBytes(&GetDriver(), image, &handle);
+  if (code == JITLOAD_CUDA_SUCCESS) *library = static_cast<LibraryHandle>(handle);
   return Result(code);
 }
 
 inline Result UnloadLibrary(LibraryHandle library) { return Result(GetDriver().library_unload(library)); }
 
 inline Result GetKernel(KernelHandle* kernel, LibraryHandle library, const char* name) {
-  void* found = nullptr;
-  const int code = GetDriver().library_kernel(&found, library, name);
-  if (code == JITLOAD_CUDA_SUCCESS) *kernel = static_cast<KernelHandle>(found);
+  void* handle = nullptr;
+  const int code = GetDriver().library_kernel(&handle, library, name);
+  if (code == JITLOAD_CUDA_SUCCESS) *kernel = static_cast<KernelHandle>(handle);
   return Result(code);
 }
 
@@ -137,7 +137,7 @@ inline DeviceHandle GetDeviceHandle(int device_id) {
   return device_id;
 }
 
-/* Launches by handle go to the current device; CubinKernel's own go to that of the stream. */
+/* Launches by handle use the current device, whereas those of a CubinKernel use the stream's. */
 inline Result LaunchByHandle(KernelHandle kernel, void** args, const jitload_cu_config& config) {
   return Result(GetDriver().launch_ex(&config, kernel, args, nullptr));
 }

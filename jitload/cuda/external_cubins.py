@@ -1,0 +1,108 @@
+"""Reads cubins that were compiled elsewhere, from which a library is made without source.
+
+The types of their kernels come from mangled symbols, from `Launch(signature=…)`, or from the `Cubin` that
+`compile_cubin` returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from jitload.cuda.kernels import layout_difference
+from jitload.elf.cubin import read_image
+from jitload.errors import JitLoadError, LaunchSpecError
+from jitload.launch import Launch
+from jitload.model import CompiledSource, Cubin, Kernel
+from jitload.request.cubins import LabelledCubin
+from jitload.request.request import Request
+from jitload.signature.declared import check_is_typed, parse_signature
+from jitload.signature.demangle import demangle_variables
+from jitload.signature.exports import choose_export_names
+from jitload.signature.kernels import make_typed_kernel, read_kernels_without_source
+
+
+def read_external_cubins(request: Request) -> tuple[CompiledSource, ...]:
+    """Return the cubins of a request, one for each architecture, with the kernels that its launches name.
+
+    Raises:
+        JitLoadError: Two cubins are for the same architecture, or there is none for an architecture of the request.
+        LaunchSpecError: A launch names a kernel that does not exist.
+        LoadError: The bytes are not a cubin.
+    """
+    cubins = [_read(cubin) for cubin in request.cubins]
+    _check_archs(request, [cubin.arch for cubin in cubins])
+    launched = [(name, launch.kernel) for name, launch in request.functions or () if launch.kernel]
+    symbols = {kernel: _symbol_of(kernel, name, cubins[0]) for name, kernel in launched}
+    cubins = [_with_signatures(cubin, request, symbols) for cubin in cubins]
+    for later in cubins[1:]:
+        if difference := layout_difference(cubins[0], later):
+            raise JitLoadError(
+                f"the cubins for {cubins[0].arch} and {later.arch} have different kernels ({difference}): load them as "
+                "two modules"
+            )
+    return tuple(CompiledSource(cubin=cubin, symbols=symbols, candidates=(), headers=()) for cubin in cubins)
+
+
+def _read(cubin: LabelledCubin) -> Cubin:
+    image = read_image(cubin.data, name=cubin.label)
+    kernels = cubin.kernels or read_kernels_without_source(image)
+    variables = demangle_variables(image.variables)
+    return Cubin(data=cubin.data, arch=image.arch, kernels=kernels, variables=variables)
+
+
+def _check_archs(request: Request, archs: Sequence[str]) -> None:
+    if duplicate := next((arch for arch in archs if archs.count(arch) > 1), None):
+        labels = [cubin.label for cubin, arch in zip(request.cubins, archs, strict=True) if arch == duplicate]
+        raise JitLoadError(
+            f"{' and '.join(labels)} are both for {duplicate}: a module takes one cubin for each architecture. Load "
+            "them as two modules, or launch them from C++ of your own."
+        )
+    if missing := [arch for arch in request.archs if arch not in archs]:
+        raise JitLoadError(
+            f"module {request.name!r} has no cubin for {', '.join(missing)}, only for {', '.join(archs)}"
+        )
+
+
+def _symbol_of(kernel: str, function_name: str, cubin: Cubin) -> str:
+    """Return the symbol of the kernel that a launch names: by its symbol, its C++ name, or its name with its types."""
+    name = _without_spaces(kernel)
+    for spellings in (lambda k: (k.symbol,), lambda k: (_without_spaces(k.name), _without_spaces(_with_types(k)))):
+        symbols = [k.symbol for k in cubin.kernels if name in spellings(k)]
+        if len(symbols) == 1:
+            return symbols[0]
+    kernels = ", ".join(map(_with_types, cubin.kernels)) or "none"
+    raise LaunchSpecError(
+        f"no kernel {kernel!r}",
+        kernel=function_name,
+        field="Launch.kernel",
+        hint=f"The kernels of the cubin are: {kernels}",
+    )
+
+
+def _with_types(kernel: Kernel) -> str:
+    return f"{kernel.name}({', '.join(parameter.type for parameter in kernel.parameters)})"
+
+
+def _without_spaces(text: str) -> str:
+    return text.replace(" ", "")
+
+
+def _with_signatures(cubin: Cubin, request: Request, symbols: Mapping[str, str]) -> Cubin:
+    """Return the cubin with the types in the signatures of launches, and check that all exported kernels have types.
+
+    Names of functions that are no kernel's are ignored here: whoever chooses the exports raises an error for them.
+    """
+    image_kernels = {kernel.symbol: kernel for kernel in read_image(cubin.data).kernels}
+    kernels = {kernel.symbol: kernel for kernel in cubin.kernels}
+    by_name = {name: kernel.symbol for name, kernel in choose_export_names(cubin.kernels).items()}
+    for name, launch in request.functions or [(name, Launch()) for name in by_name]:
+        symbol = symbols[launch.kernel] if launch.kernel else by_name.get(name)
+        if symbol not in kernels:
+            continue  # in this cubin alone: the layouts of all cubins are compared afterwards
+        if launch.signature:
+            parameters = parse_signature(launch.signature, name)
+            types, names = [type_ for type_, _ in parameters], [name for _, name in parameters]
+            kernels[symbol] = make_typed_kernel(image_kernels[symbol], types, names, name=kernels[symbol].name)
+        check_is_typed(kernels[symbol])
+    return replace(cubin, kernels=tuple(kernels.values()))

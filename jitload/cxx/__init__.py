@@ -1,1 +1,0 @@
-"""C++ written by hand: its headers, its cubins, its build."""

@@ -1,0 +1,1 @@
+"""Libraries and object files of hand-written C++, with or without kernels in it."""

@@ -1,0 +1,216 @@
+"""Embed cubins in hand-written C++ for `TVM_FFI_EMBED_CUBIN(name)`, and check its names before the compiler runs."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from jitload.cpptext.includes import read_headers
+from jitload.cpptext.lexer import Token, code_tokens
+from jitload.cpptext.preprocessor import split_directives
+from jitload.errors import JitLoadError, ToolchainError
+from jitload.request.request import HostSource
+
+_MACRO = "TVM_FFI_EMBED_CUBIN"
+_SYMBOL_PREFIX = "__tvm_ffi__cubin_"
+_KERNEL_NAME = re.compile(r'"([\w$]+)"')
+_MAX_LISTED_KERNELS = 12
+_log = logging.getLogger(__name__)
+_INCBIN = """\
+.balign 16
+.globl __tvm_ffi__cubin_{name}
+.hidden __tvm_ffi__cubin_{name}
+__tvm_ffi__cubin_{name}:
+.incbin "{file}"
+.globl __tvm_ffi__cubin_{name}_end
+.hidden __tvm_ffi__cubin_{name}_end
+__tvm_ffi__cubin_{name}_end:
+.byte 0
+"""
+
+
+def assembler_text(names: Sequence[str]) -> str:
+    """Return an assembler file that embeds `<name>.cubin` for each name."""
+    cubins = "".join(incbin_text(name, f"{name}.cubin") for name in names)
+    return f'.section .rodata,"a"\n{cubins}.section .note.GNU-stack,"",%progbits\n'
+
+
+def incbin_text(name: str, file: str) -> str:
+    """Return the assembler text that embeds one cubin in the current section; the file's name is escaped already."""
+    return _INCBIN.format(name=name, file=file)
+
+
+def check_cubins(host: HostSource) -> None:
+    """Raise LoadError if the bytes to embed under a name are not a cubin."""
+    for name, data in host.cubins:
+        from jitload.elf.cubin import read_image
+
+        read_image(data, name=f"embed_cubin[{name!r}]")
+
+
+def check_embeds(host: HostSource, include_dirs: Sequence[Path], device_name: str) -> None:
+    """Check that there is a macro for each cubin, a cubin for each macro, and a kernel for each lookup.
+
+    Args:
+        host: The C++ and the cubins.
+        include_dirs: Directories to search for its headers.
+        device_name: The name with which `cuda_sources` is embedded, or "".
+
+    Raises:
+        JitLoadError: A macro or a cubin is missing.
+    """
+    embedded = {name for name, _ in host.cubins}
+    texts = [text for unit in host.units for _, text in unit.pieces]
+    uses = _MacroUses(texts)
+    # An object or a library of the user's may define a cubin.
+    linked = host.objects or [flag for flag in host.link_flags if flag not in ("-lcuda", "-lcudart")]
+    if not linked and (missing := next((name for name in uses.unconditional if name not in embedded), None)):
+        raise JitLoadError(f"{_MACRO}({missing}) has no cubin: pass it as embed_cubin={{{missing!r}: …}}")
+    if duplicate := next((name for name in uses.from_bytes if name in embedded), None):
+        raise JitLoadError(
+            f"embed_cubin[{duplicate!r}]: the C++ itself defines a cubin of this name, "
+            f"{_MACRO}_FROM_BYTES({duplicate}, …)"
+        )
+    _check_lookups(host, include_dirs, uses)
+    unused = sorted(embedded - set(uses.declared))
+    if unused and not uses.in_macro:
+        in_headers = _MacroUses(_read_user_headers(texts, include_dirs))
+        unused = [name for name in unused if name not in in_headers.declared and not in_headers.in_macro]
+        if unused:
+            raise _unused_cubin(unused[0], [*uses.declared, *in_headers.declared], device_name)
+
+
+def _unused_cubin(name: str, declared: Sequence[str], device_name: str) -> JitLoadError:
+    argument, hint = f"embed_cubin[{name!r}]", ""
+    if name == device_name:
+        argument = "cuda_sources"
+        hint = (
+            f"\n    C++ that is passed with kernels must launch them: use {_MACRO}({name}) in it, or make two modules."
+            "\n    If cuda_sources is C++ for the host compiler, pass kind='host'."
+        )
+    return JitLoadError(f"{argument}: {_missing_macro(name, dict.fromkeys(declared))}{hint}")
+
+
+def _missing_macro(name: str, declared: Iterable[str]) -> str:
+    names = ", ".join(declared)
+    return f"the C++ has no {_MACRO}({name}); {f'it has: {names}' if names else 'it has none'}"
+
+
+def _check_lookups(host: HostSource, include_dirs: Sequence[Path], uses: _MacroUses) -> None:
+    """Check the arguments of `TVM_FFI_EMBED_CUBIN_GET_KERNEL` as far as the text shows them.
+
+    A missing cubin would be an error of the compiler, and is an error here. A missing kernel is an error only when the
+    function that looks it up is called, which may never happen, so that it is a warning here.
+    """
+    cubins = dict(host.cubins)
+    pieces = [piece for unit in host.units for piece in unit.pieces]
+    declared = {*cubins, *uses.declared, *uses.from_bytes}
+    for lookup in uses.lookups:
+        kernel = f'"{lookup.kernel}"' if lookup.kernel else "…"
+        location = f"{pieces[lookup.text_index][0]}:{lookup.line}: {_MACRO}_GET_KERNEL({lookup.cubin}, {kernel})"
+        if lookup.cubin not in declared:
+            if uses.in_macro or _headers_may_declare(host, [text for _, text in pieces], include_dirs):
+                continue
+            raise JitLoadError(f"{location}: {_missing_macro(lookup.cubin, sorted(declared))}")
+        if lookup.kernel and not uses.has_try and (cubin := cubins.get(lookup.cubin)):
+            from jitload.elf.cubin import read_image
+
+            symbols = [image_kernel.symbol for image_kernel in read_image(cubin).kernels]
+            if lookup.kernel not in symbols:
+                _warn_missing_kernel(location, lookup.kernel, symbols)
+
+
+def _headers_may_declare(host: HostSource, texts: Sequence[str], include_dirs: Sequence[Path]) -> bool:
+    """Return whether a header may declare cubins, including headers and macros that only an option names."""
+    flags = [flag for unit in host.units for flag in (*unit.flags, *host.flags)]
+    if any(flag.startswith(("-I", "-i", "-D", "@")) for flag in flags):
+        return True
+    return any(_MACRO in text for text in _read_user_headers(texts, include_dirs))
+
+
+def _warn_missing_kernel(location: str, kernel: str, symbols: Sequence[str]) -> None:
+    from jitload.signature.demangle import demangle
+
+    signatures = dict.fromkeys(symbols, "")
+    with suppress(ToolchainError):  # without a demangler, the symbols must do
+        signatures = {symbol: demangle(symbol) or "" for symbol in symbols}
+    names = [f"{symbol} ({signature})" if signature else symbol for symbol, signature in signatures.items()]
+    listed = ", ".join(names[:_MAX_LISTED_KERNELS]) or "none"
+    if len(names) > _MAX_LISTED_KERNELS:
+        listed += f" and {len(names) - _MAX_LISTED_KERNELS} more"
+    pattern = re.compile(rf"\b{re.escape(kernel)}[(<]")
+    mangled = next((symbol for symbol, signature in signatures.items() if pattern.search(signature)), "")
+    hint = f'\n    Ask for "{mangled}", or compile the kernel as extern "C".' if mangled else ""
+    _log.warning("%s: the cubin has no such kernel; it has: %s%s", location, listed, hint)
+
+
+def _read_user_headers(texts: Sequence[str], include_dirs: Sequence[Path]) -> list[str]:
+    """Return the texts of the user's headers. The macro could be in object files too, which are not searched."""
+    paths = [path for path in read_headers(texts, include_dirs, ()) if path.is_file()]
+    return [path.read_text(errors="replace") for path in paths]
+
+
+class _KernelLookup(NamedTuple):  # takes an eighth of the time of a dataclass to create, at each start of a build
+    """One `GET_KERNEL(cubin, "kernel")`: its location, and the kernel's name unless it is another expression."""
+
+    text_index: int
+    line: int
+    cubin: str
+    kernel: str
+
+
+class _MacroUses:
+    """How C++ texts use the macros.
+
+    Attributes:
+        declared: The names of cubins in `TVM_FFI_EMBED_CUBIN(name)`, and those whose symbols the C++ uses directly.
+        unconditional: The former outside of `#if`.
+        from_bytes: The names of cubins in `TVM_FFI_EMBED_CUBIN_FROM_BYTES(name, …)`.
+        lookups: The kernels in `TVM_FFI_EMBED_CUBIN_GET_KERNEL`, outside of `#if`.
+        in_macro: Whether a macro of the user expands to `TVM_FFI_EMBED_CUBIN`, so that other names may be declared.
+        has_try: Whether there is a `try`, so that kernels may be missing on purpose.
+    """
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self.declared: list[str] = []
+        self.unconditional: list[str] = []
+        self.from_bytes: list[str] = []
+        self.lookups: list[_KernelLookup] = []
+        self.in_macro = False
+        self.has_try = False
+        for index, text in enumerate(texts):
+            if _MACRO in text or _SYMBOL_PREFIX in text:
+                self._read(index, code_tokens(text))
+
+    def _read(self, text_index: int, tokens: Sequence[Token]) -> None:
+        depth = 0  # of `#if`
+        for directive, run in split_directives(tokens):
+            if directive:
+                depth += directive.name.startswith("if") - (directive.name == "endif")
+            for position, token in enumerate(run):
+                if token.text == "try":
+                    self.has_try = True
+                elif token.kind == "word" and token.text.startswith(_SYMBOL_PREFIX):
+                    self.declared.append(token.text.removeprefix(_SYMBOL_PREFIX))
+                elif directive:
+                    self.in_macro = self.in_macro or token.text == _MACRO
+                elif token.text.startswith(_MACRO):
+                    following = [other.text for other in run[position + 1 : position + 6]]
+                    self._read_macro(token, following, text_index, is_unconditional=depth == 0)
+
+    def _read_macro(self, macro: Token, following: list[str], text_index: int, *, is_unconditional: bool) -> None:
+        if following[:1] != ["("] or len(following) < 3:
+            return
+        name = following[1]
+        if macro.text == _MACRO and following[2] == ")":
+            self.declared.append(name)
+            self.unconditional += [name] if is_unconditional else []
+        elif macro.text == f"{_MACRO}_FROM_BYTES":
+            self.from_bytes.append(name)
+        elif macro.text == f"{_MACRO}_GET_KERNEL" and is_unconditional and name.isidentifier() and following[2] == ",":
+            literal = _KERNEL_NAME.fullmatch(following[3]) if following[4:] == [")"] else None
+            self.lookups.append(_KernelLookup(text_index, macro.line, name, literal[1] if literal else ""))

@@ -1,0 +1,264 @@
+"""Build the library of a request that has hand-written C++, or one object file of it.
+
+The compiler takes most of the time, so other work goes on beside it: the launcher is built on a thread, and the link
+that will probably do is part of the same run of ninja. The compiled objects then tell what is missing, such as
+functions of CUDA, and it is linked again with that.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+
+from jitload.building.background import run_in_background
+from jitload.building.files_read import files_in_options, headers_to_record, read_depfile, search_dirs
+from jitload.building.ninja import Step, run_ninja, write_ninja
+from jitload.building.runtime import find_or_build_launcher
+from jitload.cache.store import Work
+from jitload.cuda.kernels import compile_device_code
+from jitload.elf.file import read_dynamic_symbols
+from jitload.errors import CompileError
+from jitload.host_cpp import link, objects, precompiled
+from jitload.host_cpp.embedding import check_cubins, check_embeds
+from jitload.host_cpp.nvcc import is_of_nvcc, nvcc_failure
+from jitload.host_cpp.steps import (
+    FLAGS,
+    STANDARD,
+    HostBuild,
+    compile_steps,
+    include_flags,
+    link_step,
+    merge_step,
+    with_driver_calls,
+    write_host_sources,
+)
+from jitload.request.request import HostSource, Request
+from jitload.toolchain.cuda import CudaToolchain, Nvcc
+from jitload.toolchain.host import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs
+
+
+def build_host_library(
+    request: Request, cuda: CudaToolchain | Nvcc | None, compiler: Compiler, work: Work, *, verbose: bool
+) -> tuple[Path, ...]:
+    """Build the library or object of a request in a work directory, and return the user's files that were read."""
+    assert request.host is not None
+    check_cubins(request.host)
+    build = HostBuild(request=request, host=request.host, cuda=cuda, compiler=compiler, work=work, verbose=verbose)
+    launcher = run_in_background(_find_launcher, build) if _probably_launches(request.host) else None
+    build, device_headers = _with_device_code(build)
+    check_embeds(build.host, [Path(path) for path in request.include_dirs], request.name if request.pieces else "")
+    write_host_sources(build)
+    build = replace(build, link_flags=link.usable_link_flags(build.host.link_flags, cuda, compiler, request.settings))
+    build = _build_object(build) if build.host.is_object else _build_library(build, launcher)
+    return tuple(sorted({*device_headers, *_files_read(build)}))
+
+
+def _find_launcher(build: HostBuild) -> Path:
+    return find_or_build_launcher(build.compiler, build.work.cache_dir, build.request.settings).product
+
+
+def _probably_launches(host: HostSource) -> bool:
+    """Tell whether the library is likely to need the launcher, so that it is worth starting to build it at once."""
+    if host.is_object:
+        return False
+    texts = [text for unit in host.units for _, text in unit.pieces]
+    return bool(host.cubins or host.objects) or any("/cuda/" in text or "jitload" in text for text in texts)
+
+
+def _with_device_code(build: HostBuild) -> tuple[HostBuild, tuple[Path, ...]]:
+    """Compile the request's device code, if any; return the build with its cubin, and the headers that were read."""
+    request, host = build.request, build.host
+    if not request.pieces:
+        return build, ()
+    assert isinstance(build.cuda, CudaToolchain)
+    (compiled,) = compile_device_code(request, build.cuda)
+    cubins = (*host.cubins, (request.name, compiled.cubin.data))
+    return replace(build, host=host._replace(cubins=cubins)), compiled.headers
+
+
+def _run(build: HostBuild, steps: Sequence[Step]) -> None:
+    request, work_dir = build.request, build.work.dir
+    write_ninja(work_dir, steps)
+    ninja = find_ninja(request.settings)
+    try:
+        run_ninja(ninja, work_dir, name=request.name, verbose=build.verbose, level=logging.WARNING)
+    except CompileError as error:
+        if isinstance(build.cuda, Nvcc) and is_of_nvcc(error, build.cuda):
+            raise nvcc_failure(error, build.cuda) from None
+        raise
+
+
+# ---- a library ---------------------------------------------------------------------------------------------------
+
+
+def _build_library(build: HostBuild, launcher: Future[Path] | None) -> HostBuild:
+    """Compile and link; return the build with all that was used in the end."""
+    specs = _header_specs(build)
+    build, tried_link = _compile(build, specs, launcher)
+    if launcher or _calls_launcher(build):
+        build = replace(build, launcher=launcher.result() if launcher else _find_launcher(build))
+    if _fast_link(build) != tried_link or not build.product.exists():
+        _link(build)
+    if _show_exports(build):
+        _link(build)
+    build = _link_cuda(build)
+    _precompile_later(dict.fromkeys(specs.values()), build)
+    return build
+
+
+def _calls_launcher(build: HostBuild) -> bool:
+    paths = (build.work.dir / step.output for step in compile_steps(build))
+    return any(objects.LAUNCHER_PREFIX.encode() in path.read_bytes() for path in paths)
+
+
+def _link(build: HostBuild) -> None:
+    _run(build, (*compile_steps(build), link_step(build)))
+
+
+def _fast_link(build: HostBuild) -> Step:
+    return link_step(build, link.fast_linker(build.compiler, build.user_flags))
+
+
+def _show_exports(build: HostBuild) -> bool:
+    """Make functions visible that the objects export to tvm-ffi and the library does not; tell if there were any."""
+    exported = {*read_dynamic_symbols(build.product.read_bytes()).defined}
+    shown = [objects.show_exports(path) for path in build.unit_objects if objects.find_exports(path) - exported]
+    return any(shown)
+
+
+def _link_cuda(build: HostBuild) -> HostBuild:
+    """Link again with the functions of CUDA that the library calls and does not have, if there are any."""
+    if functions := link.missing_driver_calls(_undefined_symbols(build), build.cuda, build.link_flags):
+        build = with_driver_calls(build, functions)
+        _link(build)
+    if cudart := link.missing_cudart(_undefined_symbols(build), build.cuda, build.link_flags, name=build.request.name):
+        build = replace(build, link_flags=(*build.link_flags, *cudart))
+        _link(build)
+    return build
+
+
+def _undefined_symbols(build: HostBuild) -> tuple[str, ...]:
+    return read_dynamic_symbols(build.product.read_bytes()).undefined
+
+
+# ---- the compile, with precompiled headers -----------------------------------------------------------------------
+
+
+def _header_specs(build: HostBuild) -> dict[str, precompiled.HeaderSpec]:
+    """Return the precompiled header that each unit could use, by the unit's file."""
+    fixed_flags = (STANDARD, *FLAGS), include_flags(build.cuda.include_dirs if build.cuda else (), ())
+    compiler, cache_dir, specs = build.compiler, build.work.cache_dir, {}
+    for unit in build.host.units:
+        flags = (*unit.flags, *build.host.flags)
+        if spec := precompiled.header_spec(
+            unit, flags, compiler=compiler, fixed_flags=fixed_flags, cache_dir=cache_dir
+        ):
+            specs[unit.file] = spec
+    return specs
+
+
+def _compile(
+    build: HostBuild, specs: Mapping[str, precompiled.HeaderSpec], launcher: Future[Path] | None
+) -> tuple[HostBuild, Step | None]:
+    """Compile with the precompiled headers that exist; return the build with those used, and the link that was tried.
+
+    The result only counts if the headers were intact until the end. A compile that fails with them is repeated without
+    them, so that errors are those of the source alone.
+    """
+    cache_dir, settings, dirs = build.work.cache_dir, build.request.settings, build.request.include_dirs
+    candidates = {file: precompiled.find_precompiled(spec, cache_dir, settings, dirs) for file, spec in specs.items()}
+    headers = {file: header for file, header in candidates.items() if header}
+    if not headers:
+        return build, _compile_and_try_link(build, launcher)
+    distinct = {header.path: header for header in headers.values()}
+    checks = {path: run_in_background(header.is_intact) for path, header in distinct.items()}
+    with_headers, failure = replace(build, precompiled=headers), None
+    try:
+        tried_link = _compile_and_try_link(with_headers, launcher)
+    except CompileError as error:
+        failure = error
+    damaged = [distinct[path] for path, check in checks.items() if not check.result()]
+    for header in damaged:
+        precompiled.remove_damaged(header)
+    if failure is None and not damaged:
+        return with_headers, tried_link
+    tried_link = _compile_and_try_link(build, launcher)
+    for file in headers if failure and not damaged else ():
+        precompiled.record_failure(specs[file].key, cache_dir, str(failure))
+    return build, tried_link
+
+
+def _compile_and_try_link(build: HostBuild, launcher: Future[Path] | None) -> Step | None:
+    """Compile, and link in the same run of ninja if that will probably do; return the link, even if it failed."""
+    attempt = None
+    if not build.link_flags and (launcher is None or launcher.done()):
+        attempt = _fast_link(replace(build, launcher=launcher.result() if launcher else None))
+    try:
+        _run(build, (*compile_steps(build), *((attempt,) if attempt else ())))
+    except CompileError as error:
+        if attempt is None or " -shared " not in " ".join(error.command):
+            raise
+    return attempt
+
+
+def _precompile_later(specs: Iterable[precompiled.HeaderSpec], build: HostBuild) -> None:
+    """Start to precompile headers on a thread. It is not a daemon, so that the program does not end before it."""
+
+    def start() -> None:
+        for spec in specs:
+            precompiled.start_precompiling(spec, build.work.cache_dir, build.request.settings)
+
+    threading.Thread(target=start, name="jitload-precompile", daemon=False).start()
+
+
+# ---- an object ---------------------------------------------------------------------------------------------------
+
+
+def _build_object(build: HostBuild) -> HostBuild:
+    """Compile, and merge everything to one object; what is undefined in it is left to the user's link."""
+    compiles = compile_steps(build)
+    _run(build, compiles)
+    for path in build.unit_objects:
+        objects.show_exports(path)
+    paths = [*(build.work.dir / step.output for step in compiles), *map(Path, build.host.objects)]
+    undefined = objects.read_undefined_symbols(paths)
+    repeated = []  # the objects that other products contain, too
+    if functions := link.missing_driver_calls(undefined, build.cuda, build.link_flags):
+        build = with_driver_calls(build, functions)
+        repeated.append(build.work.dir / compile_steps(build)[-1].output)
+    if any(name.startswith(objects.LAUNCHER_PREFIX) for name in undefined):
+        launcher = _find_launcher(build)
+        build = replace(build, launcher=launcher)
+        repeated.append(launcher)
+    _run(build, (*compile_steps(build), merge_step(build)))
+    if repeated:
+        objects.make_weak(build.product, objects.read_global_symbols(repeated))
+    return build
+
+
+# ---- dependencies ------------------------------------------------------------------------------------------------
+
+
+def _files_read(build: HostBuild) -> Iterator[Path]:
+    """Yield the files that were read and that no version in the key covers, and paths where others could appear."""
+    request, host = build.request, build.host
+    versioned_dirs = (
+        own_include_dir().parent,
+        *tvm_ffi_include_dirs(),
+        *(build.cuda.include_dirs if build.cuda else ()),
+    )
+    dirs = search_dirs(tuple(map(Path, request.include_dirs)), build.user_flags, request.settings.environment)
+    texts = [text for unit in host.units for _, text in unit.pieces]
+    read = [Path(file.path) for header in build.precompiled.values() for file in header.entry.dependencies]
+    for unit in host.units:
+        depfile = (build.work.dir / f"{unit.file}.d").read_text(errors="surrogateescape")
+        read += read_depfile(depfile.replace("$", "$$") if unit.is_mixed else depfile)  # nvcc does not double them
+    yield from headers_to_record(texts, read, dirs, versioned_dirs, cache_dir=build.work.cache_dir)
+    yield from files_in_options([*build.user_flags, *build.link_flags])
+    yield from map(Path, host.objects)
+    if not host.is_object:
+        yield from link.linked_libraries(build.link_flags)

@@ -1,0 +1,163 @@
+"""What to link hand-written C++ with: the user's options, a fast linker, and the libraries of CUDA that it calls.
+
+A library is not linked with libcuda unless the user's options say so, because it could then be built and loaded only
+where a driver is installed. Instead, generated C text looks up the driver's functions when the library is loaded.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from jitload.building.files_read import option_values
+from jitload.errors import ToolchainError
+from jitload.host_cpp.nvcc import find_nvcc_cudart
+from jitload.settings import Settings
+from jitload.toolchain.cuda import CudaToolchain, Nvcc, find_cudart
+from jitload.toolchain.host import Compiler
+
+_COMPILE_ONLY = re.compile(r"-[DUWO](?!l,)|-std=|-I|-w$")  # options that mean nothing to a linker
+_RUNTIME_FUNCTION = re.compile(r"(?:__)?cuda[A-Z]\w*")
+_DRIVER_FUNCTION = re.compile(r"cu[A-Z]\w*")
+_VERSION_SUFFIX = re.compile(r"(_v\d+)?(_ptsz|_ptds)?$")
+
+_DRIVER_CALLS = """\
+/* The functions of the driver that this library calls. Without a driver, each returns an error. */
+#include <dlfcn.h>
+#include <stddef.h>
+
+enum {{ COUNT = {count} }};
+__attribute__((visibility("hidden"))) void* jitload_driver_calls[COUNT];
+static const char* const names[COUNT] = {{
+{names}}};
+
+static int no_driver(void) {{ return 100; }}   /* CUDA_ERROR_NO_DEVICE */
+static int no_function(void) {{ return 801; }} /* CUDA_ERROR_NOT_SUPPORTED: the driver is older */
+
+/* Runs before the constructors of the library's own objects. */
+__attribute__((constructor(101))) static void find_driver(void) {{
+  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+  for (size_t i = 0; i < COUNT; ++i) {{
+    void* function = library != NULL ? dlsym(library, names[i]) : NULL;
+    void* replacement = library != NULL ? (void*)no_function : (void*)no_driver;
+    jitload_driver_calls[i] = function != NULL ? function : replacement;
+  }}
+}}
+
+#define FUNCTION_(name, jump) \\
+  __asm__(".text\\n.globl " #name "\\n.hidden " #name "\\n.type " #name ", %function\\n" #name ":\\n" jump)
+#if defined(__x86_64__)
+#define CALL(name, offset) FUNCTION_(name, "jmp *jitload_driver_calls+" #offset "(%rip)\\n")
+#elif defined(__aarch64__)
+#define CALL(name, offset)                                        \\
+  FUNCTION_(name, "adrp x16, jitload_driver_calls+" #offset "\\n" \\
+                  "ldr x16, [x16, #:lo12:jitload_driver_calls+" #offset "]\\nbr x16\\n")
+#else
+#error "calls of the driver are implemented for x86-64 and AArch64 only"
+#endif
+
+{calls}"""
+
+
+# ---- options -----------------------------------------------------------------------------------------------------
+
+
+def fast_linker(compiler: Compiler, flags: Sequence[str]) -> tuple[str, ...]:
+    """Return the option for GNU gold, if it is installed and none of the user's options may concern a linker.
+
+    It reads the symbols of the C++ library, which is most of such a link, in a third of the time that GNU ld takes.
+    """
+    is_plain = len(compiler.command) == 1 and all(map(_COMPILE_ONLY.match, flags))
+    return ("-fuse-ld=gold",) if is_plain and platform.machine() == "x86_64" and shutil.which("ld.gold") else ()
+
+
+def usable_link_flags(
+    flags: Sequence[str], cuda: CudaToolchain | Nvcc | None, compiler: Compiler, settings: Settings
+) -> tuple[str, ...]:
+    """Return the user's link options for this machine.
+
+    `-lcuda` and `-lcudart` are dropped if there is no such library: what is then undefined is found in another way. The
+    CUDA runtime library is added for objects made by nvcc, which always need it.
+    """
+    usable = tuple(flag for flag in flags if flag not in ("-lcuda", "-lcudart") or _can_link(flag, flags, compiler))
+    cudart = find_nvcc_cudart(cuda, settings) if isinstance(cuda, Nvcc) else None
+    if cudart is None:
+        return usable
+    library = () if any("cudart" in flag for flag in usable) else (str(cudart),)
+    return (*usable, *library, f"-Wl,-rpath,{cudart.parent}")
+
+
+def _can_link(library: str, flags: Sequence[str], compiler: Compiler) -> bool:
+    search = [f"-L{directory}" for directory in option_values("-L", flags)]
+    command = [*compiler.command, "-shared", "-nostartfiles", *search, library, "-o", "/dev/null"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def linked_libraries(flags: Sequence[str]) -> Iterator[Path]:
+    """Yield the files that link options name: by path, or as `-l`, wherever that may be in the directories of `-L`."""
+    dirs = list(option_values("-L", flags))
+    for flag in flags:
+        if flag.startswith("-l"):
+            paths = (directory / f"lib{flag[2:]}{suffix}" for directory in dirs for suffix in (".so", ".a"))
+            yield from (path for path in paths if path.is_absolute())
+        elif flag.startswith("/") and Path(flag).is_file():
+            yield Path(flag)
+
+
+# ---- functions of the CUDA runtime -------------------------------------------------------------------------------
+
+
+def missing_cudart(
+    undefined: Collection[str], cuda: CudaToolchain | Nvcc | None, flags: Sequence[str], *, name: str
+) -> tuple[str, ...]:
+    """Return the options to link the CUDA runtime, if functions of it are undefined and the user's options lack it.
+
+    Raises:
+        ToolchainError: There is no CUDA runtime library to link.
+    """
+    functions = sorted(symbol for symbol in undefined if _RUNTIME_FUNCTION.fullmatch(symbol))
+    if not functions or any("cudart" in flag for flag in flags):
+        return ()
+    cudart = find_cudart(cuda) if isinstance(cuda, CudaToolchain) else None
+    if cudart is None:
+        raise ToolchainError(
+            f"module {name!r} calls {', '.join(functions[:3])}, and there is no CUDA runtime library to link. Install "
+            "it with: pip install nvidia-cuda-runtime  (nvidia-cuda-runtime-cu12 for CUDA 12), or name one in "
+            "extra_ldflags=[…]."
+        )
+    return (str(cudart), f"-Wl,-rpath,{cudart.parent}")
+
+
+# ---- functions of the driver -------------------------------------------------------------------------------------
+
+
+def missing_driver_calls(
+    undefined: Collection[str], cuda: CudaToolchain | Nvcc | None, flags: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the undefined functions of the driver, unless the user's options name libcuda."""
+    if not isinstance(cuda, CudaToolchain) or any("libcuda" in flag or flag == "-lcuda" for flag in flags):
+        return ()
+    return find_driver_calls(undefined, cuda.include_dirs)
+
+
+def find_driver_calls(symbols: Iterable[str], include_dirs: Sequence[Path]) -> tuple[str, ...]:
+    """Return those of the undefined symbols that `cuda.h` declares as functions of the driver."""
+    candidates = sorted(filter(_DRIVER_FUNCTION.fullmatch, symbols))
+    header = next((path for path in (root / "cuda.h" for root in include_dirs) if path.is_file()), None)
+    if not candidates or header is None:
+        return ()
+    declared = set(re.findall(r"\bCUDAAPI\s+(\w+)\s*\(", header.read_text(encoding="utf-8", errors="replace")))
+    return tuple(name for name in candidates if _VERSION_SUFFIX.sub("", name) in declared or name in declared)
+
+
+def driver_calls_text(functions: Sequence[str]) -> str:
+    """Return C text that defines functions of the driver."""
+    return _DRIVER_CALLS.format(
+        count=len(functions),
+        names="".join(f'    "{name}",\n' for name in functions),
+        calls="".join(f"CALL({name}, {8 * index});\n" for index, name in enumerate(functions)),
+    )

@@ -1,0 +1,78 @@
+"""Read and edit the symbols of object files: what they lack, and what they show to the link and to tvm-ffi.
+
+For `output="x.o"`, the objects of a build are merged but not linked: functions that they call may be in other objects
+of the user's link. That link may have several such objects, so the symbols of the launcher, and of everything else that
+each of them contains, are made weak.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+
+from jitload.elf.file import STB_GLOBAL, STB_LOCAL, STB_WEAK, STV_HIDDEN, ElfError, ElfFile, Symbol, edit_symbols
+from jitload.errors import LoadError
+
+LAUNCHER_PREFIX = "_ZN7jitload2v1"  # of its functions: the namespace jitload::v1
+_EXPORT = re.compile(rb"(?<=\0)__tvm_ffi_(?!_cubin_)\w+(?=\0)")
+
+
+def read_undefined_symbols(objects: Iterable[Path]) -> tuple[str, ...]:
+    """Return the symbols that are undefined in the objects together."""
+    symbols = [symbol for symbol in _read_symbols(objects) if symbol.name]
+    defined = {symbol.name for symbol in symbols if symbol.section and symbol.binding != STB_LOCAL}
+    return tuple(sorted({symbol.name for symbol in symbols if not symbol.section} - defined))
+
+
+def read_global_symbols(objects: Iterable[Path]) -> frozenset[str]:
+    """Return the symbols that the objects define and that only one object of a link may define."""
+    return frozenset(symbol.name for symbol in _read_symbols(objects) if _is_global_definition(symbol))
+
+
+def make_weak(path: Path, names: Collection[str]) -> None:
+    """Make symbols of an object weak, so that the linker accepts several definitions and takes the first."""
+
+    def weaken(symbol: Symbol) -> Symbol:
+        if _is_global_definition(symbol) and symbol.name in names:
+            return symbol._replace(info=(STB_WEAK << 4) | symbol.type)
+        return symbol
+
+    path.write_bytes(edit_symbols(path.read_bytes(), weaken))
+
+
+def find_exports(path: Path) -> frozenset[str]:
+    """Return the names of functions that an object may export to tvm-ffi, from a quick search of its bytes."""
+    return frozenset(name.decode() for name in _EXPORT.findall(path.read_bytes()))
+
+
+def show_exports(path: Path) -> bool:
+    """Make the functions visible that an object exports to tvm-ffi; return whether any of them was hidden.
+
+    Upstream compiles with all symbols visible; jitload compiles with `-fvisibility=hidden`.
+    """
+
+    def show(symbol: Symbol) -> Symbol:
+        is_hidden = _is_global_definition(symbol) and symbol.visibility == STV_HIDDEN
+        if is_hidden and _EXPORT.search(f"\0{symbol.name}\0".encode(errors="surrogateescape")):
+            return symbol._replace(other=symbol.other & ~STV_HIDDEN)
+        return symbol
+
+    data = path.read_bytes()
+    shown = edit_symbols(data, show)
+    if shown == data:
+        return False
+    path.write_bytes(shown)
+    return True
+
+
+def _read_symbols(objects: Iterable[Path]) -> Iterator[Symbol]:
+    for path in objects:
+        try:
+            yield from ElfFile(path.read_bytes()).symbols()
+        except ElfError as error:
+            raise LoadError(f"{path} is not an object file that can be linked: {error}. Compile it again.") from error
+
+
+def _is_global_definition(symbol: Symbol) -> bool:
+    return bool(symbol.section) and symbol.binding == STB_GLOBAL

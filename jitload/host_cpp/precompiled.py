@@ -1,0 +1,385 @@
+"""Precompiled headers for hand-written C++: which one a unit can use, where it is cached, and how it is made.
+
+Half the time to compile a small wrapper goes into tvm-ffi's headers. Precompiled, they take an eighth of that time and
+70 MB in the cache. A separate process of low priority makes them, after the first build that could have used them; no
+build waits for it, and each user has at most one such process at work on a machine.
+
+    <cache>/precompiled-<key>/<leaf>/prelude.h, prelude.h.gch, precompiled.json
+
+g++ refuses a `.gch` of another compiler or with other macros, and then reads `prelude.h`. It does not check the headers
+from which a `.gch` was made, so these are recorded like those of an entry. A damaged `.gch` may do anything: its digest
+is computed while the compiler uses it, and the build is repeated without it if the digest is wrong.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import mmap
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jitload.building.files_read import read_depfile
+from jitload.building.machine_load import free_memory
+from jitload.cache.entry import Entry, find_entry
+from jitload.cache.key import CacheKey
+from jitload.cache.store import Work, claim_entry
+from jitload.cpptext.includes import opening_includes
+from jitload.files import make_private_dir
+from jitload.request.request import Unit
+from jitload.settings import Settings, read_settings
+from jitload.toolchain.host import Compiler
+from jitload.toolchain.identity import compiler_identity
+
+PRELUDE = (
+    "tvm/ffi/container/tensor.h",
+    "tvm/ffi/dtype.h",
+    "tvm/ffi/error.h",
+    "tvm/ffi/extra/c_env_api.h",
+    "tvm/ffi/function.h",
+)
+_HEADER = "prelude.h"
+_RECORD = "precompiled.json"
+_LAUNCHER = "tvm/ffi/extra/cuda/cubin_launcher.h"
+# Headers that mean the same before tvm-ffi's headers as after them.
+_INDEPENDENT = (
+    r"tvm/ffi/[\w/]+\.h|dlpack/dlpack\.h|cuda(?:_runtime(?:_api)?|_fp16|_bf16|_fp8)?\.h|c?std\w+(?:\.h)?|c?math(?:\.h)?"
+    r"|c?string(?:\.h)?|c(?:assert|ctype|errno|float|limits|time|inttypes)|algorithm|array|atomic|chrono|functional"
+    r"|initializer_list|iostream|iterator|limits|map|memory|mutex|new|numeric|optional|ostream|random|set|sstream"
+    r"|stdexcept|string_view|thread|tuple|type_traits|unordered_(?:map|set)|utility|variant|vector"
+)
+# Options that do not depend on a file or on the machine. g++ itself compares the user's macros.
+_FLAG = r"-O[0-3sgz]?|-Ofast|-g[0-3]?|-std=[\w+]+|-W[\w=+-]+|-w|-pipe|-pthread|-pedantic|-[fm](?!.*native)[\w=+.-]+"
+_MACRO = re.compile(r"-[DU](?P<name>\w+)(?:=.*)?", re.DOTALL)
+_MACRO_OF_HEADERS = re.compile(r"_.*|NDEBUG|TVM_.*|CUDA.*|DLPACK.*|JITLOAD_.*")
+_UNSUPPORTED_FLAGS = ("-fplugin", "-fmodules", "-fprofile", "-fpch", "-fdump")
+_BYTES_NEEDED = 1 << 30  # of memory and of disk; g++ needs 250 MB and the file 70
+_PROGRAM = """\
+import json, os, sys
+os.nice(10)
+job = json.loads(sys.argv[1])
+sys.path[:] = job["path"]
+from jitload.host_cpp.precompiled import precompile
+precompile(job)
+"""
+_RETRY_S = 120.0  # the process may have been killed
+_CPU_S = 120  # thirty times the usual
+_WALL_S = 900
+_LOCK_TIMEOUT_S = 60.0  # for another such process
+_MAX_HEADERS = 4  # in a cache: one for each set of options
+_log = logging.getLogger(__name__)
+_retry_at: dict[str, float] = {}  # by cache and key, on the monotonic clock
+
+
+class HeaderSpec(NamedTuple):
+    """A precompiled header that a unit could use, whether it exists or not.
+
+    Attributes:
+        includes: The headers in it, in order.
+        command: The compiler and its options.
+        key: The key of its cache entry.
+    """
+
+    includes: tuple[str, ...]
+    command: tuple[str, ...]
+    key: CacheKey
+
+
+class PrecompiledHeader(NamedTuple):
+    """A precompiled header in the cache.
+
+    Attributes:
+        entry: Its cache entry.
+        path: The header as text, `prelude.h`, beside which the `.gch` lies.
+        digest: The SHA-256 of the `.gch`.
+        names: The names of the headers in it and of their directories; a user's directory may hide one.
+    """
+
+    entry: Entry
+    path: Path
+    digest: str
+    names: frozenset[str]
+
+    def is_intact(self) -> bool:
+        """Tell whether the `.gch` is unchanged since it was made."""
+        return _digest(self.path.with_name(f"{_HEADER}.gch")) == self.digest
+
+
+def _digest(path: Path) -> str:
+    with (
+        suppress(OSError, ValueError),
+        path.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+    ):
+        return hashlib.sha256(data).hexdigest()
+    return ""
+
+
+# ---- which header a unit can use ---------------------------------------------------------------------------------
+
+
+def header_spec(
+    unit: Unit,
+    flags: Sequence[str],
+    *,
+    compiler: Compiler,
+    fixed_flags: tuple[Sequence[str], Sequence[str]],
+    cache_dir: Path,
+) -> HeaderSpec | None:
+    """Return the precompiled header that a unit could use, or None; only g++ uses any.
+
+    Args:
+        unit: The unit to compile.
+        flags: The user's options.
+        compiler: The compiler.
+        fixed_flags: jitload's options before and after those, without the user's include directories.
+        cache_dir: The cache, where the compiler's identity is recorded.
+    """
+    includes, user_flags = precompiled_includes(unit), keyed_flags(flags)
+    identity = compiler_identity(compiler, cache_dir)
+    if not includes or user_flags is None or "gcc version" not in identity:
+        return None
+    command = (*compiler.command, *fixed_flags[0], *user_flags, *fixed_flags[1])
+    parts = (("kind", "precompiled"), ("compiler", identity), ("command", command), ("includes", includes))
+    return HeaderSpec(includes=includes, command=command, key=CacheKey.of("precompiled", parts))
+
+
+def precompiled_includes(unit: Unit) -> tuple[str, ...]:
+    """Return the headers to precompile for a unit, which it must include before everything else.
+
+    jitload puts upstream's convenience headers in front of inline text. The launcher's header is added if nothing in
+    front of it in the text can change its meaning.
+    """
+    if unit.file.endswith(".c") or unit.is_mixed or not unit.pieces:
+        return ()
+    opening = independent_includes(unit.pieces[0][1])
+    if unit.is_file and PRELUDE[0] not in opening:
+        return ()
+    return (*PRELUDE, _LAUNCHER) if _LAUNCHER in opening else PRELUDE
+
+
+def independent_includes(text: str) -> list[str]:
+    """Return the headers with which a text begins, up to the first whose meaning may depend on those before it."""
+    return list(takewhile(re.compile(_INDEPENDENT).fullmatch, opening_includes(text)))
+
+
+def keyed_flags(flags: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the options on which a precompiled header depends, or None if one of them rules it out."""
+    keyed = []
+    for flag in flags:
+        macro = _MACRO.fullmatch(flag)
+        if macro and not _MACRO_OF_HEADERS.fullmatch(macro["name"]):
+            continue
+        if flag.startswith(_UNSUPPORTED_FLAGS) or not (macro or re.fullmatch(_FLAG, flag)):
+            return None
+        keyed.append(flag)
+    return tuple(keyed)
+
+
+# ---- find it in the cache ----------------------------------------------------------------------------------------
+
+
+def find_precompiled(
+    spec: HeaderSpec, cache_dir: Path, settings: Settings, include_dirs: Sequence[str] = ()
+) -> PrecompiledHeader | None:
+    """Return the precompiled header if it exists, its headers are unchanged and no directory of the user hides one."""
+    if not _is_usable(spec.key, cache_dir, settings):
+        return None
+    entry = find_entry(cache_dir, spec.key, settings)
+    if entry is None:
+        return None
+    record = json.loads(entry.product.read_bytes())
+    path = entry.dir / _HEADER
+    header = PrecompiledHeader(entry=entry, path=path, digest=record["sha256"], names=frozenset(record["names"]))
+    with suppress(OSError):
+        if path.with_name(f"{_HEADER}.gch").stat().st_size == record["size"]:
+            return None if _hides_header(include_dirs, header.names) else header
+    remove_damaged(header)
+    return None
+
+
+def _is_usable(key: CacheKey, cache_dir: Path, settings: Settings) -> bool:
+    """Tell whether precompiled headers are enabled and this one has not failed before."""
+    if not settings.precompiles or settings.mode != "auto" or settings.environment:
+        return False
+    return not failure_path(key, cache_dir).exists()
+
+
+def _hides_header(include_dirs: Sequence[str], names: frozenset[str]) -> bool:
+    """Tell whether a directory has a file or directory with the name of a header or of a directory of headers."""
+    for directory in include_dirs:
+        with suppress(OSError):
+            if not names.isdisjoint(os.listdir(directory)):
+                return True
+    return False
+
+
+def remove_damaged(header: PrecompiledHeader) -> None:
+    """Remove a damaged precompiled header; the next build starts to make it again."""
+    _log.warning("the precompiled header %s is damaged; it is removed, and made again later", header.path)
+    shutil.rmtree(header.entry.dir, ignore_errors=True)
+
+
+def record_failure(key: CacheKey, cache_dir: Path, reason: str) -> None:
+    """Record that a precompiled header does not work on this machine, so that it is neither made nor used again."""
+    with suppress(OSError):
+        path = failure_path(key, cache_dir)
+        make_private_dir(path.parent)
+        path.write_text(reason + "\n", errors="replace")
+
+
+def failure_path(key: CacheKey, cache_dir: Path) -> Path:
+    """Return the file that records that a precompiled header does not work on this machine."""
+    return cache_dir / ".tools" / f"{key.digest[:32]}.refused"
+
+
+# ---- start to make it --------------------------------------------------------------------------------------------
+
+
+def start_precompiling(spec: HeaderSpec, cache_dir: Path, settings: Settings) -> None:
+    """Start a background process that makes a precompiled header, if there is enough memory and disk.
+
+    The process outlives this one, so that a program that builds once and ends is faster the next time.
+    """
+    retry_key = f"{cache_dir}\0{spec.key.digest}"
+    is_too_early = time.monotonic() < _retry_at.get(retry_key, 0.0)
+    if is_too_early or not _is_usable(spec.key, cache_dir, settings) or not sys.executable:
+        return
+    if cache_dir.parent == Path(tempfile.gettempdir()) and cache_dir.name.startswith("jitload-"):
+        return  # a private directory, removed when this process ends
+    _retry_at[retry_key] = time.monotonic() + _RETRY_S
+    if find_entry(cache_dir, spec.key, settings) or not _has_resources(cache_dir):
+        return
+    # The shell exits at once, so that the process is not a child of this one and leaves no zombie.
+    command = ["/bin/sh", "-c", '"$@" &', "sh", *job_command(spec, cache_dir)]
+    quiet = subprocess.DEVNULL
+    with suppress(OSError, subprocess.SubprocessError):
+        subprocess.run(
+            command, cwd="/", stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True, timeout=10, check=False
+        )
+
+
+def job_command(spec: HeaderSpec, cache_dir: Path) -> list[str]:
+    """Return the command of the process that makes a precompiled header."""
+    job = {
+        "path": [str(Path(__file__).parents[2]), *sys.path],
+        "includes": spec.includes,
+        "command": spec.command,
+        "name": spec.key.name,
+        "parts": spec.key.parts,
+        "cache_dir": str(cache_dir),
+    }
+    return [sys.executable, "-c", _PROGRAM, json.dumps(job)]
+
+
+def _has_resources(cache_dir: Path) -> bool:
+    """Tell whether the cache is writable and a gigabyte of disk and of memory is free."""
+    try:
+        disk = shutil.disk_usage(cache_dir).free
+    except OSError:
+        return False
+    return os.access(cache_dir, os.W_OK) and disk >= _BYTES_NEEDED and free_memory() >= _BYTES_NEEDED
+
+
+# ---- make it, in a process of its own ----------------------------------------------------------------------------
+
+
+def precompile(job: Mapping[str, Any]) -> None:
+    """Make the precompiled header of a job, unless another process makes it or is busy for too long."""
+    signal.signal(signal.SIGTERM, _exit)
+    signal.signal(signal.SIGALRM, _exit)
+    signal.alarm(_WALL_S)
+    parts = tuple((label, tuple(value) if isinstance(value, list) else value) for label, value in job["parts"])
+    key = CacheKey.of(job["name"], parts)
+    cache_dir = Path(job["cache_dir"])
+    with precompiling_lock(_LOCK_TIMEOUT_S) as is_locked:
+        if not is_locked or not _has_resources(cache_dir):
+            return
+        with claim_entry(cache_dir, key, read_settings()) as work:
+            if work.entry or work.cache_dir != cache_dir:
+                return
+            headers, problem = make_header(job["command"], job["includes"], work.dir)
+            if problem:
+                record_failure(key, cache_dir, problem)
+                return
+            publish_header(work, headers)
+    _remove_oldest(cache_dir, key.name)
+
+
+def _exit(*_: object) -> None:
+    raise SystemExit(1)
+
+
+@contextmanager
+def precompiling_lock(timeout_s: float) -> Iterator[bool]:
+    """Hold the lock of this user's precompiling processes on this machine; yield whether it was free in time."""
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(Path(tempfile.gettempdir()) / f"jitload-precompiling-{os.getuid()}", timeout=timeout_s, mode=0o600)
+    try:
+        lock.acquire()
+    except (OSError, Timeout):
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.release()
+
+
+def make_header(command: Sequence[str], includes: Sequence[str], work_dir: Path) -> tuple[tuple[Path, ...], str]:
+    """Write a header and precompile it; return the headers that were read, and the problem if it cannot be used.
+
+    Args:
+        command: The compiler and its options.
+        includes: The headers in it.
+        work_dir: The directory to write to.
+    """
+    (work_dir / _HEADER).write_text("".join(f"#include <{name}>\n" for name in includes))
+    (work_dir / "empty.cc").write_text("")
+    compilation = [*command, "-MD", "-MF", "depfile", "-x", "c++-header", _HEADER, "-o", f"{_HEADER}.gch"]
+    # Whether this warning is an error depends on the user's options; the condition below covers both.
+    trial = [*command, "-Winvalid-pch", "-include", f"./{_HEADER}", "-fsyntax-only", "empty.cc"]
+    for step in (compilation, trial):
+        result = subprocess.run(
+            step, cwd=work_dir, capture_output=True, text=True, errors="replace", preexec_fn=_limit, check=False
+        )
+        if result.returncode != 0 or ".gch" in result.stderr:
+            return (), f"{' '.join(step)}\n{result.stderr}"
+    paths = read_depfile((work_dir / "depfile").read_text(errors="surrogateescape"))
+    return tuple(sorted({path for path in paths if path.is_absolute()})), ""
+
+
+def _limit() -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, _CPU_S))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))
+
+
+def publish_header(work: Work, headers: tuple[Path, ...]) -> None:
+    """Publish the precompiled header in a work directory, with the headers that it was made from."""
+    data = (work.dir / f"{_HEADER}.gch").read_bytes()
+    # The names below an `include` directory: a user's directory that has one of them may come first.
+    names = {part for path in headers for part in str(path).rpartition("/include/")[2].split("/") if part}
+    record = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "names": sorted(names)}
+    (work.dir / _RECORD).write_text(json.dumps(record))
+    work.publish(_RECORD, headers)
+
+
+def _remove_oldest(cache_dir: Path, name: str) -> None:
+    """Remove the oldest precompiled headers, which belong to other options or former releases."""
+    records = sorted(cache_dir.glob(f"{name}-*/*/{_RECORD}"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in records[_MAX_HEADERS:]:
+        shutil.rmtree(path.parent, ignore_errors=True)

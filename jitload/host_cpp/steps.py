@@ -1,0 +1,181 @@
+"""The source files of hand-written C++ as the compiler reads them, and the commands that compile and link them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from jitload.building.ninja import Step, compile_step
+from jitload.cache.store import Work
+from jitload.host_cpp.embedding import assembler_text
+from jitload.host_cpp.link import driver_calls_text
+from jitload.host_cpp.nvcc import nvcc_step, write_host_compiler
+from jitload.host_cpp.precompiled import PRELUDE, PrecompiledHeader
+from jitload.request.request import HostSource, Request, Unit
+from jitload.toolchain.cuda import CudaToolchain, Nvcc
+from jitload.toolchain.host import Compiler, own_include_dir, tvm_ffi_include_dirs
+
+STANDARD = "-std=c++17"
+FLAGS = ("-O2", "-pipe", "-fPIC", "-fvisibility=hidden", "-DJITLOAD_LAUNCHER_LINKED")
+# Symbols are bound when the library is loaded, so that an unknown one is an error then and not at the first call; and
+# the library stays loaded.
+_LINK_FLAGS = ("-shared", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack")
+
+_PRELUDE = "".join(f"#include <{name}>\n" for name in PRELUDE)
+# This is what upstream's macro for docs expands to, which only works if all functions carry metadata.
+_DOC = """\
+extern "C" TVM_FFI_DLL_EXPORT int __tvm_ffi__doc_{name}(void*, const TVMFFIAny*, int32_t, TVMFFIAny* result) {{
+  TVMFFIByteArray text{{{text}, {size}}};
+  return TVMFFIStringFromByteArray(&text, result);
+}}
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostBuild:
+    """A build of hand-written C++.
+
+    Attributes:
+        request: What to build.
+        host: The request's C++, and all cubins to embed.
+        cuda: What compiles device code, or has the CUDA headers that the C++ may include.
+        compiler: The host compiler.
+        work: The directory to build in.
+        verbose: Log the commands.
+        link_flags: Options for the link, in addition to `_LINK_FLAGS`.
+        precompiled: The precompiled header of each unit that has one, by the unit's file name.
+        launcher: The launcher's object file, if it is needed.
+        calls_driver: Whether to compile and link `driver_calls.c`.
+    """
+
+    request: Request
+    host: HostSource
+    cuda: CudaToolchain | Nvcc | None
+    compiler: Compiler
+    work: Work
+    verbose: bool
+    link_flags: tuple[str, ...] = ()
+    precompiled: Mapping[str, PrecompiledHeader] = field(default_factory=dict)
+    launcher: Path | None = None
+    calls_driver: bool = False
+
+    @property
+    def product(self) -> Path:
+        """The library or object file."""
+        return self.work.dir / self.request.product
+
+    @property
+    def unit_objects(self) -> list[Path]:
+        """The object files of the units."""
+        return [self.work.dir / f"{unit.file}.o" for unit in self.host.units]
+
+    @property
+    def user_flags(self) -> list[str]:
+        """The user's options for all units."""
+        return [flag for unit in self.host.units for flag in (*unit.flags, *self.host.flags)]
+
+
+# ---- source files ------------------------------------------------------------------------------------------------
+
+
+def write_host_sources(build: HostBuild) -> None:
+    """Write the C++, the cubins, and the assembler text that embeds them."""
+    host, directory = build.host, build.work.dir
+    exporting = next((unit for unit in host.units if not unit.is_file), None)
+    for unit in host.units:
+        exports = (build.request.functions or ()) if unit is exporting else ()
+        text = _unit_text(unit, tuple((name, launch.doc or "") for name, launch in exports))
+        (directory / unit.file).write_text(text, encoding="utf-8", newline="")
+    for name, data in host.cubins:
+        (directory / f"{name}.cubin").write_bytes(data)
+    if host.cubins:
+        (directory / "cubins.s").write_text(assembler_text([name for name, _ in host.cubins]), encoding="utf-8")
+    if host.is_mixed:
+        write_host_compiler(build.compiler, directory)
+
+
+def _unit_text(unit: Unit, exports: Sequence[tuple[str, str]]) -> str:
+    """Return the text of a unit for the compiler: its pieces with their own names and lines, and the exports."""
+    parts = [] if unit.is_file else [_PRELUDE]
+    for label, text in unit.pieces:
+        parts.append(f"#line 1 {_string_literal(label)}\n{text}\n")
+    for name, doc in exports:
+        label = _string_literal(f"functions['{name}']")
+        parts.append(f"#line 1 {label}\nTVM_FFI_DLL_EXPORT_TYPED_FUNC({name}, {name});\n")
+        if doc:
+            parts.append(_DOC.format(name=name, text=_string_literal(doc), size=len(doc.encode())))
+    return "".join(parts)
+
+
+def _string_literal(text: str) -> str:
+    """Return a text as a C++ string literal; characters beyond ASCII stay as they are, in UTF-8."""
+    text = text.replace("\\", "\\\\").replace('"', '\\"').replace("?", "\\?")
+    return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda control: f"\\{ord(control[0]):03o}", text) + '"'
+
+
+def with_driver_calls(build: HostBuild, functions: Sequence[str]) -> HostBuild:
+    """Write C text that defines functions of the driver, and return the build with it."""
+    (build.work.dir / "driver_calls.c").write_text(driver_calls_text(functions), encoding="utf-8")
+    return replace(build, calls_driver=True)
+
+
+# ---- commands ----------------------------------------------------------------------------------------------------
+
+
+def compile_steps(build: HostBuild) -> tuple[Step, ...]:
+    """Return the commands that make the object files: those of the units, the cubins and the driver's functions."""
+    command, host = build.compiler.command, build.host
+    steps = [_unit_step(build, unit) for unit in host.units]
+    if host.cubins:
+        reads = tuple(f"{name}.cubin" for name, _ in host.cubins)
+        steps.append(compile_step(command, (), "cubins.s", "cubins.o", reads=reads))
+    if build.calls_driver:
+        steps.append(compile_step(command, ("-x", "c", *FLAGS), "driver_calls.c", "driver_calls.c.o"))
+    return tuple(steps)
+
+
+def _unit_step(build: HostBuild, unit: Unit) -> Step:
+    user_dirs = build.request.include_dirs
+    if isinstance(build.cuda, Nvcc) and unit.is_mixed:  # nvcc finds CUDA's headers by itself
+        return nvcc_step(build.cuda, build.compiler, unit, build.request.archs, include_flags((), user_dirs))
+    header = build.precompiled.get(unit.file)
+    flags = (
+        *(("-include", str(header.path)) if header else ()),
+        *(("-x", "c") if unit.file.endswith(".c") else (STANDARD,)),
+        *FLAGS,
+        *unit.flags,
+        *build.host.flags,
+        *include_flags(build.cuda.include_dirs if build.cuda else (), user_dirs),
+        *("-MD", "-MF", f"{unit.file}.d"),
+    )
+    return compile_step(build.compiler.command, flags, unit.file, f"{unit.file}.o")
+
+
+def include_flags(cuda_dirs: Sequence[Path], user_dirs: Sequence[str]) -> tuple[str, ...]:
+    """Return the options for the include directories: ours hide headers of tvm-ffi's, and the user's CUDA's."""
+    own = own_include_dir().parent
+    return (
+        *(f"-I{path}" for path in (own / "upstream", own, *user_dirs)),
+        *(word for path in (*tvm_ffi_include_dirs(), *cuda_dirs) for word in ("-isystem", str(path))),
+    )
+
+
+def link_step(build: HostBuild, options: Sequence[str] = ()) -> Step:
+    """Return the command that links the objects to the library."""
+    objects, product = _objects(build), build.request.product
+    command = (*build.compiler.command, *objects, *_LINK_FLAGS, "-o", product, *build.link_flags, *options)
+    return Step(output=product, command=command, inputs=objects)
+
+
+def merge_step(build: HostBuild) -> Step:
+    """Return the command that merges the objects to one; a single object is copied as the compiler wrote it."""
+    objects, product = _objects(build), build.request.product
+    merge = (*build.compiler.command, "-r", "-nostdlib", *objects, "-o", product)
+    return Step(output=product, command=merge if len(objects) > 1 else ("cp", objects[0], product), inputs=objects)
+
+
+def _objects(build: HostBuild) -> tuple[str, ...]:
+    launcher = (str(build.launcher),) if build.launcher else ()
+    return (*(step.output for step in compile_steps(build)), *launcher, *build.host.objects)

@@ -1,0 +1,248 @@
+/* Runs grids of kernels that were compiled for the CPU. The launching thread and a pool of others share the blocks. A
+ * kernel that never waits runs as plain loops over the threads of a block, any other on fibers.
+ */
+#include <jitload/cpu.h>
+#include <link.h>
+#include <signal.h>
+#include <tvm/ffi/extra/c_env_api.h>
+
+#include "cpu_fibers.cc"
+#include "cpu_pool.h"
+
+namespace {
+
+/* Add the source line of `launch->fault_address` to the message. */
+void append_line(Launch* launch);
+
+void go_to_block(jitload_cpu_block* block, uint64_t number) {
+  const uint64_t width = block->grid_dim[0], height = block->grid_dim[1];
+  block->block_index[0] = (uint32_t)(number % width);
+  block->block_index[1] = (uint32_t)(number / width % height);
+  block->block_index[2] = (uint32_t)(number / width / height);
+}
+
+/* Run at most `limit` blocks from the current one on; return how many. */
+uint32_t run_some_blocks(Worker* worker, uint64_t limit) {
+  const jitload_cpu_launch* call = worker->launch->call;
+  if (kWatches || call->can_wait) {
+    run_fibers(worker);
+    return 1;
+  }
+  const uint32_t in_row = worker->block.grid_dim[0] - worker->block.block_index[0];
+  const uint32_t count = limit < in_row ? (uint32_t)limit : in_row;
+  call->kernel->run_blocks(call->params, &worker->block, count);
+  return count;
+}
+
+/* ---- Ctrl-C ---------------------------------------------------------------------------------------------------- */
+
+int64_t now_ms() {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
+  return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
+}
+
+void check_signals(Launch* launch) {
+  if (launch->is_interrupted || TVMFFIEnvCheckSignals() == 0) return;
+  launch->is_interrupted = 1;
+  __atomic_store_n(&launch->has_failed, 1, __ATOMIC_RELEASE);
+}
+
+/* ---- division by zero: without a handler the processor's signal would end the process -------------------------- */
+
+struct sigaction previous_action;
+
+void on_fault(int number, siginfo_t* info, void* context) {
+  Worker* worker = jitload_cpu_current_worker;
+  if (worker != NULL && info->si_code > 0) {
+    const uint32_t* thread = worker->is_in_fibers ? worker->current->index : NULL;
+    fail(worker, thread, "integer division by zero, or of the smallest integer by -1");
+    leave(worker);
+  }
+  if (previous_action.sa_flags & SA_SIGINFO) return previous_action.sa_sigaction(number, info, context);
+  if (previous_action.sa_handler != SIG_DFL && previous_action.sa_handler != SIG_IGN) {
+    return previous_action.sa_handler(number);
+  }
+  sigaction(number, &previous_action, NULL); /* the signal comes again, for the previous action */
+}
+
+/* Install the handler, again if faulthandler or somebody else has replaced it. */
+void install_fault_handler() {
+  struct sigaction action;
+  if (sigaction(SIGFPE, NULL, &action) != 0) return;
+  if ((action.sa_flags & SA_SIGINFO) && action.sa_sigaction == on_fault) return;
+  previous_action = action;
+  struct sigaction ours = {};
+  ours.sa_sigaction = on_fault;
+  ours.sa_flags = SA_SIGINFO | SA_NODEFER;
+  sigaction(SIGFPE, &ours, NULL);
+}
+
+/* ---- the blocks of a launch ------------------------------------------------------------------------------------ */
+
+/* How many blocks a thread runs between two looks at the clock: as many as take a small part of kSignalInterval. */
+struct Pace {
+  int64_t next_check; /* of signals */
+  int64_t last_time;
+  uint32_t blocks;
+};
+
+void look_at_clock(Pace* pace, Launch* launch, bool is_launcher) {
+  const int64_t time = now_ms();
+  if (time - pace->last_time > 4) {
+    pace->blocks = 1;
+  } else if (pace->blocks < 64) {
+    pace->blocks *= 2;
+  }
+  if (is_launcher && time != pace->last_time) admit_all_helpers(launch);
+  pace->last_time = time;
+  if (!is_launcher || time < pace->next_check) return;
+  check_signals(launch);
+  pace->next_check = now_ms() + kSignalInterval;
+}
+
+void run_ranges(Worker* worker, Launch* launch, bool is_launcher) {
+  const int64_t time = now_ms();
+  Pace pace = {time + kSignalInterval, time, 1};
+  for (uint32_t i = 0; i < launch->range_count;) {
+    Range* range = &launch->ranges[(helper_number + i) % launch->range_count];
+    const uint64_t first = __atomic_fetch_add(&range->next, launch->chunk, __ATOMIC_RELAXED);
+    const uint64_t end = first + launch->chunk < range->end ? first + launch->chunk : range->end;
+    if (first >= end) ++i;
+    for (uint64_t number = first; number < end; look_at_clock(&pace, launch, is_launcher)) {
+      if (__atomic_load_n(&launch->has_failed, __ATOMIC_RELAXED)) return;
+      go_to_block(&worker->block, number);
+      number += run_some_blocks(worker, end - number < pace.blocks ? end - number : pace.blocks);
+    }
+  }
+}
+
+/* Run the first blocks alone, twice as many each time, until their times show that helpers pay for the rest. */
+void run_first_blocks(Worker* worker, Launch* launch, bool) {
+  int64_t last_time = now_ns();
+  for (uint64_t count = 1; launch->next < launch->blocks && !launch->has_failed; count *= 2) {
+    const uint64_t end = launch->next + count < launch->blocks ? launch->next + count : launch->blocks;
+    const uint64_t first = launch->next;
+    while (launch->next < end) {
+      go_to_block(&worker->block, launch->next);
+      launch->next += run_some_blocks(worker, end - launch->next);
+    }
+    const int64_t time = now_ns();
+    launch->block_ns = (time - last_time) / (int64_t)(end - first) + 1;
+    if (useful_helpers(launch) != 0) return;
+    if (time - last_time > kSignalInterval * 1000000) check_signals(launch);
+    last_time = time;
+  }
+}
+
+/* Tell whether the processor runs the plain loops that were compiled for AVX-512, see jitload_cpu.h. */
+uint32_t has_avx512() {
+#if defined(__x86_64__)
+  static const bool answer = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  return answer;
+#else
+  return 0;
+#endif
+}
+
+int find_thread_memory(struct dl_phdr_info* info, size_t, void*) {
+  const uintptr_t begin = (uintptr_t)info->dlpi_tls_data, own = (uintptr_t)&jitload_cpu_thread_memory;
+  for (int i = 0; i < info->dlpi_phnum && begin != 0; ++i) {
+    const ElfW(Phdr)* segment = &info->dlpi_phdr[i];
+    if (segment->p_type != PT_TLS || own < begin || own >= begin + segment->p_memsz) continue;
+    jitload_cpu_thread_memory[0] = begin;
+    jitload_cpu_thread_memory[1] = segment->p_memsz;
+    return 1;
+  }
+  return 0;
+}
+
+/* The worker of a thread, which frees its stacks when the thread ends. */
+struct ThreadWorker {
+  Worker worker;
+  ~ThreadWorker() { release(&worker); }
+};
+
+bool has_stacks(Worker* worker, bool is_helper) {
+  if (!kWatches && !worker->launch->call->can_wait) return true;
+  const uint32_t* block_dim = worker->block.block_dim;
+  return reserve(worker, block_dim[0] * block_dim[1] * block_dim[2], is_helper);
+}
+
+void work_on(Launch* launch, bool is_launcher, void (*work)(Worker*, Launch*, bool)) {
+  static thread_local ThreadWorker thread_worker;
+  Worker* worker = &thread_worker.worker;
+  jitload_cpu_current_worker = worker;
+  if (!kWatches && jitload_cpu_thread_memory[1] == 0) dl_iterate_phdr(find_thread_memory, NULL);
+  worker->launch = launch;
+  worker->block = launch->call->block;
+  worker->block.has_avx512 = has_avx512();
+  worker->is_in_fibers = 0;
+  worker->fault_address = NULL;
+  if (!has_stacks(worker, !is_launcher)) {
+    if (is_launcher) fail(worker, NULL, "no memory for the stacks of its threads");
+  } else if (_setjmp(worker->exit) == 0) {
+    work(worker, launch, is_launcher);
+  }
+  jitload_cpu_current_worker = NULL;
+}
+
+/* Run the remaining blocks with the pool. Another thread's grid may be using it, and that thread may wait for the GIL
+ * that this one holds: after a while this grid runs without the pool. */
+void run_with_pool(Launch* launch) {
+  struct timespec deadline;
+  clock_gettime(CLOCK_REALTIME, &deadline);
+  deadline.tv_nsec += kSignalInterval * 1000000;
+  if (deadline.tv_nsec >= 1000000000) deadline.tv_nsec -= 1000000000, ++deadline.tv_sec;
+  if (pthread_mutex_timedlock(&pool.mutex, &deadline) != 0) {
+    Range rest;
+    divide_blocks(launch, &rest, 1);
+    return work_on(launch, true, run_ranges);
+  }
+  open_pool(launch);
+  work_on(launch, true, run_ranges);
+  close_pool(launch);
+  pthread_mutex_unlock(&pool.mutex);
+}
+
+}  // namespace
+
+extern "C" void jitload_cpu_stop(const uint32_t thread[3], const char* format, ...) {
+  char text[768];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  fail(jitload_cpu_current_worker, thread, "%s", text);
+  leave(jitload_cpu_current_worker);
+}
+
+extern "C" int jitload_cpu_run(const jitload_cpu_launch* call, const char** error) {
+  static __thread char message[sizeof(Launch::error)];
+  const uint32_t* grid_dim = call->block.grid_dim;
+  Launch launch;
+  launch.call = call;
+  launch.blocks = (uint64_t)grid_dim[0] * grid_dim[1] * grid_dim[2];
+  launch.chunk = 1;
+  launch.block_ns = 0;
+  launch.next = 0;
+  launch.has_failed = 0;
+  launch.is_interrupted = 0;
+  launch.fault_address = NULL;
+  launch.error[0] = 0;
+  install_fault_handler();
+  work_on(&launch, true, run_first_blocks);
+  if (launch.next < launch.blocks && !launch.has_failed) run_with_pool(&launch);
+  fflush(stdout); /* so that the kernels' output comes before what Python prints next */
+  if (!launch.has_failed) return 0;
+  if (launch.is_interrupted) return JITLOAD_CPU_INTERRUPTED;
+  if (kWatches && launch.fault_address != NULL) append_line(&launch);
+  memcpy(message, launch.error, sizeof message);
+  *error = message;
+  return -1;
+}
+
+#ifdef JITLOAD_CPU_WATCHES
+#include "cpu_sanitize.cc"
+#endif

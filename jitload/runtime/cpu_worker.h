@@ -1,0 +1,225 @@
+/* A launch on the CPU, and the state of a thread that works on it. */
+#ifndef JITLOAD_CPU_WORKER_H_
+#define JITLOAD_CPU_WORKER_H_
+
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <jitload/cpu.h>
+
+/* ---- the switch between fibers, which costs little more than a call --------------------------------------------- */
+
+namespace {
+
+struct Context {
+  void* stack_pointer;
+};
+
+#if defined(__x86_64__)
+/* Save the registers that the ABI preserves over a call, exchange the stack pointer, and restore them. */
+extern "C" void jitload_cpu_switch(Context* from, const Context* to);
+__asm__(
+    ".pushsection .text\n"
+    ".globl jitload_cpu_switch\n"
+    ".hidden jitload_cpu_switch\n"
+    ".type jitload_cpu_switch, @function\n"
+    "jitload_cpu_switch:\n"
+    "  pushq %rbp\n  pushq %rbx\n  pushq %r12\n  pushq %r13\n  pushq %r14\n  pushq %r15\n"
+    "  movq %rsp, (%rdi)\n"
+    "  movq (%rsi), %rsp\n"
+    "  popq %r15\n  popq %r14\n  popq %r13\n  popq %r12\n  popq %rbx\n  popq %rbp\n"
+    "  ret\n"
+    ".size jitload_cpu_switch, .-jitload_cpu_switch\n"
+    ".popsection\n");
+
+void prepare(Context* context, char* stack_end, void (*entry)()) {
+  void** top = (void**)((uintptr_t)stack_end & ~(uintptr_t)15);
+  *--top = NULL; /* the return address of `entry`, which never returns */
+  *--top = (void*)entry;
+  for (int i = 0; i < 6; ++i) *--top = NULL;
+  context->stack_pointer = top;
+}
+#elif defined(__aarch64__)
+extern "C" void jitload_cpu_switch(Context* from, const Context* to);
+__asm__(
+    ".pushsection .text\n"
+    ".globl jitload_cpu_switch\n"
+    ".hidden jitload_cpu_switch\n"
+    ".type jitload_cpu_switch, %function\n"
+    "jitload_cpu_switch:\n"
+    "  sub sp, sp, #160\n"
+    "  stp x19, x20, [sp, #0]\n  stp x21, x22, [sp, #16]\n  stp x23, x24, [sp, #32]\n  stp x25, x26, [sp, #48]\n"
+    "  stp x27, x28, [sp, #64]\n  stp x29, x30, [sp, #80]\n"
+    "  stp d8, d9, [sp, #96]\n  stp d10, d11, [sp, #112]\n  stp d12, d13, [sp, #128]\n  stp d14, d15, [sp, #144]\n"
+    "  mov x9, sp\n  str x9, [x0]\n"
+    "  ldr x9, [x1]\n  mov sp, x9\n"
+    "  ldp x19, x20, [sp, #0]\n  ldp x21, x22, [sp, #16]\n  ldp x23, x24, [sp, #32]\n  ldp x25, x26, [sp, #48]\n"
+    "  ldp x27, x28, [sp, #64]\n  ldp x29, x30, [sp, #80]\n"
+    "  ldp d8, d9, [sp, #96]\n  ldp d10, d11, [sp, #112]\n  ldp d12, d13, [sp, #128]\n  ldp d14, d15, [sp, #144]\n"
+    "  add sp, sp, #160\n"
+    "  ret\n"
+    ".size jitload_cpu_switch, .-jitload_cpu_switch\n"
+    ".popsection\n");
+
+void prepare(Context* context, char* stack_end, void (*entry)()) {
+  void** top = (void**)((uintptr_t)stack_end & ~(uintptr_t)15);
+  top -= 20;
+  memset(top, 0, 160);
+  top[11] = (void*)entry; /* x30: where the switch returns to */
+  context->stack_pointer = top;
+}
+#else
+#error "the CPU target runs on x86-64 and aarch64"
+#endif
+
+/* ---- threads and warps ----------------------------------------------------------------------------------------- */
+
+constexpr size_t kStack = 128 * 1024; /* of a fiber; only pages that are touched take memory */
+constexpr uint32_t kWarp = 32;
+constexpr int kSpinTime = 20; /* seconds */
+
+struct alignas(64) Fiber { /* a switch reads one cache line */
+  Context context;
+  Fiber* next; /* the live fibers form a ring */
+  Fiber* previous;
+  const char* wait_function; /* for messages; NULL at a barrier */
+  const void* active_site;   /* of the __activemask() that it waits in */
+  uint32_t active_mask;      /* the result of that */
+  uint32_t index[3];
+  uint32_t number;
+};
+
+/* One exchange among lanes of a warp. It lasts until every lane that arrived has read the values. Each exchange has a
+ * lane that waits in it, so a warp never has more of them than lanes. */
+struct Exchange {
+  uint32_t mask;
+  uint32_t arrived;
+  uint32_t read;
+  bool is_complete;
+  uint64_t values[kWarp + 1]; /* the last one has a bit for each value that is not zero */
+};
+
+struct Warp {
+  uint32_t live;
+  uint32_t used; /* exchanges, as bits */
+  Exchange* newest;
+  Exchange exchanges[kWarp];
+};
+
+struct Launch;
+
+}  // namespace
+
+/* What a thread of the pool keeps from block to block. */
+struct jitload_cpu_worker {
+  Fiber* current; /* the members that every wait needs come first */
+  Warp* warps;
+  uint32_t live;
+  uint32_t arrived;
+  uint32_t true_predicates; /* of the threads that arrived */
+  uint32_t generation;
+  uint32_t idle; /* fibers resumed without anything to do since the last event */
+  int results[3];
+  uint64_t events;          /* barriers and exchanges that were completed, and threads that ended */
+  const void* barrier_site; /* of the barrier at which threads wait */
+  Fiber* fibers;
+  char* stacks;
+  uint32_t capacity;
+  uint32_t guards; /* guard pages that split a mapping */
+  Context scheduler;
+  const Launch* launch;
+  jitload_cpu_block block;
+  uint64_t spin_events; /* `events` when the current spinning began */
+  uint64_t spins;       /* yields since */
+  time_t spins_since;
+  jmp_buf exit; /* where a thread jumps to that has to end */
+  int is_in_fibers;
+  const void* fault_address;
+};
+
+extern "C" {
+__thread jitload_cpu_worker* jitload_cpu_current_worker;
+__thread uintptr_t jitload_cpu_thread_memory[2];
+}
+
+namespace {
+
+typedef jitload_cpu_worker Worker;
+
+#ifdef JITLOAD_CPU_WATCHES
+constexpr bool kWatches = true; /* with sanitize= or debug=: every thread is a fiber, and accesses are checked */
+#else
+constexpr bool kWatches = false;
+#endif
+
+/* A range of blocks. Each thread begins with a range of its own, the same one at the next launch, whose data may still
+ * be in its cache. A thread that has finished its range takes blocks of the others. */
+struct alignas(64) Range {
+  uint64_t next;
+  uint64_t end;
+};
+
+struct Launch {
+  const jitload_cpu_launch* call;
+  const void* fault_address; /* of the code that failed, if its line can be found */
+  uint64_t blocks;
+  uint64_t chunk;
+  uint64_t next;    /* the next block, while one thread works alone */
+  int64_t block_ns; /* the time of a block, measured then */
+  struct Range* ranges; /* of the remaining blocks */
+  uint32_t range_count;
+  int has_failed;
+  int is_interrupted;
+  char error[1024];
+};
+
+/* End the launch with an error in the current block, unless it has failed before. `thread` may be NULL. */
+void fail(Worker* worker, const uint32_t* thread, const char* format, ...) {
+  Launch* launch = const_cast<Launch*>(worker->launch);
+  int expected = 0;
+  if (!__atomic_compare_exchange_n(&launch->has_failed, &expected, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+    return;
+  }
+  launch->fault_address = worker->fault_address;
+  const uint32_t* block = worker->block.block_index;
+  int used = snprintf(launch->error, sizeof launch->error, "%s(): ", launch->call->name);
+  va_list arguments;
+  va_start(arguments, format);
+  used += vsnprintf(launch->error + used, sizeof launch->error - (size_t)used, format, arguments);
+  va_end(arguments);
+  if (used < 0 || (size_t)used >= sizeof launch->error) return;
+  used += snprintf(launch->error + used, sizeof launch->error - (size_t)used, " in block (%u, %u, %u)", block[0],
+                   block[1], block[2]);
+  if (thread == NULL || (size_t)used >= sizeof launch->error) return;
+  snprintf(launch->error + used, sizeof launch->error - (size_t)used, ", thread (%u, %u, %u)", thread[0], thread[1],
+           thread[2]);
+}
+
+/* Abandon the current block. */
+[[noreturn]] void leave(Worker* worker) {
+  if (worker->is_in_fibers) {
+    Context unused;
+    jitload_cpu_switch(&unused, &worker->scheduler);
+    __builtin_unreachable();
+  }
+  _longjmp(worker->exit, 1);
+}
+
+void switch_to(Worker* worker, Fiber* fiber) {
+  Fiber* previous = worker->current;
+  worker->current = fiber;
+  __builtin_prefetch(fiber->next->context.stack_pointer);
+  jitload_cpu_switch(&previous->context, &fiber->context);
+}
+
+}  // namespace
+
+#endif /* JITLOAD_CPU_WORKER_H_ */

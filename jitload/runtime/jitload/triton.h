@@ -1,0 +1,79 @@
+/* The header of generated wrappers of Triton kernels: the tables that describe how their cubins are launched.
+ *
+ * The `params` of such a kernel are the caller's arguments in order, including those that the cubin does not take. A
+ * kernel with variants is a dispatcher: it launches the first variant that matches the arguments and the device.
+ */
+#ifndef JITLOAD_TRITON_H_
+#define JITLOAD_TRITON_H_
+
+#include "launch.h"
+
+/* Assumptions that the cubin was specialised for. */
+enum { JITLOAD_MULTIPLE_OF, JITLOAD_EQUAL_TO, JITLOAD_NULL };
+
+/* For JITLOAD_MULTIPLE_OF, `value` is a power of 2. */
+typedef struct jitload_assumption {
+  int32_t param;
+  int32_t kind;
+  int64_t value;
+} jitload_assumption;
+
+/* A part of an argument: its value, or a component of a tensor descriptor. */
+enum { JITLOAD_VALUE, JITLOAD_MAP, JITLOAD_SHAPE, JITLOAD_STRIDE, JITLOAD_PADDING, JITLOAD_ROUNDING };
+
+/* What a parameter of the cubin is bound to: a part of one of `params`. */
+typedef struct jitload_binding {
+  uint16_t param;
+  uint8_t part;
+  uint8_t axis;
+  uint16_t descriptor;
+} jitload_binding;
+
+enum { JITLOAD_MAX_RANK = 5 };
+
+/* A tensor descriptor that the host creates. `type` and `swizzle` are the driver's constants; a `type` of -1 means that
+ * the descriptor is passed as plain parameters. */
+typedef struct jitload_descriptor_spec {
+  int32_t param;
+  int32_t rank;
+  int32_t type;
+  int32_t swizzle;
+  int32_t element_bytes;
+  int32_t is_fp4;
+  uint32_t block[JITLOAD_MAX_RANK]; /* the block of one access */
+  uint32_t box[JITLOAD_MAX_RANK];   /* the box of one TMA transfer */
+} jitload_descriptor_spec;
+
+struct jitload_config;
+
+typedef struct jitload_triton {
+  /* jitload_run_triton: called by pointer, as only libraries of Triton kernels are linked with it. */
+  int (*run)(const jitload_kernel*, const struct jitload_config*, const void* args,
+             int (*stream_source)(int32_t, int32_t, void**));
+  const jitload_assumption* assumptions;
+  const jitload_binding* bindings;
+  const jitload_descriptor_spec* descriptors;
+  const jitload_kernel* const* variants;
+  int32_t assumption_count;
+  int32_t binding_count;
+  int32_t descriptor_count; /* also set for a dispatcher */
+  int32_t variant_count;
+  int32_t grid_multiplier[3]; /* blocks of the grid for each program */
+  int32_t hidden_pointers;
+  int64_t scratch_bytes; /* per program */
+  int64_t scratch_alignment;
+} jitload_triton;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Check the arguments, except for their count, and launch. Return 0, or set an error and return -1. */
+int jitload_run_triton(const jitload_kernel* kernel, const struct jitload_config* config, const void* args,
+                       int (*stream_source)(int32_t, int32_t, void**));
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* JITLOAD_TRITON_H_ */

@@ -1,0 +1,91 @@
+/* A call of a typed function, from its arguments to the driver's launch.
+ *
+ * This file, python.cc, module.cc and cold.cc are the runtime. It is compiled once for each compiler and linked into
+ * every library with hidden symbols, so that a generated wrapper is only a page of tables.
+ */
+#include <jitload/triton.h>
+
+#include "expression.cc"
+#include "launch_steps.h"
+
+/* ---- the launch ------------------------------------------------------------------------------------------------ */
+
+extern "C" jitload_cu_result jitload_launch_with_attributes(const jitload_driver* driver,
+                                                            const jitload_request* request,
+                                                            jitload_cu_kernel function, jitload_cu_stream stream) {
+  const jitload_kernel* kernel = request->kernel;
+  const jitload_plan* plan = &request->plan;
+  jitload_cu_attribute attributes[5] = {}; /* at most one for each attribute below */
+  jitload_cu_config config = {};
+  for (int i = 0; i < 3; ++i) {
+    config.grid[i] = (uint32_t)plan->grid[i];
+    config.block[i] = (uint32_t)plan->block[i];
+  }
+  config.shared_bytes = (uint32_t)plan->shared_bytes;
+  config.stream = stream;
+  config.attributes = attributes;
+  const struct { int32_t flag, id, number; } simple[] = {
+      {JITLOAD_IS_COOPERATIVE, JITLOAD_LAUNCH_COOPERATIVE, 1},
+      {JITLOAD_IS_PDL, JITLOAD_LAUNCH_PDL, 1},
+      {JITLOAD_HAS_PRIORITY, JITLOAD_LAUNCH_PRIORITY, kernel->priority},
+      {JITLOAD_SPREADS, JITLOAD_LAUNCH_CLUSTER_POLICY, JITLOAD_CLUSTER_SPREAD},
+      {JITLOAD_BALANCES, JITLOAD_LAUNCH_CLUSTER_POLICY, JITLOAD_CLUSTER_BALANCE},
+  };
+  for (const auto& row : simple) {
+    if (!(kernel->flags & row.flag)) continue;
+    attributes[config.attribute_count].id = row.id;
+    attributes[config.attribute_count++].value.number = row.number;
+  }
+  if (kernel->flags & JITLOAD_HAS_CLUSTER) {
+    attributes[config.attribute_count].id = JITLOAD_LAUNCH_CLUSTER;
+    for (int i = 0; i < 3; ++i) attributes[config.attribute_count].value.extent[i] = (uint32_t)plan->cluster[i];
+    ++config.attribute_count;
+  }
+  return driver->launch_ex(&config, function, request->params, NULL);
+}
+
+static inline int jitload_launch_on_current_device(const jitload_driver* driver, const jitload_request* request,
+                                                   jitload_cu_device device) {
+  jitload_slot* slot = NULL;
+  if (jitload_prepare_kernel(driver, request, device, &slot) != 0) return -1;
+  const jitload_cu_stream stream = jitload_select_stream(request, device, request->device < 0);
+  const jitload_cu_result code = jitload_submit(driver, request, slot->kernel, stream);
+  if (JITLOAD_LIKELY(code == JITLOAD_CUDA_SUCCESS)) return 0;
+  return jitload_raise_launch_error(request, slot, device, code);
+}
+
+extern "C" int jitload_run(const jitload_kernel* kernel, const jitload_config* config, const TVMFFIAny* args,
+                           int32_t num_args, jitload_stream_source_fn stream_source) {
+  if (__builtin_expect(num_args != kernel->argument_count, 0)) {
+    return jitload_raise_argument_error(kernel, args, num_args);
+  }
+  if (kernel->triton != NULL) return kernel->triton->run(kernel, config, args, stream_source);
+  const size_t count = (size_t)kernel->param_count;
+  uint64_t* values = (uint64_t*)__builtin_alloca(8 * count + 8);
+  jitload_request request;
+  request.kernel = kernel;
+  request.config = config;
+  request.stream_source = stream_source;
+  request.params = (void**)__builtin_alloca(sizeof(void*) * count + 8);
+  request.device = -1;
+  request.args = args;
+  unsigned char* structs = NULL;
+  if (kernel->struct_bytes != 0) structs = (unsigned char*)__builtin_alloca(kernel->struct_bytes);
+  if (!jitload_read_arguments(&request, args, values, &structs)) {
+    return jitload_raise_argument_error(kernel, args, num_args);
+  }
+  if (__builtin_expect(kernel->cpu != NULL, 0) && !jitload_choose_device(&request)) {
+    return jitload_raise_argument_error(kernel, args, num_args);
+  }
+  if (jitload_evaluate_plan(&request, args, values) != 0) return -1;
+  const int extents = jitload_check_extents(&request);
+  if (extents != 0) return extents < 0 ? -1 : 0;
+  if (__builtin_expect(request.device == JITLOAD_CPU_DEVICE, 0)) return jitload_launch_on_cpu(&request);
+  if ((kernel->flags & JITLOAD_HAS_CLUSTER) && jitload_check_cluster(&request) != 0) return -1;
+  return jitload_launch_on_device(&request, jitload_launch_on_current_device);
+}
+
+extern "C" int jitload_call(intptr_t kernel, const void* args, int32_t num_args, void* result) {
+  (void)result;
+  return jitload_run(&jitload_library.kernels[kernel], NULL, (const TVMFFIAny*)args, num_args, NULL);
+}

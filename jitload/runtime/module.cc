@@ -1,0 +1,445 @@
+/* A library's kernels on the devices of this process: finding the driver, loading cubins, and the functions that
+ * jitload's loader calls.
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <jitload/driver.h>
+
+#include "device.h"
+
+/* ---- the driver ------------------------------------------------------------------------------------------------ */
+
+static pthread_mutex_t jitload_lock = PTHREAD_MUTEX_INITIALIZER;
+const jitload_driver* jitload_loaded_driver;
+int jitload_is_forked;
+jitload_stream_source_fn jitload_stream_source;
+jitload_allocator_fn jitload_allocator;
+
+static int jitload_is_started; /* set before cuInit: a fork in the middle of it counts, too */
+
+static void jitload_after_fork(void) {
+  jitload_is_forked |= jitload_is_started;
+  pthread_mutex_init(&jitload_lock, NULL); /* another thread of the parent may hold it */
+}
+
+/* glibc exports no pthread_atfork: it is a static function over __register_atfork. */
+static void jitload_watch_forks(void) {
+  typedef int (*register_fn)(void (*)(void), void (*)(void), void (*)(void), void*);
+  register_fn watch = (register_fn)dlsym(RTLD_DEFAULT, "__register_atfork");
+  if (watch == NULL) watch = (register_fn)dlsym(RTLD_DEFAULT, "pthread_atfork");
+  if (watch != NULL) watch(NULL, NULL, jitload_after_fork, NULL);
+}
+
+/* Look up libcuda's functions and initialise it. On failure set an error and return NULL. */
+static const jitload_driver* jitload_start_driver(const char* function, void* library) {
+  static jitload_driver driver;
+#define JITLOAD_RESOLVE_(field, symbol, parameters)                                                                   \
+  *(void**)&driver.field = dlsym(library, symbol);                                                                    \
+  if (driver.field == NULL) {                                                                                         \
+    jitload_fail("RuntimeError", "%s(): the CUDA driver has no %s: it must support CUDA 12.0 or newer", function, symbol); \
+    return NULL;                                                                                                      \
+  }
+  JITLOAD_DRIVER_FUNCTIONS(JITLOAD_RESOLVE_)
+#undef JITLOAD_RESOLVE_
+  *(void**)&driver.load_function = dlsym(library, "cuFuncLoad");
+  jitload_is_started = 1;
+  const jitload_cu_result code = driver.init(0);
+  if (code == JITLOAD_CUDA_SUCCESS) return &driver;
+  jitload_is_started = 0;
+  jitload_raise_driver_error(&driver, function, "the CUDA driver cannot start", code);
+  return NULL;
+}
+
+extern "C" const jitload_driver* jitload_load_driver(const char* function) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, jitload_watch_forks); /* before a fork could see the driver half initialised */
+  if (jitload_is_forked) {
+    jitload_fail("RuntimeError",
+                 "%s(): CUDA was used in this process before it forked, and cannot be used in the child; start workers "
+                 "with the 'spawn' or 'forkserver' method",
+                 function);
+    return NULL;
+  }
+  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+  if (library == NULL) {
+    jitload_fail("RuntimeError", "%s(): launching needs an NVIDIA driver, and libcuda.so.1 was not found: %s", function,
+                 dlerror());
+    return NULL;
+  }
+  pthread_mutex_lock(&jitload_lock);
+  const jitload_driver* driver = jitload_loaded_driver;
+  if (driver == NULL) driver = jitload_start_driver(function, library);
+  __atomic_store_n(&jitload_loaded_driver, driver, __ATOMIC_RELEASE);
+  pthread_mutex_unlock(&jitload_lock);
+  return driver;
+}
+
+/* Make the device's primary context current. `*before` becomes the context to restore, or NULL if there is none. */
+extern "C" int jitload_enter_device(const jitload_driver* driver, const char* function, jitload_cu_device device,
+                                    jitload_cu_context* before) {
+  static jitload_cu_context retained[JITLOAD_MAX_RETAINED_CONTEXTS];
+  jitload_cu_context primary = NULL;
+  *before = NULL;
+  driver->get_context(before);
+  jitload_cu_result code = jitload_retain_primary(driver, retained, device, &primary);
+  if (code == JITLOAD_CUDA_SUCCESS) code = driver->set_context(primary);
+  if (code == JITLOAD_CUDA_SUCCESS) return 0;
+  char action[64];
+  snprintf(action, sizeof action, "cannot use cuda:%d", (int)device);
+  return jitload_raise_driver_error(driver, function, action, code);
+}
+
+/* ---- images and kernels ---------------------------------------------------------------------------------------- */
+
+/* Rank an image for a device; 0 means that the device cannot run it. */
+static int jitload_image_rank(const jitload_image* image, int capability) {
+  const int is_same = image->capability == capability;
+  const int is_family = image->capability / 10 == capability / 10 && image->capability <= capability;
+  if (image->suffix == 'a') return is_same ? 1000 : 0;
+  if (image->suffix == 'f') return is_family ? 500 + image->capability % 10 : 0;
+  return is_family ? 1 + image->capability % 10 : 0;
+}
+
+/* Return the index of the best image for a device, or -1. */
+static int jitload_best_image(const jitload_module* module, int capability) {
+  int best = -1, best_rank = 0;
+  for (int i = 0; i < module->image_count; ++i) {
+    const int rank = jitload_image_rank(&module->images[i], capability);
+    if (rank > best_rank) best_rank = rank, best = i;
+  }
+  return best;
+}
+
+static int jitload_capability(const jitload_driver* driver, jitload_cu_device device) {
+  int major = 0, minor = 0;
+  driver->device_attribute(&major, JITLOAD_DEVICE_MAJOR, device);
+  driver->device_attribute(&minor, JITLOAD_DEVICE_MINOR, device);
+  return 10 * major + minor;
+}
+
+extern "C" int jitload_has_image(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device) {
+  return jitload_best_image(kernel->module, jitload_capability(driver, device)) >= 0;
+}
+
+extern "C" int jitload_select_image(const jitload_driver* driver, const jitload_kernel* kernel,
+                                    jitload_cu_device device) {
+  const jitload_module* module = kernel->module;
+  const int capability = jitload_capability(driver, device);
+  const int best = jitload_best_image(module, capability);
+  if (best >= 0) return best;
+  char names[256] = "";
+  size_t used = 0;
+  for (int i = 0; i < module->image_count && used < sizeof names; ++i) {
+    const jitload_image* image = &module->images[i];
+    const char suffix[2] = {(char)image->suffix, 0};
+    used += (size_t)snprintf(names + used, sizeof names - used, "%ssm_%d%s", i ? ", " : "", (int)image->capability,
+                             suffix);
+  }
+  jitload_fail("RuntimeError",
+               "%s(): the library holds code for %s, and cuda:%d is sm_%d; build it with arch=\"sm_%d\"",
+               kernel->name, names, (int)device, capability, capability);
+  return -1;
+}
+
+/* Create the module's state. The caller holds the lock. */
+static jitload_state* jitload_create_state(const jitload_driver* driver, const char* function,
+                                           const jitload_module* module) {
+  int count = 0;
+  jitload_cu_result code = driver->device_count(&count);
+  if (code == JITLOAD_CUDA_SUCCESS && count < 1) code = JITLOAD_CUDA_ERROR_NO_DEVICE;
+  if (code != JITLOAD_CUDA_SUCCESS) {
+    jitload_raise_driver_error(driver, function, "no CUDA device can be used", code);
+    return NULL;
+  }
+  /* A module of variables alone also needs a slot. */
+  const size_t kernels = module->kernel_count > 0 ? (size_t)module->kernel_count : 1;
+  const size_t slot_bytes = (size_t)count * kernels * sizeof(jitload_slot);
+  jitload_state* state =
+      (jitload_state*)calloc(1, sizeof *state + slot_bytes + (size_t)module->image_count * sizeof(jitload_cu_library));
+  if (state == NULL) {
+    jitload_fail("MemoryError", "%s(): out of memory", function);
+    return NULL;
+  }
+  state->slots = (jitload_slot*)(state + 1);
+  state->libraries = (jitload_cu_library*)((char*)state->slots + slot_bytes);
+  state->device_count = count;
+  __atomic_store_n(module->state, state, __ATOMIC_RELEASE);
+  return state;
+}
+
+/* Load the image and the kernel. The caller holds the lock, with the device's context current and capture mode
+ * relaxed. */
+static int jitload_resolve_locked(const jitload_driver* driver, const jitload_kernel* kernel, jitload_state* state,
+                                  jitload_cu_device device, jitload_slot* slot) {
+  const int image = jitload_select_image(driver, kernel, device);
+  if (image < 0) return -1;
+  jitload_cu_result code = JITLOAD_CUDA_SUCCESS;
+  jitload_cu_library* library = &state->libraries[image];
+  if (*library == NULL) {
+    code = driver->library_load(library, kernel->module->images[image].data, NULL, NULL, 0, NULL, NULL, 0);
+    if (code != JITLOAD_CUDA_SUCCESS) {
+      return jitload_raise_driver_error(driver, kernel->name, "the driver cannot load the cubin", code);
+    }
+  }
+  if (kernel->symbol == NULL) return 0;
+  jitload_cu_kernel handle = NULL;
+  void* function = NULL;
+  code = driver->library_kernel(&handle, *library, kernel->symbol);
+  if (code == JITLOAD_CUDA_SUCCESS) code = driver->kernel_function(&function, handle);
+  if (code == JITLOAD_CUDA_SUCCESS && driver->load_function != NULL) code = driver->load_function(function);
+  if (code != JITLOAD_CUDA_SUCCESS) {
+    return jitload_raise_driver_error(driver, kernel->name, "the driver cannot load the kernel", code);
+  }
+  int static_shared = 0;
+  driver->kernel_attribute(&static_shared, JITLOAD_FUNCTION_STATIC_SHARED, handle, device);
+  if ((kernel->flags & JITLOAD_HAS_CLUSTER) ||
+      jitload_declared_cluster_size(driver, handle, device) > JITLOAD_PORTABLE_CLUSTER) {
+    driver->set_kernel_attribute(JITLOAD_FUNCTION_NON_PORTABLE_CLUSTER, 1, handle, device);
+  }
+  slot->dynamic_shared_limit = JITLOAD_DEFAULT_SHARED - static_shared;
+  __atomic_store_n(&slot->kernel, handle, __ATOMIC_RELEASE);
+  return 0;
+}
+
+/* The device's context must be current. Relaxed capture mode allows the first call to be part of a graph capture,
+ * during which the driver otherwise rejects loading code. */
+extern "C" int jitload_resolve(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device,
+                               jitload_slot** slot) {
+  int mode = JITLOAD_CAPTURE_RELAXED;
+  int failed = 0;
+  pthread_mutex_lock(&jitload_lock);
+  jitload_state* state = *kernel->module->state;
+  if (state == NULL) state = jitload_create_state(driver, kernel->name, kernel->module);
+  if (state == NULL) {
+    failed = -1;
+  } else if (device >= state->device_count) {
+    failed = jitload_fail("ValueError", "%s(): there is no cuda:%d; this process sees %d device%s", kernel->name,
+                          (int)device, (int)state->device_count, state->device_count == 1 ? "" : "s");
+  } else {
+    *slot = &state->slots[kernel->index * state->device_count + device];
+    if ((*slot)->kernel == NULL) {
+      driver->exchange_capture_mode(&mode);
+      failed = jitload_resolve_locked(driver, kernel, state, device, *slot);
+      driver->exchange_capture_mode(&mode);
+    }
+  }
+  pthread_mutex_unlock(&jitload_lock);
+  return failed;
+}
+
+/* Raise the kernel's limit of dynamic shared memory to the device's maximum, so that it changes at most once. */
+extern "C" int jitload_increase_shared_limit(const jitload_driver* driver, const jitload_kernel* kernel,
+                                             jitload_cu_device device,
+                                             jitload_slot* slot, int64_t bytes) {
+  int max_shared = 0, static_shared = 0, mode = JITLOAD_CAPTURE_RELAXED;
+  jitload_cu_result code = jitload_shared_limit(driver, slot->kernel, device, &max_shared, &static_shared);
+  if (code != JITLOAD_CUDA_SUCCESS) {
+    return jitload_raise_driver_error(driver, kernel->name, "cannot read the shared memory limit", code);
+  }
+  const int64_t limit = max_shared - static_shared;
+  if (bytes > limit) {
+    return jitload_fail("ValueError", "%s(): " JITLOAD_TOO_MUCH_SHARED, kernel->name, (long long)bytes, (int)device,
+                        max_shared, static_shared);
+  }
+  pthread_mutex_lock(&jitload_lock);
+  driver->exchange_capture_mode(&mode);
+  code = driver->set_kernel_attribute(JITLOAD_FUNCTION_MAX_DYNAMIC_SHARED, (int)limit, slot->kernel, device);
+  driver->exchange_capture_mode(&mode);
+  if (code == JITLOAD_CUDA_SUCCESS) __atomic_store_n(&slot->dynamic_shared_limit, limit, __ATOMIC_RELEASE);
+  pthread_mutex_unlock(&jitload_lock);
+  if (code == JITLOAD_CUDA_SUCCESS) return 0;
+  return jitload_raise_driver_error(driver, kernel->name, "cannot raise the shared memory limit", code);
+}
+
+/* ---- functions for the loader ---------------------------------------------------------------------------------- */
+
+static int jitload_return_text(const char* text, TVMFFIAny* result) {
+  const TVMFFIByteArray bytes = {text, strlen(text)};
+  return TVMFFIStringFromByteArray(&bytes, result);
+}
+
+extern "C" int jitload_get_metadata(intptr_t kernel, const void* args, int32_t num_args, void* result) {
+  (void)args, (void)num_args;
+  return jitload_return_text(jitload_library.kernels[kernel].metadata, (TVMFFIAny*)result);
+}
+
+extern "C" int jitload_get_doc(intptr_t kernel, const void* args, int32_t num_args, void* result) {
+  (void)args, (void)num_args;
+  return jitload_return_text(jitload_library.kernels[kernel].doc, (TVMFFIAny*)result);
+}
+
+JITLOAD_LOADER_FUNCTION(describe)(void*, const TVMFFIAny*, int32_t, TVMFFIAny* result) {
+  return jitload_return_text(jitload_library.description, result);
+}
+
+static int jitload_configured_call(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
+  (void)result;
+  const jitload_config* config = (const jitload_config*)self;
+  return jitload_run(config->kernel, config, args, num_args, NULL);
+}
+
+/* args: (kernel index, has_grid, x, y, z, has_block, x, y, z, shared_bytes or None, stream or None); the loader has
+ * checked their types. */
+extern "C" int jitload_read_config(const TVMFFIAny* args, jitload_config* config) {
+  const jitload_kernel* kernel = &jitload_library.kernels[args[0].v_int64];
+  if (args[10].type_index != kTVMFFINone && (args[10].type_index != kTVMFFIInt || args[10].v_int64 < 0)) {
+    return jitload_fail("ValueError", "%s[…]: stream must be an address: from 0 to 2**63 - 1", kernel->name);
+  }
+  memset(config, 0, sizeof *config);
+  config->kernel = kernel;
+  config->has_grid = args[1].v_int64 != 0;
+  config->has_block = args[5].v_int64 != 0;
+  for (int i = 0; i < 3; ++i) {
+    config->grid[i] = args[2 + i].v_int64;
+    config->block[i] = args[6 + i].v_int64;
+  }
+  config->has_shared_bytes = args[9].type_index != kTVMFFINone;
+  config->shared_bytes = config->has_shared_bytes ? args[9].v_int64 : 0;
+  config->has_stream = args[10].type_index != kTVMFFINone;
+  config->stream = config->has_stream ? (void*)(uintptr_t)args[10].v_int64 : NULL;
+  return 0;
+}
+
+/* Return a configured function; the arguments are those of `jitload_read_config`. */
+JITLOAD_LOADER_FUNCTION(configure)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
+  if (num_args != 11) {
+    return jitload_fail("TypeError", "_jitload_configure() takes 11 arguments, got %d", (int)num_args);
+  }
+  jitload_config* config = (jitload_config*)malloc(sizeof *config);
+  if (config == NULL) return jitload_fail("MemoryError", "out of memory");
+  TVMFFIObjectHandle function = NULL;
+  if (jitload_read_config(args, config) != 0 ||
+      TVMFFIFunctionCreate(config, jitload_configured_call, free, &function) != 0) {
+    free(config);
+    return -1;
+  }
+  result->type_index = kTVMFFIFunction;
+  result->v_obj = (TVMFFIObject*)function;
+  return 0;
+}
+
+/* Load all kernels on a device that already has an active context, so that the first launch need not. */
+static void jitload_preload_device(const jitload_driver* driver, const jitload_module* module, int device) {
+  jitload_cu_context before = NULL;
+  unsigned flags = 0;
+  int is_active = 0;
+  if (driver->primary_state(device, &flags, &is_active) != JITLOAD_CUDA_SUCCESS || !is_active) return;
+  if (jitload_enter_device(driver, module->name, device, &before) == 0) {
+    for (int32_t i = 0; i < module->kernel_count; ++i) {
+      jitload_slot* slot = NULL;
+      const jitload_kernel* kernel = &module->kernels[i];
+      if (kernel->symbol == NULL || !jitload_has_image(driver, kernel, device)) continue; /* dispatchers have no symbol */
+      if (jitload_resolve(driver, kernel, device, &slot) != 0) break;
+    }
+  }
+  driver->set_context(before);
+}
+
+/* Load kernels in advance. This initialises no driver and creates no context, and errors are dropped: the first launch
+ * reports them. args: (addresses of the framework's `current_work_stream` and `managed_tensor_allocator`, or 0). */
+JITLOAD_LOADER_FUNCTION(preload)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny*) {
+  const jitload_module* module = &jitload_library;
+  if (num_args > 0 && args[0].v_int64 != 0) {
+    jitload_stream_source = (jitload_stream_source_fn)(uintptr_t)args[0].v_int64;
+  }
+  if (num_args > 1 && args[1].v_int64 != 0) jitload_allocator = (jitload_allocator_fn)(uintptr_t)args[1].v_int64;
+  int (*count_devices)(int*) = NULL;
+  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  if (library == NULL) return 0;
+  *(void**)&count_devices = dlsym(library, "cuDeviceGetCount");
+  int count = 0;
+  /* Before cuInit this returns CUDA_ERROR_NOT_INITIALIZED, and then no context is active. */
+  if (count_devices == NULL || count_devices(&count) != JITLOAD_CUDA_SUCCESS) return 0;
+  const jitload_driver* driver = jitload_get_driver(module->name);
+  for (int device = 0; driver != NULL && device < count; ++device) jitload_preload_device(driver, module, device);
+  TVMFFIObjectHandle error = NULL;
+  TVMFFIErrorMoveFromRaised(&error);
+  if (error != NULL) TVMFFIObjectDecRef(error);
+  return 0;
+}
+
+/* ---- variables of the module ----------------------------------------------------------------------------------- */
+
+static void jitload_free_tensor(DLManagedTensor* self) { free(self); }
+
+static int jitload_find_global(const jitload_driver* driver, const jitload_module* module, const char* symbol,
+                               jitload_cu_device device, jitload_cu_address* address, size_t* size) {
+  jitload_slot* slot = NULL;
+  /* Resolving any kernel loads the image for this device; without kernels an empty record does. */
+  jitload_kernel empty;
+  memset(&empty, 0, sizeof empty);
+  empty.name = module->name;
+  empty.module = module;
+  const jitload_kernel* kernel = module->kernel_count > 0 ? &module->kernels[0] : &empty;
+  if (jitload_get_slot(driver, kernel, device, &slot) != 0) return -1;
+  const int image = jitload_select_image(driver, kernel, device);
+  if (image < 0) return -1;
+  const jitload_cu_result code = driver->library_global(address, size, (*module->state)->libraries[image], symbol);
+  return code == JITLOAD_CUDA_SUCCESS ? 0 : jitload_raise_driver_error(driver, module->name, symbol, code);
+}
+
+static int jitload_wrap_global(const TVMFFIAny* args, int32_t num_args, DLDevice device, uint64_t address,
+                               TVMFFIAny* result) {
+  const int32_t ndim = num_args - 3;
+  const size_t extents = sizeof(int64_t) * (size_t)ndim;
+  DLManagedTensor* managed = (DLManagedTensor*)calloc(1, sizeof(DLManagedTensor) + 2 * extents);
+  if (managed == NULL) return jitload_fail("MemoryError", "out of memory");
+  int64_t* shape = (int64_t*)(managed + 1);
+  int64_t* strides = shape + ndim;
+  int64_t step = 1;
+  for (int32_t i = ndim - 1; i >= 0; --i) {
+    shape[i] = args[3 + i].v_int64;
+    strides[i] = step;
+    step *= shape[i];
+  }
+  managed->dl_tensor.data = (void*)(uintptr_t)address;
+  managed->dl_tensor.device = device;
+  managed->dl_tensor.ndim = ndim;
+  managed->dl_tensor.dtype = args[1].v_dtype;
+  managed->dl_tensor.shape = shape;
+  managed->dl_tensor.strides = strides;
+  managed->deleter = jitload_free_tensor;
+  TVMFFIObjectHandle tensor = NULL;
+  if (TVMFFITensorFromDLPack(managed, 0, 0, &tensor) != 0) {
+    free(managed);
+    return -1;
+  }
+  result->type_index = kTVMFFITensor;
+  result->v_obj = (TVMFFIObject*)tensor;
+  return 0;
+}
+
+/* Return a tensor over a variable on the current device; a library for both CPU and GPU prefers a GPU. args: (index of
+ * the variable, dtype, size in bytes, *shape); the loader has checked that the size matches dtype and shape. */
+JITLOAD_LOADER_FUNCTION(global)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
+  const jitload_module* module = &jitload_library;
+  if (num_args < 3) {
+    return jitload_fail("TypeError", "_jitload_global() takes at least 3 arguments, got %d", (int)num_args);
+  }
+  const jitload_variable* variable = &module->variables[args[0].v_int64];
+  if (module->cpu_run != NULL && (module->image_count == 0 || jitload_count_gpus() == 0)) {
+    if (variable->on_cpu != NULL) {
+      return jitload_wrap_global(args, num_args, DLDevice{kDLCPU, 0}, (uint64_t)(uintptr_t)variable->on_cpu, result);
+    }
+    return jitload_fail("ValueError",
+                        "%s: variable '%s' cannot be reached on the CPU: it is static, or in an anonymous "
+                        "namespace", module->name, variable->name);
+  }
+  const jitload_driver* driver = jitload_get_driver(module->name);
+  if (driver == NULL) return -1;
+  jitload_cu_device device = 0;
+  jitload_cu_context before = NULL; /* a thread without a context keeps the primary one, as after a launch */
+  const int has_context = driver->context_device(&device) == JITLOAD_CUDA_SUCCESS;
+  if (!has_context && jitload_enter_device(driver, module->name, device = 0, &before) != 0) return -1;
+  jitload_cu_address address = 0;
+  size_t size = 0;
+  if (jitload_find_global(driver, module, variable->symbol, device, &address, &size) != 0) return -1;
+  if ((int64_t)size != args[2].v_int64) {
+    return jitload_fail("ValueError", "%s: variable '%s' has %zu bytes on the device, not %lld", module->name,
+                        variable->name, size, (long long)args[2].v_int64);
+  }
+  return jitload_wrap_global(args, num_args, DLDevice{kDLCUDA, device}, address, result);
+}

@@ -1,0 +1,245 @@
+/* Direct calls from Python: arguments of common kinds go from Python objects to the launch without tvm-ffi.
+ *
+ * tvm-ffi allocates twice for each tensor of a call, whereas DLPack's exchange table can fill in a DLTensor on the
+ * stack. Other kinds of arguments, and errors, go through tvm-ffi's own call. Python's functions are looked up when the
+ * loader enables direct calls, so that a library also works without Python.
+ */
+#include <dlfcn.h>
+#include <stdio.h>
+
+#include "device.h"
+
+/* The fields that a typed function has after those of `tvm_ffi.Function`. */
+typedef struct jitload_function_fields {
+  void* (*call)(void*, void* const*, size_t, void*); /* at `__vectorcalloffset__` */
+  jitload_config config;
+  int32_t keeps_gil;
+} jitload_function_fields;
+static_assert(sizeof(jitload_function_fields) <= 128, "jitload/loader/direct.py makes room for 128 bytes");
+
+/* The layout of PyObject in builds of CPython with a GIL; the loader enables direct calls only there. */
+typedef struct jitload_object {
+  ptrdiff_t references;
+  const void* type;
+} jitload_object;
+
+#define JITLOAD_PYTHON_FUNCTIONS(X)                            \
+  X(long_value, "PyLong_AsLongLongAndOverflow", long long, (void*, int*)) \
+  X(float_value, "PyFloat_AsDouble", double, (void*))          \
+  X(save_thread, "PyEval_SaveThread", void*, (void))           \
+  X(restore_thread, "PyEval_RestoreThread", void, (void*))     \
+  X(incref, "Py_IncRef", void, (void*))                     \
+  X(decref, "Py_DecRef", void, (void*))                     \
+  X(clear_error, "PyErr_Clear", void, (void))                  \
+  X(set_error, "PyErr_SetString", void, (void*, const char*))  \
+  X(is_error, "PyErr_ExceptionMatches", int, (void*))          \
+  X(is_instance, "PyObject_IsInstance", int, (void*, void*))   \
+  X(call_with, "PyObject_CallFunctionObjArgs", void*, (void*, ...)) \
+  X(call_method, "PyObject_CallMethod", void*, (void*, const char*, const char*, ...)) \
+  X(utf8, "PyUnicode_AsUTF8", const char*, (void*))         \
+  X(new_tuple, "PyTuple_New", void*, (ptrdiff_t))              \
+  X(set_item, "PyTuple_SetItem", int, (void*, ptrdiff_t, void*))
+
+#define JITLOAD_PYTHON_OBJECTS(X) \
+  X(none, "_Py_NoneStruct")       \
+  X(true_object, "_Py_TrueStruct")        \
+  X(false_object, "_Py_FalseStruct")        \
+  X(long_type, "PyLong_Type")     \
+  X(float_type, "PyFloat_Type")   \
+  X(type_error, "PyExc_TypeError") \
+  X(buffer_error, "PyExc_BufferError")
+
+#define JITLOAD_DECLARE_FUNCTION_(field, symbol, result, parameters) result(*field) parameters;
+#define JITLOAD_DECLARE_OBJECT_(field, symbol) void* field;
+static struct {
+  JITLOAD_PYTHON_FUNCTIONS(JITLOAD_DECLARE_FUNCTION_)
+  JITLOAD_PYTHON_OBJECTS(JITLOAD_DECLARE_OBJECT_)
+  ptrdiff_t offset; /* of the jitload_function_fields in a typed function */
+  void* (*tvm_ffi_call)(void*, void*, void*); /* tp_call of tvm_ffi.Function */
+  const void* tensor_type;
+  const void* parameter_type;
+  void* describe;   /* of direct.py: describes a tensor that DLPack cannot export */
+  void* retry_call; /* of direct.py: repeats a call with copies of arrays that tvm-ffi cannot read */
+  int (*to_dltensor)(void* tensor, DLTensor* out); /* DLPack's dltensor_from_py_object_no_sync */
+  jitload_stream_source_fn stream;
+} python;
+
+static __attribute__((cold, noinline)) int jitload_call_predicate(void* object, const char* method) {
+  void* answer = python.call_method(object, method, NULL);
+  if (answer == NULL) {
+    python.clear_error();
+    return 0;
+  }
+  const int is_true = answer == python.true_object;
+  python.decref(answer);
+  return is_true;
+}
+
+/* Whether torch conjugates or negates the tensor lazily, so that its memory holds other values. Only complex tensors,
+ * and views of their imaginary parts, can be lazy; the elements of such a view have a stride of 2. */
+static inline int jitload_is_lazy(void* object, const DLTensor* tensor) {
+  if (tensor->dtype.code == kDLComplex) {
+    return jitload_call_predicate(object, "is_conj") || jitload_call_predicate(object, "is_neg");
+  }
+  if (tensor->dtype.code != kDLFloat) return 0;
+  const int32_t last = tensor->ndim - 1;
+  if (last >= 0 && tensor->shape[last] != 1 && (tensor->strides == NULL || tensor->strides[last] == 1)) return 0;
+  return jitload_call_predicate(object, "is_neg");
+}
+
+static inline int jitload_read_tensor(void* object, DLTensor* tensor) {
+  return python.to_dltensor(object, tensor) == 0 && !jitload_is_lazy(object, tensor);
+}
+
+/* Read an argument of a common kind; return 0 for other kinds. */
+static inline int jitload_read_object(void* object, TVMFFIAny* out, DLTensor* tensor, int* has_tensor) {
+  const void* type = ((const jitload_object*)object)->type;
+  out->zero_padding = 0;
+  if (type == python.tensor_type || type == python.parameter_type) {
+    if (!jitload_read_tensor(object, tensor)) {
+      python.clear_error();
+      return 0;
+    }
+    out->type_index = kTVMFFIDLTensorPtr;
+    out->v_ptr = tensor;
+    *has_tensor = 1;
+  } else if (type == python.long_type) {
+    int overflow = 0;
+    out->type_index = kTVMFFIInt;
+    out->v_int64 = python.long_value(object, &overflow);
+    return overflow == 0;
+  } else if (type == python.float_type) {
+    out->type_index = kTVMFFIFloat;
+    out->v_float64 = python.float_value(object);
+  } else if (object == python.true_object || object == python.false_object) {
+    out->type_index = kTVMFFIBool;
+    out->v_int64 = object == python.true_object;
+  } else if (object == python.none) {
+    out->type_index = kTVMFFINone;
+    out->v_int64 = 0;
+  } else {
+    return 0;
+  }
+  return 1;
+}
+
+static __attribute__((cold, noinline)) void* jitload_call_tvm_ffi(void* self, void* const* args, ptrdiff_t count) {
+  void* tuple = python.new_tuple(count);
+  if (tuple == NULL) return NULL;
+  for (ptrdiff_t i = 0; i < count; ++i) {
+    python.incref(args[i]);
+    python.set_item(tuple, i, args[i]);
+  }
+  void* result = python.tvm_ffi_call(self, tuple, NULL);
+  if (result == NULL && python.is_error(*(void**)python.buffer_error)) {
+    python.clear_error();
+    result = python.call_with(python.retry_call, self, tuple, NULL);
+  }
+  python.decref(tuple);
+  return result;
+}
+
+/* Let tvm-ffi raise the error that is set: a call with a wrong number of arguments, which cannot launch, finds the
+ * pending error in jitload_raise_argument_error. */
+static __attribute__((cold, noinline)) void* jitload_raise_in_python(void* self, const jitload_kernel* kernel) {
+  void* const arguments[] = {python.none};
+  TVMFFIErrorMoveFromRaised(&jitload_pending_error);
+  return jitload_call_tvm_ffi(self, arguments, kernel->argument_count == 0);
+}
+
+/* Set an error for the first tensor that DLPack cannot export, such as a meta or sparse tensor, or one that is
+ * conjugated lazily. tvm-ffi would report a C++ backtrace from torch, or pass the wrong bytes. Return 0 without such
+ * a tensor. */
+static int jitload_raise_unreadable(const jitload_kernel* kernel, void* const* args, ptrdiff_t count) {
+  DLTensor ignored;
+  for (ptrdiff_t i = 0; i < count; ++i) {
+    if (python.is_instance(args[i], (void*)python.tensor_type) != 1 || jitload_read_tensor(args[i], &ignored)) continue;
+    python.clear_error();
+    void* description = python.call_with(python.describe, args[i], NULL);
+    const char* text = description != NULL ? python.utf8(description) : NULL;
+    jitload_raise_type_error(kernel, (int32_t)i, text != NULL ? text : "a tensor that DLPack cannot export");
+    if (description != NULL) python.decref(description);
+    python.clear_error();
+    return 1;
+  }
+  python.clear_error();
+  return 0;
+}
+
+static __attribute__((cold, noinline)) void* jitload_slow_call(void* self, const jitload_kernel* kernel,
+                                                               void* const* args, ptrdiff_t count) {
+  if (count != kernel->argument_count) {
+    jitload_raise_argument_error(kernel, NULL, (int32_t)count);
+    return jitload_raise_in_python(self, kernel);
+  }
+  if (jitload_raise_unreadable(kernel, args, count)) return jitload_raise_in_python(self, kernel);
+  return jitload_call_tvm_ffi(self, args, count);
+}
+
+static void* jitload_vectorcall(void* self, void* const* args, size_t flags_and_count, void* keywords) {
+  const ptrdiff_t count = (ptrdiff_t)(flags_and_count & ~((size_t)1 << (8 * sizeof(size_t) - 1)));
+  const jitload_function_fields* bound = (const jitload_function_fields*)((const char*)self + python.offset);
+  if (keywords != NULL) {
+    char text[256];
+    const char* name = bound->config.kernel->name;
+    snprintf(text, sizeof text, "%s() takes only positional arguments; pass keywords to %s.call(…)", name, name);
+    python.set_error(*(void**)python.type_error, text);
+    return NULL;
+  }
+  const jitload_kernel* kernel = bound->config.kernel;
+  if (count != kernel->argument_count) return jitload_slow_call(self, kernel, args, count);
+  TVMFFIAny* values = (TVMFFIAny*)__builtin_alloca(sizeof(TVMFFIAny) * (size_t)count + 1);
+  DLTensor* tensors = (DLTensor*)__builtin_alloca(sizeof(DLTensor) * (size_t)count + 1);
+  int has_tensor = 0;
+  for (ptrdiff_t i = 0; i < count; ++i) {
+    if (!jitload_read_object(args[i], &values[i], &tensors[i], &has_tensor)) {
+      return jitload_slow_call(self, kernel, args, count);
+    }
+  }
+  const jitload_stream_source_fn stream = has_tensor ? python.stream : NULL;
+  void* thread = bound->keeps_gil ? NULL : python.save_thread();
+  const int failed = jitload_run(kernel, &bound->config, values, (int32_t)count, stream);
+  if (thread != NULL) python.restore_thread(thread);
+  if (__builtin_expect(failed, 0)) return failed == JITLOAD_INTERRUPTED ? NULL : jitload_raise_in_python(self, kernel);
+  python.incref(python.none);
+  return python.none;
+}
+
+/* Enable direct calls; return whether this Python supports them. args: (offset of a typed function's own fields,
+ * then as addresses: tp_call of tvm_ffi.Function, torch.Tensor, torch.nn.Parameter, dltensor_from_py_object_no_sync
+ * and current_work_stream of torch's exchange table, and direct.py's functions `describe` and `retry_call`). */
+JITLOAD_LOADER_FUNCTION(use_python)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
+  result->type_index = kTVMFFIBool;
+  result->v_int64 = 0;
+  if (num_args != 8) return 0;
+  int is_complete = 1;
+#define JITLOAD_FIND_FUNCTION_(field, symbol, result_type, parameters) \
+  *(void**)&python.field = dlsym(RTLD_DEFAULT, symbol);                \
+  is_complete &= python.field != NULL;
+#define JITLOAD_FIND_OBJECT_(field, symbol)        \
+  python.field = dlsym(RTLD_DEFAULT, symbol);      \
+  is_complete &= python.field != NULL;
+  JITLOAD_PYTHON_FUNCTIONS(JITLOAD_FIND_FUNCTION_)
+  JITLOAD_PYTHON_OBJECTS(JITLOAD_FIND_OBJECT_)
+  python.offset = (ptrdiff_t)args[0].v_int64;
+  python.tvm_ffi_call = (void* (*)(void*, void*, void*))args[1].v_ptr;
+  python.tensor_type = args[2].v_ptr;
+  python.parameter_type = args[3].v_ptr;
+  python.to_dltensor = (int (*)(void*, DLTensor*))args[4].v_ptr;
+  python.stream = (jitload_stream_source_fn)args[5].v_ptr;
+  python.describe = args[6].v_ptr;
+  python.retry_call = args[7].v_ptr;
+  result->v_int64 = is_complete;
+  return 0;
+}
+
+/* Make calls of a typed function direct. args: (its address, whether it keeps the GIL, then the arguments of
+ * `_jitload_configure`). */
+JITLOAD_LOADER_FUNCTION(bind)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny*) {
+  if (num_args != 13) return jitload_fail("TypeError", "_jitload_bind() takes 13 arguments, got %d", (int)num_args);
+  jitload_function_fields* bound = (jitload_function_fields*)(uintptr_t)(args[0].v_int64 + python.offset);
+  if (jitload_read_config(args + 2, &bound->config) != 0) return -1;
+  bound->keeps_gil = args[1].v_int64 != 0;
+  bound->call = jitload_vectorcall;
+  return 0;
+}

@@ -1,0 +1,351 @@
+"""Hand-written C++: what is refused before the compiler runs, and what the built library contains."""
+
+from __future__ import annotations
+
+import json
+import pydoc
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tvm_ffi
+from builds import ADD, ARCH, ROOT
+
+import jitload
+from jitload import Launch
+from jitload.cache.key import library_key
+from jitload.elf.file import read_dynamic_symbols
+from jitload.errors import CompileError, LaunchSpecError, LoadError
+from jitload.model import Cubin
+from jitload.request.arguments import Sources, read_options
+from jitload.request.cubins import read_embedded_cubins
+from jitload.request.request import Call, make_request
+
+CUBIN = (ROOT / "tests" / "data" / "stub_kernels.sm_90.cubin").read_bytes()
+EMBED = """\
+#include <tvm/ffi/extra/cuda/cubin_launcher.h>
+TVM_FFI_EMBED_CUBIN(first);
+void Run() { static auto kernel = TVM_FFI_EMBED_CUBIN_GET_KERNEL(first, "empty"); }
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(run, Run);
+"""
+FIRST = {"embed_cubin": {"first": CUBIN}}
+ADD_CPP = "int add(int a, int b) { return a + b; }"
+
+
+def build(name="m", **options):
+    return Path(jitload.build_inline(name, **options))
+
+
+def error_message(error, **options):
+    with pytest.raises(error) as caught:
+        build(**options)
+    assert type(caught.value) is error
+    return str(caught.value)
+
+
+# ---- errors before the compiler runs -----------------------------------------------------------------------------
+
+INVALID = [
+    ({"embed_cubin": {"first": b""}}, LoadError, "embed_cubin['first']: there are no bytes at all."),
+    ({"embed_cubin": {"first": CUBIN[:200]}}, LoadError, "embed_cubin['first']: this cubin is damaged"),
+    ({"embed_cubin": {"first": ".version 8.0\n.target sm_90"}}, LoadError, "embed_cubin['first']: these bytes are PTX"),
+    ({"embed_cubin": {"first": b"\x50\xed\x55\xba" * 9}}, LoadError, "embed_cubin['first']: these bytes are a fatbin"),
+    (
+        {"embed_cubin": {"first": Path("/bin/sh").read_bytes()}},
+        LoadError,
+        "embed_cubin['first']: this ELF file is for machine",
+    ),
+    (
+        {"embed_cubin": {"first": "/no/such.cubin"}},
+        jitload.JitLoadError,
+        "embed_cubin['first']: '/no/such.cubin' cannot be read: No such file or directory",
+    ),
+    (
+        {"embed_cubin": {"first": 3}},
+        jitload.JitLoadError,
+        "embed_cubin['first'] must be bytes, a path or a Cubin, got int",
+    ),
+    (
+        {"embed_cubin": {"first": CUBIN.decode("latin-1").replace("\n", "")}},
+        jitload.JitLoadError,
+        "embed_cubin['first'] is a str that is not a path (embedded null byte); pass the cubin as bytes",
+    ),
+    (
+        {"embed_cubin": {"first": SimpleNamespace(asm={"ttir": "", "hsaco": b""})}},
+        jitload.JitLoadError,
+        "embed_cubin['first']: this SimpleNamespace has no cubin, only ttir, hsaco",
+    ),
+    (
+        {"embed_cubin": {"first": SimpleNamespace(warmup=print)}},
+        jitload.JitLoadError,
+        "embed_cubin['first']: this Triton kernel is not compiled yet; pass what extract_triton() or kernel.warmup(…)",
+    ),
+    (
+        {"embed_cubin": {"first": CUBIN, "first_end": CUBIN}},
+        jitload.JitLoadError,
+        "embed_cubin has 'first' and 'first_end', but the latter is the symbol that marks the former's end",
+    ),
+    ({"embed_cubin": [CUBIN]}, jitload.JitLoadError, "embed_cubin must map names to cubins, got list"),
+    (
+        {"embed_cubin": {"a-b": CUBIN}},
+        jitload.JitLoadError,
+        "embed_cubin has 'a-b', which is not a C++ name; TVM_FFI_EMBED_CUBIN takes letters, digits and underscores",
+    ),
+    (
+        {"embed_cubin": {"first": CUBIN, "second": CUBIN}},
+        jitload.JitLoadError,
+        "embed_cubin['second']: the C++ has no TVM_FFI_EMBED_CUBIN(second); it has: first",
+    ),
+    (
+        {"cuda_sources": EMBED.replace("first)", "first, kBytes)").replace("CUBIN(", "CUBIN_FROM_BYTES("), **FIRST},
+        jitload.JitLoadError,
+        "embed_cubin['first']: the C++ itself defines a cubin of this name, TVM_FFI_EMBED_CUBIN_FROM_BYTES(first, …)",
+    ),
+    ({}, jitload.JitLoadError, "TVM_FFI_EMBED_CUBIN(first) has no cubin: pass it as embed_cubin={'first': …}"),
+    (
+        {"embed_cubin": {"first": CUBIN}, "backend": "hip"},
+        jitload.JitLoadError,
+        "backend='hip': jitload builds for CUDA only; leave it out, or pass 'cuda'",
+    ),
+    ({"kind": "both"}, jitload.JitLoadError, "kind must be 'device', 'host', 'mixed' or None, got 'both'"),
+    (
+        {"embed_cubin": {"first": CUBIN}, "functions": {"run": Launch(grid=1, block=1)}},
+        LaunchSpecError,
+        "kernel 'run', functions['run']: a Launch is for kernels, and this module's functions are C++\n",
+    ),
+    (
+        {"extra_cflags": "-O3"},
+        jitload.JitLoadError,
+        "extra_cflags must be a list of str, one option each, got '-O3'",
+    ),
+    ({"cpp_sources": 3}, jitload.JitLoadError, "cpp_sources must be a str or a list of str, got int"),
+]
+
+
+@pytest.mark.parametrize(("options", "error", "words"), INVALID, ids=[words[:48] for _, _, words in INVALID])
+def test_errors_are_raised_before_the_compiler_runs(options, error, words, monkeypatch):
+    monkeypatch.setattr("jitload.host_cpp.library.run_ninja", lambda *_, **__: pytest.fail("the compiler ran"))
+    assert error_message(error, **{"cuda_sources": EMBED, **options}).startswith(words)
+
+
+def test_cubins_are_checked_before_kernels_are_compiled(monkeypatch):
+    monkeypatch.setattr("jitload.cuda.kernels.run_nvrtc", lambda *_: pytest.fail("NVRTC ran"))
+    options = {"cuda_sources": ADD, "cpp_sources": EMBED, "kind": "device", "arch": ARCH}
+    assert error_message(LoadError, embed_cubin={"first": b"ga"}, **options).startswith(
+        "embed_cubin['first']: these bytes"
+    )
+
+
+def test_a_cubin_may_be_bytes_or_a_path_or_an_object_that_has_one(tmp_path):
+    path = tmp_path / "k.cubin"
+    path.write_bytes(CUBIN)
+    cubin = Cubin(data=CUBIN, arch="sm_90")
+    cubins = {
+        "bytes": CUBIN, "bytearray": bytearray(CUBIN), "memoryview": memoryview(CUBIN),
+        "numpy": np.frombuffer(CUBIN, np.uint8), "path": path, "str": str(path), "bytes_path": BytePath(path),
+        "cubin": cubin, "compiled": SimpleNamespace(asm={"ptx": ".version", "cubin": CUBIN}, kernel=CUBIN),
+        "older": SimpleNamespace(kernel=CUBIN), "extracted": SimpleNamespace(cubin=cubin, warmup=print),
+    }  # fmt: skip
+    assert read_embedded_cubins(cubins) == tuple((name, CUBIN) for name in sorted(cubins))
+
+
+class BytePath:
+    """A path whose `__fspath__` gives bytes."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __fspath__(self):
+        return bytes(self.path)
+
+
+def test_device_code_beside_cpp_needs_a_name_and_one_architecture():
+    cpp = "TVM_FFI_EMBED_CUBIN(m);"
+    assert error_message(jitload.JitLoadError, name="a b", cuda_sources=ADD, cpp_sources=cpp, arch=ARCH) == (
+        "name='a b' must be a C++ name: the C++ finds its kernels with TVM_FFI_EMBED_CUBIN(name)"
+    )
+    assert error_message(jitload.JitLoadError, cuda_sources=ADD, cpp_sources=cpp, arch=("sm_80", "sm_90")) == (
+        "module 'm' embeds one cubin for its C++, so it takes one architecture, not sm_80, sm_90"
+    )
+
+
+def test_kernels_that_the_cpp_does_not_use_are_an_error():
+    assert error_message(jitload.JitLoadError, cuda_sources=ADD, cpp_sources=ADD_CPP, functions="add", arch=ARCH) == (
+        "cuda_sources: the C++ has no TVM_FFI_EMBED_CUBIN(m); it has none\n"
+        "    C++ that is passed with kernels must launch them: use TVM_FFI_EMBED_CUBIN(m) in it, or make two modules.\n"
+        "    If cuda_sources is C++ for the host compiler, pass kind='host'."
+    )
+
+
+def test_cubins_without_cpp_are_an_error():
+    assert error_message(
+        jitload.JitLoadError, cuda_sources=ADD, embed_cubin={"c": CUBIN}, kind="device", arch=ARCH
+    ) == (
+        "module 'm' has cubins to embed but no C++ that launches them: pass cpp_sources=, or kind='host' if "
+        "cuda_sources is C++"
+    )
+
+
+KINDS = [
+    (ADD, {}, "device"),
+    ('#include "kernels.cuh"', {"functions": "add"}, "device"),
+    (ADD_CPP, {"functions": "add"}, "host"),
+    (ADD_CPP, {"functions": {"add": Launch()}}, "device"),
+    ("#include <cuda_runtime.h>\n" + ADD_CPP, {"functions": "add"}, "host"),
+    ('#include "macros.cuh"\nKERNEL add(float* x) {}', {"functions": "add"}, "device"),
+    ("#include <cuda_runtime.h>\nint f();", {"cpp": (("m.cpp", ADD_CPP),)}, "host"),
+    (ADD, {"cpp": (("m.cpp", ADD_CPP),)}, "device"),
+    (ADD, {"kind": "host"}, "host"),
+    ("// for tvm::ffi\n" + ADD, {}, "device"),
+    ("int f(tvm::ffi::TensorView x);", {}, "host"),
+    (EMBED, {"embed_cubin": {"first": CUBIN}}, "host"),
+    (EMBED, {"kind": "device"}, "device"),
+]
+
+
+@pytest.mark.parametrize(("text", "options", "kind"), KINDS)
+def test_the_text_decides_the_kind_unless_the_call_does(text, options, kind):
+    cubins, functions = options.get("embed_cubin"), options.get("functions")
+    sources = Sources(cuda=(("m.cu", text),), host=options.get("cpp", ()), cubins=cubins)
+    call = Call("m", sources, makes="library", functions=functions, arch=ARCH, kind=options.get("kind"))
+    request = make_request(call)
+    assert ("device" if request.pieces else "host") == kind
+
+
+# ---- the library -------------------------------------------------------------------------------------------------
+
+
+def test_functions_are_exported_with_their_docs():
+    doc = 'Add "two"\n\tints \\ größer??!'
+    module = jitload.load_inline("m", cpp_sources=[ADD_CPP, "int twice(int a) { return 2 * a; }"], functions={
+        "add": doc, "twice": None,
+    })  # fmt: skip
+    assert (module.add(1, 2), module.twice(4)) == (3, 8)
+    assert list(module) == ["add", "twice"]
+    assert {"add", "twice"} <= set(dir(module))
+    assert repr(module) == "<jitload.Module 'm': add(…); twice(…)>"
+    assert module.get_function_doc("add") == doc
+    assert module.get_function_doc("twice") is None
+    for function in (module.add, module["add"], module.get_function("add")):
+        assert (function.__doc__, function.__name__) == (doc, "add")
+        assert type(function) is tvm_ffi.Function  # a class of ours would take longer to call
+    assert "ints \\ größer??!" in pydoc.plain(pydoc.render_doc(module.add))
+
+
+def test_an_error_names_the_piece_and_its_own_line():
+    broken = "\n\n\n\n\n\nint f() { return twise(1); }"
+    with pytest.raises(CompileError) as caught:
+        build(cuda_sources=["int one() { return 1; }", broken], functions="f")
+    (diagnostic,) = [message for message in caught.value.diagnostics if message.severity == "error"]
+    assert (caught.value.stage, diagnostic.file, diagnostic.line) == ("host", "cuda_sources[1]", 7)
+    with pytest.raises(CompileError, match=r"'m': functions\['g'\]:1: .*g.* not declared"):
+        build(cpp_sources=ADD_CPP, functions="g")
+
+
+def test_cpp_sources_and_cuda_sources_are_one_library():
+    """Two texts, several cubins, options, both spellings of CUDA's types, and no undefined symbol of CUDA."""
+    cpp = "int seven(); int next() { return seven() + ONE; } TVM_FFI_EMBED_CUBIN(second);\n"
+    cuda = (
+        EMBED + "int seven() { CUresult a = CUDA_SUCCESS; cudaError_t b = cudaSuccess; return SEVEN + ZERO + a + b; }"
+    )
+    library = build(
+        "two",
+        cpp_sources="#include <tvm/ffi/extra/cuda/cubin_launcher.h>\n" + cpp,
+        cuda_sources=cuda,
+        functions="next",
+        embed_cubin={"first": CUBIN, "second": jitload.compile_cubin(ADD, arch=ARCH)},
+        extra_cflags=["-DONE=1"],
+        extra_ldflags=["-lcuda", "-lcudart"],
+        extra_cuda_cflags=["-DSEVEN=7", "-Xcompiler", "-fno-math-errno,-DZERO=0", "--use_fast_math", "-arch=sm_90"],
+        backend="cuda",
+    )
+    module = jitload.load_module(library)
+    assert module.next() == 8
+    assert list(module) == ["next", "run"]
+    needed = read_dynamic_symbols(library.read_bytes()).undefined
+    assert not [name for name in needed if name.startswith(("cu", "jitload", "__tvm_ffi__cubin"))]
+    assert "cubins.o: step2 cubins.s | first.cubin second.cubin" in (library.parent / "build.ninja").read_text()
+
+
+def test_kernels_beside_cpp_are_embedded_under_the_modules_name():
+    cpp = EMBED.replace("first", "mixed").replace("empty", "add")
+    library = build("mixed", cuda_sources=ADD, cpp_sources=cpp, arch=ARCH)
+    assert list(jitload.load_module(library)) == ["run"]
+    assert (library.parent / "mixed.cubin").read_bytes() in library.read_bytes()
+
+
+def test_a_header_is_recorded_and_may_hold_the_macro(tmp_path):
+    header = tmp_path / "my cubins.h"
+    header.write_text("#include <tvm/ffi/extra/cuda/cubin_launcher.h>\nTVM_FFI_EMBED_CUBIN(first);\nconst int k = 1;\n")
+    options = {
+        "cuda_sources": '#include "my cubins.h"\nint f() { return k; }',
+        "functions": "f",
+        "embed_cubin": {"first": CUBIN},
+        "extra_include_paths": [tmp_path],
+    }
+    library = build(**options)
+    recorded = json.loads((library.parent / "manifest.json").read_text())["headers"]
+    assert [file["path"] for file in recorded if file["size"] >= 0] == [f"@0/{header.name}"]
+    assert build(**options) == library
+    header.write_text(header.read_text().replace("k = 1", "k = 22"))
+    assert jitload.load_inline("m", **options).f() == 22
+
+
+def test_functions_of_the_cuda_runtime_get_the_wheels_library(tmp_path):
+    code = "#include <cuda_runtime.h>\nint f() { int v = 0; cudaRuntimeGetVersion(&v); return v; }"
+    library = build(cuda_sources=code, functions="f", kind="host")
+    assert jitload.load_module(library).f() // 1000 in (12, 13)
+
+
+def test_files_are_compiled_unchanged(tmp_path):
+    (tmp_path / "one.h").write_text("int one();\n")
+    (tmp_path / "one.c").write_text("int one_c(void) { int class = 1; return class; }\n")
+    export = "TVM_FFI_DLL_EXPORT_TYPED_FUNC"
+    code = f'#include <tvm/ffi/function.h>\n#include "one.h"\nextern "C" int one_c();\n{export}(one, one_c);\n'
+    (tmp_path / "w.cc").write_text(code)
+    (tmp_path / "first.cubin").write_bytes(CUBIN)
+    (tmp_path / "e.cpp").write_text("#include <tvm/ffi/extra/cuda/cubin_launcher.h>\nTVM_FFI_EMBED_CUBIN(first);\n")
+    names = ("one.c", "w.cc", "e.cpp", "first.cubin")
+    module = jitload.load("files", sources=[tmp_path / name for name in names])
+    assert (list(module), module.one()) == (["one"], 1)
+    with pytest.raises(LaunchSpecError, match="functions: names functions of C\\+\\+ files"):
+        jitload.build("files", sources=tmp_path / "w.cc", functions="one")
+
+
+def test_the_launcher_is_linked_if_an_object_calls_it(tmp_path):
+    """Here the source does not show that; a library that does not call the launcher is linked without it."""
+    (tmp_path / "kernels.h").write_text("#include <tvm/ffi/extra/cuda/cubin_launcher.h>\n")
+    text = "#include <kernels.h>\nvoid f(tvm::ffi::Bytes data) { tvm::ffi::CubinModule module(data); }"
+    library = build(cpp_sources=text, functions="f", extra_include_paths=[tmp_path])
+    assert "launcher.o" in (library.parent / "build.ninja").read_text()
+    assert list(jitload.load_module(library)) == ["f"]
+    library = build(cpp_sources=ADD_CPP, functions="add")
+    assert "launcher.o" not in (library.parent / "build.ninja").read_text()
+    assert jitload.load_module(library).add(1, 2) == 3
+
+
+def key(text=EMBED, *, cubins=None, cpp=(), objects=(), backend=None, **flags):
+    sources = Sources(cuda=(("m.cu", text),), host=cpp, objects=objects, cubins=cubins or {"first": CUBIN})
+    call = Call("m", sources, makes="library", options=read_options(**flags), arch=ARCH, backend=backend)
+    request = make_request(call)
+    return library_key(request, None, "", "").digest
+
+
+def test_everything_is_in_the_key(monkeypatch):
+    others = [
+        key(EMBED + " "),
+        key(cpp=(("m.cpp", ADD_CPP),)),
+        key(cflags=["-DA", "-DB"]),
+        key(cflags=["-DA -DB"]),
+        key(ldflags=["-DA", "-DB"]),
+        key(objects=("a.o",)),
+        key(cubins={"second": CUBIN}),
+        key(cubins={"first": CUBIN + b" "}),
+        key(cubins={"first": CUBIN, "second": CUBIN}),
+    ]
+    assert len({key(), *others}) == 10
+    assert key(backend="cuda") == key()
+    before = key()
+    monkeypatch.setattr("jitload.cache.key.tvm_ffi_version", lambda: "0")
+    assert key() != before

@@ -1,0 +1,161 @@
+"""The link of hand-written C++: the fast linker, undefined symbols, and functions of the driver without libcuda."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from builds import run_python
+from support.wrappers import undefined_symbols
+
+import jitload
+from jitload.errors import LoadError
+from jitload.host_cpp import link
+from jitload.host_cpp.link import driver_calls_text, find_driver_calls
+from jitload.settings import read_settings
+from jitload.toolchain.host import find_compiler
+
+if TYPE_CHECKING:
+    from support.driver import StubDriver
+
+pytest_plugins = ["support.gpu_fixtures"]
+
+FAST = [
+    ((), True),
+    (("-O3", "-DN=4", "-Wall", "-std=c++20"), True),
+    (("-flto",), False),
+    (("-Wl,--icf=all",), False),
+    (("-g",), False),
+]
+
+
+@pytest.mark.parametrize(("flags", "is_fast"), FAST)
+def test_gold_links_unless_an_option_may_concern_the_linker(flags, is_fast, monkeypatch):
+    compiler = find_compiler(read_settings())
+    monkeypatch.setattr(link.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(link.platform, "machine", lambda: "x86_64")
+    assert link.fast_linker(compiler._replace(command=("g++",)), flags) == ("-fuse-ld=gold",) * is_fast
+    assert link.fast_linker(compiler._replace(command=("g++", "-m64")), flags) == ()
+    monkeypatch.setattr(link.shutil, "which", lambda name: None)
+    assert link.fast_linker(compiler, flags) == ()
+
+
+def test_a_fast_linker_that_fails_is_not_needed(monkeypatch):
+    monkeypatch.setattr(link, "fast_linker", lambda *_: ("-Wl,--no-such-option",))
+    text = "int add(int a, int b) { return a + b; }"
+    path = Path(jitload.build_inline("fast", cpp_sources=text, functions="add"))
+    assert "--no-such-option" not in (path.parent / "build.ninja").read_text()
+    assert jitload.load_module(path).add(2, 3) == 5
+
+
+# ---- undefined symbols -------------------------------------------------------------------------------------------
+
+
+def test_an_undefined_function_is_named():
+    text = "namespace ns { int nobody(int, const char*); }\nint f() { return ns::nobody(1, nullptr); }"
+    with pytest.raises(LoadError, match=r"u\.so needs ns::nobody\(int, char const\*\), which is not defined by any"):
+        jitload.load_inline("u", cpp_sources=text, functions="f")
+    with pytest.raises(LoadError, match=r"u\.so needs in_c, which .* \(for C, declare it extern \"C\"\)"):
+        jitload.load_inline("u", cpp_sources='extern "C" int in_c(); int f() { return in_c(); }', functions="f")
+
+
+def test_symbols_of_other_libraries_are_found_at_load(tmp_path):
+    """Of libc, tvm-ffi, Python itself and a library of the user's."""
+    (tmp_path / "own.c").write_text("int own(void) { return 4; }\n")
+    subprocess.run(["cc", "-shared", "-fPIC", "own.c", "-o", "libown.so"], cwd=tmp_path, check=True)
+    text = """\
+#include <cmath>
+#include <thread>
+extern "C" int own(); extern "C" int Py_IsInitialized();
+int f(int n) { int r = 0; std::thread([&] { r = own() + Py_IsInitialized() + int(std::sqrt(n)); }).join(); return r; }
+"""
+    flags = [f"-L{tmp_path}", "-lown", f"-Wl,-rpath,{tmp_path}"]
+    assert jitload.load_inline("u", cpp_sources=text, functions="f", extra_ldflags=flags).f(9) == 8
+
+
+# ---- functions of the driver -------------------------------------------------------------------------------------
+
+
+def has_driver_header() -> bool:
+    """Return whether one of NVIDIA's wheels has the driver's header."""
+    spec = importlib.util.find_spec("nvidia")
+    roots = spec.submodule_search_locations or () if spec else ()
+    return any(True for root in roots for _ in Path(root).glob("*/include/cuda.h"))
+
+
+SOURCE = """
+#include <cuda.h>
+int64_t count_devices() {
+  int count = -1;
+  TVM_FFI_CHECK(cuInit(0) == CUDA_SUCCESS, RuntimeError) << "no driver";
+  TVM_FFI_CHECK(cuDeviceGetCount(&count) == CUDA_SUCCESS, RuntimeError) << "no count";
+  return count;
+}
+int64_t result_of_init() { return cuInit(0); }
+int64_t retain() {
+  CUcontext context = nullptr;
+  return cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS && cuDevicePrimaryCtxRelease(0) == CUDA_SUCCESS;
+}
+"""
+FUNCTIONS = ["count_devices", "result_of_init", "retain"]
+needs_headers = pytest.mark.skipif(not has_driver_header(), reason="cuda.h is not installed: nvidia-cuda-runtime")
+
+
+def build(**options: Any) -> str:
+    return jitload.build_inline("calls", cuda_sources=SOURCE, functions=FUNCTIONS, **options)
+
+
+@needs_headers
+@pytest.mark.parametrize("flags", [(), ("-lcuda",)])
+def test_calls_reach_the_driver(flags: tuple[str, ...], stub_driver: StubDriver) -> None:
+    stub_driver.set_device_count(2)
+    module = jitload.load_module(build(extra_ldflags=flags))
+    assert module.count_devices() == 2
+    assert module.retain() == 1
+    assert "cuDevicePrimaryCtxRelease" in {call.name for call in stub_driver.calls()}
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+@needs_headers
+@pytest.mark.parametrize("flags", [(), ("-lcuda",)])
+def test_calls_reach_the_real_driver(flags: tuple[str, ...]) -> None:
+    import torch
+
+    module = jitload.load_module(build(extra_ldflags=flags))
+    assert module.count_devices() == torch.cuda.device_count()
+    assert module.retain() == 1
+
+
+@needs_headers
+def test_without_a_driver_a_library_loads_and_calls_return_an_error() -> None:
+    path = build()
+    assert not {name for name in undefined_symbols(Path(path)) if name.startswith("cu")}
+    code = f"""
+import ctypes, jitload
+try:
+    ctypes.CDLL("libcuda.so.1")
+    print("there is a driver")
+except OSError:
+    print(jitload.load_module({path!r}).result_of_init())
+"""
+    assert run_python(code).stdout.strip() in ("100", "there is a driver")
+
+
+def test_only_functions_of_the_driver_are_defined(tmp_path: Path) -> None:
+    (tmp_path / "cuda.h").write_text(
+        "#define cuMemAlloc cuMemAlloc_v2\nCUresult CUDAAPI cuMemAlloc(void);\nCUresult CUDAAPI cuInit(unsigned);\n",
+        encoding="utf-8",
+    )
+    symbols = ["cuInit", "cuMemAlloc_v2", "cuFileRead", "cublasCreate_v2", "cudaMalloc", "cuInit_ptsz", "_ZN2cuIxE"]
+    assert find_driver_calls(symbols, [tmp_path]) == ("cuInit", "cuInit_ptsz", "cuMemAlloc_v2")
+    assert find_driver_calls(symbols, [tmp_path / "absent"]) == ()
+
+
+def test_the_text_has_a_slot_for_each_function() -> None:
+    text = driver_calls_text(["cuInit", "cuMemAlloc_v2"])
+    assert text.endswith("CALL(cuInit, 0);\nCALL(cuMemAlloc_v2, 8);\n")
+    assert '    "cuInit",\n    "cuMemAlloc_v2",\n};' in text

@@ -1,0 +1,313 @@
+"""Sources that launch kernels with `<<<…>>>`: compiled by nvcc, or an error that says what to do without it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from pathlib import Path
+
+import pytest
+from builds import ADD, ARCH, run_python
+from guides.kernel_library import build_scale, check_scale
+
+import jitload
+from jitload import Launch
+from jitload.errors import CompileError, LaunchSpecError, ToolchainError
+from jitload.host_cpp.nvcc import find_nvcc, find_nvcc_cudart, is_of_nvcc, nvcc_failure
+from jitload.request.arguments import Sources
+from jitload.request.request import Call, make_request
+from jitload.settings import read_settings
+from jitload.toolchain.cuda import Nvcc, find_cuda_headers, find_cudart
+
+pytest_plugins = ["support.gpu_fixtures"]
+
+REAL = shutil.which("nvcc")
+needs_nvcc = pytest.mark.skipif(REAL is None, reason="needs nvcc, and there is none on the PATH")
+
+BOTH = ADD + "void f() { add<<<1, 1>>>(0, 0, 0); }"
+# No C++ header of tvm-ffi: nvcc takes two seconds for this one, and eight with them.
+FILE = r"""
+#include <stdint.h>
+struct Any { int32_t type; uint32_t zero; int64_t value; };
+__global__ void add(float* x) { x[threadIdx.x] += 1; }
+void Add(float* x) { add<<<1, 32>>>(x); }
+extern "C" __attribute__((visibility("default")))
+int __tvm_ffi_get(void*, const Any*, int32_t, Any* result) {
+  *result = {1, 0, VALUE};
+  return 0;
+}
+"""
+
+
+@pytest.fixture
+def fresh_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def counted(tmp_path, monkeypatch):
+    """The real nvcc behind a script that notes each start."""
+    log, script = tmp_path / "starts", tmp_path / "my nvcc"
+    script.write_text(f'#!/bin/sh\necho "$@" >> "{log}"\nexec {REAL} "$@"\n')
+    script.chmod(0o755)
+    log.touch()
+    monkeypatch.setenv("JITLOAD_NVCC", str(script))
+    return log
+
+
+def file_of(directory: Path, text: str = FILE, name: str = "f.cu") -> Path:
+    (directory / name).write_text(text)
+    return directory / name
+
+
+def build_file(path: Path, **options) -> Path:
+    return Path(jitload.build("m", sources=path, **{"arch": ARCH, "extra_cuda_cflags": ["-DVALUE=7"], **options}))
+
+
+# ---- which sources need nvcc, and which nvcc it is ---------------------------------------------------------------
+
+KINDS = [
+    (BOTH, {}, "cuda_sources.cu"),
+    ("TVM_FFI_DLL_EXPORT_TYPED_FUNC(f, f);" + BOTH, {}, "cuda_sources.cu"),
+    (BOTH, {"kind": "host"}, "cuda_sources.cc"),
+    (BOTH, {"kind": "device"}, None),
+    (BOTH, {"cpp": (("m.cpp", "void f();"),)}, "cuda_sources.cu"),
+    ("/* f<<<1, 1>>>() */" + ADD, {}, None),
+    ('#include "kernels.cuh"\nvoid f() { Run(); }', {"kind": "mixed"}, "cuda_sources.cu"),
+    ('#include "kernels.cuh"\nvoid f() { add<<<1, 1>>>(); }', {}, "cuda_sources.cu"),
+    ("TVM_FFI_EMBED_CUBIN(m);", {}, "cuda_sources.cc"),
+    ('#include <iostream>\nTVM_FFI_X(m); int f() { std::cout << "<<<" << 1; }', {}, "cuda_sources.cc"),
+]
+
+
+@pytest.mark.parametrize(("text", "options", "file"), KINDS)
+def test_the_text_decides_whether_nvcc_is_needed(text, options, file):
+    sources = Sources(cuda=(("m.cu", text),), host=options.get("cpp", ()))
+    request = make_request(Call("m", sources, makes="library", arch=ARCH, kind=options.get("kind")))
+    units = [unit for unit in request.host.units if unit.pieces == (("m.cu", text),)] if request.host else []
+    assert [unit.file for unit in units] == ([file] if file else [])
+    assert bool(request.pieces) == (file is None)
+    assert request.archs == (() if file == "cuda_sources.cc" else (ARCH,))
+
+
+def test_without_nvcc_the_error_names_the_alternatives(monkeypatch, fresh_cache):
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(ToolchainError) as caught:
+        jitload.build_inline("m", cuda_sources=BOTH, arch=ARCH)
+    assert str(caught.value) == (
+        "module 'm' launches kernels with <<<…>>>, which takes nvcc, and nvcc is neither on the PATH nor in CUDA_HOME. "
+        "Install a CUDA toolkit and set CUDA_HOME to it, or JITLOAD_NVCC to its nvcc. There are two ways without nvcc: "
+        "pass only the kernels in cuda_sources and declare the launch, functions={'f': Launch(grid=…, block=…)}; or "
+        "compile them with compile_cubin() and launch them from C++ of your own, with embed_cubin=."
+    )
+
+
+def test_a_missing_nvcc_that_was_named_is_an_error(monkeypatch, fresh_cache, tmp_path):
+    monkeypatch.setenv("JITLOAD_NVCC", str(tmp_path / "none"))
+    with pytest.raises(ToolchainError, match=r"JITLOAD_NVCC=.*none: no nvcc there. Name its file, or the toolkit's"):
+        jitload.build_inline("m", cuda_sources=BOTH, arch=ARCH)
+
+
+def fake_toolkit(home: Path, release: str) -> Path:
+    """Write an nvcc that is a script in front of its toolkit, as distributions have it."""
+    (home / "bin").mkdir(parents=True)
+    nvcc = home / "bin" / "nvcc"
+    nvcc.write_text(f"#!/bin/sh\necho '#$ TOP={home}/bin/..'\necho 'release 13.0, V{release}'\n")
+    nvcc.chmod(0o755)
+    return nvcc
+
+
+def test_nvcc_is_the_one_named_then_that_of_the_toolkit_then_that_on_the_path(monkeypatch, fresh_cache, tmp_path):
+    named, at_home, on_path = (fake_toolkit(tmp_path / name, "13.0.1") for name in ("named", "home", "path"))
+    monkeypatch.setenv("PATH", str(on_path.parent))
+    monkeypatch.delenv("CUDA_PATH", raising=False)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    assert find_nvcc(read_settings(), fresh_cache, name="m").path == on_path
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "home"))
+    assert find_nvcc(read_settings(), fresh_cache, name="m").path == at_home
+    monkeypatch.setenv("JITLOAD_NVCC", str(tmp_path / "named"))
+    assert find_nvcc(read_settings(), fresh_cache, name="m").path == named
+    monkeypatch.setenv("JITLOAD_NVCC", str(on_path))
+    assert find_nvcc(read_settings(), fresh_cache, name="m").path == on_path
+
+
+def test_the_identity_of_an_nvcc_is_its_version_and_the_flags_in_its_variables(monkeypatch, fresh_cache, tmp_path):
+    monkeypatch.setenv("JITLOAD_NVCC", str(fake_toolkit(tmp_path / "a", "13.0.1")))
+    monkeypatch.delenv("NVCC_PREPEND_FLAGS", raising=False)
+    monkeypatch.delenv("NVCC_APPEND_FLAGS", raising=False)
+    assert find_nvcc(read_settings(), fresh_cache, name="m").identity == "nvcc 13.0.1"
+    monkeypatch.setenv("NVCC_APPEND_FLAGS", "-G")
+    assert find_nvcc(read_settings(), fresh_cache, name="m").identity == "nvcc 13.0.1 -G"
+    shutil.rmtree(tmp_path / "a")
+    fake_toolkit(tmp_path / "a", "13.0.25")  # an upgrade in place
+    assert find_nvcc(read_settings(), fresh_cache, name="m").version == (13, 0, 25)
+
+
+def test_a_toolkit_without_a_runtime_library_gets_the_wheels_of_its_release_line():
+    kit = find_cuda_headers(read_settings())
+    if kit is None or find_cudart(kit) is None:
+        pytest.skip("needs the wheel nvidia-cuda-runtime")
+    bare = Nvcc(major=kit.major, version=(kit.major, 0), path=Path("/nvcc"), include_dirs=(), identity="")
+    assert find_nvcc_cudart(bare, read_settings()) == find_cudart(kit)
+    assert find_nvcc_cudart(bare._replace(major=kit.major + 1), read_settings()) is None
+
+
+@pytest.mark.parametrize("flag", ["-arch=sm_90", "-gencode", "-rdc=true", "-dc"])
+def test_flags_that_users_may_not_pass(flag):
+    with pytest.raises(
+        jitload.JitLoadError, match=f"extra_cuda_cflags has '{flag}': (name architectures|jitload does)"
+    ):
+        jitload.build_inline("m", cuda_sources=BOTH, extra_cuda_cflags=[flag], arch=ARCH)
+
+
+def test_a_launch_is_refused_where_the_text_launches_itself():
+    with pytest.raises(LaunchSpecError, match=r"a Launch is for kernels, and this module's functions are C\+\+"):
+        jitload.build_inline("m", cuda_sources=BOTH, functions={"add": Launch(grid=1, block=1)}, arch=ARCH)
+
+
+# ---- what nvcc compiles ------------------------------------------------------------------------------------------
+
+
+@needs_nvcc
+def test_one_source_with_everything_that_hand_written_cpp_supports(caplog):
+    """Upstream's headers, functions with docs from another source, cubins, both kinds of flags, two GPUs."""
+    cuda = r"""
+    template <class T> __global__ void twice(T* x) { x[threadIdx.x] *= 2; }
+    TVM_FFI_EMBED_CUBIN(first);
+    int Launch(tvm::ffi::TensorView x, int64_t stream) {
+      twice<<<1, x.numel(), 0, reinterpret_cast<cudaStream_t>(stream)>>>(static_cast<float*>(x.data_ptr()));
+      return cudaGetLastError();
+    }
+    int Seven() { return SEVEN; }
+    TVM_FFI_DLL_EXPORT_TYPED_FUNC(launch, Launch);
+    """
+    caplog.set_level(logging.WARNING)
+    library = jitload.build_inline(
+        "all",
+        cpp_sources="int Seven(); int Eight() { return Seven() + ONE; }",
+        cuda_sources=["#include <tvm/ffi/extra/cuda/cubin_launcher.h>\n", cuda],
+        functions={"Eight": "One more."},
+        embed_cubin={"first": jitload.compile_cubin(ADD, arch=ARCH)},
+        extra_cflags=["-DONE=1"],
+        extra_ldflags=["-lcudart", "-lcuda"],
+        extra_cuda_cflags=["-DSEVEN=7", "-std=c++20", "-O3", "--use_fast_math"],
+        arch=("sm_80", "sm_90a"),
+    )
+    assert caplog.messages == []
+    module = jitload.load_module(library)
+    assert (list(module), module.Eight()) == (["Eight", "launch"], 8)
+    assert module.get_function_doc("Eight") == "One more."
+    rules = Path(library).with_name("build.ninja").read_text()
+    assert rules.count("nvcc -ccbin=") == 1
+    assert "-gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a" in rules
+    assert "-std=c++20 -O3" in rules
+    assert b"libcudart.so.13" in Path(library).read_bytes()
+
+
+@needs_nvcc
+def test_a_hit_starts_no_nvcc_and_a_header_that_changed_starts_it_again(fresh_cache, counted, tmp_path):
+    headers = tmp_path / "my $headers (x)"
+    headers.mkdir()
+    (headers / "value.h").write_text("#define VALUE 7\n")
+    code = f"""if True:
+    import jitload
+    print(jitload.load("m", sources={str(file_of(tmp_path, '#include "value.h"' + FILE))!r}, arch="sm_90a",
+                       extra_include_paths=[{str(headers)!r}]).get())"""
+    starts = []
+    for value, expected in (("7", "7"), ("7", "7"), ("81", "81"), ("81", "81")):
+        (headers / "value.h").write_text(f"#define VALUE {value}\n")
+        result = run_python(code)
+        assert (result.stdout.strip(), result.stderr) == (expected, "")
+        starts.append(counted.read_text().count("-c "))
+    assert starts == [1, 1, 2, 2]
+    (library, _) = fresh_cache.glob("m-*/*/m.so")
+    recorded = json.loads(library.with_name("manifest.json").read_text())["headers"]
+    read = [file["path"] for file in recorded if file["size"] >= 0]
+    assert "@0/value.h" in read
+    assert not [path for path in read if "cuda_runtime" in path]
+
+
+@needs_nvcc
+@pytest.mark.parametrize("bad", ["__global__ void k(float* x) { x = why; }", "void g() { why(); }", "#error why"])
+def test_an_error_names_the_piece_and_its_own_line(bad):
+    with pytest.raises(CompileError) as caught:
+        jitload.build_inline("m", cuda_sources=[BOTH, "\n\n\n" + bad], arch=("sm_80", "sm_90"))
+    (diagnostic,) = [message for message in caught.value.diagnostics if "error" in message.severity]
+    assert (caught.value.stage, diagnostic.file, diagnostic.line) == ("nvcc", "cuda_sources[1]", 4)
+    assert str(caught.value).startswith("nvcc could not compile 'm': cuda_sources[1]:4: ")
+    assert "why" in caught.value.log
+    assert "\nCommand: " in str(caught.value)
+    shutil.rmtree(caught.value.work_dir)
+
+
+def test_the_error_for_a_compiler_that_nvcc_rejects_says_what_to_do(tmp_path):
+    nvcc = Nvcc(major=13, version=(13, 0, 88), path=tmp_path / "nvcc", include_dirs=(), identity="")
+    log = "crt/host_config.h:143:2: error: #error -- unsupported GNU version! gcc later than 15"
+    failed = CompileError(stage="host", name="m", log=log, command=(f"{nvcc.path} -c m.cu",), work_dir=tmp_path)
+    assert is_of_nvcc(failed, nvcc)
+    error = nvcc_failure(failed, nvcc)
+    assert (error.stage, error.log, error.work_dir, error.diagnostics[0].line) == ("nvcc", log, tmp_path, 143)
+    assert str(error).endswith(
+        "nvcc 13.0.88 does not work with this host compiler: name an older one, JITLOAD_CXX=g++-12."
+    )
+    other = CompileError(stage="host", name="m", log=log, command=("c++ -c m.cc",))
+    assert not is_of_nvcc(other, nvcc)
+
+
+@needs_nvcc
+def test_an_error_of_the_hosts_compiler_beside_it_stays_the_hosts():
+    with pytest.raises(CompileError, match=r"the C\+\+ compiler could not compile 'm': m.cpp:2: ") as caught:
+        jitload.build_inline("m", cpp_sources="\nint f() { return why; }", cuda_sources=BOTH, arch=ARCH)
+    assert caught.value.stage == "host"
+    shutil.rmtree(caught.value.work_dir)
+
+
+@needs_nvcc
+def test_the_error_for_an_unknown_architecture_lists_those_of_nvcc():
+    with pytest.raises(ToolchainError, match=r"this nvcc \(\d+\.\d+\.\d+\) does not know sm_50; it knows .*sm_90,"):
+        jitload.build_inline("m", cuda_sources=BOTH, arch="sm_50")
+
+
+@needs_nvcc
+def test_files_are_objects_of_their_own_and_a_compiler_may_be_several_words(fresh_cache, tmp_path, monkeypatch):
+    monkeypatch.setenv("JITLOAD_CXX", "env FIRST=1 c++")
+    monkeypatch.setenv("JITLOAD_ARCH", "90a")
+    if Path("/dev/nvidiactl").exists():
+        pytest.skip("arch='native' asks the GPU here")
+    kernels = file_of(tmp_path, "__global__ void other(int* x) { *x = 1; }\nint Other() { return 5; }\n", "kernels.cu")
+    main = file_of(
+        tmp_path, "int Other();\n" + FILE.replace("VALUE", "Other() + C()").replace("#inc", "int C();\n#inc")
+    )
+    plain = file_of(tmp_path, "int C() { return 3; }\n", "c.cpp")
+    module = jitload.load("m", sources=[kernels, main, plain])
+    assert module.get() == 8
+    (rules,) = fresh_cache.glob("m-*/*/build.ninja")
+    assert rules.read_text().count("-gencode=arch=compute_90a,code=sm_90a") == 2
+    assert "-ccbin=./host_compiler " in rules.read_text()
+
+
+@needs_nvcc
+def test_the_cache_may_be_at_a_path_that_a_shell_would_read(tmp_path, monkeypatch):
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "a $HOME 'b' c"))
+    assert jitload.load_module(build_file(file_of(tmp_path))).get() == 7
+
+
+@needs_nvcc
+def test_the_guides_kernel_library_checks_what_it_gets(tmp_path):
+    import torch
+
+    module = jitload.load_module(build_scale(str(tmp_path / "scale.so"), arch=ARCH))
+    assert list(module) == ["scale"]
+    with pytest.raises(ValueError, match="x must be a CUDA tensor"):
+        module.scale(torch.ones(3), 2.0, None)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+@needs_nvcc
+def test_the_guides_kernel_library_computes_what_torch_computes(tmp_path):
+    check_scale(jitload.load_module(build_scale(str(tmp_path / "scale.so"))))

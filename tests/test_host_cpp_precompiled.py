@@ -1,0 +1,385 @@
+"""Precompiled headers: which one is used, that a bad one does no harm, and how they are made."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+import traceback
+from pathlib import Path
+
+import pytest
+
+import jitload
+from jitload.cache.store import claim_entry
+from jitload.errors import CompileError
+from jitload.host_cpp import precompiled
+from jitload.host_cpp.precompiled import (
+    PRELUDE,
+    PrecompiledHeader,
+    failure_path,
+    find_precompiled,
+    header_spec,
+    independent_includes,
+    job_command,
+    keyed_flags,
+    make_header,
+    precompiled_includes,
+    precompiling_lock,
+    publish_header,
+    start_precompiling,
+)
+from jitload.request.request import Unit
+from jitload.settings import read_settings
+from jitload.toolchain.host import find_compiler, own_include_dir, tvm_ffi_include_dirs
+
+LAUNCHER = "tvm/ffi/extra/cuda/cubin_launcher.h"
+TIMEOUT_S = 120.0
+
+
+@pytest.fixture
+def settings(tmp_path, monkeypatch):
+    """Precompile in a cache and with a lock of this test alone."""
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("JITLOAD_PRECOMPILE", "1")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return read_settings()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Return a cache with the precompiled header for inline text without options, made after a first build."""
+    cache_dir = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JITLOAD_CACHE_DIR", str(cache_dir))
+        patch.setenv("JITLOAD_PRECOMPILE", "1")
+        patch.setenv("TMPDIR", str(cache_dir))
+        assert "prelude.h" not in commands(answer(1))
+        wait_for(lambda: list(cache_dir.glob("precompiled-*/*/precompiled.json")))
+    return cache_dir
+
+
+@pytest.fixture
+def cache(made, settings, tmp_path, monkeypatch):
+    """Return a copy of that cache, and do not start to precompile further headers."""
+    monkeypatch.setattr(precompiled, "start_precompiling", lambda *_: None)
+    return Path(shutil.copytree(made, tmp_path / "cache", copy_function=os.link))
+
+
+def answer(number, **options):
+    text = f"int answer() {{ return {number}; }}"
+    return Path(jitload.build_inline("m", cpp_sources=text, functions="answer", **options))
+
+
+def commands(library):
+    return (library.parent / "build.ninja").read_text()
+
+
+def wait_for(condition):
+    end = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < end, "timed out"
+        time.sleep(0.05)
+
+
+# ---- which header ------------------------------------------------------------------------------------------------
+
+OPENINGS = [
+    ("", []),
+    (
+        "// a\n/* b\n c */\n#include <vector>\n  #  include <cuda.h> // d\nint f();\n#include <map>\n",
+        ["vector", "cuda.h"],
+    ),
+    (f"#include <{LAUNCHER}>", [LAUNCHER]),
+    (f"#define A 1\n#include <{LAUNCHER}>\n", []),
+    (f"#include <mine.h>\n#include <{LAUNCHER}>\n", []),
+    (f'#include "vector"\n#include <{LAUNCHER}>\n', []),
+    (f"// a \\\n#include <map>\n#include <{LAUNCHER}>\n", [LAUNCHER]),
+    (f"#if 0\n#endif\n#include <{LAUNCHER}>\n", []),
+    (f"#include <vector> \\\n\n#include <{LAUNCHER}>\n", []),
+    ("int x; #include <vector>\n", []),
+    ("#include_next <vector>\n", []),
+    ("#pragma GCC system_header\n#include <vector>\n", []),
+]
+
+
+@pytest.mark.parametrize(("text", "names"), OPENINGS)
+def test_independent_includes_are_the_first_of_a_text(text, names):
+    assert independent_includes(text) == names
+
+
+def test_only_headers_that_a_unit_includes_first_are_precompiled():
+    def includes(text, **options):
+        return precompiled_includes(Unit(**{"file": "a.cc", "pieces": (("a", text),), **options}))
+
+    launches = f"#include <{LAUNCHER}>\n"
+    assert includes("int f();") == PRELUDE
+    assert includes(launches) == (*PRELUDE, LAUNCHER)
+    assert includes("#define X\n" + launches) == PRELUDE
+    assert includes(launches, is_file=True) == ()
+    assert includes(f"#include <{PRELUDE[0]}>\n" + launches, is_file=True) == (*PRELUDE, LAUNCHER)
+    assert includes("int f(void);", file="a.c", is_file=True) == ()
+
+
+FLAGS = [
+    ([], ()),
+    (["-O3", "-DN=4", "-std=c++20", "-DNDEBUG"], ("-O3", "-std=c++20", "-DNDEBUG")),
+    (["-D_GLIBCXX_ASSERTIONS=1", "-ffast-math"], ("-D_GLIBCXX_ASSERTIONS=1", "-ffast-math")),
+    (["-march=haswell", "-Wall"], ("-march=haswell", "-Wall")),
+    (["-march=native"], None),
+    (["-include", "a.h"], None),
+    (["-isystem/usr/x"], None),
+    (["-D", "N=4"], None),
+    (["-fplugin=x"], None),
+    (["-Wp,-DA"], None),
+    (["-x", "c"], None),
+    (["@file"], None),
+]
+
+
+@pytest.mark.parametrize(("flags", "keyed"), FLAGS)
+def test_options_that_depend_on_files_or_the_machine_rule_it_out(flags, keyed):
+    assert keyed_flags(flags) == keyed
+
+
+def test_the_key_contains_the_compiler_and_the_options(settings, tmp_path):
+    unit, gcc = Unit(file="a.cc", pieces=(("a", ""),)), find_compiler(settings)
+
+    def key(*flags, first=(), compiler=gcc):
+        paths = [f"-I{path}" for path in (own_include_dir().parent, *tvm_ffi_include_dirs())]
+        spec = header_spec(unit, flags, compiler=compiler, fixed_flags=(first, paths), cache_dir=tmp_path)
+        return spec and spec.key.digest
+
+    keys = {key(), key("-O3"), key("-O1"), key("-DNDEBUG"), key("-std=c++20"), key(first=("-fPIC",))}
+    assert len(keys) == 6
+    assert key() == key("-DMINE=3")
+    assert key("-march=native") is None
+    clang = tmp_path / "clang++"
+    clang.write_text("#!/bin/sh\necho 'clang version 18' >&2\n")
+    clang.chmod(0o755)
+    assert key(compiler=type(gcc)(command=(str(clang),), path=clang)) is None
+
+
+# ---- used --------------------------------------------------------------------------------------------------------
+
+
+def test_a_later_build_includes_it(cache):
+    library = answer(42)
+    assert f"-include {cache}/precompiled-" in commands(library)
+    assert jitload.load_module(library).answer() == 42
+    assert "prelude.h" in commands(answer(43, extra_cflags=["-DMINE=1"]))
+    assert "prelude" not in (library.parent / "manifest.json").read_text()
+
+
+def test_exceptions_are_the_same_with_it(cache, tmp_path):
+    """They are those of argument checks and of `throw`, also in a library linked from an object."""
+    text = 'int f(int n) {\n  if (n < 0) TVM_FFI_THROW(ValueError) << n << " is below 0";\n  return n;\n}'
+    path = Path(jitload.build_inline("m", cpp_sources=text, functions="f"))
+    assert "prelude.h" in commands(path)
+    module = jitload.load_module(path)
+    assert module.f(3) == 3
+    with pytest.raises(TypeError, match="argument #0"):
+        module.f("x")
+    with pytest.raises(ValueError, match="-1 is below 0") as caught:
+        module.f(-1)
+    assert "m.cpp" in "".join(traceback.format_exception(caught.value))
+    whole = jitload.build_inline("m", cpp_sources=text, functions="f", output=tmp_path / "m.o")
+    subprocess.run([*find_compiler(read_settings()).command, "-shared", whole, "-o", tmp_path / "own.so"], check=True)
+    assert jitload.load_module(tmp_path / "own.so").f(5) == 5
+
+
+def test_gcc_ignores_it_if_macros_differ(cache):
+    """The option is not in the key although it changes the headers."""
+    text = "int answer() { return sizeof(std::string); }\n#ifndef max_align_t_is_mine\n#error\n#endif"
+    path = jitload.build_inline(
+        "m", cpp_sources=text, functions="answer", extra_cflags=["-Dmax_align_t_is_mine", "-DBUFSIZ=77"]
+    )
+    assert jitload.load_module(path).answer() == 32
+
+
+def test_other_options_build_without_it(cache):
+    assert "prelude.h" not in commands(answer(5, extra_cflags=["-O1"]))
+    assert "prelude.h" not in commands(answer(5, extra_cflags=["-O2", "-include", "vector"]))
+
+
+def test_a_users_directory_may_have_headers_of_the_same_names(cache, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "a.h").write_text("")
+    assert "prelude.h" in commands(answer(6, extra_include_paths=[tmp_path / "mine"]))
+    (tmp_path / "mine" / "tvm").mkdir()
+    assert "prelude.h" not in commands(answer(7, extra_include_paths=[tmp_path / "mine"]))
+
+
+def test_variables_of_the_compiler_rule_it_out(cache, monkeypatch, tmp_path):
+    monkeypatch.setenv("CPATH", str(tmp_path))
+    assert "prelude.h" not in commands(answer(8))
+
+
+def test_it_can_be_switched_off(cache, monkeypatch):
+    monkeypatch.setenv("JITLOAD_PRECOMPILE", "0")
+    assert "prelude.h" not in commands(answer(9))
+
+
+def test_compile_errors_are_the_same_with_it(cache, monkeypatch):
+    def error():
+        with pytest.raises(CompileError) as caught:
+            jitload.build_inline("m", cpp_sources="int f() { return x; }", functions="f")
+        return caught.value.log
+
+    with_it = error()
+    monkeypatch.setenv("JITLOAD_PRECOMPILE", "0")
+    assert with_it == error()
+    assert not list((cache / ".tools").glob("*.refused"))
+
+
+# ---- damaged headers ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "gone", "other"])
+def test_a_damaged_header_is_not_used_and_made_again(cache, damage, monkeypatch):
+    if damage == "flipped":
+        monkeypatch.setattr(precompiled, "_retry_at", {})
+        monkeypatch.setattr(precompiled, "start_precompiling", start_precompiling)
+    (file,) = cache.glob("precompiled-*/*/prelude.h.gch")
+    data = bytearray(file.read_bytes())
+    middle = len(data) // 2
+    data[middle : middle + 4096] = bytes(byte ^ 0x55 for byte in data[middle : middle + 4096])
+    file.unlink()
+    if damage != "gone":
+        file.write_bytes({"flipped": data, "cut": data[:middle], "other": bytes(len(data))}[damage])
+    assert jitload.load_module(answer(20)).answer() == 20
+    if damage != "flipped":
+        assert not list(cache.glob("precompiled-*/*"))
+        return
+    wait_for(lambda: list(cache.glob("precompiled-*/*/precompiled.json")))
+    assert f"-include {cache}/precompiled-" in commands(answer(21))
+
+
+def test_a_header_that_does_not_work_is_not_tried_again(cache, monkeypatch):
+    """The compiler fails with an intact header: this build and later ones do without it."""
+
+    def broken(*arguments):
+        header = find_precompiled(*arguments)
+        return header and header._replace(path=Path("/none/prelude.h"))
+
+    monkeypatch.setattr(precompiled, "find_precompiled", broken)
+    monkeypatch.setattr(PrecompiledHeader, "is_intact", lambda self: True)
+    assert jitload.load_module(answer(30)).answer() == 30
+    (refused,) = (cache / ".tools").glob("*.refused")
+    assert "/none/prelude.h" in refused.read_text()
+    monkeypatch.undo()
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(cache))
+    assert "prelude.h" not in commands(answer(31))
+
+
+# ---- how headers are made ----------------------------------------------------------------------------------------
+
+
+def simple_header(tmp_path, text="inline int number() { return 1; }\n"):
+    """Return a precompiled header of one small header."""
+    (tmp_path / "include").mkdir(exist_ok=True)
+    (tmp_path / "include" / "small.h").write_text(text)
+    key = precompiled.CacheKey.of("precompiled", (("kind", "precompiled"),))
+    command = (*find_compiler(read_settings()).command, "-O2", f"-I{tmp_path / 'include'}")
+    return precompiled.HeaderSpec(includes=("small.h",), command=command, key=key)
+
+
+def make(spec, cache_dir):
+    with claim_entry(cache_dir, spec.key, read_settings()) as work:
+        headers, problem = make_header(spec.command, spec.includes, work.dir)
+        assert problem == ""
+        publish_header(work, headers)
+
+
+def test_a_changed_header_is_precompiled_again(settings, tmp_path):
+    cache_dir = tmp_path / "cache"
+    spec = simple_header(tmp_path)
+    make(spec, cache_dir)
+    header = find_precompiled(spec, cache_dir, settings)
+    assert header is not None
+    assert header.is_intact()
+    assert "small.h" in header.names
+    simple_header(tmp_path, "inline int number() { return 2; }\n")
+    assert find_precompiled(spec, cache_dir, settings) is None
+    make(spec, cache_dir)
+    remade = find_precompiled(spec, cache_dir, settings)
+    assert remade is not None
+    assert remade.path != header.path
+
+
+def test_a_compiler_that_fails_is_not_tried_again(settings, tmp_path):
+    spec = simple_header(tmp_path, "#error no\n")
+    run_job(spec, tmp_path / "cache").communicate(timeout=TIMEOUT_S)
+    assert "#error no" in failure_path(spec.key, tmp_path / "cache").read_text()
+    assert not list((tmp_path / "cache" / ".work").iterdir())
+    assert find_precompiled(spec, tmp_path / "cache", settings) is None
+
+
+def run_job(spec, cache_dir):
+    cache_dir.mkdir(exist_ok=True)
+    return subprocess.Popen(job_command(spec, cache_dir), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def test_several_processes_make_one(settings, tmp_path):
+    spec, cache_dir = simple_header(tmp_path), tmp_path / "cache"
+    jobs = [run_job(spec, cache_dir) for _ in range(3)]
+    assert [(job.communicate(timeout=TIMEOUT_S)[0], job.returncode) for job in jobs] == [(b"", 0)] * 3
+    assert len(list(cache_dir.glob("precompiled-*/*/prelude.h.gch"))) == 1
+    assert not list((cache_dir / ".work").iterdir())
+
+
+def test_an_interrupted_process_leaves_nothing(settings, tmp_path):
+    cache_dir = tmp_path / "cache"
+    slow = tmp_path / "slow"
+    slow.write_text(f"#!/bin/sh\ntouch {tmp_path}/began prelude.h.gch\nexec sleep 100\n")
+    slow.chmod(0o755)
+    spec = precompiled.HeaderSpec(includes=(), command=(str(slow),), key=simple_header(tmp_path).key)
+    job = run_job(spec, cache_dir)
+    wait_for((tmp_path / "began").exists)
+    assert len(os.listdir(cache_dir / ".work")) == 1
+    job.send_signal(signal.SIGTERM)
+    job.communicate(timeout=20)
+    assert not os.listdir(cache_dir / ".work")
+    assert not list(cache_dir.glob("precompiled-*/*"))
+    assert not list((cache_dir / ".tools").glob("*"))
+
+
+def test_nothing_is_started_without_memory_and_disk(settings, tmp_path, monkeypatch):
+    spec, cache_dir = simple_header(tmp_path), tmp_path / "cache"
+    cache_dir.mkdir()
+    started = []
+    monkeypatch.setattr(precompiled.subprocess, "run", lambda command, **_: started.append(command))
+    monkeypatch.setattr(precompiled, "_retry_at", {})
+    monkeypatch.setattr(precompiled, "free_memory", lambda: 1 << 20)
+    start_precompiling(spec, cache_dir, settings)
+    monkeypatch.setattr(precompiled, "_retry_at", {})
+    monkeypatch.setattr(precompiled, "free_memory", lambda: 1 << 40)
+    monkeypatch.setattr(precompiled.os, "access", lambda *_: False)
+    start_precompiling(spec, cache_dir, settings)
+    assert started == []
+    monkeypatch.setattr(precompiled, "_retry_at", {})
+    monkeypatch.setattr(precompiled.os, "access", lambda *_: True)
+    start_precompiling(spec, cache_dir, settings)
+    start_precompiling(spec, cache_dir, settings)
+    assert len(started) == 1
+
+
+def test_a_process_that_cannot_be_started_does_no_harm(settings, tmp_path, monkeypatch):
+    monkeypatch.setattr(precompiled, "_retry_at", {})
+    monkeypatch.setattr(precompiled.sys, "executable", "/no/such/python")
+    path = jitload.build_inline("m", cpp_sources="int f() { return 50; }", functions="f")
+    assert jitload.load_module(path).f() == 50
+
+
+def test_one_process_works_at_a_time(monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with precompiling_lock(0) as first, precompiling_lock(0) as second:
+        assert (first, second) == (True, False)
+        started = time.monotonic()
+        with precompiling_lock(0.2) as third:
+            assert not third
+        assert time.monotonic() - started >= 0.2
+    with precompiling_lock(0) as again:
+        assert again
