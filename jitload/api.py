@@ -1,4 +1,4 @@
-"""The public functions that compile and load: inline source, source files, built libraries and cubins."""
+"""The public functions: they compile and load inline source, source files, Triton kernels and built libraries."""
 
 from __future__ import annotations
 
@@ -358,7 +358,7 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
     return compile_kernels(device_source, request.archs[0], find_cuda_toolchain(request.settings)).cubin
 
 
-def load_triton(  # noqa: PLR0913  the keywords of Triton's launches, and of load_inline
+def load_triton(  # noqa: D417, PLR0913  the keywords of Triton's launches, and of load_inline
     name: str,
     kernel: Any,
     *args: Any,
@@ -377,37 +377,30 @@ def load_triton(  # noqa: PLR0913  the keywords of Triton's launches, and of loa
 ) -> Module:
     """Compile a Triton kernel, or find it compiled in the cache, and return it as a function that needs no Triton.
 
-    The function has the kernel's name, and the kernel's run-time parameters as arguments. Each call checks what the
-    machine code was specialized for: multiples of 16, ones, None.
+    The function has the kernel's name, and the kernel's run-time parameters as arguments. Each call checks that the
+    arguments have the properties that the kernel was specialized for: multiples of 16, ones, None.
 
     Args:
-        name: The module's name, for messages and file names.
-        kernel: A `@triton.jit` function, an autotuned one, or what a launch, `warmup()` or `extract_triton` returned.
-        *args: Example arguments, instead of `signature`.
-        signature: Types by parameter, in Triton's spelling: `{"x": "*fp32:16", "n": "i32"}`.
-        constexprs: Values that are compiled in.
-        grid: Programs in x, y and z: integers and launch expressions over run-time parameters and integer constexprs,
-            such as `"ceil_div(n, BLOCK)"`, or a lambda as Triton takes it, if it can be translated to them. None leaves
-            it to the call, `mod.f[grid](…)`.
+        name: As for `load_inline`, like the other arguments that are not listed here.
+        kernel: A `@triton.jit` function, an autotuned one, or the result of a launch, `warmup()` or `extract_triton`.
+        *args: As for `extract_triton`, like `signature`, `constexprs`, `num_warps`, `num_stages` and `config`.
+        grid: Number of programs in x, y and z: integers and launch expressions over run-time parameters and integer
+            constexprs, such as `"ceil_div(n, BLOCK)"`, or a Triton grid function that can be translated to them. None
+            leaves it to the call, `mod.f[grid](…)`.
         variants: Several specializations, each a mapping of constexprs and options, `[{"BLOCK": 512}, …]`, with
-            `"signature"` for other types; or `"all"` configurations of an autotuned kernel. Each is a function of its
-            own, `f__BLOCK_512`, and `f` launches the first one that the arguments fit.
+            `"signature"` for other types; or `"all"` configurations of an autotuned kernel. Each becomes a function,
+            such as `f__BLOCK_512`, and `f` launches the first one that fits the arguments.
         arch: `"native"` (the current GPU), `"sm_90"`, or several.
-        num_warps: Warps of a block.
-        num_stages: Stages of software pipelines.
-        config: The configuration of an autotuned kernel: a `triton.Config` or a mapping.
-        build_directory: Put the library there, too, as `<name>.so`.
-        keep_module_alive: Keep the library loaded when the module is dropped.
-        verbose: Log what the compilers print, at level INFO of the logger `jitload`.
         **more: Parameters by name, and further options of Triton's compiler.
 
     Returns:
         A `Module`.
 
     Raises:
-        SignatureError: The arguments do not fit the kernel, or the machine code has other parameters than Triton says.
-        LaunchSpecError: The grid does not fit the kernel.
-        CompileError: Triton rejects the kernel.
+        SignatureError: The arguments do not match the kernel, or the parameters in the machine code are not those that
+            Triton reports.
+        LaunchSpecError: The grid does not match the kernel.
+        CompileError: Triton rejected the kernel.
         ToolchainError: A tool, Triton or an architecture is missing.
 
     Example:
@@ -444,19 +437,19 @@ def extract_triton(  # noqa: PLR0913  the keywords of Triton's launches
 ) -> Cubin:
     """Compile a Triton kernel, or take a compiled one, and return its machine code with everything that a launch needs.
 
-    If `arch` is named, this needs no GPU and no driver. Nothing is cached except in Triton's own cache.
+    If `arch` is not `"native"`, this needs no GPU and no driver. Only Triton's own cache is used.
 
     Args:
         kernel: A `@triton.jit` function, also within `@triton.autotune` or `@triton.heuristics`, or the compiled kernel
             that a launch or `warmup()` returned.
-        *args: Example arguments, instead of `signature`: tensors (also with `device="meta"`), numbers, torch dtypes for
-            aligned tensors. They are specialized as Triton does at a launch.
+        *args: Example arguments, instead of `signature`: tensors (also with `device="meta"`), numbers, or torch dtypes
+            for aligned tensors. The kernel is specialized for them as Triton does at a launch.
         signature: Types by parameter, in Triton's spelling: `"*fp32:16"` (a pointer whose address is a multiple of 16),
-            `"i32"`, `"i32:16"`, `"i32:1"`, `"fp32"`, `"tensordesc<fp16[128, 64]>"`, None for a pointer that is None.
+            `"i32"`, `"i32:16"`, `"i32:1"`, `"fp32"`, `"tensordesc<fp16[128, 64]>"`, or None for a pointer that is None.
         constexprs: Values that are compiled in.
-        num_warps: Warps of a block.
+        num_warps: Warps per block.
         num_stages: Stages of software pipelines.
-        arch: One architecture: `"native"`, `"sm_90"`.
+        arch: One architecture, such as `"native"` or `"sm_90"`.
         config: The configuration of an autotuned kernel: a `triton.Config` or a mapping.
         **more: Parameters by name, and further options of Triton's compiler (`num_ctas`, `maxnreg`, `launch_pdl`, …).
 
@@ -464,9 +457,10 @@ def extract_triton(  # noqa: PLR0913  the keywords of Triton's launches
         A `Cubin`; its attribute `triton` says how it is launched, and for which arguments.
 
     Raises:
-        SignatureError: The arguments do not fit the kernel, or the machine code has other parameters than Triton says.
-        CompileError: Triton rejects the kernel.
-        ToolchainError: There is no Triton that jitload supports, or no such architecture.
+        SignatureError: The arguments do not match the kernel, or the parameters in the machine code are not those that
+            Triton reports.
+        CompileError: Triton rejected the kernel.
+        ToolchainError: There is no Triton that jitload supports, or the architecture is missing.
 
     Example:
         `extract_triton(add, signature={"x": "*fp32:16", "n": "i32"}, constexprs={"BLOCK": 1024}, arch="sm_90").triton`

@@ -1,4 +1,4 @@
-"""The public functions: what they take, what they return, and what an identical or a changed call does."""
+"""The public functions: their arguments, their results, and the effect of identical and changed calls."""
 
 from __future__ import annotations
 

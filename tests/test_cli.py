@@ -1,4 +1,4 @@
-"""The command `jitload cache`: what it prints, and what it leaves alone."""
+"""The command `jitload cache`: its output, and the files that it must not touch."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from jitload.errors import CompileError
 
 def run(capsys, *words: str) -> tuple[int, str, str]:
     code = main(["cache", *words])
-    said = capsys.readouterr()
-    return code, said.out, said.err
+    output = capsys.readouterr()
+    return code, output.out, output.err
 
 
 def key_of(path: Path) -> str:

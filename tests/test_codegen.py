@@ -1,4 +1,4 @@
-"""Generated text: wrappers and build files as a person would write them, whatever a user's names and docs hold.
+"""The text of generated wrappers and build files, compared with golden files, also for unusual names and docstrings.
 
     JITLOAD_REGENERATE=1 python -m pytest tests/test_codegen.py
 
@@ -196,14 +196,14 @@ def test_hostile_texts_stay_in_their_literals():
     exports = [
         export(f"f{number}", found, doc=text) for number, (found, text) in enumerate(zip(names, HOSTILE, strict=True))
     ]
-    given = wrapper(*exports, name='"); #include "x"\n*/', variables=[Variable(name='v"\n', symbol="s\\", size=1)])
-    text = render_wrapper(given)
+    hostile = wrapper(*exports, name='"); #include "x"\n*/', variables=[Variable(name='v"\n', symbol="s\\", size=1)])
+    text = render_wrapper(hostile)
     text.encode("ascii")
     code = "\n".join(line.partition("//")[0] for line in re.sub(r'"(?:[^"\\\n]|\\.)*"', '""', text).splitlines())
     for word in ("system", "error", "wrapper", "touch", "raw", "owned", "hello"):
         assert word not in code
     assert code.count("#include") == 1
-    assert json.loads(describe(given))["functions"][6]["doc"] == HOSTILE[6]
+    assert json.loads(describe(hostile))["functions"][6]["doc"] == HOSTILE[6]
 
 
 def test_hostile_docs_and_names_arrive_whole():

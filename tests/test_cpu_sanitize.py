@@ -1,4 +1,4 @@
-"""Kernels on the CPU that are watched: each finding names kernel, block, thread and line."""
+"""Sanitizers for kernels on the CPU: each error names the kernel, block, thread and line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools that are missing or do not work: each is a ToolchainError that says how to get it, or the tool's own words."""
+"""Tools that are missing or do not work: the ToolchainError says how to get one, or contains the tool's output."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def compiler(tmp_path, monkeypatch):
 
 def test_a_compiler_that_does_not_work(compiler):
     compiler("echo 'no licence' >&2; exit 3")
-    said = message(ToolchainError, ADD)
-    assert said.startswith("the C++ compiler ")
-    assert said.endswith("/bin dir/c++ does not work:\nno licence")
+    raised = message(ToolchainError, ADD)
+    assert raised.startswith("the C++ compiler ")
+    assert raised.endswith("/bin dir/c++ does not work:\nno licence")
 
 
 def test_a_failed_host_compile_keeps_its_directory_and_says_where(compiler):
@@ -76,11 +76,11 @@ def test_a_failed_host_compile_keeps_its_directory_and_says_where(compiler):
 def test_no_nvrtc(tmp_path, monkeypatch):
     how = "pip install 'jitload[cu13]'"
     monkeypatch.setenv("JITLOAD_NVRTC", "99")
-    said = message(ToolchainError, ADD)
-    assert said.startswith(
+    raised = message(ToolchainError, ADD)
+    assert raised.startswith(
         "NVRTC 99 (JITLOAD_NVRTC=99) was not found: compiling CUDA source needs it. Install it with: "
     )
-    assert how in said
+    assert how in raised
     monkeypatch.setenv("JITLOAD_NVRTC", str(tmp_path))
     assert message(ToolchainError, ADD).startswith(f"JITLOAD_NVRTC={tmp_path}: no libnvrtc.so there. Install it with: ")
     (tmp_path / "libnvrtc.so.13").write_text("not a library")

@@ -1,4 +1,4 @@
-"""What goes wrong at a user's: each failure is one error of ours that says what failed, on what, and what to do."""
+"""Mistakes of users: each raises one error that says what failed, on which input, and what to do next."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def test_an_error_in_line_7_says_line_7_and_shows_it():
 
 def test_an_error_that_only_an_instantiation_shows_is_the_sources_own():
     text = TEMPLATE + "struct S {};\n"
-    said = message(CompileError, text, functions={"f": Launch(kernel="ns::scale<S>")})
-    assert said.startswith(
+    raised = message(CompileError, text, functions={"f": Launch(kernel="ns::scale<S>")})
+    assert raised.startswith(
         "NVRTC could not compile 'm.cu' for sm_90a: m.cu:1: no operator \"*=\" matches these operands\n"
     )
 
@@ -80,9 +80,9 @@ def test_a_source_for_machine_code_that_is_none(text):
 
 
 def test_a_missing_header_says_where_to_get_it():
-    said = message(CompileError, '#include "nope.h"\n' + ADD)
-    assert said.startswith("NVRTC could not compile 'm.cu' for sm_90a: m.cu:1: cannot open source file \"nope.h\"\n")
-    assert said.endswith(
+    raised = message(CompileError, '#include "nope.h"\n' + ADD)
+    assert raised.startswith("NVRTC could not compile 'm.cu' for sm_90a: m.cu:1: cannot open source file \"nope.h\"\n")
+    assert raised.endswith(
         "NVRTC has no 'nope.h': pass its directory in extra_include_paths=[…]; "
         "CUDA's own headers come with pip install 'jitload[cu13]'."
     )
@@ -90,9 +90,9 @@ def test_a_missing_header_says_where_to_get_it():
 
 @pytest.mark.parametrize("header", ["torch/extension.h", "ATen/cuda/CUDAContext.h", "c10/cuda/CUDAStream.h"])
 def test_a_header_for_host_code_says_so(header):
-    said = message(CompileError, f"#include <{header}>\n{ADD}")
-    assert said.startswith("NVRTC could not compile 'm.cu' for sm_90a: m.cu:1: cannot open source file")
-    assert said.endswith(f"<{header}> is for host code, and NVRTC compiles only the kernels: leave the bindings out.")
+    raised = message(CompileError, f"#include <{header}>\n{ADD}")
+    assert raised.startswith("NVRTC could not compile 'm.cu' for sm_90a: m.cu:1: cannot open source file")
+    assert raised.endswith(f"<{header}> is for host code, and NVRTC compiles only the kernels: leave the bindings out.")
 
 
 # ---- functions= and launches -----------------------------------------------------------------------------------
@@ -180,15 +180,15 @@ def test_functions_that_do_not_fit(text, functions, expected):
 
 
 def test_a_kernel_that_nvrtc_refuses_comes_with_its_words():
-    said = message(LaunchSpecError, TEMPLATE, functions={"f": Launch(kernel="ns::scale<flot>")})
-    assert said.startswith("kernel 'f', Launch.kernel: 'ns::scale<flot>' does not match any kernel of that name\n")
-    assert 'identifier "flot" is undefined' in said
-    assert "__jitload" not in said
+    raised = message(LaunchSpecError, TEMPLATE, functions={"f": Launch(kernel="ns::scale<flot>")})
+    assert raised.startswith("kernel 'f', Launch.kernel: 'ns::scale<flot>' does not match any kernel of that name\n")
+    assert 'identifier "flot" is undefined' in raised
+    assert "__jitload" not in raised
 
 
 def test_a_kernel_that_is_no_name_is_refused_before_nvrtc():
-    said = message(LaunchSpecError, TEMPLATE, functions={"f": Launch(kernel='scale); system("x"')})
-    assert said.startswith("kernel 'f', kernel: this is not a kernel: ")
+    raised = message(LaunchSpecError, TEMPLATE, functions={"f": Launch(kernel='scale); system("x"')})
+    assert raised.startswith("kernel 'f', kernel: this is not a kernel: ")
 
 
 def test_a_failed_launch_leaves_nothing_behind(tmp_path, monkeypatch):
@@ -281,10 +281,10 @@ def test_an_architecture_that_is_none(arch, expected):
 
 
 def test_an_architecture_that_this_nvrtc_does_not_know_lists_those_it_does():
-    said = message(ToolchainError, ADD, arch="sm_999")
-    assert said.startswith("this NVRTC (libnvrtc.so.1")
-    assert "does not know sm_999; it knows sm_" in said
-    assert "sm_90, " in said
+    raised = message(ToolchainError, ADD, arch="sm_999")
+    assert raised.startswith("this NVRTC (libnvrtc.so.1")
+    assert "does not know sm_999; it knows sm_" in raised
+    assert "sm_90, " in raised
 
 
 def test_native_without_a_gpu(monkeypatch):

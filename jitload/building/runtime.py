@@ -25,38 +25,27 @@ _SOURCES = {"launch": _OPTIMIZED, "python": _OPTIMIZED, "module": COMPILE_FLAGS,
 
 def find_or_build_runtime(compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:
     """Return the entry with the runtime library for this compiler, building it if there is none."""
-    return _find_or_build("runtime", _steps(compiler), compiler, cache_dir, settings)
+    return _find_or_build("runtime", compiler, cache_dir, settings)
 
 
 def find_or_build_cpu_runtime(
     compiler: Compiler, cache_dir: Path, settings: Settings, *, watches: bool = False
 ) -> Entry:
     """Return the entry with what runs kernels on the CPU, or what runs them under `sanitize=`."""
-    name, flags = ("cpu_watched", ("-DJITLOAD_CPU_WATCHES=1",)) if watches else ("cpu_runtime", ())
-    step = _object_step(name, _RUNTIME_DIR / "cpu.cc", compiler, *flags)
-    return _find_or_build(name, (step,), compiler, cache_dir, settings)
+    return _find_or_build("cpu_watched" if watches else "cpu_runtime", compiler, cache_dir, settings)
 
 
 def find_or_build_triton_runtime(compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:
     """Return the entry with what calls of Triton kernels need in addition to the runtime library."""
-    step = _object_step("triton_runtime", _RUNTIME_DIR / "triton.cc", compiler)
-    return _find_or_build("triton_runtime", (step,), compiler, cache_dir, settings)
+    return _find_or_build("triton_runtime", compiler, cache_dir, settings)
 
 
 def find_or_build_launcher(compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:
     """Return the entry with the compiled part of the C++ launcher, which hand-written wrappers are linked with."""
-    step = _object_step("launcher", own_include_dir() / "launcher.cc", compiler)
-    return _find_or_build("launcher", (step,), compiler, cache_dir, settings)
+    return _find_or_build("launcher", compiler, cache_dir, settings)
 
 
-def _object_step(name: str, source: Path, compiler: Compiler, *flags: str) -> Step:
-    flags = ("-std=c++17", *_OPTIMIZED, *flags, *include_flags())
-    return compile_step(compiler.command, flags, str(source), f"{name}.o")
-
-
-def _find_or_build(
-    name: str, steps: tuple[Step, ...], compiler: Compiler, cache_dir: Path, settings: Settings
-) -> Entry:
+def _find_or_build(name: str, compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:
     parts = (
         ("kind", name),
         ("compiler", compiler_identity(compiler, cache_dir)),
@@ -68,7 +57,7 @@ def _find_or_build(
     with claim_entry(cache_dir, key, settings) as work:
         if work.entry:
             return work.entry
-        write_ninja(work.dir, steps)
+        write_ninja(work.dir, _runtime_steps(compiler) if name == "runtime" else (_object_step(name, compiler),))
         run_ninja(find_ninja(settings), work.dir, name=f"jitload's {name}")
         check_is_made(work.dir / f"{name}.o", compiler.command)
         entry = work.publish(f"{name}.o")
@@ -76,14 +65,29 @@ def _find_or_build(
     return entry
 
 
-def _steps(compiler: Compiler) -> tuple[Step, ...]:
+def _runtime_steps(compiler: Compiler) -> tuple[Step, ...]:
+    """Return the steps that compile the runtime's sources side by side and join them to one object file."""
+    includes = include_flags()
     compiles = tuple(
-        compile_step(compiler.command, (*flags, *include_flags()), str(_RUNTIME_DIR / f"{name}.cc"), f"{name}.o")
+        compile_step(compiler.command, (*flags, *includes), str(_RUNTIME_DIR / f"{name}.cc"), f"{name}.o")
         for name, flags in _SOURCES.items()
     )
     objects = tuple(step.output for step in compiles)
     command = (*compiler.command, "-r", "-nostdlib", *objects, "-o", "runtime.o")
     return (*compiles, Step(output="runtime.o", command=command, inputs=objects))
+
+
+def _object_step(name: str, compiler: Compiler) -> Step:
+    """Return the step that compiles one of the object files that only some libraries need."""
+    source = {
+        "cpu_runtime": _RUNTIME_DIR / "cpu.cc",
+        "cpu_watched": _RUNTIME_DIR / "cpu.cc",
+        "triton_runtime": _RUNTIME_DIR / "triton.cc",
+        "launcher": own_include_dir() / "launcher.cc",
+    }[name]
+    defines = ("-DJITLOAD_CPU_WATCHES=1",) if name == "cpu_watched" else ()
+    flags = ("-std=c++17", *_OPTIMIZED, *defines, *include_flags())
+    return compile_step(compiler.command, flags, str(source), f"{name}.o")
 
 
 def include_flags() -> tuple[str, ...]:

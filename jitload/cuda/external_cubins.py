@@ -91,7 +91,7 @@ def _without_spaces(text: str) -> str:
 def _with_signatures(cubin: Cubin, request: Request, symbols: Mapping[str, str]) -> Cubin:
     """Return the cubin with the types in the signatures of launches, and check that all exported kernels have types.
 
-    Names of functions that are no kernel's are ignored here: whoever chooses the exports raises an error for them.
+    A function name without a kernel is ignored: choosing the exports raises the error, which lists the kernels.
     """
     image_kernels = {kernel.symbol: kernel for kernel in read_image(cubin.data).kernels}
     kernels = {kernel.symbol: kernel for kernel in cubin.kernels}

@@ -93,7 +93,7 @@ def provide_headers(
 
     Args:
         include_dirs: The directories that NVRTC searches, as for `headers_in_memory`.
-        users_headers: Those of the names in `STAND_INS` that the user has given to headers.
+        users_headers: Names in `STAND_INS` that headers of the user's own have.
     """
     headers = headers_in_memory(include_dirs)
     replaced = [(name, text) for name, text in headers if name in users_headers]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from math import prod
 
 from jitload.elf import file as elf
-from jitload.elf.file import ElfError, ElfFile, Section, Symbol, read_bytes
+from jitload.elf.file import ElfError, ElfFile, Section, Symbol
 from jitload.errors import LoadError
 from jitload.model import Image, ImageKernel, ParameterSlot, Variable
 
@@ -201,7 +201,9 @@ def _read_attributes(info: Section | None) -> Iterator[tuple[int, memoryview]]:
         value_format, attribute, value = struct.unpack_from("<BBH", data, position)
         position += 4
         if value_format == _FORMAT_SIZED:  # otherwise the value is in the header; no attribute read here has that form
-            yield attribute, read_bytes(data, position, value, "an attribute of '.nv.info'")
+            if position + value > len(data):
+                raise ElfError(f"an attribute of '.nv.info' should end at byte {position + value} of {len(data)}")
+            yield attribute, data[position : position + value]
             position += value
 
 
