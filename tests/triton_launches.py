@@ -1,8 +1,9 @@
 """Kernels launched by Triton's own launcher, or by a library of ours, over a libcuda that writes down what it gets.
 
-    python tests/triton_launches.py triton|jitload|sizes CASE CAPABILITY
+    python tests/triton_launches.py triton|jitload|sizes CASE:CAPABILITY:SIZES...
 
-The environment says where that libcuda is (tests/test_triton_launches.py).
+Each case runs in a child of this process, after the slow imports. The environment says where that libcuda is, and in
+which directory the children write (tests/test_triton_launches.py).
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 STREAM = 0x77
@@ -173,18 +176,37 @@ def launch_with_jitload(case: Case, capability: int) -> None:
     module[case.kernel][None, None, None, STREAM](*arguments)
 
 
-def print_sizes(case: Case, capability: int) -> None:
-    """Print the sizes of the parameters, as the cubin has them."""
+def write_sizes(case: Case, capability: int) -> None:
+    """Write the sizes of the parameters, as the cubin has them."""
     import jitload
     from jitload.elf.cubin import read_image
 
     cubin = jitload.extract_triton(
         find_kernel(case), signature=case.signature, constexprs=case.constexprs, arch=f"sm_{capability}", **case.options
     )
-    print(",".join(str(slot.size) for slot in read_image(cubin.data).kernels[0].slots))  # noqa: T201  the answer
+    sizes = ",".join(str(slot.size) for slot in read_image(cubin.data).kernels[0].slots)
+    Path(os.environ["RECORDER_FILE"]).write_text(sizes, encoding="utf-8")
+
+
+def main(way: str, *cases: str) -> None:
+    """Fork a child for each case; the first that fails ends the program."""
+    import triton  # noqa: F401  slow to import, as torch is
+
+    with suppress(ImportError):
+        import torch  # noqa: F401
+
+    work = {"triton": launch_with_triton, "jitload": launch_with_jitload, "sizes": write_sizes}[way]
+    for case in cases:
+        name, capability, sizes = case.split(":")
+        if os.fork() == 0:
+            file = Path(os.environ["RECORDER_DIR"], f"{way}-{name}-{capability}.txt")
+            os.environ |= {"RECORDER_FILE": str(file), "RECORDER_CAPABILITY": capability, "RECORDER_SIZES": sizes}
+            ctypes.CDLL(os.environ["RECORDER"], mode=ctypes.RTLD_GLOBAL)
+            work(CASES[name], int(capability))
+            return
+        if status := os.waitstatus_to_exitcode(os.wait()[1]):
+            sys.exit(f"{case}: status {status}")
 
 
 if __name__ == "__main__":
-    ctypes.CDLL(os.environ["RECORDER"], mode=ctypes.RTLD_GLOBAL)
-    work = {"triton": launch_with_triton, "jitload": launch_with_jitload, "sizes": print_sizes}[sys.argv[1]]
-    work(CASES[sys.argv[2]], int(sys.argv[3]))
+    main(*sys.argv[1:])
