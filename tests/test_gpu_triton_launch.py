@@ -214,7 +214,9 @@ except RuntimeError as error:
 
 def test_a_process_without_a_framework_says_so() -> None:
     printed = run_program(PROGRAM, str(build()))
-    assert f"keep(): cannot allocate the {4 * BLOCKS * THREADS} bytes of scratch memory that the kernel needs" in printed
+    assert (
+        f"keep(): cannot allocate the {4 * BLOCKS * THREADS} bytes of scratch memory that the kernel needs" in printed
+    )
     assert "no framework offers an allocator" in printed
 
 
