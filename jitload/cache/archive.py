@@ -51,7 +51,7 @@ def pack(cache_dir: Path, target: Path, digests: Iterable[str] = ()) -> int:
     Args:
         cache_dir: The cache.
         target: The archive.
-        digests: The beginnings of the keys to pack; without any, all are packed.
+        digests: Prefixes of the keys to pack; if there are none, all entries are packed.
 
     Raises:
         CacheError: An entry is damaged, there is none to pack, or the archive cannot be written.
@@ -115,13 +115,13 @@ def _add_to_tar(tar: tarfile.TarFile, entry: StoredEntry) -> None:
 
 
 def unpack(cache_dir: Path, source: Path, *, max_size: int) -> UnpackResult:
-    """Add the entries of an archive to a cache: all of them or, if one is not as it should be, none.
+    """Add the entries of an archive to a cache: all of them or, if one is invalid, none.
 
-    Whoever made the archive decides which code is loaded, as with a wheel. It can do nothing else: links, names outside
-    an entry, and more than `max_size` bytes are refused.
+    Whoever made the archive decides which code is loaded, as with a wheel. An archive can do nothing else: links, names
+    outside an entry, and more than `max_size` bytes are refused.
 
     Raises:
-        CacheError: The archive is damaged, too large, or not an archive of entries; nothing of it was kept.
+        CacheError: The archive is damaged, too large, or not an archive of entries; nothing was added to the cache.
     """
     return _unpack(
         cache_dir, lambda: _open_archive(source, source.name, "rb"), f"the archive {source}", max_size=max_size
@@ -143,7 +143,7 @@ def _unpack(
                 leaves = _stage_members(stream, stage, max_size)
             sizes = [_check_staged(leaf, only) for leaf in leaves]
         except _unpacking_errors() as error:
-            raise CacheError(f"{description} cannot be unpacked: {error}. Nothing of it was kept.") from error
+            raise CacheError(f"{description} cannot be unpacked: {error}. Nothing was added to the cache.") from error
         added = sum(_publish(leaf, cache_dir) for leaf in leaves)
         with suppress(OSError):
             append_bytes(cache_dir / GROWTH_FILE, sum(sizes) // BLOCK_BYTES + 1)
@@ -184,7 +184,7 @@ def _staging_dir(cache_dir: Path) -> Iterator[Path]:
 
 
 def _stage_members(stream: IO[bytes], stage: Path, max_size: int) -> list[_StagedLeaf]:
-    """Write the files of an archive into a directory for each entry, and return those by key and number."""
+    """Write the files of an archive into a directory for each entry, and return the directories by key and number."""
     left = max_size
     leaves: dict[tuple[str, str], _StagedLeaf] = {}
     for count, (info, chunks) in enumerate(_members(stream)):
@@ -266,7 +266,7 @@ def _product_digest(leaf_dir: Path) -> str:
 
 
 def pack_key(key_dir: Path) -> bytes:
-    """Return the newest entries of one key as an archive, or nothing if they are not packed.
+    """Return the newest entries of one key as an archive, or b"" if there is none to pack.
 
     Raises:
         CacheError: An entry is damaged.
@@ -292,7 +292,7 @@ def unpack_key(cache_dir: Path, data: bytes, key_dir_name: str, *, max_size: int
     """Add the entries of one key, and of no other, from an archive that `pack_key` made.
 
     Raises:
-        CacheError: The archive is damaged, too large, or of another key; nothing of it was kept.
+        CacheError: The archive is damaged, too large, or of another key; nothing was added to the cache.
     """
     import gzip
 

@@ -1,4 +1,4 @@
-"""Finds the finished entry for a key, after checking that it is whole, up to date and nobody else's.
+"""Finds the finished entry for a key, after checking that it is whole, up to date and not someone else's.
 
     <cache>/<name>-<key>/<number>-<dependencies>/manifest.json, <name>.so, and everything it was made from
 
@@ -182,8 +182,8 @@ def read_file(path: Path, max_size: int, settings: Settings | None = None) -> by
     Args:
         path: The file.
         max_size: The largest size to accept.
-        settings: The settings of the call that uses the file. None only inspects it: its access time, which tells the
-            last use, stays as it is.
+        settings: The settings of the call that uses the file. None only inspects it: its access time, which records the
+            last use, is not changed.
 
     Raises:
         OSError, ValueError: The file cannot be read, or is not such a file.

@@ -72,7 +72,7 @@ def _length_prefixed(data: bytes) -> bytes:
 
 
 def may_embed_path(source: bytes) -> bool:
-    """Tell whether code made from a source may contain the path of its file, as with `assert` and `__FILE__`."""
+    """Return whether code made from a source may contain the path of its file, as with `assert` and `__FILE__`."""
     return _EMBEDS_PATH.search(source) is not None
 
 

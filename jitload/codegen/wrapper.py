@@ -171,7 +171,7 @@ def load_template(name: str) -> Template:
 
 
 def c_string(text: str) -> str:
-    """Return a C string literal; `?` and what is not printable ASCII become octal escapes."""
+    """Return a C string literal; `?` and everything except printable ASCII become octal escapes."""
     escaped = re.sub(rb"[^ -~]|\?", lambda match: b"\\%03o" % match[0][0], text.encode().replace(b"\\", b"\\\\"))
     return '"' + escaped.replace(b'"', b'\\"').decode("ascii") + '"'
 

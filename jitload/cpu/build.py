@@ -232,7 +232,7 @@ class _Compilation:
                 command=failure.command,
                 work_dir=failure.work_dir,
             )
-        try:  # an unclosed brace, for one, is only noticed in the table
+        try:  # an unclosed brace, for example, is only noticed in the table
             if expressions:
                 self._compile("cpu.o", "-c")
         except CompileError as error:
@@ -240,7 +240,7 @@ class _Compilation:
         return failure
 
     def _read_headers(self) -> list[tuple[str, str]]:
-        """Note which files were read; return name and text of the user's headers."""
+        """Record which files were read; return name and text of the user's headers."""
         self.files_read = tuple(read_depfile((self._work_dir / "cpu.d").read_text("utf-8", "surrogateescape")))
         self.user_headers = tuple(
             path

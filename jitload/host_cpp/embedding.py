@@ -104,7 +104,7 @@ def _check_lookups(host: HostSource, include_dirs: Sequence[Path], uses: _MacroU
     """Check the arguments of `TVM_FFI_EMBED_CUBIN_GET_KERNEL` as far as the text shows them.
 
     A missing cubin would be an error of the compiler, and is an error here. A missing kernel is an error only when the
-    function that looks it up is called, which may never happen, so that it is a warning here.
+    function that looks it up is called, which may never happen, so here it is a warning.
     """
     cubins = dict(host.cubins)
     pieces = [piece for unit in host.units for piece in unit.pieces]

@@ -176,7 +176,7 @@ def write_host_compiler(compiler: Compiler, work_dir: Path) -> None:
 
 
 def is_of_nvcc(error: CompileError, nvcc: Nvcc) -> bool:
-    """Tell whether the command that failed is nvcc's."""
+    """Return whether the command that failed is nvcc's."""
     return any(str(nvcc.path) in command for command in error.command)
 
 

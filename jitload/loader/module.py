@@ -180,7 +180,7 @@ def _check_is_complete(library_path: Path) -> None:
 
 @contextmanager
 def _unmapped_path(path: Path) -> Iterator[Path]:
-    """Give the path, or that of a copy if this process has loaded other contents from the path.
+    """Provide the path, or that of a copy if this process has loaded other contents from the path.
 
     A copy is removed once it is mapped; the dynamic loader then still identifies it by its name.
     """

@@ -117,7 +117,7 @@ def prebuild(
 def _tasks(requests: Iterable[Mapping[str, Any]], archs: Sequence[str] | None) -> tuple[Task, ...]:
     """Return the tasks for all requests: one each, or one for each of `archs` if the request names no architecture."""
     if isinstance(requests, str | bytes | Mapping) or not isinstance(requests, Iterable):
-        raise JitLoadError(f"requests must be several mappings, in a list say, got {type(requests).__name__}")
+        raise JitLoadError(f"requests must be an iterable of mappings, such as a list, got {type(requests).__name__}")
     if isinstance(archs, str):
         archs = (archs,)
     if archs is not None and not (isinstance(archs, Iterable) and archs and all(isinstance(a, str) for a in archs)):
@@ -141,7 +141,7 @@ def _tasks(requests: Iterable[Mapping[str, Any]], archs: Sequence[str] | None) -
 
 
 def _run(tasks: Sequence[Task], executor: Executor | None, jobs: int | None, done: _Progress) -> None:
-    """Build with the executor if there is one; build the rest, if it breaks, or everything on this machine."""
+    """Build with the executor if there is one; without one, or for the rest if it breaks, build on this machine."""
     if executor is not None:
         left = _run_in(executor, tasks, done)
         if left:

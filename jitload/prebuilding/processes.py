@@ -58,11 +58,11 @@ class _Worker:
         return f"was ended by signal {-status}"
 
     def interrupt(self) -> None:
-        """Tell the process to stop its build and to clear up."""
+        """Tell the process to stop its build and to clean up."""
         self._process.terminate()
 
     def close(self) -> None:
-        """Close the pipes, at which an idle process ends."""
+        """Close the pipes, which ends an idle process."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with suppress(OSError):

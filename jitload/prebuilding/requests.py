@@ -29,7 +29,7 @@ _NAME = re.compile(r"([\w-]+(?:\.[\w-]+)*):([^\W\d]\w*(?:\.[^\W\d]\w*)*)")
 
 
 def is_triton(request: object) -> bool:
-    """Tell whether a request is one for `load_triton`."""
+    """Return whether a request is one for `load_triton`."""
     return isinstance(request, Mapping) and "kernel" in request
 
 
@@ -41,7 +41,7 @@ def portable_request(request: Any) -> Any:
 
 
 def needs_this_process(request: Any) -> bool:
-    """Tell whether only this process can build a request: its Triton kernel stands in a program or a notebook, say."""
+    """Return whether only this process can build a request: its Triton kernel may be in a program or a notebook."""
     if not is_triton(request):
         return False
     if isinstance(request["kernel"], str) and request["kernel"].partition(":")[0] == _MAIN:

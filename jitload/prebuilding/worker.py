@@ -115,7 +115,7 @@ def serve() -> None:
 
     For a request that cannot be read, the answer is a text that says why.
     """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the build is cleared up, as after Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the build cleans up, as after Ctrl-C
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what tools print must not mix with the answers
     with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):

@@ -1,6 +1,6 @@
 """What `cuda_sources` contains: kernels, C++ that launches cubins, or both with `<<<…>>>` between them.
 
-The kind decides which compiler reads the text, so it is found before anything else of a call is looked at. A cache hit
+The kind decides which compiler reads the text, so it is determined before the rest of a call is read. A cache hit
 with plain kernels needs no lexer for it.
 """
 

@@ -279,7 +279,8 @@ def nvrtc_include_dirs(toolchain: CudaToolchain, user_dirs: tuple[Path, ...] = (
 def find_nvjitlink(settings: Settings) -> Path | None:
     """Return the nvJitLink to use, or None: a wheel's (torch brings one), else a toolkit's.
 
-    If there are several, the newest whose cubins the driver can run. `JITLOAD_NVRTC` overrides this, as for NVRTC.
+    If there are several, it is the newest whose cubins the driver can run. `JITLOAD_NVRTC` overrides this, as for
+    NVRTC.
     """
     requested = int(settings.nvrtc) if settings.nvrtc.isdigit() else None
     driver = driver_version()

@@ -1,6 +1,6 @@
 """Asks the CUDA driver for its version and for the current GPU's compute capability.
 
-Through ctypes: a cache hit asks these questions, and importing cuda.bindings takes ten times as long as the whole hit.
+It uses ctypes, because a cache hit asks these questions, and importing cuda.bindings takes ten times as long as a hit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def load_driver() -> ctypes.CDLL | None:
 
 
 def driver_version() -> tuple[int, int] | None:
-    """Return the newest CUDA version that the driver runs, (13, 0), or None without a driver. Needs no cuInit."""
+    """Return the newest CUDA version that the driver runs, (13, 0), or None without a driver. It needs no cuInit."""
     driver, number = load_driver(), ctypes.c_int()
     if driver is None or driver.cuDriverGetVersion(ctypes.byref(number)) != 0:
         return None

@@ -109,11 +109,11 @@ def _memory(words: Iterable[str], cache_dir: Path) -> Path:
 
 
 def remembered(words: Iterable[str], label: str, cache_dir: Path, compute: Callable[[], str]) -> str:
-    """Return what `compute` returned once for these words, kept in the cache.
+    """Return the result of `compute` for these words, which is kept in the cache.
 
     Args:
         words: Everything that the result depends on.
-        label: A name, for whoever looks into the cache.
+        label: A name, for people who inspect the cache.
         cache_dir: The cache.
         compute: Called if the cache does not have the result.
     """

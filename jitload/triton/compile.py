@@ -63,7 +63,7 @@ def _check_readable(kernel: TritonKernel) -> None:
 
 
 def _has_assertions(kernel: TritonKernel) -> bool:
-    """Tell whether assertions are compiled in, as Triton decides at a launch."""
+    """Return whether assertions are compiled in, as Triton decides at a launch."""
     return bool(getattr(kernel.function, "debug", None)) or os.environ.get("TRITON_DEBUG", "0") == "1"
 
 

@@ -230,7 +230,7 @@ class _Arguments(dict[str, Any]):
 
 
 def _effects(function: Any, visited: set[int]) -> Iterator[str]:
-    """Yield what a function uses that may act, or look, outside its arguments."""
+    """Yield what a function uses that may read or change anything besides its arguments."""
     if not isinstance(function, FunctionType):
         yield f"it is a {type(function).__name__}, which cannot be inspected"
         return
