@@ -111,7 +111,7 @@ def _output_path(output: PathLike | None, directory: Path | None) -> Path | None
 
 
 class _Tools(NamedTuple):
-    """The tools of a build: what compiles the device code or has CUDA's headers, the C++ compiler, and its identity."""
+    """The tools of a build: the toolchain for device code or CUDA's headers, the C++ compiler, and its identity."""
 
     cuda: CudaToolchain | Nvcc | None
     compiler: Compiler
@@ -158,7 +158,7 @@ def _find_tools(request: Request, cache_dir: Path) -> _Tools:
 
 
 def _find_cuda(request: Request, cache_dir: Path) -> CudaToolchain | Nvcc | None:
-    """Return what compiles the device code, or has the headers that hand-written C++ may include."""
+    """Return the toolchain that compiles the device code, or whose headers hand-written C++ may include."""
     if request.triton is not None:
         return None
     if request.host is not None and request.host.is_mixed:

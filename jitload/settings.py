@@ -62,7 +62,7 @@ _OWN_VARIABLES = (
     *("JITLOAD_CACHE_REMOTE_WRITE", "JITLOAD_CACHE_REMOTE_TIMEOUT", "JITLOAD_CPU_THREADS"),
 )
 _TOOLKIT_VARIABLES = ("CUDA_HOME", "CUDA_PATH")
-# The variables that gcc, clang, the assembler, the linker and NVRTC were seen to read and that can change their output.
+# The variables that gcc, clang, the assembler, the linker and NVRTC read and that can change their output.
 _COMPILER_VARIABLES = (
     *("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "LPATH", "COMPILER_PATH", "GCC_EXEC_PREFIX"),
     *("GCC_ROOT", "G++_ROOT", "BINUTILS_ROOT", "GNUTARGET", "LDEMULATION", "LD_RUN_PATH", "SOURCE_DATE_EPOCH"),

@@ -20,11 +20,11 @@ _DIAGNOSTIC = re.compile(
     r"^(?P<file>[^\n:]+):(?P<line>\d+):(?:\d+:)? (?P<severity>fatal error|error|warning|note): (?P<message>.*)$",
     re.MULTILINE,
 )
-_SHUTDOWN_S = 5.0  # the time that a compiler has to end and to remove its files
+_SHUTDOWN_S = 5.0  # how long a compiler may take to end and to remove its files
 _log = logging.getLogger(__name__)
 _running: set[subprocess.Popen[str]] = set()
 
-# Only exports are visible. Symbols are bound when the library is loaded, so that an unknown one is an error then and
+# Only exports are visible. Symbols are bound when the library is loaded, so that an undefined one is an error then and
 # not at the first call, and the library stays loaded. libc is not linked: the process has it already, and linking it
 # would take as long as the rest of the link.
 COMPILE_FLAGS = ("-O0", "-pipe", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-w")
@@ -160,7 +160,7 @@ def _stop_running() -> None:
 
 
 def _start(command: Sequence[str], work_dir: Path) -> subprocess.Popen[str]:
-    """Start ninja in a session of its own, so that Ctrl-C reaches only this process, which then stops ninja."""
+    """Start ninja in its own session, so that Ctrl-C reaches only this process, which then stops ninja."""
     try:
         return subprocess.Popen(
             command,

@@ -60,7 +60,7 @@ def _replacing(target: Path) -> Iterator[Path]:
 def write_object(entry: Entry, request: Request, target: Path) -> Path:
     """Link the objects of a library of kernels, and the runtime library, to one object file at the target.
 
-    Only its exports are visible, so that a library of the user's can contain one such object.
+    Only its exports are visible, so that a user's library can contain one such object.
     """
     compiler, settings = find_compiler(request.settings), request.settings
     cache_dir = entry.dir.parent.parent

@@ -28,7 +28,7 @@ _MEMBER = re.compile(r"([A-Za-z0-9_]{1,48}-[0-9a-f]{64})/(\d{4,}-[0-9a-f]{16})/(
 _NOT_PACKED = (".gch", ".pch")
 _MAX_MEMBERS = 1_000_000
 _CHUNK_BYTES = 1 << 20
-_FILE_OVERHEAD = 4096  # what a file takes on the disk besides its content
+_FILE_OVERHEAD = 4096  # the space that a file takes on the disk in addition to its content
 _MAX_LEAVES = 8  # builds of one key that read different files
 
 
@@ -342,7 +342,7 @@ def _make_readable(cache_dir: Path) -> None:
 
 @contextmanager
 def _open_archive(path: Path, name: str, mode: str) -> Iterator[IO[bytes]]:
-    """Open an archive for reading or writing, compressed as its name says."""
+    """Open an archive for reading or writing; its name determines the compression."""
     with ExitStack() as stack:
         if name.endswith((".tar.zst", ".tzst")):
             yield stack.enter_context(_open_zstd(path, mode))
@@ -372,7 +372,7 @@ def _open_zstd(path: Path, mode: str) -> Any:
 
 
 def _unpacking_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions that a damaged archive may cause, also those of the decompressors."""
+    """Return the exceptions that a damaged archive may cause, including those of the decompressors."""
     import zlib
 
     errors: list[type[Exception]] = [OSError, EOFError, ValueError, RecursionError, tarfile.TarError, zlib.error]

@@ -33,7 +33,7 @@ class Dependency(NamedTuple):
         ctime_ns: When it was last changed in any way. An edit that restores size and mtime still changes this.
         inode: Its number in the file system.
         digest: SHA-256 of its content; "" matches nothing.
-        is_settled: Whether it was older than a tick of the clock when its digest was taken. If it was not, an edit
+        is_settled: Whether it was older than a tick of the clock when its digest was computed. If it was not, an edit
             right afterwards may not show in `stat`, and only the digest tells.
     """
 

@@ -37,7 +37,7 @@ KEY_DIR_NAME = re.compile(r"([A-Za-z0-9_]{1,48})-([0-9a-f]{64})")
 LEAF_NAME = re.compile(r"(\d{4,})-[0-9a-f]{16}")
 _FILE_NAME = re.compile(r"[A-Za-z0-9_.@+-]{1,200}")
 _LARGEST_MANIFEST = 64 << 20
-EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # this process's own trouble, not the entry's
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # a problem of this process, not of the entry
 _INACCESSIBLE = (errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE)  # these do not mean that the entry is damaged
 _log = logging.getLogger(__name__)
 
@@ -120,7 +120,7 @@ def newest_first(names: Iterable[str]) -> list[str]:
 
 
 def _handle_problem(path: Path, problem: Exception, *, may_rename: bool) -> None:
-    """Rename what is damaged, skip what cannot be read, and raise an error for this process's own trouble."""
+    """Rename what is damaged, skip what cannot be read, and raise an error for a problem of this process."""
     number = problem.errno if isinstance(problem, OSError) else None
     if number in EXHAUSTED:
         raise CacheError(f"the cache entry {path} cannot be read: {problem}. Raise this process's limit.") from problem

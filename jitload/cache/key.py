@@ -18,7 +18,7 @@ SCHEMA = 2
 Part = str | bytes | tuple[str, ...]
 _LONGEST_SHOWN = 256
 _DEBUG_OPTIONS = ("-g", "-G", "-lineinfo", "--generate-line-info", "--device-debug", "--dopt")
-# What puts the path of a source file into the code that is made from it. `static_assert` does not.
+# Names that put the path of a source file into the code that is made from it. `static_assert` does not.
 _EMBEDS_PATH = re.compile(rb"(?<!static_)assert|ASSERT|CHECK|THROW|__FILE__|__builtin_FILE|source_location")
 
 

@@ -112,7 +112,7 @@ def _acquire(path: Path, description: str, find_result: FindResult[Result]) -> t
 
 def _lock_file(path: Path) -> int | None:
     if (descriptor := _try_lock(path, os.O_RDWR | os.O_CREAT)) is not None:
-        with suppress(OSError):  # a full disk: the others do not learn whom they wait for
+        with suppress(OSError):  # the disk is full: the others do not learn for which process they wait
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
     return descriptor
@@ -143,7 +143,7 @@ def _reported_wait(path: Path, description: str) -> Iterator[None]:
             message = "waiting for %s, which %s builds: %.0f s so far"
             _log.warning(message, description, _holder(path), time.monotonic() - started)
 
-    with suppress(RuntimeError):  # no more threads: the wait is not reported
+    with suppress(RuntimeError):  # no thread can be started: the wait is not reported
         _thread.start_new_thread(report, ())
     try:
         yield
@@ -209,7 +209,7 @@ def unlock(descriptor: int | None) -> None:
 
 @functools.lru_cache(maxsize=1)
 def host_tag() -> str:
-    """Return a name for the running kernel: only processes that it runs are known to see each other's locks."""
+    """Return a name for the running kernel: processes are only known to see each other's locks if they share one."""
     import hashlib
 
     try:

@@ -329,7 +329,7 @@ def _sync(path: Path) -> None:
 
 
 def after_build(cache_dir: Path, settings: Settings) -> None:
-    """Remove what dead builders left, and entries if the cache has grown above its limit."""
+    """Remove what killed builders left behind, and prune entries if the cache has grown beyond its limit."""
     sweep_work_dirs(cache_dir)
     if settings.cache_limit:
         from jitload.cache.prune import prune_if_grown

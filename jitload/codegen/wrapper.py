@@ -54,7 +54,7 @@ class EmbeddedImage(NamedTuple):
 
 
 class CpuCode(NamedTuple):
-    """Kernels compiled for the CPU, as far as a wrapper refers to them.
+    """What a wrapper has to know about kernels compiled for the CPU.
 
     Attributes:
         rows: For each kernel's symbol, its row in the object file's table, and whether its threads may wait.

@@ -75,7 +75,7 @@ class IncludeScan:
     """The headers that texts may read, directly or through other headers."""
 
     def __init__(self, texts: Sequence[str], include_dirs: Sequence[Path]) -> None:
-        self._paths: set[str] = set()  # whether they exist or not, and each `#include` that cannot be resolved
+        self._paths: set[str] = set()  # whether or not they exist, and each `#include` that cannot be resolved
         self._dirs = [os.path.join(os.getcwd(), directory) for directory in include_dirs]
         self._files_read: set[str] = set()
         self._macros = Macros()
@@ -94,7 +94,7 @@ class IncludeScan:
         return tuple(sorted(Path(path) for path in self._paths if not path.startswith(roots)))
 
     def quoted_files(self, names: Container[str]) -> frozenset[str]:
-        """Return which of the names are included in quotes and refer to files of the user's.
+        """Return which of the names are included in quotes and refer to the user's files.
 
         Files in the system's directories are not the user's, even if the user has included one of those directories.
         """

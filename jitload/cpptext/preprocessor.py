@@ -1,4 +1,4 @@
-"""Follow the preprocessor's directives through C++ text: conditions, macros and the names of headers.
+"""Follow the preprocessor directives in C++ text: conditions, macros and the names of headers.
 
 A text alone does not always tell which branch of an `#if` is compiled, or what a macro stands for. A condition that
 cannot be decided is None, and both of its branches count. A macro has several possible definitions where it is defined

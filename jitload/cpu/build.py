@@ -149,7 +149,7 @@ class _Compilation:
         launched: For each C++ expression of a kernel that a launch names, the kernel as the launch spells it.
         expressions: The C++ expressions of the kernels in the table, row by row.
         files_read: The files that the compiler read.
-        user_headers: Those of them that are the user's.
+        user_headers: The user's headers among them.
     """
 
     def __init__(

@@ -215,7 +215,7 @@ def has_ptx(text: str) -> bool:
 
 
 def compiled_ptx(preprocessed: str, files: frozenset[str]) -> Iterator[tuple[str, int]]:
-    """Yield file and line of inline PTX in some of the files, given the preprocessor's output."""
+    """Yield the file and line of inline PTX in these files, given the preprocessor's output."""
     for part in re.split(r"^# (?=\d+ \")", preprocessed, flags=re.MULTILINE)[1:]:
         head, _, code = part.partition("\n")
         position = re.match(r'(\d+) "([^"]*)"', head)
@@ -224,7 +224,7 @@ def compiled_ptx(preprocessed: str, files: frozenset[str]) -> Iterator[tuple[str
 
 
 def gpu_header(files: Iterable[Path]) -> str:
-    """Return the first of the headers that a compiler read that is for GPUs alone, with its feature, or ""."""
+    """Return the first header that a compiler read and that is only for GPUs, with its feature, or ""."""
     for path in map(str, files):
         for folder in ("include/", "cccl/"):
             name = path.rpartition(folder)[2]

@@ -88,12 +88,12 @@ def provide_headers(
 ) -> Iterator[tuple[tuple[tuple[str, str], ...], tuple[Path, ...]]]:
     """Yield the headers in memory, and directories for NVRTC to search last.
 
-    Headers of the user's own are left out, and ours of the same names are files in such a directory: an #include in
+    The user's own headers are left out, and ours of the same names are files in such a directory: an #include in
     quotes then reads the user's, and one in angle brackets ours, unless the user's is in an include directory.
 
     Args:
         include_dirs: The directories that NVRTC searches, as for `headers_in_memory`.
-        users_headers: Names in `STAND_INS` that headers of the user's own have.
+        users_headers: Names in `STAND_INS` that the user's own headers have.
     """
     headers = headers_in_memory(include_dirs)
     replaced = [(name, text) for name, text in headers if name in users_headers]
@@ -228,5 +228,5 @@ _HEADERS = tuple(
     }.items()
 )
 
-# The headers in memory that a header of the user's may replace. The others correct the file of the same name.
+# The headers in memory that the user's headers may replace. The others correct the file of the same name.
 STAND_INS = frozenset((*BUILT_IN.split(), *(name for name, text in _HEADERS if "#include <./" not in text)))

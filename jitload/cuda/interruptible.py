@@ -36,7 +36,7 @@ class Cancellation:
             nvrtc.nvrtcSetFlowCallback(program, callback, ctypes.addressof(self._answer))
 
     def cancel(self) -> None:
-        """Answer yes from now on."""
+        """Answer the question with yes from now on."""
         self._answer[0] = b"1"
 
 
@@ -98,7 +98,7 @@ def _wait_for(has_ended: threading.Event) -> None:
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGXFSZ)
 # struct sigaction of 64-bit Linux: the handler; a mask of 128 bytes, of which the kernel sets the first 8; the flags.
-_ACTION_BYTES = 256  # more than it has
+_ACTION_BYTES = 256  # more than the structure has
 _HANDLER, _MASK, _FLAGS = slice(8), slice(8, 16), slice(136, 140)
 _original_actions: list[bytes] = []  # the actions before the first of the running compiles
 _compiles_at_work = 0

@@ -42,7 +42,7 @@ _OLD_STANDARD = re.compile(r"--?std=(?:c|gnu)\+\+(?:98|03)")
 
 
 def compile_device_code(request: Request, toolchain: CudaToolchain | None) -> tuple[CompiledSource, ...]:
-    """Return the machine code for each architecture of a request: compiled, or read from the cubins in the request."""
+    """Return the machine code for each architecture of a request, compiled or read from the cubins in the request."""
     if request.cubins:
         from jitload.cuda.external_cubins import read_external_cubins
 

@@ -78,7 +78,7 @@ precompile(job)
 _RETRY_S = 120.0  # the process may have been killed
 _CPU_S = 120  # thirty times the usual
 _WALL_S = 900
-_LOCK_TIMEOUT_S = 60.0  # for another such process
+_LOCK_TIMEOUT_S = 60.0  # to wait for another such process
 _MAX_HEADERS = 4  # in a cache: one for each set of options
 _log = logging.getLogger(__name__)
 _retry_at: dict[str, float] = {}  # by cache and key, on the monotonic clock

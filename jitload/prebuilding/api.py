@@ -76,7 +76,7 @@ def prebuild(
         requests: Mappings with the keywords of `build_inline`, or of `build` if they name files:
             `{"name": "vec", "cuda_sources": text, "arch": "sm_90a"}`. With `kernel`, the keywords of `load_triton`:
             `kernel` is a Triton kernel or the name to import it by, `"my_package.kernels:add"`, and `args` are example
-            arguments. A Triton kernel that other processes cannot import, because it stands in a program or a
+            arguments. A Triton kernel that other processes cannot import, because it is defined in a program or a
             notebook, and one whose request cannot be pickled are built in this process.
         executor: An executor of `concurrent.futures`, such as Dask's `client.get_executor()` or mpi4py's. Its workers
             get this process's `JITLOAD_*` variables, and need the same versions of all tools and packages. None starts

@@ -34,7 +34,7 @@ def is_triton(request: object) -> bool:
 
 
 def portable_request(request: Any) -> Any:
-    """Return a request for other processes: a Triton kernel in it is replaced by the name to import it by."""
+    """Return a request for other processes, with a Triton kernel replaced by the name to import it by."""
     if is_triton(request) and (name := _import_name(request["kernel"])):
         return {**request, "kernel": name}
     return request
@@ -89,7 +89,7 @@ def import_object(path: str, label: str) -> Any:
 
 
 def import_user_module(module: str, label: str) -> Any:
-    """Import a module of the user's.
+    """Import one of the user's modules.
 
     Raises:
         JitLoadError: It cannot be imported.

@@ -21,7 +21,7 @@ class LabelledCubin(NamedTuple):
     """A cubin whose kernels become functions.
 
     Attributes:
-        label: What messages call it.
+        label: Its name in messages.
         data: Its bytes.
         kernels: Its kernels, where their types are already known.
     """

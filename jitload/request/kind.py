@@ -97,7 +97,7 @@ def _names_host_functions(texts: tuple[str, ...], functions: Functions | None, o
 
 
 def _headers_have_kernels(call: Call, texts: tuple[str, ...]) -> bool:
-    """Return whether C++ in `cuda_sources` includes kernels in headers of the user's."""
+    """Return whether C++ in `cuda_sources` includes kernels from the user's headers."""
     options = call.options
     if call.sources.cubins or not any("include" in text for text in texts):
         return False

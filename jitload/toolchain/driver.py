@@ -30,7 +30,7 @@ def driver_version() -> tuple[int, int] | None:
 
 
 def current_capability() -> tuple[int, int] | None:
-    """Return the compute capability of this thread's current device, else of device 0; None without a GPU.
+    """Return the compute capability of this thread's current device, or else of device 0. Return None without a GPU.
 
     This calls `cuInit`: a process that forks afterwards cannot use CUDA in the child.
     """
@@ -54,7 +54,7 @@ def _capability(device: int) -> tuple[int, int] | None:
 
 
 def driver_error() -> int:
-    """Return the CUresult with which the driver fails to start; 0 if it starts or there is no GPU."""
+    """Return the CUresult with which the driver fails to start, or 0 if it starts or there is no GPU."""
     driver = load_driver()
     status = 0 if driver is None else int(driver.cuInit(0))
     return 0 if status == _NO_DEVICE else status

@@ -158,7 +158,7 @@ def _ask(compiler: Compiler) -> tuple[str, list[str]]:
 
 @functools.lru_cache(maxsize=1)
 def cpu_identity() -> str:
-    """Return a digest of the processor's model and features: what `-march=native` means on this machine."""
+    """Return a digest of the processor's model and features: this is what `-march=native` depends on."""
     with suppress(OSError):
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
             first = lines.read(16384).partition("\n\n")[0]

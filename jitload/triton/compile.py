@@ -177,7 +177,7 @@ def _with_complete_hash(source: Any, kernel: TritonKernel, plan: Plan) -> Any:
 
 
 def _missing_in_hash(kernel: TritonKernel, plan: Plan) -> str:
-    """Return what decides the machine code and is not in Triton's hash; a random text if that is not known."""
+    """Return what affects the machine code but is not in Triton's hash; a random text if that is not known."""
     values = outer_values(kernel.function)
     if values is None:
         return secrets.token_hex(16)

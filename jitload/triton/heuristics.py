@@ -163,7 +163,7 @@ def _refuse_value(*_: object) -> NoReturn:
 
 
 for _name in ("bool", "eq", "ne", "str", "repr", "format", "dir", "sizeof", "reduce_ex", "setattr", "delattr"):
-    setattr(StandIn, f"__{_name}__", _refuse_value)  # those that `object` has; all others are a TypeError anyway
+    setattr(StandIn, f"__{_name}__", _refuse_value)  # those that `object` has; all others raise a TypeError
 
 
 class _PointerStandIn(StandIn):

@@ -130,7 +130,7 @@ def grid_key(grid: Any) -> tuple[str, ...]:
 
 
 def _grid_value_text(value: Any) -> str:
-    """Return what a launch expression makes of a value from outside: a number, or the name of a function."""
+    """Return what a value from outside becomes in a launch expression: a number, or the name of a function."""
     if isinstance(value, int):
         return repr(int(value))
     return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__name__)}"
