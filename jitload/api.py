@@ -273,14 +273,14 @@ def build(  # noqa: PLR0913  the keywords are upstream's, described once
 
 
 def load_module(path: PathLike, *, keep_module_alive: bool = True) -> Module:
-    """Load a library that was built earlier. No compiler, NVRTC or GPU is needed, except a GPU to launch kernels on it.
+    """Load a library that was built earlier. This needs no compiler and no NVRTC; only launches on a GPU need a GPU.
 
     Args:
         path: The path of the library.
         keep_module_alive: Whether the library stays loaded when the module is deleted.
 
     Raises:
-        LoadError: There is no such file, or it cannot be loaded here.
+        LoadError: The file does not exist or cannot be loaded.
 
     Example:
         `load_module("vec.so").add_one(x, y)`
@@ -306,9 +306,9 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
 ) -> Cubin:
     """Compile CUDA source to machine code for one architecture. Nothing is cached.
 
-    PTX and LTO-IR are compiled by nvJitLink or by the driver. Of a fatbin, the machine code for `arch` is returned, or
-    else its PTX is compiled. In these formats, only the sizes of the parameters of `extern "C"` kernels are known, so
-    they need a signature: `Launch(signature="(float* x, int n)")`.
+    PTX and LTO-IR are compiled by nvJitLink or by the driver. For a fatbin, the machine code for `arch` is returned; if
+    it has none, its PTX is compiled. In these formats, only the sizes of the parameters of `extern "C"` kernels are
+    known, so they need a signature: `Launch(signature="(float* x, int n)")`.
 
     Args:
         source: CUDA C++ as one text or several; PTX as text or bytes; LTO-IR or a fatbin as bytes.
@@ -378,7 +378,7 @@ def load_triton(  # noqa: D417, PLR0913  the keywords of Triton's launches, and 
     """Compile a Triton kernel, or find it compiled in the cache, and return it as a function that needs no Triton.
 
     The function has the kernel's name, and the kernel's run-time parameters as arguments. Each call checks that the
-    arguments have the properties that the kernel was specialized for: multiples of 16, ones, None.
+    arguments have the properties that the kernel was specialized for, such as being a multiple of 16, 1 or None.
 
     Args:
         name: As for `load_inline`, like the other arguments that are not listed here.

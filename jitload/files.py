@@ -20,7 +20,7 @@ def make_private_dir(directory: Path) -> None:
 
 
 def save_text(path: Path, text: str) -> None:
-    """Write a small text file atomically, for later processes; if it cannot be written, they do without it."""
+    """Write a small text file atomically, for later processes; if it cannot be written, they work without it."""
     temporary = path.with_name(f"{path.name}.{os.urandom(8).hex()}")  # a process id is not unique on a shared disk
     with suppress(OSError):
         make_private_dir(path.parent)

@@ -185,7 +185,7 @@ class Cubin:
         data: The bytes of the ELF file.
         arch: The architecture with its suffix, `sm_90a`.
         log: The compiler's output, word for word.
-        kernels: The kernels in the order of the source.
+        kernels: The kernels, in the order of the source.
         variables: The `__device__` and `__constant__` variables.
         triton: How to launch it, if it was compiled by Triton.
     """

@@ -1,6 +1,6 @@
-"""The way of a request to its module: find the library in the cache, or build and publish it, and load it.
+"""Turns a request into a module: finds the library in the cache, or builds and publishes it, and loads it.
 
-Read from top to bottom, this is what happens to one kernel; each stage is a call into a module of its own.
+Read from top to bottom, this file shows what happens to one kernel; each stage is a call into a module of its own.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _output_path(output: PathLike | None, directory: Path | None) -> Path | None
 
 
 class _Tools(NamedTuple):
-    """The tools of a build: what compiles the device code or has CUDA's headers, the C++ compiler, and its identity."""
+    """The tools of a build: the toolchain for device code or CUDA's headers, the C++ compiler, and its identity."""
 
     cuda: CudaToolchain | Nvcc | None
     compiler: Compiler
@@ -158,7 +158,7 @@ def _find_tools(request: Request, cache_dir: Path) -> _Tools:
 
 
 def _find_cuda(request: Request, cache_dir: Path) -> CudaToolchain | Nvcc | None:
-    """Return what compiles the device code, or has the headers that hand-written C++ may include."""
+    """Return the toolchain that compiles the device code, or whose headers hand-written C++ may include."""
     if request.triton is not None:
         return None
     if request.host is not None and request.host.is_mixed:
@@ -270,7 +270,7 @@ def _build_device_library(
 
 
 def _import_for_build(request: Request) -> None:
-    """Import what a build of this kind begins with; on a thread, this goes on while another process is waited for."""
+    """Import what a build of this kind needs first; on a thread, while the build may wait for another process."""
     import jitload.cache.store
 
     if request.triton is not None:

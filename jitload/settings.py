@@ -14,7 +14,7 @@ class Settings(NamedTuple):
     """The environment at the time of a public call.
 
     Attributes:
-        arch: `JITLOAD_ARCH`: the architectures to build for if there is no GPU to ask, such as `sm_90a` or `80,90a`;
+        arch: `JITLOAD_ARCH`: the architectures to build for if there is no GPU, such as `sm_90a` or `80,90a`;
             if it is not set, tvm-ffi's `TVM_FFI_CUDA_ARCH_LIST`, such as `8.0 9.0a`.
         arch_variable: The name of the variable that `arch` is from.
         cache_dir: `JITLOAD_CACHE_DIR`, or "" for the user's own cache directory.
@@ -33,7 +33,7 @@ class Settings(NamedTuple):
         remote: `JITLOAD_CACHE_REMOTE`: an fsspec URL such as `s3://bucket/kernels`, or `module:name` of a store.
         remote_writes: `JITLOAD_CACHE_REMOTE_WRITE=1`: upload what is built here.
         remote_timeout_s: `JITLOAD_CACHE_REMOTE_TIMEOUT`: how many seconds a remote operation may take.
-        precompiles: Not `JITLOAD_PRECOMPILE=0`: keep precompiled headers for hand-written C++ in the cache.
+        precompiles: Unless `JITLOAD_PRECOMPILE=0`: keep precompiled headers for hand-written C++ in the cache.
     """
 
     arch: str
@@ -62,7 +62,7 @@ _OWN_VARIABLES = (
     *("JITLOAD_CACHE_REMOTE_WRITE", "JITLOAD_CACHE_REMOTE_TIMEOUT", "JITLOAD_CPU_THREADS"),
 )
 _TOOLKIT_VARIABLES = ("CUDA_HOME", "CUDA_PATH")
-# The variables that gcc, clang, the assembler, the linker and NVRTC were seen to read and that can change their output.
+# The variables that gcc, clang, the assembler, the linker and NVRTC read and that can change their output.
 _COMPILER_VARIABLES = (
     *("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "LPATH", "COMPILER_PATH", "GCC_EXEC_PREFIX"),
     *("GCC_ROOT", "G++_ROOT", "BINUTILS_ROOT", "GNUTARGET", "LDEMULATION", "LD_RUN_PATH", "SOURCE_DATE_EPOCH"),

@@ -107,7 +107,7 @@ BAD_FUNCTIONS = [
     (ADD, ["nothing_like_it"], "functions: there is no kernel 'nothing_like_it'\n    The kernels are: add"),
     (ADD, [], "functions: is empty\n    Leave it out to export every kernel."),
     (ADD, ["add", "add"], "functions: names 'add' twice"),
-    (ADD, 5, "functions: must be a name, several, or a mapping to Launch records, got int"),
+    (ADD, 5, "functions: must be a name, several names, or a mapping to Launch records, got int"),
     (
         ADD,
         {"add": 5},

@@ -170,8 +170,8 @@ def test_two_equal_requests_are_one_build(cache):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (({"name": "m"},), "requests must be several mappings, in a list say, got dict"),
-        ((None,), "requests must be several mappings, in a list say, got NoneType"),
+        (({"name": "m"},), "requests must be an iterable of mappings, such as a list, got dict"),
+        ((None,), "requests must be an iterable of mappings, such as a list, got NoneType"),
         (([], None, ()), r"archs must be architectures, \('sm_80', 'sm_90a'\), or None, got \(\)"),
         (([], None, 90), "archs must be architectures, .* got 90"),
         (([], None, [90]), r"archs must be architectures, .* got \[90\]"),

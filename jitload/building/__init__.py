@@ -1,1 +1,1 @@
-"""Builds libraries: their sources and commands, ninja, the runtime library that all share, and the files users get."""
+"""Builds libraries: their sources and commands, ninja, the runtime library that all share, and output files."""

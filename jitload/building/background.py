@@ -1,4 +1,4 @@
-"""Runs a function on a thread of its own while the build goes on."""
+"""Runs a function on a separate thread while the build continues."""
 
 from __future__ import annotations
 

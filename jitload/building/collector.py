@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 
 class _Pauses:
-    """The pauses that threads of this process are in, and whether we have disabled the collector for them."""
+    """How many pauses threads of this process have requested, and whether we have disabled the collector."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -55,7 +55,7 @@ def _end_pause() -> None:
 
 
 def _collect_young() -> None:
-    """Collect the youngest objects if that is due; left to itself, the collector might collect all of torch's again."""
+    """Collect the youngest objects if that is due; an automatic collection might include all of torch's objects."""
     if _pauses.is_disabled and 0 < gc.get_threshold()[0] < gc.get_count()[0]:
         gc.collect(0)
 

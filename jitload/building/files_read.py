@@ -59,7 +59,7 @@ def option_values(option: str, flags: Sequence[str]) -> Iterator[Path]:
 def headers_to_record(
     texts: Sequence[str], read: Sequence[Path], dirs: Sequence[Path], versioned_dirs: Sequence[Path], *, cache_dir: Path
 ) -> Iterator[Path]:
-    """Yield the files that a library depends on and no version in the key covers, and where others could appear.
+    """Yield the files a library depends on that no version in the key covers, and paths where others could appear.
 
     Args:
         texts: The sources.

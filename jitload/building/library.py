@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def write_sources(
     request: Request, compiled: Sequence[CompiledSource], work_dir: Path, cpu: CpuProgram | None = None
 ) -> None:
-    """Write the cubins and the wrapper; the device code as well, for whoever looks into the cache."""
+    """Write the cubins and the wrapper, and the device code for people who inspect the cache."""
     images = []
     for code in compiled:
         arch = code.cubin.arch

@@ -1,4 +1,4 @@
-"""How many processors and how much memory this process may use, in a container, too."""
+"""Finds how many processors and how much memory this process may use, also in a container."""
 
 from __future__ import annotations
 

@@ -20,11 +20,11 @@ _DIAGNOSTIC = re.compile(
     r"^(?P<file>[^\n:]+):(?P<line>\d+):(?:\d+:)? (?P<severity>fatal error|error|warning|note): (?P<message>.*)$",
     re.MULTILINE,
 )
-_SHUTDOWN_S = 5.0  # the time that a compiler has to end and to remove its files
+_SHUTDOWN_S = 5.0  # how long a compiler may take to end and to remove its files
 _log = logging.getLogger(__name__)
 _running: set[subprocess.Popen[str]] = set()
 
-# Only exports are visible. Symbols are bound when the library is loaded, so that an unknown one is an error then and
+# Only exports are visible. Symbols are bound when the library is loaded, so that an undefined one is an error then and
 # not at the first call, and the library stays loaded. libc is not linked: the process has it already, and linking it
 # would take as long as the rest of the link.
 COMPILE_FLAGS = ("-O0", "-pipe", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-w")
@@ -42,7 +42,7 @@ class Step:
     Attributes:
         output: The file that it makes.
         command: The program and its arguments.
-        inputs: The files that it makes it from.
+        inputs: The files from which it makes the output.
         reads: Further files that it reads.
     """
 
@@ -111,12 +111,12 @@ def run_ninja(ninja: Path, work_dir: Path, *, name: str, verbose: bool = False, 
         ninja: The program.
         work_dir: The directory, with `build.ninja` in it.
         name: The module's name, for error messages.
-        verbose: Log the commands, too, and all at level INFO.
+        verbose: Also log the commands, and log everything at level INFO.
         level: Where to log what the compilers print, unless `verbose` is set.
 
     Raises:
-        CompileError: A command failed; `.log` has the compiler's words.
-        ToolchainError: ninja does not run, or failed before any command.
+        CompileError: A command failed; `.log` has the compiler's output.
+        ToolchainError: ninja cannot be run, or failed before it ran a command.
     """
     _stop_at_exit()
     process = _start((str(ninja), "-v" if verbose else "--quiet"), work_dir)
@@ -129,7 +129,7 @@ def run_ninja(ninja: Path, work_dir: Path, *, name: str, verbose: bool = False, 
     finally:
         _running.discard(process)
     if verbose or output.strip():
-        quiet_level = level if process.returncode == 0 else logging.DEBUG  # the error's own text has it all
+        quiet_level = level if process.returncode == 0 else logging.DEBUG  # the text of the error contains it
         _log.log(logging.INFO if verbose else quiet_level, "%s", output.rstrip())
     if process.returncode != 0:
         raise _failure(name, work_dir, process.returncode, output)
@@ -146,7 +146,7 @@ def check_is_made(path: Path, compiler: Sequence[str]) -> None:
 
 @functools.lru_cache(maxsize=1)
 def _stop_at_exit() -> None:
-    """Arrange that no ninja outlives this process.
+    """Make sure that no ninja outlives this process.
 
     A build runs ninja after it has claimed its directory. So this is registered after the function that removes the
     directories of unfinished builds, and `atexit` calls it before that one.
@@ -160,7 +160,7 @@ def _stop_running() -> None:
 
 
 def _start(command: Sequence[str], work_dir: Path) -> subprocess.Popen[str]:
-    """Start ninja in a session of its own, so that Ctrl-C reaches only this process, which then stops ninja."""
+    """Start ninja in its own session, so that Ctrl-C reaches only this process, which then stops ninja."""
     try:
         return subprocess.Popen(
             command,

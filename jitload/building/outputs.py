@@ -21,7 +21,7 @@ from jitload.toolchain.host import find_compiler, find_ninja
 def install_library(entry: Entry, request: Request, directory: Path) -> Path:
     """Copy the library into a directory under a name of its own, link `<name>.so` to it, and return the copy's path.
 
-    The name changes with the contents: the dynamic loader takes a path that it has loaded before for the old contents.
+    The name changes with the contents, because the dynamic loader does not look again at a path that it has loaded.
     """
     directory = directory.absolute()
     build_id = f"{entry.dir.parent.name.rpartition('-')[2][:16]}-{entry.dir.name.replace('-', '')[:12]}"
@@ -34,7 +34,7 @@ def install_library(entry: Entry, request: Request, directory: Path) -> Path:
 
 
 def copy_file(source: Path, target: Path) -> Path:
-    """Copy a file to a path at which it appears whole, and return that path."""
+    """Copy a file to a path atomically, and return that path."""
     with _replacing(target) as fresh:
         shutil.copyfile(source, fresh)
     return target
@@ -42,7 +42,7 @@ def copy_file(source: Path, target: Path) -> Path:
 
 @contextmanager
 def _replacing(target: Path) -> Iterator[Path]:
-    """Provide an unused path beside the target; the file that is made there then takes the target's place."""
+    """Provide an unused path beside the target; the file that is made there then replaces the target."""
     fresh = target.with_name(f".jitload-{secrets.token_hex(8)}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ def _replacing(target: Path) -> Iterator[Path]:
 def write_object(entry: Entry, request: Request, target: Path) -> Path:
     """Link the objects of a library of kernels, and the runtime library, to one object file at the target.
 
-    Only its exports are visible, so that a library of the user's can hold one such object.
+    Only its exports are visible, so that a user's library can contain one such object.
     """
     compiler, settings = find_compiler(request.settings), request.settings
     cache_dir = entry.dir.parent.parent
@@ -82,7 +82,7 @@ def _check_objects(entry: Entry) -> list[Path]:
     """Return the object files of an entry.
 
     Raises:
-        CacheError: One is damaged.
+        CacheError: One of them is damaged.
     """
     objects = {name: facts for name, facts in read_manifest(entry.dir)["files"].items() if name.endswith(".o")}
     for name, (size, digest) in objects.items():

@@ -1,7 +1,7 @@
 """Builds the runtime library, the object file that is linked into every library, once for each compiler.
 
-What only some libraries need (kernels on the CPU, Triton, the C++ launcher) is built in the same way, each as an object
-file with a cache entry of its own.
+The parts that only some libraries need (kernels on the CPU, Triton, the C++ launcher) are built in the same way, each
+as an object file with a cache entry of its own.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def find_or_build_runtime(compiler: Compiler, cache_dir: Path, settings: Setting
 def find_or_build_cpu_runtime(
     compiler: Compiler, cache_dir: Path, settings: Settings, *, watches: bool = False
 ) -> Entry:
-    """Return the entry with what runs kernels on the CPU, or what runs them under `sanitize=`."""
+    """Return the entry with the code that runs kernels on the CPU, with or without `sanitize=`."""
     return _find_or_build("cpu_watched" if watches else "cpu_runtime", compiler, cache_dir, settings)
 
 
 def find_or_build_triton_runtime(compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:
-    """Return the entry with what calls of Triton kernels need in addition to the runtime library."""
+    """Return the entry with the code that calls of Triton kernels need in addition to the runtime library."""
     return _find_or_build("triton_runtime", compiler, cache_dir, settings)
 
 

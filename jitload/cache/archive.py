@@ -28,7 +28,7 @@ _MEMBER = re.compile(r"([A-Za-z0-9_]{1,48}-[0-9a-f]{64})/(\d{4,}-[0-9a-f]{16})/(
 _NOT_PACKED = (".gch", ".pch")
 _MAX_MEMBERS = 1_000_000
 _CHUNK_BYTES = 1 << 20
-_FILE_OVERHEAD = 4096  # what a file takes on the disk besides its content
+_FILE_OVERHEAD = 4096  # the space that a file takes on the disk in addition to its content
 _MAX_LEAVES = 8  # builds of one key that read different files
 
 
@@ -51,7 +51,7 @@ def pack(cache_dir: Path, target: Path, digests: Iterable[str] = ()) -> int:
     Args:
         cache_dir: The cache.
         target: The archive.
-        digests: The beginnings of the keys to pack; without any, all are packed.
+        digests: Prefixes of the keys to pack; if there are none, all entries are packed.
 
     Raises:
         CacheError: An entry is damaged, there is none to pack, or the archive cannot be written.
@@ -115,13 +115,13 @@ def _add_to_tar(tar: tarfile.TarFile, entry: StoredEntry) -> None:
 
 
 def unpack(cache_dir: Path, source: Path, *, max_size: int) -> UnpackResult:
-    """Add the entries of an archive to a cache: all of them or, if one is not as it should be, none.
+    """Add the entries of an archive to a cache: all of them or, if one is invalid, none.
 
-    Whoever made the archive decides which code is loaded, as with a wheel. It can do nothing else: links, names outside
-    an entry, and more than `max_size` bytes are refused.
+    Whoever made the archive decides which code is loaded, as with a wheel. An archive can do nothing else: links, names
+    outside an entry, and more than `max_size` bytes are refused.
 
     Raises:
-        CacheError: The archive is damaged, too large, or not an archive of entries; nothing of it was kept.
+        CacheError: The archive is damaged, too large, or not an archive of entries; nothing was added to the cache.
     """
     return _unpack(
         cache_dir, lambda: _open_archive(source, source.name, "rb"), f"the archive {source}", max_size=max_size
@@ -143,7 +143,7 @@ def _unpack(
                 leaves = _stage_members(stream, stage, max_size)
             sizes = [_check_staged(leaf, only) for leaf in leaves]
         except _unpacking_errors() as error:
-            raise CacheError(f"{description} cannot be unpacked: {error}. Nothing of it was kept.") from error
+            raise CacheError(f"{description} cannot be unpacked: {error}. Nothing was added to the cache.") from error
         added = sum(_publish(leaf, cache_dir) for leaf in leaves)
         with suppress(OSError):
             append_bytes(cache_dir / GROWTH_FILE, sum(sizes) // BLOCK_BYTES + 1)
@@ -184,7 +184,7 @@ def _staging_dir(cache_dir: Path) -> Iterator[Path]:
 
 
 def _stage_members(stream: IO[bytes], stage: Path, max_size: int) -> list[_StagedLeaf]:
-    """Write the files of an archive into a directory for each entry, and return those by key and number."""
+    """Write the files of an archive into a directory for each entry, and return the directories by key and number."""
     left = max_size
     leaves: dict[tuple[str, str], _StagedLeaf] = {}
     for count, (info, chunks) in enumerate(_members(stream)):
@@ -266,7 +266,7 @@ def _product_digest(leaf_dir: Path) -> str:
 
 
 def pack_key(key_dir: Path) -> bytes:
-    """Return the newest entries of one key as an archive, or nothing if they are not packed.
+    """Return the newest entries of one key as an archive, or b"" if there is none to pack.
 
     Raises:
         CacheError: An entry is damaged.
@@ -292,7 +292,7 @@ def unpack_key(cache_dir: Path, data: bytes, key_dir_name: str, *, max_size: int
     """Add the entries of one key, and of no other, from an archive that `pack_key` made.
 
     Raises:
-        CacheError: The archive is damaged, too large, or of another key; nothing of it was kept.
+        CacheError: The archive is damaged, too large, or of another key; nothing was added to the cache.
     """
     import gzip
 
@@ -342,7 +342,7 @@ def _make_readable(cache_dir: Path) -> None:
 
 @contextmanager
 def _open_archive(path: Path, name: str, mode: str) -> Iterator[IO[bytes]]:
-    """Open an archive for reading or writing, compressed as its name says."""
+    """Open an archive for reading or writing; its name determines the compression."""
     with ExitStack() as stack:
         if name.endswith((".tar.zst", ".tzst")):
             yield stack.enter_context(_open_zstd(path, mode))
@@ -372,7 +372,7 @@ def _open_zstd(path: Path, mode: str) -> Any:
 
 
 def _unpacking_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions that a damaged archive may cause, also those of the decompressors."""
+    """Return the exceptions that a damaged archive may cause, including those of the decompressors."""
     import zlib
 
     errors: list[type[Exception]] = [OSError, EOFError, ValueError, RecursionError, tarfile.TarError, zlib.error]

@@ -24,17 +24,17 @@ GROUP = "jitload.bundles"
 _METADATA_SUFFIXES = (".dist-info", ".egg-info")
 _MEMORY = ".tools/bundles"
 _MAX_REMEMBERED = 200
-_unwritten: dict[Path, dict[str, Any]] = {}  # by cache directory, what was found since it was last written down
+_unwritten: dict[Path, dict[str, Any]] = {}  # by cache directory, what was found since it was last recorded
 
 
 def find_bundles(cache_dir: Path) -> tuple[Path, ...]:
-    """Return the bundles of the packages that can be imported; they are looked for once in a process."""
+    """Return the bundles of the packages that can be imported; they are looked for once per process."""
     return _find_bundles(tuple(sys.path), cache_dir)
 
 
 @functools.lru_cache(maxsize=8)
 def _find_bundles(search_path: tuple[str, ...], cache_dir: Path) -> tuple[Path, ...]:
-    """Read the metadata in those directories that have changed since the cache remembered what they declare."""
+    """Read the metadata in the directories that have changed since their bundles were recorded in the cache."""
     remembered = _recall(cache_dir / _MEMORY)
     current: dict[str, Any] = {}
     for directory in dict.fromkeys(filter(os.path.isabs, search_path)):  # nothing is installed in the working directory
@@ -49,7 +49,7 @@ def _find_bundles(search_path: tuple[str, ...], cache_dir: Path) -> tuple[Path, 
 
 
 def remember_bundles(cache_dir: Path) -> None:
-    """Write down in the cache what was found. This is done after a build, because a hit writes nothing."""
+    """Record in the cache which bundles were found. This is done after a build, because a hit writes nothing."""
     if rows := _unwritten.pop(cache_dir, None):
         save_text(cache_dir / _MEMORY, json.dumps(dict(list(rows.items())[-_MAX_REMEMBERED:])))
 

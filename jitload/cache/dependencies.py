@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from jitload.cache.key import may_embed_path
 
-_NO_FILE = -1  # there is no such file, and the build would read one
-_NO_DIRECTORY = -2  # not even the directory that it would be in exists
+_NO_FILE = -1  # the file does not exist; if it did, the build would read it
+_NO_DIRECTORY = -2  # nor does the directory that it would be in
 # A file may change twice within one tick of its file system's clock and look the same. No tick is longer than 2 s.
 _TICK_NS = 2_000_000_000
 
@@ -22,7 +22,7 @@ _digests: dict[str, tuple[_State, str]] = {}  # by path, of files that had not c
 
 
 class Dependency(NamedTuple):
-    """A file that a build read, with what `stat` and SHA-256 said about it.
+    """A file that a build read, with the results of `stat` and its SHA-256.
 
     A file that the build looked for and did not find has a negative size: if it existed, it would be read.
 
@@ -33,7 +33,7 @@ class Dependency(NamedTuple):
         ctime_ns: When it was last changed in any way. An edit that restores size and mtime still changes this.
         inode: Its number in the file system.
         digest: SHA-256 of its content; "" matches nothing.
-        is_settled: Whether it was older than a tick of the clock when its digest was taken. If it was not, an edit
+        is_settled: Whether it was older than a tick of the clock when its digest was computed. If it was not, an edit
             right afterwards may not show in `stat`, and only the digest tells.
     """
 
@@ -46,7 +46,7 @@ class Dependency(NamedTuple):
     is_settled: bool = False
 
     def is_unchanged(self) -> bool:
-        """Tell whether the file still has this content: by `stat`, and by its digest where `stat` does not tell."""
+        """Return whether the file still has this content: by `stat`, or by its digest if `stat` is not conclusive."""
         if self.size < 0:
             return not (os.path.isfile(self.path) if self.size == _NO_FILE else os.path.lexists(self.path))
         try:
@@ -86,7 +86,7 @@ def _compute_digest(path: str) -> str:
 
 
 def refresh(dependency: Dependency) -> Dependency:
-    """Return the record of an unchanged file such that `stat` alone will do for the next check, if it can by now."""
+    """Return a record of an unchanged file for which the next check needs only `stat`, if that is possible by now."""
     remembered = _digests.get(dependency.path)
     if remembered is None or remembered[1] != dependency.digest:
         return dependency
@@ -95,7 +95,7 @@ def refresh(dependency: Dependency) -> Dependency:
 
 
 def is_settled(status: os.stat_result, now_ns: int) -> bool:
-    """Tell whether every change from now on will show in what `stat` says."""
+    """Return whether `stat` will show every change from now on."""
     return max(status.st_mtime_ns, status.st_ctime_ns) + _TICK_NS < now_ns
 
 
@@ -132,7 +132,7 @@ def record_dependencies(paths: Iterable[Path], start: StartTime) -> tuple[Depend
 
 def _record(path: Path, start_ns: int) -> Dependency:
     text = str(path)
-    if text.startswith("#"):  # an include whose path nobody knows
+    if text.startswith("#"):  # an #include whose path is unknown
         return Dependency(path=text, size=0)
     try:
         status, now_ns = path.stat(), time.time_ns()
@@ -141,7 +141,7 @@ def _record(path: Path, start_ns: int) -> Dependency:
         return _record_missing(path)
     if digest is None:  # a directory of that name
         return Dependency(path=text, size=_NO_FILE)
-    if status.st_ctime_ns > start_ns:  # edited during the build: nobody knows what the compiler read
+    if status.st_ctime_ns > start_ns:  # edited during the build: it is unknown what the compiler read
         return Dependency(path=text, size=status.st_size)
     return Dependency(
         path=text,
@@ -168,7 +168,8 @@ def _record_missing(path: Path) -> Dependency:
 def to_manifest(dependency: Dependency, anchors: Sequence[str]) -> list[dict[str, Any]]:
     """Return a record as rows of a manifest, with the path relative to the anchor above it, as in `@1/sub/x.h`.
 
-    Below several anchors there is a row for each, because nobody knows through which of them a compiler found the file.
+    Below several anchors there is a row for each, because it is unknown through which of them a compiler found the
+    file.
     """
     row = dependency._asdict()
     roots = [anchor.rstrip("/") for anchor in anchors]
@@ -181,7 +182,7 @@ def to_manifest(dependency: Dependency, anchors: Sequence[str]) -> list[dict[str
 
 
 def from_manifest(row: dict[str, Any], anchors: Sequence[str]) -> Dependency:
-    """Return the record in a row of a manifest, below the anchors of this request.
+    """Return the record in a row of a manifest, with its path below the anchors of this request.
 
     Raises:
         ValueError, TypeError, IndexError: The row is malformed.
@@ -196,7 +197,7 @@ def from_manifest(row: dict[str, Any], anchors: Sequence[str]) -> Dependency:
 
 
 def may_embed_paths(dependencies: Iterable[Dependency], anchors: Sequence[str]) -> bool:
-    """Tell whether code made from the files below the anchors may contain their paths."""
+    """Return whether code made from the files below the anchors may contain their paths."""
     prefixes = tuple(anchor.rstrip("/") + "/" for anchor in anchors)
     try:
         return any(

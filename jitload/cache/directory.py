@@ -80,7 +80,7 @@ def _private_cache_dir(process_id: int) -> Path:
 
 
 def _remove_own(directory: Path, process_id: int) -> None:
-    """Remove a process's directory when that process ends, and not when a forked child of it does."""
+    """Remove a process's directory when that process ends, but not when a forked child of it ends."""
     if os.getpid() == process_id:
         import shutil
 

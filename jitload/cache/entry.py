@@ -1,4 +1,4 @@
-"""Finds the finished entry for a key, after checking that it is whole, up to date and nobody else's.
+"""Finds the finished entry for a key, after checking that it is whole, up to date and not someone else's.
 
     <cache>/<name>-<key>/<number>-<dependencies>/manifest.json, <name>.so, and everything it was made from
 
@@ -37,7 +37,7 @@ KEY_DIR_NAME = re.compile(r"([A-Za-z0-9_]{1,48})-([0-9a-f]{64})")
 LEAF_NAME = re.compile(r"(\d{4,})-[0-9a-f]{16}")
 _FILE_NAME = re.compile(r"[A-Za-z0-9_.@+-]{1,200}")
 _LARGEST_MANIFEST = 64 << 20
-EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # this process's own trouble, not the entry's
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # a problem of this process, not of the entry
 _INACCESSIBLE = (errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE)  # these do not mean that the entry is damaged
 _log = logging.getLogger(__name__)
 
@@ -120,7 +120,7 @@ def newest_first(names: Iterable[str]) -> list[str]:
 
 
 def _handle_problem(path: Path, problem: Exception, *, may_rename: bool) -> None:
-    """Rename what is damaged, skip what cannot be read, and raise an error for this process's own trouble."""
+    """Rename what is damaged, skip what cannot be read, and raise an error for a problem of this process."""
     number = problem.errno if isinstance(problem, OSError) else None
     if number in EXHAUSTED:
         raise CacheError(f"the cache entry {path} cannot be read: {problem}. Raise this process's limit.") from problem
@@ -182,8 +182,8 @@ def read_file(path: Path, max_size: int, settings: Settings | None = None) -> by
     Args:
         path: The file.
         max_size: The largest size to accept.
-        settings: The settings of the call that uses the file. None only inspects it: its access time, which tells the
-            last use, stays as it is.
+        settings: The settings of the call that uses the file. None only inspects it: its access time, which records the
+            last use, is not changed.
 
     Raises:
         OSError, ValueError: The file cannot be read, or is not such a file.

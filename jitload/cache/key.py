@@ -18,7 +18,7 @@ SCHEMA = 2
 Part = str | bytes | tuple[str, ...]
 _LONGEST_SHOWN = 256
 _DEBUG_OPTIONS = ("-g", "-G", "-lineinfo", "--generate-line-info", "--device-debug", "--dopt")
-# What puts the path of a source file into the code that is made from it. `static_assert` does not.
+# Names that put the path of a source file into the code that is made from it. `static_assert` does not.
 _EMBEDS_PATH = re.compile(rb"(?<!static_)assert|ASSERT|CHECK|THROW|__FILE__|__builtin_FILE|source_location")
 
 
@@ -72,7 +72,7 @@ def _length_prefixed(data: bytes) -> bytes:
 
 
 def may_embed_path(source: bytes) -> bool:
-    """Tell whether code made from a source may contain the path of its file, as with `assert` and `__FILE__`."""
+    """Return whether code made from a source may contain the path of its file, as with `assert` and `__FILE__`."""
     return _EMBEDS_PATH.search(source) is not None
 
 

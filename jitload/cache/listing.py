@@ -26,7 +26,7 @@ class StoredEntry:
 
     Attributes:
         dir: Its directory.
-        name: The module's name, as far as it is part of a file name.
+        name: The part of the module's name that is in the name of the directory.
         digest: The 64 digits of its key.
         size: The total size of its files in bytes.
         used_s: When it was last used, as far as that is known; see `docs/cache.md`.
@@ -94,7 +94,7 @@ def list_entries(cache_dir: Path, name: str = "") -> Iterator[StoredEntry]:
 
 
 def list_damaged(cache_dir: Path) -> Iterator[Path]:
-    """Yield what was renamed because it was damaged."""
+    """Yield the directories that were renamed because they were damaged."""
     with suppress(OSError):
         yield from _damaged_in(cache_dir)
     for _, key_dir in _key_dirs(cache_dir):

@@ -84,9 +84,9 @@ def hold_lock(path: Path, description: str, find_result: FindResult[Result] = la
 
 
 def _acquire(path: Path, description: str, find_result: FindResult[Result]) -> tuple[int | None, Result | None]:
-    """Return the locked descriptor, or the result that made the lock needless. Where locks do not work, return neither.
+    """Return the locked descriptor, or the result that made the lock unneeded. Where locks do not work, return neither.
 
-    A waiting process sleeps until the holder lets go, because the processor is the holder's. All of them wake at once.
+    A waiting process sleeps until the holder lets go, because the holder needs the processor. All of them wake at once.
     Where the file system may wake them late, they poll.
     """
     try:
@@ -112,7 +112,7 @@ def _acquire(path: Path, description: str, find_result: FindResult[Result]) -> t
 
 def _lock_file(path: Path) -> int | None:
     if (descriptor := _try_lock(path, os.O_RDWR | os.O_CREAT)) is not None:
-        with suppress(OSError):  # a full disk: the others do not learn whom they wait for
+        with suppress(OSError):  # the disk is full: the others do not learn for which process they wait
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
     return descriptor
@@ -131,8 +131,8 @@ def _sleep_until_released(path: Path) -> None:
 def _reported_wait(path: Path, description: str) -> Iterator[None]:
     """Log which process this one waits for: after two seconds, then every minute, and once more at the end.
 
-    The messages come from another thread. `threading.Thread` would wait until that runs, which takes long on a machine
-    where many processes wait.
+    The messages come from another thread. `threading.Thread` would wait until that thread runs, which takes long on a
+    machine where many processes wait.
     """
     started, reports, is_over = time.monotonic(), 0, threading.Event()
 
@@ -143,7 +143,7 @@ def _reported_wait(path: Path, description: str) -> Iterator[None]:
             message = "waiting for %s, which %s builds: %.0f s so far"
             _log.warning(message, description, _holder(path), time.monotonic() - started)
 
-    with suppress(RuntimeError):  # no more threads: the wait is not reported
+    with suppress(RuntimeError):  # no thread can be started: the wait is not reported
         _thread.start_new_thread(report, ())
     try:
         yield
@@ -183,7 +183,7 @@ def _try_lock(path: Path, flags: int) -> int | None:
     descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         if lock_descriptor(descriptor, blocking=False):
-            # What was removed can be locked, too, while another process locks a new one of the same name.
+            # A removed directory can be locked, too, while another process locks a new one of the same name.
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(descriptor), os.stat(path)):
                     _locked.add(descriptor)
@@ -209,7 +209,7 @@ def unlock(descriptor: int | None) -> None:
 
 @functools.lru_cache(maxsize=1)
 def host_tag() -> str:
-    """Return a name for the running kernel: only processes below it are known to see each other's locks."""
+    """Return a name for the running kernel: processes are only known to see each other's locks if they share one."""
     import hashlib
 
     try:
@@ -223,7 +223,7 @@ def host_tag() -> str:
 
 
 def is_local(directory: Path) -> bool:
-    """Tell whether a directory is on a file system of this machine alone; one of an unknown type is not."""
+    """Return whether a directory is on a file system of this machine alone; one of an unknown type is not."""
     path = os.path.realpath(directory) + "/"
     mounts: list[tuple[int, str]] = []
     with suppress(OSError, IndexError), open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as lines:
@@ -239,7 +239,7 @@ def is_local(directory: Path) -> bool:
 
 
 def wakes_waiters(directory: Path) -> bool:
-    """Tell whether a process that sleeps until a lock is released wakes at once, as it does on a local disk.
+    """Return whether a process that sleeps until a lock is released wakes at once, as it does on a local disk.
 
     Over a network it may wake half a minute later (NFS 4.0).
     """

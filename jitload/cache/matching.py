@@ -1,8 +1,8 @@
 """Finds entries on a machine that lacks a tool, by the parts of the key that do not depend on the tool.
 
-The key names the compiler and the NVRTC that made a library, because another one makes another library. On a machine
-without them no other library could be made, so an entry may be used whichever tools made it. Every other part of its
-key must be the same.
+The key names the compiler and the NVRTC that made a library, because another tool makes a different library. On a
+machine without them no other library could be made, so an entry may be used whichever tools made it. Every other part
+of its key must be the same.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def matching_digests(cache_dir: Path, key: CacheKey, settings: Settings) -> Iter
 def differing_parts(
     parts: Mapping[str, Any], entry_parts: Mapping[str, Any], key: CacheKey, settings: Settings
 ) -> tuple[str, ...]:
-    """Return the labels of the parts that make an entry useless for a key, whose parts are `parts`."""
+    """Return the labels of the parts that make an entry unusable for a key, whose parts are `parts`."""
     return tuple(
         label
         for label in dict.fromkeys((*parts, *entry_parts))
@@ -57,7 +57,7 @@ def differing_parts(
 
 
 def _is_acceptable(label: str, value: Any, settings: Settings) -> bool:
-    """Tell whether an entry may be used that a tool made which this machine lacks."""
+    """Return whether an entry made by a tool that this machine lacks may be used."""
     if not isinstance(value, str):
         return False
     if label == "cpu":  # what `-march=native` meant where the entry was built

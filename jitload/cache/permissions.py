@@ -76,7 +76,7 @@ def _check(
             "root. Set JITLOAD_CACHE_DIR to a directory of your own."
         )
     if status.st_mode & stat.S_ISVTX and not is_entry:
-        return  # as in /tmp, nobody else can replace what is ours in there
+        return  # nobody else can replace our files there, as in /tmp
     if status.st_mode & stat.S_IWOTH:
         raise CacheError(
             f"the cache {cache_dir} is not trusted: everyone may write {path}. Repair it with: chmod o-w '{path}'"

@@ -153,7 +153,7 @@ def _remove_damaged(cache_dir: Path, trash: Path, older_than_s: float) -> int:
 
 
 def mapped_dirs(cache_dir: Path) -> set[str]:
-    """Return the directories in the cache of files that living processes have mapped, as far as this user may see."""
+    """Return the cache directories whose files living processes have mapped, as far as this user can see."""
     root = os.fsencode(str(cache_dir.resolve()) + "/")
     directories: set[str] = set()
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():

@@ -39,7 +39,7 @@ class RemoteStore(Protocol):
         """Return the bytes that were put under a key, or None."""
 
     def put(self, key: str, data: bytes) -> None:
-        """Keep bytes under a key; what was there before may be replaced."""
+        """Keep bytes under a key; bytes that were there before may be replaced."""
 
 
 def hide_credentials(url: str) -> str:

@@ -1,7 +1,7 @@
 """Builds an entry in a private directory under the key's lock, and publishes it by renaming the whole directory.
 
-Nobody needs a lock to read, and no result depends on one: the lock only prevents duplicate builds. Whoever loses a race
-uses its own build, so that nothing depends on when one machine sees what another one wrote.
+Nobody needs a lock to read, and no result depends on one: the lock only prevents duplicate builds. A process that loses
+a race uses its own build, so that nothing depends on when one machine sees what another one wrote.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Work:
             os.rename(self.dir, target)
 
     def _free_leaf(self, dependencies: tuple[Dependency, ...]) -> Path:
-        """Return a name that was never used: the loader would take a new library for one that it has under the name."""
+        """Return a name that was never used: the loader would not load a new library under the name of a loaded one."""
         key_dir = key_dir_of(self.cache_dir, self.key)
         make_private_dir(key_dir)
         numbers = [int(match[1]) for name in os.listdir(key_dir) if (match := LEAF_NAME.match(name))]
@@ -124,7 +124,8 @@ def claim_entry(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[
     removed. One in which a compiler failed is kept for inspection, unless it is empty.
 
     Raises:
-        CachePlaceError: The cache cannot take the build. Nothing of it is left, and another directory may do.
+        CachePlaceError: The build cannot be written to the cache. It leaves nothing there, and another directory may
+            work.
         CacheError: `JITLOAD_MODE=load-only` forbids building.
     """
     if settings.mode == "load-only":
@@ -144,7 +145,7 @@ def claim_entry(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[
 
 
 class _EntryPoll:
-    """Looks again and again for the entry that another process builds, at little cost until something is published."""
+    """Polls for the entry that another process builds, at little cost until something is published."""
 
     def __init__(self, cache_dir: Path, key: CacheKey, settings: Settings) -> None:
         self._arguments = (cache_dir, key, settings)
@@ -152,7 +153,7 @@ class _EntryPoll:
         self._seen: list[str] = []
 
     def find_if_changed(self) -> Entry | None:
-        # Not by an exception, which costs more: many processes may poll on the processors that the build needs.
+        # An exception would cost more: many processes may poll on the processors that the build needs.
         if not os.access(self._key_dir, os.F_OK):
             return None
         try:
@@ -223,7 +224,7 @@ def _work_dir(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[Wo
 
 @atexit.register
 def _remove_unfinished() -> None:
-    """Remove the directories of builds in other threads, which go on when the main thread ends, after Ctrl-C say."""
+    """Remove the directories of builds in other threads, which go on when Ctrl-C ends the main thread."""
     for work_dir in tuple(_unfinished):
         shutil.rmtree(work_dir, ignore_errors=True)
 
@@ -249,7 +250,7 @@ def _make_work_dir(cache_dir: Path, key: CacheKey) -> tuple[Path, int | None]:
 
 
 def _cache_error(error: BaseException, work: Work) -> CacheError | None:
-    """Return the error to raise if a build failed for a reason that is neither the source's nor the tools'."""
+    """Return the error to raise if a build failed for a reason other than the source or the tools."""
     if isinstance(error, CachePlaceError):
         return None  # of a build inside this one, and already reported
     if isinstance(error, OSError):
@@ -314,7 +315,7 @@ def _write_manifest(work: Work, product: str, dependencies: tuple[Dependency, ..
 def _sync(path: Path) -> None:
     """Sync a file or directory to the disk, if the file system can; FUSE may refuse to sync directories.
 
-    What a crash cuts short is detected by its size and digest, so a refusal costs a rebuild at most.
+    A file that a crash truncates is detected by its size and digest, so a refusal costs at most a rebuild.
     """
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY)
@@ -328,7 +329,7 @@ def _sync(path: Path) -> None:
 
 
 def after_build(cache_dir: Path, settings: Settings) -> None:
-    """Remove what dead builders left, and entries if the cache has grown above its limit."""
+    """Remove what killed builders left behind, and prune entries if the cache has grown beyond its limit."""
     sweep_work_dirs(cache_dir)
     if settings.cache_limit:
         from jitload.cache.prune import prune_if_grown
@@ -345,7 +346,7 @@ def sweep_work_dirs(cache_dir: Path) -> None:
 
 
 def _sweep_work_dir(work_dir: Path) -> None:
-    """Remove a directory if its builder is dead, as its lock tells.
+    """Remove a directory if its builder is dead, as its lock shows.
 
     Where there are no locks, and for builders on another machine, age decides: no build takes a day.
     """

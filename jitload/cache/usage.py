@@ -1,4 +1,4 @@
-"""Counts how often entries are used. A hit writes nothing, so a process writes its uses down when it ends.
+"""Counts how often entries are used. A hit writes nothing, so a process records its uses when it ends.
 
 `<cache>/.uses/<entry>-<leaf>` grows by one byte for each process that took the entry from the disk: its size is the
 number of uses, and its time is the last use. `<cache>/.grown` grows by one byte for each block that is published, so
@@ -36,7 +36,7 @@ def record_use(leaf_dir: Path, settings: Settings) -> None:
 
 
 def write_uses() -> None:
-    """Write down which entries were used. Failures are ignored: at the end of a process they matter to nobody."""
+    """Record which entries were used. Failures are ignored, because the process is ending."""
     while _used_leaves:
         leaf_dir, _ = _used_leaves.popitem()
         try:
@@ -47,7 +47,7 @@ def write_uses() -> None:
 
 
 def _forget_uses() -> None:
-    _used_leaves.clear()  # the parent writes them down
+    _used_leaves.clear()  # the parent records them
 
 
 if hasattr(os, "register_at_fork"):

@@ -54,7 +54,7 @@ class EmbeddedImage(NamedTuple):
 
 
 class CpuCode(NamedTuple):
-    """Kernels compiled for the CPU, as far as a wrapper refers to them.
+    """What a wrapper has to know about kernels compiled for the CPU.
 
     Attributes:
         rows: For each kernel's symbol, its row in the object file's table, and whether its threads may wait.
@@ -171,7 +171,7 @@ def load_template(name: str) -> Template:
 
 
 def c_string(text: str) -> str:
-    """Return a C string literal; `?` and what is not printable ASCII become octal escapes."""
+    """Return a C string literal; `?` and everything except printable ASCII become octal escapes."""
     escaped = re.sub(rb"[^ -~]|\?", lambda match: b"\\%03o" % match[0][0], text.encode().replace(b"\\", b"\\\\"))
     return '"' + escaped.replace(b'"', b'\\"').decode("ascii") + '"'
 

@@ -42,7 +42,7 @@ def find_candidates(pieces: Sequence[str]) -> tuple[Candidate, ...]:
     return _find_candidates(tuple(pieces))
 
 
-@functools.lru_cache(maxsize=8)  # asked before the compile, and for each architecture
+@functools.lru_cache(maxsize=8)  # called before the compilation, and again for each architecture
 def _find_candidates(pieces: tuple[str, ...]) -> tuple[Candidate, ...]:
     candidates: dict[tuple[str, bool, tuple[str, ...]], tuple[Candidate, bool]] = {}
     for number, text in enumerate(pieces):
@@ -393,7 +393,7 @@ def _is_name(tokens: Sequence[Token], index: int) -> bool:
 
 
 def _ends_with_name(tokens: Sequence[Token]) -> bool:
-    """Tell whether the last word is the parameter's name and not the end of its type."""
+    """Return whether the last word is the parameter's name and not the end of its type."""
     before = tokens[:-1]
     has_type = any(token.kind == "word" and token.text not in _NOT_A_TYPE for token in before)
     return has_type and before[-1].text != "::" and _is_name(tokens, len(tokens) - 1)
@@ -417,7 +417,7 @@ _PLAIN = rf'{_SPECIFIERS}|{_TYPES}|cuda[A-Z]\w*|CU[a-z]\w*|"C"|[*&<>,]|::'
 
 @functools.lru_cache(maxsize=64)
 def defines_host_functions(texts: Sequence[str], names: Sequence[str]) -> bool:
-    """Tell whether texts define a host function of each name, with only plain types before the name.
+    """Return whether texts define a host function of each name, with only plain types before the name.
 
     Example:
         >>> [defines_host_functions((text,), ("f",)) for text in ("int f(int n) { return n; }", "KERNEL f() {}")]
@@ -436,7 +436,7 @@ def _host_functions(text: str) -> Iterator[str]:
 
 
 def _has_plain_type(tokens: Sequence[Token], index: int) -> bool:
-    """Tell whether only plain types stand between a name and the end of what comes before."""
+    """Return whether only plain types stand between a name and the end of what comes before."""
     begin = next((i + 1 for i in range(index - 1, -1, -1) if tokens[i].text in (";", "{", "}")), 0)
     return begin < index and all(re.fullmatch(_PLAIN, token.text) for token in tokens[begin:index])
 

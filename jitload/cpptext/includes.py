@@ -2,7 +2,7 @@
 
 NVRTC has no option that lists the headers it reads. (Its time trace does, from 13.0 on, but 13.4 crashes the process at
 the second or third compile with one.) So every `#include` of the text is followed, and a cache entry records the files:
-one too many only costs a build, one too few gives stale code.
+a file too many only costs a build, but a file too few gives stale code.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class IncludeScan:
     """The headers that texts may read, directly or through other headers."""
 
     def __init__(self, texts: Sequence[str], include_dirs: Sequence[Path]) -> None:
-        self._paths: set[str] = set()  # whether they exist or not, and each `#include` that cannot be resolved
+        self._paths: set[str] = set()  # whether or not they exist, and each `#include` that cannot be resolved
         self._dirs = [os.path.join(os.getcwd(), directory) for directory in include_dirs]
         self._files_read: set[str] = set()
         self._macros = Macros()
@@ -94,7 +94,7 @@ class IncludeScan:
         return tuple(sorted(Path(path) for path in self._paths if not path.startswith(roots)))
 
     def quoted_files(self, names: Container[str]) -> frozenset[str]:
-        """Return those of the names that a text includes in quotes and that are files of the user's there.
+        """Return which of the names are included in quotes and refer to the user's files.
 
         Files in the system's directories are not the user's, even if the user has included one of those directories.
         """
@@ -122,7 +122,7 @@ class IncludeScan:
             self._names += [(header, home) for header in _HAS_INCLUDE.findall(text)]
 
     def _follow(self) -> None:
-        """Look up all headers; macros may get further definitions in any of them, until there is no other header."""
+        """Look up all headers until no new one is found: any of them may add definitions of macros."""
         expanded: set[tuple[str, str]] = set()
         while True:
             while self._names:
@@ -146,7 +146,7 @@ class IncludeScan:
             yield from ((name, home) for name in names if HEADER_NAME.fullmatch(name))
 
     def _is_resolved(self, text: str) -> bool:
-        """Tell whether macros stand for names of headers alone, and none may be one of the compiler's own."""
+        """Return whether macros stand for names of headers alone, and none may be one of the compiler's own."""
         names = self._macros.expansions(text) or [""]
         return all(HEADER_NAME.fullmatch(name) and not _PREDEFINED.search(name) for name in names)
 

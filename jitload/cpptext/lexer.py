@@ -1,6 +1,6 @@
 """Split C++ text into tokens, and take out its comments.
 
-This is as much of C++'s lexical grammar as it takes never to mistake a comment or a string for code.
+It knows as much of C++'s lexical grammar as is needed never to mistake a comment or a string for code.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _COMMENT = re.compile(
 _CONTINUATION = re.compile(r"\\\r?\n")
 
 
-class Token(NamedTuple):  # made by the ten thousand: a third faster than a frozen dataclass
+class Token(NamedTuple):  # created in tens of thousands: a third faster than a frozen dataclass
     """One token of a C++ text.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Follow the preprocessor's directives through C++ text: conditions, macros and the names of headers.
+"""Follow the preprocessor directives in C++ text: conditions, macros and the names of headers.
 
 A text alone does not always tell which branch of an `#if` is compiled, or what a macro stands for. A condition that
 cannot be decided is None, and both of its branches count. A macro has several possible definitions where it is defined
@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from jitload.cpptext.lexer import Token, join_lines, strip_comments, tokenize
 
 INCLUDES = ("include", "include_next", "import")
-# Macros that are defined in one of NVRTC's compile and nvcc's compile of host code, and not in the other.
+# Macros that are defined either when NVRTC compiles or when nvcc compiles host code, but not in both cases.
 NVRTC_MACROS: Final[Mapping[str, str | None]] = {"__CUDACC_RTC__": "1", "__NVCC__": None, "__CUDA_ARCH__": ""}
 HEADER_NAME = re.compile(r'"([^"\n]+)"|<([^>\n]+)>')
 
@@ -25,7 +25,7 @@ _DEFINITION = re.compile(r"([\w$]+)(?:\(([^)]*)\))?\s*(.*)", re.DOTALL)
 _MACRO_OPTION = re.compile(r"(?:-D|--define-macro=)(\w+)(?:=(.*))?", re.DOTALL)
 _INTEGER = re.compile(r"(0[xX][0-9a-fA-F]{1,16}|[1-9][0-9]{0,18}|0)[uUlL]*")
 _MAX_WORDS = 100  # of a condition, which is read recursively
-_MAX_STEPS = 2000  # of an expansion: macros that contain macros, with several definitions each, have no other end
+_MAX_STEPS = 2000  # of an expansion: macros that contain macros, with several definitions each, have no other limit
 _COMPARISONS: Final[Mapping[str, Callable[[int, int], bool]]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge,
 }  # fmt: skip
@@ -164,7 +164,7 @@ class Macros:
                 self.may_have_others = True
 
     def follow(self, directive: Directive, *, is_certain: bool) -> None:
-        """Take note of a `#define`, `#undef` or `#include`; what is not certain may be left out by a condition."""
+        """Record a `#define`, `#undef` or `#include`; one that is not certain may be left out by a condition."""
         if directive.name in INCLUDES and not directive.text.startswith("<"):
             self.may_have_others = True
         elif directive.name in ("define", "undef") and (match := _DEFINITION.match(directive.text)):
@@ -178,7 +178,7 @@ class Macros:
                 self._definitions[name] = (*before, macro)
 
     def is_defined(self, name: str) -> bool | None:
-        """Tell whether a name is that of a macro; None if that is not certain."""
+        """Return whether a name is that of a macro; None if that is not certain."""
         if name in self._definitions:
             are_defined = {macro is not None for macro in self._definitions[name]}
             return are_defined.pop() if len(are_defined) == 1 else None
@@ -198,7 +198,7 @@ class Macros:
             return None
 
     def _expand(self, pieces: list[str], hidden: frozenset[str]) -> Iterator[list[str]]:
-        """Yield what pieces may stand for; hidden are the macros that they come from, which are not expanded again."""
+        """Yield what pieces may stand for. The macros in `hidden`, which they come from, are not expanded again."""
         self._steps_left -= 1
         if self._steps_left < 0:
             raise RecursionError

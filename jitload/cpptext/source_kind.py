@@ -1,4 +1,4 @@
-"""Tell device code, host code and texts that need nvcc from each other."""
+"""Distinguishes device code, host code and texts that need nvcc."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAX_HEADERS = 64  # that are read, nearest to the source first: each call of lo
 def classify(
     texts: Sequence[str], *, has_embed_cubin: bool, options: Sequence[str] = (), for_nvrtc: bool = False
 ) -> SourceKind:
-    """Tell whether a source is device code, host code, or both in one text.
+    """Return which kind a source is: device code, host code, or both in one text.
 
     Kernels together with `<<<…>>>` need nvcc, and so do kernels beside C++ for tvm-ffi that embeds no cubin, because it
     launches them through the CUDA runtime. Otherwise `embed_cubin=` or any name of tvm-ffi means host code, and
@@ -52,13 +52,13 @@ def classify(
 
 
 def _has_launch(tokens: Iterable[Token]) -> bool:
-    """Tell whether there is a `<<<` that is not the start of an operator's template arguments."""
+    """Return whether there is a `<<<` that is not the start of an operator's template arguments."""
     texts = (token.text for token in tokens if token.kind in ("word", "punctuator"))
     return any(text == "<<<" and before != "operator" for before, text in pairwise(("", *texts)))
 
 
 def headers_have_kernels(texts: Sequence[str], include_dirs: Sequence[Path], options: Sequence[str]) -> bool:
-    """Tell whether the user's headers have kernels, or `<<<…>>>`, for the C++ that includes them.
+    """Return whether the user's headers have kernels, or `<<<…>>>`, for the C++ that includes them.
 
     Libraries of kernels are often two lines of source: `#include "norm.cuh"`, and an export of what the header
     launches. Directories with CUDA's own headers are skipped, and so is what is behind `#ifdef __CUDACC__` or in a
@@ -87,7 +87,7 @@ def headers_have_kernels(texts: Sequence[str], include_dirs: Sequence[Path], opt
 
 
 def _has_kernels(text: str, options: Sequence[str]) -> bool:
-    """Tell whether a text has kernels or launches that the host's compiler would read."""
+    """Return whether a text has kernels or launches that the host's compiler would read."""
     live = live_tokens(code_tokens(text), Macros(_HOST_COMPILER_MACROS, options))
     tokens = [token for token in live if not token.in_directive]
     return _has_launch(tokens) or any(token.text == "__global__" for token in tokens)

@@ -149,7 +149,7 @@ class _Compilation:
         launched: For each C++ expression of a kernel that a launch names, the kernel as the launch spells it.
         expressions: The C++ expressions of the kernels in the table, row by row.
         files_read: The files that the compiler read.
-        user_headers: Those of them that are the user's.
+        user_headers: The user's headers among them.
     """
 
     def __init__(
@@ -232,7 +232,7 @@ class _Compilation:
                 command=failure.command,
                 work_dir=failure.work_dir,
             )
-        try:  # an unclosed brace, for one, is only noticed in the table
+        try:  # an unclosed brace, for example, is only noticed in the table
             if expressions:
                 self._compile("cpu.o", "-c")
         except CompileError as error:
@@ -240,7 +240,7 @@ class _Compilation:
         return failure
 
     def _read_headers(self) -> list[tuple[str, str]]:
-        """Note which files were read; return name and text of the user's headers."""
+        """Record which files were read; return name and text of the user's headers."""
         self.files_read = tuple(read_depfile((self._work_dir / "cpu.d").read_text("utf-8", "surrogateescape")))
         self.user_headers = tuple(
             path

@@ -51,7 +51,7 @@ class ObjectFile:
         return tuple(self._row(table, offset) for offset in range(table.value, end, _ROW_SIZE))
 
     def undefined(self, names: Sequence[str]) -> frozenset[str]:
-        """Return those of the names, one for each row, whose kernels are declared but not defined."""
+        """Return the names whose kernels are declared but not defined; there is one name for each row."""
         defined = {symbol.name for symbol in self._symbols if symbol.section}
         return frozenset(name for name, row in zip(names, self.rows(), strict=True) if row.symbol not in defined)
 
@@ -127,7 +127,7 @@ class ObjectFile:
         return self._relocations_by_section.get(section, {})
 
     def _reaches(self, start: int, names: frozenset[str]) -> bool:
-        """Tell whether the code of a symbol may call one of `names`, directly or through anything that it refers to."""
+        """Return whether the code of a symbol may call one of `names`, directly or through what it refers to."""
         visited: set[int] = set()
         pending = [self._symbols[start].section]
         while pending:

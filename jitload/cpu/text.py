@@ -1,8 +1,8 @@
 """The C++ text that g++ compiles for the CPU, and the CUDA features that only a GPU has.
 
-g++ would take some of CUDA for something else: it hands inline PTX to its assembler, drops a branch for
-`__CUDA_ARCH__` without a word, and compiles cub's headers as host code. The text therefore carries marks that become
-errors, but only where the compiler reaches them: a feature in a branch that is not compiled does no harm.
+g++ would misinterpret parts of CUDA: it hands inline PTX to its assembler, silently drops a branch for `__CUDA_ARCH__`,
+and compiles cub's headers as host code. The text therefore carries marks that become errors, but only where the
+compiler reaches them: a feature in a branch that is not compiled does no harm.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _table(expressions: Sequence[str]) -> str:
 def without_table_errors(log: str) -> str:
     """Return a compiler's log without the errors in the kernel table, which follow from errors in the user's text.
 
-    A kernel with a misspelt parameter type, for one, is not declared and cannot be named in the table either.
+    A kernel with a misspelt parameter type, for example, is not declared and cannot be named in the table either.
     """
     kept: list[str] = []
     heading: list[str] = []  # "In function …", "In file included from …": they belong to the next message
@@ -108,7 +108,7 @@ def without_table_errors(log: str) -> str:
 
 
 def may_spin(texts: Iterable[str]) -> bool:
-    """Tell whether a thread may wait for another one in a loop without any call that shows it."""
+    """Return whether a thread may wait for another one in a loop without any call that shows it."""
     return any(_SPIN_WORDS.search(text) for text in texts)
 
 
@@ -210,12 +210,12 @@ def _inline_ptx(tokens: Sequence[Token]) -> Iterator[Token]:
 
 
 def has_ptx(text: str) -> bool:
-    """Tell whether a header has inline PTX; it may stand in a branch that is never compiled."""
+    """Return whether a header has inline PTX; it may stand in a branch that is never compiled."""
     return "asm" in text and any(True for _ in _inline_ptx(code_tokens(text)))
 
 
 def compiled_ptx(preprocessed: str, files: frozenset[str]) -> Iterator[tuple[str, int]]:
-    """Yield file and line of inline PTX in some of the files, given the preprocessor's output."""
+    """Yield the file and line of inline PTX in these files, given the preprocessor's output."""
     for part in re.split(r"^# (?=\d+ \")", preprocessed, flags=re.MULTILINE)[1:]:
         head, _, code = part.partition("\n")
         position = re.match(r'(\d+) "([^"]*)"', head)
@@ -224,7 +224,7 @@ def compiled_ptx(preprocessed: str, files: frozenset[str]) -> Iterator[tuple[str
 
 
 def gpu_header(files: Iterable[Path]) -> str:
-    """Return the first of the headers that a compiler read that is for GPUs alone, with its feature, or ""."""
+    """Return the first header that a compiler read and that is only for GPUs, with its feature, or ""."""
     for path in map(str, files):
         for folder in ("include/", "cccl/"):
             name = path.rpartition(folder)[2]

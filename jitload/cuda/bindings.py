@@ -62,7 +62,7 @@ def load_bindings(name: Literal["nvrtc", "nvjitlink"], path: Path) -> Any:
 def _look_up_functions(name: str, library: ctypes.CDLL) -> dict[str, int]:
     """Have cuda.bindings look up its functions in a library, unless it has done so; return the addresses that it uses.
 
-    It has no public way to choose the file, nor to tell which one it uses.
+    It has no public function to choose the file or to report which one it uses.
     """
     modules = (f"cuda.bindings._internal.{name}", f"cuda.bindings._bindings.cy{name}")
     internal: Any = next((sys.modules[module] for module in modules if module in sys.modules), None)

@@ -36,7 +36,7 @@ class Cancellation:
             nvrtc.nvrtcSetFlowCallback(program, callback, ctypes.addressof(self._answer))
 
     def cancel(self) -> None:
-        """Answer yes from now on."""
+        """Answer the question with yes from now on."""
         self._answer[0] = b"1"
 
 
@@ -62,7 +62,7 @@ def run_interruptible(work: Callable[[Cancellation], T]) -> T:
         is_started = _start(threading.Thread(target=run, name="jitload-nvrtc", daemon=True))
         if not is_started:
             return work(cancellation)
-        while not has_ended.wait(_POLL_S):  # not join(): interrupted, Python 3.11 takes the thread for ended
+        while not has_ended.wait(_POLL_S):  # not join(): interrupted, Python 3.11 considers the thread done
             pass
     except BaseException:
         cancellation.cancel()
@@ -86,7 +86,7 @@ def _start(thread: threading.Thread) -> bool:
 
 
 def _wait_for(has_ended: threading.Event) -> None:
-    """Wait for a cancelled compile to end: a second Ctrl-C must not leave NVRTC at work behind our back."""
+    """Wait for a cancelled compile to end: a second Ctrl-C must not leave NVRTC running in the background."""
     while not has_ended.is_set():
         try:
             has_ended.wait(_POLL_S)
@@ -98,9 +98,9 @@ def _wait_for(has_ended: threading.Event) -> None:
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGXFSZ)
 # struct sigaction of 64-bit Linux: the handler; a mask of 128 bytes, of which the kernel sets the first 8; the flags.
-_ACTION_BYTES = 256  # more than it has
+_ACTION_BYTES = 256  # more than the structure has
 _HANDLER, _MASK, _FLAGS = slice(8), slice(8, 16), slice(136, 140)
-_original_actions: list[bytes] = []  # those before the first of the compiles at work
+_original_actions: list[bytes] = []  # the actions before the first of the running compiles
 _compiles_at_work = 0
 
 

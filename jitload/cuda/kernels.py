@@ -1,6 +1,6 @@
 """Compiles the device code of a request with NVRTC, and reads the names and types of its kernels.
 
-As a rule NVRTC runs once for an architecture: it compiles the source, instantiates the templates that launches name,
+NVRTC usually runs once for each architecture: it compiles the source, instantiates the templates that launches name,
 and mangles the type of each kernel that the text shows. It runs again if one of those turns out not to be a kernel, if
 a macro declares an `extern "C"` kernel that the text does not show, or if the text uses names that nvcc declares by
 itself.
@@ -33,7 +33,7 @@ from jitload.toolchain.cuda import CudaToolchain, nvrtc_include_dirs
 _INCLUDE_OR_MACRO_OPTION = re.compile(r"(?:--pre-include=|-include=)(.*)|(?:-D|--define-macro=)(\w+)=(.*)", re.DOTALL)
 # Names that --minimal removes: textures and surfaces, types and macros of the runtime and the driver, and launches; and
 # headers, which may use them (CUB does). Without these names a source compiles to the same code with --minimal. With
-# them it may silently not: it may ask for such a macro with #ifdef, or use such a name for something of its own.
+# them the code may silently differ: the source may test such a macro with #ifdef, or define such a name itself.
 _NEEDS_MORE_THAN_MINIMAL = re.compile(
     r"#\s*include|\binclude=|minimal|MINIMAL|cuda[A-Z]|CUDART|<<<|_H__|libraryProp"
     r"|\b(?:CU[a-z]|CU_|CUDA_|tex|surf|MAJOR_VERSION|MINOR_VERSION|PATCH_LEVEL)"
@@ -42,7 +42,7 @@ _OLD_STANDARD = re.compile(r"--?std=(?:c|gnu)\+\+(?:98|03)")
 
 
 def compile_device_code(request: Request, toolchain: CudaToolchain | None) -> tuple[CompiledSource, ...]:
-    """Return the machine code for each architecture of a request: compiled, or read from the cubins in the request."""
+    """Return the machine code for each architecture of a request, compiled or read from the cubins in the request."""
     if request.cubins:
         from jitload.cuda.external_cubins import read_external_cubins
 
@@ -56,7 +56,7 @@ def compile_device_code(request: Request, toolchain: CudaToolchain | None) -> tu
 
 
 def check_is_device_code(request: Request) -> None:
-    """Raise an error for text that is not device code, because NVRTC's messages would not tell what to do.
+    """Raise an error for text that is not device code, because NVRTC's messages would not say what to do.
 
     Raises:
         ToolchainError: The text launches kernels with `<<<…>>>`, which needs nvcc.
@@ -96,7 +96,7 @@ def _check_is_not_ptx(request: Request) -> None:
 
 
 def _may_have_hidden_kernels(texts: Sequence[str], options: Sequence[str]) -> bool:
-    """Tell whether kernels may be in included headers, or come from a macro that an option defines."""
+    """Return whether kernels may be in included headers, or come from a macro that an option defines."""
     has_include = any("#include" in text for text in texts) or any("-include=" in option for option in options)
     has_macro = any("__global__" in option for option in options)
     return (has_include or has_macro) and not any("TVM_FFI_" in text for text in texts)

@@ -145,7 +145,7 @@ def _compile(nvrtc: Any, library_path: Path, job: NvrtcJob, cancellation: Cancel
 
 
 def declarations_for(error: CompileError, declared: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the declarations so far and those that a failed compile lacked and nvcc would have had.
+    """Return the declarations so far, and those that a failed compile lacked and that nvcc would have had.
 
     Only a compile that failed gets them: a source for NVRTC may declare `int64_t` itself, and differently.
 

@@ -99,7 +99,7 @@ def kernel_expression(kernel: str) -> str:
 
 
 def rejected_expressions(log: str) -> frozenset[str]:
-    """Return the name expressions that NVRTC rejected, with the probes of the kernels among them.
+    """Return the name expressions that NVRTC rejected, and the probes of the kernels among them.
 
     NVRTC stops after a hundred messages. In that case the kernels of rejected probes count as rejected, too, and the
     next compile may reject more.
@@ -111,7 +111,7 @@ def rejected_expressions(log: str) -> frozenset[str]:
 
 
 def is_only_name_errors(log: str) -> bool:
-    """Tell whether the log has errors, and all of them are about name expressions, none about the source."""
+    """Return whether the log has errors, and all of them are about name expressions, none about the source."""
     locations = re.findall(r"^(.*): (?:catastrophic |internal )?error\b", log, re.MULTILINE)
     return bool(locations) and all(re.fullmatch(r"__nv_name_map\(\d+\)", location) for location in locations)
 

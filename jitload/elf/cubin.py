@@ -33,7 +33,7 @@ def read_image(data: bytes | bytearray | memoryview, *, name: str = "cubin") -> 
 
     Args:
         data: The bytes of one cubin.
-        name: What to call them in an error.
+        name: Their name in error messages.
 
     Returns:
         The image; kernels in the order in which the compiler met them, template instances last, and variables with

@@ -71,7 +71,7 @@ def read_fatbin(data: bytes, *, name: str = "fatbin") -> tuple[FatbinEntry, ...]
 
     Args:
         data: The bytes of the fatbin.
-        name: What to call it in an error.
+        name: Its name in error messages.
 
     Raises:
         LoadError: The fatbin, or a cubin in it, is damaged or cut off, or it is empty.

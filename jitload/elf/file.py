@@ -30,7 +30,7 @@ _MAX_ALIGNMENT = 1 << 24
 
 
 class ElfError(ValueError):
-    """A file is not ELF, or is damaged; the message says in which way."""
+    """A file is not ELF, or is damaged; the message says how."""
 
 
 class Header(NamedTuple):  # named tuples, because a dataclass takes eight times as long to create when imported

@@ -134,7 +134,7 @@ class _Compiler:
         self.temporaries = 0
 
     def compile(self, node: ast.expr, *, lazily: bool = False) -> Code:
-        """Translate a node; a `lazily` evaluated one may fail at run time, so it is not an error that it would fail."""
+        """Translate a node. If it is evaluated `lazily`, it may never run, so a failure in it is not an error yet."""
         self.depth += 1
         self.lazy += lazily
         if self.depth > MAX_DEPTH:

@@ -53,7 +53,7 @@ def check_cubins(host: HostSource) -> None:
 
 
 def check_embeds(host: HostSource, include_dirs: Sequence[Path], device_name: str) -> None:
-    """Check that there is a macro for each cubin, a cubin for each macro, and a kernel for each lookup.
+    """Check that each cubin has a macro, each macro a cubin, and each lookup a kernel.
 
     Args:
         host: The C++ and the cubins.
@@ -66,7 +66,7 @@ def check_embeds(host: HostSource, include_dirs: Sequence[Path], device_name: st
     embedded = {name for name, _ in host.cubins}
     texts = [text for unit in host.units for _, text in unit.pieces]
     uses = _MacroUses(texts)
-    # An object or a library of the user's may define a cubin.
+    # One of the user's objects or libraries may define a cubin.
     linked = host.objects or [flag for flag in host.link_flags if flag not in ("-lcuda", "-lcudart")]
     if not linked and (missing := next((name for name in uses.unconditional if name not in embedded), None)):
         raise JitLoadError(f"{_MACRO}({missing}) has no cubin: pass it as embed_cubin={{{missing!r}: …}}")
@@ -104,7 +104,7 @@ def _check_lookups(host: HostSource, include_dirs: Sequence[Path], uses: _MacroU
     """Check the arguments of `TVM_FFI_EMBED_CUBIN_GET_KERNEL` as far as the text shows them.
 
     A missing cubin would be an error of the compiler, and is an error here. A missing kernel is an error only when the
-    function that looks it up is called, which may never happen, so that it is a warning here.
+    function that looks it up is called, which may never happen, so here it is a warning.
     """
     cubins = dict(host.cubins)
     pieces = [piece for unit in host.units for piece in unit.pieces]

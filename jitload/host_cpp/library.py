@@ -1,8 +1,8 @@
 """Build the library of a request that has hand-written C++, or one object file of it.
 
-The compiler takes most of the time, so other work goes on beside it: the launcher is built on a thread, and the link
-that will probably do is part of the same run of ninja. The compiled objects then tell what is missing, such as
-functions of CUDA, and it is linked again with that.
+The compiler takes most of the time, so other work runs in parallel: the launcher is built on a thread, and a link that
+will probably be sufficient is part of the same run of ninja. The compiled objects then show what is missing, such as
+functions of CUDA, and the library is linked again with it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _find_launcher(build: HostBuild) -> Path:
 
 
 def _probably_launches(host: HostSource) -> bool:
-    """Tell whether the library is likely to need the launcher, so that it is worth starting to build it at once."""
+    """Return whether the library will probably need the launcher, so that building it should start at once."""
     if host.is_object:
         return False
     texts = [text for unit in host.units for _, text in unit.pieces]
@@ -96,7 +96,7 @@ def _run(build: HostBuild, steps: Sequence[Step]) -> None:
 
 
 def _build_library(build: HostBuild, launcher: Future[Path] | None) -> HostBuild:
-    """Compile and link; return the build with all that was used in the end."""
+    """Compile and link; return the build with everything that was finally used."""
     specs = _header_specs(build)
     build, tried_link = _compile(build, specs, launcher)
     if launcher or _calls_launcher(build):
@@ -124,14 +124,14 @@ def _fast_link(build: HostBuild) -> Step:
 
 
 def _show_exports(build: HostBuild) -> bool:
-    """Make functions visible that the objects export to tvm-ffi and the library does not; tell if there were any."""
+    """Make functions visible that objects export to tvm-ffi but the library hides; return whether there were any."""
     exported = {*read_dynamic_symbols(build.product.read_bytes()).defined}
     shown = [objects.show_exports(path) for path in build.unit_objects if objects.find_exports(path) - exported]
     return any(shown)
 
 
 def _link_cuda(build: HostBuild) -> HostBuild:
-    """Link again with the functions of CUDA that the library calls and does not have, if there are any."""
+    """Link again with the functions of CUDA that the library calls but does not have, if there are any."""
     if functions := link.missing_driver_calls(_undefined_symbols(build), build.cuda, build.link_flags):
         build = with_driver_calls(build, functions)
         _link(build)
@@ -193,7 +193,7 @@ def _compile(
 
 
 def _compile_and_try_link(build: HostBuild, launcher: Future[Path] | None) -> Step | None:
-    """Compile, and link in the same run of ninja if that will probably do; return the link, even if it failed."""
+    """Compile, and link in the same run of ninja if that is likely to suffice; return the link, even if it failed."""
     attempt = None
     if not build.link_flags and (launcher is None or launcher.done()):
         attempt = _fast_link(replace(build, launcher=launcher.result() if launcher else None))

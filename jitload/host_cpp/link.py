@@ -98,7 +98,7 @@ def _can_link(library: str, flags: Sequence[str], compiler: Compiler) -> bool:
 
 
 def linked_libraries(flags: Sequence[str]) -> Iterator[Path]:
-    """Yield the files that link options name: by path, or as `-l`, wherever that may be in the directories of `-L`."""
+    """Yield the files that link options name: by path, or as `-l`, which may be in any of the directories of `-L`."""
     dirs = list(option_values("-L", flags))
     for flag in flags:
         if flag.startswith("-l"):

@@ -77,7 +77,7 @@ def _is_program(path: Path) -> bool:
 def _describe(path: Path, cache_dir: Path) -> Nvcc:
     program = path.resolve()
     home, states = program.parent.parent, [_state(program)]
-    if not _is_machine_code(program):  # distributions have a script, which knows where the toolkit is
+    if not _is_machine_code(program):  # nvcc of a distribution is a script, which knows where the toolkit is
         home = Path(remembered(("home", *states), str(program), cache_dir, lambda: _ask_home(program)))
         states += [_state(nvcc) for nvcc in (home / "bin" / "nvcc",) if nvcc.is_file()]
     release = remembered(("release", *states), str(program), cache_dir, lambda: _ask_release(program))
@@ -124,7 +124,7 @@ def _run(command: Sequence[str]) -> str:
 
 
 def find_nvcc_cudart(nvcc: Nvcc, settings: Settings) -> Path | None:
-    """Return the CUDA runtime library to link: the toolkit's, else a wheel's of the same major version."""
+    """Return the CUDA runtime library to link: that of the toolkit, or else of a wheel of the same major version."""
     if cudart := find_cudart(nvcc):
         return cudart
     toolchain = find_cuda_headers(settings)
@@ -176,7 +176,7 @@ def write_host_compiler(compiler: Compiler, work_dir: Path) -> None:
 
 
 def is_of_nvcc(error: CompileError, nvcc: Nvcc) -> bool:
-    """Tell whether the command that failed is nvcc's."""
+    """Return whether the command that failed is nvcc's."""
     return any(str(nvcc.path) in command for command in error.command)
 
 

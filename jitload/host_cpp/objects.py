@@ -1,4 +1,4 @@
-"""Read and edit the symbols of object files: what they lack, and what they show to the link and to tvm-ffi.
+"""Read and edit the symbols of object files: what they lack, and what they export to the link and to tvm-ffi.
 
 For `output="x.o"`, the objects of a build are merged but not linked: functions that they call may be in other objects
 of the user's link. That link may have several such objects, so the symbols of the launcher, and of everything else that

@@ -2,7 +2,7 @@
 
 Half the time to compile a small wrapper goes into tvm-ffi's headers. Precompiled, they take an eighth of that time and
 70 MB in the cache. A separate process of low priority makes them, after the first build that could have used them; no
-build waits for it, and each user has at most one such process at work on a machine.
+build waits for it, and each user has at most one such process running on a machine.
 
     <cache>/precompiled-<key>/<leaf>/prelude.h, prelude.h.gch, precompiled.json
 
@@ -78,7 +78,7 @@ precompile(job)
 _RETRY_S = 120.0  # the process may have been killed
 _CPU_S = 120  # thirty times the usual
 _WALL_S = 900
-_LOCK_TIMEOUT_S = 60.0  # for another such process
+_LOCK_TIMEOUT_S = 60.0  # to wait for another such process
 _MAX_HEADERS = 4  # in a cache: one for each set of options
 _log = logging.getLogger(__name__)
 _retry_at: dict[str, float] = {}  # by cache and key, on the monotonic clock
@@ -114,7 +114,7 @@ class PrecompiledHeader(NamedTuple):
     names: frozenset[str]
 
     def is_intact(self) -> bool:
-        """Tell whether the `.gch` is unchanged since it was made."""
+        """Return whether the `.gch` is unchanged since it was made."""
         return _digest(self.path.with_name(f"{_HEADER}.gch")) == self.digest
 
 
@@ -212,14 +212,14 @@ def find_precompiled(
 
 
 def _is_usable(key: CacheKey, cache_dir: Path, settings: Settings) -> bool:
-    """Tell whether precompiled headers are enabled and this one has not failed before."""
+    """Return whether precompiled headers are enabled and this one has not failed before."""
     if not settings.precompiles or settings.mode != "auto" or settings.environment:
         return False
     return not failure_path(key, cache_dir).exists()
 
 
 def _hides_header(include_dirs: Sequence[str], names: frozenset[str]) -> bool:
-    """Tell whether a directory has a file or directory with the name of a header or of a directory of headers."""
+    """Return whether a directory has a file or directory with the name of a header or of a directory of headers."""
     for directory in include_dirs:
         with suppress(OSError):
             if not names.isdisjoint(os.listdir(directory)):
@@ -286,7 +286,7 @@ def job_command(spec: HeaderSpec, cache_dir: Path) -> list[str]:
 
 
 def _has_resources(cache_dir: Path) -> bool:
-    """Tell whether the cache is writable and a gigabyte of disk and of memory is free."""
+    """Return whether the cache is writable and a gigabyte of disk and of memory is free."""
     try:
         disk = shutil.disk_usage(cache_dir).free
     except OSError:

@@ -19,7 +19,7 @@ from jitload.toolchain.host import Compiler, own_include_dir, tvm_ffi_include_di
 
 STANDARD = "-std=c++17"
 FLAGS = ("-O2", "-pipe", "-fPIC", "-fvisibility=hidden", "-DJITLOAD_LAUNCHER_LINKED")
-# Symbols are bound when the library is loaded, so that an unknown one is an error then and not at the first call; and
+# Symbols are bound when the library is loaded, so that an undefined one is an error then and not at the first call; and
 # the library stays loaded.
 _LINK_FLAGS = ("-shared", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack")
 

@@ -63,7 +63,7 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         if facts is not None:
             return _typed(self, function, facts)
         if name in self.__dict__.get("_jitload_documented", ()):
-            # Set on tvm-ffi's own object: an instance of a class of ours would take longer to call.
+            # Set on tvm-ffi's own object, because an instance of our own class would take longer to call.
             function.__name__, function.__doc__ = name, self.get_function_doc(name)
         return function
 
@@ -180,7 +180,7 @@ def _check_is_complete(library_path: Path) -> None:
 
 @contextmanager
 def _unmapped_path(path: Path) -> Iterator[Path]:
-    """Give the path, or that of a copy if this process has loaded other contents from the path.
+    """Provide the path, or that of a copy if this process has loaded other contents from the path.
 
     A copy is removed once it is mapped; the dynamic loader then still identifies it by its name.
     """

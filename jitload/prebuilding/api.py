@@ -76,7 +76,7 @@ def prebuild(
         requests: Mappings with the keywords of `build_inline`, or of `build` if they name files:
             `{"name": "vec", "cuda_sources": text, "arch": "sm_90a"}`. With `kernel`, the keywords of `load_triton`:
             `kernel` is a Triton kernel or the name to import it by, `"my_package.kernels:add"`, and `args` are example
-            arguments. A Triton kernel that other processes cannot import, because it stands in a program or a
+            arguments. A Triton kernel that other processes cannot import, because it is defined in a program or a
             notebook, and one whose request cannot be pickled are built in this process.
         executor: An executor of `concurrent.futures`, such as Dask's `client.get_executor()` or mpi4py's. Its workers
             get this process's `JITLOAD_*` variables, and need the same versions of all tools and packages. None starts
@@ -117,7 +117,7 @@ def prebuild(
 def _tasks(requests: Iterable[Mapping[str, Any]], archs: Sequence[str] | None) -> tuple[Task, ...]:
     """Return the tasks for all requests: one each, or one for each of `archs` if the request names no architecture."""
     if isinstance(requests, str | bytes | Mapping) or not isinstance(requests, Iterable):
-        raise JitLoadError(f"requests must be several mappings, in a list say, got {type(requests).__name__}")
+        raise JitLoadError(f"requests must be an iterable of mappings, such as a list, got {type(requests).__name__}")
     if isinstance(archs, str):
         archs = (archs,)
     if archs is not None and not (isinstance(archs, Iterable) and archs and all(isinstance(a, str) for a in archs)):
@@ -141,7 +141,7 @@ def _tasks(requests: Iterable[Mapping[str, Any]], archs: Sequence[str] | None) -
 
 
 def _run(tasks: Sequence[Task], executor: Executor | None, jobs: int | None, done: _Progress) -> None:
-    """Build with the executor if there is one; build the rest, if it breaks, or everything on this machine."""
+    """Build with the executor if there is one; without one, or for the rest if it breaks, build on this machine."""
     if executor is not None:
         left = _run_in(executor, tasks, done)
         if left:

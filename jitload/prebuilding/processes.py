@@ -16,7 +16,7 @@ from jitload.errors import JitLoadError, ToolchainError
 from jitload.prebuilding.worker import Outcome, Task, failure
 
 TRIES = 3  # for a request whose worker dies
-_SHUTDOWN_S = 10.0  # for a worker to end: NVRTC may take so long to stop
+_SHUTDOWN_S = 10.0  # for a worker to end: NVRTC may take this long to stop
 _WORKER_BYTES = 512 << 20  # the memory that a worker takes, with NVRTC and its C++ compiler
 _PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from jitload.prebuilding.worker import serve; serve()"
 
@@ -58,11 +58,11 @@ class _Worker:
         return f"was ended by signal {-status}"
 
     def interrupt(self) -> None:
-        """Tell the process to stop its build and to clear up."""
+        """Tell the process to stop its build and to clean up."""
         self._process.terminate()
 
     def close(self) -> None:
-        """Close the pipes, at which an idle process ends."""
+        """Close the pipes, which ends an idle process."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with suppress(OSError):

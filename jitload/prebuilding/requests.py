@@ -29,19 +29,19 @@ _NAME = re.compile(r"([\w-]+(?:\.[\w-]+)*):([^\W\d]\w*(?:\.[^\W\d]\w*)*)")
 
 
 def is_triton(request: object) -> bool:
-    """Tell whether a request is one for `load_triton`."""
+    """Return whether a request is one for `load_triton`."""
     return isinstance(request, Mapping) and "kernel" in request
 
 
 def portable_request(request: Any) -> Any:
-    """Return a request for other processes: a Triton kernel in it is replaced by the name to import it by."""
+    """Return a request for other processes, with a Triton kernel replaced by the name to import it by."""
     if is_triton(request) and (name := _import_name(request["kernel"])):
         return {**request, "kernel": name}
     return request
 
 
 def needs_this_process(request: Any) -> bool:
-    """Tell whether only this process can build a request: its Triton kernel stands in a program or a notebook, say."""
+    """Return whether only this process can build a request: its Triton kernel may be in a program or a notebook."""
     if not is_triton(request):
         return False
     if isinstance(request["kernel"], str) and request["kernel"].partition(":")[0] == _MAIN:
@@ -89,7 +89,7 @@ def import_object(path: str, label: str) -> Any:
 
 
 def import_user_module(module: str, label: str) -> Any:
-    """Import a module of the user's.
+    """Import one of the user's modules.
 
     Raises:
         JitLoadError: It cannot be imported.

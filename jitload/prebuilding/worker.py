@@ -77,7 +77,7 @@ def failure(task: Task, error: BaseException | str, seconds: float = 0.0) -> Out
     lines = str(error).strip().splitlines() or [""]
     first = lines[0] if isinstance(error, JitLoadError | str) else f"{type(error).__name__}: {lines[0]}"
     if isinstance(error, CompileError) and not error.diagnostics and (log := error.log.strip().splitlines()):
-        first += f": {log[-1].strip()}"  # Triton's message stands after the lines of the source
+        first += f": {log[-1].strip()}"  # Triton's message comes after the lines of the source
     return Outcome(name=name, arch=arch, state="failed", error=first, log=str(error), seconds=seconds)
 
 
@@ -115,7 +115,7 @@ def serve() -> None:
 
     For a request that cannot be read, the answer is a text that says why.
     """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the build is cleared up, as after Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the build cleans up, as after Ctrl-C
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what tools print must not mix with the answers
     with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):

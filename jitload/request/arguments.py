@@ -22,7 +22,7 @@ class Sources(NamedTuple):
 
     Attributes:
         cuda: Label and text of each piece of `cuda_sources`, or of each CUDA file.
-        host: The same of C++.
+        host: Label and text of each piece of C++.
         objects: Object files.
         cubins: `embed_cubin=`, with the cubins among the files under their file names.
         directories: The directories of the files.

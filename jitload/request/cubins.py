@@ -21,7 +21,7 @@ class LabelledCubin(NamedTuple):
     """A cubin whose kernels become functions.
 
     Attributes:
-        label: What messages call it.
+        label: Its name in messages.
         data: Its bytes.
         kernels: Its kernels, where their types are already known.
     """
@@ -56,7 +56,7 @@ def read_embedded_cubins(
 
 
 def read_labelled_cubins(cubins: Mapping[str, CubinLike] | None) -> tuple[LabelledCubin, ...]:
-    """Return the cubins that functions are made of when there is no source; their names only serve messages."""
+    """Return the cubins whose kernels become functions when there is no source; messages use their names."""
     _check_is_mapping(cubins)
     assert cubins is not None
     return tuple(_labelled_cubin(f"embed_cubin[{name!r}]", cubin) for name, cubin in cubins.items())

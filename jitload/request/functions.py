@@ -26,7 +26,7 @@ _KEYWORDS = """
 
 
 def read_functions(functions: Functions | None) -> tuple[tuple[str, Launch], ...] | None:
-    """Return `functions=`, a name, several, or a mapping, as pairs of exported name and launch."""
+    """Return `functions=` (a name, several names or a mapping) as pairs of exported name and launch."""
     if functions is None:
         return None
     if isinstance(functions, Mapping):
@@ -35,7 +35,7 @@ def read_functions(functions: Functions | None) -> tuple[tuple[str, Launch], ...
         names = [functions] if isinstance(functions, str) else functions
         items = [(name, None) for name in (sorted(names, key=repr) if isinstance(names, AbstractSet) else names)]
     else:
-        problem = f"must be a name, several, or a mapping to Launch records, got {type(functions).__name__}"
+        problem = f"must be a name, several names, or a mapping to Launch records, got {type(functions).__name__}"
         raise LaunchSpecError(problem, field="functions")
     if not items:
         raise LaunchSpecError("is empty", field="functions", hint="Leave it out to export every kernel.")
@@ -46,7 +46,7 @@ def read_functions(functions: Functions | None) -> tuple[tuple[str, Launch], ...
 
 
 def check_host_functions(functions: Functions | None, host: HostSource, *, names: Iterable[str]) -> None:
-    """Raise an error for what `functions=` cannot say about functions that are C++."""
+    """Raise an error for what `functions=` cannot say about C++ functions."""
     if keyword := next((name for name in names if f" {name} " in _KEYWORDS), None):
         raise LaunchSpecError(
             f"{keyword!r} is a C++ keyword, so no function can have that name",

@@ -12,7 +12,7 @@ SANITIZERS = ("address", "undefined")
 
 
 class Instrumentation(NamedTuple):
-    """How kernels are instrumented; it is false if they are not.
+    """How kernels are instrumented. It is false if they are not instrumented.
 
     Attributes:
         sanitizers: The sanitizers of `sanitize=`, in the order of `SANITIZERS`.

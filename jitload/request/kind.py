@@ -1,6 +1,6 @@
 """What `cuda_sources` contains: kernels, C++ that launches cubins, or both with `<<<…>>>` between them.
 
-The kind decides which compiler reads the text, so it is found before anything else of a call is looked at. A cache hit
+The kind decides which compiler reads the text, so it is determined before the rest of a call is read. A cache hit
 with plain kernels needs no lexer for it.
 """
 
@@ -97,7 +97,7 @@ def _names_host_functions(texts: tuple[str, ...], functions: Functions | None, o
 
 
 def _headers_have_kernels(call: Call, texts: tuple[str, ...]) -> bool:
-    """Return whether C++ in `cuda_sources` includes kernels in headers of the user's."""
+    """Return whether C++ in `cuda_sources` includes kernels from the user's headers."""
     options = call.options
     if call.sources.cubins or not any("include" in text for text in texts):
         return False

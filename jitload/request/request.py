@@ -63,7 +63,7 @@ class HostSource(NamedTuple):
         cubins: Name and bytes of each cubin to embed.
         flags: `extra_cflags`.
         link_flags: `extra_ldflags`.
-        is_object: Whether the result is an object file for a link of the user's, not a library.
+        is_object: Whether the result is an object file for the user to link, not a library.
     """
 
     units: tuple[Unit, ...]
@@ -88,7 +88,7 @@ class VariantSource(NamedTuple):
 
 
 class TritonSource(NamedTuple):
-    """A Triton kernel in a request. Two are equal if their parts of the key are.
+    """A Triton kernel in a request. Two are equal if their parts of the key are equal.
 
     Attributes:
         parts: Everything that decides what the library will be.

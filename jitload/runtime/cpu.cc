@@ -80,7 +80,7 @@ void install_fault_handler() {
 
 /* ---- the blocks of a launch ------------------------------------------------------------------------------------ */
 
-/* How many blocks a thread runs between two looks at the clock: as many as take a small part of kSignalInterval. */
+/* How many blocks a thread runs between two readings of the clock: as many as take a small part of kSignalInterval. */
 struct Pace {
   int64_t next_check; /* of signals */
   int64_t last_time;
@@ -135,7 +135,7 @@ void run_first_blocks(Worker* worker, Launch* launch, bool) {
   }
 }
 
-/* Tell whether the processor runs the plain loops that were compiled for AVX-512, see jitload_cpu.h. */
+/* Return whether the processor runs the plain loops that were compiled for AVX-512, see jitload_cpu.h. */
 uint32_t has_avx512() {
 #if defined(__x86_64__)
   static const bool answer = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

@@ -51,8 +51,8 @@ const char* plural(uint32_t count) { return count == 1 ? "" : "s"; }
 /* End the waits in __activemask(), once nothing else can happen; return whether there were any. */
 bool answer_active(Worker* worker);
 
-/* Note that a fiber was resumed and has nothing to do. After more of these than there are live fibers, with no event
- * between, every fiber has been asked and none can go on. */
+/* Record that a fiber was resumed and had nothing to do. If this happens more often than there are live fibers, without
+ * an event in between, every fiber has had its turn and none can go on. */
 __attribute__((noinline)) void count_idle(Worker* worker) {
   if (++worker->idle > worker->live && !answer_active(worker)) report_deadlock(worker);
 }

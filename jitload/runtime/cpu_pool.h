@@ -30,7 +30,7 @@ constexpr uint32_t kIsAwaited = 1u << 30;  /* flag: the launching thread sleeps 
 constexpr int64_t kSignalInterval = 50;    /* milliseconds between two checks for Ctrl-C */
 constexpr int64_t kIdleTime = 10000;       /* milliseconds after which a thread without work ends */
 constexpr int64_t kSpinBeforeSleep = 50000; /* nanoseconds */
-constexpr int64_t kWorthHelper = 3000;     /* nanoseconds of work for which a helper pays */
+constexpr int64_t kWorthHelper = 3000;     /* nanoseconds of work that justify a helper */
 constexpr int64_t kWorthWaking = 40000;    /* likewise, for a helper that sleeps */
 constexpr int64_t kLeastChunk = 500;       /* nanoseconds of work to take at once; less leads to contention */
 constexpr uint32_t kMostRanges = 128;
@@ -98,7 +98,7 @@ void wake_two() {
   if (__atomic_load_n(&pool.sleepers, __ATOMIC_SEQ_CST) != 0) wake(&pool.grid_number, 2);
 }
 
-/* Wait for another grid than number `seen`; return whether none came for long. */
+/* Wait for a grid other than number `seen`; return whether the wait timed out. */
 bool is_idle(uint32_t seen) {
   if (changes_soon(&pool.grid_number, seen)) return false;
   __atomic_fetch_add(&pool.sleepers, 1, __ATOMIC_SEQ_CST);

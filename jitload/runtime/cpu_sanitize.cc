@@ -18,7 +18,7 @@ extern "C" __attribute__((visibility("hidden"))) thread_local char __jitload_dyn
 
 namespace {
 
-constexpr uintptr_t kNear = 1 << 16; /* an access within so many bytes of a tensor is taken to be meant for it */
+constexpr uintptr_t kNear = 1 << 16; /* an access within this many bytes of a tensor is assumed to be meant for it */
 
 struct Memory {
   uintptr_t begin, end;
@@ -276,7 +276,7 @@ JITLOAD_UNDEFINED_(shift_out_of_bounds, "a shift by too many bits, by a negative
 JITLOAD_UNDEFINED_(type_mismatch_v1, "an access through a pointer that is null, misaligned, or of too small an object,")
 JITLOAD_UNDEFINED_(pointer_overflow, "a pointer that overflows")
 JITLOAD_UNDEFINED_(vla_bound_not_positive, "an array of no positive size")
-JITLOAD_UNDEFINED_(load_invalid_value, "a bool or an enum with a value that its type has not")
+JITLOAD_UNDEFINED_(load_invalid_value, "a bool or an enum with a value that its type does not have")
 JITLOAD_UNDEFINED_(invalid_builtin, "__builtin_clz or __builtin_ctz of zero")
 JITLOAD_UNDEFINED_(nonnull_arg, "a null pointer for a parameter that must not be one")
 JITLOAD_UNDEFINED_(alignment_assumption, "a pointer that is not aligned as was promised")

@@ -338,7 +338,7 @@ static void jitload_preload_device(const jitload_driver* driver, const jitload_m
   driver->set_context(before);
 }
 
-/* Load kernels in advance. This initialises no driver and creates no context, and errors are dropped: the first launch
+/* Load kernels in advance. This initialises no driver and creates no context, and errors are ignored: the first launch
  * reports them. args: (addresses of the framework's `current_work_stream` and `managed_tensor_allocator`, or 0). */
 JITLOAD_LOADER_FUNCTION(preload)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny*) {
   const jitload_module* module = &jitload_library;

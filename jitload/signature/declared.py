@@ -1,4 +1,4 @@
-"""Hand-written signatures, `Launch(signature=…)`, and the error that asks for one if the types are unknown."""
+"""Reads hand-written signatures, `Launch(signature=…)`, and asks for one if the types are unknown."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def demangle(symbol: str) -> str | None:
 
 
 def is_refused(symbol: str) -> bool:
-    """Tell whether a symbol is a C++ name that the demangler rejects."""
+    """Return whether a symbol is a C++ name that the demangler rejects."""
     return symbol.startswith("_Z") and demangle(symbol) is None
 
 

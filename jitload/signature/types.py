@@ -66,7 +66,7 @@ def resolve_aliases(text: str) -> str:
 
 
 def find_undeclared_name(text: str) -> str | None:
-    """Return the type's name if neither C++ nor CUDA declares it: a type of the user's, or a misspelling."""
+    """Return the type's name if neither C++ nor CUDA declares it: a user-defined type, or a misspelling."""
     parts = _split_declarator(text)
     if parts.is_tagged or parts.base in _ELEMENTS or parts.base in _OPAQUE_SIZES or parts.base == "void":
         return None

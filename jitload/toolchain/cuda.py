@@ -46,8 +46,8 @@ class CudaToolchain(NamedTuple):
         version: NVRTC's version, (13, 4, 92).
         nvrtc_path: The library.
         include_dirs: The directories with CUDA's headers.
-        identity: Names and versions of its parts, without a path: the same on every machine. If the version is known
-            from the file's name alone, also the file's size, modification time and inode.
+        identity: Names and versions of its parts, without a path: the same on every machine. If the version is only
+            known from the file's name, also the file's size, modification time and inode.
     """
 
     major: int
@@ -277,9 +277,10 @@ def nvrtc_include_dirs(toolchain: CudaToolchain, user_dirs: tuple[Path, ...] = (
 
 
 def find_nvjitlink(settings: Settings) -> Path | None:
-    """Return the nvJitLink to use, or None: a wheel's (torch brings one), else a toolkit's.
+    """Return the nvJitLink to use: that of a wheel (torch brings one), or else of a toolkit, or None.
 
-    If there are several, the newest whose cubins the driver can run. `JITLOAD_NVRTC` overrides this, as for NVRTC.
+    If there are several, it is the newest whose cubins the driver can run. `JITLOAD_NVRTC` overrides this, as for
+    NVRTC.
     """
     requested = int(settings.nvrtc) if settings.nvrtc.isdigit() else None
     driver = driver_version()

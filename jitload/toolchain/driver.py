@@ -1,6 +1,6 @@
 """Asks the CUDA driver for its version and for the current GPU's compute capability.
 
-Through ctypes: a cache hit asks these questions, and importing cuda.bindings takes ten times as long as the whole hit.
+It uses ctypes, because a cache hit asks these questions, and importing cuda.bindings takes ten times as long as a hit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def load_driver() -> ctypes.CDLL | None:
 
 
 def driver_version() -> tuple[int, int] | None:
-    """Return the newest CUDA version that the driver runs, (13, 0), or None without a driver. Needs no cuInit."""
+    """Return the newest CUDA version that the driver runs, (13, 0), or None without a driver. It needs no cuInit."""
     driver, number = load_driver(), ctypes.c_int()
     if driver is None or driver.cuDriverGetVersion(ctypes.byref(number)) != 0:
         return None
@@ -30,7 +30,7 @@ def driver_version() -> tuple[int, int] | None:
 
 
 def current_capability() -> tuple[int, int] | None:
-    """Return the compute capability of this thread's current device, else of device 0; None without a GPU.
+    """Return the compute capability of this thread's current device, or else of device 0. Return None without a GPU.
 
     This calls `cuInit`: a process that forks afterwards cannot use CUDA in the child.
     """
@@ -54,7 +54,7 @@ def _capability(device: int) -> tuple[int, int] | None:
 
 
 def driver_error() -> int:
-    """Return the CUresult with which the driver fails to start; 0 if it starts or there is no GPU."""
+    """Return the CUresult with which the driver fails to start, or 0 if it starts or there is no GPU."""
     driver = load_driver()
     status = 0 if driver is None else int(driver.cuInit(0))
     return 0 if status == _NO_DEVICE else status

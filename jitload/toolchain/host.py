@@ -52,7 +52,7 @@ def _find_compiler(requested: str, search_path: str, environment: tuple[str, ...
 
 
 def find_ninja(settings: Settings) -> Path:
-    """Return the ninja binary: the one of this Python environment, else the one on the PATH.
+    """Return the ninja binary: the one in this Python environment, or else the one on the PATH.
 
     Raises:
         ToolchainError: There is none.
@@ -88,7 +88,7 @@ def tvm_ffi_include_dirs() -> tuple[Path, ...]:
 
 @functools.lru_cache(maxsize=1)
 def tvm_ffi_version() -> str:
-    """Return tvm-ffi's version from its metadata: in post releases, `TVMFFIGetVersion` is one ahead."""
+    """Return tvm-ffi's version from its metadata, because `TVMFFIGetVersion` is one ahead in post releases."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -109,11 +109,11 @@ def _memory(words: Iterable[str], cache_dir: Path) -> Path:
 
 
 def remembered(words: Iterable[str], label: str, cache_dir: Path, compute: Callable[[], str]) -> str:
-    """Return what `compute` returned once for these words, kept in the cache.
+    """Return the result of `compute` for these words, which is kept in the cache.
 
     Args:
         words: Everything that the result depends on.
-        label: A name, for whoever looks into the cache.
+        label: A name, for people who inspect the cache.
         cache_dir: The cache.
         compute: Called if the cache does not have the result.
     """
@@ -158,7 +158,7 @@ def _ask(compiler: Compiler) -> tuple[str, list[str]]:
 
 @functools.lru_cache(maxsize=1)
 def cpu_identity() -> str:
-    """Return a digest of the processor's model and features: what `-march=native` means on this machine."""
+    """Return a digest of the processor's model and features: this is what `-march=native` depends on."""
     with suppress(OSError):
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
             first = lines.read(16384).partition("\n\n")[0]

@@ -63,7 +63,7 @@ def _check_readable(kernel: TritonKernel) -> None:
 
 
 def _has_assertions(kernel: TritonKernel) -> bool:
-    """Tell whether assertions are compiled in, as Triton decides at a launch."""
+    """Return whether assertions are compiled in, as Triton decides at a launch."""
     return bool(getattr(kernel.function, "debug", None)) or os.environ.get("TRITON_DEBUG", "0") == "1"
 
 
@@ -177,7 +177,7 @@ def _with_complete_hash(source: Any, kernel: TritonKernel, plan: Plan) -> Any:
 
 
 def _missing_in_hash(kernel: TritonKernel, plan: Plan) -> str:
-    """Return what decides the machine code and is not in Triton's hash; a random text if that is not known."""
+    """Return what affects the machine code but is not in Triton's hash; a random text if that is not known."""
     values = outer_values(kernel.function)
     if values is None:
         return secrets.token_hex(16)

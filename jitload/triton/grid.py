@@ -83,7 +83,7 @@ class _Translator:
         return last.value
 
     def translate(self, node: ast.expr) -> ast.expr:  # noqa: C901, PLR0911  one line for each kind of node
-        """Return a node as a launch expression has it."""
+        """Return a node as part of a launch expression."""
         match node:
             case ast.Constant(value=int()):
                 return node
@@ -214,7 +214,7 @@ def _first_line(node: _FunctionNode) -> int:
 
 
 def _has_code(node: _FunctionNode, code: CodeType) -> bool:
-    """Tell whether a node is where a code object's instructions are; in Python 3.10, this is not known."""
+    """Return whether a node is where a code object's instructions are; in Python 3.10, this is not known."""
     if not hasattr(code, "co_positions") or not isinstance(node, ast.Lambda):
         return True
     body = node.body

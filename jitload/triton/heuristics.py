@@ -163,7 +163,7 @@ def _refuse_value(*_: object) -> NoReturn:
 
 
 for _name in ("bool", "eq", "ne", "str", "repr", "format", "dir", "sizeof", "reduce_ex", "setattr", "delattr"):
-    setattr(StandIn, f"__{_name}__", _refuse_value)  # those that `object` has; all others are a TypeError anyway
+    setattr(StandIn, f"__{_name}__", _refuse_value)  # those that `object` has; all others raise a TypeError
 
 
 class _PointerStandIn(StandIn):
@@ -230,7 +230,7 @@ class _Arguments(dict[str, Any]):
 
 
 def _effects(function: Any, visited: set[int]) -> Iterator[str]:
-    """Yield what a function uses that may act, or look, outside its arguments."""
+    """Yield what a function uses that may read or change anything besides its arguments."""
     if not isinstance(function, FunctionType):
         yield f"it is a {type(function).__name__}, which cannot be inspected"
         return

@@ -88,7 +88,7 @@ def read_kernel(kernel: Any) -> TritonKernel:
     """Unwrap a kernel: a jit function, perhaps within autotune and heuristics, or a compiled kernel.
 
     Raises:
-        SignatureError: It is none of these, or Python code of the user's has to run before each launch.
+        SignatureError: It is none of these, or the user's Python code has to run before each launch.
     """
     if _has_base(kernel, "FutureKernel"):  # Triton compiles it in the background
         kernel = kernel.result()

@@ -69,7 +69,7 @@ def _unique_part() -> Part:
 
 
 def _is_overridden() -> bool:
-    """Tell whether something besides the source decides: files that override it, or a hook in Triton's stages."""
+    """Return whether something besides the source decides: files that override it, or a hook in Triton's stages."""
     if os.environ.get("TRITON_KERNEL_OVERRIDE", "0") not in ("", "0"):
         return True
     with suppress(ImportError, AttributeError):
@@ -130,7 +130,7 @@ def grid_key(grid: Any) -> tuple[str, ...]:
 
 
 def _grid_value_text(value: Any) -> str:
-    """Return what a launch expression makes of a value from outside: a number, or the name of a function."""
+    """Return what a value from outside becomes in a launch expression: a number, or the name of a function."""
     if isinstance(value, int):
         return repr(int(value))
     return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__name__)}"
@@ -187,7 +187,7 @@ def _file_state(path: str) -> str:
 
 
 def is_in_key(name: str) -> bool:
-    """Tell whether an environment variable changes what Triton generates."""
+    """Return whether an environment variable changes what Triton generates."""
     return (name.startswith("TRITON_") and name not in _HARMLESS_VARIABLES) or name in _OTHER_VARIABLES
 
 
@@ -292,7 +292,7 @@ class _Search:
             self._visit(f"{name}.{getattr(method, '__name__', '')}", method, names)
 
     def _is_visited(self, value: Any) -> bool:
-        """Tell whether a value was visited before, or there are too many of them."""
+        """Return whether a value was visited before, or there are too many of them."""
         if id(value) in self.visited:
             return True
         self.visited[id(value)] = value

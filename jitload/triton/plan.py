@@ -321,7 +321,7 @@ def _plan_arguments(kernel: TritonKernel, spec: CompileSpec, triton: Triton, cap
     read = _read_specialization if triton.has_paths else _read_specialization_of_3_2
     types, constants, multiples = read(params, bound, backend)
     for param in params:
-        if param.name in constexprs:  # also those that the kernel does not annotate as such
+        if param.name in constexprs:  # including those that the kernel does not annotate as such
             types[param.num], constants[(param.num,)] = "constexpr", constexprs[param.name]
     return Plan(
         types=tuple((param.name, types[param.num]) for param in params),
@@ -356,7 +356,7 @@ def _example(value: Any) -> Any:
 
 
 class _AlignedTensor:
-    """A tensor as Triton looks at it: only its dtype is real, and its address is aligned."""
+    """A tensor as Triton sees it: only its dtype is real, and its address is aligned."""
 
     def __init__(self, dtype: Any) -> None:
         self.dtype = dtype

@@ -153,7 +153,7 @@ def _check_distinct(names: Sequence[str]) -> None:
 
 
 def _codes(name: str, variant: TritonVariant, number: int) -> tuple[_KernelCode, ...]:
-    """Group cubins that differ only in their architecture; what runs on fewer devices comes first."""
+    """Group cubins that differ only in their architecture; code that runs on fewer devices comes first."""
     groups: dict[Any, list[Cubin]] = {}
     for cubin in variant.cubins:
         assert cubin.triton is not None
@@ -405,7 +405,7 @@ def _descriptor_parts(descriptor: Descriptor) -> Iterator[tuple[str, int]]:
 
 
 def _describe(entry: _Entry) -> dict[str, Any]:
-    """Return what a loader tells a user of a function."""
+    """Return the description of a function that the loader shows to users."""
     first = entry.codes[0]
     specialization = first.specialization
     builds = tuple(build for code in entry.codes if code.name == first.name for build in code.builds)

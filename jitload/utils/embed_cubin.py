@@ -47,7 +47,7 @@ def embed_cubin(
 
     Raises:
         FileNotFoundError: The cubin or the object file does not exist.
-        JitLoadError: One of them is not what it should be, or the name is not valid. A RuntimeError.
+        JitLoadError: One of them is not what it should be, or the name is not valid. This is a RuntimeError.
 
     Example:
         `embed_cubin("kernel.cubin", "old.o", "new.o", "my_kernels")`

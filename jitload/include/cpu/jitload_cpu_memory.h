@@ -7,7 +7,7 @@ __JITLOAD_INLINE void __jitload_yield() {
   __JITLOAD_KEEP_THREAD_INDEX(jitload_cpu_yield());
 }
 
-/* Tell whether an address is in shared memory, where atomics may be plain accesses: no other thread of the operating
+/* Return whether an address is in shared memory, where atomics may be plain accesses: no other thread of the operating
  * system accesses it. With preemption another thread of the block may interrupt a plain access, so the answer is no. */
 #ifdef JITLOAD_CPU_PREEMPT
 __JITLOAD_INLINE bool __jitload_is_shared(const void*) { return false; }

@@ -18,7 +18,7 @@ typedef struct jitload_cpu_block {
   uint32_t block_dim[3];
   uint32_t block_index[3];
   uint32_t shared_bytes;
-  uint32_t has_avx512; /* the processor runs the loops that were compiled for it */
+  uint32_t has_avx512; /* whether the processor has AVX-512 */
 } jitload_cpu_block;
 
 /* The two ways to run a kernel, and what a reader of its object file needs. cpu/object_file.py reads this layout. */
@@ -26,7 +26,7 @@ typedef struct jitload_cpu_kernel {
   /* Run all threads of `count` blocks with consecutive x indices, one thread after another: for a kernel that never
    * waits. On the way `block->block_index` is that of the current block. */
   void (*run_blocks)(void* const* params, jitload_cpu_block* block, uint32_t count);
-  /* Run one thread. A wait in it may last long, and ends on the same thread of the operating system. */
+  /* Run one thread. A wait in it may be long, and ends on the same thread of the operating system. */
   void (*run_thread)(void* const* params, const jitload_cpu_block* block, const uint32_t thread[3]);
   void (*function)(void);
   void (*probe)(void);        /* never called; its symbol holds the kernel's type */
@@ -39,8 +39,8 @@ enum { JITLOAD_CPU_COUNT, JITLOAD_CPU_AND, JITLOAD_CPU_OR };
 
 #define JITLOAD_CPU_HIDDEN __attribute__((visibility("hidden"), tls_model("local-dynamic")))
 
-/* The worker that runs the kernel on this thread. It is passed to each wait, since the kernel's code has the addresses
- * of its thread-local variables at hand. */
+/* The worker that runs the kernel on this thread. It is passed to each wait, because the kernel's code already has the
+ * addresses of its thread-local variables. */
 extern JITLOAD_CPU_HIDDEN __thread struct jitload_cpu_worker* jitload_cpu_current_worker;
 
 /* Address and size of this thread's thread-local memory, which holds shared memory. No other thread of the operating
