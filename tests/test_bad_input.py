@@ -267,12 +267,12 @@ def test_launches_that_are_not_compiled(dead, monkeypatch):
     ],
 )
 def test_launches_that_are(alive):
-    assert classify([alive + ADD], has_embed_cubin=False) == "both"
+    assert classify([alive + ADD], has_embed_cubin=False) == "mixed"
 
 
 @pytest.mark.parametrize("flags", [["-DN"], ["-D", "N=1"], ["--pre-include=any.h"]])
 def test_launches_that_an_option_brings(flags):
-    assert classify([f"#ifdef N\n{LAUNCH}\n#endif\n{ADD}"], has_embed_cubin=False, options=flags) == "both"
+    assert classify([f"#ifdef N\n{LAUNCH}\n#endif\n{ADD}"], has_embed_cubin=False, options=flags) == "mixed"
     assert classify([f"#ifndef N\n{LAUNCH}\n#endif\n{ADD}"], has_embed_cubin=False, options=["-DN"]) == "device"
 
 
@@ -284,7 +284,7 @@ def test_launches_that_nvrtc_does_not_see(guard):
     with pytest.raises(CompileError, match=r"m\.cu:2: GPU only: launches with <<<…>>>"):
         jitload.load_inline("m", cuda_sources=text, arch="cpu")
     exported = f"{guard}\n{LAUNCH}\nTVM_FFI_DLL_EXPORT_TYPED_FUNC(start, start);\n#endif\n{ADD}"
-    assert classify([exported], has_embed_cubin=False, for_nvrtc=True) == "both"
+    assert classify([exported], has_embed_cubin=False, for_nvrtc=True) == "mixed"
 
 
 def test_lines_that_end_with_cr_alone(tmp_path):

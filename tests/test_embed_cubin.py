@@ -212,7 +212,9 @@ def test_objects_of_link_time_optimisation(tmp_path: Path) -> None:
 def test_names(name: str, tmp_path: Path) -> None:
     source = compile_c(tmp_path, "k")
     before = source.read_bytes()
-    with pytest.raises(JitLoadError, match=r"--name has .*, which is no C\+\+ name; TVM_FFI_EMBED_CUBIN takes letters"):
+    with pytest.raises(
+        JitLoadError, match=r"--name has .*, which is not a C\+\+ name; TVM_FFI_EMBED_CUBIN takes letters"
+    ):
         embed_cubin(CUBIN, source, source, name)
     assert source.read_bytes() == before
 

@@ -4,7 +4,7 @@
 
 The key covers what is known before a build. The files that a build turns out to read are recorded with their digests in
 the manifest and checked on a hit, so builds that read different files are different leaves of one key. A published leaf
-is never changed, and its name is never used again.
+is never changed.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class Work:
             os.rename(self.dir, target)
 
     def _free_leaf(self, dependencies: tuple[Dependency, ...]) -> Path:
-        """Return a name that was never used: the loader would not load a new library under the name of a loaded one."""
+        """Return a name that no leaf has: the dynamic loader knows libraries by path and would return the old one."""
         key_dir = key_dir_of(self.cache_dir, self.key)
         make_private_dir(key_dir)
         numbers = [int(match[1]) for name in os.listdir(key_dir) if (match := LEAF_NAME.match(name))]

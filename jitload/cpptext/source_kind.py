@@ -11,7 +11,7 @@ from typing import Literal
 from jitload.cpptext.lexer import Token, code_tokens, strip_comments
 from jitload.cpptext.preprocessor import NVRTC_MACROS, Macros, included_headers, live_tokens
 
-SourceKind = Literal["device", "host", "both"]
+SourceKind = Literal["device", "host", "mixed"]
 
 _HOST_COMPILER_MACROS = {"__CUDACC__": None, "__NVCC__": None}
 _MAX_HEADERS = 64  # that are read, nearest to the source first: each call of load_inline reads them
@@ -45,7 +45,7 @@ def classify(
     has_kernels = any(token.text == "__global__" and not token.in_directive for token in tokens)
     has_cubins = has_embed_cubin or any(word.startswith("TVM_FFI_EMBED_CUBIN") for word in words)
     if _has_launch(tokens) or (is_host_like and has_kernels and not has_cubins):
-        return "both"
+        return "mixed"
     if has_cubins or is_host_like:
         return "host"
     return "device" if words & {"__global__", "__device__", "__constant__"} else "host"

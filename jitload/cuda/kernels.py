@@ -72,7 +72,7 @@ def check_is_device_code(request: Request) -> None:
     if looks_like_kernels(texts) and find_candidates(texts):  # the candidates are remembered, and needed later
         return
     kind = classify(texts, has_embed_cubin=False, options=request.options, for_nvrtc=True)
-    if kind == "both":
+    if kind == "mixed":
         raise ToolchainError(
             f"source {request.name!r} launches kernels with <<<…>>>, which needs nvcc: pass it to load_inline(), or "
             "keep only the kernels in it and launch them from C++ of your own, with embed_cubin=."

@@ -67,7 +67,7 @@ def _kind_of_texts(
 
     kind = classify(texts, has_embed_cubin=has_cubins, options=options, for_nvrtc=not has_host_code)
     if kind != "host":
-        return "mixed" if kind == "both" else "device"
+        return kind
     is_host_like = has_cubins or any(marker in text for text in texts for marker in _HOST_MARKERS)
     return "host" if is_host_like or has_host_code else "device"  # the kernels may be in a header
 
@@ -133,7 +133,7 @@ def check_has_no_launches(pieces: Pieces, options: Sequence[str]) -> None:
     if any("<<<" in text for _, text in pieces):
         from jitload.cpptext.source_kind import classify
 
-        if classify([text for _, text in pieces], has_embed_cubin=False, options=options) == "both":
+        if classify([text for _, text in pieces], has_embed_cubin=False, options=options) == "mixed":
             raise cpu_launch_error(pieces)
 
 
@@ -154,10 +154,3 @@ def cpu_launch_error(pieces: Pieces) -> CompileError:
         diagnostics=(Diagnostic(file=label, line=line, severity="error", message=message),),
         hint='This needs a GPU: leave "cpu" out of arch, or write an alternative under #ifdef JITLOAD_CPU.',
     )
-
-
-def may_have_kernels_elsewhere(texts: Sequence[str], options: Sequence[str]) -> bool:
-    """Return whether a text without kernels may include some, or make some with a macro from the options."""
-    is_included = any("#include" in text for text in texts) or any("-include=" in option for option in options)
-    is_defined = any("__global__" in option for option in options)
-    return (is_included or is_defined) and not any("TVM_FFI_" in text for text in texts)
