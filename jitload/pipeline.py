@@ -111,7 +111,13 @@ def _output_path(output: PathLike | None, directory: Path | None) -> Path | None
 
 
 class _Tools(NamedTuple):
-    """The tools of a build: the toolchain for device code or CUDA's headers, the C++ compiler, and its identity."""
+    """The tools of a build.
+
+    Attributes:
+        cuda: What compiles the device code, or only has CUDA's headers; None if neither is needed.
+        compiler: The C++ compiler.
+        compiler_identity: The compiler's fingerprint, which is part of the key.
+    """
 
     cuda: CudaToolchain | Nvcc | None
     compiler: Compiler
@@ -186,7 +192,7 @@ def _find_without_tools(request: Request, cache_dir: Path, missing: ToolchainErr
         cuda = _find_cuda(request, cache_dir)
     with suppress(ToolchainError):
         compiler = find_compiler(request.settings)
-    # A compiler that is installed and does not work raises its own error.
+    # A compiler that is installed but broken raises its own error here.
     identity = compiler_identity(compiler, cache_dir) if compiler else None
     unknown = (*(("nvrtc",) if cuda is None else ()), *(("compiler", "cpu") if identity is None else ()))
     key = library_key(request, cuda, identity or "", own_identity(cache_dir))._replace(unknown_parts=unknown)
@@ -266,11 +272,11 @@ def _build_device_library(
     steps = library_steps(request, compiled, compiler, runtime.result().product)
     write_ninja(work.dir, steps)
     run_ninja(find_ninja(request.settings), work.dir, name=request.name, verbose=verbose)
-    return tuple(sorted({path for cubin in compiled for path in cubin.headers}))
+    return tuple(sorted({path for code in compiled for path in code.headers}))
 
 
 def _import_for_build(request: Request) -> None:
-    """Import what a build of this kind needs first; on a thread, while the build may wait for another process."""
+    """Import what a build of this kind needs first. On a thread, the imports overlap with waiting for the compiler."""
     import jitload.cache.store
 
     if request.triton is not None:

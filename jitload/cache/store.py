@@ -1,7 +1,7 @@
 """Builds an entry in a private directory under the key's lock, and publishes it by renaming the whole directory.
 
-Nobody needs a lock to read, and no result depends on one: the lock only prevents duplicate builds. A process that loses
-a race uses its own build, so that nothing depends on when one machine sees what another one wrote.
+Readers need no lock, and a missing lock costs only a duplicate build. A process that loses the race to publish keeps
+using its own build, because on a network file system it may not see the winner's yet.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ class Request(NamedTuple):
 
     Attributes:
         name: The module's name, as given.
-        pieces: Label and text of each piece of device code; empty where all code is host code.
+        pieces: Label and text of each piece of code for NVRTC; empty for host or mixed source, cubins and Triton.
         functions: Exported names and their launches; None exports every kernel.
         archs: The architectures, resolved.
         options: NVRTC options from `extra_cuda_cflags`.
@@ -163,7 +163,7 @@ class Request(NamedTuple):
 
 
 def slug_of(name: str) -> str:
-    """Return a name as part of a file name; names with the same slug differ in their cache key."""
+    """Return a name as part of a file name. Two names may have the same slug; their cache keys differ."""
     return _NOT_IN_FILE_NAMES.sub("_", name)[:48] or "_"
 
 
@@ -173,8 +173,8 @@ class Call(NamedTuple):
     Attributes:
         name: The module's name.
         sources: Source texts or files.
-        makes: A `module`, which is loaded at once, so that kernels may be for the CPU where there is no GPU; a
-            `library`; or a `cubin`.
+        makes: `"module"` is loaded here, so `"native"` may mean the CPU; `"library"` is only built; `"cubin"` is only
+            device code.
         functions: `functions=`, as given.
         options: Compiler options.
         arch: The architectures, as given.
@@ -286,7 +286,7 @@ def _host_source(call: Call, kind: Kind, cuda_options: tuple[str, ...]) -> HostS
                 file=file,
                 pieces=pieces,
                 is_file=sources.are_files,
-                flags=cuda_options if pieces[0] in cuda else (),  # options for CUDA are for its texts, even if C++
+                flags=cuda_options if pieces[0] in cuda else (),  # also if cuda_sources is host C++
             )
             for file, pieces in _unit_files(sources, cuda, suffix)
             if pieces
@@ -299,7 +299,7 @@ def _host_source(call: Call, kind: Kind, cuda_options: tuple[str, ...]) -> HostS
 
 
 def _unit_files(sources: Sources, cuda: Pieces, suffix: str) -> list[tuple[str, Pieces]]:
-    """Return what is compiled by itself, by its name in the build directory: each file, or all texts of a language."""
+    """Return file name and pieces of each unit: one for each file, or one for each language of inline texts."""
     if not sources.are_files:
         return [("cpp_sources.cc", sources.host), (f"cuda_sources.{suffix}", cuda)]
     pieces = (*sources.host, *cuda)
