@@ -49,6 +49,20 @@ class _Bindable(TypedFunction):
         self._jitload_library.bind(id(self), not self.release_gil, *self._jitload_config)
 
 
+class CheckedFunction(TypedFunction):
+    """A typed function that is called through tvm-ffi, which reads tensors that torch negates lazily as they lie."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Check the tensors of torch among the arguments, and call."""
+        torch: Any = sys.modules.get("torch")
+        for index, arg in enumerate(args if torch else ()):
+            if isinstance(arg, torch.Tensor) and (arg.is_conj() or arg.is_neg()):
+                method = "resolve_conj" if arg.is_conj() else "resolve_neg"
+                problem = f"is a tensor with a pending operation; pass a copy of it, x.{method}()"
+                raise TypeError(f"{self.__name__}(): argument {index + 1} {problem}")
+        return tvm_ffi.Function.__call__(self, *args, **kwargs)
+
+
 @functools.lru_cache(maxsize=1)
 def direct_type() -> type[TypedFunction] | None:
     """Return the type of functions that are called directly, or None if torch or Python does not allow it.
@@ -91,8 +105,27 @@ def direct_arguments() -> tuple[Any, ...]:
         exchange.current_stream,
         id(describe_tensor),
         id(call_again),
+        id(find_keys),
     )
     return (_Bindable.__basicsize__, *map(ctypes.c_void_p, addresses))
+
+
+def find_keys(tensor: Any) -> bytes:
+    """Return where tensors have their dispatch keys, as the bytes of a `jitload_key_place` (`python.cc`).
+
+    torch does not document the layout of a tensor, so this searches the memory of one for the keys that torch reports.
+    A mask of 0 says that they were not found.
+    """
+    torch = sys.modules["torch"]
+    try:
+        keys = torch._C._dispatch_keys(tensor).raw_repr()
+        lazy = [torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key)) for key in ("Conjugate", "Negative")]
+        pointers = (ctypes.c_uint64 * 8).from_address(id(tensor))
+        words = (ctypes.c_uint64 * 26).from_address(tensor._cdata)
+        pointer, place = [*pointers].index(tensor._cdata), [*words].index(keys)
+    except (AttributeError, TypeError, ValueError):
+        return struct.pack("=qqQ", 0, 0, 0)
+    return struct.pack("=qqQ", 8 * pointer, 8 * place, lazy[0].raw_repr() | lazy[1].raw_repr())
 
 
 def describe_tensor(tensor: Any) -> str:
@@ -100,8 +133,6 @@ def describe_tensor(tensor: Any) -> str:
     layout = str(tensor.layout).removeprefix("torch.")
     dtype = str(tensor.dtype).removeprefix("torch.")
     kinds = {
-        "a tensor with a pending conjugation (pass x.resolve_conj())": tensor.is_conj(),
-        "a tensor with a pending negation (pass x.resolve_neg())": tensor.is_neg(),
         "a meta tensor": tensor.is_meta,
         "a nested tensor": tensor.is_nested,
         f"a quantized tensor ({dtype})": tensor.is_quantized,

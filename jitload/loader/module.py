@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import tvm_ffi
 
 from jitload.errors import LoadError
-from jitload.loader.direct import direct_arguments, direct_type, torch_exchange
+from jitload.loader.direct import CheckedFunction, direct_arguments, direct_type, torch_exchange
 from jitload.loader.function import Library, TypedFunction
 
 _lock = threading.Lock()
@@ -244,8 +244,8 @@ def list_exports(module: Module, library_path: Path) -> None:
 def _typed(module: Module, function: tvm_ffi.Function, facts: dict[str, Any]) -> TypedFunction:
     """Turn a function that is not referenced elsewhere into a typed one. Its handle keeps the module alive."""
     library = module._jitload_library()
-    kind = direct_type() if library.bind is not None else None
-    typed = (kind or TypedFunction).__new__(kind or TypedFunction)
+    kind = (direct_type() if library.bind is not None else None) or CheckedFunction
+    typed = kind.__new__(kind)
     typed.__move_handle_from__(function)
     as_declared = (facts["index"], *(0,) * 8, None, None)
     typed._jitload_set(facts, library, as_declared)

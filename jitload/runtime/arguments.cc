@@ -311,6 +311,28 @@ extern "C" int jitload_raise_type_error(const jitload_kernel* kernel, int32_t ar
   return jitload_fail("TypeError", "%s(): argument %d must not be %s", kernel->name, (int)argument + 1, got);
 }
 
+/* Write what to do about a tensor that only a copy of it can replace, which `method` makes. The kernel's results must
+ * be copied back from that of an output. */
+static void jitload_format_copy(const jitload_kernel* kernel, const jitload_param* param, const char* method, char* text,
+                                size_t size) {
+  if (strncmp(param->type, "const ", 6) == 0 || param->kind != JITLOAD_POINTER) {
+    snprintf(text, size, "pass %s.%s()", param->name, method);
+  } else {
+    snprintf(text, size, "pass a copy and copy the result back (tmp = %s.%s(); %s(…, tmp, …); %s.copy_(tmp))",
+             param->name, method, kernel->name, param->name);
+  }
+}
+
+extern "C" int jitload_raise_lazy_error(const jitload_kernel* kernel, int32_t argument, const char* pending) {
+  char got[512], copy[384], method[16];
+  int32_t number = 0; /* every argument has a parameter */
+  while (kernel->params[number].argument != argument) ++number;
+  snprintf(method, sizeof method, "resolve_%s", pending);
+  jitload_format_copy(kernel, &kernel->params[number], method, copy, sizeof copy);
+  snprintf(got, sizeof got, "a tensor with a pending %s; %s", *pending == 'c' ? "conjugation" : "negation", copy);
+  return jitload_raise_type_error(kernel, argument, got);
+}
+
 static int jitload_raise_count_error(const jitload_kernel* kernel, int32_t num_args) {
   char names[1024] = "";
   size_t used = 0;
@@ -409,13 +431,14 @@ static int jitload_check_layout(const jitload_kernel* kernel, const jitload_para
   if (param->kind != JITLOAD_POINTER) return 0;
   const DLTensor* tensor = jitload_get_tensor(value);
   if (tensor != NULL && !(param->flags & JITLOAD_STRIDED) && !jitload_is_contiguous(tensor)) {
-    char shape[256], strides[256];
+    char shape[256], strides[256], copy[384];
+    jitload_format_copy(kernel, param, "contiguous", copy, sizeof copy);
     jitload_format_extents(tensor->shape, tensor->ndim, shape, sizeof shape);
     jitload_format_extents(tensor->strides, tensor->ndim, strides, sizeof strides);
     return jitload_fail("ValueError",
-                        "%s(): argument '%s' must be contiguous, got shape %s with strides %s; pass %s.contiguous(), or "
-                        "name it in Launch(strided=…)",
-                        kernel->name, param->name, shape, strides, param->name);
+                        "%s(): argument '%s' must be contiguous, got shape %s with strides %s; %s, or name it in "
+                        "Launch(strided=…)",
+                        kernel->name, param->name, shape, strides, copy);
   }
   uint64_t address = 0;
   if (tensor != NULL) {

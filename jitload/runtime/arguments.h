@@ -45,6 +45,8 @@ extern __thread TVMFFIObjectHandle jitload_pending_error;
 /* Raise the pending error if there is one, otherwise the error of the first check that fails. */
 int jitload_raise_argument_error(const jitload_kernel* kernel, const TVMFFIAny* args, int32_t num_args);
 int jitload_raise_type_error(const jitload_kernel* kernel, int32_t argument, const char* got);
+/* For a tensor with a pending conjugation ("conj") or negation ("neg"). */
+int jitload_raise_lazy_error(const jitload_kernel* kernel, int32_t argument, const char* pending);
 int jitload_raise_range_error(const jitload_kernel* kernel, const jitload_param* param, const TVMFFIAny* value);
 
 /* Read or encode rarer kinds of arguments. The readers return 0 for an invalid argument. */

@@ -37,6 +37,7 @@ typedef struct jitload_object {
   X(call_with, "PyObject_CallFunctionObjArgs", void*, (void*, ...)) \
   X(call_method, "PyObject_CallMethod", void*, (void*, const char*, const char*, ...)) \
   X(utf8, "PyUnicode_AsUTF8", const char*, (void*))         \
+  X(bytes_data, "PyBytes_AsString", const char*, (void*))      \
   X(new_tuple, "PyTuple_New", void*, (ptrdiff_t))              \
   X(set_item, "PyTuple_SetItem", int, (void*, ptrdiff_t, void*))
 
@@ -51,6 +52,13 @@ typedef struct jitload_object {
 
 #define JITLOAD_DECLARE_FUNCTION_(field, symbol, result, parameters) result(*field) parameters;
 #define JITLOAD_DECLARE_OBJECT_(field, symbol) void* field;
+/* Where a tensor's dispatch keys are: a tensor object has a pointer to torch's tensor, which has the 64 bits of keys. */
+typedef struct jitload_key_place {
+  int64_t pointer_offset;
+  int64_t keys_offset;
+  uint64_t lazy_keys; /* set where torch conjugates or negates lazily; 0 if the place is unknown */
+} jitload_key_place;
+
 static struct {
   JITLOAD_PYTHON_FUNCTIONS(JITLOAD_DECLARE_FUNCTION_)
   JITLOAD_PYTHON_OBJECTS(JITLOAD_DECLARE_OBJECT_)
@@ -59,6 +67,9 @@ static struct {
   const void* tensor_type;
   const void* parameter_type;
   void* describe;   /* of direct.py: describes a tensor that DLPack cannot export */
+  void* find_keys;  /* of direct.py: returns the bytes of a jitload_key_place */
+  jitload_key_place keys;
+  int has_keys;
   void* retry_call; /* of direct.py: repeats a call with copies of arrays that tvm-ffi cannot read */
   int (*to_dltensor)(void* tensor, DLTensor* out); /* DLPack's dltensor_from_py_object_no_sync */
   jitload_stream_source_fn stream;
@@ -75,20 +86,32 @@ static __attribute__((cold, noinline)) int jitload_call_predicate(void* object, 
   return is_true;
 }
 
-/* Whether torch conjugates or negates the tensor lazily, so that its memory holds other values. Only complex tensors,
- * and views of their imaginary parts, can be lazy; the elements of such a view have a stride of 2. */
-static inline int jitload_is_lazy(void* object, const DLTensor* tensor) {
-  if (tensor->dtype.code == kDLComplex) {
-    return jitload_call_predicate(object, "is_conj") || jitload_call_predicate(object, "is_neg");
-  }
-  if (tensor->dtype.code != kDLFloat) return 0;
-  const int32_t last = tensor->ndim - 1;
-  if (last >= 0 && tensor->shape[last] != 1 && (tensor->strides == NULL || tensor->strides[last] == 1)) return 0;
-  return jitload_call_predicate(object, "is_neg");
+static __attribute__((cold, noinline)) int jitload_is_lazy_by_name(void* object) {
+  return jitload_call_predicate(object, "is_conj") || jitload_call_predicate(object, "is_neg");
+}
+
+static __attribute__((cold, noinline)) void jitload_find_keys(void* tensor) {
+  void* bytes = python.call_with(python.find_keys, tensor, NULL);
+  const char* data = bytes != NULL ? python.bytes_data(bytes) : NULL;
+  if (data != NULL) memcpy(&python.keys, data, sizeof python.keys);
+  if (bytes != NULL) python.decref(bytes);
+  python.clear_error();
+  python.has_keys = 1;
+}
+
+/* Whether torch conjugates or negates the tensor lazily, so that its memory holds other values. torch's functions that
+ * tell would take a tenth of a call; the tensor's dispatch keys tell it as well. */
+static inline int jitload_is_lazy(void* object) {
+  const void* type = ((const jitload_object*)object)->type;
+  if (type != python.tensor_type && type != python.parameter_type) return jitload_is_lazy_by_name(object);
+  if (__builtin_expect(!python.has_keys, 0)) jitload_find_keys(object);
+  if (__builtin_expect(python.keys.lazy_keys == 0, 0)) return jitload_is_lazy_by_name(object);
+  const char* tensor = *(const char* const*)((const char*)object + python.keys.pointer_offset);
+  return (*(const uint64_t*)(tensor + python.keys.keys_offset) & python.keys.lazy_keys) != 0;
 }
 
 static inline int jitload_read_tensor(void* object, DLTensor* tensor) {
-  return python.to_dltensor(object, tensor) == 0 && !jitload_is_lazy(object, tensor);
+  return python.to_dltensor(object, tensor) == 0 && !jitload_is_lazy(object);
 }
 
 /* Read an argument of a common kind; return 0 for other kinds. */
@@ -155,6 +178,13 @@ static int jitload_raise_unreadable(const jitload_kernel* kernel, void* const* a
   for (ptrdiff_t i = 0; i < count; ++i) {
     if (python.is_instance(args[i], (void*)python.tensor_type) != 1 || jitload_read_tensor(args[i], &ignored)) continue;
     python.clear_error();
+    const char* pending = jitload_call_predicate(args[i], "is_conj") ? "conj"
+                          : jitload_call_predicate(args[i], "is_neg") ? "neg"
+                                                                      : NULL;
+    if (pending != NULL) {
+      jitload_raise_lazy_error(kernel, (int32_t)i, pending);
+      return 1;
+    }
     void* description = python.call_with(python.describe, args[i], NULL);
     const char* text = description != NULL ? python.utf8(description) : NULL;
     jitload_raise_type_error(kernel, (int32_t)i, text != NULL ? text : "a tensor that DLPack cannot export");
@@ -207,11 +237,11 @@ static void* jitload_vectorcall(void* self, void* const* args, size_t flags_and_
 
 /* Enable direct calls; return whether this Python supports them. args: (offset of a typed function's own fields,
  * then as addresses: tp_call of tvm_ffi.Function, torch.Tensor, torch.nn.Parameter, dltensor_from_py_object_no_sync
- * and current_work_stream of torch's exchange table, and direct.py's functions `describe` and `retry_call`). */
+ * and current_work_stream of torch's exchange table, and direct.py's functions `describe`, `retry_call` and `find_keys`). */
 JITLOAD_LOADER_FUNCTION(use_python)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   result->type_index = kTVMFFIBool;
   result->v_int64 = 0;
-  if (num_args != 8) return 0;
+  if (num_args != 9) return 0;
   int is_complete = 1;
 #define JITLOAD_FIND_FUNCTION_(field, symbol, result_type, parameters) \
   *(void**)&python.field = dlsym(RTLD_DEFAULT, symbol);                \
@@ -229,6 +259,8 @@ JITLOAD_LOADER_FUNCTION(use_python)(void*, const TVMFFIAny* args, int32_t num_ar
   python.stream = (jitload_stream_source_fn)args[5].v_ptr;
   python.describe = args[6].v_ptr;
   python.retry_call = args[7].v_ptr;
+  python.find_keys = args[8].v_ptr;
+  python.has_keys = 0;
   result->v_int64 = is_complete;
   return 0;
 }
