@@ -102,7 +102,7 @@ def test_types_are_the_compilers_and_names_the_texts() -> None:
         ("int", 4, None, 1),
         ("pointer", 8, "float32", 16),
         ("pointer", 8, None, 1),
-        ("pointer", 8, None, 1),
+        ("pointer", 8, "int64", 1),
         ("pointer", 8, None, 1),
         ("pointer", 8, None, 1),
         ("pointer", 8, "float32", 1),
@@ -124,7 +124,7 @@ def test_a_pointer_to_an_enum_takes_its_integers() -> None:
     k, each = sorted(kernels, key=lambda kernel: -len(kernel.parameters))
     assert [p.dtype for p in k.parameters] == [
         *("int32", "uint8", "int16", "int64", "int32", "uint32", "bool", "int32", "int32"),
-        *(None, None, None, None),
+        *("int64", None, None, None),
     ]
     assert [p.type for p in k.parameters][:4] == ["E*", "const U*", "volatile S*", "const volatile ns::Long*"]
     assert [p.dtype for p in each.parameters] == ["uint8", "uint8"]
@@ -348,7 +348,7 @@ def test_more_refusals_than_nvrtc_lists() -> None:
 
 TYPES = {
     "float const*": ("const float*", "pointer", "float32", 1),
-    "float const* const* restrict": ("const float* const*", "pointer", None, 1),
+    "float const* const* restrict": ("const float* const*", "pointer", "int64", 1),
     "int const volatile*": ("const volatile int*", "pointer", "int32", 1),
     "const unsigned long int *": ("const unsigned long*", "pointer", "uint64", 1),
     "long long": ("long long", "int", None, 1),

@@ -16,7 +16,7 @@ from jitload.expressions.compiler import ScopeEntry
 from jitload.launch import Launch
 from jitload.model import Kernel, Parameter, Variable
 from jitload.signature.exports import Export
-from jitload.signature.types import is_complex
+from jitload.signature.types import is_complex, is_pointer_to_pointer
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -262,6 +262,7 @@ def _param_record(parameter: Parameter, launch: Launch, argument: int) -> dict[s
             ("JITLOAD_RAW", parameter.name in launch.raw_pointers),
             ("JITLOAD_STRIDED", parameter.name in launch.strided),
             ("JITLOAD_COMPLEX", is_complex(parameter.type)),
+            ("JITLOAD_ADDRESSES", parameter.kind == "pointer" and is_pointer_to_pointer(parameter.type)),
         )
         if is_set
     ]
@@ -269,6 +270,7 @@ def _param_record(parameter: Parameter, launch: Launch, argument: int) -> dict[s
         "name": c_string(parameter.name), "type": c_string(parameter.type), "argument": argument,
         "size": parameter.size, "alignment": parameter.alignment, "kind": f"JITLOAD_{parameter.kind.upper()}",
         "flags": join_flags(flags), "dtype_code": code, "dtype_bits": bits,
+        "layout": c_string(parameter.layout) if parameter.layout else "NULL",
     }  # fmt: skip
 
 

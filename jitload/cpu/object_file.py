@@ -63,6 +63,10 @@ class ObjectFile:
                 symbols += [self._function_at(*target) for _, target in sorted(self._relocations(index).items())]
         return tuple(dict.fromkeys(symbols))
 
+    def layouts(self) -> tuple[str, ...]:
+        """Return the symbols that hold the members of structures."""
+        return tuple(symbol.name for symbol in self._symbols if "__jitload_members" in symbol.name)
+
     def dynamic_shared(self) -> tuple[str, ...]:
         """Return the symbols of `extern __shared__` arrays, which are thread-local and undefined."""
         names = (s.name for s in self._symbols if s.type == STT_TLS and s.section == 0)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from jitload.cpptext.declarations import find_candidates
 from jitload.cpptext.includes import IncludeScan
+from jitload.cpptext.structures import find_declarations
 from jitload.cuda import probe
 from jitload.cuda.headers import STAND_INS, provide_headers
 from jitload.cuda.nvrtc import NvrtcJob, NvrtcResult, declarations_for, device_options, log_warnings, run_nvrtc
@@ -25,8 +26,9 @@ from jitload.model import Candidate, CompiledSource, Cubin, Image
 from jitload.request.instrumentation import NO_INSTRUMENTATION, Instrumentation
 from jitload.request.kind import looks_like_kernels
 from jitload.request.request import Request
-from jitload.signature.demangle import demangle_variables
+from jitload.signature.demangle import demangle_variables, read_layouts
 from jitload.signature.kernels import find_expressions_to_probe, read_kernels
+from jitload.signature.layouts import typed_variables
 from jitload.toolchain.arch import CPU
 from jitload.toolchain.cuda import CudaToolchain, nvrtc_include_dirs
 
@@ -128,6 +130,11 @@ class DeviceSource:
     signatures: tuple[tuple[str, str], ...] = ()
     cpu_flags: tuple[str, ...] = ()
     instrumentation: Instrumentation = NO_INSTRUMENTATION
+
+    @property
+    def piece_texts(self) -> tuple[str, ...]:
+        """The texts of the pieces."""
+        return tuple(text for _, text in self.pieces)
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -243,12 +250,15 @@ def compile_kernels(source: DeviceSource, arch: str, toolchain: CudaToolchain) -
         if missing := find_expressions_to_probe(image, compilation.symbols(result)):
             result, image = compilation.compile((*compilation.expressions, *missing))
     symbols = compilation.symbols(result)
+    layouts = tuple(read_layouts(result.lowered.values()))
     try:
-        kernels = read_kernels(image, symbols, candidates, source.signatures_by_expression)
+        kernels = read_kernels(image, symbols, candidates, source.signatures_by_expression, layouts)
     except SignatureError as error:
         raise _with_standard(error, source.options) from error
     log_warnings(result.log, nvrtc_include_dirs(toolchain))
-    variables = demangle_variables(image.variables)
+    variables = typed_variables(
+        demangle_variables(image.variables), layouts, find_declarations(source.piece_texts).variables
+    )
     if compilation.declarations:  # these lines include headers, too
         scan = IncludeScan((*source.texts, *compilation.declarations), source.include_dirs)
     return CompiledSource(
@@ -318,6 +328,7 @@ class _Compilation:
         self._job = job
         self._is_minimal = source.is_minimal and toolchain.version >= (12, 4)
         self._rejected: frozenset[str] = frozenset()
+        self._layouts = probe.layout_expressions(source.piece_texts, candidates, source.kernels)
 
     def compile(self, expressions: tuple[str, ...]) -> tuple[NvrtcResult, Image]:
         """Compile, and compile again without the expressions that NVRTC rejects, until it rejects none.
@@ -354,13 +365,14 @@ class _Compilation:
                 self._prepare_retry(error)
 
     def _next_job(self) -> NvrtcJob:
-        names = (name for kernel in self.expressions for name in (kernel, probe.probe_expression(kernel)))
+        names = [name for kernel in self.expressions for name in (kernel, probe.probe_expression(kernel))]
         options, headers = self._job.options, self._job.headers
         if self._is_minimal:
             options = (*options, "--minimal")
         if self.expressions:
             options = (*options, f"--pre-include={probe.PROBE_HEADER[0]}")
             headers = (probe.PROBE_HEADER, *headers)
+            names += self._layouts
         return replace(
             self._job,
             options=options,

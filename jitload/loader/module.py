@@ -23,6 +23,7 @@ from jitload.errors import LoadError
 from jitload.loader.direct import CheckedFunction, direct_arguments, direct_type, torch_exchange
 from jitload.loader.function import Library, TypedFunction
 
+_COMPLEX_OF = {"float32": "complex64", "float64": "complex128"}  # float2 and complex<float> are pairs of float32
 _lock = threading.Lock()
 _loaded_files: dict[str, tuple[int, int, int, int]] = {}  # path of a loaded library -> identity of its file
 _copies: dict[tuple[str, tuple[int, int, int, int]], Path] = {}  # path and identity -> path of the copy that was loaded
@@ -268,7 +269,7 @@ def global_tensor(module: Module, name: str, dtype: object, shape: int | Sequenc
 
     Raises:
         LoadError: The module has no such variable.
-        ValueError: The size differs from the variable's.
+        ValueError: The size or the dtype differs from the variable's.
 
     Example:
         `torch.from_dlpack(jitload.global_tensor(mod, "coeffs", torch.float32, (16,))).copy_(values)`
@@ -284,6 +285,9 @@ def global_tensor(module: Module, name: str, dtype: object, shape: int | Sequenc
     kind = _dtype(dtype)
     extents = _extents(shape)
     size = functools.reduce(operator.mul, extents, 1) * kind.itemsize
+    expected = facts["variables"][number].get("dtype")
+    if expected is not None and str(kind) not in (expected, _COMPLEX_OF.get(expected)):
+        raise ValueError(f"variable {name!r} has elements of {expected}, got {kind}")
     actual = facts["variables"][number]["size"]
     if size != actual or any(extent < 0 for extent in extents):
         raise ValueError(f"variable {name!r} has {actual} bytes; {kind} with shape {tuple(extents)} would have {size}")

@@ -53,7 +53,7 @@ int jitload_raise_range_error(const jitload_kernel* kernel, const jitload_param*
 int jitload_read_big_int(const TVMFFIAny* value, uint64_t* out);
 uint32_t jitload_round_to_small_float(double value, int exponent_bits, int mantissa_bits, int finite_only);
 uint32_t jitload_round_to_e8m0(double value);
-int jitload_read_struct(const TVMFFIAny* value, void* out, size_t size, ptrdiff_t* length);
+int jitload_read_struct(const jitload_param* param, const TVMFFIAny* value, void* out, ptrdiff_t* length);
 int jitload_read_address(const jitload_param* param, const TVMFFIAny* value, uint64_t* out);
 int jitload_read_numpy_bool(const TVMFFIAny* value, uint64_t* out);
 
@@ -98,8 +98,9 @@ static inline int jitload_is_empty(const DLTensor* tensor) {
 static inline int jitload_dtype_fits(const jitload_param* param, DLDataType dtype) {
   if (param->dtype_bits == 0) return 1;
   if (dtype.code == param->dtype_code && dtype.bits == param->dtype_bits && dtype.lanes == 1) return 1;
-  return (param->flags & JITLOAD_COMPLEX) != 0 && dtype.code == kDLComplex && dtype.bits == 2 * param->dtype_bits &&
-         dtype.lanes == 1;
+  if (dtype.lanes != 1) return 0;
+  if (param->flags & JITLOAD_ADDRESSES) return dtype.code == kDLUInt && dtype.bits == 64;
+  return (param->flags & JITLOAD_COMPLEX) != 0 && dtype.code == kDLComplex && dtype.bits == 2 * param->dtype_bits;
 }
 
 static inline int jitload_is_cuda(DLDevice device) {

@@ -18,7 +18,7 @@ static inline int jitload_read_arguments(jitload_request* request, const TVMFFIA
       if (!jitload_read_pointer(param, value, &values[i], &request->device)) return 0;
     } else if (param->kind == JITLOAD_STRUCT) {
       ptrdiff_t size;
-      if (!jitload_read_struct(value, *structs, param->size, &size)) return 0;
+      if (!jitload_read_struct(param, value, *structs, &size)) return 0;
       request->params[i] = *structs;
       *structs += (param->size + 63) & ~(size_t)63;
     } else if (!jitload_read_number(param, value, &values[i])) {

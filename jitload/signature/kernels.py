@@ -7,6 +7,7 @@ cubin; all three must agree.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from jitload.errors import SignatureError
@@ -14,7 +15,15 @@ from jitload.model import Candidate, Image, ImageKernel, Kernel, Parameter, Para
 from jitload.signature.declared import list_sizes, parse_signature, shorten, untyped_error
 from jitload.signature.demangle import is_refused, read_probe, read_symbol
 from jitload.signature.exports import choose_export_names
-from jitload.signature.types import TypeFacts, describe_type, find_undeclared_name, readable_type, resolve_aliases
+from jitload.signature.layouts import Layout, describe_layouts
+from jitload.signature.types import (
+    TypeFacts,
+    describe_type,
+    find_undeclared_name,
+    readable_type,
+    resolve_aliases,
+    scalars_in,
+)
 
 
 def read_kernels(
@@ -22,6 +31,7 @@ def read_kernels(
     lowered: Mapping[str, tuple[str, str]],
     candidates: Sequence[Candidate] = (),
     signatures: Sequence[tuple[str, str]] = (),
+    layouts: Sequence[Layout] = (),
 ) -> tuple[Kernel, ...]:
     """Return the kernels of an image with the types and names of their parameters.
 
@@ -34,6 +44,7 @@ def read_kernels(
             rejected the probe).
         candidates: The functions in the source text that look like kernels.
         signatures: Hand-written signatures: a kernel expression or exported name, and the text.
+        layouts: The members of structures.
 
     Returns:
         The kernels in the order of the source; those that are not in its text come last.
@@ -48,7 +59,18 @@ def read_kernels(
     ]
     matches.sort(key=lambda match: match.source_order)
     parameters = _parse_signatures(matches, lowered, signatures) if signatures else {}
-    return tuple(_make_kernel(match, parameters.get(match.image_kernel.symbol)) for match in matches)
+    kernels = (_make_kernel(match, parameters.get(match.image_kernel.symbol)) for match in matches)
+    texts = describe_layouts(layouts)
+    return tuple(_with_layouts(kernel, texts) for kernel in kernels)
+
+
+def _with_layouts(kernel: Kernel, layouts: Mapping[str, str]) -> Kernel:
+    """Return the kernel with the layouts of the structures that it takes by value."""
+    parameters = (
+        replace(p, layout=layouts.get(p.type.removeprefix("const "), p.layout)) if p.kind == "struct" else p
+        for p in kernel.parameters
+    )
+    return replace(kernel, parameters=tuple(parameters))
 
 
 class _Match(NamedTuple):
@@ -238,6 +260,7 @@ def _apply_prototype(image_kernel: ImageKernel, prototype: _Prototype) -> Kernel
                 offset=slot.offset,
                 dtype=facts.dtype,
                 alignment=facts.alignment,
+                layout=_scalar_layout(facts),
             )
             for name, facts, slot in zip(_usable_names(prototype), prototype.types, slots, strict=True)
         ),
@@ -246,6 +269,12 @@ def _apply_prototype(image_kernel: ImageKernel, prototype: _Prototype) -> Kernel
         local_bytes=image_kernel.local_bytes,
         max_threads=image_kernel.max_threads,
     )
+
+
+def _scalar_layout(facts: TypeFacts) -> str:
+    """Return the layout of one of CUDA's vector types."""
+    scalars = scalars_in(facts.text) if facts.kind == "struct" else None
+    return f"={scalars[0]}{scalars[1]}*{scalars[2]}@0" if scalars else ""
 
 
 def _usable_names(prototype: _Prototype) -> tuple[str, ...]:

@@ -65,6 +65,31 @@ def resolve_aliases(text: str) -> str:
     return re.sub(r"(?<![\w:])(?:(?:cuda::)?std::)?(\w+)\b(?!::)", lambda word: _ALIASES.get(word[1], word[0]), text)
 
 
+def scalars_in(text: str) -> tuple[str, int, int] | None:
+    """Return the kind, the size and the number of the numbers in a value of a type that C++ or CUDA declares.
+
+    The kinds are those of `Parameter.layout`.
+
+    Example:
+        >>> scalars_in("int3")
+        ('i', 4, 3)
+    """
+    parts = _split_declarator(text)
+    if parts.rest:
+        return ("u", 8, 1) if not parts.is_member_pointer else None
+    element = _find_element(parts.base)
+    if element is None or element.dtype is None:
+        return None
+    size = next(scalar.size for scalar in _SCALARS.values() if scalar.dtype == element.dtype)
+    kinds = {"float8": "b", "float": "f", "bfloat": "r", "int": "i"}
+    return next((kinds[name] for name in kinds if element.dtype.startswith(name)), "u"), size, element.size // size
+
+
+def is_pointer_to_pointer(text: str) -> bool:
+    """Return whether a type is a pointer to addresses, `float**`."""
+    return _split_declarator(text).has_addresses
+
+
 def find_undeclared_name(text: str) -> str | None:
     """Return the type's name if neither C++ nor CUDA declares it: a user-defined type, or a misspelling."""
     parts = _split_declarator(text)
@@ -192,7 +217,7 @@ def _describe(parts: _Declarator) -> TypeFacts:
             text="",
             kind="pointer",
             size=8,
-            dtype=target.dtype if target else None,
+            dtype="int64" if parts.has_addresses else target.dtype if target else None,
             alignment=target.alignment if target else 1,
         )
     if element is None:
@@ -213,6 +238,11 @@ class _Declarator(NamedTuple):
     def is_plain_pointer(self) -> bool:
         """Whether it is a single pointer or reference to its base, or to an array of it, or an array."""
         return bool(_POINTER.fullmatch(self.rest))
+
+    @property
+    def has_addresses(self) -> bool:
+        """Whether it is a pointer to pointers."""
+        return re.fullmatch(r"(?:[*&](?: const| volatile)*){2,}", self.rest) is not None
 
     @property
     def is_member_pointer(self) -> bool:

@@ -39,6 +39,7 @@ enum {
   JITLOAD_FINITE = 16,  /* a finite number must not overflow to infinity */
   JITLOAD_DESCRIBED = 32, /* a tensor to make a descriptor of, or Triton's own descriptor object */
   JITLOAD_ON_CPU = 64,    /* a tensor may be on the CPU */
+  JITLOAD_ADDRESSES = 128, /* float**: a tensor of addresses, int64 or uint64 */
 };
 
 /* DLPack's codes of element types. */
@@ -68,6 +69,7 @@ typedef struct jitload_param {
   uint8_t flags;
   uint8_t dtype_code; /* JITLOAD_DL_…; any element type if dtype_bits is 0 */
   uint8_t dtype_bits;
+  const char* layout; /* of a structure, as Parameter.layout of model.py; NULL if it is unknown */
 } jitload_param;
 
 /* The results of the launch expressions. A configured call needs no expression for the parts that it sets itself. */
