@@ -1,7 +1,7 @@
 """The kernels of a cubin with the types and names of their parameters.
 
-Types come from the compiler (a hand-written signature comes first), names from the source text, and sizes from the
-cubin; all three must agree.
+Types come from the compiler, names from the source text, and sizes from the cubin; they must agree, also with a
+hand-written signature.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from jitload.errors import SignatureError
 from jitload.model import Candidate, Image, ImageKernel, Kernel, Parameter, ParameterSlot
-from jitload.signature.declared import list_sizes, parse_signature, shorten, untyped_error
+from jitload.signature.declared import check_agrees, list_sizes, parse_signature, shorten, untyped_error
 from jitload.signature.demangle import is_refused, read_probe, read_symbol
 from jitload.signature.exports import choose_export_names
 from jitload.signature.layouts import Layout, describe_layouts
@@ -35,8 +35,8 @@ def read_kernels(
 ) -> tuple[Kernel, ...]:
     """Return the kernels of an image with the types and names of their parameters.
 
-    Types come from a hand-written signature; without one, from the lowered name of the kernel's probe; without a probe,
-    from the kernel's own mangled symbol.
+    Types come from the lowered name of the kernel's probe; without a probe, from the kernel's own mangled symbol; if
+    that has none, from a hand-written signature.
 
     Args:
         image: The cubin's kernels, as its ELF file describes them.
@@ -137,9 +137,12 @@ def _named_kernel(match: _Match) -> Kernel:
 
 
 def _make_kernel(match: _Match, parameters: tuple[tuple[str, str], ...] | None) -> Kernel:
-    """Return the typed kernel; the parameters of a hand-written signature take precedence."""
+    """Return the typed kernel; a hand-written signature gives names, and types where the compiler reports none."""
     if parameters is not None:
         types, names = [type_ for type_, _ in parameters], [name for _, name in parameters]
+        if match.prototype is not None:
+            check_agrees(types, match.prototype.types, match.name)
+            return _apply_prototype(match.image_kernel, match.prototype._replace(names=tuple(names)))
         return make_typed_kernel(match.image_kernel, types, names, name=match.name)
     if match.prototype is None:
         if match.is_refused:  # an error only if the kernel is exported: see check_is_typed

@@ -98,6 +98,29 @@ def find_undeclared_name(text: str) -> str | None:
     return parts.base
 
 
+def find_base(text: str) -> str:
+    """Return a type without qualifiers, pointers and arrays."""
+    return _split_declarator(text).base
+
+
+def split_base(text: str) -> tuple[str, str]:
+    """Return a type's words without `const` and tags, and what follows them: `("float", "* const*")`."""
+    plain = _RESTRICT.sub("", text.strip())
+    end = _base_end(plain)
+    words = [word for word in _split_words(plain[:end]) if word not in (*_QUALIFIERS, *_TAGS)]
+    return " ".join(words), plain[end:]
+
+
+def is_builtin_integer(text: str) -> bool:
+    """Return whether words are a built-in integer type in any order: `long unsigned int`."""
+    if not text or not set(text.split()) <= {*_INTEGER_WORDS}:
+        return False
+    words = " ".join(sorted(text.split(), key=_INTEGER_WORDS.index))
+    return (
+        re.fullmatch(r"(?:(?:un)?signed ?)?((?:long ?){0,2}(?:int)?|short(?: int)?|char|__int128)", words) is not None
+    )
+
+
 def list_type_names() -> tuple[str, ...]:
     """Return the names of the types that C++ or CUDA declares."""
     return (*_ELEMENTS, *_ALIASES, *_OPAQUE_SIZES, "void")
