@@ -101,7 +101,8 @@ def render_wrapper(wrapper: Wrapper) -> str:
             {"name": c_string(v.name), "symbol": c_string(v.symbol), "cpu_symbol": _cpu_symbol(v, wrapper.cpu)}
             for v in wrapper.variables
         ],
-        "exports": [_export_record_for(export, wrapper.cpu) for export in wrapper.exports],
+        "kernels": _kernel_records(wrapper),
+        "exports": [export.name for export in wrapper.exports],
         "cpu": wrapper.cpu,
         "description": c_string(describe(wrapper)),
     }
@@ -127,6 +128,7 @@ def describe_function(export: Export) -> dict[str, Any]:
         "doc": export.doc,
         "signature": export.signature,
         "arguments": [_argument_record(p, export.launch) for p in export.arguments],
+        **({"variants": [variant.signature for variant in export.variants]} if export.variants else {}),
         "kernel": asdict(export.kernel),
         **({"builds": {arch: _resources(kernel) for arch, kernel in export.builds}} if export.builds else {}),
     }
@@ -189,6 +191,18 @@ def comment(text: str) -> str:
 # ---- one export ------------------------------------------------------------------------------------------------
 
 
+def _kernel_records(wrapper: Wrapper) -> list[dict[str, Any]]:
+    """Return the kernels for the wrapper's template: the exported functions, then the variants of each."""
+    records = [_export_record_for(export, wrapper.cpu) for export in wrapper.exports]
+    for record, export in zip(tuple(records), wrapper.exports, strict=True):
+        if export.variants:
+            record |= {"first_variant": len(records), "variant_count": len(export.variants)}
+            record["flags"] = join_flags([record["flags"], "JITLOAD_DISPATCHES"])
+        for number, variant in enumerate(export.variants):
+            records.append({**_export_record_for(variant, wrapper.cpu), "id": f"{export.name}__variant{number}"})
+    return records
+
+
 def _export_record_for(export: Export, cpu: CpuCode | None) -> dict[str, Any]:
     """Return an export for the wrapper's template, with its code for the CPU if there is any."""
     record = export_record(export)
@@ -222,6 +236,8 @@ def export_record(export: Export, constants: Mapping[str, ScopeEntry] | None = N
         "struct_bytes": structs + 64 if structs else 0,
         "metadata": c_string(_metadata(export)),
         "doc": c_string(export.doc),
+        "first_variant": 0,
+        "variant_count": 0,
     }
 
 

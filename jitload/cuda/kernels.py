@@ -22,7 +22,7 @@ from jitload.cuda.headers import STAND_INS, provide_headers
 from jitload.cuda.nvrtc import NvrtcJob, NvrtcResult, declarations_for, device_options, log_warnings, run_nvrtc
 from jitload.elf.cubin import read_image
 from jitload.errors import CompileError, JitLoadError, LaunchSpecError, SignatureError, ToolchainError, nearest_name
-from jitload.model import Candidate, CompiledSource, Cubin, Image
+from jitload.model import Candidate, CompiledSource, Cubin, Image, Parameter
 from jitload.request.instrumentation import NO_INSTRUMENTATION, Instrumentation
 from jitload.request.kind import looks_like_kernels
 from jitload.request.request import Request
@@ -224,10 +224,15 @@ def layout_difference(first: Cubin, second: Cubin) -> str:
         names = {kernel.name for kernel in counterpart.kernels}
         if absent := next((kernel.name for kernel in cubin.kernels if kernel.name not in names), None):
             return f"kernel {absent!r} exists for {cubin.arch}, but not for {counterpart.arch}"
-    layouts = [[[replace(p, name="") for p in kernel.parameters] for kernel in c.kernels] for c in (first, second)]
-    if layouts[0] != layouts[1]:
+    if _layouts(first) != _layouts(second):
         return f"the kernels of {first.arch} and {second.arch} take different parameters"
     return ""
+
+
+def _layouts(cubin: Cubin) -> list[tuple[str, list[Parameter]]]:
+    """Return the parameters of a cubin's kernels, which compilers list in different orders."""
+    kernels = ((k.name, [replace(p, name="", layout="") for p in k.parameters]) for k in cubin.kernels)
+    return sorted(kernels, key=repr)
 
 
 # ---- one architecture ---------------------------------------------------------------------------------------------

@@ -103,7 +103,8 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         """Initialise the function with its description, its library and its launch configuration."""
         self.__name__ = self.__qualname__ = facts["name"]
         self.__module__ = "jitload"
-        self.__doc__ = f"{facts['doc']}\n\n{facts['signature']}".strip()
+        signatures = "\n".join(facts.get("variants", (facts["signature"],)))
+        self.__doc__ = f"{facts['doc']}\n\n{signatures}".strip()
         self._jitload_key: tuple[Any, ...] = ()
         self._jitload_facts = facts
         self._jitload_library = library

@@ -676,6 +676,38 @@ static int jitload_check_dtype(const jitload_kernel* kernel, const jitload_param
   return jitload_raise_param_type_error(kernel, param, got);
 }
 
+/* Write `x=float32, y=float32`: the dtypes that a kernel takes, or with `args` those of the call. */
+static void jitload_format_dtypes(const jitload_kernel* kernel, const TVMFFIAny* args, char* text, size_t size) {
+  size_t used = 0;
+  *text = 0;
+  for (int32_t i = 0; i < kernel->param_count && used < size; ++i) {
+    const jitload_param* param = &kernel->params[i];
+    if (param->kind != JITLOAD_POINTER || param->argument < 0) continue;
+    const DLTensor* tensor = args != NULL ? jitload_get_tensor(&args[param->argument]) : NULL;
+    if (args != NULL ? tensor == NULL : param->dtype_bits == 0) continue;
+    char dtype[48];
+    const DLDataType expected = {param->dtype_code, param->dtype_bits, 1};
+    jitload_format_dtype(tensor != NULL ? tensor->dtype : expected, dtype, sizeof dtype);
+    used += (size_t)snprintf(text + used, size - used, "%s%s=%s", used != 0 ? ", " : "", param->name, dtype);
+  }
+}
+
+extern "C" int jitload_raise_variant_error(const jitload_kernel* kernel, const TVMFFIAny* args) {
+  char got[512], supported[2048] = "";
+  for (int32_t i = 0; i < kernel->param_count; ++i) {
+    const jitload_param* param = &kernel->params[i];
+    if (param->argument >= 0 && jitload_check_kind(kernel, param, &args[param->argument]) != 0) return -1;
+  }
+  jitload_format_dtypes(kernel, args, got, sizeof got);
+  size_t used = 0;
+  for (int32_t i = 0; i < kernel->variant_count && used < sizeof supported; ++i) {
+    char dtypes[512];
+    jitload_format_dtypes(&kernel->module->kernels[kernel->first_variant + i], NULL, dtypes, sizeof dtypes);
+    used += (size_t)snprintf(supported + used, sizeof supported - used, "%s(%s)", i != 0 ? ", " : "", dtypes);
+  }
+  return jitload_fail("TypeError", "%s(): no kernel takes (%s); there are kernels for %s", kernel->name, got, supported);
+}
+
 static int jitload_check_device(const jitload_kernel* kernel, const TVMFFIAny* args) {
   const jitload_param* first = NULL;
   char device[64], other_device[64];

@@ -44,6 +44,8 @@ extern __thread TVMFFIObjectHandle jitload_pending_error;
 
 /* Raise the pending error if there is one, otherwise the error of the first check that fails. */
 int jitload_raise_argument_error(const jitload_kernel* kernel, const TVMFFIAny* args, int32_t num_args);
+/* For tensors whose dtypes fit none of a function's kernels. */
+int jitload_raise_variant_error(const jitload_kernel* kernel, const TVMFFIAny* args);
 int jitload_raise_type_error(const jitload_kernel* kernel, int32_t argument, const char* got);
 /* For a tensor with a pending conjugation ("conj") or negation ("neg"). */
 int jitload_raise_lazy_error(const jitload_kernel* kernel, int32_t argument, const char* pending);

@@ -95,6 +95,7 @@ enum {
   JITLOAD_COMPUTES = 64, /* the wrapper computes at least one parameter */
   JITLOAD_SPREADS = 128, /* cluster scheduling policy: spread */
   JITLOAD_BALANCES = 256, /* cluster scheduling policy: load balancing */
+  JITLOAD_DISPATCHES = 512, /* several kernels: the dtypes of the tensors choose one */
 };
 
 struct jitload_eval;
@@ -121,6 +122,8 @@ typedef struct jitload_kernel {
   int32_t can_wait;     /* on the CPU: threads may wait for each other */
   const char* metadata; /* for tvm-ffi, of an exported kernel: its types */
   const char* doc;
+  int32_t first_variant; /* of JITLOAD_DISPATCHES: an index in the module's kernels, all of which have this name */
+  int32_t variant_count;
 } jitload_kernel;
 
 /* A cubin: compute capability 9.0 is 90; the suffix is 'a', 'f' or 0. */
