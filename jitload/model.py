@@ -148,6 +148,7 @@ class Specialization:
         assumptions: The properties of arguments that the code relies on.
         descriptors: The host-side descriptors among the arguments.
         constexprs: The values that were compiled in, by name; launch expressions may use the integers.
+        tuples: The names of the items of each parameter that is a tuple; some may be in `constexprs`.
         num_warps: Warps per block, as the compiler decided.
         warp_size: Threads per warp.
         num_ctas: Blocks per program.
@@ -168,6 +169,7 @@ class Specialization:
     assumptions: tuple[Assumption, ...] = ()
     descriptors: tuple[Descriptor, ...] = ()
     constexprs: tuple[tuple[str, int | float | bool | str | None], ...] = ()
+    tuples: tuple[tuple[str, tuple[str, ...]], ...] = ()
     num_warps: int
     warp_size: int = 32
     num_ctas: int = 1

@@ -22,6 +22,7 @@ from jitload.loader.direct import (
     direct_arguments,
     direct_type,
     find_keys,
+    flatten_tuples,
     torch_exchange,
 )
 from jitload.loader.function import TypedFunction
@@ -77,7 +78,7 @@ def arrays_as_tensors(module: jitload.Module) -> Iterator[None]:
     """Let a library take `Array` for a tensor, and torch's tensors again in the end."""
     offset, call, *_ = direct_arguments()
     callbacks = [ctypes.cast(callback, ctypes.c_void_p).value for callback in (view, current_stream)]
-    addresses = (id(Array), id(Array), *callbacks, id(describe), id(call_again), id(find_keys))
+    addresses = (id(Array), id(Array), *callbacks, id(describe), id(call_again), id(find_keys), id(flatten_tuples))
     use_python = tvm_ffi.Module.get_function(module, "_jitload_use_python")
     assert use_python(offset, call, *map(ctypes.c_void_p, addresses))
     yield

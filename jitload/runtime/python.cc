@@ -39,7 +39,8 @@ typedef struct jitload_object {
   X(utf8, "PyUnicode_AsUTF8", const char*, (void*))         \
   X(bytes_data, "PyBytes_AsString", const char*, (void*))      \
   X(new_tuple, "PyTuple_New", void*, (ptrdiff_t))              \
-  X(set_item, "PyTuple_SetItem", int, (void*, ptrdiff_t, void*))
+  X(set_item, "PyTuple_SetItem", int, (void*, ptrdiff_t, void*)) \
+  X(call_object, "PyObject_CallObject", void*, (void*, void*))
 
 #define JITLOAD_PYTHON_OBJECTS(X) \
   X(none, "_Py_NoneStruct")       \
@@ -47,6 +48,7 @@ typedef struct jitload_object {
   X(false_object, "_Py_FalseStruct")        \
   X(long_type, "PyLong_Type")     \
   X(float_type, "PyFloat_Type")   \
+  X(tuple_type, "PyTuple_Type")   \
   X(type_error, "PyExc_TypeError") \
   X(buffer_error, "PyExc_BufferError")
 
@@ -68,6 +70,7 @@ static struct {
   const void* parameter_type;
   void* describe;   /* of direct.py: describes a tensor that DLPack cannot export */
   void* find_keys;  /* of direct.py: returns the bytes of a jitload_key_place */
+  void* flatten;    /* of direct.py: returns the arguments of a Triton kernel with the items of tuples, or None */
   jitload_key_place keys;
   int has_keys;
   void* retry_call; /* of direct.py: repeats a call with copies of arrays that tvm-ffi cannot read */
@@ -196,8 +199,29 @@ static int jitload_raise_unreadable(const jitload_kernel* kernel, void* const* a
   return 0;
 }
 
+/* Repeat a call of a Triton kernel with the items of its tuples. Return 0 if there is none that the kernel takes. */
+static int jitload_call_flattened(void* self, const jitload_kernel* kernel, void* const* args, ptrdiff_t count,
+                                  void** result) {
+  int has_tuple = 0;
+  for (ptrdiff_t i = 0; i < count; ++i) has_tuple |= python.is_instance(args[i], python.tuple_type) == 1;
+  if (kernel->triton == NULL || !has_tuple) return 0;
+  void* tuple = python.new_tuple(count);
+  for (ptrdiff_t i = 0; tuple != NULL && i < count; ++i) {
+    python.incref(args[i]);
+    python.set_item(tuple, i, args[i]);
+  }
+  void* items = tuple != NULL ? python.call_with(python.flatten, self, tuple, NULL) : NULL;
+  const int is_flat = items != python.none;
+  *result = items != NULL && is_flat ? python.call_object(self, items) : NULL;
+  if (items != NULL) python.decref(items);
+  if (tuple != NULL) python.decref(tuple);
+  return is_flat;
+}
+
 static __attribute__((cold, noinline)) void* jitload_slow_call(void* self, const jitload_kernel* kernel,
                                                                void* const* args, ptrdiff_t count) {
+  void* result;
+  if (jitload_call_flattened(self, kernel, args, count, &result)) return result;
   if (count != kernel->argument_count) {
     jitload_raise_argument_error(kernel, NULL, (int32_t)count);
     return jitload_raise_in_python(self, kernel);
@@ -237,11 +261,11 @@ static void* jitload_vectorcall(void* self, void* const* args, size_t flags_and_
 
 /* Enable direct calls; return whether this Python supports them. args: (offset of a typed function's own fields,
  * then as addresses: tp_call of tvm_ffi.Function, torch.Tensor, torch.nn.Parameter, dltensor_from_py_object_no_sync
- * and current_work_stream of torch's exchange table, and direct.py's functions `describe`, `retry_call` and `find_keys`). */
+ * and current_work_stream of torch's exchange table, and direct.py's functions `describe`, `retry_call`, `find_keys` and `flatten`). */
 JITLOAD_LOADER_FUNCTION(use_python)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   result->type_index = kTVMFFIBool;
   result->v_int64 = 0;
-  if (num_args != 9) return 0;
+  if (num_args != 10) return 0;
   int is_complete = 1;
 #define JITLOAD_FIND_FUNCTION_(field, symbol, result_type, parameters) \
   *(void**)&python.field = dlsym(RTLD_DEFAULT, symbol);                \
@@ -260,6 +284,7 @@ JITLOAD_LOADER_FUNCTION(use_python)(void*, const TVMFFIAny* args, int32_t num_ar
   python.describe = args[6].v_ptr;
   python.retry_call = args[7].v_ptr;
   python.find_keys = args[8].v_ptr;
+  python.flatten = args[9].v_ptr;
   python.has_keys = 0;
   result->v_int64 = is_complete;
   return 0;

@@ -104,6 +104,9 @@ def read_kernel(kernel: Any) -> TritonKernel:
             best_config = getattr(kernel, "best_config", None) or (configs[0] if len(configs) == 1 else None)
         elif kind == "Heuristics":
             heuristics = {**kernel.values, **heuristics}
+        elif kind == "TraceableTritonKernelWrapper":  # of torch.library.wrap_triton
+            kernel = kernel.kernel
+            continue
         else:
             raise _not_a_kernel(kernel)
         kernel = kernel.fn
@@ -124,6 +127,10 @@ def _has_base(value: Any, name: str) -> bool:
     return any(base.__name__ == name for base in type(value).__mro__)
 
 
+def _is_kernel(value: Any) -> bool:
+    return any(_has_base(value, name) for name in ("JITFunction", "Autotuner", "Heuristics", "CompiledKernel"))
+
+
 def _not_a_kernel(value: Any) -> SignatureError:
     kind = type(value).__name__
     if kind == "InterpretedFunction":
@@ -135,7 +142,8 @@ def _not_a_kernel(value: Any) -> SignatureError:
     elif kind == "function":
         reason = f"{value.__name__}() is a plain function: decorate it with @triton.jit"
     else:
-        reason = f"got {kind}"
+        inner = next((name for name in ("fn", "kernel", "jit_function") if _is_kernel(getattr(value, name, None))), "")
+        reason = f"got {kind}" + (f", which wraps one: pass its .{inner}" if inner else "")
     return SignatureError(f"a Triton kernel is a @triton.jit function or what a launch or warmup() returns: {reason}")
 
 
