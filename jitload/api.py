@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from jitload.errors import ends_at_caller
 from jitload.launch import Extent
 from jitload.pipeline import build_request, load_request
 from jitload.request.arguments import (
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 PathLike = str | os.PathLike[str]
 
 
+@ends_at_caller
 def load_inline(  # noqa: PLR0913  the keywords are upstream's
     name: str,
     *,
@@ -120,6 +122,7 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
     return load_request(make_request(call), build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 
 
+@ends_at_caller
 def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described once
     name: str,
     *,
@@ -173,6 +176,7 @@ def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described
     return build_request(make_request(call), build_directory, output, verbose=verbose)
 
 
+@ends_at_caller
 def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
     name: str,
     *,
@@ -226,6 +230,7 @@ def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
     return load_request(make_request(call), build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 
 
+@ends_at_caller
 def build(  # noqa: PLR0913  the keywords are upstream's, described once
     name: str,
     *,
@@ -273,6 +278,7 @@ def build(  # noqa: PLR0913  the keywords are upstream's, described once
     return build_request(make_request(call), build_directory, output, verbose=verbose)
 
 
+@ends_at_caller
 def load_module(path: PathLike, *, keep_module_alive: bool = True) -> Module:
     """Load a library that was built earlier. This needs no compiler and no NVRTC; only launches on a GPU need a GPU.
 
@@ -296,6 +302,7 @@ def load_module(path: PathLike, *, keep_module_alive: bool = True) -> Module:
     return module
 
 
+@ends_at_caller
 def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern the device
     source: Texts | bytes | bytearray | memoryview,
     *,
@@ -359,6 +366,7 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
     return compile_kernels(device_source, request.archs[0], find_cuda_toolchain(request.settings)).cubin
 
 
+@ends_at_caller
 def load_triton(  # noqa: D417, PLR0913  the keywords of Triton's launches, and of load_inline
     name: str,
     kernel: Any,
@@ -425,6 +433,7 @@ def load_triton(  # noqa: D417, PLR0913  the keywords of Triton's launches, and 
     return load_request(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 
 
+@ends_at_caller
 def extract_triton(  # noqa: PLR0913  the keywords of Triton's launches
     kernel: Any,
     *args: Any,

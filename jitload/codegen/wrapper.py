@@ -141,6 +141,8 @@ def _resources(kernel: Kernel) -> dict[str, int]:
 
 def _argument_record(parameter: Parameter, launch: Launch) -> dict[str, Any]:
     record = {"name": parameter.name, "kind": parameter.kind, "type": parameter.type}
+    if parameter.layout.startswith("="):
+        record["layout"] = parameter.layout
     return {**record, "nullable": True} if parameter.name in launch.nullable else record
 
 

@@ -24,6 +24,7 @@ from jitload.loader.direct import CheckedFunction, direct_arguments, direct_type
 from jitload.loader.function import Library, TypedFunction
 
 _COMPLEX_OF = {"float32": "complex64", "float64": "complex128"}  # float2 and complex<float> are pairs of float32
+_SHOWN = ("get_function", "get_function_doc", "get_function_metadata", "imports", "kind")  # by tab completion
 _lock = threading.Lock()
 _loaded_files: dict[str, tuple[int, int, int, int]] = {}  # path of a loaded library -> identity of its file
 _copies: dict[tuple[str, tuple[int, int, int, int]], Path] = {}  # path and identity -> path of the copy that was loaded
@@ -57,9 +58,9 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
             raise TypeError(f"names of functions of {self!r} must be str, got {type(name).__name__}")
         try:
             function: TypedFunction = super().get_function(name, query_imports)
-        except AttributeError as missing:
+        except AttributeError:
             names = ", ".join(self) or "none"
-            raise AttributeError(f"{self!r} has no function {name!r}; it has: {names}") from missing
+            raise AttributeError(f"{self!r} has no function {name!r}; it has: {names}") from None
         facts = self._jitload_facts()["functions"].get(name)
         if facts is not None:
             return _typed(self, function, facts)
@@ -104,7 +105,8 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         return True
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *self})
+        special = (name for name in super().__dir__() if name.startswith("__"))
+        return sorted({*special, *_SHOWN, *self})
 
     def __repr__(self) -> str:
         facts = self._jitload_facts()
@@ -129,9 +131,7 @@ def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True
         LoadError: There is no such file, or it is not a library that can be loaded here.
     """
     library_path = Path(path).absolute()
-    if not library_path.is_file():
-        raise LoadError(f"no library at {library_path}")
-    _check_is_complete(library_path)
+    _check_is_library(library_path)
     try:
         with _unmapped_path(library_path) as path_to_map:
             raw = tvm_ffi.load_module(str(path_to_map), keep_module_alive=keep_module_alive)
@@ -161,6 +161,17 @@ def _reason(error: RuntimeError) -> str:
         'in the sources (for C, declare it extern "C"), or link the library that defines it, '
         f'extra_ldflags=["/path/to/lib.so"].\n{error}'
     )
+
+
+def _check_is_library(path: Path) -> None:
+    """Raise an error for a file that is not a complete library, such as a source."""
+    if path.suffix in (".cu", ".cuh", ".cc", ".cpp", ".cxx", ".c", ".ptx", ".cubin", ".py", ".o"):
+        other = {".cubin": "embed_cubin= of load_inline()", ".ptx": "compile_cubin()", ".py": "import"}
+        use = other.get(path.suffix, f"load(name, sources={path.name!r})")
+        raise LoadError(f"{path} is not a library: load_module() loads what build() made. For this file, use {use}")
+    if not path.is_file():
+        raise LoadError(f"no library at {path}")
+    _check_is_complete(path)
 
 
 def _check_is_complete(library_path: Path) -> None:
@@ -308,8 +319,8 @@ def _dtype(dtype: object) -> Any:
     text = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None) or str(dtype)
     try:
         kind = tvm_ffi.dtype(text.removeprefix("torch."))
-    except (ValueError, TypeError, RuntimeError) as error:
-        raise _unknown_dtype(dtype) from error
+    except (ValueError, TypeError, RuntimeError):
+        raise _unknown_dtype(dtype) from None
     if kind.itemsize == 0:
         raise _unknown_dtype(dtype)
     return kind

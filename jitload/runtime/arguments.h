@@ -39,10 +39,7 @@ extern "C" {
 /* Set tvm-ffi's error and return -1; so do all functions named jitload_raise_…. */
 __attribute__((format(printf, 2, 3))) int jitload_fail(const char* kind, const char* format, ...);
 
-/* The error of a call that bypassed tvm-ffi (python.cc), until tvm-ffi raises it in Python. */
-extern __thread TVMFFIObjectHandle jitload_pending_error;
-
-/* Raise the pending error if there is one, otherwise the error of the first check that fails. */
+/* Raise the error of the first check that fails. */
 int jitload_raise_argument_error(const jitload_kernel* kernel, const TVMFFIAny* args, int32_t num_args);
 /* For tensors whose dtypes fit none of a function's kernels. */
 int jitload_raise_variant_error(const jitload_kernel* kernel, const TVMFFIAny* args);

@@ -32,6 +32,12 @@ typedef struct jitload_object {
   X(decref, "Py_DecRef", void, (void*))                     \
   X(clear_error, "PyErr_Clear", void, (void))                  \
   X(set_error, "PyErr_SetString", void, (void*, const char*))  \
+  X(set_error_object, "PyErr_SetObject", void, (void*, void*))  \
+  X(fetch, "PyErr_Fetch", void, (void**, void**, void**))      \
+  X(normalize, "PyErr_NormalizeException", void, (void**, void**, void**)) \
+  X(restore, "PyErr_Restore", void, (void*, void*, void*))     \
+  X(set_traceback, "PyException_SetTraceback", int, (void*, void*)) \
+  X(new_text, "PyUnicode_FromStringAndSize", void*, (const char*, ptrdiff_t)) \
   X(is_error, "PyErr_ExceptionMatches", int, (void*))          \
   X(is_instance, "PyObject_IsInstance", int, (void*, void*))   \
   X(call_with, "PyObject_CallFunctionObjArgs", void*, (void*, ...)) \
@@ -50,6 +56,7 @@ typedef struct jitload_object {
   X(float_type, "PyFloat_Type")   \
   X(tuple_type, "PyTuple_Type")   \
   X(type_error, "PyExc_TypeError") \
+  X(runtime_error, "PyExc_RuntimeError") \
   X(buffer_error, "PyExc_BufferError")
 
 #define JITLOAD_DECLARE_FUNCTION_(field, symbol, result, parameters) result(*field) parameters;
@@ -149,6 +156,16 @@ static inline int jitload_read_object(void* object, TVMFFIAny* out, DLTensor* te
   return 1;
 }
 
+/* Remove the frames below the caller's from the traceback of the exception that is set. */
+static void jitload_drop_traceback(void) {
+  void *type = NULL, *value = NULL, *traceback = NULL;
+  python.fetch(&type, &value, &traceback);
+  python.normalize(&type, &value, &traceback);
+  if (value != NULL) python.set_traceback(value, python.none);
+  if (traceback != NULL) python.decref(traceback);
+  python.restore(type, value, NULL);
+}
+
 static __attribute__((cold, noinline)) void* jitload_call_tvm_ffi(void* self, void* const* args, ptrdiff_t count) {
   void* tuple = python.new_tuple(count);
   if (tuple == NULL) return NULL;
@@ -162,15 +179,27 @@ static __attribute__((cold, noinline)) void* jitload_call_tvm_ffi(void* self, vo
     result = python.call_with(python.retry_call, self, tuple, NULL);
   }
   python.decref(tuple);
+  if (result == NULL) jitload_drop_traceback();
   return result;
 }
 
-/* Let tvm-ffi raise the error that is set: a call with a wrong number of arguments, which cannot launch, finds the
- * pending error in jitload_raise_argument_error. */
-static __attribute__((cold, noinline)) void* jitload_raise_in_python(void* self, const jitload_kernel* kernel) {
-  void* const arguments[] = {python.none};
-  TVMFFIErrorMoveFromRaised(&jitload_pending_error);
-  return jitload_call_tvm_ffi(self, arguments, kernel->argument_count == 0);
+/* Raise tvm-ffi's error in Python. tvm-ffi itself would add frames of its own and of C++ to the traceback. */
+static __attribute__((cold, noinline)) void* jitload_raise_in_python(void) {
+  TVMFFIObjectHandle error = NULL;
+  TVMFFIErrorMoveFromRaised(&error);
+  if (error == NULL) return NULL; /* a Python exception is set already */
+  const TVMFFIErrorCell* cell = (const TVMFFIErrorCell*)((const char*)error + sizeof(TVMFFIObject));
+  char symbol[64];
+  snprintf(symbol, sizeof symbol, "PyExc_%.*s", (int)cell->kind.size, cell->kind.data);
+  void* const* type = (void* const*)dlsym(RTLD_DEFAULT, symbol);
+  if (type == NULL) type = (void* const*)python.runtime_error;
+  void* message = python.new_text(cell->message.data, (ptrdiff_t)cell->message.size);
+  if (message != NULL) {
+    python.set_error_object(*type, message);
+    python.decref(message);
+  }
+  TVMFFIObjectDecRef(error);
+  return NULL;
 }
 
 /* Set an error for the first tensor that DLPack cannot export, such as a meta or sparse tensor, or one that is
@@ -218,15 +247,30 @@ static int jitload_call_flattened(void* self, const jitload_kernel* kernel, void
   return is_flat;
 }
 
+/* Whether a call is written as for CuPy's RawKernel: `f((4,), (256,), (x, y, n))`. */
+static int jitload_is_cupy_call(const jitload_kernel* kernel, void* const* args, ptrdiff_t count) {
+  if (count != 3 && count != 4) return 0;
+  for (ptrdiff_t i = 0; i < 3; ++i) {
+    if (python.is_instance(args[i], python.tuple_type) != 1) return 0;
+    if (i < kernel->param_count && kernel->params[i].kind == JITLOAD_STRUCT) return 0;
+  }
+  return 1;
+}
+
 static __attribute__((cold, noinline)) void* jitload_slow_call(void* self, const jitload_kernel* kernel,
                                                                void* const* args, ptrdiff_t count) {
   void* result;
   if (jitload_call_flattened(self, kernel, args, count, &result)) return result;
+  if (jitload_is_cupy_call(kernel, args, count)) {
+    const char* grid = kernel->triton != NULL ? "grid" : "grid, block";
+    jitload_fail("TypeError", "%s() takes the launch in brackets: %s[%s](…)", kernel->name, kernel->name, grid);
+    return jitload_raise_in_python();
+  }
   if (count != kernel->argument_count) {
     jitload_raise_argument_error(kernel, NULL, (int32_t)count);
-    return jitload_raise_in_python(self, kernel);
+    return jitload_raise_in_python();
   }
-  if (jitload_raise_unreadable(kernel, args, count)) return jitload_raise_in_python(self, kernel);
+  if (jitload_raise_unreadable(kernel, args, count)) return jitload_raise_in_python();
   return jitload_call_tvm_ffi(self, args, count);
 }
 
@@ -254,7 +298,7 @@ static void* jitload_vectorcall(void* self, void* const* args, size_t flags_and_
   void* thread = bound->keeps_gil ? NULL : python.save_thread();
   const int failed = jitload_run(kernel, &bound->config, values, (int32_t)count, stream);
   if (thread != NULL) python.restore_thread(thread);
-  if (__builtin_expect(failed, 0)) return failed == JITLOAD_INTERRUPTED ? NULL : jitload_raise_in_python(self, kernel);
+  if (__builtin_expect(failed, 0)) return failed == JITLOAD_INTERRUPTED ? NULL : jitload_raise_in_python();
   python.incref(python.none);
   return python.none;
 }
