@@ -172,7 +172,7 @@ def _find_cuda(request: Request, cache_dir: Path) -> CudaToolchain | Nvcc | None
     if request.triton is not None:
         return None
     if request.host is not None and request.host.is_mixed:
-        from jitload.host_cpp.nvcc import find_nvcc
+        from jitload.toolchain.nvcc import find_nvcc
 
         return find_nvcc(request.settings, cache_dir, name=request.name)
     if request.cubins:
