@@ -226,7 +226,7 @@ def test_a_hit_starts_no_nvcc_and_a_header_that_changed_starts_it_again(fresh_ca
         starts.append(counted.read_text().count("-c "))
     assert starts == [1, 1, 2, 2]
     (library, _) = fresh_cache.glob("m-*/*/m.so")
-    recorded = json.loads(library.with_name("manifest.json").read_text())["headers"]
+    recorded = json.loads(library.with_name("manifest.json").read_text())["dependencies"]
     read = [file["path"] for file in recorded if file["size"] >= 0]
     assert "@0/value.h" in read
     assert not [path for path in read if "cuda_runtime" in path]

@@ -150,7 +150,7 @@ def _read_entry(leaf_dir: Path, key: CacheKey, settings: Settings, digest: str) 
         raise ValueError("its manifest belongs to another entry")
     if manifest["anchors"] is not None and tuple(manifest["anchors"]) != key.anchors:
         return None
-    dependencies = tuple(from_manifest(row, key.anchors) for row in manifest["headers"])
+    dependencies = tuple(from_manifest(row, key.anchors) for row in manifest["dependencies"])
     if not all(dependency.is_unchanged() for dependency in dependencies):
         return None
     name = manifest["product"]

@@ -14,7 +14,7 @@ from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import tvm_ffi_version
 from jitload.toolchain.identity import cpu_identity
 
-SCHEMA = 2
+SCHEMA = 3
 Part = str | bytes | tuple[str, ...]
 _LONGEST_SHOWN = 256
 _DEBUG_OPTIONS = ("-g", "-G", "-lineinfo", "--generate-line-info", "--device-debug", "--dopt")

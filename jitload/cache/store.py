@@ -301,7 +301,7 @@ def _write_manifest(work: Work, product: str, dependencies: tuple[Dependency, ..
         "size": files[product][0],
         "sha256": files[product][1],
         "anchors": list(key.anchors) if embeds_paths else None,
-        "headers": [row for dependency in dependencies for row in to_manifest(dependency, key.anchors)],
+        "dependencies": [row for dependency in dependencies for row in to_manifest(dependency, key.anchors)],
         "created": int(time.time()),
         "files": files,
         "parts": describe_parts(key),
