@@ -21,7 +21,7 @@ from jitload.request.request import Unit
 from jitload.settings import Settings
 from jitload.toolchain.arch import capability_of
 from jitload.toolchain.cuda import Nvcc, find_cuda_headers, find_cudart, toolkit_include_dirs
-from jitload.toolchain.host import Compiler
+from jitload.toolchain.host import Compiler, tool_environment
 from jitload.toolchain.identity import file_state, remembered
 
 _FLAGS = ("-Xcompiler=-fPIC,-fvisibility=hidden", "-DJITLOAD_LAUNCHER_LINKED")
@@ -117,7 +117,9 @@ def _ask_release(path: Path) -> str:
 
 def _run(command: Sequence[str]) -> str:
     try:
-        result = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=60, check=False)
+        result = subprocess.run(
+            command, env=tool_environment(), capture_output=True, text=True, errors="replace", timeout=60, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolchainError(f"nvcc cannot be run: {command[0]}: {error}") from error
     return result.stdout + result.stderr
