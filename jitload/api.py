@@ -328,7 +328,7 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
     Example:
         `compile_cubin(text, arch="sm_90a").kernels[0].registers`
     """
-    from jitload.cuda.kernels import DeviceSource, check_is_device_code, compile_kernels
+    from jitload.cuda.kernels import DeviceSource, check_is_device_code, compile_for_arch
     from jitload.settings import read_settings
     from jitload.toolchain.arch import resolve_one_gpu_arch
     from jitload.toolchain.cuda import find_cuda_toolchain
@@ -355,7 +355,7 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
         include_dirs=tuple(map(Path, request.include_dirs)),
         kernels=read_texts(kernels, "kernels"),
     )
-    return compile_kernels(device_source, request.archs[0], find_cuda_toolchain(request.settings)).cubin
+    return compile_for_arch(device_source, request.archs[0], find_cuda_toolchain(request.settings)).cubin
 
 
 def load_triton(  # noqa: D417, PLR0913  the keywords of Triton's launches, and of load_inline

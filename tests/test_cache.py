@@ -178,7 +178,7 @@ def test_an_edit_during_the_build_is_not_trusted(cache, tmp_path, monkeypatch):
     header = tmp_path / "h.h"
     header.write_text("#define NAME one\n")
     text = '#include "h.h"\nextern "C" __global__ void NAME() {}'
-    make = jitload.cuda.kernels.compile_kernels
+    make = jitload.cuda.kernels.compile_for_arch
 
     def edit_meanwhile(*arguments):
         compiled = make(*arguments)
@@ -186,7 +186,7 @@ def test_an_edit_during_the_build_is_not_trusted(cache, tmp_path, monkeypatch):
         return compiled
 
     with monkeypatch.context() as patch:
-        patch.setattr("jitload.cuda.kernels.compile_kernels", edit_meanwhile)
+        patch.setattr("jitload.cuda.kernels.compile_for_arch", edit_meanwhile)
         assert list(load(text, extra_include_paths=[tmp_path])) == ["one"]
     monkeypatch.setattr("jitload.pipeline._modules", {})
     assert list(load(text, extra_include_paths=[tmp_path])) == ["two"]

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from jitload.building.ninja import Step, run_ninja, write_ninja
 from jitload.building.runtime import find_or_build_cpu_runtime, find_or_build_runtime
@@ -18,8 +19,15 @@ from jitload.toolchain.arch import CPU
 from jitload.toolchain.host import find_compiler, find_ninja
 
 
-def install_library(entry: Entry, request: Request, directory: Path) -> Path:
-    """Copy the library into a directory under a name of its own, link `<name>.so` to it, and return the copy's path.
+class InstalledLibrary(NamedTuple):
+    """A library in a user's directory: the copy, whose name changes with its content, and the link `<name>.so`."""
+
+    library: Path
+    link: Path
+
+
+def install_library(entry: Entry, request: Request, directory: Path) -> InstalledLibrary:
+    """Copy the library into a directory under a name of its own, and link `<name>.so` to it.
 
     The name changes with the contents, because the dynamic loader does not look again at a path that it has loaded.
     """
@@ -28,9 +36,10 @@ def install_library(entry: Entry, request: Request, directory: Path) -> Path:
     path = directory / f"{request.slug}-{build_id}.so"
     if not path.is_file() or path.read_bytes() != entry.product.read_bytes():
         copy_file(entry.product, path)
-    with _replacing(directory / f"{request.slug}.so") as link:
-        link.symlink_to(path.name)
-    return path
+    link = directory / f"{request.slug}.so"
+    with _replacing(link) as fresh:
+        fresh.symlink_to(path.name)
+    return InstalledLibrary(path, link)
 
 
 def copy_file(source: Path, target: Path) -> Path:

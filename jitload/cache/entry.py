@@ -41,7 +41,7 @@ EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # a problem of this proc
 _INACCESSIBLE = (errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE)  # these do not mean that the entry is damaged
 _log = logging.getLogger(__name__)
 
-rebuilt: set[tuple[str, str]] = set()  # cache directories and digests that this process has built in the mode `rebuild`
+_rebuilt: set[tuple[str, str]] = set()  # cache directories and digests of this process's builds in mode `rebuild`
 
 
 class Entry(NamedTuple):
@@ -70,7 +70,7 @@ def key_dir_of(cache_dir: Path, key: CacheKey, digest: str = "") -> Path:
 
 
 def find_entry(
-    cache_dir: Path, key: CacheKey, settings: Settings, *, is_shared: bool = False, digest: str = ""
+    cache_dir: Path, key: CacheKey, settings: Settings, *, is_read_only: bool = False, digest: str = ""
 ) -> Entry | None:
     """Return an entry for a key whose product is whole and whose dependencies have not changed, or None.
 
@@ -81,15 +81,15 @@ def find_entry(
         cache_dir: The cache.
         key: The key.
         settings: The settings of this call.
-        is_shared: Whether the cache is not this user's own: nothing is renamed in it, and no use is recorded.
+        is_read_only: Whether the cache is not this user's own: nothing is renamed in it, and no use is recorded.
         digest: The digest to look for in place of the key's own, if parts of the key are unknown.
 
     Raises:
         CacheError: Someone else may write the entry, or this process has no file descriptors left.
     """
     digest = digest or key.digest
-    may_rename = not is_shared and settings.mode != "load-only"
-    if settings.mode == "rebuild" and (str(cache_dir), digest) not in rebuilt:
+    may_rename = not is_read_only and settings.mode != "load-only"
+    if settings.mode == "rebuild" and (str(cache_dir), digest) not in _rebuilt:
         return None
     key_dir = key_dir_of(cache_dir, key, digest)
     try:
@@ -107,10 +107,15 @@ def find_entry(
             _handle_problem(key_dir / leaf_name, problem, may_rename=may_rename)
             continue
         if entry is not None:
-            if not is_shared:
+            if not is_read_only:
                 record_use(entry.dir, settings)
             return entry
     return None
+
+
+def remember_rebuild(cache_dir: Path, key: CacheKey) -> None:
+    """Let later calls of this process find an entry that was built in the mode `rebuild`."""
+    _rebuilt.add((str(cache_dir), key.digest))
 
 
 def newest_first(names: Iterable[str]) -> list[str]:

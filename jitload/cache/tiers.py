@@ -27,10 +27,10 @@ def find_in_tiers(cache_dir: Path, key: CacheKey, settings: Settings) -> Entry |
     is_rebuild = settings.mode == "rebuild"
     bundles = find_bundles(cache_dir)
     if not is_rebuild and (bundles or settings.cache_path):
-        for shared_dir in _shared_dirs(bundles, settings):
-            if entry := _find(shared_dir, key, settings, is_shared=True):
+        for read_only_dir in _read_only_dirs(bundles, settings):
+            if entry := _find(read_only_dir, key, settings, is_read_only=True):
                 return entry
-    if entry := _find(cache_dir, key, settings, is_shared=False):
+    if entry := _find(cache_dir, key, settings, is_read_only=False):
         return entry
     if not is_rebuild and settings.remote and not key.unknown_parts:  # a store is asked by digest
         from jitload.cache.remote import fetch_entry
@@ -39,19 +39,19 @@ def find_in_tiers(cache_dir: Path, key: CacheKey, settings: Settings) -> Entry |
     return None
 
 
-def _find(cache_dir: Path, key: CacheKey, settings: Settings, *, is_shared: bool) -> Entry | None:
+def _find(cache_dir: Path, key: CacheKey, settings: Settings, *, is_read_only: bool) -> Entry | None:
     """Return the entry for a key from one directory: by its digest, or by its other parts if some are unknown."""
     if not key.unknown_parts:
-        return find_entry(cache_dir, key, settings, is_shared=is_shared)
+        return find_entry(cache_dir, key, settings, is_read_only=is_read_only)
     from jitload.cache.matching import matching_digests
 
     for digest in matching_digests(cache_dir, key, settings):
-        if entry := find_entry(cache_dir, key, settings, is_shared=is_shared, digest=digest):
+        if entry := find_entry(cache_dir, key, settings, is_read_only=is_read_only, digest=digest):
             return entry
     return None
 
 
-def share_entry(entry: Entry, key: CacheKey, settings: Settings) -> None:
+def upload_entry(entry: Entry, key: CacheKey, settings: Settings) -> None:
     """Put an entry that this process has built into the remote store, if the settings say so."""
     remember_bundles(entry.dir.parent.parent)
     if settings.remote_writes and entry.is_new:
@@ -60,7 +60,7 @@ def share_entry(entry: Entry, key: CacheKey, settings: Settings) -> None:
         put_entry(entry, key, settings)
 
 
-def _shared_dirs(bundles: Sequence[Path], settings: Settings) -> Iterator[Path]:
+def _read_only_dirs(bundles: Sequence[Path], settings: Settings) -> Iterator[Path]:
     """Yield the directories that are only read."""
     for bundle in bundles:
         try:

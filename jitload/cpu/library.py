@@ -12,7 +12,7 @@ from jitload.building.ninja import COMPILE_FLAGS, Step, compile_step, run_ninja,
 from jitload.building.runtime import find_or_build_cpu_runtime, find_or_build_runtime, include_flags
 from jitload.cache.store import Work
 from jitload.cpu.build import compile_for_cpu
-from jitload.cuda.kernels import check_is_device_code, check_layouts, compile_archs, device_source, naming_exports
+from jitload.cuda.kernels import check_is_device_code, check_layouts, compile_for_gpus, device_source, naming_exports
 from jitload.errors import ToolchainError
 from jitload.model import CpuProgram
 from jitload.request.request import Request
@@ -27,7 +27,7 @@ _INSTRUMENTED_LINK_FLAGS = ("-Wl,--wrap=memset", "-Wl,--wrap=memcpy", "-Wl,--wra
 
 
 def build_cpu_library(
-    request: Request, kit: CudaToolchain | None, compiler: Compiler, work: Work, *, verbose: bool
+    request: Request, toolchain: CudaToolchain | None, compiler: Compiler, work: Work, *, verbose: bool
 ) -> tuple[Path, ...]:
     """Build a library whose kernels run on the CPU, and on the GPUs that the request also names.
 
@@ -39,15 +39,15 @@ def build_cpu_library(
     runtimes = run_in_background(_find_or_build_runtimes, request, compiler, work.cache_dir)
     ninja = find_ninja(request.settings)
     with naming_exports(request):
-        program = compile_for_cpu(device_source(request), compiler, kit, ninja, work.dir)
-    compiled = () if kit is None or len(request.archs) == 1 else compile_archs(request, kit)
+        program = compile_for_cpu(device_source(request), compiler, toolchain, ninja, work.dir)
+    compiled = () if toolchain is None or len(request.archs) == 1 else compile_for_gpus(request, toolchain)
     check_layouts((*compiled, program.compiled))
     write_sources(request, compiled, work.dir, program)
     cubins = tuple(f"{gpu.cubin.arch}.cubin" for gpu in compiled)
     write_ninja(work.dir, _steps(request, program, compiler, cubins, runtimes.result()))
     run_ninja(ninja, work.dir, name=request.name, verbose=verbose)
     headers = {path for gpu in compiled for path in gpu.headers}
-    return tuple(sorted({*headers, *_headers_read(request, kit, work, program)}))
+    return tuple(sorted({*headers, *_headers_read(request, toolchain, work, program)}))
 
 
 def _find_or_build_runtimes(request: Request, compiler: Compiler, cache_dir: Path) -> tuple[str, ...]:
@@ -70,9 +70,9 @@ def _check_compiler(compiler: Compiler, cache_dir: Path) -> None:
         )
 
 
-def _headers_read(request: Request, kit: CudaToolchain | None, work: Work, program: CpuProgram) -> Iterator[Path]:
+def _headers_read(request: Request, toolchain: CudaToolchain | None, work: Work, program: CpuProgram) -> Iterator[Path]:
     """Yield the headers that no version in the key covers, and the paths where other headers would be found first."""
-    versioned_dirs = (own_include_dir().parent, *tvm_ffi_include_dirs(), *(kit.include_dirs if kit else ()))
+    versioned_dirs = (own_include_dir().parent, *tvm_ffi_include_dirs(), *(toolchain.include_dirs if toolchain else ()))
     dirs = search_dirs(tuple(map(Path, request.include_dirs)), request.cpu_flags, request.settings.environment)
     texts = [text for _, text in request.pieces]
     yield from headers_to_record(texts, program.files_read, dirs, versioned_dirs, cache_dir=work.cache_dir)

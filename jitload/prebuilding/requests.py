@@ -115,7 +115,7 @@ def build_request(fields: Any) -> Entry:
             `load_triton` raises.
     """
     from jitload.cache.directory import find_cache_dir, is_in_private_cache
-    from jitload.pipeline import build
+    from jitload.pipeline import find_or_build
     from jitload.settings import read_settings
 
     if not isinstance(fields, Mapping):
@@ -123,7 +123,7 @@ def build_request(fields: Any) -> Entry:
     if outputs := {"output", "build_directory"} & fields.keys():
         raise JitLoadError(f"prebuild() fills the cache: leave {min(outputs)}= to build_inline()")
     request, is_verbose = _triton_request(fields) if is_triton(fields) else _library_request(fields)
-    entry = build(request, verbose=is_verbose)
+    entry = find_or_build(request, verbose=is_verbose)
     cache_dir = find_cache_dir(read_settings())
     if is_in_private_cache(entry.dir):  # because of this request, or of an equal one before it
         raise CacheError(f"the cache {cache_dir} cannot be written, so nothing can be kept in it")
