@@ -41,7 +41,7 @@ from jitload.cpptext.includes import opening_includes
 from jitload.files import make_private_dir
 from jitload.request.request import Unit
 from jitload.settings import Settings, read_settings
-from jitload.toolchain.host import Compiler
+from jitload.toolchain.host import Compiler, tool_environment
 from jitload.toolchain.identity import compiler_identity
 
 PRELUDE = (
@@ -355,7 +355,14 @@ def make_header(command: Sequence[str], includes: Sequence[str], work_dir: Path)
     trial = [*command, "-Winvalid-pch", "-include", f"./{_HEADER}", "-fsyntax-only", "empty.cc"]
     for step in (compilation, trial):
         result = subprocess.run(
-            step, cwd=work_dir, capture_output=True, text=True, errors="replace", preexec_fn=_limit, check=False
+            step,
+            cwd=work_dir,
+            env=tool_environment(),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            preexec_fn=_limit,
+            check=False,
         )
         if result.returncode != 0 or ".gch" in result.stderr:
             return (), f"{' '.join(step)}\n{result.stderr}"

@@ -18,6 +18,32 @@ from jitload.settings import Settings
 _INCLUDE_DIR = Path(__file__).parents[1] / "include"
 
 
+# Variables that change only what ninja and compilers print (colours, links, the language), or that a `make` sets.
+_OUTPUT_VARIABLES = frozenset(
+    (
+        *(
+            "CLICOLOR_FORCE",
+            "CLICOLOR",
+            "FORCE_COLOR",
+            "NINJA_STATUS",
+            "NINJAFLAGS",
+            "GCC_COLORS",
+            "GCC_URLS",
+            "TERM_URLS",
+        ),
+        *(
+            "GCC_EXTRA_DIAGNOSTIC_OUTPUT",
+            "DEPENDENCIES_OUTPUT",
+            "SUNPRO_DEPENDENCIES",
+            "MAKEFLAGS",
+            "MFLAGS",
+            "CUDAFLAGS",
+        ),
+        *("LANGUAGE", "LC_ALL", "LC_MESSAGES"),
+    )
+)
+
+
 class Compiler(NamedTuple):
     """The host's C++ compiler: its command, the executable behind it, and the variables that it reads."""
 
@@ -49,6 +75,18 @@ def _find_compiler(requested: str, search_path: str, environment: tuple[str, ...
         f"no C++ compiler: {names} is not on the PATH. Install one (apt install g++, or dnf install gcc-c++), or "
         "without root: pip install ziglang, and set JITLOAD_CXX='python -m ziglang c++'."
     )
+
+
+def tool_environment() -> dict[str, str]:
+    """Return the environment for ninja and compilers, in which they print plain English that jitload can read.
+
+    Notebooks set `CLICOLOR_FORCE`, for example, and ninja then colours its output. A user's locale still decides about
+    characters: `LC_ALL` becomes `LC_CTYPE`.
+    """
+    variables = {name: value for name, value in os.environ.items() if name not in _OUTPUT_VARIABLES}
+    if locale := os.environ.get("LC_ALL"):
+        variables["LC_CTYPE"] = locale
+    return variables | {"LC_MESSAGES": "C"}
 
 
 def find_ninja(settings: Settings) -> Path:

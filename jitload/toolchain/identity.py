@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from jitload.errors import ToolchainError
 from jitload.files import load_text, save_text
-from jitload.toolchain.host import Compiler
+from jitload.toolchain.host import Compiler, tool_environment
 
 _PACKAGE = Path(__file__).parents[1]
 _PROGRAM = re.compile(r' "?(/[^"\s]+)"? -')  # in the output of `-v`: the path of the compiler proper
@@ -133,6 +133,7 @@ def _ask(compiler: Compiler) -> tuple[str, list[str]]:
     try:
         process = subprocess.run(
             command,
+            env=tool_environment(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,

@@ -13,6 +13,7 @@ from pathlib import Path
 from jitload.errors import ToolchainError
 from jitload.settings import Settings
 from jitload.toolchain.cuda import Nvcc, toolkit_include_dirs
+from jitload.toolchain.host import tool_environment
 from jitload.toolchain.identity import file_state, remembered
 
 _WITHOUT_NVCC = (
@@ -108,7 +109,9 @@ def run_nvcc(command: Sequence[str]) -> str:
         ToolchainError: It cannot be run.
     """
     try:
-        result = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=60, check=False)
+        result = subprocess.run(
+            command, env=tool_environment(), capture_output=True, text=True, errors="replace", timeout=60, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolchainError(f"nvcc cannot be run: {command[0]}: {error}") from error
     return result.stdout + result.stderr
