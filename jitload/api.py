@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from jitload.launch import Extent
 from jitload.pipeline import build_request, load_request
 from jitload.request.arguments import (
+    Functions,
     Paths,
     Sources,
     Texts,
@@ -19,7 +20,6 @@ from jitload.request.arguments import (
     read_texts,
 )
 from jitload.request.cubins import CubinLike
-from jitload.request.functions import Functions
 from jitload.request.request import Call, make_request, read_call
 
 if TYPE_CHECKING:

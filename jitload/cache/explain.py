@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jitload.cache.bundles import find_bundles
 from jitload.cache.dependencies import from_manifest
 from jitload.cache.entry import check_file, key_dir_of, newest_first, read_manifest
 from jitload.cache.key import CacheKey, describe_parts
 from jitload.cache.listing import StoredEntry, list_entries
 from jitload.cache.matching import differing_parts, matching_digests
 from jitload.cache.remote import hide_credentials
+from jitload.cache.tiers import find_bundles
 from jitload.errors import CacheError
 from jitload.settings import Settings
 

@@ -22,7 +22,7 @@ from jitload.cuda.nvrtc import NvrtcJob, NvrtcResult, declarations_for, device_o
 from jitload.elf.cubin import read_image
 from jitload.errors import CompileError, JitLoadError, LaunchSpecError, SignatureError, ToolchainError, nearest_name
 from jitload.model import Candidate, CompiledSource, Cubin, Image
-from jitload.request.instrumentation import NO_INSTRUMENTATION, Instrumentation
+from jitload.request.arguments import NO_INSTRUMENTATION, Instrumentation
 from jitload.request.kind import looks_like_kernels
 from jitload.request.request import Request
 from jitload.signature.demangle import demangle_variables

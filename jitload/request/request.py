@@ -11,24 +11,24 @@ from jitload.errors import JitLoadError
 from jitload.launch import Launch
 from jitload.request.arguments import (
     HOST_SUFFIXES,
+    NO_INSTRUMENTATION,
+    Functions,
+    Instrumentation,
     Options,
     Pieces,
     Sources,
     absolute_path,
     check_backend,
+    check_host_functions,
+    check_instrumentation,
     check_name,
     file_sources,
     inline_sources,
+    read_functions,
+    read_instrumentation,
     read_options,
 )
 from jitload.request.cubins import LabelledCubin, read_embedded_cubins, read_labelled_cubins
-from jitload.request.functions import Functions, check_host_functions, read_functions
-from jitload.request.instrumentation import (
-    NO_INSTRUMENTATION,
-    Instrumentation,
-    check_instrumentation,
-    read_instrumentation,
-)
 from jitload.request.kind import Kind, check_has_no_launches, cpu_launch_error, find_kind, is_empty
 from jitload.request.options import cpu_options, translate_cuda_options
 from jitload.settings import Settings, read_settings

@@ -13,8 +13,7 @@ from pathlib import Path
 from jitload.errors import ToolchainError
 from jitload.settings import Settings
 from jitload.toolchain.cuda import Nvcc, toolkit_include_dirs
-from jitload.toolchain.host import tool_environment
-from jitload.toolchain.identity import file_state, remembered
+from jitload.toolchain.host import file_state, remembered, tool_environment
 
 _WITHOUT_NVCC = (
     "There are two ways without nvcc: pass only the kernels in cuda_sources and declare the launch, "
