@@ -18,9 +18,9 @@ from jitload.cache.key import library_key
 from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError, LaunchSpecError, LoadError
 from jitload.model import Cubin
-from jitload.request.arguments import Sources, read_options
+from jitload.request.arguments import Call, Sources, read_options
 from jitload.request.cubins import read_embedded_cubins
-from jitload.request.request import Call, make_request
+from jitload.request.request import make_request
 
 CUBIN = (ROOT / "tests" / "data" / "stub_kernels.sm_90.cubin").read_bytes()
 EMBED = """\
