@@ -289,7 +289,7 @@ def _with_standard(error: SignatureError, options: Sequence[str]) -> SignatureEr
 
 
 def _first_expressions(source: DeviceSource, candidates: Sequence[Candidate]) -> tuple[str, ...]:
-    """Return the kernel expressions for the first run: those of `Launch` records, and candidates that are not templates.
+    """Return the kernel expressions for the first run: those of `Launch` records, and candidates without a template.
 
     If a name has several candidates, or a template among them, it is not an expression by itself. The symbols of those
     kernels contain their types.

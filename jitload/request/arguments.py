@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +17,46 @@ Texts = str | Sequence[str]
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Pieces = tuple[tuple[str, str], ...]
 
+# Options of compilers and linkers whose value may be a word of its own.
+_TAKE_A_VALUE = frozenset(
+    (
+        *(
+            "-D",
+            "-U",
+            "-I",
+            "-L",
+            "-l",
+            "-include",
+            "-isystem",
+            "-x",
+            "-std",
+            "-arch",
+            "-gencode",
+            "-code",
+            "-Xcompiler",
+        ),
+        *(
+            "-Xptxas",
+            "-Xlinker",
+            "-Xcudafe",
+            "-Xnvlink",
+            "-maxrregcount",
+            "-t",
+            "--std",
+            "--gpu-architecture",
+            "--param",
+        ),
+        *(
+            "--generate-code",
+            "--compiler-options",
+            "--ptxas-options",
+            "--linker-options",
+            "--maxrregcount",
+            "--threads",
+        ),
+        *("--include-path", "-diag-suppress", "--diag-suppress", "--gpu-code"),
+    )
+)
 HOST_SUFFIXES = (".cpp", ".cc", ".cxx", ".c")
 
 
@@ -133,12 +176,12 @@ def read_options(
     include_paths: Paths | None = None,
 ) -> Options:
     """Check `extra_cflags=` and the other option arguments of a call."""
-    host, host_dirs = split_includes(read_strings(cflags, "extra_cflags"))
+    host, host_dirs = split_includes(read_flags(cflags, "extra_cflags"))
     return Options(
         host=host,
         host_dirs=host_dirs,
-        cuda=read_strings(cuda_cflags, "extra_cuda_cflags"),
-        link=read_strings(ldflags, "extra_ldflags"),
+        cuda=read_flags(cuda_cflags, "extra_cuda_cflags"),
+        link=read_flags(ldflags, "extra_ldflags"),
         include_dirs=read_paths(include_paths, "extra_include_paths"),
     )
 
@@ -215,6 +258,28 @@ def read_strings(options: Sequence[str] | None, argument: str) -> tuple[str, ...
         shown = options if items is None else items
         raise JitLoadError(f"{argument} must be a list of str, one option each, got {shown!r}")
     return tuple(check_text(option, argument) for option in items if option.strip())
+
+
+def read_flags(options: Sequence[str] | None, argument: str) -> tuple[str, ...]:
+    r"""Return a list of compiler options, of which some may be written for a shell.
+
+    tvm-ffi and torch pass options through a shell. So `"-O3 -DN=4"` is two options, and in `-DNAME=\"x\"` the
+    backslashes are for the shell. Other options are not changed: `-I/a b` is one directory.
+    """
+    return tuple(word for option in read_strings(options, argument) for word in _split_words(option))
+
+
+def _split_words(option: str) -> Sequence[str]:
+    """Return the words of an option, if it was written for a shell."""
+    is_quoted = '\\"' in option or "'\"" in option
+    if not is_quoted and not re.search(r"\s", option):
+        return (option,)
+    try:
+        words = shlex.split(option)
+    except ValueError:
+        return (option,)
+    are_options = all(word.startswith("-") or before in _TAKE_A_VALUE for before, word in pairwise(words))
+    return words if are_options and (len(words) > 1 or is_quoted) else (option.strip(),)
 
 
 def read_paths(value: Paths | None, argument: str) -> tuple[Path, ...]:
