@@ -10,20 +10,17 @@ from typing import TYPE_CHECKING, Any, Literal
 from jitload.launch import Extent
 from jitload.pipeline import build_request, load_request
 from jitload.request.arguments import (
+    Functions,
     Paths,
     Sources,
     Texts,
     absolute_path,
-    file_sources,
-    inline_sources,
     label_pieces,
     read_options,
     read_texts,
 )
 from jitload.request.cubins import CubinLike
-from jitload.request.functions import Functions
-from jitload.request.instrumentation import read_instrumentation
-from jitload.request.request import Call, make_request
+from jitload.request.request import Call, make_request, read_call
 
 if TYPE_CHECKING:
     from jitload.loader.module import Module
@@ -100,23 +97,8 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
     Example:
         `mod = load_inline("vec", cuda_sources=text, functions={"add": Launch(grid="ceil_div(n, 256)", block=256)})`
     """
-    call = Call(
-        name=name,
-        sources=inline_sources(name, cuda_sources, cpp_sources=cpp_sources, embed_cubin=embed_cubin),
-        makes="module",
-        functions=functions,
-        options=read_options(
-            cflags=extra_cflags,
-            cuda_cflags=extra_cuda_cflags,
-            ldflags=extra_ldflags,
-            include_paths=extra_include_paths,
-        ),
-        arch=arch,
-        backend=backend,
-        kind=kind,
-        instrumentation=read_instrumentation(sanitize, debug=debug),
-    )
-    return load_request(make_request(call), build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
+    request = make_request(read_call(locals(), makes="module"))
+    return load_request(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 
 
 def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described once
@@ -153,23 +135,8 @@ def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described
     Example:
         `path = build_inline("vec", cuda_sources=text, arch=("sm_80", "sm_90a"), output="vec.so")`
     """
-    call = Call(
-        name=name,
-        sources=inline_sources(name, cuda_sources, cpp_sources=cpp_sources, embed_cubin=embed_cubin),
-        makes="library",
-        functions=functions,
-        options=read_options(
-            cflags=extra_cflags,
-            cuda_cflags=extra_cuda_cflags,
-            ldflags=extra_ldflags,
-            include_paths=extra_include_paths,
-        ),
-        arch=arch,
-        backend=backend,
-        kind=kind,
-        instrumentation=read_instrumentation(sanitize, debug=debug),
-    )
-    return build_request(make_request(call), build_directory, output, verbose=verbose)
+    request = make_request(read_call(locals(), makes="library"))
+    return build_request(request, build_directory, output, verbose=verbose)
 
 
 def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
@@ -206,23 +173,8 @@ def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
     Example:
         `mod = load("norms", sources=["layer_norm.cu"])`
     """
-    call = Call(
-        name=name,
-        sources=file_sources(sources, cuda_files, cpp_files, embed_cubin=embed_cubin),
-        makes="module",
-        functions=functions,
-        options=read_options(
-            cflags=extra_cflags,
-            cuda_cflags=extra_cuda_cflags,
-            ldflags=extra_ldflags,
-            include_paths=extra_include_paths,
-        ),
-        arch=arch,
-        backend=backend,
-        kind=kind,
-        instrumentation=read_instrumentation(sanitize, debug=debug),
-    )
-    return load_request(make_request(call), build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
+    request = make_request(read_call(locals(), makes="module"))
+    return load_request(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 
 
 def build(  # noqa: PLR0913  the keywords are upstream's, described once
@@ -253,23 +205,8 @@ def build(  # noqa: PLR0913  the keywords are upstream's, described once
     Example:
         `path = build("norms", sources="layer_norm.cu", arch="sm_90a")`
     """
-    call = Call(
-        name=name,
-        sources=file_sources(sources, cuda_files, cpp_files, embed_cubin=embed_cubin),
-        makes="library",
-        functions=functions,
-        options=read_options(
-            cflags=extra_cflags,
-            cuda_cflags=extra_cuda_cflags,
-            ldflags=extra_ldflags,
-            include_paths=extra_include_paths,
-        ),
-        arch=arch,
-        backend=backend,
-        kind=kind,
-        instrumentation=read_instrumentation(sanitize, debug=debug),
-    )
-    return build_request(make_request(call), build_directory, output, verbose=verbose)
+    request = make_request(read_call(locals(), makes="library"))
+    return build_request(request, build_directory, output, verbose=verbose)
 
 
 def load_module(path: PathLike, *, keep_module_alive: bool = True) -> Module:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from jitload.building.collector import pause_garbage_collection
+from jitload.building.resources import pause_garbage_collection
 from jitload.cache.directory import private_cache_dir
 from jitload.cache.entry import Entry, open_cache
 from jitload.cache.key import CacheKey, library_key
@@ -21,8 +21,7 @@ from jitload.request.arguments import absolute_path, check_path
 from jitload.request.request import Request
 from jitload.toolchain.arch import CPU
 from jitload.toolchain.cuda import CudaToolchain, Nvcc, find_cuda_headers, find_cuda_toolchain
-from jitload.toolchain.host import Compiler, find_compiler
-from jitload.toolchain.identity import compiler_identity, own_identity, recall_compiler_identity
+from jitload.toolchain.host import Compiler, compiler_identity, find_compiler, own_identity, recall_compiler_identity
 
 if TYPE_CHECKING:
     from jitload.cache.store import Work
@@ -160,7 +159,7 @@ def _find_tools(request: Request, cache_dir: Path) -> _Tools:
     cuda, compiler = _find_cuda(request, cache_dir), find_compiler(request.settings)
     identity = recall_compiler_identity(compiler, cache_dir)
     if identity is None:  # nothing was built with this compiler yet
-        from jitload.building.background import run_in_background
+        from jitload.building.resources import run_in_background
 
         run_in_background(_import_for_build, request)
         identity = compiler_identity(compiler, cache_dir)
@@ -172,7 +171,7 @@ def _find_cuda(request: Request, cache_dir: Path) -> CudaToolchain | Nvcc | None
     if request.triton is not None:
         return None
     if request.host is not None and request.host.is_mixed:
-        from jitload.host_cpp.nvcc import find_nvcc
+        from jitload.toolchain.nvcc import find_nvcc
 
         return find_nvcc(request.settings, cache_dir, name=request.name)
     if request.cubins:
@@ -255,8 +254,8 @@ def _build_device_library(
     request: Request, toolchain: CudaToolchain | None, compiler: Compiler, work: Work, *, verbose: bool
 ) -> tuple[Path, ...]:
     """Compile kernels with NVRTC, generate the C++ that launches them, and link a library of both."""
-    from jitload.building.background import run_in_background
     from jitload.building.ninja import run_ninja, write_ninja
+    from jitload.building.resources import run_in_background
     from jitload.building.runtime import find_or_build_runtime
     from jitload.cuda.kernels import compile_device_code
     from jitload.toolchain.host import find_ninja

@@ -242,7 +242,7 @@ def test_compile_cubin_says_what_its_arguments_lack():
 def test_a_driver_that_does_not_start_is_no_missing_gpu(monkeypatch):
     status = iter([803, 803, 100, 100])
     driver = SimpleNamespace(cuCtxGetDevice=lambda _: 3, cuInit=lambda _: next(status))
-    monkeypatch.setattr("jitload.toolchain.driver.load_driver", lambda: driver)
+    monkeypatch.setattr("jitload.toolchain.arch.load_driver", lambda: driver)
     monkeypatch.delenv("JITLOAD_ARCH", raising=False)
     assert "needs a GPU, and the CUDA driver does not start (error 803). Name" in message(
         ToolchainError, ADD, arch="native"

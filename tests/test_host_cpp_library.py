@@ -285,7 +285,7 @@ def test_a_header_is_recorded_and_may_hold_the_macro(tmp_path):
         "extra_include_paths": [tmp_path],
     }
     library = build(**options)
-    recorded = json.loads((library.parent / "manifest.json").read_text())["headers"]
+    recorded = json.loads((library.parent / "manifest.json").read_text())["dependencies"]
     assert [file["path"] for file in recorded if file["size"] >= 0] == [f"@0/{header.name}"]
     assert build(**options) == library
     header.write_text(header.read_text().replace("k = 1", "k = 22"))

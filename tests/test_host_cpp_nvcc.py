@@ -14,11 +14,12 @@ from guides.kernel_library import build_scale, check_scale
 import jitload
 from jitload import Launch
 from jitload.errors import CompileError, LaunchSpecError, ToolchainError
-from jitload.host_cpp.nvcc import find_nvcc, find_nvcc_cudart, is_of_nvcc, nvcc_failure
+from jitload.host_cpp.nvcc import find_nvcc_cudart, is_of_nvcc, nvcc_failure
 from jitload.request.arguments import Sources
 from jitload.request.request import Call, make_request
 from jitload.settings import read_settings
 from jitload.toolchain.cuda import Nvcc, find_cuda_headers, find_cudart
+from jitload.toolchain.nvcc import find_nvcc
 
 pytest_plugins = ["support.gpu_fixtures"]
 
@@ -152,12 +153,12 @@ def test_the_identity_of_an_nvcc_is_its_version_and_the_flags_in_its_variables(m
 
 
 def test_a_toolkit_without_a_runtime_library_gets_the_wheels_of_its_release_line():
-    kit = find_cuda_headers(read_settings())
-    if kit is None or find_cudart(kit) is None:
+    toolchain = find_cuda_headers(read_settings())
+    if toolchain is None or find_cudart(toolchain) is None:
         pytest.skip("needs the wheel nvidia-cuda-runtime")
-    bare = Nvcc(major=kit.major, version=(kit.major, 0), path=Path("/nvcc"), include_dirs=(), identity="")
-    assert find_nvcc_cudart(bare, read_settings()) == find_cudart(kit)
-    assert find_nvcc_cudart(bare._replace(major=kit.major + 1), read_settings()) is None
+    bare = Nvcc(major=toolchain.major, version=(toolchain.major, 0), path=Path("/nvcc"), include_dirs=(), identity="")
+    assert find_nvcc_cudart(bare, read_settings()) == find_cudart(toolchain)
+    assert find_nvcc_cudart(bare._replace(major=toolchain.major + 1), read_settings()) is None
 
 
 RELOCATABLE = """
@@ -264,7 +265,7 @@ def test_a_hit_starts_no_nvcc_and_a_header_that_changed_starts_it_again(fresh_ca
         starts.append(counted.read_text().count("-c "))
     assert starts == [1, 1, 2, 2]
     (library, _) = fresh_cache.glob("m-*/*/m.so")
-    recorded = json.loads(library.with_name("manifest.json").read_text())["headers"]
+    recorded = json.loads(library.with_name("manifest.json").read_text())["dependencies"]
     read = [file["path"] for file in recorded if file["size"] >= 0]
     assert "@0/value.h" in read
     assert not [path for path in read if "cuda_runtime" in path]

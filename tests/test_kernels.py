@@ -262,8 +262,8 @@ def test_the_whole_zoo_loads_from_one_source():
 def test_an_anonymous_namespace_builds_the_same_twice(monkeypatch, tmp_path):
     text = "namespace { __global__ void k(float* x) {} }"
     assert list(load(text)) == ["k"]
-    kit = find_cuda_toolchain(read_settings())
-    if kit.version >= (12, 9):
+    toolchain = find_cuda_toolchain(read_settings())
+    if toolchain.version >= (12, 9):
         assert compile_text(text).cubin.data == compile_text(text).cubin.data
 
 

@@ -10,10 +10,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from jitload.cache.entry import FAILED_MARKER, WORK_DIR
+from jitload.cache.entry import BLOCK_BYTES, FAILED_MARKER, GROWTH_FILE, WORK_DIR, uses_path, write_uses
 from jitload.cache.listing import StoredEntry, directory_size, list_damaged, list_entries
 from jitload.cache.locks import LOCKS_DIR, is_local, lock_directory, unlock
-from jitload.cache.usage import BLOCK_BYTES, GROWTH_FILE, uses_path, write_uses
 from jitload.errors import CacheError
 from jitload.files import make_private_dir
 

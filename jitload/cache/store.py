@@ -32,19 +32,21 @@ from jitload.cache.dependencies import (
 )
 from jitload.cache.directory import private_cache_dir
 from jitload.cache.entry import (
+    BLOCK_BYTES,
     EXHAUSTED,
     FAILED_MARKER,
+    GROWTH_FILE,
     LEAF_NAME,
     MANIFEST,
     WORK_DIR,
     Entry,
+    append_bytes,
     find_entry,
     key_dir_of,
     remember_rebuild,
 )
 from jitload.cache.key import SCHEMA, CacheKey, describe_parts
 from jitload.cache.locks import LOCKS_DIR, hold_lock, host_tag, lock_directory, unlock
-from jitload.cache.usage import BLOCK_BYTES, GROWTH_FILE, append_bytes
 from jitload.errors import CacheError, CachePlaceError, CompileError, JitLoadError, warn_once
 from jitload.files import make_private_dir
 from jitload.settings import Settings
@@ -301,7 +303,7 @@ def _write_manifest(work: Work, product: str, dependencies: tuple[Dependency, ..
         "size": files[product][0],
         "sha256": files[product][1],
         "anchors": list(key.anchors) if embeds_paths else None,
-        "headers": [row for dependency in dependencies for row in to_manifest(dependency, key.anchors)],
+        "dependencies": [row for dependency in dependencies for row in to_manifest(dependency, key.anchors)],
         "created": int(time.time()),
         "files": files,
         "parts": describe_parts(key),

@@ -1,18 +1,17 @@
-"""The wrapper of a library: the C++ that exports typed functions and launches their kernels."""
+"""Writes the wrapper of a library: C++ that exports typed functions, evaluates their launches and launches kernels."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jitload.codegen.launch_plan import compile_plan, make_scope
 from jitload.errors import LaunchSpecError
-from jitload.expressions.compiler import ScopeEntry
+from jitload.expressions.compiler import ScopeEntry, compile_expression
 from jitload.launch import Launch
 from jitload.model import Kernel, Parameter, Variable
 from jitload.signature.exports import Export
@@ -35,6 +34,7 @@ _RESERVED = (
     "_library_",
 )  # __tvm_ffi_<name> would be a symbol of tvm-ffi's
 _SCHEMA_TYPES = {"pointer": "DLTensor*", "int": "int", "uint": "int", "float": "float", "bool": "bool"}
+_GUARDS = {"grid": "needs_grid", "block": "needs_block", "shared_bytes": "needs_shared_bytes"}
 
 
 class EmbeddedImage(NamedTuple):
@@ -308,3 +308,60 @@ def _metadata(export: Export) -> str:
     arguments = [{"type": _SCHEMA_TYPES.get(p.kind, "ffi.Bytes")} for p in export.arguments]
     schema = {"type": "ffi.Function", "args": [{"type": "None"}, *arguments]}
     return json.dumps({"type_schema": json.dumps(schema)})
+
+
+# ---- launch expressions ------------------------------------------------------------------------------------------
+
+
+def compile_plan(export: Export, scope: Mapping[str, ScopeEntry]) -> tuple[list[str], list[str]]:
+    """Return the texts of a launch's expressions, and the lines of C++ that evaluate them in that order."""
+    numbers = {parameter.name: number for number, parameter in enumerate(export.kernel.parameters)}
+    texts: list[str] = []
+    lines: list[str] = []
+    guard = ""
+    for field, text in _expressions(export.launch):
+        part, _, subscript = field.partition("[")
+        parameter = subscript[1:-2]  # of "args['n']"
+        target = f"plan->values[{numbers[parameter]}]" if part == "args" else _target(part, subscript)
+        if _GUARDS.get(part, "") != guard:
+            lines.extend(["}"] if guard else [])
+            guard = _GUARDS.get(part, "")
+            lines.extend([f"if (plan->{guard}) {{"] if guard else [])
+        code = compile_expression(text, scope, kernel=export.name, field=field)
+        indent = "  " if guard else ""
+        lines += [f"{indent}e->expression = {len(texts)};", f"{indent}{target} = {code};"]
+        texts.append(f"{parameter if part == 'args' else field} = {text}")
+    return texts, [*lines, *(["}"] if guard else [])]
+
+
+def _expressions(launch: Launch) -> Iterator[tuple[str, int | str]]:
+    """Yield field and text of each expression, `("grid[0]", "ceil_div(n, 256)")`. Computed parameters come first."""
+    yield from ((f"args[{name!r}]", text) for name, text in launch.args.items())
+    for field, extent in (("grid", launch.grid), ("block", launch.block), ("cluster", launch.cluster)):
+        if isinstance(extent, int | str):
+            yield field, extent
+        elif extent is not None:
+            yield from ((f"{field}[{axis}]", text) for axis, text in enumerate(extent))
+    if launch.shared_bytes != 0:
+        yield "shared_bytes", launch.shared_bytes
+
+
+def _target(part: str, subscript: str) -> str:
+    """Return the C++ variable for a field of the launch; `subscript` is `0]`, or "" if the field is a single extent."""
+    if part == "shared_bytes":
+        return "plan->shared_bytes"
+    return f"plan->{part}[{subscript[:-1] or 0}]"
+
+
+def make_scope(export: Export, positions: Mapping[str, int]) -> dict[str, ScopeEntry]:
+    """Return the names that a launch's expressions may use; `positions` has the argument index of each parameter."""
+    kinds: dict[str, Any] = {"pointer": "tensor", "int": "int", "uint": "int", "bool": "int"}
+    scope = {}
+    for number, parameter in enumerate(export.kernel.parameters):
+        scope[parameter.name] = ScopeEntry(
+            position=positions.get(parameter.name, -1),
+            kind=kinds.get(parameter.kind, "other"),
+            type=parameter.type,
+            computed=f"plan->values[{number}]" if parameter.name in export.launch.args else None,
+        )
+    return scope

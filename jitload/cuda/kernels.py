@@ -22,7 +22,7 @@ from jitload.cuda.nvrtc import NvrtcJob, NvrtcResult, declarations_for, device_o
 from jitload.elf.cubin import read_image
 from jitload.errors import CompileError, JitLoadError, LaunchSpecError, SignatureError, ToolchainError, nearest_name
 from jitload.model import Candidate, CompiledSource, Cubin, Image
-from jitload.request.instrumentation import NO_INSTRUMENTATION, Instrumentation
+from jitload.request.arguments import NO_INSTRUMENTATION, Instrumentation
 from jitload.request.kind import looks_like_kernels
 from jitload.request.request import Request
 from jitload.signature.demangle import demangle_variables
@@ -289,7 +289,7 @@ def _with_standard(error: SignatureError, options: Sequence[str]) -> SignatureEr
 
 
 def _first_expressions(source: DeviceSource, candidates: Sequence[Candidate]) -> tuple[str, ...]:
-    """Return the kernel expressions for the first run: those of `Launch` records, and candidates without a template.
+    """Return the expressions for the first run: those of `Launch` records, and candidates that are not templates.
 
     If a name has several candidates, or a template among them, it is not an expression by itself. The symbols of those
     kernels contain their types.

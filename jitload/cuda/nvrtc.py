@@ -17,7 +17,7 @@ from typing import Any
 from jitload.cuda.bindings import load_bindings
 from jitload.cuda.interruptible import Cancellation, run_interruptible
 from jitload.errors import CompileError, Diagnostic, ToolchainError
-from jitload.toolchain.driver import load_driver
+from jitload.toolchain.arch import load_driver
 
 _DIAGNOSTIC = re.compile(
     r"^(?P<file>[^\n]*?)\((?P<line>\d+)\): (?P<severity>catastrophic error|error|warning|remark|note)"

@@ -15,9 +15,9 @@ from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
-from jitload.building.background import run_in_background
 from jitload.building.files_read import files_in_options, headers_to_record, read_depfile, search_dirs
 from jitload.building.ninja import Step, run_ninja, write_ninja
+from jitload.building.resources import run_in_background
 from jitload.building.runtime import find_or_build_launcher
 from jitload.cache.store import Work
 from jitload.cuda.kernels import compile_device_code

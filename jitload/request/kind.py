@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from jitload.errors import CompileError, Diagnostic, JitLoadError
 from jitload.launch import Launch
-from jitload.request.arguments import Pieces, split_includes
-from jitload.request.functions import Functions
+from jitload.request.arguments import Functions, Pieces, split_includes
 
 if TYPE_CHECKING:
     from jitload.request.request import Call

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -11,16 +11,24 @@ from jitload.errors import JitLoadError
 from jitload.launch import Launch
 from jitload.request.arguments import (
     HOST_SUFFIXES,
+    NO_INSTRUMENTATION,
+    Functions,
+    Instrumentation,
     Options,
     Pieces,
     Sources,
     absolute_path,
     check_backend,
+    check_host_functions,
+    check_instrumentation,
     check_name,
+    file_sources,
+    inline_sources,
+    read_functions,
+    read_instrumentation,
+    read_options,
 )
 from jitload.request.cubins import LabelledCubin, read_embedded_cubins, read_labelled_cubins
-from jitload.request.functions import Functions, check_host_functions, read_functions
-from jitload.request.instrumentation import NO_INSTRUMENTATION, Instrumentation, check_instrumentation
 from jitload.request.kind import Kind, check_has_no_launches, cpu_launch_error, find_kind, is_empty
 from jitload.request.options import cpu_options, take_archs, translate_cuda_options
 from jitload.settings import Settings, read_settings
@@ -198,6 +206,37 @@ class Call(NamedTuple):
     backend: str | None = None
     kind: str | None = None
     instrumentation: Instrumentation = NO_INSTRUMENTATION
+
+
+def read_call(keywords: Mapping[str, Any], *, makes: Literal["module", "library"]) -> Call:
+    """Check the types of arguments that a public function was called with.
+
+    Args:
+        keywords: All arguments of `load_inline` or `load`, or of the functions that only build, by name.
+        makes: What the function makes.
+    """
+    name, cubins = keywords["name"], keywords["embed_cubin"]
+    if "sources" in keywords:
+        sources = file_sources(keywords["sources"], keywords["cuda_files"], keywords["cpp_files"], embed_cubin=cubins)
+    else:
+        cuda, cpp = keywords["cuda_sources"], keywords["cpp_sources"]
+        sources = inline_sources(name, cuda, cpp_sources=cpp, embed_cubin=cubins)
+    return Call(
+        name=name,
+        sources=sources,
+        makes=makes,
+        functions=keywords["functions"],
+        options=read_options(
+            cflags=keywords["extra_cflags"],
+            cuda_cflags=keywords["extra_cuda_cflags"],
+            ldflags=keywords["extra_ldflags"],
+            include_paths=keywords["extra_include_paths"],
+        ),
+        arch=keywords["arch"],
+        backend=keywords["backend"],
+        kind=keywords["kind"],
+        instrumentation=read_instrumentation(keywords["sanitize"], debug=keywords["debug"]),
+    )
 
 
 def make_request(call: Call) -> Request:
