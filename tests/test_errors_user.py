@@ -207,8 +207,11 @@ BAD_OPTIONS = [
     ({"extra_cuda_cflags": ["-D"]}, "extra_cuda_cflags ends with '-D', which takes a value"),
     ({"extra_cuda_cflags": ["-DA=\0"]}, "extra_cuda_cflags contains a NUL character, and compilers stop reading there"),
     (
-        {"extra_cuda_cflags": ["-arch=sm_80"]},
-        "extra_cuda_cflags has '-arch=sm_80': name architectures with arch=, such as arch='sm_90a'",
+        {"extra_cuda_cflags": ["-arch=volta"]},
+        (
+            "extra_cuda_cflags has '-arch=volta', which does not name an architecture such as sm_90a; arch= takes "
+            "architectures, too"
+        ),
     ),
     ({"extra_include_paths": 5}, "extra_include_paths must be a path or a list of paths, got 5"),
     ({"extra_include_paths": [b"x"]}, "extra_include_paths must be a path or a list of paths, got [b'x']"),

@@ -283,7 +283,8 @@ def _hint(log: str, options: Sequence[str]) -> str:
         return f"A macro among {', '.join(macros)} is read by NVRTC's own header, too: #define it in the source."
     if "is considered a host function" in log:
         return (
-            "Mark what kernels call __device__. Host functions beside kernels take nvcc, kind='mixed'; in C++ of their "
-            "own, cpp_sources=, they take none."
+            "Mark functions that kernels call __device__, and put host functions such as main() between "
+            "#ifndef __CUDACC_RTC__ and #endif, where NVRTC does not read them. To call host functions, pass them as "
+            "C++ of their own, cpp_sources=, or compile the whole text with nvcc, kind='mixed'."
         )
     return ""

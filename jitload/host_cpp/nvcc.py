@@ -22,6 +22,13 @@ from jitload.toolchain.nvcc import run_nvcc
 
 _FLAGS = ("-Xcompiler=-fPIC,-fvisibility=hidden", "-DJITLOAD_LAUNCHER_LINKED")
 _HOST_COMPILER = "host_compiler"
+_DEVICE_LINK = "device_link.o"
+TORCH_HINT = (
+    "This is a text for torch.utils.cpp_extension, which is built with torch's headers: load it with "
+    "torch.utils.cpp_extension.load_inline. For jitload, pass only the kernels and declare the launch, "
+    "functions={'f': Launch(grid=…, block=…)}; or write tvm::ffi::TensorView for torch::Tensor and leave out "
+    "PYBIND11_MODULE."
+)
 
 
 def nvcc_step(nvcc: Nvcc, compiler: Compiler, unit: Unit, archs: Sequence[str], include_flags: Sequence[str]) -> Step:
@@ -34,12 +41,9 @@ def nvcc_step(nvcc: Nvcc, compiler: Compiler, unit: Unit, archs: Sequence[str], 
         archs: The architectures, `("sm_80", "sm_90a")`.
         include_flags: The options for the include directories.
     """
-    capabilities = map(capability_of, archs)
     command = (
-        str(nvcc.path),
-        f"-ccbin={compiler.command[0] if len(compiler.command) == 1 else f'./{_HOST_COMPILER}'}",
+        *_command(nvcc, compiler, archs),
         *_defaults(unit.flags),
-        *(f"-gencode=arch=compute_{number}{suffix},code=sm_{number}{suffix}" for number, suffix in capabilities),
         *_FLAGS,
         *unit.flags,
         *include_flags,
@@ -47,6 +51,28 @@ def nvcc_step(nvcc: Nvcc, compiler: Compiler, unit: Unit, archs: Sequence[str], 
         *("-c", unit.file, "-o", f"{unit.file}.o"),
     )
     return Step(output=f"{unit.file}.o", command=command, inputs=(unit.file,))
+
+
+def device_link_step(nvcc: Nvcc, compiler: Compiler, units: Sequence[Unit], archs: Sequence[str]) -> Step:
+    """Return the command that links the device code of units that were compiled with `-rdc=true`."""
+    inputs = tuple(f"{unit.file}.o" for unit in units)
+    command = (*_command(nvcc, compiler, archs), "-Xcompiler=-fPIC", "-dlink", *inputs, "-o", _DEVICE_LINK)
+    library = device_runtime(nvcc)
+    return Step(output=_DEVICE_LINK, command=(*command, f"-L{library.parent}") if library else command, inputs=inputs)
+
+
+def device_runtime(nvcc: Nvcc) -> Path | None:
+    """Return the CUDA device runtime, which relocatable device code is linked with."""
+    dirs = (include.parent / lib for include in nvcc.include_dirs for lib in ("lib", "lib64"))
+    return next((path for directory in dirs if (path := directory / "libcudadevrt.a").is_file()), None)
+
+
+def _command(nvcc: Nvcc, compiler: Compiler, archs: Sequence[str]) -> Iterator[str]:
+    """Yield nvcc with its host compiler and the architectures."""
+    yield str(nvcc.path)
+    yield f"-ccbin={compiler.command[0] if len(compiler.command) == 1 else f'./{_HOST_COMPILER}'}"
+    for number, suffix in map(capability_of, archs):
+        yield f"-gencode=arch=compute_{number}{suffix},code=sm_{number}{suffix}"
 
 
 def _defaults(flags: Sequence[str]) -> Iterator[str]:
@@ -84,6 +110,8 @@ def nvcc_failure(error: CompileError, nvcc: Nvcc) -> CompileError | ToolchainErr
     hint = ""
     if "unsupported GNU version" in error.log or "unsupported clang version" in error.log:
         hint = f"nvcc {release} does not work with this host compiler: name an older one, JITLOAD_CXX=g++-12."
+    if re.search(r"(?:torch|ATen|c10|pybind11)/[\w/.]+: No such file", error.log):
+        hint = TORCH_HINT
     # nvcc compiles once for each architecture and repeats the messages.
     diagnostics: dict[Diagnostic, None] = dict.fromkeys(
         (*parse_cuda_diagnostics(error.log), *parse_diagnostics(error.log))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -20,6 +23,12 @@ Texts = str | Sequence[str]
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Pieces = tuple[tuple[str, str], ...]
 
+# Options of compilers and linkers whose value may be a word of its own.
+_TAKE_A_VALUE = """
+ -D -U -I -L -l -include -isystem -x -std --std -arch -gencode -code -Xcompiler -Xptxas -Xlinker -Xcudafe -Xnvlink
+ -maxrregcount -t --gpu-architecture --gpu-code --generate-code --compiler-options --ptxas-options --linker-options
+ --maxrregcount --threads --include-path -diag-suppress --diag-suppress --param
+ """.replace("\n", " ")
 HOST_SUFFIXES = (".cpp", ".cc", ".cxx", ".c")
 Functions = str | Sequence[str] | Mapping[str, Launch | str | None]
 
@@ -151,12 +160,12 @@ def read_options(
     include_paths: Paths | None = None,
 ) -> Options:
     """Check `extra_cflags=` and the other option arguments of a call."""
-    host, host_dirs = split_includes(read_strings(cflags, "extra_cflags"))
+    host, host_dirs = split_includes(read_flags(cflags, "extra_cflags"))
     return Options(
         host=host,
         host_dirs=host_dirs,
-        cuda=read_strings(cuda_cflags, "extra_cuda_cflags"),
-        link=read_strings(ldflags, "extra_ldflags"),
+        cuda=read_flags(cuda_cflags, "extra_cuda_cflags"),
+        link=read_flags(ldflags, "extra_ldflags"),
         include_dirs=read_paths(include_paths, "extra_include_paths"),
     )
 
@@ -233,6 +242,28 @@ def read_strings(options: Sequence[str] | None, argument: str) -> tuple[str, ...
         shown = options if items is None else items
         raise JitLoadError(f"{argument} must be a list of str, one option each, got {shown!r}")
     return tuple(check_text(option, argument) for option in items if option.strip())
+
+
+def read_flags(options: Sequence[str] | None, argument: str) -> tuple[str, ...]:
+    r"""Return a list of compiler options, of which some may be written for a shell.
+
+    tvm-ffi and torch pass options through a shell. So `"-O3 -DN=4"` is two options, and in `-DNAME=\"x\"` the
+    backslashes are for the shell. Other options are not changed: `-I/a b` is one directory.
+    """
+    return tuple(word for option in read_strings(options, argument) for word in _split_words(option))
+
+
+def _split_words(option: str) -> Sequence[str]:
+    """Return the words of an option, if it was written for a shell."""
+    is_quoted = '\\"' in option or "'\"" in option
+    if not is_quoted and not re.search(r"\s", option):
+        return (option,)
+    try:
+        words = shlex.split(option)
+    except ValueError:
+        return (option,)
+    are_options = all(word.startswith("-") or f" {before} " in _TAKE_A_VALUE for before, word in pairwise(words))
+    return words if are_options and (len(words) > 1 or is_quoted) else (option.strip(),)
 
 
 def read_paths(value: Paths | None, argument: str) -> tuple[Path, ...]:

@@ -24,14 +24,15 @@ from jitload.request.arguments import (
 )
 from jitload.request.cubins import LabelledCubin, read_embedded_cubins, read_labelled_cubins
 from jitload.request.kind import Kind, check_has_no_launches, cpu_launch_error, find_kind, is_empty
-from jitload.request.options import cpu_options, translate_cuda_options
+from jitload.request.options import cpu_options, take_archs, translate_cuda_options
 from jitload.settings import Settings, read_settings
-from jitload.toolchain.arch import CPU, resolve_arch, resolve_gpu_arch
+from jitload.toolchain.arch import CPU, add_archs, resolve_arch, resolve_gpu_arch
 
 if TYPE_CHECKING:
     from jitload.model import Cubin
 
-_NOT_IN_FILE_NAMES = re.compile(r"[^A-Za-z0-9_]+")
+_MAIN = re.compile(r"\bint\s+main\s*\(")
+_NOT_IN_FILE_NAMES = re.compile(r"^[.-]|[^A-Za-z0-9_.-]+")  # a leading dot hides a file, a hyphen makes it an option
 
 
 class Unit(NamedTuple):
@@ -54,6 +55,11 @@ class Unit(NamedTuple):
     def is_mixed(self) -> bool:
         """Whether it contains kernels and the C++ that launches them with `<<<…>>>`."""
         return self.file.endswith(".cu")
+
+    @property
+    def is_relocatable(self) -> bool:
+        """Whether its device code is linked with that of the other units."""
+        return self.is_mixed and "-rdc=true" in self.flags
 
 
 class HostSource(NamedTuple):
@@ -155,7 +161,7 @@ class Request(NamedTuple):
 
     @property
     def slug(self) -> str:
-        """The name as part of a file name: letters, digits and underscores, at most 48."""
+        """The name as part of a file name: letters, digits, `_`, `.` and `-`, at most 48."""
         return slug_of(self.name)
 
     @property
@@ -177,18 +183,20 @@ def make_request(call: Call) -> Request:
     if not call.sources.has_code:
         return _request_for_cubins(call, settings)
     kind = "device" if call.makes == "cubin" else find_kind(call)
-    cuda_options, cuda_dirs = translate_cuda_options(kind, call.options.cuda) if call.options.cuda else ((), ())
+    options, option_archs = take_archs(call.options.cuda) if call.options.cuda else ((), ())
+    cuda_options, cuda_dirs = translate_cuda_options(kind, options) if options else ((), ())
     host = _host_source(call, kind, cuda_options)
     functions = None if kind != "device" and is_empty(call.functions) else call.functions
     exports = read_functions(functions)
     if host is not None:
+        _check_is_no_program(call, host)
         check_host_functions(functions, host, names=(name for name, _ in exports or ()))
     include_dirs = (*call.options.include_dirs, *call.sources.directories, *cuda_dirs, *call.options.host_dirs)
     request = Request(
         name=call.name,
         pieces=call.sources.cuda if kind == "device" else (),
         functions=exports,
-        archs=() if kind == "host" else _resolve_archs(call, host, settings),
+        archs=() if kind == "host" else _resolve_archs(call, host, option_archs, settings),
         options=cuda_options if kind == "device" else (),
         include_dirs=tuple(str(absolute_path(path, "extra_include_paths")) for path in include_dirs),
         settings=settings,
@@ -222,15 +230,20 @@ def _request_for_cubins(call: Call, settings: Settings) -> Request:
     )
 
 
-def _resolve_archs(call: Call, host: HostSource | None, settings: Settings) -> tuple[str, ...]:
+def _resolve_archs(
+    call: Call, host: HostSource | None, option_archs: Sequence[str], settings: Settings
+) -> tuple[str, ...]:
     """Return the architectures to compile kernels for; hand-written C++ can only launch kernels on a GPU."""
+    arch = add_archs(call.arch, option_archs, settings) if option_archs else call.arch
     if host is not None:
         if host.is_mixed and CPU in ((call.arch,) if isinstance(call.arch, str) else call.arch):
             raise cpu_launch_error(tuple(piece for unit in host.units for piece in unit.pieces))
-        return resolve_gpu_arch(call.arch, settings, subject="kernels with C++ of your own are compiled")
+        return resolve_gpu_arch(arch, settings, subject="kernels with C++ of your own are compiled")
     if call.makes == "cubin":
-        return resolve_gpu_arch(call.arch, settings, subject="machine code is made")
-    return resolve_arch(call.arch, settings, may_be_cpu=call.makes == "module")
+        if option_archs:
+            raise JitLoadError(f"a cubin is for one architecture: pass arch={option_archs[0]!r}, not an option")
+        return resolve_gpu_arch(arch, settings, subject="machine code is made")
+    return resolve_arch(arch, settings, may_be_cpu=call.makes == "module")
 
 
 def _with_cpu_flags(request: Request, host_options: tuple[str, ...]) -> Request:
@@ -287,6 +300,22 @@ def _suffix_of(label: str, cuda_suffix: str) -> str:
     if suffix in HOST_SUFFIXES:
         return "c" if suffix == ".c" else "cc"
     return cuda_suffix
+
+
+def _check_is_no_program(call: Call, host: HostSource) -> None:
+    """Raise an error for a program with kernels: a module of it would have no functions."""
+    for label, text in (piece for unit in host.units if unit.is_mixed for piece in unit.pieces):
+        if call.functions is not None or "main" not in text or "TVM_FFI_" in text:
+            continue
+
+        from jitload.cpptext.lexer import strip_comments
+
+        if _MAIN.search(strip_comments(text)):
+            raise JitLoadError(
+                f"{label} is a program, with main(): none of its functions would be exported. To load its kernels, put "
+                "the host code between #ifndef __CUDACC_RTC__ and #endif; to call functions of the host code, export "
+                "them, functions=['run']."
+            )
 
 
 def _check_embeddable(request: Request) -> None:

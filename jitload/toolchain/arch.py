@@ -60,6 +60,12 @@ def resolve_gpu_arch(arch: str | Iterable[str], settings: Settings, *, subject: 
     return gpu_archs
 
 
+def add_archs(arch: str | Iterable[str], others: Iterable[str], settings: Settings) -> tuple[str, ...]:
+    """Return architectures with others that the compiler's options name; `"native"` is left out if there is no GPU."""
+    is_absent = arch == "native" and not settings.arch and current_capability() is None
+    return (*(() if is_absent else _split_names(arch)), *others)
+
+
 def resolve_one_gpu_arch(arch: str | Iterable[str], settings: Settings, *, function: str) -> str:
     """Return the architecture for a function that takes only one, such as `compile_cubin()`.
 

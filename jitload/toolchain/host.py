@@ -28,29 +28,10 @@ _INCLUDE_DIR = Path(__file__).parents[1] / "include"
 
 
 # Variables that change only what ninja and compilers print (colours, links, the language), or that a `make` sets.
-_OUTPUT_VARIABLES = frozenset(
-    (
-        *(
-            "CLICOLOR_FORCE",
-            "CLICOLOR",
-            "FORCE_COLOR",
-            "NINJA_STATUS",
-            "NINJAFLAGS",
-            "GCC_COLORS",
-            "GCC_URLS",
-            "TERM_URLS",
-        ),
-        *(
-            "GCC_EXTRA_DIAGNOSTIC_OUTPUT",
-            "DEPENDENCIES_OUTPUT",
-            "SUNPRO_DEPENDENCIES",
-            "MAKEFLAGS",
-            "MFLAGS",
-            "CUDAFLAGS",
-        ),
-        *("LANGUAGE", "LC_ALL", "LC_MESSAGES"),
-    )
-)
+_OUTPUT_VARIABLES = """
+ CLICOLOR_FORCE CLICOLOR FORCE_COLOR NINJA_STATUS NINJAFLAGS GCC_COLORS GCC_URLS TERM_URLS GCC_EXTRA_DIAGNOSTIC_OUTPUT
+ DEPENDENCIES_OUTPUT SUNPRO_DEPENDENCIES MAKEFLAGS MFLAGS CUDAFLAGS LANGUAGE LC_ALL LC_MESSAGES
+ """.replace("\n", " ")
 _PACKAGE = Path(__file__).parents[1]
 _PROGRAM = re.compile(r' "?(/[^"\s]+)"? -')  # in the output of `-v`: the path of the compiler proper
 
@@ -94,7 +75,7 @@ def tool_environment() -> dict[str, str]:
     Notebooks set `CLICOLOR_FORCE`, for example, and ninja then colours its output. A user's locale still decides about
     characters: `LC_ALL` becomes `LC_CTYPE`.
     """
-    variables = {name: value for name, value in os.environ.items() if name not in _OUTPUT_VARIABLES}
+    variables = {name: value for name, value in os.environ.items() if f" {name} " not in _OUTPUT_VARIABLES}
     if locale := os.environ.get("LC_ALL"):
         variables["LC_CTYPE"] = locale
     return variables | {"LC_MESSAGES": "C"}
