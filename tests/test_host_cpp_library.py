@@ -337,7 +337,7 @@ def test_everything_is_in_the_key(monkeypatch):
         key(EMBED + " "),
         key(cpp=(("m.cpp", ADD_CPP),)),
         key(cflags=["-DA", "-DB"]),
-        key(cflags=["-DA -DB"]),
+        key(cflags=["-DB", "-DA"]),
         key(ldflags=["-DA", "-DB"]),
         key(objects=("a.o",)),
         key(cubins={"second": CUBIN}),
@@ -345,6 +345,7 @@ def test_everything_is_in_the_key(monkeypatch):
         key(cubins={"first": CUBIN, "second": CUBIN}),
     ]
     assert len({key(), *others}) == 10
+    assert key(cflags=["-DA -DB"]) == key(cflags=["-DA", "-DB"])  # one string with two options is two options
     assert key(backend="cuda") == key()
     before = key()
     monkeypatch.setattr("jitload.cache.key.tvm_ffi_version", lambda: "0")
