@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Any, Literal
 from jitload.launch import Extent
 from jitload.pipeline import build_request, load_request
 from jitload.request.arguments import (
+    Call,
     Functions,
     Paths,
     Sources,
     Texts,
     absolute_path,
     label_pieces,
+    read_call,
     read_options,
     read_texts,
 )
 from jitload.request.cubins import CubinLike
-from jitload.request.request import Call, make_request, read_call
+from jitload.request.request import make_request
 
 if TYPE_CHECKING:
     from jitload.loader.module import Module

@@ -213,6 +213,7 @@ def _find_without_tools(request: Request, cache_dir: Path, missing: ToolchainErr
 
 def _build_in(cache_dir: Path, request: Request, key: CacheKey, tools: _Tools, *, verbose: bool) -> Entry:
     """Build the library in a private directory of a cache, and publish it there."""
+    from jitload.building.ninja import check_is_made
     from jitload.cache.store import claim_entry
 
     with claim_entry(cache_dir, key, request.settings) as work:
@@ -220,34 +221,30 @@ def _build_in(cache_dir: Path, request: Request, key: CacheKey, tools: _Tools, *
             return work.entry
         with pause_garbage_collection(at_most_s=_GC_PAUSE_S):
             dependencies = _build_library(request, tools, work, verbose=verbose)
-            entry = work.publish(request.product, dependencies)
+            product = request.product
+            check_is_made(work.dir / product, tools.compiler.command)
+            entry = work.publish(product, dependencies)
     upload_entry(entry, key, request.settings)
     return entry
 
 
 def _build_library(request: Request, tools: _Tools, work: Work, *, verbose: bool) -> tuple[Path, ...]:
     """Build the library in a work directory, and return the user's files that were read for it."""
-    from jitload.building.ninja import check_is_made
-
     cuda, compiler = tools.cuda, tools.compiler
     if request.triton is not None:
         from jitload.triton.library import build_triton_library
 
-        dependencies = build_triton_library(request, compiler, work, verbose=verbose)
-    elif request.host is not None:
+        return build_triton_library(request, compiler, work, verbose=verbose)
+    if request.host is not None:
         from jitload.host_cpp.library import build_host_library
 
-        dependencies = build_host_library(request, cuda, compiler, work, verbose=verbose)
-    elif CPU in request.archs:
+        return build_host_library(request, cuda, compiler, work, verbose=verbose)
+    assert not isinstance(cuda, Nvcc)
+    if CPU in request.archs:
         from jitload.cpu.library import build_cpu_library
 
-        assert not isinstance(cuda, Nvcc)
-        dependencies = build_cpu_library(request, cuda, compiler, work, verbose=verbose)
-    else:
-        assert not isinstance(cuda, Nvcc)
-        dependencies = _build_device_library(request, cuda, compiler, work, verbose=verbose)
-    check_is_made(work.dir / request.product, compiler.command)
-    return dependencies
+        return build_cpu_library(request, cuda, compiler, work, verbose=verbose)
+    return _build_device_library(request, cuda, compiler, work, verbose=verbose)
 
 
 def _build_device_library(

@@ -15,8 +15,8 @@ import jitload
 from jitload import Launch
 from jitload.errors import CompileError, LaunchSpecError, ToolchainError
 from jitload.host_cpp.nvcc import find_nvcc_cudart, is_of_nvcc, nvcc_failure
-from jitload.request.arguments import Sources
-from jitload.request.request import Call, make_request
+from jitload.request.arguments import Call, Sources
+from jitload.request.request import make_request
 from jitload.settings import read_settings
 from jitload.toolchain.cuda import Nvcc, find_cuda_headers, find_cudart
 from jitload.toolchain.nvcc import find_nvcc

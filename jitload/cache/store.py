@@ -333,10 +333,18 @@ def _sync(path: Path) -> None:
 def after_build(cache_dir: Path, settings: Settings) -> None:
     """Remove what killed builders left behind, and prune entries if the cache has grown beyond its limit."""
     sweep_work_dirs(cache_dir)
-    if settings.cache_limit:
-        from jitload.cache.prune import prune_if_grown
+    if settings.cache_limit and _published_bytes(cache_dir) > settings.cache_limit:
+        from jitload.cache.prune import prune_to_limit
 
-        prune_if_grown(cache_dir, settings.cache_limit)
+        prune_to_limit(cache_dir, settings.cache_limit)
+
+
+def _published_bytes(cache_dir: Path) -> int:
+    """Return how much was published since the cache was pruned last, and what it kept then."""
+    try:
+        return os.stat(cache_dir / GROWTH_FILE).st_size * BLOCK_BYTES
+    except OSError:
+        return 0
 
 
 def sweep_work_dirs(cache_dir: Path) -> None:

@@ -247,7 +247,8 @@ def compile_for_arch(source: DeviceSource, arch: str, toolchain: CudaToolchain) 
         kernels = read_kernels(image, symbols, candidates, source.signatures_by_expression)
     except SignatureError as error:
         raise _with_standard(error, source.options) from error
-    log_warnings(result.log, nvrtc_include_dirs(toolchain))
+    own_dirs = nvrtc_include_dirs(toolchain)
+    log_warnings(result.log, own_dirs)
     variables = demangle_variables(image.variables)
     if compilation.declarations:  # these lines include headers, too
         scan = IncludeScan((*source.texts, *compilation.declarations), source.include_dirs)
@@ -255,7 +256,7 @@ def compile_for_arch(source: DeviceSource, arch: str, toolchain: CudaToolchain) 
         cubin=Cubin(data=result.cubin, arch=arch, log=result.log, kernels=kernels, variables=variables),
         symbols={kernel: symbols[probe.kernel_expression(kernel)][0] for kernel in source.kernels},
         candidates=candidates,
-        headers=scan.headers(nvrtc_include_dirs(toolchain)),
+        headers=scan.headers(own_dirs),
     )
 
 

@@ -133,7 +133,8 @@ def build_request(fields: Any) -> Entry:
 def _library_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
     """Return the request of `build_inline`, or of `build` if `fields` names files, and whether `verbose` is set."""
     from jitload.api import build, build_inline
-    from jitload.request.request import make_request, read_call
+    from jitload.request.arguments import read_call
+    from jitload.request.request import make_request
 
     has_files = any(fields.get(name) for name in ("sources", "cuda_files", "cpp_files"))
     keywords = _with_defaults(build if has_files else build_inline, fields)

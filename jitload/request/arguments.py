@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.launch import Launch
@@ -423,3 +423,64 @@ def check_instrumentation(instrumentation: Instrumentation, archs: Sequence[str]
     if instrumentation.sanitizers and CPU not in archs:
         target = ", ".join(archs) or "that of the cubins"
         raise JitLoadError(f"sanitize= is for kernels on the CPU, but the architecture is {target}: pass arch='cpu'")
+
+
+# ---- all arguments ---------------------------------------------------------------------------------------------
+
+
+class Call(NamedTuple):
+    """The checked arguments of a public call.
+
+    Attributes:
+        name: The module's name.
+        sources: Source texts or files.
+        makes: `"module"` is loaded here, so `"native"` may mean the CPU; `"library"` is only built; `"cubin"` is only
+            device code.
+        functions: `functions=`, as given.
+        options: Compiler options.
+        arch: The architectures, as given.
+        backend: None or `"cuda"`.
+        kind: `kind=`, as given.
+        instrumentation: Sanitizers and debug information for kernels.
+    """
+
+    name: str
+    sources: Sources
+    makes: Literal["module", "library", "cubin"]
+    functions: Functions | None = None
+    options: Options = Options()
+    arch: str | Sequence[str] = "native"
+    backend: str | None = None
+    kind: str | None = None
+    instrumentation: Instrumentation = NO_INSTRUMENTATION
+
+
+def read_call(keywords: Mapping[str, Any], *, makes: Literal["module", "library"]) -> Call:
+    """Check the types of arguments that a public function was called with.
+
+    Args:
+        keywords: All arguments of `load_inline` or `load`, or of the functions that only build, by name.
+        makes: What the function makes.
+    """
+    name, cubins = keywords["name"], keywords["embed_cubin"]
+    if "sources" in keywords:
+        sources = file_sources(keywords["sources"], keywords["cuda_files"], keywords["cpp_files"], embed_cubin=cubins)
+    else:
+        cuda, cpp = keywords["cuda_sources"], keywords["cpp_sources"]
+        sources = inline_sources(name, cuda, cpp_sources=cpp, embed_cubin=cubins)
+    return Call(
+        name=name,
+        sources=sources,
+        makes=makes,
+        functions=keywords["functions"],
+        options=read_options(
+            cflags=keywords["extra_cflags"],
+            cuda_cflags=keywords["extra_cuda_cflags"],
+            ldflags=keywords["extra_ldflags"],
+            include_paths=keywords["extra_include_paths"],
+        ),
+        arch=keywords["arch"],
+        backend=keywords["backend"],
+        kind=keywords["kind"],
+        instrumentation=read_instrumentation(keywords["sanitize"], debug=keywords["debug"]),
+    )
