@@ -16,6 +16,7 @@ from pathlib import Path
 
 from jitload.cpptext.declarations import find_candidates
 from jitload.cpptext.includes import IncludeScan
+from jitload.cpptext.lexer import has_matching_brackets
 from jitload.cuda import probe
 from jitload.cuda.headers import STAND_INS, provide_headers
 from jitload.cuda.nvrtc import NvrtcJob, NvrtcResult, declarations_for, device_options, log_warnings, run_nvrtc
@@ -318,6 +319,7 @@ class _Compilation:
         self._job = job
         self._is_minimal = source.is_minimal and toolchain.version >= (12, 4)
         self._rejected: frozenset[str] = frozenset()
+        self._is_checked = False
 
     def compile(self, expressions: tuple[str, ...]) -> tuple[NvrtcResult, Image]:
         """Compile, and compile again without the expressions that NVRTC rejects, until it rejects none.
@@ -346,12 +348,25 @@ class _Compilation:
 
     def _run(self, expressions: tuple[str, ...]) -> NvrtcResult:
         """Compile with two name expressions for each kernel: the kernel itself, and the probe of its type."""
+        if self._may_crash(expressions):
+            self._run(())
         self.expressions = expressions
         while True:
             try:
                 return run_nvrtc(self._nvrtc_path, self._next_job())
             except CompileError as error:
                 self._prepare_retry(error)
+
+    def _may_crash(self, expressions: tuple[str, ...]) -> bool:
+        """Return whether the lines that prevent a crash of NVRTC may have no effect (see `probe.instantiations`).
+
+        Errors of the source must then be found by a compile without name expressions.
+        """
+        if self._is_checked or not probe.instantiations(expressions):
+            return False
+        self._is_checked = True
+        is_old = any(map(_OLD_STANDARD.fullmatch, self._source.options))
+        return is_old or not has_matching_brackets(self._source.text)
 
     def _next_job(self) -> NvrtcJob:
         names = (name for kernel in self.expressions for name in (kernel, probe.probe_expression(kernel)))
@@ -363,6 +378,7 @@ class _Compilation:
             headers = (probe.PROBE_HEADER, *headers)
         return replace(
             self._job,
+            source=self._job.source + probe.instantiations(self.expressions),
             options=options,
             headers=headers,
             expressions=tuple(name for name in names if name not in self._rejected),

@@ -281,6 +281,8 @@ def _hint(log: str, options: Sequence[str]) -> str:
     macros = [option for option in options if option.startswith("-D")]
     if macros and log.startswith("__nv_nvrtc_builtin_header"):
         return f"A macro among {', '.join(macros)} is read by NVRTC's own header, too: #define it in the source."
+    if '"__global__" does not apply here' in log and (undeclared := _UNDECLARED.search(log)):
+        return f"The type {undeclared[1]!r} is not declared: define it before the kernel, or include its header."
     if "is considered a host function" in log:
         return (
             "Mark what kernels call __device__. Host functions beside kernels take nvcc, kind='mixed'; in C++ of their "
