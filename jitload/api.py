@@ -50,6 +50,7 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
     keep_module_alive: bool = True,
     sanitize: str | Sequence[str] | None = None,
     debug: bool = False,
+    isolate: bool | None = None,
     verbose: bool = False,
 ) -> Module:
     """Compile CUDA source, or find it compiled in the cache, and return its kernels as typed functions.
@@ -83,6 +84,7 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
         sanitize: `"address"`, `"undefined"` or both, for kernels on the CPU: an access outside of a tensor or of shared
             memory, or undefined behaviour, raises an error with the kernel, block, thread and line.
         debug: Compile kernels for a debugger; on the CPU with `-g -O0`.
+        isolate: Run NVRTC in a child process, whose crash is a CompileError. None is what `JITLOAD_ISOLATE` says.
         verbose: Log the output of the compilers, at level INFO of the logger `jitload`.
 
     Returns:
@@ -115,6 +117,7 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
         backend=backend,
         kind=kind,
         instrumentation=read_instrumentation(sanitize, debug=debug),
+        isolate=isolate,
     )
     return load_request(make_request(call), build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 
@@ -137,6 +140,7 @@ def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described
     output: PathLike | None = None,
     sanitize: str | Sequence[str] | None = None,
     debug: bool = False,
+    isolate: bool | None = None,
     verbose: bool = False,
 ) -> str:
     """Compile as `load_inline` does, and return the library's path. Nothing is loaded, and no GPU is needed.
@@ -168,6 +172,7 @@ def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described
         backend=backend,
         kind=kind,
         instrumentation=read_instrumentation(sanitize, debug=debug),
+        isolate=isolate,
     )
     return build_request(make_request(call), build_directory, output, verbose=verbose)
 
@@ -191,6 +196,7 @@ def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
     keep_module_alive: bool = True,
     sanitize: str | Sequence[str] | None = None,
     debug: bool = False,
+    isolate: bool | None = None,
     verbose: bool = False,
 ) -> Module:
     """Compile source files as `load_inline` compiles texts, and return their kernels as typed functions.
@@ -221,6 +227,7 @@ def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
         backend=backend,
         kind=kind,
         instrumentation=read_instrumentation(sanitize, debug=debug),
+        isolate=isolate,
     )
     return load_request(make_request(call), build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 
@@ -244,6 +251,7 @@ def build(  # noqa: PLR0913  the keywords are upstream's, described once
     output: PathLike | None = None,
     sanitize: str | Sequence[str] | None = None,
     debug: bool = False,
+    isolate: bool | None = None,
     verbose: bool = False,
 ) -> str:
     """Compile source files as `build_inline` compiles texts, and return the library's path.
@@ -268,6 +276,7 @@ def build(  # noqa: PLR0913  the keywords are upstream's, described once
         backend=backend,
         kind=kind,
         instrumentation=read_instrumentation(sanitize, debug=debug),
+        isolate=isolate,
     )
     return build_request(make_request(call), build_directory, output, verbose=verbose)
 
@@ -303,6 +312,7 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
     kernels: Sequence[str] = (),
     extra_cuda_cflags: Sequence[str] | None = None,
     extra_include_paths: Paths | None = None,
+    isolate: bool | None = None,
 ) -> Cubin:
     """Compile CUDA source to machine code for one architecture. Nothing is cached.
 
@@ -317,6 +327,7 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
         kernels: Template instantiations and overloads to compile, such as `["scale<float>"]`; only for CUDA C++.
         extra_cuda_cflags: Compiler options.
         extra_include_paths: Directories to search for headers.
+        isolate: As for `load_inline`; for CUDA C++ only.
 
     Returns:
         A `Cubin`: the machine code, and its kernels with their parameters, registers and memory in bytes.
@@ -345,6 +356,7 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
         makes="cubin",
         options=read_options(cuda_cflags=extra_cuda_cflags, include_paths=extra_include_paths),
         arch=resolve_one_gpu_arch(arch, read_settings(), function="compile_cubin()"),
+        isolate=isolate,
     )
     request = make_request(call)
     check_is_device_code(request)
@@ -354,6 +366,7 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
         options=request.options,
         include_dirs=tuple(map(Path, request.include_dirs)),
         kernels=read_texts(kernels, "kernels"),
+        is_isolated=request.settings.isolates,
     )
     return compile_kernels(device_source, request.archs[0], find_cuda_toolchain(request.settings)).cubin
 

@@ -19,13 +19,23 @@ import functools
 import logging
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 _log = logging.getLogger(__name__)
 
 
 class JitLoadError(RuntimeError):
     """The base class of the errors that jitload raises when it compiles, builds, caches or loads."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how to restore the error in another process: its class takes keywords that are not in `args`."""
+        return _restore_error, (type(self), self.args, self.__dict__)
+
+
+def _restore_error(error_type: type[JitLoadError], args: tuple[Any, ...], facts: dict[str, Any]) -> JitLoadError:
+    error = error_type.__new__(error_type, *args)
+    error.__dict__.update(facts)
+    return error
 
 
 class Diagnostic(NamedTuple):

@@ -119,6 +119,7 @@ class DeviceSource:
         signatures: Hand-written signatures by kernel, as in `kernels`, or by exported name.
         cpu_flags: The options of the host compiler if the code runs on the CPU.
         instrumentation: How the code is instrumented on the CPU.
+        is_isolated: Whether NVRTC runs in a child process.
     """
 
     name: str
@@ -129,6 +130,7 @@ class DeviceSource:
     signatures: tuple[tuple[str, str], ...] = ()
     cpu_flags: tuple[str, ...] = ()
     instrumentation: Instrumentation = NO_INSTRUMENTATION
+    is_isolated: bool = False
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -188,6 +190,7 @@ def device_source(request: Request) -> DeviceSource:
         signatures=tuple((launch.kernel or name, launch.signature) for name, launch in functions if launch.signature),
         cpu_flags=request.cpu_flags,
         instrumentation=request.instrumentation,
+        is_isolated=request.settings.isolates,
     )
 
 
@@ -275,6 +278,7 @@ def _nvrtc_job(source: DeviceSource, arch: str, toolchain: CudaToolchain, scan: 
                 *source.options,
             ),
             headers=headers,
+            is_isolated=source.is_isolated,
         )
 
 

@@ -181,6 +181,7 @@ class Call(NamedTuple):
         backend: None or `"cuda"`.
         kind: `kind=`, as given.
         instrumentation: Sanitizers and debug information for kernels.
+        isolate: Whether NVRTC runs in a child process; None leaves it to `JITLOAD_ISOLATE`.
     """
 
     name: str
@@ -192,11 +193,14 @@ class Call(NamedTuple):
     backend: str | None = None
     kind: str | None = None
     instrumentation: Instrumentation = NO_INSTRUMENTATION
+    isolate: bool | None = None
 
 
 def make_request(call: Call) -> Request:
     """Return the request of a call, with the settings of this moment: its kind first, which the rest depends on."""
     settings = read_settings()
+    if call.isolate is not None:
+        settings = settings._replace(isolates=bool(call.isolate))
     check_name(call.name)
     check_backend(call.backend)
     if not call.sources.has_code:
