@@ -50,6 +50,7 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
     keep_module_alive: bool = True,
     sanitize: str | Sequence[str] | None = None,
     debug: bool = False,
+    gpu_check: bool | None = None,
     isolate: bool | None = None,
     verbose: bool = False,
 ) -> Module:
@@ -84,6 +85,8 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
         sanitize: `"address"`, `"undefined"` or both, for kernels on the CPU: an access outside of a tensor or of shared
             memory, or undefined behaviour, raises an error with the kernel, block, thread and line.
         debug: Compile kernels for a debugger; on the CPU with `-g -O0`.
+        gpu_check: Whether NVRTC, if there is one, also checks kernels that are built for the CPU alone, and rejects
+            what a GPU could not run. None is what `JITLOAD_CPU_GPU_CHECK` says, by default True.
         isolate: Run NVRTC in a child process, whose crash is a CompileError. None is what `JITLOAD_ISOLATE` says.
         verbose: Log the output of the compilers, at level INFO of the logger `jitload`.
 
@@ -117,6 +120,7 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
         backend=backend,
         kind=kind,
         instrumentation=read_instrumentation(sanitize, debug=debug),
+        gpu_check=gpu_check,
         isolate=isolate,
     )
     return load_request(make_request(call), build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
@@ -140,6 +144,7 @@ def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described
     output: PathLike | None = None,
     sanitize: str | Sequence[str] | None = None,
     debug: bool = False,
+    gpu_check: bool | None = None,
     isolate: bool | None = None,
     verbose: bool = False,
 ) -> str:
@@ -172,6 +177,7 @@ def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described
         backend=backend,
         kind=kind,
         instrumentation=read_instrumentation(sanitize, debug=debug),
+        gpu_check=gpu_check,
         isolate=isolate,
     )
     return build_request(make_request(call), build_directory, output, verbose=verbose)
@@ -196,6 +202,7 @@ def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
     keep_module_alive: bool = True,
     sanitize: str | Sequence[str] | None = None,
     debug: bool = False,
+    gpu_check: bool | None = None,
     isolate: bool | None = None,
     verbose: bool = False,
 ) -> Module:
@@ -227,6 +234,7 @@ def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
         backend=backend,
         kind=kind,
         instrumentation=read_instrumentation(sanitize, debug=debug),
+        gpu_check=gpu_check,
         isolate=isolate,
     )
     return load_request(make_request(call), build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
@@ -251,6 +259,7 @@ def build(  # noqa: PLR0913  the keywords are upstream's, described once
     output: PathLike | None = None,
     sanitize: str | Sequence[str] | None = None,
     debug: bool = False,
+    gpu_check: bool | None = None,
     isolate: bool | None = None,
     verbose: bool = False,
 ) -> str:
@@ -276,6 +285,7 @@ def build(  # noqa: PLR0913  the keywords are upstream's, described once
         backend=backend,
         kind=kind,
         instrumentation=read_instrumentation(sanitize, debug=debug),
+        gpu_check=gpu_check,
         isolate=isolate,
     )
     return build_request(make_request(call), build_directory, output, verbose=verbose)

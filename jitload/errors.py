@@ -172,6 +172,6 @@ def nearest_name(name: str, names: Iterable[str]) -> str:
 
 
 @functools.lru_cache(maxsize=64)
-def warn_once(message: str) -> None:
-    """Log a warning, unless the same one was logged before."""
-    _log.warning("%s", message)
+def warn_once(message: str, *, level: int = logging.WARNING) -> None:
+    """Log a warning, or a message of another level, unless the same one was logged before."""
+    _log.log(level, "%s", message)

@@ -19,7 +19,15 @@ from jitload.cpptext.includes import IncludeScan
 from jitload.cpptext.lexer import has_matching_brackets
 from jitload.cuda import probe
 from jitload.cuda.headers import STAND_INS, provide_headers
-from jitload.cuda.nvrtc import NvrtcJob, NvrtcResult, declarations_for, device_options, log_warnings, run_nvrtc
+from jitload.cuda.nvrtc import (
+    SYNTAX_ONLY,
+    NvrtcJob,
+    NvrtcResult,
+    declarations_for,
+    device_options,
+    log_warnings,
+    run_nvrtc,
+)
 from jitload.elf.cubin import read_image
 from jitload.errors import CompileError, JitLoadError, LaunchSpecError, SignatureError, ToolchainError, nearest_name
 from jitload.model import Candidate, CompiledSource, Cubin, Image
@@ -263,6 +271,22 @@ def compile_kernels(source: DeviceSource, arch: str, toolchain: CudaToolchain) -
     )
 
 
+def check_device_code(source: DeviceSource, arch: str, toolchain: CudaToolchain) -> tuple[Path, ...]:
+    """Run NVRTC's front end over device code, and return the user's headers that it read.
+
+    Raises:
+        CompileError: NVRTC rejected the source.
+        LaunchSpecError: NVRTC rejected a kernel that a launch names.
+        ToolchainError: NVRTC cannot be used, or does not know the architecture.
+    """
+    source = replace(source, options=(*source.options, SYNTAX_ONLY))
+    candidates = find_candidates([text for _, text in source.pieces])
+    scan = IncludeScan(source.texts, source.include_dirs)
+    with _nvrtc_job(source, arch, toolchain, scan) as job:
+        _Compilation(source, candidates, toolchain, job).run(tuple(map(probe.kernel_expression, source.kernels)))
+    return scan.headers(nvrtc_include_dirs(toolchain))
+
+
 @contextmanager
 def _nvrtc_job(source: DeviceSource, arch: str, toolchain: CudaToolchain, scan: IncludeScan) -> Iterator[NvrtcJob]:
     """Yield the job that every run of NVRTC begins with."""
@@ -326,14 +350,18 @@ class _Compilation:
         self._is_checked = False
 
     def compile(self, expressions: tuple[str, ...]) -> tuple[NvrtcResult, Image]:
-        """Compile, and compile again without the expressions that NVRTC rejects, until it rejects none.
+        """Compile, and return the machine code as it is and read."""
+        result = self.run(expressions)
+        return result, read_image(result.cubin, name=self._source.name)
+
+    def run(self, expressions: tuple[str, ...]) -> NvrtcResult:
+        """Run NVRTC, and again without the expressions that it rejects, until it rejects none.
 
         NVRTC lists all rejected expressions at once, in up to a hundred messages.
         """
         while True:
             try:
-                result = self._run(expressions)
-                return result, read_image(result.cubin, name=self._source.name)
+                return self._run(expressions)
             except CompileError as error:
                 failure = error
             rejected = probe.rejected_expressions(failure.log) - self._rejected

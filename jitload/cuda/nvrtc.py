@@ -45,6 +45,7 @@ _KNOWN_TO_NVCC = {
     "assert": "#include <assert.h>",
     **{name: f"typedef {integer} {name};" for name, integer in _INTEGERS.items()},
 }
+SYNTAX_ONLY = "--fdevice-syntax-only"  # the option with which NVRTC ends after its front end, without a cubin
 _DECLARED = "__jitload_declared.h"
 _log = logging.getLogger(__name__)
 
@@ -154,6 +155,8 @@ def _compile(nvrtc: Any, library_path: Path, job: NvrtcJob, cancellation: Cancel
         log = _read(nvrtc, program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
         if status != 0:
             raise _compile_error(nvrtc, library_path, job, status, log)
+        if SYNTAX_ONLY in job.options:
+            return NvrtcResult(cubin=b"", log=log, lowered={})
         lowered = {
             expression: _checked(nvrtc, nvrtc.nvrtcGetLoweredName(program, expression.encode())).decode()
             for expression in job.expressions
@@ -286,8 +289,8 @@ def _compile_error(nvrtc: Any, path: Path, job: NvrtcJob, status: Any, log: str)
 
 
 def _hint(log: str, options: Sequence[str]) -> str:
-    if missing := _MISSING_HEADER.search(log):
-        return _missing_header_hint(missing[1])
+    if missing := missing_header(log):
+        return _missing_header_hint(missing)
     if "unrecognized option" in log:
         return "NVRTC takes its own options, not all of nvcc's; take this one out of extra_cuda_cflags."
     macros = [option for option in options if option.startswith("-D")]
@@ -301,6 +304,12 @@ def _hint(log: str, options: Sequence[str]) -> str:
             "own, cpp_sources=, they take none."
         )
     return ""
+
+
+def missing_header(log: str) -> str:
+    """Return the name of the header that NVRTC did not find, or ""."""
+    match = _MISSING_HEADER.search(log)
+    return match[1] if match else ""
 
 
 def _missing_header_hint(header: str) -> str:

@@ -160,6 +160,7 @@ def _library_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
         backend=options["backend"],
         kind=options["kind"],
         instrumentation=read_instrumentation(options["sanitize"], debug=options["debug"]),
+        gpu_check=options["gpu_check"],
         isolate=options["isolate"],
     )
     return make_request(call), options["verbose"]
