@@ -33,7 +33,7 @@ _C_NAMES = frozenset(
     abort access atexit atof atoi atol basename bcmp bcopy bzero calloc clearenv ctime daylight difftime div
     dprintf drem exit fclose fcvt feof ferror fflush ffs fgetc fgetpos fgets fileno flockfile fmemopen fopen
     fputc fputs fread freopen fscanf fseek ftell fwrite gamma gammaf gcvt getc getchar getdate getdelim getenv
-    getline gets getsubopt getw gmtime index initstate labs ldiv link llabs lldiv localtime mblen mktemp
+    getline gets getsubopt getw gmtime index initstate ldiv link lldiv localtime mblen mktemp
     mktime perror popen pow10 putc putchar putenv puts putw qsort raise rand random realpath remove rename
     rewind rindex scale scanf secure_getenv seed select setbuf setenv setstate signal significand srand
     srandom step stime strdup strfry strsep strsignal system tempnam time timegm timezone tmpfile tmpnam
