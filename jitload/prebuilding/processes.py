@@ -18,7 +18,10 @@ from jitload.prebuilding.worker import Outcome, Task, failure
 TRIES = 3  # for a request whose worker dies
 _SHUTDOWN_S = 10.0  # for a worker to end: NVRTC may take this long to stop
 _WORKER_BYTES = 512 << 20  # the memory that a worker takes, with NVRTC and its C++ compiler
-_PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from jitload.prebuilding.worker import serve; serve()"
+# The garbage collector would look through all modules several times while a worker imports them.
+_PROGRAM = (
+    "import gc, sys; gc.disable(); sys.path[:] = sys.argv[1:]; from jitload.prebuilding.worker import serve; serve()"
+)
 
 
 class _Worker:

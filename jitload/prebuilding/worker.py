@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import signal
@@ -123,6 +124,10 @@ def serve() -> None:
             data: bytes = pickle.load(requests)  # noqa: S301  from the process that started this one
             pickle.dump(_answer(data), answers)
             answers.flush()
+            if not gc.isenabled():  # until here, most new objects belong to modules, which are never garbage
+                gc.freeze()
+                gc.enable()
+    gc.freeze()  # a collection at exit would take longer than the rest of the exit
 
 
 def _answer(data: bytes) -> Outcome | str:
