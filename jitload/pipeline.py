@@ -258,9 +258,9 @@ def _build_device_library(
     from jitload.toolchain.host import find_ninja
 
     if toolchain is not None:
-        from jitload.cuda.nvrtc import load_nvrtc
+        from jitload.cuda.nvrtc import prepare_nvrtc
 
-        run_in_background(load_nvrtc, toolchain.nvrtc_path)  # the dynamic loader works without the GIL
+        prepare_nvrtc(toolchain.nvrtc_path, is_isolated=request.settings.isolates)
     _import_for_build(request)
     runtime = run_in_background(find_or_build_runtime, compiler, work.cache_dir, request.settings)
     run_in_background(_import_for_wrapper)

@@ -442,6 +442,8 @@ class Call(NamedTuple):
         backend: None or `"cuda"`.
         kind: `kind=`, as given.
         instrumentation: Sanitizers and debug information for kernels.
+        gpu_check: Whether NVRTC checks kernels for the CPU; None leaves it to `JITLOAD_CPU_GPU_CHECK`.
+        isolate: Whether NVRTC runs in a child process; None leaves it to `JITLOAD_ISOLATE`.
     """
 
     name: str
@@ -453,6 +455,8 @@ class Call(NamedTuple):
     backend: str | None = None
     kind: str | None = None
     instrumentation: Instrumentation = NO_INSTRUMENTATION
+    gpu_check: bool | None = None
+    isolate: bool | None = None
 
 
 def read_call(keywords: Mapping[str, Any], *, makes: Literal["module", "library"]) -> Call:
@@ -483,4 +487,6 @@ def read_call(keywords: Mapping[str, Any], *, makes: Literal["module", "library"
         backend=keywords["backend"],
         kind=keywords["kind"],
         instrumentation=read_instrumentation(keywords["sanitize"], debug=keywords["debug"]),
+        gpu_check=keywords["gpu_check"],
+        isolate=keywords["isolate"],
     )

@@ -178,7 +178,7 @@ def slug_of(name: str) -> str:
 
 def make_request(call: Call) -> Request:
     """Return the request of a call, with the settings of this moment: its kind first, which the rest depends on."""
-    settings = read_settings()
+    settings = _settings_of(call)
     check_name(call.name)
     check_backend(call.backend)
     if not call.sources.has_code:
@@ -209,6 +209,16 @@ def make_request(call: Call) -> Request:
         _check_embeddable(request)
     check_instrumentation(request.instrumentation, request.archs, has_host_code=host is not None)
     return _with_cpu_flags(request, call.options.host)
+
+
+def _settings_of(call: Call) -> Settings:
+    """Return the environment's settings, with the arguments that override them."""
+    settings = read_settings()
+    if call.isolate is not None:
+        settings = settings._replace(isolates=bool(call.isolate))
+    if call.gpu_check is not None:
+        settings = settings._replace(checks_for_gpu=bool(call.gpu_check))
+    return settings
 
 
 def _request_for_cubins(call: Call, settings: Settings) -> Request:
