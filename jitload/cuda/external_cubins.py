@@ -65,7 +65,7 @@ def _check_archs(request: Request, archs: Sequence[str]) -> None:
 
 
 def _symbol_of(kernel: str, function_name: str, cubin: Cubin) -> str:
-    """Return the symbol of the kernel that a `Launch` names: by its symbol, its C++ name, or its name with its types."""
+    """Return the symbol of the kernel that a `Launch` names by its symbol, its C++ name, or its name with its types."""
     name = _without_spaces(kernel)
     for spellings in (lambda k: (k.symbol,), lambda k: (_without_spaces(k.name), _without_spaces(_with_types(k)))):
         symbols = [k.symbol for k in cubin.kernels if name in spellings(k)]
@@ -89,7 +89,7 @@ def _without_spaces(text: str) -> str:
 
 
 def _with_signatures(cubin: Cubin, request: Request, symbols: Mapping[str, str]) -> Cubin:
-    """Return the cubin with the types in the signatures of `Launch` records, and check that all exported kernels have types.
+    """Return the cubin with the types of `Launch.signature`, and check that all exported kernels have types.
 
     A function name without a kernel is ignored: choosing the exports raises the error, which lists the kernels.
     """
