@@ -226,7 +226,7 @@ def export_record(export: Export, constants: Mapping[str, ScopeEntry] | None = N
 
 
 def _check_names(export: Export) -> None:
-    """Raise LaunchSpecError if a launch names parameters that its kernel lacks, or if the export's name is reserved."""
+    """Raise LaunchSpecError if a `Launch` names parameters that the kernel lacks, or the export's name is reserved."""
     if export.name.startswith(_RESERVED):
         hint = f'Export it under another name: functions={{"f": Launch(kernel="{export.kernel.name}")}}'
         raise LaunchSpecError(

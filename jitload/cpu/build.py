@@ -74,7 +74,7 @@ def compile_for_cpu(
 
     Raises:
         CompileError: The compiler refused the source.
-        LaunchSpecError: The compiler refused a kernel that a launch names.
+        LaunchSpecError: The compiler refused a kernel that a `Launch` names.
         SignatureError: A kernel's parameters cannot be read.
     """
     _refuse_lost_branches(source.name, source.pieces)
@@ -146,7 +146,7 @@ class _Compilation:
 
     Attributes:
         candidates: What looks like a kernel in the source.
-        launched: For each C++ expression of a kernel that a launch names, the kernel as the launch spells it.
+        launched: For each C++ expression of a kernel that a `Launch` names, the kernel as the launch spells it.
         expressions: The C++ expressions of the kernels in the table, row by row.
         files_read: The files that the compiler read.
         user_headers: The user's headers among them.
