@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from jitload.cpptext.lexer import Token, code_tokens, strip_comments
-from jitload.cpptext.preprocessor import NVRTC_MACROS, Macros, included_headers, live_tokens
+from jitload.cpptext.preprocessor import NVRTC_MACROS, Macros, included_headers, live_tokens, split_directives
 
 SourceKind = Literal["device", "host", "mixed"]
 
@@ -44,11 +44,21 @@ def classify(
         tokens = list(live_tokens(code, Macros(NVRTC_MACROS, options)))
     has_kernels = any(token.text == "__global__" and not token.in_directive for token in tokens)
     has_cubins = has_embed_cubin or any(word.startswith("TVM_FFI_EMBED_CUBIN") for word in words)
-    if _has_launch(tokens) or (is_host_like and has_kernels and not has_cubins):
+    if _has_launch(_without_unused_macros(tokens)) or (is_host_like and has_kernels and not has_cubins):
         return "mixed"
     if has_cubins or is_host_like:
         return "host"
     return "device" if words & {"__global__", "__device__", "__constant__"} else "host"
+
+
+def _without_unused_macros(tokens: Sequence[Token]) -> Iterator[Token]:
+    """Yield the tokens without the definitions of macros whose names appear nowhere else."""
+    runs = [(directive.name if directive else "", run) for directive, run in split_directives(tokens)]
+    is_named = ("define", "undef")  # their third token is the macro's name
+    words = {token.text for name, run in runs for token in (run[3:] if name in is_named else run)}
+    for name, run in runs:
+        if name != "define" or any(token.text in words for token in run[2:3]):
+            yield from run
 
 
 def _has_launch(tokens: Iterable[Token]) -> bool:
