@@ -14,8 +14,14 @@ from jitload.cache.key import CacheKey
 from jitload.cache.store import claim_entry
 from jitload.cache.tiers import find_in_tiers, upload_entry
 from jitload.settings import Settings
-from jitload.toolchain.host import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs
-from jitload.toolchain.identity import compiler_identity, own_identity
+from jitload.toolchain.host import (
+    Compiler,
+    compiler_identity,
+    find_ninja,
+    own_identity,
+    own_include_dir,
+    tvm_ffi_include_dirs,
+)
 
 _RUNTIME_DIR = Path(__file__).parent.parent / "runtime"
 _OPTIMIZED = ("-O2", *COMPILE_FLAGS[1:])

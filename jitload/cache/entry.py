@@ -5,10 +5,16 @@
 The key covers what is known before a build. The files that a build turns out to read are recorded with their digests in
 the manifest and checked on a hit, so builds that read different files are different leaves of one key. A published leaf
 is never changed.
+
+A hit writes nothing, so a process records its uses of entries when it ends: `<cache>/.uses/<entry>-<leaf>` grows by one
+byte for each process that took the entry from the disk. Its size is the number of uses, and its time is the last use.
+`<cache>/.grown` grows by one byte for each block that is published, so that no process has to walk the cache to learn
+that it has become too large.
 """
 
 from __future__ import annotations
 
+import atexit
 import errno
 import hashlib
 import json
@@ -16,6 +22,7 @@ import logging
 import os
 import re
 import stat
+import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -23,16 +30,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jitload.cache.dependencies import Dependency, from_manifest, refresh
-from jitload.cache.directory import find_cache_dir
+from jitload.cache.directory import check_cache_dir, check_entry_dir, find_cache_dir
 from jitload.cache.key import SCHEMA, CacheKey
-from jitload.cache.permissions import check_cache_dir, check_entry_dir
-from jitload.cache.usage import record_use
 from jitload.errors import CacheError
+from jitload.files import make_private_dir
 from jitload.settings import Settings
 
 MANIFEST = "manifest.json"
 WORK_DIR = ".work"  # of a cache: the directories of builds in progress, and of failed ones
 FAILED_MARKER = ".failed"  # in the directory of a build that a compiler refused
+BLOCK_BYTES = 4096
+USES_DIR, GROWTH_FILE = ".uses", ".grown"
 KEY_DIR_NAME = re.compile(r"([A-Za-z0-9_]{1,48})-([0-9a-f]{64})")
 LEAF_NAME = re.compile(r"(\d{4,})-[0-9a-f]{16}")
 _FILE_NAME = re.compile(r"[A-Za-z0-9_.@+-]{1,200}")
@@ -42,6 +50,9 @@ _INACCESSIBLE = (errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE)  # these do
 _log = logging.getLogger(__name__)
 
 _rebuilt: set[tuple[str, str]] = set()  # cache directories and digests of this process's builds in mode `rebuild`
+_used_leaves: dict[Path, None] = {}
+_registration = threading.Lock()
+_is_registered = False
 
 
 class Entry(NamedTuple):
@@ -150,7 +161,7 @@ def _read_entry(leaf_dir: Path, key: CacheKey, settings: Settings, digest: str) 
         raise ValueError("its manifest belongs to another entry")
     if manifest["anchors"] is not None and tuple(manifest["anchors"]) != key.anchors:
         return None
-    dependencies = tuple(from_manifest(row, key.anchors) for row in manifest["headers"])
+    dependencies = tuple(from_manifest(row, key.anchors) for row in manifest["dependencies"])
     if not all(dependency.is_unchanged() for dependency in dependencies):
         return None
     name = manifest["product"]
@@ -223,3 +234,55 @@ def _read_all(descriptor: int, size: int) -> bytes:
     while len(data) < size and (more := os.read(descriptor, size - len(data))):  # network file systems read in pieces
         data += more
     return data
+
+
+# ---- how often entries are used ----------------------------------------------------------------------------------
+
+
+def record_use(leaf_dir: Path, settings: Settings) -> None:
+    """Remember until the end of this process that it took an entry from the disk."""
+    global _is_registered  # noqa: PLW0603  once in a process
+    if settings.mode == "load-only":
+        return  # such a process leaves the cache as it is
+    _used_leaves[leaf_dir] = None
+    if not _is_registered:
+        with _registration:
+            if not _is_registered:
+                _is_registered = True
+                atexit.register(write_uses)
+
+
+def write_uses() -> None:
+    """Record which entries were used. Failures are ignored, because the process is ending."""
+    while _used_leaves:
+        leaf_dir, _ = _used_leaves.popitem()
+        try:
+            if leaf_dir.is_dir():  # a cache that was removed must not come back
+                append_bytes(uses_path(leaf_dir), 1)
+        except BaseException:  # noqa: BLE001, S112  a read-only cache, or an interpreter that is shutting down
+            continue
+
+
+def _forget_uses() -> None:
+    _used_leaves.clear()  # the parent records them
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_uses)
+
+
+def uses_path(leaf_dir: Path) -> Path:
+    """Return the file that counts the uses of an entry."""
+    return leaf_dir.parent.parent / USES_DIR / f"{leaf_dir.parent.name}-{leaf_dir.name}"
+
+
+def append_bytes(path: Path, count: int) -> None:
+    """Make a file longer; when several processes do so at once, nothing is lost."""
+    make_private_dir(path.parent)
+    descriptor = os.open(
+        path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600
+    )
+    try:
+        os.write(descriptor, b"." * count)
+    finally:
+        os.close(descriptor)

@@ -32,19 +32,21 @@ from jitload.cache.dependencies import (
 )
 from jitload.cache.directory import private_cache_dir
 from jitload.cache.entry import (
+    BLOCK_BYTES,
     EXHAUSTED,
     FAILED_MARKER,
+    GROWTH_FILE,
     LEAF_NAME,
     MANIFEST,
     WORK_DIR,
     Entry,
+    append_bytes,
     find_entry,
     key_dir_of,
     remember_rebuild,
 )
 from jitload.cache.key import SCHEMA, CacheKey, describe_parts
 from jitload.cache.locks import LOCKS_DIR, hold_lock, host_tag, lock_directory, unlock
-from jitload.cache.usage import BLOCK_BYTES, GROWTH_FILE, append_bytes
 from jitload.errors import CacheError, CachePlaceError, CompileError, JitLoadError, warn_once
 from jitload.files import make_private_dir
 from jitload.settings import Settings
@@ -301,7 +303,7 @@ def _write_manifest(work: Work, product: str, dependencies: tuple[Dependency, ..
         "size": files[product][0],
         "sha256": files[product][1],
         "anchors": list(key.anchors) if embeds_paths else None,
-        "headers": [row for dependency in dependencies for row in to_manifest(dependency, key.anchors)],
+        "dependencies": [row for dependency in dependencies for row in to_manifest(dependency, key.anchors)],
         "created": int(time.time()),
         "files": files,
         "parts": describe_parts(key),
@@ -331,10 +333,18 @@ def _sync(path: Path) -> None:
 def after_build(cache_dir: Path, settings: Settings) -> None:
     """Remove what killed builders left behind, and prune entries if the cache has grown beyond its limit."""
     sweep_work_dirs(cache_dir)
-    if settings.cache_limit:
-        from jitload.cache.prune import prune_if_grown
+    if settings.cache_limit and _published_bytes(cache_dir) > settings.cache_limit:
+        from jitload.cache.prune import prune_to_limit
 
-        prune_if_grown(cache_dir, settings.cache_limit)
+        prune_to_limit(cache_dir, settings.cache_limit)
+
+
+def _published_bytes(cache_dir: Path) -> int:
+    """Return how much was published since the cache was pruned last, and what it kept then."""
+    try:
+        return os.stat(cache_dir / GROWTH_FILE).st_size * BLOCK_BYTES
+    except OSError:
+        return 0
 
 
 def sweep_work_dirs(cache_dir: Path) -> None:

@@ -35,7 +35,7 @@ from jitload.cuda import probe
 from jitload.cuda.kernels import DeviceSource, no_such_kernel
 from jitload.errors import CompileError
 from jitload.model import CompiledSource, CpuProgram, Cubin, Image, ImageKernel
-from jitload.request.instrumentation import Instrumentation
+from jitload.request.arguments import Instrumentation
 from jitload.signature.demangle import demangle, demangle_variables
 from jitload.signature.kernels import read_kernels
 from jitload.toolchain.cuda import CudaToolchain

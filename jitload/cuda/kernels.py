@@ -16,13 +16,22 @@ from pathlib import Path
 
 from jitload.cpptext.declarations import find_candidates
 from jitload.cpptext.includes import IncludeScan
+from jitload.cpptext.lexer import has_matching_brackets
 from jitload.cuda import probe
 from jitload.cuda.headers import STAND_INS, provide_headers
-from jitload.cuda.nvrtc import NvrtcJob, NvrtcResult, declarations_for, device_options, log_warnings, run_nvrtc
+from jitload.cuda.nvrtc import (
+    SYNTAX_ONLY,
+    NvrtcJob,
+    NvrtcResult,
+    declarations_for,
+    device_options,
+    log_warnings,
+    run_nvrtc,
+)
 from jitload.elf.cubin import read_image
 from jitload.errors import CompileError, JitLoadError, LaunchSpecError, SignatureError, ToolchainError, nearest_name
 from jitload.model import Candidate, CompiledSource, Cubin, Image
-from jitload.request.instrumentation import NO_INSTRUMENTATION, Instrumentation
+from jitload.request.arguments import NO_INSTRUMENTATION, Instrumentation
 from jitload.request.kind import looks_like_kernels
 from jitload.request.request import Request
 from jitload.signature.demangle import demangle_variables
@@ -118,6 +127,7 @@ class DeviceSource:
         signatures: Hand-written signatures by kernel, as in `kernels`, or by exported name.
         cpu_flags: The options of the host compiler if the code runs on the CPU.
         instrumentation: How the code is instrumented on the CPU.
+        is_isolated: Whether NVRTC runs in a child process.
     """
 
     name: str
@@ -128,6 +138,7 @@ class DeviceSource:
     signatures: tuple[tuple[str, str], ...] = ()
     cpu_flags: tuple[str, ...] = ()
     instrumentation: Instrumentation = NO_INSTRUMENTATION
+    is_isolated: bool = False
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -187,6 +198,7 @@ def device_source(request: Request) -> DeviceSource:
         signatures=tuple((launch.kernel or name, launch.signature) for name, launch in functions if launch.signature),
         cpu_flags=request.cpu_flags,
         instrumentation=request.instrumentation,
+        is_isolated=request.settings.isolates,
     )
 
 
@@ -247,7 +259,8 @@ def compile_for_arch(source: DeviceSource, arch: str, toolchain: CudaToolchain) 
         kernels = read_kernels(image, symbols, candidates, source.signatures_by_expression)
     except SignatureError as error:
         raise _with_standard(error, source.options) from error
-    log_warnings(result.log, nvrtc_include_dirs(toolchain))
+    own_dirs = nvrtc_include_dirs(toolchain)
+    log_warnings(result.log, own_dirs)
     variables = demangle_variables(image.variables)
     if compilation.declarations:  # these lines include headers, too
         scan = IncludeScan((*source.texts, *compilation.declarations), source.include_dirs)
@@ -255,8 +268,24 @@ def compile_for_arch(source: DeviceSource, arch: str, toolchain: CudaToolchain) 
         cubin=Cubin(data=result.cubin, arch=arch, log=result.log, kernels=kernels, variables=variables),
         symbols={kernel: symbols[probe.kernel_expression(kernel)][0] for kernel in source.kernels},
         candidates=candidates,
-        headers=scan.headers(nvrtc_include_dirs(toolchain)),
+        headers=scan.headers(own_dirs),
     )
+
+
+def check_device_code(source: DeviceSource, arch: str, toolchain: CudaToolchain) -> tuple[Path, ...]:
+    """Run NVRTC's front end over device code, and return the user's headers that it read.
+
+    Raises:
+        CompileError: NVRTC rejected the source.
+        LaunchSpecError: NVRTC rejected a kernel that a launch names.
+        ToolchainError: NVRTC cannot be used, or does not know the architecture.
+    """
+    source = replace(source, options=(*source.options, SYNTAX_ONLY))
+    candidates = find_candidates([text for _, text in source.pieces])
+    scan = IncludeScan(source.texts, source.include_dirs)
+    with _nvrtc_job(source, arch, toolchain, scan) as job:
+        _Compilation(source, candidates, toolchain, job).run(tuple(map(probe.kernel_expression, source.kernels)))
+    return scan.headers(nvrtc_include_dirs(toolchain))
 
 
 @contextmanager
@@ -274,6 +303,7 @@ def _nvrtc_job(source: DeviceSource, arch: str, toolchain: CudaToolchain, scan: 
                 *source.options,
             ),
             headers=headers,
+            is_isolated=source.is_isolated,
         )
 
 
@@ -289,7 +319,7 @@ def _with_standard(error: SignatureError, options: Sequence[str]) -> SignatureEr
 
 
 def _first_expressions(source: DeviceSource, candidates: Sequence[Candidate]) -> tuple[str, ...]:
-    """Return the kernel expressions for the first run: those of `Launch` records, and candidates that are not templates.
+    """Return the expressions for the first run: those of `Launch` records, and candidates that are not templates.
 
     If a name has several candidates, or a template among them, it is not an expression by itself. The symbols of those
     kernels contain their types.
@@ -318,16 +348,21 @@ class _Compilation:
         self._job = job
         self._is_minimal = source.is_minimal and toolchain.version >= (12, 4)
         self._rejected: frozenset[str] = frozenset()
+        self._is_checked = False
 
     def compile(self, expressions: tuple[str, ...]) -> tuple[NvrtcResult, Image]:
-        """Compile, and compile again without the expressions that NVRTC rejects, until it rejects none.
+        """Compile, and return the machine code as it is and read."""
+        result = self.run(expressions)
+        return result, read_image(result.cubin, name=self._source.name)
+
+    def run(self, expressions: tuple[str, ...]) -> NvrtcResult:
+        """Run NVRTC, and again without the expressions that it rejects, until it rejects none.
 
         NVRTC lists all rejected expressions at once, in up to a hundred messages.
         """
         while True:
             try:
-                result = self._run(expressions)
-                return result, read_image(result.cubin, name=self._source.name)
+                return self._run(expressions)
             except CompileError as error:
                 failure = error
             rejected = probe.rejected_expressions(failure.log) - self._rejected
@@ -346,12 +381,25 @@ class _Compilation:
 
     def _run(self, expressions: tuple[str, ...]) -> NvrtcResult:
         """Compile with two name expressions for each kernel: the kernel itself, and the probe of its type."""
+        if self._may_crash(expressions):
+            self._run(())
         self.expressions = expressions
         while True:
             try:
                 return run_nvrtc(self._nvrtc_path, self._next_job())
             except CompileError as error:
                 self._prepare_retry(error)
+
+    def _may_crash(self, expressions: tuple[str, ...]) -> bool:
+        """Return whether the lines that prevent a crash of NVRTC may have no effect (see `probe.instantiations`).
+
+        Errors of the source must then be found by a compile without name expressions.
+        """
+        if self._is_checked or not probe.instantiations(expressions):
+            return False
+        self._is_checked = True
+        is_old = any(map(_OLD_STANDARD.fullmatch, self._source.options))
+        return is_old or not has_matching_brackets(self._source.text)
 
     def _next_job(self) -> NvrtcJob:
         names = (name for kernel in self.expressions for name in (kernel, probe.probe_expression(kernel)))
@@ -363,6 +411,7 @@ class _Compilation:
             headers = (probe.PROBE_HEADER, *headers)
         return replace(
             self._job,
+            source=self._job.source + probe.instantiations(self.expressions),
             options=options,
             headers=headers,
             expressions=tuple(name for name in names if name not in self._rejected),

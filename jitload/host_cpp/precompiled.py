@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jitload.building.files_read import read_depfile
-from jitload.building.machine_load import free_memory
+from jitload.building.resources import free_memory
 from jitload.cache.entry import Entry, find_entry
 from jitload.cache.key import CacheKey
 from jitload.cache.store import Work, claim_entry
@@ -41,8 +41,7 @@ from jitload.cpptext.includes import opening_includes
 from jitload.files import make_private_dir
 from jitload.request.request import Unit
 from jitload.settings import Settings, read_settings
-from jitload.toolchain.host import Compiler, tool_environment
-from jitload.toolchain.identity import compiler_identity
+from jitload.toolchain.host import Compiler, compiler_identity, tool_environment
 
 PRELUDE = (
     "tvm/ffi/container/tensor.h",
