@@ -120,6 +120,7 @@ class _KernelScan:
         )
         namespaces = [name for scope in self._scopes for name in scope]
         parameters = read_parameters(self._code[declarator.open + 1 : declarator.close])
+        is_template = is_template or any(re.search(r"\bauto\b", type_) for type_, _ in parameters)
         return Candidate(
             name="::".join([*namespaces, declarator.name]),
             is_template=is_template,
