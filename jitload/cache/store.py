@@ -44,7 +44,7 @@ from jitload.cache.entry import (
 )
 from jitload.cache.key import SCHEMA, CacheKey, describe_parts
 from jitload.cache.locks import LOCKS_DIR, hold_lock, host_tag, lock_directory, unlock
-from jitload.cache.usage import BLOCK_BYTES, GROWTH_FILE, append_bytes
+from jitload.cache.usage import BLOCK_BYTES, GROWTH_FILE, append_bytes, has_grown
 from jitload.errors import CacheError, CachePlaceError, CompileError, JitLoadError, warn_once
 from jitload.files import make_private_dir
 from jitload.settings import Settings
@@ -331,10 +331,10 @@ def _sync(path: Path) -> None:
 def after_build(cache_dir: Path, settings: Settings) -> None:
     """Remove what killed builders left behind, and prune entries if the cache has grown beyond its limit."""
     sweep_work_dirs(cache_dir)
-    if settings.cache_limit:
-        from jitload.cache.prune import prune_if_grown
+    if settings.cache_limit and has_grown(cache_dir, settings.cache_limit):
+        from jitload.cache.prune import prune_grown
 
-        prune_if_grown(cache_dir, settings.cache_limit)
+        prune_grown(cache_dir, settings.cache_limit)
 
 
 def sweep_work_dirs(cache_dir: Path) -> None:

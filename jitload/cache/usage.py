@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 from jitload.files import make_private_dir
@@ -57,6 +58,13 @@ if hasattr(os, "register_at_fork"):
 def uses_path(leaf_dir: Path) -> Path:
     """Return the file that counts the uses of an entry."""
     return leaf_dir.parent.parent / USES_DIR / f"{leaf_dir.parent.name}-{leaf_dir.name}"
+
+
+def has_grown(cache_dir: Path, limit: int) -> bool:
+    """Return whether more bytes than the limit were published since the cache was last pruned."""
+    with suppress(OSError):
+        return os.stat(cache_dir / GROWTH_FILE).st_size * BLOCK_BYTES > limit
+    return False
 
 
 def append_bytes(path: Path, count: int) -> None:
