@@ -56,6 +56,7 @@ int add_segments(struct dl_phdr_info* info, size_t, void*) {
 }
 
 void find_own_memory() {
+  jitload_cpu_current_worker->is_uninterruptible = 1;
   own_memory.segment_count = 0;
   dl_iterate_phdr(add_segments, NULL);
   pthread_attr_t attributes;
@@ -67,6 +68,7 @@ void find_own_memory() {
   }
   own_memory.stack = {(uintptr_t)low, (uintptr_t)low + size};
   own_memory.is_complete = true;
+  jitload_cpu_current_worker->is_uninterruptible = 0;
 }
 
 inline bool contains(Memory memory, uintptr_t begin, uintptr_t end) {

@@ -85,7 +85,7 @@ __JITLOAD_INLINE unsigned tile_mask(unsigned size) {
 
 struct thread_block {
   typedef unsigned int arrival_token;
-  static __JITLOAD_MEMBER void sync(int line = __builtin_LINE()) { __syncthreads(line); }
+  static __JITLOAD_MEMBER void sync(__jitload_site site = __JITLOAD_SITE) { __syncthreads(site); }
   static __JITLOAD_MEMBER unsigned int size() { return blockDim.x * blockDim.y * blockDim.z; }
   static __JITLOAD_MEMBER unsigned int num_threads() { return size(); }
   static __JITLOAD_MEMBER unsigned int thread_rank() { return __jitload_rank(); }
@@ -152,8 +152,8 @@ struct coalesced_group : __jitload_groups::warp_part<coalesced_group> {
  private:
   unsigned mask_;
 };
-__JITLOAD_INLINE coalesced_group coalesced_threads(int line = __builtin_LINE()) {
-  return coalesced_group(__activemask(line));
+__JITLOAD_INLINE coalesced_group coalesced_threads(__jitload_site site = __JITLOAD_SITE) {
+  return coalesced_group(__activemask(site));
 }
 
 /* A block, or a part of one of its warps. */
