@@ -16,7 +16,7 @@ from pathlib import Path
 from jitload.building.files_read import read_depfile
 from jitload.building.ninja import Step, parse_diagnostics, run_ninja, write_ninja
 from jitload.cpptext.declarations import find_candidates
-from jitload.cpu.object_file import CpuKernel, ObjectFile
+from jitload.cpu.object_file import CpuKernel, ObjectFile, linked_name
 from jitload.cpu.text import (
     BY_SYMBOL,
     ROW_FILE,
@@ -80,6 +80,7 @@ def compile_for_cpu(
     _refuse_lost_branches(source.name, source.pieces)
     compilation = _Compilation(source, compiler, kit, ninja, work_dir)
     object_file = compilation.run()
+    (work_dir / "cpu.o").write_bytes(object_file.for_link())
     rows = object_file.rows()
     image = Image(
         arch="cpu",
@@ -102,6 +103,7 @@ def compile_for_cpu(
         compiled=compiled,
         object_file="cpu.o",
         rows={row.symbol: (number, row.can_wait) for number, row in enumerate(rows)},
+        variables={v.name: linked_name(v.symbol) for v in image.variables},
         dynamic_shared=(*object_file.dynamic_shared(), *((_DYNAMIC_SHARED_SYMBOL,) if source.instrumentation else ())),
         files_read=compilation.files_read,
     )
