@@ -24,6 +24,7 @@ from jitload.model import ParameterSlot, Variable
 TABLE = "__jitload_cpu_kernels"
 _KERNEL_MARKS = "__patchable_function_entries"  # the section where `__global__` leaves a mark
 _WAITS = frozenset(f"jitload_cpu_{name}" for name in ("barrier", "exchange", "tile_barrier", "active", "yield"))
+_DIVISIONS = frozenset({"__ubsan_handle_divrem_overflow_abort"})  # called where the divisor is zero
 _OWN_THREAD_LOCAL = frozenset({"jitload_cpu_current_worker", "jitload_cpu_thread_memory", "_TLS_MODULE_BASE_"})
 _ROW_SIZE = 48  # of a jitload_cpu_kernel, in bytes
 _OWN_PREFIX = "__jitload_"
@@ -38,13 +39,13 @@ class CpuKernel:
         symbol: The kernel's.
         probe: The symbol of its probe, which holds its type.
         slots: Offsets and sizes of its parameters.
-        can_wait: Whether its threads may wait for each other.
+        mode: How its threads run, one of the enumerators of jitload/cpu.h.
     """
 
     symbol: str
     probe: str
     slots: tuple[ParameterSlot, ...]
-    can_wait: bool
+    mode: str
 
 
 class ObjectFile:
@@ -109,8 +110,13 @@ class ObjectFile:
             symbol=self._function_at(*function),
             probe=self._function_at(*probe),
             slots=_parameter_slots(parameter_sizes, self._numbers(*alignments)),
-            can_wait=self._reaches(run_blocks[0], _WAITS),
+            mode=self._mode(run_blocks[0]),
         )
+
+    def _mode(self, run_blocks: int) -> str:
+        if self._reaches(run_blocks, _WAITS):
+            return "JITLOAD_CPU_FIBERS"
+        return "JITLOAD_CPU_SINGLY" if self._reaches(run_blocks, _DIVISIONS) else "JITLOAD_CPU_LOOP"
 
     def _numbers(self, symbol: int, addend: int) -> tuple[int, ...]:
         """Return the 32-bit numbers of an array that ends with a zero."""

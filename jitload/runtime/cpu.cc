@@ -16,6 +16,8 @@ namespace {
 /* Add the source line of `launch->fault_address` to the message. */
 void append_line(Launch* launch);
 
+bool runs_fibers(const jitload_cpu_launch* call) { return kWatches || call->mode == JITLOAD_CPU_FIBERS; }
+
 void go_to_block(jitload_cpu_block* block, uint64_t number) {
   const uint64_t width = block->grid_dim[0], height = block->grid_dim[1];
   block->block_index[0] = (uint32_t)(number % width);
@@ -33,7 +35,7 @@ void start_plain() {
 /* Run at most `limit` blocks from the current one on; return how many. */
 uint32_t run_some_blocks(Worker* worker, uint64_t limit) {
   const jitload_cpu_launch* call = worker->launch->call;
-  if (kWatches || call->can_wait) {
+  if (runs_fibers(call)) {
     run_fibers(worker);
     return 1;
   }
@@ -58,15 +60,35 @@ void check_signals(Launch* launch) {
   __atomic_store_n(&launch->has_failed, 1, __ATOMIC_RELEASE);
 }
 
-/* ---- division by zero: without a handler the processor's signal would end the process -------------------------- */
+/* ---- division by zero, and what else the compiler checks -------------------------------------------------------- */
+
+struct Location {
+  const char* file;
+  uint32_t line;
+  uint32_t column;
+};
+
+/* Return the index of the thread that runs, or NULL if it is not known. */
+const uint32_t* current_thread(const Worker* worker) {
+  if (worker->is_in_fibers) return worker->current->index;
+  return worker->block.may_divide ? worker->block.thread_index : NULL;
+}
+
+[[noreturn]] void undefined(const Location* location, const char* problem) {
+  Worker* worker = jitload_cpu_current_worker;
+  fail(worker, current_thread(worker), "%s at %s:%u", problem, location->file != NULL ? location->file : "?",
+       location->line);
+  leave(worker);
+}
+
+/* Without a handler the processor's signal, for a division that overflows, would end the process. */
 
 extern SignalHandler fault_handler;
 
 void on_fault(int number, siginfo_t* info, void* context) {
   Worker* worker = jitload_cpu_current_worker;
   if (worker != NULL && info->si_code > 0) {
-    const uint32_t* thread = worker->is_in_fibers ? worker->current->index : NULL;
-    fail(worker, thread, "integer division by zero, or of the smallest integer by -1");
+    fail(worker, current_thread(worker), "integer division by zero, or of the smallest integer by -1");
     leave(worker);
   }
   if (call_previous(&fault_handler, number, info, context)) return;
@@ -228,7 +250,7 @@ bool has_plain_stack(Worker* worker) {
 }
 
 bool has_stacks(Worker* worker, bool is_helper) {
-  if (!kWatches && !worker->launch->call->can_wait) return has_plain_stack(worker);
+  if (!runs_fibers(worker->launch->call)) return has_plain_stack(worker);
   const uint32_t* block_dim = worker->block.block_dim;
   return reserve(worker, block_dim[0] * block_dim[1] * block_dim[2], is_helper);
 }
@@ -243,6 +265,7 @@ void work_on(Launch* launch, bool is_launcher, void (*work)(Worker*, Launch*, bo
   worker->is_uninterruptible = 0;
   worker->block = launch->call->block;
   worker->block.has_avx512 = has_avx512();
+  worker->block.may_divide = launch->call->mode == JITLOAD_CPU_SINGLY;
   worker->is_in_fibers = 0;
   worker->fault_address = NULL;
   __atomic_store_n(&worker->is_launching, 1, __ATOMIC_SEQ_CST);
@@ -293,6 +316,11 @@ extern "C" void jitload_cpu_stop(const uint32_t thread[3], const char* format, .
   va_end(arguments);
   fail(jitload_cpu_current_worker, thread, "%s", text);
   leave(jitload_cpu_current_worker);
+}
+
+/* The compiler calls this where an integer is divided by zero; with sanitize="undefined" also where one overflows. */
+extern "C" __attribute__((visibility("hidden"))) void __ubsan_handle_divrem_overflow_abort(const void* data) {
+  undefined((const Location*)data, kWatches ? "a division by zero, or one that overflows," : "an integer division by zero");
 }
 
 extern "C" int jitload_cpu_run(const jitload_cpu_launch* call, const char** error) {

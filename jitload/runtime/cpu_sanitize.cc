@@ -193,25 +193,11 @@ void append_line(Launch* launch) {
 
 /* ---- undefined behaviour --------------------------------------------------------------------------------------- */
 
-struct Location {
-  const char* file;
-  uint32_t line;
-  uint32_t column;
-};
-
 struct Type {
   uint16_t kind;
   uint16_t facts;
   char name[1];
 };
-
-[[noreturn]] void undefined(const Location* location, const char* problem) {
-  Worker* worker = jitload_cpu_current_worker;
-  char text[320];
-  snprintf(text, sizeof text, "%s at %s:%u", problem, location->file != NULL ? location->file : "?", location->line);
-  fail(worker, worker->current->index, "%s", text);
-  leave(worker);
-}
 
 }  // namespace
 
@@ -273,7 +259,6 @@ JITLOAD_UNDEFINED_(add_overflow, "a signed addition that overflows")
 JITLOAD_UNDEFINED_(sub_overflow, "a signed subtraction that overflows")
 JITLOAD_UNDEFINED_(mul_overflow, "a signed multiplication that overflows")
 JITLOAD_UNDEFINED_(negate_overflow, "a negation that overflows")
-JITLOAD_UNDEFINED_(divrem_overflow, "a division by zero, or one that overflows,")
 JITLOAD_UNDEFINED_(shift_out_of_bounds, "a shift by too many bits, by a negative number, or out of a signed number,")
 JITLOAD_UNDEFINED_(type_mismatch_v1, "an access through a pointer that is null, misaligned, or of too small an object,")
 JITLOAD_UNDEFINED_(pointer_overflow, "a pointer that overflows")

@@ -256,7 +256,7 @@ struct __jitload_entry<void(__jitload_a...), __jitload_k> {
 #endif
 
   static void run_blocks(void* const* params, jitload_cpu_block* block, uint32_t count) {
-    if (block->block_index[0] + count - 1 > __JITLOAD_LAST_BLOCK) {
+    if (block->may_divide || block->block_index[0] + count - 1 > __JITLOAD_LAST_BLOCK) {
       for (; count != 0; --count, ++block->block_index[0]) run_threads(params, block);
       return;
     }
@@ -265,11 +265,15 @@ struct __jitload_entry<void(__jitload_a...), __jitload_k> {
 #endif
     loop_for_any(params, block, count, indices());
   }
-  static void run_threads(void* const* params, const jitload_cpu_block* block) {
-    uint32_t thread[3];
-    for (thread[2] = 0; thread[2] < block->block_dim[2]; ++thread[2]) {
-      for (thread[1] = 0; thread[1] < block->block_dim[1]; ++thread[1]) {
-        for (thread[0] = 0; thread[0] < block->block_dim[0]; ++thread[0]) run_thread(params, block, thread);
+  static void run_threads(void* const* params, jitload_cpu_block* block) {
+    volatile uint32_t* thread = block->thread_index;
+    __jitload_set_block(block);
+    for (thread[2] = 0; thread[2] < block->block_dim[2]; thread[2] = thread[2] + 1) {
+      for (thread[1] = 0; thread[1] < block->block_dim[1]; thread[1] = thread[1] + 1) {
+        for (thread[0] = 0; thread[0] < block->block_dim[0]; thread[0] = thread[0] + 1) {
+          __jitload_set(threadIdx, thread[0], thread[1], thread[2]);
+          call(params, indices());
+        }
       }
     }
   }

@@ -18,7 +18,9 @@ typedef struct jitload_cpu_block {
   uint32_t block_dim[3];
   uint32_t block_index[3];
   uint32_t shared_bytes;
-  uint32_t has_avx512; /* whether the processor has AVX-512 */
+  uint32_t has_avx512;   /* whether the processor has AVX-512 */
+  uint32_t may_divide;   /* whether to record the thread that runs, for a message about a division by zero */
+  uint32_t thread_index[3]; /* that thread */
 } jitload_cpu_block;
 
 /* The two ways to run a kernel, and what a reader of its object file needs. cpu/object_file.py reads this layout. */
@@ -80,11 +82,18 @@ typedef struct jitload_cpu_region {
   uintptr_t end;
 } jitload_cpu_region;
 
+/* How the threads of a block run. */
+enum {
+  JITLOAD_CPU_LOOP,   /* as a loop that may be vectorised: they cannot wait */
+  JITLOAD_CPU_FIBERS, /* as fibers: they may wait for each other */
+  JITLOAD_CPU_SINGLY  /* one by one: they may divide integers */
+};
+
 /* One call of a kernel. */
 typedef struct jitload_cpu_launch {
   const jitload_cpu_kernel* kernel;
   const char* name;
-  int can_wait; /* its threads may wait for each other */
+  int mode;
   jitload_cpu_block block;
   void* const* params;
   const jitload_cpu_region* tensors;
