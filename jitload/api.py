@@ -10,20 +10,19 @@ from typing import TYPE_CHECKING, Any, Literal
 from jitload.launch import Extent
 from jitload.pipeline import build_request, load_request
 from jitload.request.arguments import (
+    Call,
+    Functions,
     Paths,
     Sources,
     Texts,
     absolute_path,
-    file_sources,
-    inline_sources,
     label_pieces,
+    read_call,
     read_options,
     read_texts,
 )
 from jitload.request.cubins import CubinLike
-from jitload.request.functions import Functions
-from jitload.request.instrumentation import read_instrumentation
-from jitload.request.request import Call, make_request
+from jitload.request.request import make_request
 
 if TYPE_CHECKING:
     from jitload.loader.module import Module
@@ -105,25 +104,8 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
     Example:
         `mod = load_inline("vec", cuda_sources=text, functions={"add": Launch(grid="ceil_div(n, 256)", block=256)})`
     """
-    call = Call(
-        name=name,
-        sources=inline_sources(name, cuda_sources, cpp_sources=cpp_sources, embed_cubin=embed_cubin),
-        makes="module",
-        functions=functions,
-        options=read_options(
-            cflags=extra_cflags,
-            cuda_cflags=extra_cuda_cflags,
-            ldflags=extra_ldflags,
-            include_paths=extra_include_paths,
-        ),
-        arch=arch,
-        backend=backend,
-        kind=kind,
-        instrumentation=read_instrumentation(sanitize, debug=debug),
-        gpu_check=gpu_check,
-        isolate=isolate,
-    )
-    return load_request(make_request(call), build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
+    request = make_request(read_call(locals(), makes="module"))
+    return load_request(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 
 
 def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described once
@@ -162,25 +144,8 @@ def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described
     Example:
         `path = build_inline("vec", cuda_sources=text, arch=("sm_80", "sm_90a"), output="vec.so")`
     """
-    call = Call(
-        name=name,
-        sources=inline_sources(name, cuda_sources, cpp_sources=cpp_sources, embed_cubin=embed_cubin),
-        makes="library",
-        functions=functions,
-        options=read_options(
-            cflags=extra_cflags,
-            cuda_cflags=extra_cuda_cflags,
-            ldflags=extra_ldflags,
-            include_paths=extra_include_paths,
-        ),
-        arch=arch,
-        backend=backend,
-        kind=kind,
-        instrumentation=read_instrumentation(sanitize, debug=debug),
-        gpu_check=gpu_check,
-        isolate=isolate,
-    )
-    return build_request(make_request(call), build_directory, output, verbose=verbose)
+    request = make_request(read_call(locals(), makes="library"))
+    return build_request(request, build_directory, output, verbose=verbose)
 
 
 def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
@@ -219,25 +184,8 @@ def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
     Example:
         `mod = load("norms", sources=["layer_norm.cu"])`
     """
-    call = Call(
-        name=name,
-        sources=file_sources(sources, cuda_files, cpp_files, embed_cubin=embed_cubin),
-        makes="module",
-        functions=functions,
-        options=read_options(
-            cflags=extra_cflags,
-            cuda_cflags=extra_cuda_cflags,
-            ldflags=extra_ldflags,
-            include_paths=extra_include_paths,
-        ),
-        arch=arch,
-        backend=backend,
-        kind=kind,
-        instrumentation=read_instrumentation(sanitize, debug=debug),
-        gpu_check=gpu_check,
-        isolate=isolate,
-    )
-    return load_request(make_request(call), build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
+    request = make_request(read_call(locals(), makes="module"))
+    return load_request(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 
 
 def build(  # noqa: PLR0913  the keywords are upstream's, described once
@@ -270,25 +218,8 @@ def build(  # noqa: PLR0913  the keywords are upstream's, described once
     Example:
         `path = build("norms", sources="layer_norm.cu", arch="sm_90a")`
     """
-    call = Call(
-        name=name,
-        sources=file_sources(sources, cuda_files, cpp_files, embed_cubin=embed_cubin),
-        makes="library",
-        functions=functions,
-        options=read_options(
-            cflags=extra_cflags,
-            cuda_cflags=extra_cuda_cflags,
-            ldflags=extra_ldflags,
-            include_paths=extra_include_paths,
-        ),
-        arch=arch,
-        backend=backend,
-        kind=kind,
-        instrumentation=read_instrumentation(sanitize, debug=debug),
-        gpu_check=gpu_check,
-        isolate=isolate,
-    )
-    return build_request(make_request(call), build_directory, output, verbose=verbose)
+    request = make_request(read_call(locals(), makes="library"))
+    return build_request(request, build_directory, output, verbose=verbose)
 
 
 def load_module(path: PathLike, *, keep_module_alive: bool = True) -> Module:
@@ -349,7 +280,7 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
     Example:
         `compile_cubin(text, arch="sm_90a").kernels[0].registers`
     """
-    from jitload.cuda.kernels import DeviceSource, check_is_device_code, compile_kernels
+    from jitload.cuda.kernels import DeviceSource, check_is_device_code, compile_for_arch
     from jitload.settings import read_settings
     from jitload.toolchain.arch import resolve_one_gpu_arch
     from jitload.toolchain.cuda import find_cuda_toolchain
@@ -378,7 +309,7 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
         kernels=read_texts(kernels, "kernels"),
         is_isolated=request.settings.isolates,
     )
-    return compile_kernels(device_source, request.archs[0], find_cuda_toolchain(request.settings)).cubin
+    return compile_for_arch(device_source, request.archs[0], find_cuda_toolchain(request.settings)).cubin
 
 
 def load_triton(  # noqa: D417, PLR0913  the keywords of Triton's launches, and of load_inline

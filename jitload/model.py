@@ -256,7 +256,7 @@ class CompiledSource:
 
     Attributes:
         cubin: The cubin with its typed kernels.
-        symbols: The symbol of each kernel that a launch names.
+        symbols: The symbol of each kernel that a `Launch` names.
         candidates: The functions in the source text that look like kernels.
         headers: The user's headers that the compiler may have read.
     """

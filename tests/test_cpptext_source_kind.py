@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from jitload.cpptext.source_kind import SourceKind, classify
-from jitload.request.arguments import Options, inline_sources
-from jitload.request.request import Call, make_request
+from jitload.request.arguments import Call, Options, inline_sources
+from jitload.request.request import make_request
 
 KINDS: dict[str, tuple[bool, SourceKind]] = {
     "__global__ void k() {}": (False, "device"),

@@ -9,7 +9,7 @@ from builds import ARCH, build, kernel, load, run_python
 
 import jitload
 from jitload import Launch
-from jitload.cuda.kernels import DeviceSource, compile_kernels
+from jitload.cuda.kernels import DeviceSource, compile_for_arch
 from jitload.model import CompiledSource
 from jitload.settings import read_settings
 from jitload.toolchain.cuda import find_cuda_toolchain
@@ -18,7 +18,7 @@ from jitload.toolchain.cuda import find_cuda_toolchain
 def compile_text(*pieces: str, **options: object) -> CompiledSource:
     labelled = tuple((f"piece{number}", text) for number, text in enumerate(pieces))
     source = DeviceSource(name="zoo", pieces=labelled, **options)
-    return compile_kernels(source, ARCH, find_cuda_toolchain(read_settings()))
+    return compile_for_arch(source, ARCH, find_cuda_toolchain(read_settings()))
 
 
 MACRO_C = '#define KERNEL(name) extern "C" __global__ void name\nKERNEL(made)(float* x) { x[0] = 1; }\n'
@@ -304,8 +304,8 @@ def test_the_whole_zoo_loads_from_one_source():
 def test_an_anonymous_namespace_builds_the_same_twice(monkeypatch, tmp_path):
     text = "namespace { __global__ void k(float* x) {} }"
     assert list(load(text)) == ["k"]
-    kit = find_cuda_toolchain(read_settings())
-    if kit.version >= (12, 9):
+    toolchain = find_cuda_toolchain(read_settings())
+    if toolchain.version >= (12, 9):
         assert compile_text(text).cubin.data == compile_text(text).cubin.data
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import signal
@@ -96,3 +97,7 @@ def answer_questions(answer: Callable[[Any], object]) -> None:
             question = pickle.load(questions)  # noqa: S301  from the process that started this one
             pickle.dump(answer(question), answers)
             answers.flush()
+            if not gc.isenabled():  # until here, most new objects belong to modules, which are never garbage
+                gc.freeze()
+                gc.enable()
+    gc.freeze()  # a collection at exit would take longer than the rest of the exit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +27,8 @@ def write_sources(
     for code in compiled:
         arch = code.cubin.arch
         capability, suffix = capability_of(arch)
-        image = EmbeddedImage(name=f"{request.slug}_{arch}", file=f"{arch}.cubin", capability=capability, suffix=suffix)
+        identifier = re.sub(r"\W", "_", request.slug)
+        image = EmbeddedImage(name=f"{identifier}_{arch}", file=f"{arch}.cubin", capability=capability, suffix=suffix)
         images.append(image)
         (work_dir / image.file).write_bytes(code.cubin.data)
     first, *others = compiled if cpu is None else (*compiled, cpu.compiled)

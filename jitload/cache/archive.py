@@ -16,10 +16,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from jitload.cache.entry import LEAF_NAME, MANIFEST, WORK_DIR, newest_first, read_manifest
+from jitload.cache.entry import (
+    BLOCK_BYTES,
+    GROWTH_FILE,
+    LEAF_NAME,
+    MANIFEST,
+    WORK_DIR,
+    append_bytes,
+    newest_first,
+    read_manifest,
+)
 from jitload.cache.listing import StoredEntry, check_leaf, list_entries
 from jitload.cache.locks import host_tag, lock_directory, unlock
-from jitload.cache.usage import BLOCK_BYTES, GROWTH_FILE, append_bytes
 from jitload.errors import CacheError
 from jitload.files import make_private_dir
 

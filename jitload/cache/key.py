@@ -11,10 +11,9 @@ from typing import NamedTuple
 from jitload.request.request import Request
 from jitload.toolchain.arch import CPU
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
-from jitload.toolchain.host import tvm_ffi_version
-from jitload.toolchain.identity import cpu_identity
+from jitload.toolchain.host import cpu_identity, tvm_ffi_version
 
-SCHEMA = 2
+SCHEMA = 3
 Part = str | bytes | tuple[str, ...]
 _LONGEST_SHOWN = 256
 _DEBUG_OPTIONS = ("-g", "-G", "-lineinfo", "--generate-line-info", "--device-debug", "--dopt")

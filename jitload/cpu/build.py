@@ -35,7 +35,7 @@ from jitload.cuda import probe
 from jitload.cuda.kernels import DeviceSource, no_such_kernel
 from jitload.errors import CompileError
 from jitload.model import CompiledSource, CpuProgram, Cubin, Image, ImageKernel
-from jitload.request.instrumentation import Instrumentation
+from jitload.request.arguments import Instrumentation
 from jitload.signature.demangle import demangle, demangle_variables
 from jitload.signature.kernels import read_kernels
 from jitload.toolchain.cuda import CudaToolchain
@@ -68,7 +68,7 @@ _DYNAMIC_SHARED_SYMBOL = "__jitload_dynamic_shared"  # tells cpu_sanitize.cc whe
 
 
 def compile_for_cpu(
-    source: DeviceSource, compiler: Compiler, kit: CudaToolchain | None, ninja: Path, work_dir: Path
+    source: DeviceSource, compiler: Compiler, toolchain: CudaToolchain | None, ninja: Path, work_dir: Path
 ) -> CpuProgram:
     """Compile device code for the CPU and read its kernels' types.
 
@@ -78,7 +78,7 @@ def compile_for_cpu(
         SignatureError: A kernel's parameters cannot be read.
     """
     _refuse_lost_branches(source.name, source.pieces)
-    compilation = _Compilation(source, compiler, kit, ninja, work_dir)
+    compilation = _Compilation(source, compiler, toolchain, ninja, work_dir)
     object_file = compilation.run()
     rows = object_file.rows()
     image = Image(
@@ -107,17 +107,17 @@ def compile_for_cpu(
     )
 
 
-def cpu_flags(source: DeviceSource, kit: CudaToolchain | None) -> tuple[str, ...]:
+def cpu_flags(source: DeviceSource, toolchain: CudaToolchain | None) -> tuple[str, ...]:
     """Return the compiler's options for device code."""
     own = own_include_dir().parent
-    kit_dirs = kit.include_dirs if kit else ()
+    toolkit_dirs = toolchain.include_dirs if toolchain else ()
     return (
         *_FLAGS,
         *_processor_flags(source.cpu_flags),
         *_instrumentation_flags(source.instrumentation),
         *compiler_flags(source.cpu_flags),
         *(f"-I{path}" for path in (own / "cpu", own, *tvm_ffi_include_dirs(), *source.include_dirs)),
-        *(word for path in kit_dirs for word in ("-isystem", str(path))),
+        *(word for path in toolkit_dirs for word in ("-isystem", str(path))),
     )
 
 
@@ -153,7 +153,7 @@ class _Compilation:
     """
 
     def __init__(
-        self, source: DeviceSource, compiler: Compiler, kit: CudaToolchain | None, ninja: Path, work_dir: Path
+        self, source: DeviceSource, compiler: Compiler, toolchain: CudaToolchain | None, ninja: Path, work_dir: Path
     ) -> None:
         self.candidates = find_candidates([text for _, text in source.pieces])
         self.launched = {probe.kernel_expression(kernel): kernel for kernel in source.kernels}
@@ -161,10 +161,10 @@ class _Compilation:
         self.files_read: tuple[Path, ...] = ()
         self.user_headers: tuple[Path, ...] = ()
         self._source = source
-        self._command = (*compiler.command, *cpu_flags(source, kit), "-MD", "-MF", "cpu.d")
+        self._command = (*compiler.command, *cpu_flags(source, toolchain), "-MD", "-MF", "cpu.d")
         self._ninja = ninja
         self._work_dir = work_dir
-        self._known_dirs = (own_include_dir().parent, Path("/usr"), *(kit.include_dirs if kit else ()))
+        self._known_dirs = (own_include_dir().parent, Path("/usr"), *(toolchain.include_dirs if toolchain else ()))
         self._is_preemptive = may_spin(text for _, text in source.pieces)
 
     def run(self) -> ObjectFile:

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 
-from jitload.building.background import run_in_background
+from jitload.building.resources import run_in_background
 from jitload.cuda.kernels import check_device_code, device_source, naming_exports
 from jitload.cuda.nvrtc import missing_header
 from jitload.errors import CompileError, ToolchainError, warn_once

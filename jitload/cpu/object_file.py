@@ -12,7 +12,7 @@ from jitload.model import ParameterSlot, Variable
 
 TABLE = "__jitload_cpu_kernels"
 _KERNEL_MARKS = "__patchable_function_entries"  # the section where `__global__` leaves a mark
-_WAITS = frozenset({"jitload_cpu_barrier", "jitload_cpu_exchange", "jitload_cpu_active", "jitload_cpu_yield"})
+_WAITS = frozenset(f"jitload_cpu_{name}" for name in ("barrier", "exchange", "tile_barrier", "active", "yield"))
 _OWN_THREAD_LOCAL = frozenset({"jitload_cpu_current_worker", "jitload_cpu_thread_memory", "_TLS_MODULE_BASE_"})
 _ROW_SIZE = 48  # of a jitload_cpu_kernel, in bytes
 

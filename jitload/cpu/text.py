@@ -33,7 +33,7 @@ _C_NAMES = frozenset(
     abort access atexit atof atoi atol basename bcmp bcopy bzero calloc clearenv ctime daylight difftime div
     dprintf drem exit fclose fcvt feof ferror fflush ffs fgetc fgetpos fgets fileno flockfile fmemopen fopen
     fputc fputs fread freopen fscanf fseek ftell fwrite gamma gammaf gcvt getc getchar getdate getdelim getenv
-    getline gets getsubopt getw gmtime index initstate labs ldiv link llabs lldiv localtime mblen mktemp
+    getline gets getsubopt getw gmtime index initstate ldiv link lldiv localtime mblen mktemp
     mktime perror popen pow10 putc putchar putenv puts putw qsort raise rand random realpath remove rename
     rewind rindex scale scanf secure_getenv seed select setbuf setenv setstate signal significand srand
     srandom step stime strdup strfry strsep strsignal system tempnam time timegm timezone tmpfile tmpnam
@@ -45,6 +45,8 @@ _CXX_HEADER = re.compile(r"#[ \t]*include[ \t]*<(?!cuda|cooperative)")  # C++'s 
 _OWN_C_TYPE = re.compile(
     r"\b(?:typedef\b[^;{}]*?|using\s+)\b(u?int(?:8|16|32|64|max|ptr)_t|u(?:int|short|long))\s*[;=]"
 )
+# NVIDIA's header of cooperative groups includes the one of atomics. Ours does so only if the source uses them.
+_ATOMICS = re.compile(r"\bcuda::(?:atomic|thread_scope|memory_order)")
 # Words by which a thread may read memory in a loop until another thread changes it.
 _SPIN_WORDS = re.compile(r"(?<!asm )(?<!__asm__ )\bvolatile\b|\batomic_ref\b|\batomic\s*<|\batomic_thread_fence\b")
 
@@ -64,6 +66,7 @@ def cpu_text(source: DeviceSource, expressions: Sequence[str]) -> str:
         *(f"#define {name} __jitload_c_{name}" for name in renamed),
         '#include "jitload_cpu.h"',
         *(f"#undef {name}" for name in renamed),
+        *(("#define __JITLOAD_USES_ATOMICS",) if any(map(_ATOMICS.search, texts)) else ()),
         *_macro_lines(source.cpu_flags),
         "#include <assert.h>",  # it depends on NDEBUG
     ]
@@ -153,14 +156,12 @@ _GPU_HEADERS = {
     "cuda_pipeline": "asynchronous copies",
     "cuda_awbarrier": "asynchronous barriers",
     "cuda_device_runtime_api.h": "dynamic parallelism",
-    "cooperative_groups/memcpy_async.h": "asynchronous copies",
     "cooperative_groups/details/": "the inside of cooperative groups",
 }
 _GPU_NAMES = {
-    r"grid_group::sync": "a barrier of the whole grid",
-    r"this_cluster|cluster_group|cluster_(?:arrive|wait|sync|dim)\w*|map_shared_rank|__cluster\w+": (
-        "thread block clusters"
-    ),
+    r"grid_group::(?:sync|barrier_arrive|barrier_wait)": "a barrier of the whole grid",
+    r"this_cluster|cluster_(?:group|arrive|wait|sync|dim)\w*|map_shared_rank|__cluster\w+": "thread block clusters",
+    r"cluster_(?:index|rank)|(?:dim|num)_clusters": "thread block clusters",
     r"wmma|nvcuda|__mma_\w+|__wgmma\w*": "tensor cores",
     r"tex(?:1D|2D|3D|Cubemap)\w*|surf(?:1D|2D|3D|Cubemap)\w*|cuda(?:Texture|Surface)\w*|texture|surface": (
         "textures and surfaces"

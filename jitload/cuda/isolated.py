@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import jitload.cuda.nvrtc as in_process
 from jitload.building.child_process import ChildProcess, answer_questions
-from jitload.building.machine_load import core_count
+from jitload.building.resources import core_count
 from jitload.cuda.nvrtc import NvrtcJob, NvrtcResult
 from jitload.errors import CompileError, JitLoadError
 

@@ -1,9 +1,9 @@
 """Compiles the device code of a request with NVRTC, and reads the names and types of its kernels.
 
-NVRTC usually runs once for each architecture: it compiles the source, instantiates the templates that launches name,
-and mangles the type of each kernel that the text shows. It runs again if one of those turns out not to be a kernel, if
-a macro declares an `extern "C"` kernel that the text does not show, or if the text uses names that nvcc declares by
-itself.
+NVRTC usually runs once for each architecture: it compiles the source, instantiates the templates that `Launch` records
+name, and mangles the type of each kernel that the text shows. It runs again if one of those turns out not to be a
+kernel, if a macro declares an `extern "C"` kernel that the text does not show, or if the text uses names that nvcc
+declares by itself.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from jitload.cuda.nvrtc import (
 from jitload.elf.cubin import read_image
 from jitload.errors import CompileError, JitLoadError, LaunchSpecError, SignatureError, ToolchainError, nearest_name
 from jitload.model import Candidate, CompiledSource, Cubin, Image
-from jitload.request.instrumentation import NO_INSTRUMENTATION, Instrumentation
+from jitload.request.arguments import NO_INSTRUMENTATION, Instrumentation
 from jitload.request.kind import looks_like_kernels
 from jitload.request.request import Request
 from jitload.signature.demangle import demangle_variables
@@ -40,7 +40,7 @@ from jitload.toolchain.arch import CPU
 from jitload.toolchain.cuda import CudaToolchain, nvrtc_include_dirs
 
 _INCLUDE_OR_MACRO_OPTION = re.compile(r"(?:--pre-include=|-include=)(.*)|(?:-D|--define-macro=)(\w+)=(.*)", re.DOTALL)
-# Names that --minimal removes: textures and surfaces, types and macros of the runtime and the driver, and launches; and
+# Names that --minimal removes: textures and surfaces, types and macros of the runtime and the driver, `<<<…>>>`; and
 # headers, which may use them (CUB does). Without these names a source compiles to the same code with --minimal. With
 # them the code may silently differ: the source may test such a macro with #ifdef, or define such a name itself.
 _NEEDS_MORE_THAN_MINIMAL = re.compile(
@@ -58,7 +58,7 @@ def compile_device_code(request: Request, toolchain: CudaToolchain | None) -> tu
         return read_external_cubins(request)
     assert toolchain is not None
     check_is_device_code(request)
-    return compile_archs(request, toolchain)
+    return compile_for_gpus(request, toolchain)
 
 
 # ---- which text is device code -----------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ class DeviceSource:
         pieces: Label and text of each piece; messages name the label.
         options: The user's NVRTC options without include directories.
         include_dirs: The user's include directories.
-        kernels: The kernels that launches name, as the user writes them: `scale<float>`, `scale(float*, int)`.
+        kernels: The kernels that `Launch` records name, as the user writes them: `scale<float>`, `scale(float*, int)`.
         signatures: Hand-written signatures by kernel, as in `kernels`, or by exported name.
         cpu_flags: The options of the host compiler if the code runs on the CPU.
         instrumentation: How the code is instrumented on the CPU.
@@ -149,7 +149,7 @@ class DeviceSource:
 
     @property
     def signatures_by_expression(self) -> tuple[tuple[str, str], ...]:
-        """The signatures by the expressions of the kernels that launches name, or by exported name."""
+        """The signatures by the expressions of the kernels that `Launch` records name, or by exported name."""
         return tuple(
             (probe.kernel_expression(kernel) if kernel in self.kernels else kernel, signature)
             for kernel, signature in self.signatures
@@ -176,11 +176,11 @@ def quoted_label(label: str) -> str:
     return re.sub(r'(["\\])', r"\\\1", label)
 
 
-def compile_archs(request: Request, toolchain: CudaToolchain) -> tuple[CompiledSource, ...]:
+def compile_for_gpus(request: Request, toolchain: CudaToolchain) -> tuple[CompiledSource, ...]:
     """Compile the device code of a request for each of its GPU architectures."""
     source = device_source(request)
     with naming_exports(request):
-        compiled = tuple(compile_kernels(source, arch, toolchain) for arch in request.archs if arch != CPU)
+        compiled = tuple(compile_for_arch(source, arch, toolchain) for arch in request.archs if arch != CPU)
     check_layouts(compiled)
     return compiled
 
@@ -238,12 +238,12 @@ def layout_difference(first: Cubin, second: Cubin) -> str:
 # ---- one architecture ---------------------------------------------------------------------------------------------
 
 
-def compile_kernels(source: DeviceSource, arch: str, toolchain: CudaToolchain) -> CompiledSource:
+def compile_for_arch(source: DeviceSource, arch: str, toolchain: CudaToolchain) -> CompiledSource:
     """Compile device code for one architecture and read its kernels' types.
 
     Raises:
         CompileError: NVRTC rejected the source.
-        LaunchSpecError: NVRTC rejected a kernel that a launch names.
+        LaunchSpecError: NVRTC rejected a kernel that a `Launch` names.
         SignatureError: A kernel's types and its parameter sizes disagree.
         ToolchainError: NVRTC does not know the architecture.
     """
@@ -259,7 +259,8 @@ def compile_kernels(source: DeviceSource, arch: str, toolchain: CudaToolchain) -
         kernels = read_kernels(image, symbols, candidates, source.signatures_by_expression)
     except SignatureError as error:
         raise _with_standard(error, source.options) from error
-    log_warnings(result.log, nvrtc_include_dirs(toolchain))
+    own_dirs = nvrtc_include_dirs(toolchain)
+    log_warnings(result.log, own_dirs)
     variables = demangle_variables(image.variables)
     if compilation.declarations:  # these lines include headers, too
         scan = IncludeScan((*source.texts, *compilation.declarations), source.include_dirs)
@@ -267,7 +268,7 @@ def compile_kernels(source: DeviceSource, arch: str, toolchain: CudaToolchain) -
         cubin=Cubin(data=result.cubin, arch=arch, log=result.log, kernels=kernels, variables=variables),
         symbols={kernel: symbols[probe.kernel_expression(kernel)][0] for kernel in source.kernels},
         candidates=candidates,
-        headers=scan.headers(nvrtc_include_dirs(toolchain)),
+        headers=scan.headers(own_dirs),
     )
 
 
@@ -318,7 +319,7 @@ def _with_standard(error: SignatureError, options: Sequence[str]) -> SignatureEr
 
 
 def _first_expressions(source: DeviceSource, candidates: Sequence[Candidate]) -> tuple[str, ...]:
-    """Return the kernel expressions for the first run: the kernels in launches, and candidates that are not templates.
+    """Return the expressions for the first run: those of `Launch` records, and candidates that are not templates.
 
     If a name has several candidates, or a template among them, it is not an expression by itself. The symbols of those
     kernels contain their types.
@@ -369,11 +370,11 @@ class _Compilation:
                 self._run(())  # raises an error that has the messages about the source alone
             if not rejected or not probe.is_only_name_errors(failure.log):
                 raise failure
-            launched = {probe.kernel_expression(kernel): kernel for kernel in self._source.kernels}
-            if self._is_minimal and not rejected.isdisjoint(launched):
-                self._is_minimal = False  # a launch may name a type that the source does not: `k<cudaExtent>`
+            requested = {probe.kernel_expression(kernel): kernel for kernel in self._source.kernels}
+            if self._is_minimal and not rejected.isdisjoint(requested):
+                self._is_minimal = False  # a `Launch` may name a type that the source does not: `k<cudaExtent>`
                 continue
-            if kernel := next((launched[expression] for expression in launched if expression in rejected), None):
+            if kernel := next((requested[expression] for expression in requested if expression in rejected), None):
                 raise no_such_kernel(kernel, self._candidates, failure) from failure
             self._rejected |= rejected
             expressions = tuple(expression for expression in expressions if expression not in self._rejected)

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from jitload.building.background import run_in_background
+from jitload.building.resources import run_in_background
 from jitload.cuda.bindings import load_bindings
 from jitload.cuda.interruptible import Cancellation, run_interruptible
 from jitload.errors import CompileError, Diagnostic, ToolchainError
-from jitload.toolchain.driver import load_driver
+from jitload.toolchain.arch import load_driver
 
 _DIAGNOSTIC = re.compile(
     r"^(?P<file>[^\n]*?)\((?P<line>\d+)\): (?P<severity>catastrophic error|error|warning|remark|note)"
@@ -300,8 +300,9 @@ def _hint(log: str, options: Sequence[str]) -> str:
         return f"The type {undeclared[1]!r} is not declared: define it before the kernel, or include its header."
     if "is considered a host function" in log:
         return (
-            "Mark what kernels call __device__. Host functions beside kernels take nvcc, kind='mixed'; in C++ of their "
-            "own, cpp_sources=, they take none."
+            "Mark functions that kernels call __device__, and put host functions such as main() between "
+            "#ifndef __CUDACC_RTC__ and #endif, where NVRTC does not read them. To call host functions, pass them as "
+            "C++ of their own, cpp_sources=, or compile the whole text with nvcc, kind='mixed'."
         )
     return ""
 

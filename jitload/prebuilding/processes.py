@@ -16,7 +16,10 @@ from jitload.prebuilding.worker import Outcome, Task, failure
 
 TRIES = 3  # for a request whose worker dies
 _WORKER_BYTES = 512 << 20  # the memory that a worker takes, with NVRTC and its C++ compiler
-_PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from jitload.prebuilding.worker import serve; serve()"
+# The garbage collector would look through all modules several times while a worker imports them.
+_PROGRAM = (
+    "import gc, sys; gc.disable(); sys.path[:] = sys.argv[1:]; from jitload.prebuilding.worker import serve; serve()"
+)
 
 
 class LocalWorkers:
@@ -98,6 +101,6 @@ def local_workers(count: int) -> Iterator[LocalWorkers]:
 
 def worker_count() -> int:
     """Return how many workers to start: one for each core that this process may use, as far as there is memory."""
-    from jitload.building.machine_load import core_count, free_memory
+    from jitload.building.resources import core_count, free_memory
 
     return max(1, min(core_count(), free_memory() // _WORKER_BYTES))

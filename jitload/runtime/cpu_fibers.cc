@@ -205,6 +205,7 @@ void run_fibers(Worker* worker) {
     worker->warps[warp].live = lanes >= kWarp ? ~0u : (1u << lanes) - 1;
     worker->warps[warp].used = 0;
     worker->warps[warp].newest = NULL;
+    memset(worker->warps[warp].tiles, 0, sizeof worker->warps[warp].tiles);
   }
   worker->live = count;
   worker->arrived = 0;
@@ -285,6 +286,19 @@ extern "C" uint32_t jitload_cpu_exchange(Worker* worker, uint32_t mask, uint64_t
   if (exchange->read == exchange->arrived) warp->used &= ~(1u << (exchange - warp->exchanges));
   *values = exchange->values;
   return exchange->arrived;
+}
+
+extern "C" void jitload_cpu_tile_barrier(Worker* worker, uint32_t size) {
+  Fiber* fiber = worker->current;
+  TileBarrier* barrier = &worker->warps[fiber->number / size * (size / kWarp)].tiles[__builtin_ctz(size / 64)];
+  if (++barrier->arrived == size) {
+    barrier->arrived = 0;
+    ++barrier->generation;
+    return note_event(worker);
+  }
+  const uint32_t generation = barrier->generation;
+  fiber->wait_function = "thread_block_tile::sync()";
+  wait_until(worker, [=] { return barrier->generation != generation; });
 }
 
 extern "C" uint32_t jitload_cpu_active(const void* site) {

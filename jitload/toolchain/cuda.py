@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from jitload.errors import ToolchainError
 from jitload.settings import Settings
-from jitload.toolchain.driver import driver_version
+from jitload.toolchain.arch import driver_version
 from jitload.toolchain.host import package_dirs
 
 _INCLUDE_DIR = Path(__file__).parents[1] / "include"
