@@ -37,7 +37,7 @@ static const jitload_param params_every[] = {
 static const jitload_kernel kernels[] = {
     {"every", "_Z5every", &jitload_library, params_every,
      NULL, NULL, 0, 22, 22,
-     0, 0, 192, NULL, NULL, 0,
+     0, 0, 192, NULL, NULL, 0, 0,
      "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"bool\\\"}, {\\\"type\\\": \\\"int\\\"}, {\\\"type\\\": \\\"int\\\"}, {\\\"type\\\": \\\"int\\\"}, {\\\"type\\\": \\\"int\\\"}, {\\\"type\\\": \\\"int\\\"}, {\\\"type\\\": \\\"int\\\"}, {\\\"type\\\": \\\"float\\\"}, {\\\"type\\\": \\\"float\\\"}, {\\\"type\\\": \\\"float\\\"}, {\\\"type\\\": \\\"ffi.Bytes\\\"}, {\\\"type\\\": \\\"ffi.Bytes\\\"}]}\"}", "All of them."},
 };
 

@@ -117,6 +117,7 @@ typedef struct jitload_kernel {
   const struct jitload_triton* triton; /* triton.h; NULL for a kernel of CUDA C++ */
   const struct jitload_cpu_kernel* cpu; /* cpu.h; NULL without code for the CPU */
   int32_t cpu_mode;     /* JITLOAD_CPU_LOOP and its kin */
+  int32_t max_threads;  /* on the CPU: of a block */
   const char* metadata; /* for tvm-ffi, of an exported kernel: its types */
   const char* doc;
 } jitload_kernel;
