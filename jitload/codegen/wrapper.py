@@ -56,8 +56,8 @@ class CpuCode(NamedTuple):
     """What a wrapper has to know about kernels compiled for the CPU.
 
     Attributes:
-        rows: For each kernel's symbol, its row in the object file's table, how its threads run, and the maximum number of
-            threads per block.
+        rows: For each kernel's symbol, its row in the object file's table, how its threads run, and the maximum number
+            of threads per block.
         dynamic_shared: The symbols of `extern __shared__` arrays.
         variables: The symbols of variables by name.
     """
