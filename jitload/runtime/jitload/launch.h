@@ -93,6 +93,8 @@ enum {
   JITLOAD_COMPUTES = 64, /* the wrapper computes at least one parameter */
   JITLOAD_SPREADS = 128, /* cluster scheduling policy: spread */
   JITLOAD_BALANCES = 256, /* cluster scheduling policy: load balancing */
+  JITLOAD_NEEDS_ATTRIBUTES = JITLOAD_HAS_CLUSTER | JITLOAD_IS_COOPERATIVE | JITLOAD_IS_PDL | JITLOAD_HAS_PRIORITY |
+                             JITLOAD_SPREADS | JITLOAD_BALANCES, /* flags that become launch attributes */
 };
 
 struct jitload_eval;
