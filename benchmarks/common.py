@@ -86,7 +86,7 @@ def _cpu() -> str:
 
 def native_arch() -> str | None:
     """Return the GPU's architecture as jitload names it, `sm_90a`, or None without a GPU."""
-    from jitload.toolchain.driver import current_capability
+    from jitload.toolchain.arch import current_capability
 
     capability = current_capability()
     if capability is None:

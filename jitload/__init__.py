@@ -39,12 +39,17 @@ __all__ = [
     "load_triton",
 ]
 
+_MODULES = ("dtype", "extension", "nvrtc")  # imported when they are named
 _FROM_LOADER = ("Module", "global_tensor")  # imported late: the loader imports tvm-ffi, which imports torch
 
 
 def __getattr__(name: str) -> Any:
-    if name == "nvrtc":
-        return importlib.import_module("jitload.nvrtc")
+    if name in _MODULES:
+        return importlib.import_module(f"jitload.{name}")
+    if name == "to_cpp_dtype":
+        from jitload.dtype import to_cpp_dtype
+
+        return to_cpp_dtype
     if name in _FROM_LOADER:
         from jitload.loader import module as loader
 

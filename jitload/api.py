@@ -11,20 +11,19 @@ from jitload.errors import ends_at_caller
 from jitload.launch import Extent
 from jitload.pipeline import build_request, load_request
 from jitload.request.arguments import (
+    Call,
+    Functions,
     Paths,
     Sources,
     Texts,
     absolute_path,
-    file_sources,
-    inline_sources,
     label_pieces,
+    read_call,
     read_options,
     read_texts,
 )
 from jitload.request.cubins import CubinLike
-from jitload.request.functions import Functions
-from jitload.request.instrumentation import read_instrumentation
-from jitload.request.request import Call, make_request
+from jitload.request.request import make_request
 
 if TYPE_CHECKING:
     from jitload.loader.module import Module
@@ -52,6 +51,8 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
     keep_module_alive: bool = True,
     sanitize: str | Sequence[str] | None = None,
     debug: bool = False,
+    gpu_check: bool | None = None,
+    isolate: bool | None = None,
     verbose: bool = False,
 ) -> Module:
     """Compile CUDA source, or find it compiled in the cache, and return its kernels as typed functions.
@@ -86,6 +87,9 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
         sanitize: `"address"`, `"undefined"` or both, for kernels on the CPU: an access outside of a tensor or of shared
             memory, or undefined behaviour, raises an error with the kernel, block, thread and line.
         debug: Compile kernels for a debugger; on the CPU with `-g -O0`.
+        gpu_check: Whether NVRTC, if there is one, also checks kernels that are built for the CPU alone, and rejects
+            what a GPU could not run. None is what `JITLOAD_CPU_GPU_CHECK` says, by default True.
+        isolate: Run NVRTC in a child process, whose crash is a CompileError. None is what `JITLOAD_ISOLATE` says.
         verbose: Log the output of the compilers, at level INFO of the logger `jitload`.
 
     Returns:
@@ -103,23 +107,8 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
     Example:
         `mod = load_inline("vec", cuda_sources=text, functions={"add": Launch(grid="ceil_div(n, 256)", block=256)})`
     """
-    call = Call(
-        name=name,
-        sources=inline_sources(name, cuda_sources, cpp_sources=cpp_sources, embed_cubin=embed_cubin),
-        makes="module",
-        functions=functions,
-        options=read_options(
-            cflags=extra_cflags,
-            cuda_cflags=extra_cuda_cflags,
-            ldflags=extra_ldflags,
-            include_paths=extra_include_paths,
-        ),
-        arch=arch,
-        backend=backend,
-        kind=kind,
-        instrumentation=read_instrumentation(sanitize, debug=debug),
-    )
-    return load_request(make_request(call), build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
+    request = make_request(read_call(locals(), makes="module"))
+    return load_request(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 
 
 @ends_at_caller
@@ -141,6 +130,8 @@ def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described
     output: PathLike | None = None,
     sanitize: str | Sequence[str] | None = None,
     debug: bool = False,
+    gpu_check: bool | None = None,
+    isolate: bool | None = None,
     verbose: bool = False,
 ) -> str:
     """Compile as `load_inline` does, and return the library's path. Nothing is loaded, and no GPU is needed.
@@ -157,23 +148,8 @@ def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described
     Example:
         `path = build_inline("vec", cuda_sources=text, arch=("sm_80", "sm_90a"), output="vec.so")`
     """
-    call = Call(
-        name=name,
-        sources=inline_sources(name, cuda_sources, cpp_sources=cpp_sources, embed_cubin=embed_cubin),
-        makes="library",
-        functions=functions,
-        options=read_options(
-            cflags=extra_cflags,
-            cuda_cflags=extra_cuda_cflags,
-            ldflags=extra_ldflags,
-            include_paths=extra_include_paths,
-        ),
-        arch=arch,
-        backend=backend,
-        kind=kind,
-        instrumentation=read_instrumentation(sanitize, debug=debug),
-    )
-    return build_request(make_request(call), build_directory, output, verbose=verbose)
+    request = make_request(read_call(locals(), makes="library"))
+    return build_request(request, build_directory, output, verbose=verbose)
 
 
 @ends_at_caller
@@ -196,6 +172,8 @@ def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
     keep_module_alive: bool = True,
     sanitize: str | Sequence[str] | None = None,
     debug: bool = False,
+    gpu_check: bool | None = None,
+    isolate: bool | None = None,
     verbose: bool = False,
 ) -> Module:
     """Compile source files as `load_inline` compiles texts, and return their kernels as typed functions.
@@ -211,23 +189,8 @@ def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
     Example:
         `mod = load("norms", sources=["layer_norm.cu"])`
     """
-    call = Call(
-        name=name,
-        sources=file_sources(sources, cuda_files, cpp_files, embed_cubin=embed_cubin),
-        makes="module",
-        functions=functions,
-        options=read_options(
-            cflags=extra_cflags,
-            cuda_cflags=extra_cuda_cflags,
-            ldflags=extra_ldflags,
-            include_paths=extra_include_paths,
-        ),
-        arch=arch,
-        backend=backend,
-        kind=kind,
-        instrumentation=read_instrumentation(sanitize, debug=debug),
-    )
-    return load_request(make_request(call), build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
+    request = make_request(read_call(locals(), makes="module"))
+    return load_request(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 
 
 @ends_at_caller
@@ -250,6 +213,8 @@ def build(  # noqa: PLR0913  the keywords are upstream's, described once
     output: PathLike | None = None,
     sanitize: str | Sequence[str] | None = None,
     debug: bool = False,
+    gpu_check: bool | None = None,
+    isolate: bool | None = None,
     verbose: bool = False,
 ) -> str:
     """Compile source files as `build_inline` compiles texts, and return the library's path.
@@ -259,23 +224,8 @@ def build(  # noqa: PLR0913  the keywords are upstream's, described once
     Example:
         `path = build("norms", sources="layer_norm.cu", arch="sm_90a")`
     """
-    call = Call(
-        name=name,
-        sources=file_sources(sources, cuda_files, cpp_files, embed_cubin=embed_cubin),
-        makes="library",
-        functions=functions,
-        options=read_options(
-            cflags=extra_cflags,
-            cuda_cflags=extra_cuda_cflags,
-            ldflags=extra_ldflags,
-            include_paths=extra_include_paths,
-        ),
-        arch=arch,
-        backend=backend,
-        kind=kind,
-        instrumentation=read_instrumentation(sanitize, debug=debug),
-    )
-    return build_request(make_request(call), build_directory, output, verbose=verbose)
+    request = make_request(read_call(locals(), makes="library"))
+    return build_request(request, build_directory, output, verbose=verbose)
 
 
 @ends_at_caller
@@ -311,6 +261,7 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
     kernels: Sequence[str] = (),
     extra_cuda_cflags: Sequence[str] | None = None,
     extra_include_paths: Paths | None = None,
+    isolate: bool | None = None,
 ) -> Cubin:
     """Compile CUDA source to machine code for one architecture. Nothing is cached.
 
@@ -325,6 +276,7 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
         kernels: Template instantiations and overloads to compile, such as `["scale<float>"]`; only for CUDA C++.
         extra_cuda_cflags: Compiler options.
         extra_include_paths: Directories to search for headers.
+        isolate: As for `load_inline`; for CUDA C++ only.
 
     Returns:
         A `Cubin`: the machine code, and its kernels with their parameters, registers and memory in bytes.
@@ -336,7 +288,7 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
     Example:
         `compile_cubin(text, arch="sm_90a").kernels[0].registers`
     """
-    from jitload.cuda.kernels import DeviceSource, check_is_device_code, compile_kernels
+    from jitload.cuda.kernels import DeviceSource, check_is_device_code, compile_for_arch
     from jitload.settings import read_settings
     from jitload.toolchain.arch import resolve_one_gpu_arch
     from jitload.toolchain.cuda import find_cuda_toolchain
@@ -353,6 +305,7 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
         makes="cubin",
         options=read_options(cuda_cflags=extra_cuda_cflags, include_paths=extra_include_paths),
         arch=resolve_one_gpu_arch(arch, read_settings(), function="compile_cubin()"),
+        isolate=isolate,
     )
     request = make_request(call)
     check_is_device_code(request)
@@ -362,8 +315,9 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
         options=request.options,
         include_dirs=tuple(map(Path, request.include_dirs)),
         kernels=read_texts(kernels, "kernels"),
+        is_isolated=request.settings.isolates,
     )
-    return compile_kernels(device_source, request.archs[0], find_cuda_toolchain(request.settings)).cubin
+    return compile_for_arch(device_source, request.archs[0], find_cuda_toolchain(request.settings)).cubin
 
 
 @ends_at_caller

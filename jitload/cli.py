@@ -267,8 +267,8 @@ def _show(options: argparse.Namespace) -> int:
     _print([f"{entry.name}-{entry.digest}", f"  in {entry.dir}"])
     _print([f"  {_format_size(entry.size)}, built {age} ago, hits {entry.hits}"])
     _print(["Built from:", *(f"  {label}: {_format_part(value)}" for label, value in manifest["parts"].items())])
-    headers = [f"  {header['path']}" for header in manifest["headers"] if header["size"] >= 0]
-    _print(["Files that were read (@0 is the first include directory):", *headers] if headers else [])
+    files = [f"  {row['path']}" for row in manifest["dependencies"] if row["size"] >= 0]
+    _print(["Files that were read (@0 is the first include directory):", *files] if files else [])
     _print(["Files in it:", *(f"  {name}  {_format_size(size)}" for name, (size, _) in manifest["files"].items())])
     return 0
 

@@ -19,13 +19,23 @@ import functools
 import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 _log = logging.getLogger(__name__)
 
 
 class JitLoadError(RuntimeError):
     """The base class of the errors that jitload raises when it compiles, builds, caches or loads."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how to restore the error in another process: its class takes keywords that are not in `args`."""
+        return _restore_error, (type(self), self.args, self.__dict__)
+
+
+def _restore_error(error_type: type[JitLoadError], args: tuple[Any, ...], facts: dict[str, Any]) -> JitLoadError:
+    error = error_type.__new__(error_type, *args)
+    error.__dict__.update(facts)
+    return error
 
 
 P = ParamSpec("P")
@@ -185,6 +195,6 @@ def nearest_name(name: str, names: Iterable[str]) -> str:
 
 
 @functools.lru_cache(maxsize=64)
-def warn_once(message: str) -> None:
-    """Log a warning, unless the same one was logged before."""
-    _log.warning("%s", message)
+def warn_once(message: str, *, level: int = logging.WARNING) -> None:
+    """Log a warning, or a message of another level, unless the same one was logged before."""
+    _log.log(level, "%s", message)

@@ -11,18 +11,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from jitload.building.collector import pause_garbage_collection
+from jitload.building.resources import pause_garbage_collection
 from jitload.cache.directory import private_cache_dir
 from jitload.cache.entry import Entry, open_cache
 from jitload.cache.key import CacheKey, library_key
-from jitload.cache.tiers import find_in_tiers, share_entry
+from jitload.cache.tiers import find_in_tiers, upload_entry
 from jitload.errors import CacheError, CachePlaceError, JitLoadError, ToolchainError, warn_once
 from jitload.request.arguments import absolute_path, check_path
 from jitload.request.request import Request
 from jitload.toolchain.arch import CPU
 from jitload.toolchain.cuda import CudaToolchain, Nvcc, find_cuda_headers, find_cuda_toolchain
-from jitload.toolchain.host import Compiler, find_compiler
-from jitload.toolchain.identity import compiler_identity, own_identity, recall_compiler_identity
+from jitload.toolchain.host import Compiler, compiler_identity, find_compiler, own_identity, recall_compiler_identity
 
 if TYPE_CHECKING:
     from jitload.cache.store import Work
@@ -40,36 +39,41 @@ def load_request(
 ) -> Module:
     """Return the module for a request: the one that an identical call got, or a new one."""
     directory = None if build_directory is None else absolute_path(build_directory, "build_directory")
-    is_shared = directory is None and keep_module_alive
-    if is_shared and (loaded := _modules.get(request)):
+    is_reusable = directory is None and keep_module_alive
+    if is_reusable and (loaded := _modules.get(request)):
         entry, module = loaded
         if all(file.is_unchanged() for file in entry.dependencies):
             return module
     entry, module = _load(request, directory, keep_module_alive=keep_module_alive, verbose=verbose)
-    return _share_module(request, entry, module) if is_shared else module
+    return _remember_module(request, entry, module) if is_reusable else module
 
 
 def _load(request: Request, directory: Path | None, *, keep_module_alive: bool, verbose: bool) -> tuple[Entry, Module]:
-    """Find or build the library of a request, and load it. If it is pruned in between, try once more."""
+    """Find or build the library of a request, and load it."""
     with pause_garbage_collection():
-        from jitload.loader.module import load_library
-
-        for is_last in (False, True):
-            entry = build(request, verbose=verbose)
-            try:
-                path = entry.product
-                if directory is not None:
-                    from jitload.building.outputs import install_library
-
-                    path = install_library(entry, request, directory)
-                return entry, load_library(path, keep_module_alive=keep_module_alive)
-            except JitLoadError:
-                if is_last or entry.product.exists():
-                    raise
-    raise AssertionError
+        entry = find_or_build(request, verbose=verbose)
+        try:
+            return entry, _load_entry(entry, request, directory, keep_module_alive=keep_module_alive)
+        except JitLoadError:
+            if entry.product.exists():
+                raise
+        entry = find_or_build(request, verbose=verbose)  # the first one was pruned before it was loaded
+        return entry, _load_entry(entry, request, directory, keep_module_alive=keep_module_alive)
 
 
-def _share_module(request: Request, entry: Entry, module: Module) -> Module:
+def _load_entry(entry: Entry, request: Request, directory: Path | None, *, keep_module_alive: bool) -> Module:
+    """Load the library of an entry, or its copy in the user's directory."""
+    from jitload.loader.module import load_library
+
+    path = entry.product
+    if directory is not None:
+        from jitload.building.outputs import install_library
+
+        path = install_library(entry, request, directory).unique_path
+    return load_library(path, keep_module_alive=keep_module_alive)
+
+
+def _remember_module(request: Request, entry: Entry, module: Module) -> Module:
     """Keep the module for identical calls, and return the one that they share: several threads may load one entry."""
     with _modules_lock:
         loaded = _modules.get(request)
@@ -85,15 +89,14 @@ def build_request(request: Request, build_directory: PathLike | None, output: Pa
     is_object = target is not None and target.suffix == ".o"
     if is_object and request.host is not None:
         request = request._replace(host=request.host._replace(is_object=True))
-    entry = build(request, verbose=verbose)
+    entry = find_or_build(request, verbose=verbose)
     if target is None and directory is None:
         return str(entry.product)
 
     from jitload.building.outputs import copy_file, install_library, write_object
 
     if directory is not None and target is None:
-        install_library(entry, request, directory)
-        return str(directory / f"{request.slug}.so")
+        return str(install_library(entry, request, directory).path)
     assert target is not None
     if is_object and request.host is None:
         return str(write_object(entry, request, target))
@@ -124,7 +127,7 @@ class _Tools(NamedTuple):
     compiler_identity: str
 
 
-def build(request: Request, *, verbose: bool = False) -> Entry:
+def find_or_build(request: Request, *, verbose: bool = False) -> Entry:
     """Return the cache entry that holds the library for a request, building it if there is none."""
     cache_dir = open_cache(request.settings)
     try:
@@ -156,7 +159,7 @@ def _find_tools(request: Request, cache_dir: Path) -> _Tools:
     cuda, compiler = _find_cuda(request, cache_dir), find_compiler(request.settings)
     identity = recall_compiler_identity(compiler, cache_dir)
     if identity is None:  # nothing was built with this compiler yet
-        from jitload.building.background import run_in_background
+        from jitload.building.resources import run_in_background
 
         run_in_background(_import_for_build, request)
         identity = compiler_identity(compiler, cache_dir)
@@ -168,7 +171,7 @@ def _find_cuda(request: Request, cache_dir: Path) -> CudaToolchain | Nvcc | None
     if request.triton is not None:
         return None
     if request.host is not None and request.host.is_mixed:
-        from jitload.host_cpp.nvcc import find_nvcc
+        from jitload.toolchain.nvcc import find_nvcc
 
         return find_nvcc(request.settings, cache_dir, name=request.name)
     if request.cubins:
@@ -210,57 +213,54 @@ def _find_without_tools(request: Request, cache_dir: Path, missing: ToolchainErr
 
 def _build_in(cache_dir: Path, request: Request, key: CacheKey, tools: _Tools, *, verbose: bool) -> Entry:
     """Build the library in a private directory of a cache, and publish it there."""
+    from jitload.building.ninja import check_is_made
     from jitload.cache.store import claim_entry
 
     with claim_entry(cache_dir, key, request.settings) as work:
         if work.entry:  # another process has built it meanwhile
             return work.entry
         with pause_garbage_collection(at_most_s=_GC_PAUSE_S):
-            headers = _build_library(request, tools, work, verbose=verbose)
-            entry = work.publish(request.product, headers)
-    share_entry(entry, key, request.settings)
+            dependencies = _build_library(request, tools, work, verbose=verbose)
+            product = request.product
+            check_is_made(work.dir / product, tools.compiler.command)
+            entry = work.publish(product, dependencies)
+    upload_entry(entry, key, request.settings)
     return entry
 
 
 def _build_library(request: Request, tools: _Tools, work: Work, *, verbose: bool) -> tuple[Path, ...]:
     """Build the library in a work directory, and return the user's files that were read for it."""
-    from jitload.building.ninja import check_is_made
-
     cuda, compiler = tools.cuda, tools.compiler
     if request.triton is not None:
         from jitload.triton.library import build_triton_library
 
-        headers = build_triton_library(request, compiler, work, verbose=verbose)
-    elif request.host is not None:
+        return build_triton_library(request, compiler, work, verbose=verbose)
+    if request.host is not None:
         from jitload.host_cpp.library import build_host_library
 
-        headers = build_host_library(request, cuda, compiler, work, verbose=verbose)
-    elif CPU in request.archs:
+        return build_host_library(request, cuda, compiler, work, verbose=verbose)
+    assert not isinstance(cuda, Nvcc)
+    if CPU in request.archs:
         from jitload.cpu.library import build_cpu_library
 
-        assert not isinstance(cuda, Nvcc)
-        headers = build_cpu_library(request, cuda, compiler, work, verbose=verbose)
-    else:
-        assert not isinstance(cuda, Nvcc)
-        headers = _build_device_library(request, cuda, compiler, work, verbose=verbose)
-    check_is_made(work.dir / request.product, compiler.command)
-    return headers
+        return build_cpu_library(request, cuda, compiler, work, verbose=verbose)
+    return _build_device_library(request, cuda, compiler, work, verbose=verbose)
 
 
 def _build_device_library(
     request: Request, toolchain: CudaToolchain | None, compiler: Compiler, work: Work, *, verbose: bool
 ) -> tuple[Path, ...]:
     """Compile kernels with NVRTC, generate the C++ that launches them, and link a library of both."""
-    from jitload.building.background import run_in_background
     from jitload.building.ninja import run_ninja, write_ninja
+    from jitload.building.resources import run_in_background
     from jitload.building.runtime import find_or_build_runtime
     from jitload.cuda.kernels import compile_device_code
     from jitload.toolchain.host import find_ninja
 
     if toolchain is not None:
-        from jitload.cuda.nvrtc import load_nvrtc
+        from jitload.cuda.nvrtc import prepare_nvrtc
 
-        run_in_background(load_nvrtc, toolchain.nvrtc_path)  # the dynamic loader works without the GIL
+        prepare_nvrtc(toolchain.nvrtc_path, is_isolated=request.settings.isolates)
     _import_for_build(request)
     runtime = run_in_background(find_or_build_runtime, compiler, work.cache_dir, request.settings)
     run_in_background(_import_for_wrapper)

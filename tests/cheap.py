@@ -24,7 +24,7 @@ def make_key(name: str = "cheap", *words: str) -> CacheKey:
 def get(
     cache_dir: Path, key: CacheKey, make: Callable[[Work], None] | None = None, headers: tuple[Path, ...] = ()
 ) -> Entry:
-    """Return an entry of the cache as `pipeline.build` does, with a product that says what it was made from."""
+    """Return an entry of the cache as `pipeline.find_or_build` does, with a product that says what it was made from."""
     settings = read_settings()
     if entry := find_entry(cache_dir, key, settings):
         return entry

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import cpu_group_references as groups
 import numpy as np
 import torch
 from cpu_references import (
@@ -235,6 +236,18 @@ CASES: dict[str, Case] = {
         expected=reduction_rows),
     "groups": Case(file="warps", launch=(1, 64), arguments=(ints(64), zeros(9 * 64 + 1, dtype=I32)),
         expected=group_rows),
+    "group_shapes": Case(file="groups", launch=((2, 3), (16, 8)), arguments=(zeros(32 * 768, dtype=I32),),
+        expected=groups.shapes),
+    "group_exchanges": Case(file="groups", launch=(1, 64), arguments=(ints(64), zeros(28 * 64, dtype=I32)),
+        expected=groups.exchanges),
+    "group_partitions": Case(file="groups", launch=(1, 64), arguments=(ints(64), zeros(15 * 64, dtype=I32)),
+        expected=groups.partitions),
+    "group_sums": Case(file="groups", launch=(1, 128), arguments=(ints(128), zeros(39 * 128, dtype=I32)),
+        expected=groups.sums),
+    "group_copies": Case(file="groups", launch=(1, 128), arguments=(ints(128), zeros(4 * 128, dtype=I32)),
+        expected=groups.copies),
+    "group_updates": Case(file="group_atomics", launch=(1, 64), arguments=(ints(64), zeros(6 * 64, dtype=I32)),
+        expected=groups.updates),
     "integer_atomics": Case(file="atomics", launch=(4, 64), expected=_integer_atomics, arguments=(
         ints(256, low=1), torch.tensor([5, 6, 50, 50, 0xFFFF, 0, 3, 0, 0], dtype=I32),
         torch.tensor([0, 4, 4, 50, 50], dtype=U32), torch.tensor([0, 0, 0, 0, 2**62], dtype=torch.uint64), 250)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import os
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +16,9 @@ from builds import ADD, ARCH, build, kernel, load, message
 import jitload
 from jitload import Launch
 from jitload.nvrtc import nvrtc_compile
+from jitload.request.arguments import inline_sources, read_flags, read_options
+from jitload.request.request import Call, make_request
+from jitload.toolchain import arch
 
 TWO = kernel("first") + kernel("second")
 
@@ -154,9 +158,68 @@ def test_a_name_is_a_name_whatever_it_holds(name, tmp_path):
     assert path.resolve().parent == tmp_path
 
 
+@pytest.mark.parametrize(("name", "file"), [("a.b-c_1", "a.b-c_1.so"), (".hidden", "_hidden.so"), ("-o", "_o.so")])
+def test_dots_and_hyphens_of_a_name_stay_in_the_file_name(name, file, tmp_path):
+    assert build(ADD, name, build_directory=tmp_path) == tmp_path / file
+
+
+def test_a_library_in_a_build_directory_may_be_moved(tmp_path):
+    path = build(ADD, "lib", build_directory=tmp_path / "made")
+    moved = path.rename(tmp_path / "moved.so")
+    shutil.rmtree(tmp_path / "made")
+    assert list(jitload.load_module(moved)) == ["add"]
+
+
 def test_flags_arrive_as_they_are_written():
     text = "static_assert(sizeof(WORDS) == 9, WORDS);\n" + kernel("k", "x[0] = VALUE;")
     assert list(load(text, extra_cuda_cflags=['-DWORDS="a $b `c`"', "-D", "VALUE=1 + 1", ""])) == ["k"]
+
+
+WORDS = [
+    ("-O3 -lineinfo", ["-O3", "-lineinfo"]),
+    (" -DA=1   -DB=2 ", ["-DA=1", "-DB=2"]),
+    ("-gencode arch=compute_80,code=sm_80", ["-gencode", "arch=compute_80,code=sm_80"]),
+    ("-D 'A=1'", ["-D", "A=1"]),
+    (r"-DNAME=\"x\"", ['-DNAME="x"']),
+    ("""-DNAME='"x"'""", ['-DNAME="x"']),
+    ("-L/x -lfoo -Wl,-rpath,/x", ["-L/x", "-lfoo", "-Wl,-rpath,/x"]),
+    ('-DNAME="a b"', ['-DNAME="a b"']),  # what follows is unchanged
+    ("-I/a directory", ["-I/a directory"]),
+    ("-DSUM=1 + 1", ["-DSUM=1 + 1"]),
+    ("-DQUOTE='", ["-DQUOTE='"]),
+    ("-DCOMMA=','", ["-DCOMMA=','"]),
+    (r"-DNAME=\"x y", [r"-DNAME=\"x y"]),
+]
+
+
+@pytest.mark.parametrize(("option", "words"), WORDS)
+def test_options_may_be_written_for_a_shell(option, words):
+    assert read_flags([option, "-w"], "extra_cflags") == (*words, "-w")
+
+
+ARCHS = [
+    (["-gencode=arch=compute_80,code=sm_80"], ("sm_90a", "sm_80")),
+    (["-gencode", "arch=compute_80,code=[sm_80,compute_80]"], ("sm_90a", "sm_80")),
+    (["-arch sm_86"], ("sm_90a", "sm_86")),
+    (["--gpu-architecture=compute_75", "-arch=sm_90a"], ("sm_90a", "sm_75")),
+    (["-arch=native", "-rdc=true"], ("sm_90a",)),
+]
+
+
+@pytest.mark.parametrize(("options", "expected"), ARCHS)
+def test_options_of_nvcc_add_architectures(options, expected):
+    sources = inline_sources("m", ADD, cpp_sources=None, embed_cubin=None)
+    call = Call("m", sources, makes="library", arch=ARCH, options=read_options(cuda_cflags=options))
+    request = make_request(call)
+    assert request.archs == expected
+    assert request.options == ()
+
+
+def test_without_a_gpu_the_architectures_are_those_of_the_options(monkeypatch):
+    monkeypatch.delenv("JITLOAD_ARCH", raising=False)
+    monkeypatch.setattr(arch, "current_capability", lambda: None)
+    module = jitload.load_inline("m", cuda_sources=ADD, extra_cuda_cflags=["-arch=sm_80"])
+    assert module.add.kernels.keys() == {"sm_80"}
 
 
 def test_flags_may_be_written_for_nvcc():
@@ -288,7 +351,7 @@ def test_upstreams_variable_answers_where_ours_does_not(monkeypatch):
 
 def test_nvrtc_compile_is_upstreams(monkeypatch):
     monkeypatch.setenv("JITLOAD_ARCH", "sm_80")
-    assert list(inspect.signature(nvrtc_compile).parameters) == ["source", "name", "arch", "extra_opts"]
+    assert list(inspect.signature(nvrtc_compile).parameters)[:4] == ["source", "name", "arch", "extra_opts"]
     data = nvrtc_compile(kernel("k", "x[0] = VALUE;"), extra_opts=["-DVALUE=1"])
     assert isinstance(data, bytes)
     assert b"k" in data

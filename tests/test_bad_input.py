@@ -163,7 +163,7 @@ def test_a_compiler_that_makes_nothing(tmp_path, monkeypatch):
         build(ADD)
 
 
-@pytest.mark.parametrize("flag", ["-dlto", "-rdc=true", "--relocatable-device-code=true", "-dc", "--device-c"])
+@pytest.mark.parametrize("flag", ["-dlto", "--dlink-time-opt", "-lto"])
 def test_options_for_a_later_link(flag):
     with pytest.raises(JitLoadError, match=f"extra_cuda_cflags has '{flag}': jitload does not link device code"):
         build(ADD, extra_cuda_cflags=[flag])

@@ -14,8 +14,8 @@ from builds import ADD, ARCH, build, kernel, load, run_python, work_dirs
 
 import jitload
 from jitload.cache.key import CacheKey, library_key
-from jitload.request.arguments import inline_sources, read_options
-from jitload.request.request import Call, make_request
+from jitload.request.arguments import Call, inline_sources, read_options
+from jitload.request.request import make_request
 from jitload.settings import read_settings
 from jitload.toolchain.cuda import find_cuda_toolchain
 
@@ -178,7 +178,7 @@ def test_an_edit_during_the_build_is_not_trusted(cache, tmp_path, monkeypatch):
     header = tmp_path / "h.h"
     header.write_text("#define NAME one\n")
     text = '#include "h.h"\nextern "C" __global__ void NAME() {}'
-    make = jitload.cuda.kernels.compile_kernels
+    make = jitload.cuda.kernels.compile_for_arch
 
     def edit_meanwhile(*arguments):
         compiled = make(*arguments)
@@ -186,7 +186,7 @@ def test_an_edit_during_the_build_is_not_trusted(cache, tmp_path, monkeypatch):
         return compiled
 
     with monkeypatch.context() as patch:
-        patch.setattr("jitload.cuda.kernels.compile_kernels", edit_meanwhile)
+        patch.setattr("jitload.cuda.kernels.compile_for_arch", edit_meanwhile)
         assert list(load(text, extra_include_paths=[tmp_path])) == ["one"]
     monkeypatch.setattr("jitload.pipeline._modules", {})
     assert list(load(text, extra_include_paths=[tmp_path])) == ["two"]

@@ -126,15 +126,15 @@ def test_a_cache_removed_while_in_use_is_made_anew(cache):
 
 def test_a_library_that_is_pruned_after_it_was_found_is_built_again(cache, monkeypatch):
     build(ADD)
-    real = jitload.pipeline.build
+    real = jitload.pipeline.find_or_build
 
     def lose(*given, **options):
         entry = real(*given, **options)
-        monkeypatch.setattr("jitload.pipeline.build", real)
+        monkeypatch.setattr("jitload.pipeline.find_or_build", real)
         shutil.rmtree(entry.dir.parent)
         return entry
 
-    monkeypatch.setattr("jitload.pipeline.build", lose)
+    monkeypatch.setattr("jitload.pipeline.find_or_build", lose)
     assert list(load(ADD)) == ["add"]
 
 

@@ -12,8 +12,7 @@ from builds import python_command, python_env
 from cheap import get, make_key
 
 from jitload.cache import prune
-from jitload.cache.entry import find_entry
-from jitload.cache.usage import GROWTH_FILE, uses_path, write_uses
+from jitload.cache.entry import GROWTH_FILE, find_entry, uses_path, write_uses
 from jitload.errors import CacheError
 from jitload.settings import read_settings
 

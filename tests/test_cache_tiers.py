@@ -11,7 +11,7 @@ from builds import build, kernel, load, run_python
 
 import jitload
 from jitload import errors
-from jitload.cache import bundles, remote
+from jitload.cache import remote, tiers
 
 TEXT = kernel("f")
 
@@ -25,12 +25,9 @@ def place(tmp_path, monkeypatch):
     def make(name: str, *, is_filled: bool = False) -> Path:
         cache = tmp_path / name
         if is_filled:
-            usual = build(TEXT).parents[2]  # the run's own cache
-            for found in (*usual.glob("m-*"), *usual.glob("runtime-*")):
-                shutil.copytree(found, cache / found.name)
-            for key_dir in cache.glob("m-*"):
-                if not any(TEXT in path.read_text() for path in key_dir.glob("*/source0.cu")):
-                    shutil.rmtree(key_dir)
+            key_dir = build(TEXT).parents[1]  # in the run's own cache
+            for directory in (key_dir, *key_dir.parent.glob("runtime-*")):
+                shutil.copytree(directory, cache / directory.name)
         cache.mkdir(exist_ok=True)
         cache.chmod(0o700)
         return cache
@@ -204,25 +201,25 @@ def test_bundles_are_looked_for_once_and_remembered(place, monkeypatch, tmp_path
     local = place("local")
     search = (str(site),)
     scans = []
-    real = bundles._declared_in
-    monkeypatch.setattr(bundles, "_declared_in", lambda place: scans.append(place) or real(place))
+    real = tiers._declared_in
+    monkeypatch.setattr(tiers, "_declared_in", lambda place: scans.append(place) or real(place))
     monkeypatch.syspath_prepend(site)
     for _ in range(2):
-        assert bundles._find_bundles(search, local) == (site / "pack_with_kernels" / "kernels",)
+        assert tiers._find_bundles(search, local) == (site / "pack_with_kernels" / "kernels",)
     assert list(local.iterdir()) == []  # a hit writes nothing
-    bundles.remember_bundles(local)
-    bundles._find_bundles.cache_clear()  # as another process does
-    assert bundles._find_bundles(search, local) == (site / "pack_with_kernels" / "kernels",)
+    tiers.remember_bundles(local)
+    tiers._find_bundles.cache_clear()  # as another process does
+    assert tiers._find_bundles(search, local) == (site / "pack_with_kernels" / "kernels",)
     assert scans == [str(site)]
     (memory,) = (local / ".tools").iterdir()
     for text in ("", "[]", '{"a": 1}', "[" * 100_000):
         memory.write_text(text)
-        bundles._find_bundles.cache_clear()
-        assert bundles._find_bundles(search, local) == (site / "pack_with_kernels" / "kernels",)
+        tiers._find_bundles.cache_clear()
+        assert tiers._find_bundles(search, local) == (site / "pack_with_kernels" / "kernels",)
     scans.clear()
     (site / "other-1.0.dist-info").mkdir()
-    bundles._find_bundles.cache_clear()
-    bundles._find_bundles(search, local)
+    tiers._find_bundles.cache_clear()
+    tiers._find_bundles(search, local)
     assert scans == [str(site)]
 
 

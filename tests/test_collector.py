@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from builds import kernel, load
 
-from jitload.building.collector import pause_garbage_collection
+from jitload.building.resources import pause_garbage_collection
 from jitload.errors import CompileError
 
 

@@ -269,16 +269,18 @@ GPU_ONLY = {
     "cub": ("\n#include <cub/block/block_reduce.cuh>\n" + K + "}", "m.cu:2: GPU only: cub, which"),
     "cuda::barrier": ("#include <cuda/barrier>\n" + K + "}", "m.cu:1: GPU only: cuda::barrier, which"),
     "cuda::pipeline": ("#include <cuda/pipeline>\n" + K + "}", "m.cu:1: GPU only: cuda::pipeline, which"),
-    "memcpy_async": (
-        "#include <cooperative_groups/memcpy_async.h>\n" + K + "}",
+    "copies by a pipeline": (
+        "#include <cuda_pipeline.h>\n" + K + "}",
         "m.cu:1: GPU only: asynchronous copies",
     ),
     "grid sync": (GROUPS + K + " cg::this_grid().sync();\n}", "m.cu:4: GPU only: a barrier of the whole grid"),
     "clusters": (GROUPS + K + " cg::this_cluster().sync();\n}", "m.cu:4: GPU only: thread block clusters"),
-    "large tiles": (
-        GROUPS + K + " auto t = cg::tiled_partition<64>(cg::this_thread_block());\n}",
-        "m.cu:4: GPU only: tiles of more than 32 threads",
+    "arriving at a grid's barrier": (
+        GROUPS + K + " auto token = cg::this_grid().barrier_arrive();\n}",
+        "m.cu:4: GPU only: a barrier of the whole grid",
     ),
+    "clusters of a grid": (GROUPS + K + " x[0] = cg::this_grid().num_clusters();\n}", "m.cu:4: GPU only: thread block"),
+    "grid sync as a function": (GROUPS + K + " cg::sync(cg::this_grid());\n}", "GPU only: a barrier of the whole grid"),
     "textures": (
         "__global__ void k(unsigned long long t, float* x) {\n x[0] = tex2D<float>(t, 0, 0);\n}",
         "m.cu:2: GPU only: textures and surfaces",
@@ -349,15 +351,21 @@ def test_a_users_own_mistake_is_the_compilers() -> None:
 
 ENDS = {
     "assert": ("assert(x[threadIdx.x] < 2);",
-        r"m.cu:2: assertion `x\[threadIdx.x\] < 2` failed in block \(0, 0, 0\), thread \(2, 0, 0\)"),
+        r"m.cu:4: assertion `x\[threadIdx.x\] < 2` failed in block \(0, 0, 0\), thread \(2, 0, 0\)"),
     "assert after a barrier": ("__syncthreads(); assert(threadIdx.x != 3);", r"assertion .* thread \(3, 0, 0\)"),
     "trap": ("if (threadIdx.x == 1) __trap();", r"k2\(\): __trap\(\) in block \(0, 0, 0\), thread \(1, 0, 0\)"),
-    "division": ("x[0] = (int)threadIdx.x / (int)x[0];", r"k3\(\): integer division by zero, .* in block \(0, 0, 0\)"),
+    "division": ("x[0] = (int)threadIdx.x / (int)x[0];", r"k3\(\): an integer division by zero at m\.cu:13 in block"),
     "division after a barrier": (
-        "__syncthreads(); if (threadIdx.x == 3) x[0] = 5 % (unsigned)x[0];", r"division by zero, .* thread \(3, 0, 0\)"
+        "__syncthreads(); if (threadIdx.x == 3) x[0] = 5 % (unsigned)x[0];", r"division by zero at m\.cu:16 in .* thread \(3, 0, 0\)"
     ),
     "a lane that does not come": (
         "if (threadIdx.x < 2) x[0] = __shfl_sync(3, 1, 7);", r"reads from lane 7, which does not take part"
+    ),
+    "a tile whose threads do not come": (
+        "cg::tiled_partition<64>(cg::this_thread_block()).sync();", r"4 threads, .* wait at thread_block_tile::sync\(\)"
+    ),
+    "a rank that a group lacks": (
+        "if (threadIdx.x < 2) x[0] = cg::coalesced_threads().shfl(1, 2);", r"shfl\(\) reads from a thread that does not"
     ),
     "a mask without its caller": ("__syncwarp(1u);", r"__syncwarp\(\) with mask 0x00000001, which lacks lane 1"),
 }  # fmt: skip
@@ -365,7 +373,7 @@ ENDS = {
 
 @pytest.mark.parametrize("case", ENDS)
 def test_what_ends_a_launch(case: str) -> None:
-    module = load(kernels_of(body for body, _ in ENDS.values()))
+    module = load(GROUPS + kernels_of(body for body, _ in ENDS.values()))
     function = module[f"k{list(ENDS).index(case)}"]
     with pytest.raises(RuntimeError, match=ENDS[case][1]):
         function[1, 4](torch.tensor([0.0, 1, 2, 3]))

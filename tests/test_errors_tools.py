@@ -9,9 +9,33 @@ from pathlib import Path
 import pytest
 from builds import ADD, build, message, run_python, work_dirs
 
-from jitload.building.ninja import _start, _stop, run_ninja
+from jitload.building.ninja import _start, _stop, compile_step, run_ninja, write_ninja
 from jitload.errors import CompileError, ToolchainError
+from jitload.settings import read_settings
 from jitload.toolchain import cuda
+from jitload.toolchain.host import find_ninja
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        *("CLICOLOR_FORCE=1", "CLICOLOR=1", "NINJA_STATUS=[%f of %t] ", "GCC_COLORS=error=01;31", "MAKEFLAGS=-j8"),
+        *("LANG=de_DE.UTF-8", "LANGUAGE=de", "LC_ALL=de_DE.UTF-8", "GCC_EXTRA_DIAGNOSTIC_OUTPUT=fixits-v2"),
+        *("CUDAFLAGS=--no-such-option", "NVCC_APPEND_FLAGS=--no-such-option", "DEPENDENCIES_OUTPUT=unexpected.d"),
+    ],
+)
+def test_the_callers_variables_do_not_change_what_compilers_print(variable, tmp_path, monkeypatch):
+    name, _, value = variable.partition("=")
+    monkeypatch.setenv(name, value)
+    (tmp_path / "broken.cc").write_text("int f() { return absent; }\n")
+    write_ninja(tmp_path, [compile_step(("c++",), (), "broken.cc", "broken.o")])
+    with pytest.raises(CompileError) as caught:
+        run_ninja(find_ninja(read_settings()), tmp_path, name="broken")
+    assert [(d.file, d.line, d.severity) for d in caught.value.diagnostics] == [("broken.cc", 1, "error")]
+    assert "absent" in caught.value.diagnostics[0].message
+    assert "\x1b" not in caught.value.log
+    assert caught.value.log.startswith("broken.cc: In function")
+    assert not (tmp_path / "unexpected.d").exists()
 
 
 @pytest.mark.usefixtures("cache")  # an entry that is there needs no tool

@@ -207,8 +207,11 @@ BAD_OPTIONS = [
     ({"extra_cuda_cflags": ["-D"]}, "extra_cuda_cflags ends with '-D', which takes a value"),
     ({"extra_cuda_cflags": ["-DA=\0"]}, "extra_cuda_cflags contains a NUL character, and compilers stop reading there"),
     (
-        {"extra_cuda_cflags": ["-arch=sm_80"]},
-        "extra_cuda_cflags has '-arch=sm_80': name architectures with arch=, such as arch='sm_90a'",
+        {"extra_cuda_cflags": ["-arch=volta"]},
+        (
+            "extra_cuda_cflags has '-arch=volta', which does not name an architecture such as sm_90a; arch= takes "
+            "architectures, too"
+        ),
     ),
     ({"extra_include_paths": 5}, "extra_include_paths must be a path or a list of paths, got 5"),
     ({"extra_include_paths": [b"x"]}, "extra_include_paths must be a path or a list of paths, got [b'x']"),
@@ -239,7 +242,7 @@ def test_compile_cubin_says_what_its_arguments_lack():
 def test_a_driver_that_does_not_start_is_no_missing_gpu(monkeypatch):
     status = iter([803, 803, 100, 100])
     driver = SimpleNamespace(cuCtxGetDevice=lambda _: 3, cuInit=lambda _: next(status))
-    monkeypatch.setattr("jitload.toolchain.driver.load_driver", lambda: driver)
+    monkeypatch.setattr("jitload.toolchain.arch.load_driver", lambda: driver)
     monkeypatch.delenv("JITLOAD_ARCH", raising=False)
     assert "needs a GPU, and the CUDA driver does not start (error 803). Name" in message(
         ToolchainError, ADD, arch="native"

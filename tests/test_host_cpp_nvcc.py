@@ -14,11 +14,12 @@ from guides.kernel_library import build_scale, check_scale
 import jitload
 from jitload import Launch
 from jitload.errors import CompileError, LaunchSpecError, ToolchainError
-from jitload.host_cpp.nvcc import find_nvcc, find_nvcc_cudart, is_of_nvcc, nvcc_failure
-from jitload.request.arguments import Sources
-from jitload.request.request import Call, make_request
+from jitload.host_cpp.nvcc import find_nvcc_cudart, is_of_nvcc, nvcc_failure
+from jitload.request.arguments import Call, Sources
+from jitload.request.request import make_request
 from jitload.settings import read_settings
 from jitload.toolchain.cuda import Nvcc, find_cuda_headers, find_cudart
+from jitload.toolchain.nvcc import find_nvcc
 
 pytest_plugins = ["support.gpu_fixtures"]
 
@@ -77,6 +78,10 @@ KINDS = [
     ("/* f<<<1, 1>>>() */" + ADD, {}, None),
     ('#include "kernels.cuh"\nvoid f() { Run(); }', {"kind": "mixed"}, "cuda_sources.cu"),
     ('#include "kernels.cuh"\nvoid f() { add<<<1, 1>>>(); }', {}, "cuda_sources.cu"),
+    (ADD + "void f() { cudaLaunchKernelEx(&config, add, x, y, n); }", {}, "cuda_sources.cu"),
+    ("#define K(name) __global__ void name()\nK(k) {}\nTVM_FFI_X(m);", {}, "cuda_sources.cu"),
+    ("#include <thrust/sort.h>\nvoid f(tvm::ffi::TensorView x);", {}, "cuda_sources.cu"),
+    ("#include <cub/block/block_reduce.cuh>" + ADD, {}, None),
     ("TVM_FFI_EMBED_CUBIN(m);", {}, "cuda_sources.cc"),
     ('#include <iostream>\nTVM_FFI_X(m); int f() { std::cout << "<<<" << 1; }', {}, "cuda_sources.cc"),
 ]
@@ -148,20 +153,55 @@ def test_the_identity_of_an_nvcc_is_its_version_and_the_flags_in_its_variables(m
 
 
 def test_a_toolkit_without_a_runtime_library_gets_the_wheels_of_its_release_line():
-    kit = find_cuda_headers(read_settings())
-    if kit is None or find_cudart(kit) is None:
+    toolchain = find_cuda_headers(read_settings())
+    if toolchain is None or find_cudart(toolchain) is None:
         pytest.skip("needs the wheel nvidia-cuda-runtime")
-    bare = Nvcc(major=kit.major, version=(kit.major, 0), path=Path("/nvcc"), include_dirs=(), identity="")
-    assert find_nvcc_cudart(bare, read_settings()) == find_cudart(kit)
-    assert find_nvcc_cudart(bare._replace(major=kit.major + 1), read_settings()) is None
+    bare = Nvcc(major=toolchain.major, version=(toolchain.major, 0), path=Path("/nvcc"), include_dirs=(), identity="")
+    assert find_nvcc_cudart(bare, read_settings()) == find_cudart(toolchain)
+    assert find_nvcc_cudart(bare._replace(major=toolchain.major + 1), read_settings()) is None
 
 
-@pytest.mark.parametrize("flag", ["-arch=sm_90", "-gencode", "-rdc=true", "-dc"])
-def test_flags_that_users_may_not_pass(flag):
+RELOCATABLE = """
+__global__ void child(float* x) { x[threadIdx.x] += 1; }
+__global__ void parent(float* x) { child<<<1, 32>>>(x); }
+void run(tvm::ffi::TensorView x) { parent<<<1, 1>>>(static_cast<float*>(x.data_ptr())); }
+"""
+
+
+@needs_nvcc
+def test_relocatable_device_code_is_linked():
+    module = jitload.load_inline(
+        "m", cuda_sources=RELOCATABLE, functions="run", extra_cuda_cflags=["-rdc=true -O3"], arch=ARCH
+    )
+    assert "run" in module
+
+
+PROGRAM = "#include <cstdio>" + BOTH + 'int main(int count, char** arguments) { f(); puts("done"); }'
+
+
+def test_a_program_is_refused_with_the_next_step():
     with pytest.raises(
-        jitload.JitLoadError, match=f"extra_cuda_cflags has '{flag}': (name architectures|jitload does)"
+        jitload.JitLoadError, match=r"m\.cu is a program, with main\(\): none of its functions .* put the"
     ):
-        jitload.build_inline("m", cuda_sources=BOTH, extra_cuda_cflags=[flag], arch=ARCH)
+        jitload.build_inline("m", cuda_sources=PROGRAM, arch=ARCH)
+    kernels, host_code = PROGRAM.replace("#include <cstdio>", "").split("void f()")
+    guarded = f"{kernels}\n#ifndef __CUDACC_RTC__\nvoid f(){host_code}\n#endif"
+    assert list(jitload.load_inline("m", cuda_sources=guarded, arch=ARCH)) == ["add"]
+
+
+def test_the_text_of_a_torch_extension_is_refused_with_the_next_step():
+    text = "#include <torch/extension.h>\ntorch::Tensor f(torch::Tensor x) { return x + 1; }"
+    for sources in ({"cpp_sources": text}, {"cpp_sources": "torch::Tensor f(torch::Tensor x);"}):
+        with pytest.raises(CompileError, match=r"load it with torch\.utils\.cpp_extension\.load_inline") as caught:
+            jitload.build_inline("m", **sources, functions="f")
+        assert caught.value.diagnostics[0].line == 1
+
+
+def test_functions_of_the_cuda_runtime_need_no_include():
+    text = """
+    void f(tvm::ffi::TensorView x) { cudaMemsetAsync(x.data_ptr(), 0, 4, nullptr); }
+    """
+    assert "f" in jitload.load_inline("m", cuda_sources=text, functions="f")
 
 
 def test_a_launch_is_refused_where_the_text_launches_itself():
@@ -225,7 +265,7 @@ def test_a_hit_starts_no_nvcc_and_a_header_that_changed_starts_it_again(fresh_ca
         starts.append(counted.read_text().count("-c "))
     assert starts == [1, 1, 2, 2]
     (library, _) = fresh_cache.glob("m-*/*/m.so")
-    recorded = json.loads(library.with_name("manifest.json").read_text())["headers"]
+    recorded = json.loads(library.with_name("manifest.json").read_text())["dependencies"]
     read = [file["path"] for file in recorded if file["size"] >= 0]
     assert "@0/value.h" in read
     assert not [path for path in read if "cuda_runtime" in path]

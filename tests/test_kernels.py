@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builds import ARCH, build, kernel, load
+from builds import ARCH, build, kernel, load, run_python
 
 import jitload
 from jitload import Launch
-from jitload.cuda.kernels import DeviceSource, compile_kernels
+from jitload.cuda.kernels import DeviceSource, compile_for_arch
 from jitload.model import CompiledSource
 from jitload.settings import read_settings
 from jitload.toolchain.cuda import find_cuda_toolchain
@@ -18,7 +18,7 @@ from jitload.toolchain.cuda import find_cuda_toolchain
 def compile_text(*pieces: str, **options: object) -> CompiledSource:
     labelled = tuple((f"piece{number}", text) for number, text in enumerate(pieces))
     source = DeviceSource(name="zoo", pieces=labelled, **options)
-    return compile_kernels(source, ARCH, find_cuda_toolchain(read_settings()))
+    return compile_for_arch(source, ARCH, find_cuda_toolchain(read_settings()))
 
 
 MACRO_C = '#define KERNEL(name) extern "C" __global__ void name\nKERNEL(made)(float* x) { x[0] = 1; }\n'
@@ -129,6 +129,48 @@ def test_a_template_that_a_launch_names_takes_one_run(nvrtc_runs):
     assert len(nvrtc_runs) == 1
     assert list(map(str, compiled.cubin.kernels)) == ["k<float, 4>(float* x)", "k<int, 2>(int* x)"]
     assert set(compiled.symbols) == {"k<float, 4>", "k<int, 2>"}
+
+
+TEMPLATE = "template <const int N = 256> __global__ void k"
+# The first parameter has an undeclared type: NVRTC crashes if a name expression then instantiates the template.
+CRASHES = [
+    f"{TEMPLATE}(whatever_t*, int*) {{}}",
+    f"{TEMPLATE}(whatever_t* x, int* y) {{ y[0] = x[0]; }}",
+    f"{TEMPLATE}(std::vector<int> x) {{}}",
+    f"{TEMPLATE}(cg::grid_group grid) {{}}",
+    f"#define TYPE whatever_t\n{TEMPLATE}(TYPE* x) {{}}",
+    f"namespace a {{ struct P; }}\n{TEMPLATE}(P* x) {{}}",
+    *(
+        f"{TEMPLATE}(whatever_t*, int*) {{}}\n{unclosed}"
+        for unclosed in ("void f() {", "struct S {", "int x = (1 +", "namespace n {", "#if 1", "#if 0", "/*", '"', "\\")
+    ),
+]
+
+
+def test_errors_in_a_template_that_a_launch_names_do_not_crash_nvrtc():
+    code = """
+import test_kernels
+from jitload.errors import CompileError
+first, *others = test_kernels.CRASHES
+cases = [(text, "k<256>", ()) for text in others]
+cases += [(first, "k<256>", ()), (first, "k<256>", ("-std=c++03",)), (first, "k<4>(int*, int*)", ())]
+for text, kernel, options in cases:
+    try:
+        test_kernels.compile_text(text, kernels=(kernel,), options=options)
+    except CompileError as error:
+        assert "__jitload" not in error.log, error.log
+        assert error.diagnostics[0].line <= 2, error.log
+    else:
+        raise AssertionError(text)
+"""
+    done = run_python(code)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("text", [f"{TEMPLATE}(int8_t* x, uint64_t* y) {{}}", f"{TEMPLATE}(uint x, int8_t* y) {{}}"])
+def test_a_template_may_use_types_that_nvcc_knows(text, nvrtc_runs):
+    assert len(compile_text(text, kernels=("k<128>",)).cubin.kernels) == 1
+    assert len(nvrtc_runs) == 2
 
 
 def test_overloads_know_what_integers_an_enum_has():
@@ -262,8 +304,8 @@ def test_the_whole_zoo_loads_from_one_source():
 def test_an_anonymous_namespace_builds_the_same_twice(monkeypatch, tmp_path):
     text = "namespace { __global__ void k(float* x) {} }"
     assert list(load(text)) == ["k"]
-    kit = find_cuda_toolchain(read_settings())
-    if kit.version >= (12, 9):
+    toolchain = find_cuda_toolchain(read_settings())
+    if toolchain.version >= (12, 9):
         assert compile_text(text).cubin.data == compile_text(text).cubin.data
 
 

@@ -9,7 +9,7 @@ from builds import ARCH, kernel
 from test_kernels import RUNS, compile_text
 
 import jitload
-from jitload.cuda.kernels import DeviceSource, compile_kernels
+from jitload.cuda.kernels import DeviceSource, compile_for_arch
 from jitload.errors import LaunchSpecError
 from jitload.settings import read_settings
 from jitload.toolchain.cuda import find_cuda_toolchain
@@ -59,9 +59,9 @@ def test_a_launch_may_name_what_is_left_out(argument):
 
 
 def test_an_older_nvrtc_is_not_asked_to_leave_anything_out(nvrtc_runs):
-    kit = find_cuda_toolchain(read_settings())
+    toolchain = find_cuda_toolchain(read_settings())
     source = DeviceSource(name="zoo", pieces=(("piece", kernel("k")),))
-    compile_kernels(source, ARCH, kit._replace(version=(12, 3)))
+    compile_for_arch(source, ARCH, toolchain._replace(version=(12, 3)))
     assert "--minimal" not in nvrtc_runs[0].options
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import os
+import re
 import shutil
 import sys
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
@@ -301,10 +302,10 @@ def test_an_executor_that_takes_no_tasks_is_refused_by_name():
 def test_workers_are_bounded_by_cores_and_by_memory(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {5})
     assert worker_count() == 1
-    monkeypatch.setattr("jitload.building.machine_load.core_count", lambda: 48)
-    monkeypatch.setattr("jitload.building.machine_load.free_memory", lambda: 1 << 40)
+    monkeypatch.setattr("jitload.building.resources.core_count", lambda: 48)
+    monkeypatch.setattr("jitload.building.resources.free_memory", lambda: 1 << 40)
     assert worker_count() == 48
-    monkeypatch.setattr("jitload.building.machine_load.free_memory", lambda: 5 << 30)
+    monkeypatch.setattr("jitload.building.resources.free_memory", lambda: 5 << 30)
     assert worker_count() == 10
-    monkeypatch.setattr("jitload.building.machine_load.free_memory", lambda: 1 << 20)
+    monkeypatch.setattr("jitload.building.resources.free_memory", lambda: 1 << 20)
     assert worker_count() == 1

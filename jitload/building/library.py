@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +27,8 @@ def write_sources(
     for code in compiled:
         arch = code.cubin.arch
         capability, suffix = capability_of(arch)
-        image = EmbeddedImage(name=f"{request.slug}_{arch}", file=f"{arch}.cubin", capability=capability, suffix=suffix)
+        identifier = re.sub(r"\W", "_", request.slug)
+        image = EmbeddedImage(name=f"{identifier}_{arch}", file=f"{arch}.cubin", capability=capability, suffix=suffix)
         images.append(image)
         (work_dir / image.file).write_bytes(code.cubin.data)
     first, *others = compiled if cpu is None else (*compiled, cpu.compiled)
@@ -44,8 +46,7 @@ def write_sources(
 
 
 def _cpu_code(program: CpuProgram) -> CpuCode:
-    variables = {variable.name: variable.symbol for variable in program.compiled.cubin.variables}
-    return CpuCode(rows=program.rows, dynamic_shared=program.dynamic_shared, variables=variables)
+    return CpuCode(rows=program.rows, dynamic_shared=program.dynamic_shared, variables=program.variables)
 
 
 def library_steps(

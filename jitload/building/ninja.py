@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jitload.errors import CompileError, Diagnostic, ToolchainError
+from jitload.toolchain.host import tool_environment
 
 _DIAGNOSTIC = re.compile(
     r"^(?P<file>[^\n:]+):(?P<line>\d+):(?:\d+:)? (?P<severity>fatal error|error|warning|note): (?P<message>.*)$",
@@ -165,6 +166,7 @@ def _start(command: Sequence[str], work_dir: Path) -> subprocess.Popen[str]:
         return subprocess.Popen(
             command,
             cwd=work_dir,
+            env=tool_environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

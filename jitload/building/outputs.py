@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from jitload.building.ninja import Step, run_ninja, write_ninja
 from jitload.building.runtime import find_or_build_cpu_runtime, find_or_build_runtime
@@ -18,19 +19,30 @@ from jitload.toolchain.arch import CPU
 from jitload.toolchain.host import find_compiler, find_ninja
 
 
-def install_library(entry: Entry, request: Request, directory: Path) -> Path:
-    """Copy the library into a directory under a name of its own, link `<name>.so` to it, and return the copy's path.
+class InstalledLibrary(NamedTuple):
+    """A library in a user's directory, under two names: one that changes with its contents, and `<name>.so`."""
 
-    The name changes with the contents, because the dynamic loader does not look again at a path that it has loaded.
+    unique_path: Path
+    path: Path
+
+
+def install_library(entry: Entry, request: Request, directory: Path) -> InstalledLibrary:
+    """Copy the library into a directory as `<name>.so`, and under a name that changes with its contents.
+
+    The second name is there to be loaded, because the dynamic loader does not look again at a path that it has loaded.
+    Both names are of one file where the file system can do that, so that loading both is loading one library.
     """
     directory = directory.absolute()
     build_id = f"{entry.dir.parent.name.rpartition('-')[2][:16]}-{entry.dir.name.replace('-', '')[:12]}"
-    path = directory / f"{request.slug}-{build_id}.so"
-    if not path.is_file() or path.read_bytes() != entry.product.read_bytes():
-        copy_file(entry.product, path)
-    with _replacing(directory / f"{request.slug}.so") as link:
-        link.symlink_to(path.name)
-    return path
+    unique_path, path = directory / f"{request.slug}-{build_id}.so", directory / f"{request.slug}.so"
+    if not unique_path.is_file() or unique_path.read_bytes() != entry.product.read_bytes():
+        copy_file(entry.product, unique_path)
+    with _replacing(path) as fresh:
+        try:
+            fresh.hardlink_to(unique_path)
+        except OSError:  # not on this file system
+            shutil.copyfile(entry.product, fresh)
+    return InstalledLibrary(unique_path, path)
 
 
 def copy_file(source: Path, target: Path) -> Path:

@@ -12,10 +12,16 @@ from jitload.building.ninja import COMPILE_FLAGS, Step, check_is_made, compile_s
 from jitload.cache.entry import Entry
 from jitload.cache.key import CacheKey
 from jitload.cache.store import claim_entry
-from jitload.cache.tiers import find_in_tiers, share_entry
+from jitload.cache.tiers import find_in_tiers, upload_entry
 from jitload.settings import Settings
-from jitload.toolchain.host import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs
-from jitload.toolchain.identity import compiler_identity, own_identity
+from jitload.toolchain.host import (
+    Compiler,
+    compiler_identity,
+    find_ninja,
+    own_identity,
+    own_include_dir,
+    tvm_ffi_include_dirs,
+)
 
 _RUNTIME_DIR = Path(__file__).parent.parent / "runtime"
 _OPTIMIZED = ("-O2", *COMPILE_FLAGS[1:])
@@ -61,7 +67,7 @@ def _find_or_build(name: str, compiler: Compiler, cache_dir: Path, settings: Set
         run_ninja(find_ninja(settings), work.dir, name=f"jitload's {name}")
         check_is_made(work.dir / f"{name}.o", compiler.command)
         entry = work.publish(f"{name}.o")
-    share_entry(entry, key, settings)
+    upload_entry(entry, key, settings)
     return entry
 
 

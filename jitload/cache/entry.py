@@ -5,10 +5,16 @@
 The key covers what is known before a build. The files that a build turns out to read are recorded with their digests in
 the manifest and checked on a hit, so builds that read different files are different leaves of one key. A published leaf
 is never changed.
+
+A hit writes nothing, so a process records its uses of entries when it ends: `<cache>/.uses/<entry>-<leaf>` grows by one
+byte for each process that took the entry from the disk. Its size is the number of uses, and its time is the last use.
+`<cache>/.grown` grows by one byte for each block that is published, so that no process has to walk the cache to learn
+that it has become too large.
 """
 
 from __future__ import annotations
 
+import atexit
 import errno
 import hashlib
 import json
@@ -16,6 +22,7 @@ import logging
 import os
 import re
 import stat
+import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -23,17 +30,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jitload.cache.dependencies import Dependency, from_manifest, refresh
-from jitload.cache.directory import find_cache_dir
+from jitload.cache.directory import check_cache_dir, check_entry_dir, find_cache_dir
 from jitload.cache.key import SCHEMA, CacheKey
-from jitload.cache.permissions import check_cache_dir, check_entry_dir
-from jitload.cache.usage import record_use
 from jitload.errors import CacheError
+from jitload.files import make_private_dir
 from jitload.settings import Settings
 
 MANIFEST = "manifest.json"
 WORK_DIR = ".work"  # of a cache: the directories of builds in progress, and of failed ones
 FAILED_MARKER = ".failed"  # in the directory of a build that a compiler refused
-KEY_DIR_NAME = re.compile(r"([A-Za-z0-9_]{1,48})-([0-9a-f]{64})")
+BLOCK_BYTES = 4096
+USES_DIR, GROWTH_FILE = ".uses", ".grown"
+KEY_DIR_NAME = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]{0,47})-([0-9a-f]{64})")
 LEAF_NAME = re.compile(r"(\d{4,})-[0-9a-f]{16}")
 _FILE_NAME = re.compile(r"[A-Za-z0-9_.@+-]{1,200}")
 _LARGEST_MANIFEST = 64 << 20
@@ -41,7 +49,10 @@ EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # a problem of this proc
 _INACCESSIBLE = (errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE)  # these do not mean that the entry is damaged
 _log = logging.getLogger(__name__)
 
-rebuilt: set[tuple[str, str]] = set()  # cache directories and digests that this process has built in the mode `rebuild`
+_rebuilt: set[tuple[str, str]] = set()  # cache directories and digests of this process's builds in mode `rebuild`
+_used_leaves: dict[Path, None] = {}
+_registration = threading.Lock()
+_is_registered = False
 
 
 class Entry(NamedTuple):
@@ -70,7 +81,7 @@ def key_dir_of(cache_dir: Path, key: CacheKey, digest: str = "") -> Path:
 
 
 def find_entry(
-    cache_dir: Path, key: CacheKey, settings: Settings, *, is_shared: bool = False, digest: str = ""
+    cache_dir: Path, key: CacheKey, settings: Settings, *, is_read_only: bool = False, digest: str = ""
 ) -> Entry | None:
     """Return an entry for a key whose product is whole and whose dependencies have not changed, or None.
 
@@ -81,15 +92,15 @@ def find_entry(
         cache_dir: The cache.
         key: The key.
         settings: The settings of this call.
-        is_shared: Whether the cache is not this user's own: nothing is renamed in it, and no use is recorded.
+        is_read_only: Whether the cache is not this user's own: nothing is renamed in it, and no use is recorded.
         digest: The digest to look for in place of the key's own, if parts of the key are unknown.
 
     Raises:
         CacheError: Someone else may write the entry, or this process has no file descriptors left.
     """
     digest = digest or key.digest
-    may_rename = not is_shared and settings.mode != "load-only"
-    if settings.mode == "rebuild" and (str(cache_dir), digest) not in rebuilt:
+    may_rename = not is_read_only and settings.mode != "load-only"
+    if settings.mode == "rebuild" and (str(cache_dir), digest) not in _rebuilt:
         return None
     key_dir = key_dir_of(cache_dir, key, digest)
     try:
@@ -107,10 +118,15 @@ def find_entry(
             _handle_problem(key_dir / leaf_name, problem, may_rename=may_rename)
             continue
         if entry is not None:
-            if not is_shared:
+            if not is_read_only:
                 record_use(entry.dir, settings)
             return entry
     return None
+
+
+def remember_rebuild(cache_dir: Path, key: CacheKey) -> None:
+    """Let later calls of this process find an entry that was built in the mode `rebuild`."""
+    _rebuilt.add((str(cache_dir), key.digest))
 
 
 def newest_first(names: Iterable[str]) -> list[str]:
@@ -145,7 +161,7 @@ def _read_entry(leaf_dir: Path, key: CacheKey, settings: Settings, digest: str) 
         raise ValueError("its manifest belongs to another entry")
     if manifest["anchors"] is not None and tuple(manifest["anchors"]) != key.anchors:
         return None
-    dependencies = tuple(from_manifest(row, key.anchors) for row in manifest["headers"])
+    dependencies = tuple(from_manifest(row, key.anchors) for row in manifest["dependencies"])
     if not all(dependency.is_unchanged() for dependency in dependencies):
         return None
     name = manifest["product"]
@@ -218,3 +234,55 @@ def _read_all(descriptor: int, size: int) -> bytes:
     while len(data) < size and (more := os.read(descriptor, size - len(data))):  # network file systems read in pieces
         data += more
     return data
+
+
+# ---- how often entries are used ----------------------------------------------------------------------------------
+
+
+def record_use(leaf_dir: Path, settings: Settings) -> None:
+    """Remember until the end of this process that it took an entry from the disk."""
+    global _is_registered  # noqa: PLW0603  once in a process
+    if settings.mode == "load-only":
+        return  # such a process leaves the cache as it is
+    _used_leaves[leaf_dir] = None
+    if not _is_registered:
+        with _registration:
+            if not _is_registered:
+                _is_registered = True
+                atexit.register(write_uses)
+
+
+def write_uses() -> None:
+    """Record which entries were used. Failures are ignored, because the process is ending."""
+    while _used_leaves:
+        leaf_dir, _ = _used_leaves.popitem()
+        try:
+            if leaf_dir.is_dir():  # a cache that was removed must not come back
+                append_bytes(uses_path(leaf_dir), 1)
+        except BaseException:  # noqa: BLE001, S112  a read-only cache, or an interpreter that is shutting down
+            continue
+
+
+def _forget_uses() -> None:
+    _used_leaves.clear()  # the parent records them
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_uses)
+
+
+def uses_path(leaf_dir: Path) -> Path:
+    """Return the file that counts the uses of an entry."""
+    return leaf_dir.parent.parent / USES_DIR / f"{leaf_dir.parent.name}-{leaf_dir.name}"
+
+
+def append_bytes(path: Path, count: int) -> None:
+    """Make a file longer; when several processes do so at once, nothing is lost."""
+    make_private_dir(path.parent)
+    descriptor = os.open(
+        path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600
+    )
+    try:
+        os.write(descriptor, b"." * count)
+    finally:
+        os.close(descriptor)

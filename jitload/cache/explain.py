@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jitload.cache.bundles import find_bundles
 from jitload.cache.dependencies import from_manifest
 from jitload.cache.entry import check_file, key_dir_of, newest_first, read_manifest
 from jitload.cache.key import CacheKey, describe_parts
 from jitload.cache.listing import StoredEntry, list_entries
 from jitload.cache.matching import differing_parts, matching_digests
 from jitload.cache.remote import hide_credentials
+from jitload.cache.tiers import find_bundles
 from jitload.errors import CacheError
 from jitload.settings import Settings
 
@@ -58,7 +58,7 @@ def _parts(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _dependency_digests(manifest: Mapping[str, Any]) -> dict[str, str]:
-    rows = manifest.get("headers")
+    rows = manifest.get("dependencies")
     return {
         f"header {row['path']}": f"sha256:{row['digest']}" if row["size"] >= 0 else "absent"
         for row in (rows if isinstance(rows, list) else [])
@@ -154,7 +154,7 @@ def _unreadable(key_dir: Path) -> str:
 
 def _problems_of_leaf(leaf_dir: Path, key: CacheKey) -> list[str]:
     manifest = read_manifest(leaf_dir)
-    dependencies = [from_manifest(row, key.anchors) for row in manifest["headers"]]
+    dependencies = [from_manifest(row, key.anchors) for row in manifest["dependencies"]]
     lines = [
         f"{'A new file' if dependency.size < 0 else 'Changed since'}: {dependency.path}"
         for dependency in dependencies

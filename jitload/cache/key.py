@@ -11,10 +11,9 @@ from typing import NamedTuple
 from jitload.request.request import Request
 from jitload.toolchain.arch import CPU
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
-from jitload.toolchain.host import tvm_ffi_version
-from jitload.toolchain.identity import cpu_identity
+from jitload.toolchain.host import cpu_identity, tvm_ffi_version
 
-SCHEMA = 2
+SCHEMA = 3
 Part = str | bytes | tuple[str, ...]
 _LONGEST_SHOWN = 256
 _DEBUG_OPTIONS = ("-g", "-G", "-lineinfo", "--generate-line-info", "--device-debug", "--dopt")
@@ -136,10 +135,16 @@ def library_key(request: Request, toolchain: CudaToolchain | Nvcc | None, compil
 
 
 def _cpu_parts(request: Request) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
-    """Return the parts for kernels on the CPU: options of the host's compiler, and the version of the C library."""
+    """Return the parts for kernels on the CPU: options of the host's compiler, and the version of the C library.
+
+    A library that NVRTC has checked and one that it has not are two entries: the part `nvrtc` says which NVRTC it was,
+    or that there was none.
+    """
     if CPU not in request.archs:
         return ()
+    is_checked = request.settings.checks_for_gpu or len(request.archs) > 1
     return (
+        *(() if is_checked else (("gpu_check", "off"),)),
         ("cpu_flags", request.cpu_flags),
         ("sanitize", request.instrumentation.sanitizers),
         ("debug", str(request.instrumentation.is_debug)),

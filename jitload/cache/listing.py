@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jitload.cache.entry import KEY_DIR_NAME, MANIFEST, check_file, newest_first, read_manifest
+from jitload.cache.entry import KEY_DIR_NAME, MANIFEST, check_file, newest_first, read_manifest, uses_path
 from jitload.cache.key import SCHEMA
-from jitload.cache.usage import uses_path
 from jitload.errors import CacheError
 
 _DAMAGED_NAME = re.compile(r".*-\d+\.bad")

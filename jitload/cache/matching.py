@@ -22,8 +22,8 @@ from jitload.cache.entry import KEY_DIR_NAME, newest_first, read_manifest
 from jitload.cache.key import SCHEMA, CacheKey, describe_parts
 from jitload.errors import ToolchainError
 from jitload.settings import Settings
-from jitload.toolchain.driver import driver_version
-from jitload.toolchain.identity import cpu_identity
+from jitload.toolchain.arch import driver_version
+from jitload.toolchain.host import cpu_identity
 
 _CUDA_MAJOR = re.compile(r"(?:cuda_nvrtc(?:_cu\d+)?-|toolkit |wheel |nvcc )(\d+)")
 _log = logging.getLogger(__name__)

@@ -32,19 +32,22 @@ from jitload.cache.dependencies import (
 )
 from jitload.cache.directory import private_cache_dir
 from jitload.cache.entry import (
+    BLOCK_BYTES,
     EXHAUSTED,
     FAILED_MARKER,
+    GROWTH_FILE,
     LEAF_NAME,
     MANIFEST,
     WORK_DIR,
     Entry,
+    append_bytes,
     find_entry,
     key_dir_of,
-    rebuilt,
+    remember_rebuild,
 )
 from jitload.cache.key import SCHEMA, CacheKey, describe_parts
 from jitload.cache.locks import LOCKS_DIR, hold_lock, host_tag, lock_directory, unlock
-from jitload.cache.usage import BLOCK_BYTES, GROWTH_FILE, append_bytes
+from jitload.cache.tiers import remember_bundles
 from jitload.errors import CacheError, CachePlaceError, CompileError, JitLoadError, warn_once
 from jitload.files import make_private_dir
 from jitload.settings import Settings
@@ -85,7 +88,7 @@ class Work:
         """
         recorded = record_dependencies(dependencies, self.start)
         size = _write_manifest(self, product, recorded)
-        target = self._free_leaf(recorded)
+        target = self._unused_leaf_dir(recorded)
         try:
             self._rename_to(target)
             self.dir = target
@@ -95,7 +98,7 @@ class Work:
         _sync(self.dir.parent)
         self.entry = Entry(dir=self.dir, product=self.dir / product, dependencies=recorded, is_new=True)
         if self.settings.mode == "rebuild":
-            rebuilt.add((str(self.cache_dir), self.key.digest))
+            remember_rebuild(self.cache_dir, self.key)
         with suppress(OSError):
             append_bytes(self.cache_dir / GROWTH_FILE, size // BLOCK_BYTES + 1)
         return self.entry
@@ -107,7 +110,7 @@ class Work:
             make_private_dir(target.parent)
             os.rename(self.dir, target)
 
-    def _free_leaf(self, dependencies: tuple[Dependency, ...]) -> Path:
+    def _unused_leaf_dir(self, dependencies: tuple[Dependency, ...]) -> Path:
         """Return a name that no leaf has: the dynamic loader knows libraries by path and would return the old one."""
         key_dir = key_dir_of(self.cache_dir, self.key)
         make_private_dir(key_dir)
@@ -199,11 +202,11 @@ def _work_dir(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[Wo
         raise _cannot_take_entry(cache_dir, error) from error
     work = Work(dir=work_dir, key=key, cache_dir=cache_dir, settings=settings)
     _unfinished.add(work_dir)
-    is_used_in_place = False
+    lost_race = False
     _log.info("building %s in %s", key.name, work_dir)
     try:
         yield work
-        is_used_in_place = work.entry is not None and work.entry.dir == work_dir  # another process published first
+        lost_race = work.entry is not None and work.entry.dir == work_dir
         _log.info("built %s in %.2f s", key.name, time.monotonic() - started)
     except BaseException as error:
         cache_error = _cache_error(error, work)
@@ -216,7 +219,7 @@ def _work_dir(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[Wo
         raise
     finally:
         _unfinished.discard(work_dir)
-        if not is_used_in_place:  # otherwise the lock lasts as long as this process
+        if not lost_race:  # otherwise this process uses the directory, and keeps the lock until it ends
             unlock(lock)
     if work.entry is None:
         shutil.rmtree(work_dir, ignore_errors=True)
@@ -301,7 +304,7 @@ def _write_manifest(work: Work, product: str, dependencies: tuple[Dependency, ..
         "size": files[product][0],
         "sha256": files[product][1],
         "anchors": list(key.anchors) if embeds_paths else None,
-        "headers": [row for dependency in dependencies for row in to_manifest(dependency, key.anchors)],
+        "dependencies": [row for dependency in dependencies for row in to_manifest(dependency, key.anchors)],
         "created": int(time.time()),
         "files": files,
         "parts": describe_parts(key),
@@ -329,12 +332,21 @@ def _sync(path: Path) -> None:
 
 
 def after_build(cache_dir: Path, settings: Settings) -> None:
-    """Remove what killed builders left behind, and prune entries if the cache has grown beyond its limit."""
+    """Do what a hit must not do: write down which bundles there are, sweep up after killed builders, and prune."""
+    remember_bundles(cache_dir)
     sweep_work_dirs(cache_dir)
-    if settings.cache_limit:
-        from jitload.cache.prune import prune_if_grown
+    if settings.cache_limit and _published_bytes(cache_dir) > settings.cache_limit:
+        from jitload.cache.prune import prune_to_limit
 
-        prune_if_grown(cache_dir, settings.cache_limit)
+        prune_to_limit(cache_dir, settings.cache_limit)
+
+
+def _published_bytes(cache_dir: Path) -> int:
+    """Return how much was published since the cache was pruned last, and what it kept then."""
+    try:
+        return os.stat(cache_dir / GROWTH_FILE).st_size * BLOCK_BYTES
+    except OSError:
+        return 0
 
 
 def sweep_work_dirs(cache_dir: Path) -> None:

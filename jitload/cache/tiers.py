@@ -1,19 +1,39 @@
 """Looks for an entry in bundles of installed packages, shared directories, the local cache and a remote store.
 
 They are asked in this order, each only if there is one. What is built goes to the local cache.
+
+A bundle is a cache that came inside an installed package, which declares it as an entry point:
+
+    [project.entry-points."jitload.bundles"]
+    my_package = "my_package.kernels"
+
+The directory `my_package/kernels` is a cache, filled by `jitload prebuild --bundle`. The package is not imported.
+`importlib.metadata` would find the entry points, too, but its import takes too long for a cache hit.
 """
 
 from __future__ import annotations
 
+import functools
+import json
+import os
+import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from jitload.cache.bundles import find_bundles, remember_bundles
+from jitload.cache.directory import check_cache_dir
 from jitload.cache.entry import Entry, find_entry
 from jitload.cache.key import CacheKey
-from jitload.cache.permissions import check_cache_dir
 from jitload.errors import CacheError, warn_once
+from jitload.files import load_text, save_text
 from jitload.settings import Settings
+
+_ENTRY_POINT_GROUP = "jitload.bundles"
+_METADATA_SUFFIXES = (".dist-info", ".egg-info")
+_BUNDLES_MEMORY = ".tools/bundles"
+_MAX_REMEMBERED_DIRS = 200
+_unwritten: dict[Path, dict[str, Any]] = {}  # by cache directory, what was found since it was last recorded
 
 
 def find_in_tiers(cache_dir: Path, key: CacheKey, settings: Settings) -> Entry | None:
@@ -27,10 +47,10 @@ def find_in_tiers(cache_dir: Path, key: CacheKey, settings: Settings) -> Entry |
     is_rebuild = settings.mode == "rebuild"
     bundles = find_bundles(cache_dir)
     if not is_rebuild and (bundles or settings.cache_path):
-        for shared_dir in _shared_dirs(bundles, settings):
-            if entry := _find(shared_dir, key, settings, is_shared=True):
+        for read_only_dir in _read_only_dirs(bundles, settings):
+            if entry := _find_in_dir(read_only_dir, key, settings, is_read_only=True):
                 return entry
-    if entry := _find(cache_dir, key, settings, is_shared=False):
+    if entry := _find_in_dir(cache_dir, key, settings, is_read_only=False):
         return entry
     if not is_rebuild and settings.remote and not key.unknown_parts:  # a store is asked by digest
         from jitload.cache.remote import fetch_entry
@@ -39,28 +59,27 @@ def find_in_tiers(cache_dir: Path, key: CacheKey, settings: Settings) -> Entry |
     return None
 
 
-def _find(cache_dir: Path, key: CacheKey, settings: Settings, *, is_shared: bool) -> Entry | None:
+def _find_in_dir(cache_dir: Path, key: CacheKey, settings: Settings, *, is_read_only: bool) -> Entry | None:
     """Return the entry for a key from one directory: by its digest, or by its other parts if some are unknown."""
     if not key.unknown_parts:
-        return find_entry(cache_dir, key, settings, is_shared=is_shared)
+        return find_entry(cache_dir, key, settings, is_read_only=is_read_only)
     from jitload.cache.matching import matching_digests
 
     for digest in matching_digests(cache_dir, key, settings):
-        if entry := find_entry(cache_dir, key, settings, is_shared=is_shared, digest=digest):
+        if entry := find_entry(cache_dir, key, settings, is_read_only=is_read_only, digest=digest):
             return entry
     return None
 
 
-def share_entry(entry: Entry, key: CacheKey, settings: Settings) -> None:
+def upload_entry(entry: Entry, key: CacheKey, settings: Settings) -> None:
     """Put an entry that this process has built into the remote store, if the settings say so."""
-    remember_bundles(entry.dir.parent.parent)
     if settings.remote_writes and entry.is_new:
         from jitload.cache.remote import put_entry
 
         put_entry(entry, key, settings)
 
 
-def _shared_dirs(bundles: Sequence[Path], settings: Settings) -> Iterator[Path]:
+def _read_only_dirs(bundles: Sequence[Path], settings: Settings) -> Iterator[Path]:
     """Yield the directories that are only read."""
     for bundle in bundles:
         try:
@@ -70,7 +89,7 @@ def _shared_dirs(bundles: Sequence[Path], settings: Settings) -> Iterator[Path]:
         else:
             yield bundle
     for text in settings.cache_path:
-        directory = _absolute(text)
+        directory = _absolute_dir(text)
         if not directory.is_dir():
             warn_once(f"JITLOAD_CACHE_PATH names {directory}, which is not a directory; it is skipped")
             continue
@@ -81,8 +100,96 @@ def _shared_dirs(bundles: Sequence[Path], settings: Settings) -> Iterator[Path]:
         yield directory
 
 
-def _absolute(text: str) -> Path:
+def _absolute_dir(text: str) -> Path:
     try:
         return Path(text).expanduser().absolute()
     except (RuntimeError, OSError) as error:
         raise CacheError(f"JITLOAD_CACHE_PATH: {text!r} cannot be resolved: {error}. Write the whole path.") from error
+
+
+# ---- bundles in installed packages -------------------------------------------------------------------------------
+
+
+def find_bundles(cache_dir: Path) -> tuple[Path, ...]:
+    """Return the bundles of the packages that can be imported; they are looked for once per process."""
+    return _find_bundles(tuple(sys.path), cache_dir)
+
+
+@functools.lru_cache(maxsize=8)
+def _find_bundles(search_path: tuple[str, ...], cache_dir: Path) -> tuple[Path, ...]:
+    """Read the metadata in the directories that have changed since their bundles were recorded in the cache."""
+    remembered = _recall_bundles(cache_dir / _BUNDLES_MEMORY)
+    current: dict[str, Any] = {}
+    for directory in dict.fromkeys(filter(os.path.isabs, search_path)):  # nothing is installed in the working directory
+        with suppress(OSError):
+            mtime_ns = os.stat(directory).st_mtime_ns
+            row = remembered.get(directory)
+            current[directory] = row if row and row[0] == mtime_ns else [mtime_ns, _declared_in(directory)]
+    if not current.items() <= remembered.items():
+        _unwritten[cache_dir] = {**remembered, **current}
+    names = dict.fromkeys(name for _, declared in current.values() for name in declared)
+    return tuple(bundle for name in names if (bundle := _bundle_dir(name)))
+
+
+def remember_bundles(cache_dir: Path) -> None:
+    """Record in the cache which bundles were found. This is done after a build, because a hit writes nothing."""
+    if rows := _unwritten.pop(cache_dir, None):
+        save_text(cache_dir / _BUNDLES_MEMORY, json.dumps(dict(list(rows.items())[-_MAX_REMEMBERED_DIRS:])))
+
+
+def _recall_bundles(memory: Path) -> dict[str, Any]:
+    with suppress(OSError, ValueError, RecursionError):
+        rows = json.loads(load_text(memory))
+        if isinstance(rows, dict) and all(map(_is_bundles_row, rows.values())):
+            return rows
+    return {}
+
+
+def _is_bundles_row(row: Any) -> bool:
+    return (
+        isinstance(row, list)
+        and len(row) == 2
+        and isinstance(row[1], list)
+        and all(isinstance(name, str) for name in row[1])
+    )
+
+
+def _declared_in(directory: str) -> list[str]:
+    """Return the names of the bundles that the packages installed in a directory declare."""
+    names: list[str] = []
+    with suppress(OSError):
+        for metadata in sorted(name for name in os.listdir(directory) if name.endswith(_METADATA_SUFFIXES)):
+            path = Path(directory, metadata, "entry_points.txt")
+            with suppress(OSError, ValueError):
+                names += _parse_entry_points(path, path.read_text(encoding="utf-8"))
+    return names
+
+
+def _parse_entry_points(path: Path, text: str) -> list[str]:
+    if _ENTRY_POINT_GROUP not in text:
+        return []
+    from configparser import ConfigParser, Error
+
+    parser = ConfigParser(delimiters=("=",), interpolation=None, strict=False)
+    try:
+        parser.read_string(text)
+        return list(parser[_ENTRY_POINT_GROUP].values())
+    except (Error, KeyError) as error:
+        warn_once(f"{path} has no readable entry points ({error}); its bundle is skipped")
+        return []
+
+
+def _bundle_dir(name: str) -> Path | None:
+    """Return the directory that `package.directory` names, without importing the package."""
+    from importlib.util import find_spec
+
+    package, *rest = name.replace(":", ".").split(".")
+    with suppress(ImportError, ValueError, AttributeError):
+        spec = find_spec(package) if all(part.isidentifier() for part in (package, *rest)) else None
+        for root in (spec.submodule_search_locations if spec else None) or ():
+            if (directory := Path(root, *rest).absolute()).is_dir():
+                return directory
+    warn_once(
+        f"the bundle {name!r}, an entry point of {_ENTRY_POINT_GROUP}, is not a directory of a package; it is skipped"
+    )
+    return None

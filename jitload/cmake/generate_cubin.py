@@ -14,13 +14,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from jitload.cuda.kernels import DeviceSource, check_is_device_code, compile_kernels
+from jitload.cuda.kernels import DeviceSource, check_is_device_code, compile_for_arch
 from jitload.elf.fatbin import make_fatbin
 from jitload.errors import ToolchainError
 from jitload.model import CompiledSource
-from jitload.request.arguments import Sources, read_options, read_source_file
+from jitload.request.arguments import Call, Sources, read_options, read_source_file
 from jitload.request.options import names_arch
-from jitload.request.request import Call, make_request
+from jitload.request.request import make_request
 from jitload.toolchain.cuda import find_cuda_toolchain
 from jitload.utils.embed_cubin import replace_file, run_command
 
@@ -83,7 +83,7 @@ def generate_cubin(  # noqa: PLR0913  the arguments of the command
         kernels=tuple(kernels),
     )
     toolchain = find_cuda_toolchain(request.settings)
-    compiled = tuple(compile_kernels(device_source, arch, toolchain) for arch in request.archs)
+    compiled = tuple(compile_for_arch(device_source, arch, toolchain) for arch in request.archs)
     cubins = [(result.cubin.arch, result.cubin.data) for result in compiled]
     replace_file(output, make_fatbin(cubins) if is_fatbin else cubins[0][1])
     # Headers that were not found are left out, because make would require a rule for each.

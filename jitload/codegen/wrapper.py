@@ -1,18 +1,17 @@
-"""The wrapper of a library: the C++ that exports typed functions and launches their kernels."""
+"""Writes the wrapper of a library: C++ that exports typed functions, evaluates their launches and launches kernels."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jitload.codegen.launch_plan import compile_plan, make_scope
 from jitload.errors import LaunchSpecError
-from jitload.expressions.compiler import ScopeEntry
+from jitload.expressions.compiler import ScopeEntry, compile_expression
 from jitload.launch import Launch
 from jitload.model import Kernel, Parameter, Variable
 from jitload.signature.exports import Export
@@ -57,12 +56,13 @@ class CpuCode(NamedTuple):
     """What a wrapper has to know about kernels compiled for the CPU.
 
     Attributes:
-        rows: For each kernel's symbol, its row in the object file's table, and whether its threads may wait.
+        rows: For each kernel's symbol, its row in the object file's table, how its threads run, and the maximum number
+            of threads per block.
         dynamic_shared: The symbols of `extern __shared__` arrays.
         variables: The symbols of variables by name.
     """
 
-    rows: Mapping[str, tuple[int, bool]]
+    rows: Mapping[str, tuple[int, str, int]]
     dynamic_shared: tuple[str, ...]
     variables: Mapping[str, str]
 
@@ -210,19 +210,20 @@ def _export_record_for(export: Export, cpu: CpuCode | None) -> dict[str, Any]:
     record = export_record(export)
     if cpu is None:
         return {**record, "cpu": None}
-    row, can_wait = cpu.rows[export.kernel.symbol]
+    row, mode, max_threads = cpu.rows[export.kernel.symbol]
     for parameter, parameter_record in zip(export.kernel.parameters, record["params"], strict=True):
         if parameter.kind == "pointer":
             parameter_record["flags"] = join_flags([parameter_record["flags"], "JITLOAD_ON_CPU"])
-    return {**record, "cpu": {"row": row, "can_wait": int(can_wait)}}
+    return {**record, "cpu": {"row": row, "mode": mode, "max_threads": max_threads}}
 
 
 def export_record(export: Export, constants: Mapping[str, ScopeEntry] | None = None) -> dict[str, Any]:
     """Return an export for the templates; its expressions may use the constants as well."""
     _check_names(export)
-    positions = {p.name: number for number, p in enumerate(export.arguments)}
+    arguments = export.arguments
+    positions = {p.name: number for number, p in enumerate(arguments)}
     expressions, plan = compile_plan(export, {**(constants or {}), **make_scope(export, positions)})
-    structs = sum((p.size + 63) // 64 * 64 for p in export.arguments if p.kind == "struct")
+    structs = sum((p.size + 63) // 64 * 64 for p in arguments if p.kind == "struct")
     return {
         "id": export.name,
         "name": export.name,
@@ -230,13 +231,13 @@ def export_record(export: Export, constants: Mapping[str, ScopeEntry] | None = N
         "comment": comment(str(export.kernel)),
         "symbol": c_string(export.kernel.symbol),
         "params": [_param_record(p, export.launch, positions.get(p.name, -1)) for p in export.kernel.parameters],
-        "argument_count": len(export.arguments),
+        "argument_count": len(arguments),
         "expressions": [c_string(text) for text in expressions],
         "plan": plan,
         "flags": join_flags(_kernel_flags(export.launch)),
         "priority": export.launch.priority or 0,
         "struct_bytes": structs + 64 if structs else 0,
-        "metadata": c_string(_metadata(export)),
+        "metadata": c_string(_metadata(arguments)),
         "doc": c_string(export.doc),
         "first_variant": 0,
         "variant_count": 0,
@@ -244,7 +245,7 @@ def export_record(export: Export, constants: Mapping[str, ScopeEntry] | None = N
 
 
 def _check_names(export: Export) -> None:
-    """Raise LaunchSpecError if a launch names parameters that its kernel lacks, or if the export's name is reserved."""
+    """Raise LaunchSpecError if a `Launch` names parameters that the kernel lacks, or the export's name is reserved."""
     if export.name.startswith(_RESERVED):
         hint = f'Export it under another name: functions={{"f": Launch(kernel="{export.kernel.name}")}}'
         raise LaunchSpecError(
@@ -279,7 +280,7 @@ def _param_record(parameter: Parameter, launch: Launch, argument: int) -> dict[s
             ("JITLOAD_NULLABLE", parameter.name in launch.nullable),
             ("JITLOAD_RAW", parameter.name in launch.raw_pointers),
             ("JITLOAD_STRIDED", parameter.name in launch.strided),
-            ("JITLOAD_COMPLEX", is_complex(parameter.type)),
+            ("JITLOAD_COMPLEX", parameter.kind == "pointer" and is_complex(parameter.type)),
             ("JITLOAD_ADDRESSES", parameter.kind == "pointer" and is_pointer_to_pointer(parameter.type)),
         )
         if is_set
@@ -323,8 +324,79 @@ def _kernel_flags(launch: Launch) -> list[str]:
     return [flag for flag, is_set in flags.items() if is_set]
 
 
-def _metadata(export: Export) -> str:
+def _metadata(arguments: Iterable[Parameter]) -> str:
     """Return tvm-ffi's metadata as a flat schema, which every version of tvm-ffi can read."""
-    arguments = [{"type": _SCHEMA_TYPES.get(p.kind, "ffi.Bytes")} for p in export.arguments]
-    schema = {"type": "ffi.Function", "args": [{"type": "None"}, *arguments]}
+    types = [{"type": _SCHEMA_TYPES.get(parameter.kind, "ffi.Bytes")} for parameter in arguments]
+    schema = {"type": "ffi.Function", "args": [{"type": "None"}, *types]}
     return json.dumps({"type_schema": json.dumps(schema)})
+
+
+# ---- launch expressions ------------------------------------------------------------------------------------------
+
+
+class _Assignment(NamedTuple):
+    """A value that is computed before a launch.
+
+    Attributes:
+        field: The field of the `Launch`, `args['n']` or `grid[0]`.
+        name: What messages at a call name: the parameter, or the field.
+        expression: The value.
+        target: The C++ variable for it.
+        guard: The member of the plan that says whether it is needed; "" if it always is.
+    """
+
+    field: str
+    name: str
+    expression: int | str
+    target: str
+    guard: str = ""
+
+
+def compile_plan(export: Export, scope: Mapping[str, ScopeEntry]) -> tuple[list[str], list[str]]:
+    """Return the texts of a launch's expressions, and the lines of C++ that evaluate them in that order."""
+    assignments = list(_assignments(export))
+    codes = [compile_expression(a.expression, scope, kernel=export.name, field=a.field) for a in assignments]
+    lines: list[str] = []
+    guard = ""
+    for number, assignment in enumerate(assignments):
+        if assignment.guard != guard:
+            lines += ["}"] if guard else []
+            guard = assignment.guard
+            lines += [f"if (plan->{guard}) {{"] if guard else []
+        indent = "  " if guard else ""
+        lines += [f"{indent}e->expression = {number};", f"{indent}{assignment.target} = {codes[number]};"]
+    texts = [f"{assignment.name} = {assignment.expression}" for assignment in assignments]
+    return texts, [*lines, *(["}"] if guard else [])]
+
+
+def _assignments(export: Export) -> Iterator[_Assignment]:
+    """Yield what is computed before a launch. Computed parameters come first."""
+    launch = export.launch
+    numbers = {parameter.name: number for number, parameter in enumerate(export.kernel.parameters)}
+    for name, text in launch.args.items():
+        yield _Assignment(f"args[{name!r}]", name, text, f"plan->values[{numbers[name]}]")
+    for field, extent in (("grid", launch.grid), ("block", launch.block), ("cluster", launch.cluster)):
+        guard = "" if field == "cluster" else f"needs_{field}"
+        if isinstance(extent, int | str):
+            yield _Assignment(field, field, extent, f"plan->{field}[0]", guard)
+        elif extent is not None:
+            for axis, text in enumerate(extent):
+                yield _Assignment(f"{field}[{axis}]", f"{field}[{axis}]", text, f"plan->{field}[{axis}]", guard)
+    if launch.shared_bytes != 0:
+        yield _Assignment(
+            "shared_bytes", "shared_bytes", launch.shared_bytes, "plan->shared_bytes", "needs_shared_bytes"
+        )
+
+
+def make_scope(export: Export, positions: Mapping[str, int]) -> dict[str, ScopeEntry]:
+    """Return the names that a launch's expressions may use; `positions` has the argument index of each parameter."""
+    kinds: dict[str, Any] = {"pointer": "tensor", "int": "int", "uint": "int", "bool": "int"}
+    scope = {}
+    for number, parameter in enumerate(export.kernel.parameters):
+        scope[parameter.name] = ScopeEntry(
+            position=positions.get(parameter.name, -1),
+            kind=kinds.get(parameter.kind, "other"),
+            type=parameter.type,
+            computed=f"plan->values[{number}]" if parameter.name in export.launch.args else None,
+        )
+    return scope

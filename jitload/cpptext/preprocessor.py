@@ -1,8 +1,9 @@
 """Follow the preprocessor directives in C++ text: conditions, macros and the names of headers.
 
 A text alone does not always tell which branch of an `#if` is compiled, or what a macro stands for. A condition that
-cannot be decided is None, and both of its branches count. A macro has several possible definitions where it is defined
-under such a condition. A name that neither the text nor a header it includes by a path of its own defines is undefined.
+cannot be decided is None, and both of its branches count. A macro that is defined under such a condition has several
+possible definitions. A name that the text does not define counts as undefined, unless it begins with an underscore or
+the text includes a header of the user's, which may define it.
 """
 
 from __future__ import annotations

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
 from jitload.cpptext.lexer import Token, code_tokens, strip_comments
-from jitload.cpptext.preprocessor import NVRTC_MACROS, Macros, included_headers, live_tokens
+from jitload.cpptext.preprocessor import NVRTC_MACROS, Macros, included_headers, live_tokens, split_directives
 
 SourceKind = Literal["device", "host", "mixed"]
 
+LAUNCH_FUNCTIONS = frozenset(
+    (
+        *("cudaLaunchKernel", "cudaLaunchKernelEx", "cudaLaunchKernelExC", "cudaLaunchCooperativeKernel"),
+        "cudaLaunchCooperativeKernelMultiDevice",
+    )
+)
 _HOST_COMPILER_MACROS = {"__CUDACC__": None, "__NVCC__": None}
 _MAX_HEADERS = 64  # that are read, nearest to the source first: each call of load_inline reads them
 
@@ -22,9 +28,10 @@ def classify(
 ) -> SourceKind:
     """Return which kind a source is: device code, host code, or both in one text.
 
-    Kernels together with `<<<…>>>` need nvcc, and so do kernels beside C++ for tvm-ffi that embeds no cubin, because it
-    launches them through the CUDA runtime. Otherwise `embed_cubin=` or any name of tvm-ffi means host code, and
-    `__global__`, `__device__` or `__constant__` means device code.
+    Kernels that are launched in the same text, with `<<<…>>>` or a function of the CUDA runtime, need nvcc. So do
+    kernels beside C++ for tvm-ffi that embeds no cubin, and such C++ that includes Thrust or CUB. Otherwise
+    `embed_cubin=` or any name of tvm-ffi means host code, and `__global__`, `__device__` or `__constant__` means device
+    code.
 
     Args:
         texts: The pieces of the source.
@@ -42,19 +49,48 @@ def classify(
     is_host_like = {"tvm", "ffi"} <= words or any(word.startswith("TVM_FFI_") for word in words)
     if for_nvrtc and not is_host_like:
         tokens = list(live_tokens(code, Macros(NVRTC_MACROS, options)))
-    has_kernels = any(token.text == "__global__" and not token.in_directive for token in tokens)
+    has_kernels = not _kernel_words(tokens).isdisjoint(token.text for token in tokens if not token.in_directive)
     has_cubins = has_embed_cubin or any(word.startswith("TVM_FFI_EMBED_CUBIN") for word in words)
-    if _has_launch(tokens) or (is_host_like and has_kernels and not has_cubins):
+    needs_nvcc = has_kernels or any(_uses_cuda_algorithms(text) for text in texts)
+    if _has_launch(_without_unused_macros(tokens)) or (is_host_like and needs_nvcc and not has_cubins):
         return "mixed"
     if has_cubins or is_host_like:
         return "host"
     return "device" if words & {"__global__", "__device__", "__constant__"} else "host"
 
 
+def _without_unused_macros(tokens: Sequence[Token]) -> Iterator[Token]:
+    """Yield the tokens without the definitions of macros whose names appear nowhere else."""
+    runs = [(directive.name if directive else "", run) for directive, run in split_directives(tokens)]
+    is_named = ("define", "undef")  # their third token is the macro's name
+    words = {token.text for name, run in runs for token in (run[3:] if name in is_named else run)}
+    for name, run in runs:
+        if name != "define" or any(token.text in words for token in run[2:3]):
+            yield from run
+
+
 def _has_launch(tokens: Iterable[Token]) -> bool:
-    """Return whether there is a `<<<` that is not the start of an operator's template arguments."""
-    texts = (token.text for token in tokens if token.kind in ("word", "punctuator"))
-    return any(text == "<<<" and before != "operator" for before, text in pairwise(("", *texts)))
+    """Return whether a kernel is launched: with a function, or `<<<` that is not an operator's template arguments."""
+    texts = [token.text for token in tokens if token.kind in ("word", "punctuator")]
+    return not LAUNCH_FUNCTIONS.isdisjoint(texts) or any(
+        text == "<<<" and before != "operator" for before, text in pairwise(("", *texts))
+    )
+
+
+def _kernel_words(tokens: Sequence[Token]) -> set[str]:
+    """Return `__global__` and the macros that contain it."""
+    words = {"__global__"}
+    for directive, _ in split_directives(tokens):
+        if directive and directive.name == "define":
+            name, _, body = directive.text.partition(" ")
+            if "__global__" in body:
+                words.add(name.partition("(")[0])
+    return words
+
+
+def _uses_cuda_algorithms(text: str) -> bool:
+    """Return whether a text includes Thrust or CUB, whose functions for host code launch kernels."""
+    return any(name.startswith(("thrust/", "cub/")) for name, _ in included_headers(text))
 
 
 def headers_have_kernels(texts: Sequence[str], include_dirs: Sequence[Path], options: Sequence[str]) -> bool:

@@ -17,7 +17,7 @@ from jitload.building.files_read import read_depfile
 from jitload.building.ninja import Step, parse_diagnostics, run_ninja, write_ninja
 from jitload.cpptext.declarations import find_candidates
 from jitload.cpptext.structures import find_declarations
-from jitload.cpu.object_file import CpuKernel, ObjectFile
+from jitload.cpu.object_file import CpuKernel, ObjectFile, linked_name
 from jitload.cpu.text import (
     BY_SYMBOL,
     LAYOUT_FILE,
@@ -37,7 +37,7 @@ from jitload.cuda import probe
 from jitload.cuda.kernels import DeviceSource, no_such_kernel
 from jitload.errors import CompileError
 from jitload.model import CompiledSource, CpuProgram, Cubin, Image, ImageKernel
-from jitload.request.instrumentation import Instrumentation
+from jitload.request.arguments import Instrumentation
 from jitload.signature.demangle import demangle, demangle_variables, read_layouts
 from jitload.signature.kernels import read_kernels
 from jitload.signature.layouts import typed_variables
@@ -50,7 +50,7 @@ from jitload.toolchain.host import Compiler, own_include_dir, tvm_ffi_include_di
 _FLAGS = (
     "-std=c++17", "-O3", "-pipe", "-fPIC", "-fvisibility=hidden", "-ffunction-sections", "-fno-extern-tls-init",
     "-fno-gnu-unique", "-fno-strict-aliasing", "-fwrapv", "-fno-math-errno", "-fno-trapping-math", "-w",
-    "-U_FORTIFY_SOURCE",
+    "-U_FORTIFY_SOURCE", "-fsanitize=integer-divide-by-zero", "-fno-sanitize-recover=integer-divide-by-zero",
 )  # fmt: skip
 # Each basic block may switch to another thread, for kernels whose threads may spin.
 _PREEMPTIVE_FLAGS = ("-fsanitize-coverage=trace-pc", "-DJITLOAD_CPU_PREEMPT=1")
@@ -71,18 +71,19 @@ _DYNAMIC_SHARED_SYMBOL = "__jitload_dynamic_shared"  # tells cpu_sanitize.cc whe
 
 
 def compile_for_cpu(
-    source: DeviceSource, compiler: Compiler, kit: CudaToolchain | None, ninja: Path, work_dir: Path
+    source: DeviceSource, compiler: Compiler, toolchain: CudaToolchain | None, ninja: Path, work_dir: Path
 ) -> CpuProgram:
     """Compile device code for the CPU and read its kernels' types.
 
     Raises:
         CompileError: The compiler refused the source.
-        LaunchSpecError: The compiler refused a kernel that a launch names.
+        LaunchSpecError: The compiler refused a kernel that a `Launch` names.
         SignatureError: A kernel's parameters cannot be read.
     """
     _refuse_lost_branches(source.name, source.pieces)
-    compilation = _Compilation(source, compiler, kit, ninja, work_dir)
+    compilation = _Compilation(source, compiler, toolchain, ninja, work_dir)
     object_file = compilation.run()
+    (work_dir / "cpu.o").write_bytes(object_file.for_link())
     rows = object_file.rows()
     image = Image(
         arch="cpu",
@@ -106,23 +107,24 @@ def compile_for_cpu(
     return CpuProgram(
         compiled=compiled,
         object_file="cpu.o",
-        rows={row.symbol: (number, row.can_wait) for number, row in enumerate(rows)},
+        rows={row.symbol: (number, row.mode, row.max_threads) for number, row in enumerate(rows)},
+        variables={v.name: linked_name(v.symbol) for v in image.variables},
         dynamic_shared=(*object_file.dynamic_shared(), *((_DYNAMIC_SHARED_SYMBOL,) if source.instrumentation else ())),
         files_read=compilation.files_read,
     )
 
 
-def cpu_flags(source: DeviceSource, kit: CudaToolchain | None) -> tuple[str, ...]:
+def cpu_flags(source: DeviceSource, toolchain: CudaToolchain | None) -> tuple[str, ...]:
     """Return the compiler's options for device code."""
     own = own_include_dir().parent
-    kit_dirs = kit.include_dirs if kit else ()
+    toolkit_dirs = toolchain.include_dirs if toolchain else ()
     return (
         *_FLAGS,
         *_processor_flags(source.cpu_flags),
         *_instrumentation_flags(source.instrumentation),
         *compiler_flags(source.cpu_flags),
         *(f"-I{path}" for path in (own / "cpu", own, *tvm_ffi_include_dirs(), *source.include_dirs)),
-        *(word for path in kit_dirs for word in ("-isystem", str(path))),
+        *(word for path in toolkit_dirs for word in ("-isystem", str(path))),
     )
 
 
@@ -151,14 +153,14 @@ class _Compilation:
 
     Attributes:
         candidates: What looks like a kernel in the source.
-        launched: For each C++ expression of a kernel that a launch names, the kernel as the launch spells it.
+        launched: For each C++ expression of a kernel that a `Launch` names, the kernel as the launch spells it.
         expressions: The C++ expressions of the kernels in the table, row by row.
         files_read: The files that the compiler read.
         user_headers: The user's headers among them.
     """
 
     def __init__(
-        self, source: DeviceSource, compiler: Compiler, kit: CudaToolchain | None, ninja: Path, work_dir: Path
+        self, source: DeviceSource, compiler: Compiler, toolchain: CudaToolchain | None, ninja: Path, work_dir: Path
     ) -> None:
         self.candidates = find_candidates([text for _, text in source.pieces])
         self.launched = {probe.kernel_expression(kernel): kernel for kernel in source.kernels}
@@ -166,10 +168,10 @@ class _Compilation:
         self.files_read: tuple[Path, ...] = ()
         self.user_headers: tuple[Path, ...] = ()
         self._source = source
-        self._command = (*compiler.command, *cpu_flags(source, kit), "-MD", "-MF", "cpu.d")
+        self._command = (*compiler.command, *cpu_flags(source, toolchain), "-MD", "-MF", "cpu.d")
         self._ninja = ninja
         self._work_dir = work_dir
-        self._known_dirs = (own_include_dir().parent, Path("/usr"), *(kit.include_dirs if kit else ()))
+        self._known_dirs = (own_include_dir().parent, Path("/usr"), *(toolchain.include_dirs if toolchain else ()))
         self._is_preemptive = may_spin(text for _, text in source.pieces)
         self._layouts = probe.layout_expressions(source.piece_texts, self.candidates, source.kernels)
 
@@ -246,6 +248,18 @@ class _Compilation:
                 self._compile("cpu.o", "-c")
         except CompileError as error:
             return error
+        return self._error_of_kernel(failure, expressions)
+
+    def _error_of_kernel(self, failure: CompileError, expressions: tuple[str, ...]) -> CompileError:
+        """Return a failure of the kernel table as an error at the kernel's own line."""
+        message = re.search(r"static assertion failed: (.*)", failure.log)
+        row = re.search(rf"^{ROW_FILE}:(\d+):", failure.log, re.MULTILINE)
+        name = expressions[int(row[1]) - 1] if message and row else ""
+        for candidate in self.candidates:
+            if message and candidate.name == name:
+                label = self._source.pieces[candidate.piece][0]
+                log = f"{label}:{candidate.line}: error: {message[1]}\n"
+                return CompileError(stage="host", name=failure.name, log=log, diagnostics=parse_diagnostics(log))
         return failure
 
     def _read_headers(self) -> list[tuple[str, str]]:
@@ -303,4 +317,6 @@ def _declaration_of(symbol: str) -> str:
 
 
 def _image_kernel(row: CpuKernel) -> ImageKernel:
-    return ImageKernel(symbol=row.symbol, slots=row.slots, registers=0, shared_bytes=0, local_bytes=0, max_threads=1024)
+    return ImageKernel(
+        symbol=row.symbol, slots=row.slots, registers=0, shared_bytes=0, local_bytes=0, max_threads=row.max_threads
+    )

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from jitload.building.background import run_in_background
 from jitload.building.files_read import files_in_options, headers_to_record, search_dirs
 from jitload.building.library import write_sources
 from jitload.building.ninja import COMPILE_FLAGS, Step, compile_step, run_ninja, write_ninja
+from jitload.building.resources import run_in_background
 from jitload.building.runtime import find_or_build_cpu_runtime, find_or_build_runtime, include_flags
 from jitload.cache.store import Work
 from jitload.cpu.build import compile_for_cpu
-from jitload.cuda.kernels import check_is_device_code, check_layouts, compile_archs, device_source, naming_exports
+from jitload.cpu.gpu_check import gpu_check
+from jitload.cuda.kernels import check_is_device_code, check_layouts, compile_for_gpus, device_source, naming_exports
 from jitload.errors import ToolchainError
 from jitload.model import CpuProgram
 from jitload.request.request import Request
 from jitload.toolchain.cuda import CudaToolchain
-from jitload.toolchain.host import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs
-from jitload.toolchain.identity import compiler_identity
+from jitload.toolchain.host import Compiler, compiler_identity, find_ninja, own_include_dir, tvm_ffi_include_dirs
 
 # Kernels may need the C++ library, libm and threads, so the compiler's default libraries are linked.
 _LINK_FLAGS = ("-shared", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack", "-pthread")
@@ -27,9 +27,11 @@ _INSTRUMENTED_LINK_FLAGS = ("-Wl,--wrap=memset", "-Wl,--wrap=memcpy", "-Wl,--wra
 
 
 def build_cpu_library(
-    request: Request, kit: CudaToolchain | None, compiler: Compiler, work: Work, *, verbose: bool
+    request: Request, toolchain: CudaToolchain | None, compiler: Compiler, work: Work, *, verbose: bool
 ) -> tuple[Path, ...]:
     """Build a library whose kernels run on the CPU, and on the GPUs that the request also names.
+
+    If it names none, NVRTC checks the source while g++ compiles it.
 
     Returns:
         The user's headers that were read.
@@ -37,17 +39,18 @@ def build_cpu_library(
     check_is_device_code(request)
     _check_compiler(compiler, work.cache_dir)
     runtimes = run_in_background(_find_or_build_runtimes, request, compiler, work.cache_dir)
-    ninja = find_ninja(request.settings)
-    with naming_exports(request):
-        program = compile_for_cpu(device_source(request), compiler, kit, ninja, work.dir)
-    compiled = () if kit is None or len(request.archs) == 1 else compile_archs(request, kit)
-    check_layouts((*compiled, program.compiled))
-    write_sources(request, compiled, work.dir, program)
-    cubins = tuple(f"{gpu.cubin.arch}.cubin" for gpu in compiled)
-    write_ninja(work.dir, _steps(request, program, compiler, cubins, runtimes.result()))
-    run_ninja(ninja, work.dir, name=request.name, verbose=verbose)
-    headers = {path for gpu in compiled for path in gpu.headers}
-    return tuple(sorted({*headers, *_headers_read(request, kit, work, program)}))
+    with gpu_check(request, toolchain) as check:
+        ninja = find_ninja(request.settings)
+        with naming_exports(request):
+            program = compile_for_cpu(device_source(request), compiler, toolchain, ninja, work.dir)
+        compiled = () if toolchain is None or len(request.archs) == 1 else compile_for_gpus(request, toolchain)
+        check_layouts((*compiled, program.compiled))
+        write_sources(request, compiled, work.dir, program)
+        cubins = tuple(f"{gpu.cubin.arch}.cubin" for gpu in compiled)
+        write_ninja(work.dir, _steps(request, program, compiler, cubins, runtimes.result()))
+        run_ninja(ninja, work.dir, name=request.name, verbose=verbose)
+        gpu_headers = {*check.result(), *(path for gpu in compiled for path in gpu.headers)}
+    return tuple(sorted({*gpu_headers, *_headers_read(request, toolchain, work, program)}))
 
 
 def _find_or_build_runtimes(request: Request, compiler: Compiler, cache_dir: Path) -> tuple[str, ...]:
@@ -70,9 +73,9 @@ def _check_compiler(compiler: Compiler, cache_dir: Path) -> None:
         )
 
 
-def _headers_read(request: Request, kit: CudaToolchain | None, work: Work, program: CpuProgram) -> Iterator[Path]:
+def _headers_read(request: Request, toolchain: CudaToolchain | None, work: Work, program: CpuProgram) -> Iterator[Path]:
     """Yield the headers that no version in the key covers, and the paths where other headers would be found first."""
-    versioned_dirs = (own_include_dir().parent, *tvm_ffi_include_dirs(), *(kit.include_dirs if kit else ()))
+    versioned_dirs = (own_include_dir().parent, *tvm_ffi_include_dirs(), *(toolchain.include_dirs if toolchain else ()))
     dirs = search_dirs(tuple(map(Path, request.include_dirs)), request.cpu_flags, request.settings.environment)
     texts = [text for _, text in request.pieces]
     yield from headers_to_record(texts, program.files_read, dirs, versioned_dirs, cache_dir=work.cache_dir)

@@ -1,9 +1,9 @@
 """Compiles the device code of a request with NVRTC, and reads the names and types of its kernels.
 
-NVRTC usually runs once for each architecture: it compiles the source, instantiates the templates that launches name,
-and mangles the type of each kernel that the text shows. It runs again if one of those turns out not to be a kernel, if
-a macro declares an `extern "C"` kernel that the text does not show, or if the text uses names that nvcc declares by
-itself.
+NVRTC usually runs once for each architecture: it compiles the source, instantiates the templates that `Launch` records
+name, and mangles the type of each kernel that the text shows. It runs again if one of those turns out not to be a
+kernel, if a macro declares an `extern "C"` kernel that the text does not show, or if the text uses names that nvcc
+declares by itself.
 """
 
 from __future__ import annotations
@@ -16,14 +16,23 @@ from pathlib import Path
 
 from jitload.cpptext.declarations import find_candidates
 from jitload.cpptext.includes import IncludeScan
+from jitload.cpptext.lexer import has_matching_brackets
 from jitload.cpptext.structures import find_declarations
 from jitload.cuda import probe
 from jitload.cuda.headers import STAND_INS, provide_headers
-from jitload.cuda.nvrtc import NvrtcJob, NvrtcResult, declarations_for, device_options, log_warnings, run_nvrtc
+from jitload.cuda.nvrtc import (
+    SYNTAX_ONLY,
+    NvrtcJob,
+    NvrtcResult,
+    declarations_for,
+    device_options,
+    log_warnings,
+    run_nvrtc,
+)
 from jitload.elf.cubin import read_image
 from jitload.errors import CompileError, JitLoadError, LaunchSpecError, SignatureError, ToolchainError, nearest_name
 from jitload.model import Candidate, CompiledSource, Cubin, Image, Parameter
-from jitload.request.instrumentation import NO_INSTRUMENTATION, Instrumentation
+from jitload.request.arguments import NO_INSTRUMENTATION, Instrumentation
 from jitload.request.kind import looks_like_kernels
 from jitload.request.request import Request
 from jitload.signature.demangle import demangle_variables, read_layouts
@@ -33,7 +42,7 @@ from jitload.toolchain.arch import CPU
 from jitload.toolchain.cuda import CudaToolchain, nvrtc_include_dirs
 
 _INCLUDE_OR_MACRO_OPTION = re.compile(r"(?:--pre-include=|-include=)(.*)|(?:-D|--define-macro=)(\w+)=(.*)", re.DOTALL)
-# Names that --minimal removes: textures and surfaces, types and macros of the runtime and the driver, and launches; and
+# Names that --minimal removes: textures and surfaces, types and macros of the runtime and the driver, `<<<…>>>`; and
 # headers, which may use them (CUB does). Without these names a source compiles to the same code with --minimal. With
 # them the code may silently differ: the source may test such a macro with #ifdef, or define such a name itself.
 _NEEDS_MORE_THAN_MINIMAL = re.compile(
@@ -51,7 +60,7 @@ def compile_device_code(request: Request, toolchain: CudaToolchain | None) -> tu
         return read_external_cubins(request)
     assert toolchain is not None
     check_is_device_code(request)
-    return compile_archs(request, toolchain)
+    return compile_for_gpus(request, toolchain)
 
 
 # ---- which text is device code -----------------------------------------------------------------------------------
@@ -116,10 +125,11 @@ class DeviceSource:
         pieces: Label and text of each piece; messages name the label.
         options: The user's NVRTC options without include directories.
         include_dirs: The user's include directories.
-        kernels: The kernels that launches name, as the user writes them: `scale<float>`, `scale(float*, int)`.
+        kernels: The kernels that `Launch` records name, as the user writes them: `scale<float>`, `scale(float*, int)`.
         signatures: Hand-written signatures by kernel, as in `kernels`, or by exported name.
         cpu_flags: The options of the host compiler if the code runs on the CPU.
         instrumentation: How the code is instrumented on the CPU.
+        is_isolated: Whether NVRTC runs in a child process.
     """
 
     name: str
@@ -130,6 +140,7 @@ class DeviceSource:
     signatures: tuple[tuple[str, str], ...] = ()
     cpu_flags: tuple[str, ...] = ()
     instrumentation: Instrumentation = NO_INSTRUMENTATION
+    is_isolated: bool = False
 
     @property
     def piece_texts(self) -> tuple[str, ...]:
@@ -145,7 +156,7 @@ class DeviceSource:
 
     @property
     def signatures_by_expression(self) -> tuple[tuple[str, str], ...]:
-        """The signatures by the expressions of the kernels that launches name, or by exported name."""
+        """The signatures by the expressions of the kernels that `Launch` records name, or by exported name."""
         return tuple(
             (probe.kernel_expression(kernel) if kernel in self.kernels else kernel, signature)
             for kernel, signature in self.signatures
@@ -172,11 +183,11 @@ def quoted_label(label: str) -> str:
     return re.sub(r'(["\\])', r"\\\1", label)
 
 
-def compile_archs(request: Request, toolchain: CudaToolchain) -> tuple[CompiledSource, ...]:
+def compile_for_gpus(request: Request, toolchain: CudaToolchain) -> tuple[CompiledSource, ...]:
     """Compile the device code of a request for each of its GPU architectures."""
     source = device_source(request)
     with naming_exports(request):
-        compiled = tuple(compile_kernels(source, arch, toolchain) for arch in request.archs if arch != CPU)
+        compiled = tuple(compile_for_arch(source, arch, toolchain) for arch in request.archs if arch != CPU)
     check_layouts(compiled)
     return compiled
 
@@ -194,6 +205,7 @@ def device_source(request: Request) -> DeviceSource:
         signatures=tuple((launch.kernel or name, launch.signature) for name, launch in functions if launch.signature),
         cpu_flags=request.cpu_flags,
         instrumentation=request.instrumentation,
+        is_isolated=request.settings.isolates,
     )
 
 
@@ -238,12 +250,12 @@ def _layouts(cubin: Cubin) -> list[tuple[str, list[Parameter]]]:
 # ---- one architecture ---------------------------------------------------------------------------------------------
 
 
-def compile_kernels(source: DeviceSource, arch: str, toolchain: CudaToolchain) -> CompiledSource:
+def compile_for_arch(source: DeviceSource, arch: str, toolchain: CudaToolchain) -> CompiledSource:
     """Compile device code for one architecture and read its kernels' types.
 
     Raises:
         CompileError: NVRTC rejected the source.
-        LaunchSpecError: NVRTC rejected a kernel that a launch names.
+        LaunchSpecError: NVRTC rejected a kernel that a `Launch` names.
         SignatureError: A kernel's types and its parameter sizes disagree.
         ToolchainError: NVRTC does not know the architecture.
     """
@@ -260,7 +272,8 @@ def compile_kernels(source: DeviceSource, arch: str, toolchain: CudaToolchain) -
         kernels = read_kernels(image, symbols, candidates, source.signatures_by_expression, layouts)
     except SignatureError as error:
         raise _with_standard(error, source.options) from error
-    log_warnings(result.log, nvrtc_include_dirs(toolchain))
+    own_dirs = nvrtc_include_dirs(toolchain)
+    log_warnings(result.log, own_dirs)
     variables = typed_variables(
         demangle_variables(image.variables), layouts, find_declarations(source.piece_texts).variables
     )
@@ -270,8 +283,24 @@ def compile_kernels(source: DeviceSource, arch: str, toolchain: CudaToolchain) -
         cubin=Cubin(data=result.cubin, arch=arch, log=result.log, kernels=kernels, variables=variables),
         symbols={kernel: symbols[probe.kernel_expression(kernel)][0] for kernel in source.kernels},
         candidates=candidates,
-        headers=scan.headers(nvrtc_include_dirs(toolchain)),
+        headers=scan.headers(own_dirs),
     )
+
+
+def check_device_code(source: DeviceSource, arch: str, toolchain: CudaToolchain) -> tuple[Path, ...]:
+    """Run NVRTC's front end over device code, and return the user's headers that it read.
+
+    Raises:
+        CompileError: NVRTC rejected the source.
+        LaunchSpecError: NVRTC rejected a kernel that a `Launch` names.
+        ToolchainError: NVRTC cannot be used, or does not know the architecture.
+    """
+    source = replace(source, options=(*source.options, SYNTAX_ONLY))
+    candidates = find_candidates([text for _, text in source.pieces])
+    scan = IncludeScan(source.texts, source.include_dirs)
+    with _nvrtc_job(source, arch, toolchain, scan) as job:
+        _Compilation(source, candidates, toolchain, job).run(tuple(map(probe.kernel_expression, source.kernels)))
+    return scan.headers(nvrtc_include_dirs(toolchain))
 
 
 @contextmanager
@@ -289,6 +318,7 @@ def _nvrtc_job(source: DeviceSource, arch: str, toolchain: CudaToolchain, scan: 
                 *source.options,
             ),
             headers=headers,
+            is_isolated=source.is_isolated,
         )
 
 
@@ -304,7 +334,7 @@ def _with_standard(error: SignatureError, options: Sequence[str]) -> SignatureEr
 
 
 def _first_expressions(source: DeviceSource, candidates: Sequence[Candidate]) -> tuple[str, ...]:
-    """Return the kernel expressions for the first run: the kernels in launches, and candidates that are not templates.
+    """Return the expressions for the first run: those of `Launch` records, and candidates that are not templates.
 
     If a name has several candidates, or a template among them, it is not an expression by itself. The symbols of those
     kernels contain their types.
@@ -334,16 +364,21 @@ class _Compilation:
         self._is_minimal = source.is_minimal and toolchain.version >= (12, 4)
         self._rejected: frozenset[str] = frozenset()
         self._layouts = probe.layout_expressions(source.piece_texts, candidates, source.kernels)
+        self._is_checked = False
 
     def compile(self, expressions: tuple[str, ...]) -> tuple[NvrtcResult, Image]:
-        """Compile, and compile again without the expressions that NVRTC rejects, until it rejects none.
+        """Compile, and return the machine code as it is and read."""
+        result = self.run(expressions)
+        return result, read_image(result.cubin, name=self._source.name)
+
+    def run(self, expressions: tuple[str, ...]) -> NvrtcResult:
+        """Run NVRTC, and again without the expressions that it rejects, until it rejects none.
 
         NVRTC lists all rejected expressions at once, in up to a hundred messages.
         """
         while True:
             try:
-                result = self._run(expressions)
-                return result, read_image(result.cubin, name=self._source.name)
+                return self._run(expressions)
             except CompileError as error:
                 failure = error
             rejected = probe.rejected_expressions(failure.log) - self._rejected
@@ -351,23 +386,36 @@ class _Compilation:
                 self._run(())  # raises an error that has the messages about the source alone
             if not rejected or not probe.is_only_name_errors(failure.log):
                 raise failure
-            launched = {probe.kernel_expression(kernel): kernel for kernel in self._source.kernels}
-            if self._is_minimal and not rejected.isdisjoint(launched):
-                self._is_minimal = False  # a launch may name a type that the source does not: `k<cudaExtent>`
+            requested = {probe.kernel_expression(kernel): kernel for kernel in self._source.kernels}
+            if self._is_minimal and not rejected.isdisjoint(requested):
+                self._is_minimal = False  # a `Launch` may name a type that the source does not: `k<cudaExtent>`
                 continue
-            if kernel := next((launched[expression] for expression in launched if expression in rejected), None):
+            if kernel := next((requested[expression] for expression in requested if expression in rejected), None):
                 raise no_such_kernel(kernel, self._candidates, failure) from failure
             self._rejected |= rejected
             expressions = tuple(expression for expression in expressions if expression not in self._rejected)
 
     def _run(self, expressions: tuple[str, ...]) -> NvrtcResult:
         """Compile with two name expressions for each kernel: the kernel itself, and the probe of its type."""
+        if self._may_crash(expressions):
+            self._run(())
         self.expressions = expressions
         while True:
             try:
                 return run_nvrtc(self._nvrtc_path, self._next_job())
             except CompileError as error:
                 self._prepare_retry(error)
+
+    def _may_crash(self, expressions: tuple[str, ...]) -> bool:
+        """Return whether the lines that prevent a crash of NVRTC may have no effect (see `probe.instantiations`).
+
+        Errors of the source must then be found by a compile without name expressions.
+        """
+        if self._is_checked or not probe.instantiations(expressions):
+            return False
+        self._is_checked = True
+        is_old = any(map(_OLD_STANDARD.fullmatch, self._source.options))
+        return is_old or not has_matching_brackets(self._source.text)
 
     def _next_job(self) -> NvrtcJob:
         names = [name for kernel in self.expressions for name in (kernel, probe.probe_expression(kernel))]
@@ -380,6 +428,7 @@ class _Compilation:
             names += self._layouts
         return replace(
             self._job,
+            source=self._job.source + probe.instantiations(self.expressions),
             options=options,
             headers=headers,
             expressions=tuple(name for name in names if name not in self._rejected),

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from jitload.cuda.bindings import import_bindings, load_bindings
-from jitload.toolchain.arch import capability_of
-from jitload.toolchain.driver import driver_version
+from jitload.toolchain.arch import capability_of, driver_version
 
 Format = Literal["ptx", "lto-ir", "fatbin"]
 

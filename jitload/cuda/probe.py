@@ -9,7 +9,7 @@ affects it. It is never defined, so it leaves nothing in the cubin.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from jitload.cpptext.structures import Structure, find_declarations
 from jitload.errors import LaunchSpecError
@@ -53,12 +53,14 @@ template<class __jitload_t, class... __jitload_fields> __global__ void __jitload
 """,
 )
 
+_INSTANTIATIONS = "__jitload_instantiations"  # the file that messages about these lines name
 _MAX_LENGTH = 32_768
 _ALLOWED_TEXT = re.compile(r"[\w:<>,*&()\[\]. +!|~^-]*", re.ASCII)
 _CHARACTER_LITERAL = re.compile(
     r"(?<!\w)(?:u8|[uUL])?'(?:[ -&(-\[\]-~]|\\(?:[abfnrtv'\"?\\]|[0-7]{1,3}|x[0-9a-fA-F]{1,2}))'", re.ASCII
 )
 _QUALIFIED_NAME = re.compile(r"(?:::)?[A-Za-z_]\w*(?:::[A-Za-z_]\w*)*", re.ASCII)
+_IS_NAME_EXPRESSION = re.compile(rf"(?:__nv_name_map|{_INSTANTIATIONS})\(\d+\)")
 _OPENING_BRACKETS = {")": "(", "]": "[", ">": "<"}
 
 
@@ -104,6 +106,20 @@ def _fields(structure: Structure) -> Iterator[str]:
             f"__jitload_field<__builtin_offsetof({structure.name}, {name}), sizeof({field}), "
             f"__jitload_promote<decltype({field})>::__jitload_type>"
         )
+
+
+def instantiations(kernel_expressions: Iterable[str]) -> str:
+    """Return lines to put after a source, which instantiate the declarations of templates before NVRTC does it.
+
+    NVRTC crashes if a name expression instantiates a template whose declaration has an error: with an undeclared type
+    of its first parameter, `template <int N> __global__ void k(Undeclared*, int)` is a variable template of type void.
+    Within the text this is an ordinary error, and instantiating it once more is one, too.
+    """
+    templates = [expression for expression in kernel_expressions if "<" in expression]
+    if not templates:
+        return ""
+    lines = "".join(f"typedef decltype({text}) __jitload_type_{number};\n" for number, text in enumerate(templates))
+    return f'\n#line 1 "{_INSTANTIATIONS}"\n;\n#if __cplusplus >= 201103L\n{lines}#endif\n'
 
 
 def kernel_expression(kernel: str) -> str:
@@ -152,7 +168,7 @@ def rejected_expressions(log: str) -> frozenset[str]:
 def is_only_name_errors(log: str) -> bool:
     """Return whether the log has errors, and all of them are about name expressions, none about the source."""
     locations = re.findall(r"^(.*): (?:catastrophic |internal )?error\b", log, re.MULTILINE)
-    return bool(locations) and all(re.fullmatch(r"__nv_name_map\(\d+\)", location) for location in locations)
+    return bool(locations) and all(map(_IS_NAME_EXPRESSION.fullmatch, locations))
 
 
 def _expressions_with_errors(log: str) -> Iterator[str]:

@@ -10,7 +10,7 @@ from jitload.elf.cubin import read_image
 from jitload.elf.fatbin import is_fatbin, read_fatbin, select_cubin, select_ptx
 from jitload.errors import CompileError, Diagnostic, JitLoadError, ToolchainError
 from jitload.model import Cubin
-from jitload.request.arguments import check_name, read_strings
+from jitload.request.arguments import check_name, read_flags
 from jitload.request.options import nvrtc_options
 from jitload.settings import Settings, read_settings
 from jitload.signature.demangle import demangle_variables
@@ -69,7 +69,7 @@ def compile_image(
     """
     settings = read_settings()
     target = resolve_one_gpu_arch(arch, settings, function="compile_cubin()")
-    options = tuple(map(_nvjitlink_option, nvrtc_options(read_strings(flags, "extra_cuda_cflags"))))
+    options = tuple(map(_nvjitlink_option, nvrtc_options(read_flags(flags, "extra_cuda_cflags"))))
     data, format_ = _read(source, check_name(name))
     if format_ == "fatbin":
         entries = read_fatbin(data, name=repr(name))

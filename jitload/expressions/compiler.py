@@ -52,9 +52,11 @@ def compile_expression(text: Expression, scope: Mapping[str, ScopeEntry], *, ker
     Raises:
         LaunchSpecError: The expression is malformed, uses an unknown name, or fails for all arguments.
     """
-    source = ExpressionText.of("" if isinstance(text, int) else text, kernel, field)
-    compiler = _Compiler(source, scope)
-    return (compiler.integer(text, None) if isinstance(text, int) else compiler.compile(source.parse())).text
+    if isinstance(text, int):
+        return _Compiler(ExpressionText("", kernel, field), scope).integer(text, None).text
+    source = ExpressionText.of(text, kernel, field)
+    tree = source.parse()
+    return _Compiler(source, scope).compile(tree).text
 
 
 @lru_cache(maxsize=4096)  # programs often create the same Launch for each call of load_inline

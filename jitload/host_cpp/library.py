@@ -8,23 +8,23 @@ functions of CUDA, and the library is linked again with it.
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
-from jitload.building.background import run_in_background
 from jitload.building.files_read import files_in_options, headers_to_record, read_depfile, search_dirs
 from jitload.building.ninja import Step, run_ninja, write_ninja
+from jitload.building.resources import run_in_background
 from jitload.building.runtime import find_or_build_launcher
 from jitload.cache.store import Work
-from jitload.cuda.kernels import compile_device_code
 from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError
 from jitload.host_cpp import link, objects, precompiled
 from jitload.host_cpp.embedding import check_cubins, check_embeds
-from jitload.host_cpp.nvcc import is_of_nvcc, nvcc_failure
+from jitload.host_cpp.nvcc import TORCH_HINT, device_runtime, is_of_nvcc, nvcc_failure
 from jitload.host_cpp.steps import (
     FLAGS,
     STANDARD,
@@ -40,6 +40,10 @@ from jitload.request.request import HostSource, Request
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs
 
+_TORCH_CODE = re.compile(
+    r"(?:torch|ATen|c10|pybind11)/[\w/.]+: No such file|\W(?:torch|at|c10)\W+(?:does not name a type|has not been)"
+)
+
 
 def build_host_library(
     request: Request, cuda: CudaToolchain | Nvcc | None, compiler: Compiler, work: Work, *, verbose: bool
@@ -52,7 +56,10 @@ def build_host_library(
     build, device_headers = _with_device_code(build)
     check_embeds(build.host, [Path(path) for path in request.include_dirs], request.name if request.pieces else "")
     write_host_sources(build)
-    build = replace(build, link_flags=link.usable_link_flags(build.host.link_flags, cuda, compiler, request.settings))
+    link_flags = link.usable_link_flags(build.host.link_flags, cuda, compiler, request.settings)
+    if isinstance(cuda, Nvcc) and any(unit.is_relocatable for unit in build.host.units):
+        link_flags = (*link_flags, *map(str, filter(None, (device_runtime(cuda),))))
+    build = replace(build, link_flags=link_flags)
     build = _build_object(build) if build.host.is_object else _build_library(build, launcher)
     return tuple(sorted({*device_headers, *_files_read(build)}))
 
@@ -75,6 +82,8 @@ def _with_device_code(build: HostBuild) -> tuple[HostBuild, tuple[Path, ...]]:
     if not request.pieces:
         return build, ()
     assert isinstance(build.cuda, CudaToolchain)
+    from jitload.cuda.kernels import compile_device_code
+
     (compiled,) = compile_device_code(request, build.cuda)
     cubins = (*host.cubins, (request.name, compiled.cubin.data))
     return replace(build, host=host._replace(cubins=cubins)), compiled.headers
@@ -89,6 +98,8 @@ def _run(build: HostBuild, steps: Sequence[Step]) -> None:
     except CompileError as error:
         if isinstance(build.cuda, Nvcc) and is_of_nvcc(error, build.cuda):
             raise nvcc_failure(error, build.cuda) from None
+        if _TORCH_CODE.search(error.log):
+            error.hint = TORCH_HINT
         raise
 
 

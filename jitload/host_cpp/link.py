@@ -18,7 +18,7 @@ from jitload.errors import ToolchainError
 from jitload.host_cpp.nvcc import find_nvcc_cudart
 from jitload.settings import Settings
 from jitload.toolchain.cuda import CudaToolchain, Nvcc, find_cudart
-from jitload.toolchain.host import Compiler
+from jitload.toolchain.host import Compiler, tool_environment
 
 _COMPILE_ONLY = re.compile(r"-[DUWO](?!l,)|-std=|-I|-w$")  # options that mean nothing to a linker
 _RUNTIME_FUNCTION = re.compile(r"(?:__)?cuda[A-Z]\w*")
@@ -94,7 +94,7 @@ def usable_link_flags(
 def _can_link(library: str, flags: Sequence[str], compiler: Compiler) -> bool:
     search = [f"-L{directory}" for directory in option_values("-L", flags)]
     command = [*compiler.command, "-shared", "-nostartfiles", *search, library, "-o", "/dev/null"]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    return subprocess.run(command, env=tool_environment(), capture_output=True, check=False).returncode == 0
 
 
 def linked_libraries(flags: Sequence[str]) -> Iterator[Path]:

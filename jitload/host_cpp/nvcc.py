@@ -1,17 +1,13 @@
-"""Find nvcc and compile with it sources that contain kernels and the C++ that launches them with `<<<…>>>`.
+"""Compiles sources that contain kernels and the C++ that launches them with `<<<…>>>`, by nvcc.
 
-Only such sources need a CUDA toolkit. To support another compiler for them, replace `find_nvcc`, which the pipeline
-calls for such a request, and `nvcc_step`, which returns the command of the build.
+Only such sources need a CUDA toolkit. To support another compiler for them, replace `find_nvcc` in `toolchain/nvcc.py`,
+which the pipeline calls for such a request, and `nvcc_step`, which returns the command of the build.
 """
 
 from __future__ import annotations
 
-import functools
-import os
 import re
 import shlex
-import shutil
-import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -20,118 +16,19 @@ from jitload.errors import CompileError, Diagnostic, ToolchainError
 from jitload.request.request import Unit
 from jitload.settings import Settings
 from jitload.toolchain.arch import capability_of
-from jitload.toolchain.cuda import Nvcc, find_cuda_headers, find_cudart, toolkit_include_dirs
+from jitload.toolchain.cuda import Nvcc, find_cuda_headers, find_cudart
 from jitload.toolchain.host import Compiler
-from jitload.toolchain.identity import file_state, remembered
+from jitload.toolchain.nvcc import run_nvcc
 
 _FLAGS = ("-Xcompiler=-fPIC,-fvisibility=hidden", "-DJITLOAD_LAUNCHER_LINKED")
 _HOST_COMPILER = "host_compiler"
-_WITHOUT_NVCC = (
-    "There are two ways without nvcc: pass only the kernels in cuda_sources and declare the launch, "
-    "functions={'f': Launch(grid=…, block=…)}; or compile them with compile_cubin() and launch them from C++ of your "
-    "own, with embed_cubin=."
+_DEVICE_LINK = "device_link.o"
+TORCH_HINT = (
+    "This is a text for torch.utils.cpp_extension, which is built with torch's headers: load it with "
+    "torch.utils.cpp_extension.load_inline. For jitload, pass only the kernels and declare the launch, "
+    "functions={'f': Launch(grid=…, block=…)}; or write tvm::ffi::TensorView for torch::Tensor and leave out "
+    "PYBIND11_MODULE."
 )
-
-
-# ---- find nvcc ---------------------------------------------------------------------------------------------------
-
-
-def find_nvcc(settings: Settings, cache_dir: Path, *, name: str) -> Nvcc:
-    """Return nvcc: `JITLOAD_NVCC`, else that of `CUDA_HOME` or `CUDA_PATH`, else the one on the PATH.
-
-    Its version is remembered in the cache, so that a hit only looks at its files.
-
-    Raises:
-        ToolchainError: There is none; the message names the module and the alternatives.
-    """
-    path = _locate(settings.nvcc, settings.toolkits, settings.path)
-    if path is None:
-        raise ToolchainError(
-            f"module {name!r} launches kernels with <<<…>>>, which takes nvcc, and nvcc is neither on the PATH nor in "
-            "CUDA_HOME. Install a CUDA toolkit and set CUDA_HOME to it, or JITLOAD_NVCC to its nvcc. " + _WITHOUT_NVCC
-        )
-    nvcc = _describe(path, cache_dir)
-    flags = " ".join(settings.nvcc_flags).strip()
-    return nvcc._replace(identity=f"{nvcc.identity} {flags}") if flags else nvcc
-
-
-def _locate(requested: str, toolkits: Sequence[str], search_path: str) -> Path | None:
-    if requested:
-        path = Path(requested).expanduser()
-        if _is_program(path):
-            return path
-        if _is_program(path / "bin" / "nvcc"):
-            return path / "bin" / "nvcc"
-        raise ToolchainError(f"JITLOAD_NVCC={requested}: no nvcc there. Name its file, or the toolkit's directory.")
-    for home in toolkits:
-        if _is_program(nvcc := Path(home) / "bin" / "nvcc"):
-            return nvcc
-    program = shutil.which("nvcc", path=search_path)
-    return Path(program) if program else None
-
-
-def _is_program(path: Path) -> bool:
-    return path.is_file() and os.access(path, os.X_OK)
-
-
-def _describe(path: Path, cache_dir: Path) -> Nvcc:
-    program = path.resolve()
-    home, states = program.parent.parent, [_state(program)]
-    if not _is_machine_code(program):  # nvcc of a distribution is a script, which knows where the toolkit is
-        home = Path(remembered(("home", *states), str(program), cache_dir, lambda: _ask_home(program)))
-        states += [_state(nvcc) for nvcc in (home / "bin" / "nvcc",) if nvcc.is_file()]
-    release = remembered(("release", *states), str(program), cache_dir, lambda: _ask_release(program))
-    version = tuple(map(int, re.findall(r"\d+", release)))
-    return Nvcc(
-        major=version[0],
-        version=version,
-        path=program,
-        include_dirs=toolkit_include_dirs(home),
-        identity=f"nvcc {release}",
-    )
-
-
-def _state(path: Path) -> str:
-    return file_state(str(path), path.stat())
-
-
-@functools.lru_cache(maxsize=16)
-def _is_machine_code(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(4) == b"\x7fELF"
-
-
-def _ask_home(path: Path) -> str:
-    output = _run([str(path), "--dryrun", "-E", "-x", "cu", os.devnull])
-    if match := re.search(r"^#\$ TOP=(.+)$", output, re.MULTILINE):
-        return str(Path(match[1]).resolve())
-    raise ToolchainError(f"nvcc {path} does not print where its toolkit is:\n{output.rstrip()}")
-
-
-def _ask_release(path: Path) -> str:
-    output = _run([str(path), "--version"])
-    if match := re.search(r"\bV(\d+\.\d+\.\d+)", output):
-        return match[1]
-    raise ToolchainError(f"nvcc {path} does not print its version:\n{output.rstrip()}")
-
-
-def _run(command: Sequence[str]) -> str:
-    try:
-        result = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ToolchainError(f"nvcc cannot be run: {command[0]}: {error}") from error
-    return result.stdout + result.stderr
-
-
-def find_nvcc_cudart(nvcc: Nvcc, settings: Settings) -> Path | None:
-    """Return the CUDA runtime library to link: that of the toolkit, or else of a wheel of the same major version."""
-    if cudart := find_cudart(nvcc):
-        return cudart
-    toolchain = find_cuda_headers(settings)
-    return find_cudart(toolchain) if toolchain and toolchain.major == nvcc.major else None
-
-
-# ---- compile with it ---------------------------------------------------------------------------------------------
 
 
 def nvcc_step(nvcc: Nvcc, compiler: Compiler, unit: Unit, archs: Sequence[str], include_flags: Sequence[str]) -> Step:
@@ -144,12 +41,9 @@ def nvcc_step(nvcc: Nvcc, compiler: Compiler, unit: Unit, archs: Sequence[str], 
         archs: The architectures, `("sm_80", "sm_90a")`.
         include_flags: The options for the include directories.
     """
-    capabilities = map(capability_of, archs)
     command = (
-        str(nvcc.path),
-        f"-ccbin={compiler.command[0] if len(compiler.command) == 1 else f'./{_HOST_COMPILER}'}",
+        *_command(nvcc, compiler, archs),
         *_defaults(unit.flags),
-        *(f"-gencode=arch=compute_{number}{suffix},code=sm_{number}{suffix}" for number, suffix in capabilities),
         *_FLAGS,
         *unit.flags,
         *include_flags,
@@ -157,6 +51,28 @@ def nvcc_step(nvcc: Nvcc, compiler: Compiler, unit: Unit, archs: Sequence[str], 
         *("-c", unit.file, "-o", f"{unit.file}.o"),
     )
     return Step(output=f"{unit.file}.o", command=command, inputs=(unit.file,))
+
+
+def device_link_step(nvcc: Nvcc, compiler: Compiler, units: Sequence[Unit], archs: Sequence[str]) -> Step:
+    """Return the command that links the device code of units that were compiled with `-rdc=true`."""
+    inputs = tuple(f"{unit.file}.o" for unit in units)
+    command = (*_command(nvcc, compiler, archs), "-Xcompiler=-fPIC", "-dlink", *inputs, "-o", _DEVICE_LINK)
+    library = device_runtime(nvcc)
+    return Step(output=_DEVICE_LINK, command=(*command, f"-L{library.parent}") if library else command, inputs=inputs)
+
+
+def device_runtime(nvcc: Nvcc) -> Path | None:
+    """Return the CUDA device runtime, which relocatable device code is linked with."""
+    dirs = (include.parent / lib for include in nvcc.include_dirs for lib in ("lib", "lib64"))
+    return next((path for directory in dirs if (path := directory / "libcudadevrt.a").is_file()), None)
+
+
+def _command(nvcc: Nvcc, compiler: Compiler, archs: Sequence[str]) -> Iterator[str]:
+    """Yield nvcc with its host compiler and the architectures."""
+    yield str(nvcc.path)
+    yield f"-ccbin={compiler.command[0] if len(compiler.command) == 1 else f'./{_HOST_COMPILER}'}"
+    for number, suffix in map(capability_of, archs):
+        yield f"-gencode=arch=compute_{number}{suffix},code=sm_{number}{suffix}"
 
 
 def _defaults(flags: Sequence[str]) -> Iterator[str]:
@@ -184,7 +100,7 @@ def nvcc_failure(error: CompileError, nvcc: Nvcc) -> CompileError | ToolchainErr
     """Return the error of a failed nvcc, which `run_ninja` reports as one of the host compiler."""
     release = ".".join(map(str, nvcc.version))
     if match := re.search(r"Unsupported gpu architecture '(\w+)'", error.log):
-        supported = ", ".join(re.findall(r"\bsm_\w+", _run([str(nvcc.path), "--list-gpu-code"])))
+        supported = ", ".join(re.findall(r"\bsm_\w+", run_nvcc([str(nvcc.path), "--list-gpu-code"])))
         return ToolchainError(
             f"this nvcc ({release}) does not know {match[1].replace('compute_', 'sm_')}; it knows {supported}, some "
             "of them with a suffix a or f. Set JITLOAD_NVCC to another nvcc, or name another architecture."
@@ -194,6 +110,8 @@ def nvcc_failure(error: CompileError, nvcc: Nvcc) -> CompileError | ToolchainErr
     hint = ""
     if "unsupported GNU version" in error.log or "unsupported clang version" in error.log:
         hint = f"nvcc {release} does not work with this host compiler: name an older one, JITLOAD_CXX=g++-12."
+    if re.search(r"(?:torch|ATen|c10|pybind11)/[\w/.]+: No such file", error.log):
+        hint = TORCH_HINT
     # nvcc compiles once for each architecture and repeats the messages.
     diagnostics: dict[Diagnostic, None] = dict.fromkeys(
         (*parse_cuda_diagnostics(error.log), *parse_diagnostics(error.log))
@@ -207,3 +125,11 @@ def nvcc_failure(error: CompileError, nvcc: Nvcc) -> CompileError | ToolchainErr
         work_dir=error.work_dir,
         hint=hint,
     )
+
+
+def find_nvcc_cudart(nvcc: Nvcc, settings: Settings) -> Path | None:
+    """Return the CUDA runtime library to link: that of the toolkit, or else of a wheel of the same major version."""
+    if cudart := find_cudart(nvcc):
+        return cudart
+    toolchain = find_cuda_headers(settings)
+    return find_cudart(toolchain) if toolchain and toolchain.major == nvcc.major else None

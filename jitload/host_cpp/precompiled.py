@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jitload.building.files_read import read_depfile
-from jitload.building.machine_load import free_memory
+from jitload.building.resources import free_memory
 from jitload.cache.entry import Entry, find_entry
 from jitload.cache.key import CacheKey
 from jitload.cache.store import Work, claim_entry
@@ -41,8 +41,7 @@ from jitload.cpptext.includes import opening_includes
 from jitload.files import make_private_dir
 from jitload.request.request import Unit
 from jitload.settings import Settings, read_settings
-from jitload.toolchain.host import Compiler
-from jitload.toolchain.identity import compiler_identity
+from jitload.toolchain.host import Compiler, compiler_identity, tool_environment
 
 PRELUDE = (
     "tvm/ffi/container/tensor.h",
@@ -355,7 +354,14 @@ def make_header(command: Sequence[str], includes: Sequence[str], work_dir: Path)
     trial = [*command, "-Winvalid-pch", "-include", f"./{_HEADER}", "-fsyntax-only", "empty.cc"]
     for step in (compilation, trial):
         result = subprocess.run(
-            step, cwd=work_dir, capture_output=True, text=True, errors="replace", preexec_fn=_limit, check=False
+            step,
+            cwd=work_dir,
+            env=tool_environment(),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            preexec_fn=_limit,
+            check=False,
         )
         if result.returncode != 0 or ".gch" in result.stderr:
             return (), f"{' '.join(step)}\n{result.stderr}"

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from jitload.building.ninja import Step, compile_step
 from jitload.cache.store import Work
+from jitload.cpptext.lexer import strip_comments
 from jitload.host_cpp.embedding import assembler_text
 from jitload.host_cpp.link import driver_calls_text
-from jitload.host_cpp.nvcc import nvcc_step, write_host_compiler
+from jitload.host_cpp.nvcc import device_link_step, nvcc_step, write_host_compiler
 from jitload.host_cpp.precompiled import PRELUDE, PrecompiledHeader
 from jitload.request.request import HostSource, Request, Unit
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
@@ -23,6 +24,7 @@ FLAGS = ("-O2", "-pipe", "-fPIC", "-fvisibility=hidden", "-DJITLOAD_LAUNCHER_LIN
 # the library stays loaded.
 _LINK_FLAGS = ("-shared", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack")
 
+_CUDA_RUNTIME_NAME = re.compile(r"\bcuda[A-Z]\w+")
 _PRELUDE = "".join(f"#include <{name}>\n" for name in PRELUDE)
 # This is what upstream's macro for docs expands to, which only works if all functions carry metadata.
 _DOC = """\
@@ -86,7 +88,7 @@ def write_host_sources(build: HostBuild) -> None:
     exporting = next((unit for unit in host.units if not unit.is_file), None)
     for unit in host.units:
         exports = (build.request.functions or ()) if unit is exporting else ()
-        text = _unit_text(unit, tuple((name, launch.doc or "") for name, launch in exports))
+        text = _cuda_includes(unit) + _unit_text(unit, tuple((name, launch.doc or "") for name, launch in exports))
         (directory / unit.file).write_text(text, encoding="utf-8", newline="")
     for name, data in host.cubins:
         (directory / f"{name}.cubin").write_bytes(data)
@@ -109,6 +111,14 @@ def _unit_text(unit: Unit, exports: Sequence[tuple[str, str]]) -> str:
     return "".join(parts)
 
 
+def _cuda_includes(unit: Unit) -> str:
+    """Return the header of the CUDA runtime for C++ in CUDA sources that calls it; nvcc includes that by itself."""
+    texts = [text for label, text in unit.pieces if label.startswith("cuda_sources") or label.endswith((".cu", ".cuh"))]
+    if unit.is_mixed or not any(_CUDA_RUNTIME_NAME.search(strip_comments(text)) for text in texts):
+        return ""
+    return "#include <cuda_runtime.h>\n"
+
+
 def _string_literal(text: str) -> str:
     """Return a text as a C++ string literal; characters beyond ASCII stay as they are, in UTF-8."""
     text = text.replace("\\", "\\\\").replace('"', '\\"').replace("?", "\\?")
@@ -128,6 +138,9 @@ def compile_steps(build: HostBuild) -> tuple[Step, ...]:
     """Return the commands that make the object files: those of the units, the cubins and the driver's functions."""
     command, host = build.compiler.command, build.host
     steps = [_unit_step(build, unit) for unit in host.units]
+    relocatable = [unit for unit in host.units if unit.is_relocatable]
+    if relocatable and isinstance(build.cuda, Nvcc):
+        steps.append(device_link_step(build.cuda, build.compiler, relocatable, build.request.archs))
     if host.cubins:
         reads = tuple(f"{name}.cubin" for name, _ in host.cubins)
         steps.append(compile_step(command, (), "cubins.s", "cubins.o", reads=reads))

@@ -115,7 +115,7 @@ def build_request(fields: Any) -> Entry:
             `load_triton` raises.
     """
     from jitload.cache.directory import find_cache_dir, is_in_private_cache
-    from jitload.pipeline import build
+    from jitload.pipeline import find_or_build
     from jitload.settings import read_settings
 
     if not isinstance(fields, Mapping):
@@ -123,7 +123,7 @@ def build_request(fields: Any) -> Entry:
     if outputs := {"output", "build_directory"} & fields.keys():
         raise JitLoadError(f"prebuild() fills the cache: leave {min(outputs)}= to build_inline()")
     request, is_verbose = _triton_request(fields) if is_triton(fields) else _library_request(fields)
-    entry = build(request, verbose=is_verbose)
+    entry = find_or_build(request, verbose=is_verbose)
     cache_dir = find_cache_dir(read_settings())
     if is_in_private_cache(entry.dir):  # because of this request, or of an equal one before it
         raise CacheError(f"the cache {cache_dir} cannot be written, so nothing can be kept in it")
@@ -133,35 +133,12 @@ def build_request(fields: Any) -> Entry:
 def _library_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
     """Return the request of `build_inline`, or of `build` if `fields` names files, and whether `verbose` is set."""
     from jitload.api import build, build_inline
-    from jitload.request.arguments import file_sources, inline_sources, read_options
-    from jitload.request.instrumentation import read_instrumentation
-    from jitload.request.request import Call, make_request
+    from jitload.request.arguments import read_call
+    from jitload.request.request import make_request
 
-    are_files = any(fields.get(name) for name in ("sources", "cuda_files", "cpp_files"))
-    options = _with_defaults(build if are_files else build_inline, fields)
-    name, cubins = options["name"], options["embed_cubin"]
-    if are_files:
-        sources = file_sources(options["sources"], options["cuda_files"], options["cpp_files"], embed_cubin=cubins)
-    else:
-        sources = inline_sources(name, options["cuda_sources"], cpp_sources=options["cpp_sources"], embed_cubin=cubins)
-    compiler_options = read_options(
-        cflags=options["extra_cflags"],
-        cuda_cflags=options["extra_cuda_cflags"],
-        ldflags=options["extra_ldflags"],
-        include_paths=options["extra_include_paths"],
-    )
-    call = Call(
-        name=name,
-        sources=sources,
-        makes="library",
-        functions=options["functions"],
-        options=compiler_options,
-        arch=options["arch"],
-        backend=options["backend"],
-        kind=options["kind"],
-        instrumentation=read_instrumentation(options["sanitize"], debug=options["debug"]),
-    )
-    return make_request(call), options["verbose"]
+    has_files = any(fields.get(name) for name in ("sources", "cuda_files", "cpp_files"))
+    keywords = _with_defaults(build if has_files else build_inline, fields)
+    return make_request(read_call(keywords, makes="library")), keywords["verbose"]
 
 
 def _with_defaults(function: Callable[..., Any], fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,20 +1,47 @@
-"""The arguments of a public call: source texts and files, compiler options, and checks of their types."""
+"""Checks the arguments of a public call: sources, options, functions and sanitizers, and the types of all of them."""
 
 from __future__ import annotations
 
 import os
+import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from jitload.errors import JitLoadError
+from jitload.errors import JitLoadError, LaunchSpecError
+from jitload.launch import Launch
 from jitload.request.cubins import CubinLike
+from jitload.toolchain.arch import CPU
+
+if TYPE_CHECKING:
+    from jitload.request.request import HostSource
 
 Texts = str | Sequence[str]
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Pieces = tuple[tuple[str, str], ...]
 
+# Options of compilers and linkers whose value may be a word of its own.
+_TAKE_A_VALUE = """
+ -D -U -I -L -l -include -isystem -x -std --std -arch -gencode -code -Xcompiler -Xptxas -Xlinker -Xcudafe -Xnvlink
+ -maxrregcount -t --gpu-architecture --gpu-code --generate-code --compiler-options --ptxas-options --linker-options
+ --maxrregcount --threads --include-path -diag-suppress --diag-suppress --param
+ """.replace("\n", " ")
 HOST_SUFFIXES = (".cpp", ".cc", ".cxx", ".c")
+Functions = str | Sequence[str] | Mapping[str, Launch | Sequence[Launch] | str | None]
+
+# The keywords and operator names of C++17.
+_KEYWORDS = """
+ alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t class compl const
+ const_cast constexpr continue decltype default delete do double dynamic_cast else enum explicit export extern false
+ float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq
+ private protected public register reinterpret_cast return short signed sizeof static static_assert static_cast
+ struct switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void
+ volatile wchar_t while xor xor_eq
+""".replace("\n", " ")
+SANITIZERS = ("address", "undefined")
 
 
 class Sources(NamedTuple):
@@ -133,12 +160,12 @@ def read_options(
     include_paths: Paths | None = None,
 ) -> Options:
     """Check `extra_cflags=` and the other option arguments of a call."""
-    host, host_dirs = split_includes(read_strings(cflags, "extra_cflags"))
+    host, host_dirs = split_includes(read_flags(cflags, "extra_cflags"))
     return Options(
         host=host,
         host_dirs=host_dirs,
-        cuda=read_strings(cuda_cflags, "extra_cuda_cflags"),
-        link=read_strings(ldflags, "extra_ldflags"),
+        cuda=read_flags(cuda_cflags, "extra_cuda_cflags"),
+        link=read_flags(ldflags, "extra_ldflags"),
         include_dirs=read_paths(include_paths, "extra_include_paths"),
     )
 
@@ -217,6 +244,28 @@ def read_strings(options: Sequence[str] | None, argument: str) -> tuple[str, ...
     return tuple(check_text(option, argument) for option in items if option.strip())
 
 
+def read_flags(options: Sequence[str] | None, argument: str) -> tuple[str, ...]:
+    r"""Return a list of compiler options, of which some may be written for a shell.
+
+    tvm-ffi and torch pass options through a shell. So `"-O3 -DN=4"` is two options, and in `-DNAME=\"x\"` the
+    backslashes are for the shell. Other options are not changed: `-I/a b` is one directory.
+    """
+    return tuple(word for option in read_strings(options, argument) for word in _split_words(option))
+
+
+def _split_words(option: str) -> Sequence[str]:
+    """Return the words of an option, if it was written for a shell."""
+    is_quoted = '\\"' in option or "'\"" in option
+    if not is_quoted and not re.search(r"\s", option):
+        return (option,)
+    try:
+        words = shlex.split(option)
+    except ValueError:
+        return (option,)
+    are_options = all(word.startswith("-") or f" {before} " in _TAKE_A_VALUE for before, word in pairwise(words))
+    return words if are_options and (len(words) > 1 or is_quoted) else (option.strip(),)
+
+
 def read_paths(value: Paths | None, argument: str) -> tuple[Path, ...]:
     """Return the paths of `sources=` and the like: one path, or several."""
     if value is None:
@@ -253,3 +302,208 @@ def absolute_path(value: object, argument: str) -> Path:
         raise JitLoadError(
             f"{argument}={str(path)!r} is relative, and the working directory no longer exists; pass an absolute path"
         ) from error
+
+
+# ---- functions ---------------------------------------------------------------------------------------------------
+
+
+def read_functions(functions: Functions | None) -> tuple[tuple[str, Launch], ...] | None:
+    """Return `functions=` (a name, several names or a mapping) as pairs of exported name and launch.
+
+    A name with several launches, which are chosen by dtype at the call, has several pairs.
+    """
+    if functions is None:
+        return None
+    if isinstance(functions, Mapping):
+        items = list(functions.items())
+    elif isinstance(functions, Iterable):
+        names = [functions] if isinstance(functions, str) else functions
+        items = [(name, None) for name in (sorted(names, key=repr) if isinstance(names, AbstractSet) else names)]
+    else:
+        problem = f"must be a name, several names, or a mapping to Launch records, got {type(functions).__name__}"
+        raise LaunchSpecError(problem, field="functions")
+    if not items:
+        raise LaunchSpecError("is empty", field="functions", hint="Leave it out to export every kernel.")
+    exported = [_check_export_name(name) for name, _ in items]
+    if duplicate := next((name for name in exported if exported.count(name) > 1), None):
+        raise LaunchSpecError(f"names {duplicate!r} twice", field="functions")
+    return tuple((name, _read_launch(name, value)) for name, values in items for value in _variants(name, values))
+
+
+def _variants(name: str, value: object) -> Sequence[object]:
+    """Return the launches of a function."""
+    if not isinstance(value, list | tuple):
+        return (value,)
+    if not value or not all(isinstance(launch, Launch) and launch.kernel for launch in value):
+        raise LaunchSpecError(
+            f"functions[{name!r}] must have a Launch(kernel=…) for each dtype",
+            kernel=name,
+            field="functions",
+            hint=f'Write {{"{name}": [Launch(kernel="{name}<float>"), Launch(kernel="{name}<__half>")]}}.',
+        )
+    return value
+
+
+def check_host_functions(functions: Functions | None, host: HostSource, *, names: Iterable[str]) -> None:
+    """Raise an error for what `functions=` cannot say about C++ functions."""
+    if keyword := next((name for name in names if f" {name} " in _KEYWORDS), None):
+        raise LaunchSpecError(
+            f"{keyword!r} is a C++ keyword, so no function can have that name",
+            field="functions",
+            hint=f"Export it by hand: TVM_FFI_DLL_EXPORT_TYPED_FUNC({keyword}, function).",
+        )
+    if isinstance(functions, Mapping):
+        for name, value in functions.items():
+            if isinstance(value, Launch | list | tuple):
+                raise LaunchSpecError(
+                    "a Launch is for kernels, and this module's functions are C++",
+                    kernel=name,
+                    field=f"functions[{name!r}]",
+                    hint="Pass the name alone, or with a docstring; the C++ performs the launch.",
+                )
+    if functions is not None and all(unit.is_file for unit in host.units):
+        raise LaunchSpecError(
+            "names functions of C++ files, which are compiled unchanged",
+            field="functions",
+            hint="Write TVM_FFI_DLL_EXPORT_TYPED_FUNC(name, function) in the file.",
+        )
+
+
+def _check_export_name(name: object) -> str:
+    if not isinstance(name, str) or not (name.isascii() and name.isidentifier()):
+        raise LaunchSpecError(
+            f"{name!r} is not a name a function can be exported under",
+            field="functions",
+            hint="Use letters, digits and underscores; name the kernel itself with Launch(kernel=…).",
+        )
+    return name
+
+
+def _read_launch(name: str, value: object) -> Launch:
+    if value is None:
+        return Launch()
+    if isinstance(value, str):
+        return Launch(doc=value)
+    if isinstance(value, Launch):
+        return value
+    raise LaunchSpecError(
+        f"functions[{name!r}] must be a Launch, a list of them or a docstring, got {type(value).__name__}",
+        kernel=name,
+        field="functions",
+    )
+
+
+# ---- sanitizers and debug information ----------------------------------------------------------------------------
+
+
+class Instrumentation(NamedTuple):
+    """How kernels are instrumented. It is false if they are not instrumented.
+
+    Attributes:
+        sanitizers: The sanitizers of `sanitize=`, in the order of `SANITIZERS`.
+        is_debug: Whether kernels are compiled for a debugger.
+    """
+
+    sanitizers: tuple[str, ...] = ()
+    is_debug: bool = False
+
+    def __bool__(self) -> bool:
+        return self.is_debug or bool(self.sanitizers)
+
+
+NO_INSTRUMENTATION = Instrumentation()
+
+
+def read_instrumentation(sanitize: str | Iterable[str] | None, *, debug: bool) -> Instrumentation:
+    """Check `sanitize=` and `debug=`.
+
+    Raises:
+        JitLoadError: A sanitizer is unknown.
+    """
+    if sanitize is None and not debug:
+        return NO_INSTRUMENTATION
+    value = () if sanitize is None else sanitize
+    names = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
+    if unknown := [name for name in names if name not in SANITIZERS]:
+        raise JitLoadError(f"sanitize={unknown[0]!r} must be one of {', '.join(map(repr, SANITIZERS))}, or several")
+    return Instrumentation(tuple(name for name in SANITIZERS if name in names), is_debug=bool(debug))
+
+
+def check_instrumentation(instrumentation: Instrumentation, archs: Sequence[str], *, has_host_code: bool) -> None:
+    """Raise an error if the code of a request cannot be instrumented.
+
+    Raises:
+        JitLoadError: The code is C++ written by hand, or kernels for a GPU are to be sanitized.
+    """
+    if instrumentation and has_host_code:
+        raise JitLoadError("sanitize= and debug= are for kernels; for C++ of your own pass options in extra_cflags")
+    if instrumentation.sanitizers and CPU not in archs:
+        target = ", ".join(archs) or "that of the cubins"
+        raise JitLoadError(f"sanitize= is for kernels on the CPU, but the architecture is {target}: pass arch='cpu'")
+
+
+# ---- all arguments ---------------------------------------------------------------------------------------------
+
+
+class Call(NamedTuple):
+    """The checked arguments of a public call.
+
+    Attributes:
+        name: The module's name.
+        sources: Source texts or files.
+        makes: `"module"` is loaded here, so `"native"` may mean the CPU; `"library"` is only built; `"cubin"` is only
+            device code.
+        functions: `functions=`, as given.
+        options: Compiler options.
+        arch: The architectures, as given.
+        backend: None or `"cuda"`.
+        kind: `kind=`, as given.
+        instrumentation: Sanitizers and debug information for kernels.
+        gpu_check: Whether NVRTC checks kernels for the CPU; None leaves it to `JITLOAD_CPU_GPU_CHECK`.
+        isolate: Whether NVRTC runs in a child process; None leaves it to `JITLOAD_ISOLATE`.
+    """
+
+    name: str
+    sources: Sources
+    makes: Literal["module", "library", "cubin"]
+    functions: Functions | None = None
+    options: Options = Options()
+    arch: str | Sequence[str] = "native"
+    backend: str | None = None
+    kind: str | None = None
+    instrumentation: Instrumentation = NO_INSTRUMENTATION
+    gpu_check: bool | None = None
+    isolate: bool | None = None
+
+
+def read_call(keywords: Mapping[str, Any], *, makes: Literal["module", "library"]) -> Call:
+    """Check the types of arguments that a public function was called with.
+
+    Args:
+        keywords: All arguments of `load_inline` or `load`, or of the functions that only build, by name.
+        makes: What the function makes.
+    """
+    name, cubins = keywords["name"], keywords["embed_cubin"]
+    if "sources" in keywords:
+        sources = file_sources(keywords["sources"], keywords["cuda_files"], keywords["cpp_files"], embed_cubin=cubins)
+    else:
+        cuda, cpp = keywords["cuda_sources"], keywords["cpp_sources"]
+        sources = inline_sources(name, cuda, cpp_sources=cpp, embed_cubin=cubins)
+    return Call(
+        name=name,
+        sources=sources,
+        makes=makes,
+        functions=keywords["functions"],
+        options=read_options(
+            cflags=keywords["extra_cflags"],
+            cuda_cflags=keywords["extra_cuda_cflags"],
+            ldflags=keywords["extra_ldflags"],
+            include_paths=keywords["extra_include_paths"],
+        ),
+        arch=keywords["arch"],
+        backend=keywords["backend"],
+        kind=keywords["kind"],
+        instrumentation=read_instrumentation(keywords["sanitize"], debug=keywords["debug"]),
+        gpu_check=keywords["gpu_check"],
+        isolate=keywords["isolate"],
+    )

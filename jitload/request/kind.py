@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from jitload.errors import CompileError, Diagnostic, JitLoadError
 from jitload.launch import Launch
-from jitload.request.arguments import Pieces, split_includes
-from jitload.request.functions import Functions
-
-if TYPE_CHECKING:
-    from jitload.request.request import Call
+from jitload.request.arguments import Call, Functions, Pieces, split_includes
 
 Kind = Literal["device", "host", "mixed"]
 
@@ -49,7 +45,7 @@ def find_kind(call: Call) -> Kind:
 
 def looks_like_kernels(texts: Sequence[str]) -> bool:
     """Return whether texts have kernels and, at a glance, nothing that launches them."""
-    markers = (*_HOST_MARKERS, "<<<")
+    markers = (*_HOST_MARKERS, "<<<", "cudaLaunch")
     return any("__global__" in text for text in texts) and not any(m in text for text in texts for m in markers)
 
 

@@ -22,9 +22,11 @@ _TAKES_VALUE = {
     "-D": "-D", "-U": "-U", "-I": "-I", "--include-path": "-I", "--threads": None, "-t": None,
     "-include": "--pre-include=",
 }  # fmt: skip
-_RELOCATABLE = r"--?(?:rdc|relocatable-device-code)=true|-dc|--device-c|-dlto|--dlink-time-opt|-lto|--lto"
+_RELOCATABLE = r"--?(?:rdc|relocatable-device-code)=true|-dc|--device-c"
+_LINK_TIME = r"-dlto|--dlink-time-opt|-lto|--lto"
 _OUTPUT = r"--?(?:ptx|cubin|fatbin|optix-ir)|-c|--compile|-o|--output-file|-dw|-dlink|--device-link"
-_ARCH = r"--?(?:gpu-architecture|arch|gencode|generate-code|gpu-code|code)(?:=|$)"
+_ARCH = r"--?(?:gpu-architecture|arch|gencode|generate-code|gpu-code|code)(?:=(.*)|$)"
+_PSEUDO_ARCHS = ("native", "all", "all-major")  # values of nvcc's -arch that are not an architecture
 _FOR_HOST_COMPILER = ("-Xcompiler", "--compiler-options")
 
 
@@ -42,10 +44,37 @@ def translate_cuda_options(kind: str, options: Sequence[str]) -> tuple[tuple[str
     return split_includes(translators[kind](options))
 
 
+def take_archs(options: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Separate the options that select architectures, and return the other options and the architectures.
+
+    Example:
+        >>> take_archs(["-O3", "-gencode=arch=compute_90a,code=[sm_90a,compute_90a]", "-arch", "sm_80"])
+        (('-O3',), ('sm_90a', 'sm_80'))
+    """
+    others: list[str] = []
+    archs: dict[str, None] = {}
+    remaining = iter(options)
+    for option in remaining:
+        match = re.fullmatch(_ARCH, option)
+        if match is None:
+            others.append(option)
+            continue
+        value = next(remaining, "") if match[1] is None else match[1]
+        selected = re.findall(r"\b(?:sm|compute)_(\d{2,3}[af]?)\b", value)
+        if not selected and value not in _PSEUDO_ARCHS:
+            raise JitLoadError(
+                f"extra_cuda_cflags has {option!r}, which does not name an architecture such as sm_90a; arch= takes "
+                "architectures, too"
+            )
+        archs.update(dict.fromkeys(f"sm_{number}" for number in selected))
+    return tuple(others), tuple(archs)
+
+
 def nvrtc_options(options: Sequence[str]) -> tuple[str, ...]:
     """Translate options of nvcc for NVRTC.
 
-    Options for host code and for the host compiler are dropped. NVRTC itself rejects those it does not know.
+    Options for host code and for the host compiler are dropped, and so is relocatable device code: the text is all
+    the device code that there is. NVRTC itself rejects options that it does not know.
     """
     result: list[str] = []
     remaining = iter(options)
@@ -61,17 +90,18 @@ def nvrtc_options(options: Sequence[str]) -> tuple[str, ...]:
                 raise JitLoadError(f"extra_cuda_cflags ends with {option!r}, which takes a value")
             if (prefix := _TAKES_VALUE[option]) is not None:
                 result.append(prefix + value)
-        elif not re.fullmatch(_IGNORED, option):
+        elif not re.fullmatch(f"{_IGNORED}|{_RELOCATABLE}", option):
             result.append(re.sub("^--include-path=", "-I", option))
     return tuple(result)
 
 
 def nvcc_options(options: Sequence[str]) -> tuple[str, ...]:
-    """Return options for nvcc itself: unchanged, except that include directories are spelled `-I`."""
+    """Return options for nvcc itself: unchanged, except for the spelling of `-I` and `-rdc=true`."""
     result = []
     for option in options:
         _check_option(option)
-        result.append(re.sub(r"^--?include-path(?:=|$)", "-I", option))
+        is_separate = re.fullmatch(_RELOCATABLE, option)
+        result.append("-rdc=true" if is_separate else re.sub(r"^--?include-path(?:=|$)", "-I", option))
     return tuple(result)
 
 
@@ -97,7 +127,7 @@ def host_options(options: Sequence[str]) -> tuple[str, ...]:
 
 def names_arch(option: str) -> bool:
     """Return whether an option selects the architecture to generate code for."""
-    return re.match(_ARCH, option) is not None
+    return re.fullmatch(_ARCH, option) is not None
 
 
 def check_names_no_arch(option: str, argument: str = "extra_cuda_cflags") -> None:
@@ -108,7 +138,7 @@ def check_names_no_arch(option: str, argument: str = "extra_cuda_cflags") -> Non
 
 def _check_option(option: str) -> None:
     check_names_no_arch(option)
-    if re.fullmatch(_RELOCATABLE, option):
+    if re.fullmatch(_LINK_TIME, option):
         raise JitLoadError(f"extra_cuda_cflags has {option!r}: jitload does not link device code; #include it instead")
 
 

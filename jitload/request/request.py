@@ -5,31 +5,35 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jitload.errors import JitLoadError
 from jitload.launch import Launch
 from jitload.request.arguments import (
     HOST_SUFFIXES,
-    Options,
+    NO_INSTRUMENTATION,
+    Call,
+    Instrumentation,
     Pieces,
     Sources,
     absolute_path,
     check_backend,
+    check_host_functions,
+    check_instrumentation,
     check_name,
+    read_functions,
 )
 from jitload.request.cubins import LabelledCubin, read_embedded_cubins, read_labelled_cubins
-from jitload.request.functions import Functions, check_host_functions, read_functions
-from jitload.request.instrumentation import NO_INSTRUMENTATION, Instrumentation, check_instrumentation
 from jitload.request.kind import Kind, check_has_no_launches, cpu_launch_error, find_kind, is_empty
-from jitload.request.options import cpu_options, translate_cuda_options
+from jitload.request.options import cpu_options, take_archs, translate_cuda_options
 from jitload.settings import Settings, read_settings
-from jitload.toolchain.arch import CPU, resolve_arch, resolve_gpu_arch
+from jitload.toolchain.arch import CPU, add_archs, resolve_arch, resolve_gpu_arch
 
 if TYPE_CHECKING:
     from jitload.model import Cubin
 
-_NOT_IN_FILE_NAMES = re.compile(r"[^A-Za-z0-9_]+")
+_MAIN = re.compile(r"\bint\s+main\s*\(")
+_NOT_IN_FILE_NAMES = re.compile(r"^[.-]|[^A-Za-z0-9_.-]+")  # a leading dot hides a file, a hyphen makes it an option
 
 
 class Unit(NamedTuple):
@@ -52,6 +56,11 @@ class Unit(NamedTuple):
     def is_mixed(self) -> bool:
         """Whether it contains kernels and the C++ that launches them with `<<<…>>>`."""
         return self.file.endswith(".cu")
+
+    @property
+    def is_relocatable(self) -> bool:
+        """Whether its device code is linked with that of the other units."""
+        return self.is_mixed and "-rdc=true" in self.flags
 
 
 class HostSource(NamedTuple):
@@ -153,7 +162,7 @@ class Request(NamedTuple):
 
     @property
     def slug(self) -> str:
-        """The name as part of a file name: letters, digits and underscores, at most 48."""
+        """The name as part of a file name: letters, digits, `_`, `.` and `-`, at most 48."""
         return slug_of(self.name)
 
     @property
@@ -167,53 +176,28 @@ def slug_of(name: str) -> str:
     return _NOT_IN_FILE_NAMES.sub("_", name)[:48] or "_"
 
 
-class Call(NamedTuple):
-    """The checked arguments of a public call.
-
-    Attributes:
-        name: The module's name.
-        sources: Source texts or files.
-        makes: `"module"` is loaded here, so `"native"` may mean the CPU; `"library"` is only built; `"cubin"` is only
-            device code.
-        functions: `functions=`, as given.
-        options: Compiler options.
-        arch: The architectures, as given.
-        backend: None or `"cuda"`.
-        kind: `kind=`, as given.
-        instrumentation: Sanitizers and debug information for kernels.
-    """
-
-    name: str
-    sources: Sources
-    makes: Literal["module", "library", "cubin"]
-    functions: Functions | None = None
-    options: Options = Options()
-    arch: str | Sequence[str] = "native"
-    backend: str | None = None
-    kind: str | None = None
-    instrumentation: Instrumentation = NO_INSTRUMENTATION
-
-
 def make_request(call: Call) -> Request:
     """Return the request of a call, with the settings of this moment: its kind first, which the rest depends on."""
-    settings = read_settings()
+    settings = _settings_of(call)
     check_name(call.name)
     check_backend(call.backend)
     if not call.sources.has_code:
         return _request_for_cubins(call, settings)
     kind = "device" if call.makes == "cubin" else find_kind(call)
-    cuda_options, cuda_dirs = translate_cuda_options(kind, call.options.cuda) if call.options.cuda else ((), ())
+    options, option_archs = take_archs(call.options.cuda) if call.options.cuda else ((), ())
+    cuda_options, cuda_dirs = translate_cuda_options(kind, options) if options else ((), ())
     host = _host_source(call, kind, cuda_options)
     functions = None if kind != "device" and is_empty(call.functions) else call.functions
     exports = read_functions(functions)
     if host is not None:
+        _check_is_no_program(call, host)
         check_host_functions(functions, host, names=(name for name, _ in exports or ()))
     include_dirs = (*call.options.include_dirs, *call.sources.directories, *cuda_dirs, *call.options.host_dirs)
     request = Request(
         name=call.name,
         pieces=call.sources.cuda if kind == "device" else (),
         functions=exports,
-        archs=() if kind == "host" else _resolve_archs(call, host, settings),
+        archs=() if kind == "host" else _resolve_archs(call, host, option_archs, settings),
         options=cuda_options if kind == "device" else (),
         include_dirs=tuple(str(absolute_path(path, "extra_include_paths")) for path in include_dirs),
         settings=settings,
@@ -225,6 +209,16 @@ def make_request(call: Call) -> Request:
         _check_embeddable(request)
     check_instrumentation(request.instrumentation, request.archs, has_host_code=host is not None)
     return _with_cpu_flags(request, call.options.host)
+
+
+def _settings_of(call: Call) -> Settings:
+    """Return the environment's settings, with the arguments that override them."""
+    settings = read_settings()
+    if call.isolate is not None:
+        settings = settings._replace(isolates=bool(call.isolate))
+    if call.gpu_check is not None:
+        settings = settings._replace(checks_for_gpu=bool(call.gpu_check))
+    return settings
 
 
 def _request_for_cubins(call: Call, settings: Settings) -> Request:
@@ -247,15 +241,20 @@ def _request_for_cubins(call: Call, settings: Settings) -> Request:
     )
 
 
-def _resolve_archs(call: Call, host: HostSource | None, settings: Settings) -> tuple[str, ...]:
+def _resolve_archs(
+    call: Call, host: HostSource | None, option_archs: Sequence[str], settings: Settings
+) -> tuple[str, ...]:
     """Return the architectures to compile kernels for; hand-written C++ can only launch kernels on a GPU."""
+    arch = add_archs(call.arch, option_archs, settings) if option_archs else call.arch
     if host is not None:
         if host.is_mixed and CPU in ((call.arch,) if isinstance(call.arch, str) else call.arch):
             raise cpu_launch_error(tuple(piece for unit in host.units for piece in unit.pieces))
-        return resolve_gpu_arch(call.arch, settings, subject="kernels with C++ of your own are compiled")
+        return resolve_gpu_arch(arch, settings, subject="kernels with C++ of your own are compiled")
     if call.makes == "cubin":
-        return resolve_gpu_arch(call.arch, settings, subject="machine code is made")
-    return resolve_arch(call.arch, settings, may_be_cpu=call.makes == "module")
+        if option_archs:
+            raise JitLoadError(f"a cubin is for one architecture: pass arch={option_archs[0]!r}, not an option")
+        return resolve_gpu_arch(arch, settings, subject="machine code is made")
+    return resolve_arch(arch, settings, may_be_cpu=call.makes == "module")
 
 
 def _with_cpu_flags(request: Request, host_options: tuple[str, ...]) -> Request:
@@ -312,6 +311,22 @@ def _suffix_of(label: str, cuda_suffix: str) -> str:
     if suffix in HOST_SUFFIXES:
         return "c" if suffix == ".c" else "cc"
     return cuda_suffix
+
+
+def _check_is_no_program(call: Call, host: HostSource) -> None:
+    """Raise an error for a program with kernels: a module of it would have no functions."""
+    for label, text in (piece for unit in host.units if unit.is_mixed for piece in unit.pieces):
+        if call.functions is not None or "main" not in text or "TVM_FFI_" in text:
+            continue
+
+        from jitload.cpptext.lexer import strip_comments
+
+        if _MAIN.search(strip_comments(text)):
+            raise JitLoadError(
+                f"{label} is a program, with main(): none of its functions would be exported. To load its kernels, put "
+                "the host code between #ifndef __CUDACC_RTC__ and #endif; to call functions of the host code, export "
+                "them, functions=['run']."
+            )
 
 
 def _check_embeddable(request: Request) -> None:

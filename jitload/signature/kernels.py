@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import starmap
 from typing import NamedTuple
 
 from jitload.errors import SignatureError
@@ -98,7 +99,7 @@ def _match_kernel(image_kernel: ImageKernel, expression: str, probe: str, candid
         return _Match(image_kernel, name, len(candidates), is_refused=is_refused(probe or image_kernel.symbol))
     candidate = find_candidate(name, types, candidates) or find_candidate(expression, types, candidates)
     parameter_names = _expand_pack(candidate, len(types)) if candidate else ()
-    facts = tuple(describe_type(*pair) for pair in zip(types, promoted, strict=True))
+    facts = tuple(starmap(describe_type, zip(types, promoted, strict=True)))
     source_order = candidates.index(candidate) if candidate else len(candidates)
     return _Match(image_kernel, name, source_order, _Prototype(name, facts, parameter_names))
 
@@ -194,7 +195,7 @@ def make_typed_kernel(
     Raises:
         SignatureError: The number of types, or their sizes, disagree with the cubin.
     """
-    facts = tuple(describe_type(resolve_aliases(type_)) for type_ in types)
+    facts = tuple(map(describe_type, map(resolve_aliases, types)))
     kernel_name = name or read_symbol(image_kernel.symbol, "")[0]
     return _apply_prototype(image_kernel, _Prototype(kernel_name, facts, tuple(names)))
 
@@ -208,10 +209,11 @@ def find_candidate(name: str, types: Sequence[str], candidates: Sequence[Candida
         candidates: The functions to choose from.
     """
     named = [c for c in candidates if _unqualified(c.name) == _unqualified(name) and _accepts(c, len(types))]
+    if len(named) < 2:
+        return named[0] if named else None
     ranked = sorted(named, key=lambda candidate: _similarity(candidate, name, types), reverse=True)
-    if len(ranked) > 1 and _similarity(ranked[0], name, types) == _similarity(ranked[1], name, types):
-        return None
-    return ranked[0] if ranked else None
+    is_tie = _similarity(ranked[0], name, types) == _similarity(ranked[1], name, types)
+    return None if is_tie else ranked[0]
 
 
 class _Prototype(NamedTuple):

@@ -1,14 +1,18 @@
-"""Resolves `arch=` to canonical architecture names: `"native"`, `90a` and `9.0a` may all be `sm_90a`."""
+"""Resolves `arch=` to canonical architecture names: `"native"`, `90a` and `9.0a` may all be `sm_90a`.
+
+`"native"` is what the CUDA driver says about the current GPU. It is asked through ctypes, because a cache hit asks it,
+and importing cuda.bindings takes ten times as long as a hit.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import re
 from collections.abc import Iterable, Sequence
 
 from jitload.errors import ToolchainError, warn_once
 from jitload.settings import Settings
-from jitload.toolchain.driver import current_capability, driver_error
 
 _ARCH = re.compile(r"(?:sm_|compute_)?(\d{2,3})([af]?)|(\d{1,2})\.(\d)([af]?)")
 CPU = "cpu"  # the architecture name of the host's processor
@@ -17,6 +21,8 @@ _CPU_WARNING = (
     "for GPUs, name one, arch='sm_90a', or set JITLOAD_ARCH=sm_90a. Pass arch='cpu' to avoid this warning."
 )
 _FIRST_WITH_SUFFIX = 90  # sm_90a is the first architecture that has instructions which no other one has
+_NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE: the driver works, and there is no GPU that it may use
+_MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
 
 
 def resolve_arch(arch: str | Iterable[str], settings: Settings, *, may_be_cpu: bool = False) -> tuple[str, ...]:
@@ -52,6 +58,12 @@ def resolve_gpu_arch(arch: str | Iterable[str], settings: Settings, *, subject: 
             "The CPU runs kernels in CUDA C++ that are passed to load_inline() or load() without C++ of your own."
         )
     return gpu_archs
+
+
+def add_archs(arch: str | Iterable[str], others: Iterable[str], settings: Settings) -> tuple[str, ...]:
+    """Return architectures with others that the compiler's options name; `"native"` is left out if there is no GPU."""
+    is_absent = arch == "native" and not settings.arch and current_capability() is None
+    return (*(() if is_absent else _split_names(arch)), *others)
 
 
 def resolve_one_gpu_arch(arch: str | Iterable[str], settings: Settings, *, function: str) -> str:
@@ -113,3 +125,54 @@ def capability_of(arch: str) -> tuple[int, str]:
     match = _ARCH.fullmatch(arch)
     assert match is not None
     return int(match[1]), match[2]
+
+
+# ---- the driver --------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=1)
+def load_driver() -> ctypes.CDLL | None:
+    """Return libcuda, or None if there is none."""
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+
+
+def driver_version() -> tuple[int, int] | None:
+    """Return the newest CUDA version that the driver runs, (13, 0), or None without a driver. It needs no cuInit."""
+    driver, number = load_driver(), ctypes.c_int()
+    if driver is None or driver.cuDriverGetVersion(ctypes.byref(number)) != 0:
+        return None
+    return number.value // 1000, number.value % 1000 // 10
+
+
+def current_capability() -> tuple[int, int] | None:
+    """Return the compute capability of this thread's current device, or else of device 0. Return None without a GPU.
+
+    This calls `cuInit`: a process that forks afterwards cannot use CUDA in the child.
+    """
+    driver, device = load_driver(), ctypes.c_int()
+    if driver is None:
+        return None
+    if driver.cuCtxGetDevice(ctypes.byref(device)) != 0:
+        device.value = 0  # no context yet; the runtime would use device 0
+        if driver.cuInit(0) != 0:
+            return None
+    return _capability(device.value)
+
+
+@functools.lru_cache(maxsize=16)
+def _capability(device: int) -> tuple[int, int] | None:
+    driver, major, minor = load_driver(), ctypes.c_int(), ctypes.c_int()
+    assert driver is not None
+    failed = driver.cuDeviceGetAttribute(ctypes.byref(major), _MAJOR, device)
+    failed = failed or driver.cuDeviceGetAttribute(ctypes.byref(minor), _MINOR, device)
+    return None if failed else (major.value, minor.value)
+
+
+def driver_error() -> int:
+    """Return the CUresult with which the driver fails to start, or 0 if it starts or there is no GPU."""
+    driver = load_driver()
+    status = 0 if driver is None else int(driver.cuInit(0))
+    return 0 if status == _NO_DEVICE else status

@@ -1,21 +1,39 @@
-"""Finds the host's C++ compiler, ninja, and the headers of tvm-ffi and of jitload itself."""
+"""Finds the host's C++ compiler, ninja and headers, and takes the fingerprints that are part of the cache key.
+
+A fingerprint of the compiler, of the processor or of jitload itself is the same wherever the same thing is installed.
+"""
 
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
 import os
+import re
 import shlex
 import shutil
 import sys
 import sysconfig
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 from jitload.errors import ToolchainError
+from jitload.files import load_text, save_text
 from jitload.settings import Settings
 
 _INCLUDE_DIR = Path(__file__).parents[1] / "include"
+
+
+# Variables that change only what ninja and compilers print (colours, links, the language), or that a `make` sets.
+_OUTPUT_VARIABLES = """
+ CLICOLOR_FORCE CLICOLOR FORCE_COLOR NINJA_STATUS NINJAFLAGS GCC_COLORS GCC_URLS TERM_URLS GCC_EXTRA_DIAGNOSTIC_OUTPUT
+ DEPENDENCIES_OUTPUT SUNPRO_DEPENDENCIES MAKEFLAGS MFLAGS CUDAFLAGS LANGUAGE LC_ALL LC_MESSAGES
+ """.replace("\n", " ")
+_PACKAGE = Path(__file__).parents[1]
+_PROGRAM = re.compile(r' "?(/[^"\s]+)"? -')  # in the output of `-v`: the path of the compiler proper
 
 
 class Compiler(NamedTuple):
@@ -49,6 +67,18 @@ def _find_compiler(requested: str, search_path: str, environment: tuple[str, ...
         f"no C++ compiler: {names} is not on the PATH. Install one (apt install g++, or dnf install gcc-c++), or "
         "without root: pip install ziglang, and set JITLOAD_CXX='python -m ziglang c++'."
     )
+
+
+def tool_environment() -> dict[str, str]:
+    """Return the environment for ninja and compilers, in which they print plain English that jitload can read.
+
+    Notebooks set `CLICOLOR_FORCE`, for example, and ninja then colours its output. A user's locale still decides about
+    characters: `LC_ALL` becomes `LC_CTYPE`.
+    """
+    variables = {name: value for name, value in os.environ.items() if f" {name} " not in _OUTPUT_VARIABLES}
+    if locale := os.environ.get("LC_ALL"):
+        variables["LC_CTYPE"] = locale
+    return variables | {"LC_MESSAGES": "C"}
 
 
 def find_ninja(settings: Settings) -> Path:
@@ -106,3 +136,200 @@ def package_dirs(name: str) -> list[Path]:
     """Return the directories of an installed package, without importing it."""
     spec = find_spec(name)
     return [Path(root) for root in (spec.submodule_search_locations or ())] if spec else []
+
+
+# ---- fingerprints for the cache key ------------------------------------------------------------------------------
+
+
+def compiler_identity(compiler: Compiler, cache_dir: Path) -> str:
+    """Return the compiler's version and target in its own words, and the environment variables that it reads.
+
+    The words are remembered in the cache with the state of the programs behind the command, so that a hit only looks at
+    these files, even if the command is a script or ccache.
+    """
+    return recall_compiler_identity(compiler, cache_dir) or _ask_and_remember(compiler, cache_dir)
+
+
+def recall_compiler_identity(compiler: Compiler, cache_dir: Path) -> str | None:
+    """Return what `compiler_identity` returns, or None if the compiler would have to be started for it."""
+    state = _compiler_state(compiler)
+    answer = _answers.get((compiler.command, state, cache_dir))
+    if answer is None or not answer.is_current():
+        answer = _recall_answer(_compiler_memory_file(compiler, state, cache_dir))
+    if answer is None:
+        return None
+    _answers[compiler.command, state, cache_dir] = answer
+    return _identity_of(compiler, answer)
+
+
+def _compiler_state(compiler: Compiler) -> str:
+    state = _state_of_file(compiler.path)
+    if state is None:
+        raise ToolchainError(f"the C++ compiler {compiler.path} is gone")
+    return state
+
+
+class _CompilerAnswer(NamedTuple):
+    """A compiler's words, and the path and state of each program that it ran when it said them."""
+
+    words: str
+    files: tuple[tuple[str, str], ...]
+
+    def is_current(self) -> bool:
+        return all(_state_of_file(path) == state for path, state in self.files)
+
+
+_answers: dict[tuple[tuple[str, ...], str, Path], _CompilerAnswer] = {}
+
+
+def _identity_of(compiler: Compiler, answer: _CompilerAnswer) -> str:
+    return "\n".join((answer.words, *map(repr, (*compiler.command[1:], *compiler.environment))))
+
+
+def _recall_answer(memory: Path) -> _CompilerAnswer | None:
+    """Return the answer that the cache remembers, if the files behind the command are as they were."""
+    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        record = json.loads(load_text(memory))
+        files = tuple((str(path), str(state)) for path, state in record["files"])
+        answer = _CompilerAnswer(words=str(record["identity"]), files=files)
+        return answer if answer.is_current() else None
+    return None
+
+
+def _ask_and_remember(compiler: Compiler, cache_dir: Path) -> str:
+    state = _compiler_state(compiler)
+    words, paths = _ask_compiler(compiler)
+    files = tuple((path, program) for path in paths if (program := _state_of_file(path)))
+    record = json.dumps({"identity": words, "file": str(compiler.path), "files": files})
+    save_text(_compiler_memory_file(compiler, state, cache_dir), record)
+    answer = _answers[compiler.command, state, cache_dir] = _CompilerAnswer(words=words, files=files)
+    return _identity_of(compiler, answer)
+
+
+def _compiler_memory_file(compiler: Compiler, state: str, cache_dir: Path) -> Path:
+    return _memory_file((*compiler.command, state, *compiler.environment), cache_dir)
+
+
+def _state_of_file(path: str | Path) -> str | None:
+    try:
+        return file_state(str(path), os.stat(path))
+    except OSError:
+        return None
+
+
+def file_state(path: str, status: os.stat_result) -> str:
+    """Return what changes if another file takes this one's place."""
+    return f"{path}\0{status.st_size}\0{status.st_mtime_ns}\0{status.st_ino}"
+
+
+def _memory_file(words: Iterable[str], cache_dir: Path) -> Path:
+    return cache_dir / ".tools" / hashlib.sha256("\0".join(words).encode(errors="surrogateescape")).hexdigest()[:32]
+
+
+def remembered(words: Iterable[str], label: str, cache_dir: Path, compute: Callable[[], str]) -> str:
+    """Return the result of `compute` for these words, which is kept in the cache.
+
+    Args:
+        words: Everything that the result depends on.
+        label: A name, for people who inspect the cache.
+        cache_dir: The cache.
+        compute: Called if the cache does not have the result.
+    """
+    memory = _memory_file(words, cache_dir)
+    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        return str(json.loads(load_text(memory))["identity"])
+    identity = compute()
+    save_text(memory, json.dumps({"identity": identity, "file": label}))
+    return identity
+
+
+def _ask_compiler(compiler: Compiler) -> tuple[str, list[str]]:
+    """Return the compiler's version and target, and the programs that it runs."""
+    import subprocess
+
+    command = [*compiler.command, "-v", "-E", "-x", "c++", os.devnull]
+    try:
+        process = subprocess.run(
+            command,
+            env=tool_environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            timeout=60,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ToolchainError(f"the C++ compiler {' '.join(compiler.command)} does not run: {error}") from error
+    if process.returncode != 0:
+        raise ToolchainError(f"the C++ compiler {' '.join(compiler.command)} does not work:\n{process.stderr.rstrip()}")
+    # Without the lines that say where things are installed.
+    lines = process.stderr.splitlines()
+    words = [line for line in lines if line.startswith("Target:") or " version " in line]
+    if not words:
+        raise ToolchainError(
+            f"{' '.join(compiler.command)} (from JITLOAD_CXX or CXX) does not say that it is a C++ compiler: "
+            "`-v` gives neither a version nor a target. Name another, JITLOAD_CXX=g++."
+        )
+    programs = [match[1] for line in lines if (match := _PROGRAM.match(line))]
+    return "\n".join(words), list(dict.fromkeys(programs))
+
+
+@functools.lru_cache(maxsize=1)
+def cpu_identity() -> str:
+    """Return a digest of the processor's model and features: this is what `-march=native` depends on."""
+    with suppress(OSError):
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+            first = lines.read(16384).partition("\n\n")[0]
+        rows = [
+            line for line in first.splitlines() if line.lower().startswith(("model name", "flags", "features", "cpu "))
+        ]
+        return hashlib.sha256("\n".join(line for line in rows if "MHz" not in line).encode()).hexdigest()
+    import platform
+
+    return platform.machine()
+
+
+@functools.lru_cache(maxsize=16)
+def own_identity(cache_dir: Path) -> str:
+    """Return a digest of jitload's code, headers and templates, which is part of every key.
+
+    An installed wheel has the digests in its RECORD. The files of a checkout are digested once and looked at each time.
+    """
+    from jitload import __version__
+
+    if os.path.isdir(f"{_PACKAGE}/templates"):
+        with suppress(OSError), open(f"{_PACKAGE.parent}/jitload-{__version__}.dist-info/RECORD", "rb") as record:
+            rows = [row for row in record.read().splitlines() if row[:8] == b"jitload/" and b"sha256=" in row]
+            return hashlib.sha256(b"\n".join(sorted(rows))).hexdigest()
+    roots = [str(_PACKAGE), str(_PACKAGE.parent / "templates")]
+    states = [state for root in roots if os.path.isdir(root) for state in _states_below(root)]
+    return remembered(
+        states, str(_PACKAGE), cache_dir, lambda: _digest_files(state.partition("\0")[0] for state in states)
+    )
+
+
+def _states_below(directory: str) -> list[str]:
+    """Return the state of each file. Scanning a file descriptor takes half the time of scanning a path."""
+    states, directories = [], []
+    handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        for entry in os.scandir(handle):
+            if not entry.is_dir():
+                states.append(file_state(f"{directory}/{entry.name}", entry.stat()))
+            elif entry.name != "__pycache__":
+                directories.append(f"{directory}/{entry.name}")
+    finally:
+        os.close(handle)
+    return sorted(states) + [state for below in sorted(directories) for state in _states_below(below)]
+
+
+def _digest_files(paths: Iterable[str]) -> str:
+    """Digest names and contents; the last two parts of a name distinguish `nvrtc/assert.h` from `cpu/assert.h`."""
+    digest = hashlib.sha256()
+    for path in paths:
+        with open(path, "rb") as file:
+            data = file.read()
+        digest.update(f"{'/'.join(path.rsplit('/', 2)[1:])}\0{len(data)}\0".encode())
+        digest.update(data)
+    return digest.hexdigest()

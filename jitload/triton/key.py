@@ -1,9 +1,9 @@
 """Collects everything that can change the machine code of a Triton kernel, as parts of its cache key.
 
-Triton's own `cache_key` covers the source of a function and of those it calls, and the constexprs among its globals. It
-does not cover a global of a called function once that was looked at, nor the defaults of that function's parameters,
-nor what is reached through a module or an object (`config.BLOCK`), nor what a `constexpr_function` reads. All of that
-is compiled in as well, so it is read here.
+Triton's own `cache_key` covers the source of a function, the sources of the functions that it calls, and the constexprs
+among its globals. Other values are compiled in as well, and are therefore read here: the globals of called functions,
+which Triton looks up only once; the defaults of their parameters; attributes of modules and objects, such as
+`config.BLOCK`; and everything that a `constexpr_function` reads.
 """
 
 from __future__ import annotations

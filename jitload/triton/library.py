@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
-from jitload.building.background import run_in_background
 from jitload.building.ninja import COMPILE_FLAGS, compile_step, link_step, run_ninja, write_ninja
+from jitload.building.resources import run_in_background
 from jitload.building.runtime import find_or_build_runtime, find_or_build_triton_runtime, include_flags
 from jitload.cache.store import Work
 from jitload.launch import Launch

@@ -1,0 +1,132 @@
+"""Manages what a build takes of its process and machine: the garbage collector, threads, processors and memory."""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+Result = TypeVar("Result")
+_UNLIMITED = 1 << 62
+
+
+class _Pauses:
+    """How many pauses threads of this process have requested, and whether we have disabled the collector."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.count = 0
+        self.is_disabled = False
+
+
+_pauses = _Pauses()
+
+
+@contextmanager
+def pause_garbage_collection(*, at_most_s: float | None = None) -> Iterator[None]:
+    """Pause the garbage collector, for a limited time if other threads may need it meanwhile.
+
+    After `import torch`, the next few thousand objects trigger a full collection over everything that torch has
+    created, which takes 80 ms. Our imports create that many objects.
+    """
+    with _pauses.lock:
+        _pauses.count += 1
+        if gc.isenabled():
+            gc.disable()
+            _pauses.is_disabled = True
+    timer = None if at_most_s is None else threading.Timer(at_most_s, _resume)
+    if timer:
+        timer.daemon = True
+        timer.start()
+    try:
+        yield
+    finally:
+        if timer:
+            timer.cancel()
+        _end_pause()
+
+
+def _end_pause() -> None:
+    with _pauses.lock:
+        _pauses.count = max(_pauses.count - 1, 0)  # already 0 in a child that was forked during the pause
+        is_last = _pauses.count == 0
+    if is_last:
+        _collect_young()
+        _resume()
+
+
+def _collect_young() -> None:
+    """Collect the youngest objects if that is due; an automatic collection might include all of torch's objects."""
+    if _pauses.is_disabled and 0 < gc.get_threshold()[0] < gc.get_count()[0]:
+        gc.collect(0)
+
+
+def _resume() -> None:
+    """Enable the collector again, if we disabled it."""
+    with _pauses.lock:
+        if _pauses.is_disabled:
+            _pauses.is_disabled = False
+            gc.enable()
+
+
+def _resume_after_fork() -> None:
+    """Enable the collector in a forked child: the threads that paused it are the parent's."""
+    _pauses.lock = threading.Lock()  # another thread may have held it
+    _pauses.count = 0
+    _resume()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_resume_after_fork)
+
+
+# ---- threads -----------------------------------------------------------------------------------------------------
+
+
+def run_in_background(function: Callable[..., Result], *arguments: Any) -> Future[Result]:
+    """Call a function on a daemon thread, and return the future of its result."""
+    from concurrent.futures import Future  # slow to import, and a hit needs none
+
+    future: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(function(*arguments))
+        except BaseException as error:  # noqa: BLE001  raised in the thread that asks for the result
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="jitload-build", daemon=True).start()
+    return future
+
+
+# ---- processors and memory ---------------------------------------------------------------------------------------
+
+
+def core_count() -> int:
+    """Return how many processors this process may use, according to its affinity and its container's quota."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        cores = min(cores, max(1, round(int(quota) / int(period))))
+    return cores
+
+
+def free_memory() -> int:
+    """Return how many bytes of memory are available, in the system and within its container's limit."""
+    available = [_UNLIMITED]
+    with suppress(OSError, ValueError):
+        available += [
+            int(kib) * 1024 for kib in re.findall(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+        ]
+    with suppress(OSError, ValueError):
+        group = Path("/sys/fs/cgroup")
+        available.append(int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+    return min(available)

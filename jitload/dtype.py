@@ -1,0 +1,38 @@
+"""The C++ type of a tensor's elements, for source text that a program generates; as `tvm_ffi.cpp.dtype`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_CPP_TYPES = {
+    **{f"{prefix}int{bits}": f"{prefix}int{bits}_t" for prefix in ("", "u") for bits in (8, 16, 32, 64)},
+    "float32": "float",
+    "float64": "double",
+    "bool": "bool",
+    "float16": "__half",
+    "bfloat16": "__nv_bfloat16",
+    "float8_e4m3fn": "__nv_fp8_e4m3",
+    "float8_e5m2": "__nv_fp8_e5m2",
+    "float8_e8m0fnu": "__nv_fp8_e8m0",
+    "float4_e2m1": "__nv_fp4_e2m1",
+    "float4_e2m1fn_x2": "__nv_fp4x2_e2m1",
+}
+
+
+def to_cpp_dtype(dtype_str: str | Any) -> str:
+    """Return the C++ type of a dtype's elements in CUDA code.
+
+    Args:
+        dtype_str: A `torch.dtype`, NumPy dtype or name, such as `torch.float16`, `"torch.float16"` or `"float16"`.
+
+    Raises:
+        ValueError: CUDA has no type for it.
+
+    Example:
+        >>> to_cpp_dtype("bfloat16")
+        '__nv_bfloat16'
+    """
+    name = str(dtype_str).removeprefix("torch.")
+    if name not in _CPP_TYPES:
+        raise ValueError(f"dtype {name!r} has no C++ type in CUDA; those that have are {', '.join(_CPP_TYPES)}")
+    return _CPP_TYPES[name]

@@ -1,0 +1,44 @@
+"""The modules that tvm-ffi has under `tvm_ffi.cpp`: names of dtypes in C++, and the loading functions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import jitload
+import jitload.dtype
+import jitload.extension
+
+TYPES = [
+    ("float32", "float"),
+    ("torch.uint8", "uint8_t"),
+    (torch.float16, "__half"),
+    (torch.bfloat16, "__nv_bfloat16"),
+    (torch.float8_e4m3fn, "__nv_fp8_e4m3"),
+    (np.dtype("int64"), "int64_t"),
+    (torch.bool, "bool"),
+]
+
+
+@pytest.mark.parametrize(("dtype", "expected"), TYPES)
+def test_the_cpp_type_of_a_dtype(dtype, expected):
+    assert jitload.to_cpp_dtype(dtype) == expected
+
+
+def test_the_type_compiles_where_it_is_put_into_a_source():
+    text = "#include <cuda_bf16.h>\ntemplate <typename T> __global__ void scale(T* x, T factor) { *x *= factor; }"
+    name = f"scale<{jitload.dtype.to_cpp_dtype(torch.bfloat16)}>"
+    launch = jitload.Launch(kernel=name, grid=1, block=1)
+    module = jitload.load_inline("m", cuda_sources=text, functions={"scale": launch}, arch="sm_90a")
+    assert module.scale.kernel.parameters[0].type == "__nv_bfloat16*"
+
+
+def test_a_dtype_without_a_cpp_type():
+    with pytest.raises(ValueError, match=r"^dtype 'complex64' has no C\+\+ type in CUDA; those that have are int8, "):
+        jitload.to_cpp_dtype(torch.complex64)
+
+
+def test_the_loading_functions_under_the_path_of_upstream():
+    assert jitload.extension.load_inline is jitload.load_inline
+    assert jitload.extension.build is jitload.build
