@@ -308,10 +308,7 @@ def absolute_path(value: object, argument: str) -> Path:
 
 
 def read_functions(functions: Functions | None) -> tuple[tuple[str, Launch], ...] | None:
-    """Return `functions=` (a name, several names or a mapping) as pairs of exported name and launch.
-
-    A name with several launches, which are chosen by dtype at the call, has several pairs.
-    """
+    """Return `functions=` as pairs of exported name and launch; a name with several launches has several pairs."""
     if functions is None:
         return None
     if isinstance(functions, Mapping):
@@ -335,12 +332,9 @@ def _variants(name: str, value: object) -> Sequence[object]:
     if not isinstance(value, list | tuple):
         return (value,)
     if not value or not all(isinstance(launch, Launch) and launch.kernel for launch in value):
-        raise LaunchSpecError(
-            f"functions[{name!r}] must have a Launch(kernel=…) for each dtype",
-            kernel=name,
-            field="functions",
-            hint=f'Write {{"{name}": [Launch(kernel="{name}<float>"), Launch(kernel="{name}<__half>")]}}.',
-        )
+        problem = f"functions[{name!r}] must have a Launch(kernel=…) for each dtype"
+        hint = f'Write {{"{name}": [Launch(kernel="{name}<float>"), Launch(kernel="{name}<__half>")]}}.'
+        raise LaunchSpecError(problem, kernel=name, field="functions", hint=hint)
     return value
 
 
@@ -386,11 +380,8 @@ def _read_launch(name: str, value: object) -> Launch:
         return Launch(doc=value)
     if isinstance(value, Launch):
         return value
-    raise LaunchSpecError(
-        f"functions[{name!r}] must be a Launch, a list of them or a docstring, got {type(value).__name__}",
-        kernel=name,
-        field="functions",
-    )
+    problem = f"functions[{name!r}] must be a Launch, a list of them or a docstring, got {type(value).__name__}"
+    raise LaunchSpecError(problem, kernel=name, field="functions")
 
 
 # ---- sanitizers and debug information ----------------------------------------------------------------------------
