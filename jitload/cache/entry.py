@@ -2,9 +2,9 @@
 
     <cache>/<name>-<key>/<number>-<dependencies>/manifest.json, <name>.so, and everything it was made from
 
-An entry is a directory, called a leaf, below the directory of its key. The key covers what is known before a build. The
-files that a build turns out to read are recorded with their digests in the manifest and checked on a hit, so builds that
-read different files are different leaves of one key. A published leaf is never changed.
+An entry is a directory, called a leaf, below the directory of its key. The key covers what is known before a build.
+The files that a build turns out to read are recorded with their digests in the manifest and checked on a hit, so builds
+that read different files are different leaves of one key. A published leaf is never changed.
 
 A hit writes nothing, so a process records its uses of entries when it ends: `<cache>/.uses/<entry>-<leaf>` grows by one
 byte for each process that took the entry from the disk. Its size is the number of uses, and its time is the last use.
