@@ -169,7 +169,7 @@ class DeviceSource:
 
     @property
     def text(self) -> str:
-        """The text that NVRTC compiles."""
+        """The pieces as one text, in which each keeps its own line numbers."""
         return join_pieces(self.pieces)
 
 
