@@ -47,6 +47,15 @@ extern "C" __global__ void bfloat_arithmetic(const __nv_bfloat16* x, const __nv_
   row[0] = a + b, row[1] = a * b, row[2] = __hfma(a, b, a), row[3] = __hmax(a, b), row[4] = hfloor(a), row[5] = __float2bfloat16(__bfloat162float(a) / 3);
 }
 
+extern "C" __global__ void bfloat_integers(const long long* x, __nv_bfloat16* out) {
+  long long a = x[threadIdx.x];
+  __nv_bfloat16* row = out + 9 * threadIdx.x;
+  row[0] = __ll2bfloat16_rz(a), row[1] = __ll2bfloat16_ru(a), row[2] = __ll2bfloat16_rd(a);
+  row[3] = __int2bfloat16_rz((int)a), row[4] = __int2bfloat16_ru((int)a), row[5] = __int2bfloat16_rd((int)a);
+  unsigned short b = (unsigned short)a;
+  row[6] = __ushort2bfloat16_rz(b), row[7] = __ushort2bfloat16_ru(b), row[8] = __ushort2bfloat16_rd(b);
+}
+
 extern "C" __global__ void fp8_round_trip(const float* x, float* out, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n) return;
