@@ -274,13 +274,15 @@ class CpuProgram:
     Attributes:
         compiled: Their types and names, as NVRTC would have given them; the cubin is empty.
         object_file: The object file's name in the work directory.
-        rows: For each kernel's symbol its row in the table, and whether its threads may wait for each other.
+        rows: For each kernel's symbol its row in the table, and how its threads run: `JITLOAD_CPU_LOOP` and its kin.
+        variables: For each variable's name, its symbol in the object file.
         dynamic_shared: The symbols of `extern __shared__` arrays, which the wrapper has to define.
         files_read: The files that the compiler read.
     """
 
     compiled: CompiledSource
     object_file: str
-    rows: dict[str, tuple[int, bool]]
+    rows: dict[str, tuple[int, str]]
+    variables: dict[str, str]
     dynamic_shared: tuple[str, ...]
     files_read: tuple[Path, ...]

@@ -97,12 +97,8 @@ def _check_is_packed(entry: StoredEntry) -> bool:
 def _write_archive(entries: Sequence[StoredEntry], target: Path) -> int:
     unfinished = target.with_name(f".jitload-{secrets.token_hex(8)}")
     try:
-        with (
-            _open_archive(unfinished, target.name, "wb") as stream,
-            tarfile.open(fileobj=stream, mode="w|", format=tarfile.USTAR_FORMAT) as tar,
-        ):
-            for entry in entries:
-                _add_to_tar(tar, entry)
+        with _open_archive(unfinished, target.name, "wb") as stream:
+            _write_tar(stream, entries)
         unfinished.replace(target)
     except (OSError, ValueError) as error:
         raise CacheError(f"the archive {target} cannot be written: {error}") from error
@@ -111,12 +107,14 @@ def _write_archive(entries: Sequence[StoredEntry], target: Path) -> int:
     return len(entries)
 
 
-def _add_to_tar(tar: tarfile.TarFile, entry: StoredEntry) -> None:
-    for name in (MANIFEST, *sorted(entry.manifest()["files"])):
-        info = tarfile.TarInfo(f"{entry.name}-{entry.digest}/{entry.dir.name}/{name}")
-        with (entry.dir / name).open("rb") as data:
-            info.size, info.mode = os.fstat(data.fileno()).st_size, 0o600
-            tar.addfile(info, data)
+def _write_tar(stream: IO[bytes], entries: Iterable[StoredEntry]) -> None:
+    with tarfile.open(fileobj=stream, mode="w|", format=tarfile.USTAR_FORMAT) as tar:
+        for entry in entries:
+            for name in (MANIFEST, *sorted(entry.manifest()["files"])):
+                info = tarfile.TarInfo(f"{entry.name}-{entry.digest}/{entry.dir.name}/{name}")
+                with (entry.dir / name).open("rb") as data:
+                    info.size, info.mode = os.fstat(data.fileno()).st_size, 0o600
+                    tar.addfile(info, data)
 
 
 # ---- unpacking -------------------------------------------------------------------------------------------------
@@ -287,12 +285,9 @@ def pack_key(key_dir: Path) -> bytes:
     import gzip
 
     packed = io.BytesIO()
-    with (
-        gzip.GzipFile("", "wb", 1, packed, mtime=0) as stream,
-        tarfile.open(fileobj=stream, mode="w|", format=tarfile.USTAR_FORMAT) as tar,
-    ):
-        for entry in entries:
-            _add_to_tar(tar, entry)
+    stream: Any
+    with gzip.GzipFile("", "wb", 1, packed, mtime=0) as stream:
+        _write_tar(stream, entries)
     return packed.getvalue()
 
 
