@@ -106,7 +106,7 @@ def compile_for_cpu(
     return CpuProgram(
         compiled=compiled,
         object_file="cpu.o",
-        rows={row.symbol: (number, row.mode) for number, row in enumerate(rows)},
+        rows={row.symbol: (number, row.mode, row.max_threads) for number, row in enumerate(rows)},
         variables={v.name: linked_name(v.symbol) for v in image.variables},
         dynamic_shared=(*object_file.dynamic_shared(), *((_DYNAMIC_SHARED_SYMBOL,) if source.instrumentation else ())),
         files_read=compilation.files_read,
@@ -336,4 +336,6 @@ def _declaration_of(symbol: str) -> str:
 
 
 def _image_kernel(row: CpuKernel) -> ImageKernel:
-    return ImageKernel(symbol=row.symbol, slots=row.slots, registers=0, shared_bytes=0, local_bytes=0, max_threads=1024)
+    return ImageKernel(
+        symbol=row.symbol, slots=row.slots, registers=0, shared_bytes=0, local_bytes=0, max_threads=row.max_threads
+    )

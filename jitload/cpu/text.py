@@ -48,6 +48,10 @@ _OWN_C_TYPE = re.compile(
 )
 # NVIDIA's header of cooperative groups includes the one of atomics. Ours does so only if the source uses them.
 _ATOMICS = re.compile(r"\bcuda::(?:atomic|thread_scope|memory_order)")
+_BOUNDS_BEFORE_GLOBAL = re.compile(
+    r"(__launch_bounds__\s*\((?:[^()\n]|\((?:[^()\n]|\([^()\n]*\))*\))*\))[\w\s\"]*?\b__global__\b"
+)
+_INSTANTIATION = re.compile(r"(\btemplate\s+)__global__\b")
 # Words by which a thread may read memory in a loop until another thread changes it.
 _SPIN_WORDS = re.compile(r"(?<!asm )(?<!__asm__ )\bvolatile\b|\batomic_ref\b|\batomic\s*<|\batomic_thread_fence\b")
 
@@ -71,8 +75,19 @@ def cpu_text(source: DeviceSource, expressions: Sequence[str]) -> str:
         *_macro_lines(source.cpu_flags),
         "#include <assert.h>",  # it depends on NDEBUG
     ]
-    pieces = join_pieces((label, mark_gpu_only(text)) for label, text in source.pieces)
+    pieces = join_pieces((label, mark_gpu_only(put_launch_bounds_last(text))) for label, text in source.pieces)
     return "\n".join([*head, f"{_PROBES}{pieces}{_table(expressions) if expressions else ''}"])
+
+
+def put_launch_bounds_last(text: str) -> str:
+    """Return the text with no `__global__` after a `__launch_bounds__(…)`: g++ keeps the last of their attributes.
+
+    The bounds are repeated after a `__global__`, and an explicit instantiation has the attributes of its template.
+    """
+    if "__launch_bounds__" not in text:
+        return text
+    text = _INSTANTIATION.sub(lambda match: match[1] + " " * len("__global__"), text)
+    return _BOUNDS_BEFORE_GLOBAL.sub(r"\g<0> \1", text)
 
 
 def _table(expressions: Sequence[str]) -> str:

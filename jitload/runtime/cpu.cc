@@ -29,7 +29,7 @@ void start_plain() {
   Worker* worker = jitload_cpu_current_worker;
   const jitload_cpu_launch* call = worker->launch->call;
   call->kernel->run_blocks(call->params, &worker->block, worker->plain_count);
-  leave(worker);
+  worker->request = kHasEnded;
 }
 
 /* Run at most `limit` blocks from the current one on; return how many. */
@@ -41,8 +41,7 @@ uint32_t run_some_blocks(Worker* worker, uint64_t limit) {
   }
   const uint32_t in_row = worker->block.grid_dim[0] - worker->block.block_index[0];
   worker->plain_count = limit < in_row ? (uint32_t)limit : in_row;
-  prepare(&worker->plain, worker->plain_stack + kPlainStack, start_plain);
-  run_kernel(worker, &worker->plain);
+  run_kernel(worker, NULL);
   return worker->plain_count;
 }
 
@@ -120,7 +119,11 @@ void run_kernel(Worker* worker, const Context* context) {
   worker->run_number = worker->run_number + 1;
   while (!__atomic_load_n(&launch->has_failed, __ATOMIC_ACQUIRE)) {
     worker->is_running = 1;
-    jitload_cpu_switch(&worker->scheduler, context);
+    if (context != NULL) {
+      jitload_cpu_switch(&worker->scheduler, context);
+    } else {
+      jitload_cpu_call(&worker->scheduler, worker->plain_stack + kPlainStack, start_plain);
+    }
     worker->is_running = 0;
     if (worker->request == kHasEnded) break;
     if (worker->request == kIsInterrupted) {
@@ -268,8 +271,8 @@ void work_on(Launch* launch, bool is_launcher, void (*work)(Worker*, Launch*, bo
   worker->block.may_divide = launch->call->mode == JITLOAD_CPU_SINGLY;
   worker->is_in_fibers = 0;
   worker->fault_address = NULL;
-  __atomic_store_n(&worker->is_launching, 1, __ATOMIC_SEQ_CST);
-  if (!__atomic_load_n(&watch.is_awake, __ATOMIC_SEQ_CST)) wake_watcher();
+  worker->is_launching = 1;
+  if (!__atomic_load_n(&watch.is_awake, __ATOMIC_RELAXED)) wake_watcher();
   if (!has_stacks(worker, !is_launcher)) {
     if (is_launcher) fail(worker, NULL, "no memory for the stacks of its threads");
   } else {

@@ -15,7 +15,7 @@ uint32_t split_guards;
 /* Record that something happened for which a thread may have waited; return the new count. */
 uint32_t note_progress(Launch* launch) { return __atomic_add_fetch(&launch->progress, 1, __ATOMIC_SEQ_CST); }
 
-/* Run kernel code from this context on, until it switches to `worker->scheduler` for good. */
+/* Run kernel code from this context on, or from the beginning of a plain loop if it is NULL, until it switches to `worker->scheduler` for good. */
 void run_kernel(Worker* worker, const Context* context);
 
 /* The threads of a block that wait for the same kind of thing. */

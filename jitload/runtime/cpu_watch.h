@@ -166,6 +166,7 @@ void* watch_main(void*) {
     runs = runs_now;
     if (idle_time < kIdleTime) continue;
     __atomic_store_n(&watch.is_awake, 0, __ATOMIC_SEQ_CST);
+    usleep(1000); /* threads that have not seen this show by now that they launch, without a fence for each launch */
     uint32_t expected = 0;
     if (count_runs() == runs ||
         !__atomic_compare_exchange_n(&watch.is_awake, &expected, 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {

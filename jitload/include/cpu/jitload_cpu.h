@@ -46,7 +46,14 @@ struct source_location {
 #define __forceinline__ __attribute__((always_inline)) /* people also write `inline` */
 #define __noinline__ inline /* libstdc++ writes __attribute__((__noinline__)), which must stay an attribute */
 #define __restrict__ __restrict
-#define __launch_bounds__(...)
+/* The most threads of a block, for cpu/object_file.py: as many instructions before the function, which never run. */
+#define __launch_bounds__(...)                                                        \
+  __attribute__((patchable_function_entry(__jitload_most_threads(__VA_ARGS__) + 1,    \
+                                          __jitload_most_threads(__VA_ARGS__))))
+template <class... __jitload_t>
+constexpr int __jitload_most_threads(long long threads, __jitload_t...) {
+  return threads < 1 || threads > 1024 ? 1024 : (int)threads;
+}
 #define __maxnreg__(...)
 #define __cluster_dims__(...) /* whatever a cluster can do beyond a block is an error */
 #define __block_size__(...)
