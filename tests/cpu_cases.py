@@ -246,7 +246,7 @@ CASES: dict[str, Case] = {
         expected=groups.partitions),
     "group_sums": Case(file="groups", launch=(1, 128), arguments=(ints(128), zeros(39 * 128, dtype=I32)),
         expected=groups.sums),
-    "group_copies": Case(file="groups", launch=(1, 128), arguments=(ints(128), zeros(4 * 128, dtype=I32)),
+    "group_copies": Case(file="groups", launch=(1, 128), arguments=(ints(128), zeros(5 * 128, dtype=I32)),
         expected=groups.copies),
     "group_updates": Case(file="group_atomics", launch=(1, 64), arguments=(ints(64), zeros(6 * 64, dtype=I32)),
         expected=groups.updates),

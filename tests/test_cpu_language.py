@@ -301,7 +301,7 @@ def test_a_users_header_counts(tmp_path: Path) -> None:
 
 # ---- GPU only -------------------------------------------------------------------------------------------------------
 
-GROUPS = "#include <cooperative_groups.h>\nnamespace cg = cooperative_groups;\n"
+GROUPS = "#include <cooperative_groups/memcpy_async.h>\nnamespace cg = cooperative_groups;\n"
 K = "__global__ void k(float* x) {\n"
 GPU_ONLY = {
     "inline PTX": (K + ' asm volatile("bar.sync 0;");\n}', "m.cu:2: GPU only: inline PTX"),
@@ -310,9 +310,9 @@ GPU_ONLY = {
     "cub": ("\n#include <cub/block/block_reduce.cuh>\n" + K + "}", "m.cu:2: GPU only: cub, which"),
     "cuda::barrier": ("#include <cuda/barrier>\n" + K + "}", "m.cu:1: GPU only: cuda::barrier, which"),
     "cuda::pipeline": ("#include <cuda/pipeline>\n" + K + "}", "m.cu:1: GPU only: cuda::pipeline, which"),
-    "copies by a pipeline": (
-        "#include <cuda_pipeline.h>\n" + K + "}",
-        "m.cu:1: GPU only: asynchronous copies",
+    "barriers of a pipeline": (
+        "#include <cuda_awbarrier.h>\n" + K + "}",
+        "m.cu:1: GPU only: asynchronous barriers",
     ),
     "grid sync": (GROUPS + K + " cg::this_grid().sync();\n}", "m.cu:4: GPU only: a barrier of the whole grid"),
     "clusters": (GROUPS + K + " cg::this_cluster().sync();\n}", "m.cu:4: GPU only: thread block clusters"),
@@ -398,13 +398,17 @@ ENDS = {
     "trap": ("if (threadIdx.x == 1) __trap();", r"k2\(\): __trap\(\) in block \(0, 0, 0\), thread \(1, 0, 0\)"),
     "division": ("x[0] = (int)threadIdx.x / (int)x[0];", r"k3\(\): an integer division by zero at m\.cu:13 in block"),
     "division after a barrier": (
-        "__syncthreads(); if (threadIdx.x == 3) x[0] = 5 % (unsigned)x[0];", r"division by zero at m\.cu:16 in .* thread \(3, 0, 0\)"
+        "__syncthreads(); if (threadIdx.x == 3) x[0] = 5 % (unsigned)x[0];",
+        r"division by zero at m\.cu:16 in .* thread \(3, 0, 0\)",
     ),
     "a lane that does not come": (
         "if (threadIdx.x < 2) x[0] = __shfl_sync(3, 1, 7);", r"reads from lane 7, which does not take part"
     ),
     "a tile whose threads do not come": (
         "cg::tiled_partition<64>(cg::this_thread_block()).sync();", r"4 threads, .* wait at thread_block_tile::sync\(\)"
+    ),
+    "a copy of a pipeline": (
+        "__pipeline_memcpy_async(x, x + 1, 8);", r"__pipeline_memcpy_async\(\) of 8 bytes with an address that is not"
     ),
     "a rank that a group lacks": (
         "if (threadIdx.x < 2) x[0] = cg::coalesced_threads().shfl(1, 2);", r"shfl\(\) reads from a thread that does not"
