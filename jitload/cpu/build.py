@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import platform
 import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -64,6 +65,9 @@ _SANITIZER_FLAGS = {
         "-fno-sanitize-recover=undefined,float-cast-overflow", "-fno-wrapv",
     ),
 }  # fmt: skip
+_CORRECTED_DIR = "corrected"  # of NVIDIA's headers that g++ needs changed, in the work directory
+_PAIR_CONSTRUCTOR = re.compile(r"(__half2|__nv_bfloat162)\(\) = default;")
+_LIST_ASSIGNMENT = r"\g<0> \1& operator=(std::initializer_list<struct __jitload_nothing>) { return *this = \1(); }"
 _DYNAMIC_SHARED_SYMBOL = "__jitload_dynamic_shared"  # tells cpu_sanitize.cc where dynamic shared memory begins
 
 
@@ -119,8 +123,23 @@ def cpu_flags(source: DeviceSource, toolchain: CudaToolchain | None) -> tuple[st
         *_instrumentation_flags(source.instrumentation),
         *compiler_flags(source.cpu_flags),
         *(f"-I{path}" for path in (own / "cpu", own, *tvm_ffi_include_dirs(), *source.include_dirs)),
-        *(word for path in toolkit_dirs for word in ("-isystem", str(path))),
+        *(word for path in (_CORRECTED_DIR, *toolkit_dirs) for word in ("-isystem", str(path))),
     )
+
+
+def write_corrected_headers(directory: Path, toolkit_dirs: Sequence[Path]) -> None:
+    """Write NVIDIA's headers of half and bfloat16 so that `pair = {}` compiles, as it does with NVRTC.
+
+    For g++, the assignment of a pair and that of its raw bits fit `{}` equally well. An assignment of an empty list
+    fits better than both.
+    """
+    for name in ("cuda_fp16.h", "cuda_bf16.h"):
+        path = next((path for path in (parent / name for parent in toolkit_dirs) if path.is_file()), None)
+        if path:
+            directory.mkdir(mode=0o700, exist_ok=True)
+            text = _PAIR_CONSTRUCTOR.sub(_LIST_ASSIGNMENT, path.read_text("utf-8", "surrogateescape"))
+            header = f'#line 1 "{path}"\n{text}'
+            (directory / name).write_text(header, "utf-8", "surrogateescape")
 
 
 def _processor_flags(flags: Sequence[str]) -> tuple[str, ...]:
@@ -166,11 +185,20 @@ class _Compilation:
         self._command = (*compiler.command, *cpu_flags(source, toolchain), "-MD", "-MF", "cpu.d")
         self._ninja = ninja
         self._work_dir = work_dir
-        self._known_dirs = (own_include_dir().parent, Path("/usr"), *(toolchain.include_dirs if toolchain else ()))
+        self._toolkit_dirs = toolchain.include_dirs if toolchain else ()
+        self._known_dirs = (own_include_dir().parent, Path("/usr"), *self._toolkit_dirs)
         self._is_preemptive = may_spin(text for _, text in source.pieces)
 
     def run(self) -> ObjectFile:
         """Compile the source with a row for each of its kernels."""
+        corrected_dir = self._work_dir / _CORRECTED_DIR
+        if any("include" in text for _, text in self._source.pieces):
+            write_corrected_headers(corrected_dir, self._toolkit_dirs)
+        object_file = self._compile_all()
+        shutil.rmtree(corrected_dir, ignore_errors=True)  # a failed build is kept whole
+        return object_file
+
+    def _compile_all(self) -> ObjectFile:
         names = [candidate.name for candidate in self.candidates]
         plain = [c.name for c in self.candidates if not c.is_template and names.count(c.name) == 1]
         object_file = self._run_with_rows(tuple(dict.fromkeys((*self.launched, *plain))))

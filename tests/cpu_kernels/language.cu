@@ -78,3 +78,9 @@ extern "C" __global__ void vectors(const float4* x, float4* out, int n) {
   float4 v = __ldg(&x[i]);
   __stcs(&out[i], make_float4(v.w, v.z, v.y, v.x));
 }
+
+extern "C" __global__ void references(const float& scale, const int (&x)[8], float* out, float4& last) {
+  int i = threadIdx.x;
+  out[i] = scale * x[i];
+  if (i == 3) last.w = x[i];
+}
