@@ -296,4 +296,6 @@ def _declaration_of(symbol: str) -> str:
 
 
 def _image_kernel(row: CpuKernel) -> ImageKernel:
-    return ImageKernel(symbol=row.symbol, slots=row.slots, registers=0, shared_bytes=0, local_bytes=0, max_threads=1024)
+    return ImageKernel(
+        symbol=row.symbol, slots=row.slots, registers=None, shared_bytes=None, local_bytes=None, max_threads=1024
+    )
