@@ -109,7 +109,7 @@ FOUND = [
      r"a floating-point number out of the range of 'unsigned char', .*thread \(1, 0, 0\)"),
     ("barriers", (1, 32), (torch.zeros(4),), "  else", r"threads of one block meet at different barriers, at lines"),
     ("one_line", (1, 64), (torch.zeros(4),), "else { y[0] = 1;",
-     r"threads of one block meet at different barriers, at lines {line} and {line} \(columns 37 and 72\),"),
+     r"threads of one block meet at different barriers, at lines {line} and {line} \(columns 38 and 72\),"),
     ("loop", (1, 32), (torch.zeros(4),), "++i) __syncthreads();",
      r"31 threads meet at the barrier at line {line}, where 32 met before: its loop has a different length"),
     ("loop_then", (1, 64), (torch.zeros(4),), "{ __syncthreads(); } y",
