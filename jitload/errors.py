@@ -154,7 +154,7 @@ class CacheError(JitLoadError):
     """The cache cannot be read, written or trusted; the message names the directory and what to do."""
 
 
-class CachePlaceError(CacheError):
+class CacheWriteError(CacheError):
     """A build cannot be written to a directory, which is full, read-only or gone; another directory may work."""
 
 

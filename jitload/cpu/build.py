@@ -78,7 +78,7 @@ def compile_for_cpu(
 
     Raises:
         CompileError: The compiler refused the source.
-        LaunchSpecError: The compiler refused a kernel that a launch names.
+        LaunchSpecError: The compiler refused a kernel that a `Launch` names.
         SignatureError: A kernel's parameters cannot be read.
     """
     _refuse_lost_branches(source.name, source.pieces)
@@ -106,7 +106,7 @@ def compile_for_cpu(
     return CpuProgram(
         compiled=compiled,
         object_file="cpu.o",
-        rows={row.symbol: (number, row.mode) for number, row in enumerate(rows)},
+        rows={row.symbol: (number, row.mode, row.max_threads) for number, row in enumerate(rows)},
         variables={v.name: linked_name(v.symbol) for v in image.variables},
         dynamic_shared=(*object_file.dynamic_shared(), *((_DYNAMIC_SHARED_SYMBOL,) if source.instrumentation else ())),
         files_read=compilation.files_read,
@@ -152,7 +152,7 @@ class _Compilation:
 
     Attributes:
         candidates: What looks like a kernel in the source.
-        launched: For each C++ expression of a kernel that a launch names, the kernel as the launch spells it.
+        launched: For each C++ expression of a kernel that a `Launch` names, the kernel as the launch spells it.
         expressions: The C++ expressions of the kernels in the table, row by row.
         files_read: The files that the compiler read.
         user_headers: The user's headers among them.
@@ -272,6 +272,18 @@ class _Compilation:
                 self._compile("cpu.o", "-c")
         except CompileError as error:
             return error
+        return self._error_of_kernel(failure, expressions)
+
+    def _error_of_kernel(self, failure: CompileError, expressions: tuple[str, ...]) -> CompileError:
+        """Return a failure of the kernel table as an error at the kernel's own line."""
+        message = re.search(r"static assertion failed: (.*)", failure.log)
+        row = re.search(rf"^{ROW_FILE}:(\d+):", failure.log, re.MULTILINE)
+        name = expressions[int(row[1]) - 1] if message and row else ""
+        for candidate in self.candidates:
+            if message and candidate.name == name:
+                label = self._source.pieces[candidate.piece][0]
+                log = f"{label}:{candidate.line}: error: {message[1]}\n"
+                return CompileError(stage="host", name=failure.name, log=log, diagnostics=parse_diagnostics(log))
         return failure
 
     def _read_headers(self) -> list[tuple[str, str]]:
@@ -329,6 +341,14 @@ def _declaration_of(symbol: str) -> str:
 
 
 def _image_kernel(row: CpuKernel) -> ImageKernel:
+<<<<<<< HEAD
     return ImageKernel(
         symbol=row.symbol, slots=row.slots, registers=None, shared_bytes=None, local_bytes=None, max_threads=1024
     )
+||||||| b778139
+    return ImageKernel(symbol=row.symbol, slots=row.slots, registers=0, shared_bytes=0, local_bytes=0, max_threads=1024)
+=======
+    return ImageKernel(
+        symbol=row.symbol, slots=row.slots, registers=0, shared_bytes=0, local_bytes=0, max_threads=row.max_threads
+    )
+>>>>>>> main

@@ -27,8 +27,8 @@ _HINT = (
 def gpu_check(request: Request, toolchain: CudaToolchain | None) -> Iterator[Future[tuple[Path, ...]]]:
     """Check a request for the CPU during a `with` block; the result are the user's headers that NVRTC read.
 
-    An error in the block is raised rather than NVRTC's, whose end it awaits: a program may end with the error, and
-    NVRTC must not be running then.
+    An error in the block is raised rather than NVRTC's, unless it is about a header of ours. NVRTC's end is awaited: a
+    program may end with the error, and NVRTC must not be running then.
     """
     if not request.settings.checks_for_gpu or len(request.archs) > 1:  # NVRTC compiles the others
         check: Future[tuple[Path, ...]] = Future()
@@ -37,8 +37,10 @@ def gpu_check(request: Request, toolchain: CudaToolchain | None) -> Iterator[Fut
         check = run_in_background(_check, request, toolchain)
     try:
         yield check
-    except Exception:
-        check.exception()
+    except Exception as error:
+        refusal = check.exception()
+        if isinstance(error, CompileError) and refusal is not None and _is_about_own_header(error):
+            raise refusal from error
         raise
 
 
@@ -58,6 +60,11 @@ def _check(request: Request, toolchain: CudaToolchain | None) -> tuple[Path, ...
                 raise
     warn_once(f"Kernels for the CPU are not checked for GPUs: {reason}", level=logging.INFO)
     return ()
+
+
+def _is_about_own_header(error: CompileError) -> bool:
+    files = [Path(diagnostic.file) for diagnostic in error.diagnostics if "error" in diagnostic.severity]
+    return bool(files) and files[0].is_relative_to(own_include_dir().parent)
 
 
 def _missing_cuda_header(error: CompileError, toolchain: CudaToolchain) -> str:

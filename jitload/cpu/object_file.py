@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ _KERNEL_MARKS = "__patchable_function_entries"  # the section where `__global__`
 _WAITS = frozenset(f"jitload_cpu_{name}" for name in ("barrier", "exchange", "tile_barrier", "active", "yield"))
 _DIVISIONS = frozenset({"__ubsan_handle_divrem_overflow_abort"})  # called where the divisor is zero
 _OWN_THREAD_LOCAL = frozenset({"jitload_cpu_current_worker", "jitload_cpu_thread_memory", "_TLS_MODULE_BASE_"})
+_NOP_BYTES = 1 if platform.machine() == "x86_64" else 4
+_MAX_THREADS = 1024
 _ROW_SIZE = 48  # of a jitload_cpu_kernel, in bytes
 _OWN_PREFIX = "__jitload_"
 _USER_PREFIX = "__jitload_user_"
@@ -40,12 +43,14 @@ class CpuKernel:
         probe: The symbol of its probe, which holds its type.
         slots: Offsets and sizes of its parameters.
         mode: How its threads run, one of the enumerators of jitload/cpu.h.
+        max_threads: The maximum number of threads per block: `__launch_bounds__`, or else 1024.
     """
 
     symbol: str
     probe: str
     slots: tuple[ParameterSlot, ...]
     mode: str
+    max_threads: int
 
 
 class ObjectFile:
@@ -71,11 +76,7 @@ class ObjectFile:
 
     def marked(self) -> tuple[str, ...]:
         """Return the symbols of all `__global__` functions, in the order of the file."""
-        symbols = []
-        for index, section in enumerate(self._sections):
-            if section.name == _KERNEL_MARKS:
-                symbols += [self._function_at(*target) for _, target in sorted(self._relocations(index).items())]
-        return tuple(dict.fromkeys(symbols))
+        return tuple(self._launch_bounds)
 
     def dynamic_shared(self) -> tuple[str, ...]:
         """Return the symbols of `extern __shared__` arrays, which are thread-local and undefined."""
@@ -106,17 +107,45 @@ class ObjectFile:
             self._relocations(table.section)[offset + field] for field in (0, 16, 24, 32, 40)
         )
         parameter_sizes = self._numbers(*sizes)
+        symbol = self._function_at(*function)
         return CpuKernel(
-            symbol=self._function_at(*function),
+            symbol=symbol,
             probe=self._function_at(*probe),
             slots=_parameter_slots(parameter_sizes, self._numbers(*alignments)),
             mode=self._mode(run_blocks[0]),
+            max_threads=self._launch_bounds.get(symbol, _MAX_THREADS),
         )
 
     def _mode(self, run_blocks: int) -> str:
         if self._reaches(run_blocks, _WAITS):
             return "JITLOAD_CPU_FIBERS"
         return "JITLOAD_CPU_SINGLY" if self._reaches(run_blocks, _DIVISIONS) else "JITLOAD_CPU_LOOP"
+
+    @cached_property
+    def _launch_bounds(self) -> dict[str, int]:
+        """The maximum number of threads per block of each `__global__` function.
+
+        A mark is the address of the instructions before the function, whose number is that of `__launch_bounds__`.
+        """
+        bounds = {}
+        for index, section in enumerate(self._sections):
+            if section.name == _KERNEL_MARKS:
+                for _, (symbol, addend) in sorted(self._relocations(index).items()):
+                    mark = self._symbols[symbol]
+                    position = mark.value + addend
+                    function = next(
+                        s for s in self._functions_by_section[mark.section] if position < s.value + max(s.size, 1)
+                    )
+                    distance = max(0, function.value - position)
+                    bounds[function.name] = distance // _NOP_BYTES or _MAX_THREADS
+        return bounds
+
+    @cached_property
+    def _functions_by_section(self) -> dict[int, list[Symbol]]:
+        functions: dict[int, list[Symbol]] = {}
+        for symbol in sorted((s for s in self._symbols if s.type == STT_FUNC), key=lambda s: s.value):
+            functions.setdefault(symbol.section, []).append(symbol)
+        return functions
 
     def _numbers(self, symbol: int, addend: int) -> tuple[int, ...]:
         """Return the 32-bit numbers of an array that ends with a zero."""

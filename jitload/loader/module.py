@@ -132,7 +132,7 @@ def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True
         raise LoadError(f"no library at {library_path}")
     _check_is_complete(library_path)
     try:
-        with _unmapped_path(library_path) as path_to_map:
+        with _path_to_map(library_path) as path_to_map:
             raw = tvm_ffi.load_module(str(path_to_map), keep_module_alive=keep_module_alive)
     except RuntimeError as error:
         raise LoadError(f"the library {library_path} cannot be loaded: {_reason(error)}") from error
@@ -143,6 +143,7 @@ def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True
     if module._jitload_facts()["functions"] or module._jitload_facts()["variables"]:
         exchange = torch_exchange()
         addresses = (exchange.current_stream, exchange.allocator) if exchange else (0, 0)
+        # Tell the library how torch allocates and what its current stream is, and look up the driver.
         tvm_ffi.Module.get_function(module, "_jitload_preload")(*addresses)
     return module
 
@@ -179,7 +180,7 @@ def _check_is_complete(library_path: Path) -> None:
 
 
 @contextmanager
-def _unmapped_path(path: Path) -> Iterator[Path]:
+def _path_to_map(path: Path) -> Iterator[Path]:
     """Provide the path, or that of a copy if this process has loaded other contents from the path.
 
     A copy is removed once it is mapped; the dynamic loader then still identifies it by its name.

@@ -240,7 +240,7 @@ def _split_declarator(text: str) -> _Declarator:
 
 
 def _base_end(text: str) -> int:
-    """Return the index of the first `*`, `&`, `[` or `(*` outside template arguments."""
+    """Return where the declarator begins (`*`, `&`, `[`, `(*` and the like), or the length if there is none."""
     depth = 0
     for index, character in enumerate(text):
         if character == "<":

@@ -1,4 +1,4 @@
-"""Translates the grid of a Triton launch, a lambda as Triton takes it, to launch expressions."""
+"""Translates the grid of a Triton launch, if it is a function, to launch expressions."""
 
 from __future__ import annotations
 

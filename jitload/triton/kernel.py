@@ -12,14 +12,14 @@ _CONFIG_OPTIONS = (*OPTIONS, "ir_override")
 
 
 class TritonKernel(NamedTuple):
-    """A Triton kernel without its decorators.
+    """A Triton kernel, separated from its decorators.
 
     Attributes:
         function: The `@triton.jit` function.
         heuristics: The functions of `@triton.heuristics`, by the constexpr that each computes.
         configs: The configurations of `@triton.autotune`, each a `triton.Config`.
         best_config: The configuration that tuning chose, or the only one.
-        compiled: The `CompiledKernel`, if one was passed.
+        compiled: The `CompiledKernel`, if the caller passed one instead of a function.
     """
 
     function: Any
@@ -150,7 +150,7 @@ def _function_of(compiled: Any) -> Any:
 
 
 def assign_keywords(kernel: TritonKernel, spec: CompileSpec) -> CompileSpec:
-    """Sort the keywords of a call into example arguments, constexprs and options of the compiler.
+    """Return the keywords of a call divided into example arguments, constexprs and compiler options.
 
     Raises:
         SignatureError: There are both a signature and example arguments.

@@ -199,7 +199,10 @@ def _check_same_arguments(name: str, codes: Sequence[_KernelCode]) -> None:
 
 
 def _complete_launch(specialization: Specialization, launch: Launch) -> Launch:
-    """Add what was decided at compilation. Tensors may have any layout, because strides are arguments of the kernel."""
+    """Return the launch with the values that Triton fixed at compilation.
+
+    Pointers accept tensors of any layout, because strides are arguments of the kernel.
+    """
     return replace(
         launch,
         block=specialization.num_warps * specialization.warp_size,

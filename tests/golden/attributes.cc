@@ -1,4 +1,4 @@
-// vec: typed functions around the kernels of sm_80.cubin, sm_90a.cubin, sm_100f.cubin.
+// vec: typed functions around its kernels, from sm_80.cubin, sm_90a.cubin, sm_100f.cubin.
 #include <jitload/expression.h>
 #include <jitload/launch.h>
 
@@ -12,7 +12,7 @@ JITLOAD_EMBED(vec_sm_100f, "sm_100f.cubin");
 static const jitload_image images[] = {
     {80, 0, __tvm_ffi__cubin_vec_sm_80},
     {90, 'a', __tvm_ffi__cubin_vec_sm_90a},
-    {100, '0', __tvm_ffi__cubin_vec_sm_100f},
+    {100, 'f', __tvm_ffi__cubin_vec_sm_100f},
 };
 
 static const jitload_variable variables[] = {
@@ -71,11 +71,11 @@ static void plan_none(jitload_eval* e, jitload_plan* plan) {
 static const jitload_kernel kernels[] = {
     {"add", "_Z3add", &jitload_library, params_add,
      plan_add, expressions_add, 0, 3, 3,
-     JITLOAD_HAS_GRID | JITLOAD_HAS_BLOCK | JITLOAD_HAS_CLUSTER | JITLOAD_IS_COOPERATIVE | JITLOAD_IS_PDL | JITLOAD_HAS_PRIORITY, -2, 0, NULL, NULL, 0,
+     JITLOAD_HAS_GRID | JITLOAD_HAS_BLOCK | JITLOAD_HAS_CLUSTER | JITLOAD_IS_COOPERATIVE | JITLOAD_IS_PDL | JITLOAD_HAS_PRIORITY, -2, 0, NULL, NULL, 0, 0,
      "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"int\\\"}]}\"}", ""},
     {"none", "_Z4none", &jitload_library, NULL,
      plan_none, expressions_none, 1, 0, 0,
-     JITLOAD_HAS_GRID | JITLOAD_HAS_BLOCK, 0, 0, NULL, NULL, 0,
+     JITLOAD_HAS_GRID | JITLOAD_HAS_BLOCK, 0, 0, NULL, NULL, 0, 0,
      "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}]}\"}", ""},
 };
 

@@ -1,4 +1,4 @@
-// vec: typed functions around the kernels of sm_90a.cubin.
+// vec: typed functions around its kernels, from sm_90a.cubin.
 #include <jitload/launch.h>
 
 TVM_FFI_EMBED_CUBIN(vec_sm_90a);
@@ -18,7 +18,7 @@ static const jitload_param params_add[] = {
 static const jitload_kernel kernels[] = {
     {"add", "_Z3add", &jitload_library, params_add,
      NULL, NULL, 0, 3, 3,
-     0, 0, 0, NULL, NULL, 0,
+     0, 0, 0, NULL, NULL, 0, 0,
      "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"int\\\"}]}\"}", ""},
 };
 

@@ -1,4 +1,4 @@
-// vec: typed functions around the kernels of sm_90a.cubin.
+// vec: typed functions around its kernels, from sm_90a.cubin.
 #include <jitload/launch.h>
 
 TVM_FFI_EMBED_CUBIN(vec_sm_90a);
@@ -37,7 +37,7 @@ static const jitload_param params_every[] = {
 static const jitload_kernel kernels[] = {
     {"every", "_Z5every", &jitload_library, params_every,
      NULL, NULL, 0, 22, 22,
-     0, 0, 192, NULL, NULL, 0,
+     0, 0, 192, NULL, NULL, 0, 0,
      "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"bool\\\"}, {\\\"type\\\": \\\"int\\\"}, {\\\"type\\\": \\\"int\\\"}, {\\\"type\\\": \\\"int\\\"}, {\\\"type\\\": \\\"int\\\"}, {\\\"type\\\": \\\"int\\\"}, {\\\"type\\\": \\\"int\\\"}, {\\\"type\\\": \\\"float\\\"}, {\\\"type\\\": \\\"float\\\"}, {\\\"type\\\": \\\"float\\\"}, {\\\"type\\\": \\\"ffi.Bytes\\\"}, {\\\"type\\\": \\\"ffi.Bytes\\\"}]}\"}", "All of them."},
 };
 

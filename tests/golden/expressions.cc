@@ -1,4 +1,4 @@
-// vec: typed functions around the kernels of sm_90a.cubin.
+// vec: typed functions around its kernels, from sm_90a.cubin.
 #include <jitload/expression.h>
 #include <jitload/launch.h>
 
@@ -75,11 +75,11 @@ static void plan_add(jitload_eval* e, jitload_plan* plan) {
 static const jitload_kernel kernels[] = {
     {"matmul", "_Z20ns::matmul<float, 4>", &jitload_library, params_matmul,
      plan_matmul, expressions_matmul, 0, 4, 2,
-     JITLOAD_HAS_GRID | JITLOAD_HAS_BLOCK | JITLOAD_COMPUTES, 0, 0, NULL, NULL, 0,
+     JITLOAD_HAS_GRID | JITLOAD_HAS_BLOCK | JITLOAD_COMPUTES, 0, 0, NULL, NULL, 0, 0,
      "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}]}\"}", ""},
     {"add", "_Z3add", &jitload_library, params_add,
      plan_add, expressions_add, 1, 3, 2,
-     JITLOAD_HAS_GRID | JITLOAD_HAS_BLOCK | JITLOAD_COMPUTES, 0, 0, NULL, NULL, 0,
+     JITLOAD_HAS_GRID | JITLOAD_HAS_BLOCK | JITLOAD_COMPUTES, 0, 0, NULL, NULL, 0, 0,
      "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}]}\"}", ""},
 };
 

@@ -46,7 +46,14 @@ struct source_location {
 #define __forceinline__ __attribute__((always_inline)) /* people also write `inline` */
 #define __noinline__ inline /* libstdc++ writes __attribute__((__noinline__)), which must stay an attribute */
 #define __restrict__ __restrict
-#define __launch_bounds__(...)
+/* The most threads of a block, for cpu/object_file.py: as many instructions before the function, which never run. */
+#define __launch_bounds__(...)                                                        \
+  __attribute__((patchable_function_entry(__jitload_most_threads(__VA_ARGS__) + 1,    \
+                                          __jitload_most_threads(__VA_ARGS__))))
+template <class... __jitload_t>
+constexpr int __jitload_most_threads(long long threads, __jitload_t...) {
+  return threads < 1 || threads > 1024 ? 1024 : (int)threads;
+}
 #define __maxnreg__(...)
 #define __cluster_dims__(...) /* whatever a cluster can do beyond a block is an error */
 #define __block_size__(...)
@@ -181,9 +188,25 @@ __JITLOAD_INLINE void __nanosleep(unsigned) {
 
 /* ---- how kernels are run --------------------------------------------------------------------------------------- */
 
+/* How a parameter is passed: a reference as a pointer, as on a GPU. */
 template <class __jitload_t>
-__JITLOAD_INLINE __jitload_t& __jitload_parameter(void* const* params, unsigned number) {
-  return *static_cast<__jitload_t*>(params[number]);
+struct __jitload_passed {
+  typedef __jitload_t type;
+  static __JITLOAD_MEMBER __jitload_t& unpack(type& value) { return value; }
+};
+template <class __jitload_t>
+struct __jitload_passed<__jitload_t&> {
+  typedef __jitload_t* type;
+  static __JITLOAD_MEMBER __jitload_t& unpack(type value) { return *value; }
+};
+template <class __jitload_t>
+struct __jitload_passed<__jitload_t&&> {
+  static_assert(sizeof(__jitload_t) == 0, "a __global__ function cannot have a parameter with rvalue reference type");
+};
+
+template <class __jitload_t>
+__JITLOAD_INLINE typename __jitload_passed<__jitload_t>::type& __jitload_parameter(void* const* params, unsigned number) {
+  return *static_cast<typename __jitload_passed<__jitload_t>::type*>(params[number]);
 }
 
 template <class... __jitload_a>
@@ -218,11 +241,12 @@ template <class __jitload_f, __jitload_f* __jitload_k>
 struct __jitload_entry;
 template <class... __jitload_a, void (*__jitload_k)(__jitload_a...)>
 struct __jitload_entry<void(__jitload_a...), __jitload_k> {
-  typedef __jitload_layout<__jitload_a...> layout;
+  typedef __jitload_layout<typename __jitload_passed<__jitload_a>::type...> layout;
   typedef __jitload_indices<__integer_pack(sizeof...(__jitload_a))...> indices;
 
   /* The parameters are copies here, which no store of the kernel can reach, so they stay in registers. */
-  __JITLOAD_INLINE void loop(jitload_cpu_block* block, uint32_t count, __jitload_a... args) {
+  __JITLOAD_INLINE void loop(jitload_cpu_block* block, uint32_t count,
+                             typename __jitload_passed<__jitload_a>::type... args) {
     __jitload_set_block(block);
     for (uint32_t last = block->block_index[0] + count - 1;; ++block->block_index[0]) {
       blockIdx.x = block->block_index[0];
@@ -234,7 +258,7 @@ struct __jitload_entry<void(__jitload_a...), __jitload_k> {
           threadIdx.y = y;
           for (unsigned x = 0; x < width; ++x) {
             threadIdx.x = x;
-            __jitload_k(args...);
+            __jitload_k(__jitload_passed<__jitload_a>::unpack(args)...);
           }
         }
       }
@@ -284,7 +308,7 @@ struct __jitload_entry<void(__jitload_a...), __jitload_k> {
   }
   template <unsigned... __jitload_n>
   static void call(void* const* params, __jitload_indices<__jitload_n...>) {
-    __jitload_k(__jitload_parameter<__jitload_a>(params, __jitload_n)...);
+    __jitload_k(__jitload_passed<__jitload_a>::unpack(__jitload_parameter<__jitload_a>(params, __jitload_n))...);
   }
 };
 
