@@ -12,9 +12,14 @@ from jitload.errors import CompileError
 
 LIBC = ("abort", "calloc", "dlsym", "environ", "getenv", "mmap", "munmap", "pthread_mutex_lock", "puts", "syscall")
 OWN = ("jitload_run", "jitload_cpu_switch", "jitload_library", "kernels")
-KERNEL = 'extern "C" __global__ void {}(int* x) {{ extern __shared__ int optarg[]; optarg[threadIdx.x] = x[0] + 1;' + (
-    " __syncthreads(); atomicAdd(x + 1, optarg[blockDim.x - 1 - threadIdx.x] + stderror); }}\n"
-)
+KERNEL = r"""
+extern "C" __global__ void {}(int* x) {{
+  extern __shared__ int optarg[];
+  optarg[threadIdx.x] = x[0] + 1;
+  __syncthreads();
+  atomicAdd(x + 1, optarg[blockDim.x - 1 - threadIdx.x] + stderror);
+}}
+"""
 
 
 def test_names_of_libc_and_of_the_runtime() -> None:

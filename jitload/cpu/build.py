@@ -341,14 +341,11 @@ def _declaration_of(symbol: str) -> str:
 
 
 def _image_kernel(row: CpuKernel) -> ImageKernel:
-<<<<<<< HEAD
     return ImageKernel(
-        symbol=row.symbol, slots=row.slots, registers=None, shared_bytes=None, local_bytes=None, max_threads=1024
+        symbol=row.symbol,
+        slots=row.slots,
+        registers=None,
+        shared_bytes=None,
+        local_bytes=None,
+        max_threads=row.max_threads,
     )
-||||||| b778139
-    return ImageKernel(symbol=row.symbol, slots=row.slots, registers=0, shared_bytes=0, local_bytes=0, max_threads=1024)
-=======
-    return ImageKernel(
-        symbol=row.symbol, slots=row.slots, registers=0, shared_bytes=0, local_bytes=0, max_threads=row.max_threads
-    )
->>>>>>> main
