@@ -396,7 +396,10 @@ ENDS = {
         r"m.cu:4: assertion `x\[threadIdx.x\] < 2` failed in block \(0, 0, 0\), thread \(2, 0, 0\)"),
     "assert after a barrier": ("__syncthreads(); assert(threadIdx.x != 3);", r"assertion .* thread \(3, 0, 0\)"),
     "trap": ("if (threadIdx.x == 1) __trap();", r"k2\(\): __trap\(\) in block \(0, 0, 0\), thread \(1, 0, 0\)"),
-    "division": ("x[0] = (int)threadIdx.x / (int)x[0];", r"k3\(\): an integer division by zero at m\.cu:13 in block"),
+    "division": (
+        "x[0] = (int)threadIdx.x / (int)x[0];",
+        r"k3\(\): an integer division by zero at m\.cu:13 in block \(0, 0, 0\), thread \(0, 0, 0\)$",
+    ),
     "division after a barrier": (
         "__syncthreads(); if (threadIdx.x == 3) x[0] = 5 % (unsigned)x[0];",
         r"division by zero at m\.cu:16 in .* thread \(3, 0, 0\)",

@@ -8,10 +8,12 @@ again if it refused a row, or if the marks show kernels that the text does not.
 
 from __future__ import annotations
 
+import logging
 import platform
 import re
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from jitload.building.files_read import read_depfile
@@ -41,6 +43,8 @@ from jitload.signature.demangle import demangle, demangle_variables
 from jitload.signature.kernels import read_kernels
 from jitload.toolchain.cuda import CudaToolchain
 from jitload.toolchain.host import Compiler, own_include_dir, tvm_ffi_include_dirs
+
+_log = logging.getLogger(__name__)
 
 # As under nvcc, memory may be read through pointers of other types, and integers wrap. The object file is read function
 # by function, hence the sections. glibc's fortified functions, which some compilers use by default, would end the
@@ -207,7 +211,19 @@ class _Compilation:
             missing = tuple(filter(None, (spell(s) for s in object_file.marked() if s not in in_table)))
             if missing:
                 object_file = self._run_with_rows((*self.expressions, *missing))
+        self._warn_of_unnamed(object_file)
         return object_file
+
+    def _warn_of_unnamed(self, object_file: ObjectFile) -> None:
+        """Log a warning about kernels that cannot be named, because the demangler rejects their symbols."""
+        in_table = {row.symbol for row in object_file.rows()}
+        for symbol in object_file.marked():
+            if symbol not in in_table:
+                _log.warning(
+                    "%s: the kernel with the symbol %s… of %d characters is left out, because its name cannot be read; "
+                    "name it in functions=, with Launch(kernel=...)",
+                    self._source.name, symbol[:60], len(symbol),
+                )  # fmt: skip
 
     def _run_with_rows(self, expressions: tuple[str, ...]) -> ObjectFile:
         """Compile with these rows, and again without the rows that were refused."""
@@ -242,10 +258,27 @@ class _Compilation:
     def _compile(self, output: str, *options: str, expressions: tuple[str, ...] = ()) -> None:
         text = cpu_text(self._source, expressions)
         (self._work_dir / "cpu.cc").write_text(text, encoding="utf-8", newline="")
+        quoted = self._write_pieces()
         preemptive = _PREEMPTIVE_FLAGS if self._is_preemptive else ()
         command = (*self._command, *preemptive, *options, "cpu.cc", "-o", output)
         write_ninja(self._work_dir, (Step(output=output, command=command, inputs=("cpu.cc",)),))
-        run_ninja(self._ninja, self._work_dir, name=self._source.name)
+        try:
+            run_ninja(self._ninja, self._work_dir, name=self._source.name)
+        finally:
+            for path in quoted:
+                path.unlink(missing_ok=True)
+
+    def _write_pieces(self) -> list[Path]:
+        """Write the pieces to files named by their labels, from which the compiler quotes lines in its messages."""
+        paths = []
+        for label, text in self._source.pieces:
+            path = self._work_dir / label
+            if path.parent != self._work_dir or path.name == "cpu.cc":
+                continue
+            with suppress(OSError):  # the label may be too long for the name of a file
+                path.write_text(text, encoding="utf-8", newline="")
+                paths.append(path)
+        return paths
 
     def _error_of_source(self, failure: CompileError, expressions: tuple[str, ...]) -> CompileError:
         """Return the failure with the errors of the user's own text alone."""
@@ -337,5 +370,10 @@ def _declaration_of(symbol: str) -> str:
 
 def _image_kernel(row: CpuKernel) -> ImageKernel:
     return ImageKernel(
-        symbol=row.symbol, slots=row.slots, registers=0, shared_bytes=0, local_bytes=0, max_threads=row.max_threads
+        symbol=row.symbol,
+        slots=row.slots,
+        registers=None,
+        shared_bytes=None,
+        local_bytes=None,
+        max_threads=row.max_threads,
     )

@@ -428,7 +428,16 @@ class _Compilation:
             self._is_minimal = False
 
     def symbols(self, result: NvrtcResult) -> dict[str, tuple[str, str]]:
-        """Return the symbols of each kernel expression and of its probe, "" if NVRTC rejected the probe."""
+        """Return the symbols of each kernel expression and of its probe, "" if NVRTC rejected the probe.
+
+        Raises:
+            SignatureError: NVRTC took a kernel for a function of its own.
+        """
+        if builtin := next((kernel for kernel in self.expressions if kernel not in result.lowered), None):
+            raise SignatureError(
+                f"kernel {builtin!r}: NVRTC has a function of this name and compiles no kernel under it. "
+                "Give the kernel another name."
+            )
         return {
             kernel: (result.lowered[kernel], result.lowered.get(probe.probe_expression(kernel), ""))
             for kernel in self.expressions
