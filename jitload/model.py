@@ -274,14 +274,16 @@ class CpuProgram:
     Attributes:
         compiled: Their types and names, as NVRTC would have given them; the cubin is empty.
         object_file: The object file's name in the work directory.
-        rows: For each kernel's symbol its row in the table, whether its threads may wait for each other, and the
-            maximum number of threads per block.
+        rows: For each kernel's symbol its row in the table, how its threads run (`JITLOAD_CPU_LOOP` and its kin),
+            and the maximum number of threads per block.
+        variables: For each variable's name, its symbol in the object file.
         dynamic_shared: The symbols of `extern __shared__` arrays, which the wrapper has to define.
         files_read: The files that the compiler read.
     """
 
     compiled: CompiledSource
     object_file: str
-    rows: dict[str, tuple[int, bool, int]]
+    rows: dict[str, tuple[int, str, int]]
+    variables: dict[str, str]
     dynamic_shared: tuple[str, ...]
     files_read: tuple[Path, ...]

@@ -63,7 +63,7 @@ def export(name: str, found: Kernel, launch: Launch | None = None, doc: str = ""
 
 def wrapper(*exports: Export, name: str = "vec", archs=("sm_90a",), variables=()) -> Wrapper:
     images = [
-        EmbeddedImage(name=f"vec_{arch}", file=f"{arch}.cubin", capability=int(arch[3:].rstrip("af")), suffix=arch[5:6])
+        EmbeddedImage(name=f"vec_{arch}", file=f"{arch}.cubin", capability=int(arch[3:].rstrip("af")), suffix=arch.lstrip("sm_0123456789"))
         for arch in archs
     ]
     return Wrapper(

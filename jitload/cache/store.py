@@ -47,6 +47,7 @@ from jitload.cache.entry import (
 )
 from jitload.cache.key import SCHEMA, CacheKey, describe_parts
 from jitload.cache.locks import LOCKS_DIR, hold_lock, host_tag, lock_directory, unlock
+from jitload.cache.tiers import remember_bundles
 from jitload.errors import CacheError, CachePlaceError, CompileError, JitLoadError, warn_once
 from jitload.files import make_private_dir
 from jitload.settings import Settings
@@ -331,7 +332,8 @@ def _sync(path: Path) -> None:
 
 
 def after_build(cache_dir: Path, settings: Settings) -> None:
-    """Remove what killed builders left behind, and prune entries if the cache has grown beyond its limit."""
+    """Do what a hit must not do: write down which bundles there are, sweep up after killed builders, and prune."""
+    remember_bundles(cache_dir)
     sweep_work_dirs(cache_dir)
     if settings.cache_limit and _published_bytes(cache_dir) > settings.cache_limit:
         from jitload.cache.prune import prune_to_limit

@@ -56,13 +56,13 @@ class CpuCode(NamedTuple):
     """What a wrapper has to know about kernels compiled for the CPU.
 
     Attributes:
-        rows: For each kernel's symbol, its row in the object file's table, whether its threads may wait, and the
-            maximum number of threads per block.
+        rows: For each kernel's symbol, its row in the object file's table, how its threads run, and the maximum number
+            of threads per block.
         dynamic_shared: The symbols of `extern __shared__` arrays.
         variables: The symbols of variables by name.
     """
 
-    rows: Mapping[str, tuple[int, bool, int]]
+    rows: Mapping[str, tuple[int, str, int]]
     dynamic_shared: tuple[str, ...]
     variables: Mapping[str, str]
 
@@ -194,11 +194,11 @@ def _export_record_for(export: Export, cpu: CpuCode | None) -> dict[str, Any]:
     record = export_record(export)
     if cpu is None:
         return {**record, "cpu": None}
-    row, can_wait, max_threads = cpu.rows[export.kernel.symbol]
+    row, mode, max_threads = cpu.rows[export.kernel.symbol]
     for parameter, parameter_record in zip(export.kernel.parameters, record["params"], strict=True):
         if parameter.kind == "pointer":
             parameter_record["flags"] = join_flags([parameter_record["flags"], "JITLOAD_ON_CPU"])
-    return {**record, "cpu": {"row": row, "can_wait": int(can_wait), "max_threads": max_threads}}
+    return {**record, "cpu": {"row": row, "mode": mode, "max_threads": max_threads}}
 
 
 def export_record(export: Export, constants: Mapping[str, ScopeEntry] | None = None) -> dict[str, Any]:
@@ -227,7 +227,7 @@ def export_record(export: Export, constants: Mapping[str, ScopeEntry] | None = N
 
 
 def _check_names(export: Export) -> None:
-    """Raise LaunchSpecError if a launch names parameters that its kernel lacks, or if the export's name is reserved."""
+    """Raise LaunchSpecError if a `Launch` names parameters that the kernel lacks, or the export's name is reserved."""
     if export.name.startswith(_RESERVED):
         hint = f'Export it under another name: functions={{"f": Launch(kernel="{export.kernel.name}")}}'
         raise LaunchSpecError(

@@ -16,7 +16,7 @@ from pathlib import Path
 from jitload.building.files_read import read_depfile
 from jitload.building.ninja import Step, parse_diagnostics, run_ninja, write_ninja
 from jitload.cpptext.declarations import find_candidates
-from jitload.cpu.object_file import CpuKernel, ObjectFile
+from jitload.cpu.object_file import CpuKernel, ObjectFile, linked_name
 from jitload.cpu.text import (
     BY_SYMBOL,
     ROW_FILE,
@@ -47,7 +47,7 @@ from jitload.toolchain.host import Compiler, own_include_dir, tvm_ffi_include_di
 _FLAGS = (
     "-std=c++17", "-O3", "-pipe", "-fPIC", "-fvisibility=hidden", "-ffunction-sections", "-fno-extern-tls-init",
     "-fno-gnu-unique", "-fno-strict-aliasing", "-fwrapv", "-fno-math-errno", "-fno-trapping-math", "-w",
-    "-U_FORTIFY_SOURCE",
+    "-U_FORTIFY_SOURCE", "-fsanitize=integer-divide-by-zero", "-fno-sanitize-recover=integer-divide-by-zero",
 )  # fmt: skip
 # Each basic block may switch to another thread, for kernels whose threads may spin.
 _PREEMPTIVE_FLAGS = ("-fsanitize-coverage=trace-pc", "-DJITLOAD_CPU_PREEMPT=1")
@@ -74,12 +74,13 @@ def compile_for_cpu(
 
     Raises:
         CompileError: The compiler refused the source.
-        LaunchSpecError: The compiler refused a kernel that a launch names.
+        LaunchSpecError: The compiler refused a kernel that a `Launch` names.
         SignatureError: A kernel's parameters cannot be read.
     """
     _refuse_lost_branches(source.name, source.pieces)
     compilation = _Compilation(source, compiler, toolchain, ninja, work_dir)
     object_file = compilation.run()
+    (work_dir / "cpu.o").write_bytes(object_file.for_link())
     rows = object_file.rows()
     image = Image(
         arch="cpu",
@@ -101,7 +102,8 @@ def compile_for_cpu(
     return CpuProgram(
         compiled=compiled,
         object_file="cpu.o",
-        rows={row.symbol: (number, row.can_wait, row.max_threads) for number, row in enumerate(rows)},
+        rows={row.symbol: (number, row.mode, row.max_threads) for number, row in enumerate(rows)},
+        variables={v.name: linked_name(v.symbol) for v in image.variables},
         dynamic_shared=(*object_file.dynamic_shared(), *((_DYNAMIC_SHARED_SYMBOL,) if source.instrumentation else ())),
         files_read=compilation.files_read,
     )
@@ -146,7 +148,7 @@ class _Compilation:
 
     Attributes:
         candidates: What looks like a kernel in the source.
-        launched: For each C++ expression of a kernel that a launch names, the kernel as the launch spells it.
+        launched: For each C++ expression of a kernel that a `Launch` names, the kernel as the launch spells it.
         expressions: The C++ expressions of the kernels in the table, row by row.
         files_read: The files that the compiler read.
         user_headers: The user's headers among them.
@@ -237,6 +239,18 @@ class _Compilation:
                 self._compile("cpu.o", "-c")
         except CompileError as error:
             return error
+        return self._error_of_kernel(failure, expressions)
+
+    def _error_of_kernel(self, failure: CompileError, expressions: tuple[str, ...]) -> CompileError:
+        """Return a failure of the kernel table as an error at the kernel's own line."""
+        message = re.search(r"static assertion failed: (.*)", failure.log)
+        row = re.search(rf"^{ROW_FILE}:(\d+):", failure.log, re.MULTILINE)
+        name = expressions[int(row[1]) - 1] if message and row else ""
+        for candidate in self.candidates:
+            if message and candidate.name == name:
+                label = self._source.pieces[candidate.piece][0]
+                log = f"{label}:{candidate.line}: error: {message[1]}\n"
+                return CompileError(stage="host", name=failure.name, log=log, diagnostics=parse_diagnostics(log))
         return failure
 
     def _read_headers(self) -> list[tuple[str, str]]:

@@ -8,16 +8,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from jitload.elf.file import RELA, SHT_RELA, STB_LOCAL, STT_FUNC, STT_OBJECT, STT_TLS, ElfFile, Symbol
+from jitload.elf.file import (
+    RELA,
+    SHT_RELA,
+    STB_LOCAL,
+    STT_FUNC,
+    STT_OBJECT,
+    STT_TLS,
+    ElfFile,
+    Symbol,
+    replace_symbols,
+    write_elf,
+)
 from jitload.model import ParameterSlot, Variable
 
 TABLE = "__jitload_cpu_kernels"
 _KERNEL_MARKS = "__patchable_function_entries"  # the section where `__global__` leaves a mark
 _WAITS = frozenset(f"jitload_cpu_{name}" for name in ("barrier", "exchange", "tile_barrier", "active", "yield"))
+_DIVISIONS = frozenset({"__ubsan_handle_divrem_overflow_abort"})  # called where the divisor is zero
 _OWN_THREAD_LOCAL = frozenset({"jitload_cpu_current_worker", "jitload_cpu_thread_memory", "_TLS_MODULE_BASE_"})
 _NOP_BYTES = 1 if platform.machine() == "x86_64" else 4
 _MAX_THREADS = 1024
 _ROW_SIZE = 48  # of a jitload_cpu_kernel, in bytes
+_OWN_PREFIX = "__jitload_"
+_USER_PREFIX = "__jitload_user_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,14 +42,14 @@ class CpuKernel:
         symbol: The kernel's.
         probe: The symbol of its probe, which holds its type.
         slots: Offsets and sizes of its parameters.
-        can_wait: Whether its threads may wait for each other.
+        mode: How its threads run, one of the enumerators of jitload/cpu.h.
         max_threads: The maximum number of threads per block: `__launch_bounds__`, or else 1024.
     """
 
     symbol: str
     probe: str
     slots: tuple[ParameterSlot, ...]
-    can_wait: bool
+    mode: str
     max_threads: int
 
 
@@ -43,7 +57,7 @@ class ObjectFile:
     """An object file of g++ in which every function has a section of its own."""
 
     def __init__(self, data: bytes) -> None:
-        file = ElfFile(data)
+        self._file = file = ElfFile(data)
         self._sections = file.sections
         self._symbols = file.symbols()
 
@@ -66,8 +80,7 @@ class ObjectFile:
 
     def dynamic_shared(self) -> tuple[str, ...]:
         """Return the symbols of `extern __shared__` arrays, which are thread-local and undefined."""
-        names = (s.name for s in self._symbols if s.type == STT_TLS and s.section == 0)
-        return tuple(name for name in names if name not in _OWN_THREAD_LOCAL)
+        return tuple(linked_name(s.name) for s in self._symbols if _is_dynamic_shared(s))
 
     def variables(self) -> tuple[Variable, ...]:
         """Return the global variables, which include `__device__` and `__constant__` ones, named by their symbols."""
@@ -79,6 +92,16 @@ class ObjectFile:
             if "__jitload_" not in s.name and not s.name.startswith(compiler_made)
         )
 
+    def for_link(self) -> bytes:
+        """Return the file with its own names for what the source defines, as in `linked_name`."""
+        symbols = [
+            symbol._replace(name=linked_name(symbol.name))
+            if (symbol.section and symbol.binding != STB_LOCAL) or _is_dynamic_shared(symbol)
+            else symbol
+            for symbol in self._symbols
+        ]
+        return write_elf(self._file.header, replace_symbols(self._sections, symbols))
+
     def _row(self, table: Symbol, offset: int) -> CpuKernel:
         run_blocks, function, probe, sizes, alignments = (
             self._relocations(table.section)[offset + field] for field in (0, 16, 24, 32, 40)
@@ -89,9 +112,14 @@ class ObjectFile:
             symbol=symbol,
             probe=self._function_at(*probe),
             slots=_parameter_slots(parameter_sizes, self._numbers(*alignments)),
-            can_wait=self._reaches(run_blocks[0], _WAITS),
+            mode=self._mode(run_blocks[0]),
             max_threads=self._launch_bounds.get(symbol, _MAX_THREADS),
         )
+
+    def _mode(self, run_blocks: int) -> str:
+        if self._reaches(run_blocks, _WAITS):
+            return "JITLOAD_CPU_FIBERS"
+        return "JITLOAD_CPU_SINGLY" if self._reaches(run_blocks, _DIVISIONS) else "JITLOAD_CPU_LOOP"
 
     @cached_property
     def _launch_bounds(self) -> dict[str, int]:
@@ -171,6 +199,19 @@ class ObjectFile:
                 if 0 < target.section < len(self._sections):
                     pending.append(target.section)
         return False
+
+
+def linked_name(symbol: str) -> str:
+    """Return the name under which a symbol of the source is linked.
+
+    Names that are not mangled get a prefix. Otherwise a kernel `getenv` would take the place of libc's function for all
+    code in the library, and `jitload_run` would be defined twice.
+    """
+    return symbol if symbol.startswith(("_Z", _OWN_PREFIX)) or not symbol.isidentifier() else _USER_PREFIX + symbol
+
+
+def _is_dynamic_shared(symbol: Symbol) -> bool:
+    return symbol.type == STT_TLS and symbol.section == 0 and symbol.name not in _OWN_THREAD_LOCAL
 
 
 def _parameter_slots(sizes: Sequence[int], alignments: Sequence[int]) -> tuple[ParameterSlot, ...]:

@@ -17,6 +17,7 @@ from jitload.cpptext.preprocessor import HEADER_NAME, Conditional, read_conditio
 from jitload.cpu.object_file import TABLE
 from jitload.cuda import probe
 from jitload.cuda.kernels import DeviceSource, join_pieces
+from jitload.cuda.nvrtc import type_hint
 from jitload.errors import CompileError, Diagnostic
 
 ROW_FILE = "<kernels>"  # the file that messages name for the rows of the kernel table; the line is the row's number
@@ -184,7 +185,9 @@ _GPU_NAMES = {
     r"cuda[A-Z]\w*": "CUDA's runtime within a kernel",
     r"memcpy_async|__pipeline_\w+|cuda::pipeline\w*": "asynchronous copies",
     r"cuda::(?:barrier|latch|\w+_semaphore|ptx)\w*|barrier_(?:arrive|wait)": "barriers that are objects",
-    r"__nv\w+|__cvta_\w+|__is(?:Shared|Global|Local|Constant|GridConstant)|__grid_\w+": "instructions of the device",
+    r"__nv(?!_bfloat|_half|_fp\d)\w+|__cvta_\w+|__grid_\w+|__is(?:Shared|Global|Local|Constant|GridConstant)": (
+        "instructions of the device"
+    ),
     r"this_multi_grid|multi_grid_group": "several GPUs",
     r"setmaxnreg|griddepcontrol|cudaGridDependencySynchronize": "instructions of the device",
 }
@@ -266,11 +269,13 @@ def explain(error: CompileError) -> CompileError:
             feature = diagnostic.message.partition(_MARK)[2]
             return gpu_only_error(error.name, *_user_line(diagnostic, error.log), feature, error)
         message = re.sub(r"(\S)(\w+)(\S) is not a member of (\S)(\w+)(\S)", r"\1\5::\2\3", diagnostic.message)
+        message = message.partition("; did you mean")[0]
         quoted = re.findall(r"[\u2018'`]([^\u2019']*)[\u2019']", message)
         for pattern, feature in _GPU_NAMES.items():
             if any(re.search(rf"(?<!\w)(?:{pattern})(?!\w)", name) for name in quoted):
                 said = f"{feature}: {diagnostic.message}"
                 return gpu_only_error(error.name, diagnostic.file, diagnostic.line, said, error)
+    error.hint = error.hint or type_hint(error.log)
     return error
 
 

@@ -23,11 +23,11 @@ from jitload.signature.kernels import make_typed_kernel, read_kernels_without_so
 
 
 def read_external_cubins(request: Request) -> tuple[CompiledSource, ...]:
-    """Return the cubins of a request, one for each architecture, with the kernels that its launches name.
+    """Return the cubins of a request, one for each architecture, with the kernels that its `Launch` records name.
 
     Raises:
         JitLoadError: Two cubins are for the same architecture, or there is none for an architecture of the request.
-        LaunchSpecError: A launch names a kernel that does not exist.
+        LaunchSpecError: A `Launch` names a kernel that does not exist.
         LoadError: The bytes are not a cubin.
     """
     cubins = [_read(cubin) for cubin in request.cubins]
@@ -65,7 +65,7 @@ def _check_archs(request: Request, archs: Sequence[str]) -> None:
 
 
 def _symbol_of(kernel: str, function_name: str, cubin: Cubin) -> str:
-    """Return the symbol of the kernel that a launch names: by its symbol, its C++ name, or its name with its types."""
+    """Return the symbol of the kernel that a `Launch` names by its symbol, its C++ name, or its name with its types."""
     name = _without_spaces(kernel)
     for spellings in (lambda k: (k.symbol,), lambda k: (_without_spaces(k.name), _without_spaces(_with_types(k)))):
         symbols = [k.symbol for k in cubin.kernels if name in spellings(k)]
@@ -89,7 +89,7 @@ def _without_spaces(text: str) -> str:
 
 
 def _with_signatures(cubin: Cubin, request: Request, symbols: Mapping[str, str]) -> Cubin:
-    """Return the cubin with the types in the signatures of launches, and check that all exported kernels have types.
+    """Return the cubin with the types of `Launch.signature`, and check that all exported kernels have types.
 
     A function name without a kernel is ignored: choosing the exports raises the error, which lists the kernels.
     """

@@ -277,7 +277,7 @@ def check_device_code(source: DeviceSource, arch: str, toolchain: CudaToolchain)
 
     Raises:
         CompileError: NVRTC rejected the source.
-        LaunchSpecError: NVRTC rejected a kernel that a launch names.
+        LaunchSpecError: NVRTC rejected a kernel that a `Launch` names.
         ToolchainError: NVRTC cannot be used, or does not know the architecture.
     """
     source = replace(source, options=(*source.options, SYNTAX_ONLY))

@@ -25,6 +25,13 @@ _DIAGNOSTIC = re.compile(
     r"(?: #[\w-]+)?: (?P<message>.*)$",
     re.MULTILINE,
 )
+# How people write the types of narrow floats, CUDA's types, and the header that declares them.
+_NARROW_FLOATS = (
+    (r"(?:__)?(?:nv_)?(?:bfloat16|bfloat162|bf16)", "__nv_bfloat16 and __nv_bfloat162", "cuda_bf16.h"),
+    (r"(?:__)?(?:nv_)?(?:half2?|float16|fp16)", "__half and __half2", "cuda_fp16.h"),
+    (r"__nv_fp8\w*", "__nv_fp8_e4m3 and __nv_fp8_e5m2", "cuda_fp8.h"),
+)
+_UNKNOWN_NAME = re.compile(r"identifier \"(\w+)\" is undefined|[\u2018'](\w+)[\u2019'] (?:was not|has not|does not)")
 _MISSING_HEADER = re.compile(r'(?:cannot|could not) open source file "(?:\./)?([^"]+)"')
 _FOR_HOST_CODE = re.compile(r"(?:torch|ATen|c10|pybind11)/")
 _UNDECLARED = re.compile(r'identifier "(\w+)" is undefined')
@@ -296,8 +303,17 @@ def _compile_error(nvrtc: Any, path: Path, job: NvrtcJob, status: Any, log: str)
         log=log,
         diagnostics=diagnostics,
         command=job.options,
-        hint=_hint(log, job.options),
+        hint=type_hint(log) or _hint(log, job.options),
     )
+
+
+def type_hint(log: str) -> str:
+    """Return what to write for the type of a narrow float that a compiler does not know, or ""."""
+    for match in _UNKNOWN_NAME.finditer(log):
+        for pattern, types, header in _NARROW_FLOATS:
+            if re.fullmatch(pattern, match[1] or match[2]):
+                return f"CUDA's types of this kind are {types}, which #include <{header}> declares."
+    return ""
 
 
 def _hint(log: str, options: Sequence[str]) -> str:
@@ -326,10 +342,10 @@ def missing_header(log: str) -> str:
 
 
 def _missing_header_hint(header: str) -> str:
+    if header.startswith("curand"):
+        return f"{header!r} comes with pip install nvidia-curand, or nvidia-curand-cu12 for CUDA 12."
     if _FOR_HOST_CODE.match(header):
         return f"<{header}> is for host code, and NVRTC compiles only the kernels: leave the bindings out."
-    if header.startswith("curand"):
-        return f"{header!r} comes with: pip install nvidia-curand  (or nvidia-curand-cu12 for CUDA 12)"
     return (
         f"NVRTC has no {header!r}: pass its directory in extra_include_paths=[…]; CUDA's own headers come with "
         "pip install 'jitload[cu13]'."

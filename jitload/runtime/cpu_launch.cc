@@ -86,7 +86,7 @@ extern "C" int jitload_launch_on_cpu(const jitload_request* request) {
   jitload_cpu_launch launch = {};
   launch.kernel = kernel->cpu;
   launch.name = kernel->name;
-  launch.can_wait = kernel->can_wait;
+  launch.mode = kernel->cpu_mode;
   launch.params = request->params;
   for (int i = 0; i < 3; ++i) {
     launch.block.grid_dim[i] = (uint32_t)plan->grid[i];

@@ -123,9 +123,7 @@ static inline jitload_cu_stream jitload_select_stream(const jitload_request* req
 static inline jitload_cu_result jitload_submit(const jitload_driver* driver, const jitload_request* request,
                                                jitload_cu_kernel function, jitload_cu_stream stream) {
   const jitload_plan* plan = &request->plan;
-  const int attributes = JITLOAD_HAS_CLUSTER | JITLOAD_IS_COOPERATIVE | JITLOAD_IS_PDL | JITLOAD_HAS_PRIORITY |
-                         JITLOAD_SPREADS | JITLOAD_BALANCES;
-  if (JITLOAD_LIKELY((request->kernel->flags & attributes) == 0)) {
+  if (JITLOAD_LIKELY((request->kernel->flags & JITLOAD_NEEDS_ATTRIBUTES) == 0)) {
     return driver->launch(function, (unsigned)plan->grid[0], (unsigned)plan->grid[1], (unsigned)plan->grid[2],
                           (unsigned)plan->block[0], (unsigned)plan->block[1], (unsigned)plan->block[2],
                           (unsigned)plan->shared_bytes, stream, request->params, NULL);

@@ -20,7 +20,7 @@ from jitload.toolchain.host import package_dirs
 _INCLUDE_DIR = Path(__file__).parents[1] / "include"
 _NVRTC_FILE = re.compile(r"libnvrtc\.so\.(\d+)(?:\.(\d+))?(?:\.(\d+))?$")
 _NVJITLINK_FILE = re.compile(r"libnvJitLink\.so\.\d+")
-_CUDA_WHEEL = re.compile(r"nvidia_(?:cuda_(?:nvrtc|runtime|crt|cccl|nvcc)|curand)(?:_cu\d+)?-([\d.]+)\.dist-info$")
+_CUDA_WHEEL = re.compile(r"nvidia_cu(?:da_(?:nvrtc|runtime|crt|cccl|nvcc)|rand)(?:_cu\d+)?-([\d.]+)\.dist-info$")
 # Below `nvidia/`, by CUDA's major version: where NVRTC is, and where its headers are.
 _WHEEL_DIRS = {
     13: ("cu13/lib", "cu13/include", "cu13/include/cccl"),

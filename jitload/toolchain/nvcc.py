@@ -6,7 +6,6 @@ import functools
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -107,6 +106,8 @@ def run_nvcc(command: Sequence[str]) -> str:
     Raises:
         ToolchainError: It cannot be run.
     """
+    import subprocess  # a hit starts no process
+
     try:
         result = subprocess.run(
             command, env=tool_environment(), capture_output=True, text=True, errors="replace", timeout=60, check=False

@@ -1,4 +1,4 @@
-// vec: typed functions around the kernels of sm_80.cubin, sm_90a.cubin, sm_100f.cubin.
+// vec: typed functions around its kernels, from sm_80.cubin, sm_90a.cubin, sm_100f.cubin.
 #include <jitload/expression.h>
 #include <jitload/launch.h>
 
@@ -12,7 +12,7 @@ JITLOAD_EMBED(vec_sm_100f, "sm_100f.cubin");
 static const jitload_image images[] = {
     {80, 0, __tvm_ffi__cubin_vec_sm_80},
     {90, 'a', __tvm_ffi__cubin_vec_sm_90a},
-    {100, '0', __tvm_ffi__cubin_vec_sm_100f},
+    {100, 'f', __tvm_ffi__cubin_vec_sm_100f},
 };
 
 static const jitload_variable variables[] = {

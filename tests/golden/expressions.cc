@@ -1,4 +1,4 @@
-// vec: typed functions around the kernels of sm_90a.cubin.
+// vec: typed functions around its kernels, from sm_90a.cubin.
 #include <jitload/expression.h>
 #include <jitload/launch.h>
 

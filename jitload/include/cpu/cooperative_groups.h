@@ -168,7 +168,7 @@ class thread_group {
   __JITLOAD_MEMBER unsigned long long size() const;
   __JITLOAD_MEMBER unsigned long long num_threads() const { return size(); }
   __JITLOAD_MEMBER unsigned long long thread_rank() const;
-  __JITLOAD_MEMBER void sync(int line = __builtin_LINE()) const;
+  __JITLOAD_MEMBER void sync(__jitload_site site = __JITLOAD_SITE) const;
   __JITLOAD_MEMBER unsigned int get_type() const { return type_; }
   __JITLOAD_MEMBER unsigned __jitload_group_mask() const { return mask_; }
 
@@ -185,8 +185,8 @@ class thread_block : public thread_group {
   struct arrival_token {};
   using thread_group::thread_group;
   __JITLOAD_MEMBER arrival_token barrier_arrive() const { return arrival_token(); }
-  __JITLOAD_MEMBER void barrier_wait(arrival_token&&, int line = __builtin_LINE()) const { __syncthreads(line); }
-  static __JITLOAD_MEMBER void sync(int line = __builtin_LINE()) { __syncthreads(line); }
+  __JITLOAD_MEMBER void barrier_wait(arrival_token&&, __jitload_site site = __JITLOAD_SITE) const { __syncthreads(site); }
+  static __JITLOAD_MEMBER void sync(__jitload_site site = __JITLOAD_SITE) { __syncthreads(site); }
   static __JITLOAD_MEMBER unsigned int size() { return blockDim.x * blockDim.y * blockDim.z; }
   static __JITLOAD_MEMBER unsigned int num_threads() { return size(); }
   static __JITLOAD_MEMBER unsigned int thread_rank() { return __jitload_rank(); }
@@ -264,8 +264,8 @@ class coalesced_group : public thread_group, public __jitload_groups::lanes<coal
  private:
   unsigned meta_rank_, meta_size_;
 };
-__JITLOAD_INLINE coalesced_group coalesced_threads(int line = __builtin_LINE()) {
-  return coalesced_group(__jitload_groups::coalesced_type, __activemask(line), 0, 1);
+__JITLOAD_INLINE coalesced_group coalesced_threads(__jitload_site site = __JITLOAD_SITE) {
+  return coalesced_group(__jitload_groups::coalesced_type, __activemask(site), 0, 1);
 }
 
 /* ---- tiles ------------------------------------------------------------------------------------------------------ */
@@ -417,9 +417,9 @@ __JITLOAD_MEMBER unsigned long long thread_group::thread_rank() const {
   if (type_ == __jitload_groups::grid_type) return grid_group::thread_rank();
   return type_ == __jitload_groups::block_type ? __jitload_rank() : __jitload_groups::rank_in(mask_);
 }
-__JITLOAD_MEMBER void thread_group::sync(int line) const {
+__JITLOAD_MEMBER void thread_group::sync(__jitload_site site) const {
   if (type_ == __jitload_groups::grid_type) __jitload_stop("a barrier of the whole grid, which is GPU only,");
-  type_ == __jitload_groups::block_type ? __syncthreads(line) : __syncwarp(mask_);
+  type_ == __jitload_groups::block_type ? __syncthreads(site) : __syncwarp(mask_);
 }
 
 template <class Group>

@@ -278,11 +278,7 @@ __JITLOAD_INLINE float __frsqrt_rn(float x) { return (float)(1.0 / __builtin_sqr
 
 /* ---- time ------------------------------------------------------------------------------------------------------- */
 
-__JITLOAD_INLINE long long clock64() {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (long long)now.tv_sec * 1000000000ll + now.tv_nsec;
-}
+__JITLOAD_INLINE long long clock64() { return jitload_cpu_clock(); }
 __JITLOAD_INLINE clock_t clock() { return (clock_t)clock64(); }
 
 #endif /* JITLOAD_CPU_MATH_H_ */

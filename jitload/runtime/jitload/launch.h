@@ -93,6 +93,8 @@ enum {
   JITLOAD_COMPUTES = 64, /* the wrapper computes at least one parameter */
   JITLOAD_SPREADS = 128, /* cluster scheduling policy: spread */
   JITLOAD_BALANCES = 256, /* cluster scheduling policy: load balancing */
+  JITLOAD_NEEDS_ATTRIBUTES = JITLOAD_HAS_CLUSTER | JITLOAD_IS_COOPERATIVE | JITLOAD_IS_PDL | JITLOAD_HAS_PRIORITY |
+                             JITLOAD_SPREADS | JITLOAD_BALANCES, /* flags that become launch attributes */
 };
 
 struct jitload_eval;
@@ -116,7 +118,7 @@ typedef struct jitload_kernel {
   int32_t struct_bytes; /* for by-value structures, each aligned to 64 bytes */
   const struct jitload_triton* triton; /* triton.h; NULL for a kernel of CUDA C++ */
   const struct jitload_cpu_kernel* cpu; /* cpu.h; NULL without code for the CPU */
-  int32_t can_wait;     /* on the CPU: threads may wait for each other */
+  int32_t cpu_mode;     /* JITLOAD_CPU_LOOP and its kin */
   int32_t max_threads;  /* on the CPU: of a block */
   const char* metadata; /* for tvm-ffi, of an exported kernel: its types */
   const char* doc;
