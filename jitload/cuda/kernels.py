@@ -292,7 +292,7 @@ def check_device_code(source: DeviceSource, arch: str, toolchain: CudaToolchain)
 def _nvrtc_job(source: DeviceSource, arch: str, toolchain: CudaToolchain, scan: IncludeScan) -> Iterator[NvrtcJob]:
     """Yield the job that every run of NVRTC begins with."""
     include_dirs = nvrtc_include_dirs(toolchain, source.include_dirs)
-    with provide_headers(include_dirs, scan.quoted_files(STAND_INS)) as (headers, stand_in_dirs):
+    with provide_headers(include_dirs, scan.quoted_files(STAND_INS), source.text) as (headers, stand_in_dirs):
         yield NvrtcJob(
             name=source.pieces[0][0] if len(source.pieces) == 1 else f"{source.name}.cu",
             directory="/jitload",
