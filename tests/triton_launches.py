@@ -2,13 +2,14 @@
 
     python tests/triton_launches.py CASE:CAPABILITY...
 
-Each launch is made in a child of this process, after the slow imports. The environment says where that libcuda is, and in
-which directory the children write (tests/test_triton_launches.py).
+Each launch is made in a child of this process, after the slow imports. The environment says where that libcuda is, and
+in which directory the children write (tests/test_triton_launches.py).
 """
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import re
 import sys
@@ -201,6 +202,7 @@ def main(*cases: str) -> None:
 
     import jitload  # noqa: F401
 
+    gc.freeze()  # or each child would look through all that was imported
     for case in cases:
         name, capability = case.split(":")
         files = {way: Path(os.environ["RECORDER_DIR"], f"{way}-{name}-{capability}.txt") for way in WAYS}
@@ -210,7 +212,7 @@ def main(*cases: str) -> None:
                 os.environ["RECORDER_SIZES"] = "" if way == "sizes" else files["sizes"].read_text(encoding="utf-8")
                 ctypes.CDLL(os.environ["RECORDER"], mode=ctypes.RTLD_GLOBAL)
                 work(CASES[name], int(capability))
-                return
+                os._exit(0)  # at once: Python's own end takes as long as the launch
             if status := os.waitstatus_to_exitcode(os.wait()[1]):
                 sys.exit(f"{case}, {way}: status {status}")
 
