@@ -19,9 +19,11 @@ from pathlib import Path
 from jitload.building.files_read import read_depfile
 from jitload.building.ninja import Step, parse_diagnostics, run_ninja, write_ninja
 from jitload.cpptext.declarations import find_candidates
+from jitload.cpptext.structures import find_declarations
 from jitload.cpu.object_file import CpuKernel, ObjectFile, linked_name
 from jitload.cpu.text import (
     BY_SYMBOL,
+    LAYOUT_FILE,
     ROW_FILE,
     compiled_ptx,
     compiler_flags,
@@ -39,8 +41,9 @@ from jitload.cuda.kernels import DeviceSource, no_such_kernel
 from jitload.errors import CompileError
 from jitload.model import CompiledSource, CpuProgram, Cubin, Image, ImageKernel
 from jitload.request.arguments import Instrumentation
-from jitload.signature.demangle import demangle, demangle_variables
+from jitload.signature.demangle import demangle, demangle_variables, read_layouts
 from jitload.signature.kernels import read_kernels
+from jitload.signature.layouts import typed_variables
 from jitload.toolchain.cuda import CudaToolchain
 from jitload.toolchain.host import Compiler, own_include_dir, tvm_ffi_include_dirs
 
@@ -95,13 +98,15 @@ def compile_for_cpu(
         kernels=tuple(map(_image_kernel, rows)),
         variables=demangle_variables(object_file.variables()),
     )
+    layouts = tuple(read_layouts(object_file.layouts()))
+    variables = find_declarations(source.piece_texts).variables
     lowered = {text: (row.symbol, row.probe) for text, row in zip(compilation.expressions, rows, strict=True)}
     compiled = CompiledSource(
         cubin=Cubin(
             data=b"",
             arch="cpu",
-            kernels=read_kernels(image, lowered, compilation.candidates, source.signatures_by_expression),
-            variables=image.variables,
+            kernels=read_kernels(image, lowered, compilation.candidates, source.signatures_by_expression, layouts),
+            variables=typed_variables(image.variables, layouts, variables),
         ),
         symbols={kernel: lowered[expression][0] for expression, kernel in compilation.launched.items()},
         candidates=compilation.candidates,
@@ -192,6 +197,7 @@ class _Compilation:
         self._toolkit_dirs = toolchain.include_dirs if toolchain else ()
         self._known_dirs = (own_include_dir().parent, Path("/usr"), *self._toolkit_dirs)
         self._is_preemptive = may_spin(text for _, text in source.pieces)
+        self._layouts = probe.layout_expressions(source.piece_texts, self.candidates, source.kernels)
 
     def run(self) -> ObjectFile:
         """Compile the source with a row for each of its kernels."""
@@ -237,6 +243,9 @@ class _Compilation:
                     stage="host", name=self._source.name, log="The kernel is declared but not defined."
                 )
             except CompileError as error:
+                if any(diagnostic.file == LAYOUT_FILE for diagnostic in error.diagnostics):
+                    self._layouts = ()
+                    continue
                 failure = error
                 refused = _refused_rows(error, expressions)
             if refused is None:
@@ -256,7 +265,7 @@ class _Compilation:
         return ObjectFile((self._work_dir / "cpu.o").read_bytes())
 
     def _compile(self, output: str, *options: str, expressions: tuple[str, ...] = ()) -> None:
-        text = cpu_text(self._source, expressions)
+        text = cpu_text(self._source, expressions, self._layouts if expressions else ())
         (self._work_dir / "cpu.cc").write_text(text, encoding="utf-8", newline="")
         quoted = self._write_pieces()
         preemptive = _PREEMPTIVE_FLAGS if self._is_preemptive else ()
