@@ -64,21 +64,8 @@ def export(name: str, found: Kernel, launch: Launch | None = None, doc: str = ""
 
 def wrapper(*exports: Export, name: str = "vec", archs=("sm_90a",), variables=()) -> Wrapper:
     images = [
-<<<<<<< HEAD
         EmbeddedImage(name=f"vec_{arch}", file=f"{arch}.cubin", capability=number, suffix=suffix)
         for arch, (number, suffix) in ((arch, capability_of(arch)) for arch in archs)
-||||||| 450e71e
-        EmbeddedImage(name=f"vec_{arch}", file=f"{arch}.cubin", capability=int(arch[3:].rstrip("af")), suffix=arch.lstrip("sm_0123456789"))
-        for arch in archs
-=======
-        EmbeddedImage(
-            name=f"vec_{arch}",
-            file=f"{arch}.cubin",
-            capability=int(arch[3:].rstrip("af")),
-            suffix=arch.lstrip("sm_0123456789"),
-        )
-        for arch in archs
->>>>>>> w/cpuheaders
     ]
     return Wrapper(
         name=name, archs=tuple(archs), images=tuple(images), exports=tuple(exports), variables=tuple(variables)
