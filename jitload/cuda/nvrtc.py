@@ -199,7 +199,7 @@ def declarations_for(error: CompileError, declared: tuple[str, ...]) -> tuple[st
 
 
 def log_warnings(log: str, include_dirs: Sequence[Path]) -> None:
-    """Log the messages of a compile that succeeded, at level INFO if all are about `include_dirs`, else as a warning."""
+    """Log the messages of a compile that succeeded: at level INFO if all are about `include_dirs`, or as a warning."""
     if log.strip():
         diagnostics = parse_diagnostics(log)
         is_in_headers = all(any(Path(d.file).is_relative_to(root) for root in include_dirs) for d in diagnostics)
