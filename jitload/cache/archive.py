@@ -44,7 +44,7 @@ _MAX_LEAVES = 8  # builds of one key that read different files
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnpackResult:
-    """How many entries of an archive were added, and how many were present before."""
+    """The result of unpacking an archive: how many entries were added, and how many were already present."""
 
     added: int
     present: int

@@ -352,7 +352,7 @@ def _read_parameter(tokens: Sequence[Token]) -> tuple[str, str]:
 
 
 def _declaration(tokens: Sequence[Token]) -> list[Token]:
-    """Remove the default value, attributes and words that are not part of the type."""
+    """Return the tokens of a parameter's type and name, without default value, attributes and storage words."""
     kept: list[Token] = []
     index = 0
     while index < len(tokens):

@@ -8,18 +8,22 @@ again if it refused a row, or if the marks show kernels that the text does not.
 
 from __future__ import annotations
 
+import logging
 import platform
 import re
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from jitload.building.files_read import read_depfile
 from jitload.building.ninja import Step, parse_diagnostics, run_ninja, write_ninja
 from jitload.cpptext.declarations import find_candidates
+from jitload.cpptext.structures import find_declarations
 from jitload.cpu.object_file import CpuKernel, ObjectFile, linked_name
 from jitload.cpu.text import (
     BY_SYMBOL,
+    LAYOUT_FILE,
     ROW_FILE,
     compiled_ptx,
     compiler_flags,
@@ -37,10 +41,13 @@ from jitload.cuda.kernels import DeviceSource, no_such_kernel
 from jitload.errors import CompileError
 from jitload.model import CompiledSource, CpuProgram, Cubin, Image, ImageKernel
 from jitload.request.arguments import Instrumentation
-from jitload.signature.demangle import demangle, demangle_variables
+from jitload.signature.demangle import demangle, demangle_variables, read_layouts
 from jitload.signature.kernels import read_kernels
+from jitload.signature.layouts import typed_variables
 from jitload.toolchain.cuda import CudaToolchain
 from jitload.toolchain.host import Compiler, own_include_dir, tvm_ffi_include_dirs
+
+_log = logging.getLogger(__name__)
 
 # As under nvcc, memory may be read through pointers of other types, and integers wrap. The object file is read function
 # by function, hence the sections. glibc's fortified functions, which some compilers use by default, would end the
@@ -91,13 +98,15 @@ def compile_for_cpu(
         kernels=tuple(map(_image_kernel, rows)),
         variables=demangle_variables(object_file.variables()),
     )
+    layouts = tuple(read_layouts(object_file.layouts()))
+    variables = find_declarations(source.piece_texts).variables
     lowered = {text: (row.symbol, row.probe) for text, row in zip(compilation.expressions, rows, strict=True)}
     compiled = CompiledSource(
         cubin=Cubin(
             data=b"",
             arch="cpu",
-            kernels=read_kernels(image, lowered, compilation.candidates, source.signatures_by_expression),
-            variables=image.variables,
+            kernels=read_kernels(image, lowered, compilation.candidates, source.signatures_by_expression, layouts),
+            variables=typed_variables(image.variables, layouts, variables),
         ),
         symbols={kernel: lowered[expression][0] for expression, kernel in compilation.launched.items()},
         candidates=compilation.candidates,
@@ -188,6 +197,7 @@ class _Compilation:
         self._toolkit_dirs = toolchain.include_dirs if toolchain else ()
         self._known_dirs = (own_include_dir().parent, Path("/usr"), *self._toolkit_dirs)
         self._is_preemptive = may_spin(text for _, text in source.pieces)
+        self._layouts = probe.layout_expressions(source.piece_texts, self.candidates, source.kernels)
 
     def run(self) -> ObjectFile:
         """Compile the source with a row for each of its kernels."""
@@ -207,7 +217,19 @@ class _Compilation:
             missing = tuple(filter(None, (spell(s) for s in object_file.marked() if s not in in_table)))
             if missing:
                 object_file = self._run_with_rows((*self.expressions, *missing))
+        self._warn_of_unnamed(object_file)
         return object_file
+
+    def _warn_of_unnamed(self, object_file: ObjectFile) -> None:
+        """Log a warning about kernels that cannot be named, because the demangler rejects their symbols."""
+        in_table = {row.symbol for row in object_file.rows()}
+        for symbol in object_file.marked():
+            if symbol not in in_table:
+                _log.warning(
+                    "%s: the kernel with the symbol %s… of %d characters is left out, because its name cannot be read; "
+                    "name it in functions=, with Launch(kernel=...)",
+                    self._source.name, symbol[:60], len(symbol),
+                )  # fmt: skip
 
     def _run_with_rows(self, expressions: tuple[str, ...]) -> ObjectFile:
         """Compile with these rows, and again without the rows that were refused."""
@@ -221,6 +243,9 @@ class _Compilation:
                     stage="host", name=self._source.name, log="The kernel is declared but not defined."
                 )
             except CompileError as error:
+                if any(diagnostic.file == LAYOUT_FILE for diagnostic in error.diagnostics):
+                    self._layouts = ()
+                    continue
                 failure = error
                 refused = _refused_rows(error, expressions)
             if refused is None:
@@ -240,12 +265,29 @@ class _Compilation:
         return ObjectFile((self._work_dir / "cpu.o").read_bytes())
 
     def _compile(self, output: str, *options: str, expressions: tuple[str, ...] = ()) -> None:
-        text = cpu_text(self._source, expressions)
+        text = cpu_text(self._source, expressions, self._layouts if expressions else ())
         (self._work_dir / "cpu.cc").write_text(text, encoding="utf-8", newline="")
+        quoted = self._write_pieces()
         preemptive = _PREEMPTIVE_FLAGS if self._is_preemptive else ()
         command = (*self._command, *preemptive, *options, "cpu.cc", "-o", output)
         write_ninja(self._work_dir, (Step(output=output, command=command, inputs=("cpu.cc",)),))
-        run_ninja(self._ninja, self._work_dir, name=self._source.name)
+        try:
+            run_ninja(self._ninja, self._work_dir, name=self._source.name)
+        finally:
+            for path in quoted:
+                path.unlink(missing_ok=True)
+
+    def _write_pieces(self) -> list[Path]:
+        """Write the pieces to files named by their labels, from which the compiler quotes lines in its messages."""
+        paths = []
+        for label, text in self._source.pieces:
+            path = self._work_dir / label
+            if path.parent != self._work_dir or path.name == "cpu.cc":
+                continue
+            with suppress(OSError):  # the label may be too long for the name of a file
+                path.write_text(text, encoding="utf-8", newline="")
+                paths.append(path)
+        return paths
 
     def _error_of_source(self, failure: CompileError, expressions: tuple[str, ...]) -> CompileError:
         """Return the failure with the errors of the user's own text alone."""
@@ -337,5 +379,10 @@ def _declaration_of(symbol: str) -> str:
 
 def _image_kernel(row: CpuKernel) -> ImageKernel:
     return ImageKernel(
-        symbol=row.symbol, slots=row.slots, registers=0, shared_bytes=0, local_bytes=0, max_threads=row.max_threads
+        symbol=row.symbol,
+        slots=row.slots,
+        registers=None,
+        shared_bytes=None,
+        local_bytes=None,
+        max_threads=row.max_threads,
     )

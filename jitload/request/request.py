@@ -306,7 +306,7 @@ def _unit_files(sources: Sources, cuda: Pieces, suffix: str) -> list[tuple[str, 
 
 
 def _suffix_of(label: str, cuda_suffix: str) -> str:
-    """Return the suffix that tells the compiler a source file's language: C, C++, or that of CUDA files here."""
+    """Return the suffix for the copy of a source file in the build directory: `c`, `cc`, or `cuda_suffix`."""
     suffix = Path(label).suffix.lower()
     if suffix in HOST_SUFFIXES:
         return "c" if suffix == ".c" else "cc"

@@ -323,7 +323,8 @@ extern "C" void jitload_cpu_stop(const uint32_t thread[3], const char* format, .
 
 /* The compiler calls this where an integer is divided by zero; with sanitize="undefined" also where one overflows. */
 extern "C" __attribute__((visibility("hidden"))) void __ubsan_handle_divrem_overflow_abort(const void* data) {
-  undefined((const Location*)data, kWatches ? "a division by zero, or one that overflows," : "an integer division by zero");
+  const char* problem = kWatches ? "a division by zero, or one that overflows," : "an integer division by zero";
+  undefined((const Location*)data, problem);
 }
 
 extern "C" int jitload_cpu_run(const jitload_cpu_launch* call, const char** error) {

@@ -1,8 +1,8 @@
 /* A thread that interrupts kernels that run for long, so that Ctrl-C and the failure of another block end them.
  *
  * Kernels run on stacks of their own. The watcher sends a signal to a thread that runs one, and the signal's handler
- * switches to the thread's own stack, where Python's signal handlers run. Afterwards the kernel goes on, or is abandoned.
- * A kernel is only interrupted in its own code: in libc it may hold a lock.
+ * switches to the thread's own stack, where Python's signal handlers run. Then the kernel goes on, or is abandoned. A
+ * kernel is only interrupted in its own code: in libc it may hold a lock.
  */
 #ifndef JITLOAD_CPU_WATCH_H_
 #define JITLOAD_CPU_WATCH_H_
@@ -104,10 +104,10 @@ void on_watch_signal(int number, siginfo_t* info, void* context) {
   const int error = errno;
   Worker* worker = jitload_cpu_current_worker;
   const uintptr_t code = code_address(context);
+  const bool is_own_code = code >= own_code.begin && code < own_code.end;
   if (worker == NULL) {
     call_previous(&watch_handler, number, info, context);
-  } else if (worker->is_running && !worker->is_uninterruptible && is_on_own_stack(worker, &error) && code >= own_code.begin &&
-             code < own_code.end) {
+  } else if (worker->is_running && !worker->is_uninterruptible && is_own_code && is_on_own_stack(worker, &error)) {
     worker->interruptions_handled = worker->interruptions;
     const Request request = worker->request;
     worker->request = kIsInterrupted;

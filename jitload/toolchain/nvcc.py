@@ -24,7 +24,7 @@ _WITHOUT_NVCC = (
 def find_nvcc(settings: Settings, cache_dir: Path, *, name: str) -> Nvcc:
     """Return nvcc: `JITLOAD_NVCC`, else that of `CUDA_HOME` or `CUDA_PATH`, else the one on the PATH.
 
-    Its version is remembered in the cache, so that a hit only looks at its files.
+    Its version is kept in the cache, so that a cache hit checks the state of its files and does not start it.
 
     Raises:
         ToolchainError: There is none; the message names the module and the alternatives.

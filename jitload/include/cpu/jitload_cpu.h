@@ -126,7 +126,8 @@ constexpr __jitload_site __jitload_site_of(std::source_location location) {
 #define __JITLOAD_SITE __jitload_site_of(__builtin_source_location())
 constexpr __jitload_site __jitload_site_of(const void* location) {
   typedef std::source_location::__impl impl;
-  return static_cast<const impl*>(location)->_M_line | (__jitload_site)static_cast<const impl*>(location)->_M_column << 32;
+  const impl* place = static_cast<const impl*>(location);
+  return place->_M_line | (__jitload_site)place->_M_column << 32;
 }
 #endif
 
@@ -149,7 +150,9 @@ __JITLOAD_INLINE int __jitload_barrier(int kind, int predicate, __jitload_site s
   return result;
 }
 
-__JITLOAD_INLINE void __syncthreads(__jitload_site site = __JITLOAD_SITE) { __jitload_barrier(JITLOAD_CPU_COUNT, 0, site); }
+__JITLOAD_INLINE void __syncthreads(__jitload_site site = __JITLOAD_SITE) {
+  __jitload_barrier(JITLOAD_CPU_COUNT, 0, site);
+}
 __JITLOAD_INLINE int __syncthreads_count(int predicate, __jitload_site site = __JITLOAD_SITE) {
   return __jitload_barrier(JITLOAD_CPU_COUNT, predicate, site);
 }
