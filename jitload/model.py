@@ -46,7 +46,7 @@ class Kernel:
         name: Its C++ name with namespaces and template arguments, `ns::scale<float, 4>`.
         symbol: Its symbol in the cubin.
         parameters: Its parameters in order.
-        registers: Registers per thread.
+        registers: Registers per thread. This and the next two are None on the CPU, where they do not apply.
         shared_bytes: Static shared memory per block, in bytes.
         local_bytes: Local memory (stack frame) per thread, in bytes.
         max_threads: The maximum number of threads per block: `__launch_bounds__`, or else 1024.
@@ -55,9 +55,9 @@ class Kernel:
     name: str
     symbol: str
     parameters: tuple[Parameter, ...]
-    registers: int
-    shared_bytes: int
-    local_bytes: int
+    registers: int | None
+    shared_bytes: int | None
+    local_bytes: int | None
     max_threads: int
 
     def __str__(self) -> str:
@@ -219,9 +219,9 @@ class ImageKernel:
 
     symbol: str
     slots: tuple[ParameterSlot, ...]
-    registers: int
-    shared_bytes: int
-    local_bytes: int
+    registers: int | None
+    shared_bytes: int | None
+    local_bytes: int | None
     max_threads: int
 
 

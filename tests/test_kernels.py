@@ -73,6 +73,14 @@ def test_names_that_nvcc_knows_without_an_include_have_its_types():
     assert tuple(parameter.type for parameter in found.parameters) == (*integers, *others)
 
 
+@pytest.mark.parametrize(("arch", "has_instructions"), [("sm_90", True), ("sm_80", False)])
+def test_dependent_launches_need_no_include(arch, has_instructions):
+    calls = "cudaGridDependencySynchronize(); cudaTriggerProgrammaticLaunchCompletion();"
+    cubin = jitload.compile_cubin(kernel("k", calls), arch=arch).data
+    alone = jitload.compile_cubin(kernel("k"), arch=arch).data
+    assert (cubin != alone) == has_instructions
+
+
 def test_the_source_and_the_headers_decide_over_such_names():
     text = "typedef long long int64_t;\n__global__ void k(int64_t* x, uint32_t n) {}\n#include <stddef.h>\n"
     (found,) = compile_text(text).cubin.kernels

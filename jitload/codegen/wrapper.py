@@ -134,7 +134,7 @@ def describe_function(export: Export) -> dict[str, Any]:
     }
 
 
-def _resources(kernel: Kernel) -> dict[str, int]:
+def _resources(kernel: Kernel) -> dict[str, int | None]:
     """Return the attributes of a kernel that depend on the architecture."""
     return {name: getattr(kernel, name) for name in ("registers", "shared_bytes", "local_bytes", "max_threads")}
 

@@ -173,7 +173,6 @@ _GPU_HEADERS = {
     "cuda/std/latch": "cuda::latch",
     "cuda/semaphore": "cuda::semaphore",
     "cuda/std/semaphore": "cuda::semaphore",
-    "cuda_pipeline": "asynchronous copies",
     "cuda_awbarrier": "asynchronous barriers",
     "cuda_device_runtime_api.h": "dynamic parallelism",
     "cooperative_groups/details/": "the inside of cooperative groups",

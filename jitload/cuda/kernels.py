@@ -307,7 +307,7 @@ def check_device_code(source: DeviceSource, arch: str, toolchain: CudaToolchain)
 def _nvrtc_job(source: DeviceSource, arch: str, toolchain: CudaToolchain, scan: IncludeScan) -> Iterator[NvrtcJob]:
     """Yield the job that every run of NVRTC begins with."""
     include_dirs = nvrtc_include_dirs(toolchain, source.include_dirs)
-    with provide_headers(include_dirs, scan.quoted_files(STAND_INS)) as (headers, stand_in_dirs):
+    with provide_headers(include_dirs, scan.quoted_files(STAND_INS), source.text) as (headers, stand_in_dirs):
         yield NvrtcJob(
             name=source.pieces[0][0] if len(source.pieces) == 1 else f"{source.name}.cu",
             directory="/jitload",
@@ -445,7 +445,16 @@ class _Compilation:
             self._is_minimal = False
 
     def symbols(self, result: NvrtcResult) -> dict[str, tuple[str, str]]:
-        """Return the symbols of each kernel expression and of its probe, "" if NVRTC rejected the probe."""
+        """Return the symbols of each kernel expression and of its probe, "" if NVRTC rejected the probe.
+
+        Raises:
+            SignatureError: NVRTC took a kernel for a function of its own.
+        """
+        if builtin := next((kernel for kernel in self.expressions if kernel not in result.lowered), None):
+            raise SignatureError(
+                f"kernel {builtin!r}: NVRTC has a function of this name and compiles no kernel under it. "
+                "Give the kernel another name."
+            )
         return {
             kernel: (result.lowered[kernel], result.lowered.get(probe.probe_expression(kernel), ""))
             for kernel in self.expressions

@@ -111,7 +111,8 @@ bool all_wait(Worker* worker, Launch* launch, uint32_t progress) {
     uint64_t counted;
     do {
       counted = waiting >> 32 == progress ? waiting + 1 : ((uint64_t)progress << 32) + 1;
-    } while (!__atomic_compare_exchange_n(&launch->waiting, &waiting, counted, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
+    } while (!__atomic_compare_exchange_n(&launch->waiting, &waiting, counted, false, __ATOMIC_SEQ_CST,
+                                          __ATOMIC_SEQ_CST));
     worker->spinning.is_counted = true;
     waiting = counted;
   }
