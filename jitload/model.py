@@ -23,6 +23,9 @@ class Parameter:
         dtype: For a pointer, the element type that a tensor must have, as its DLPack name (`float32`, `bfloat16`,
             `float8_e4m3fn`, `bool`); None accepts any. For a `float` scalar, its format.
         alignment: For a pointer, the alignment in bytes that its address must have (16 for `float4*`); otherwise 1.
+        layout: For a struct, the numbers in it: `f4*2@0;i4*1@8` is two floats of 4 bytes at byte 0 and an integer at
+            byte 8. `u` is an unsigned integer, a bool or a pointer, `r` a bfloat16, and `b` bytes of any meaning.
+            A vector of CUDA's begins with `=`, `=f4*4@0`. Empty if the compiler did not tell.
     """
 
     name: str
@@ -32,6 +35,7 @@ class Parameter:
     offset: int
     dtype: str | None = None
     alignment: int = 1
+    layout: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +66,12 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """One `__device__` or `__constant__` variable of a cubin: C++ name, symbol, and size in bytes."""
+    """A `__device__` or `__constant__` variable of a cubin: C++ name, symbol, bytes, and the dtype of its elements."""
 
     name: str
     symbol: str
     size: int
+    dtype: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +148,7 @@ class Specialization:
         assumptions: The properties of arguments that the code relies on.
         descriptors: The host-side descriptors among the arguments.
         constexprs: The values that were compiled in, by name; launch expressions may use the integers.
+        tuples: The names of the items of each parameter that is a tuple; some may be in `constexprs`.
         num_warps: Warps per block, as the compiler decided.
         warp_size: Threads per warp.
         num_ctas: Blocks per program.
@@ -163,6 +169,7 @@ class Specialization:
     assumptions: tuple[Assumption, ...] = ()
     descriptors: tuple[Descriptor, ...] = ()
     constexprs: tuple[tuple[str, int | float | bool | str | None], ...] = ()
+    tuples: tuple[tuple[str, tuple[str, ...]], ...] = ()
     num_warps: int
     warp_size: int = 32
     num_ctas: int = 1

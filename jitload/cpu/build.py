@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import platform
 import re
+import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -18,9 +19,11 @@ from pathlib import Path
 from jitload.building.files_read import read_depfile
 from jitload.building.ninja import Step, parse_diagnostics, run_ninja, write_ninja
 from jitload.cpptext.declarations import find_candidates
+from jitload.cpptext.structures import find_declarations
 from jitload.cpu.object_file import CpuKernel, ObjectFile, linked_name
 from jitload.cpu.text import (
     BY_SYMBOL,
+    LAYOUT_FILE,
     ROW_FILE,
     compiled_ptx,
     compiler_flags,
@@ -38,8 +41,9 @@ from jitload.cuda.kernels import DeviceSource, no_such_kernel
 from jitload.errors import CompileError
 from jitload.model import CompiledSource, CpuProgram, Cubin, Image, ImageKernel
 from jitload.request.arguments import Instrumentation
-from jitload.signature.demangle import demangle, demangle_variables
+from jitload.signature.demangle import demangle, demangle_variables, read_layouts
 from jitload.signature.kernels import read_kernels
+from jitload.signature.layouts import typed_variables
 from jitload.toolchain.cuda import CudaToolchain
 from jitload.toolchain.host import Compiler, own_include_dir, tvm_ffi_include_dirs
 
@@ -70,6 +74,9 @@ _SANITIZER_FLAGS = {
         "-fno-sanitize-recover=undefined,float-cast-overflow", "-fno-wrapv",
     ),
 }  # fmt: skip
+_CORRECTED_DIR = "corrected"  # of NVIDIA's headers that g++ needs changed, in the work directory
+_PAIR_CONSTRUCTOR = re.compile(r"(__half2|__nv_bfloat162)\(\) = default;")
+_LIST_ASSIGNMENT = r"\g<0> \1& operator=(std::initializer_list<struct __jitload_nothing>) { return *this = \1(); }"
 _DYNAMIC_SHARED_SYMBOL = "__jitload_dynamic_shared"  # tells cpu_sanitize.cc where dynamic shared memory begins
 
 
@@ -93,13 +100,15 @@ def compile_for_cpu(
         kernels=tuple(map(_image_kernel, rows)),
         variables=demangle_variables(object_file.variables()),
     )
+    layouts = tuple(read_layouts(object_file.layouts()))
+    variables = find_declarations(source.piece_texts).variables
     lowered = {text: (row.symbol, row.probe) for text, row in zip(compilation.expressions, rows, strict=True)}
     compiled = CompiledSource(
         cubin=Cubin(
             data=b"",
             arch="cpu",
-            kernels=read_kernels(image, lowered, compilation.candidates, source.signatures_by_expression),
-            variables=image.variables,
+            kernels=read_kernels(image, lowered, compilation.candidates, source.signatures_by_expression, layouts),
+            variables=typed_variables(image.variables, layouts, variables),
         ),
         symbols={kernel: lowered[expression][0] for expression, kernel in compilation.launched.items()},
         candidates=compilation.candidates,
@@ -125,8 +134,23 @@ def cpu_flags(source: DeviceSource, toolchain: CudaToolchain | None) -> tuple[st
         *_instrumentation_flags(source.instrumentation),
         *compiler_flags(source.cpu_flags),
         *(f"-I{path}" for path in (own / "cpu", own, *tvm_ffi_include_dirs(), *source.include_dirs)),
-        *(word for path in toolkit_dirs for word in ("-isystem", str(path))),
+        *(word for path in (_CORRECTED_DIR, *toolkit_dirs) for word in ("-isystem", str(path))),
     )
+
+
+def write_corrected_headers(directory: Path, toolkit_dirs: Sequence[Path]) -> None:
+    """Write NVIDIA's headers of half and bfloat16 so that `pair = {}` compiles, as it does with NVRTC.
+
+    For g++, the assignment of a pair and that of its raw bits fit `{}` equally well. An assignment of an empty list
+    fits better than both.
+    """
+    for name in ("cuda_fp16.h", "cuda_bf16.h"):
+        path = next((path for path in (parent / name for parent in toolkit_dirs) if path.is_file()), None)
+        if path:
+            directory.mkdir(mode=0o700, exist_ok=True)
+            text = _PAIR_CONSTRUCTOR.sub(_LIST_ASSIGNMENT, path.read_text("utf-8", "surrogateescape"))
+            header = f'#line 1 "{path}"\n{text}'
+            (directory / name).write_text(header, "utf-8", "surrogateescape")
 
 
 def _processor_flags(flags: Sequence[str]) -> tuple[str, ...]:
@@ -172,11 +196,21 @@ class _Compilation:
         self._command = (*compiler.command, *cpu_flags(source, toolchain), "-MD", "-MF", "cpu.d")
         self._ninja = ninja
         self._work_dir = work_dir
-        self._known_dirs = (own_include_dir().parent, Path("/usr"), *(toolchain.include_dirs if toolchain else ()))
+        self._toolkit_dirs = toolchain.include_dirs if toolchain else ()
+        self._known_dirs = (own_include_dir().parent, Path("/usr"), *self._toolkit_dirs)
         self._is_preemptive = may_spin(text for _, text in source.pieces)
+        self._layouts = probe.layout_expressions(source.piece_texts, self.candidates, source.kernels)
 
     def run(self) -> ObjectFile:
         """Compile the source with a row for each of its kernels."""
+        corrected_dir = self._work_dir / _CORRECTED_DIR
+        if any("include" in text for _, text in self._source.pieces):
+            write_corrected_headers(corrected_dir, self._toolkit_dirs)
+        object_file = self._compile_all()
+        shutil.rmtree(corrected_dir, ignore_errors=True)  # a failed build is kept whole
+        return object_file
+
+    def _compile_all(self) -> ObjectFile:
         names = [candidate.name for candidate in self.candidates]
         plain = [c.name for c in self.candidates if not c.is_template and names.count(c.name) == 1]
         object_file = self._run_with_rows(tuple(dict.fromkeys((*self.launched, *plain))))
@@ -211,6 +245,9 @@ class _Compilation:
                     stage="host", name=self._source.name, log="The kernel is declared but not defined."
                 )
             except CompileError as error:
+                if any(diagnostic.file == LAYOUT_FILE for diagnostic in error.diagnostics):
+                    self._layouts = ()
+                    continue
                 failure = error
                 refused = _refused_rows(error, expressions)
             if refused is None:
@@ -230,7 +267,7 @@ class _Compilation:
         return ObjectFile((self._work_dir / "cpu.o").read_bytes())
 
     def _compile(self, output: str, *options: str, expressions: tuple[str, ...] = ()) -> None:
-        text = cpu_text(self._source, expressions)
+        text = cpu_text(self._source, expressions, self._layouts if expressions else ())
         (self._work_dir / "cpu.cc").write_text(text, encoding="utf-8", newline="")
         quoted = self._write_pieces()
         preemptive = _PREEMPTIVE_FLAGS if self._is_preemptive else ()

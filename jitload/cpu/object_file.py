@@ -78,6 +78,10 @@ class ObjectFile:
         """Return the symbols of all `__global__` functions, in the order of the file."""
         return tuple(self._launch_bounds)
 
+    def layouts(self) -> tuple[str, ...]:
+        """Return the symbols that hold the members of structures."""
+        return tuple(symbol.name for symbol in self._symbols if "__jitload_members" in symbol.name)
+
     def dynamic_shared(self) -> tuple[str, ...]:
         """Return the symbols of `extern __shared__` arrays, which are thread-local and undefined."""
         return tuple(linked_name(s.name) for s in self._symbols if _is_dynamic_shared(s))

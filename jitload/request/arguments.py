@@ -30,7 +30,7 @@ _TAKE_A_VALUE = """
  --maxrregcount --threads --include-path -diag-suppress --diag-suppress --param
  """.replace("\n", " ")
 HOST_SUFFIXES = (".cpp", ".cc", ".cxx", ".c")
-Functions = str | Sequence[str] | Mapping[str, Launch | str | None]
+Functions = str | Sequence[str] | Mapping[str, Launch | Sequence[Launch] | str | None]
 
 # The keywords and operator names of C++17.
 _KEYWORDS = """
@@ -308,7 +308,7 @@ def absolute_path(value: object, argument: str) -> Path:
 
 
 def read_functions(functions: Functions | None) -> tuple[tuple[str, Launch], ...] | None:
-    """Return `functions=` (a name, several names or a mapping) as pairs of exported name and launch."""
+    """Return `functions=` as pairs of exported name and launch; a name with several launches has several pairs."""
     if functions is None:
         return None
     if isinstance(functions, Mapping):
@@ -324,7 +324,18 @@ def read_functions(functions: Functions | None) -> tuple[tuple[str, Launch], ...
     exported = [_check_export_name(name) for name, _ in items]
     if duplicate := next((name for name in exported if exported.count(name) > 1), None):
         raise LaunchSpecError(f"names {duplicate!r} twice", field="functions")
-    return tuple((name, _read_launch(name, value)) for name, value in items)
+    return tuple((name, _read_launch(name, value)) for name, values in items for value in _variants(name, values))
+
+
+def _variants(name: str, value: object) -> Sequence[object]:
+    """Return the launches of a function."""
+    if not isinstance(value, list | tuple):
+        return (value,)
+    if not value or not all(isinstance(launch, Launch) and launch.kernel for launch in value):
+        problem = f"functions[{name!r}] must have a Launch(kernel=…) for each dtype"
+        hint = f'Write {{"{name}": [Launch(kernel="{name}<float>"), Launch(kernel="{name}<__half>")]}}.'
+        raise LaunchSpecError(problem, kernel=name, field="functions", hint=hint)
+    return value
 
 
 def check_host_functions(functions: Functions | None, host: HostSource, *, names: Iterable[str]) -> None:
@@ -337,7 +348,7 @@ def check_host_functions(functions: Functions | None, host: HostSource, *, names
         )
     if isinstance(functions, Mapping):
         for name, value in functions.items():
-            if isinstance(value, Launch):
+            if isinstance(value, Launch | list | tuple):
                 raise LaunchSpecError(
                     "a Launch is for kernels, and this module's functions are C++",
                     kernel=name,
@@ -369,11 +380,8 @@ def _read_launch(name: str, value: object) -> Launch:
         return Launch(doc=value)
     if isinstance(value, Launch):
         return value
-    raise LaunchSpecError(
-        f"functions[{name!r}] must be a Launch or a docstring, got {type(value).__name__}",
-        kernel=name,
-        field="functions",
-    )
+    problem = f"functions[{name!r}] must be a Launch, a list of them or a docstring, got {type(value).__name__}"
+    raise LaunchSpecError(problem, kernel=name, field="functions")
 
 
 # ---- sanitizers and debug information ----------------------------------------------------------------------------

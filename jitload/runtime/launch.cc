@@ -60,6 +60,11 @@ extern "C" int jitload_run(const jitload_kernel* kernel, const jitload_config* c
     return jitload_raise_argument_error(kernel, args, num_args);
   }
   if (kernel->triton != NULL) return kernel->triton->run(kernel, config, args, stream_source);
+  if (__builtin_expect(kernel->flags & JITLOAD_DISPATCHES, 0)) {
+    const jitload_kernel* variant = jitload_choose_variant(kernel, args);
+    if (variant == NULL) return jitload_raise_variant_error(kernel, args);
+    kernel = variant;
+  }
   const size_t count = (size_t)kernel->param_count;
   uint64_t* values = (uint64_t*)__builtin_alloca(8 * count + 8);
   jitload_request request;

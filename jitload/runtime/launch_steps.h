@@ -6,6 +6,25 @@
 
 #include "device.h"
 
+static inline int jitload_fits_dtypes(const jitload_kernel* kernel, const TVMFFIAny* args) {
+  for (int32_t i = 0; i < kernel->param_count; ++i) {
+    const jitload_param* param = &kernel->params[i];
+    if (param->kind != JITLOAD_POINTER || param->argument < 0) continue;
+    const DLTensor* tensor = jitload_get_tensor(&args[param->argument]);
+    if (tensor != NULL && !jitload_dtype_fits(param, tensor->dtype)) return 0;
+  }
+  return 1;
+}
+
+/* Choose the kernel whose pointers fit the dtypes of the tensors. Return NULL if there is none. */
+static inline const jitload_kernel* jitload_choose_variant(const jitload_kernel* kernel, const TVMFFIAny* args) {
+  const jitload_kernel* variants = &kernel->module->kernels[kernel->first_variant];
+  for (int32_t i = 0; i < kernel->variant_count; ++i) {
+    if (jitload_fits_dtypes(&variants[i], args)) return &variants[i];
+  }
+  return NULL;
+}
+
 static inline int jitload_read_arguments(jitload_request* request, const TVMFFIAny* args, uint64_t* values,
                                          unsigned char** structs) {
   const jitload_kernel* kernel = request->kernel;
@@ -18,7 +37,7 @@ static inline int jitload_read_arguments(jitload_request* request, const TVMFFIA
       if (!jitload_read_pointer(param, value, &values[i], &request->device)) return 0;
     } else if (param->kind == JITLOAD_STRUCT) {
       ptrdiff_t size;
-      if (!jitload_read_struct(value, *structs, param->size, &size)) return 0;
+      if (!jitload_read_struct(param, value, *structs, &size)) return 0;
       request->params[i] = *structs;
       *structs += (param->size + 63) & ~(size_t)63;
     } else if (!jitload_read_number(param, value, &values[i])) {

@@ -420,6 +420,7 @@ def _describe(entry: _Entry) -> dict[str, Any]:
         "num_ctas": specialization.num_ctas,
         "shared_bytes": specialization.shared_bytes,
         "constexprs": dict(specialization.constexprs),
+        "tuples": dict(specialization.tuples),
         "version": specialization.triton_version,
         "variants": list(dict.fromkeys(code.name for code in entry.codes)),
     }
