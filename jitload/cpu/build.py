@@ -226,7 +226,7 @@ class _Compilation:
         """Log a warning about kernels that cannot be named, because the demangler rejects their symbols."""
         in_table = {row.symbol for row in object_file.rows()}
         for symbol in object_file.marked():
-            if symbol not in in_table:
+            if symbol not in in_table and "." not in symbol:  # the compiler splits functions: `k.part.0`
                 _log.warning(
                     "%s: the kernel with the symbol %s… of %d characters is left out, because its name cannot be read; "
                     "name it in functions=, with Launch(kernel=...)",
