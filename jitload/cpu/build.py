@@ -117,6 +117,7 @@ def compile_for_cpu(
     return CpuProgram(
         compiled=compiled,
         object_file="cpu.o",
+        static_shared={row.symbol: row.shared_bytes for row in rows},
         rows={row.symbol: (number, row.mode, row.max_threads) for number, row in enumerate(rows)},
         variables={v.name: linked_name(v.symbol) for v in image.variables},
         dynamic_shared=(*object_file.dynamic_shared(), *((_DYNAMIC_SHARED_SYMBOL,) if source.instrumentation else ())),
