@@ -284,6 +284,7 @@ class CpuProgram:
         rows: For each kernel's symbol its row in the table, how its threads run (`JITLOAD_CPU_LOOP` and its kin),
             and the maximum number of threads per block.
         variables: For each variable's name, its symbol in the object file.
+        static_shared: For each kernel's symbol, the size of its `__shared__` variables, without `extern` ones.
         dynamic_shared: The symbols of `extern __shared__` arrays, which the wrapper has to define.
         files_read: The files that the compiler read.
     """
@@ -292,5 +293,6 @@ class CpuProgram:
     object_file: str
     rows: dict[str, tuple[int, str, int]]
     variables: dict[str, str]
+    static_shared: dict[str, int]
     dynamic_shared: tuple[str, ...]
     files_read: tuple[Path, ...]

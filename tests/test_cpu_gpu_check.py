@@ -146,6 +146,31 @@ print("cuda.bindings.nvrtc" in sys.modules)
     assert [run.stdout for run in runs] == ["True\n", "False\n"], runs[0].stderr
 
 
+@pytest.mark.parametrize("options", [{}, {"sanitize": ("address", "undefined")}, {"debug": True}], ids=str)
+def test_more_shared_memory_than_a_gpu_gives_is_an_error(options: dict[str, Any]) -> None:
+    text = """
+    struct S { int value; __device__ S() {} };
+    __device__ __noinline__ float f(float x) {
+      __shared__ float s[N];
+      s[threadIdx.x] = x;
+      __syncthreads();
+      return s[0];
+    }
+    extern "C" __global__ void k(float* x) {
+      __shared__ float s[2048];
+      __shared__ S t;
+      extern __shared__ float d[];
+      d[threadIdx.x] = s[threadIdx.x] = t.value = x[threadIdx.x];
+      __syncthreads();
+      x[threadIdx.x] = f(s[1]) + d[0] + t.value;
+    }
+    extern "C" __global__ void small(float* x) { *x = f(*x); }"""
+    load(text, extra_cuda_cflags=[f"-DN={(48 << 10) // 4 - 2049}"], **options)
+    message = r"kernel 'k' has __shared__ variables of 49156 bytes, and on a GPU they can have 49152 bytes at most"
+    with pytest.raises(CompileError, match=message):
+        load(text, extra_cuda_cflags=[f"-DN={(48 << 10) // 4 - 2048}"], **options)
+
+
 BOUNDS = """
 template <class T, int N> struct Config { static const int threads = sizeof(T) * N; };
 #define KERNEL extern "C" __launch_bounds__(32) __global__

@@ -115,6 +115,7 @@ def compile_for_cpu(
     return CpuProgram(
         compiled=compiled,
         object_file="cpu.o",
+        static_shared={row.symbol: row.shared_bytes for row in rows},
         rows={row.symbol: (number, row.mode, row.max_threads) for number, row in enumerate(rows)},
         variables={v.name: linked_name(v.symbol) for v in image.variables},
         dynamic_shared=(*object_file.dynamic_shared(), *((_DYNAMIC_SHARED_SYMBOL,) if source.instrumentation else ())),
@@ -224,7 +225,7 @@ class _Compilation:
         """Log a warning about kernels that cannot be named, because the demangler rejects their symbols."""
         in_table = {row.symbol for row in object_file.rows()}
         for symbol in object_file.marked():
-            if symbol not in in_table:
+            if symbol not in in_table and "." not in symbol:  # the compiler splits functions: `k.part.0`
                 _log.warning(
                     "%s: the kernel with the symbol %s… of %d characters is left out, because its name cannot be read; "
                     "name it in functions=, with Launch(kernel=...)",

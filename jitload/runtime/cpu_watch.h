@@ -205,6 +205,16 @@ void delist(Worker* worker) {
   pthread_mutex_unlock(&watch.mutex);
 }
 
+bool others_launch(const Launch* launch) {
+  bool is_other = false;
+  pthread_mutex_lock(&watch.mutex);
+  for (const Worker* worker = watch.first; worker != NULL; worker = worker->next) {
+    is_other |= worker->is_launching && worker->launch != launch;
+  }
+  pthread_mutex_unlock(&watch.mutex);
+  return is_other;
+}
+
 /* In a child process there is neither the watcher nor any thread but the one that forked. */
 void restart_after_fork() {
   watch = Watch();
