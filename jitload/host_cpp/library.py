@@ -34,6 +34,7 @@ from jitload.host_cpp.steps import (
     include_flags,
     link_step,
     merge_step,
+    nvcc_compile_steps,
     object_paths,
     with_driver_calls,
     with_templates,
@@ -101,7 +102,7 @@ def _run(build: HostBuild, steps: Sequence[Step]) -> None:
     try:
         run_ninja(ninja, work_dir, name=request.name, verbose=build.verbose, level=logging.WARNING)
     except CompileError as error:
-        if isinstance(build.cuda, Nvcc) and is_of_nvcc(error, build.cuda):
+        if isinstance(build.cuda, Nvcc) and is_of_nvcc(error, nvcc_compile_steps(build)):
             raise nvcc_failure(error, build.cuda) from None
         if _TORCH_CODE.search(error.log):
             error.hint = TORCH_HINT

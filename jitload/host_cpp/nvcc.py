@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from jitload.building.ninja import Step, parse_diagnostics
+from jitload.building.ninja import Step, parse_diagnostics, shell_line
 from jitload.errors import CompileError, Diagnostic, ToolchainError
 from jitload.host_cpp.dryrun import Template, template_steps
 from jitload.request.request import Unit
@@ -100,9 +100,9 @@ def write_host_compiler(compiler: Compiler, work_dir: Path) -> None:
         script.chmod(0o700)
 
 
-def is_of_nvcc(error: CompileError, nvcc: Nvcc) -> bool:
-    """Return whether the command that failed is nvcc's."""
-    return any(str(nvcc.path) in command for command in error.command)
+def is_of_nvcc(error: CompileError, steps: Iterable[Step]) -> bool:
+    """Return whether the command that failed is one of these."""
+    return any(shell_line(step.command) in error.command for step in steps)
 
 
 def nvcc_failure(error: CompileError, nvcc: Nvcc) -> CompileError | ToolchainError:
@@ -117,8 +117,10 @@ def nvcc_failure(error: CompileError, nvcc: Nvcc) -> CompileError | ToolchainErr
     from jitload.cuda.nvrtc import parse_diagnostics as parse_cuda_diagnostics
 
     hint = ""
-    if "unsupported GNU version" in error.log or "unsupported clang version" in error.log:
-        hint = f"nvcc {release} does not work with this host compiler: name an older one, JITLOAD_CXX=g++-12."
+    if re.search("unsupported (?:GNU|clang) version", error.log):
+        match = re.search(r"gcc versions later than (\d+)", error.log)
+        newest, name = (f" than g++ {match[1]}", f"g++-{match[1]}") if match else ("", "g++-12")
+        hint = f"nvcc {release} takes no newer host compiler{newest}: name one that it takes, JITLOAD_CXX={name}."
     if re.search(r"(?:torch|ATen|c10|pybind11)/[\w/.]+: No such file", error.log):
         hint = TORCH_HINT
     # nvcc compiles once for each architecture and repeats the messages.

@@ -143,10 +143,8 @@ def with_driver_calls(build: HostBuild, functions: Sequence[str]) -> HostBuild:
 def compile_steps(build: HostBuild) -> tuple[Step, ...]:
     """Return the commands that make the object files: those of the units, the cubins and the driver's functions."""
     command, host = build.compiler.command, build.host
-    steps = [step for unit in host.units for step in unit_steps(build, unit)]
-    relocatable = [unit for unit in host.units if unit.is_relocatable]
-    if relocatable and isinstance(build.cuda, Nvcc):
-        steps.append(device_link_step(build.cuda, build.compiler, relocatable, build.request.archs))
+    steps = [_unit_step(build, unit) for unit in host.units if not _is_for_nvcc(build, unit)]
+    steps += nvcc_compile_steps(build)
     if host.cubins:
         reads = tuple(f"{name}.cubin" for name, _ in host.cubins)
         steps.append(compile_step(command, (), "cubins.s", "cubins.o", reads=reads))
@@ -155,10 +153,26 @@ def compile_steps(build: HostBuild) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def unit_steps(build: HostBuild, unit: Unit) -> tuple[Step, ...]:
-    """Return the commands that compile a unit."""
-    if isinstance(build.cuda, Nvcc) and unit.is_mixed:
-        return nvcc_steps(build.cuda, _nvcc_options(build, build.cuda, unit), unit, build.templates.get(unit.file))
+def nvcc_compile_steps(build: HostBuild) -> list[Step]:
+    """Return the commands of nvcc: those that compile the units with kernels, and the link of their device code."""
+    nvcc, units = build.cuda, [unit for unit in build.host.units if _is_for_nvcc(build, unit)]
+    if not isinstance(nvcc, Nvcc):
+        return []
+    steps = [
+        step
+        for unit in units
+        for step in nvcc_steps(nvcc, _nvcc_options(build, nvcc, unit), unit, build.templates.get(unit.file))
+    ]
+    if relocatable := [unit for unit in units if unit.is_relocatable]:
+        steps.append(device_link_step(nvcc, build.compiler, relocatable, build.request.archs))
+    return steps
+
+
+def _is_for_nvcc(build: HostBuild, unit: Unit) -> bool:
+    return unit.is_mixed and isinstance(build.cuda, Nvcc)
+
+
+def _unit_step(build: HostBuild, unit: Unit) -> Step:
     header = build.precompiled.get(unit.file)
     flags = (
         *(("-include", str(header.path)) if header else ()),
@@ -169,7 +183,7 @@ def unit_steps(build: HostBuild, unit: Unit) -> tuple[Step, ...]:
         *include_flags(build.cuda.include_dirs if build.cuda else (), build.request.include_dirs),
         *("-MD", "-MF", f"{unit.file}.d"),
     )
-    return (compile_step(build.compiler.command, flags, unit.file, f"{unit.file}.o"),)
+    return compile_step(build.compiler.command, flags, unit.file, f"{unit.file}.o")
 
 
 def _nvcc_options(build: HostBuild, nvcc: Nvcc, unit: Unit) -> tuple[str, ...]:

@@ -276,6 +276,13 @@ def find_wheel_cudart(major: int) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
+def find_installed_cudart(major: int, settings: Settings) -> Path | None:
+    """Return the CUDA runtime library of a wheel or of a toolkit, for a major version of CUDA."""
+    homes = map(Path, (*settings.toolkits, sys.prefix, DEFAULT_HOME, f"{DEFAULT_HOME}-{major}"))
+    paths = (directory / f"libcudart.so.{major}" for home in homes for directory in _library_dirs(home))
+    return find_wheel_cudart(major) or next((path for path in paths if path.is_file()), None)
+
+
 def nvrtc_include_dirs(toolchain: CudaToolchain, user_dirs: tuple[Path, ...] = ()) -> tuple[Path, ...]:
     """Return the header directories for device code, in the order in which NVRTC is to search them.
 
