@@ -284,7 +284,7 @@ def _files_read(build: HostBuild) -> Iterator[Path]:
             depfile = path.read_text(errors="surrogateescape")
             read += read_depfile(depfile.replace("$", "$$") if is_of_nvcc else depfile)
     yield from headers_to_record(texts, read, dirs, versioned_dirs, cache_dir=build.work.cache_dir)
-    yield from files_in_options([*build.user_flags, *build.link_flags])
+    yield from files_in_options([*build.user_flags, *host.link_flags])
     yield from map(Path, host.objects)
     if not host.is_object:
-        yield from link.linked_libraries(build.link_flags)
+        yield from link.linked_libraries(host.link_flags)

@@ -136,7 +136,7 @@ def missing_driver_calls(
     undefined: Collection[str], cuda: CudaToolchain | Nvcc | None, flags: Sequence[str]
 ) -> tuple[str, ...]:
     """Return the undefined functions of the driver, unless the user's options name libcuda."""
-    if cuda is None or any("libcuda" in flag or flag == "-lcuda" for flag in flags):
+    if cuda is None or any("libcuda." in flag or flag == "-lcuda" for flag in flags):
         return ()
     return find_driver_calls(undefined, cuda.include_dirs)
 
