@@ -17,7 +17,6 @@ from pathlib import Path
 from jitload.cpptext.declarations import find_candidates
 from jitload.cpptext.includes import IncludeScan
 from jitload.cpptext.lexer import has_matching_brackets
-from jitload.cpptext.structures import find_declarations
 from jitload.cuda import probe
 from jitload.cuda.headers import STAND_INS, provide_headers
 from jitload.cuda.nvrtc import (
@@ -274,9 +273,7 @@ def compile_for_arch(source: DeviceSource, arch: str, toolchain: CudaToolchain) 
         raise _with_standard(error, source.options) from error
     own_dirs = nvrtc_include_dirs(toolchain)
     log_warnings(result.log, own_dirs)
-    variables = typed_variables(
-        demangle_variables(image.variables), layouts, find_declarations(source.piece_texts).variables
-    )
+    variables = typed_variables(demangle_variables(image.variables), layouts, source.piece_texts)
     if compilation.declarations:  # these lines include headers, too
         scan = IncludeScan((*source.texts, *compilation.declarations), source.include_dirs)
     return CompiledSource(
