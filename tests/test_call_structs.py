@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.wrappers import find_cuda_headers
 
 import jitload
 from jitload.cpptext.structures import find_declarations
@@ -217,3 +218,25 @@ def test_vectors_and_structures_on_a_gpu() -> None:
     numbers = torch.zeros(7, dtype=torch.float64, device="cuda")
     mod.vectors((4, 5), (1.5, 2, 3, 4.5), (1, 255), (0, 0, -7), numbers)
     assert numbers.tolist() == [4, 5, 1, 1.5, 4.5, 255, -7]
+
+
+def test_functions_in_cpp_take_vectors_as_tuples() -> None:
+    if find_cuda_headers() is None:
+        pytest.skip("needs CUDA's headers")
+    code = """
+#include <jitload/vectors.h>
+#include <tvm/ffi/function.h>
+double total(int3 v, float4 f, dim3 g) { return v.x + 10 * v.y + 100 * v.z + f.x + f.w + 1000 * (g.x + g.y + g.z); }
+int64_t wide(uchar2 u, longlong2 l) { return u.x + u.y + l.y; }
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(total, total);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(wide, wide);
+"""
+    mod = jitload.load_inline("vectors", cpp_sources=code)
+    assert mod.total((1, 2, 3), (0.5, 0, 0, 1), (4,)) == 321 + 1.5 + 6000
+    assert mod.wide([1, 255], (0, -(2**40))) == 256 - 2**40
+    for arguments in (((1, 2), (1, 2, 3, 4), (4,)), ((1, 2.5, 3), (1, 2, 3, 4), (4,)), ((1, 2, 3), (1, 2, 3, 4), ())):
+        with pytest.raises(TypeError, match=r"a tuple of [34] numbers in range"):
+            mod.total(*arguments)
+    for u in ((1, 256), (-1, 0), "ab"):
+        with pytest.raises(TypeError, match="uchar2, a tuple of 2 numbers in range"):
+            mod.wide(u, (0, 0))

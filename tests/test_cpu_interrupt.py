@@ -41,6 +41,12 @@ extern "C" __global__ void large(float* x) {
   for (int i = 0; i < 131072; ++i) numbers[i] = i * x[2] + i;
   x[threadIdx.x] = numbers[131071 - (int)x[3]];
 }
+extern "C" __global__ void large_fiber(float* x) {
+  float numbers[65536];
+  for (int i = 0; i < 65536; ++i) numbers[i] = i * x[2] + i;
+  __syncthreads();
+  x[threadIdx.x] = numbers[65535 - (int)x[3]];
+}
 extern "C" __global__ void doubles(float* x) { x[0] = x[0] * 2; }
 """
 PRELUDE = """
@@ -152,3 +158,15 @@ def test_a_thread_with_a_small_stack(path: str) -> None:
         threading.stack_size(previous)
     thread.join()
     assert x.tolist() == [131071, 131071, 0, 0]
+
+
+def test_more_local_memory_than_a_fiber_has(path: str) -> None:
+    mod = jitload.load_module(path)
+    x = np.zeros(4, np.uint32)
+    for _ in range(2):
+        with pytest.raises(
+            RuntimeError, match=r"large_fiber\(\): the local variables of a thread take more than 128 KiB,"
+        ):
+            mod.large_fiber[1, 2](np.zeros(4, np.float32))
+        mod.add[2, 32](x)
+    assert x[3] == 128

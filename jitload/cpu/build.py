@@ -51,11 +51,13 @@ _log = logging.getLogger(__name__)
 
 # As under nvcc, memory may be read through pointers of other types, and integers wrap. The object file is read function
 # by function, hence the sections. glibc's fortified functions, which some compilers use by default, would end the
-# process where `sanitize` reports the user's line.
+# process where `sanitize` reports the user's line. A frame that is larger than what is left of a stack has to reach the
+# page below it, not a stack behind that one.
 _FLAGS = (
     "-std=c++17", "-O3", "-pipe", "-fPIC", "-fvisibility=hidden", "-ffunction-sections", "-fno-extern-tls-init",
     "-fno-gnu-unique", "-fno-strict-aliasing", "-fwrapv", "-fno-math-errno", "-fno-trapping-math", "-w",
-    "-U_FORTIFY_SOURCE", "-fsanitize=integer-divide-by-zero", "-fno-sanitize-recover=integer-divide-by-zero",
+    "-U_FORTIFY_SOURCE", "-fstack-clash-protection", "-fsanitize=integer-divide-by-zero",
+    "-fno-sanitize-recover=integer-divide-by-zero",
 )  # fmt: skip
 # Each basic block may switch to another thread, for kernels whose threads may spin.
 _PREEMPTIVE_FLAGS = ("-fsanitize-coverage=trace-pc", "-DJITLOAD_CPU_PREEMPT=1")
@@ -225,7 +227,7 @@ class _Compilation:
         """Log a warning about kernels that cannot be named, because the demangler rejects their symbols."""
         in_table = {row.symbol for row in object_file.rows()}
         for symbol in object_file.marked():
-            if symbol not in in_table:
+            if symbol not in in_table and "." not in symbol:  # the compiler splits functions: `k.part.0`
                 _log.warning(
                     "%s: the kernel with the symbol %s… of %d characters is left out, because its name cannot be read; "
                     "name it in functions=, with Launch(kernel=...)",

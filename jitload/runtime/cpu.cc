@@ -96,6 +96,52 @@ void on_fault(int number, siginfo_t* info, void* context) {
 
 SignalHandler fault_handler = {SIGFPE, 0, on_fault, {}, false};
 
+/* ---- stacks that are too small --------------------------------------------------------------------------------- */
+
+constexpr size_t kSignalStack = 64 << 10;
+
+/* Return whether an address is in the page below a stack of this worker. */
+bool is_guard(const Worker* worker, const void* address) {
+  if (!is_on_own_stack(worker, address)) return false;
+  if (!worker->is_in_fibers) return (size_t)((const char*)address - worker->plain_stack) < 4096;
+  return (size_t)((const char*)address - worker->stacks) % kStack < 4096;
+}
+
+extern SignalHandler overflow_handler;
+
+void on_overflow(int number, siginfo_t* info, void* context) {
+  Worker* worker = jitload_cpu_current_worker;
+  if (worker != NULL && worker->is_running && info->si_code > 0 && is_guard(worker, info->si_addr)) {
+    const size_t size = worker->is_in_fibers ? kStack : kPlainStack;
+    fail(worker, current_thread(worker), "the local variables of a thread take more than %zu KiB,", size >> 10);
+    leave(worker);
+  }
+  if (call_previous(&overflow_handler, number, info, context)) return;
+  sigaction(number, &overflow_handler.previous, NULL); /* the signal comes again, for the previous action */
+}
+
+SignalHandler overflow_handler = {SIGSEGV, SA_ONSTACK, on_overflow, {}, false};
+
+/* Give this thread a stack for handlers of signals, if it has none; return it. */
+void* make_signal_stack() {
+  stack_t stack = {};
+  if (sigaltstack(NULL, &stack) != 0 || !(stack.ss_flags & SS_DISABLE)) return NULL;
+  stack.ss_flags = 0;
+  stack.ss_size = kSignalStack;
+  stack.ss_sp = malloc(kSignalStack);
+  if (stack.ss_sp != NULL && sigaltstack(&stack, NULL) == 0) return stack.ss_sp;
+  free(stack.ss_sp);
+  return NULL;
+}
+
+/* Take the stack back, unless somebody has replaced it. */
+void remove_signal_stack(void* memory) {
+  stack_t stack = {};
+  if (memory == NULL || sigaltstack(NULL, &stack) != 0 || stack.ss_sp != memory) return;
+  stack.ss_flags = SS_DISABLE;
+  if (sigaltstack(&stack, NULL) == 0) free(memory);
+}
+
 /* ---- running kernel code --------------------------------------------------------------------------------------- */
 
 /* How floating-point numbers are rounded, and whether denormals are zero: a signal handler begins with the defaults. */
@@ -231,8 +277,10 @@ int find_thread_memory(struct dl_phdr_info* info, size_t, void*) {
 /* The worker of a thread, which frees its stacks when the thread ends. */
 struct ThreadWorker {
   Worker worker = {};
+  void* signal_stack = make_signal_stack();
   ThreadWorker() { enlist(&worker); }
   ~ThreadWorker() {
+    remove_signal_stack(signal_stack);
     delist(&worker);
     own_worker = NULL;
     release(&worker);
@@ -347,7 +395,7 @@ extern "C" int jitload_cpu_run(const jitload_cpu_launch* call, const char** erro
     *error = "a kernel was called by a signal handler while this thread runs another kernel of its library";
     return -1;
   }
-  install(&fault_handler);
+  if (install(&fault_handler)) install(&overflow_handler);
   work_on(&launch, true, run_first_blocks);
   launch.workers = 0;
   if (launch.next < launch.blocks && !launch.has_failed) run_with_pool(&launch);
