@@ -25,6 +25,7 @@ from jitload.loader.function import Library, TypedFunction
 
 _COMPLEX_OF = {"float32": "complex64", "float64": "complex128"}  # float2 and complex<float> are pairs of float32
 _SHOWN = ("get_function", "get_function_doc", "get_function_metadata", "imports", "kind")  # by tab completion
+_MISSING_CUDART = re.compile(r"libcudart\.so\.(\d+): cannot open shared object file")
 _lock = threading.Lock()
 _loaded_files: dict[str, tuple[int, int, int, int]] = {}  # path of a loaded library -> identity of its file
 _copies: dict[tuple[str, tuple[int, int, int, int]], Path] = {}  # path and identity -> path of the copy that was loaded
@@ -134,7 +135,7 @@ def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True
     _check_is_library(library_path)
     try:
         with _path_to_map(library_path) as path_to_map:
-            raw = tvm_ffi.load_module(str(path_to_map), keep_module_alive=keep_module_alive)
+            raw = _map_library(path_to_map, keep_module_alive=keep_module_alive)
     except RuntimeError as error:
         raise LoadError(f"the library {library_path} cannot be loaded: {_reason(error)}") from error
     module = Module.__new__(Module)
@@ -149,8 +150,27 @@ def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True
     return module
 
 
+def _map_library(path: Path, *, keep_module_alive: bool) -> tvm_ffi.Module:
+    """Load a library, and before it the CUDA runtime if that is not where it was when the library was built."""
+    try:
+        return tvm_ffi.load_module(str(path), keep_module_alive=keep_module_alive)
+    except RuntimeError as error:
+        from jitload.settings import read_settings
+        from jitload.toolchain.cuda import find_installed_cudart
+
+        match = _MISSING_CUDART.search(str(error))
+        cudart = find_installed_cudart(int(match[1]), read_settings()) if match else None
+        if cudart is None:
+            raise
+        ctypes.CDLL(str(cudart))
+        return tvm_ffi.load_module(str(path), keep_module_alive=keep_module_alive)
+
+
 def _reason(error: RuntimeError) -> str:
-    """Return the dynamic loader's message, preceded by the C++ name of a function that is not defined."""
+    """Return the dynamic loader's message, preceded by the next step if it is known."""
+    if match := _MISSING_CUDART.search(str(error)):
+        wheel = "nvidia-cuda-runtime-cu12" if match[1] == "12" else f"'nvidia-cuda-runtime=={match[1]}.*'"
+        return f"{error}\nIt needs the runtime library of CUDA {match[1]}: pip install {wheel}"
     match = re.search(r"([^\s/]+): undefined symbol: ([\w.$]+)", str(error))
     if match is None:
         return str(error)
