@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -48,6 +48,8 @@ _NEEDS_MORE_THAN_MINIMAL = re.compile(
     r"#\s*include|\binclude=|minimal|MINIMAL|cuda[A-Z]|CUDART|<<<|_H__|libraryProp"
     r"|\b(?:CU[a-z]|CU_|CUDA_|tex|surf|MAJOR_VERSION|MINOR_VERSION|PATCH_LEVEL)"
 )
+# With this macro of NVIDIA's, cooperative_groups.h does not include the C++ library, which takes NVRTC a second.
+_LIGHT_COOPERATIVE_GROUPS = "-D_CG_LIMIT_INCLUDED_DEPENDENCIES"
 _OLD_STANDARD = re.compile(r"--?std=(?:c|gnu)\+\+(?:98|03)")
 
 
@@ -289,10 +291,17 @@ def check_device_code(source: DeviceSource, arch: str, toolchain: CudaToolchain)
 
     Raises:
         CompileError: NVRTC rejected the source.
-        LaunchSpecError: NVRTC rejected a kernel that a `Launch` names.
+        LaunchSpecError: NVRTC rejected a kernel that a launch names.
         ToolchainError: NVRTC cannot be used, or does not know the architecture.
     """
-    source = replace(source, options=(*source.options, SYNTAX_ONLY))
+    options = (*source.options, SYNTAX_ONLY)
+    if "cooperative_groups" in source.text:
+        with suppress(CompileError, LaunchSpecError):  # the source may use what the header would have included
+            return _check(replace(source, options=(*options, _LIGHT_COOPERATIVE_GROUPS)), arch, toolchain)
+    return _check(replace(source, options=options), arch, toolchain)
+
+
+def _check(source: DeviceSource, arch: str, toolchain: CudaToolchain) -> tuple[Path, ...]:
     candidates = find_candidates([text for _, text in source.pieces])
     scan = IncludeScan(source.texts, source.include_dirs)
     with _nvrtc_job(source, arch, toolchain, scan) as job:
