@@ -555,3 +555,24 @@ def test_a_library_whose_runtime_library_is_elsewhere_gets_an_installed_one(fres
     monkeypatch.setattr("jitload.toolchain.cuda.find_installed_cudart", lambda *_: tmp_path / "elsewhere.so")
     assert jitload.load_module(library).get() == 7
     assert found == [77]
+
+
+@needs_nvcc
+def test_functions_are_found_in_the_files_that_define_them(fresh_cache, tmp_path):
+    """Each file is what it is by itself: only what launches kernels is compiled by nvcc."""
+    texts = {
+        "launch.cu": BOTH + '\nextern "C" {\nint Two(int n) { f(); return 2 + n; }\n}',
+        "plain.cu": 'extern "C" {' + EXPORT.replace("VALUE", "1") + "}",
+        "more.cpp": "namespace inner { int Two() { return 0; } }\nint Four() { return 4; }",
+    }
+    files = [file_of(tmp_path, text, name) for name, text in texts.items()]
+    module = jitload.load("m", sources=files, functions={"Two": "Two.", "Four": None}, arch=ARCH)
+    assert sorted(module) == ["Four", "Two", "get"]
+    assert (module.get(), module.Four()) == (1, 4)
+    assert module.get_function_doc("Two") == "Two."
+    (directory,) = fresh_cache.glob("m-*/*")
+    assert sorted(path.name for path in directory.glob("source*.c?")) == [
+        *("source0.cc", "source1.cu", "source2.cc"),
+    ]
+    with pytest.raises(LaunchSpecError, match=r"functions: no file defines a function 'inner' outside of namespaces"):
+        jitload.build("m", sources=files, functions=["inner"], arch=ARCH)

@@ -17,7 +17,7 @@ from jitload.request.cubins import CubinLike
 from jitload.toolchain.arch import CPU
 
 if TYPE_CHECKING:
-    from jitload.request.request import HostSource
+    from jitload.request.request import HostSource, Unit
 
 Texts = str | Sequence[str]
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -327,7 +327,7 @@ def read_functions(functions: Functions | None) -> tuple[tuple[str, Launch], ...
     return tuple((name, _read_launch(name, value)) for name, value in items)
 
 
-def check_host_functions(functions: Functions | None, host: HostSource, *, names: Iterable[str]) -> None:
+def check_host_functions(functions: Functions | None, host: HostSource, *, names: Sequence[str]) -> None:
     """Raise an error for what `functions=` cannot say about C++ functions."""
     if keyword := next((name for name in names if f" {name} " in _KEYWORDS), None):
         raise LaunchSpecError(
@@ -344,12 +344,35 @@ def check_host_functions(functions: Functions | None, host: HostSource, *, names
                     field=f"functions[{name!r}]",
                     hint="Pass the name alone, or with a docstring; the C++ performs the launch.",
                 )
-    if functions is not None and all(unit.is_file for unit in host.units):
-        raise LaunchSpecError(
-            "names functions of C++ files, which are compiled unchanged",
-            field="functions",
-            hint="Write TVM_FFI_DLL_EXPORT_TYPED_FUNC(name, function) in the file.",
-        )
+    for name in () if functions is None else names:
+        if find_exporting_unit(host.units, name) is None:
+            raise LaunchSpecError(
+                f"no file defines a function {name!r} outside of namespaces and classes",
+                field="functions",
+                hint=f"Export it in its file, TVM_FFI_DLL_EXPORT_TYPED_FUNC({name}, function).",
+            )
+
+
+def find_exporting_unit(units: Sequence[Unit], name: str) -> Unit | None:
+    """Return the unit that exports a function: that of the inline texts, or else the file that defines the function.
+
+    A function that no file defines may be in a header if there is only one file to include it.
+    """
+    if inline := next((unit for unit in units if not unit.is_file), None):
+        return inline
+    from jitload.cpptext.declarations import defined_functions
+
+    if exporting := next((unit for unit in units if exports_by_hand(unit, name)), None):
+        return exporting
+    files = [unit for unit in units if not unit.file.endswith(".c")]
+    defining = (unit for unit in files if any(name in defined_functions(text) for _, text in unit.pieces))
+    return next(defining, files[0] if len(files) == 1 else None)
+
+
+def exports_by_hand(unit: Unit, name: str) -> bool:
+    """Return whether a file exports a function to tvm-ffi itself."""
+    export = rf"TVM_FFI_DLL_EXPORT_TYPED_FUNC\s*\(\s*{name}\s*,|__tvm_ffi_{name}\b"
+    return unit.is_file and any(re.search(export, text) for _, text in unit.pieces)
 
 
 def _check_export_name(name: object) -> str:
