@@ -6,13 +6,13 @@ that holds only the runtime library, which every machine builds once. Processor 
 
 from __future__ import annotations
 
-import os
 import resource
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from children import child_environment
 from common import machine_line, make_parser, print_table, write_json
 
 COLUMNS = ["what", "seconds", "processor", "note"]
@@ -60,7 +60,7 @@ def main() -> None:
 def build_all(jobs: int, count: int, arch: str) -> tuple[float, float]:
     """Return the time that all builds took, and the processor's time in all processes."""
     with tempfile.TemporaryDirectory(prefix="jitload-bench-prebuild-") as folder:
-        environment = {**os.environ, "JITLOAD_CACHE_DIR": folder}
+        environment = {**child_environment(), "JITLOAD_CACHE_DIR": folder}
         code = CHILD.format(folder=str(Path(__file__).parent), jobs=jobs, count=count, arch=arch)
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)

@@ -7,20 +7,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from jitload.errors import ends_at_caller
 from jitload.launch import Extent
 from jitload.pipeline import build_request, load_request
 from jitload.request.arguments import (
+    Call,
     Functions,
     Paths,
     Sources,
     Texts,
     absolute_path,
     label_pieces,
+    read_call,
     read_options,
     read_texts,
 )
 from jitload.request.cubins import CubinLike
-from jitload.request.request import Call, make_request, read_call
+from jitload.request.request import make_request
 
 if TYPE_CHECKING:
     from jitload.loader.module import Module
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 PathLike = str | os.PathLike[str]
 
 
+@ends_at_caller
 def load_inline(  # noqa: PLR0913  the keywords are upstream's
     name: str,
     *,
@@ -47,6 +51,8 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
     keep_module_alive: bool = True,
     sanitize: str | Sequence[str] | None = None,
     debug: bool = False,
+    gpu_check: bool | None = None,
+    isolate: bool | None = None,
     verbose: bool = False,
 ) -> Module:
     """Compile CUDA source, or find it compiled in the cache, and return its kernels as typed functions.
@@ -60,8 +66,9 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
         cpp_sources: C++ for the host compiler, as one text or several. Kernels in `cuda_sources` are then embedded
             for it: `TVM_FFI_EMBED_CUBIN(<name>)`.
         functions: The functions to export: a kernel's name, several names, or a mapping from exported names to
-            `Launch` records or docstrings. None exports every kernel, to be launched as `mod.f[grid, block](…)`. For
-            hand-written C++: the names of its functions, with or without docstrings; None exports those that the C++
+            `Launch` records or docstrings; of a list of them, each call launches the first whose kernel fits the dtypes
+            of its tensors. None exports every kernel, to be launched as `mod.f[grid, block](…)`. For hand-written C++:
+            the names of its functions, with or without docstrings; None exports those that the C++
             itself exports.
         embed_cubin: Cubins by name. The C++ launches their kernels with `TVM_FFI_EMBED_CUBIN(name)`; if there is no
             source, their kernels become functions. A cubin is given as bytes, a path, or the result of
@@ -80,6 +87,9 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
         sanitize: `"address"`, `"undefined"` or both, for kernels on the CPU: an access outside of a tensor or of shared
             memory, or undefined behaviour, raises an error with the kernel, block, thread and line.
         debug: Compile kernels for a debugger; on the CPU with `-g -O0`.
+        gpu_check: Whether NVRTC, if there is one, also checks kernels that are built for the CPU alone, and rejects
+            what a GPU could not run. None is what `JITLOAD_CPU_GPU_CHECK` says, by default True.
+        isolate: Run NVRTC in a child process, whose crash is a CompileError. None is what `JITLOAD_ISOLATE` says.
         verbose: Log the output of the compilers, at level INFO of the logger `jitload`.
 
     Returns:
@@ -101,6 +111,7 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
     return load_request(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 
 
+@ends_at_caller
 def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described once
     name: str,
     *,
@@ -119,6 +130,8 @@ def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described
     output: PathLike | None = None,
     sanitize: str | Sequence[str] | None = None,
     debug: bool = False,
+    gpu_check: bool | None = None,
+    isolate: bool | None = None,
     verbose: bool = False,
 ) -> str:
     """Compile as `load_inline` does, and return the library's path. Nothing is loaded, and no GPU is needed.
@@ -139,6 +152,7 @@ def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described
     return build_request(request, build_directory, output, verbose=verbose)
 
 
+@ends_at_caller
 def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
     name: str,
     *,
@@ -158,6 +172,8 @@ def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
     keep_module_alive: bool = True,
     sanitize: str | Sequence[str] | None = None,
     debug: bool = False,
+    gpu_check: bool | None = None,
+    isolate: bool | None = None,
     verbose: bool = False,
 ) -> Module:
     """Compile source files as `load_inline` compiles texts, and return their kernels as typed functions.
@@ -177,6 +193,7 @@ def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
     return load_request(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 
 
+@ends_at_caller
 def build(  # noqa: PLR0913  the keywords are upstream's, described once
     name: str,
     *,
@@ -196,6 +213,8 @@ def build(  # noqa: PLR0913  the keywords are upstream's, described once
     output: PathLike | None = None,
     sanitize: str | Sequence[str] | None = None,
     debug: bool = False,
+    gpu_check: bool | None = None,
+    isolate: bool | None = None,
     verbose: bool = False,
 ) -> str:
     """Compile source files as `build_inline` compiles texts, and return the library's path.
@@ -209,6 +228,7 @@ def build(  # noqa: PLR0913  the keywords are upstream's, described once
     return build_request(request, build_directory, output, verbose=verbose)
 
 
+@ends_at_caller
 def load_module(path: PathLike, *, keep_module_alive: bool = True) -> Module:
     """Load a library that was built earlier. This needs no compiler and no NVRTC; only launches on a GPU need a GPU.
 
@@ -232,6 +252,7 @@ def load_module(path: PathLike, *, keep_module_alive: bool = True) -> Module:
     return module
 
 
+@ends_at_caller
 def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern the device
     source: Texts | bytes | bytearray | memoryview,
     *,
@@ -240,6 +261,7 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
     kernels: Sequence[str] = (),
     extra_cuda_cflags: Sequence[str] | None = None,
     extra_include_paths: Paths | None = None,
+    isolate: bool | None = None,
 ) -> Cubin:
     """Compile CUDA source to machine code for one architecture. Nothing is cached.
 
@@ -254,6 +276,7 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
         kernels: Template instantiations and overloads to compile, such as `["scale<float>"]`; only for CUDA C++.
         extra_cuda_cflags: Compiler options.
         extra_include_paths: Directories to search for headers.
+        isolate: As for `load_inline`; for CUDA C++ only.
 
     Returns:
         A `Cubin`: the machine code, and its kernels with their parameters, registers and memory in bytes.
@@ -282,6 +305,7 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
         makes="cubin",
         options=read_options(cuda_cflags=extra_cuda_cflags, include_paths=extra_include_paths),
         arch=resolve_one_gpu_arch(arch, read_settings(), function="compile_cubin()"),
+        isolate=isolate,
     )
     request = make_request(call)
     check_is_device_code(request)
@@ -291,10 +315,12 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
         options=request.options,
         include_dirs=tuple(map(Path, request.include_dirs)),
         kernels=read_texts(kernels, "kernels"),
+        is_isolated=request.settings.isolates,
     )
     return compile_for_arch(device_source, request.archs[0], find_cuda_toolchain(request.settings)).cubin
 
 
+@ends_at_caller
 def load_triton(  # noqa: D417, PLR0913  the keywords of Triton's launches, and of load_inline
     name: str,
     kernel: Any,
@@ -361,6 +387,7 @@ def load_triton(  # noqa: D417, PLR0913  the keywords of Triton's launches, and 
     return load_request(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 
 
+@ends_at_caller
 def extract_triton(  # noqa: PLR0913  the keywords of Triton's launches
     kernel: Any,
     *args: Any,

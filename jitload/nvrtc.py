@@ -12,7 +12,12 @@ __all__ = ["nvrtc_compile"]
 
 
 def nvrtc_compile(
-    source: str, *, name: str = "kernel.cu", arch: str | None = None, extra_opts: Sequence[str] | None = None
+    source: str,
+    *,
+    name: str = "kernel.cu",
+    arch: str | None = None,
+    extra_opts: Sequence[str] | None = None,
+    isolate: bool | None = None,
 ) -> bytes:
     """Compile CUDA source to a cubin; the same call as `tvm_ffi.cpp.nvrtc.nvrtc_compile`.
 
@@ -21,6 +26,7 @@ def nvrtc_compile(
         name: The name of the source in messages.
         arch: `"sm_90a"`; None is the current GPU, with its suffix.
         extra_opts: More NVRTC options, such as `["--use_fast_math"]`.
+        isolate: As for `load_inline`.
 
     Returns:
         The cubin's bytes.
@@ -49,7 +55,13 @@ def nvrtc_compile(
     include_dirs = nvrtc_include_dirs(toolchain)
     options = (*device_options(toolchain.version, target), *(f"-I{path}" for path in include_dirs), *extra)
     text = check_text(source, "source").removeprefix("\ufeff")
-    job = NvrtcJob(name=name, source=text, options=options, headers=headers_in_memory(include_dirs))
+    job = NvrtcJob(
+        name=name,
+        source=text,
+        options=options,
+        headers=headers_in_memory(include_dirs, text),
+        is_isolated=settings.isolates if isolate is None else isolate,
+    )
     while True:
         try:
             result = run_nvrtc(toolchain.nvrtc_path, job)

@@ -1,6 +1,6 @@
-"""Turns a request into a module: finds the library in the cache, or builds and publishes it, and loads it.
+"""Finds the library of a request in the cache, or builds and publishes it, and loads it as a `Module`.
 
-Read from top to bottom, this file shows what happens to one kernel; each stage is a call into a module of its own.
+Read from top to bottom, this file shows what happens to one kernel; each stage is in a file of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jitload.cache.directory import private_cache_dir
 from jitload.cache.entry import Entry, open_cache
 from jitload.cache.key import CacheKey, library_key
 from jitload.cache.tiers import find_in_tiers, upload_entry
-from jitload.errors import CacheError, CachePlaceError, JitLoadError, ToolchainError, warn_once
+from jitload.errors import CacheError, CacheWriteError, JitLoadError, ToolchainError, warn_once
 from jitload.request.arguments import absolute_path, check_path
 from jitload.request.request import Request
 from jitload.toolchain.arch import CPU
@@ -37,7 +37,10 @@ _modules_lock = threading.Lock()
 def load_request(
     request: Request, build_directory: PathLike | None, *, keep_module_alive: bool, verbose: bool
 ) -> Module:
-    """Return the module for a request: the one that an identical call got, or a new one."""
+    """Return the module for a request.
+
+    An identical call gets the same one, as long as the files that it was built from are unchanged.
+    """
     directory = None if build_directory is None else absolute_path(build_directory, "build_directory")
     is_reusable = directory is None and keep_module_alive
     if is_reusable and (loaded := _modules.get(request)):
@@ -57,7 +60,8 @@ def _load(request: Request, directory: Path | None, *, keep_module_alive: bool, 
         except JitLoadError:
             if entry.product.exists():
                 raise
-        entry = find_or_build(request, verbose=verbose)  # the first one was pruned before it was loaded
+        # Another process pruned the entry before it was loaded.
+        entry = find_or_build(request, verbose=verbose)
         return entry, _load_entry(entry, request, directory, keep_module_alive=keep_module_alive)
 
 
@@ -117,7 +121,8 @@ class _Tools(NamedTuple):
     """The tools of a build.
 
     Attributes:
-        cuda: What compiles the device code, or only has CUDA's headers; None if neither is needed.
+        cuda: What compiles the device code, or only has CUDA's headers; None if neither is
+            needed, or if only headers are wanted and there are none.
         compiler: The C++ compiler.
         compiler_identity: The compiler's fingerprint, which is part of the key.
     """
@@ -139,7 +144,7 @@ def find_or_build(request: Request, *, verbose: bool = False) -> Entry:
         return entry
     try:
         return _build_in(cache_dir, request, key, tools, verbose=verbose)
-    except CachePlaceError as error:
+    except CacheWriteError as error:
         private = private_cache_dir()
         if private == cache_dir:
             raise
@@ -158,7 +163,7 @@ def _find_tools(request: Request, cache_dir: Path) -> _Tools:
     """
     cuda, compiler = _find_cuda(request, cache_dir), find_compiler(request.settings)
     identity = recall_compiler_identity(compiler, cache_dir)
-    if identity is None:  # nothing was built with this compiler yet
+    if identity is None:  # the compiler has to be started; meanwhile, import what the build needs
         from jitload.building.resources import run_in_background
 
         run_in_background(_import_for_build, request)
@@ -176,6 +181,7 @@ def _find_cuda(request: Request, cache_dir: Path) -> CudaToolchain | Nvcc | None
         return find_nvcc(request.settings, cache_dir, name=request.name)
     if request.cubins:
         return None
+    # In load-only mode a missing NVRTC must be an error, because an entry of any NVRTC fits then.
     if any(arch != CPU for arch in request.archs) or request.settings.mode == "load-only":
         return find_cuda_toolchain(request.settings)
     return find_cuda_headers(request.settings)
@@ -197,8 +203,10 @@ def _find_without_tools(request: Request, cache_dir: Path, missing: ToolchainErr
         compiler = find_compiler(request.settings)
     # A compiler that is installed but broken raises its own error here.
     identity = compiler_identity(compiler, cache_dir) if compiler else None
-    unknown = (*(("nvrtc",) if cuda is None else ()), *(("compiler", "cpu") if identity is None else ()))
-    key = library_key(request, cuda, identity or "", own_identity(cache_dir))._replace(unknown_parts=unknown)
+    unknown_parts = ("nvrtc",) if cuda is None else ()
+    if identity is None:
+        unknown_parts = (*unknown_parts, "compiler", "cpu")
+    key = library_key(request, cuda, identity or "", own_identity(cache_dir))._replace(unknown_parts=unknown_parts)
     if entry := find_in_tiers(cache_dir, key, request.settings):
         return entry
     if request.settings.mode == "load-only":
@@ -213,6 +221,7 @@ def _find_without_tools(request: Request, cache_dir: Path, missing: ToolchainErr
 
 def _build_in(cache_dir: Path, request: Request, key: CacheKey, tools: _Tools, *, verbose: bool) -> Entry:
     """Build the library in a private directory of a cache, and publish it there."""
+    from jitload.building.ninja import check_is_made
     from jitload.cache.store import claim_entry
 
     with claim_entry(cache_dir, key, request.settings) as work:
@@ -220,34 +229,30 @@ def _build_in(cache_dir: Path, request: Request, key: CacheKey, tools: _Tools, *
             return work.entry
         with pause_garbage_collection(at_most_s=_GC_PAUSE_S):
             dependencies = _build_library(request, tools, work, verbose=verbose)
-            entry = work.publish(request.product, dependencies)
+            product = request.product
+            check_is_made(work.dir / product, tools.compiler.command)
+            entry = work.publish(product, dependencies)
     upload_entry(entry, key, request.settings)
     return entry
 
 
 def _build_library(request: Request, tools: _Tools, work: Work, *, verbose: bool) -> tuple[Path, ...]:
     """Build the library in a work directory, and return the user's files that were read for it."""
-    from jitload.building.ninja import check_is_made
-
     cuda, compiler = tools.cuda, tools.compiler
     if request.triton is not None:
         from jitload.triton.library import build_triton_library
 
-        dependencies = build_triton_library(request, compiler, work, verbose=verbose)
-    elif request.host is not None:
+        return build_triton_library(request, compiler, work, verbose=verbose)
+    if request.host is not None:
         from jitload.host_cpp.library import build_host_library
 
-        dependencies = build_host_library(request, cuda, compiler, work, verbose=verbose)
-    elif CPU in request.archs:
+        return build_host_library(request, cuda, compiler, work, verbose=verbose)
+    assert not isinstance(cuda, Nvcc)
+    if CPU in request.archs:
         from jitload.cpu.library import build_cpu_library
 
-        assert not isinstance(cuda, Nvcc)
-        dependencies = build_cpu_library(request, cuda, compiler, work, verbose=verbose)
-    else:
-        assert not isinstance(cuda, Nvcc)
-        dependencies = _build_device_library(request, cuda, compiler, work, verbose=verbose)
-    check_is_made(work.dir / request.product, compiler.command)
-    return dependencies
+        return build_cpu_library(request, cuda, compiler, work, verbose=verbose)
+    return _build_device_library(request, cuda, compiler, work, verbose=verbose)
 
 
 def _build_device_library(
@@ -261,9 +266,9 @@ def _build_device_library(
     from jitload.toolchain.host import find_ninja
 
     if toolchain is not None:
-        from jitload.cuda.nvrtc import load_nvrtc
+        from jitload.cuda.nvrtc import prepare_nvrtc
 
-        run_in_background(load_nvrtc, toolchain.nvrtc_path)  # the dynamic loader works without the GIL
+        prepare_nvrtc(toolchain.nvrtc_path, is_isolated=request.settings.isolates)
     _import_for_build(request)
     runtime = run_in_background(find_or_build_runtime, compiler, work.cache_dir, request.settings)
     run_in_background(_import_for_wrapper)
@@ -279,7 +284,10 @@ def _build_device_library(
 
 
 def _import_for_build(request: Request) -> None:
-    """Import what a build of this kind needs first. On a thread, the imports overlap with waiting for the compiler."""
+    """Import what a build of this kind needs first.
+
+    `_find_tools` calls this on a thread while the compiler starts; a second call costs nothing.
+    """
     import jitload.cache.store
 
     if request.triton is not None:

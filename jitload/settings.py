@@ -33,6 +33,8 @@ class Settings(NamedTuple):
         remote: `JITLOAD_CACHE_REMOTE`: an fsspec URL such as `s3://bucket/kernels`, or `module:name` of a store.
         remote_writes: `JITLOAD_CACHE_REMOTE_WRITE=1`: upload what is built here.
         remote_timeout_s: `JITLOAD_CACHE_REMOTE_TIMEOUT`: how many seconds a remote operation may take.
+        checks_for_gpu: Unless `JITLOAD_CPU_GPU_CHECK=0`: have NVRTC check kernels for the CPU.
+        isolates: `JITLOAD_ISOLATE=1`: run NVRTC in a child process.
         precompiles: Unless `JITLOAD_PRECOMPILE=0`: keep precompiled headers for hand-written C++ in the cache.
     """
 
@@ -49,6 +51,8 @@ class Settings(NamedTuple):
     toolkits: tuple[str, ...]
     nvcc_flags: tuple[str, str]
     environment: tuple[str, ...]
+    checks_for_gpu: bool
+    isolates: bool
     precompiles: bool
     cache_path: tuple[str, ...]
     remote: str
@@ -60,6 +64,7 @@ _OWN_VARIABLES = (
     *("JITLOAD_ARCH", "JITLOAD_CACHE_DIR", "JITLOAD_NVRTC", "JITLOAD_NVCC", "JITLOAD_CXX", "JITLOAD_TRUST_GROUP"),
     *("JITLOAD_MODE", "JITLOAD_CACHE_LIMIT", "JITLOAD_PRECOMPILE", "JITLOAD_CACHE_PATH", "JITLOAD_CACHE_REMOTE"),
     *("JITLOAD_CACHE_REMOTE_WRITE", "JITLOAD_CACHE_REMOTE_TIMEOUT", "JITLOAD_CPU_THREADS"),
+    *("JITLOAD_ISOLATE", "JITLOAD_CPU_GPU_CHECK"),
 )
 _TOOLKIT_VARIABLES = ("CUDA_HOME", "CUDA_PATH")
 # The variables that gcc, clang, the assembler, the linker and NVRTC read and that can change their output.
@@ -115,6 +120,8 @@ def _parse(*raw: bytes) -> Settings:
         toolkits=tuple(values[name] for name in _TOOLKIT_VARIABLES if values[name]),
         nvcc_flags=(values["NVCC_PREPEND_FLAGS"], values["NVCC_APPEND_FLAGS"]),
         environment=tuple(f"{name}={values[name]}" for name in _COMPILER_VARIABLES if values[name]),
+        checks_for_gpu=values["JITLOAD_CPU_GPU_CHECK"] != "0",
+        isolates=values["JITLOAD_ISOLATE"] == "1",
         precompiles=values["JITLOAD_PRECOMPILE"] != "0",
         cache_path=tuple(directory for directory in values["JITLOAD_CACHE_PATH"].split(os.pathsep) if directory),
         remote=values["JITLOAD_CACHE_REMOTE"],

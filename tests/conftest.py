@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import shutil
 import signal
 from collections.abc import Iterator
@@ -18,7 +19,12 @@ from jitload.cuda.nvrtc import NvrtcJob, NvrtcResult
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C arrive in tests that send it: what a shell starts in the background ignores it, children too."""
+    """Let Ctrl-C arrive in tests that send it, and let processes that tests start keep the modules they compile.
+
+    What a shell starts in the background ignores Ctrl-C, children too. Hundreds of processes import jitload, torch or
+    Triton: compiling torch's modules takes as long again as importing them.
+    """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -111,6 +117,7 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         directory = tmp_path_factory.mktemp("cache")
         patch.setenv("JITLOAD_CACHE_DIR", str(directory))
         patch.setenv("JITLOAD_PRECOMPILE", "0")  # nothing in the background but where a test asks for it
+        patch.setenv("JITLOAD_CPU_GPU_CHECK", "0")  # NVRTC would take half as long as g++; test_cpu_gpu_check.py has it
         patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton")))
         patch.setenv("TRITON_DEFAULT_FP_FUSION", "1")  # Triton 3.9 warns where it is not set
         for name in ("ARCH", "NVRTC", "NVCC", "CXX", "TRUST_GROUP", "MODE", "CACHE_LIMIT"):

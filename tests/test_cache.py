@@ -14,8 +14,8 @@ from builds import ADD, ARCH, build, kernel, load, run_python, work_dirs
 
 import jitload
 from jitload.cache.key import CacheKey, library_key
-from jitload.request.arguments import inline_sources, read_options
-from jitload.request.request import Call, make_request
+from jitload.request.arguments import Call, inline_sources, read_options
+from jitload.request.request import make_request
 from jitload.settings import read_settings
 from jitload.toolchain.cuda import find_cuda_toolchain
 

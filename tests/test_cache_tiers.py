@@ -25,12 +25,9 @@ def place(tmp_path, monkeypatch):
     def make(name: str, *, is_filled: bool = False) -> Path:
         cache = tmp_path / name
         if is_filled:
-            usual = build(TEXT).parents[2]  # the run's own cache
-            for found in (*usual.glob("m-*"), *usual.glob("runtime-*")):
-                shutil.copytree(found, cache / found.name)
-            for key_dir in cache.glob("m-*"):
-                if not any(TEXT in path.read_text() for path in key_dir.glob("*/source0.cu")):
-                    shutil.rmtree(key_dir)
+            key_dir = build(TEXT).parents[1]  # in the run's own cache
+            for directory in (key_dir, *key_dir.parent.glob("runtime-*")):
+                shutil.copytree(directory, cache / directory.name)
         cache.mkdir(exist_ok=True)
         cache.chmod(0o700)
         return cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jitload.cpptext.lexer import code_tokens, strip_comments, tokenize
+from jitload.cpptext.lexer import code_tokens, has_matching_brackets, strip_comments, tokenize
 
 
 def test_lines_are_the_users_own() -> None:
@@ -42,3 +42,18 @@ def test_comments_are_stripped(text):
 def test_a_text_without_its_comments_has_the_same_tokens(text):
     kinds = [(token.kind, token.text) for token in code_tokens(text)]
     assert [(token.kind, token.text) for token in tokenize(strip_comments(text))] == kinds
+
+
+@pytest.mark.parametrize(
+    ("text", "matches"),
+    [
+        ("void f() { x[(1)] = {}; } // (", True),
+        ("const char* s = \"(\"; char c = '{'; /* [ */", True),
+        ("f(}", False),
+        ("f(", False),
+        (")(", False),
+        ('const char* s = R"a()")a" [', False),
+    ],
+)
+def test_brackets_match_outside_comments_and_literals(*, text: str, matches: bool) -> None:
+    assert has_matching_brackets(text) is matches

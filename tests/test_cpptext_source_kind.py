@@ -5,13 +5,17 @@ from __future__ import annotations
 import pytest
 
 from jitload.cpptext.source_kind import SourceKind, classify
-from jitload.request.arguments import Options, inline_sources
-from jitload.request.request import Call, make_request
+from jitload.request.arguments import Call, Options, inline_sources
+from jitload.request.request import make_request
 
 KINDS: dict[str, tuple[bool, SourceKind]] = {
     "__global__ void k() {}": (False, "device"),
     "__device__ float table[3];": (False, "device"),
     "#define K(n) __global__ void n() {}\nK(a)": (False, "device"),
+    "#define RUN(k, ...) k<<<1, 2>>>(__VA_ARGS__)\n__global__ void k() {}": (False, "device"),
+    "#define RUN(k) k<<<1, 2>>>()\n#undef RUN\n__global__ void k() {}": (False, "device"),
+    "#define RUN(k) k<<<1, 2>>>()\n#define ALL RUN(k)\n__global__ void k() {}": (False, "mixed"),
+    "#define RUN(k) k<<<1, 2>>>()\n__global__ void k() {} void f() { RUN(k); }": (False, "mixed"),
     "// k<<<1, 2>>>()\n__global__ void k() {}": (False, "device"),
     'const char* s = "TVM_FFI_X <<<"; __global__ void k() {}': (False, "device"),
     "__global__ void k() {} void f() { k<<<1, 2>>>(); }": (False, "mixed"),

@@ -18,9 +18,9 @@ from jitload.cache.key import library_key
 from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError, LaunchSpecError, LoadError
 from jitload.model import Cubin
-from jitload.request.arguments import Sources, read_options
+from jitload.request.arguments import Call, Sources, read_options
 from jitload.request.cubins import read_embedded_cubins
-from jitload.request.request import Call, make_request
+from jitload.request.request import make_request
 
 CUBIN = (ROOT / "tests" / "data" / "stub_kernels.sm_90.cubin").read_bytes()
 EMBED = """\
@@ -338,7 +338,7 @@ def test_everything_is_in_the_key(monkeypatch):
         key(EMBED + " "),
         key(cpp=(("m.cpp", ADD_CPP),)),
         key(cflags=["-DA", "-DB"]),
-        key(cflags=["-DA -DB"]),
+        key(cflags=["-DB", "-DA"]),
         key(ldflags=["-DA", "-DB"]),
         key(objects=("a.o",)),
         key(cubins={"second": CUBIN}),
@@ -346,6 +346,7 @@ def test_everything_is_in_the_key(monkeypatch):
         key(cubins={"first": CUBIN, "second": CUBIN}),
     ]
     assert len({key(), *others}) == 10
+    assert key(cflags=["-DA -DB"]) == key(cflags=["-DA", "-DB"])  # one string with two options is two options
     assert key(backend="cuda") == key()
     before = key()
     monkeypatch.setattr("jitload.cache.key.tvm_ffi_version", lambda: "0")

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 
 import pytest
+import torch
 import tvm_ffi
 from builds import ADD, build, kernel, load, run_python
 
@@ -102,8 +103,8 @@ def test_a_function_shows_its_type(module):
         (name, "POSITIONAL_ONLY") for name in ("x", "in_", "n", "scale", "flag", "s")
     ]
     assert module.much.__annotations__ == {
-        "x": tvm_ffi.Tensor,
-        "in_": tvm_ffi.Tensor | None,
+        "x": torch.Tensor,
+        "in_": torch.Tensor | None,
         "n": int,
         "scale": float,
         "flag": bool,
@@ -119,8 +120,60 @@ def test_a_function_shows_its_type(module):
 
 def test_help_shows_signature_and_doc(module):
     text = pydoc.render_doc(module.add, renderer=pydoc.plaintext)
-    assert "add(x: tvm_ffi.core.Tensor, y: tvm_ffi.core.Tensor, n: int, /) -> None\n    Add one.\n" in text
+    assert "add(x: torch.Tensor, y: torch.Tensor, n: int, /) -> None\n    Add one.\n" in text
     assert "add(const float* x, float* y, int n)" in text
+
+
+def test_completion_shows_the_functions_and_little_else(module):
+    shown = [name for name in dir(module) if not name.startswith("_")]
+    assert set(module) <= set(shown)
+    assert len(shown) - len(module) <= 8
+    assert all(hasattr(module, name) for name in shown)
+
+
+def test_a_file_that_is_not_a_library_is_told_what_to_do(tmp_path):
+    for name, use in (
+        ("x.cu", r"load\(name, sources='x.cu'\)"),
+        ("k.cubin", "embed_cubin="),
+        ("k.ptx", "compile_cubin"),
+    ):
+        with pytest.raises(
+            LoadError, match=rf"{name} is not a library: load_module\(\) loads what build\(\).* use {use}"
+        ):
+            jitload.load_module(tmp_path / name)
+
+
+def frames(error):
+    """Return the names of the functions in the traceback of an error."""
+    names, traceback = [], error.__traceback__
+    while traceback is not None:
+        names.append(traceback.tb_frame.f_code.co_name)
+        traceback = traceback.tb_next
+    return names
+
+
+def test_tracebacks_end_at_the_callers_line(module):
+    here = inspect.currentframe().f_code.co_name
+    for call in (
+        lambda: module.add(1, 2, 3),
+        lambda: module.add(1, 2),
+        lambda: module.add("x", (1, 2), {}),
+        lambda: module.add(torch.zeros(2, device="meta"), 1, 1),
+        lambda: module.add[1, 2](torch.zeros(2), torch.zeros(2), 2**40),
+    ):
+        with pytest.raises((TypeError, ValueError)) as caught:
+            call()
+        assert frames(caught.value) == [here, "<lambda>"]
+        assert caught.value.__suppress_context__ or caught.value.__context__ is None
+    for call in (
+        lambda: module.add[1.5, 2],
+        lambda: jitload.load_inline("m", cuda_sources="__global__ void k(int* x) { x = }", arch="sm_90a"),
+        lambda: jitload.load_module("nothing.so"),
+    ):
+        with pytest.raises((TypeError, jitload.JitLoadError)) as caught:
+            call()
+        assert len(frames(caught.value)) == 3  # the last one is hidden in notebooks, by its __tracebackhide__
+        assert caught.value.__suppress_context__
 
 
 def test_a_function_tells_of_its_kernel(module):

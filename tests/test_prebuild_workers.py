@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import pickle
 import shutil
 import signal
 import subprocess
@@ -120,6 +121,20 @@ def test_a_request_that_cannot_be_read_where_it_arrives_costs_itself(cache, capf
     )
     assert [(outcome.name, outcome.error) for outcome in done.failed] == [("k0", problem), ("k3", problem)]
     assert "Traceback" not in capfd.readouterr().err
+
+
+class CollectorState:
+    """A "build" that answers whether the garbage collector of its process is enabled."""
+
+    def __reduce__(self):
+        return eval, ("lambda task: str(__import__('gc').isenabled())",)
+
+
+def test_a_worker_collects_garbage_after_its_first_request():
+    worker = processes.LocalWorkers(1)._take_worker()
+    assert [worker.ask(pickle.dumps((CollectorState(), None))) for _ in range(3)] == ["False", "True", "True"]
+    worker.close()
+    worker.await_end()
 
 
 # ---- workers that die ------------------------------------------------------------------------------------------

@@ -46,8 +46,7 @@ def write_sources(
 
 
 def _cpu_code(program: CpuProgram) -> CpuCode:
-    variables = {variable.name: variable.symbol for variable in program.compiled.cubin.variables}
-    return CpuCode(rows=program.rows, dynamic_shared=program.dynamic_shared, variables=variables)
+    return CpuCode(rows=program.rows, dynamic_shared=program.dynamic_shared, variables=program.variables)
 
 
 def library_steps(

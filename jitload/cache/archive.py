@@ -31,7 +31,9 @@ from jitload.cache.locks import host_tag, lock_directory, unlock
 from jitload.errors import CacheError
 from jitload.files import make_private_dir
 
-_MEMBER = re.compile(r"([A-Za-z0-9_]{1,48}-[0-9a-f]{64})/(\d{4,}-[0-9a-f]{16})/([A-Za-z0-9_@+-][A-Za-z0-9_.@+-]{0,99})")
+_MEMBER = re.compile(
+    r"([A-Za-z0-9_][A-Za-z0-9_.-]{0,47}-[0-9a-f]{64})/(\d{4,}-[0-9a-f]{16})/([A-Za-z0-9_@+-][A-Za-z0-9_.@+-]{0,99})"
+)
 # Precompiled headers are not packed: they are large, fit one compiler only, and are made from other people's headers.
 _NOT_PACKED = (".gch", ".pch")
 _MAX_MEMBERS = 1_000_000
@@ -42,7 +44,7 @@ _MAX_LEAVES = 8  # builds of one key that read different files
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnpackResult:
-    """How many entries of an archive were added, and how many were present before."""
+    """The result of unpacking an archive: how many entries were added, and how many were already present."""
 
     added: int
     present: int
@@ -97,12 +99,8 @@ def _check_is_packed(entry: StoredEntry) -> bool:
 def _write_archive(entries: Sequence[StoredEntry], target: Path) -> int:
     unfinished = target.with_name(f".jitload-{secrets.token_hex(8)}")
     try:
-        with (
-            _open_archive(unfinished, target.name, "wb") as stream,
-            tarfile.open(fileobj=stream, mode="w|", format=tarfile.USTAR_FORMAT) as tar,
-        ):
-            for entry in entries:
-                _add_to_tar(tar, entry)
+        with _open_archive(unfinished, target.name, "wb") as stream:
+            _write_tar(stream, entries)
         unfinished.replace(target)
     except (OSError, ValueError) as error:
         raise CacheError(f"the archive {target} cannot be written: {error}") from error
@@ -111,12 +109,14 @@ def _write_archive(entries: Sequence[StoredEntry], target: Path) -> int:
     return len(entries)
 
 
-def _add_to_tar(tar: tarfile.TarFile, entry: StoredEntry) -> None:
-    for name in (MANIFEST, *sorted(entry.manifest()["files"])):
-        info = tarfile.TarInfo(f"{entry.name}-{entry.digest}/{entry.dir.name}/{name}")
-        with (entry.dir / name).open("rb") as data:
-            info.size, info.mode = os.fstat(data.fileno()).st_size, 0o600
-            tar.addfile(info, data)
+def _write_tar(stream: IO[bytes], entries: Iterable[StoredEntry]) -> None:
+    with tarfile.open(fileobj=stream, mode="w|", format=tarfile.USTAR_FORMAT) as tar:
+        for entry in entries:
+            for name in (MANIFEST, *sorted(entry.manifest()["files"])):
+                info = tarfile.TarInfo(f"{entry.name}-{entry.digest}/{entry.dir.name}/{name}")
+                with (entry.dir / name).open("rb") as data:
+                    info.size, info.mode = os.fstat(data.fileno()).st_size, 0o600
+                    tar.addfile(info, data)
 
 
 # ---- unpacking -------------------------------------------------------------------------------------------------
@@ -287,12 +287,9 @@ def pack_key(key_dir: Path) -> bytes:
     import gzip
 
     packed = io.BytesIO()
-    with (
-        gzip.GzipFile("", "wb", 1, packed, mtime=0) as stream,
-        tarfile.open(fileobj=stream, mode="w|", format=tarfile.USTAR_FORMAT) as tar,
-    ):
-        for entry in entries:
-            _add_to_tar(tar, entry)
+    stream: Any
+    with gzip.GzipFile("", "wb", 1, packed, mtime=0) as stream:
+        _write_tar(stream, entries)
     return packed.getvalue()
 
 

@@ -27,7 +27,7 @@ def find_cache_dir(settings: Settings) -> Path:
     if settings.cache_dir.startswith("/"):
         return _to_path(settings.cache_dir)
     if settings.cache_dir:
-        return _resolve(settings.cache_dir)
+        return _resolve_dir(settings.cache_dir)
     from platformdirs import user_cache_dir
 
     with suppress(RuntimeError, KeyError, OSError):
@@ -42,7 +42,7 @@ def find_cache_dir(settings: Settings) -> Path:
 _to_path = functools.lru_cache(maxsize=16)(Path)
 
 
-def _resolve(directory: str) -> Path:
+def _resolve_dir(directory: str) -> Path:
     try:
         return Path(directory).expanduser().absolute()
     except RuntimeError as error:
@@ -103,7 +103,7 @@ def check_cache_dir(cache_dir: Path, settings: Settings) -> None:
     """
     try:
         for path, status in _directories_above(str(cache_dir)):
-            _check(path, status, cache_dir, settings)
+            _check_writers(path, status, cache_dir, settings)
     except OSError as error:
         raise CacheError(
             f"the cache {cache_dir} cannot be accessed: {error}. Set JITLOAD_CACHE_DIR to another directory."
@@ -146,10 +146,10 @@ def check_entry_dir(directory: str | Path, cache_dir: Path, settings: Settings) 
     status = os.lstat(directory)
     if not stat.S_ISDIR(status.st_mode):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(directory))
-    _check(directory, status, cache_dir, settings, is_entry=True)
+    _check_writers(directory, status, cache_dir, settings, is_entry=True)
 
 
-def _check(
+def _check_writers(
     path: str | Path, status: os.stat_result, cache_dir: Path, settings: Settings, *, is_entry: bool = False
 ) -> None:
     if status.st_uid not in (os.getuid(), 0):

@@ -99,7 +99,7 @@ def _describe(value: str | bytes) -> str:
 
 
 def library_key(request: Request, toolchain: CudaToolchain | Nvcc | None, compiler: str, own: str) -> CacheKey:
-    """Return everything that decides the contents of the library; the key is computed from it.
+    """Return the key of the library for a request, with all parts that decide its contents.
 
     The paths of the user's directories are not part of it: the headers that were read in them are verified on a hit,
     and the same headers in another directory make the same library, unless the library contains their paths.
@@ -135,10 +135,16 @@ def library_key(request: Request, toolchain: CudaToolchain | Nvcc | None, compil
 
 
 def _cpu_parts(request: Request) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
-    """Return the parts for kernels on the CPU: options of the host's compiler, and the version of the C library."""
+    """Return the parts for kernels on the CPU: options of the host's compiler, and the version of the C library.
+
+    A library that NVRTC has checked and one that it has not are two entries: the part `nvrtc` says which NVRTC it was,
+    or that there was none.
+    """
     if CPU not in request.archs:
         return ()
+    is_checked = request.settings.checks_for_gpu or len(request.archs) > 1
     return (
+        *(() if is_checked else (("gpu_check", "off"),)),
         ("cpu_flags", request.cpu_flags),
         ("sanitize", request.instrumentation.sanitizers),
         ("debug", str(request.instrumentation.is_debug)),

@@ -72,12 +72,11 @@ def clear(cache_dir: Path) -> PruneResult:
     return prune(cache_dir, max_size=-1)
 
 
-def prune_if_grown(cache_dir: Path, limit: int) -> None:
-    """Prune after a build if more than the limit was published since the last time. Failures are ignored."""
+def prune_to_limit(cache_dir: Path, limit: int) -> None:
+    """Prune a cache that has grown beyond its limit, after a build. Failures are ignored."""
     with suppress(OSError, CacheError):
-        # On a network file system another machine may have an entry mapped, and would lose it.
-        if os.stat(cache_dir / GROWTH_FILE).st_size * BLOCK_BYTES <= limit or not is_local(cache_dir):
-            return
+        if not is_local(cache_dir):
+            return  # another machine may have an entry mapped, and would lose it
         result = prune(cache_dir, max_size=limit * 8 // 10)
         _write_growth(cache_dir, min(result.left, limit * 9 // 10))  # not again at once if everything is in use
 

@@ -31,7 +31,7 @@ from jitload.settings import Settings
 
 _ENTRY_POINT_GROUP = "jitload.bundles"
 _METADATA_SUFFIXES = (".dist-info", ".egg-info")
-_BUNDLES_MEMORY = ".tools/bundles"
+_BUNDLES_FILE = ".tools/bundles"
 _MAX_REMEMBERED_DIRS = 200
 _unwritten: dict[Path, dict[str, Any]] = {}  # by cache directory, what was found since it was last recorded
 
@@ -48,9 +48,9 @@ def find_in_tiers(cache_dir: Path, key: CacheKey, settings: Settings) -> Entry |
     bundles = find_bundles(cache_dir)
     if not is_rebuild and (bundles or settings.cache_path):
         for read_only_dir in _read_only_dirs(bundles, settings):
-            if entry := _find(read_only_dir, key, settings, is_read_only=True):
+            if entry := _find_in_dir(read_only_dir, key, settings, is_read_only=True):
                 return entry
-    if entry := _find(cache_dir, key, settings, is_read_only=False):
+    if entry := _find_in_dir(cache_dir, key, settings, is_read_only=False):
         return entry
     if not is_rebuild and settings.remote and not key.unknown_parts:  # a store is asked by digest
         from jitload.cache.remote import fetch_entry
@@ -59,7 +59,7 @@ def find_in_tiers(cache_dir: Path, key: CacheKey, settings: Settings) -> Entry |
     return None
 
 
-def _find(cache_dir: Path, key: CacheKey, settings: Settings, *, is_read_only: bool) -> Entry | None:
+def _find_in_dir(cache_dir: Path, key: CacheKey, settings: Settings, *, is_read_only: bool) -> Entry | None:
     """Return the entry for a key from one directory: by its digest, or by its other parts if some are unknown."""
     if not key.unknown_parts:
         return find_entry(cache_dir, key, settings, is_read_only=is_read_only)
@@ -73,7 +73,6 @@ def _find(cache_dir: Path, key: CacheKey, settings: Settings, *, is_read_only: b
 
 def upload_entry(entry: Entry, key: CacheKey, settings: Settings) -> None:
     """Put an entry that this process has built into the remote store, if the settings say so."""
-    remember_bundles(entry.dir.parent.parent)
     if settings.remote_writes and entry.is_new:
         from jitload.cache.remote import put_entry
 
@@ -90,7 +89,7 @@ def _read_only_dirs(bundles: Sequence[Path], settings: Settings) -> Iterator[Pat
         else:
             yield bundle
     for text in settings.cache_path:
-        directory = _absolute(text)
+        directory = _absolute_dir(text)
         if not directory.is_dir():
             warn_once(f"JITLOAD_CACHE_PATH names {directory}, which is not a directory; it is skipped")
             continue
@@ -101,7 +100,7 @@ def _read_only_dirs(bundles: Sequence[Path], settings: Settings) -> Iterator[Pat
         yield directory
 
 
-def _absolute(text: str) -> Path:
+def _absolute_dir(text: str) -> Path:
     try:
         return Path(text).expanduser().absolute()
     except (RuntimeError, OSError) as error:
@@ -119,7 +118,7 @@ def find_bundles(cache_dir: Path) -> tuple[Path, ...]:
 @functools.lru_cache(maxsize=8)
 def _find_bundles(search_path: tuple[str, ...], cache_dir: Path) -> tuple[Path, ...]:
     """Read the metadata in the directories that have changed since their bundles were recorded in the cache."""
-    remembered = _recall(cache_dir / _BUNDLES_MEMORY)
+    remembered = _recall_bundles(cache_dir / _BUNDLES_FILE)
     current: dict[str, Any] = {}
     for directory in dict.fromkeys(filter(os.path.isabs, search_path)):  # nothing is installed in the working directory
         with suppress(OSError):
@@ -129,24 +128,24 @@ def _find_bundles(search_path: tuple[str, ...], cache_dir: Path) -> tuple[Path, 
     if not current.items() <= remembered.items():
         _unwritten[cache_dir] = {**remembered, **current}
     names = dict.fromkeys(name for _, declared in current.values() for name in declared)
-    return tuple(bundle for name in names if (bundle := _resolve(name)))
+    return tuple(bundle for name in names if (bundle := _bundle_dir(name)))
 
 
 def remember_bundles(cache_dir: Path) -> None:
     """Record in the cache which bundles were found. This is done after a build, because a hit writes nothing."""
     if rows := _unwritten.pop(cache_dir, None):
-        save_text(cache_dir / _BUNDLES_MEMORY, json.dumps(dict(list(rows.items())[-_MAX_REMEMBERED_DIRS:])))
+        save_text(cache_dir / _BUNDLES_FILE, json.dumps(dict(list(rows.items())[-_MAX_REMEMBERED_DIRS:])))
 
 
-def _recall(memory: Path) -> dict[str, Any]:
+def _recall_bundles(memory: Path) -> dict[str, Any]:
     with suppress(OSError, ValueError, RecursionError):
         rows = json.loads(load_text(memory))
-        if isinstance(rows, dict) and all(map(_is_row, rows.values())):
+        if isinstance(rows, dict) and all(map(_is_bundles_row, rows.values())):
             return rows
     return {}
 
 
-def _is_row(row: Any) -> bool:
+def _is_bundles_row(row: Any) -> bool:
     return (
         isinstance(row, list)
         and len(row) == 2
@@ -180,7 +179,7 @@ def _parse_entry_points(path: Path, text: str) -> list[str]:
         return []
 
 
-def _resolve(name: str) -> Path | None:
+def _bundle_dir(name: str) -> Path | None:
     """Return the directory that `package.directory` names, without importing the package."""
     from importlib.util import find_spec
 

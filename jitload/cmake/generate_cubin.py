@@ -18,9 +18,9 @@ from jitload.cuda.kernels import DeviceSource, check_is_device_code, compile_for
 from jitload.elf.fatbin import make_fatbin
 from jitload.errors import ToolchainError
 from jitload.model import CompiledSource
-from jitload.request.arguments import Sources, read_options, read_source_file
+from jitload.request.arguments import Call, Sources, read_options, read_source_file
 from jitload.request.options import names_arch
-from jitload.request.request import Call, make_request
+from jitload.request.request import make_request
 from jitload.toolchain.cuda import find_cuda_toolchain
 from jitload.utils.embed_cubin import replace_file, run_command
 

@@ -15,7 +15,7 @@ from jitload.expressions.compiler import ScopeEntry, compile_expression
 from jitload.launch import Launch
 from jitload.model import Kernel, Parameter, Variable
 from jitload.signature.exports import Export
-from jitload.signature.types import is_complex
+from jitload.signature.types import is_complex, is_pointer_to_pointer
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -34,7 +34,6 @@ _RESERVED = (
     "_library_",
 )  # __tvm_ffi_<name> would be a symbol of tvm-ffi's
 _SCHEMA_TYPES = {"pointer": "DLTensor*", "int": "int", "uint": "int", "float": "float", "bool": "bool"}
-_GUARDS = {"grid": "needs_grid", "block": "needs_block", "shared_bytes": "needs_shared_bytes"}
 
 
 class EmbeddedImage(NamedTuple):
@@ -57,12 +56,13 @@ class CpuCode(NamedTuple):
     """What a wrapper has to know about kernels compiled for the CPU.
 
     Attributes:
-        rows: For each kernel's symbol, its row in the object file's table, and whether its threads may wait.
+        rows: For each kernel's symbol, its row in the object file's table, how its threads run, and the maximum number
+            of threads per block.
         dynamic_shared: The symbols of `extern __shared__` arrays.
         variables: The symbols of variables by name.
     """
 
-    rows: Mapping[str, tuple[int, bool]]
+    rows: Mapping[str, tuple[int, str, int]]
     dynamic_shared: tuple[str, ...]
     variables: Mapping[str, str]
 
@@ -101,7 +101,8 @@ def render_wrapper(wrapper: Wrapper) -> str:
             {"name": c_string(v.name), "symbol": c_string(v.symbol), "cpu_symbol": _cpu_symbol(v, wrapper.cpu)}
             for v in wrapper.variables
         ],
-        "exports": [_export_record_for(export, wrapper.cpu) for export in wrapper.exports],
+        "kernels": _kernel_records(wrapper),
+        "exports": [export.name for export in wrapper.exports],
         "cpu": wrapper.cpu,
         "description": c_string(describe(wrapper)),
     }
@@ -127,18 +128,21 @@ def describe_function(export: Export) -> dict[str, Any]:
         "doc": export.doc,
         "signature": export.signature,
         "arguments": [_argument_record(p, export.launch) for p in export.arguments],
+        **({"variants": [variant.signature for variant in export.variants]} if export.variants else {}),
         "kernel": asdict(export.kernel),
         **({"builds": {arch: _resources(kernel) for arch, kernel in export.builds}} if export.builds else {}),
     }
 
 
-def _resources(kernel: Kernel) -> dict[str, int]:
+def _resources(kernel: Kernel) -> dict[str, int | None]:
     """Return the attributes of a kernel that depend on the architecture."""
     return {name: getattr(kernel, name) for name in ("registers", "shared_bytes", "local_bytes", "max_threads")}
 
 
 def _argument_record(parameter: Parameter, launch: Launch) -> dict[str, Any]:
     record = {"name": parameter.name, "kind": parameter.kind, "type": parameter.type}
+    if parameter.layout.startswith("="):
+        record["layout"] = parameter.layout
     return {**record, "nullable": True} if parameter.name in launch.nullable else record
 
 
@@ -189,24 +193,37 @@ def comment(text: str) -> str:
 # ---- one export ------------------------------------------------------------------------------------------------
 
 
+def _kernel_records(wrapper: Wrapper) -> list[dict[str, Any]]:
+    """Return the kernels for the wrapper's template: the exported functions, then the variants of each."""
+    records = [_export_record_for(export, wrapper.cpu) for export in wrapper.exports]
+    for record, export in zip(tuple(records), wrapper.exports, strict=True):
+        if export.variants:
+            record |= {"first_variant": len(records), "variant_count": len(export.variants)}
+            record["flags"] = join_flags([record["flags"], "JITLOAD_DISPATCHES"])
+        for number, variant in enumerate(export.variants):
+            records.append({**_export_record_for(variant, wrapper.cpu), "id": f"{export.name}__variant{number}"})
+    return records
+
+
 def _export_record_for(export: Export, cpu: CpuCode | None) -> dict[str, Any]:
     """Return an export for the wrapper's template, with its code for the CPU if there is any."""
     record = export_record(export)
     if cpu is None:
         return {**record, "cpu": None}
-    row, can_wait = cpu.rows[export.kernel.symbol]
+    row, mode, max_threads = cpu.rows[export.kernel.symbol]
     for parameter, parameter_record in zip(export.kernel.parameters, record["params"], strict=True):
         if parameter.kind == "pointer":
             parameter_record["flags"] = join_flags([parameter_record["flags"], "JITLOAD_ON_CPU"])
-    return {**record, "cpu": {"row": row, "can_wait": int(can_wait)}}
+    return {**record, "cpu": {"row": row, "mode": mode, "max_threads": max_threads}}
 
 
 def export_record(export: Export, constants: Mapping[str, ScopeEntry] | None = None) -> dict[str, Any]:
     """Return an export for the templates; its expressions may use the constants as well."""
     _check_names(export)
-    positions = {p.name: number for number, p in enumerate(export.arguments)}
+    arguments = export.arguments
+    positions = {p.name: number for number, p in enumerate(arguments)}
     expressions, plan = compile_plan(export, {**(constants or {}), **make_scope(export, positions)})
-    structs = sum((p.size + 63) // 64 * 64 for p in export.arguments if p.kind == "struct")
+    structs = sum((p.size + 63) // 64 * 64 for p in arguments if p.kind == "struct")
     return {
         "id": export.name,
         "name": export.name,
@@ -214,19 +231,21 @@ def export_record(export: Export, constants: Mapping[str, ScopeEntry] | None = N
         "comment": comment(str(export.kernel)),
         "symbol": c_string(export.kernel.symbol),
         "params": [_param_record(p, export.launch, positions.get(p.name, -1)) for p in export.kernel.parameters],
-        "argument_count": len(export.arguments),
+        "argument_count": len(arguments),
         "expressions": [c_string(text) for text in expressions],
         "plan": plan,
         "flags": join_flags(_kernel_flags(export.launch)),
         "priority": export.launch.priority or 0,
         "struct_bytes": structs + 64 if structs else 0,
-        "metadata": c_string(_metadata(export)),
+        "metadata": c_string(_metadata(arguments)),
         "doc": c_string(export.doc),
+        "first_variant": 0,
+        "variant_count": 0,
     }
 
 
 def _check_names(export: Export) -> None:
-    """Raise LaunchSpecError if a launch names parameters that its kernel lacks, or if the export's name is reserved."""
+    """Raise LaunchSpecError if a `Launch` names parameters that the kernel lacks, or the export's name is reserved."""
     if export.name.startswith(_RESERVED):
         hint = f'Export it under another name: functions={{"f": Launch(kernel="{export.kernel.name}")}}'
         raise LaunchSpecError(
@@ -261,7 +280,8 @@ def _param_record(parameter: Parameter, launch: Launch, argument: int) -> dict[s
             ("JITLOAD_NULLABLE", parameter.name in launch.nullable),
             ("JITLOAD_RAW", parameter.name in launch.raw_pointers),
             ("JITLOAD_STRIDED", parameter.name in launch.strided),
-            ("JITLOAD_COMPLEX", is_complex(parameter.type)),
+            ("JITLOAD_COMPLEX", parameter.kind == "pointer" and is_complex(parameter.type)),
+            ("JITLOAD_ADDRESSES", parameter.kind == "pointer" and is_pointer_to_pointer(parameter.type)),
         )
         if is_set
     ]
@@ -269,6 +289,7 @@ def _param_record(parameter: Parameter, launch: Launch, argument: int) -> dict[s
         "name": c_string(parameter.name), "type": c_string(parameter.type), "argument": argument,
         "size": parameter.size, "alignment": parameter.alignment, "kind": f"JITLOAD_{parameter.kind.upper()}",
         "flags": join_flags(flags), "dtype_code": code, "dtype_bits": bits,
+        "layout": c_string(parameter.layout) if parameter.layout else "NULL",
     }  # fmt: skip
 
 
@@ -303,54 +324,68 @@ def _kernel_flags(launch: Launch) -> list[str]:
     return [flag for flag, is_set in flags.items() if is_set]
 
 
-def _metadata(export: Export) -> str:
+def _metadata(arguments: Iterable[Parameter]) -> str:
     """Return tvm-ffi's metadata as a flat schema, which every version of tvm-ffi can read."""
-    arguments = [{"type": _SCHEMA_TYPES.get(p.kind, "ffi.Bytes")} for p in export.arguments]
-    schema = {"type": "ffi.Function", "args": [{"type": "None"}, *arguments]}
+    types = [{"type": _SCHEMA_TYPES.get(parameter.kind, "ffi.Bytes")} for parameter in arguments]
+    schema = {"type": "ffi.Function", "args": [{"type": "None"}, *types]}
     return json.dumps({"type_schema": json.dumps(schema)})
 
 
 # ---- launch expressions ------------------------------------------------------------------------------------------
 
 
+class _Assignment(NamedTuple):
+    """A value that is computed before a launch.
+
+    Attributes:
+        field: The field of the `Launch`, `args['n']` or `grid[0]`.
+        name: What messages at a call name: the parameter, or the field.
+        expression: The value.
+        target: The C++ variable for it.
+        guard: The member of the plan that says whether it is needed; "" if it always is.
+    """
+
+    field: str
+    name: str
+    expression: int | str
+    target: str
+    guard: str = ""
+
+
 def compile_plan(export: Export, scope: Mapping[str, ScopeEntry]) -> tuple[list[str], list[str]]:
     """Return the texts of a launch's expressions, and the lines of C++ that evaluate them in that order."""
-    numbers = {parameter.name: number for number, parameter in enumerate(export.kernel.parameters)}
-    texts: list[str] = []
+    assignments = list(_assignments(export))
+    codes = [compile_expression(a.expression, scope, kernel=export.name, field=a.field) for a in assignments]
     lines: list[str] = []
     guard = ""
-    for field, text in _expressions(export.launch):
-        part, _, subscript = field.partition("[")
-        parameter = subscript[1:-2]  # of "args['n']"
-        target = f"plan->values[{numbers[parameter]}]" if part == "args" else _target(part, subscript)
-        if _GUARDS.get(part, "") != guard:
-            lines.extend(["}"] if guard else [])
-            guard = _GUARDS.get(part, "")
-            lines.extend([f"if (plan->{guard}) {{"] if guard else [])
-        code = compile_expression(text, scope, kernel=export.name, field=field)
+    for number, assignment in enumerate(assignments):
+        if assignment.guard != guard:
+            lines += ["}"] if guard else []
+            guard = assignment.guard
+            lines += [f"if (plan->{guard}) {{"] if guard else []
         indent = "  " if guard else ""
-        lines += [f"{indent}e->expression = {len(texts)};", f"{indent}{target} = {code};"]
-        texts.append(f"{parameter if part == 'args' else field} = {text}")
+        lines += [f"{indent}e->expression = {number};", f"{indent}{assignment.target} = {codes[number]};"]
+    texts = [f"{assignment.name} = {assignment.expression}" for assignment in assignments]
     return texts, [*lines, *(["}"] if guard else [])]
 
 
-def _expressions(launch: Launch) -> Iterator[tuple[str, int | str]]:
-    """Yield field and text of each expression, `("grid[0]", "ceil_div(n, 256)")`. Computed parameters come first."""
-    yield from ((f"args[{name!r}]", text) for name, text in launch.args.items())
+def _assignments(export: Export) -> Iterator[_Assignment]:
+    """Yield what is computed before a launch. Computed parameters come first."""
+    launch = export.launch
+    numbers = {parameter.name: number for number, parameter in enumerate(export.kernel.parameters)}
+    for name, text in launch.args.items():
+        yield _Assignment(f"args[{name!r}]", name, text, f"plan->values[{numbers[name]}]")
     for field, extent in (("grid", launch.grid), ("block", launch.block), ("cluster", launch.cluster)):
+        guard = "" if field == "cluster" else f"needs_{field}"
         if isinstance(extent, int | str):
-            yield field, extent
+            yield _Assignment(field, field, extent, f"plan->{field}[0]", guard)
         elif extent is not None:
-            yield from ((f"{field}[{axis}]", text) for axis, text in enumerate(extent))
+            for axis, text in enumerate(extent):
+                yield _Assignment(f"{field}[{axis}]", f"{field}[{axis}]", text, f"plan->{field}[{axis}]", guard)
     if launch.shared_bytes != 0:
-        yield "shared_bytes", launch.shared_bytes
-
-
-def _target(part: str, subscript: str) -> str:
-    """Return the C++ variable for a field of the launch; `subscript` is `0]`, or "" if the field is a single extent."""
-    if part == "shared_bytes":
-        return "plan->shared_bytes"
-    return f"plan->{part}[{subscript[:-1] or 0}]"
+        yield _Assignment(
+            "shared_bytes", "shared_bytes", launch.shared_bytes, "plan->shared_bytes", "needs_shared_bytes"
+        )
 
 
 def make_scope(export: Export, positions: Mapping[str, int]) -> dict[str, ScopeEntry]:

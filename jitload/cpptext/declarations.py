@@ -120,6 +120,7 @@ class _KernelScan:
         )
         namespaces = [name for scope in self._scopes for name in scope]
         parameters = read_parameters(self._code[declarator.open + 1 : declarator.close])
+        is_template = is_template or any(re.search(r"\bauto\b", type_) for type_, _ in parameters)
         return Candidate(
             name="::".join([*namespaces, declarator.name]),
             is_template=is_template,
@@ -262,10 +263,10 @@ def read_parameters(tokens: Sequence[Token]) -> tuple[tuple[str, str], ...]:
         >>> read_parameters(tokenize("const float *x, int in = 3, void (*f)(int)"))
         (('const float*', 'x'), ('int', 'in_'), ('void (*)(int)', 'f'))
     """
-    pieces = _split_at_commas(tokens)
     if [token.text for token in tokens] in ([], ["void"]):
         return ()
-    return tuple(_read_parameter(piece) for piece in pieces)
+    types, names = zip(*map(_read_parameter, _split_at_commas(tokens)), strict=True)
+    return tuple(zip(types, map(python_name, names), strict=True))
 
 
 def find_closing(tokens: Sequence[Token], start: int) -> int:
@@ -338,7 +339,7 @@ def _read_parameter(tokens: Sequence[Token]) -> tuple[str, str]:
     if inner is not None:
         names = [index for index in range(*inner) if _is_name(declaration, index)]
         kept = [token for index, token in enumerate(declaration) if index not in names[-1:]]
-        return write_tokens(kept), python_name(declaration[names[-1]].text) if names else ""
+        return write_tokens(kept), declaration[names[-1]].text if names else ""
     dimensions: list[Token] = []
     while declaration and declaration[-1].text == "]":
         start = max(index for index in range(len(declaration)) if declaration[index].text == "[")
@@ -346,12 +347,12 @@ def _read_parameter(tokens: Sequence[Token]) -> tuple[str, str]:
         declaration = declaration[:start]
     name = ""
     if declaration and _ends_with_name(declaration):
-        name = python_name(declaration.pop().text)
+        name = declaration.pop().text
     return write_tokens(declaration) + _decay(dimensions), name
 
 
 def _declaration(tokens: Sequence[Token]) -> list[Token]:
-    """Remove the default value, attributes and words that are not part of the type."""
+    """Return the tokens of a parameter's type and name, without default value, attributes and storage words."""
     kept: list[Token] = []
     index = 0
     while index < len(tokens):

@@ -38,6 +38,8 @@ _COMMENT = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_BRACKET = re.compile(r"[][(){}]")
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
 _CONTINUATION = re.compile(r"\\\r?\n")
 
 
@@ -99,6 +101,17 @@ def code_tokens(source: str) -> list[Token]:
 def strip_comments(text: str) -> str:
     """Replace each comment of a C++ text by a space; some thirty times as fast as reading its tokens."""
     return _COMMENT.sub(lambda match: " " if match[0][0] == "/" else match[0], text)
+
+
+def has_matching_brackets(text: str) -> bool:
+    """Return whether each bracket outside comments and literals is closed by one of its kind."""
+    unclosed: list[str] = []
+    for bracket in _BRACKET.findall(_COMMENT.sub(" ", text)):
+        if bracket in _CLOSING:
+            unclosed.append(_CLOSING[bracket])
+        elif not unclosed or unclosed.pop() != bracket:
+            return False
+    return not unclosed
 
 
 def join_lines(text: str) -> str:

@@ -65,11 +65,22 @@ def classify(
     has_kernels = not _kernel_words(tokens).isdisjoint(token.text for token in tokens if not token.in_directive)
     has_cubins = has_embed_cubin or any(word.startswith("TVM_FFI_EMBED_CUBIN") for word in words)
     needs_nvcc = has_kernels or any(name.startswith(("thrust/", "cub/")) for name in _header_names(tokens))
-    if _has_launch(tokens) or _has_algorithms(tokens) or (is_host_like and needs_nvcc and not has_cubins):
+    launches = _has_launch(_without_unused_macros(tokens)) or _has_algorithms(tokens)
+    if launches or (is_host_like and needs_nvcc and not has_cubins):
         return "mixed"
     if has_cubins or is_host_like:
         return "host"
     return "device" if words & {"__global__", "__device__", "__constant__"} else "host"
+
+
+def _without_unused_macros(tokens: Sequence[Token]) -> Iterator[Token]:
+    """Yield the tokens without the definitions of macros whose names appear nowhere else."""
+    runs = [(directive.name if directive else "", run) for directive, run in split_directives(tokens)]
+    is_named = ("define", "undef")  # their third token is the macro's name
+    words = {token.text for name, run in runs for token in (run[3:] if name in is_named else run)}
+    for name, run in runs:
+        if name != "define" or any(token.text in words for token in run[2:3]):
+            yield from run
 
 
 def _has_launch(tokens: Iterable[Token]) -> bool:

@@ -12,6 +12,7 @@ from jitload.building.resources import run_in_background
 from jitload.building.runtime import find_or_build_cpu_runtime, find_or_build_runtime, include_flags
 from jitload.cache.store import Work
 from jitload.cpu.build import compile_for_cpu
+from jitload.cpu.gpu_check import check_shared_memory, gpu_check
 from jitload.cuda.kernels import check_is_device_code, check_layouts, compile_for_gpus, device_source, naming_exports
 from jitload.errors import ToolchainError
 from jitload.model import CpuProgram
@@ -30,23 +31,27 @@ def build_cpu_library(
 ) -> tuple[Path, ...]:
     """Build a library whose kernels run on the CPU, and on the GPUs that the request also names.
 
+    If it names none, NVRTC checks the source while g++ compiles it.
+
     Returns:
         The user's headers that were read.
     """
     check_is_device_code(request)
     _check_compiler(compiler, work.cache_dir)
     runtimes = run_in_background(_find_or_build_runtimes, request, compiler, work.cache_dir)
-    ninja = find_ninja(request.settings)
-    with naming_exports(request):
-        program = compile_for_cpu(device_source(request), compiler, toolchain, ninja, work.dir)
-    compiled = () if toolchain is None or len(request.archs) == 1 else compile_for_gpus(request, toolchain)
-    check_layouts((*compiled, program.compiled))
-    write_sources(request, compiled, work.dir, program)
-    cubins = tuple(f"{gpu.cubin.arch}.cubin" for gpu in compiled)
-    write_ninja(work.dir, _steps(request, program, compiler, cubins, runtimes.result()))
-    run_ninja(ninja, work.dir, name=request.name, verbose=verbose)
-    headers = {path for gpu in compiled for path in gpu.headers}
-    return tuple(sorted({*headers, *_headers_read(request, toolchain, work, program)}))
+    with gpu_check(request, toolchain) as check:
+        ninja = find_ninja(request.settings)
+        with naming_exports(request):
+            program = compile_for_cpu(device_source(request), compiler, toolchain, ninja, work.dir)
+        check_shared_memory(request, program)
+        compiled = () if toolchain is None or len(request.archs) == 1 else compile_for_gpus(request, toolchain)
+        check_layouts((*compiled, program.compiled))
+        write_sources(request, compiled, work.dir, program)
+        cubins = tuple(f"{gpu.cubin.arch}.cubin" for gpu in compiled)
+        write_ninja(work.dir, _steps(request, program, compiler, cubins, runtimes.result()))
+        run_ninja(ninja, work.dir, name=request.name, verbose=verbose)
+        gpu_headers = {*check.result(), *(path for gpu in compiled for path in gpu.headers)}
+    return tuple(sorted({*gpu_headers, *_headers_read(request, toolchain, work, program)}))
 
 
 def _find_or_build_runtimes(request: Request, compiler: Compiler, cache_dir: Path) -> tuple[str, ...]:

@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
+import platform
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from jitload.elf.file import RELA, SHT_RELA, STB_LOCAL, STT_FUNC, STT_OBJECT, STT_TLS, ElfFile, Symbol
+from jitload.elf.file import (
+    RELA,
+    SHT_RELA,
+    STB_LOCAL,
+    STT_FUNC,
+    STT_OBJECT,
+    STT_TLS,
+    ElfFile,
+    Symbol,
+    replace_symbols,
+    write_elf,
+)
 from jitload.model import ParameterSlot, Variable
 
 TABLE = "__jitload_cpu_kernels"
 _KERNEL_MARKS = "__patchable_function_entries"  # the section where `__global__` leaves a mark
-_WAITS = frozenset({"jitload_cpu_barrier", "jitload_cpu_exchange", "jitload_cpu_active", "jitload_cpu_yield"})
+_WAITS = frozenset(f"jitload_cpu_{name}" for name in ("barrier", "exchange", "tile_barrier", "active", "yield"))
+_DIVISIONS = frozenset({"__ubsan_handle_divrem_overflow_abort"})  # called where the divisor is zero
 _OWN_THREAD_LOCAL = frozenset({"jitload_cpu_current_worker", "jitload_cpu_thread_memory", "_TLS_MODULE_BASE_"})
+_OWN_STATIC_THREAD_LOCAL = (
+    *("_ZL9threadIdx", "_ZL8blockIdx", "_ZL8blockDim", "_ZL7gridDim"),
+    *("_ZL22__jitload_shared_bytes", "_ZGV"),  # the latter are the compiler's, for variables with a constructor
+)
+_NOP_BYTES = 1 if platform.machine() == "x86_64" else 4
+_MAX_THREADS = 1024
 _ROW_SIZE = 48  # of a jitload_cpu_kernel, in bytes
+_OWN_PREFIX = "__jitload_"
+_USER_PREFIX = "__jitload_user_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,20 +46,24 @@ class CpuKernel:
         symbol: The kernel's.
         probe: The symbol of its probe, which holds its type.
         slots: Offsets and sizes of its parameters.
-        can_wait: Whether its threads may wait for each other.
+        mode: How its threads run, one of the enumerators of jitload/cpu.h.
+        max_threads: The maximum number of threads per block: `__launch_bounds__`, or else 1024.
+        shared_bytes: The size of its `__shared__` variables, without `extern` ones.
     """
 
     symbol: str
     probe: str
     slots: tuple[ParameterSlot, ...]
-    can_wait: bool
+    mode: str
+    max_threads: int
+    shared_bytes: int
 
 
 class ObjectFile:
     """An object file of g++ in which every function has a section of its own."""
 
     def __init__(self, data: bytes) -> None:
-        file = ElfFile(data)
+        self._file = file = ElfFile(data)
         self._sections = file.sections
         self._symbols = file.symbols()
 
@@ -57,16 +82,15 @@ class ObjectFile:
 
     def marked(self) -> tuple[str, ...]:
         """Return the symbols of all `__global__` functions, in the order of the file."""
-        symbols = []
-        for index, section in enumerate(self._sections):
-            if section.name == _KERNEL_MARKS:
-                symbols += [self._function_at(*target) for _, target in sorted(self._relocations(index).items())]
-        return tuple(dict.fromkeys(symbols))
+        return tuple(self._launch_bounds)
+
+    def layouts(self) -> tuple[str, ...]:
+        """Return the symbols that hold the members of structures."""
+        return tuple(symbol.name for symbol in self._symbols if "__jitload_members" in symbol.name)
 
     def dynamic_shared(self) -> tuple[str, ...]:
         """Return the symbols of `extern __shared__` arrays, which are thread-local and undefined."""
-        names = (s.name for s in self._symbols if s.type == STT_TLS and s.section == 0)
-        return tuple(name for name in names if name not in _OWN_THREAD_LOCAL)
+        return tuple(linked_name(s.name) for s in self._symbols if _is_dynamic_shared(s))
 
     def variables(self) -> tuple[Variable, ...]:
         """Return the global variables, which include `__device__` and `__constant__` ones, named by their symbols."""
@@ -78,17 +102,57 @@ class ObjectFile:
             if "__jitload_" not in s.name and not s.name.startswith(compiler_made)
         )
 
+    def for_link(self) -> bytes:
+        """Return the file with its own names for what the source defines, as in `linked_name`."""
+        symbols = [
+            symbol._replace(name=linked_name(symbol.name))
+            if (symbol.section and symbol.binding != STB_LOCAL) or _is_dynamic_shared(symbol)
+            else symbol
+            for symbol in self._symbols
+        ]
+        return write_elf(self._file.header, replace_symbols(self._sections, symbols))
+
     def _row(self, table: Symbol, offset: int) -> CpuKernel:
         run_blocks, function, probe, sizes, alignments = (
             self._relocations(table.section)[offset + field] for field in (0, 16, 24, 32, 40)
         )
         parameter_sizes = self._numbers(*sizes)
+        symbol = self._function_at(*function)
+        referenced = self._referenced_by(run_blocks[0])
         return CpuKernel(
-            symbol=self._function_at(*function),
+            symbol=symbol,
             probe=self._function_at(*probe),
             slots=_parameter_slots(parameter_sizes, self._numbers(*alignments)),
-            can_wait=self._reaches(run_blocks[0], _WAITS),
+            mode=_mode({target.name for target in referenced}),
+            max_threads=self._launch_bounds.get(symbol, _MAX_THREADS),
+            shared_bytes=sum(target.size for target in referenced if _is_static_shared(target)),
         )
+
+    @cached_property
+    def _launch_bounds(self) -> dict[str, int]:
+        """The maximum number of threads per block of each `__global__` function.
+
+        A mark is the address of the instructions before the function, whose number is that of `__launch_bounds__`.
+        """
+        bounds = {}
+        for index, section in enumerate(self._sections):
+            if section.name == _KERNEL_MARKS:
+                for _, (symbol, addend) in sorted(self._relocations(index).items()):
+                    mark = self._symbols[symbol]
+                    position = mark.value + addend
+                    function = next(
+                        s for s in self._functions_by_section[mark.section] if position < s.value + max(s.size, 1)
+                    )
+                    distance = max(0, function.value - position)
+                    bounds[function.name] = distance // _NOP_BYTES or _MAX_THREADS
+        return bounds
+
+    @cached_property
+    def _functions_by_section(self) -> dict[int, list[Symbol]]:
+        functions: dict[int, list[Symbol]] = {}
+        for symbol in sorted((s for s in self._symbols if s.type == STT_FUNC), key=lambda s: s.value):
+            functions.setdefault(symbol.section, []).append(symbol)
+        return functions
 
     def _numbers(self, symbol: int, addend: int) -> tuple[int, ...]:
         """Return the 32-bit numbers of an array that ends with a zero."""
@@ -126,8 +190,9 @@ class ObjectFile:
     def _relocations(self, section: int) -> dict[int, tuple[int, int]]:
         return self._relocations_by_section.get(section, {})
 
-    def _reaches(self, start: int, names: frozenset[str]) -> bool:
-        """Return whether the code of a symbol may call one of `names`, directly or through what it refers to."""
+    def _referenced_by(self, start: int) -> set[Symbol]:
+        """Return the symbols that the code of a symbol refers to, directly or through what it refers to."""
+        referenced: set[Symbol] = set()
         visited: set[int] = set()
         pending = [self._symbols[start].section]
         while pending:
@@ -135,13 +200,34 @@ class ObjectFile:
             if section in visited:
                 continue
             visited.add(section)
-            for symbol, _ in self._relocations(section).values():
-                target = self._symbols[symbol]
-                if target.name in names:
-                    return True
-                if 0 < target.section < len(self._sections):
-                    pending.append(target.section)
-        return False
+            targets = [self._symbols[symbol] for symbol, _ in self._relocations(section).values()]
+            referenced.update(targets)
+            pending += [target.section for target in targets if 0 < target.section < len(self._sections)]
+        return referenced
+
+
+def _mode(names: Collection[str]) -> str:
+    """Return how the threads of a kernel run that refers to these names."""
+    if not _WAITS.isdisjoint(names):
+        return "JITLOAD_CPU_FIBERS"
+    return "JITLOAD_CPU_LOOP" if _DIVISIONS.isdisjoint(names) else "JITLOAD_CPU_SINGLY"
+
+
+def linked_name(symbol: str) -> str:
+    """Return the name under which a symbol of the source is linked.
+
+    Names that are not mangled get a prefix. Otherwise a kernel `getenv` would take the place of libc's function for all
+    code in the library, and `jitload_run` would be defined twice.
+    """
+    return symbol if symbol.startswith(("_Z", _OWN_PREFIX)) or not symbol.isidentifier() else _USER_PREFIX + symbol
+
+
+def _is_static_shared(symbol: Symbol) -> bool:
+    return symbol.type == STT_TLS and symbol.section != 0 and not symbol.name.startswith(_OWN_STATIC_THREAD_LOCAL)
+
+
+def _is_dynamic_shared(symbol: Symbol) -> bool:
+    return symbol.type == STT_TLS and symbol.section == 0 and symbol.name not in _OWN_THREAD_LOCAL
 
 
 def _parameter_slots(sizes: Sequence[int], alignments: Sequence[int]) -> tuple[ParameterSlot, ...]:

@@ -17,14 +17,16 @@ from jitload.cpptext.preprocessor import HEADER_NAME, Conditional, read_conditio
 from jitload.cpu.object_file import TABLE
 from jitload.cuda import probe
 from jitload.cuda.kernels import DeviceSource, join_pieces
+from jitload.cuda.nvrtc import type_hint
 from jitload.errors import CompileError, Diagnostic
 
 ROW_FILE = "<kernels>"  # the file that messages name for the rows of the kernel table; the line is the row's number
 TABLE_FILE = "<kernel table>"  # likewise, for the lines around the rows
+LAYOUT_FILE = "<layouts>"  # likewise, for the instantiations whose symbols hold the members of structures
 BY_SYMBOL = "symbol "  # prefix of the "expression" of a kernel that C++ cannot name: its symbol and its parameters
 # Defined rather than declared: a probe may be instantiated with types that are local to the source.
-_PROBES = re.sub(r"#pragma.*\n", "", probe.PROBE_HEADER[1]).replace(
-    "__global__ void __jitload_probe();", "void __jitload_probe() {}"
+_PROBES = re.sub(
+    r"__global__ void (__jitload_\w+)\(\);", r"void \1() {}", re.sub(r"#pragma.*\n", "", probe.PROBE_HEADER[1])
 )
 _MACRO_OPTION = re.compile(r"-([DU])\s*(\w+)((?:\([^)]*\))?)(?:=(.*))?", re.DOTALL)
 # Functions that C's headers declare besides the arithmetic. A kernel may have any of these names, as under NVRTC.
@@ -33,7 +35,7 @@ _C_NAMES = frozenset(
     abort access atexit atof atoi atol basename bcmp bcopy bzero calloc clearenv ctime daylight difftime div
     dprintf drem exit fclose fcvt feof ferror fflush ffs fgetc fgetpos fgets fileno flockfile fmemopen fopen
     fputc fputs fread freopen fscanf fseek ftell fwrite gamma gammaf gcvt getc getchar getdate getdelim getenv
-    getline gets getsubopt getw gmtime index initstate labs ldiv link llabs lldiv localtime mblen mktemp
+    getline gets getsubopt getw gmtime index initstate ldiv link lldiv localtime mblen mktemp
     mktime perror popen pow10 putc putchar putenv puts putw qsort raise rand random realpath remove rename
     rewind rindex scale scanf secure_getenv seed select setbuf setenv setstate signal significand srand
     srandom step stime strdup strfry strsep strsignal system tempnam time timegm timezone tmpfile tmpnam
@@ -45,16 +47,23 @@ _CXX_HEADER = re.compile(r"#[ \t]*include[ \t]*<(?!cuda|cooperative)")  # C++'s 
 _OWN_C_TYPE = re.compile(
     r"\b(?:typedef\b[^;{}]*?|using\s+)\b(u?int(?:8|16|32|64|max|ptr)_t|u(?:int|short|long))\s*[;=]"
 )
+# NVIDIA's header of cooperative groups includes the one of atomics. Ours does so only if the source uses them.
+_ATOMICS = re.compile(r"\bcuda::(?:atomic|thread_scope|memory_order)")
+_BOUNDS_BEFORE_GLOBAL = re.compile(
+    r"(__launch_bounds__\s*\((?:[^()\n]|\((?:[^()\n]|\([^()\n]*\))*\))*\))[\w\s\"]*?\b__global__\b"
+)
+_INSTANTIATION = re.compile(r"(\btemplate\s+)__global__\b")
 # Words by which a thread may read memory in a loop until another thread changes it.
 _SPIN_WORDS = re.compile(r"(?<!asm )(?<!__asm__ )\bvolatile\b|\batomic_ref\b|\batomic\s*<|\batomic_thread_fence\b")
 
 
-def cpu_text(source: DeviceSource, expressions: Sequence[str]) -> str:
+def cpu_text(source: DeviceSource, expressions: Sequence[str], layouts: Sequence[str] = ()) -> str:
     """Return the C++ text of a source: its pieces under their own line numbers, then a table of its kernels.
 
     Args:
         source: The source.
         expressions: Its kernels, as C++ expressions.
+        layouts: What tells its structures and variables, as name expressions.
     """
     texts = [text for _, text in source.pieces]
     needs_c_names = any(_CXX_HEADER.search(text) for text in texts)
@@ -64,11 +73,25 @@ def cpu_text(source: DeviceSource, expressions: Sequence[str]) -> str:
         *(f"#define {name} __jitload_c_{name}" for name in renamed),
         '#include "jitload_cpu.h"',
         *(f"#undef {name}" for name in renamed),
+        *(("#define __JITLOAD_USES_ATOMICS",) if any(map(_ATOMICS.search, texts)) else ()),
         *_macro_lines(source.cpu_flags),
         "#include <assert.h>",  # it depends on NDEBUG
     ]
-    pieces = join_pieces((label, mark_gpu_only(text)) for label, text in source.pieces)
-    return "\n".join([*head, f"{_PROBES}{pieces}{_table(expressions) if expressions else ''}"])
+    pieces = join_pieces((label, mark_gpu_only(put_launch_bounds_last(text))) for label, text in source.pieces)
+    instantiations = [f'#line 1 "{LAYOUT_FILE}"\ntemplate void {layout}();\n' for layout in layouts]
+    table = _table(expressions) if expressions else ""
+    return "\n".join([*head, f"{_PROBES}{pieces}{table}{''.join(instantiations)}"])
+
+
+def put_launch_bounds_last(text: str) -> str:
+    """Return the text with no `__global__` after a `__launch_bounds__(…)`: g++ keeps the last of their attributes.
+
+    The bounds are repeated after a `__global__`, and an explicit instantiation has the attributes of its template.
+    """
+    if "__launch_bounds__" not in text:
+        return text
+    text = _INSTANTIATION.sub(lambda match: match[1] + " " * len("__global__"), text)
+    return _BOUNDS_BEFORE_GLOBAL.sub(r"\g<0> \1", text)
 
 
 def _table(expressions: Sequence[str]) -> str:
@@ -150,17 +173,14 @@ _GPU_HEADERS = {
     "cuda/std/latch": "cuda::latch",
     "cuda/semaphore": "cuda::semaphore",
     "cuda/std/semaphore": "cuda::semaphore",
-    "cuda_pipeline": "asynchronous copies",
     "cuda_awbarrier": "asynchronous barriers",
     "cuda_device_runtime_api.h": "dynamic parallelism",
-    "cooperative_groups/memcpy_async.h": "asynchronous copies",
     "cooperative_groups/details/": "the inside of cooperative groups",
 }
 _GPU_NAMES = {
-    r"grid_group::sync": "a barrier of the whole grid",
-    r"this_cluster|cluster_group|cluster_(?:arrive|wait|sync|dim)\w*|map_shared_rank|__cluster\w+": (
-        "thread block clusters"
-    ),
+    r"grid_group::(?:sync|barrier_arrive|barrier_wait)": "a barrier of the whole grid",
+    r"this_cluster|cluster_(?:group|arrive|wait|sync|dim)\w*|map_shared_rank|__cluster\w+": "thread block clusters",
+    r"cluster_(?:index|rank)|(?:dim|num)_clusters": "thread block clusters",
     r"wmma|nvcuda|__mma_\w+|__wgmma\w*": "tensor cores",
     r"tex(?:1D|2D|3D|Cubemap)\w*|surf(?:1D|2D|3D|Cubemap)\w*|cuda(?:Texture|Surface)\w*|texture|surface": (
         "textures and surfaces"
@@ -168,7 +188,9 @@ _GPU_NAMES = {
     r"cuda[A-Z]\w*": "CUDA's runtime within a kernel",
     r"memcpy_async|__pipeline_\w+|cuda::pipeline\w*": "asynchronous copies",
     r"cuda::(?:barrier|latch|\w+_semaphore|ptx)\w*|barrier_(?:arrive|wait)": "barriers that are objects",
-    r"__nv\w+|__cvta_\w+|__is(?:Shared|Global|Local|Constant|GridConstant)|__grid_\w+": "instructions of the device",
+    r"__nv(?!_bfloat|_half|_fp\d)\w+|__cvta_\w+|__grid_\w+|__is(?:Shared|Global|Local|Constant|GridConstant)": (
+        "instructions of the device"
+    ),
     r"this_multi_grid|multi_grid_group": "several GPUs",
     r"setmaxnreg|griddepcontrol|cudaGridDependencySynchronize": "instructions of the device",
 }
@@ -250,11 +272,13 @@ def explain(error: CompileError) -> CompileError:
             feature = diagnostic.message.partition(_MARK)[2]
             return gpu_only_error(error.name, *_user_line(diagnostic, error.log), feature, error)
         message = re.sub(r"(\S)(\w+)(\S) is not a member of (\S)(\w+)(\S)", r"\1\5::\2\3", diagnostic.message)
+        message = message.partition("; did you mean")[0]
         quoted = re.findall(r"[\u2018'`]([^\u2019']*)[\u2019']", message)
         for pattern, feature in _GPU_NAMES.items():
             if any(re.search(rf"(?<!\w)(?:{pattern})(?!\w)", name) for name in quoted):
                 said = f"{feature}: {diagnostic.message}"
                 return gpu_only_error(error.name, diagnostic.file, diagnostic.line, said, error)
+    error.hint = error.hint or type_hint(error.log)
     return error
 
 

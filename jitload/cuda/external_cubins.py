@@ -16,18 +16,19 @@ from jitload.launch import Launch
 from jitload.model import CompiledSource, Cubin, Kernel
 from jitload.request.cubins import LabelledCubin
 from jitload.request.request import Request
-from jitload.signature.declared import check_is_typed, parse_signature
+from jitload.signature.declared import check_agrees, check_is_typed, parse_signature
 from jitload.signature.demangle import demangle_variables
 from jitload.signature.exports import choose_export_names
 from jitload.signature.kernels import make_typed_kernel, read_kernels_without_source
+from jitload.signature.types import describe_type
 
 
 def read_external_cubins(request: Request) -> tuple[CompiledSource, ...]:
-    """Return the cubins of a request, one for each architecture, with the kernels that its launches name.
+    """Return the cubins of a request, one for each architecture, with the kernels that its `Launch` records name.
 
     Raises:
         JitLoadError: Two cubins are for the same architecture, or there is none for an architecture of the request.
-        LaunchSpecError: A launch names a kernel that does not exist.
+        LaunchSpecError: A `Launch` names a kernel that does not exist.
         LoadError: The bytes are not a cubin.
     """
     cubins = [_read(cubin) for cubin in request.cubins]
@@ -65,7 +66,7 @@ def _check_archs(request: Request, archs: Sequence[str]) -> None:
 
 
 def _symbol_of(kernel: str, function_name: str, cubin: Cubin) -> str:
-    """Return the symbol of the kernel that a launch names: by its symbol, its C++ name, or its name with its types."""
+    """Return the symbol of the kernel that a `Launch` names by its symbol, its C++ name, or its name with its types."""
     name = _without_spaces(kernel)
     for spellings in (lambda k: (k.symbol,), lambda k: (_without_spaces(k.name), _without_spaces(_with_types(k)))):
         symbols = [k.symbol for k in cubin.kernels if name in spellings(k)]
@@ -89,7 +90,7 @@ def _without_spaces(text: str) -> str:
 
 
 def _with_signatures(cubin: Cubin, request: Request, symbols: Mapping[str, str]) -> Cubin:
-    """Return the cubin with the types in the signatures of launches, and check that all exported kernels have types.
+    """Return the cubin with the types of `Launch.signature`, and check that all exported kernels have types.
 
     A function name without a kernel is ignored: choosing the exports raises the error, which lists the kernels.
     """
@@ -103,6 +104,10 @@ def _with_signatures(cubin: Cubin, request: Request, symbols: Mapping[str, str])
         if launch.signature:
             parameters = parse_signature(launch.signature, name)
             types, names = [type_ for type_, _ in parameters], [name for _, name in parameters]
+            compiled = kernels[symbol].parameters
+            if not any(parameter.kind == "bits" for parameter in compiled):
+                check_agrees(types, [describe_type(parameter.type) for parameter in compiled], name)
+                types = [parameter.type for parameter in compiled]
             kernels[symbol] = make_typed_kernel(image_kernels[symbol], types, names, name=kernels[symbol].name)
         check_is_typed(kernels[symbol])
     return replace(cubin, kernels=tuple(kernels.values()))

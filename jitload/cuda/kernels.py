@@ -16,17 +16,28 @@ from pathlib import Path
 
 from jitload.cpptext.declarations import find_candidates
 from jitload.cpptext.includes import IncludeScan
+from jitload.cpptext.lexer import has_matching_brackets
+from jitload.cpptext.structures import find_declarations
 from jitload.cuda import probe
 from jitload.cuda.headers import STAND_INS, provide_headers
-from jitload.cuda.nvrtc import NvrtcJob, NvrtcResult, declarations_for, device_options, log_warnings, run_nvrtc
+from jitload.cuda.nvrtc import (
+    SYNTAX_ONLY,
+    NvrtcJob,
+    NvrtcResult,
+    declarations_for,
+    device_options,
+    log_warnings,
+    run_nvrtc,
+)
 from jitload.elf.cubin import read_image
 from jitload.errors import CompileError, JitLoadError, LaunchSpecError, SignatureError, ToolchainError, nearest_name
-from jitload.model import Candidate, CompiledSource, Cubin, Image
+from jitload.model import Candidate, CompiledSource, Cubin, Image, Parameter
 from jitload.request.arguments import NO_INSTRUMENTATION, Instrumentation
 from jitload.request.kind import looks_like_kernels
 from jitload.request.request import Request
-from jitload.signature.demangle import demangle_variables
+from jitload.signature.demangle import demangle_variables, read_layouts
 from jitload.signature.kernels import find_expressions_to_probe, read_kernels
+from jitload.signature.layouts import typed_variables
 from jitload.toolchain.arch import CPU
 from jitload.toolchain.cuda import CudaToolchain, nvrtc_include_dirs
 
@@ -118,6 +129,7 @@ class DeviceSource:
         signatures: Hand-written signatures by kernel, as in `kernels`, or by exported name.
         cpu_flags: The options of the host compiler if the code runs on the CPU.
         instrumentation: How the code is instrumented on the CPU.
+        is_isolated: Whether NVRTC runs in a child process.
     """
 
     name: str
@@ -128,6 +140,12 @@ class DeviceSource:
     signatures: tuple[tuple[str, str], ...] = ()
     cpu_flags: tuple[str, ...] = ()
     instrumentation: Instrumentation = NO_INSTRUMENTATION
+    is_isolated: bool = False
+
+    @property
+    def piece_texts(self) -> tuple[str, ...]:
+        """The texts of the pieces."""
+        return tuple(text for _, text in self.pieces)
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -151,7 +169,7 @@ class DeviceSource:
 
     @property
     def text(self) -> str:
-        """The text that NVRTC compiles."""
+        """The pieces as one text, in which each keeps its own line numbers."""
         return join_pieces(self.pieces)
 
 
@@ -187,6 +205,7 @@ def device_source(request: Request) -> DeviceSource:
         signatures=tuple((launch.kernel or name, launch.signature) for name, launch in functions if launch.signature),
         cpu_flags=request.cpu_flags,
         instrumentation=request.instrumentation,
+        is_isolated=request.settings.isolates,
     )
 
 
@@ -217,10 +236,15 @@ def layout_difference(first: Cubin, second: Cubin) -> str:
         names = {kernel.name for kernel in counterpart.kernels}
         if absent := next((kernel.name for kernel in cubin.kernels if kernel.name not in names), None):
             return f"kernel {absent!r} exists for {cubin.arch}, but not for {counterpart.arch}"
-    layouts = [[[replace(p, name="") for p in kernel.parameters] for kernel in c.kernels] for c in (first, second)]
-    if layouts[0] != layouts[1]:
+    if _layouts(first) != _layouts(second):
         return f"the kernels of {first.arch} and {second.arch} take different parameters"
     return ""
+
+
+def _layouts(cubin: Cubin) -> list[tuple[str, list[Parameter]]]:
+    """Return the parameters of a cubin's kernels, which compilers list in different orders."""
+    kernels = ((k.name, [replace(p, name="", layout="") for p in k.parameters]) for k in cubin.kernels)
+    return sorted(kernels, key=repr)
 
 
 # ---- one architecture ---------------------------------------------------------------------------------------------
@@ -243,27 +267,47 @@ def compile_for_arch(source: DeviceSource, arch: str, toolchain: CudaToolchain) 
         if missing := find_expressions_to_probe(image, compilation.symbols(result)):
             result, image = compilation.compile((*compilation.expressions, *missing))
     symbols = compilation.symbols(result)
+    layouts = tuple(read_layouts(result.lowered.values()))
     try:
-        kernels = read_kernels(image, symbols, candidates, source.signatures_by_expression)
+        kernels = read_kernels(image, symbols, candidates, source.signatures_by_expression, layouts)
     except SignatureError as error:
         raise _with_standard(error, source.options) from error
-    log_warnings(result.log, nvrtc_include_dirs(toolchain))
-    variables = demangle_variables(image.variables)
+    own_dirs = nvrtc_include_dirs(toolchain)
+    log_warnings(result.log, own_dirs)
+    variables = typed_variables(
+        demangle_variables(image.variables), layouts, find_declarations(source.piece_texts).variables
+    )
     if compilation.declarations:  # these lines include headers, too
         scan = IncludeScan((*source.texts, *compilation.declarations), source.include_dirs)
     return CompiledSource(
         cubin=Cubin(data=result.cubin, arch=arch, log=result.log, kernels=kernels, variables=variables),
         symbols={kernel: symbols[probe.kernel_expression(kernel)][0] for kernel in source.kernels},
         candidates=candidates,
-        headers=scan.headers(nvrtc_include_dirs(toolchain)),
+        headers=scan.headers(own_dirs),
     )
+
+
+def check_device_code(source: DeviceSource, arch: str, toolchain: CudaToolchain) -> tuple[Path, ...]:
+    """Run NVRTC's front end over device code, and return the user's headers that it read.
+
+    Raises:
+        CompileError: NVRTC rejected the source.
+        LaunchSpecError: NVRTC rejected a kernel that a `Launch` names.
+        ToolchainError: NVRTC cannot be used, or does not know the architecture.
+    """
+    source = replace(source, options=(*source.options, SYNTAX_ONLY))
+    candidates = find_candidates([text for _, text in source.pieces])
+    scan = IncludeScan(source.texts, source.include_dirs)
+    with _nvrtc_job(source, arch, toolchain, scan) as job:
+        _Compilation(source, candidates, toolchain, job).run(tuple(map(probe.kernel_expression, source.kernels)))
+    return scan.headers(nvrtc_include_dirs(toolchain))
 
 
 @contextmanager
 def _nvrtc_job(source: DeviceSource, arch: str, toolchain: CudaToolchain, scan: IncludeScan) -> Iterator[NvrtcJob]:
     """Yield the job that every run of NVRTC begins with."""
     include_dirs = nvrtc_include_dirs(toolchain, source.include_dirs)
-    with provide_headers(include_dirs, scan.quoted_files(STAND_INS)) as (headers, stand_in_dirs):
+    with provide_headers(include_dirs, scan.quoted_files(STAND_INS), source.text) as (headers, stand_in_dirs):
         yield NvrtcJob(
             name=source.pieces[0][0] if len(source.pieces) == 1 else f"{source.name}.cu",
             directory="/jitload",
@@ -274,6 +318,7 @@ def _nvrtc_job(source: DeviceSource, arch: str, toolchain: CudaToolchain, scan: 
                 *source.options,
             ),
             headers=headers,
+            is_isolated=source.is_isolated,
         )
 
 
@@ -318,16 +363,22 @@ class _Compilation:
         self._job = job
         self._is_minimal = source.is_minimal and toolchain.version >= (12, 4)
         self._rejected: frozenset[str] = frozenset()
+        self._layouts = probe.layout_expressions(source.piece_texts, candidates, source.kernels)
+        self._is_checked = False
 
     def compile(self, expressions: tuple[str, ...]) -> tuple[NvrtcResult, Image]:
-        """Compile, and compile again without the expressions that NVRTC rejects, until it rejects none.
+        """Compile, and return the machine code as it is and read."""
+        result = self.run(expressions)
+        return result, read_image(result.cubin, name=self._source.name)
+
+    def run(self, expressions: tuple[str, ...]) -> NvrtcResult:
+        """Run NVRTC, and again without the expressions that it rejects, until it rejects none.
 
         NVRTC lists all rejected expressions at once, in up to a hundred messages.
         """
         while True:
             try:
-                result = self._run(expressions)
-                return result, read_image(result.cubin, name=self._source.name)
+                return self._run(expressions)
             except CompileError as error:
                 failure = error
             rejected = probe.rejected_expressions(failure.log) - self._rejected
@@ -346,6 +397,8 @@ class _Compilation:
 
     def _run(self, expressions: tuple[str, ...]) -> NvrtcResult:
         """Compile with two name expressions for each kernel: the kernel itself, and the probe of its type."""
+        if self._may_crash(expressions):
+            self._run(())
         self.expressions = expressions
         while True:
             try:
@@ -353,16 +406,29 @@ class _Compilation:
             except CompileError as error:
                 self._prepare_retry(error)
 
+    def _may_crash(self, expressions: tuple[str, ...]) -> bool:
+        """Return whether the lines that prevent a crash of NVRTC may have no effect (see `probe.instantiations`).
+
+        Errors of the source must then be found by a compile without name expressions.
+        """
+        if self._is_checked or not probe.instantiations(expressions):
+            return False
+        self._is_checked = True
+        is_old = any(map(_OLD_STANDARD.fullmatch, self._source.options))
+        return is_old or not has_matching_brackets(self._source.text)
+
     def _next_job(self) -> NvrtcJob:
-        names = (name for kernel in self.expressions for name in (kernel, probe.probe_expression(kernel)))
+        names = [name for kernel in self.expressions for name in (kernel, probe.probe_expression(kernel))]
         options, headers = self._job.options, self._job.headers
         if self._is_minimal:
             options = (*options, "--minimal")
         if self.expressions:
             options = (*options, f"--pre-include={probe.PROBE_HEADER[0]}")
             headers = (probe.PROBE_HEADER, *headers)
+            names += self._layouts
         return replace(
             self._job,
+            source=self._job.source + probe.instantiations(self.expressions),
             options=options,
             headers=headers,
             expressions=tuple(name for name in names if name not in self._rejected),
@@ -379,7 +445,16 @@ class _Compilation:
             self._is_minimal = False
 
     def symbols(self, result: NvrtcResult) -> dict[str, tuple[str, str]]:
-        """Return the symbols of each kernel expression and of its probe, "" if NVRTC rejected the probe."""
+        """Return the symbols of each kernel expression and of its probe, "" if NVRTC rejected the probe.
+
+        Raises:
+            SignatureError: NVRTC took a kernel for a function of its own.
+        """
+        if builtin := next((kernel for kernel in self.expressions if kernel not in result.lowered), None):
+            raise SignatureError(
+                f"kernel {builtin!r}: NVRTC has a function of this name and compiles no kernel under it. "
+                "Give the kernel another name."
+            )
         return {
             kernel: (result.lowered[kernel], result.lowered.get(probe.probe_expression(kernel), ""))
             for kernel in self.expressions

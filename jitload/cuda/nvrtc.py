@@ -1,4 +1,4 @@
-"""Compiles CUDA source to cubins with NVRTC, in this process."""
+"""Compiles CUDA source to cubins with NVRTC."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from jitload.building.resources import run_in_background
 from jitload.cuda.bindings import load_bindings
 from jitload.cuda.interruptible import Cancellation, run_interruptible
 from jitload.errors import CompileError, Diagnostic, ToolchainError
@@ -24,6 +25,13 @@ _DIAGNOSTIC = re.compile(
     r"(?: #[\w-]+)?: (?P<message>.*)$",
     re.MULTILINE,
 )
+# How people write the types of narrow floats, CUDA's types, and the header that declares them.
+_NARROW_FLOATS = (
+    (r"(?:__)?(?:nv_)?(?:bfloat16|bfloat162|bf16)", "__nv_bfloat16 and __nv_bfloat162", "cuda_bf16.h"),
+    (r"(?:__)?(?:nv_)?(?:half2?|float16|fp16)", "__half and __half2", "cuda_fp16.h"),
+    (r"__nv_fp8\w*", "__nv_fp8_e4m3 and __nv_fp8_e5m2", "cuda_fp8.h"),
+)
+_UNKNOWN_NAME = re.compile(r"identifier \"(\w+)\" is undefined|[\u2018'](\w+)[\u2019'] (?:was not|has not|does not)")
 _MISSING_HEADER = re.compile(r'(?:cannot|could not) open source file "(?:\./)?([^"]+)"')
 _FOR_HOST_CODE = re.compile(r"(?:torch|ATen|c10|pybind11)/")
 _UNDECLARED = re.compile(r'identifier "(\w+)" is undefined')
@@ -34,6 +42,17 @@ _INTEGERS = {
     "uint64_t": "unsigned long", "uintptr_t": "unsigned long", "uintmax_t": "unsigned long", "ssize_t": "long",
     "uint": "unsigned int", "ushort": "unsigned short", "ulong": "unsigned long",
 }  # fmt: skip
+# As in <cuda_device_runtime_api.h>.
+_DEPENDENT_LAUNCH_FUNCTIONS = {
+    "cudaGridDependencySynchronize": 'asm volatile("griddepcontrol.wait;" ::: "memory");',
+    "cudaTriggerProgrammaticLaunchCompletion": 'asm volatile("griddepcontrol.launch_dependents;" :::);',
+}
+_DEPENDENT_LAUNCH = """\
+static __device__ __forceinline__ void {0}() {{
+#if __CUDA_ARCH__ >= 900
+  {1}
+#endif
+}}"""
 _KNOWN_TO_NVCC = {
     r"(?:U?INT|U?LONG|U?LLONG|U?CHAR|SCHAR|U?SHRT)_(?:MAX|MIN)|CHAR_BIT": "#include <limits.h>",
     r"(?:FLT|DBL)_[A-Z0-9_]+": "#include <float.h>",
@@ -42,8 +61,10 @@ _KNOWN_TO_NVCC = {
     ),
     r"INFINITY|NAN|HUGE_VALF?|M_[A-Z0-9_]+": "#include <math.h>",
     "assert": "#include <assert.h>",
+    **{name: _DEPENDENT_LAUNCH.format(name, asm) for name, asm in _DEPENDENT_LAUNCH_FUNCTIONS.items()},
     **{name: f"typedef {integer} {name};" for name, integer in _INTEGERS.items()},
 }
+SYNTAX_ONLY = "--fdevice-syntax-only"  # the option with which NVRTC ends after its front end, without a cubin
 _DECLARED = "__jitload_declared.h"
 _log = logging.getLogger(__name__)
 
@@ -61,6 +82,7 @@ class NvrtcJob:
         headers: Names and texts of headers that exist in memory only.
         expressions: Name expressions: kernels to instantiate and to look up the symbols of.
         declared: Lines to put before the source: declarations that nvcc would have had.
+        is_isolated: Whether NVRTC runs in a child process, which may crash.
     """
 
     name: str
@@ -70,6 +92,7 @@ class NvrtcJob:
     headers: tuple[tuple[str, str], ...] = ()
     expressions: tuple[str, ...] = ()
     declared: tuple[str, ...] = ()
+    is_isolated: bool = False
 
     def with_declarations(self) -> NvrtcJob:
         """Return the same job with the declarations in a header that is included first."""
@@ -104,11 +127,25 @@ def run_nvrtc(library_path: Path, job: NvrtcJob) -> NvrtcResult:
         CompileError: NVRTC rejected the source, an option or a name expression; `.log` has its messages.
         ToolchainError: The library cannot be used, or it does not know the architecture.
     """
+    if job.is_isolated:
+        from jitload.cuda.isolated import run_isolated
+
+        return run_isolated(library_path, job)
     nvrtc = load_nvrtc(library_path)
     with _compiling():
         return run_interruptible(
             lambda cancellation: _compile(nvrtc, library_path, job.with_declarations(), cancellation)
         )
+
+
+def prepare_nvrtc(library_path: Path, *, is_isolated: bool) -> None:
+    """Load NVRTC in the background, or start the child process that will use it, before a job is ready."""
+    if is_isolated:
+        from jitload.cuda.isolated import prepare_child
+
+        prepare_child()
+    else:
+        run_in_background(load_nvrtc, library_path)  # the dynamic loader works without the GIL
 
 
 @functools.lru_cache(maxsize=4)
@@ -137,6 +174,8 @@ def _compile(nvrtc: Any, library_path: Path, job: NvrtcJob, cancellation: Cancel
         log = _read(nvrtc, program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
         if status != 0:
             raise _compile_error(nvrtc, library_path, job, status, log)
+        if SYNTAX_ONLY in job.options:
+            return NvrtcResult(cubin=b"", log=log, lowered={})
         lowered = {
             expression: _checked(nvrtc, nvrtc.nvrtcGetLoweredName(program, expression.encode())).decode()
             for expression in job.expressions
@@ -160,7 +199,7 @@ def declarations_for(error: CompileError, declared: tuple[str, ...]) -> tuple[st
 
 
 def log_warnings(log: str, include_dirs: Sequence[Path]) -> None:
-    """Log the messages of a successful compile, as a warning unless all are about headers in these directories."""
+    """Log the messages of a compile that succeeded: at level INFO if all are about `include_dirs`, or as a warning."""
     if log.strip():
         diagnostics = parse_diagnostics(log)
         is_in_headers = all(any(Path(d.file).is_relative_to(root) for root in include_dirs) for d in diagnostics)
@@ -264,23 +303,29 @@ def _compile_error(nvrtc: Any, path: Path, job: NvrtcJob, status: Any, log: str)
         log=log,
         diagnostics=diagnostics,
         command=job.options,
-        hint=_hint(log, job.options),
+        hint=type_hint(log) or _hint(log, job.options),
     )
 
 
+def type_hint(log: str) -> str:
+    """Return what to write for the type of a narrow float that a compiler does not know, or ""."""
+    for match in _UNKNOWN_NAME.finditer(log):
+        for pattern, types, header in _NARROW_FLOATS:
+            if re.fullmatch(pattern, match[1] or match[2]):
+                return f"CUDA's types of this kind are {types}, which #include <{header}> declares."
+    return ""
+
+
 def _hint(log: str, options: Sequence[str]) -> str:
-    if missing := _MISSING_HEADER.search(log):
-        if _FOR_HOST_CODE.match(missing[1]):
-            return f"<{missing[1]}> is for host code, and NVRTC compiles only the kernels: leave the bindings out."
-        return (
-            f"NVRTC has no {missing[1]!r}: pass its directory in extra_include_paths=[…]; CUDA's own headers come with "
-            "pip install 'jitload[cu13]'."
-        )
+    if missing := missing_header(log):
+        return _missing_header_hint(missing)
     if "unrecognized option" in log:
         return "NVRTC takes its own options, not all of nvcc's; take this one out of extra_cuda_cflags."
     macros = [option for option in options if option.startswith("-D")]
     if macros and log.startswith("__nv_nvrtc_builtin_header"):
         return f"A macro among {', '.join(macros)} is read by NVRTC's own header, too: #define it in the source."
+    if '"__global__" does not apply here' in log and (undeclared := _UNDECLARED.search(log)):
+        return f"The type {undeclared[1]!r} is not declared: define it before the kernel, or include its header."
     if "is considered a host function" in log:
         return (
             "Mark functions that kernels call __device__, and put host functions such as main() between "
@@ -288,3 +333,20 @@ def _hint(log: str, options: Sequence[str]) -> str:
             "C++ of their own, cpp_sources=, or compile the whole text with nvcc, kind='mixed'."
         )
     return ""
+
+
+def missing_header(log: str) -> str:
+    """Return the name of the header that NVRTC did not find, or ""."""
+    match = _MISSING_HEADER.search(log)
+    return match[1] if match else ""
+
+
+def _missing_header_hint(header: str) -> str:
+    if header.startswith("curand"):
+        return f"{header!r} comes with pip install nvidia-curand, or nvidia-curand-cu12 for CUDA 12."
+    if _FOR_HOST_CODE.match(header):
+        return f"<{header}> is for host code, and NVRTC compiles only the kernels: leave the bindings out."
+    return (
+        f"NVRTC has no {header!r}: pass its directory in extra_include_paths=[…]; CUDA's own headers come with "
+        "pip install 'jitload[cu13]'."
+    )

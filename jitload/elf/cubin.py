@@ -132,25 +132,20 @@ class _CubinReader:
                 self.function_attributes[attribute][symbol_index] = number
 
     def read(self) -> Image:
-        kernels = [
-            (symbol.section, self.read_kernel(index, symbol))
-            for index, symbol in enumerate(self.symbols)
-            if symbol.type == elf.STT_FUNC and symbol.other & _STO_CUDA_ENTRY and self.has_section(symbol)
-        ]
+        sections = self.file.sections
+        defined = [(index, symbol) for index, symbol in enumerate(self.symbols) if 0 < symbol.section < len(sections)]
+        entries = [pair for pair in defined if pair[1].type == elf.STT_FUNC and pair[1].other & _STO_CUDA_ENTRY]
+        objects = [symbol for _, symbol in defined if symbol.type == elf.STT_OBJECT]
+        kernels = [(symbol.section, self.read_kernel(index, symbol)) for index, symbol in entries]
         # ptxas lays the code out in the reverse of the order in which it met the kernels (12.4 to 13.5).
         kernels.sort(key=lambda kernel: kernel[0], reverse=True)
         variables = tuple(
             Variable(name=symbol.name, symbol=symbol.name, size=symbol.size)
-            for symbol in self.symbols
-            if symbol.type == elf.STT_OBJECT and self.has_section(symbol)
-            if self.file.sections[symbol.section].name in _VARIABLE_SECTIONS
-            if not symbol.name.startswith(_COMPILER_NAMES)
+            for symbol in objects
+            if sections[symbol.section].name in _VARIABLE_SECTIONS and not symbol.name.startswith(_COMPILER_NAMES)
         )
         arch = f"sm_{self.sm}{self.suffix}"
         return Image(arch=arch, kernels=tuple(kernel for _, kernel in kernels), variables=variables)
-
-    def has_section(self, symbol: Symbol) -> bool:
-        return 0 < symbol.section < len(self.file.sections)
 
     def read_arch(self) -> tuple[int, str]:
         """Return the number and the suffix of the architecture; where they are depends on the compiler's version."""

@@ -20,7 +20,6 @@ from jitload.building.ninja import Step, run_ninja, write_ninja
 from jitload.building.resources import run_in_background
 from jitload.building.runtime import find_or_build_launcher
 from jitload.cache.store import Work
-from jitload.cuda.kernels import compile_device_code
 from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError
 from jitload.host_cpp import link, objects, precompiled
@@ -90,6 +89,8 @@ def _with_device_code(build: HostBuild) -> tuple[HostBuild, tuple[Path, ...]]:
     if not request.pieces:
         return build, ()
     assert isinstance(build.cuda, CudaToolchain)
+    from jitload.cuda.kernels import compile_device_code
+
     (compiled,) = compile_device_code(request, build.cuda)
     cubins = (*host.cubins, (request.name, compiled.cubin.data))
     return replace(build, host=host._replace(cubins=cubins)), compiled.headers

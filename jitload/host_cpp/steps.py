@@ -79,7 +79,7 @@ class HostBuild:
 
     @property
     def user_flags(self) -> list[str]:
-        """The user's options for all units."""
+        """The user's options for each unit, joined to one list."""
         return [flag for unit in self.host.units for flag in (*unit.flags, *self.host.flags)]
 
 

@@ -3,90 +3,32 @@
 from __future__ import annotations
 
 import pickle
-import signal
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
-from jitload.errors import JitLoadError, ToolchainError
+from jitload.building.child_process import ChildProcess
+from jitload.errors import JitLoadError
 from jitload.prebuilding.worker import Outcome, Task, failure
 
 TRIES = 3  # for a request whose worker dies
-_SHUTDOWN_S = 10.0  # for a worker to end: NVRTC may take this long to stop
 _WORKER_BYTES = 512 << 20  # the memory that a worker takes, with NVRTC and its C++ compiler
-_PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from jitload.prebuilding.worker import serve; serve()"
-
-
-class _Worker:
-    """A worker process and the pipes to it.
-
-    It runs in a session of its own, so that Ctrl-C reaches only this process, which then stops the worker.
-    """
-
-    def __init__(self) -> None:
-        if not sys.executable:
-            raise ToolchainError("there is no Python to start workers with (sys.executable is empty): give executor=")
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, *sys.path],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-        )
-
-    def ask(self, data: bytes) -> Outcome | str | None:
-        """Send a request, and return the outcome, or why the worker could not read it; None if the worker died."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        with suppress(OSError, EOFError, ValueError, pickle.UnpicklingError):
-            pickle.dump(data, self._process.stdin)
-            self._process.stdin.flush()
-            answer: Outcome | str = pickle.load(self._process.stdout)  # noqa: S301  from our own child
-            return answer
-        return None
-
-    def cause_of_death(self) -> str:
-        """Return how the process ended."""
-        status = self._process.wait()
-        if status >= 0:
-            return f"ended with status {status}"
-        with suppress(ValueError):
-            return f"was ended by {signal.Signals(-status).name}"
-        return f"was ended by signal {-status}"
-
-    def interrupt(self) -> None:
-        """Tell the process to stop its build and to clean up."""
-        self._process.terminate()
-
-    def close(self) -> None:
-        """Close the pipes, which ends an idle process."""
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()
-
-    def await_end(self) -> None:
-        """Wait until the process has ended, and kill it if that takes too long."""
-        try:
-            self._process.wait(_SHUTDOWN_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+# The garbage collector would look through all modules several times while a worker imports them.
+_PROGRAM = (
+    "import gc, sys; gc.disable(); sys.path[:] = sys.argv[1:]; from jitload.prebuilding.worker import serve; serve()"
+)
 
 
 class LocalWorkers:
-    """Worker processes on this machine. One that dies is replaced, and no other request fails because of it.
-
-    They are not started by multiprocessing, which would import the program's main module in each of them.
-    """
+    """Worker processes on this machine. One that dies is replaced, and no other request fails because of it."""
 
     def __init__(self, count: int) -> None:
         self._threads = ThreadPoolExecutor(count, thread_name_prefix="jitload-prebuild")  # each waits for one worker
-        self._workers: set[_Worker] = set()
-        self._idle: list[_Worker] = []
+        self._workers: set[ChildProcess] = set()
+        self._idle: list[ChildProcess] = []
         self._lock = threading.Lock()
         self._is_interrupted = False
 
@@ -117,13 +59,13 @@ class LocalWorkers:
                 self._workers.discard(worker)
         return failure(task, f"the worker {cause}, {TRIES} times", time.monotonic() - started)
 
-    def _take_worker(self) -> _Worker:
+    def _take_worker(self) -> ChildProcess:
         with self._lock:
             if self._is_interrupted:
                 raise CancelledError
             if self._idle:
                 return self._idle.pop()
-            worker = _Worker()
+            worker = ChildProcess(_PROGRAM, *sys.path)
             self._workers.add(worker)
             return worker
 
@@ -158,7 +100,7 @@ def local_workers(count: int) -> Iterator[LocalWorkers]:
 
 
 def worker_count() -> int:
-    """Return how many workers to start: one for each core that this process may use, as far as there is memory."""
+    """Return how many workers to start: one for each core that this process may use, if they fit in the free memory."""
     from jitload.building.resources import core_count, free_memory
 
     return max(1, min(core_count(), free_memory() // _WORKER_BYTES))

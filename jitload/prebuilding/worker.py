@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import sys
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from jitload.building.child_process import answer_questions
 from jitload.errors import CompileError, JitLoadError
 from jitload.settings import ARCH_LIST_VARIABLE
 
@@ -111,18 +110,15 @@ def build_task(task: Task) -> Outcome:
 
 
 def serve() -> None:
-    """Run a worker process: read requests from standard input, build them one after another, and write the outcomes.
+    """Run a worker process: build one request after another, and answer with the outcomes.
 
     For a request that cannot be read, the answer is a text that says why.
     """
+    from jitload.cuda import isolated
+
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the build cleans up, as after Ctrl-C
-    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what tools print must not mix with the answers
-    with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
-        while True:
-            data: bytes = pickle.load(requests)  # noqa: S301  from the process that started this one
-            pickle.dump(_answer(data), answers)
-            answers.flush()
+    isolated.is_needed = False  # a crash of NVRTC ends this process only
+    answer_questions(_answer)
 
 
 def _answer(data: bytes) -> Outcome | str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.launch import Launch
@@ -30,7 +30,7 @@ _TAKE_A_VALUE = """
  --maxrregcount --threads --include-path -diag-suppress --diag-suppress --param
  """.replace("\n", " ")
 HOST_SUFFIXES = (".cpp", ".cc", ".cxx", ".c")
-Functions = str | Sequence[str] | Mapping[str, Launch | str | None]
+Functions = str | Sequence[str] | Mapping[str, Launch | Sequence[Launch] | str | None]
 
 # The keywords and operator names of C++17.
 _KEYWORDS = """
@@ -308,7 +308,7 @@ def absolute_path(value: object, argument: str) -> Path:
 
 
 def read_functions(functions: Functions | None) -> tuple[tuple[str, Launch], ...] | None:
-    """Return `functions=` (a name, several names or a mapping) as pairs of exported name and launch."""
+    """Return `functions=` as pairs of exported name and launch; a name with several launches has several pairs."""
     if functions is None:
         return None
     if isinstance(functions, Mapping):
@@ -324,7 +324,18 @@ def read_functions(functions: Functions | None) -> tuple[tuple[str, Launch], ...
     exported = [_check_export_name(name) for name, _ in items]
     if duplicate := next((name for name in exported if exported.count(name) > 1), None):
         raise LaunchSpecError(f"names {duplicate!r} twice", field="functions")
-    return tuple((name, _read_launch(name, value)) for name, value in items)
+    return tuple((name, _read_launch(name, value)) for name, values in items for value in _variants(name, values))
+
+
+def _variants(name: str, value: object) -> Sequence[object]:
+    """Return the launches of a function."""
+    if not isinstance(value, list | tuple):
+        return (value,)
+    if not value or not all(isinstance(launch, Launch) and launch.kernel for launch in value):
+        problem = f"functions[{name!r}] must have a Launch(kernel=…) for each dtype"
+        hint = f'Write {{"{name}": [Launch(kernel="{name}<float>"), Launch(kernel="{name}<__half>")]}}.'
+        raise LaunchSpecError(problem, kernel=name, field="functions", hint=hint)
+    return value
 
 
 def check_host_functions(functions: Functions | None, host: HostSource, *, names: Sequence[str]) -> None:
@@ -337,7 +348,7 @@ def check_host_functions(functions: Functions | None, host: HostSource, *, names
         )
     if isinstance(functions, Mapping):
         for name, value in functions.items():
-            if isinstance(value, Launch):
+            if isinstance(value, Launch | list | tuple):
                 raise LaunchSpecError(
                     "a Launch is for kernels, and this module's functions are C++",
                     kernel=name,
@@ -392,11 +403,8 @@ def _read_launch(name: str, value: object) -> Launch:
         return Launch(doc=value)
     if isinstance(value, Launch):
         return value
-    raise LaunchSpecError(
-        f"functions[{name!r}] must be a Launch or a docstring, got {type(value).__name__}",
-        kernel=name,
-        field="functions",
-    )
+    problem = f"functions[{name!r}] must be a Launch, a list of them or a docstring, got {type(value).__name__}"
+    raise LaunchSpecError(problem, kernel=name, field="functions")
 
 
 # ---- sanitizers and debug information ----------------------------------------------------------------------------
@@ -446,3 +454,70 @@ def check_instrumentation(instrumentation: Instrumentation, archs: Sequence[str]
     if instrumentation.sanitizers and CPU not in archs:
         target = ", ".join(archs) or "that of the cubins"
         raise JitLoadError(f"sanitize= is for kernels on the CPU, but the architecture is {target}: pass arch='cpu'")
+
+
+# ---- all arguments ---------------------------------------------------------------------------------------------
+
+
+class Call(NamedTuple):
+    """The checked arguments of a public call.
+
+    Attributes:
+        name: The module's name.
+        sources: Source texts or files.
+        makes: `"module"` is loaded here, so `"native"` may mean the CPU; `"library"` is only built; `"cubin"` is only
+            device code.
+        functions: `functions=`, as given.
+        options: Compiler options.
+        arch: The architectures, as given.
+        backend: None or `"cuda"`.
+        kind: `kind=`, as given.
+        instrumentation: Sanitizers and debug information for kernels.
+        gpu_check: Whether NVRTC checks kernels for the CPU; None leaves it to `JITLOAD_CPU_GPU_CHECK`.
+        isolate: Whether NVRTC runs in a child process; None leaves it to `JITLOAD_ISOLATE`.
+    """
+
+    name: str
+    sources: Sources
+    makes: Literal["module", "library", "cubin"]
+    functions: Functions | None = None
+    options: Options = Options()
+    arch: str | Sequence[str] = "native"
+    backend: str | None = None
+    kind: str | None = None
+    instrumentation: Instrumentation = NO_INSTRUMENTATION
+    gpu_check: bool | None = None
+    isolate: bool | None = None
+
+
+def read_call(keywords: Mapping[str, Any], *, makes: Literal["module", "library"]) -> Call:
+    """Check the types of arguments that a public function was called with.
+
+    Args:
+        keywords: All arguments of `load_inline` or `load`, or of the functions that only build, by name.
+        makes: What the function makes.
+    """
+    name, cubins = keywords["name"], keywords["embed_cubin"]
+    if "sources" in keywords:
+        sources = file_sources(keywords["sources"], keywords["cuda_files"], keywords["cpp_files"], embed_cubin=cubins)
+    else:
+        cuda, cpp = keywords["cuda_sources"], keywords["cpp_sources"]
+        sources = inline_sources(name, cuda, cpp_sources=cpp, embed_cubin=cubins)
+    return Call(
+        name=name,
+        sources=sources,
+        makes=makes,
+        functions=keywords["functions"],
+        options=read_options(
+            cflags=keywords["extra_cflags"],
+            cuda_cflags=keywords["extra_cuda_cflags"],
+            ldflags=keywords["extra_ldflags"],
+            include_paths=keywords["extra_include_paths"],
+        ),
+        arch=keywords["arch"],
+        backend=keywords["backend"],
+        kind=keywords["kind"],
+        instrumentation=read_instrumentation(keywords["sanitize"], debug=keywords["debug"]),
+        gpu_check=keywords["gpu_check"],
+        isolate=keywords["isolate"],
+    )

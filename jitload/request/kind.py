@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from jitload.errors import CompileError, Diagnostic, JitLoadError
 from jitload.launch import Launch
-from jitload.request.arguments import Functions, Pieces, split_includes
-
-if TYPE_CHECKING:
-    from jitload.request.request import Call
+from jitload.request.arguments import Call, Functions, Pieces, split_includes
 
 Kind = Literal["device", "host", "mixed"]
 

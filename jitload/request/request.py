@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jitload.errors import JitLoadError
 from jitload.launch import Launch
 from jitload.request.arguments import (
     NO_INSTRUMENTATION,
-    Functions,
+    Call,
     Instrumentation,
-    Options,
     Pieces,
     Sources,
     absolute_path,
@@ -21,11 +20,7 @@ from jitload.request.arguments import (
     check_host_functions,
     check_instrumentation,
     check_name,
-    file_sources,
-    inline_sources,
     read_functions,
-    read_instrumentation,
-    read_options,
 )
 from jitload.request.cubins import LabelledCubin, read_embedded_cubins, read_labelled_cubins
 from jitload.request.kind import Kind, check_has_no_launches, cpu_launch_error, find_kind, is_empty
@@ -179,67 +174,9 @@ def slug_of(name: str) -> str:
     return _NOT_IN_FILE_NAMES.sub("_", name)[:48] or "_"
 
 
-class Call(NamedTuple):
-    """The checked arguments of a public call.
-
-    Attributes:
-        name: The module's name.
-        sources: Source texts or files.
-        makes: `"module"` is loaded here, so `"native"` may mean the CPU; `"library"` is only built; `"cubin"` is only
-            device code.
-        functions: `functions=`, as given.
-        options: Compiler options.
-        arch: The architectures, as given.
-        backend: None or `"cuda"`.
-        kind: `kind=`, as given.
-        instrumentation: Sanitizers and debug information for kernels.
-    """
-
-    name: str
-    sources: Sources
-    makes: Literal["module", "library", "cubin"]
-    functions: Functions | None = None
-    options: Options = Options()
-    arch: str | Sequence[str] = "native"
-    backend: str | None = None
-    kind: str | None = None
-    instrumentation: Instrumentation = NO_INSTRUMENTATION
-
-
-def read_call(keywords: Mapping[str, Any], *, makes: Literal["module", "library"]) -> Call:
-    """Check the types of arguments that a public function was called with.
-
-    Args:
-        keywords: All arguments of `load_inline` or `load`, or of the functions that only build, by name.
-        makes: What the function makes.
-    """
-    name, cubins = keywords["name"], keywords["embed_cubin"]
-    if "sources" in keywords:
-        sources = file_sources(keywords["sources"], keywords["cuda_files"], keywords["cpp_files"], embed_cubin=cubins)
-    else:
-        cuda, cpp = keywords["cuda_sources"], keywords["cpp_sources"]
-        sources = inline_sources(name, cuda, cpp_sources=cpp, embed_cubin=cubins)
-    return Call(
-        name=name,
-        sources=sources,
-        makes=makes,
-        functions=keywords["functions"],
-        options=read_options(
-            cflags=keywords["extra_cflags"],
-            cuda_cflags=keywords["extra_cuda_cflags"],
-            ldflags=keywords["extra_ldflags"],
-            include_paths=keywords["extra_include_paths"],
-        ),
-        arch=keywords["arch"],
-        backend=keywords["backend"],
-        kind=keywords["kind"],
-        instrumentation=read_instrumentation(keywords["sanitize"], debug=keywords["debug"]),
-    )
-
-
 def make_request(call: Call) -> Request:
     """Return the request of a call, with the settings of this moment: its kind first, which the rest depends on."""
-    settings = read_settings()
+    settings = _settings_of(call)
     check_name(call.name)
     check_backend(call.backend)
     if not call.sources.has_code:
@@ -270,6 +207,16 @@ def make_request(call: Call) -> Request:
         _check_embeddable(request)
     check_instrumentation(request.instrumentation, request.archs, has_host_code=host is not None)
     return _with_cpu_flags(request, call.options.host)
+
+
+def _settings_of(call: Call) -> Settings:
+    """Return the environment's settings, with the arguments that override them."""
+    settings = read_settings()
+    if call.isolate is not None:
+        settings = settings._replace(isolates=bool(call.isolate))
+    if call.gpu_check is not None:
+        settings = settings._replace(checks_for_gpu=bool(call.gpu_check))
+    return settings
 
 
 def _request_for_cubins(call: Call, settings: Settings) -> Request:
@@ -374,7 +321,7 @@ def _unit_files(sources: Sources, suffixes: Mapping[tuple[str, str], str]) -> li
 
 
 def _suffix_of(label: str) -> str:
-    """Return the suffix that tells the compiler the language of a source file for the host: C or C++."""
+    """Return the suffix for the copy of a source file for the host in the build directory: `c` or `cc`."""
     return "c" if Path(label).suffix.lower() == ".c" else "cc"
 
 

@@ -8,11 +8,15 @@
 
 #include "cpu_fibers.cc"
 #include "cpu_pool.h"
+#include "cpu_spinning.h"
+#include "cpu_watch.h"
 
 namespace {
 
 /* Add the source line of `launch->fault_address` to the message. */
 void append_line(Launch* launch);
+
+bool runs_fibers(const jitload_cpu_launch* call) { return kWatches || call->mode == JITLOAD_CPU_FIBERS; }
 
 void go_to_block(jitload_cpu_block* block, uint64_t number) {
   const uint64_t width = block->grid_dim[0], height = block->grid_dim[1];
@@ -21,17 +25,24 @@ void go_to_block(jitload_cpu_block* block, uint64_t number) {
   block->block_index[2] = (uint32_t)(number / width / height);
 }
 
+void start_plain() {
+  Worker* worker = jitload_cpu_current_worker;
+  const jitload_cpu_launch* call = worker->launch->call;
+  call->kernel->run_blocks(call->params, &worker->block, worker->plain_count);
+  worker->request = kHasEnded;
+}
+
 /* Run at most `limit` blocks from the current one on; return how many. */
 uint32_t run_some_blocks(Worker* worker, uint64_t limit) {
   const jitload_cpu_launch* call = worker->launch->call;
-  if (kWatches || call->can_wait) {
+  if (runs_fibers(call)) {
     run_fibers(worker);
     return 1;
   }
   const uint32_t in_row = worker->block.grid_dim[0] - worker->block.block_index[0];
-  const uint32_t count = limit < in_row ? (uint32_t)limit : in_row;
-  call->kernel->run_blocks(call->params, &worker->block, count);
-  return count;
+  worker->plain_count = limit < in_row ? (uint32_t)limit : in_row;
+  run_kernel(worker, NULL);
+  return worker->plain_count;
 }
 
 /* ---- Ctrl-C ---------------------------------------------------------------------------------------------------- */
@@ -48,34 +59,129 @@ void check_signals(Launch* launch) {
   __atomic_store_n(&launch->has_failed, 1, __ATOMIC_RELEASE);
 }
 
-/* ---- division by zero: without a handler the processor's signal would end the process -------------------------- */
+/* ---- division by zero, and what else the compiler checks -------------------------------------------------------- */
 
-struct sigaction previous_action;
+struct Location {
+  const char* file;
+  uint32_t line;
+  uint32_t column;
+};
+
+/* Return the index of the thread that runs, or NULL if it is not known. */
+const uint32_t* current_thread(const Worker* worker) {
+  if (worker->is_in_fibers) return worker->current->index;
+  return worker->block.may_divide ? worker->block.thread_index : NULL;
+}
+
+[[noreturn]] void undefined(const Location* location, const char* problem) {
+  Worker* worker = jitload_cpu_current_worker;
+  fail(worker, current_thread(worker), "%s at %s:%u", problem, location->file != NULL ? location->file : "?",
+       location->line);
+  leave(worker);
+}
+
+/* Without a handler the processor's signal, for a division that overflows, would end the process. */
+
+extern SignalHandler fault_handler;
 
 void on_fault(int number, siginfo_t* info, void* context) {
   Worker* worker = jitload_cpu_current_worker;
   if (worker != NULL && info->si_code > 0) {
-    const uint32_t* thread = worker->is_in_fibers ? worker->current->index : NULL;
-    fail(worker, thread, "integer division by zero, or of the smallest integer by -1");
+    fail(worker, current_thread(worker), "integer division by zero, or of the smallest integer by -1");
     leave(worker);
   }
-  if (previous_action.sa_flags & SA_SIGINFO) return previous_action.sa_sigaction(number, info, context);
-  if (previous_action.sa_handler != SIG_DFL && previous_action.sa_handler != SIG_IGN) {
-    return previous_action.sa_handler(number);
-  }
-  sigaction(number, &previous_action, NULL); /* the signal comes again, for the previous action */
+  if (call_previous(&fault_handler, number, info, context)) return;
+  sigaction(number, &fault_handler.previous, NULL); /* the signal comes again, for the previous action */
 }
 
-/* Install the handler, again if faulthandler or somebody else has replaced it. */
-void install_fault_handler() {
-  struct sigaction action;
-  if (sigaction(SIGFPE, NULL, &action) != 0) return;
-  if ((action.sa_flags & SA_SIGINFO) && action.sa_sigaction == on_fault) return;
-  previous_action = action;
-  struct sigaction ours = {};
-  ours.sa_sigaction = on_fault;
-  ours.sa_flags = SA_SIGINFO | SA_NODEFER;
-  sigaction(SIGFPE, &ours, NULL);
+SignalHandler fault_handler = {SIGFPE, 0, on_fault, {}, false};
+
+/* ---- stacks that are too small --------------------------------------------------------------------------------- */
+
+constexpr size_t kSignalStack = 64 << 10;
+
+/* Return whether an address is in the page below a stack of this worker. */
+bool is_guard(const Worker* worker, const void* address) {
+  if (!is_on_own_stack(worker, address)) return false;
+  if (!worker->is_in_fibers) return (size_t)((const char*)address - worker->plain_stack) < 4096;
+  return (size_t)((const char*)address - worker->stacks) % kStack < 4096;
+}
+
+extern SignalHandler overflow_handler;
+
+void on_overflow(int number, siginfo_t* info, void* context) {
+  Worker* worker = jitload_cpu_current_worker;
+  if (worker != NULL && worker->is_running && info->si_code > 0 && is_guard(worker, info->si_addr)) {
+    const size_t size = worker->is_in_fibers ? kStack : kPlainStack;
+    fail(worker, current_thread(worker), "the local variables of a thread take more than %zu KiB,", size >> 10);
+    leave(worker);
+  }
+  if (call_previous(&overflow_handler, number, info, context)) return;
+  sigaction(number, &overflow_handler.previous, NULL); /* the signal comes again, for the previous action */
+}
+
+SignalHandler overflow_handler = {SIGSEGV, SA_ONSTACK, on_overflow, {}, false};
+
+/* Give this thread a stack for handlers of signals, if it has none; return it. */
+void* make_signal_stack() {
+  stack_t stack = {};
+  if (sigaltstack(NULL, &stack) != 0 || !(stack.ss_flags & SS_DISABLE)) return NULL;
+  stack.ss_flags = 0;
+  stack.ss_size = kSignalStack;
+  stack.ss_sp = malloc(kSignalStack);
+  if (stack.ss_sp != NULL && sigaltstack(&stack, NULL) == 0) return stack.ss_sp;
+  free(stack.ss_sp);
+  return NULL;
+}
+
+/* Take the stack back, unless somebody has replaced it. */
+void remove_signal_stack(void* memory) {
+  stack_t stack = {};
+  if (memory == NULL || sigaltstack(NULL, &stack) != 0 || stack.ss_sp != memory) return;
+  stack.ss_flags = SS_DISABLE;
+  if (sigaltstack(&stack, NULL) == 0) free(memory);
+}
+
+/* ---- running kernel code --------------------------------------------------------------------------------------- */
+
+/* How floating-point numbers are rounded, and whether denormals are zero: a signal handler begins with the defaults. */
+unsigned float_modes() {
+#if defined(__x86_64__)
+  return __builtin_ia32_stmxcsr();
+#else
+  return 0;
+#endif
+}
+
+void set_float_modes(unsigned modes) {
+#if defined(__x86_64__)
+  __builtin_ia32_ldmxcsr(modes);
+#endif
+}
+
+void run_kernel(Worker* worker, const Context* context) {
+  Launch* launch = worker->launch;
+  const unsigned modes = float_modes();
+  worker->run_number = worker->run_number + 1;
+  while (!__atomic_load_n(&launch->has_failed, __ATOMIC_ACQUIRE)) {
+    worker->is_running = 1;
+    if (context != NULL) {
+      jitload_cpu_switch(&worker->scheduler, context);
+    } else {
+      jitload_cpu_call(&worker->scheduler, worker->plain_stack + kPlainStack, start_plain);
+    }
+    worker->is_running = 0;
+    if (worker->request == kHasEnded) break;
+    if (worker->request == kIsInterrupted) {
+      if (worker->is_launcher) check_signals(launch);
+      context = &worker->interrupted;
+    } else {
+      look_at_spinning(worker);
+      worker->current = worker->current->next;
+      context = &worker->current->context;
+    }
+  }
+  if (launch->has_failed) set_float_modes(modes);
 }
 
 /* ---- the blocks of a launch ------------------------------------------------------------------------------------ */
@@ -101,7 +207,7 @@ void look_at_clock(Pace* pace, Launch* launch, bool is_launcher) {
   pace->next_check = now_ms() + kSignalInterval;
 }
 
-void run_ranges(Worker* worker, Launch* launch, bool is_launcher) {
+void run_some_ranges(Worker* worker, Launch* launch, bool is_launcher) {
   const int64_t time = now_ms();
   Pace pace = {time + kSignalInterval, time, 1};
   for (uint32_t i = 0; i < launch->range_count;) {
@@ -117,20 +223,30 @@ void run_ranges(Worker* worker, Launch* launch, bool is_launcher) {
   }
 }
 
+void run_ranges(Worker* worker, Launch* launch, bool is_launcher) {
+  __atomic_add_fetch(&launch->workers, 1, __ATOMIC_SEQ_CST);
+  note_progress(launch);
+  run_some_ranges(worker, launch, is_launcher);
+  __atomic_sub_fetch(&launch->workers, 1, __ATOMIC_SEQ_CST);
+  note_progress(launch);
+}
+
 /* Run the first blocks alone, twice as many each time, until their times show that helpers pay for the rest. */
 void run_first_blocks(Worker* worker, Launch* launch, bool) {
   int64_t last_time = now_ns();
-  for (uint64_t count = 1; launch->next < launch->blocks && !launch->has_failed; count *= 2) {
+  for (uint64_t count = 1; launch->next < launch->blocks; count *= 2) {
     const uint64_t end = launch->next + count < launch->blocks ? launch->next + count : launch->blocks;
     const uint64_t first = launch->next;
     while (launch->next < end) {
       go_to_block(&worker->block, launch->next);
       launch->next += run_some_blocks(worker, end - launch->next);
+      if (__atomic_load_n(&launch->has_failed, __ATOMIC_RELAXED)) return;
     }
     const int64_t time = now_ns();
     launch->block_ns = (time - last_time) / (int64_t)(end - first) + 1;
     if (useful_helpers(launch) != 0) return;
     if (time - last_time > kSignalInterval * 1000000) check_signals(launch);
+    if (launch->has_failed) return;
     last_time = time;
   }
 }
@@ -160,12 +276,32 @@ int find_thread_memory(struct dl_phdr_info* info, size_t, void*) {
 
 /* The worker of a thread, which frees its stacks when the thread ends. */
 struct ThreadWorker {
-  Worker worker;
-  ~ThreadWorker() { release(&worker); }
+  Worker worker = {};
+  void* signal_stack = make_signal_stack();
+  ThreadWorker() { enlist(&worker); }
+  ~ThreadWorker() {
+    remove_signal_stack(signal_stack);
+    delist(&worker);
+    own_worker = NULL;
+    release(&worker);
+    if (worker.plain_stack != NULL) munmap(worker.plain_stack, kPlainStack);
+  }
 };
 
+/* Allocate the stack of kernels that cannot wait; its lowest page is protected. */
+bool has_plain_stack(Worker* worker) {
+  if (worker->plain_stack != NULL) return true;
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK;
+  void* stack = mmap(NULL, kPlainStack, PROT_READ | PROT_WRITE, flags, -1, 0);
+  if (stack == MAP_FAILED) return false;
+  madvise(stack, kPlainStack, MADV_NOHUGEPAGE);
+  mprotect(stack, 4096, PROT_NONE);
+  worker->plain_stack = (char*)stack;
+  return true;
+}
+
 bool has_stacks(Worker* worker, bool is_helper) {
-  if (!kWatches && !worker->launch->call->can_wait) return true;
+  if (!runs_fibers(worker->launch->call)) return has_plain_stack(worker);
   const uint32_t* block_dim = worker->block.block_dim;
   return reserve(worker, block_dim[0] * block_dim[1] * block_dim[2], is_helper);
 }
@@ -176,15 +312,21 @@ void work_on(Launch* launch, bool is_launcher, void (*work)(Worker*, Launch*, bo
   jitload_cpu_current_worker = worker;
   if (!kWatches && jitload_cpu_thread_memory[1] == 0) dl_iterate_phdr(find_thread_memory, NULL);
   worker->launch = launch;
+  worker->is_launcher = is_launcher;
+  worker->is_uninterruptible = 0;
   worker->block = launch->call->block;
   worker->block.has_avx512 = has_avx512();
+  worker->block.may_divide = launch->call->mode == JITLOAD_CPU_SINGLY;
   worker->is_in_fibers = 0;
   worker->fault_address = NULL;
+  worker->is_launching = 1;
+  if (!__atomic_load_n(&watch.is_awake, __ATOMIC_RELAXED)) wake_watcher();
   if (!has_stacks(worker, !is_launcher)) {
     if (is_launcher) fail(worker, NULL, "no memory for the stacks of its threads");
-  } else if (_setjmp(worker->exit) == 0) {
+  } else {
     work(worker, launch, is_launcher);
   }
+  worker->is_launching = 0;
   jitload_cpu_current_worker = NULL;
 }
 
@@ -206,6 +348,15 @@ void run_with_pool(Launch* launch) {
   pthread_mutex_unlock(&pool.mutex);
 }
 
+/* Forget the other threads in a child process, which has only the one that forked. */
+void reset_after_fork() {
+  pool = Pool();
+  restart_after_fork();
+}
+
+/* When the library is loaded. */
+__attribute__((constructor)) void handle_forks() { pthread_atfork(NULL, NULL, reset_after_fork); }
+
 }  // namespace
 
 extern "C" void jitload_cpu_stop(const uint32_t thread[3], const char* format, ...) {
@@ -216,6 +367,12 @@ extern "C" void jitload_cpu_stop(const uint32_t thread[3], const char* format, .
   va_end(arguments);
   fail(jitload_cpu_current_worker, thread, "%s", text);
   leave(jitload_cpu_current_worker);
+}
+
+/* The compiler calls this where an integer is divided by zero; with sanitize="undefined" also where one overflows. */
+extern "C" __attribute__((visibility("hidden"))) void __ubsan_handle_divrem_overflow_abort(const void* data) {
+  const char* problem = kWatches ? "a division by zero, or one that overflows," : "an integer division by zero";
+  undefined((const Location*)data, problem);
 }
 
 extern "C" int jitload_cpu_run(const jitload_cpu_launch* call, const char** error) {
@@ -229,10 +386,18 @@ extern "C" int jitload_cpu_run(const jitload_cpu_launch* call, const char** erro
   launch.next = 0;
   launch.has_failed = 0;
   launch.is_interrupted = 0;
+  launch.workers = 1;
+  launch.progress = 0;
+  launch.waiting = 0;
   launch.fault_address = NULL;
   launch.error[0] = 0;
-  install_fault_handler();
+  if (jitload_cpu_current_worker != NULL) {
+    *error = "a kernel was called by a signal handler while this thread runs another kernel of its library";
+    return -1;
+  }
+  if (install(&fault_handler)) install(&overflow_handler);
   work_on(&launch, true, run_first_blocks);
+  launch.workers = 0;
   if (launch.next < launch.blocks && !launch.has_failed) run_with_pool(&launch);
   fflush(stdout); /* so that the kernels' output comes before what Python prints next */
   if (!launch.has_failed) return 0;

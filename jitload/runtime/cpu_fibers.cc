@@ -12,39 +12,54 @@ constexpr int kGuardInstall = 102;            /* MADV_GUARD_INSTALL: Linux 6.13 
 constexpr uint32_t kMostSplitGuards = 16384;  /* they take half of the mappings that a process may have */
 uint32_t split_guards;
 
-const char* plural(uint32_t count) { return count == 1 ? "" : "s"; }
+/* Record that something happened for which a thread may have waited; return the new count. */
+uint32_t note_progress(Launch* launch) { return __atomic_add_fetch(&launch->progress, 1, __ATOMIC_SEQ_CST); }
 
-/* No thread of the block can go on: report which threads wait, and for what. */
-[[noreturn]] void report_deadlock(Worker* worker) {
-  uint32_t at_barrier = 0, at_warp = 0;
-  const Fiber* first_barrier = NULL;
-  const Fiber* first_warp = NULL;
+/* Run kernel code from this context on, or a plain loop if it is NULL, until it ends or is abandoned. */
+void run_kernel(Worker* worker, const Context* context);
+
+/* The threads of a block that wait for the same kind of thing. */
+struct WaitGroup {
+  uint32_t count;
+  const Fiber* first;
+};
+
+void add_to(WaitGroup* group, const Fiber* fiber) {
+  if (group->count++ == 0 || fiber->number < group->first->number) group->first = fiber;
+}
+
+/* Append "and 3 threads, (4, 0, 0) first, wait" and what they wait for. */
+void append_waits(char* text, size_t size, const WaitGroup* group, const char* verb, const char* object) {
+  const size_t used = strlen(text);
+  if (group->count == 0) return;
+  const uint32_t* index = group->first->index;
+  const char* plural = group->count == 1 ? "" : "s";
+  snprintf(text + used, size - used, "%s %u thread%s, (%u, %u, %u) first, %s%s %s", text[used - 1] == ':' ? "" : " and",
+           group->count, plural, index[0], index[1], index[2], verb, group->count == 1 ? "s" : "", object);
+}
+
+/* Report which threads wait, and for what: none can ever go on. */
+void fail_waiting(Worker* worker) {
+  WaitGroup barrier = {}, memory = {}, warp = {};
   const Fiber* fiber = worker->current;
   do {
-    if (fiber->wait_function == NULL) {
-      ++at_barrier;
-      if (first_barrier == NULL || fiber->number < first_barrier->number) first_barrier = fiber;
-    } else {
-      ++at_warp;
-      if (first_warp == NULL || fiber->number < first_warp->number) first_warp = fiber;
-    }
+    add_to(fiber->wait_function == NULL ? &barrier : fiber->wait_function == kSpins ? &memory : &warp, fiber);
     fiber = fiber->next;
   } while (fiber != worker->current);
-  char text[512];
-  int used = snprintf(text, sizeof text, "a barrier can never complete:");
-  if (at_barrier) {
-    used += snprintf(text + used, sizeof text - (size_t)used,
-                     " %u thread%s, (%u, %u, %u) first, wait%s at __syncthreads()", at_barrier, plural(at_barrier),
-                     first_barrier->index[0], first_barrier->index[1], first_barrier->index[2],
-                     at_barrier == 1 ? "s" : "");
+  char text[640], lanes[128] = "";
+  if (warp.count != 0) {
+    snprintf(lanes, sizeof lanes, "at %s for lanes of the mask that do not come", warp.first->wait_function);
   }
-  if (at_warp) {
-    used += snprintf(text + used, sizeof text - (size_t)used,
-                     "%s %u thread%s, (%u, %u, %u) first, wait%s at %s for lanes of the mask that do not come",
-                     at_barrier ? " and" : "", at_warp, plural(at_warp), first_warp->index[0], first_warp->index[1],
-                     first_warp->index[2], at_warp == 1 ? "s" : "", first_warp->wait_function);
-  }
-  fail(worker, NULL, "%s", text);
+  snprintf(text, sizeof text, memory.count == 0 ? "a barrier can never complete:" : "threads wait without end:");
+  append_waits(text, sizeof text, &barrier, "wait", "at __syncthreads()");
+  append_waits(text, sizeof text, &warp, "wait", lanes);
+  append_waits(text, sizeof text, &memory, "read", "memory that does not change");
+  const bool has_blocks = memory.count != 0 && worker->launch->blocks > 1;
+  fail(worker, NULL, "%s%s", text, has_blocks ? " (a block that waits for a later one is GPU only)" : "");
+}
+
+[[noreturn]] void report_deadlock(Worker* worker) {
+  fail_waiting(worker);
   leave(worker);
 }
 
@@ -80,15 +95,15 @@ bool answer_active(Worker* worker) {
     Warp* warp = &worker->warps[number];
     Fiber* lanes = &worker->fibers[number * kWarp];
     for (uint32_t lane = 0; lane < kWarp; ++lane) {
-      if (!(warp->live >> lane & 1) || lanes[lane].active_site == NULL) continue;
+      if (!(warp->live >> lane & 1) || lanes[lane].active_site == 0) continue;
       uint32_t mask = 0;
-      const void* site = lanes[lane].active_site;
+      const uint64_t site = lanes[lane].active_site;
       for (uint32_t other = lane; other < kWarp; ++other) {
         if ((warp->live >> other & 1) && lanes[other].active_site == site) mask |= 1u << other;
       }
       for (uint32_t other = lane; other < kWarp; ++other) {
         if (!(mask >> other & 1)) continue;
-        lanes[other].active_site = NULL;
+        lanes[other].active_site = 0;
         lanes[other].active_mask = mask;
       }
       has_answered = true;
@@ -98,7 +113,21 @@ bool answer_active(Worker* worker) {
   return has_answered;
 }
 
+/* Fail if fewer threads are at a barrier than were there before: the others left a loop, or ended in it. */
+void check_same_threads(Worker* worker) {
+  const uint64_t site = worker->barrier_site;
+  BarrierCount* last = &worker->barrier_counts[site % kBarrierCounts];
+  if (last->site == site && worker->arrived < last->threads) {
+    fail(worker, NULL, "%u threads meet at the barrier at line %u, where %u met before: its loop has a different "
+         "length in different threads, or some threads return from it,", worker->arrived, (uint32_t)site,
+         last->threads);
+    leave(worker);
+  }
+  *last = {site, worker->arrived};
+}
+
 void open_barrier(Worker* worker) {
+  if (kWatches) check_same_threads(worker);
   worker->results[JITLOAD_CPU_COUNT] = (int)worker->true_predicates;
   worker->results[JITLOAD_CPU_AND] = worker->true_predicates == worker->arrived;
   worker->results[JITLOAD_CPU_OR] = worker->true_predicates != 0;
@@ -114,11 +143,7 @@ void open_barrier(Worker* worker) {
   Warp* warp = &worker->warps[fiber->number / kWarp];
   warp->live &= ~(1u << fiber->number % kWarp);
   note_event(worker);
-  if (--worker->live == 0) {
-    Context unused;
-    jitload_cpu_switch(&unused, &worker->scheduler);
-    __builtin_unreachable();
-  }
+  if (--worker->live == 0) leave(worker);
   fiber->previous->next = fiber->next;
   fiber->next->previous = fiber->previous;
   if (worker->arrived == worker->live) open_barrier(worker);
@@ -193,7 +218,7 @@ void run_fibers(Worker* worker) {
         Fiber* fiber = &worker->fibers[number];
         fiber->index[0] = x, fiber->index[1] = y, fiber->index[2] = z;
         fiber->number = number;
-        fiber->wait_function = NULL, fiber->active_site = NULL;
+        fiber->wait_function = NULL, fiber->active_site = 0;
         fiber->next = &worker->fibers[number + 1 == count ? 0 : number + 1];
         fiber->previous = &worker->fibers[number == 0 ? count - 1 : number - 1];
         prepare(&fiber->context, stack_end(worker, number), start_fiber);
@@ -205,25 +230,30 @@ void run_fibers(Worker* worker) {
     worker->warps[warp].live = lanes >= kWarp ? ~0u : (1u << lanes) - 1;
     worker->warps[warp].used = 0;
     worker->warps[warp].newest = NULL;
+    memset(worker->warps[warp].tiles, 0, sizeof worker->warps[warp].tiles);
   }
   worker->live = count;
   worker->arrived = 0;
   worker->idle = 0;
   worker->true_predicates = 0;
+  if (kWatches) memset(worker->barrier_counts, 0, sizeof worker->barrier_counts);
+  worker->spinning = Spinning();
   worker->current = worker->fibers;
   worker->is_in_fibers = 1;
-  jitload_cpu_switch(&worker->scheduler, &worker->fibers[0].context);
+  run_kernel(worker, &worker->fibers[0].context);
   worker->is_in_fibers = 0;
+  if (worker->spinning.has_memory) note_progress(worker->launch);
 }
 
 }  // namespace
 
 /* ---- called by kernels ----------------------------------------------------------------------------------------- */
 
-extern "C" int jitload_cpu_barrier(Worker* worker, int kind, int predicate, const void* site) {
+extern "C" int jitload_cpu_barrier(Worker* worker, int kind, int predicate, uint64_t site) {
   if (kWatches && worker->arrived != 0 && worker->barrier_site != site) {
-    fail(worker, worker->current->index, "threads of one block meet at different barriers, at lines %d and %d,",
-         (int)(uintptr_t)worker->barrier_site, (int)(uintptr_t)site);
+    const uint64_t other = worker->barrier_site;
+    fail(worker, worker->current->index, "threads of one block meet at different barriers, at lines %u and %u (columns "
+         "%u and %u),", (uint32_t)other, (uint32_t)site, (uint32_t)(other >> 32), (uint32_t)(site >> 32));
     leave(worker);
   }
   worker->barrier_site = site;
@@ -287,39 +317,47 @@ extern "C" uint32_t jitload_cpu_exchange(Worker* worker, uint32_t mask, uint64_t
   return exchange->arrived;
 }
 
-extern "C" uint32_t jitload_cpu_active(const void* site) {
+extern "C" void jitload_cpu_tile_barrier(Worker* worker, uint32_t size) {
+  Fiber* fiber = worker->current;
+  TileBarrier* barrier = &worker->warps[fiber->number / size * (size / kWarp)].tiles[__builtin_ctz(size / 64)];
+  if (++barrier->arrived == size) {
+    barrier->arrived = 0;
+    ++barrier->generation;
+    return note_event(worker);
+  }
+  const uint32_t generation = barrier->generation;
+  fiber->wait_function = "thread_block_tile::sync()";
+  wait_until(worker, [=] { return barrier->generation != generation; });
+}
+
+extern "C" uint32_t jitload_cpu_active(uint64_t site) {
   Worker* worker = jitload_cpu_current_worker;
   Fiber* fiber = worker->current;
   fiber->active_site = site;
   fiber->wait_function = "__activemask()";
-  wait_until(worker, [=] { return fiber->active_site == NULL; });
+  wait_until(worker, [=] { return fiber->active_site == 0; });
   return fiber->active_mask;
 }
 
-/* All threads of the block do nothing but yield, so they wait for another block. If that block has not started, it runs
- * when a thread of the pool is free; if it waits for this block, it never does. */
-static void check_spinning(Worker* worker) {
-  if (__atomic_load_n(&worker->launch->has_failed, __ATOMIC_RELAXED)) leave(worker);
-  sched_yield();
+extern "C" int64_t jitload_cpu_clock(void) {
   struct timespec time;
   clock_gettime(CLOCK_MONOTONIC, &time);
-  if (worker->spins_since == 0) worker->spins_since = time.tv_sec;
-  if (time.tv_sec - worker->spins_since < kSpinTime) return;
-  fail(worker, worker->current->index,
-       "threads look at memory again and again, for %d seconds, and nothing they wait for happens (a block that waits "
-       "for a later one is GPU only)", kSpinTime);
-  leave(worker);
+  Worker* worker = jitload_cpu_current_worker;
+  if (worker != NULL) ++worker->events; /* threads that look at the clock do not wait without end */
+  return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
 extern "C" void jitload_cpu_yield(void) {
   Worker* worker = jitload_cpu_current_worker;
   if (worker == NULL || !worker->is_in_fibers) return;
-  if (worker->events != worker->spin_events) {
-    worker->spin_events = worker->events;
-    worker->spins = 0;
-    worker->spins_since = 0;
-  }
-  if (++worker->spins % (64 * worker->live) == 0) check_spinning(worker);
+  Fiber* fiber = worker->current;
+  fiber->wait_function = kSpins;
   worker->idle = 0;
-  switch_to(worker, worker->current->next);
+  if (worker->spinning.yields == 0) {
+    worker->request = kLooksAtSpinning;
+    jitload_cpu_switch(&fiber->context, &worker->scheduler);
+  } else {
+    --worker->spinning.yields;
+    switch_to(worker, fiber->next);
+  }
 }

@@ -38,6 +38,12 @@ static int jitload_check_cpu_launch(const jitload_request* request) {
     return jitload_fail("RuntimeError", "%s(): a cooperative launch is GPU only: on the CPU the blocks of a grid do "
                         "not run at the same time, so they cannot wait for each other", kernel->name);
   }
+  const int64_t* block = request->plan.block;
+  const int64_t threads = block[0] * block[1] * block[2];
+  if (threads > kernel->max_threads) {
+    return jitload_fail("RuntimeError", "%s(): a block of this kernel can have at most %d threads (__launch_bounds__), "
+                        "not %lld", kernel->name, kernel->max_threads, (long long)threads);
+  }
   if (request->plan.shared_bytes > JITLOAD_MOST_SHARED) {
     return jitload_fail("ValueError", "%s(): shared_bytes is %lld, and no GPU gives a block more than %d", kernel->name,
                         (long long)request->plan.shared_bytes, JITLOAD_MOST_SHARED);
@@ -80,7 +86,7 @@ extern "C" int jitload_launch_on_cpu(const jitload_request* request) {
   jitload_cpu_launch launch = {};
   launch.kernel = kernel->cpu;
   launch.name = kernel->name;
-  launch.can_wait = kernel->can_wait;
+  launch.mode = kernel->cpu_mode;
   launch.params = request->params;
   for (int i = 0; i < 3; ++i) {
     launch.block.grid_dim[i] = (uint32_t)plan->grid[i];

@@ -34,7 +34,8 @@ constexpr int64_t kWorthHelper = 3000;     /* nanoseconds of work that justify a
 constexpr int64_t kWorthWaking = 40000;    /* likewise, for a helper that sleeps */
 constexpr int64_t kLeastChunk = 500;       /* nanoseconds of work to take at once; less leads to contention */
 constexpr uint32_t kMostRanges = 128;
-constexpr size_t kHelperStack = 8 << 20;   /* whatever `ulimit -s` says */
+constexpr size_t kThreadStack = 8 << 20;   /* whatever `ulimit -s` says; thread-local memory may be taken from it */
+constexpr int kWatchSignal = SIGURG;       /* see cpu_watch.h */
 
 struct Pool {
   pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* held by the grid that uses the pool */
@@ -45,9 +46,8 @@ struct Pool {
   uint32_t sleepers = 0;
   uint32_t threads = 0;
   Range ranges[kMostRanges];
-  bool handles_forks = false;
 };
-Pool pool;
+__attribute__((section("jitload_state"))) Pool pool;
 thread_local uint32_t helper_number; /* 0 in a thread that launches */
 
 /* Sleep while `word` has this value; return whether the time ran out. */
@@ -147,24 +147,20 @@ uint32_t count_processors() {
   return count > 0 ? (uint32_t)count : 1;
 }
 
-/* Forget the helpers in a child process, which has only the thread that forked. */
-void reset_after_fork() {
-  pool = Pool();
-  pool.handles_forks = true;
-}
-
-/* Start a helper. Python's signals are for the other threads of the process. */
-bool start_helper(uint32_t number) {
+/* Start a thread. Python's signals are for the other threads of the process. */
+bool start_thread(void* (*main)(void*), void* argument) {
   sigset_t blocked, previous;
   sigfillset(&blocked);
   sigdelset(&blocked, SIGFPE); /* a kernel's division by zero */
+  sigdelset(&blocked, SIGSEGV); /* its use of too much stack */
+  sigdelset(&blocked, kWatchSignal);
   pthread_sigmask(SIG_SETMASK, &blocked, &previous);
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  pthread_attr_setstacksize(&attributes, kHelperStack);
+  pthread_attr_setstacksize(&attributes, kThreadStack);
   pthread_t thread;
-  const int error = pthread_create(&thread, &attributes, helper_main, (void*)(uintptr_t)number);
+  const int error = pthread_create(&thread, &attributes, main, argument);
   pthread_attr_destroy(&attributes);
   pthread_sigmask(SIG_SETMASK, &previous, NULL);
   return error == 0;
@@ -172,13 +168,9 @@ bool start_helper(uint32_t number) {
 
 /* Start the helpers that are missing; return how many there are. */
 uint32_t fill_pool() {
-  if (!pool.handles_forks) {
-    pthread_atfork(NULL, NULL, reset_after_fork);
-    pool.handles_forks = true;
-  }
   static const uint32_t helpers = count_processors() - 1;
   uint32_t threads = __atomic_load_n(&pool.threads, __ATOMIC_SEQ_CST);
-  while (threads < helpers && start_helper(threads + 1)) {
+  while (threads < helpers && start_thread(helper_main, (void*)(uintptr_t)(threads + 1))) {
     threads = __atomic_add_fetch(&pool.threads, 1, __ATOMIC_SEQ_CST);
   }
   return threads;

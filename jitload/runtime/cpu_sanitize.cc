@@ -56,6 +56,7 @@ int add_segments(struct dl_phdr_info* info, size_t, void*) {
 }
 
 void find_own_memory() {
+  jitload_cpu_current_worker->is_uninterruptible = 1;
   own_memory.segment_count = 0;
   dl_iterate_phdr(add_segments, NULL);
   pthread_attr_t attributes;
@@ -67,6 +68,7 @@ void find_own_memory() {
   }
   own_memory.stack = {(uintptr_t)low, (uintptr_t)low + size};
   own_memory.is_complete = true;
+  jitload_cpu_current_worker->is_uninterruptible = 0;
 }
 
 inline bool contains(Memory memory, uintptr_t begin, uintptr_t end) {
@@ -191,25 +193,11 @@ void append_line(Launch* launch) {
 
 /* ---- undefined behaviour --------------------------------------------------------------------------------------- */
 
-struct Location {
-  const char* file;
-  uint32_t line;
-  uint32_t column;
-};
-
 struct Type {
   uint16_t kind;
   uint16_t facts;
   char name[1];
 };
-
-[[noreturn]] void undefined(const Location* location, const char* problem) {
-  Worker* worker = jitload_cpu_current_worker;
-  char text[320];
-  snprintf(text, sizeof text, "%s at %s:%u", problem, location->file != NULL ? location->file : "?", location->line);
-  fail(worker, worker->current->index, "%s", text);
-  leave(worker);
-}
 
 }  // namespace
 
@@ -271,7 +259,6 @@ JITLOAD_UNDEFINED_(add_overflow, "a signed addition that overflows")
 JITLOAD_UNDEFINED_(sub_overflow, "a signed subtraction that overflows")
 JITLOAD_UNDEFINED_(mul_overflow, "a signed multiplication that overflows")
 JITLOAD_UNDEFINED_(negate_overflow, "a negation that overflows")
-JITLOAD_UNDEFINED_(divrem_overflow, "a division by zero, or one that overflows,")
 JITLOAD_UNDEFINED_(shift_out_of_bounds, "a shift by too many bits, by a negative number, or out of a signed number,")
 JITLOAD_UNDEFINED_(type_mismatch_v1, "an access through a pointer that is null, misaligned, or of too small an object,")
 JITLOAD_UNDEFINED_(pointer_overflow, "a pointer that overflows")

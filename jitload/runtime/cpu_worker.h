@@ -3,7 +3,6 @@
 #define JITLOAD_CPU_WORKER_H_
 
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,9 +22,14 @@ struct Context {
   void* stack_pointer;
 };
 
-#if defined(__x86_64__)
 /* Save the registers that the ABI preserves over a call, exchange the stack pointer, and restore them. */
 extern "C" void jitload_cpu_switch(Context* from, const Context* to);
+
+/* Call a function on another stack. Like a switch this saves a context, to which the function may switch for good. When
+ * it returns, the context there is resumed. Processors predict calls and returns, but not switches. */
+extern "C" void jitload_cpu_call(Context* from, char* stack_end, void (*function)());
+
+#if defined(__x86_64__)
 __asm__(
     ".pushsection .text\n"
     ".globl jitload_cpu_switch\n"
@@ -38,6 +42,14 @@ __asm__(
     "  popq %r15\n  popq %r14\n  popq %r13\n  popq %r12\n  popq %rbx\n  popq %rbp\n"
     "  ret\n"
     ".size jitload_cpu_switch, .-jitload_cpu_switch\n"
+    ".type jitload_cpu_call, @function\n"
+    "jitload_cpu_call:\n"
+    "  pushq %rbp\n  pushq %rbx\n  pushq %r12\n  pushq %r13\n  pushq %r14\n  pushq %r15\n"
+    "  movq %rsp, (%rdi)\n"
+    "  movq %rdi, %rbx\n  movq %rsi, %rsp\n  call *%rdx\n  movq (%rbx), %rsp\n"
+    "  popq %r15\n  popq %r14\n  popq %r13\n  popq %r12\n  popq %rbx\n  popq %rbp\n"
+    "  ret\n"
+    ".size jitload_cpu_call, .-jitload_cpu_call\n"
     ".popsection\n");
 
 void prepare(Context* context, char* stack_end, void (*entry)()) {
@@ -48,7 +60,6 @@ void prepare(Context* context, char* stack_end, void (*entry)()) {
   context->stack_pointer = top;
 }
 #elif defined(__aarch64__)
-extern "C" void jitload_cpu_switch(Context* from, const Context* to);
 __asm__(
     ".pushsection .text\n"
     ".globl jitload_cpu_switch\n"
@@ -67,6 +78,20 @@ __asm__(
     "  add sp, sp, #160\n"
     "  ret\n"
     ".size jitload_cpu_switch, .-jitload_cpu_switch\n"
+    ".type jitload_cpu_call, %function\n"
+    "jitload_cpu_call:\n"
+    "  sub sp, sp, #160\n"
+    "  stp x19, x20, [sp, #0]\n  stp x21, x22, [sp, #16]\n  stp x23, x24, [sp, #32]\n  stp x25, x26, [sp, #48]\n"
+    "  stp x27, x28, [sp, #64]\n  stp x29, x30, [sp, #80]\n"
+    "  stp d8, d9, [sp, #96]\n  stp d10, d11, [sp, #112]\n  stp d12, d13, [sp, #128]\n  stp d14, d15, [sp, #144]\n"
+    "  mov x9, sp\n  str x9, [x0]\n"
+    "  mov x19, x0\n  mov sp, x1\n  blr x2\n  ldr x9, [x19]\n  mov sp, x9\n"
+    "  ldp x19, x20, [sp, #0]\n  ldp x21, x22, [sp, #16]\n  ldp x23, x24, [sp, #32]\n  ldp x25, x26, [sp, #48]\n"
+    "  ldp x27, x28, [sp, #64]\n  ldp x29, x30, [sp, #80]\n"
+    "  ldp d8, d9, [sp, #96]\n  ldp d10, d11, [sp, #112]\n  ldp d12, d13, [sp, #128]\n  ldp d14, d15, [sp, #144]\n"
+    "  add sp, sp, #160\n"
+    "  ret\n"
+    ".size jitload_cpu_call, .-jitload_cpu_call\n"
     ".popsection\n");
 
 void prepare(Context* context, char* stack_end, void (*entry)()) {
@@ -83,15 +108,16 @@ void prepare(Context* context, char* stack_end, void (*entry)()) {
 /* ---- threads and warps ----------------------------------------------------------------------------------------- */
 
 constexpr size_t kStack = 128 * 1024; /* of a fiber; only pages that are touched take memory */
+constexpr size_t kPlainStack = 8 << 20; /* likewise, of all threads of a kernel that cannot wait */
 constexpr uint32_t kWarp = 32;
-constexpr int kSpinTime = 20; /* seconds */
+const char kSpins[] = "memory"; /* as a wait_function: the thread reads memory in a loop */
 
 struct alignas(64) Fiber { /* a switch reads one cache line */
   Context context;
   Fiber* next; /* the live fibers form a ring */
   Fiber* previous;
-  const char* wait_function; /* for messages; NULL at a barrier */
-  const void* active_site;   /* of the __activemask() that it waits in */
+  const char* wait_function; /* of the last wait, for messages; NULL for a barrier */
+  uint64_t active_site;      /* of the __activemask() that it waits in */
   uint32_t active_mask;      /* the result of that */
   uint32_t index[3];
   uint32_t number;
@@ -107,14 +133,56 @@ struct Exchange {
   uint64_t values[kWarp + 1]; /* the last one has a bit for each value that is not zero */
 };
 
+/* A barrier of a tile of several warps. */
+struct TileBarrier {
+  uint32_t arrived;
+  uint32_t generation;
+};
+
 struct Warp {
+  TileBarrier tiles[5]; /* of 64, 128, 256, 512 and 1024 threads that begin with this warp */
   uint32_t live;
   uint32_t used; /* exchanges, as bits */
   Exchange* newest;
   Exchange exchanges[kWarp];
 };
 
+/* How many threads met at a barrier when it last opened. */
+struct BarrierCount {
+  uint64_t site;
+  uint32_t threads;
+};
+constexpr uint32_t kBarrierCounts = 61;
+
 struct Launch;
+typedef struct jitload_cpu_worker Worker;
+
+/* Why a kernel switches to the scheduler. */
+enum Request {
+  kHasEnded,        /* it has run, or was abandoned */
+  kIsInterrupted,   /* the watcher asks to look at Python's signals */
+  kLooksAtSpinning, /* its threads only read memory, or wait */
+};
+
+/* The search for a state of the block that comes again; see cpu_spinning.h. */
+struct Spinning {
+  uint64_t events; /* `Worker::events` when it began */
+  const Fiber* observer; /* the thread during whose turns the state is looked at */
+  uint32_t yields; /* until the next look */
+  uint32_t passes; /* of the current search, during other threads' turns */
+  uint32_t looks;  /* of the current search */
+  uint64_t bytes;  /* likewise, of the stacks that were read */
+  uint32_t limit;  /* looks after which `state` is replaced */
+  bool is_searching;
+  bool has_memory;   /* whether `state` was seen twice, and `memory` is set */
+  bool is_counted;   /* in `Launch::waiting` */
+  uint64_t state;    /* a hash of the stacks of the threads */
+  uint64_t memory;   /* a hash of the memory that the kernel is known to use */
+  int64_t search_began; /* nanoseconds */
+  int64_t next_search;
+  uint32_t progress; /* `Launch::progress` when `memory` was last found unchanged */
+  uint32_t repeats;  /* how often it was found unchanged */
+};
 
 }  // namespace
 
@@ -129,20 +197,33 @@ struct jitload_cpu_worker {
   uint32_t idle; /* fibers resumed without anything to do since the last event */
   int results[3];
   uint64_t events;          /* barriers and exchanges that were completed, and threads that ended */
-  const void* barrier_site; /* of the barrier at which threads wait */
+  uint64_t barrier_site; /* of the barrier at which threads wait: its line, and its column in the upper half */
   Fiber* fibers;
   char* stacks;
   uint32_t capacity;
   uint32_t guards; /* guard pages that split a mapping */
-  Context scheduler;
-  const Launch* launch;
+  char* plain_stack; /* of kernels that cannot wait */
+  uint32_t plain_count; /* the blocks that they run next */
+  Context scheduler;    /* the code that runs kernels, on the thread's own stack */
+  Context interrupted;  /* the kernel, if the watcher interrupted it */
+  Launch* launch;
   jitload_cpu_block block;
-  uint64_t spin_events; /* `events` when the current spinning began */
-  uint64_t spins;       /* yields since */
-  time_t spins_since;
-  jmp_buf exit; /* where a thread jumps to that has to end */
+  Spinning spinning;
+  BarrierCount barrier_counts[kBarrierCounts]; /* by site; with sanitize= and debug= */
   int is_in_fibers;
+  int is_launcher;
   const void* fault_address;
+  /* What the watcher and the handler of its signals use, see cpu_watch.h. */
+  volatile int is_running; /* this thread runs kernel code, on a stack of this worker */
+  volatile int is_uninterruptible; /* it holds a lock, or writes the message of an error */
+  volatile uint32_t run_number;
+  volatile uint32_t is_launching;
+  volatile uint32_t interruptions; /* that were asked for */
+  volatile uint32_t interruptions_handled;
+  uint32_t last_run_number; /* that the watcher has seen */
+  int thread_id;
+  Worker* next;
+  enum Request request; /* why the kernel switched to the scheduler */
 };
 
 extern "C" {
@@ -151,8 +232,6 @@ __thread uintptr_t jitload_cpu_thread_memory[2];
 }
 
 namespace {
-
-typedef jitload_cpu_worker Worker;
 
 #ifdef JITLOAD_CPU_WATCHES
 constexpr bool kWatches = true; /* with sanitize= or debug=: every thread is a fiber, and accesses are checked */
@@ -176,6 +255,9 @@ struct Launch {
   int64_t block_ns; /* the time of a block, measured then */
   struct Range* ranges; /* of the remaining blocks */
   uint32_t range_count;
+  uint32_t workers;  /* that run blocks */
+  uint32_t progress; /* counts what may end a wait: a worker comes, goes, or begins to wait */
+  uint64_t waiting;  /* `progress` in the upper half; how many workers wait since */
   int has_failed;
   int is_interrupted;
   char error[1024];
@@ -183,8 +265,9 @@ struct Launch {
 
 /* End the launch with an error in the current block, unless it has failed before. `thread` may be NULL. */
 void fail(Worker* worker, const uint32_t* thread, const char* format, ...) {
-  Launch* launch = const_cast<Launch*>(worker->launch);
+  Launch* launch = worker->launch;
   int expected = 0;
+  worker->is_uninterruptible = 1;
   if (!__atomic_compare_exchange_n(&launch->has_failed, &expected, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
     return;
   }
@@ -205,12 +288,10 @@ void fail(Worker* worker, const uint32_t* thread, const char* format, ...) {
 
 /* Abandon the current block. */
 [[noreturn]] void leave(Worker* worker) {
-  if (worker->is_in_fibers) {
-    Context unused;
-    jitload_cpu_switch(&unused, &worker->scheduler);
-    __builtin_unreachable();
-  }
-  _longjmp(worker->exit, 1);
+  Context unused;
+  worker->request = kHasEnded;
+  jitload_cpu_switch(&unused, &worker->scheduler);
+  __builtin_unreachable();
 }
 
 void switch_to(Worker* worker, Fiber* fiber) {

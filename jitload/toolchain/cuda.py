@@ -20,11 +20,11 @@ from jitload.toolchain.host import package_dirs
 _INCLUDE_DIR = Path(__file__).parents[1] / "include"
 _NVRTC_FILE = re.compile(r"libnvrtc\.so\.(\d+)(?:\.(\d+))?(?:\.(\d+))?$")
 _NVJITLINK_FILE = re.compile(r"libnvJitLink\.so\.\d+")
-_CUDA_WHEEL = re.compile(r"nvidia_cuda_(?:nvrtc|runtime|crt|cccl|nvcc)(?:_cu\d+)?-([\d.]+)\.dist-info$")
+_CUDA_WHEEL = re.compile(r"nvidia_cu(?:da_(?:nvrtc|runtime|crt|cccl|nvcc)|rand)(?:_cu\d+)?-([\d.]+)\.dist-info$")
 # Below `nvidia/`, by CUDA's major version: where NVRTC is, and where its headers are.
 _WHEEL_DIRS = {
     13: ("cu13/lib", "cu13/include", "cu13/include/cccl"),
-    12: ("cuda_nvrtc/lib", "cuda_runtime/include", "cuda_nvcc/include", "cuda_cccl/include"),
+    12: ("cuda_nvrtc/lib", "cuda_runtime/include", "cuda_nvcc/include", "cuda_cccl/include", "curand/include"),
 }
 # One header of each group of CUDA's headers. Wheels often bring NVRTC without some groups: torch's have only the first.
 _HEADER_GROUPS = ("cuda_fp16.h", "crt/host_config.h", "cuda/std/type_traits", "nv/target")
@@ -135,7 +135,7 @@ def _wheel_toolchains() -> Iterator[CudaToolchain]:
 def _cuda_wheels(site_dir: Path) -> Iterator[str]:
     """Yield name and version of the installed wheels, `nvidia_cuda_nvrtc-13.5.37`."""
     for name in os.listdir(site_dir):
-        if name[:12] == "nvidia_cuda_" and _CUDA_WHEEL.match(name):
+        if name[:9] == "nvidia_cu" and _CUDA_WHEEL.match(name):
             yield name.removesuffix(".dist-info")
 
 

@@ -151,19 +151,19 @@ def compiler_identity(compiler: Compiler, cache_dir: Path) -> str:
 
 
 def recall_compiler_identity(compiler: Compiler, cache_dir: Path) -> str | None:
-    """Return what `compiler_identity` returns, or None if the compiler would have to be started for it."""
+    """Return `compiler_identity` without starting the compiler, or None if the cache lacks its answer."""
     state = _compiler_state(compiler)
     answer = _answers.get((compiler.command, state, cache_dir))
     if answer is None or not answer.is_current():
-        answer = _recall_answer(_compiler_memory(compiler, state, cache_dir))
+        answer = _recall_answer(_compiler_memory_file(compiler, state, cache_dir))
     if answer is None:
         return None
     _answers[compiler.command, state, cache_dir] = answer
-    return _identity(compiler, answer)
+    return _identity_of(compiler, answer)
 
 
 def _compiler_state(compiler: Compiler) -> str:
-    state = _state_at(compiler.path)
+    state = _state_of_file(compiler.path)
     if state is None:
         raise ToolchainError(f"the C++ compiler {compiler.path} is gone")
     return state
@@ -176,13 +176,13 @@ class _CompilerAnswer(NamedTuple):
     files: tuple[tuple[str, str], ...]
 
     def is_current(self) -> bool:
-        return all(_state_at(path) == state for path, state in self.files)
+        return all(_state_of_file(path) == state for path, state in self.files)
 
 
 _answers: dict[tuple[tuple[str, ...], str, Path], _CompilerAnswer] = {}
 
 
-def _identity(compiler: Compiler, answer: _CompilerAnswer) -> str:
+def _identity_of(compiler: Compiler, answer: _CompilerAnswer) -> str:
     return "\n".join((answer.words, *map(repr, (*compiler.command[1:], *compiler.environment))))
 
 
@@ -198,19 +198,19 @@ def _recall_answer(memory: Path) -> _CompilerAnswer | None:
 
 def _ask_and_remember(compiler: Compiler, cache_dir: Path) -> str:
     state = _compiler_state(compiler)
-    words, paths = _ask(compiler)
-    files = tuple((path, program) for path in paths if (program := _state_at(path)))
+    words, paths = _ask_compiler(compiler)
+    files = tuple((path, program) for path in paths if (program := _state_of_file(path)))
     record = json.dumps({"identity": words, "file": str(compiler.path), "files": files})
-    save_text(_compiler_memory(compiler, state, cache_dir), record)
+    save_text(_compiler_memory_file(compiler, state, cache_dir), record)
     answer = _answers[compiler.command, state, cache_dir] = _CompilerAnswer(words=words, files=files)
-    return _identity(compiler, answer)
+    return _identity_of(compiler, answer)
 
 
-def _compiler_memory(compiler: Compiler, state: str, cache_dir: Path) -> Path:
-    return _memory((*compiler.command, state, *compiler.environment), cache_dir)
+def _compiler_memory_file(compiler: Compiler, state: str, cache_dir: Path) -> Path:
+    return _memory_file((*compiler.command, state, *compiler.environment), cache_dir)
 
 
-def _state_at(path: str | Path) -> str | None:
+def _state_of_file(path: str | Path) -> str | None:
     try:
         return file_state(str(path), os.stat(path))
     except OSError:
@@ -222,7 +222,7 @@ def file_state(path: str, status: os.stat_result) -> str:
     return f"{path}\0{status.st_size}\0{status.st_mtime_ns}\0{status.st_ino}"
 
 
-def _memory(words: Iterable[str], cache_dir: Path) -> Path:
+def _memory_file(words: Iterable[str], cache_dir: Path) -> Path:
     return cache_dir / ".tools" / hashlib.sha256("\0".join(words).encode(errors="surrogateescape")).hexdigest()[:32]
 
 
@@ -235,7 +235,7 @@ def remembered(words: Iterable[str], label: str, cache_dir: Path, compute: Calla
         cache_dir: The cache.
         compute: Called if the cache does not have the result.
     """
-    memory = _memory(words, cache_dir)
+    memory = _memory_file(words, cache_dir)
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         return str(json.loads(load_text(memory))["identity"])
     identity = compute()
@@ -243,7 +243,7 @@ def remembered(words: Iterable[str], label: str, cache_dir: Path, compute: Calla
     return identity
 
 
-def _ask(compiler: Compiler) -> tuple[str, list[str]]:
+def _ask_compiler(compiler: Compiler) -> tuple[str, list[str]]:
     """Return the compiler's version and target, and the programs that it runs."""
     import subprocess
 

@@ -6,7 +6,6 @@ import functools
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -36,7 +35,7 @@ _PROGRAMS = ("bin/nvcc", "bin/cudafe++", "bin/ptxas", "bin/fatbinary", "bin/nvli
 def find_nvcc(settings: Settings, cache_dir: Path, *, name: str) -> Nvcc:
     """Return nvcc: `JITLOAD_NVCC`, that of `CUDA_HOME` or `CUDA_PATH`, of wheels, on the PATH, or in /usr/local/cuda.
 
-    Its version is remembered in the cache, so that a hit only looks at its files.
+    Its version is kept in the cache, so that a cache hit checks the state of its files and does not start it.
 
     Raises:
         ToolchainError: There is none, or wheels do not fit together; the message says what to install.
@@ -186,6 +185,8 @@ def run_nvcc(
     Raises:
         ToolchainError: It cannot be run.
     """
+    import subprocess  # a hit starts no process
+
     try:
         result = subprocess.run(
             command,

@@ -13,10 +13,10 @@ extern const jitload_kernel kernels[5];
 
 // matmul_kernel(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k)
 static const jitload_param params_matmul__one[] = {
-    {"a", "tensordesc<fp16[128, 64]>", 0, 8, 1, JITLOAD_POINTER, JITLOAD_STRIDED | JITLOAD_DESCRIBED, JITLOAD_DL_FLOAT, 16},
-    {"c", "*fp32", 1, 8, 1, JITLOAD_POINTER, JITLOAD_STRIDED, JITLOAD_DL_FLOAT, 32},
-    {"alpha", "fp16", 2, 2, 1, JITLOAD_FLOAT, JITLOAD_FINITE, JITLOAD_DL_FLOAT, 16},
-    {"k", "i32", 3, 4, 1, JITLOAD_INT, 0, 0, 0},
+    {"a", "tensordesc<fp16[128, 64]>", 0, 8, 1, JITLOAD_POINTER, JITLOAD_STRIDED | JITLOAD_DESCRIBED, JITLOAD_DL_FLOAT, 16, NULL},
+    {"c", "*fp32", 1, 8, 1, JITLOAD_POINTER, JITLOAD_STRIDED, JITLOAD_DL_FLOAT, 32, NULL},
+    {"alpha", "fp16", 2, 2, 1, JITLOAD_FLOAT, JITLOAD_FINITE, JITLOAD_DL_FLOAT, 16, NULL},
+    {"k", "i32", 3, 4, 1, JITLOAD_INT, 0, 0, 0, NULL},
 };
 static const char* const expressions_matmul__one[] = {
     "block = 384",
@@ -58,10 +58,10 @@ static const jitload_triton triton_matmul__one = {
 
 // matmul_kernel(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k)
 static const jitload_param params_matmul__fast_sm_90a[] = {
-    {"a", "tensordesc<fp16[128, 64]>", 0, 8, 1, JITLOAD_POINTER, JITLOAD_STRIDED | JITLOAD_DESCRIBED, JITLOAD_DL_FLOAT, 16},
-    {"c", "*fp32", 1, 8, 1, JITLOAD_POINTER, JITLOAD_STRIDED, JITLOAD_DL_FLOAT, 32},
-    {"alpha", "fp16", 2, 2, 1, JITLOAD_FLOAT, JITLOAD_FINITE, JITLOAD_DL_FLOAT, 16},
-    {"k", "i32", 3, 4, 1, JITLOAD_INT, 0, 0, 0},
+    {"a", "tensordesc<fp16[128, 64]>", 0, 8, 1, JITLOAD_POINTER, JITLOAD_STRIDED | JITLOAD_DESCRIBED, JITLOAD_DL_FLOAT, 16, NULL},
+    {"c", "*fp32", 1, 8, 1, JITLOAD_POINTER, JITLOAD_STRIDED, JITLOAD_DL_FLOAT, 32, NULL},
+    {"alpha", "fp16", 2, 2, 1, JITLOAD_FLOAT, JITLOAD_FINITE, JITLOAD_DL_FLOAT, 16, NULL},
+    {"k", "i32", 3, 4, 1, JITLOAD_INT, 0, 0, 0, NULL},
 };
 static const char* const expressions_matmul__fast_sm_90a[] = {
     "block = 384",
@@ -105,10 +105,10 @@ static const jitload_triton triton_matmul__fast_sm_90a = {
 
 // matmul_kernel(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k)
 static const jitload_param params_matmul__fast_sm_80[] = {
-    {"a", "tensordesc<fp16[128, 64]>", 0, 8, 1, JITLOAD_POINTER, JITLOAD_STRIDED | JITLOAD_DESCRIBED, JITLOAD_DL_FLOAT, 16},
-    {"c", "*fp32", 1, 8, 1, JITLOAD_POINTER, JITLOAD_STRIDED, JITLOAD_DL_FLOAT, 32},
-    {"alpha", "fp16", 2, 2, 1, JITLOAD_FLOAT, JITLOAD_FINITE, JITLOAD_DL_FLOAT, 16},
-    {"k", "i32", 3, 4, 1, JITLOAD_INT, 0, 0, 0},
+    {"a", "tensordesc<fp16[128, 64]>", 0, 8, 1, JITLOAD_POINTER, JITLOAD_STRIDED | JITLOAD_DESCRIBED, JITLOAD_DL_FLOAT, 16, NULL},
+    {"c", "*fp32", 1, 8, 1, JITLOAD_POINTER, JITLOAD_STRIDED, JITLOAD_DL_FLOAT, 32, NULL},
+    {"alpha", "fp16", 2, 2, 1, JITLOAD_FLOAT, JITLOAD_FINITE, JITLOAD_DL_FLOAT, 16, NULL},
+    {"k", "i32", 3, 4, 1, JITLOAD_INT, 0, 0, 0, NULL},
 };
 static const char* const expressions_matmul__fast_sm_80[] = {
     "block = 128",
@@ -207,30 +207,30 @@ static const jitload_module module_matmul__fast_sm_80 = {
 const jitload_kernel kernels[5] = {
     {"matmul", NULL, &module_matmul, params_matmul__fast_sm_90a,
      NULL, NULL, 0, 4, 4,
-     0, 0, 0, &triton_matmul, NULL, 0,
-"{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"float\\\"}, {\\\"type\\\": \\\"int\\\"}]}\"}", "The kernel matmul."},
+     0, 0, 0, &triton_matmul, NULL, 0, 0,
+"{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"float\\\"}, {\\\"type\\\": \\\"int\\\"}]}\"}", "The kernel matmul.", 0, 0},
     {"matmul__fast", NULL, &module_matmul__fast, params_matmul__fast_sm_90a,
      NULL, NULL, 0, 4, 4,
-     0, 0, 0, &triton_matmul__fast, NULL, 0,
-"{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"float\\\"}, {\\\"type\\\": \\\"int\\\"}]}\"}", "The kernel matmul."},
+     0, 0, 0, &triton_matmul__fast, NULL, 0, 0,
+"{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"float\\\"}, {\\\"type\\\": \\\"int\\\"}]}\"}", "The kernel matmul.", 0, 0},
     {"matmul__one", "matmul_kernel", &module_matmul__one, params_matmul__one,
      plan_matmul__one, expressions_matmul__one, 0, 4, 4,
-     JITLOAD_HAS_BLOCK | JITLOAD_HAS_CLUSTER | JITLOAD_SPREADS, 0, 0, &triton_matmul__one, NULL, 0,
-"{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"float\\\"}, {\\\"type\\\": \\\"int\\\"}]}\"}", "The kernel matmul."},
+     JITLOAD_HAS_BLOCK | JITLOAD_HAS_CLUSTER | JITLOAD_SPREADS, 0, 0, &triton_matmul__one, NULL, 0, 0,
+"{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"float\\\"}, {\\\"type\\\": \\\"int\\\"}]}\"}", "The kernel matmul.", 0, 0},
     {"matmul__fast", "matmul_kernel", &module_matmul__fast_sm_90a, params_matmul__fast_sm_90a,
      plan_matmul__fast_sm_90a, expressions_matmul__fast_sm_90a, 0, 4, 4,
-     JITLOAD_HAS_BLOCK | JITLOAD_HAS_CLUSTER | JITLOAD_SPREADS, 0, 0, &triton_matmul__fast_sm_90a, NULL, 0,
-NULL, NULL},
+     JITLOAD_HAS_BLOCK | JITLOAD_HAS_CLUSTER | JITLOAD_SPREADS, 0, 0, &triton_matmul__fast_sm_90a, NULL, 0, 0,
+NULL, NULL, 0, 0},
     {"matmul__fast", "matmul_kernel", &module_matmul__fast_sm_80, params_matmul__fast_sm_80,
      plan_matmul__fast_sm_80, expressions_matmul__fast_sm_80, 0, 4, 4,
-     JITLOAD_HAS_BLOCK, 0, 0, &triton_matmul__fast_sm_80, NULL, 0,
-NULL, NULL},
+     JITLOAD_HAS_BLOCK, 0, 0, &triton_matmul__fast_sm_80, NULL, 0, 0,
+NULL, NULL, 0, 0},
 };
 
 static jitload_state* state;
 const jitload_module jitload_library = {
     "ops", NULL, kernels, NULL,
-    "{\"name\":\"ops\",\"archs\":[\"sm_80\",\"sm_90a\"],\"functions\":[{\"name\":\"matmul\",\"doc\":\"The kernel matmul.\",\"signature\":\"matmul(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k)\",\"arguments\":[{\"name\":\"a\",\"kind\":\"pointer\",\"type\":\"tensordesc<fp16[128, 64]>\"},{\"name\":\"c\",\"kind\":\"pointer\",\"type\":\"*fp32\"},{\"name\":\"alpha\",\"kind\":\"float\",\"type\":\"fp16\"},{\"name\":\"k\",\"kind\":\"int\",\"type\":\"i32\"}],\"kernel\":{\"name\":\"matmul_kernel\",\"symbol\":\"matmul_kernel\",\"parameters\":[{\"name\":\"a\",\"type\":\"nvTmaDesc\",\"kind\":\"struct\",\"size\":128,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.shape0\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.shape1\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.stride0\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.stride1\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"c\",\"type\":\"*fp32\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"float32\",\"alignment\":1},{\"name\":\"alpha\",\"type\":\"fp16\",\"kind\":\"float\",\"size\":2,\"offset\":0,\"dtype\":\"float16\",\"alignment\":1},{\"name\":\"k\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1}],\"registers\":0,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024},\"builds\":{\"sm_90a\":{\"registers\":0,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024},\"sm_80\":{\"registers\":0,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024}},\"triton\":{\"num_warps\":12,\"num_ctas\":2,\"shared_bytes\":0,\"constexprs\":{},\"version\":\"3.6.0\",\"variants\":[\"matmul__fast\",\"matmul__one\"]}},{\"name\":\"matmul__fast\",\"doc\":\"The kernel matmul.\",\"signature\":\"matmul__fast(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k)\",\"arguments\":[{\"name\":\"a\",\"kind\":\"pointer\",\"type\":\"tensordesc<fp16[128, 64]>\"},{\"name\":\"c\",\"kind\":\"pointer\",\"type\":\"*fp32\"},{\"name\":\"alpha\",\"kind\":\"float\",\"type\":\"fp16\"},{\"name\":\"k\",\"kind\":\"int\",\"type\":\"i32\"}],\"kernel\":{\"name\":\"matmul_kernel\",\"symbol\":\"matmul_kernel\",\"parameters\":[{\"name\":\"a\",\"type\":\"nvTmaDesc\",\"kind\":\"struct\",\"size\":128,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.shape0\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.shape1\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.stride0\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.stride1\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"c\",\"type\":\"*fp32\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"float32\",\"alignment\":1},{\"name\":\"alpha\",\"type\":\"fp16\",\"kind\":\"float\",\"size\":2,\"offset\":0,\"dtype\":\"float16\",\"alignment\":1},{\"name\":\"k\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1}],\"registers\":0,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024},\"builds\":{\"sm_90a\":{\"registers\":0,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024},\"sm_80\":{\"registers\":0,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024}},\"triton\":{\"num_warps\":12,\"num_ctas\":2,\"shared_bytes\":0,\"constexprs\":{},\"version\":\"3.6.0\",\"variants\":[\"matmul__fast\"]}},{\"name\":\"matmul__one\",\"doc\":\"The kernel matmul.\",\"signature\":\"matmul__one(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k)\",\"arguments\":[{\"name\":\"a\",\"kind\":\"pointer\",\"type\":\"tensordesc<fp16[128, 64]>\"},{\"name\":\"c\",\"kind\":\"pointer\",\"type\":\"*fp32\"},{\"name\":\"alpha\",\"kind\":\"float\",\"type\":\"fp16\"},{\"name\":\"k\",\"kind\":\"int\",\"type\":\"i32\"}],\"kernel\":{\"name\":\"matmul_kernel\",\"symbol\":\"matmul_kernel\",\"parameters\":[{\"name\":\"a\",\"type\":\"nvTmaDesc\",\"kind\":\"struct\",\"size\":128,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.shape0\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.shape1\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.stride0\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"a.stride1\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1},{\"name\":\"c\",\"type\":\"*fp32\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"float32\",\"alignment\":1},{\"name\":\"alpha\",\"type\":\"fp16\",\"kind\":\"float\",\"size\":2,\"offset\":0,\"dtype\":\"float16\",\"alignment\":1}],\"registers\":0,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024},\"triton\":{\"num_warps\":12,\"num_ctas\":2,\"shared_bytes\":0,\"constexprs\":{},\"version\":\"3.6.0\",\"variants\":[\"matmul__one\"]}}],\"variables\":[]}",
+    "{\"name\":\"ops\",\"archs\":[\"sm_80\",\"sm_90a\"],\"functions\":[{\"name\":\"matmul\",\"doc\":\"The kernel matmul.\",\"signature\":\"matmul(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k)\",\"arguments\":[{\"name\":\"a\",\"kind\":\"pointer\",\"type\":\"tensordesc<fp16[128, 64]>\"},{\"name\":\"c\",\"kind\":\"pointer\",\"type\":\"*fp32\"},{\"name\":\"alpha\",\"kind\":\"float\",\"type\":\"fp16\"},{\"name\":\"k\",\"kind\":\"int\",\"type\":\"i32\"}],\"kernel\":{\"name\":\"matmul_kernel\",\"symbol\":\"matmul_kernel\",\"parameters\":[{\"name\":\"a\",\"type\":\"nvTmaDesc\",\"kind\":\"struct\",\"size\":128,\"offset\":0,\"dtype\":null,\"alignment\":1,\"layout\":\"\"},{\"name\":\"a.shape0\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1,\"layout\":\"\"},{\"name\":\"a.shape1\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1,\"layout\":\"\"},{\"name\":\"a.stride0\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1,\"layout\":\"\"},{\"name\":\"a.stride1\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1,\"layout\":\"\"},{\"name\":\"c\",\"type\":\"*fp32\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"float32\",\"alignment\":1,\"layout\":\"\"},{\"name\":\"alpha\",\"type\":\"fp16\",\"kind\":\"float\",\"size\":2,\"offset\":0,\"dtype\":\"float16\",\"alignment\":1,\"layout\":\"\"},{\"name\":\"k\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1,\"layout\":\"\"}],\"registers\":0,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024},\"builds\":{\"sm_90a\":{\"registers\":0,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024},\"sm_80\":{\"registers\":0,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024}},\"triton\":{\"num_warps\":12,\"num_ctas\":2,\"shared_bytes\":0,\"constexprs\":{},\"tuples\":{},\"version\":\"3.6.0\",\"variants\":[\"matmul__fast\",\"matmul__one\"]}},{\"name\":\"matmul__fast\",\"doc\":\"The kernel matmul.\",\"signature\":\"matmul__fast(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k)\",\"arguments\":[{\"name\":\"a\",\"kind\":\"pointer\",\"type\":\"tensordesc<fp16[128, 64]>\"},{\"name\":\"c\",\"kind\":\"pointer\",\"type\":\"*fp32\"},{\"name\":\"alpha\",\"kind\":\"float\",\"type\":\"fp16\"},{\"name\":\"k\",\"kind\":\"int\",\"type\":\"i32\"}],\"kernel\":{\"name\":\"matmul_kernel\",\"symbol\":\"matmul_kernel\",\"parameters\":[{\"name\":\"a\",\"type\":\"nvTmaDesc\",\"kind\":\"struct\",\"size\":128,\"offset\":0,\"dtype\":null,\"alignment\":1,\"layout\":\"\"},{\"name\":\"a.shape0\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1,\"layout\":\"\"},{\"name\":\"a.shape1\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1,\"layout\":\"\"},{\"name\":\"a.stride0\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1,\"layout\":\"\"},{\"name\":\"a.stride1\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1,\"layout\":\"\"},{\"name\":\"c\",\"type\":\"*fp32\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"float32\",\"alignment\":1,\"layout\":\"\"},{\"name\":\"alpha\",\"type\":\"fp16\",\"kind\":\"float\",\"size\":2,\"offset\":0,\"dtype\":\"float16\",\"alignment\":1,\"layout\":\"\"},{\"name\":\"k\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1,\"layout\":\"\"}],\"registers\":0,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024},\"builds\":{\"sm_90a\":{\"registers\":0,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024},\"sm_80\":{\"registers\":0,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024}},\"triton\":{\"num_warps\":12,\"num_ctas\":2,\"shared_bytes\":0,\"constexprs\":{},\"tuples\":{},\"version\":\"3.6.0\",\"variants\":[\"matmul__fast\"]}},{\"name\":\"matmul__one\",\"doc\":\"The kernel matmul.\",\"signature\":\"matmul__one(tensordesc<fp16[128, 64]> a, *fp32 c, fp16 alpha, i32 k)\",\"arguments\":[{\"name\":\"a\",\"kind\":\"pointer\",\"type\":\"tensordesc<fp16[128, 64]>\"},{\"name\":\"c\",\"kind\":\"pointer\",\"type\":\"*fp32\"},{\"name\":\"alpha\",\"kind\":\"float\",\"type\":\"fp16\"},{\"name\":\"k\",\"kind\":\"int\",\"type\":\"i32\"}],\"kernel\":{\"name\":\"matmul_kernel\",\"symbol\":\"matmul_kernel\",\"parameters\":[{\"name\":\"a\",\"type\":\"nvTmaDesc\",\"kind\":\"struct\",\"size\":128,\"offset\":0,\"dtype\":null,\"alignment\":1,\"layout\":\"\"},{\"name\":\"a.shape0\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1,\"layout\":\"\"},{\"name\":\"a.shape1\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1,\"layout\":\"\"},{\"name\":\"a.stride0\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1,\"layout\":\"\"},{\"name\":\"a.stride1\",\"type\":\"i64\",\"kind\":\"int\",\"size\":8,\"offset\":0,\"dtype\":null,\"alignment\":1,\"layout\":\"\"},{\"name\":\"c\",\"type\":\"*fp32\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"float32\",\"alignment\":1,\"layout\":\"\"},{\"name\":\"alpha\",\"type\":\"fp16\",\"kind\":\"float\",\"size\":2,\"offset\":0,\"dtype\":\"float16\",\"alignment\":1,\"layout\":\"\"}],\"registers\":0,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024},\"triton\":{\"num_warps\":12,\"num_ctas\":2,\"shared_bytes\":0,\"constexprs\":{},\"tuples\":{},\"version\":\"3.6.0\",\"variants\":[\"matmul__one\"]}}],\"variables\":[]}",
     &state, 0, 5, NULL};
 
 JITLOAD_EXPORT(matmul, 0)

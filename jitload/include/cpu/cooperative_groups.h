@@ -1,235 +1,446 @@
-/* Cooperative groups within a block, and a grid group without sync(). */
+/* Cooperative groups of one device, without clusters and without barriers of the grid. */
 #ifndef JITLOAD_CPU_COOPERATIVE_GROUPS_H_
 #define JITLOAD_CPU_COOPERATIVE_GROUPS_H_
 
-namespace cooperative_groups {
+#if defined(__JITLOAD_USES_ATOMICS) && __has_include(<cuda/atomic>)
+#include <cuda/atomic>
+#endif
 
-/* ---- lanes of a warp -------------------------------------------------------------------------------------------- */
+namespace cooperative_groups {
 
 namespace __jitload_groups {
 
+/* ---- lanes of a warp -------------------------------------------------------------------------------------------- */
+
 /* A value of any size from the lane `source`, eight bytes at a time. */
-template <class __jitload_t>
-__JITLOAD_INLINE __jitload_t shuffle(unsigned mask, const __jitload_t& value, unsigned source, const char* name) {
-  static_assert(__is_trivially_copyable(__jitload_t), "a group exchanges values that can be copied as bytes");
-  unsigned char bytes[(sizeof(__jitload_t) + 7) / 8 * 8] = {};
+template <class Value>
+__JITLOAD_INLINE Value shuffle(unsigned mask, const Value& value, int source, const char* name) {
+  static_assert(__is_trivially_copyable(Value), "a group exchanges values that can be copied as bytes");
+  static_assert(sizeof(Value) <= 32, "a group exchanges values of at most 32 bytes");
+  unsigned char bytes[(sizeof(Value) + 7) / 8 * 8] = {};
   __builtin_memcpy(bytes, &value, sizeof value);
   for (unsigned i = 0; i < sizeof bytes; i += 8) {
     uint64_t piece;
     const uint64_t* values;
     __builtin_memcpy(&piece, bytes + i, 8);
     const uint32_t lanes = __jitload_exchange(mask, piece, &values, name);
-    if (source > 31 || !(lanes >> source & 1)) {
-      __jitload_stop("%s reads from lane %u, which does not take part: the value is undefined on a GPU", name, source);
+    if (source < 0 || source > 31 || !(lanes >> source & 1)) {
+      __jitload_stop("%s reads from a thread that does not take part: the value is undefined on a GPU", name);
     }
     __builtin_memcpy(bytes + i, &values[source], 8);
   }
-  __jitload_t result;
+  Value result;
   __builtin_memcpy(&result, bytes, sizeof result);
   return result;
 }
 
-/* The members that all groups of lanes have; the derived group gives the mask and the ranks. */
-template <class __jitload_g>
-struct warp_part {
+/* The members of groups whose threads are lanes of one warp. The derived group gives the mask of its lanes, translates
+ * lanes to ranks, and finds the lane that a shuffle reads from. */
+template <class Group>
+struct lanes {
   __JITLOAD_MEMBER void sync() const { __syncwarp(mask()); }
-  __JITLOAD_MEMBER unsigned ballot(int predicate) const { return pack(__ballot_sync(mask(), predicate)); }
-  __JITLOAD_MEMBER int any(int predicate) const { return __any_sync(mask(), predicate); }
-  __JITLOAD_MEMBER int all(int predicate) const { return __all_sync(mask(), predicate); }
-  template <class T>
-  __JITLOAD_MEMBER unsigned match_any(T value) const { return pack(__match_any_sync(mask(), value)); }
-  template <class T>
-  __JITLOAD_MEMBER unsigned match_all(T value, int& predicate) const {
-    return pack(__match_all_sync(mask(), value, &predicate));
+  __JITLOAD_MEMBER unsigned int ballot(int predicate) const {
+    return self().__jitload_ranks(__ballot_sync(mask(), predicate));
   }
-  template <class T>
-  __JITLOAD_MEMBER T shfl(T value, int rank) const {
-    return shuffle(mask(), value, self().lane_of((unsigned)rank % size()), "shfl()");
+  __JITLOAD_MEMBER int any(int predicate) const { return __ballot_sync(mask(), predicate) != 0; }
+  __JITLOAD_MEMBER int all(int predicate) const { return __ballot_sync(mask(), predicate) == mask(); }
+  template <class Value>
+  __JITLOAD_MEMBER unsigned int match_any(Value value) const {
+    return self().__jitload_ranks(__match_any_sync(mask(), value));
   }
-  template <class T>
-  __JITLOAD_MEMBER T shfl_up(T value, unsigned delta) const {
-    const unsigned rank = self().thread_rank();
-    return shuffle(mask(), value, self().lane_of(rank >= delta ? rank - delta : rank), "shfl_up()");
+  template <class Value>
+  __JITLOAD_MEMBER unsigned int match_all(Value value, int& predicate) const {
+    return self().__jitload_ranks(__match_all_sync(mask(), value, &predicate));
   }
-  template <class T>
-  __JITLOAD_MEMBER T shfl_down(T value, unsigned delta) const {
-    const unsigned rank = self().thread_rank();
-    return shuffle(mask(), value, self().lane_of(rank + delta < size() ? rank + delta : rank), "shfl_down()");
+  template <class Value>
+  __JITLOAD_MEMBER Value shfl(Value value, int rank) const {
+    return shuffle(mask(), value, self().__jitload_lane_of(__JITLOAD_SHFL_IDX, rank), "shfl()");
   }
-  template <class T>
-  __JITLOAD_MEMBER T shfl_xor(T value, unsigned bits) const {
-    const unsigned rank = self().thread_rank();
-    return shuffle(mask(), value, self().lane_of((rank ^ bits) < size() ? rank ^ bits : rank), "shfl_xor()");
+  template <class Value>
+  __JITLOAD_MEMBER Value shfl_up(Value value, unsigned int delta) const {
+    return shuffle(mask(), value, self().__jitload_lane_of(__JITLOAD_SHFL_UP, (int)delta), "shfl_up()");
+  }
+  template <class Value>
+  __JITLOAD_MEMBER Value shfl_down(Value value, unsigned int delta) const {
+    return shuffle(mask(), value, self().__jitload_lane_of(__JITLOAD_SHFL_DOWN, (int)delta), "shfl_down()");
   }
 
  private:
-  __JITLOAD_MEMBER const __jitload_g& self() const { return static_cast<const __jitload_g&>(*this); }
+  __JITLOAD_MEMBER const Group& self() const { return static_cast<const Group&>(*this); }
   __JITLOAD_MEMBER unsigned mask() const { return self().__jitload_mask(); }
-  __JITLOAD_MEMBER unsigned size() const { return self().size(); }
-  /* Turn a mask of lanes into a mask of ranks. */
-  __JITLOAD_MEMBER unsigned pack(unsigned lanes) const {
-    unsigned ranks = 0;
-    for (unsigned rank = 0; rank < size(); ++rank) ranks |= (lanes >> self().lane_of(rank) & 1u) << rank;
-    return ranks;
+};
+
+__JITLOAD_INLINE unsigned rank_in(unsigned mask) { return (unsigned)__popc(mask & ((1u << __jitload_lane()) - 1)); }
+
+/* ---- tiles without regard to their parents ---------------------------------------------------------------------- */
+
+template <unsigned int Size>
+struct tile_size {
+  static_assert(Size > 0 && (Size & (Size - 1)) == 0, "the size of a tile is a power of two");
+  static_assert(Size <= 1024, "a tile has at most 1024 threads");
+  static constexpr unsigned int size() { return Size; }
+  static constexpr unsigned int num_threads() { return Size; }
+  static __JITLOAD_MEMBER unsigned int thread_rank() { return __jitload_rank() & (Size - 1); }
+};
+
+/* A tile within a warp. */
+template <unsigned int Size, bool is_wide = (Size > 32)>
+struct tile : tile_size<Size>, lanes<tile<Size>> {
+  static constexpr unsigned int __jitload_warps = 1;
+  template <class Value>
+  __JITLOAD_MEMBER Value shfl_xor(Value value, unsigned int bits) const {
+    return shuffle(__jitload_mask(), value, __jitload_lane_of(__JITLOAD_SHFL_BFLY, (int)bits), "shfl_xor()");
+  }
+  static __JITLOAD_MEMBER unsigned __jitload_mask() { return (Size == 32 ? ~0u : (1u << Size % 32) - 1) << first(); }
+  static __JITLOAD_MEMBER unsigned __jitload_ranks(unsigned lanes) { return lanes >> first(); }
+  static __JITLOAD_MEMBER int __jitload_lane_of(int mode, int distance) {
+    return __jitload_source(mode, (int)__jitload_lane(), distance, Size);
+  }
+
+ private:
+  static __JITLOAD_MEMBER unsigned first() { return __jitload_lane() & ~(Size - 1); }
+};
+
+/* What the warps of wide tiles tell each other: a value for each warp of the block. */
+__JITLOAD_INLINE unsigned long long* warp_values() {
+  static thread_local unsigned long long values[32];
+  return values;
+}
+
+/* A tile of several warps. */
+template <unsigned int Size>
+struct tile<Size, true> : tile_size<Size> {
+  using tile_size<Size>::thread_rank;
+  static constexpr unsigned int __jitload_warps = Size / 32;
+  __JITLOAD_MEMBER void sync() const {
+    __JITLOAD_KEEP_THREAD_INDEX(jitload_cpu_tile_barrier(jitload_cpu_current_worker, Size));
+  }
+  template <class Value>
+  __JITLOAD_MEMBER Value shfl(Value value, unsigned int rank) const {
+    if (rank >= Size) __jitload_stop("shfl() reads from rank %u of a tile of %u threads", rank, Size);
+    return __jitload_exchange_warps(thread_rank() == rank, value, [=](Value* values) { return values[rank / 32]; });
+  }
+  __JITLOAD_MEMBER int any(int predicate) const { return count(__any_sync(~0u, predicate)) != 0; }
+  __JITLOAD_MEMBER int all(int predicate) const { return count(__all_sync(~0u, predicate)) == __jitload_warps; }
+
+  /* Return what `read` makes of one value of each warp, which the thread gives that `writes`. */
+  template <class Value, class Read>
+  __JITLOAD_MEMBER auto __jitload_exchange_warps(bool writes, const Value& value, Read read) const {
+    static_assert(sizeof(Value) <= 8, "collectives of tiles of more than 32 threads take values of at most 8 bytes");
+    unsigned long long* first = warp_values() + __jitload_rank() / Size * __jitload_warps;
+    if (writes) __builtin_memcpy(&first[thread_rank() / 32], &value, sizeof value);
+    sync();
+    Value values[__jitload_warps];
+    for (unsigned i = 0; i < __jitload_warps; ++i) __builtin_memcpy(&values[i], &first[i], sizeof value);
+    sync(); /* the next exchange may begin */
+    return read(values);
+  }
+
+ private:
+  /* In how many warps `is_true`. */
+  __JITLOAD_MEMBER unsigned count(int is_true) const {
+    return __jitload_exchange_warps(thread_rank() % 32 == 0, is_true, [](int* values) {
+      unsigned sum = 0;
+      for (unsigned i = 0; i < __jitload_warps; ++i) sum += values[i] != 0;
+      return sum;
+    });
   }
 };
 
-__JITLOAD_INLINE unsigned tile_mask(unsigned size) {
-  const unsigned first = __jitload_lane() & ~(size - 1);
-  return (size == 32 ? ~0u : (1u << size) - 1) << first;
-}
+enum group_type { coalesced_type = 1, grid_type = 3, block_type = 4 };
+template <class First, class Second>
+struct is_same {
+  static constexpr bool value = false;
+};
+template <class First>
+struct is_same<First, First> {
+  static constexpr bool value = true;
+};
 
 }  // namespace __jitload_groups
 
-/* ---- the block -------------------------------------------------------------------------------------------------- */
+/* ---- the groups ------------------------------------------------------------------------------------------------- */
 
-struct thread_block {
-  typedef unsigned int arrival_token;
-  static __JITLOAD_MEMBER void sync(int line = __builtin_LINE()) { __syncthreads(line); }
+/* Any group. The lanes of a warp are known by their mask; a block and a grid have none. */
+class thread_group {
+ public:
+  __JITLOAD_MEMBER thread_group(__jitload_groups::group_type type, unsigned mask) : type_(type), mask_(mask) {}
+  __JITLOAD_MEMBER unsigned long long size() const;
+  __JITLOAD_MEMBER unsigned long long num_threads() const { return size(); }
+  __JITLOAD_MEMBER unsigned long long thread_rank() const;
+  __JITLOAD_MEMBER void sync(__jitload_site site = __JITLOAD_SITE) const;
+  __JITLOAD_MEMBER unsigned int get_type() const { return type_; }
+  __JITLOAD_MEMBER unsigned __jitload_group_mask() const { return mask_; }
+
+ private:
+  __jitload_groups::group_type type_;
+  unsigned mask_;
+};
+
+template <unsigned int MaxBlockSize = 1024>
+struct __attribute__((aligned(8))) block_tile_memory {};
+
+class thread_block : public thread_group {
+ public:
+  struct arrival_token {};
+  using thread_group::thread_group;
+  __JITLOAD_MEMBER arrival_token barrier_arrive() const { return arrival_token(); }
+  __JITLOAD_MEMBER void barrier_wait(arrival_token&&, __jitload_site site = __JITLOAD_SITE) const {
+    __syncthreads(site);
+  }
+  static __JITLOAD_MEMBER void sync(__jitload_site site = __JITLOAD_SITE) { __syncthreads(site); }
   static __JITLOAD_MEMBER unsigned int size() { return blockDim.x * blockDim.y * blockDim.z; }
   static __JITLOAD_MEMBER unsigned int num_threads() { return size(); }
   static __JITLOAD_MEMBER unsigned int thread_rank() { return __jitload_rank(); }
   static __JITLOAD_MEMBER dim3 group_index() { return dim3(blockIdx); }
   static __JITLOAD_MEMBER dim3 thread_index() { return dim3(threadIdx); }
-  static __JITLOAD_MEMBER dim3 group_dim() { return blockDim; }
-  static __JITLOAD_MEMBER dim3 dim_threads() { return blockDim; }
+  static __JITLOAD_MEMBER dim3 group_dim() { return dim3(blockDim); }
+  static __JITLOAD_MEMBER dim3 dim_threads() { return dim3(blockDim); }
 };
-__JITLOAD_INLINE thread_block this_thread_block() { return thread_block(); }
+__JITLOAD_INLINE thread_block this_thread_block() { return thread_block(__jitload_groups::block_type, 0); }
+template <unsigned int MaxBlockSize>
+__JITLOAD_INLINE thread_block this_thread_block(block_tile_memory<MaxBlockSize>&) {
+  return this_thread_block();
+}
 
-/* ---- the grid --------------------------------------------------------------------------------------------------- */
-
-struct grid_group {
+class grid_group : public thread_group {
+ public:
+  typedef unsigned int arrival_token;
+  using thread_group::thread_group;
   static __JITLOAD_MEMBER bool is_valid() { return false; } /* as in a launch that is not cooperative */
+  void sync() const = delete;
+  arrival_token barrier_arrive() const = delete;
+  void barrier_wait(arrival_token&&) const = delete;
   static __JITLOAD_MEMBER unsigned long long size() { return num_blocks() * thread_block::size(); }
   static __JITLOAD_MEMBER unsigned long long num_threads() { return size(); }
-  static __JITLOAD_MEMBER unsigned long long num_blocks() { return (unsigned long long)gridDim.x * gridDim.y * gridDim.z; }
+  static __JITLOAD_MEMBER unsigned long long num_blocks() {
+    return (unsigned long long)gridDim.x * gridDim.y * gridDim.z;
+  }
   static __JITLOAD_MEMBER unsigned long long block_rank() {
     return ((unsigned long long)blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
   }
   static __JITLOAD_MEMBER unsigned long long thread_rank() {
     return block_rank() * thread_block::size() + thread_block::thread_rank();
   }
-  static __JITLOAD_MEMBER dim3 group_dim() { return gridDim; }
-  static __JITLOAD_MEMBER dim3 dim_blocks() { return gridDim; }
+  static __JITLOAD_MEMBER dim3 group_dim() { return dim3(gridDim); }
+  static __JITLOAD_MEMBER dim3 dim_blocks() { return dim3(gridDim); }
   static __JITLOAD_MEMBER dim3 block_index() { return dim3(blockIdx); }
-  void sync() const = delete;
+  static __JITLOAD_MEMBER dim3 dim_threads() {
+    return dim3(gridDim.x * blockDim.x, gridDim.y * blockDim.y, gridDim.z * blockDim.z);
+  }
+  static __JITLOAD_MEMBER dim3 thread_index() {
+    return dim3(blockIdx.x * blockDim.x + threadIdx.x, blockIdx.y * blockDim.y + threadIdx.y,
+                blockIdx.z * blockDim.z + threadIdx.z);
+  }
 };
-__JITLOAD_INLINE grid_group this_grid() { return grid_group(); }
+__JITLOAD_INLINE grid_group this_grid() { return grid_group(__jitload_groups::grid_type, 0); }
+
+class coalesced_group : public thread_group, public __jitload_groups::lanes<coalesced_group> {
+ public:
+  static constexpr unsigned int __jitload_warps = 1;
+  __JITLOAD_MEMBER coalesced_group(__jitload_groups::group_type type, unsigned mask, unsigned rank, unsigned count)
+      : thread_group(type, mask), meta_rank_(rank), meta_size_(count) {}
+  using __jitload_groups::lanes<coalesced_group>::sync;
+  __JITLOAD_MEMBER unsigned int size() const { return (unsigned)__popc(__jitload_mask()); }
+  __JITLOAD_MEMBER unsigned int num_threads() const { return size(); }
+  __JITLOAD_MEMBER unsigned int thread_rank() const { return __jitload_groups::rank_in(__jitload_mask()); }
+  __JITLOAD_MEMBER unsigned int meta_group_rank() const { return meta_rank_; }
+  __JITLOAD_MEMBER unsigned int meta_group_size() const { return meta_size_; }
+  __JITLOAD_MEMBER unsigned __jitload_mask() const { return __jitload_group_mask(); }
+  __JITLOAD_MEMBER unsigned __jitload_ranks(unsigned lanes) const {
+    unsigned ranks = 0, rank = 0;
+    for (unsigned rest = __jitload_mask(); rest != 0; rest &= rest - 1, ++rank) {
+      ranks |= (lanes >> __builtin_ctz(rest) & 1u) << rank;
+    }
+    return ranks;
+  }
+  __JITLOAD_MEMBER int __jitload_lane_of(int mode, int distance) const {
+    const unsigned count = size(), rank = thread_rank(), by = (unsigned)distance;
+    if (count == 32) return __jitload_source(mode, (int)rank, distance, 32);
+    if (mode == __JITLOAD_SHFL_IDX) return by < count ? (int)__fns(__jitload_mask(), 0, distance + 1) : -1;
+    const bool is_up = mode == __JITLOAD_SHFL_UP;
+    if (is_up ? by > rank : by >= count - rank) return (int)__jitload_lane();
+    return (int)__fns(__jitload_mask(), 0, (int)(is_up ? rank - by : rank + by) + 1);
+  }
+
+ private:
+  unsigned meta_rank_, meta_size_;
+};
+__JITLOAD_INLINE coalesced_group coalesced_threads(__jitload_site site = __JITLOAD_SITE) {
+  return coalesced_group(__jitload_groups::coalesced_type, __activemask(site), 0, 1);
+}
 
 /* ---- tiles ------------------------------------------------------------------------------------------------------ */
 
+namespace __jitload_groups {
+
+/* Only tiles within a warp are thread_groups. */
+template <unsigned int Size, bool is_wide = (Size > 32)>
+struct generic : thread_group {
+  __JITLOAD_MEMBER generic() : thread_group(coalesced_type, tile<Size>::__jitload_mask()) {}
+};
+template <unsigned int Size>
+struct generic<Size, true> {};
+
+template <class Parent>
+struct may_be_parent {
+  static constexpr unsigned size = 0;
+};
+template <>
+struct may_be_parent<thread_block> {
+  static constexpr unsigned size = ~0u;
+};
+
+}  // namespace __jitload_groups
+
 template <unsigned int Size, class Parent = void>
-struct thread_block_tile : __jitload_groups::warp_part<thread_block_tile<Size, Parent>> {
-  static_assert(Size > 0 && (Size & (Size - 1)) == 0, "the size of a tile is a power of two");
-  static_assert(Size <= 32, "GPU only: tiles of more than 32 threads");
-  static __JITLOAD_MEMBER unsigned int size() { return Size; }
-  static __JITLOAD_MEMBER unsigned int num_threads() { return Size; }
-  static __JITLOAD_MEMBER unsigned int thread_rank() { return __jitload_lane() & (Size - 1); }
-  static __JITLOAD_MEMBER unsigned int meta_group_rank() { return __jitload_rank() / Size; }
-  static __JITLOAD_MEMBER unsigned int meta_group_size() { return (thread_block::size() + Size - 1) / Size; }
-  static __JITLOAD_MEMBER unsigned __jitload_mask() { return __jitload_groups::tile_mask(Size); }
-  static __JITLOAD_MEMBER unsigned lane_of(unsigned rank) { return (__jitload_lane() & ~(Size - 1)) + rank; }
-};
-/* A tile within a tile has its rank within that one. */
-template <unsigned int Size, unsigned int Outer, class Parent>
-struct thread_block_tile<Size, thread_block_tile<Outer, Parent>> : thread_block_tile<Size, void> {
-  static __JITLOAD_MEMBER unsigned int meta_group_rank() { return (__jitload_lane() & (Outer - 1)) / Size; }
-  static __JITLOAD_MEMBER unsigned int meta_group_size() { return Outer / Size; }
+class thread_block_tile;
+template <unsigned int Size, class Parent>
+struct __jitload_groups::may_be_parent<thread_block_tile<Size, Parent>> {
+  static constexpr unsigned size = Size;
 };
 
-struct coalesced_group : __jitload_groups::warp_part<coalesced_group> {
-  explicit coalesced_group(unsigned mask) : mask_(mask) {}
-  __JITLOAD_MEMBER unsigned int size() const { return (unsigned)__popc(mask_); }
-  __JITLOAD_MEMBER unsigned int num_threads() const { return size(); }
-  __JITLOAD_MEMBER unsigned int thread_rank() const {
-    return (unsigned)__popc(mask_ & ((1u << __jitload_lane()) - 1));
-  }
-  __JITLOAD_MEMBER unsigned int meta_group_rank() const { return 0; }
-  __JITLOAD_MEMBER unsigned int meta_group_size() const { return 1; }
-  __JITLOAD_MEMBER unsigned __jitload_mask() const { return mask_; }
-  __JITLOAD_MEMBER unsigned lane_of(unsigned rank) const { return __fns(mask_, 0, (int)rank + 1); }
+/* A tile whose type does not name its parent knows its rank there. */
+template <unsigned int Size>
+class thread_block_tile<Size, void> : public __jitload_groups::tile<Size>, public __jitload_groups::generic<Size> {
+  typedef __jitload_groups::tile<Size> tile;
+
+ public:
+  using tile::num_threads;
+  using tile::size;
+  using tile::sync;
+  using tile::thread_rank;
+  template <class Parent>
+  __JITLOAD_MEMBER thread_block_tile(const thread_block_tile<Size, Parent>& other)
+      : meta_rank_(other.meta_group_rank()), meta_size_(other.meta_group_size()) {}
+  __JITLOAD_MEMBER unsigned int meta_group_rank() const { return meta_rank_; }
+  __JITLOAD_MEMBER unsigned int meta_group_size() const { return meta_size_; }
 
  private:
-  unsigned mask_;
+  const unsigned meta_rank_, meta_size_;
 };
-__JITLOAD_INLINE coalesced_group coalesced_threads(int line = __builtin_LINE()) {
-  return coalesced_group(__activemask(line));
-}
 
-/* A block, or a part of one of its warps. */
-struct thread_group {
-  thread_group(const thread_block&) : mask_(0), is_block_(true) {}
-  thread_group(const coalesced_group& group) : mask_(group.__jitload_mask()), is_block_(false) {}
-  template <unsigned int Size, class Parent>
-  thread_group(const thread_block_tile<Size, Parent>& tile) : mask_(tile.__jitload_mask()), is_block_(false) {}
-  __JITLOAD_MEMBER void sync() const { is_block_ ? __syncthreads() : __syncwarp(mask_); }
-  __JITLOAD_MEMBER unsigned int size() const { return is_block_ ? thread_block::size() : (unsigned)__popc(mask_); }
-  __JITLOAD_MEMBER unsigned int num_threads() const { return size(); }
-  __JITLOAD_MEMBER unsigned int thread_rank() const {
-    return is_block_ ? __jitload_rank() : (unsigned)__popc(mask_ & ((1u << __jitload_lane()) - 1));
-  }
-  __JITLOAD_MEMBER unsigned __jitload_mask() const { return is_block_ ? ~0u : mask_; }
-
- private:
-  unsigned mask_;
-  bool is_block_;
+template <unsigned int Size, class Parent>
+class thread_block_tile : public __jitload_groups::tile<Size> {
+ public:
+  __JITLOAD_MEMBER explicit thread_block_tile(__jitload_groups::group_type) {}
+  __JITLOAD_MEMBER operator thread_block_tile<Size, void>() const { return thread_block_tile<Size, void>(*this); }
+  static __JITLOAD_MEMBER unsigned int meta_group_rank() { return Parent::thread_rank() / Size; }
+  static __JITLOAD_MEMBER unsigned int meta_group_size() { return (Parent::size() + Size - 1) / Size; }
 };
 
 template <unsigned int Size, class Parent>
 __JITLOAD_INLINE thread_block_tile<Size, Parent> tiled_partition(const Parent&) {
-  return thread_block_tile<Size, Parent>();
+  static_assert(__jitload_groups::may_be_parent<Parent>::size != 0, "only blocks and tiles have tiles of static size");
+  static_assert(__jitload_groups::may_be_parent<Parent>::size > Size, "a tile is smaller than the group it is part of");
+  return thread_block_tile<Size, Parent>(__jitload_groups::coalesced_type);
 }
-/* Part of a warp; the last warp of a block may have fewer than 32 lanes. */
-__JITLOAD_INLINE coalesced_group __jitload_part(unsigned parent, unsigned size) {
-  const unsigned rank = (unsigned)__popc(parent & ((1u << __jitload_lane()) - 1));
-  unsigned mask = 0;
-  for (unsigned i = rank / size * size; i < rank / size * size + size; ++i) {
-    const unsigned lane = __fns(parent, 0, (int)i + 1);
-    if (lane < 32) mask |= 1u << lane;
-  }
-  return coalesced_group(mask);
-}
-__JITLOAD_INLINE unsigned __jitload_lanes_of_block() {
-  const unsigned left = thread_block::size() - (__jitload_rank() & ~31u);
-  return left >= 32 ? ~0u : (1u << left) - 1;
-}
-__JITLOAD_INLINE thread_group tiled_partition(const thread_group& group, unsigned int size) {
-  if (size == 0 || size > 32 || (size & (size - 1))) {
-    __jitload_stop("tiled_partition() into %u threads: GPU only, or not a power of two", size);
-  }
-  return __jitload_part(group.__jitload_mask() & __jitload_lanes_of_block(), size);
-}
-__JITLOAD_INLINE coalesced_group tiled_partition(const coalesced_group& group, unsigned int size) {
-  return __jitload_part(group.__jitload_mask(), size);
-}
-template <class Group>
-__JITLOAD_INLINE coalesced_group labeled_partition(const Group& group, unsigned int label) {
-  return coalesced_group(__match_any_sync(group.__jitload_mask(), label));
-}
-template <class Group>
-__JITLOAD_INLINE coalesced_group binary_partition(const Group& group, bool predicate) {
-  return labeled_partition(group, predicate);
+__JITLOAD_INLINE thread_block_tile<1, void> this_thread() {
+  typedef thread_block_tile<1, thread_block> single;
+  return thread_block_tile<1, single>(__jitload_groups::coalesced_type);
 }
 
-/* ---- as functions ----------------------------------------------------------------------------------------------- */
+/* ---- parts of a warp -------------------------------------------------------------------------------------------- */
+
+namespace __jitload_groups {
+
+/* The lanes of `mask` whose ranks are in the same part of `size` ranks as the calling thread's. */
+__JITLOAD_INLINE unsigned part_of(unsigned mask, unsigned size) {
+  if (size == 0 || size > 32 || (size & (size - 1))) {
+    __jitload_stop("tiled_partition() into %u threads, which is not a power of two of at most 32,", size);
+  }
+  for (unsigned skip = rank_in(mask) / size * size; skip > 0; --skip) mask &= mask - 1;
+  unsigned part = 0;
+  for (unsigned i = 0; i < size && mask != 0; ++i, mask &= mask - 1) part |= mask & -mask;
+  return part;
+}
+
+}  // namespace __jitload_groups
+
+__JITLOAD_INLINE coalesced_group tiled_partition(const coalesced_group& parent, unsigned int size) {
+  const unsigned part = __jitload_groups::part_of(parent.__jitload_mask(), size);
+  if (parent.size() <= size) return parent;
+  return coalesced_group(__jitload_groups::coalesced_type, part, parent.thread_rank() / size,
+                         (parent.size() + size - 1) / size);
+}
+__JITLOAD_INLINE thread_group tiled_partition(const thread_group& parent, unsigned int size) {
+  unsigned mask = parent.__jitload_group_mask();
+  if (parent.get_type() == __jitload_groups::block_type) { /* the last warp of a block may have fewer lanes */
+    const unsigned rest = thread_block::size() - (__jitload_rank() & ~31u);
+    mask = rest >= 32 ? ~0u : (1u << rest) - 1;
+  } else if (parent.get_type() == __jitload_groups::grid_type) {
+    __jitload_stop("tiled_partition() of a grid");
+  }
+  return thread_group(__jitload_groups::coalesced_type, __jitload_groups::part_of(mask, size));
+}
+__JITLOAD_INLINE thread_group tiled_partition(const thread_block& parent, unsigned int size) {
+  return tiled_partition(static_cast<const thread_group&>(parent), size);
+}
+
+namespace __jitload_groups {
+
+__JITLOAD_INLINE coalesced_group partition_by(unsigned mask, bool predicate) {
+  const unsigned yes = __ballot_sync(mask, predicate);
+  if (yes == mask || yes == 0) return coalesced_group(coalesced_type, mask, 0, 1);
+  return coalesced_group(coalesced_type, predicate ? yes : mask & ~yes, predicate, 2);
+}
+template <class Label>
+__JITLOAD_INLINE coalesced_group partition_by(unsigned mask, Label label) {
+  const unsigned part = __match_any_sync(mask, label), leader = part & -part;
+  const unsigned leaders = __ballot_sync(mask, leader == 1u << __jitload_lane());
+  return coalesced_group(coalesced_type, part, (unsigned)__popc(leaders & (leader - 1)), (unsigned)__popc(leaders));
+}
+
+}  // namespace __jitload_groups
+
+__JITLOAD_INLINE coalesced_group binary_partition(const coalesced_group& parent, bool predicate) {
+  return __jitload_groups::partition_by(parent.__jitload_mask(), predicate);
+}
+template <unsigned int Size, class Parent>
+__JITLOAD_INLINE coalesced_group binary_partition(const thread_block_tile<Size, Parent>& parent, bool predicate) {
+  return __jitload_groups::partition_by(parent.__jitload_mask(), predicate);
+}
+template <class Label>
+__JITLOAD_INLINE coalesced_group labeled_partition(const coalesced_group& parent, Label label) {
+  return __jitload_groups::partition_by(parent.__jitload_mask(), label);
+}
+template <class Label, unsigned int Size, class Parent>
+__JITLOAD_INLINE coalesced_group labeled_partition(const thread_block_tile<Size, Parent>& parent, Label label) {
+  return __jitload_groups::partition_by(parent.__jitload_mask(), label);
+}
+
+/* ---- any group -------------------------------------------------------------------------------------------------- */
+
+__JITLOAD_MEMBER unsigned long long thread_group::size() const {
+  if (type_ == __jitload_groups::grid_type) return grid_group::size();
+  return type_ == __jitload_groups::block_type ? thread_block::size() : (unsigned)__popc(mask_);
+}
+__JITLOAD_MEMBER unsigned long long thread_group::thread_rank() const {
+  if (type_ == __jitload_groups::grid_type) return grid_group::thread_rank();
+  return type_ == __jitload_groups::block_type ? __jitload_rank() : __jitload_groups::rank_in(mask_);
+}
+__JITLOAD_MEMBER void thread_group::sync(__jitload_site site) const {
+  if (type_ == __jitload_groups::grid_type) __jitload_stop("a barrier of the whole grid, which is GPU only,");
+  type_ == __jitload_groups::block_type ? __syncthreads(site) : __syncwarp(mask_);
+}
 
 template <class Group>
 __JITLOAD_INLINE void sync(const Group& group) { group.sync(); }
 template <class Group>
-__JITLOAD_INLINE unsigned int thread_rank(const Group& group) { return group.thread_rank(); }
+__JITLOAD_INLINE auto thread_rank(const Group& group) -> decltype(group.thread_rank()) { return group.thread_rank(); }
 template <class Group>
-__JITLOAD_INLINE unsigned int group_size(const Group& group) { return group.size(); }
+__JITLOAD_INLINE auto group_size(const Group& group) -> decltype(group.size()) { return group.size(); }
+
 template <class Group, class Function, class... Arguments>
 __JITLOAD_INLINE void invoke_one(const Group& group, Function&& function, Arguments&&... arguments) {
-  if (group.thread_rank() == 0) function(arguments...);
+  if (group.thread_rank() == 0) static_cast<Function&&>(function)(static_cast<Arguments&&>(arguments)...);
 }
-
-template <class T> struct plus { __JITLOAD_MEMBER T operator()(T a, T b) const { return a + b; } };
-template <class T> struct less { __JITLOAD_MEMBER T operator()(T a, T b) const { return b < a ? b : a; } };
-template <class T> struct greater { __JITLOAD_MEMBER T operator()(T a, T b) const { return a < b ? b : a; } };
-template <class T> struct bit_and { __JITLOAD_MEMBER T operator()(T a, T b) const { return a & b; } };
-template <class T> struct bit_xor { __JITLOAD_MEMBER T operator()(T a, T b) const { return a ^ b; } };
-template <class T> struct bit_or { __JITLOAD_MEMBER T operator()(T a, T b) const { return a | b; } };
+template <class Group, class Function, class... Arguments>
+__JITLOAD_INLINE auto invoke_one_broadcast(const Group& group, Function&& function, Arguments&&... arguments) {
+  decltype(function(static_cast<Arguments&&>(arguments)...)) result{};
+  if (group.thread_rank() == 0) result = static_cast<Function&&>(function)(static_cast<Arguments&&>(arguments)...);
+  return group.shfl(result, 0);
+}
 
 }  // namespace cooperative_groups
 

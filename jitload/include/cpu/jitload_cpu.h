@@ -16,6 +16,19 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#if __cplusplus > 201703L
+#include <source_location>
+#else
+namespace std { /* for __builtin_source_location() */
+struct source_location {
+  struct __impl {
+    const char* _M_file_name;
+    const char* _M_function_name;
+    unsigned _M_line, _M_column;
+  };
+};
+}  // namespace std
+#endif
 
 #define JITLOAD_CPU 1
 #define __JITLOAD_INLINE static inline __attribute__((always_inline, unused))
@@ -33,7 +46,14 @@
 #define __forceinline__ __attribute__((always_inline)) /* people also write `inline` */
 #define __noinline__ inline /* libstdc++ writes __attribute__((__noinline__)), which must stay an attribute */
 #define __restrict__ __restrict
-#define __launch_bounds__(...)
+/* The most threads of a block, for cpu/object_file.py: as many instructions before the function, which never run. */
+#define __launch_bounds__(...)                                                     \
+  __attribute__((patchable_function_entry(__jitload_most_threads(__VA_ARGS__) + 1, \
+                                          __jitload_most_threads(__VA_ARGS__))))
+template <class... __jitload_t>
+constexpr int __jitload_most_threads(long long threads, __jitload_t...) {
+  return threads < 1 || threads > 1024 ? 1024 : (int)threads;
+}
 #define __maxnreg__(...)
 #define __cluster_dims__(...) /* whatever a cluster can do beyond a block is an error */
 #define __block_size__(...)
@@ -87,8 +107,29 @@ __JITLOAD_INLINE void __jitload_set_block(const jitload_cpu_block* block) {
 
 __JITLOAD_INLINE void __trap() { __jitload_stop("__trap()"); }
 __JITLOAD_INLINE void __brkpt() {}
+__JITLOAD_INLINE void __prof_trigger(int) {}
 
 /* ---- waiting --------------------------------------------------------------------------------------------------- */
+
+/* Where a function is called: the line, and in the upper half the column, which tells two calls on one line apart. */
+typedef uint64_t __jitload_site;
+#if !defined(__has_builtin)
+#define __JITLOAD_SITE ((__jitload_site)__builtin_LINE())
+#elif !__has_builtin(__builtin_source_location)
+#define __JITLOAD_SITE ((__jitload_site)__builtin_LINE())
+#elif __cplusplus > 201703L
+#define __JITLOAD_SITE __jitload_site_of(std::source_location::current())
+constexpr __jitload_site __jitload_site_of(std::source_location location) {
+  return location.line() | (__jitload_site)location.column() << 32;
+}
+#else
+#define __JITLOAD_SITE __jitload_site_of(__builtin_source_location())
+constexpr __jitload_site __jitload_site_of(const void* location) {
+  typedef std::source_location::__impl impl;
+  const impl* place = static_cast<const impl*>(location);
+  return place->_M_line | (__jitload_site)place->_M_column << 32;
+}
+#endif
 
 #ifdef JITLOAD_CPU_PREEMPT
 /* The compiler calls this function in every basic block. After some of them another thread of the block gets its turn,
@@ -104,21 +145,22 @@ extern "C" __attribute__((no_sanitize_coverage, noinline, used)) void __sanitize
 #define __JITLOAD_DELAY_SWITCH() ((void)0)
 #endif
 
-__JITLOAD_INLINE int __jitload_barrier(int kind, int predicate, int line) {
-  __JITLOAD_KEEP_THREAD_INDEX(const int result = jitload_cpu_barrier(jitload_cpu_current_worker, kind, predicate,
-                                                                     (const void*)(uintptr_t)line));
+__JITLOAD_INLINE int __jitload_barrier(int kind, int predicate, __jitload_site site) {
+  __JITLOAD_KEEP_THREAD_INDEX(const int result = jitload_cpu_barrier(jitload_cpu_current_worker, kind, predicate, site));
   return result;
 }
 
-__JITLOAD_INLINE void __syncthreads(int line = __builtin_LINE()) { __jitload_barrier(JITLOAD_CPU_COUNT, 0, line); }
-__JITLOAD_INLINE int __syncthreads_count(int predicate, int line = __builtin_LINE()) {
-  return __jitload_barrier(JITLOAD_CPU_COUNT, predicate, line);
+__JITLOAD_INLINE void __syncthreads(__jitload_site site = __JITLOAD_SITE) {
+  __jitload_barrier(JITLOAD_CPU_COUNT, 0, site);
 }
-__JITLOAD_INLINE int __syncthreads_and(int predicate, int line = __builtin_LINE()) {
-  return __jitload_barrier(JITLOAD_CPU_AND, predicate, line);
+__JITLOAD_INLINE int __syncthreads_count(int predicate, __jitload_site site = __JITLOAD_SITE) {
+  return __jitload_barrier(JITLOAD_CPU_COUNT, predicate, site);
 }
-__JITLOAD_INLINE int __syncthreads_or(int predicate, int line = __builtin_LINE()) {
-  return __jitload_barrier(JITLOAD_CPU_OR, predicate, line);
+__JITLOAD_INLINE int __syncthreads_and(int predicate, __jitload_site site = __JITLOAD_SITE) {
+  return __jitload_barrier(JITLOAD_CPU_AND, predicate, site);
+}
+__JITLOAD_INLINE int __syncthreads_or(int predicate, __jitload_site site = __JITLOAD_SITE) {
+  return __jitload_barrier(JITLOAD_CPU_OR, predicate, site);
 }
 
 /* Exchange values among the lanes of `mask`; see jitload_cpu_exchange. `*values` is valid until the next switch. */
@@ -134,8 +176,8 @@ __JITLOAD_INLINE void __syncwarp(unsigned mask = 0xffffffffu) {
   __jitload_exchange(mask, 0, &values, "__syncwarp()");
 }
 
-__JITLOAD_INLINE unsigned __activemask(int line = __builtin_LINE()) {
-  __JITLOAD_KEEP_THREAD_INDEX(const unsigned mask = jitload_cpu_active((const void*)(uintptr_t)line));
+__JITLOAD_INLINE unsigned __activemask(__jitload_site site = __JITLOAD_SITE) {
+  __JITLOAD_KEEP_THREAD_INDEX(const unsigned mask = jitload_cpu_active(site));
   return mask;
 }
 
@@ -148,11 +190,33 @@ __JITLOAD_INLINE void __nanosleep(unsigned) {
 #include "jitload_cpu_math.h"
 #include <assert.h>
 
+extern "C" void* aligned_alloc(size_t alignment, size_t size) noexcept;
+__JITLOAD_INLINE void* __nv_aligned_device_malloc(size_t size, size_t alignment) {
+  return aligned_alloc(alignment, size);
+}
+
 /* ---- how kernels are run --------------------------------------------------------------------------------------- */
 
+/* How a parameter is passed: a reference as a pointer, as on a GPU. */
 template <class __jitload_t>
-__JITLOAD_INLINE __jitload_t& __jitload_parameter(void* const* params, unsigned number) {
-  return *static_cast<__jitload_t*>(params[number]);
+struct __jitload_passed {
+  typedef __jitload_t type;
+  static __JITLOAD_MEMBER __jitload_t& unpack(type& value) { return value; }
+};
+template <class __jitload_t>
+struct __jitload_passed<__jitload_t&> {
+  typedef __jitload_t* type;
+  static __JITLOAD_MEMBER __jitload_t& unpack(type value) { return *value; }
+};
+template <class __jitload_t>
+struct __jitload_passed<__jitload_t&&> {
+  static_assert(sizeof(__jitload_t) == 0, "a __global__ function cannot have a parameter with rvalue reference type");
+};
+
+template <class __jitload_t>
+__JITLOAD_INLINE typename __jitload_passed<__jitload_t>::type& __jitload_parameter(void* const* params,
+                                                                                   unsigned number) {
+  return *static_cast<typename __jitload_passed<__jitload_t>::type*>(params[number]);
 }
 
 template <class... __jitload_a>
@@ -187,11 +251,12 @@ template <class __jitload_f, __jitload_f* __jitload_k>
 struct __jitload_entry;
 template <class... __jitload_a, void (*__jitload_k)(__jitload_a...)>
 struct __jitload_entry<void(__jitload_a...), __jitload_k> {
-  typedef __jitload_layout<__jitload_a...> layout;
+  typedef __jitload_layout<typename __jitload_passed<__jitload_a>::type...> layout;
   typedef __jitload_indices<__integer_pack(sizeof...(__jitload_a))...> indices;
 
   /* The parameters are copies here, which no store of the kernel can reach, so they stay in registers. */
-  __JITLOAD_INLINE void loop(jitload_cpu_block* block, uint32_t count, __jitload_a... args) {
+  __JITLOAD_INLINE void loop(jitload_cpu_block* block, uint32_t count,
+                             typename __jitload_passed<__jitload_a>::type... args) {
     __jitload_set_block(block);
     for (uint32_t last = block->block_index[0] + count - 1;; ++block->block_index[0]) {
       blockIdx.x = block->block_index[0];
@@ -203,7 +268,7 @@ struct __jitload_entry<void(__jitload_a...), __jitload_k> {
           threadIdx.y = y;
           for (unsigned x = 0; x < width; ++x) {
             threadIdx.x = x;
-            __jitload_k(args...);
+            __jitload_k(__jitload_passed<__jitload_a>::unpack(args)...);
           }
         }
       }
@@ -225,7 +290,7 @@ struct __jitload_entry<void(__jitload_a...), __jitload_k> {
 #endif
 
   static void run_blocks(void* const* params, jitload_cpu_block* block, uint32_t count) {
-    if (block->block_index[0] + count - 1 > __JITLOAD_LAST_BLOCK) {
+    if (block->may_divide || block->block_index[0] + count - 1 > __JITLOAD_LAST_BLOCK) {
       for (; count != 0; --count, ++block->block_index[0]) run_threads(params, block);
       return;
     }
@@ -234,11 +299,15 @@ struct __jitload_entry<void(__jitload_a...), __jitload_k> {
 #endif
     loop_for_any(params, block, count, indices());
   }
-  static void run_threads(void* const* params, const jitload_cpu_block* block) {
-    uint32_t thread[3];
-    for (thread[2] = 0; thread[2] < block->block_dim[2]; ++thread[2]) {
-      for (thread[1] = 0; thread[1] < block->block_dim[1]; ++thread[1]) {
-        for (thread[0] = 0; thread[0] < block->block_dim[0]; ++thread[0]) run_thread(params, block, thread);
+  static void run_threads(void* const* params, jitload_cpu_block* block) {
+    volatile uint32_t* thread = block->thread_index;
+    __jitload_set_block(block);
+    for (thread[2] = 0; thread[2] < block->block_dim[2]; thread[2] = thread[2] + 1) {
+      for (thread[1] = 0; thread[1] < block->block_dim[1]; thread[1] = thread[1] + 1) {
+        for (thread[0] = 0; thread[0] < block->block_dim[0]; thread[0] = thread[0] + 1) {
+          __jitload_set(threadIdx, thread[0], thread[1], thread[2]);
+          call(params, indices());
+        }
       }
     }
   }
@@ -249,7 +318,7 @@ struct __jitload_entry<void(__jitload_a...), __jitload_k> {
   }
   template <unsigned... __jitload_n>
   static void call(void* const* params, __jitload_indices<__jitload_n...>) {
-    __jitload_k(__jitload_parameter<__jitload_a>(params, __jitload_n)...);
+    __jitload_k(__jitload_passed<__jitload_a>::unpack(__jitload_parameter<__jitload_a>(params, __jitload_n))...);
   }
 };
 

@@ -17,6 +17,9 @@ __JITLOAD_INLINE unsigned __brev(unsigned x) {
 __JITLOAD_INLINE unsigned long long __brevll(unsigned long long x) {
   return (unsigned long long)__brev((unsigned)x) << 32 | __brev((unsigned)(x >> 32));
 }
+__JITLOAD_INLINE unsigned short __nv_bswap16(unsigned short x) { return __builtin_bswap16(x); }
+__JITLOAD_INLINE unsigned __nv_bswap32(unsigned x) { return __builtin_bswap32(x); }
+__JITLOAD_INLINE unsigned long long __nv_bswap64(unsigned long long x) { return __builtin_bswap64(x); }
 __JITLOAD_INLINE unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
   const unsigned long long both = (unsigned long long)b << 32 | a;
   unsigned result = 0;
@@ -204,5 +207,49 @@ __JITLOAD_INLINE int __vimax3_s32_relu(int a, int b, int c) { return max(__vimax
 __JITLOAD_INLINE int __vimin3_s32_relu(int a, int b, int c) { return max(__vimin3_s32(a, b, c), 0); }
 __JITLOAD_INLINE int __viaddmax_s32_relu(int a, int b, int c) { return max(__viaddmax_s32(a, b, c), 0); }
 __JITLOAD_INLINE int __viaddmin_s32_relu(int a, int b, int c) { return max(__viaddmin_s32(a, b, c), 0); }
+
+/* The same on the halves of a word. */
+#define __JITLOAD_DPX(name, expression) \
+  __JITLOAD_INLINE unsigned name(unsigned a, unsigned b, unsigned c) { return expression; }
+#define __JITLOAD_DPX_HALVES(suffix, letter)                                      \
+  __JITLOAD_DPX(__vimax3_##suffix, __vmax##letter##2(__vmax##letter##2(a, b), c)) \
+  __JITLOAD_DPX(__vimin3_##suffix, __vmin##letter##2(__vmin##letter##2(a, b), c)) \
+  __JITLOAD_DPX(__viaddmax_##suffix, __vmax##letter##2(__vadd2(a, b), c))         \
+  __JITLOAD_DPX(__viaddmin_##suffix, __vmin##letter##2(__vadd2(a, b), c))
+__JITLOAD_DPX_HALVES(s16x2, s)
+__JITLOAD_DPX_HALVES(u16x2, u)
+#undef __JITLOAD_DPX_HALVES
+__JITLOAD_DPX(__vimax3_s16x2_relu, __vmaxs2(__vimax3_s16x2(a, b, c), 0))
+__JITLOAD_DPX(__vimin3_s16x2_relu, __vmaxs2(__vimin3_s16x2(a, b, c), 0))
+__JITLOAD_DPX(__viaddmax_s16x2_relu, __vmaxs2(__viaddmax_s16x2(a, b, c), 0))
+__JITLOAD_DPX(__viaddmin_s16x2_relu, __vmaxs2(__viaddmin_s16x2(a, b, c), 0))
+#undef __JITLOAD_DPX
+__JITLOAD_INLINE unsigned __vimax_s16x2_relu(unsigned a, unsigned b) { return __vmaxs2(__vmaxs2(a, b), 0); }
+__JITLOAD_INLINE unsigned __vimin_s16x2_relu(unsigned a, unsigned b) { return __vmaxs2(__vmins2(a, b), 0); }
+
+/* Minimum and maximum, and whether they are the first number. */
+#define __JITLOAD_DPX(name, type, function)                    \
+  __JITLOAD_INLINE type name(type a, type b, bool* is_first) { \
+    const type result = function(a, b);                        \
+    *is_first = result == a;                                   \
+    return result;                                             \
+  }
+__JITLOAD_DPX(__vibmax_s32, int, max)
+__JITLOAD_DPX(__vibmax_u32, unsigned, max)
+__JITLOAD_DPX(__vibmin_s32, int, min)
+__JITLOAD_DPX(__vibmin_u32, unsigned, min)
+#undef __JITLOAD_DPX
+#define __JITLOAD_DPX(name, function)                                                               \
+  __JITLOAD_INLINE unsigned name(unsigned a, unsigned b, bool* is_first_high, bool* is_first_low) { \
+    const unsigned result = function(a, b);                                                         \
+    *is_first_high = result >> 16 == a >> 16;                                                       \
+    *is_first_low = (result & 0xffffu) == (a & 0xffffu);                                            \
+    return result;                                                                                  \
+  }
+__JITLOAD_DPX(__vibmax_s16x2, __vmaxs2)
+__JITLOAD_DPX(__vibmax_u16x2, __vmaxu2)
+__JITLOAD_DPX(__vibmin_s16x2, __vmins2)
+__JITLOAD_DPX(__vibmin_u16x2, __vminu2)
+#undef __JITLOAD_DPX
 
 #endif /* JITLOAD_CPU_INTEGER_H_ */

@@ -59,10 +59,22 @@ __JITLOAD_MIN_MAX(unsigned long)
 __JITLOAD_MIN_MAX(long long)
 __JITLOAD_MIN_MAX(unsigned long long)
 #undef __JITLOAD_MIN_MAX
-__JITLOAD_INLINE unsigned min(int a, unsigned b) { return min((unsigned)a, b); }
-__JITLOAD_INLINE unsigned min(unsigned a, int b) { return min(a, (unsigned)b); }
-__JITLOAD_INLINE unsigned max(int a, unsigned b) { return max((unsigned)a, b); }
-__JITLOAD_INLINE unsigned max(unsigned a, int b) { return max(a, (unsigned)b); }
+/* Of a signed and an unsigned number both count as unsigned. */
+#define __JITLOAD_MIXED(type)                                                                      \
+  __JITLOAD_INLINE unsigned type min(type a, unsigned type b) { return min((unsigned type)a, b); } \
+  __JITLOAD_INLINE unsigned type min(unsigned type a, type b) { return min(a, (unsigned type)b); } \
+  __JITLOAD_INLINE unsigned type max(type a, unsigned type b) { return max((unsigned type)a, b); } \
+  __JITLOAD_INLINE unsigned type max(unsigned type a, type b) { return max(a, (unsigned type)b); }
+__JITLOAD_MIXED(int)
+__JITLOAD_MIXED(long)
+__JITLOAD_MIXED(long long)
+#undef __JITLOAD_MIXED
+__JITLOAD_INLINE unsigned umin(unsigned a, unsigned b) { return min(a, b); }
+__JITLOAD_INLINE unsigned umax(unsigned a, unsigned b) { return max(a, b); }
+__JITLOAD_INLINE long long llmin(long long a, long long b) { return min(a, b); }
+__JITLOAD_INLINE long long llmax(long long a, long long b) { return max(a, b); }
+__JITLOAD_INLINE unsigned long long ullmin(unsigned long long a, unsigned long long b) { return min(a, b); }
+__JITLOAD_INLINE unsigned long long ullmax(unsigned long long a, unsigned long long b) { return max(a, b); }
 /* Of a number and a NaN they return the number. libm's functions are calls; these become instructions. */
 #define __JITLOAD_FLOAT_MIN_MAX(type, min_name, max_name)                                               \
   extern "C" inline __attribute__((always_inline, gnu_inline)) type min_name(type a, type b) noexcept { \
@@ -238,6 +250,7 @@ __JITLOAD_INLINE double cyl_bessel_i1(double x) { return __jitload_bessel(1, x);
 __JITLOAD_FLOAT1(cyl_bessel_i0)
 __JITLOAD_FLOAT1(cyl_bessel_i1)
 __JITLOAD_INLINE float fdividef(float a, float b) { return a / b; }
+__JITLOAD_INLINE double fdivide(double a, double b) { return a / b; }
 #undef __JITLOAD_FLOAT1
 #undef __JITLOAD_FLOAT2
 #undef __JITLOAD_FLOAT3
@@ -265,11 +278,7 @@ __JITLOAD_INLINE float __frsqrt_rn(float x) { return (float)(1.0 / __builtin_sqr
 
 /* ---- time ------------------------------------------------------------------------------------------------------- */
 
-__JITLOAD_INLINE long long clock64() {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (long long)now.tv_sec * 1000000000ll + now.tv_nsec;
-}
+__JITLOAD_INLINE long long clock64() { return jitload_cpu_clock(); }
 __JITLOAD_INLINE clock_t clock() { return (clock_t)clock64(); }
 
 #endif /* JITLOAD_CPU_MATH_H_ */

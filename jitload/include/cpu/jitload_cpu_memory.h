@@ -7,6 +7,10 @@ __JITLOAD_INLINE void __jitload_yield() {
   __JITLOAD_KEEP_THREAD_INDEX(jitload_cpu_yield());
 }
 
+/* A loop around an atomic operation that changes nothing, such as atomicAdd(p, 0), waits for another thread. */
+#define __JITLOAD_YIELD_IF(condition) \
+  if (__builtin_constant_p(condition) && (condition)) __jitload_yield();
+
 /* Return whether an address is in shared memory, where atomics may be plain accesses: no other thread of the operating
  * system accesses it. With preemption another thread of the block may interrupt a plain access, so the answer is no. */
 #ifdef JITLOAD_CPU_PREEMPT
@@ -48,7 +52,7 @@ __JITLOAD_INLINE __jitload_t __jitload_update(__jitload_t* address, __jitload_f 
 
 #define __JITLOAD_ATOMIC_INT(type)                                                                            \
   __JITLOAD_INLINE type atomicAdd(type* p, type v) {                                                          \
-    if (__builtin_constant_p(v == 0) && v == 0) __jitload_yield(); /* a load, perhaps in a loop that waits */ \
+    __JITLOAD_YIELD_IF(v == 0)                                                                                \
     __JITLOAD_IF_SHARED(type, p, old + v)                                                                     \
     return __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST);                                                        \
   }                                                                                                           \
@@ -60,15 +64,17 @@ __JITLOAD_INLINE __jitload_t __jitload_update(__jitload_t* address, __jitload_f 
     return old;                                                                                               \
   }                                                                                                           \
   __JITLOAD_INLINE type atomicAnd(type* p, type v) {                                                          \
+    __JITLOAD_YIELD_IF(v == (type)-1)                                                                         \
     __JITLOAD_IF_SHARED(type, p, old & v)                                                                     \
     return __atomic_fetch_and(p, v, __ATOMIC_RELAXED);                                                        \
   }                                                                                                           \
   __JITLOAD_INLINE type atomicOr(type* p, type v) {                                                           \
-    if (__builtin_constant_p(v == 0) && v == 0) __jitload_yield();                                            \
+    __JITLOAD_YIELD_IF(v == 0)                                                                                \
     __JITLOAD_IF_SHARED(type, p, old | v)                                                                     \
     return __atomic_fetch_or(p, v, __ATOMIC_SEQ_CST);                                                         \
   }                                                                                                           \
   __JITLOAD_INLINE type atomicXor(type* p, type v) {                                                          \
+    __JITLOAD_YIELD_IF(v == 0)                                                                                \
     __JITLOAD_IF_SHARED(type, p, old ^ v)                                                                     \
     return __atomic_fetch_xor(p, v, __ATOMIC_RELAXED);                                                        \
   }                                                                                                           \
@@ -91,17 +97,17 @@ __JITLOAD_ATOMIC_INT(long long)
 __JITLOAD_ATOMIC_INT(unsigned long long)
 #undef __JITLOAD_ATOMIC_INT
 
-/* A thread whose exchange fails will try again, and waits for another thread. */
+/* A thread whose exchange fails, or changes nothing, will try again, and waits for another thread. */
 #define __JITLOAD_ATOMIC_CAS(type)                                                                              \
   __JITLOAD_INLINE type atomicCAS(type* p, type compare, type v) {                                              \
     type old = compare;                                                                                         \
     if (__jitload_is_shared(p)) {                                                                               \
       old = *p;                                                                                                 \
       if (old == compare) *p = v;                                                                               \
-      else __jitload_yield();                                                                                   \
-      return old;                                                                                               \
+    } else {                                                                                                    \
+      __atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                       \
     }                                                                                                           \
-    if (!__atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) __jitload_yield(); \
+    if (old != compare || old == v) __jitload_yield();                                                          \
     return old;                                                                                                 \
   }                                                                                                             \
   __JITLOAD_SCOPES(type, atomicCAS, (type* p, type compare, type v), (p, compare, v))
@@ -114,10 +120,13 @@ __JITLOAD_ATOMIC_CAS(unsigned short)
 
 #define __JITLOAD_ATOMIC_FLOAT(type, bits)                                 \
   __JITLOAD_INLINE type atomicAdd(type* p, type v) {                       \
+    __JITLOAD_YIELD_IF(v == 0)                                             \
     return __jitload_update<type, bits>(p, [=](type a) { return a + v; }); \
   }                                                                        \
   __JITLOAD_INLINE type atomicExch(type* p, type v) {                      \
-    return __jitload_update<type, bits>(p, [=](type) { return v; });       \
+    const type old = __jitload_update<type, bits>(p, [=](type) { return v; }); \
+    if (old == v) __jitload_yield();                                       \
+    return old;                                                            \
   }                                                                        \
   __JITLOAD_SCOPES(type, atomicAdd, (type* p, type v), (p, v))             \
   __JITLOAD_SCOPES(type, atomicExch, (type* p, type v), (p, v))
@@ -134,10 +143,12 @@ __JITLOAD_ATOMIC_VECTOR(float4, atomicAdd(&p->x, v.x), atomicAdd(&p->y, v.y), at
 #undef __JITLOAD_ATOMIC_VECTOR
 
 __JITLOAD_INLINE int atomicSub(int* p, int v) {
+  __JITLOAD_YIELD_IF(v == 0)
   __JITLOAD_IF_SHARED(int, p, old - v)
   return __atomic_fetch_sub(p, v, __ATOMIC_RELAXED);
 }
 __JITLOAD_INLINE unsigned atomicSub(unsigned* p, unsigned v) {
+  __JITLOAD_YIELD_IF(v == 0)
   __JITLOAD_IF_SHARED(unsigned, p, old - v)
   return __atomic_fetch_sub(p, v, __ATOMIC_RELAXED);
 }

@@ -35,16 +35,21 @@ __JITLOAD_VECTOR(float, float, 8, 16)
 __JITLOAD_VECTOR(double, double, 16, 16)
 #undef __JITLOAD_VECTOR
 
-struct __attribute__((aligned(32))) double4_32a { double x, y, z, w; };
-struct __attribute__((aligned(32))) long4_32a { long x, y, z, w; };
-struct __attribute__((aligned(32))) ulong4_32a { unsigned long x, y, z, w; };
-struct __attribute__((aligned(32))) longlong4_32a { long long x, y, z, w; };
-struct __attribute__((aligned(32))) ulonglong4_32a { unsigned long long x, y, z, w; };
-struct __attribute__((aligned(16))) double4_16a { double x, y, z, w; };
-struct __attribute__((aligned(16))) long4_16a { long x, y, z, w; };
-struct __attribute__((aligned(16))) ulong4_16a { unsigned long x, y, z, w; };
-struct __attribute__((aligned(16))) longlong4_16a { long long x, y, z, w; };
-struct __attribute__((aligned(16))) ulonglong4_16a { unsigned long long x, y, z, w; };
+#define __JITLOAD_VECTOR4(name, scalar, align)                                                                    \
+  struct __attribute__((aligned(align))) name { scalar x, y, z, w; };                                             \
+  static inline __attribute__((always_inline, unused)) name make_##name(scalar x, scalar y, scalar z, scalar w) { \
+    return name{x, y, z, w};                                                                                      \
+  }
+#define __JITLOAD_VECTOR4S(name, scalar)    \
+  __JITLOAD_VECTOR4(name##_16a, scalar, 16) \
+  __JITLOAD_VECTOR4(name##_32a, scalar, 32)
+__JITLOAD_VECTOR4S(double4, double)
+__JITLOAD_VECTOR4S(long4, long)
+__JITLOAD_VECTOR4S(ulong4, unsigned long)
+__JITLOAD_VECTOR4S(longlong4, long long)
+__JITLOAD_VECTOR4S(ulonglong4, unsigned long long)
+#undef __JITLOAD_VECTOR4S
+#undef __JITLOAD_VECTOR4
 #define __NV_SILENCE_DEPRECATION_BEGIN
 #define __NV_SILENCE_DEPRECATION_END
 

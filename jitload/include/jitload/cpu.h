@@ -18,7 +18,9 @@ typedef struct jitload_cpu_block {
   uint32_t block_dim[3];
   uint32_t block_index[3];
   uint32_t shared_bytes;
-  uint32_t has_avx512; /* whether the processor has AVX-512 */
+  uint32_t has_avx512;   /* whether the processor has AVX-512 */
+  uint32_t may_divide;   /* whether to record the thread that runs, for a message about a division by zero */
+  uint32_t thread_index[3]; /* that thread */
 } jitload_cpu_block;
 
 /* The two ways to run a kernel, and what a reader of its object file needs. cpu/object_file.py reads this layout. */
@@ -47,8 +49,9 @@ extern JITLOAD_CPU_HIDDEN __thread struct jitload_cpu_worker* jitload_cpu_curren
  * system accesses it, so atomics in it need no atomic instructions. The size is 0 with sanitize= and debug=. */
 extern JITLOAD_CPU_HIDDEN __thread uintptr_t jitload_cpu_thread_memory[2];
 
-/* Wait for all live threads of the block; return the count of true predicates, or whether all or any are true. */
-int jitload_cpu_barrier(struct jitload_cpu_worker* worker, int kind, int predicate, const void* site);
+/* Wait for all live threads of the block; return the count of true predicates, or whether all or any are true. `site`
+ * is the caller's line, with its column in the upper half. */
+int jitload_cpu_barrier(struct jitload_cpu_worker* worker, int kind, int predicate, uint64_t site);
 
 /* Wait for the lanes of `mask` and exchange 64-bit values with them: `values[lane]` is the value of each, 0 for lanes
  * that have ended or are not in the mask. `values[32]` has a bit for each lane whose value is not 0. Return the mask of
@@ -56,11 +59,17 @@ int jitload_cpu_barrier(struct jitload_cpu_worker* worker, int kind, int predica
 uint32_t jitload_cpu_exchange(struct jitload_cpu_worker* worker, uint32_t mask, uint64_t value, const uint64_t** values,
                               const char* name);
 
+/* Wait for all threads of the block's tile of `size` threads, a power of two from 64 to 1024, that this thread is in. */
+void jitload_cpu_tile_barrier(struct jitload_cpu_worker* worker, uint32_t size);
+
 /* Wait until no other lane can arrive at this place; return the mask of the lanes of the warp that are there. */
-uint32_t jitload_cpu_active(const void* site);
+uint32_t jitload_cpu_active(uint64_t site);
 
 /* Let the other threads of the block run for a while. */
 void jitload_cpu_yield(void);
+
+/* Return the time in nanoseconds. */
+int64_t jitload_cpu_clock(void);
 
 /* End the launch with an error that names the block and this thread. */
 __attribute__((noreturn, format(printf, 2, 3))) void jitload_cpu_stop(const uint32_t thread[3], const char* format,
@@ -73,11 +82,18 @@ typedef struct jitload_cpu_region {
   uintptr_t end;
 } jitload_cpu_region;
 
+/* How the threads of a block run. */
+enum {
+  JITLOAD_CPU_LOOP,   /* as a loop that may be vectorised: they cannot wait */
+  JITLOAD_CPU_FIBERS, /* as fibers: they may wait for each other */
+  JITLOAD_CPU_SINGLY  /* one by one: they may divide integers */
+};
+
 /* One call of a kernel. */
 typedef struct jitload_cpu_launch {
   const jitload_cpu_kernel* kernel;
   const char* name;
-  int can_wait; /* its threads may wait for each other */
+  int mode;
   jitload_cpu_block block;
   void* const* params;
   const jitload_cpu_region* tensors;

@@ -1,21 +1,65 @@
-/* Reductions over a group of lanes, in the order of a GPU's butterfly. */
+/* Reductions over a group, which call their operation in the order in which a GPU does. */
 #ifndef JITLOAD_CPU_GROUPS_REDUCE_H_
 #define JITLOAD_CPU_GROUPS_REDUCE_H_
 
-#include <cooperative_groups.h>
+#include <cooperative_groups/scan.h>
 
 namespace cooperative_groups {
 
-template <unsigned int Size, class Parent, class T, class Operation>
-__JITLOAD_INLINE T reduce(const thread_block_tile<Size, Parent>& group, T value, Operation&& operation) {
-  for (unsigned lanes = Size / 2; lanes > 0; lanes /= 2) value = operation(value, group.shfl_xor(value, lanes));
+namespace __jitload_groups {
+
+template <class Tile, class Value, class Operation>
+__JITLOAD_INLINE Value reduce_tile(const Tile& tile, Value value, Operation&& operation) {
+  check_operation(value, operation);
+  for (unsigned bits = Tile::size() / 2; bits > 0; bits /= 2) value = operation(value, tile.shfl_xor(value, bits));
   return value;
 }
-template <class T, class Operation>
-__JITLOAD_INLINE T reduce(const coalesced_group& group, T value, Operation&& operation) {
-  T result = group.shfl(value, 0);
-  for (unsigned rank = 1; rank < group.size(); ++rank) result = operation(result, group.shfl(value, (int)rank));
-  return result;
+
+/* The same exchange among the warps of a wide tile. */
+template <class Group, class Value, class Operation>
+__JITLOAD_INLINE Value reduce_warps(const Group& group, Value value, Operation&& operation) {
+  constexpr unsigned warps = Group::__jitload_warps;
+  return group.__jitload_exchange_warps(group.thread_rank() % 32 == 0, value, [&](Value* values) {
+    for (unsigned bits = warps / 2; bits > 0; bits /= 2) {
+      Value sums[warps];
+      for (unsigned i = 0; i < warps; ++i) sums[i] = operation(values[i], values[i ^ bits]);
+      for (unsigned i = 0; i < warps; ++i) values[i] = sums[i];
+    }
+    return values[group.thread_rank() / 32];
+  });
+}
+
+}  // namespace __jitload_groups
+
+template <unsigned int Size, class Parent, class Value, class Operation>
+__JITLOAD_INLINE Value reduce(const thread_block_tile<Size, Parent>& group, Value value, Operation&& operation) {
+  if constexpr (Size > 32) {
+    const Value sum = __jitload_groups::reduce_tile(__jitload_groups::tile<32>(), value, operation);
+    return __jitload_groups::reduce_warps(group, sum, operation);
+  } else {
+    return __jitload_groups::reduce_tile(group, value, operation);
+  }
+}
+template <class Value, class Operation>
+__JITLOAD_INLINE Value reduce(const coalesced_group& group, Value value, Operation&& operation) {
+  if (group.size() == 32) return __jitload_groups::reduce_tile(__jitload_groups::tile<32>(), value, operation);
+  return group.shfl(__jitload_groups::running_sum(group, value, operation), (int)group.size() - 1);
+}
+
+template <class Group, class Atomic, class Value, class Operation>
+__JITLOAD_INLINE void reduce_update_async(const Group& group, Atomic&& atomic, Value value, Operation&& operation) {
+  const Value sum = reduce(group, value, operation);
+  if (group.thread_rank() == 0) __jitload_groups::update(atomic, sum, operation);
+}
+template <class Group, class Atomic, class Value, class Operation>
+__JITLOAD_INLINE void reduce_store_async(const Group& group, Atomic&& atomic, Value value, Operation&& operation) {
+  const Value sum = reduce(group, value, operation);
+  if (group.thread_rank() == 0) atomic.store(sum);
+}
+template <class Group, class Value, class Operation>
+__JITLOAD_INLINE void reduce_store_async(const Group& group, Value* destination, Value value, Operation&& operation) {
+  const Value sum = reduce(group, value, operation);
+  if (group.thread_rank() == 0) *destination = sum;
 }
 
 }  // namespace cooperative_groups

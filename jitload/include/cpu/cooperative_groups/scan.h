@@ -1,4 +1,4 @@
-/* Scans over a group of lanes. */
+/* Scans over a group, which call their operation in the order in which a GPU does. */
 #ifndef JITLOAD_CPU_GROUPS_SCAN_H_
 #define JITLOAD_CPU_GROUPS_SCAN_H_
 
@@ -6,27 +6,132 @@
 
 namespace cooperative_groups {
 
-template <class Group, class T, class Operation>
-__JITLOAD_INLINE T inclusive_scan(const Group& group, T value, Operation&& operation) {
+template <class Value> struct plus { __JITLOAD_MEMBER Value operator()(Value a, Value b) const { return a + b; } };
+template <class Value> struct less { __JITLOAD_MEMBER Value operator()(Value a, Value b) const { return b < a ? b : a; } };
+template <class Value> struct greater { __JITLOAD_MEMBER Value operator()(Value a, Value b) const { return a < b ? b : a; } };
+template <class Value> struct bit_and { __JITLOAD_MEMBER Value operator()(Value a, Value b) const { return a & b; } };
+template <class Value> struct bit_xor { __JITLOAD_MEMBER Value operator()(Value a, Value b) const { return a ^ b; } };
+template <class Value> struct bit_or { __JITLOAD_MEMBER Value operator()(Value a, Value b) const { return a | b; } };
+
+namespace __jitload_groups {
+
+template <class Value>
+Value copy(const Value&);
+template <class Value, class Operation>
+__JITLOAD_INLINE void check_operation(Value& value, Operation&& operation) {
+  static_assert(is_same<decltype(copy(operation(value, value))), Value>::value,
+                "the operation returns another type than that of the value");
+}
+
+/* The sum of this thread's value and those of smaller ranks, for some operation. */
+template <class Group, class Value, class Operation>
+__JITLOAD_INLINE Value running_sum(const Group& group, Value value, Operation&& operation) {
+  check_operation(value, operation);
   for (unsigned distance = 1; distance < group.size(); distance *= 2) {
-    const T previous = group.shfl_up(value, distance);
-    if (group.thread_rank() >= distance) value = operation(previous, value);
+    const Value previous = group.shfl_up(value, distance);
+    if (group.thread_rank() >= distance) value = operation(value, previous);
   }
   return value;
 }
-template <class Group, class T>
-__JITLOAD_INLINE T inclusive_scan(const Group& group, T value) {
-  return inclusive_scan(group, value, plus<T>());
+
+template <class Value>
+struct warp_sums {
+  Value before, total; /* of the warps before this thread's, and of the tile */
+};
+
+/* The sums of the warps of a wide tile, given the running sums within this thread's warp. */
+template <class Group, class Value, class Operation>
+__JITLOAD_INLINE warp_sums<Value> sum_warps(const Group& group, Value sum, Operation&& operation) {
+  constexpr unsigned warps = Group::__jitload_warps;
+  return group.__jitload_exchange_warps(group.thread_rank() % 32 == 31, sum, [&](Value* values) {
+    for (unsigned distance = 1; distance < warps; distance *= 2) {
+      for (unsigned i = warps - 1; i >= distance; --i) values[i] = operation(values[i], values[i - distance]);
+    }
+    const unsigned warp = group.thread_rank() / 32;
+    return warp_sums<Value>{warp == 0 ? Value() : values[warp - 1], values[warps - 1]};
+  });
 }
-template <class Group, class T, class Operation>
-__JITLOAD_INLINE T exclusive_scan(const Group& group, T value, Operation&& operation) {
-  const T previous = group.shfl_up(inclusive_scan(group, value, operation), 1);
-  return group.thread_rank() == 0 ? T() : previous;
+
+/* A thread's part of a scan of a wide tile, given what comes before its warp. */
+template <bool is_inclusive, class Value, class Operation>
+__JITLOAD_INLINE Value add_before(Value sum, bool has_before, Value before, Operation&& operation) {
+  const tile<32> warp;
+  if (!is_inclusive) sum = warp.shfl_up(sum, 1);
+  if (!is_inclusive && warp.thread_rank() == 0) return before;
+  return has_before ? (Value)operation(sum, before) : sum;
 }
-template <class Group, class T>
-__JITLOAD_INLINE T exclusive_scan(const Group& group, T value) {
-  return exclusive_scan(group, value, plus<T>());
+
+template <class Group, class Value>
+__JITLOAD_INLINE Value sum_before(const Group& group, Value sum) {
+  const Value previous = group.shfl_up(sum, 1);
+  return group.thread_rank() == 0 ? Value() : previous;
 }
+
+template <bool is_inclusive, class Group, class Value, class Operation>
+__JITLOAD_INLINE Value scan(const Group& group, Value value, Operation&& operation) {
+  if constexpr (Group::__jitload_warps > 1) {
+    const Value sum = running_sum(tile<32>(), value, operation);
+    const Value before = sum_warps(group, sum, operation).before;
+    return add_before<is_inclusive>(sum, group.thread_rank() >= 32, before, operation);
+  } else {
+    const Value sum = running_sum(group, value, operation);
+    return is_inclusive ? sum : sum_before(group, sum);
+  }
+}
+
+template <class Atomic, class Value, class Operation>
+__JITLOAD_INLINE Value update(Atomic& atomic, Value value, Operation&& operation) {
+  Value old = atomic.load();
+  while (!atomic.compare_exchange_weak(old, operation(old, value))) {
+  }
+  return old;
+}
+
+/* Add the sum of all threads to an atomic; return its old value. */
+template <class Group, class Atomic, class Value, class Operation>
+__JITLOAD_INLINE Value add_to(const Group& group, Atomic& atomic, Value total, Operation&& operation) {
+  Value old = Value();
+  if (group.thread_rank() == group.size() - 1) old = update(atomic, total, operation);
+  return group.shfl(old, (int)group.size() - 1);
+}
+
+template <bool is_inclusive, class Group, class Atomic, class Value, class Operation>
+__JITLOAD_INLINE Value scan_update(const Group& group, Atomic& atomic, Value value, Operation&& operation) {
+  if constexpr (Group::__jitload_warps > 1) {
+    const Value sum = running_sum(tile<32>(), value, operation);
+    const warp_sums<Value> sums = sum_warps(group, sum, operation);
+    const Value old = add_to(group, atomic, sums.total, operation);
+    const Value before = group.thread_rank() < 32 ? old : (Value)operation(sums.before, old);
+    return add_before<is_inclusive>(sum, true, before, operation);
+  } else {
+    const Value sum = running_sum(group, value, operation);
+    const Value old = add_to(group, atomic, sum, operation);
+    return operation(old, is_inclusive ? sum : sum_before(group, sum));
+  }
+}
+
+}  // namespace __jitload_groups
+
+#define __JITLOAD_SCANS(name, is_inclusive)                                                                       \
+  template <class Group, class Value, class Operation>                                                            \
+  __JITLOAD_INLINE Value name(const Group& group, Value value, Operation&& operation) {                           \
+    return __jitload_groups::scan<is_inclusive>(group, value, operation);                                         \
+  }                                                                                                               \
+  template <class Group, class Value>                                                                             \
+  __JITLOAD_INLINE Value name(const Group& group, Value value) {                                                  \
+    return __jitload_groups::scan<is_inclusive>(group, value, plus<Value>());                                     \
+  }                                                                                                               \
+  template <class Group, class Atomic, class Value, class Operation>                                              \
+  __JITLOAD_INLINE Value name##_update(const Group& group, Atomic&& atomic, Value value, Operation&& operation) { \
+    return __jitload_groups::scan_update<is_inclusive>(group, atomic, value, operation);                          \
+  }                                                                                                               \
+  template <class Group, class Atomic, class Value>                                                               \
+  __JITLOAD_INLINE Value name##_update(const Group& group, Atomic&& atomic, Value value) {                        \
+    return __jitload_groups::scan_update<is_inclusive>(group, atomic, value, plus<Value>());                      \
+  }
+__JITLOAD_SCANS(inclusive_scan, true)
+__JITLOAD_SCANS(exclusive_scan, false)
+#undef __JITLOAD_SCANS
 
 }  // namespace cooperative_groups
 

@@ -1,0 +1,103 @@
+"""A child process that answers questions of this process, one after another, over its standard input and output."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from jitload.errors import ToolchainError
+
+_SHUTDOWN_S = 10.0  # for a child to end: NVRTC may take this long to stop
+
+
+class ChildProcess:
+    """A child process and the pipes to it.
+
+    It is not started by multiprocessing, which would import the program's main module in it. It runs in a session of
+    its own, so that Ctrl-C reaches only this process, which then stops the child.
+    """
+
+    def __init__(self, program: str, *arguments: str, options: Sequence[str] = ()) -> None:
+        """Start Python with a program, its arguments, and options for Python itself.
+
+        Raises:
+            ToolchainError: There is no Python to start.
+        """
+        if not sys.executable:
+            raise ToolchainError("there is no Python to start another process with (sys.executable is empty)")
+        self._process = subprocess.Popen(
+            [sys.executable, *options, "-c", program, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    def ask(self, question: object) -> Any:
+        """Send a question and return the answer, or None if the process died."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with suppress(OSError, EOFError, ValueError, pickle.UnpicklingError):
+            pickle.dump(question, self._process.stdin)
+            self._process.stdin.flush()
+            return pickle.load(self._process.stdout)  # noqa: S301  from our own child
+        return None
+
+    def cause_of_death(self) -> str:
+        """Return how the process ended."""
+        status = self._process.wait()
+        if status >= 0:
+            return f"ended with status {status}"
+        with suppress(ValueError):
+            return f"was ended by {signal.Signals(-status).name}"
+        return f"was ended by signal {-status}"
+
+    def interrupt(self) -> None:
+        """Tell the process to stop what it does and to clean up."""
+        self._process.terminate()
+
+    def close(self) -> None:
+        """Close the pipes, which ends an idle process."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+
+    def await_end(self) -> None:
+        """Wait until the process has ended, and kill it if that takes too long."""
+        try:
+            self._process.wait(_SHUTDOWN_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self._process.kill()
+        self.close()
+        self._process.wait()
+
+    def forget(self) -> None:
+        """Drop a process that belongs to the parent of this one, which was forked."""
+        self.close()
+        self._process.returncode = 0  # otherwise Popen warns that it still runs
+
+
+def answer_questions(answer: Callable[[Any], object]) -> None:
+    """Run a child process: read questions from standard input, and write the answer to each, until the input ends."""
+    questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what tools print must not mix with the answers
+    with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
+        while True:
+            question = pickle.load(questions)  # noqa: S301  from the process that started this one
+            pickle.dump(answer(question), answers)
+            answers.flush()
+            if not gc.isenabled():  # until here, most new objects belong to modules, which are never garbage
+                gc.freeze()
+                gc.enable()
+    gc.freeze()  # a collection at exit would take longer than the rest of the exit

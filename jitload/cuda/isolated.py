@@ -1,0 +1,190 @@
+"""Runs NVRTC in a child process, so that a crash, or a compile that takes too much time or memory, ends only the child.
+
+A child is started when it is first needed and stays for later compiles. It imports neither torch nor the user's
+program, and it has no GPU context.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import jitload.cuda.nvrtc as in_process
+from jitload.building.child_process import ChildProcess, answer_questions
+from jitload.building.resources import core_count
+from jitload.cuda.nvrtc import NvrtcJob, NvrtcResult
+from jitload.errors import CompileError, JitLoadError
+
+is_needed = True  # False in a process that only builds, and that others replace when it dies
+
+_PROGRAM = (
+    "import sys; parent, *sys.path[:] = sys.argv[1:]; from jitload.cuda.isolated import serve; serve(int(parent))"
+)
+_PACKAGE_DIR = str(Path(__file__).parents[2])
+_POLL_S = 1.0  # how often a child looks for its parent if the system cannot tell it when the parent ends
+
+
+class _Question(NamedTuple):
+    """A job, and what else NVRTC reads of the process that asks."""
+
+    library_path: Path
+    job: NvrtcJob
+    environment: dict[str, str]
+    working_dir: str
+
+
+def run_isolated(library_path: Path, job: NvrtcJob) -> NvrtcResult:
+    """Compile once in a child process.
+
+    Raises:
+        CompileError: As for `run_nvrtc`, or the child process died.
+        ToolchainError: As for `run_nvrtc`, or there is no Python to start a child process with.
+    """
+    job = replace(job, is_isolated=False)
+    if not is_needed:
+        return in_process.run_nvrtc(library_path, job)
+    with _children.slots:
+        answer = _ask(_Question(library_path, job, dict(os.environ), _working_dir()))
+    if isinstance(answer, NvrtcResult):
+        return answer
+    raise answer
+
+
+def _ask(question: _Question) -> NvrtcResult | Exception:
+    """Ask an idle child, or a new one if there is none or if that one dies: an earlier job may have damaged it."""
+    cause = ""
+    for is_last in (False, True):
+        child = _start() if is_last else _children.take()
+        if child is None:
+            continue
+        try:
+            answer: NvrtcResult | Exception | None = child.ask(question)
+        except BaseException:  # such as KeyboardInterrupt
+            child.kill()
+            raise
+        if answer is not None:
+            _children.give_back(child)
+            return answer
+        cause = child.cause_of_death()
+        child.close()
+    return _crash(question.job, cause)
+
+
+def _working_dir() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed
+        return "/"
+
+
+def _crash(job: NvrtcJob, cause: str) -> CompileError:
+    return CompileError(
+        stage="nvrtc",
+        name=job.name,
+        log=f"The process that ran NVRTC {cause} while it compiled {job.name!r}.",
+        command=job.options,
+        hint="NVRTC crashed, or the system ended the process, for example for lack of memory. To find the cause, leave "
+        "out parts of the source.",
+    )
+
+
+class _Children:
+    """The child processes of this process. Each runs one compile at a time, and as many work as there are cores."""
+
+    def __init__(self) -> None:
+        self.slots = threading.BoundedSemaphore(core_count())
+        self._lock = threading.Lock()
+        self._idle: list[ChildProcess] = []
+
+    def take(self) -> ChildProcess | None:
+        """Return an idle child, if there is one."""
+        with self._lock:
+            return self._idle.pop() if self._idle else None
+
+    def give_back(self, child: ChildProcess) -> None:
+        """Keep a child for the next compile."""
+        with self._lock:
+            self._idle.append(child)
+
+    def prepare(self) -> None:
+        """Start a child unless one is idle, so that it gets ready while this process does something else."""
+        with self._lock:
+            if not self._idle:
+                self._idle.append(_start())
+
+    def kill(self) -> None:
+        """End the idle children. Those at work end with this process."""
+        while child := self.take():
+            child.kill()
+
+    def forget(self) -> None:
+        """Drop the children in a forked process, because they belong to its parent."""
+        for child in self._idle:
+            child.forget()
+        self.slots, self._lock, self._idle = threading.BoundedSemaphore(core_count()), threading.Lock(), []
+
+
+def _start() -> ChildProcess:
+    # Without the site module, which may import anything; sys.path has what it added in this process.
+    options = ("-I", "-S", *(("-X", "utf8") if sys.flags.utf8_mode else ()))
+    return ChildProcess(_PROGRAM, str(os.getpid()), *sys.path, _PACKAGE_DIR, options=options)
+
+
+_children = _Children()
+atexit.register(_children.kill)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_children.forget)
+
+
+def prepare_child() -> None:
+    """Start a child process for the next compile, unless there is one."""
+    with suppress(OSError, JitLoadError):  # the compile will report it
+        _children.prepare()
+
+
+# ---- the child ---------------------------------------------------------------------------------------------------
+
+
+def serve(parent: int) -> None:
+    """Run a child process: compile one job after another."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    threading.Thread(target=_end_with, args=(parent,), name="jitload-parent", daemon=True).start()
+    answer_questions(_answer)
+
+
+def _end_with(parent: int) -> None:
+    """End this process when its parent has ended; a fork of the parent may keep the pipe open."""
+    import select
+    import signal
+    import time
+
+    try:
+        poll = select.poll()
+        poll.register(os.pidfd_open(parent), select.POLLIN)
+        while os.getppid() == parent and not poll.poll():
+            pass
+    except (OSError, AttributeError):  # this system has no pidfd_open
+        while os.getppid() == parent:
+            time.sleep(_POLL_S)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _answer(question: _Question) -> NvrtcResult | Exception:
+    if question.environment != dict(os.environ):
+        os.environ.clear()
+        os.environ.update(question.environment)
+    try:
+        os.chdir(question.working_dir)
+        return in_process.run_nvrtc(question.library_path, question.job)
+    except JitLoadError as error:
+        return error
+    except Exception as error:  # noqa: BLE001  raised in the parent
+        return JitLoadError(f"the process that runs NVRTC failed: {type(error).__name__}: {error}")

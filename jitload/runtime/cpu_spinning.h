@@ -1,0 +1,204 @@
+/* Finds blocks whose threads wait without end.
+ *
+ * The threads of a block run on one thread of the operating system, in a fixed order. If their stacks, where a waiting
+ * thread's registers are saved, and the memory of the kernel are what they were before, all will happen again as it did
+ * since then, unless another block changes that memory. So this looks for a state that comes again, however long the
+ * threads take, and fails if every thread of the pool that runs a block of the launch has found one.
+ */
+#ifndef JITLOAD_CPU_SPINNING_H_
+#define JITLOAD_CPU_SPINNING_H_
+
+#include <link.h>
+#include <sched.h>
+
+#include "cpu_pool.h"
+
+/* The variables of this library that are not the kernels'. */
+extern "C" __attribute__((visibility("hidden"))) char __start_jitload_state[], __stop_jitload_state[];
+
+namespace {
+
+constexpr int64_t kSearchInterval = 500000000; /* nanoseconds; what the host changes is noticed meanwhile */
+constexpr int64_t kLeastRest = 20;             /* times as long as a search takes */
+constexpr uint32_t kMostLooks = 1024;          /* of a search */
+constexpr uint64_t kMostBytes = 256 << 20;     /* likewise, of stacks */
+constexpr uint32_t kRepeats = 2;               /* how often memory is found unchanged before that counts */
+constexpr uint32_t kRepeatsIfUnknown = 40;     /* likewise, if others may change it, or it is not known */
+
+/* Return whether another thread of the program launches a kernel of this library. */
+bool others_launch(const Launch* launch);
+
+struct Hash {
+  uint64_t lanes[4] = {1, 2, 3, 4};
+
+  void add(uint64_t lane, uint64_t word) {
+    const uint64_t mixed = (lanes[lane] ^ word) * 0x9e3779b97f4a7c15u;
+    lanes[lane] = mixed ^ mixed >> 29;
+  }
+  void add(const char* begin, const char* end) {
+    uint64_t words[4];
+    for (; end - begin >= (ptrdiff_t)sizeof words; begin += sizeof words) {
+      memcpy(words, begin, sizeof words);
+      for (int lane = 0; lane < 4; ++lane) add(lane, words[lane]);
+    }
+    memset(words, 0, sizeof words);
+    memcpy(words, begin, begin < end ? (size_t)(end - begin) : 0);
+    for (int lane = 0; lane < 4; ++lane) add(lane, words[lane]);
+  }
+  /* Add memory without a part of it. */
+  void add_around(const char* begin, const char* end, const void* hole, const void* hole_end) {
+    if ((const char*)hole < begin || (const char*)hole_end > end) return add(begin, end);
+    add(begin, (const char*)hole);
+    add((const char*)hole_end, end);
+  }
+  uint64_t value() const { return lanes[0] ^ lanes[1] * 3 ^ lanes[2] * 5 ^ lanes[3] * 7; }
+};
+
+uint64_t hash_threads(const Worker* worker, uint64_t* bytes) {
+  Hash hash;
+  const Fiber* fiber = worker->current;
+  do {
+    const char* begin = (const char*)fiber->context.stack_pointer;
+    const char* end = stack_end(worker, fiber->number);
+    hash.add(0, fiber->number);
+    hash.add(begin, end);
+    *bytes += (uint64_t)(end - begin);
+    fiber = fiber->next;
+  } while (fiber != worker->current);
+  return hash.value();
+}
+
+struct MemorySearch {
+  Hash hash;
+  const Worker* worker;
+};
+
+int hash_library(struct dl_phdr_info* info, size_t, void* search) {
+  const char* own = __start_jitload_state;
+  Hash* hash = &((MemorySearch*)search)->hash;
+  const Worker* worker = ((MemorySearch*)search)->worker;
+  bool is_own_library = false;
+  for (int i = 0; i < info->dlpi_phnum; ++i) {
+    const char* begin = (const char*)info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
+    is_own_library |= info->dlpi_phdr[i].p_type == PT_LOAD && own >= begin && own < begin + info->dlpi_phdr[i].p_memsz;
+  }
+  for (int i = 0; is_own_library && i < info->dlpi_phnum; ++i) {
+    const ElfW(Phdr)& segment = info->dlpi_phdr[i];
+    const char* begin = (const char*)info->dlpi_addr + segment.p_vaddr;
+    const char* thread_local_data = (const char*)info->dlpi_tls_data;
+    if (segment.p_type == PT_LOAD && (segment.p_flags & PF_W)) {
+      hash->add_around(begin, begin + segment.p_memsz, __start_jitload_state, __stop_jitload_state);
+    } else if (segment.p_type == PT_TLS && thread_local_data != NULL) {
+      hash->add_around(thread_local_data, thread_local_data + segment.p_memsz, worker, worker + 1);
+    }
+  }
+  return is_own_library;
+}
+
+/* Hash the tensors, the variables of the library and shared memory. */
+uint64_t hash_memory(const Worker* worker) {
+  MemorySearch search;
+  search.worker = worker;
+  const jitload_cpu_launch* call = worker->launch->call;
+  for (int i = 0; i < call->tensor_count; ++i) {
+    search.hash.add((const char*)call->tensors[i].begin, (const char*)call->tensors[i].end);
+  }
+  dl_iterate_phdr(hash_library, &search);
+  return search.hash.value();
+}
+
+/* Record that this worker waits, and nothing has happened since `progress`; return whether that holds for all. */
+bool all_wait(Worker* worker, Launch* launch, uint32_t progress) {
+  uint64_t waiting = __atomic_load_n(&launch->waiting, __ATOMIC_SEQ_CST);
+  if (!worker->spinning.is_counted) {
+    uint64_t counted;
+    do {
+      counted = waiting >> 32 == progress ? waiting + 1 : ((uint64_t)progress << 32) + 1;
+    } while (!__atomic_compare_exchange_n(&launch->waiting, &waiting, counted, false, __ATOMIC_SEQ_CST,
+                                          __ATOMIC_SEQ_CST));
+    worker->spinning.is_counted = true;
+    waiting = counted;
+  }
+  return (uint32_t)waiting == __atomic_load_n(&launch->workers, __ATOMIC_SEQ_CST) &&
+         progress == __atomic_load_n(&launch->progress, __ATOMIC_SEQ_CST);
+}
+
+/* Forget what was found: threads have gone on. */
+void restart_search(Worker* worker, int64_t next_search) {
+  Spinning* spinning = &worker->spinning;
+  if (spinning->has_memory) note_progress(worker->launch);
+  *spinning = Spinning();
+  spinning->events = worker->events;
+  spinning->next_search = next_search;
+}
+
+/* The threads are in a state in which they were before. */
+void compare_memory(Worker* worker) {
+  Spinning* spinning = &worker->spinning;
+  const uint64_t memory = hash_memory(worker);
+  const bool is_unchanged = spinning->has_memory && spinning->memory == memory;
+  spinning->has_memory = true;
+  spinning->memory = memory;
+  const uint32_t progress = is_unchanged ? __atomic_load_n(&worker->launch->progress, __ATOMIC_SEQ_CST)
+                                         : note_progress(worker->launch);
+  if (!is_unchanged || progress != spinning->progress) {
+    spinning->progress = progress;
+    spinning->repeats = 0;
+    spinning->is_counted = false;
+  } else if (++spinning->repeats >= kRepeats) {
+    const bool is_unknown = worker->launch->call->has_addresses || others_launch(worker->launch);
+    if (is_unknown && spinning->repeats < kRepeatsIfUnknown) return;
+    if (all_wait(worker, worker->launch, progress)) fail_waiting(worker);
+  }
+}
+
+void begin_search(Worker* worker, int64_t now) {
+  Spinning* spinning = &worker->spinning;
+  spinning->is_searching = true;
+  spinning->yields = spinning->passes = spinning->looks = 0;
+  spinning->bytes = 0;
+  spinning->limit = 1;
+  spinning->search_began = now;
+  if (!spinning->has_memory) spinning->observer = worker->current;
+}
+
+void end_search(Worker* worker, bool is_back) {
+  const int64_t now = now_ns(), rest = kLeastRest * (now - worker->spinning.search_began);
+  const int64_t next_search = now + (rest > kSearchInterval ? rest : kSearchInterval);
+  if (!is_back) restart_search(worker, next_search);
+  worker->spinning.is_searching = false;
+  worker->spinning.yields = 64 * worker->live;
+  worker->spinning.next_search = next_search;
+}
+
+/* Look whether the threads are in a state in which they were before; of those before, keep one, later and later. */
+void continue_search(Worker* worker) {
+  Spinning* spinning = &worker->spinning;
+  if (++spinning->passes > kMostLooks * worker->live) return end_search(worker, false);
+  if (worker->current != spinning->observer) return;
+  const uint64_t state = hash_threads(worker, &spinning->bytes);
+  if (state == spinning->state) {
+    compare_memory(worker);
+    end_search(worker, true);
+  } else if (++spinning->looks == kMostLooks || spinning->bytes > kMostBytes) {
+    end_search(worker, false);
+  } else if (!spinning->has_memory && spinning->looks == spinning->limit) {
+    spinning->state = state;
+    spinning->limit *= 2;
+  }
+}
+
+/* Called on the thread's own stack, now and then while no thread of the block does anything but read memory or wait. */
+void look_at_spinning(Worker* worker) {
+  Spinning* spinning = &worker->spinning;
+  if (spinning->is_searching && spinning->events == worker->events) return continue_search(worker);
+  sched_yield();
+  const int64_t now = now_ns();
+  if (spinning->events != worker->events) restart_search(worker, now + kSearchInterval);
+  spinning->yields = 64 * worker->live;
+  if (now >= spinning->next_search) begin_search(worker, now);
+}
+
+}  // namespace
+
+#endif /* JITLOAD_CPU_SPINNING_H_ */

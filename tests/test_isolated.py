@@ -1,0 +1,234 @@
+"""NVRTC in a child process: the same results, and what happens when the child, its parent or the user ends it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from builds import ARCH, build, kernel, python_command, python_env, run_python, start_python
+
+import jitload
+from jitload import Launch
+from jitload.cuda import isolated
+from jitload.errors import CompileError, Diagnostic, JitLoadError, LaunchSpecError, ToolchainError
+from jitload.nvrtc import nvrtc_compile
+
+# Without the lines that prevent it, this name expression crashes NVRTC.
+CRASHING = "template <const int N = 256> __global__ void k(whatever_t*, int*) {}"
+
+
+@pytest.fixture
+def crashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jitload.cuda.probe.instantiations", lambda _: "")
+
+
+def compile_alone(text: str, *, isolate: bool | None = True) -> bytes:
+    return jitload.compile_cubin(text, arch=ARCH, isolate=isolate).data
+
+
+def worker() -> int:
+    """Return the process id of the idle child."""
+    return isolated._children._idle[-1]._process.pid
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def await_death(pid: int) -> None:
+    deadline = time.monotonic() + 30
+    while is_alive(pid):
+        assert time.monotonic() < deadline, f"process {pid} still runs"
+        time.sleep(0.05)
+
+
+@pytest.mark.usefixtures("crashes")
+def test_a_crash_is_an_error_that_names_the_source_and_the_next_build_works(cache):
+    with pytest.raises(CompileError) as caught:
+        build(CRASHING, name="bad", functions={"k": Launch(kernel="k<256>")}, isolate=True)
+    assert "was ended by SIGSEGV while it compiled 'bad.cu'" in str(caught.value)
+    assert caught.value.stage == "nvrtc"
+    assert build(kernel("good"), isolate=True).is_file()
+
+
+def test_results_and_errors_are_those_of_this_process():
+    text = kernel("f", "x[0] = sinf(x[1]);")
+    assert compile_alone(text) == compile_alone(text, isolate=False)
+    errors = []
+    for isolate in (True, False):
+        with pytest.raises(CompileError) as caught:
+            compile_alone("__global__ void k(float* x) {\n  y; }", isolate=isolate)
+        errors.append(caught.value)
+    assert str(errors[0]) == str(errors[1])
+    assert (
+        errors[0].diagnostics
+        == errors[1].diagnostics
+        == (Diagnostic("kernel.cu", 2, "error", errors[0].diagnostics[0][3]),)
+    )
+    with pytest.raises(ToolchainError, match="does not know sm_19"):
+        nvrtc_compile(text, arch="sm_19", isolate=True)
+
+
+def test_the_variable_is_for_programs_that_cannot_be_changed(cache):
+    """The program loads no NVRTC then, and an argument overrides the variable."""
+    code = """
+import sys, pathlib, builds, jitload
+from jitload.nvrtc import nvrtc_compile
+builds.build(builds.kernel("f"), isolate=None)
+nvrtc_compile(builds.kernel("f"), arch=builds.ARCH)
+assert "cuda.bindings" not in sys.modules and "libnvrtc" not in pathlib.Path("/proc/self/maps").read_text()
+jitload.compile_cubin(builds.kernel("f"), arch=builds.ARCH, isolate=False)
+assert "cuda.bindings" in sys.modules
+"""
+    done = run_python(code, {"JITLOAD_ISOLATE": "1"})
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_isolation_is_not_part_of_the_key(cache):
+    assert build(kernel("f"), isolate=True) == build(kernel("f"), isolate=False)
+
+
+def test_a_child_that_died_while_idle_is_replaced():
+    compile_alone(kernel("f"))
+    first = worker()
+    os.kill(first, signal.SIGKILL)
+    assert compile_alone(kernel("g"))
+    assert worker() != first
+
+
+def test_the_child_has_the_environment_and_the_directory_of_its_parent(tmp_path, monkeypatch):
+    (tmp_path / "here.h").write_text("#define VALUE 1\n")
+    compile_alone(kernel("f"))
+    monkeypatch.chdir(tmp_path)
+    assert nvrtc_compile('#include "here.h"\n' + kernel("f", "x[0] = VALUE;"), arch=ARCH, isolate=True)
+    monkeypatch.setenv("JITLOAD_TEST", "before")
+    monkeypatch.setattr(isolated.in_process, "run_nvrtc", lambda *_: os.environ["JITLOAD_TEST"])
+    question = isolated._Question(Path(), None, {**os.environ, "JITLOAD_TEST": "after"}, str(tmp_path))
+    assert isolated._answer(question) == "after"
+
+
+def test_threads_get_children_of_their_own():
+    results: dict[int, bytes] = {}
+
+    def run(number: int) -> None:
+        results[number] = compile_alone(kernel(f"f{number}"))
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(f"f{number}".encode() in results[number] for number in range(6))
+    assert len(isolated._children._idle) <= (os.cpu_count() or 1)
+
+
+def test_ctrl_c_ends_a_compile_at_once_and_the_next_one_works(cache):
+    code = """
+import os, jitload, builds, test_interruptible
+from jitload.building import child_process
+ask = child_process.ChildProcess.ask
+def telling(self, question):
+    print(self._process.pid, flush=True)
+    return ask(self, question)
+child_process.ChildProcess.ask = telling
+try:
+    builds.build(test_interruptible._MANY)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+builds.build(builds.kernel("f"))
+print("went on", flush=True)
+"""
+    build(kernel("g"))  # what all libraries share is built before
+    process = subprocess.Popen(
+        python_command(code), env=python_env({"JITLOAD_ISOLATE": "1"}), stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    child = int(process.stdout.readline())
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == "interrupted\n"
+    assert not is_alive(child)
+    assert process.communicate(timeout=60)[0].splitlines()[-1] == "went on"
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), 9)", "pass"])
+def test_the_child_ends_with_its_parent(end):
+    """A process that the parent forked, and that keeps the pipe to the child open, is still there."""
+    code = f"""
+import os, time, test_isolated
+test_isolated.compile_alone(test_isolated.kernel("f"))
+ours = os.fork()
+if ours == 0:
+    os.close(1)
+    time.sleep(60)
+print(test_isolated.worker(), ours, flush=True)
+{end}
+"""
+    process = start_python(code)
+    assert process.stdout is not None
+    with process.stdout:
+        child, fork = map(int, process.stdout.readline().split())
+    process.wait()
+    try:
+        await_death(child)
+    finally:
+        os.kill(fork, signal.SIGKILL)
+
+
+def test_a_forked_process_has_children_of_its_own():
+    code = """
+import os, test_isolated
+test_isolated.compile_alone(test_isolated.kernel("f"))
+before = test_isolated.worker()
+forked = os.fork()
+if forked == 0:
+    test_isolated.compile_alone(test_isolated.kernel("g"))
+    assert test_isolated.worker() != before
+    test_isolated.isolated._children.kill()
+    os._exit(0)
+assert os.waitpid(forked, 0)[1] == 0
+test_isolated.compile_alone(test_isolated.kernel("h"))
+assert test_isolated.worker() == before
+"""
+    done = run_python(code)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_process_that_may_die_compiles_by_itself(monkeypatch, nvrtc_runs):
+    """The workers of `prebuild` are such processes."""
+    monkeypatch.setattr(isolated, "is_needed", False)
+    monkeypatch.setattr(isolated, "_ask", lambda _: pytest.fail("a child process was asked"))
+    compile_alone(kernel("f"))
+    assert [job.is_isolated for job in nvrtc_runs] == [True]
+
+
+def test_without_a_python_to_start_it_says_so(monkeypatch):
+    isolated._children.kill()
+    monkeypatch.setattr("sys.executable", "")
+    with pytest.raises(ToolchainError, match="no Python to start another process with"):
+        compile_alone(kernel("f"))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        CompileError(
+            stage="host", name="m", log="log", diagnostics=(Diagnostic("f", 1, "error", "text"),), hint="hint"
+        ),
+        LaunchSpecError("problem", kernel="k", field="grid", expression="n+", column=2, hint="hint"),
+        ToolchainError("text"),
+    ],
+)
+def test_errors_can_be_sent_to_another_process(error: JitLoadError):
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), copy.args, str(copy), vars(copy)) == (type(error), error.args, str(error), vars(error))
