@@ -15,7 +15,7 @@ from jitload.host_cpp.embedding import assembler_text
 from jitload.host_cpp.link import driver_calls_text
 from jitload.host_cpp.nvcc import device_link_step, nvcc_options, nvcc_steps, write_host_compiler
 from jitload.host_cpp.precompiled import PRELUDE, PrecompiledHeader
-from jitload.request.arguments import exports_by_hand, find_exporting_unit
+from jitload.request.host_functions import exports_by_hand, find_exporting_unit
 from jitload.request.request import HostSource, Request, Unit
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import Compiler, own_include_dir, tvm_ffi_include_dirs

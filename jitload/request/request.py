@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,12 +17,12 @@ from jitload.request.arguments import (
     Sources,
     absolute_path,
     check_backend,
-    check_host_functions,
     check_instrumentation,
     check_name,
     read_functions,
 )
 from jitload.request.cubins import LabelledCubin, read_embedded_cubins, read_labelled_cubins
+from jitload.request.host_functions import check_host_functions
 from jitload.request.kind import Kind, check_has_no_launches, cpu_launch_error, find_kind, is_empty
 from jitload.request.options import cpu_options, take_archs, translate_cuda_options
 from jitload.settings import Settings, read_settings
