@@ -15,6 +15,7 @@ from jitload.host_cpp.embedding import assembler_text
 from jitload.host_cpp.link import driver_calls_text
 from jitload.host_cpp.nvcc import device_link_step, nvcc_options, nvcc_steps, write_host_compiler
 from jitload.host_cpp.precompiled import PRELUDE, PrecompiledHeader
+from jitload.request.host_functions import exports_by_hand, find_exporting_unit
 from jitload.request.request import HostSource, Request, Unit
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import Compiler, own_include_dir, tvm_ffi_include_dirs
@@ -88,10 +89,14 @@ class HostBuild:
 def write_host_sources(build: HostBuild) -> None:
     """Write the C++, the cubins, and the assembler text that embeds them."""
     host, directory = build.host, build.work.dir
-    exporting = next((unit for unit in host.units if not unit.is_file), None)
+    functions = [(name, launch.doc or "") for name, launch in build.request.functions or ()]
     for unit in host.units:
-        exports = (build.request.functions or ()) if unit is exporting else ()
-        text = _cuda_includes(unit) + _unit_text(unit, tuple((name, launch.doc or "") for name, launch in exports))
+        exports = [
+            (name, doc)
+            for name, doc in functions
+            if find_exporting_unit(host.units, name) is unit and not exports_by_hand(unit, name)
+        ]
+        text = _cuda_includes(unit) + _unit_text(unit, exports)
         (directory / unit.file).write_text(text, encoding="utf-8", newline="")
         if unit.is_mixed:
             parts = (build.request.name, text, *unit.flags, *build.request.archs)
@@ -109,6 +114,8 @@ def _unit_text(unit: Unit, exports: Sequence[tuple[str, str]]) -> str:
     parts = [] if unit.is_file else [_PRELUDE]
     for label, text in unit.pieces:
         parts.append(f"#line 1 {_string_literal(label)}\n{text}\n")
+    if exports and unit.is_file:
+        parts.append("#include <tvm/ffi/function.h>\n")
     for name, doc in exports:
         label = _string_literal(f"functions['{name}']")
         parts.append(f"#line 1 {label}\nTVM_FFI_DLL_EXPORT_TYPED_FUNC({name}, {name});\n")

@@ -9,15 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.launch import Launch
 from jitload.request.cubins import CubinLike
 from jitload.toolchain.arch import CPU
-
-if TYPE_CHECKING:
-    from jitload.request.request import HostSource
 
 Texts = str | Sequence[str]
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -32,15 +29,6 @@ _TAKE_A_VALUE = """
 HOST_SUFFIXES = (".cpp", ".cc", ".cxx", ".c")
 Functions = str | Sequence[str] | Mapping[str, Launch | Sequence[Launch] | str | None]
 
-# The keywords and operator names of C++17.
-_KEYWORDS = """
- alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t class compl const
- const_cast constexpr continue decltype default delete do double dynamic_cast else enum explicit export extern false
- float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq
- private protected public register reinterpret_cast return short signed sizeof static static_assert static_cast
- struct switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void
- volatile wchar_t while xor xor_eq
-""".replace("\n", " ")
 SANITIZERS = ("address", "undefined")
 
 
@@ -336,31 +324,6 @@ def _variants(name: str, value: object) -> Sequence[object]:
         hint = f'Write {{"{name}": [Launch(kernel="{name}<float>"), Launch(kernel="{name}<__half>")]}}.'
         raise LaunchSpecError(problem, kernel=name, field="functions", hint=hint)
     return value
-
-
-def check_host_functions(functions: Functions | None, host: HostSource, *, names: Iterable[str]) -> None:
-    """Raise an error for what `functions=` cannot say about C++ functions."""
-    if keyword := next((name for name in names if f" {name} " in _KEYWORDS), None):
-        raise LaunchSpecError(
-            f"{keyword!r} is a C++ keyword, so no function can have that name",
-            field="functions",
-            hint=f"Export it by hand: TVM_FFI_DLL_EXPORT_TYPED_FUNC({keyword}, function).",
-        )
-    if isinstance(functions, Mapping):
-        for name, value in functions.items():
-            if isinstance(value, Launch | list | tuple):
-                raise LaunchSpecError(
-                    "a Launch is for kernels, and this module's functions are C++",
-                    kernel=name,
-                    field=f"functions[{name!r}]",
-                    hint="Pass the name alone, or with a docstring; the C++ performs the launch.",
-                )
-    if functions is not None and all(unit.is_file for unit in host.units):
-        raise LaunchSpecError(
-            "names functions of C++ files, which are compiled unchanged",
-            field="functions",
-            hint="Write TVM_FFI_DLL_EXPORT_TYPED_FUNC(name, function) in the file.",
-        )
 
 
 def _check_export_name(name: object) -> str:
