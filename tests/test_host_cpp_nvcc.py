@@ -95,7 +95,7 @@ def test_a_program_is_refused_with_the_next_step():
 def test_the_cpu_has_no_launches_from_host_code(launch, line, means):
     with pytest.raises(CompileError) as caught:
         jitload.load_inline("m", cuda_sources="__global__ void k() {}\n" + launch, arch="cpu")
-    message = f"cuda_sources:{line}: error: GPU only: launches with {means}; on the CPU a Launch gives grid and block"
+    message = f"m.cu:{line}: error: GPU only: launches with {means}; on the CPU a Launch gives grid and block"
     assert caught.value.log.strip() == message
     assert 'leave "cpu" out of arch, or write an alternative under #ifdef JITLOAD_CPU' in str(caught.value)
 
