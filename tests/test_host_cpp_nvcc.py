@@ -84,6 +84,22 @@ def test_a_program_is_refused_with_the_next_step():
     assert list(jitload.load_inline("m", cuda_sources=guarded, arch=ARCH)) == ["add"]
 
 
+@pytest.mark.parametrize(
+    ("launch", "line", "means"),
+    [
+        ("void f() {\nk<<<1, 1>>>(); }", 3, "<<<…>>>"),
+        ("void f() { cudaLaunchKernelEx(&c, k); }", 2, "cudaLaunchKernelEx"),
+        ("#include <thrust/sort.h>", 1, "host code"),
+    ],
+)
+def test_the_cpu_has_no_launches_from_host_code(launch, line, means):
+    with pytest.raises(CompileError) as caught:
+        jitload.load_inline("m", cuda_sources="__global__ void k() {}\n" + launch, arch="cpu")
+    message = f"m.cu:{line}: error: GPU only: launches with {means}; on the CPU a Launch gives grid and block"
+    assert caught.value.log.strip() == message
+    assert 'leave "cpu" out of arch, or write an alternative under #ifdef JITLOAD_CPU' in str(caught.value)
+
+
 def test_the_text_of_a_torch_extension_is_refused_with_the_next_step():
     text = "#include <torch/extension.h>\ntorch::Tensor f(torch::Tensor x) { return x + 1; }"
     for sources in ({"cpp_sources": text}, {"cpp_sources": "torch::Tensor f(torch::Tensor x);"}):
