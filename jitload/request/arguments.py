@@ -243,7 +243,8 @@ def read_flags(options: Sequence[str] | None, argument: str) -> tuple[str, ...]:
 
 def _split_words(option: str) -> Sequence[str]:
     """Return the words of an option, if it was written for a shell."""
-    is_quoted = '\\"' in option or "'\"" in option
+    first_quote = re.search(r"""\\?["']"?""", option)
+    is_quoted = first_quote is not None and first_quote[0] in ('\\"', "'\"")  # the compiler's quote, behind a shell's
     if not is_quoted and not re.search(r"\s", option):
         return (option,)
     try:
