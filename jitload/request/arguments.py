@@ -42,6 +42,10 @@ _KEYWORDS = """
  volatile wchar_t while xor xor_eq
 """.replace("\n", " ")
 SANITIZERS = ("address", "undefined")
+# Fields of a Launch that only kernels have.
+_KERNEL_FIELDS = (
+    "grid", "block", "shared_bytes", "cluster", "cluster_policy", "cooperative", "pdl", "priority", "signature",
+)  # fmt: skip
 
 
 class Sources(NamedTuple):
@@ -346,21 +350,15 @@ def check_host_functions(functions: Functions | None, host: HostSource, *, names
             field="functions",
             hint=f"Export it by hand: TVM_FFI_DLL_EXPORT_TYPED_FUNC({keyword}, function).",
         )
-    if isinstance(functions, Mapping):
-        for name, value in functions.items():
-            if isinstance(value, Launch | list | tuple):
-                raise LaunchSpecError(
-                    "a Launch is for kernels, and this module's functions are C++",
-                    kernel=name,
-                    field=f"functions[{name!r}]",
-                    hint="Pass the name alone, or with a docstring; the C++ performs the launch.",
-                )
-    if functions is not None and all(unit.is_file for unit in host.units):
-        raise LaunchSpecError(
-            "names functions of C++ files, which are compiled unchanged",
-            field="functions",
-            hint="Write TVM_FFI_DLL_EXPORT_TYPED_FUNC(name, function) in the file.",
-        )
+    for name, value in functions.items() if isinstance(functions, Mapping) else ():
+        fields = [field for field in _KERNEL_FIELDS if getattr(value, field, None) not in (None, 0, False)]
+        if isinstance(value, list | tuple) or fields:
+            problem = f"is for kernels, and {name!r} is a function of the host, which chooses its launches itself"
+            field = f"functions[{name!r}]" if not fields else f"Launch.{fields[0]}"
+            hint = "Pass its name alone or with a docstring, or a Launch without grid and block."
+            raise LaunchSpecError(problem, kernel=name, field=field, hint=hint)
+    if functions is not None and not host.units:
+        raise LaunchSpecError("names functions, and there is no source that could define them", field="functions")
 
 
 def _check_export_name(name: object) -> str:
