@@ -311,7 +311,7 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
     check_is_device_code(request)
     device_source = DeviceSource(
         name=name,
-        pieces=pieces,
+        pieces=request.pieces,
         options=request.options,
         include_dirs=tuple(map(Path, request.include_dirs)),
         kernels=read_texts(kernels, "kernels"),

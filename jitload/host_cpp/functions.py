@@ -96,6 +96,9 @@ def _host_export(
     name: str, launch: Launch, units: dict[str, tuple[HostFunction, ...]], inline: str | None
 ) -> HostExport:
     target = re.split(r"[<(]", launch.kernel or name)[0].strip()
+    if target == "main":
+        problem = "main() is not a function that C++ may call"
+        raise LaunchSpecError(problem, kernel=name, field="functions", hint="Run the program: jitload run file.cu")
     matches = {file: [f for f in functions if _is_named(f, target)] for file, functions in units.items()}
     defined = [file for file, functions in matches.items() if any(f.is_definition for f in functions)]
     declared = [file for file, functions in matches.items() if functions]

@@ -67,7 +67,10 @@ def build_host_library(
         if any(unit.is_relocatable for unit in build.host.units):
             link_flags = (*link_flags, *map(str, filter(None, (device_runtime(cuda),))))
     build = replace(build, link_flags=link_flags)
-    build = _build_object(build) if build.host.is_object else _build_library(build, launcher)
+    if build.host.is_program:
+        build = _build_program(build)
+    else:
+        build = _build_object(build) if build.host.is_object else _build_library(build, launcher)
     dependencies = tuple(sorted({*device_headers, *_files_read(build)}))
     _remove_temporaries(build)
     return dependencies
@@ -288,6 +291,28 @@ def _build_object(build: HostBuild) -> HostBuild:
     _run(build, (*compile_steps(build), merge_step(build)))
     if repeated:
         objects.make_weak(build.product, objects.read_global_symbols(repeated))
+    return build
+
+
+# ---- a program ---------------------------------------------------------------------------------------------------
+
+
+def _build_program(build: HostBuild) -> HostBuild:
+    """Compile and link a program; what it calls of CUDA is known before the link, which allows nothing undefined."""
+    _run(build, compile_steps(build))
+    undefined = objects.read_undefined_symbols([*object_paths(build), *map(Path, build.host.objects)])
+    if functions := link.missing_driver_calls(undefined, build.cuda, build.link_flags):
+        build = with_driver_calls(build, functions)
+    cudart = link.missing_cudart(undefined, build.cuda, build.link_flags, name=build.request.name)
+    build = replace(build, link_flags=(*build.link_flags, *cudart))
+    if any(name.startswith(objects.LAUNCHER_PREFIX) for name in undefined):
+        build = replace(build, launcher=_find_launcher(build))
+    try:
+        _link(build)
+    except CompileError as error:
+        if re.search(r"undefined (?:reference|symbol).*\bmain\b", error.log):
+            error.hint = "A program needs main(). For functions of the source, use jitload.load(…, functions=[…])."
+        raise
     return build
 
 

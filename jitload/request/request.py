@@ -21,7 +21,9 @@ from jitload.request.arguments import (
     check_host_functions,
     check_instrumentation,
     check_name,
+    file_sources,
     read_functions,
+    read_options,
 )
 from jitload.request.cubins import LabelledCubin, read_embedded_cubins, read_labelled_cubins
 from jitload.request.kind import Kind, check_has_no_launches, cpu_launch_error, find_kind, is_empty
@@ -216,6 +218,29 @@ def make_request(call: Call) -> Request:
     return _with_cpu_flags(request, call.options.host)
 
 
+def make_program_request(
+    paths: Sequence[str], *, arch: str | Sequence[str], cuda_flags: Sequence[str], link_flags: Sequence[str]
+) -> Request:
+    """Return the request for a program made of source files.
+
+    Raises:
+        JitLoadError: One of the paths is not that of a source.
+    """
+    for path in paths:
+        if not Path(path).exists() and Path(path).suffix.lower() not in (".cu", ".o", *HOST_SUFFIXES):
+            raise JitLoadError(f"{path!r} is not a source file; arguments of the program come after --")
+    sources = file_sources(paths)
+    call = Call(
+        name=Path(paths[0]).stem,
+        sources=sources,
+        makes="program",
+        options=read_options(cuda_cflags=cuda_flags, ldflags=link_flags),
+        arch=arch,
+        kind="mixed" if sources.cuda else None,
+    )
+    return make_request(call)
+
+
 def _settings_of(call: Call) -> Settings:
     """Return the environment's settings, with the arguments that override them."""
     settings = read_settings()
@@ -299,6 +324,7 @@ def _host_source(call: Call, kind: Kind, cuda_options: tuple[str, ...]) -> HostS
         cubins=read_embedded_cubins(sources.cubins, device_name=call.name if kind == "device" else ""),
         flags=call.options.host,
         link_flags=call.options.link,
+        is_program=call.makes == "program",
     )
 
 
