@@ -68,7 +68,9 @@ def _add_run(commands: Any) -> None:
     command.add_argument("sources", nargs="+", metavar="SOURCE", help="source files: .cu, .cpp, .c, .o")
     command.add_argument("--arch", default="native", metavar="ARCH", help="architecture, or several: sm_90a,sm_100a")
     command.add_argument("--cuda-flags", default="", metavar="FLAGS", help="options of nvcc, in one word: '-O3 -DN=4'")
-    command.add_argument("--ldflags", default="", metavar="FLAGS", help="options of the linker, in one word: '-lcublas'")
+    command.add_argument(
+        "--ldflags", default="", metavar="FLAGS", help="options of the linker, in one word: '-lcublas'"
+    )
     command.add_argument("--dir", metavar="DIR", help=_DIR_HELP)
     command.add_argument("-v", "--verbose", action="store_true", help="show the commands of the build")
 
@@ -192,7 +194,7 @@ def _run_program(options: argparse.Namespace) -> NoReturn:
         program.chmod(0o700)
     sys.stdout.flush()
     try:
-        os.execv(program, [str(program), *options.program_arguments])
+        os.execv(program, [str(program), *options.program_arguments])  # noqa: S606  it needs no shell
     except OSError as error:
         raise JitLoadError(
             f"{program} cannot be run: {error.strerror}. If the cache is on a file system that is mounted noexec, set "

@@ -20,8 +20,11 @@ from jitload.model import Candidate
 _DEVICE_WORDS = frozenset(("__global__", "__device__", "__constant__", "__shared__", "__managed__"))
 _NOT_A_FUNCTION = frozenset(("struct", "class", "union", "enum", "namespace", "using", "typedef", "operator"))
 _KEYWORDS = frozenset(
-    "struct class union enum typedef using template typename const constexpr static inline extern volatile alignas "
-    "public private protected void bool char short int long unsigned signed float double auto size_t final".split()
+    (
+        *("struct", "class", "union", "enum", "typedef", "using", "template", "typename", "public", "private"),
+        *("protected", "final", "const", "constexpr", "static", "inline", "extern", "volatile", "alignas", "auto"),
+        *("void", "bool", "char", "short", "int", "long", "unsigned", "signed", "float", "double", "size_t"),
+    )
 )
 # Types of tvm-ffi, and those that only tvm-ffi converts.
 _FFI_WORDS = frozenset(
@@ -108,14 +111,13 @@ def _walk(
         elif words.isdisjoint(device_words | _NOT_A_FUNCTION) and "=" not in words:
             begin = bisect_left(scan.code, declaration[0].start, key=lambda token: token.start)
             declarator = find_declarator(scan.code, begin)
-            if declarator and scan.code[declarator.close].start <= declaration[-1].start:
-                if declarator.name_index > begin:
-                    yield _function(scan, begin, declarator, namespaces)
+            if declarator is None or declarator.name_index == begin:
+                continue
+            if scan.code[declarator.close].start <= declaration[-1].start:
+                yield _function(scan, begin, declarator, namespaces)
 
 
-def _function(
-    scan: DeclarationScan, begin: int, declarator: Declarator, namespaces: tuple[str, ...]
-) -> HostFunction:
+def _function(scan: DeclarationScan, begin: int, declarator: Declarator, namespaces: tuple[str, ...]) -> HostFunction:
     tokens = scan.code[begin : declarator.close + 1]
     scan.begin_at(begin)
     candidate = scan.candidate(declarator.name_index, declarator, namespaces)
@@ -138,14 +140,14 @@ def _is_namespace(head: Sequence[Token]) -> bool:
 
 @functools.lru_cache(maxsize=16)
 def without_host_code(texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Return texts with spaces in place of what their kernels do not need, so that NVRTC can compile them.
+    r"""Return texts with spaces in place of what their kernels do not need, so that NVRTC can compile them.
 
     Kept are kernels, functions and variables of the device, directives, and the types, templates and constants whose
     names appear in something that is kept. Functions of the host are left out even then. Lines keep their numbers.
 
     Example:
-        >>> without_host_code(("__global__ void k() {}\\nint main() { k<<<1, 1>>>(); }",))
-        ('__global__ void k() {}\\n                            ',)
+        >>> without_host_code(("__global__ void k() {}\nint main() { k<<<1, 1>>>(); }",))
+        ('__global__ void k() {}\n                            ',)
     """
     texts = tuple(text.replace("\r\n", "\n") for text in texts)
     device_words = frozenset().union(*map(_device_words, texts))

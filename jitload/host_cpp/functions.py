@@ -81,7 +81,9 @@ def choose_host_exports(request: Request) -> tuple[HostExport, ...]:
     host = request.host
     if host is None or not request.functions:
         return ()
-    units = {unit.file: _functions_of(unit, request.include_dirs) for unit in host.units if not unit.file.endswith(".c")}
+    units = {
+        unit.file: _functions_of(unit, request.include_dirs) for unit in host.units if not unit.file.endswith(".c")
+    }
     inline = next((unit.file for unit in host.units if not unit.is_file), None)
     return tuple(_host_export(name, launch, units, inline) for name, launch in request.functions)
 
@@ -135,7 +137,9 @@ def _check_has_no_fields(name: str, launch: Launch) -> None:
     fields = ("params", "args", "nullable", "raw_pointers", "strided", "host")
     if field := next((field for field in fields if getattr(launch, field)), None):
         problem = "is for functions of plain types, and this one takes or returns types that tvm-ffi converts"
-        raise LaunchSpecError(problem, kernel=name, field=field, hint="Leave it out, or declare float*, int and the like.")
+        raise LaunchSpecError(
+            problem, kernel=name, field=field, hint="Leave it out, or declare float*, int and the like."
+        )
 
 
 def has_typed(exports: Iterable[HostExport]) -> bool:
@@ -159,9 +163,7 @@ def needs_prelude(unit: Unit, exports: Sequence[HostExport]) -> bool:
 # ---- after the compile -------------------------------------------------------------------------------------------
 
 
-def read_typed_functions(
-    request: Request, exports: Sequence[HostExport], objects: Iterable[Path]
-) -> tuple[TypedFunction, ...]:
+def read_typed_functions(exports: Sequence[HostExport], objects: Iterable[Path]) -> tuple[TypedFunction, ...]:
     """Return the functions of plain types, with the types that are in the objects.
 
     Raises:
@@ -191,7 +193,9 @@ def _read_function(export: HostExport, symbol: str) -> TypedFunction:
     image_kernel = replace(_image_kernel(target.rpartition("::")[2]), slots=tuple(slots))
     image = Image(arch="host", kernels=(image_kernel,), variables=())
     (kernel,) = read_kernels(image, {target: (image_kernel.symbol, symbol)}, export.candidates)
-    kernel = replace(kernel, symbol=f"__jitload_call_{export.name}", parameters=tuple(map(_with_stream, kernel.parameters)))
+    kernel = replace(
+        kernel, symbol=f"__jitload_call_{export.name}", parameters=tuple(map(_with_stream, kernel.parameters))
+    )
     documents = [candidate.doc for candidate in export.candidates if candidate.doc]
     doc = export.launch.doc if export.launch.doc is not None else next(iter(documents), "")
     kernel = rename_parameters(export.name, kernel, export.launch)
@@ -220,15 +224,19 @@ def _no_kernel(name: str) -> Kernel:
 
 def _check_is_supported(name: str, result: str, types: Sequence[str], sizes: Sequence[int], kind: int) -> None:
     problems = [
-        *(f"parameter {i + 1} has the type {t}" for i, (t, size) in enumerate(zip(types, sizes, strict=True)) if not size),
+        *(
+            f"parameter {i + 1} has the type {t}"
+            for i, (t, size) in enumerate(zip(types, sizes, strict=True))
+            if not size
+        ),
         *((f"the result has the type {result}",) if not kind else ()),
     ]
     if problems:
         raise SignatureError(
             f"function {name!r}: {problems[0]}, which cannot be passed to or from Python\n"
             f"    {result} {name}({', '.join(types)})\n"
-            "    Parameters may be pointers, numbers, bools, enums, vectors and structures that are copied as bytes, and "
-            "cudaStream_t; the result a number, a bool, cudaError_t or nothing. For tensors with shapes and other "
+            "    Parameters may be pointers, numbers, bools, enums, vectors and structures that are copied as bytes, "
+            "and cudaStream_t; the result a number, a bool, cudaError_t or nothing. For tensors with shapes and other "
             "objects, take types of tvm-ffi such as tvm::ffi::TensorView."
         )
 

@@ -145,13 +145,13 @@ def _with_wrapper(build: HostBuild, runtime: Future[Path]) -> HostBuild:
 
     If one of them turns out to have a type of tvm-ffi's behind another name, the sources are compiled again.
     """
-    functions = read_typed_functions(build.request, build.exports, build.unit_objects)
+    functions = read_typed_functions(build.exports, build.unit_objects)
     if ffi_names := {function.name for function in functions if function.has_ffi_types}:
         exports = tuple(e._replace(is_typed=e.is_typed and e.name not in ffi_names) for e in build.exports)
         build = replace(build, exports=exports)
         write_host_sources(build)
         _run(build, compile_steps(build))
-        functions = read_typed_functions(build.request, build.exports, build.unit_objects)
+        functions = read_typed_functions(build.exports, build.unit_objects)
     if not functions:
         return build
     (build.work.dir / "wrapper.cc").write_text(host_wrapper(build.request, functions), encoding="utf-8")

@@ -68,7 +68,10 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
     @property
     def __annotations__(self) -> dict[str, Any]:  # type: ignore[override]  # computed from the signature
         signature = self.__signature__
-        return {**{name: p.annotation for name, p in signature.parameters.items()}, "return": signature.return_annotation}
+        return {
+            **{name: p.annotation for name, p in signature.parameters.items()},
+            "return": signature.return_annotation,
+        }
 
     def __getitem__(self, key: Any) -> TypedFunction:
         """Return the function for a configuration: `f[grid, block]`, up to `f[grid, block, shared_bytes, stream]`.

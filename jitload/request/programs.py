@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 from jitload.errors import JitLoadError
-from jitload.launch import Launch
 from jitload.request.arguments import Call, read_functions
 from jitload.request.kind import Kind, is_empty, looks_like_kernels
 from jitload.toolchain.arch import CPU
@@ -52,7 +51,8 @@ def _asks_for_kernels(call: Call, texts: tuple[str, ...]) -> bool:
         return not any("TVM_FFI_" in text for text in texts) and has_main(texts)
     kernel_names = {_unqualified(candidate.name) for candidate in find_candidates(list(texts))}
     host_names = {_unqualified(f.candidate.name) for text in texts for f in find_host_functions(text)}
-    kernels, others = [], []
+    kernels: list[str] = []
+    others: list[str] = []
     for name, launch in read_functions(call.functions) or ():
         target = _unqualified(launch.kernel or name)
         has_launch = target not in host_names and (launch.grid is not None or launch.block is not None)

@@ -27,8 +27,8 @@ from jitload.request.arguments import (
 )
 from jitload.request.cubins import LabelledCubin, read_embedded_cubins, read_labelled_cubins
 from jitload.request.kind import Kind, check_has_no_launches, cpu_launch_error, find_kind, is_empty
-from jitload.request.programs import DEFAULT_DEVICE, choose_kernels
 from jitload.request.options import cpu_options, take_archs, translate_cuda_options
+from jitload.request.programs import DEFAULT_DEVICE, choose_kernels
 from jitload.settings import Settings, read_settings
 from jitload.toolchain.arch import CPU, add_archs, resolve_arch, resolve_gpu_arch
 
