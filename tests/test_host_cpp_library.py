@@ -112,7 +112,8 @@ INVALID = [
     (
         {"embed_cubin": {"first": CUBIN}, "functions": {"run": Launch(grid=1, block=1)}},
         LaunchSpecError,
-        "kernel 'run', functions['run']: a Launch is for kernels, and this module's functions are C++\n",
+        "kernel 'run', Launch.grid: is for kernels, and 'run' is a function of the host, which chooses its launches "
+        "itself\n",
     ),
     (
         {"extra_cflags": "-O3"},
@@ -309,8 +310,9 @@ def test_files_are_compiled_unchanged(tmp_path):
     names = ("one.c", "w.cc", "e.cpp", "first.cubin")
     module = jitload.load("files", sources=[tmp_path / name for name in names])
     assert (list(module), module.one()) == (["one"], 1)
-    with pytest.raises(LaunchSpecError, match="functions: names functions of C\\+\\+ files"):
-        jitload.build("files", sources=tmp_path / "w.cc", functions="one")
+    assert list(jitload.load("files", sources=[tmp_path / "one.c", tmp_path / "w.cc"], functions="one")) == ["one"]
+    with pytest.raises(LaunchSpecError, match="there is no function 'two' in the C"):
+        jitload.build("files", sources=tmp_path / "w.cc", functions="two")
 
 
 def test_the_launcher_is_linked_if_an_object_calls_it(tmp_path):

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from jitload.cpptext.declarations import DeclarationScan, Declarator, find_declarator, opened_namespaces
+from jitload.cpptext.declarations import DeclarationScan, Declarator, find_angle, find_declarator, opened_namespaces
 from jitload.cpptext.lexer import Token, code_tokens
 from jitload.cpptext.preprocessor import Directive, split_directives
 from jitload.cpptext.structures import split_declarations
@@ -34,6 +34,13 @@ _FFI_WORDS = frozenset(
     )
 )
 
+_NUMBER_WORDS = frozenset(
+    (
+        *("void", "bool", "char", "short", "int", "long", "unsigned", "signed", "float", "double", "const", "size_t"),
+        *(f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+    )
+)
+
 
 class HostFunction(NamedTuple):
     """A function of the host in a text.
@@ -42,11 +49,13 @@ class HostFunction(NamedTuple):
         candidate: Its name with namespaces, its parameters and its documentation.
         is_definition: Whether it has a body here.
         is_plain: Whether no type in its declaration looks like one that only tvm-ffi knows.
+        has_numbers_only: Whether it takes and returns only numbers and `void*`, which tvm-ffi converts as well.
     """
 
     candidate: Candidate
     is_definition: bool
     is_plain: bool
+    has_numbers_only: bool
 
 
 @functools.lru_cache(maxsize=64)
@@ -70,6 +79,17 @@ def has_main(texts: Iterable[str]) -> bool:
         if "main" in text
         for function in find_host_functions(text)
     )
+
+
+def _template_end(head: Sequence[Token]) -> int:
+    """Return the number of tokens in front of a declaration that say of which parameters it is a template."""
+    end = 0
+    while [token.text for token in head[end : end + 2]] == ["template", "<"]:
+        close = find_angle(head, end + 1)
+        if close < 0:
+            break
+        end = close + 1
+    return end
 
 
 def is_string(type_: str) -> bool:
@@ -103,7 +123,7 @@ def _walk(
     for declaration in filter(None, split_declarations(code)):
         opening = _opening(declaration)
         head = declaration[: len(declaration) if opening is None else opening]
-        words = {token.text for token in head}
+        words = {token.text for token in head[_template_end(head) :]}
         if opening is not None and _is_namespace(head):
             inner = (*namespaces, *opened_namespaces(head))
             body = declaration[opening + 1 : -1]
@@ -122,7 +142,11 @@ def _function(scan: DeclarationScan, begin: int, declarator: Declarator, namespa
     scan.begin_at(begin)
     candidate = scan.candidate(declarator.name_index, declarator, namespaces)
     is_plain = _FFI_WORDS.isdisjoint(token.text for token in tokens) and not any(map(is_string, candidate.types))
-    return HostFunction(candidate, declarator.is_definition, is_plain)
+    result = {token.text for token in scan.code[begin : declarator.name_index]}
+    has_numbers_only = result <= {*_NUMBER_WORDS, "static", "inline", "extern", '"C"'} and all(
+        type_ == "void*" or {*type_.split()} <= _NUMBER_WORDS for type_ in candidate.types
+    )
+    return HostFunction(candidate, declarator.is_definition, is_plain, has_numbers_only)
 
 
 def _opening(declaration: Sequence[Token]) -> int | None:

@@ -30,6 +30,7 @@ _PROBE = b"__jitload_host_probe"
 _STREAM = "CUstream_st*"
 _RESULTS = ("", "None", "int", "int", "float", "bool", "None")  # by the numbers of host_result.h
 _FFI_TEXT = re.compile(r"\btvm\b|TVM_?FFI|\bffi::|\bDL(?:Tensor|Device|DataType|Managed)|dlpack")
+_EXPORTED = re.compile(r"TVM_FFI_DLL_EXPORT_TYPED_FUNC\(\s*(\w+)|\b__tvm_ffi_(?!_)(\w+)")  # by the text itself
 _FFI_TYPE = re.compile(r"\btvm::ffi::|\bDLTensor\b|\bDLDevice\b|\bDLDataType\b|\bstd::")
 
 
@@ -85,7 +86,11 @@ def choose_host_exports(request: Request) -> tuple[HostExport, ...]:
         unit.file: _functions_of(unit, request.include_dirs) for unit in host.units if not unit.file.endswith(".c")
     }
     inline = next((unit.file for unit in host.units if not unit.is_file), None)
-    return tuple(_host_export(name, launch, units, inline) for name, launch in request.functions)
+    texts = [text for unit in host.units for _, text in unit.pieces]
+    exported = {match[1] or match[2] for text in texts for match in _EXPORTED.finditer(text)}
+    return tuple(
+        _host_export(name, launch, units, inline) for name, launch in request.functions if name not in exported
+    )
 
 
 def _functions_of(unit: Unit, include_dirs: Sequence[str]) -> tuple[HostFunction, ...]:
@@ -105,6 +110,8 @@ def _host_export(
     defined = [file for file, functions in matches.items() if any(f.is_definition for f in functions)]
     declared = [file for file, functions in matches.items() if functions]
     is_plain = bool(declared) and all(f.is_plain for functions in matches.values() for f in functions)
+    if all(f.has_numbers_only for functions in matches.values() for f in functions) and _fields_of(launch) == []:
+        is_plain = is_plain and next(iter((*defined, *declared)), "").endswith(".cu")
     # As in tvm-ffi, C++ of cpp_sources exports what it declares; a typed function is exported where it is defined.
     preferred = (*defined, *declared) if is_plain else (*(f for f in declared if f == inline), *defined, *declared)
     unit = next(iter((*preferred, *((inline,) if inline in units else ()))), None)
@@ -134,12 +141,16 @@ def _expression(name: str, launch: Launch, candidates: Sequence[Candidate]) -> s
 
 def _check_has_no_fields(name: str, launch: Launch) -> None:
     """Raise an error for fields of a `Launch` that a function of tvm-ffi's types cannot have."""
-    fields = ("params", "args", "nullable", "raw_pointers", "strided", "host")
-    if field := next((field for field in fields if getattr(launch, field)), None):
+    if fields := _fields_of(launch):
         problem = "is for functions of plain types, and this one takes or returns types that tvm-ffi converts"
         raise LaunchSpecError(
-            problem, kernel=name, field=field, hint="Leave it out, or declare float*, int and the like."
+            problem, kernel=name, field=fields[0], hint="Leave it out, or declare float*, int and the like."
         )
+
+
+def _fields_of(launch: Launch) -> list[str]:
+    """Return the fields of a `Launch` that only functions of plain types have."""
+    return [name for name in ("params", "args", "nullable", "raw_pointers", "strided", "host") if getattr(launch, name)]
 
 
 def has_typed(exports: Iterable[HostExport]) -> bool:
