@@ -112,8 +112,7 @@ INVALID = [
     (
         {"embed_cubin": {"first": CUBIN}, "functions": {"run": Launch(grid=1, block=1)}},
         LaunchSpecError,
-        "kernel 'run', Launch.grid: is for kernels, and 'run' is a function of the host, which chooses its launches "
-        "itself\n",
+        "kernel 'run', Launch.grid: is for kernels, and 'run' is a function of the host, which chooses its launches",
     ),
     (
         {"extra_cflags": "-O3"},
