@@ -18,15 +18,16 @@ from jitload.errors import JitLoadError, LaunchSpecError, SignatureError
 pytest_plugins = ["support.gpu_fixtures"]
 
 PLAIN = r"""
+#include <complex>
+#include <cstddef>
 #include <stdexcept>
-#include <string.h>
 struct Pair { float a; int b; };
 enum class Mode : unsigned char { first, second = 7 };
 namespace ns {
 /* The sum of x. */
-double total(const float* x, long n) {
+double total(const float* x, std::size_t n) {
   double sum = 0;
-  for (long i = 0; i < n; ++i) sum += x[i];
+  for (std::size_t i = 0; i < n; ++i) sum += x[i];
   return sum;
 }
 }
@@ -42,6 +43,7 @@ void over(float* x, int n) { fill(x, n, 1.0f); }
 void over(double* x, int n) { fill(x, n, 2.0); }
 float* pointer(float* x) { return x; }
 void writes(float* x, int& n) { n = 1; }
+auto doubled(const std::complex<float>* x) -> float { return 2 * x->real(); }
 void shows(const char* text, float*) {}
 """
 FUNCTIONS = {
@@ -49,6 +51,7 @@ FUNCTIONS = {
     "pick": Launch(host="modes"),
     "fails": Launch(host="x", nullable="x"),
     "large": Launch(nullable="arg1", doc="As large."),
+    "doubled": Launch(host="x"),
     "fill": Launch(kernel="fill<double>", host="x"),
     "over": Launch(kernel="over(double*, int)", host="x"),
 }
@@ -72,6 +75,7 @@ def test_results_arguments_and_computed_parameters(plain):
     assert plain.pick(struct.pack("fi", 3, 4), 1, torch.tensor([0, 7], dtype=torch.uint8)) == 3 + 4 + 1 + 7
     assert plain.large(2**40, None) == 2**40
     assert plain.large(5, ctypes.c_void_p(0)) == 5
+    assert plain.doubled(torch.tensor([1.5 + 1j])) == 3
     filled = torch.zeros(3, dtype=torch.float64)
     assert plain.fill(filled, 2, 1.5) is None
     assert filled.tolist() == [1.5, 1.5, 0]
@@ -117,7 +121,7 @@ def test_calls_are_checked_like_those_of_kernels(plain, call, error, message):
         (["writes"], SignatureError, "function 'writes': parameter 2 has the type int&, which cannot be passed"),
         ({"shows": Launch(host="text")}, LaunchSpecError, "is for functions of plain types, and this one takes"),
         ({"total": Launch(host="y")}, LaunchSpecError, "there is no parameter 'y'"),
-        ({"total": Launch(host="n")}, LaunchSpecError, r"'n' \(long\) is not a pointer"),
+        ({"total": Launch(host="n")}, LaunchSpecError, r"'n' \(unsigned long\) is not a pointer"),
         ({"total": Launch(grid=1)}, LaunchSpecError, r"Launch\.grid: is for kernels, and 'total' is a function"),
         (["main"], LaunchSpecError, r"main\(\) is not a function .*\n.*jitload run"),
     ],

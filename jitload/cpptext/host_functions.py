@@ -30,7 +30,7 @@ _KEYWORDS = frozenset(
 _FFI_WORDS = frozenset(
     (
         *("tvm", "ffi", "TensorView", "DLTensor", "DLManagedTensor", "DLManagedTensorVersioned", "DLDataType"),
-        *("DLDevice", "TVMFFIAny", "std", "string", "auto", "decltype"),
+        *("DLDevice", "TVMFFIAny", "std", "string"),
     )
 )
 
@@ -79,6 +79,14 @@ def has_main(texts: Iterable[str]) -> bool:
         if "main" in text
         for function in find_host_functions(text)
     )
+
+
+def _without_plain_std(tokens: Sequence[Token]) -> Iterator[Token]:
+    """Yield tokens without the `std` of types that are no classes, such as `std::size_t`, and of complex numbers."""
+    for index, token in enumerate(tokens):
+        following = tokens[index + 2].text if index + 2 < len(tokens) else ""
+        if token.text != "std" or not (following.endswith("_t") or following in ("complex", "byte")):
+            yield token
 
 
 def _template_end(head: Sequence[Token]) -> int:
@@ -141,7 +149,8 @@ def _function(scan: DeclarationScan, begin: int, declarator: Declarator, namespa
     tokens = scan.code[begin : declarator.close + 1]
     scan.begin_at(begin)
     candidate = scan.candidate(declarator.name_index, declarator, namespaces)
-    is_plain = _FFI_WORDS.isdisjoint(token.text for token in tokens) and not any(map(is_string, candidate.types))
+    words = {token.text for token in _without_plain_std(tokens)}
+    is_plain = _FFI_WORDS.isdisjoint(words) and not any(map(is_string, candidate.types))
     result = {token.text for token in scan.code[begin : declarator.name_index]}
     has_numbers_only = result <= {*_NUMBER_WORDS, "static", "inline", "extern", '"C"'} and all(
         type_ == "void*" or {*type_.split()} <= _NUMBER_WORDS for type_ in candidate.types

@@ -31,7 +31,7 @@ _STREAM = "CUstream_st*"
 _RESULTS = ("", "None", "int", "int", "float", "bool", "None")  # by the numbers of host_result.h
 _FFI_TEXT = re.compile(r"\btvm\b|TVM_?FFI|\bffi::|\bDL(?:Tensor|Device|DataType|Managed)|dlpack")
 _EXPORTED = re.compile(r"TVM_FFI_DLL_EXPORT_TYPED_FUNC\(\s*(\w+)|\b__tvm_ffi_(?!_)(\w+)")  # by the text itself
-_FFI_TYPE = re.compile(r"\btvm::ffi::|\bDLTensor\b|\bDLDevice\b|\bDLDataType\b|\bstd::")
+_FFI_TYPE = re.compile(r"\btvm::ffi::|\bDLTensor\b|\bDLDevice\b|\bDLDataType\b|\bstd::(?!complex|byte)")
 
 
 class HostExport(NamedTuple):

@@ -55,8 +55,8 @@ def _asks_for_kernels(call: Call, texts: tuple[str, ...]) -> bool:
     others: list[str] = []
     for name, launch in read_functions(call.functions) or ():
         target = _unqualified(launch.kernel or name)
-        has_launch = target not in host_names and (launch.grid is not None or launch.block is not None)
-        (kernels if target in kernel_names or has_launch else others).append(name)
+        is_kernel = target in kernel_names or launch.grid is not None or launch.block is not None
+        (kernels if is_kernel and target not in host_names else others).append(name)
     if kernels and others:
         raise JitLoadError(
             f"module {call.name!r}: {kernels[0]!r} is a kernel and {others[0]!r} is not. Load the kernels and the "
