@@ -1,8 +1,8 @@
 """What does a text with kernels and `<<<…>>>` cost: through jitload, plain nvcc, and tvm-ffi's load_inline?
 
-All use the nvcc that jitload finds. Every sample is a new process with empty caches that builds a first text, which does
-not count, and then further ones; the peers take turns. Plain nvcc goes from a text to a library with one image for each
-architecture. The clock of the loaders stops when the function can be called. Every text is new.
+All use the nvcc that jitload finds. Every sample is a new process with empty caches that builds a first text, which
+does not count, and then further ones; the peers take turns. Plain nvcc goes from a text to a library with one image for
+each architecture. The clock of the loaders stops when the function can be called. Every text is new.
 """
 
 from __future__ import annotations

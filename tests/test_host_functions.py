@@ -213,7 +213,7 @@ def test_functions_are_looked_for_in_all_files(tmp_path):
     functions = {"run": None, "total": FUNCTIONS["total"]}
     module = jitload.load("files", sources=files, functions=functions, arch=ARCH)
     assert module.total(X) == 15.0
-    with pytest.raises(LaunchSpecError, match=r"there is no function 'ran' .*\n    Did you mean 'run'\?"):
+    with pytest.raises(LaunchSpecError, match=r"no file defines a function 'ran' .*\n    Did you mean 'run'\?"):
         jitload.build("files", sources=files, functions="ran", arch=ARCH)
 
 

@@ -14,13 +14,14 @@ import subprocess
 import pytest
 import torch
 import tvm_ffi
-from builds import ADD, build, kernel, load, run_python
+from builds import ADD, EXPORT, build, kernel, load, run_python
 
 import jitload
 from jitload import Launch
 from jitload.building.runtime import include_flags
 from jitload.errors import LoadError
 from jitload.loader.function import TypedFunction
+from jitload.toolchain.host import tvm_ffi_include_dirs
 
 HIDDEN = ("imports", "kind", "get_function", "__init__", "type_key", "_x")
 TEXT = """
@@ -334,3 +335,22 @@ def test_a_library_of_upstreams_is_a_module_without_types(tmp_path):
     assert module.f() == 7
     assert (list(module), len(module), "f" in module, bool(module)) == (["f"], 1, True, True)
     assert repr(module) == "<jitload.Module 'f': f(…)>"
+
+
+def test_a_library_whose_runtime_library_is_elsewhere_gets_an_installed_one(tmp_path, monkeypatch):
+    """No library is built for it, because where a toolkit is installed the dynamic loader may find the toolkit's."""
+    runtime, library = tmp_path / "libcudart.so.77", tmp_path / "m.so"
+    for path in (runtime, library):
+        options = ["-shared", "-fPIC", "-x", "c", "-I" + str(tvm_ffi_include_dirs()[0]), "-"]
+        text = "" if path == runtime else EXPORT.replace("VALUE", "7")
+        needed = [] if path == runtime else ["-x", "none", "-Wl,--no-as-needed", str(runtime)]
+        command = ["c++", *options, *needed, f"-Wl,-soname,{path.name}", "-o", str(path)]
+        subprocess.run(command, input=text, text=True, check=True)
+    runtime.rename(tmp_path / "elsewhere.so")
+    found = []
+    monkeypatch.setattr("jitload.toolchain.cuda.find_installed_cudart", lambda major, settings: found.append(major))
+    with pytest.raises(LoadError, match=r"runtime library of CUDA 77: pip install 'nvidia-cuda-runtime==77\.\*'"):
+        jitload.load_module(library)
+    monkeypatch.setattr("jitload.toolchain.cuda.find_installed_cudart", lambda *_: tmp_path / "elsewhere.so")
+    assert jitload.load_module(library).get() == 7
+    assert found == [77]

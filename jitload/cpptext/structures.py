@@ -55,6 +55,17 @@ class Declarations(NamedTuple):
             words = reached
 
 
+# A first look at a text, because reading its tokens takes milliseconds.
+_STRUCTURE_NAME = re.compile(r"\b(?:struct|class)\s+(?:\w+\s*\([^)]*\)\s*)*(\w+)|\}\s*(\w+)\s*;")
+_VARIABLE = re.compile(r"\b__(?:device|constant|managed)__(?:[^(){};=\[]|\b(?:__align__|alignas)\s*\([^)]*\))*[;=\[{]")
+
+
+def may_declare(text: str, structures: frozenset[str]) -> bool:
+    """Return whether a text may declare one of these structures, or a device variable."""
+    names = {name for match in _STRUCTURE_NAME.findall(text) for name in match}
+    return not names.isdisjoint(structures) or _VARIABLE.search(text) is not None
+
+
 @functools.lru_cache(maxsize=8)
 def find_declarations(pieces: tuple[str, ...]) -> Declarations:
     """Find the structures and the device variables in the pieces of a source.

@@ -19,7 +19,6 @@ from pathlib import Path
 from jitload.building.files_read import read_depfile
 from jitload.building.ninja import Step, parse_diagnostics, run_ninja, write_ninja
 from jitload.cpptext.declarations import find_candidates
-from jitload.cpptext.structures import find_declarations
 from jitload.cpu.object_file import CpuKernel, ObjectFile, linked_name
 from jitload.cpu.text import (
     BY_SYMBOL,
@@ -101,14 +100,13 @@ def compile_for_cpu(
         variables=demangle_variables(object_file.variables()),
     )
     layouts = tuple(read_layouts(object_file.layouts()))
-    variables = find_declarations(source.piece_texts).variables
     lowered = {text: (row.symbol, row.probe) for text, row in zip(compilation.expressions, rows, strict=True)}
     compiled = CompiledSource(
         cubin=Cubin(
             data=b"",
             arch="cpu",
             kernels=read_kernels(image, lowered, compilation.candidates, source.signatures_by_expression, layouts),
-            variables=typed_variables(image.variables, layouts, variables),
+            variables=typed_variables(image.variables, layouts, source.piece_texts),
         ),
         symbols={kernel: lowered[expression][0] for expression, kernel in compilation.launched.items()},
         candidates=compilation.candidates,

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jitload.cpptext.declarations import find_candidates
 from jitload.cpptext.includes import IncludeScan
 from jitload.cpptext.lexer import has_matching_brackets
-from jitload.cpptext.structures import find_declarations
 from jitload.cuda import probe
 from jitload.cuda.headers import STAND_INS, provide_headers
 from jitload.cuda.nvrtc import (
@@ -49,6 +48,8 @@ _NEEDS_MORE_THAN_MINIMAL = re.compile(
     r"#\s*include|\binclude=|minimal|MINIMAL|cuda[A-Z]|CUDART|<<<|_H__|libraryProp"
     r"|\b(?:CU[a-z]|CU_|CUDA_|tex|surf|MAJOR_VERSION|MINOR_VERSION|PATCH_LEVEL)"
 )
+# With this macro of NVIDIA's, cooperative_groups.h does not include the C++ library, which takes NVRTC a second.
+_LIGHT_COOPERATIVE_GROUPS = "-D_CG_LIMIT_INCLUDED_DEPENDENCIES"
 _OLD_STANDARD = re.compile(r"--?std=(?:c|gnu)\+\+(?:98|03)")
 
 
@@ -274,9 +275,7 @@ def compile_for_arch(source: DeviceSource, arch: str, toolchain: CudaToolchain) 
         raise _with_standard(error, source.options) from error
     own_dirs = nvrtc_include_dirs(toolchain)
     log_warnings(result.log, own_dirs)
-    variables = typed_variables(
-        demangle_variables(image.variables), layouts, find_declarations(source.piece_texts).variables
-    )
+    variables = typed_variables(demangle_variables(image.variables), layouts, source.piece_texts)
     if compilation.declarations:  # these lines include headers, too
         scan = IncludeScan((*source.texts, *compilation.declarations), source.include_dirs)
     return CompiledSource(
@@ -292,10 +291,17 @@ def check_device_code(source: DeviceSource, arch: str, toolchain: CudaToolchain)
 
     Raises:
         CompileError: NVRTC rejected the source.
-        LaunchSpecError: NVRTC rejected a kernel that a `Launch` names.
+        LaunchSpecError: NVRTC rejected a kernel that a launch names.
         ToolchainError: NVRTC cannot be used, or does not know the architecture.
     """
-    source = replace(source, options=(*source.options, SYNTAX_ONLY))
+    options = (*source.options, SYNTAX_ONLY)
+    if "cooperative_groups" in source.text:
+        with suppress(CompileError, LaunchSpecError):  # the source may use what the header would have included
+            return _check(replace(source, options=(*options, _LIGHT_COOPERATIVE_GROUPS)), arch, toolchain)
+    return _check(replace(source, options=options), arch, toolchain)
+
+
+def _check(source: DeviceSource, arch: str, toolchain: CudaToolchain) -> tuple[Path, ...]:
     candidates = find_candidates([text for _, text in source.pieces])
     scan = IncludeScan(source.texts, source.include_dirs)
     with _nvrtc_job(source, arch, toolchain, scan) as job:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from jitload.cpptext.structures import Structure, find_declarations
+from jitload.cpptext.structures import Structure, find_declarations, may_declare
 from jitload.errors import LaunchSpecError
 from jitload.model import Candidate
 
@@ -87,9 +87,12 @@ def layout_expressions(
         candidates: What looks like a kernel in it.
         kernels: The kernels that launches name.
     """
-    declarations = find_declarations(tuple(pieces))
     by_value = [type_ for candidate in candidates for type_ in candidate.types if not re.search(r"[*&]", type_)]
-    structures = declarations.structures_for(frozenset(re.findall(r"\w+", " ".join((*by_value, *kernels)))))
+    words = frozenset(re.findall(r"\w+", " ".join((*by_value, *kernels))))
+    if not any(may_declare(text, words) for text in pieces):
+        return ()
+    declarations = find_declarations(tuple(pieces))
+    structures = declarations.structures_for(words)
     layouts = [f"__jitload_members<{', '.join((s.name, *_fields(s)))}>" for s in structures if s.fields]
     variables = [
         f"__jitload_members<void, __jitload_field<{number}, sizeof({name}), __jitload_promote<decltype({name})>"

@@ -85,11 +85,12 @@ def choose_host_exports(request: Request) -> tuple[HostExport, ...]:
     units = {
         unit.file: _functions_of(unit, request.include_dirs) for unit in host.units if not unit.file.endswith(".c")
     }
-    inline = next((unit.file for unit in host.units if not unit.is_file), None)
+    # What no text defines may be made by a macro, or be in a header that the only file includes.
+    default = next((unit.file for unit in host.units if not unit.is_file), next(iter(units)) if len(units) == 1 else "")
     texts = [text for unit in host.units for _, text in unit.pieces]
     exported = {match[1] or match[2] for text in texts for match in _EXPORTED.finditer(text)}
     return tuple(
-        _host_export(name, launch, units, inline) for name, launch in request.functions if name not in exported
+        _host_export(name, launch, units, default) for name, launch in request.functions if name not in exported
     )
 
 
@@ -99,27 +100,27 @@ def _functions_of(unit: Unit, include_dirs: Sequence[str]) -> tuple[HostFunction
     return tuple(function for text in (*texts, *headers) for function in find_host_functions(text))
 
 
-def _host_export(
-    name: str, launch: Launch, units: dict[str, tuple[HostFunction, ...]], inline: str | None
-) -> HostExport:
+def _host_export(name: str, launch: Launch, units: dict[str, tuple[HostFunction, ...]], default: str) -> HostExport:
     target = re.split(r"[<(]", launch.kernel or name)[0].strip()
     if target == "main":
         problem = "main() is not a function that C++ may call"
         raise LaunchSpecError(problem, kernel=name, field="functions", hint="Run the program: jitload run file.cu")
-    matches = {file: [f for f in functions if _is_named(f, target)] for file, functions in units.items()}
+    matches = {file: [f for f in functions if f.candidate.name == target] for file, functions in units.items()}
+    if not any(matches.values()):
+        matches = {file: [f for f in functions if _is_named(f, target)] for file, functions in units.items()}
     defined = [file for file, functions in matches.items() if any(f.is_definition for f in functions)]
     declared = [file for file, functions in matches.items() if functions]
     is_plain = bool(declared) and all(f.is_plain for functions in matches.values() for f in functions)
     if all(f.has_numbers_only for functions in matches.values() for f in functions) and _fields_of(launch) == []:
         is_plain = is_plain and next(iter((*defined, *declared)), "").endswith(".cu")
     # As in tvm-ffi, C++ of cpp_sources exports what it declares; a typed function is exported where it is defined.
-    preferred = (*defined, *declared) if is_plain else (*(f for f in declared if f == inline), *defined, *declared)
-    unit = next(iter((*preferred, *((inline,) if inline in units else ()))), None)
-    if unit is None:
+    preferred = (*defined, *declared) if is_plain else (*(f for f in declared if f == default), *defined, *declared)
+    unit = next(iter((*preferred, *((default,) if default in units else ()))), "")
+    if not unit:
         names = {function.candidate.name: None for functions in units.values() for function in functions}
         suggestion = nearest_name(name, names)
         hint = f"Did you mean {suggestion!r}? " if suggestion else ""
-        problem = f"there is no function {target!r} in the C++ and CUDA sources"
+        problem = f"no file defines a function {target!r} of the host"
         functions = ", ".join(names) or "none"
         raise LaunchSpecError(problem, field="functions", hint=f"{hint}The functions of the host are: {functions}")
     candidates = tuple(f.candidate for f in matches.get(unit, ()))

@@ -116,6 +116,8 @@ def _unit_text(unit: Unit, exports: Sequence[HostExport]) -> str:
         parts.append(f"#line 1 {_string_literal(label)}\n{text}\n")
     if any(export.is_typed for export in exports):
         parts.append(CALL_HEADER)
+    if unit.is_file and not all(export.is_typed for export in exports):
+        parts.append("#include <tvm/ffi/function.h>\n")
     for export in exports:
         name, doc = export.name, export.launch.doc
         label = _string_literal(f"functions['{name}']")

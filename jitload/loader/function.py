@@ -83,10 +83,13 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         __tracebackhide__ = True
         try:
             configured = self._jitload_configured[key]
+            for part in key:
+                if type(part) not in _CACHEABLE_TYPES:
+                    break  # 4.0 equals 4 as a key, but is rejected
+            else:
+                return configured
         except (KeyError, TypeError):
-            configured = None
-        if configured is not None and all(type(part) in _CACHEABLE_TYPES for part in key):
-            return configured  # 4.0 equals 4 as a key, but is rejected
+            pass
         try:
             return self._jitload_configure(key)
         except (TypeError, ValueError) as error:

@@ -9,15 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.launch import Launch
 from jitload.request.cubins import CubinLike
 from jitload.toolchain.arch import CPU
-
-if TYPE_CHECKING:
-    from jitload.request.request import HostSource
 
 Texts = str | Sequence[str]
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -32,20 +29,7 @@ _TAKE_A_VALUE = """
 HOST_SUFFIXES = (".cpp", ".cc", ".cxx", ".c")
 Functions = str | Sequence[str] | Mapping[str, Launch | Sequence[Launch] | str | None]
 
-# The keywords and operator names of C++17.
-_KEYWORDS = """
- alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t class compl const
- const_cast constexpr continue decltype default delete do double dynamic_cast else enum explicit export extern false
- float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq
- private protected public register reinterpret_cast return short signed sizeof static static_assert static_cast
- struct switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void
- volatile wchar_t while xor xor_eq
-""".replace("\n", " ")
 SANITIZERS = ("address", "undefined")
-# Fields of a Launch that only kernels have.
-_KERNEL_FIELDS = (
-    "grid", "block", "shared_bytes", "cluster", "cluster_policy", "cooperative", "pdl", "priority", "signature",
-)  # fmt: skip
 
 
 class Sources(NamedTuple):
@@ -259,7 +243,8 @@ def read_flags(options: Sequence[str] | None, argument: str) -> tuple[str, ...]:
 
 def _split_words(option: str) -> Sequence[str]:
     """Return the words of an option, if it was written for a shell."""
-    is_quoted = '\\"' in option or "'\"" in option
+    first_quote = re.search(r"""\\?["']"?""", option)
+    is_quoted = first_quote is not None and first_quote[0] in ('\\"', "'\"")  # the compiler's quote, behind a shell's
     if not is_quoted and not re.search(r"\s", option):
         return (option,)
     try:
@@ -340,25 +325,6 @@ def _variants(name: str, value: object) -> Sequence[object]:
         hint = f'Write {{"{name}": [Launch(kernel="{name}<float>"), Launch(kernel="{name}<__half>")]}}.'
         raise LaunchSpecError(problem, kernel=name, field="functions", hint=hint)
     return value
-
-
-def check_host_functions(functions: Functions | None, host: HostSource, *, names: Iterable[str]) -> None:
-    """Raise an error for what `functions=` cannot say about C++ functions."""
-    if keyword := next((name for name in names if f" {name} " in _KEYWORDS), None):
-        raise LaunchSpecError(
-            f"{keyword!r} is a C++ keyword, so no function can have that name",
-            field="functions",
-            hint=f"Export it by hand: TVM_FFI_DLL_EXPORT_TYPED_FUNC({keyword}, function).",
-        )
-    for name, value in functions.items() if isinstance(functions, Mapping) else ():
-        fields = [field for field in _KERNEL_FIELDS if getattr(value, field, None) not in (None, 0, False)]
-        if isinstance(value, list | tuple) or fields:
-            problem = f"is for kernels, and {name!r} is a function of the host, which chooses its launches itself"
-            field = f"functions[{name!r}]" if not fields else f"Launch.{fields[0]}"
-            hint = "Pass its name alone or with a docstring, or a Launch without grid and block."
-            raise LaunchSpecError(problem, kernel=name, field=field, hint=hint)
-    if functions is not None and not host.units:
-        raise LaunchSpecError("names functions, and there is no source that could define them", field="functions")
 
 
 def _check_export_name(name: object) -> str:

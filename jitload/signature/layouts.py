@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from jitload.cpptext.structures import find_declarations
 from jitload.model import Variable
 from jitload.signature.types import describe_type, scalars_in
 
@@ -38,15 +39,18 @@ def _runs(type_: str, offset: int, size: int, members: Mapping[str, Sequence[tup
 
 
 def typed_variables(
-    variables: Sequence[Variable], layouts: Sequence[Layout], names: Sequence[str]
+    variables: tuple[Variable, ...], layouts: Sequence[Layout], pieces: tuple[str, ...]
 ) -> tuple[Variable, ...]:
     """Return the variables with the dtypes of their elements, for those whose types the compiler told.
 
     Args:
         variables: The variables of a cubin or an object file.
-        layouts: What the compiler told; the offset of a variable is its index in `names`.
-        names: The variables in the source text.
+        layouts: What the compiler told; the offset of a variable is its index among those in the text.
+        pieces: The texts of the source.
     """
+    if not any(name == "void" for name, _ in layouts):
+        return variables
+    names = find_declarations(pieces).variables
     types = {names[fields[0][0]]: fields[0][2] for name, fields in layouts if name == "void"}
     return tuple(replace(variable, dtype=_element_dtype(types.get(variable.name, ""))) for variable in variables)
 
