@@ -86,7 +86,7 @@ def find_declarations(pieces: tuple[str, ...]) -> Declarations:
 
 def _walk(code: Sequence[Token], namespaces: tuple[str, ...]) -> Iterator[Structure | str]:
     """Yield what a namespace or a class declares."""
-    for declaration in _declarations(code):
+    for declaration in split_declarations(code):
         words = [token.text for token in declaration]
         opening = words.index("{") if "{" in words else -1
         head = words[: opening if opening >= 0 else len(words)]
@@ -103,7 +103,7 @@ def _walk(code: Sequence[Token], namespaces: tuple[str, ...]) -> Iterator[Struct
             yield from (s for s in _walk(body, (structure.name,)) if isinstance(s, Structure))
 
 
-def _declarations(code: Sequence[Token]) -> Iterator[Sequence[Token]]:
+def split_declarations(code: Sequence[Token]) -> Iterator[Sequence[Token]]:
     """Split at each `;`, and behind each `}` that ends a function or a namespace."""
     start = index = 0
     while index < len(code):
@@ -140,7 +140,7 @@ def _structure(
         return None
     fields: list[str] = []
     is_public = "class" not in head
-    for member in _declarations(body):
+    for member in split_declarations(body):
         access = member[0].text if member else ""
         if access in ("public", "private", "protected"):
             is_public = access == "public"
