@@ -1,6 +1,6 @@
 """Finds structures and device variables in a source, so that the compiler can be asked for their layouts and types.
 
-As with kernels, what is found here is a guess from tokens. The compiler decides.
+As with kernels, this only suggests what to ask for. The compiler decides.
 """
 
 from __future__ import annotations
@@ -86,19 +86,19 @@ def find_declarations(pieces: tuple[str, ...]) -> Declarations:
         >>> find_declarations(("namespace ns { struct Pair { float a; int b; }; }",)).structures[0].fields
         ('a', 'b')
     """
-    found: list[Structure | Alias | str] = []
+    declared: list[Structure | Alias | str] = []
     for text in pieces:
         if any(word in text for word in (*_TAGS, *_SPACES)):
             runs = split_directives(code_tokens(text))
-            found += _walk([token for directive, run in runs if not directive for token in run], ())
-    structures = {s.name: s for s in found if isinstance(s, Structure)}
-    aliases = tuple(s for s in found if isinstance(s, Alias))
-    variables = dict.fromkeys(name for name in found if isinstance(name, str))
+            declared += _walk([token for directive, run in runs if not directive for token in run], ())
+    structures = {s.name: s for s in declared if isinstance(s, Structure)}
+    aliases = tuple(s for s in declared if isinstance(s, Alias))
+    variables = dict.fromkeys(name for name in declared if isinstance(name, str))
     return Declarations(tuple(structures.values()), aliases, tuple(variables))
 
 
 def _walk(code: Sequence[Token], namespaces: tuple[str, ...]) -> Iterator[Structure | Alias | str]:
-    """Yield what a namespace or a class declares."""
+    """Yield the structures and aliases that a namespace or a class declares, and the names of the variables."""
     for declaration in split_declarations(code):
         words = [token.text for token in declaration]
         opening = words.index("{") if "{" in words else -1
@@ -173,21 +173,16 @@ def _declared_names(declaration: Sequence[Token]) -> list[str]:
     if _NOT_A_FIELD & set(words) - ({"static", "extern"} if set(words) & set(_SPACES) else set()) or "(" in words:
         return []
     names: list[str] = []
-    before = [""]
-    for word in [*words, ","]:
-        if word != ",":
-            before.append(word)
-            continue
-        declarator = before[: before.index("=")] if "=" in before else before
-        is_name = len(before) > 1 and re.fullmatch(r"[A-Za-z_]\w*", declarator[-1]) and ":" not in declarator
-        is_first = not names and len(declarator) < 3
-        names += [declarator[-1]] if is_name and not is_first else []
-        before = [""]
+    for text in " ".join(words).split(","):
+        declarator = text.partition("=")[0].split()
+        is_name = declarator and re.fullmatch(r"[A-Za-z_]\w*", declarator[-1]) and ":" not in declarator
+        is_type_alone = not names and len(declarator) < 2
+        names += [declarator[-1]] if is_name and not is_type_alone else []
     return names
 
 
 def _without_groups(declaration: Sequence[Token]) -> list[str]:
-    """Return the words of a declaration without attributes, template arguments, array bounds and braces.
+    """Return the words of a declaration without attributes, literals, template arguments, array bounds and braces.
 
     The definition of an unnamed or nested class without a declarator declares no field, so nothing is left of it.
     """
@@ -202,14 +197,10 @@ def _without_groups(declaration: Sequence[Token]) -> list[str]:
             end = find_angle(declaration, index)
         elif text in ("[", "{"):
             end = find_closing(declaration, index)
-            if (
-                text == "{"
-                and words
-                and not {"struct", "class", "union"}.isdisjoint(words)
-                and end + 1 == len(declaration)
-            ):
+            is_class = text == "{" and not {*_TAGS, "union"}.isdisjoint(words)
+            if is_class and end + 1 == len(declaration):
                 return []
-        else:
+        elif declaration[index].kind != "literal":
             words.append(text)
         index = max(end, index) + 1
     return words
