@@ -11,7 +11,14 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from jitload.cpptext.declarations import DeclarationScan, Declarator, find_angle, find_declarator, opened_namespaces
+from jitload.cpptext.declarations import (
+    DeclarationScan,
+    Declarator,
+    find_angle,
+    find_closing,
+    find_declarator,
+    opened_namespaces,
+)
 from jitload.cpptext.lexer import Token, code_tokens
 from jitload.cpptext.preprocessor import Directive, split_directives
 from jitload.cpptext.structures import split_declarations
@@ -26,6 +33,7 @@ _KEYWORDS = frozenset(
         *("void", "bool", "char", "short", "int", "long", "unsigned", "signed", "float", "double", "size_t"),
     )
 )
+_CLASSES = frozenset(("struct", "class", "union"))
 # Types of tvm-ffi, and those that only tvm-ffi converts.
 _FFI_WORDS = frozenset(
     (
@@ -208,14 +216,18 @@ def _device_words(text: str) -> frozenset[str]:
 
 
 class _Declaration:
-    """What a declaration declares, which words it needs, and whether device code needs it."""
+    """What a declaration declares, which words it needs, and whether device code needs it.
 
-    __slots__ = ("end", "is_kept", "names", "start", "words")
+    `bodies` are the spans of the members' bodies that device code cannot call.
+    """
+
+    __slots__ = ("bodies", "end", "is_kept", "names", "start", "words")
 
     def __init__(self, tokens: Sequence[Token], names: frozenset[str], start: int, end: int) -> None:
         self.names = names
         self.words = frozenset(token.text for token in tokens if token.kind == "word")
         self.is_kept = False
+        self.bodies: list[tuple[int, int]] = []
         self.start = start
         self.end = end
 
@@ -255,7 +267,13 @@ class _Parts:
             if names is None:
                 self.seeds |= {token.text for token in declaration if token.kind == "word"}
             else:
-                self.declarations.append(_Declaration(declaration, names, declaration[0].start, end))
+                made = _Declaration(declaration, names, declaration[0].start, end)
+                self.declarations.append(made)
+                if opening is not None and _CLASSES.intersection(token.text for token in head):
+                    bodies = list(_host_bodies(declaration[opening:], self._device_words))
+                    made.bodies = [(first.start + 1, last.start) for first, last, _ in bodies]
+                    skipped = frozenset(token.start for _, _, body in bodies for token in body)
+                    made.words = frozenset(t.text for t in declaration if t.kind == "word" and t.start not in skipped)
 
     def _names(self, declaration: Sequence[Token], head: Sequence[Token]) -> frozenset[str] | None:
         """Return the names that a declaration declares, or None if it belongs to device code itself."""
@@ -278,14 +296,45 @@ class _Parts:
 
     def kept_text(self) -> str:
         """Return the text with spaces in place of the declarations that are not kept."""
+        text = self._text
+        for start, end in (
+            body for declaration in self.declarations if declaration.is_kept for body in declaration.bodies
+        ):
+            text = text[:start] + _blank(text[start:end]) + text[end:]
         kept_spans = [(run[0].start, run[-1].start + len(run[-1].text)) for run in self._directives]
         pieces, position = [], 0
         for declaration in sorted(self.declarations, key=lambda declaration: declaration.start):
             if declaration.is_kept or declaration.end <= position:
                 continue
-            pieces.append(self._text[position : declaration.start])
+            pieces.append(text[position : declaration.start])
             position = declaration.start
             for start, end in (*(s for s in kept_spans if position <= s[0] < declaration.end), (declaration.end,) * 2):
-                pieces.append(re.sub(r"[^\n]", " ", self._text[position:start]) + self._text[start:end])
+                pieces.append(_blank(text[position:start]) + text[start:end])
                 position = end
-        return "".join((*pieces, self._text[position:]))
+        return "".join((*pieces, text[position:]))
+
+
+def _blank(text: str) -> str:
+    return re.sub(r"[^\n]", " ", text)
+
+
+def _host_bodies(
+    tokens: Sequence[Token], device_words: frozenset[str]
+) -> Iterator[tuple[Token, Token, Sequence[Token]]]:
+    """Yield the braces and the tokens of each member function's body in a class, which begins with its brace.
+
+    Functions with `constexpr` may be called by device code, and those with `__device__` are device code.
+    """
+    close = find_closing(tokens, 0)
+    for member in filter(None, split_declarations(tokens[1:close] if close > 0 else tokens[1:])):
+        opening = _opening(member)
+        words = {token.text for token in member[:opening]} if opening else set()
+        if opening is None or not words.isdisjoint(device_words | {"constexpr", "consteval"}):
+            continue
+        if "(" not in words:
+            if words & _CLASSES:
+                yield from _host_bodies(member[opening:], device_words)
+            continue
+        end = find_closing(member, opening)
+        if end > 0:
+            yield member[opening], member[end], member[opening + 1 : end]
