@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from jitload.cpptext.declarations import (
@@ -21,6 +21,7 @@ from jitload.cpptext.declarations import (
 )
 from jitload.cpptext.lexer import Token, code_tokens
 from jitload.cpptext.preprocessor import Directive, split_directives
+from jitload.cpptext.source_kind import HOST_ALGORITHMS
 from jitload.cpptext.structures import split_declarations
 from jitload.model import Candidate
 
@@ -201,7 +202,7 @@ def without_host_code(texts: tuple[str, ...]) -> tuple[str, ...]:
             if not declaration.is_kept and not declaration.names.isdisjoint(reached):
                 declaration.is_kept = pending = True
                 reached |= declaration.words
-    return tuple(part.kept_text() for part in parts)
+    return tuple(part.kept_text(reached) for part in parts)
 
 
 def _device_words(text: str) -> frozenset[str]:
@@ -277,6 +278,7 @@ class _Parts:
 
     def _names(self, declaration: Sequence[Token], head: Sequence[Token]) -> frozenset[str] | None:
         """Return the names that a declaration declares, or None if it belongs to device code itself."""
+        head = head[_template_end(head) :]
         words = [token.text for token in head]
         if not self._device_words.isdisjoint(words) or words[:2] == ["using", "namespace"]:
             return None
@@ -294,9 +296,14 @@ class _Parts:
         words_in = (token.text for token in counted[:initializer] if token.kind == "word")
         return frozenset(word for word in words_in if word not in _KEYWORDS)
 
-    def kept_text(self) -> str:
-        """Return the text with spaces in place of the declarations that are not kept."""
+    def kept_text(self, reached: Collection[str]) -> str:
+        """Return the text with spaces in place of what is not kept: declarations, and headers of algorithms."""
         text = self._text
+        for run in () if {"thrust", "cub"}.intersection(reached) else self._directives:
+            if run[1].text == "include" and run[-1].line == run[1].line:
+                start, end = run[2].start, run[-1].start + len(run[-1].text)
+                if HOST_ALGORITHMS.search(text, start, end):
+                    text = text[: run[0].start] + " " * (end - run[0].start) + text[end:]
         for start, end in (
             body for declaration in self.declarations if declaration.is_kept for body in declaration.bodies
         ):
