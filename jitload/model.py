@@ -276,24 +276,38 @@ class CompiledSource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CpuKernel:
+    """How a kernel runs on the CPU.
+
+    Attributes:
+        row: Its row in the object file's table.
+        mode: How its threads run, one of the enumerators of jitload/cpu.h.
+        max_threads: The maximum number of threads per block: `__launch_bounds__`, or else 1024.
+        shared_bytes: The size of its `__shared__` variables, without `extern` ones.
+    """
+
+    row: int
+    mode: str
+    max_threads: int
+    shared_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CpuProgram:
     """Kernels compiled for the CPU.
 
     Attributes:
         compiled: Their types and names, as NVRTC would have given them; the cubin is empty.
         object_file: The object file's name in the work directory.
-        rows: For each kernel's symbol its row in the table, how its threads run (`JITLOAD_CPU_LOOP` and its kin),
-            and the maximum number of threads per block.
+        kernels: The kernels by their symbols.
         variables: For each variable's name, its symbol in the object file.
-        static_shared: For each kernel's symbol, the size of its `__shared__` variables, without `extern` ones.
         dynamic_shared: The symbols of `extern __shared__` arrays, which the wrapper has to define.
         files_read: The files that the compiler read.
     """
 
     compiled: CompiledSource
     object_file: str
-    rows: dict[str, tuple[int, str, int]]
+    kernels: dict[str, CpuKernel]
     variables: dict[str, str]
-    static_shared: dict[str, int]
     dynamic_shared: tuple[str, ...]
     files_read: tuple[Path, ...]

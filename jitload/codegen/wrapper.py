@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import ScopeEntry, compile_expression
 from jitload.launch import Launch
-from jitload.model import Kernel, Parameter, Variable
+from jitload.model import CpuProgram, Kernel, Parameter, Variable
 from jitload.signature.exports import Export
 from jitload.signature.types import is_complex, is_pointer_to_pointer
 
@@ -53,21 +53,6 @@ class EmbeddedImage(NamedTuple):
     suffix: str
 
 
-class CpuCode(NamedTuple):
-    """What a wrapper has to know about kernels compiled for the CPU.
-
-    Attributes:
-        rows: For each kernel's symbol, its row in the object file's table, how its threads run, and the maximum number
-            of threads per block.
-        dynamic_shared: The symbols of `extern __shared__` arrays.
-        variables: The symbols of variables by name.
-    """
-
-    rows: Mapping[str, tuple[int, str, int]]
-    dynamic_shared: tuple[str, ...]
-    variables: Mapping[str, str]
-
-
 class Wrapper(NamedTuple):
     """A wrapper to generate.
 
@@ -86,7 +71,7 @@ class Wrapper(NamedTuple):
     images: tuple[EmbeddedImage, ...]
     exports: tuple[Export, ...]
     variables: tuple[Variable, ...]
-    cpu: CpuCode | None = None
+    cpu: CpuProgram | None = None
     has_cpp: bool = False
 
 
@@ -112,7 +97,7 @@ def render_wrapper(wrapper: Wrapper) -> str:
     return load_template("wrapper.cc.jinja").render(wrapper=record)
 
 
-def _cpu_symbol(variable: Variable, cpu: CpuCode | None) -> str:
+def _cpu_symbol(variable: Variable, cpu: CpuProgram | None) -> str:
     """Return the symbol of a variable in the code for the CPU, as a C string literal."""
     return c_string((cpu.variables if cpu else {}).get(variable.name, variable.symbol))
 
@@ -211,16 +196,15 @@ def _kernel_records(wrapper: Wrapper) -> list[dict[str, Any]]:
     return records
 
 
-def _export_record_for(export: Export, cpu: CpuCode | None) -> dict[str, Any]:
+def _export_record_for(export: Export, cpu: CpuProgram | None) -> dict[str, Any]:
     """Return an export for the wrapper's template, with its code for the CPU if there is any."""
     record = export_record(export)
     if cpu is None:
         return {**record, "cpu": None}
-    row, mode, max_threads = cpu.rows[export.kernel.symbol]
     for parameter, parameter_record in zip(export.kernel.parameters, record["params"], strict=True):
         if parameter.kind == "pointer":
             parameter_record["flags"] = join_flags([parameter_record["flags"], "JITLOAD_ON_CPU"])
-    return {**record, "cpu": {"row": row, "mode": mode, "max_threads": max_threads}}
+    return {**record, "cpu": cpu.kernels[export.kernel.symbol]}
 
 
 def export_record(export: Export, constants: Mapping[str, ScopeEntry] | None = None) -> dict[str, Any]:
