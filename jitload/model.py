@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-ParameterKind = Literal["pointer", "int", "uint", "float", "bool", "struct", "bits"]
+ParameterKind = Literal["pointer", "int", "uint", "float", "bool", "struct", "bits", "stream"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +17,8 @@ class Parameter:
         name: Its name in the source (`in_` for `in`), or `arg0`, `arg1`, … if the source does not show it.
         type: Its C++ type without typedefs, `const float*`; `b64`, from its size, if it is unknown.
         kind: `pointer`; `int`, `uint`, `float` or `bool` for a scalar; `struct` for any other value; `bits` if the type
-            is unknown (an `extern "C"` kernel in a cubin without source).
+            is unknown (an `extern "C"` kernel in a cubin without source); `stream` for the CUDA stream of a host
+            function, which gets the current one.
         size: Its bytes in the kernel's parameter block, from the cubin.
         offset: Its byte offset in the parameter block, from the cubin.
         dtype: For a pointer, the element type that a tensor must have, as its DLPack name (`float32`, `bfloat16`,

@@ -33,6 +33,7 @@ _RESERVED = (
     "_cubin_",
     "_library_",
 )  # __tvm_ffi_<name> would be a symbol of tvm-ffi's
+_HOST_FLAGS = ("JITLOAD_HAS_GRID", "JITLOAD_HAS_BLOCK")  # a host function has no launch of its own
 _SCHEMA_TYPES = {"pointer": "DLTensor*", "int": "int", "uint": "int", "float": "float", "bool": "bool"}
 
 
@@ -62,6 +63,7 @@ class Wrapper(NamedTuple):
         exports: Its functions.
         variables: The kernels' variables.
         cpu: The kernels compiled for the CPU, if there are any.
+        has_cpp: Whether the library also has C++ that may export functions by itself.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Wrapper(NamedTuple):
     exports: tuple[Export, ...]
     variables: tuple[Variable, ...]
     cpu: CpuProgram | None = None
+    has_cpp: bool = False
 
 
 def render_wrapper(wrapper: Wrapper) -> str:
@@ -103,7 +106,8 @@ def describe(wrapper: Wrapper) -> str:
     """Return the JSON text that tells the loader a library's functions and variables."""
     functions = [describe_function(export) for export in wrapper.exports]
     variables = [asdict(variable) for variable in wrapper.variables]
-    return to_json({"name": wrapper.name, "archs": wrapper.archs, "functions": functions, "variables": variables})
+    facts = {"name": wrapper.name, "archs": wrapper.archs, "functions": functions, "variables": variables}
+    return to_json({**facts, **({"has_cpp": True} if wrapper.has_cpp else {})})
 
 
 def describe_function(export: Export) -> dict[str, Any]:
@@ -114,7 +118,9 @@ def describe_function(export: Export) -> dict[str, Any]:
         "signature": export.signature,
         "arguments": [_argument_record(p, export.launch) for p in export.arguments],
         **({"variants": [variant.signature for variant in export.variants]} if export.variants else {}),
-        "kernel": asdict(export.kernel),
+        **({} if export.returns else {"kernel": asdict(export.kernel)}),
+        **({"returns": export.returns} if export.returns else {}),
+        **({"has_stream": True} if any(p.kind == "stream" for p in export.kernel.parameters) else {}),
         **({"builds": {arch: _resources(kernel) for arch, kernel in export.builds}} if export.builds else {}),
     }
 
@@ -213,12 +219,13 @@ def export_record(export: Export, constants: Mapping[str, ScopeEntry] | None = N
         "name": export.name,
         "quoted_name": c_string(export.name),
         "comment": comment(str(export.kernel)),
-        "symbol": c_string(export.kernel.symbol),
+        "symbol": "NULL" if export.returns else c_string(export.kernel.symbol),
+        "host": export.kernel.symbol if export.returns else "",
         "params": [_param_record(p, export.launch, positions.get(p.name, -1)) for p in export.kernel.parameters],
         "argument_count": len(arguments),
         "expressions": [c_string(text) for text in expressions],
         "plan": plan,
-        "flags": join_flags(_kernel_flags(export.launch)),
+        "flags": join_flags((*_kernel_flags(export.launch), *(_HOST_FLAGS if export.returns else ()))),
         "priority": export.launch.priority or 0,
         "struct_bytes": structs + 64 if structs else 0,
         "metadata": c_string(_metadata(arguments)),
@@ -242,7 +249,11 @@ def _check_names(export: Export) -> None:
         "nullable": launch.nullable,
         "raw_pointers": launch.raw_pointers,
         "strided": launch.strided,
+        "host": launch.host,
     }
+    if launch.host and not export.returns:
+        problem = "is for host functions: a kernel cannot read the memory of the host"
+        raise LaunchSpecError(problem, kernel=export.name, field="host")
     for field, names in fields.items():
         for name in names:
             if name not in by_name:
@@ -264,6 +275,7 @@ def _param_record(parameter: Parameter, launch: Launch, argument: int) -> dict[s
             ("JITLOAD_NULLABLE", parameter.name in launch.nullable),
             ("JITLOAD_RAW", parameter.name in launch.raw_pointers),
             ("JITLOAD_STRIDED", parameter.name in launch.strided),
+            ("JITLOAD_HOST", parameter.name in launch.host),
             ("JITLOAD_COMPLEX", parameter.kind == "pointer" and is_complex(parameter.type)),
             ("JITLOAD_ADDRESSES", parameter.kind == "pointer" and is_pointer_to_pointer(parameter.type)),
         )

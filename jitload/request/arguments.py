@@ -407,7 +407,7 @@ class Call(NamedTuple):
         name: The module's name.
         sources: Source texts or files.
         makes: `"module"` is loaded here, so `"native"` may mean the CPU; `"library"` is only built; `"cubin"` is only
-            device code.
+            device code; `"program"` is run.
         functions: `functions=`, as given.
         options: Compiler options.
         arch: The architectures, as given.
@@ -420,7 +420,7 @@ class Call(NamedTuple):
 
     name: str
     sources: Sources
-    makes: Literal["module", "library", "cubin"]
+    makes: Literal["module", "library", "cubin", "program"]
     functions: Functions | None = None
     options: Options = Options()
     arch: str | Sequence[str] = "native"

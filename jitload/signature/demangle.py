@@ -6,9 +6,9 @@ import ctypes
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from jitload.errors import ToolchainError
+from jitload.errors import SignatureError, ToolchainError
 from jitload.model import Variable
 
 # Linux has libstdc++. None is the process itself, into which torch or Python may have loaded a C++ library.
@@ -102,6 +102,45 @@ def read_probe(lowered: str) -> tuple[tuple[str, ...] | None, tuple[str, ...] | 
     functions = split_top_level(readable[readable.index("<") + 1 : readable.rindex(">")], ",")
     types = [_split_function(function.strip())[1] for function in functions]
     return types[0], types[-1]
+
+
+class HostProbe(NamedTuple):
+    """What the symbol of a host function's probe says (`host_call.h`).
+
+    Attributes:
+        name: The exported name.
+        result: The type of its result.
+        types: The types of its parameters.
+        kind: The kind of the result, a number of `host_result.h`.
+        sizes: The size of each parameter, or 0 if its type cannot be passed.
+        alignments: The alignment of each parameter.
+    """
+
+    name: str
+    result: str
+    types: tuple[str, ...]
+    kind: int
+    sizes: tuple[int, ...]
+    alignments: tuple[int, ...]
+
+
+def read_host_probe(symbol: str) -> HostProbe:
+    """Return what the symbol of a host function's probe says.
+
+    Raises:
+        SignatureError: The symbol is missing, or too long for the demangler.
+    """
+    readable = demangle(symbol)
+    if readable is None:
+        raise SignatureError(
+            "the types of a host function cannot be read: its mangled name is too long, or the compiler left it out. "
+            "Export it with TVM_FFI_DLL_EXPORT_TYPED_FUNC(name, function) instead."
+        )
+    parts = split_top_level(readable[readable.index("<") + 1 : readable.rindex(">")], ",")
+    function, name, *numbers = (part.strip() for part in parts[:-1])
+    result, types = _split_function(function)
+    kinds, sizes, alignments = (tuple(int(n) for n in re.findall(r"(\d+)ul", text)) for text in numbers)
+    return HostProbe(name.removeprefix("__jitload_name_"), result.strip(), types or (), kinds[0], sizes, alignments)
 
 
 def _split_function(text: str) -> tuple[str, tuple[str, ...] | None]:
