@@ -88,8 +88,9 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
             memory, or undefined behaviour, raises an error with the kernel, block, thread and line.
         debug: Compile kernels for a debugger; on the CPU with `-g -O0`.
         gpu_check: Whether NVRTC, if there is one, also checks kernels that are built for the CPU alone, and rejects
-            what a GPU could not run. None is what `JITLOAD_CPU_GPU_CHECK` says, by default True.
-        isolate: Run NVRTC in a child process, whose crash is a CompileError. None is what `JITLOAD_ISOLATE` says.
+            what a GPU could not run. The default is `JITLOAD_CPU_GPU_CHECK`, or True if that is not set.
+        isolate: Whether NVRTC runs in a child process, so that its crash raises a CompileError. The default is
+            `JITLOAD_ISOLATE`, or False if that is not set.
         verbose: Log the output of the compilers, at level INFO of the logger `jitload`.
 
     Returns:

@@ -34,5 +34,5 @@ def to_cpp_dtype(dtype_str: str | Any) -> str:
     """
     name = str(dtype_str).removeprefix("torch.")
     if name not in _CPP_TYPES:
-        raise ValueError(f"dtype {name!r} has no C++ type in CUDA; those that have are {', '.join(_CPP_TYPES)}")
+        raise ValueError(f"CUDA has no C++ type for dtype {name!r}; it has types for {', '.join(_CPP_TYPES)}")
     return _CPP_TYPES[name]

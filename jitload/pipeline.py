@@ -121,8 +121,8 @@ class _Tools(NamedTuple):
     """The tools of a build.
 
     Attributes:
-        cuda: What compiles the device code, or only has CUDA's headers; None if neither is
-            needed, or if only headers are wanted and there are none.
+        cuda: The compiler of device code, or CUDA's headers alone; None if neither is needed, or if there are no
+            headers and the build can do without them.
         compiler: The C++ compiler.
         compiler_identity: The compiler's fingerprint, which is part of the key.
     """

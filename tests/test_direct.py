@@ -21,7 +21,7 @@ from jitload.loader.direct import (
     call_again,
     direct_arguments,
     direct_type,
-    find_keys,
+    find_dispatch_keys,
     flatten_tuples,
     torch_exchange,
 )
@@ -78,7 +78,15 @@ def arrays_as_tensors(module: jitload.Module) -> Iterator[None]:
     """Let a library take `Array` for a tensor, and torch's tensors again in the end."""
     offset, call, *_ = direct_arguments()
     callbacks = [ctypes.cast(callback, ctypes.c_void_p).value for callback in (view, current_stream)]
-    addresses = (id(Array), id(Array), *callbacks, id(describe), id(call_again), id(find_keys), id(flatten_tuples))
+    addresses = (
+        id(Array),
+        id(Array),
+        *callbacks,
+        id(describe),
+        id(call_again),
+        id(find_dispatch_keys),
+        id(flatten_tuples),
+    )
     use_python = tvm_ffi.Module.get_function(module, "_jitload_use_python")
     assert use_python(offset, call, *map(ctypes.c_void_p, addresses))
     yield
@@ -213,7 +221,7 @@ def test_lazy_tensors_are_refused_whatever_their_layout(torch_module: jitload.Mo
 
 
 def test_a_tensor_of_an_unknown_layout_is_asked(module: jitload.Module, stub_driver: StubDriver) -> None:
-    assert find_keys(object()) == bytes(24)
+    assert find_dispatch_keys(object()) == bytes(24)
     negated = Array()
     module.add(negated, negated, 1)
     negated.is_negated = True

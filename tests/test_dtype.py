@@ -35,7 +35,7 @@ def test_the_type_compiles_where_it_is_put_into_a_source():
 
 
 def test_a_dtype_without_a_cpp_type():
-    with pytest.raises(ValueError, match=r"^dtype 'complex64' has no C\+\+ type in CUDA; those that have are int8, "):
+    with pytest.raises(ValueError, match=r"^CUDA has no C\+\+ type for dtype 'complex64'; it has types for int8, "):
         jitload.to_cpp_dtype(torch.complex64)
 
 

@@ -76,8 +76,8 @@ def classify(
 def _without_unused_macros(tokens: Sequence[Token]) -> Iterator[Token]:
     """Yield the tokens without the definitions of macros whose names appear nowhere else."""
     runs = [(directive.name if directive else "", run) for directive, run in split_directives(tokens)]
-    is_named = ("define", "undef")  # their third token is the macro's name
-    words = {token.text for name, run in runs for token in (run[3:] if name in is_named else run)}
+    definitions = ("define", "undef")  # their third token is the macro's name
+    words = {token.text for name, run in runs for token in (run[3:] if name in definitions else run)}
     for name, run in runs:
         if name != "define" or any(token.text in words for token in run[2:3]):
             yield from run

@@ -27,10 +27,10 @@ _HINT = (
 
 @contextmanager
 def gpu_check(request: Request, toolchain: CudaToolchain | None) -> Iterator[Future[tuple[Path, ...]]]:
-    """Check a request for the CPU during a `with` block; the result are the user's headers that NVRTC read.
+    """Check a request for the CPU during a `with` block; the future's result is the user's headers that NVRTC read.
 
-    An error in the block is raised rather than NVRTC's, unless it is about a header of ours. NVRTC's end is awaited: a
-    program may end with the error, and NVRTC must not be running then.
+    An error in the block is raised rather than NVRTC's, unless it is about a header of ours. It is raised after NVRTC
+    has finished, because the program may end with it, and NVRTC must not be running then.
     """
     if not request.settings.checks_for_gpu or len(request.archs) > 1:  # NVRTC compiles the others
         check: Future[tuple[Path, ...]] = Future()
@@ -40,9 +40,9 @@ def gpu_check(request: Request, toolchain: CudaToolchain | None) -> Iterator[Fut
     try:
         yield check
     except Exception as error:
-        refusal = check.exception()
-        if isinstance(error, CompileError) and refusal is not None and _is_about_own_header(error):
-            raise refusal from error
+        nvrtc_error = check.exception()
+        if isinstance(error, CompileError) and nvrtc_error is not None and _is_about_own_header(error):
+            raise nvrtc_error from error
         raise
 
 

@@ -63,7 +63,7 @@ def cpu_text(source: DeviceSource, expressions: Sequence[str], layouts: Sequence
     Args:
         source: The source.
         expressions: Its kernels, as C++ expressions.
-        layouts: What tells its structures and variables, as name expressions.
+        layouts: The name expressions for its structures and variables (see `probe.layout_expressions`).
     """
     texts = [text for _, text in source.pieces]
     needs_c_names = any(_CXX_HEADER.search(text) for text in texts)

@@ -78,13 +78,13 @@ def probe_expression(kernel_expression: str) -> str:
 def layout_expressions(
     pieces: Sequence[str], candidates: Sequence[Candidate], kernels: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return the name expressions whose lowered names contain what the source declares besides kernels.
+    """Return the name expressions for structures that kernels may take by value, and for device variables.
 
-    These are the members of the structures that kernels may take by value, and the types of device variables.
+    Their lowered names contain the members of the structures and the types of the variables.
 
     Args:
         pieces: The texts of the source.
-        candidates: What looks like a kernel in it.
+        candidates: The functions in it that look like kernels.
         kernels: The kernels that launches name.
     """
     by_value = [type_ for candidate in candidates for type_ in candidate.types if not re.search(r"[*&]", type_)]
@@ -116,7 +116,7 @@ def instantiations(kernel_expressions: Iterable[str]) -> str:
 
     NVRTC crashes if a name expression instantiates a template whose declaration has an error: with an undeclared type
     of its first parameter, `template <int N> __global__ void k(Undeclared*, int)` is a variable template of type void.
-    Within the text this is an ordinary error, and instantiating it once more is one, too.
+    Within the text, the instantiation is an ordinary error.
     """
     templates = [expression for expression in kernel_expressions if "<" in expression]
     if not templates:

@@ -107,17 +107,17 @@ def direct_arguments() -> tuple[Any, ...]:
         exchange.current_stream,
         id(describe_tensor),
         id(call_again),
-        id(find_keys),
+        id(find_dispatch_keys),
         id(flatten_tuples),
     )
     return (_Bindable.__basicsize__, *map(ctypes.c_void_p, addresses))
 
 
-def find_keys(tensor: Any) -> bytes:
-    """Return where tensors have their dispatch keys, as the bytes of a `jitload_key_place` (`python.cc`).
+def find_dispatch_keys(tensor: Any) -> bytes:
+    """Return the bytes of a `jitload_dispatch_keys` (`python.cc`), which says where tensors have their dispatch keys.
 
-    torch does not document the layout of a tensor, so this searches the memory of one for the keys that torch reports.
-    A mask of 0 says that they were not found.
+    torch does not document the layout of a tensor, so this searches a tensor's memory for the keys that torch reports.
+    The mask is 0 if they are not there.
     """
     torch = sys.modules["torch"]
     try:
@@ -125,10 +125,10 @@ def find_keys(tensor: Any) -> bytes:
         lazy = [torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key)) for key in ("Conjugate", "Negative")]
         pointers = (ctypes.c_uint64 * 8).from_address(id(tensor))
         words = (ctypes.c_uint64 * 26).from_address(tensor._cdata)
-        pointer, place = [*pointers].index(tensor._cdata), [*words].index(keys)
+        pointer_index, keys_index = [*pointers].index(tensor._cdata), [*words].index(keys)
     except (AttributeError, TypeError, ValueError):
         return struct.pack("=qqQ", 0, 0, 0)
-    return struct.pack("=qqQ", 8 * pointer, 8 * place, lazy[0].raw_repr() | lazy[1].raw_repr())
+    return struct.pack("=qqQ", 8 * pointer_index, 8 * keys_index, lazy[0].raw_repr() | lazy[1].raw_repr())
 
 
 def describe_tensor(tensor: Any) -> str:
@@ -141,8 +141,8 @@ def describe_tensor(tensor: Any) -> str:
         f"a quantized tensor ({dtype})": tensor.is_quantized,
         f"a tensor of layout {layout}": layout != "strided",
     }
-    other = f"a tensor that DLPack cannot export ({dtype}): its dtype is unknown to DLPack, or torch.vmap wraps it"
-    return next((kind for kind, applies in kinds.items() if applies), other)
+    default = f"a tensor that DLPack cannot export ({dtype}): its dtype is unknown to DLPack, or torch.vmap wraps it"
+    return next((kind for kind, applies in kinds.items() if applies), default)
 
 
 def flatten_tuples(function: TypedFunction, args: tuple[Any, ...]) -> tuple[Any, ...] | None:

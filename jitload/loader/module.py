@@ -187,9 +187,11 @@ def _reason(error: RuntimeError) -> str:
 def _check_is_library(path: Path) -> None:
     """Raise an error for a file that is not a complete library, such as a source."""
     if path.suffix in (".cu", ".cuh", ".cc", ".cpp", ".cxx", ".c", ".ptx", ".cubin", ".py", ".o"):
-        other = {".cubin": "embed_cubin= of load_inline()", ".ptx": "compile_cubin()", ".py": "import"}
-        use = other.get(path.suffix, f"load(name, sources={path.name!r})")
-        raise LoadError(f"{path} is not a library: load_module() loads what build() made. For this file, use {use}")
+        alternatives = {".cubin": "embed_cubin= of load_inline()", ".ptx": "compile_cubin()", ".py": "import"}
+        alternative = alternatives.get(path.suffix, f"load(name, sources={path.name!r})")
+        raise LoadError(
+            f"{path} is not a library: load_module() loads what build() made. For this file, use {alternative}"
+        )
     if not path.is_file():
         raise LoadError(f"no library at {path}")
     _check_is_complete(path)

@@ -80,7 +80,7 @@ const uint32_t* current_thread(const Worker* worker) {
   leave(worker);
 }
 
-/* Without a handler the processor's signal, for a division that overflows, would end the process. */
+/* A division that overflows raises a signal, which would end the process without a handler. */
 
 extern SignalHandler fault_handler;
 
@@ -122,7 +122,7 @@ void on_overflow(int number, siginfo_t* info, void* context) {
 
 SignalHandler overflow_handler = {SIGSEGV, SA_ONSTACK, on_overflow, {}, false};
 
-/* Give this thread a stack for handlers of signals, if it has none; return it. */
+/* Give this thread a stack for signal handlers if it has none, and return it. */
 void* make_signal_stack() {
   stack_t stack = {};
   if (sigaltstack(NULL, &stack) != 0 || !(stack.ss_flags & SS_DISABLE)) return NULL;
@@ -134,7 +134,7 @@ void* make_signal_stack() {
   return NULL;
 }
 
-/* Take the stack back, unless somebody has replaced it. */
+/* Free the stack, unless other code has replaced it. */
 void remove_signal_stack(void* memory) {
   stack_t stack = {};
   if (memory == NULL || sigaltstack(NULL, &stack) != 0 || stack.ss_sp != memory) return;
@@ -144,7 +144,7 @@ void remove_signal_stack(void* memory) {
 
 /* ---- running kernel code --------------------------------------------------------------------------------------- */
 
-/* How floating-point numbers are rounded, and whether denormals are zero: a signal handler begins with the defaults. */
+/* Return the rounding mode and whether denormals are zero. A signal handler starts with the defaults. */
 unsigned float_modes() {
 #if defined(__x86_64__)
   return __builtin_ia32_stmxcsr();
@@ -354,7 +354,7 @@ void reset_after_fork() {
   restart_after_fork();
 }
 
-/* When the library is loaded. */
+/* Runs when the library is loaded. */
 __attribute__((constructor)) void handle_forks() { pthread_atfork(NULL, NULL, reset_after_fork); }
 
 }  // namespace

@@ -1,9 +1,9 @@
 /* Finds blocks whose threads wait without end.
  *
  * The threads of a block run on one thread of the operating system, in a fixed order. If their stacks, where a waiting
- * thread's registers are saved, and the memory of the kernel are what they were before, all will happen again as it did
- * since then, unless another block changes that memory. So this looks for a state that comes again, however long the
- * threads take, and fails if every thread of the pool that runs a block of the launch has found one.
+ * thread's registers are saved, and the memory of the kernel are the same as at an earlier time, everything since then
+ * will happen again, unless another block changes that memory. So this looks for a state that repeats, however long the
+ * threads take. The launch fails once every thread of the pool that runs one of its blocks has found one.
  */
 #ifndef JITLOAD_CPU_SPINNING_H_
 #define JITLOAD_CPU_SPINNING_H_
@@ -13,7 +13,7 @@
 
 #include "cpu_pool.h"
 
-/* The variables of this library that are not the kernels'. */
+/* The variables of this library that do not belong to kernels. */
 extern "C" __attribute__((visibility("hidden"))) char __start_jitload_state[], __stop_jitload_state[];
 
 namespace {
@@ -25,8 +25,8 @@ constexpr uint64_t kMostBytes = 256 << 20;     /* likewise, of stacks */
 constexpr uint32_t kRepeats = 2;               /* how often memory is found unchanged before that counts */
 constexpr uint32_t kRepeatsIfUnknown = 40;     /* likewise, if others may change it, or it is not known */
 
-/* Return whether another thread of the program launches a kernel of this library. */
-bool others_launch(const Launch* launch);
+/* Return whether another thread of the program runs a kernel of this library. */
+bool has_concurrent_launch(const Launch* launch);
 
 struct Hash {
   uint64_t lanes[4] = {1, 2, 3, 4};
@@ -107,7 +107,7 @@ uint64_t hash_memory(const Worker* worker) {
   return search.hash.value();
 }
 
-/* Record that this worker waits, and nothing has happened since `progress`; return whether that holds for all. */
+/* Record that nothing has happened in this worker since `progress`; return whether that holds for all workers. */
 bool all_wait(Worker* worker, Launch* launch, uint32_t progress) {
   uint64_t waiting = __atomic_load_n(&launch->waiting, __ATOMIC_SEQ_CST);
   if (!worker->spinning.is_counted) {
@@ -123,7 +123,7 @@ bool all_wait(Worker* worker, Launch* launch, uint32_t progress) {
          progress == __atomic_load_n(&launch->progress, __ATOMIC_SEQ_CST);
 }
 
-/* Forget what was found: threads have gone on. */
+/* Forget the state that was found, because threads have made progress. */
 void restart_search(Worker* worker, int64_t next_search) {
   Spinning* spinning = &worker->spinning;
   if (spinning->has_memory) note_progress(worker->launch);
@@ -132,7 +132,7 @@ void restart_search(Worker* worker, int64_t next_search) {
   spinning->next_search = next_search;
 }
 
-/* The threads are in a state in which they were before. */
+/* Compare the memory with that of the last time when the threads were in the same state. */
 void compare_memory(Worker* worker) {
   Spinning* spinning = &worker->spinning;
   const uint64_t memory = hash_memory(worker);
@@ -146,7 +146,7 @@ void compare_memory(Worker* worker) {
     spinning->repeats = 0;
     spinning->is_counted = false;
   } else if (++spinning->repeats >= kRepeats) {
-    const bool is_unknown = worker->launch->call->has_addresses || others_launch(worker->launch);
+    const bool is_unknown = worker->launch->call->has_addresses || has_concurrent_launch(worker->launch);
     if (is_unknown && spinning->repeats < kRepeatsIfUnknown) return;
     if (all_wait(worker, worker->launch, progress)) fail_waiting(worker);
   }
@@ -171,7 +171,7 @@ void end_search(Worker* worker, bool is_back) {
   worker->spinning.next_search = next_search;
 }
 
-/* Look whether the threads are in a state in which they were before; of those before, keep one, later and later. */
+/* Compare the state of the threads with the remembered one, which is replaced after 1, 2, 4, … comparisons. */
 void continue_search(Worker* worker) {
   Spinning* spinning = &worker->spinning;
   if (++spinning->passes > kMostLooks * worker->live) return end_search(worker, false);
@@ -188,7 +188,7 @@ void continue_search(Worker* worker) {
   }
 }
 
-/* Called on the thread's own stack, now and then while no thread of the block does anything but read memory or wait. */
+/* Called repeatedly on the thread's own stack while the threads of the block only read memory or wait. */
 void look_at_spinning(Worker* worker) {
   Spinning* spinning = &worker->spinning;
   if (spinning->is_searching && spinning->events == worker->events) return continue_search(worker);

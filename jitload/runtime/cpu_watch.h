@@ -1,8 +1,8 @@
 /* A thread that interrupts kernels that run for long, so that Ctrl-C and the failure of another block end them.
  *
- * Kernels run on stacks of their own. The watcher sends a signal to a thread that runs one, and the signal's handler
- * switches to the thread's own stack, where Python's signal handlers run. Then the kernel goes on, or is abandoned. A
- * kernel is only interrupted in its own code: in libc it may hold a lock.
+ * Kernels run on stacks of their own. The watcher sends a signal to a thread that runs a kernel. The signal's handler
+ * switches to the thread's own stack, where Python's signal handlers run. Then the kernel continues, or is abandoned. A
+ * kernel is only interrupted in its own code, because it may hold a lock in libc.
  */
 #ifndef JITLOAD_CPU_WATCH_H_
 #define JITLOAD_CPU_WATCH_H_
@@ -42,9 +42,8 @@ struct SignalHandler {
   bool has_previous;
 };
 
-/* Install a handler, again if somebody has replaced it; return whether it was missing. Every library of ours has such
- * handlers, which replace each other: only the first action that a handler replaced is kept, so that no handler calls
- * itself through another. */
+/* Install a handler unless it is installed; return whether it was missing. The handlers of several libraries replace
+ * each other. Each keeps only the first action that it replaced, so that it never calls itself through another handler. */
 bool install(SignalHandler* handler) {
   struct sigaction action, ours;
   if (sigaction(handler->number, NULL, &action) != 0) return false;
@@ -122,8 +121,8 @@ SignalHandler watch_handler = {kWatchSignal, SA_RESTART, on_watch_signal, {}, fa
 
 /* ---- the watcher ----------------------------------------------------------------------------------------------- */
 
-/* Send the signal to all threads that run what they ran at the last look; return whether there are any. With
- * `is_retry`, only to those that were asked before and have not been interrupted since. */
+/* Send the signal to all threads that still run the same kernel as at the last call; return whether there are any. With
+ * `is_retry`, send it only to those that have not been interrupted since they were asked. */
 bool interrupt_workers(bool is_retry) {
   bool is_asked = false;
   pthread_mutex_lock(&watch.mutex);
@@ -167,7 +166,7 @@ void* watch_main(void*) {
     runs = runs_now;
     if (idle_time < kIdleTime) continue;
     __atomic_store_n(&watch.is_awake, 0, __ATOMIC_SEQ_CST);
-    usleep(1000); /* threads that have not seen this show by now that they launch, without a fence for each launch */
+    usleep(1000); /* a launch that has not seen this is in count_runs() by then, so launches need no fence */
     uint32_t expected = 0;
     if (count_runs() == runs ||
         !__atomic_compare_exchange_n(&watch.is_awake, &expected, 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
@@ -177,7 +176,7 @@ void* watch_main(void*) {
   }
 }
 
-/* Start the watcher if it sleeps. The worker has said that it launches. */
+/* Start the watcher unless it runs. The worker must have set `is_launching`. */
 void wake_watcher() {
   uint32_t expected = 0;
   if (__atomic_compare_exchange_n(&watch.is_awake, &expected, 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) &&
@@ -186,7 +185,7 @@ void wake_watcher() {
   }
 }
 
-/* Enter this thread's worker into the list of the watcher. */
+/* Add this thread's worker to the list of the watcher. */
 void enlist(Worker* worker) {
   own_worker = worker;
   worker->thread_id = (int)syscall(SYS_gettid);
@@ -205,17 +204,17 @@ void delist(Worker* worker) {
   pthread_mutex_unlock(&watch.mutex);
 }
 
-bool others_launch(const Launch* launch) {
-  bool is_other = false;
+bool has_concurrent_launch(const Launch* launch) {
+  bool is_launching = false;
   pthread_mutex_lock(&watch.mutex);
   for (const Worker* worker = watch.first; worker != NULL; worker = worker->next) {
-    is_other |= worker->is_launching && worker->launch != launch;
+    is_launching |= worker->is_launching && worker->launch != launch;
   }
   pthread_mutex_unlock(&watch.mutex);
-  return is_other;
+  return is_launching;
 }
 
-/* In a child process there is neither the watcher nor any thread but the one that forked. */
+/* Start again in a forked process, which has no watcher and only the thread that forked. */
 void restart_after_fork() {
   watch = Watch();
   if (own_worker != NULL) enlist(own_worker);

@@ -25,8 +25,8 @@ struct Context {
 /* Save the registers that the ABI preserves over a call, exchange the stack pointer, and restore them. */
 extern "C" void jitload_cpu_switch(Context* from, const Context* to);
 
-/* Call a function on another stack. Like a switch this saves a context, to which the function may switch for good. When
- * it returns, the context there is resumed. Processors predict calls and returns, but not switches. */
+/* Call a function on another stack, and save a context to which the function may switch instead of returning. When it
+ * returns, that context is resumed. Processors predict calls and returns, but not switches. */
 extern "C" void jitload_cpu_call(Context* from, char* stack_end, void (*function)());
 
 #if defined(__x86_64__)
@@ -164,7 +164,7 @@ enum Request {
   kLooksAtSpinning, /* its threads only read memory, or wait */
 };
 
-/* The search for a state of the block that comes again; see cpu_spinning.h. */
+/* The search for a state of the block that repeats; see cpu_spinning.h. */
 struct Spinning {
   uint64_t events; /* `Worker::events` when it began */
   const Fiber* observer; /* the thread during whose turns the state is looked at */

@@ -62,11 +62,11 @@ typedef struct jitload_object {
 #define JITLOAD_DECLARE_FUNCTION_(field, symbol, result, parameters) result(*field) parameters;
 #define JITLOAD_DECLARE_OBJECT_(field, symbol) void* field;
 /* Where a tensor's dispatch keys are: a tensor object has a pointer to torch's tensor, which has the 64 bits of keys. */
-typedef struct jitload_key_place {
+typedef struct jitload_dispatch_keys {
   int64_t pointer_offset;
   int64_t keys_offset;
-  uint64_t lazy_keys; /* set where torch conjugates or negates lazily; 0 if the place is unknown */
-} jitload_key_place;
+  uint64_t lazy_mask; /* the keys of tensors that torch conjugates or negates lazily; 0 if the offsets are unknown */
+} jitload_dispatch_keys;
 
 static struct {
   JITLOAD_PYTHON_FUNCTIONS(JITLOAD_DECLARE_FUNCTION_)
@@ -76,10 +76,10 @@ static struct {
   const void* tensor_type;
   const void* parameter_type;
   void* describe;   /* of direct.py: describes a tensor that DLPack cannot export */
-  void* find_keys;  /* of direct.py: returns the bytes of a jitload_key_place */
+  void* find_dispatch_keys;  /* of direct.py: returns the bytes of a jitload_dispatch_keys */
   void* flatten;    /* of direct.py: returns the arguments of a Triton kernel with the items of tuples, or None */
-  jitload_key_place keys;
-  int has_keys;
+  jitload_dispatch_keys dispatch_keys;
+  int has_dispatch_keys;
   void* retry_call; /* of direct.py: repeats a call with copies of arrays that tvm-ffi cannot read */
   int (*to_dltensor)(void* tensor, DLTensor* out); /* DLPack's dltensor_from_py_object_no_sync */
   jitload_stream_source_fn stream;
@@ -100,24 +100,24 @@ static __attribute__((cold, noinline)) int jitload_is_lazy_by_name(void* object)
   return jitload_call_predicate(object, "is_conj") || jitload_call_predicate(object, "is_neg");
 }
 
-static __attribute__((cold, noinline)) void jitload_find_keys(void* tensor) {
-  void* bytes = python.call_with(python.find_keys, tensor, NULL);
+static __attribute__((cold, noinline)) void jitload_find_dispatch_keys(void* tensor) {
+  void* bytes = python.call_with(python.find_dispatch_keys, tensor, NULL);
   const char* data = bytes != NULL ? python.bytes_data(bytes) : NULL;
-  if (data != NULL) memcpy(&python.keys, data, sizeof python.keys);
+  if (data != NULL) memcpy(&python.dispatch_keys, data, sizeof python.dispatch_keys);
   if (bytes != NULL) python.decref(bytes);
   python.clear_error();
-  python.has_keys = 1;
+  python.has_dispatch_keys = 1;
 }
 
-/* Whether torch conjugates or negates the tensor lazily, so that its memory holds other values. torch's functions that
- * tell would take a tenth of a call; the tensor's dispatch keys tell it as well. */
+/* Whether torch conjugates or negates the tensor lazily, so that its memory holds other values. torch's own functions
+ * for this would take a tenth of the time of a call, so the tensor's dispatch keys are read instead. */
 static inline int jitload_is_lazy(void* object) {
   const void* type = ((const jitload_object*)object)->type;
   if (type != python.tensor_type && type != python.parameter_type) return jitload_is_lazy_by_name(object);
-  if (__builtin_expect(!python.has_keys, 0)) jitload_find_keys(object);
-  if (__builtin_expect(python.keys.lazy_keys == 0, 0)) return jitload_is_lazy_by_name(object);
-  const char* tensor = *(const char* const*)((const char*)object + python.keys.pointer_offset);
-  return (*(const uint64_t*)(tensor + python.keys.keys_offset) & python.keys.lazy_keys) != 0;
+  if (__builtin_expect(!python.has_dispatch_keys, 0)) jitload_find_dispatch_keys(object);
+  if (__builtin_expect(python.dispatch_keys.lazy_mask == 0, 0)) return jitload_is_lazy_by_name(object);
+  const char* tensor = *(const char* const*)((const char*)object + python.dispatch_keys.pointer_offset);
+  return (*(const uint64_t*)(tensor + python.dispatch_keys.keys_offset) & python.dispatch_keys.lazy_mask) != 0;
 }
 
 static inline int jitload_read_tensor(void* object, DLTensor* tensor) {
@@ -305,7 +305,8 @@ static void* jitload_vectorcall(void* self, void* const* args, size_t flags_and_
 
 /* Enable direct calls; return whether this Python supports them. args: (offset of a typed function's own fields,
  * then as addresses: tp_call of tvm_ffi.Function, torch.Tensor, torch.nn.Parameter, dltensor_from_py_object_no_sync
- * and current_work_stream of torch's exchange table, and direct.py's functions `describe`, `retry_call`, `find_keys` and `flatten`). */
+ * and current_work_stream of torch's exchange table, and direct.py's functions describe_tensor, call_again,
+ * find_dispatch_keys and flatten_tuples). */
 JITLOAD_LOADER_FUNCTION(use_python)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   result->type_index = kTVMFFIBool;
   result->v_int64 = 0;
@@ -327,9 +328,9 @@ JITLOAD_LOADER_FUNCTION(use_python)(void*, const TVMFFIAny* args, int32_t num_ar
   python.stream = (jitload_stream_source_fn)args[5].v_ptr;
   python.describe = args[6].v_ptr;
   python.retry_call = args[7].v_ptr;
-  python.find_keys = args[8].v_ptr;
+  python.find_dispatch_keys = args[8].v_ptr;
   python.flatten = args[9].v_ptr;
-  python.has_keys = 0;
+  python.has_dispatch_keys = 0;
   result->v_int64 = is_complete;
   return 0;
 }

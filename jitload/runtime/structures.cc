@@ -1,16 +1,16 @@
-/* Structures by value: bytes, ctypes structures whose members are compared with the kernel's, and tuples of the numbers of
- * CUDA's vectors. A part of cold.cc.
+/* Reads structures that are passed by value: from bytes, from ctypes structures, whose members are compared with the
+ * kernel's, and from tuples of the numbers of CUDA's vectors. A part of cold.cc.
  */
 #include <stdlib.h>
 
-/* Numbers in a structure: a part of Parameter.layout (model.py), `f4*2@8`. The kinds are `f` (float), `r` (bfloat16),
- * `i` and `u` (integers, bool, pointers) and `b` (bytes of any meaning). */
+/* Consecutive numbers in a structure, one part of Parameter.layout (model.py): `f4*2@8`. The kinds are `f` (float), `r`
+ * (bfloat16), `i` and `u` (integers, bool, pointers) and `b` (bytes of any meaning). */
 typedef struct jitload_numbers {
   char kind;
   int size, count, offset;
 } jitload_numbers;
 
-/* Read the first part of a layout. Return the rest of it, or NULL if there is none. */
+/* Read the first part of a layout. Return the remaining layout, or NULL if there was no part. */
 static const char* jitload_read_numbers(const char* layout, jitload_numbers* out) {
   int length = 0;
   if (layout != NULL && *layout == '=') ++layout;
@@ -20,7 +20,7 @@ static const char* jitload_read_numbers(const char* layout, jitload_numbers* out
   return layout + length + (layout[length] == ';');
 }
 
-/* Whether the kernel's text tells what these bytes mean, and ctypes has a type for it. */
+/* Whether the meaning of these bytes is known, and ctypes has a type for them. */
 static int jitload_is_comparable(const jitload_numbers* numbers) {
   return numbers->kind != 'b' && numbers->kind != 'r' && !(numbers->kind == 'f' && numbers->size < 4);
 }
@@ -29,8 +29,8 @@ static const char* jitload_kind_name(char kind) {
   return kind == 'f' ? "a float" : kind == 'b' ? "a number" : "an integer";
 }
 
-/* A ctypes type that is compared with a parameter's layout: the bytes that its members cover, and the first
- * disagreement. */
+/* The comparison of a ctypes type with a parameter's layout: the bytes that its members cover, and the first
+ * difference. */
 typedef struct jitload_comparison {
   const jitload_param* param;
   const jitload_python_api* python;
@@ -82,7 +82,7 @@ static int jitload_compare_fields(jitload_comparison* c, void* type, void* field
     void* field_type = field != NULL ? python->item(field, 1) : NULL;
     const char* text = name != NULL ? python->utf8(name) : NULL;
     void* member = text != NULL ? python->attribute(type, text) : NULL;
-    if (member != NULL && python->length(field) == 2) { /* a bit field has three items, and no place of its own */
+    if (member != NULL && python->length(field) == 2) { /* a bit field has three items, and no byte offset */
       is_same = jitload_compare_type(c, field_type, offset + jitload_read_long(python, member, "offset"),
                                      jitload_read_long(python, member, "size"));
     }
@@ -138,8 +138,8 @@ static int jitload_compare_type(jitload_comparison* c, void* type, ptrdiff_t off
   return is_same;
 }
 
-/* Whether an object is of a ctypes type whose members could be compared; others, such as bytes and arrays of bytes,
- * are taken as they are. */
+/* Whether the members of a type can be compared. Other types, such as bytes and ctypes arrays of bytes, are copied as
+ * they are. */
 static int jitload_has_members(const jitload_python_api* python, void* type) {
   void* fields = python->attribute(type, "_fields_");
   void* element = python->attribute(type, "_type_");
@@ -158,13 +158,26 @@ static int jitload_has_members(const jitload_python_api* python, void* type) {
   return has_members;
 }
 
-/* Types that agree with a parameter; entries are never removed. */
+/* A type that agrees with a parameter. Records are never freed, because other threads may read them. */
 typedef struct jitload_checked_type {
   const jitload_param* param;
   void* type;
 } jitload_checked_type;
 
-/* Compare the members of a ctypes object with a parameter's layout. Return 0 and describe the first difference. */
+/* Whether the members of a type cover all numbers of the parameter; if not, describe the first that is missing. */
+static int jitload_covers_layout(const jitload_comparison* c) {
+  jitload_numbers numbers;
+  for (const char* rest = c->param->layout; (rest = jitload_read_numbers(rest, &numbers)) != NULL;) {
+    const size_t bytes = (size_t)numbers.size * (size_t)numbers.count;
+    if (!jitload_is_comparable(&numbers) || memchr(c->is_covered + numbers.offset, 0, bytes) == NULL) continue;
+    snprintf(c->problem, c->problem_size, "has no member for %s of %d byte%s at byte %d", jitload_kind_name(numbers.kind),
+             numbers.size, numbers.size == 1 ? "" : "s", numbers.offset);
+    return 0;
+  }
+  return 1;
+}
+
+/* Compare a ctypes object with a parameter's layout. Return 0 and describe the first difference if they disagree. */
 static int jitload_compare_layout(const jitload_param* param, void* object, char* problem, size_t problem_size) {
   static const jitload_checked_type* checked[64];
   const jitload_python_api* python = jitload_find_python();
@@ -172,22 +185,15 @@ static int jitload_compare_layout(const jitload_param* param, void* object, char
   const int state = python->ensure();
   void* type = python->type(object);
   const jitload_checked_type** slot = &checked[(((uintptr_t)type >> 4) ^ ((uintptr_t)param >> 3)) % 64];
-  const jitload_checked_type* known = __atomic_load_n(slot, __ATOMIC_ACQUIRE);
-  int is_same = known != NULL && known->type == type && known->param == param;
+  const jitload_checked_type* last = __atomic_load_n(slot, __ATOMIC_ACQUIRE);
+  int is_same = last != NULL && last->type == type && last->param == param;
   if (!is_same && !jitload_has_members(python, type)) {
     is_same = 1;
   } else if (!is_same) {
     unsigned char* is_covered = (unsigned char*)calloc(param->size, 1);
     jitload_comparison comparison = {param, python, is_covered, problem, problem_size};
-    is_same = is_covered != NULL && jitload_compare_type(&comparison, type, 0, param->size);
-    jitload_numbers numbers;
-    for (const char* rest = param->layout; is_same && (rest = jitload_read_numbers(rest, &numbers)) != NULL;) {
-      const size_t bytes = (size_t)numbers.size * (size_t)numbers.count;
-      if (!jitload_is_comparable(&numbers) || memchr(is_covered + numbers.offset, 0, bytes) == NULL) continue;
-      snprintf(problem, problem_size, "has no member for %s of %d byte%s at byte %d", jitload_kind_name(numbers.kind),
-               numbers.size, numbers.size == 1 ? "" : "s", numbers.offset);
-      is_same = 0;
-    }
+    is_same = is_covered != NULL && jitload_compare_type(&comparison, type, 0, param->size) &&
+              jitload_covers_layout(&comparison);
     free(is_covered);
     jitload_checked_type* entry = is_same ? (jitload_checked_type*)malloc(sizeof *entry) : NULL;
     if (entry != NULL) {
@@ -201,7 +207,7 @@ static int jitload_compare_layout(const jitload_param* param, void* object, char
   return is_same;
 }
 
-/* tvm-ffi's arrays and lists begin like this, behind the object's header. */
+/* How tvm-ffi's arrays and lists begin after the object's header. */
 typedef struct jitload_sequence {
   const TVMFFIAny* items;
   int64_t size;
@@ -213,7 +219,7 @@ static const jitload_sequence* jitload_get_sequence(const TVMFFIAny* value) {
   return (const jitload_sequence*)((const char*)value->v_obj + sizeof(TVMFFIObject));
 }
 
-/* Describe the parts of a CUDA vector: its elements as a parameter, and their number. Return 0 for other structures. */
+/* Whether a parameter is a CUDA vector; if so, describe its elements as a parameter, and return their number. */
 static int jitload_is_vector(const jitload_param* param, jitload_param* element, int* count) {
   jitload_numbers numbers;
   if (param->layout == NULL || *param->layout != '=' || jitload_read_numbers(param->layout, &numbers) == NULL) return 0;

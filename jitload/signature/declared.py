@@ -82,7 +82,7 @@ def check_agrees(declared: Sequence[str], compiled: Sequence[TypeFacts], kernel:
 
 
 class _Written(NamedTuple):
-    """A hand-written signature, for messages."""
+    """A hand-written signature and its kernel, for messages."""
 
     text: str
     kernel: str
@@ -90,7 +90,7 @@ class _Written(NamedTuple):
 
 _NAME = r"[A-Za-z_]\w*(?:<.*>)?"
 _TYPE_NAME = re.compile(rf"(?:::)?{_NAME}(?:::{_NAME})*")
-_REST = re.compile(r"(?:\s*(?:[*&]|\b(?:const|volatile)\b))*\s*(?:\(.*\)|\[[^\]]*\])*", re.DOTALL)
+_DECLARATOR = re.compile(r"(?:\s*(?:[*&]|\b(?:const|volatile)\b))*\s*(?:\(.*\)|\[[^\]]*\])*", re.DOTALL)
 _NOT_TYPES = frozenset(("void", "auto", "static", "inline", "extern", "template", "typename", "const", "volatile"))
 
 
@@ -98,16 +98,16 @@ def _check_written_type(type_: str, name: str, index: int, written: _Written) ->
     text, kernel = written
     if not type_ or type_.endswith("..."):
         raise SignatureError(_signature_message(text, kernel, f"parameter {index + 1} has no type"))
-    base, rest = split_base(type_)
-    is_void = base == "void" and re.search(r"[*&]", rest) is not None
+    base, declarator = split_base(type_)
+    is_void = base == "void" and re.search(r"[*&]", declarator) is not None
     is_type = is_builtin_integer(base) or is_void or (_TYPE_NAME.fullmatch(base) and base not in _NOT_TYPES)
-    if not is_type or not _REST.fullmatch(rest):
+    if not is_type or not _DECLARATOR.fullmatch(declarator):
         problem = f"parameter {index + 1}: {f'{type_} {name}'.strip()!r} is not a type and a name"
         raise SignatureError(_signature_message(text, kernel, problem))
     undeclared = find_undeclared_name(resolve_aliases(type_))
     if undeclared is None:
         return
-    if not name and not rest:
+    if not name and not declarator:
         problem = f"parameter {index + 1}: {undeclared!r} has no type, or is a type without a name"
         raise SignatureError(_signature_message(text, kernel, problem, f"Write 'int {undeclared}', for example."))
     import difflib  # only for a message

@@ -90,23 +90,25 @@ def _join_variants(name: str, exports: Sequence[Export]) -> Export:
     Raises:
         LaunchSpecError: They take different arguments, or two of them the same dtypes.
     """
-    first, *others = variants = tuple(export for export in exports if export.name == name)
-    if not others:
+    variants = tuple(export for export in exports if export.name == name)
+    first = variants[0]
+    if len(variants) == 1:
         return first
-    seen: dict[tuple[str | None, ...], Export] = {}
+    by_dtypes: dict[tuple[str | None, ...], Export] = {}
     for variant in variants:
         if [_role(p) for p in variant.arguments] != [_role(p) for p in first.arguments]:
             problem = f"{first.signature} and {variant.signature} take different arguments"
             raise LaunchSpecError(problem, kernel=name, field="functions", hint="Export them under different names.")
         dtypes = tuple(p.dtype for p in variant.arguments if p.kind == "pointer")
-        if other := seen.get(dtypes):
-            problem = f"{other.kernel} and {variant.kernel} take tensors of the same dtypes"
+        if duplicate := by_dtypes.get(dtypes):
+            problem = f"{duplicate.kernel} and {variant.kernel} take tensors of the same dtypes"
             raise LaunchSpecError(problem, kernel=name, field="functions", hint="Export them under different names.")
-        seen[dtypes] = variant
+        by_dtypes[dtypes] = variant
     return first._replace(variants=variants)
 
 
 def _role(parameter: Parameter) -> tuple[str, bool, bool]:
+    """Return what a parameter must have in common with that of another variant."""
     return parameter.name, parameter.kind == "pointer", parameter.kind == "struct"
 
 

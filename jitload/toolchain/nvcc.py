@@ -90,7 +90,7 @@ def _find_in_wheels(cache_dir: Path) -> Nvcc | None:
 
 @functools.lru_cache(maxsize=4)
 def _check_parts(home: Path, homes: tuple[Path, ...]) -> str:
-    """Return names and versions of the wheels of an nvcc, which must be those of one CUDA release.
+    """Return the names and versions of an nvcc's wheels, after checking that they are of one CUDA release.
 
     Raises:
         ToolchainError: One is missing or of another release, or a program cannot be executed.

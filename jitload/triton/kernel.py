@@ -168,12 +168,13 @@ def assign_keywords(kernel: TritonKernel, spec: CompileSpec) -> CompileSpec:
     constexprs = {name: value for name, value in arguments.items() if params[name].is_constexpr}
     named_args = {name: value for name, value in arguments.items() if name not in constexprs}
     options = {name: value for name, value in spec.options.items() if name not in params and value is not None}
-    given = {**options, **arguments}
-    if name := next((name for name in spec.constexprs if name in given and spec.constexprs[name] != given[name]), None):
-        raise SignatureError(
-            f"kernel {kernel.name!r}: {name!r} is {spec.constexprs[name]!r} in constexprs= and {given[name]!r} beside "
-            "it: pass it once"
-        )
+    keywords = {**options, **arguments}
+    for name, value in spec.constexprs.items():
+        if name in keywords and value != keywords[name]:
+            raise SignatureError(
+                f"kernel {kernel.name!r}: {name!r} is {value!r} in constexprs= and {keywords[name]!r} beside it: "
+                "pass it once"
+            )
     if spec.signature is not None and (spec.args or named_args):
         raise SignatureError(f"kernel {kernel.name!r}: pass either signature= or example arguments, not both")
     return spec._replace(named_args=named_args, constexprs={**spec.constexprs, **constexprs}, options=options)

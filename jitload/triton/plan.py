@@ -195,7 +195,7 @@ def _read_types(value: Any, where: str) -> Any:
 
 def _without_hints(hinted: Any, written: Any) -> Types:
     if isinstance(hinted, list):
-        return _like(written, map(_without_hints, hinted, written))
+        return _rebuild_tuple(written, map(_without_hints, hinted, written))
     text, hint = hinted
     return "constexpr" if hint in ("1", "null") else str(text)
 
@@ -354,13 +354,13 @@ def _example(value: Any) -> Any:
     if type(value).__name__ == "dtype" and type(value).__module__ == "torch":
         return _AlignedTensor(value)
     if isinstance(value, tuple):
-        return _like(value, map(_example, value))
+        return _rebuild_tuple(value, map(_example, value))
     if isinstance(value, int) and not -(2**63) <= value < 2**64:
         raise OverflowError(f"{value} has more than 64 bits")
     return value
 
 
-def _like(value: Any, items: Iterable[Any]) -> tuple[Any, ...]:
+def _rebuild_tuple(value: Any, items: Iterable[Any]) -> tuple[Any, ...]:
     """Return items as a tuple, or as a named tuple if `value` is one: a kernel may use the names."""
     return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
 
@@ -403,7 +403,7 @@ def _read_specialization(params: Sequence[Any], bound: Any, backend: Any) -> _Sp
 
 def _plain_types(types: Any) -> Types:
     """Return types as plain text, in tuples as they are."""
-    return _like(types, map(_plain_types, types)) if isinstance(types, tuple) else str(types)
+    return _rebuild_tuple(types, map(_plain_types, types)) if isinstance(types, tuple) else str(types)
 
 
 def _constants(types: Any, value: Any, path: Path) -> Iterator[tuple[Path, Any]]:

@@ -72,7 +72,7 @@ struct lanes {
 
 __JITLOAD_INLINE unsigned rank_in(unsigned mask) { return (unsigned)__popc(mask & ((1u << __jitload_lane()) - 1)); }
 
-/* ---- tiles without regard to their parents ---------------------------------------------------------------------- */
+/* ---- tiles, without their parents ---------------------------------------------------------------------- */
 
 template <unsigned int Size>
 struct tile_size {
@@ -101,7 +101,7 @@ struct tile : tile_size<Size>, lanes<tile<Size>> {
   static __JITLOAD_MEMBER unsigned first() { return __jitload_lane() & ~(Size - 1); }
 };
 
-/* What the warps of wide tiles tell each other: a value for each warp of the block. */
+/* The values that the warps of wide tiles exchange, one for each warp of the block. */
 __JITLOAD_INLINE unsigned long long* warp_values() {
   static thread_local unsigned long long values[32];
   return values;
@@ -123,7 +123,7 @@ struct tile<Size, true> : tile_size<Size> {
   __JITLOAD_MEMBER int any(int predicate) const { return count(__any_sync(~0u, predicate)) != 0; }
   __JITLOAD_MEMBER int all(int predicate) const { return count(__all_sync(~0u, predicate)) == __jitload_warps; }
 
-  /* Return what `read` makes of one value of each warp, which the thread gives that `writes`. */
+  /* Call `read` with one value from each warp, that of the thread for which `writes` is true; return its result. */
   template <class Value, class Read>
   __JITLOAD_MEMBER auto __jitload_exchange_warps(bool writes, const Value& value, Read read) const {
     static_assert(sizeof(Value) <= 8, "collectives of tiles of more than 32 threads take values of at most 8 bytes");
@@ -137,7 +137,7 @@ struct tile<Size, true> : tile_size<Size> {
   }
 
  private:
-  /* In how many warps `is_true`. */
+  /* Return the number of warps in which `is_true`. */
   __JITLOAD_MEMBER unsigned count(int is_true) const {
     return __jitload_exchange_warps(thread_rank() % 32 == 0, is_true, [](int* values) {
       unsigned sum = 0;
@@ -161,7 +161,7 @@ struct is_same<First, First> {
 
 /* ---- the groups ------------------------------------------------------------------------------------------------- */
 
-/* Any group. The lanes of a warp are known by their mask; a block and a grid have none. */
+/* Any group. The lanes of a warp have a mask; a block and a grid have none. */
 class thread_group {
  public:
   __JITLOAD_MEMBER thread_group(__jitload_groups::group_type type, unsigned mask) : type_(type), mask_(mask) {}

@@ -17,7 +17,7 @@
 
 namespace jitload {
 
-/* A number of a vector, or nothing for another value or one out of range. */
+/* Read a number of a vector; return nothing if the item is not a number or is out of range. */
 template <class Element>
 std::optional<Element> ReadElement(const tvm::ffi::Any& item) {
   if constexpr (std::is_floating_point_v<Element>) {
@@ -31,7 +31,7 @@ std::optional<Element> ReadElement(const tvm::ffi::Any& item) {
   return std::nullopt;
 }
 
-/* How tvm-ffi reads a vector of `count` elements; with `least` elements or more, the others are 1. */
+/* How tvm-ffi reads a vector of `count` elements. At least `least` are required, and the missing ones are 1. */
 template <class Vector, class Element, int count, int least>
 struct VectorTraits : public tvm::ffi::TypeTraitsBase {
   static constexpr bool storage_enabled = false;
