@@ -240,3 +240,14 @@ TVM_FFI_DLL_EXPORT_TYPED_FUNC(wide, wide);
     for u in ((1, 256), (-1, 0), "ab"):
         with pytest.raises(TypeError, match="uchar2, a tuple of 2 numbers in range"):
             mod.wide(u, (0, 0))
+
+
+@pytest.mark.parametrize("order", [("kernel_library", "vectors"), ("vectors", "kernel_library")])
+def test_vectors_of_cuda_beside_the_kernel_library_header(order: tuple[str, str]) -> None:
+    """tvm-ffi's launcher has a `dim3` of its own, which the kernel library's header declares."""
+    if find_cuda_headers() is None:
+        pytest.skip("needs CUDA's headers")
+    headers = "".join(f"#include <jitload/{name}.h>\n" for name in order)
+    code = f"{headers}int64_t blocks(float4 color, dim3 tiles) {{ return tiles.x * tiles.y * tiles.z + color.w; }}"
+    mod = jitload.load_inline("vectors", cpp_sources=code, functions=["blocks"])
+    assert mod.blocks((0, 0.5, 1, 1), (8, 9)) == 73
