@@ -257,3 +257,14 @@ def test_structures_under_other_names(types: str, parameter: str) -> None:
     words = frozenset({parameter.rpartition(":")[2]})
     assert "Q" in {s.name.rpartition(":")[2] for s in declared.structures_for(words)}
     assert may_declare(types, words)
+
+
+@pytest.mark.parametrize("order", [("kernel_library", "vectors"), ("vectors", "kernel_library")])
+def test_vectors_of_cuda_beside_the_kernel_library_header(order: tuple[str, str]) -> None:
+    """tvm-ffi's launcher has a `dim3` of its own, which the kernel library's header declares."""
+    if find_cuda_headers() is None:
+        pytest.skip("needs CUDA's headers")
+    headers = "".join(f"#include <jitload/{name}.h>\n" for name in order)
+    code = f"{headers}int64_t blocks(float4 color, dim3 tiles) {{ return tiles.x * tiles.y * tiles.z + color.w; }}"
+    mod = jitload.load_inline("vectors", cpp_sources=code, functions=["blocks"])
+    assert mod.blocks((0, 0.5, 1, 1), (8, 9)) == 73

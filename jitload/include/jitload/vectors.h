@@ -60,7 +60,7 @@ struct VectorTraits : public tvm::ffi::TypeTraitsBase {
 
 #define JITLOAD_VECTOR_(type, element, count, least)                                                    \
   template <>                                                                                           \
-  struct tvm::ffi::TypeTraits<type> : public ::jitload::VectorTraits<type, element, count, least> {     \
+  struct tvm::ffi::TypeTraits<::type> : public ::jitload::VectorTraits<::type, element, count, least> { \
     static std::string TypeStr() { return #type ", a tuple of " #count " numbers in range"; }           \
   };
 #define JITLOAD_VECTORS_(name, element)   \
