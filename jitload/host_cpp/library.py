@@ -18,7 +18,7 @@ from pathlib import Path
 from jitload.building.files_read import files_in_options, headers_to_record, read_depfile, search_dirs
 from jitload.building.ninja import Step, run_ninja, write_ninja
 from jitload.building.resources import run_in_background
-from jitload.building.runtime import find_or_build_launcher
+from jitload.building.runtime import find_or_build_launcher, find_or_build_torch_runtime
 from jitload.cache.store import Work
 from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError
@@ -65,13 +65,17 @@ def build_host_library(
 
 
 def _find_launcher(build: HostBuild) -> Path:
-    return find_or_build_launcher(build.compiler, build.work.cache_dir, build.request.settings).product
+    """Return the object with jitload's part of the library: the launcher, or the light torch."""
+    find_or_build = find_or_build_torch_runtime if build.host.is_torch else find_or_build_launcher
+    return find_or_build(build.compiler, build.work.cache_dir, build.request.settings).product
 
 
 def _probably_launches(host: HostSource) -> bool:
-    """Return whether the library will probably need the launcher, so that building it should start at once."""
+    """Return whether the library will probably need jitload's object, so that building it should start at once."""
     if host.is_object:
         return False
+    if host.is_torch:
+        return True
     texts = [text for unit in host.units for _, text in unit.pieces]
     return bool(host.cubins or host.objects) or any("/cuda/" in text or "jitload" in text for text in texts)
 

@@ -428,6 +428,19 @@ def check_instrumentation(instrumentation: Instrumentation, archs: Sequence[str]
 # ---- all arguments ---------------------------------------------------------------------------------------------
 
 
+class TorchText(NamedTuple):
+    """How torch's functions treat a text.
+
+    Attributes:
+        has_implicit_headers: Whether torch's headers are put in front of inline text.
+        wraps_errors: Whether the functions of `functions=` report errors as torch's own functions do, and not as
+            pybind11's.
+    """
+
+    has_implicit_headers: bool = True
+    wraps_errors: bool = True
+
+
 class Call(NamedTuple):
     """The checked arguments of a public call.
 
@@ -444,6 +457,7 @@ class Call(NamedTuple):
         instrumentation: Sanitizers and debug information for kernels.
         gpu_check: Whether NVRTC checks kernels for the CPU; None leaves it to `JITLOAD_CPU_GPU_CHECK`.
         isolate: Whether NVRTC runs in a child process; None leaves it to `JITLOAD_ISOLATE`.
+        torch: How a text for torch is treated; None for other texts, and for those that are not recognized yet.
     """
 
     name: str
@@ -457,6 +471,7 @@ class Call(NamedTuple):
     instrumentation: Instrumentation = NO_INSTRUMENTATION
     gpu_check: bool | None = None
     isolate: bool | None = None
+    torch: TorchText | None = None
 
 
 def read_call(keywords: Mapping[str, Any], *, makes: Literal["module", "library"]) -> Call:

@@ -16,6 +16,7 @@ from jitload.request.arguments import (
     Instrumentation,
     Pieces,
     Sources,
+    TorchText,
     absolute_path,
     check_backend,
     check_host_functions,
@@ -26,6 +27,7 @@ from jitload.request.arguments import (
 from jitload.request.cubins import LabelledCubin, read_embedded_cubins, read_labelled_cubins
 from jitload.request.kind import Kind, check_has_no_launches, cpu_launch_error, find_kind, is_empty
 from jitload.request.options import cpu_options, take_archs, translate_cuda_options
+from jitload.request.torch_text import is_torch_text, torch_sources
 from jitload.settings import Settings, read_settings
 from jitload.toolchain.arch import CPU, add_archs, resolve_arch, resolve_gpu_arch
 
@@ -73,6 +75,7 @@ class HostSource(NamedTuple):
         flags: `extra_cflags`.
         link_flags: `extra_ldflags`.
         is_object: Whether the result is an object file for the user to link, not a library.
+        is_torch: Whether it is written for torch's C++ interface.
     """
 
     units: tuple[Unit, ...]
@@ -81,6 +84,7 @@ class HostSource(NamedTuple):
     flags: tuple[str, ...] = ()
     link_flags: tuple[str, ...] = ()
     is_object: bool = False
+    is_torch: bool = False
 
     @property
     def is_mixed(self) -> bool:
@@ -183,6 +187,7 @@ def make_request(call: Call) -> Request:
     check_backend(call.backend)
     if not call.sources.has_code:
         return _request_for_cubins(call, settings)
+    call = _with_light_torch(call)
     kind = "device" if call.makes == "cubin" else find_kind(call)
     options, option_archs = take_archs(call.options.cuda) if call.options.cuda else ((), ())
     cuda_options, cuda_dirs = translate_cuda_options(kind, options) if options else ((), ())
@@ -209,6 +214,18 @@ def make_request(call: Call) -> Request:
         _check_embeddable(request)
     check_instrumentation(request.instrumentation, request.archs, has_host_code=host is not None)
     return _with_cpu_flags(request, call.options.host)
+
+
+def _with_light_torch(call: Call) -> Call:
+    """Return the call with a text for torch prepared for the light headers; other calls are returned unchanged."""
+    sources, torch = call.sources, call.torch
+    if torch is None and call.kind is None and call.makes != "cubin":
+        torch = TorchText() if is_torch_text(text for _, text in (*sources.cuda, *sources.host)) else None
+    if torch is None:
+        return call
+    sources, options = torch_sources(call.name, sources, call.functions, call.options, torch)
+    kind = "mixed" if sources.cuda else "host"
+    return call._replace(sources=sources, options=options, functions=None, kind=kind, torch=torch)
 
 
 def _settings_of(call: Call) -> Settings:
@@ -294,6 +311,7 @@ def _host_source(call: Call, kind: Kind, cuda_options: tuple[str, ...]) -> HostS
         cubins=read_embedded_cubins(sources.cubins, device_name=call.name if kind == "device" else ""),
         flags=call.options.host,
         link_flags=call.options.link,
+        is_torch=call.torch is not None,
     )
 
 
