@@ -142,6 +142,7 @@ def torch_sources(
     define = f"-DTORCH_EXTENSION_NAME={name}"
     standard = () if any(flag.startswith("-std") for flag in options.host) else CPP_FLAGS[:1]
     has_cuda_standard = any(flag.startswith(("-std", "--std")) for flag in options.cuda)
+    host_level = () if any(flag.startswith("-O") for flag in options.cuda) else ("-O0",)  # as torch; kernels keep -O3
     light_headers = own_include_dir().parent / "torch_light"
     return (
         sources._replace(
@@ -152,7 +153,7 @@ def torch_sources(
         ),
         options._replace(
             host=(*standard, *CPP_FLAGS[1:], define, *filter(None, options.host)),
-            cuda=(*NVCC_FLAGS[has_cuda_standard:], define, *filter(None, options.cuda)),
+            cuda=(*NVCC_FLAGS[has_cuda_standard:], *host_level, define, *filter(None, options.cuda)),
             link=tuple(filter(None, options.link)),
             include_dirs=(light_headers, *options.include_dirs),
         ),
@@ -293,3 +294,34 @@ def binding_text(functions: Functions, *, wraps_errors: bool) -> str:
 def _string_literal(text: str) -> str:
     text = text.replace("\\", "\\\\").replace('"', '\\"').replace("?", "\\?")
     return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda control: f"\\{ord(control[0]):03o}", text) + '"'
+
+
+# ---- what the headers lack ---------------------------------------------------------------------------------------
+
+_UNKNOWN = re.compile(
+    r"is not a member of|has no (?:actual )?member|has not been declared|No such file|cannot open source file"
+    r"|no matching function|no instance of|does not name a|was not declared|is undefined|no operator|no match for"
+    r"|could not convert|cannot convert|no suitable|not a class or|incomplete type|no match found"
+)
+_OF_TORCH = re.compile(r"\b(?:torch|at|c10|ATen|pybind11|py|std)(?:::|/)|[\"‘](?:torch|at|c10|pybind11|py|std)[\"’]")
+_MACRO_OF_TORCH = re.compile(r"\b(?:AT|TORCH|C10|PYBIND11|CUDA)_[A-Z]\w*")
+_QUOTED = re.compile(r"[‘\"]([^‘’\"]+)[’\"]")
+_HEADER = re.compile(r"[\w/]+\.(?:cu)?h(?:pp)?\b")
+
+
+def missing_names(log: str) -> list[str]:
+    """Return the names of torch's, of pybind11's or of the C++ library that a compiler did not find, or misused."""
+    names: dict[str, None] = {}
+    for line in log.splitlines():
+        _, _, message = line.partition("error")
+        macro = _MACRO_OF_TORCH.search(message)
+        if not (_UNKNOWN.search(message) and (macro or _OF_TORCH.search(message))):
+            continue
+        header = _HEADER.search(message) if "No such file" in message or "cannot open" in message else None
+        name, *owners = [macro[0]] if macro else [header[0]] if header else [*_QUOTED.findall(message), "?"]
+        if owners and "is not a member of" in message:
+            name = f"{owners[0]}::{name}"
+        elif len(owners) > 1 and "member" in message:
+            name = f"{name}::{owners[0]}"
+        names[name] = None
+    return list(names)

@@ -451,6 +451,14 @@ void append(Message& m, const c10::TensorOptions& value) {
   m.append(")");
 }
 
+bool set_grad_enabled(bool enabled) {
+  Gil gil;
+  bool was_enabled = false;
+  bool_from(call(object_at("torch.is_grad_enabled").get(), {}).get(), true, &was_enabled);
+  call(object_at("torch._C._set_grad_enabled").get(), {python_bool(enabled).get()});
+  return was_enabled;
+}
+
 void* current_stream(int device_index) {
   Gil gil;
   void* stream = nullptr;

@@ -126,7 +126,6 @@ inline bool isReducedFloatingType(ScalarType t) { return isFloatingType(t) && t 
 class TypeMeta {
  public:
   constexpr TypeMeta(ScalarType type = ScalarType::Undefined) : type_(type) {}
-  constexpr operator ScalarType() const { return type_; }
   constexpr ScalarType toScalarType() const { return type_; }
   size_t itemsize() const { return elementSize(type_); }
   const char* name_text() const {
@@ -441,6 +440,8 @@ class TensorOptions {
   TensorOptions(const D& device) : device_(Device(device)) {}
 
   TensorOptions dtype(OptionalArg<ScalarType> type) const { return with(&TensorOptions::dtype_, type); }
+  TensorOptions dtype(ScalarType type) const { return dtype(OptionalArg<ScalarType>(type)); }
+  TensorOptions dtype(TypeMeta type) const { return dtype(type.toScalarType()); }
   template <class T>
   TensorOptions dtype() const {
     return dtype(CppTypeToScalarType<T>::value);

@@ -164,6 +164,7 @@ Object tensor_over(const View& view, void (*release)(void* context, void* data),
 bool dtype_of_dlpack(int8_t scalar_type, uint8_t* code, uint8_t* bits);
 
 void* current_stream(int device_index);
+bool set_grad_enabled(bool enabled); /* returns what it was */
 
 }  // namespace jitload_torch
 

@@ -16,18 +16,23 @@ class TensorIndex;
 
 class Tensor {
  public:
-  Tensor() = default;
+  Tensor() noexcept : node_(nullptr) {}
   explicit Tensor(jitload_torch::Object object) : node_(jitload_torch::share(static_cast<jitload_torch::Object&&>(object))) {}
   Tensor(const Tensor& other) : node_(other.node_) {
     if (node_ != nullptr) __atomic_fetch_add(&node_->count, 1, __ATOMIC_RELAXED);
   }
   Tensor(Tensor&& other) noexcept : node_(other.node_) { other.node_ = nullptr; }
-  Tensor& operator=(Tensor other) noexcept {
+  Tensor& operator=(const Tensor& other) & { return *this = Tensor(other); }
+  Tensor& operator=(Tensor&& other) & noexcept {
     jitload_torch::Node* mine = node_;
     node_ = other.node_;
     other.node_ = mine;
     return *this;
   }
+  /* x[0] = y copies into a part of x. */
+  Tensor& operator=(const Tensor& other) && { return assign(other); }
+  Tensor& operator=(Tensor&& other) && { return assign(other); }
+  Tensor& operator=(const Scalar& value) &&;
   ~Tensor() { reset(); }
   void reset() {
     if (node_ != nullptr && __atomic_fetch_sub(&node_->count, 1, __ATOMIC_ACQ_REL) == 1) jitload_torch::destroy(node_);
@@ -186,6 +191,7 @@ class Tensor {
     if (C10_UNLIKELY(!node_->is_viewed)) jitload_torch::read_view(node_);
     return node_->view;
   }
+  Tensor& assign(const Tensor& other);
   int64_t wrap(int64_t index) const {
     const int64_t count = dim();
     if (C10_UNLIKELY(index < -count || index >= count)) jitload_torch::fail_dimension(index, count);
@@ -199,7 +205,7 @@ class Tensor {
   void check_dim(size_t count) const {
     TORCH_CHECK(dim() == static_cast<int64_t>(count), "TensorAccessor expected ", count, " dims but tensor has ", dim());
   }
-  jitload_torch::Node* node_ = nullptr;
+  jitload_torch::Node* node_;
 };
 
 using TensorBase = Tensor;
@@ -347,6 +353,14 @@ inline Tensor Tensor::contiguous(MemoryFormat format) const {
   if (is_contiguous(format)) return *this;
   return Tensor(jitload_torch::call_path(".contiguous", "memory_format ", *this, format));
 }
+inline Tensor& Tensor::assign(const Tensor& other) {
+  jitload_torch::call_path(".copy_", "", *this, other);
+  return *this;
+}
+inline Tensor& Tensor::operator=(const Scalar& value) && {
+  jitload_torch::call_path(".fill_", "", *this, value);
+  return *this;
+}
 inline Tensor Tensor::cpu() const { return Tensor(jitload_torch::call_path(".cpu", "", *this)); }
 inline Tensor Tensor::cuda() const { return Tensor(jitload_torch::call_path(".cuda", "", *this)); }
 inline Tensor Tensor::toType(ScalarType type) const { return Tensor(jitload_torch::call_path(".to", "", *this, type)); }
@@ -374,7 +388,8 @@ inline Tensor Tensor::grad() const {
   return value;
 }
 
-#define JITLOAD_TORCH_OPERATOR_(text) static jitload_torch::Operator op{text, "", nullptr, nullptr}
+#define JITLOAD_TORCH_NAMED_OPERATOR_(op, text) static jitload_torch::Operator op{text, "", nullptr, nullptr}
+#define JITLOAD_TORCH_OPERATOR_(text) JITLOAD_TORCH_NAMED_OPERATOR_(op, text)
 #define X(symbol, name)                                                                          \
   inline Tensor& Tensor::operator symbol(const Tensor & other) {                                 \
     JITLOAD_TORCH_OPERATOR_(name ".Tensor");                                                     \
@@ -388,26 +403,34 @@ inline Tensor Tensor::grad() const {
   }
 JITLOAD_TORCH_IN_PLACE_OPERATORS(X)
 #undef X
-/* The other operand of a number is an operator's tensor, which takes a number there. */
-#define X(symbol, name, number_first)                                                            \
-  inline Tensor operator symbol(const Tensor& a, const Tensor& b) {                              \
-    JITLOAD_TORCH_OPERATOR_(name ".Tensor");                                                     \
-    return jitload_torch::call<Tensor>(op, a, b);                                                \
-  }                                                                                              \
-  inline Tensor operator symbol(const Tensor& a, const Scalar& b) {                              \
-    JITLOAD_TORCH_OPERATOR_(name ".Scalar");                                                     \
-    return jitload_torch::call<Tensor>(op, a, b);                                                \
-  }                                                                                              \
-  inline Tensor operator symbol(const Scalar& a, const Tensor& b) { return number_first; }
-#define JITLOAD_TORCH_REVERSED_(name)                       \
-  [&] {                                                     \
-    JITLOAD_TORCH_OPERATOR_(name ".Tensor");                \
-    return jitload_torch::call<Tensor>(op, a, b);           \
-  }()
-X(+, "add", b + a)
-X(*, "mul", b * a)
-X(-, "sub", JITLOAD_TORCH_REVERSED_("sub"))
-X(/, "div", JITLOAD_TORCH_REVERSED_("div"))
+namespace detail {
+/* A number in front: a tensor of the other's dtype that is filled with it, and then changed. */
+inline Tensor change_filled(jitload_torch::Operator& op, const Scalar& number, const Tensor& other) {
+  JITLOAD_TORCH_NAMED_OPERATOR_(fill, "fill_.Scalar");
+  Tensor result(jitload_torch::call_path("torch.empty_like", "", other));
+  jitload_torch::change(fill, result, number);
+  jitload_torch::change(op, result, other);
+  return result;
+}
+}  // namespace detail
+#define X(symbol, name, number_first)                                              \
+  inline Tensor operator symbol(const Tensor& a, const Tensor& b) {                \
+    JITLOAD_TORCH_OPERATOR_(name ".Tensor");                                       \
+    return jitload_torch::call<Tensor>(op, a, b);                                  \
+  }                                                                                \
+  inline Tensor operator symbol(const Tensor& a, const Scalar& b) {                \
+    JITLOAD_TORCH_OPERATOR_(name ".Scalar");                                       \
+    return jitload_torch::call<Tensor>(op, a, b);                                  \
+  }                                                                                \
+  inline Tensor operator symbol(const Scalar& a, const Tensor& b) {                \
+    JITLOAD_TORCH_OPERATOR_(name "_.Tensor");                                      \
+    return number_first;                                                           \
+  }
+X(+, "add", (static_cast<void>(op), b + a))
+X(*, "mul", (static_cast<void>(op), b * a))
+X(-, "sub", detail::change_filled(op, a, b))
+X(/, "div", detail::change_filled(op, a, b))
+X(%, "remainder", detail::change_filled(op, a, b))
 #undef X
 #define X(symbol, name, swapped)                                                                 \
   inline Tensor operator symbol(const Tensor& a, const Tensor& b) {                              \
@@ -425,7 +448,6 @@ X(/, "div", JITLOAD_TORCH_REVERSED_("div"))
 X(<, "lt", "gt") X(<=, "le", "ge") X(>, "gt", "lt") X(>=, "ge", "le") X(==, "eq", "eq") X(!=, "ne", "ne")
 X(&, "bitwise_and", "bitwise_and") X(|, "bitwise_or", "bitwise_or") X(^, "bitwise_xor", "bitwise_xor")
 #undef X
-#undef JITLOAD_TORCH_REVERSED_
 inline Tensor Tensor::operator-() const {
   JITLOAD_TORCH_OPERATOR_("neg");
   return jitload_torch::call<Tensor>(op, *this);
@@ -435,6 +457,7 @@ inline Tensor Tensor::operator~() const {
   return jitload_torch::call<Tensor>(op, *this);
 }
 #undef JITLOAD_TORCH_OPERATOR_
+#undef JITLOAD_TORCH_NAMED_OPERATOR_
 
 #if defined(JITLOAD_TORCH_FUNCTIONS)
 JITLOAD_TORCH_FUNCTIONS
@@ -516,6 +539,19 @@ inline void append(Message& m, const at::Tensor::Type& type) {
   append_all(m, type.cuda ? "torch.cuda." : "torch.", type.scalar, "Tensor");
 }
 }  // namespace jitload_torch
+
+namespace at {
+/* No gradients are recorded while one lives. */
+class NoGradGuard {
+ public:
+  NoGradGuard() : was_enabled_(jitload_torch::set_grad_enabled(false)) {}
+  NoGradGuard(const NoGradGuard&) = delete;
+  ~NoGradGuard() { jitload_torch::set_grad_enabled(was_enabled_); }
+
+ private:
+  bool was_enabled_;
+};
+}  // namespace at
 
 namespace c10 {
 using at::Tensor;
