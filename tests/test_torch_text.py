@@ -18,6 +18,7 @@ torch = pytest.importorskip("torch")
 import jitload
 from jitload import cpp_extension
 from jitload.errors import CompileError
+from jitload.request.arguments import Sources
 from jitload.request.torch_text import is_torch_text, missing_names, operators
 from torch_texts import CASES, Case
 
@@ -235,7 +236,7 @@ def test_load_inline_and_load_of_jitload_take_the_texts_too(tmp_path: Path):
     (tmp_path / "scale.cpp").write_text(f'#include <torch/extension.h>\n#include "factor.h"\n{binding}\n')
     loaded = cpp_extension.load("scale", [str(tmp_path / "scale.cpp")], extra_cflags=["-DFACTOR=3"])
     assert torch.equal(loaded.scale(torch.ones(2)), torch.full((2,), 3.0))
-    assert torch.equal(jitload.load("scale", tmp_path / "scale.cpp", extra_cflags=["-DFACTOR=4"]).scale(torch.ones(2)),
+    assert torch.equal(jitload.load("scale", sources=tmp_path / "scale.cpp", extra_cflags=["-DFACTOR=4"]).scale(torch.ones(2)),
                        torch.full((2,), 4.0))  # fmt: skip
 
 
@@ -325,10 +326,17 @@ def test_a_program_runs_unchanged(tmp_path: Path):
 # ---- what a text is ----------------------------------------------------------------------------------------------
 
 
-def test_texts_for_torch_are_told_apart():
-    assert is_torch_text(["#include <torch/extension.h>"])
-    assert is_torch_text(["", "at::Tensor f(const at::Tensor& x);"])
-    assert not is_torch_text(["void f(tvm::ffi::TensorView x) {} // torch::Tensors are passed"])
+@pytest.mark.parametrize(
+    ("sources", "is_for_torch"),
+    [
+        (Sources(host=(("m.cpp", "#include <torch/extension.h>"),)), True),
+        (Sources(cuda=(("m.cu", "void f(const at::Tensor& x) {}"),)), True),
+        (Sources(cuda=(("m.cu", "#include <torch/extension.h>\n__global__ void k() {}"),)), False),
+        (Sources(host=(("m.cpp", "void f(tvm::ffi::TensorView x) {} // not torch::Tensor"),)), False),
+    ],
+)
+def test_texts_for_torch_are_told_apart(sources: Sources, *, is_for_torch: bool):
+    assert is_torch_text(sources) is is_for_torch
 
 
 def test_every_operator_of_the_table_compiles():

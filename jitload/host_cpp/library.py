@@ -8,7 +8,6 @@ functions of CUDA, and the library is linked again with it.
 from __future__ import annotations
 
 import logging
-import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -37,12 +36,9 @@ from jitload.host_cpp.steps import (
     write_host_sources,
 )
 from jitload.request.request import HostSource, Request
+from jitload.request.torch_text import missing_names
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs
-
-_TORCH_CODE = re.compile(
-    r"(?:torch|ATen|c10|pybind11)/[\w/.]+: No such file|\W(?:torch|at|c10)\W+(?:does not name a type|has not been)"
-)
 
 
 def build_host_library(
@@ -102,7 +98,7 @@ def _run(build: HostBuild, steps: Sequence[Step]) -> None:
     except CompileError as error:
         if isinstance(build.cuda, Nvcc) and is_of_nvcc(error, build.cuda):
             raise nvcc_failure(error, build.cuda) from None
-        if _TORCH_CODE.search(error.log):
+        if missing_names(error.log):
             error.hint = TORCH_HINT
         raise
 

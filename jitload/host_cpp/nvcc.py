@@ -14,6 +14,7 @@ from pathlib import Path
 from jitload.building.ninja import Step, parse_diagnostics
 from jitload.errors import CompileError, Diagnostic, ToolchainError
 from jitload.request.request import Unit
+from jitload.request.torch_text import missing_names
 from jitload.settings import Settings
 from jitload.toolchain.arch import capability_of
 from jitload.toolchain.cuda import Nvcc, find_cuda_headers, find_cudart
@@ -24,10 +25,8 @@ _FLAGS = ("-Xcompiler=-fPIC,-fvisibility=hidden", "-DJITLOAD_LAUNCHER_LINKED")
 _HOST_COMPILER = "host_compiler"
 _DEVICE_LINK = "device_link.o"
 TORCH_HINT = (
-    "This is a text for torch.utils.cpp_extension, which is built with torch's headers: load it with "
-    "torch.utils.cpp_extension.load_inline. For jitload, pass only the kernels and declare the launch, "
-    "functions={'f': Launch(grid=…, block=…)}; or write tvm::ffi::TensorView for torch::Tensor and leave out "
-    "PYBIND11_MODULE."
+    "These are names of torch's that jitload's headers do not have: load the text with "
+    "jitload.cpp_extension.load_inline, which then builds it with torch's own headers (docs/torch.md)."
 )
 
 
@@ -110,7 +109,7 @@ def nvcc_failure(error: CompileError, nvcc: Nvcc) -> CompileError | ToolchainErr
     hint = ""
     if "unsupported GNU version" in error.log or "unsupported clang version" in error.log:
         hint = f"nvcc {release} does not work with this host compiler: name an older one, JITLOAD_CXX=g++-12."
-    if re.search(r"(?:torch|ATen|c10|pybind11)/[\w/.]+: No such file", error.log):
+    if missing_names(error.log):
         hint = TORCH_HINT
     # nvcc compiles once for each architecture and repeats the messages.
     diagnostics: dict[Diagnostic, None] = dict.fromkeys(

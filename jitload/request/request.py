@@ -220,7 +220,7 @@ def _with_light_torch(call: Call) -> Call:
     """Return the call with a text for torch prepared for the light headers; other calls are returned unchanged."""
     sources, torch = call.sources, call.torch
     if torch is None and call.kind is None and call.makes != "cubin":
-        torch = TorchText() if is_torch_text(text for _, text in (*sources.cuda, *sources.host)) else None
+        torch = TorchText() if is_torch_text(sources) else None
     if torch is None:
         return call
     sources, options = torch_sources(call.name, sources, call.functions, call.options, torch)

@@ -17,7 +17,7 @@ from jitload.request.arguments import HOST_SUFFIXES, Functions, Options, Pieces,
 from jitload.toolchain.host import own_include_dir
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](?:torch|ATen|c10|pybind11)/', re.MULTILINE)
-_NAME = re.compile(r"\b(?:torch|at)\s*::\s*(?:Tensor|Scalar|IntArrayRef|TensorList|ScalarType)\b|\bPYBIND11_MODULE\b")
+_NAME = re.compile(r"\b(?:torch|at)\s*::\s*\w|\bPYBIND11_MODULE\b")
 _QUOTED_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
 _OPERATOR = re.compile(r"(?:\.|->|::)\s*(?:template\s+)?([a-z]\w*)\s*\(")
 _STD_NAME = re.compile(r"\bstd\s*::\s*(\w+)")
@@ -115,9 +115,16 @@ class Operator(NamedTuple):
     arguments: str
 
 
-def is_torch_text(texts: Iterable[str]) -> bool:
-    """Return whether texts use torch's C++ interface."""
-    return any(_INCLUDE.search(text) or _NAME.search(text) for text in texts)
+def is_torch_text(sources: Sources) -> bool:
+    """Return whether texts use torch's C++ interface; the headers alone tell nothing in a text with kernels."""
+    if any(_INCLUDE.search(text) for _, text in sources.host):
+        return True
+    texts = [text for _, text in (*sources.cuda, *sources.host) if _NAME.search(text)]
+    if not texts:
+        return False
+    from jitload.cpptext.lexer import strip_comments
+
+    return any(_NAME.search(strip_comments(text)) for text in texts)
 
 
 # ---- the text of a unit ------------------------------------------------------------------------------------------
@@ -303,7 +310,7 @@ _UNKNOWN = re.compile(
     r"|no matching function|no instance of|does not name a|was not declared|is undefined|no operator|no match for"
     r"|could not convert|cannot convert|no suitable|not a class or|incomplete type|no match found"
 )
-_OF_TORCH = re.compile(r"\b(?:torch|at|c10|ATen|pybind11|py|std)(?:::|/)|[\"‘](?:torch|at|c10|pybind11|py|std)[\"’]")
+_OF_TORCH = re.compile(r"\b(?:torch|at|c10|ATen|pybind11|py)(?:::|/)|[\"‘](?:torch|at|c10|pybind11|py|std)[\"’]")
 _MACRO_OF_TORCH = re.compile(r"\b(?:AT|TORCH|C10|PYBIND11|CUDA)_[A-Z]\w*")
 _QUOTED = re.compile(r"[‘\"]([^‘’\"]+)[’\"]")
 _HEADER = re.compile(r"[\w/]+\.(?:cu)?h(?:pp)?\b")

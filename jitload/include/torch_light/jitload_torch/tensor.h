@@ -413,7 +413,7 @@ inline Tensor change_filled(jitload_torch::Operator& op, const Scalar& number, c
   return result;
 }
 }  // namespace detail
-#define X(symbol, name, number_first)                                              \
+#define JITLOAD_TORCH_BINARY_(symbol, name)                                        \
   inline Tensor operator symbol(const Tensor& a, const Tensor& b) {                \
     JITLOAD_TORCH_OPERATOR_(name ".Tensor");                                       \
     return jitload_torch::call<Tensor>(op, a, b);                                  \
@@ -421,29 +421,25 @@ inline Tensor change_filled(jitload_torch::Operator& op, const Scalar& number, c
   inline Tensor operator symbol(const Tensor& a, const Scalar& b) {                \
     JITLOAD_TORCH_OPERATOR_(name ".Scalar");                                       \
     return jitload_torch::call<Tensor>(op, a, b);                                  \
-  }                                                                                \
+  }
+#define X(symbol, name)                                                            \
+  JITLOAD_TORCH_BINARY_(symbol, name)                                              \
+  inline Tensor operator symbol(const Scalar& a, const Tensor& b) { return b symbol a; }
+X(+, "add") X(*, "mul")
+#undef X
+#define X(symbol, name)                                                            \
+  JITLOAD_TORCH_BINARY_(symbol, name)                                              \
   inline Tensor operator symbol(const Scalar& a, const Tensor& b) {                \
     JITLOAD_TORCH_OPERATOR_(name "_.Tensor");                                      \
-    return number_first;                                                           \
+    return detail::change_filled(op, a, b);                                        \
   }
-X(+, "add", (static_cast<void>(op), b + a))
-X(*, "mul", (static_cast<void>(op), b * a))
-X(-, "sub", detail::change_filled(op, a, b))
-X(/, "div", detail::change_filled(op, a, b))
-X(%, "remainder", detail::change_filled(op, a, b))
+X(-, "sub") X(/, "div") X(%, "remainder")
 #undef X
-#define X(symbol, name, swapped)                                                                 \
-  inline Tensor operator symbol(const Tensor& a, const Tensor& b) {                              \
-    JITLOAD_TORCH_OPERATOR_(name ".Tensor");                                                     \
-    return jitload_torch::call<Tensor>(op, a, b);                                                \
-  }                                                                                              \
-  inline Tensor operator symbol(const Tensor& a, const Scalar& b) {                              \
-    JITLOAD_TORCH_OPERATOR_(name ".Scalar");                                                     \
-    return jitload_torch::call<Tensor>(op, a, b);                                                \
-  }                                                                                              \
-  inline Tensor operator symbol(const Scalar& a, const Tensor& b) {                              \
-    JITLOAD_TORCH_OPERATOR_(swapped ".Scalar");                                                  \
-    return jitload_torch::call<Tensor>(op, b, a);                                                \
+#define X(symbol, name, swapped)                                                   \
+  JITLOAD_TORCH_BINARY_(symbol, name)                                              \
+  inline Tensor operator symbol(const Scalar& a, const Tensor& b) {                \
+    JITLOAD_TORCH_OPERATOR_(swapped ".Scalar");                                    \
+    return jitload_torch::call<Tensor>(op, b, a);                                  \
   }
 X(<, "lt", "gt") X(<=, "le", "ge") X(>, "gt", "lt") X(>=, "ge", "le") X(==, "eq", "eq") X(!=, "ne", "ne")
 X(&, "bitwise_and", "bitwise_and") X(|, "bitwise_or", "bitwise_or") X(^, "bitwise_xor", "bitwise_xor")
@@ -456,6 +452,7 @@ inline Tensor Tensor::operator~() const {
   JITLOAD_TORCH_OPERATOR_("bitwise_not");
   return jitload_torch::call<Tensor>(op, *this);
 }
+#undef JITLOAD_TORCH_BINARY_
 #undef JITLOAD_TORCH_OPERATOR_
 #undef JITLOAD_TORCH_NAMED_OPERATOR_
 
