@@ -9,6 +9,7 @@ runs a program under it, and so does `JITLOAD_TORCH=1` in the environment of any
 
 from __future__ import annotations
 
+import importlib
 import importlib.abc
 import importlib.util
 import logging
@@ -17,6 +18,7 @@ import runpy
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -54,7 +56,7 @@ _WITHOUT_MEANING: dict[str, tuple[object, ...]] = {
 }
 
 
-def load_inline(  # noqa: PLR0913  the signature is torch's
+def load_inline(  # noqa: PLR0913, PLR0917  the signature is torch's
     name: str,
     cpp_sources: Texts | None = None,
     cuda_sources: Texts | None = None,
@@ -95,7 +97,7 @@ def load_inline(  # noqa: PLR0913  the signature is torch's
     return _load("load_inline", arguments, Call(name, sources, "module", functions=functions, torch=torch))
 
 
-def load(  # noqa: PLR0913  the signature is torch's
+def load(  # noqa: PLR0913, PLR0917  the signature is torch's
     name: str,
     sources: Paths,
     extra_cflags: Sequence[str] | None = None,
@@ -238,7 +240,7 @@ def _replace_functions(module: ModuleType) -> None:
 class _Finder(importlib.abc.MetaPathFinder):
     """Replaces torch's functions as soon as their module is imported."""
 
-    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> Any:
+    def find_spec(self, name: str, *_: object) -> Any:
         if name != _TORCH_MODULE:
             return None
         sys.meta_path.remove(self)
@@ -259,10 +261,9 @@ def main() -> None:
     if len(sys.argv) < 2:
         raise SystemExit("usage: python -m jitload.cpp_extension program.py [argument …]")
     del sys.argv[0]
-    sys.path[0:1] = [str(__import__("pathlib").Path(sys.argv[0]).absolute().parent)]
-    from jitload import cpp_extension  # not __main__, whose functions have another identity
-
-    with cpp_extension.install():
+    sys.path[0] = str(Path(sys.argv[0]).absolute().parent)
+    module = importlib.import_module("jitload.cpp_extension")  # not `__main__`, which is another copy of it
+    with module.install():
         runpy.run_path(sys.argv[0], run_name="__main__")
 
 

@@ -170,9 +170,9 @@ def test_a_warning_is_pythons(checks: ModuleType):
 
 
 def test_standard_exceptions_are_translated_as_pybind11_does(bound: ModuleType):
-    with pytest.raises(ValueError, match="^invalid$"):
+    with pytest.raises(ValueError, match=r"^invalid$"):
         bound.f(torch.ones(2, 3), a=1)
-    with pytest.raises(IndexError, match="^out of range$"):
+    with pytest.raises(IndexError, match=r"^out of range$"):
         bound.f(torch.ones(2, 3), a=2)
 
 
@@ -231,7 +231,9 @@ def test_load_inline_and_load_of_jitload_take_the_texts_too(tmp_path: Path):
     assert torch.equal(module.twice(torch.ones(2)), torch.full((2,), 2.0))
     assert "twice" in module
     assert list(module) == ["twice"]
-    (tmp_path / "factor.h").write_text("#pragma once\ninline at::Tensor scale(at::Tensor x) { return x.mul(FACTOR); }\n")
+    (tmp_path / "factor.h").write_text(
+        "#pragma once\ninline at::Tensor scale(at::Tensor x) { return x.mul(FACTOR); }\n"
+    )
     binding = 'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("scale", &scale); }'
     (tmp_path / "scale.cpp").write_text(f'#include <torch/extension.h>\n#include "factor.h"\n{binding}\n')
     loaded = cpp_extension.load("scale", [str(tmp_path / "scale.cpp")], extra_cflags=["-DFACTOR=3"])
@@ -254,7 +256,9 @@ def test_arguments_without_meaning_are_named(caplog: pytest.LogCaptureFixture):
 
 def test_an_error_of_the_text_is_at_its_line():
     with pytest.raises(CompileError, match=r"broken\.cpp:2: ‘undeclared’ was not declared"):
-        cpp_extension.load_inline("broken", "torch::Tensor g(torch::Tensor x) {\n  return undeclared(x);\n}", functions=["g"])
+        cpp_extension.load_inline(
+            "broken", "torch::Tensor g(torch::Tensor x) {\n  return undeclared(x);\n}", functions=["g"]
+        )
 
 
 def test_what_the_headers_lack_is_built_by_torch(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
@@ -272,7 +276,9 @@ def test_what_the_headers_lack_is_built_by_torch(monkeypatch: pytest.MonkeyPatch
 def test_a_torch_for_the_cpu_cannot_build_what_needs_cuda(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.version, "cuda", None)
     text = "#include <ATen/cuda/CUDAEvent.h>\ntorch::Tensor g(torch::Tensor x) { return x; }"
-    with pytest.raises(CompileError, match=r"lack ATen/cuda/CUDAEvent\.h\. Its own headers cannot .* built for the CPU"):
+    with pytest.raises(
+        CompileError, match=r"lack ATen/cuda/CUDAEvent\.h\. Its own headers cannot .* built for the CPU"
+    ):
         cpp_extension.load_inline("events", text, functions=["g"])
 
 

@@ -20,9 +20,19 @@ from torchgen.gen import parse_native_yaml
 from torchgen.model import NativeFunction, SelfArgument, TensorOptionsArguments, Variant
 
 _TABLE = Path(__file__).parent.parent / "jitload/include/torch_light/operators.txt"
-_UNSUPPORTED = re.compile(r"Generator|Storage|Dimname|Stream|SymInt|MTLCommandBuffer|std::array|List<|ITensorListRef|Layout [a-z]|Tensor&[,>]|QScheme|SymBool")
-_TYPES = {"::std::": "std::", "at::": "", "c10::": "", "const std::optional<": "const OptionalArg<", "std::optional<": "OptionalArg<",
-          "std::nullopt": "{}", "string_view": "TextArg", "MemoryFormContiguous": "MemoryFormat::Contiguous"}
+_UNSUPPORTED = re.compile(
+    r"Generator|Storage|Dimname|Stream|SymInt|MTLCommandBuffer|std::array|List<|ITensorListRef|Layout [a-z]|Tensor&[,>]|QScheme|SymBool"
+)
+_TYPES = {
+    "::std::": "std::",
+    "at::": "",
+    "c10::": "",
+    "const std::optional<": "const OptionalArg<",
+    "std::optional<": "OptionalArg<",
+    "std::nullopt": "{}",
+    "string_view": "TextArg",
+    "MemoryFormContiguous": "MemoryFormat::Contiguous",
+}
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ _OPERATOR = re.compile(r"(?:\.|->|::)\s*(?:template\s+)?([a-z]\w*)\s*\(")
 _STD_NAME = re.compile(r"\bstd\s*::\s*(\w+)")
 _WORD = re.compile(r"\b[A-Za-z_]\w*")
 
-# Of torch 2.13; an earlier `-std` of the user's has no effect there either.
+# Those of torch 2.13.
 CPP_FLAGS = ("-std=c++20", "-Wno-deprecated-declarations")
 NVCC_FLAGS = (
     "-std=c++20",
@@ -59,8 +59,8 @@ _STD_HEADERS = {
     "unordered_set": "unordered_set",
     "limits": "numeric_limits",
     "cmath": "sqrt exp log pow abs fabs ceil floor round tanh isnan isinf fmax fmin sin cos log2 exp2 rsqrt log1p",
-    "type_traits": "is_same is_same_v enable_if_t enable_if conditional_t decay_t is_floating_point is_floating_point_v "
-    "is_integral remove_reference_t true_type false_type remove_const_t",
+    "type_traits": "is_same is_same_v enable_if_t enable_if conditional_t decay_t is_floating_point is_integral "
+    "is_floating_point_v remove_reference_t true_type false_type remove_const_t",
     "thread": "thread",
     "mutex": "mutex lock_guard unique_lock once_flag call_once",
     "atomic": "atomic",
@@ -83,8 +83,8 @@ _STD_HEADERS = {
 _WORD_HEADERS = {
     "vector": "TensorList vec",
     "optional": "optional nullopt",
-    "cmath": "sqrt exp log pow fabs expf logf sqrtf powf tanhf fabsf INFINITY NAN M_PI HUGE_VALF fmaxf fminf isnan isinf "
-    "floor ceil tanh sin cos roundf rintf floorf ceilf erff log1pf",
+    "cmath": "sqrt exp log pow fabs expf logf sqrtf powf tanhf fabsf INFINITY NAN M_PI HUGE_VALF fmaxf fminf isnan "
+    "isinf floor ceil tanh sin cos roundf rintf floorf ceilf erff log1pf",
     "cstdio": "printf fprintf snprintf stderr",
     "cstring": "memcpy memset",
     "cstdlib": "malloc free exit abort getenv abs",
@@ -96,12 +96,12 @@ _WORD_HEADERS = {
 }
 _FOR_CUDA = ("cuda_fp16.h", "cuda_bf16.h")
 # Methods and functions that the headers define themselves.
-_OWN_METHODS = frozenset(
-    "contiguous cpu cuda data dim element_size get_device index index_put_ is_complex is_contiguous is_floating_point "
-    "is_signed item numel options requires_grad size sizes stride strides storage_offset type is_same_size_ "
-    "is_sparse is_quantized is_meta is_cpu is_cuda nbytes itemsize ndimension".split()
-) - {"is_same_size_"}
-_OWN_FUNCTIONS = frozenset(("tensor", "from_blob", "is_complex", "is_floating_point"))
+_OWN_METHODS = (
+    "contiguous cpu cuda data dim element_size get_device index index_put_ is_complex is_contiguous is_cpu is_cuda "
+    "is_floating_point is_meta is_quantized is_signed is_sparse item itemsize nbytes ndimension numel options "
+    "requires_grad size sizes stride strides storage_offset type"
+)
+_OWN_FUNCTIONS = ("tensor", "from_blob", "is_complex", "is_floating_point")
 
 
 class Operator(NamedTuple):
@@ -247,7 +247,7 @@ def _operator_declarations(text: str) -> tuple[list[str], list[str], set[str]]:
     table = operators()
     names = sorted({name for name in _OPERATOR.findall(text) if name in table})
     chosen = [operator for name in names for operator in table[name]]
-    methods = [operator for operator in chosen if operator.kind == "m" and operator.name not in _OWN_METHODS]
+    methods = [operator for operator in chosen if operator.kind == "m" and operator.name not in _OWN_METHODS.split()]
     functions = [operator for operator in chosen if operator.kind == "f" and operator.name not in _OWN_FUNCTIONS]
     declarations = [f"{op.result} {op.name}({op.parameters}) const;" for op in methods]
     definitions = [
@@ -272,7 +272,9 @@ def _body(operator: Operator) -> str:
     call = f"(op, {', '.join(values)})"
     if operator.result == "Tensor&":  # the tensor that is changed: itself, or that of the argument `out`
         target = "out" if "out=out" in arguments else values[0]
-        return f"{{ {declaration} jitload_torch::call<Tensor>{call}; return const_cast<Tensor&>(({target}).reread()); }}"
+        return (
+            f"{{ {declaration} jitload_torch::call<Tensor>{call}; return const_cast<Tensor&>(({target}).reread()); }}"
+        )
     if operator.result == "void":
         return f"{{ {declaration} jitload_torch::change{call}; }}"
     if "TensorOptions options" in operator.parameters:
