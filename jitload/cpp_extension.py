@@ -4,7 +4,7 @@ The texts are built as they are, with light headers in place of torch's: docs/to
 uses what the light headers lack is built by torch itself.
 
 `install()` makes programs that import the functions from torch use these. `python -m jitload.cpp_extension program.py`
-runs a program under it, and so does `JITLOAD_TORCH=1` in the environment of any program that imports jitload.
+runs a program under it, and with `JITLOAD_TORCH=1` in the environment every program runs under it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,13 @@ from jitload.request.arguments import (
     Functions,
     Paths,
     Texts,
-    TorchText,
     file_sources,
     inline_sources,
     read_options,
     read_texts,
 )
 from jitload.request.request import make_request
-from jitload.request.torch_text import missing_names
+from jitload.request.torch_text import TorchText, missing_names
 
 __all__ = ["install", "load", "load_inline"]
 

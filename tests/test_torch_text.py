@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
 import warnings
@@ -20,6 +21,7 @@ from jitload import cpp_extension
 from jitload.errors import CompileError
 from jitload.request.arguments import Sources
 from jitload.request.torch_text import is_torch_text, missing_names, operators
+from torch_names import PAGE, names_page
 from torch_texts import CASES, Case
 
 CHECKS = r"""
@@ -329,6 +331,19 @@ def test_a_program_runs_unchanged(tmp_path: Path):
     assert result.stdout == "2.0 jitload.cpp_extension ['argument']\n"
 
 
+def test_an_environment_variable_installs_the_functions():
+    code = (
+        "import os, site, sys; site.addsitedir(os.path.dirname(sys.argv[1]))\n"
+        "from torch.utils.cpp_extension import load; print(load.__module__)"
+    )
+    for value, module in (("1", "jitload.cpp_extension"), ("0", "torch.utils.cpp_extension")):
+        result = subprocess.run(
+            [sys.executable, "-c", code, jitload.__file__], env={**os.environ, "JITLOAD_TORCH": value}, capture_output=True,
+            text=True, check=True,
+        )  # fmt: skip
+        assert result.stdout == f"{module}\n"
+
+
 # ---- what a text is ----------------------------------------------------------------------------------------------
 
 
@@ -343,6 +358,10 @@ def test_a_program_runs_unchanged(tmp_path: Path):
 )
 def test_texts_for_torch_are_told_apart(sources: Sources, *, is_for_torch: bool):
     assert is_torch_text(sources) is is_for_torch
+
+
+def test_the_page_of_names_is_current():
+    assert PAGE.read_text() == names_page(), "run python tests/torch_names.py"
 
 
 def test_every_operator_of_the_table_compiles():

@@ -18,6 +18,7 @@ from jitload.toolchain.arch import CPU
 
 if TYPE_CHECKING:
     from jitload.request.request import HostSource
+    from jitload.request.torch_text import TorchText
 
 Texts = str | Sequence[str]
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -426,19 +427,6 @@ def check_instrumentation(instrumentation: Instrumentation, archs: Sequence[str]
 
 
 # ---- all arguments ---------------------------------------------------------------------------------------------
-
-
-class TorchText(NamedTuple):
-    """How torch's functions treat a text.
-
-    Attributes:
-        has_implicit_headers: Whether torch's headers are put in front of inline text.
-        wraps_errors: Whether the functions of `functions=` report errors as torch's own functions do, and not as
-            pybind11's.
-    """
-
-    has_implicit_headers: bool = True
-    wraps_errors: bool = True
 
 
 class Call(NamedTuple):

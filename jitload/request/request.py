@@ -16,7 +16,6 @@ from jitload.request.arguments import (
     Instrumentation,
     Pieces,
     Sources,
-    TorchText,
     absolute_path,
     check_backend,
     check_host_functions,
@@ -27,7 +26,7 @@ from jitload.request.arguments import (
 from jitload.request.cubins import LabelledCubin, read_embedded_cubins, read_labelled_cubins
 from jitload.request.kind import Kind, check_has_no_launches, cpu_launch_error, find_kind, is_empty
 from jitload.request.options import cpu_options, take_archs, translate_cuda_options
-from jitload.request.torch_text import is_torch_text, torch_sources
+from jitload.request.torch_text import TorchText, is_torch_text, torch_sources
 from jitload.settings import Settings, read_settings
 from jitload.toolchain.arch import CPU, add_archs, resolve_arch, resolve_gpu_arch
 

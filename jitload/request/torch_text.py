@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jitload.errors import JitLoadError
-from jitload.request.arguments import HOST_SUFFIXES, Functions, Options, Pieces, Sources, TorchText
+from jitload.request.arguments import HOST_SUFFIXES, Functions, Options, Pieces, Sources
 from jitload.toolchain.host import own_include_dir
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](?:torch|ATen|c10|pybind11)/', re.MULTILINE)
@@ -22,6 +22,12 @@ _QUOTED_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTI
 _OPERATOR = re.compile(r"(?:\.|->|::)\s*(?:template\s+)?([a-z]\w*)\s*\(")
 _STD_NAME = re.compile(r"\bstd\s*::\s*(\w+)")
 _WORD = re.compile(r"\b[A-Za-z_]\w*")
+
+_CUDA_NAME = re.compile(r"\b(?:torch|at|c10)\s*::\s*cuda\b")
+# Libraries that torch has loaded for everyone; another copy of them might be of another release.
+_LIBRARY_OF_TORCH = re.compile(
+    r"-l(?:torch\w*|c10\w*|cudart|cublas|cublasLt|curand|cusparse|cusolver|cufft|cudnn|nvrtc|nccl)"
+)
 
 # Those of torch 2.13.
 CPP_FLAGS = ("-std=c++20", "-Wno-deprecated-declarations")
@@ -104,6 +110,19 @@ _OWN_METHODS = (
 _OWN_FUNCTIONS = ("tensor", "from_blob", "is_complex", "is_floating_point")
 
 
+class TorchText(NamedTuple):
+    """How torch's functions treat a text.
+
+    Attributes:
+        has_implicit_headers: Whether torch's headers are put in front of inline text.
+        wraps_errors: Whether the functions of `functions=` report errors as torch's own functions do, and not as
+            pybind11's.
+    """
+
+    has_implicit_headers: bool = True
+    wraps_errors: bool = True
+
+
 class Operator(NamedTuple):
     """One signature in C++ of an operator of ATen, a line of `operators.txt`."""
 
@@ -161,7 +180,7 @@ def torch_sources(
         options._replace(
             host=(*standard, *CPP_FLAGS[1:], define, *filter(None, options.host)),
             cuda=(*NVCC_FLAGS[has_cuda_standard:], *host_level, define, *filter(None, options.cuda)),
-            link=tuple(filter(None, options.link)),
+            link=tuple(flag for flag in options.link if flag and not _LIBRARY_OF_TORCH.fullmatch(flag)),
             include_dirs=(light_headers, *options.include_dirs),
         ),
     )
@@ -193,6 +212,10 @@ def _prelude(texts: Sequence[str], *, is_cuda: bool, implicit: bool, header_dirs
     if implicit:
         lines.append(f"#include <torch/{'types' if is_cuda else 'extension'}.h>")
         lines += ["#include <cuda_runtime.h>"] if is_cuda else []
+    if is_cuda and "cublas" in names_in:
+        lines[:0] = ["#if __has_include(<cublas_v2.h>)", "#include <cublas_v2.h>", "#endif"]
+    if is_cuda and _CUDA_NAME.search(names_in):
+        lines.append("#include <ATen/cuda/CUDAContext.h>")
     if is_cuda and re.search(r"\bcu[A-Z]\w+|\bCU[a-z]\w+|\bCUDA_SUCCESS\b", names_in):
         lines.append("#include <cuda.h>")
     return "".join(f"{line}\n" for line in lines)

@@ -153,6 +153,21 @@ inline cudaDeviceProp* getDeviceProperties(c10::DeviceIndex index) {
   return properties[index];
 }
 inline cudaDeviceProp* getCurrentDeviceProperties() { return getDeviceProperties(current_device()); }
+#if defined(CUBLAS_VER_MAJOR)
+/* torch's handle for the current device, with its current stream. */
+inline cublasHandle_t getCurrentCUDABlasHandle() {
+  long long handle = 0;
+  const jitload_torch::Object address = jitload_torch::call_path("torch.cuda.current_blas_handle", "");
+  jitload_torch::Caster<long long>::load(address.get(), true, &handle);
+  return reinterpret_cast<cublasHandle_t>(handle);
+}
+#define TORCH_CUDABLAS_CHECK(...)                                                                            \
+  do {                                                                                                       \
+    const cublasStatus_t jitload_status_ = (__VA_ARGS__);                                                    \
+    TORCH_CHECK(jitload_status_ == CUBLAS_STATUS_SUCCESS, "CUDA error: ", cublasGetStatusName(jitload_status_), \
+                " when calling `" #__VA_ARGS__ "`");                                                         \
+  } while (false)
+#endif
 inline int warp_size() { return getCurrentDeviceProperties()->warpSize; }
 inline bool is_available() { return device_count() > 0; }
 template <class T>
