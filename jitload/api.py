@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from jitload.errors import ends_at_caller
 from jitload.launch import Extent
 from jitload.pipeline import build_request, load_request
 from jitload.request.arguments import (
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 PathLike = str | os.PathLike[str]
 
 
+@ends_at_caller
 def load_inline(  # noqa: PLR0913  the keywords are upstream's
     name: str,
     *,
@@ -64,8 +66,9 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
         cpp_sources: C++ for the host compiler, as one text or several. Kernels in `cuda_sources` are then embedded
             for it: `TVM_FFI_EMBED_CUBIN(<name>)`.
         functions: The functions to export: a kernel's name, several names, or a mapping from exported names to
-            `Launch` records or docstrings. None exports every kernel, to be launched as `mod.f[grid, block](…)`. For
-            hand-written C++: the names of its functions, with or without docstrings; None exports those that the C++
+            `Launch` records or docstrings; of a list of them, each call launches the first whose kernel fits the dtypes
+            of its tensors. None exports every kernel, to be launched as `mod.f[grid, block](…)`. For hand-written C++:
+            the names of its functions, with or without docstrings; None exports those that the C++
             itself exports.
         embed_cubin: Cubins by name. The C++ launches their kernels with `TVM_FFI_EMBED_CUBIN(name)`; if there is no
             source, their kernels become functions. A cubin is given as bytes, a path, or the result of
@@ -108,6 +111,7 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
     return load_request(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 
 
+@ends_at_caller
 def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described once
     name: str,
     *,
@@ -148,6 +152,7 @@ def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described
     return build_request(request, build_directory, output, verbose=verbose)
 
 
+@ends_at_caller
 def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
     name: str,
     *,
@@ -188,6 +193,7 @@ def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
     return load_request(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 
 
+@ends_at_caller
 def build(  # noqa: PLR0913  the keywords are upstream's, described once
     name: str,
     *,
@@ -222,6 +228,7 @@ def build(  # noqa: PLR0913  the keywords are upstream's, described once
     return build_request(request, build_directory, output, verbose=verbose)
 
 
+@ends_at_caller
 def load_module(path: PathLike, *, keep_module_alive: bool = True) -> Module:
     """Load a library that was built earlier. This needs no compiler and no NVRTC; only launches on a GPU need a GPU.
 
@@ -245,6 +252,7 @@ def load_module(path: PathLike, *, keep_module_alive: bool = True) -> Module:
     return module
 
 
+@ends_at_caller
 def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern the device
     source: Texts | bytes | bytearray | memoryview,
     *,
@@ -312,6 +320,7 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
     return compile_for_arch(device_source, request.archs[0], find_cuda_toolchain(request.settings)).cubin
 
 
+@ends_at_caller
 def load_triton(  # noqa: D417, PLR0913  the keywords of Triton's launches, and of load_inline
     name: str,
     kernel: Any,
@@ -378,6 +387,7 @@ def load_triton(  # noqa: D417, PLR0913  the keywords of Triton's launches, and 
     return load_request(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 
 
+@ends_at_caller
 def extract_triton(  # noqa: PLR0913  the keywords of Triton's launches
     kernel: Any,
     *args: Any,

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +36,29 @@ def _restore_error(error_type: type[JitLoadError], args: tuple[Any, ...], facts:
     error = error_type.__new__(error_type, *args)
     error.__dict__.update(facts)
     return error
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def ends_at_caller(function: Callable[P, R]) -> Callable[P, R]:
+    """Let the traceback of an error that the function raises end at the caller's line.
+
+    A notebook would otherwise show a page of frames of this package above the message.
+    """
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        __tracebackhide__ = True
+        try:
+            return function(*args, **kwargs)
+        except JitLoadError as error:
+            if _log.isEnabledFor(logging.DEBUG):
+                raise
+            raise error.with_traceback(None) from None
+
+    return call
 
 
 class Diagnostic(NamedTuple):
@@ -154,7 +177,7 @@ class CacheError(JitLoadError):
     """The cache cannot be read, written or trusted; the message names the directory and what to do."""
 
 
-class CachePlaceError(CacheError):
+class CacheWriteError(CacheError):
     """A build cannot be written to a directory, which is full, read-only or gone; another directory may work."""
 
 

@@ -39,7 +39,8 @@ class Launch:
         pdl: Programmatic dependent launch: the kernel may start before the previous one in its stream has ended.
         priority: Launch priority; kernels with lower numbers run first.
         kernel: The kernel to export under this name: `scale<float>`, `ns::scale`, `scale(float*, int)`.
-        signature: Its parameters in C++, or its declaration, for a cubin without types: `void f(float* x, int n)`.
+        signature: Its parameters in C++, or its declaration, for a cubin without types: `void f(float* x, int n)`. If
+            the compiler reports types, it has to agree with them.
         args: Expressions for parameters that the wrapper computes; stored in an order in which they can be computed.
         nullable: Names of pointers that may be None.
         raw_pointers: Names of pointers that may be passed as an integer address.

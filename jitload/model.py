@@ -23,6 +23,9 @@ class Parameter:
         dtype: For a pointer, the element type that a tensor must have, as its DLPack name (`float32`, `bfloat16`,
             `float8_e4m3fn`, `bool`); None accepts any. For a `float` scalar, its format.
         alignment: For a pointer, the alignment in bytes that its address must have (16 for `float4*`); otherwise 1.
+        layout: For a struct, the numbers in it: `f4*2@0;i4*1@8` is two floats of 4 bytes at byte 0 and an integer at
+            byte 8. `u` is an unsigned integer, a bool or a pointer, `r` a bfloat16, and `b` bytes of any meaning.
+            A vector of CUDA's begins with `=`, `=f4*4@0`. Empty if the compiler did not tell.
     """
 
     name: str
@@ -32,6 +35,7 @@ class Parameter:
     offset: int
     dtype: str | None = None
     alignment: int = 1
+    layout: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +46,7 @@ class Kernel:
         name: Its C++ name with namespaces and template arguments, `ns::scale<float, 4>`.
         symbol: Its symbol in the cubin.
         parameters: Its parameters in order.
-        registers: Registers per thread.
+        registers: Registers per thread. This and the next two are None on the CPU, where they do not apply.
         shared_bytes: Static shared memory per block, in bytes.
         local_bytes: Local memory (stack frame) per thread, in bytes.
         max_threads: The maximum number of threads per block: `__launch_bounds__`, or else 1024.
@@ -51,9 +55,9 @@ class Kernel:
     name: str
     symbol: str
     parameters: tuple[Parameter, ...]
-    registers: int
-    shared_bytes: int
-    local_bytes: int
+    registers: int | None
+    shared_bytes: int | None
+    local_bytes: int | None
     max_threads: int
 
     def __str__(self) -> str:
@@ -62,11 +66,12 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """One `__device__` or `__constant__` variable of a cubin: C++ name, symbol, and size in bytes."""
+    """A `__device__` or `__constant__` variable of a cubin: C++ name, symbol, bytes, and the dtype of its elements."""
 
     name: str
     symbol: str
     size: int
+    dtype: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +148,7 @@ class Specialization:
         assumptions: The properties of arguments that the code relies on.
         descriptors: The host-side descriptors among the arguments.
         constexprs: The values that were compiled in, by name; launch expressions may use the integers.
+        tuples: The names of the items of each parameter that is a tuple; some may be in `constexprs`.
         num_warps: Warps per block, as the compiler decided.
         warp_size: Threads per warp.
         num_ctas: Blocks per program.
@@ -163,6 +169,7 @@ class Specialization:
     assumptions: tuple[Assumption, ...] = ()
     descriptors: tuple[Descriptor, ...] = ()
     constexprs: tuple[tuple[str, int | float | bool | str | None], ...] = ()
+    tuples: tuple[tuple[str, tuple[str, ...]], ...] = ()
     num_warps: int
     warp_size: int = 32
     num_ctas: int = 1
@@ -212,9 +219,9 @@ class ImageKernel:
 
     symbol: str
     slots: tuple[ParameterSlot, ...]
-    registers: int
-    shared_bytes: int
-    local_bytes: int
+    registers: int | None
+    shared_bytes: int | None
+    local_bytes: int | None
     max_threads: int
 
 
@@ -274,9 +281,10 @@ class CpuProgram:
     Attributes:
         compiled: Their types and names, as NVRTC would have given them; the cubin is empty.
         object_file: The object file's name in the work directory.
-        rows: For each kernel's symbol its row in the table, how its threads run (`JITLOAD_CPU_LOOP` and its kin), and the
-            maximum number of threads per block.
+        rows: For each kernel's symbol its row in the table, how its threads run (`JITLOAD_CPU_LOOP` and its kin),
+            and the maximum number of threads per block.
         variables: For each variable's name, its symbol in the object file.
+        static_shared: For each kernel's symbol, the size of its `__shared__` variables, without `extern` ones.
         dynamic_shared: The symbols of `extern __shared__` arrays, which the wrapper has to define.
         files_read: The files that the compiler read.
     """
@@ -285,5 +293,6 @@ class CpuProgram:
     object_file: str
     rows: dict[str, tuple[int, str, int]]
     variables: dict[str, str]
+    static_shared: dict[str, int]
     dynamic_shared: tuple[str, ...]
     files_read: tuple[Path, ...]

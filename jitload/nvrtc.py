@@ -59,7 +59,7 @@ def nvrtc_compile(
         name=name,
         source=text,
         options=options,
-        headers=headers_in_memory(include_dirs),
+        headers=headers_in_memory(include_dirs, text),
         is_isolated=settings.isolates if isolate is None else isolate,
     )
     while True:

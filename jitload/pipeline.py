@@ -1,6 +1,6 @@
-"""Turns a request into a module: finds the library in the cache, or builds and publishes it, and loads it.
+"""Finds the library of a request in the cache, or builds and publishes it, and loads it as a `Module`.
 
-Read from top to bottom, this file shows what happens to one kernel; each stage is a call into a module of its own.
+Read from top to bottom, this file shows what happens to one kernel; each stage is in a file of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jitload.cache.directory import private_cache_dir
 from jitload.cache.entry import Entry, open_cache
 from jitload.cache.key import CacheKey, library_key
 from jitload.cache.tiers import find_in_tiers, upload_entry
-from jitload.errors import CacheError, CachePlaceError, JitLoadError, ToolchainError, warn_once
+from jitload.errors import CacheError, CacheWriteError, JitLoadError, ToolchainError, warn_once
 from jitload.request.arguments import absolute_path, check_path
 from jitload.request.request import Request
 from jitload.toolchain.arch import CPU
@@ -37,7 +37,10 @@ _modules_lock = threading.Lock()
 def load_request(
     request: Request, build_directory: PathLike | None, *, keep_module_alive: bool, verbose: bool
 ) -> Module:
-    """Return the module for a request: the one that an identical call got, or a new one."""
+    """Return the module for a request.
+
+    An identical call gets the same one, as long as the files that it was built from are unchanged.
+    """
     directory = None if build_directory is None else absolute_path(build_directory, "build_directory")
     is_reusable = directory is None and keep_module_alive
     if is_reusable and (loaded := _modules.get(request)):
@@ -57,7 +60,8 @@ def _load(request: Request, directory: Path | None, *, keep_module_alive: bool, 
         except JitLoadError:
             if entry.product.exists():
                 raise
-        entry = find_or_build(request, verbose=verbose)  # the first one was pruned before it was loaded
+        # Another process pruned the entry before it was loaded.
+        entry = find_or_build(request, verbose=verbose)
         return entry, _load_entry(entry, request, directory, keep_module_alive=keep_module_alive)
 
 
@@ -117,7 +121,8 @@ class _Tools(NamedTuple):
     """The tools of a build.
 
     Attributes:
-        cuda: What compiles the device code, or only has CUDA's headers; None if neither is needed.
+        cuda: What compiles the device code, or only has CUDA's headers; None if neither is
+            needed, or if only headers are wanted and there are none.
         compiler: The C++ compiler.
         compiler_identity: The compiler's fingerprint, which is part of the key.
     """
@@ -139,7 +144,7 @@ def find_or_build(request: Request, *, verbose: bool = False) -> Entry:
         return entry
     try:
         return _build_in(cache_dir, request, key, tools, verbose=verbose)
-    except CachePlaceError as error:
+    except CacheWriteError as error:
         private = private_cache_dir()
         if private == cache_dir:
             raise
@@ -158,7 +163,7 @@ def _find_tools(request: Request, cache_dir: Path) -> _Tools:
     """
     cuda, compiler = _find_cuda(request, cache_dir), find_compiler(request.settings)
     identity = recall_compiler_identity(compiler, cache_dir)
-    if identity is None:  # nothing was built with this compiler yet
+    if identity is None:  # the compiler has to be started; meanwhile, import what the build needs
         from jitload.building.resources import run_in_background
 
         run_in_background(_import_for_build, request)
@@ -176,6 +181,7 @@ def _find_cuda(request: Request, cache_dir: Path) -> CudaToolchain | Nvcc | None
         return find_nvcc(request.settings, cache_dir, name=request.name)
     if request.cubins:
         return None
+    # In load-only mode a missing NVRTC must be an error, because an entry of any NVRTC fits then.
     if any(arch != CPU for arch in request.archs) or request.settings.mode == "load-only":
         return find_cuda_toolchain(request.settings)
     return find_cuda_headers(request.settings)
@@ -197,8 +203,10 @@ def _find_without_tools(request: Request, cache_dir: Path, missing: ToolchainErr
         compiler = find_compiler(request.settings)
     # A compiler that is installed but broken raises its own error here.
     identity = compiler_identity(compiler, cache_dir) if compiler else None
-    unknown = (*(("nvrtc",) if cuda is None else ()), *(("compiler", "cpu") if identity is None else ()))
-    key = library_key(request, cuda, identity or "", own_identity(cache_dir))._replace(unknown_parts=unknown)
+    unknown_parts = ("nvrtc",) if cuda is None else ()
+    if identity is None:
+        unknown_parts = (*unknown_parts, "compiler", "cpu")
+    key = library_key(request, cuda, identity or "", own_identity(cache_dir))._replace(unknown_parts=unknown_parts)
     if entry := find_in_tiers(cache_dir, key, request.settings):
         return entry
     if request.settings.mode == "load-only":
@@ -276,7 +284,10 @@ def _build_device_library(
 
 
 def _import_for_build(request: Request) -> None:
-    """Import what a build of this kind needs first. On a thread, the imports overlap with waiting for the compiler."""
+    """Import what a build of this kind needs first.
+
+    `_find_tools` calls this on a thread while the compiler starts; a second call costs nothing.
+    """
     import jitload.cache.store
 
     if request.triton is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import shutil
 import signal
 from collections.abc import Iterator
@@ -18,7 +19,12 @@ from jitload.cuda.nvrtc import NvrtcJob, NvrtcResult
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C arrive in tests that send it: what a shell starts in the background ignores it, children too."""
+    """Let Ctrl-C arrive in tests that send it, and let processes that tests start keep the modules they compile.
+
+    What a shell starts in the background ignores Ctrl-C, children too. Hundreds of processes import jitload, torch or
+    Triton: compiling torch's modules takes as long again as importing them.
+    """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

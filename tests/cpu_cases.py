@@ -11,6 +11,7 @@ import cpu_group_references as groups
 import numpy as np
 import torch
 from cpu_references import (
+    bfloats_of_integers,
     bits_row,
     conversions_row,
     group_rows,
@@ -68,6 +69,7 @@ WORDS = torch.from_numpy(RNG.integers(0, 2**32, 64, dtype=np.uint32))
 OTHERS = torch.from_numpy(RNG.integers(0, 2**32, 64, dtype=np.uint32))
 WORDS[:4] = torch.tensor([0, 0xFFFFFFFF, 0x80000000, 0x7F80FF01], dtype=U32)
 OTHERS[:4] = torch.tensor([0, 0xFFFFFFFF, 0x80000000, 0x80017F7F], dtype=U32)
+INTEGERS = torch.from_numpy(RNG.integers(-(2**63), 2**63, 64) >> np.arange(64))
 ODD_FLOATS = torch.tensor(
     [0.0, -0.0, 0.5, 1.5, 2.5, -0.5, -1.5, 1e-40, 3e9, -3e9, 1e20, -1e20, float("inf"), float("-inf"), float("nan"),
      2147483520.0, 4294967040.0, 0.1, 1 / 3, 9.2e18, 1.9e19]
@@ -244,7 +246,7 @@ CASES: dict[str, Case] = {
         expected=groups.partitions),
     "group_sums": Case(file="groups", launch=(1, 128), arguments=(ints(128), zeros(39 * 128, dtype=I32)),
         expected=groups.sums),
-    "group_copies": Case(file="groups", launch=(1, 128), arguments=(ints(128), zeros(4 * 128, dtype=I32)),
+    "group_copies": Case(file="groups", launch=(1, 128), arguments=(ints(128), zeros(5 * 128, dtype=I32)),
         expected=groups.copies),
     "group_updates": Case(file="group_atomics", launch=(1, 64), arguments=(ints(64), zeros(6 * 64, dtype=I32)),
         expected=groups.updates),
@@ -275,8 +277,8 @@ CASES: dict[str, Case] = {
         arguments=(ODD_FLOATS, ODD_DOUBLES, zeros(21 * 48, dtype=I64), 21),
         expected=rows(conversions_row, 48, np.int64)),
     "rounding": Case(file="numbers", launch=(4, 64),
-        arguments=(NEAR, NEAR.flip(0) * 1.1, zeros(200 * 40, dtype=I32), 200),
-        expected=rows(rounding_row, 40, np.int32)),
+        arguments=(NEAR, NEAR.flip(0) * 1.1, zeros(200 * 44, dtype=I32), 200),
+        expected=rows(rounding_row, 44, np.int32)),
     "functions": Case(file="numbers", launch=(4, 64), rtol=2e-6, gpu_rtol=1e-5, expected=_functions,
         arguments=(NEAR.abs().clamp(0.01, 7.0), zeros(200 * 48), 200)),
     "extremes": Case(file="numbers", launch=(1, 32), arguments=(ODD_FLOATS, ODD_FLOATS.roll(3), zeros(21 * 8), 21),
@@ -291,6 +293,8 @@ CASES: dict[str, Case] = {
         expected=lambda x, *_: {1: x.sum().repeat(32), 2: x.sum().float()[None]}),
     "bfloat_arithmetic": Case(file="narrow", launch=(5, 64), expected=_bfloat,
         arguments=(BFLOATS, BFLOATS_2, zeros(300 * 6, dtype=torch.bfloat16), 300)),
+    "bfloat_integers": Case(file="narrow", launch=(1, 64), expected=bfloats_of_integers,
+        arguments=(INTEGERS, zeros(64 * 9, dtype=torch.bfloat16))),
     "fp8_round_trip": Case(file="narrow", launch=(4, 64), expected=_fp8,
         arguments=(floats(200, scale=20), zeros(400), 200)),
     "language": Case(file="language", launch=(2, 64), rtol=1e-5, gpu_rtol=1e-6, expected=_language, arguments=(
@@ -298,6 +302,9 @@ CASES: dict[str, Case] = {
             "f4, i4, i1, f8", align=True)).tobytes())),
     "axpy": Case(file="language", launch=(2, 64), arguments=(0.5, floats(100).double(), floats(100).double(), 100),
         rtol=1e-15, gpu_rtol=1e-15, expected=lambda a, x, y, n: {2: a * x + y}),
+    "references": Case(file="language", launch=(1, 8), arguments=(
+        torch.tensor([0.5]), ints(8), zeros(8), torch.full((4,), 7.0)),
+        expected=lambda scale, x, _, last: {2: x * scale, 3: torch.tensor([7, 7, 7, x[3].item()])}),
     "vectors": Case(file="language", launch=(1, 64), arguments=(floats(50, 4), zeros(50, 4), 50),
         expected=by_torch(1, lambda x, *_: x.flip(1))),
     "softmax": Case(file="models", launch=(7, 128),

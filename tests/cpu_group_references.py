@@ -178,6 +178,6 @@ def copies(x: torch.Tensor, out: torch.Tensor) -> dict[int, Any]:
     def thread(t: int) -> list[int]:
         start = t // 8 * 8
         copied = v[120 - start : 128 - start]
-        return [v[127 - t], copied[7 - t % 8], v[start] + 1000 - 1, copied[0]]
+        return [v[127 - t], copied[7 - t % 8], v[start] + 1000 - 1, copied[0], v[(127 - t) // 4 * 4 + 2] * 1000]
 
     return {1: rows_of_threads(128, thread)}

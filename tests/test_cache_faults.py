@@ -13,7 +13,7 @@ from cheap import get, make_key, small_disk
 
 import jitload
 from jitload.cache.entry import find_entry
-from jitload.errors import CacheError, CachePlaceError
+from jitload.errors import CacheError, CacheWriteError
 from jitload.settings import read_settings
 
 # ---- disks and limits -----
@@ -84,7 +84,7 @@ def test_a_disk_that_fills_up_at_any_point_leaves_no_half_entry(tmp_path, monkey
         monkeypatch.setenv("JITLOAD_CACHE_DIR", str(disk))
         try:
             get(disk, make_key(), large)
-        except CachePlaceError as error:
+        except CacheWriteError as error:
             assert "Set JITLOAD_CACHE_DIR" in str(error)
         entry = find_entry(disk, make_key(), read_settings())
         assert entry is None or entry.product.read_text().startswith(make_key().digest)
@@ -147,5 +147,5 @@ def test_a_users_unreadable_header_is_not_the_caches_fault(cache, tmp_path, monk
 
     with pytest.raises(CacheError, match=r"the build of 'cheap' failed: .*h\.h") as caught:
         get(cache, make_key(), refuse)
-    assert not isinstance(caught.value, CachePlaceError)
+    assert not isinstance(caught.value, CacheWriteError)
     assert work_dirs(cache) == []

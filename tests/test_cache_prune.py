@@ -30,14 +30,14 @@ def fill(cache: Path, count: int, size: int = 100_000) -> list[Path]:
     return paths
 
 
-def test_what_is_above_the_limit_goes_least_recently_used_first(cache, monkeypatch):
+def test_what_is_above_the_limit_goes_least_recently_used_first(empty_cache, monkeypatch):
     monkeypatch.setenv("JITLOAD_CACHE_LIMIT", "500kB")
-    paths = fill(cache, 12)
+    paths = fill(empty_cache, 12)
     kept = [path.exists() for path in paths]
     assert kept == sorted(kept)
     assert 3 <= sum(kept) <= 5
-    assert prune._TRASH_DIR not in os.listdir(cache) or os.listdir(cache / prune._TRASH_DIR) == []
-    assert all(get(cache, make_key(f"m{number}")).product.is_file() for number in range(12))
+    assert prune._TRASH_DIR not in os.listdir(empty_cache) or os.listdir(empty_cache / prune._TRASH_DIR) == []
+    assert all(get(empty_cache, make_key(f"m{number}")).product.is_file() for number in range(12))
 
 
 def test_what_was_used_last_stays(empty_cache, monkeypatch):

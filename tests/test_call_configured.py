@@ -132,7 +132,6 @@ def test_keywords_go_through_call(mod: jitload.Module, stub_driver: StubDriver) 
         ((None, 1), {}, "missing a required argument: 'in_'"),
         ((None, 1, 1.0, 2), {}, "too many positional arguments"),
         ((None, 1, 1.0), {"n": 2}, "multiple values for argument 'n'"),
-        ((None, 1), {"in_": 1.0, "m": 2}, "got an unexpected keyword argument 'm'"),
         ((None,), {"n": 1.5, "in_": 1.0}, "argument 'n' must be an int, got float"),
     ],
 )
@@ -144,9 +143,23 @@ def test_wrong_keywords(
     assert stub_driver.calls() == []
 
 
+def test_unknown_keywords_are_named(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    for arguments, keywords in (((None, 1), {"in_": 1.0, "m": 2}), ((None, 1), {"n": 1, "m": 2})):
+        with pytest.raises(TypeError, match=r"^f\(\) has no argument 'm'; its arguments are x, n, in_$"):
+            mod.f.call(*arguments, **keywords)
+    with pytest.raises(TypeError, match=r"^f\(\) has no argument 'in', did you mean 'in_'\?$"):
+        mod.f.call(None, 1, **{"in": 1.0})
+
+
+def test_a_launch_as_for_cupy_is_told_the_brackets(mod: jitload.Module) -> None:
+    for extra in ((), (0,)):
+        with pytest.raises(TypeError, match=r"^f\(\) takes the launch in brackets: f\[grid, block\]\(…\)$"):
+            mod.f((4,), (256,), (None, 1, 1.0), *extra)
+
+
 def test_computed_parameters_are_no_keywords(mod: jitload.Module, stub_driver: StubDriver) -> None:
     assert list(inspect.signature(mod.computed).parameters) == ["x", "in_"]
     mod.computed.call(in_=1.0, x=array(size=3))
     assert [launch.grid for launch in stub_driver.launches()] == [(3, 1, 1)]
-    with pytest.raises(TypeError, match=r"computed\(\): got an unexpected keyword argument 'n'"):
+    with pytest.raises(TypeError, match=r"computed\(\) has no argument 'n'; its arguments are x, in_"):
         mod.computed.call(array(), 1.0, n=3)

@@ -31,7 +31,7 @@ POINTERS = {
     "char4": "int8", "uchar4": "uint8", "int2": "int32", "uint4": "uint32", "longlong2": "int64", "half2": "float16",
     "__nv_bfloat162": "bfloat16", "__nv_fp8x4_e4m3": "float8_e4m3fn",
     "const float": "float32", "volatile int": "int32", "const volatile double": "float64", "void": "", "const void": "",
-    "Point": "", "float*": "", "const float* const": "", "Opaque": "",
+    "Point": "", "float*": "int64 uint64", "const float* const": "int64 uint64", "Opaque": "",
     "Level": "int32", "Small": "uint8", "Row": "float32", "Table": "int64",
     "cuda::std::complex<float>": "float32 complex64", "const cuda::std::complex<double>": "float64 complex128",
 }  # fmt: skip
@@ -93,7 +93,8 @@ def test_a_pointer_takes_tensors_of_its_element_type(mod: jitload.Module, stub_d
             assert addresses(stub_driver, function, claimed(dtype)) == [4096]
             continue
         article = "an" if fits[0][0] == "i" else "a"
-        message = f"{slug(text)}(): argument 'x' must be {article} {fits[0]} CUDA tensor, got {dtype}"
+        kind = "CUDA tensor of addresses (torch.tensor([x.data_ptr() for x in …]))" if "*" in text else "CUDA tensor"
+        message = f"{slug(text)}(): argument 'x' must be {article} {fits[0]} {kind}, got {dtype}"
         assert_refused(TypeError, message, function, claimed(dtype))
 
 
@@ -189,7 +190,8 @@ def test_a_tensor_is_contiguous_unless_the_launch_says_otherwise(
     rule = f"must be contiguous, got shape {list(shape)} with strides {list(strides)}"
     message = f"two(): argument 'x' {rule}; pass x.contiguous(), or name it in Launch(strided=…)"
     assert_refused(ValueError, message, mod.two, x, y)
-    message = message.replace("two()", "two_strided()").replace("'x'", "'y'").replace("x.con", "y.con")
+    copy = "pass a copy and copy the result back (tmp = y.contiguous(); two_strided(…, tmp, …); y.copy_(tmp))"
+    message = f"two_strided(): argument 'y' {rule}; {copy}, or name it in Launch(strided=…)"
     assert_refused(ValueError, message, mod.two_strided, y, x)
 
 

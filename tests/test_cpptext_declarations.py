@@ -210,6 +210,7 @@ def test_overloads_are_apart() -> None:
 def test_templates_are_marked() -> None:
     assert only("template <class T> __global__ void k(T* x) {}").is_template
     assert not only("template <> __global__ void k<int>(int* x) {}").is_template
+    assert only("__global__ void k(int* x, const auto& n) {}").is_template
 
 
 @given(

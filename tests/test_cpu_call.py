@@ -205,8 +205,8 @@ def work(_=0):
     return float(y.sum())
 if __name__ == "__main__":
     assert work() == 2 << 20
-    for method in ("fork", "spawn"):
-        with multiprocessing.get_context(method).Pool(2) as pool:
+    for method, count in (("fork", 2), ("spawn", 1)):
+        with multiprocessing.get_context(method).Pool(count) as pool:
             print(method, pool.map(work, range(4), chunksize=1) == [2 << 20] * 4)
 """
 

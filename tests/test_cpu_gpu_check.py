@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,8 @@ from builds import run_python
 import jitload
 from jitload import Launch
 from jitload.cpu import gpu_check
+from jitload.cuda.kernels import DeviceSource, check_device_code
+from jitload.cuda.nvrtc import NvrtcJob
 from jitload.errors import CompileError
 from jitload.settings import read_settings
 from jitload.toolchain.cuda import find_cuda_toolchain
@@ -61,6 +65,15 @@ def load(text: str, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("case", REFUSED)
+def test_what_nvrtc_refuses(case: str) -> None:
+    text, words = REFUSED[case]
+    kernels = ("t<3>",) if "template" in text else ()
+    source = DeviceSource(name="m", pieces=(("m.cu", text),), kernels=kernels)
+    with pytest.raises(CompileError, match=re.escape(words)):
+        check_device_code(source, "sm_90", find_cuda_toolchain(read_settings()))
+
+
+@pytest.mark.parametrize("case", ["a container", "a template that a launch names"])
 def test_what_nvrtc_refuses_is_refused_in_its_words(case: str) -> None:
     text, words = REFUSED[case]
     with pytest.raises(CompileError) as caught:
@@ -146,6 +159,50 @@ print("cuda.bindings.nvrtc" in sys.modules)
     assert [run.stdout for run in runs] == ["True\n", "False\n"], runs[0].stderr
 
 
+GROUPS = '#include <cooperative_groups.h>\nextern "C" __global__ void k({}) {{ cooperative_groups::this_grid(); }}'
+
+
+@pytest.mark.parametrize(
+    ("parameters", "runs"), [("float* x", 1), ("cuda::std::integral_constant<int, 1>* x", 2), ("Undeclared* x", 2)]
+)
+def test_cooperative_groups_without_the_library_they_include(
+    parameters: str, runs: int, nvrtc_runs: list[NvrtcJob]
+) -> None:
+    """NVRTC takes a second for the library, so it is left out unless the source needs it."""
+    toolchain = find_cuda_toolchain(read_settings())
+    if not any((folder / "cuda/std/type_traits").is_file() for folder in toolchain.include_dirs):
+        pytest.skip("this kit has no C++ library")
+    source = DeviceSource(name="m", pieces=(("m.cu", GROUPS.format(parameters)),))
+    with contextlib.suppress(CompileError):
+        check_device_code(source, "sm_90", toolchain)
+    assert [any("_CG_LIMIT" in option for option in job.options) for job in nvrtc_runs] == [True, False][:runs]
+
+
+@pytest.mark.parametrize("options", [{}, {"debug": True}], ids=str)
+def test_more_shared_memory_than_a_gpu_gives_is_an_error(options: dict[str, Any]) -> None:
+    text = """
+    struct S { int value; __device__ S() {} };
+    __device__ __noinline__ float f(float x) {
+      __shared__ float s[N];
+      s[threadIdx.x] = x;
+      __syncthreads();
+      return s[0];
+    }
+    extern "C" __global__ void k(float* x) {
+      __shared__ float s[2048];
+      __shared__ S t;
+      extern __shared__ float d[];
+      d[threadIdx.x] = s[threadIdx.x] = t.value = x[threadIdx.x];
+      __syncthreads();
+      x[threadIdx.x] = f(s[1]) + d[0] + t.value;
+    }
+    extern "C" __global__ void small(float* x) { *x = f(*x); }"""
+    load(text, extra_cuda_cflags=[f"-DN={(48 << 10) // 4 - 2049}"], **options)
+    message = r"kernel 'k' has __shared__ variables of 49156 bytes, and on a GPU they can have 49152 bytes at most"
+    with pytest.raises(CompileError, match=message):
+        load(text, extra_cuda_cflags=[f"-DN={(48 << 10) // 4 - 2048}"], **options)
+
+
 BOUNDS = """
 template <class T, int N> struct Config { static const int threads = sizeof(T) * N; };
 #define KERNEL extern "C" __launch_bounds__(32) __global__
@@ -164,7 +221,7 @@ template __global__ void t<float, 40>(float* x);
 MOST_THREADS = {"a": 128, "b": 64, "c": 128, "d": 100, "e": 32, "f": 1024, "g": 1024, "t": 160, "u": 96}
 
 
-@pytest.mark.parametrize("options", [{}, {"sanitize": "address"}, {"debug": True}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"sanitize": "address"}], ids=str)
 def test_a_block_larger_than_the_launch_bounds_is_an_error(options: dict[str, Any]) -> None:
     kernels = {"t": "t<float, 40>", "u": "t<float, 24>"}
     functions = {name: Launch(kernel=kernels.get(name)) for name in MOST_THREADS}

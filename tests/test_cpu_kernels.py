@@ -14,7 +14,14 @@ import jitload
 from jitload import Launch
 
 pytest_plugins = ["support.gpu_fixtures"]
-NAMED = {"language": {"axpy": Launch(kernel="axpy<double>"), "language": Launch(), "vectors": Launch()}}
+NAMED = {
+    "language": {
+        "axpy": Launch(kernel="axpy<double>"),
+        "language": Launch(),
+        "vectors": Launch(),
+        "references": Launch(),
+    }
+}
 
 
 @pytest.fixture(scope="module")

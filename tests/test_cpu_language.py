@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from builds import run_python
 from test_kernels import MACRO_C, RUNS, ZOO
 
 import jitload
 from jitload.building.ninja import run_ninja
 from jitload.cpu.build import compile_for_cpu
 from jitload.cuda.kernels import DeviceSource
-from jitload.errors import CompileError
+from jitload.errors import CompileError, LaunchSpecError
 from jitload.model import CompiledSource
 from jitload.settings import read_settings
 from jitload.toolchain.cuda import find_cuda_headers
@@ -77,6 +77,10 @@ MISTAKES = {
     "a barrier, and an error behind it": (
         KERNEL.replace("if", "__syncthreads(); for (int i = threadIdx.x; i < n; i += 32) x[i] = z; if"),
         r"zoo\.cu:2: .z. was not declared",
+    ),
+    "a narrow float without its header": (
+        KERNEL.replace("= 1", "= bfloat16(1)"),
+        r"zoo\.cu:2: .bfloat16. was not declared(?s:.*)CUDA's types of this kind are __nv_bfloat16 .*<cuda_bf16\.h>",
     ),
     "two kernels with errors": (
         KERNEL.replace("= 1", "= y") + KERNEL.replace("(float*", "2(flot*"),
@@ -183,6 +187,43 @@ extern "C" __global__ void lock(int* locks, int* total) {
     assert total.tolist() == [64, 1]
 
 
+def test_a_parameter_that_is_an_rvalue(tmp_path: Path) -> None:
+    text = KERNEL + "namespace a {\n __global__ void f(int&& n) {} }"
+    with pytest.raises(CompileError, match=r"zoo\.cu:5: a __global__ function cannot have a parameter with rvalue ref"):
+        compile_text(tmp_path, text)
+
+
+def test_a_parameter_of_any_type_makes_a_template() -> None:
+    text = "__global__ void k(int* y, auto n) { y[0] = n; }"
+    with pytest.raises(LaunchSpecError, match=r"Instantiate one of its templates \(k\)"):
+        load(text)
+    y = torch.zeros(1, dtype=torch.int32)
+    functions = {"f": jitload.Launch(kernel="k<short>", grid=1, block=1)}
+    load(text, functions=functions, extra_cuda_cflags=["-std=c++20"]).f(y, 5)
+    assert y.item() == 5
+
+
+# Of the headers of C, of POSIX, and of Linux, those that programs include at their top.
+C_HEADERS = """
+    assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdalign stdarg stdatomic
+    stdbool stddef stdint stdio stdlib stdnoreturn string tgmath threads time uchar wchar wctype
+    alloca dirent dlfcn endian err error execinfo fcntl getopt libgen malloc memory poll pthread regex sched semaphore
+    strings sys/ioctl sys/mman sys/param sys/resource sys/select sys/socket sys/stat sys/time sys/types sys/wait syslog
+    unistd values
+"""
+
+
+def test_headers_of_c_come_first() -> None:
+    includes = "".join(f"#include <{name}.h>\n" for name in C_HEADERS.split())
+    text = (
+        f'extern "C" {{\n#include <stdlib.h>\n#include <math.h>\n}}\n{includes}'
+        'extern "C" __global__ void k(int64_t* x, float* y) { x[0] = labs(x[0]) + INT_MAX; y[0] = fabsf(y[0]); }'
+    )
+    x, y = torch.tensor([-7]), torch.tensor([-2.5])
+    load(text, gpu_check=False).k[1, 1](x, y)
+    assert (x.item(), y.item()) == (7 + 2**31 - 1, 2.5)
+
+
 # ---- a user's own names ---------------------------------------------------------------------------------------------
 
 NAMES = {
@@ -260,7 +301,7 @@ def test_a_users_header_counts(tmp_path: Path) -> None:
 
 # ---- GPU only -------------------------------------------------------------------------------------------------------
 
-GROUPS = "#include <cooperative_groups.h>\nnamespace cg = cooperative_groups;\n"
+GROUPS = "#include <cooperative_groups/memcpy_async.h>\nnamespace cg = cooperative_groups;\n"
 K = "__global__ void k(float* x) {\n"
 GPU_ONLY = {
     "inline PTX": (K + ' asm volatile("bar.sync 0;");\n}', "m.cu:2: GPU only: inline PTX"),
@@ -269,9 +310,9 @@ GPU_ONLY = {
     "cub": ("\n#include <cub/block/block_reduce.cuh>\n" + K + "}", "m.cu:2: GPU only: cub, which"),
     "cuda::barrier": ("#include <cuda/barrier>\n" + K + "}", "m.cu:1: GPU only: cuda::barrier, which"),
     "cuda::pipeline": ("#include <cuda/pipeline>\n" + K + "}", "m.cu:1: GPU only: cuda::pipeline, which"),
-    "copies by a pipeline": (
-        "#include <cuda_pipeline.h>\n" + K + "}",
-        "m.cu:1: GPU only: asynchronous copies",
+    "barriers of a pipeline": (
+        "#include <cuda_awbarrier.h>\n" + K + "}",
+        "m.cu:1: GPU only: asynchronous barriers",
     ),
     "grid sync": (GROUPS + K + " cg::this_grid().sync();\n}", "m.cu:4: GPU only: a barrier of the whole grid"),
     "clusters": (GROUPS + K + " cg::this_cluster().sync();\n}", "m.cu:4: GPU only: thread block clusters"),
@@ -322,6 +363,7 @@ def kernels_of(bodies: Iterable[str]) -> str:
 
 
 PORTABLE = {
+    "a launch in a macro that nothing uses": "\n#define RUN(k, ...) k<<<1, 1>>>(__VA_ARGS__)\nx[0] = 2;\n",
     "an else": "#if __CUDA_ARCH__ >= 800\n x[0] = 1;\n#else\n x[0] = 2;\n#endif\n",
     "PTX in a dead branch": '#if __CUDA_ARCH__ >= 800\n asm("bar.sync 0;");\n#else\n x[0] = 2;\n#endif\n',
     "JITLOAD_CPU": "#if defined(__CUDA_ARCH__) || defined(JITLOAD_CPU)\n x[0] = 2;\n#endif\n",
@@ -354,15 +396,22 @@ ENDS = {
         r"m.cu:4: assertion `x\[threadIdx.x\] < 2` failed in block \(0, 0, 0\), thread \(2, 0, 0\)"),
     "assert after a barrier": ("__syncthreads(); assert(threadIdx.x != 3);", r"assertion .* thread \(3, 0, 0\)"),
     "trap": ("if (threadIdx.x == 1) __trap();", r"k2\(\): __trap\(\) in block \(0, 0, 0\), thread \(1, 0, 0\)"),
-    "division": ("x[0] = (int)threadIdx.x / (int)x[0];", r"k3\(\): integer division by zero, .* in block \(0, 0, 0\)"),
+    "division": (
+        "x[0] = (int)threadIdx.x / (int)x[0];",
+        r"k3\(\): an integer division by zero at m\.cu:13 in block \(0, 0, 0\), thread \(0, 0, 0\)$",
+    ),
     "division after a barrier": (
-        "__syncthreads(); if (threadIdx.x == 3) x[0] = 5 % (unsigned)x[0];", r"division by zero, .* thread \(3, 0, 0\)"
+        "__syncthreads(); if (threadIdx.x == 3) x[0] = 5 % (unsigned)x[0];",
+        r"division by zero at m\.cu:16 in .* thread \(3, 0, 0\)",
     ),
     "a lane that does not come": (
         "if (threadIdx.x < 2) x[0] = __shfl_sync(3, 1, 7);", r"reads from lane 7, which does not take part"
     ),
     "a tile whose threads do not come": (
         "cg::tiled_partition<64>(cg::this_thread_block()).sync();", r"4 threads, .* wait at thread_block_tile::sync\(\)"
+    ),
+    "a copy of a pipeline": (
+        "__pipeline_memcpy_async(x, x + 1, 8);", r"__pipeline_memcpy_async\(\) of 8 bytes with an address that is not"
     ),
     "a rank that a group lacks": (
         "if (threadIdx.x < 2) x[0] = cg::coalesced_threads().shfl(1, 2);", r"shfl\(\) reads from a thread that does not"
@@ -381,15 +430,12 @@ def test_what_ends_a_launch(case: str) -> None:
         function[1, 1](torch.tensor([1.0]))  # and goes on
 
 
-def test_printf_comes_in_order() -> None:
-    code = (
-        "import jitload, torch\n"
-        "m = jitload.load_inline('m', cuda_sources='__global__ void k(int n) { printf(\"%d of %d\\\\n\", "
-        "threadIdx.x, n); }', arch='cpu')\n"
-        "print('before', flush=True)\nm.k[1, 2](7)\nprint('after')\n"
-    )
-    done = run_python(code)
-    assert (done.stdout, done.returncode) == ("before\n0 of 7\n1 of 7\nafter\n", 0)
+def test_printf_comes_in_order(capfd: pytest.CaptureFixture[str]) -> None:
+    module = load('__global__ void k(int n) { printf("%d of %d\\n", threadIdx.x, n); }')
+    os.write(1, b"before\n")
+    module.k[1, 2](7)
+    os.write(1, b"after\n")
+    assert capfd.readouterr().out == "before\n0 of 7\n1 of 7\nafter\n"
 
 
 @pytest.mark.parametrize("flags", [(), ("-march=native",), ("-march=native", "-ffp-contract=off")])

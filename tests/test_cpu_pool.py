@@ -30,7 +30,6 @@ FUNCTIONS = {
     "meets": Launch(grid="out.numel()", block=1024),
     "spins": Launch(grid="out.numel()", block=1),
     "counts": Launch(kernel="count<20000>", grid="out.numel()", block=1),
-    "long_counts": Launch(kernel="count<300000000>", grid="out.numel()", block=1),
 }
 PRELUDE = """
 import os, signal, threading, time
@@ -62,20 +61,6 @@ for kernel in (mod.spins, mod.counts):
     assert run_python(program, path) == "too long True\n" * 2
 
 
-def test_ctrl_c_between_the_only_two_blocks(path):
-    program = f"""{PRELUDE}
-def handler(*_): raise TimeoutError
-signal.signal(signal.SIGALRM, handler)
-signal.setitimer(signal.ITIMER_REAL, 0.05)
-out = np.ones(2, np.int32)
-try:
-    mod.long_counts(out)
-except TimeoutError:
-    print(out[0] != 1, out[1] == 1)
-"""
-    assert run_python(program, path) == "True True\n"
-
-
 def test_a_small_grid_of_long_blocks_is_shared(path, monkeypatch):
     """Sixteen threads in all, but each takes long: found when the first block took long."""
     monkeypatch.setenv("JITLOAD_CPU_THREADS", "3")
@@ -87,7 +72,7 @@ print(tasks() - before, (out == np.arange(1, 17)).all())
 mod.spins(np.zeros(1, np.int32))
 print(tasks() - before)
 """
-    assert run_python(program, path) == "2 True\n2\n"
+    assert run_python(program, path) == "3 True\n3\n"  # two that help, and one that watches for Ctrl-C
 
 
 def test_threads_that_end_leave_no_stacks(path):

@@ -48,6 +48,19 @@ extern "C" __global__ void barriers(float* y) {
   else
     __syncthreads();
 }
+extern "C" __global__ void one_line(float* y) {
+  if (threadIdx.x < 32) __syncthreads(); else { y[0] = 1; __syncthreads(); }
+}
+extern "C" __global__ void loop(float* y) {
+  for (int i = 0; i <= threadIdx.x; ++i) __syncthreads(); /* some threads leave it and end */
+}
+extern "C" __global__ void loop_then(float* y) {
+  for (int i = 0; i < threadIdx.x / 32; ++i) { __syncthreads(); } y[0] = 1; __syncthreads();
+}
+extern "C" __global__ void returning(float* y, int n) { /* as is usual */
+  if (threadIdx.x >= n) return;
+  for (int i = 0; i < 3; ++i) { __syncthreads(); y[0] = i; __syncthreads(); }
+}
 extern "C" __global__ void sum(const float* x, float* out, Pair pair) {
   __shared__ float part[32];
   float value = x[threadIdx.x] * pair.second;
@@ -94,7 +107,13 @@ FOUND = [
      r"a floating-point number out of the range of 'int', .*thread \(1, 0, 0\)"),
     ("to_byte", (1, 2), (np.array([255.9, 256.0]), np.zeros(2, np.uint8)), "void to_byte",
      r"a floating-point number out of the range of 'unsigned char', .*thread \(1, 0, 0\)"),
-    ("barriers", (1, 32), (torch.zeros(4),), "else", r"threads of one block meet at different barriers, at lines"),
+    ("barriers", (1, 32), (torch.zeros(4),), "  else", r"threads of one block meet at different barriers, at lines"),
+    ("one_line", (1, 64), (torch.zeros(4),), "else { y[0] = 1;",
+     r"threads of one block meet at different barriers, at lines {line} and {line} \(columns 38 and 72\),"),
+    ("loop", (1, 32), (torch.zeros(4),), "++i) __syncthreads();",
+     r"31 threads meet at the barrier at line {line}, where 32 met before: its loop has a different length"),
+    ("loop_then", (1, 64), (torch.zeros(4),), "{ __syncthreads(); } y",
+     r"threads of one block meet at different barriers, at lines {line} and {line} \(columns "),
 ]  # fmt: skip
 
 
@@ -106,7 +125,7 @@ def test_a_finding(mod, found):
     message = str(caught.value)
     line = line_of(text)
     assert re.search(said.format(line=line), message), message
-    if name != "barriers":
+    if name not in ("barriers", "one_line", "loop", "loop_then"):
         assert f"watched.cu:{line}" in message
     assert message.startswith(f"{name}(): ")
 
@@ -128,6 +147,7 @@ def test_what_is_right_is_not_found(mod):
     assert torch.equal(x, y)
     mod.dynamic[1, 64, 256](y, 0)
     mod.fixed[1, 8](y, 0)
+    mod.returning[1, 64](y, 40)
     whole = torch.zeros(3, dtype=torch.int32)
     mod.saturated[1, 3](torch.tensor([3e9, -3e9, 2.9]), whole)
     assert whole.tolist() == [2**31 - 1, -(2**31), 2]

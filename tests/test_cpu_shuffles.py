@@ -8,7 +8,7 @@ import pytest
 import jitload
 
 TYPES = {"int": "int32", "float": "float32", "double": "float64", "unsigned long long": "uint64"}
-FARTHEST = 34  # a lane gets its own value if the source lane is out of range
+FARTHEST = 34  # the instruction reads five bits; a lane gets its own value if the source lane is out of range
 KERNEL = """
 extern "C" __global__ void k{number}(const {type}* x, {type}* y, int width) {{
   {type} value = x[blockIdx.x * blockDim.x + threadIdx.x];
@@ -33,6 +33,7 @@ def module() -> jitload.Module:
 def source_lanes(by: int, width: int) -> list[list[int]]:
     """Return the lane that each lane reads from: by index, up, down and xor."""
     lanes = range(32)
+    by %= 32
     first = [lane // width * width for lane in lanes]
     return [
         [first[lane] + by % width for lane in lanes],

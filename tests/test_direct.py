@@ -16,7 +16,15 @@ from support.calls import fresh
 from support.driver import StubDriver
 
 import jitload
-from jitload.loader.direct import call_again, direct_arguments, direct_type, torch_exchange
+from jitload.loader.direct import (
+    CheckedFunction,
+    call_again,
+    direct_arguments,
+    direct_type,
+    find_keys,
+    flatten_tuples,
+    torch_exchange,
+)
 from jitload.loader.function import TypedFunction
 
 SOURCE = """
@@ -33,6 +41,10 @@ class Array:
         self.shape = (ctypes.c_int64 * 1)(4)
         self.device = device
         self.is_broken = is_broken
+        self.is_negated = False
+
+    def is_neg(self) -> bool:
+        return self.is_negated
 
 
 VIEW = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(DLTensor))
@@ -66,7 +78,7 @@ def arrays_as_tensors(module: jitload.Module) -> Iterator[None]:
     """Let a library take `Array` for a tensor, and torch's tensors again in the end."""
     offset, call, *_ = direct_arguments()
     callbacks = [ctypes.cast(callback, ctypes.c_void_p).value for callback in (view, current_stream)]
-    addresses = (id(Array), id(Array), *callbacks, id(describe), id(call_again))
+    addresses = (id(Array), id(Array), *callbacks, id(describe), id(call_again), id(find_keys), id(flatten_tuples))
     use_python = tvm_ffi.Module.get_function(module, "_jitload_use_python")
     assert use_python(offset, call, *map(ctypes.c_void_p, addresses))
     yield
@@ -158,8 +170,8 @@ def test_the_tensors_of_torch_that_have_no_array(torch_module: jitload.Module) -
         "a tensor of layout sparse_coo": torch.zeros(2, 2).to_sparse(),
         "a tensor of layout sparse_csr": torch.zeros(2, 2).to_sparse_csr(),
         r"a quantized tensor \(qint8\)": torch.quantize_per_tensor(torch.zeros(4), 0.1, 0, torch.qint8),
-        r"a tensor with a pending conjugation \(pass x.resolve_conj\(\)\)": torch.tensor([1 + 2j]).conj(),
-        r"a tensor with a pending negation \(pass x.resolve_neg\(\)\)": torch.tensor([1 + 2j]).conj().imag,
+        r"a tensor with a pending conjugation; pass x.resolve_conj\(\)": torch.tensor([1 + 2j]).conj(),
+        r"a tensor with a pending negation; pass x.resolve_neg\(\)": torch.tensor([1 + 2j]).conj().imag,
         "a nested tensor": torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)], layout=torch.jagged),
         r"a tensor that DLPack cannot export \(bits8\)": torch.zeros(4, dtype=torch.uint8).view(torch.bits8),
     }
@@ -172,6 +184,44 @@ def test_the_tensors_of_torch_that_have_no_array(torch_module: jitload.Module) -
         assert "frame #" not in str(caught.value)
         with pytest.raises(TypeError, match=rf"argument 'x' must be a float32 CUDA tensor, got {kind}"):
             torch_module.add.call(x=tensor, y="other", n=1)
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own, of complex numbers in half precision
+def test_lazy_tensors_are_refused_whatever_their_layout(torch_module: jitload.Module) -> None:
+    torch = pytest.importorskip("torch")
+    x, z = torch.ones(4), torch.ones(4, dtype=torch.complex64)
+    negated = torch._neg_view(x)
+    both = torch._neg_view(z.conj())
+    lazies = [negated, negated[1:], negated[::2], negated[:1], negated.view(2, 2), torch.nn.Parameter(negated)]
+    lazies += [torch._neg_view(torch.ones(4, dtype=dtype)) for dtype in (torch.float16, torch.bfloat16, torch.float64)]
+    lazies += [z.conj(), z.conj()[:1], z.conj().imag, both, torch._neg_view(z), negated.expand(2, 4), negated[:0]]
+    call = torch_module.add
+    for lazy in lazies:
+        pending = "conj" if lazy.is_conj() else "neg"
+        with pytest.raises(
+            TypeError, match=rf"argument 'x' must be .* with a pending .*; pass x\.resolve_{pending}\(\)"
+        ):
+            call(lazy, x, 1)
+        back = rf"copy the result back \(tmp = y\.resolve_{pending}\(\); add\(…, tmp, …\); y\.copy_\(tmp\)\)$"
+        with pytest.raises(TypeError, match=f"argument 'y' must be .* with a pending .*; pass a copy and {back}"):
+            call[1, 1](x, lazy, 1)
+        with pytest.raises(TypeError, match=r"^add\(\): argument 2 is a tensor with a pending operation; pass a copy"):
+            CheckedFunction.__call__(call, x, lazy, 1)
+    for plain in (x, negated.resolve_neg(), both.resolve_conj().resolve_neg().real.contiguous()):
+        with pytest.raises(ValueError, match="must be a CUDA tensor, but it is on cpu"):
+            call(plain, x, 1)
+
+
+def test_a_tensor_of_an_unknown_layout_is_asked(module: jitload.Module, stub_driver: StubDriver) -> None:
+    assert find_keys(object()) == bytes(24)
+    negated = Array()
+    module.add(negated, negated, 1)
+    negated.is_negated = True
+    with pytest.raises(
+        TypeError, match="argument 'x' must be a float32 CUDA tensor, got a tensor with a pending negation"
+    ):
+        module.add(negated, Array(), 1)
+    assert len(stub_driver.launches()) == 1
 
 
 def test_a_tensor_without_memory_is_refused(module: jitload.Module, stub_driver: StubDriver) -> None:

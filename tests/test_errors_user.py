@@ -111,7 +111,7 @@ BAD_FUNCTIONS = [
     (
         ADD,
         {"add": 5},
-        "kernel 'add', functions: functions['add'] must be a Launch or a docstring, got int",
+        "kernel 'add', functions: functions['add'] must be a Launch, a list of them or a docstring, got int",
     ),
     (
         ADD,

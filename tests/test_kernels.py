@@ -73,6 +73,14 @@ def test_names_that_nvcc_knows_without_an_include_have_its_types():
     assert tuple(parameter.type for parameter in found.parameters) == (*integers, *others)
 
 
+@pytest.mark.parametrize(("arch", "has_instructions"), [("sm_90", True), ("sm_80", False)])
+def test_dependent_launches_need_no_include(arch, has_instructions):
+    calls = "cudaGridDependencySynchronize(); cudaTriggerProgrammaticLaunchCompletion();"
+    cubin = jitload.compile_cubin(kernel("k", calls), arch=arch).data
+    alone = jitload.compile_cubin(kernel("k"), arch=arch).data
+    assert (cubin != alone) == has_instructions
+
+
 def test_the_source_and_the_headers_decide_over_such_names():
     text = "typedef long long int64_t;\n__global__ void k(int64_t* x, uint32_t n) {}\n#include <stddef.h>\n"
     (found,) = compile_text(text).cubin.kernels
@@ -369,8 +377,53 @@ def test_a_kernel_that_one_architecture_alone_has_is_refused_not_dropped(otherwi
 def test_a_signature_that_disagrees_with_the_cubin_is_refused():
     with pytest.raises(jitload.errors.SignatureError, match="kernel 'k'"):
         build(kernel("k"), functions={"k": Launch(signature="float* x, int n")})
-    module = load(kernel("k"), functions={"k": Launch(signature="const int* y")})
-    assert repr(module.k) == "<jitload function k(const int* y)>"
+    module = load(kernel("k"), functions={"k": Launch(signature="const float* y")})
+    assert repr(module.k) == "<jitload function k(float* y)>"
+
+
+AGREED = "struct P { int a; }; enum E { A }; typedef float real;\n" + 'extern "C" __global__ void k('
+AGREED += "const real* x, long n, P p, E e, E* q, float4 v) {}"
+AGREEING = (
+    "const float* x, int64_t n, P p, E e, E* q, float4 v",
+    "float* a, long long b, struct P c, int d, int* e, float4 f",
+    "void k(const real* x, long int n, struct Alias p, E e, E* q, float4)",
+)
+DISAGREEING = (
+    "double* x, long n, P p, E e, E* q, float4 v",
+    "void* x, long n, P p, E e, E* q, float4 v",
+    "float* x, unsigned long n, P p, E e, E* q, float4 v",
+    "float* x, double n, P p, E e, E* q, float4 v",
+    "float* x, P* n, P p, E e, E* q, float4 v",
+    "float* x, long n, int p, E e, E* q, float4 v",
+    "float* x, long n, P p, E e, float* q, float4 v",
+    "float* x, long n, P p, E e, E* q, int4 v",
+    "float* x, long n, P p, E e, E* q",
+)
+
+
+@pytest.mark.parametrize("arch", [ARCH, "cpu"])
+def test_a_signature_beside_a_source_agrees_with_the_compiler(arch):
+    functions = {f"f{n}": Launch(kernel="k", signature=text) for n, text in enumerate(AGREEING[:1])}
+    assert repr(load(AGREED, arch=arch, functions=functions).f0).startswith(
+        "<jitload function f0(const float* x, long n"
+    )
+    texts = DISAGREEING if arch != "cpu" else DISAGREEING[:1]
+    for text in (*texts, "int a b c"):
+        with pytest.raises(jitload.errors.SignatureError, match="kernel 'k'"):
+            build(AGREED, arch=arch, functions={"k": Launch(signature=text)})
+
+
+@pytest.mark.parametrize("text", AGREEING[1:])
+def test_a_signature_gives_names_and_the_compiler_gives_types(text):
+    parameters = load(AGREED, functions={"k": Launch(signature=text)}).k.kernel.parameters
+    assert [p.type for p in parameters] == ["const float*", "long", "P", "E", "E*", "float4"]
+
+
+def test_a_signature_of_a_cubin_agrees_with_its_symbols():
+    cubin = compile_text("__global__ void k(float* x, int n) { x[0] = n; }").cubin
+    for text in ("double* x, int n", "float* x", "int a b c"):
+        with pytest.raises(jitload.errors.SignatureError, match=r"kernel '(k|f)'"):
+            jitload.build_inline("m", embed_cubin={"c": cubin}, functions={"f": Launch(kernel="k", signature=text)})
 
 
 def test_the_source_may_lie_anywhere(tmp_path, monkeypatch):

@@ -12,14 +12,16 @@ import shutil
 import subprocess
 
 import pytest
+import torch
 import tvm_ffi
-from builds import ADD, build, kernel, load, run_python
+from builds import ADD, EXPORT, build, kernel, load, run_python
 
 import jitload
 from jitload import Launch
 from jitload.building.runtime import include_flags
 from jitload.errors import LoadError
 from jitload.loader.function import TypedFunction
+from jitload.toolchain.host import tvm_ffi_include_dirs
 
 HIDDEN = ("imports", "kind", "get_function", "__init__", "type_key", "_x")
 TEXT = """
@@ -102,8 +104,8 @@ def test_a_function_shows_its_type(module):
         (name, "POSITIONAL_ONLY") for name in ("x", "in_", "n", "scale", "flag", "s")
     ]
     assert module.much.__annotations__ == {
-        "x": tvm_ffi.Tensor,
-        "in_": tvm_ffi.Tensor | None,
+        "x": torch.Tensor,
+        "in_": torch.Tensor | None,
         "n": int,
         "scale": float,
         "flag": bool,
@@ -119,8 +121,60 @@ def test_a_function_shows_its_type(module):
 
 def test_help_shows_signature_and_doc(module):
     text = pydoc.render_doc(module.add, renderer=pydoc.plaintext)
-    assert "add(x: tvm_ffi.core.Tensor, y: tvm_ffi.core.Tensor, n: int, /) -> None\n    Add one.\n" in text
+    assert "add(x: torch.Tensor, y: torch.Tensor, n: int, /) -> None\n    Add one.\n" in text
     assert "add(const float* x, float* y, int n)" in text
+
+
+def test_completion_shows_the_functions_and_little_else(module):
+    shown = [name for name in dir(module) if not name.startswith("_")]
+    assert set(module) <= set(shown)
+    assert len(shown) - len(module) <= 8
+    assert all(hasattr(module, name) for name in shown)
+
+
+def test_a_file_that_is_not_a_library_is_told_what_to_do(tmp_path):
+    for name, use in (
+        ("x.cu", r"load\(name, sources='x.cu'\)"),
+        ("k.cubin", "embed_cubin="),
+        ("k.ptx", "compile_cubin"),
+    ):
+        with pytest.raises(
+            LoadError, match=rf"{name} is not a library: load_module\(\) loads what build\(\).* use {use}"
+        ):
+            jitload.load_module(tmp_path / name)
+
+
+def frames(error):
+    """Return the names of the functions in the traceback of an error."""
+    names, traceback = [], error.__traceback__
+    while traceback is not None:
+        names.append(traceback.tb_frame.f_code.co_name)
+        traceback = traceback.tb_next
+    return names
+
+
+def test_tracebacks_end_at_the_callers_line(module):
+    here = inspect.currentframe().f_code.co_name
+    for call in (
+        lambda: module.add(1, 2, 3),
+        lambda: module.add(1, 2),
+        lambda: module.add("x", (1, 2), {}),
+        lambda: module.add(torch.zeros(2, device="meta"), 1, 1),
+        lambda: module.add[1, 2](torch.zeros(2), torch.zeros(2), 2**40),
+    ):
+        with pytest.raises((TypeError, ValueError)) as caught:
+            call()
+        assert frames(caught.value) == [here, "<lambda>"]
+        assert caught.value.__suppress_context__ or caught.value.__context__ is None
+    for call in (
+        lambda: module.add[1.5, 2],
+        lambda: jitload.load_inline("m", cuda_sources="__global__ void k(int* x) { x = }", arch="sm_90a"),
+        lambda: jitload.load_module("nothing.so"),
+    ):
+        with pytest.raises((TypeError, jitload.JitLoadError)) as caught:
+            call()
+        assert len(frames(caught.value)) == 3  # the last one is hidden in notebooks, by its __tracebackhide__
+        assert caught.value.__suppress_context__
 
 
 def test_a_function_tells_of_its_kernel(module):
@@ -281,3 +335,22 @@ def test_a_library_of_upstreams_is_a_module_without_types(tmp_path):
     assert module.f() == 7
     assert (list(module), len(module), "f" in module, bool(module)) == (["f"], 1, True, True)
     assert repr(module) == "<jitload.Module 'f': f(…)>"
+
+
+def test_a_library_whose_runtime_library_is_elsewhere_gets_an_installed_one(tmp_path, monkeypatch):
+    """No library is built for it, because where a toolkit is installed the dynamic loader may find the toolkit's."""
+    runtime, library = tmp_path / "libcudart.so.77", tmp_path / "m.so"
+    for path in (runtime, library):
+        options = ["-shared", "-fPIC", "-x", "c", "-I" + str(tvm_ffi_include_dirs()[0]), "-"]
+        text = "" if path == runtime else EXPORT.replace("VALUE", "7")
+        needed = [] if path == runtime else ["-x", "none", "-Wl,--no-as-needed", str(runtime)]
+        command = ["c++", *options, *needed, f"-Wl,-soname,{path.name}", "-o", str(path)]
+        subprocess.run(command, input=text, text=True, check=True)
+    runtime.rename(tmp_path / "elsewhere.so")
+    found = []
+    monkeypatch.setattr("jitload.toolchain.cuda.find_installed_cudart", lambda major, settings: found.append(major))
+    with pytest.raises(LoadError, match=r"runtime library of CUDA 77: pip install 'nvidia-cuda-runtime==77\.\*'"):
+        jitload.load_module(library)
+    monkeypatch.setattr("jitload.toolchain.cuda.find_installed_cudart", lambda *_: tmp_path / "elsewhere.so")
+    assert jitload.load_module(library).get() == 7
+    assert found == [77]

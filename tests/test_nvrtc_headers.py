@@ -286,6 +286,60 @@ def test_every_way_to_nvrtc_has_the_headers(compile_source: Callable[..., object
     assert compile_source(text + '__global__ void k(int64_t* x) { std::printf("%ld", *x); }', arch="sm_90")
 
 
+C_HEADERS = """
+    assert.h ctype.h errno.h float.h inttypes.h limits.h math.h memory.h stdarg.h stdbool.h stddef.h stdint.h stdio.h
+    stdlib.h string.h strings.h sys/param.h sys/time.h sys/types.h time.h unistd.h wchar.h
+"""
+
+
+@pytest.mark.parametrize("compile_source", [jitload.compile_cubin, nvrtc_compile])
+def test_c_headers_may_be_included_within_extern_c(compile_source: Callable[..., object]) -> None:
+    text = f"""extern "C" {{
+    {includes(*C_HEADERS.split())}}}
+    {includes("complex", "algorithm", "cmath")}
+    __global__ void k(double* x, ssize_t n, uint m, timeval t) {{
+      x[0] = sqrt(2) + std::abs(-3) + div(7, 2).quot + MIN(n, m) + strlen("abc") + t.tv_sec + (NULL == nullptr);
+    }}"""
+    assert compile_source(text, arch="sm_90")
+
+
+@pytest.mark.parametrize("compile_source", [jitload.compile_cubin, nvrtc_compile])
+def test_a_texts_own_integers_of_64_bits_are_those_of_all_headers(
+    kit_dirs: tuple[Path, ...], compile_source: Callable[..., object]
+) -> None:
+    """Upstream's nvrtc_compile takes such a text, because CCCL declares the same types under NVRTC."""
+    if not any((folder / "cuda/std/cstdint").is_file() for folder in kit_dirs):
+        pytest.skip("this kit has no cuda/std/cstdint")
+    text = f"""typedef unsigned long long uint64_t;
+    typedef long long int int64_t; typedef unsigned int uint32_t;
+    {includes("stdint.h", "cuda/std/cstdint", "cstdint", "cooperative_groups.h")}
+    static_assert(sizeof(cuda::std::int64_t) == 8 && UINT64_MAX == std::uint64_t(-1), "");
+    __global__ void k(uint64_t* x, cuda::std::uint64_t y) {{ x[0] = atomicAdd(x + 1, y); }}"""
+    result = compile_source(text, arch="sm_90")
+    assert b"_Z1kPyy" in bytes(getattr(result, "data", result))
+
+
+def test_such_a_type_may_be_an_alias() -> None:
+    text = f"using uint64_t = unsigned long long;\n{includes('cstdint')}__global__ void k(std::uint64_t* x) {{}}"
+    assert b"_Z1kPy" in jitload.compile_cubin(text, arch="sm_90").data
+
+
+def test_macros_of_posix() -> None:
+    """What these headers define works in device code."""
+    text = includes("byteswap.h", "endian.h", "linux/types.h", "sys/param.h", "fenv.h", "bits/stdc++.h")
+    text += """
+    __global__ void k(__u64* x, __s32 n) { x[0] = bswap_64(x[1]) + bswap_32(n) + bswap_16(n) + MAX(n, 1) + FE_UPWARD; }
+    static_assert(__BYTE_ORDER == __LITTLE_ENDIAN && sizeof(__u16) == 2 && std::max(1, 2) == 2, "");"""
+    assert jitload.compile_cubin(text, arch="sm_90")
+
+
+def test_a_missing_curand_names_its_package(kit_dirs: tuple[Path, ...]) -> None:
+    if any((folder / "curand_kernel.h").is_file() for folder in kit_dirs):
+        pytest.skip("this kit has cuRAND")
+    with pytest.raises(CompileError, match=r"'curand_kernel\.h' comes with pip install nvidia-curand, "):
+        jitload.compile_cubin("#include <curand_kernel.h>\n" + EMPTY_KERNEL, arch="sm_90")
+
+
 def test_corrections_come_before_the_users_cccl(kit_dirs: tuple[Path, ...]) -> None:
     """A user who names a CCCL of their own still gets one int64_t for it and for <stdint.h>."""
     if not any((folder / "cuda/std/cstdint").is_file() for folder in kit_dirs):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import os
+import re
 import shutil
 import sys
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
@@ -128,7 +129,12 @@ def test_one_failure_does_not_stop_the_rest_and_is_told_in_a_line(cache):
     whole = done.failed[0].log.splitlines()
     assert len(whole) > 1
     assert "nonsense" in "".join(whole[1:])
-    assert errors[1] == "TypeError: build_inline() got an unexpected keyword argument 'flavour'"
+    assert errors[1].startswith("TypeError: request '")
+    assert errors[1].endswith("' has an unknown key 'flavour' for build_inline()")
+    (misspelt,) = jitload.prebuild([{"nmae": "m", "cuda_sources": kernel("f")}], progress=False).failed
+    assert re.fullmatch(
+        r"TypeError: the request with nmae='m', .* has an unknown key 'nmae', did you mean 'name'\?", misspelt.error
+    )
     assert errors[2].startswith("cuda_sources must be")
     assert errors[3].startswith("the request cannot be sent to another process: ")
     assert errors[4] == "a request is a mapping of the keywords of build_inline, got int"

@@ -102,7 +102,7 @@ def test_types_are_the_compilers_and_names_the_texts() -> None:
         ("int", 4, None, 1),
         ("pointer", 8, "float32", 16),
         ("pointer", 8, None, 1),
-        ("pointer", 8, None, 1),
+        ("pointer", 8, "int64", 1),
         ("pointer", 8, None, 1),
         ("pointer", 8, None, 1),
         ("pointer", 8, "float32", 1),
@@ -124,7 +124,7 @@ def test_a_pointer_to_an_enum_takes_its_integers() -> None:
     k, each = sorted(kernels, key=lambda kernel: -len(kernel.parameters))
     assert [p.dtype for p in k.parameters] == [
         *("int32", "uint8", "int16", "int64", "int32", "uint32", "bool", "int32", "int32"),
-        *(None, None, None, None),
+        *("int64", None, None, None),
     ]
     assert [p.type for p in k.parameters][:4] == ["E*", "const U*", "volatile S*", "const volatile ns::Long*"]
     assert [p.dtype for p in each.parameters] == ["uint8", "uint8"]
@@ -348,7 +348,7 @@ def test_more_refusals_than_nvrtc_lists() -> None:
 
 TYPES = {
     "float const*": ("const float*", "pointer", "float32", 1),
-    "float const* const* restrict": ("const float* const*", "pointer", None, 1),
+    "float const* const* restrict": ("const float* const*", "pointer", "int64", 1),
     "int const volatile*": ("const volatile int*", "pointer", "int32", 1),
     "const unsigned long int *": ("const unsigned long*", "pointer", "uint64", 1),
     "long long": ("long long", "int", None, 1),
@@ -446,6 +446,9 @@ def test_a_written_signature_is_checked_and_joined() -> None:
     assert kernel.parameters[1] == Parameter(
         name="in_", type="unsigned char*", kind="pointer", size=8, offset=8, dtype="uint8"
     )
+    accepted = "__global__ __launch_bounds__(256) void ns::k<int>(float (*x)[4], long unsigned int n, ns::V<int, 4> v)"
+    expected = (("float (*)[4]", "x"), ("long unsigned int", "n"), ("ns::V<int, 4>", "v"))
+    assert parse_signature(accepted, "k") == expected
     assert parse_signature("", "k") == parse_signature("()", "k") == parse_signature("(void)", "k") == ()
 
 
@@ -461,6 +464,18 @@ BROKEN_SIGNATURES = {
     '(int n = "x")': "'\"x\"' is not allowed in a parameter list",
     "(int n, ...)": "parameter 2 has no type",
     "(flaot* x)": "parameter 1: unknown type 'flaot', did you mean 'float'?",
+    "int a b c": "parameter 1: 'int a b c' is not a type and a name",
+    "(float x y)": "parameter 1: 'float x y' is not a type and a name",
+    "k(float* x, int n)": "parameter 1: 'k (float* x, int n)' is not a type and a name",
+    "int k(float* x)": "parameter 1: 'int k (float* x)' is not a type and a name",
+    "void k": "parameter 1: 'void k' is not a type and a name",
+    "void k(int n), int m": "parameter 1: '(int n)' is not a type and a name",
+    "template<class T> void k(T* x)": "parameter 1: 'template<class T> void k (T* x)' is not a type and a name",
+    "(float* x, auto n)": "parameter 2: 'auto n' is not a type and a name",
+    "(float* x, void)": "parameter 2: 'void' is not a type and a name",
+    "(int* x, int int n)": "parameter 2: 'int int n' is not a type and a name",
+    "(float* x, 3)": "parameter 2: '3' is not a type and a name",
+    "(x, n)": "parameter 1: 'x' has no type, or is a type without a name",
     "(float* x, unt8_t n)": "parameter 2: unknown type 'unt8_t', did you mean 'uint8_t'?",
 }
 

@@ -31,7 +31,7 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     make_files(root, "cu13/lib/libnvrtc.so.13", "cu13/include/cuda_fp16.h", "cu13/include/cuda_runtime.h")
     make_files(root.parent, "nvidia_cuda_nvrtc-13.0.88.dist-info/METADATA")
     monkeypatch.setattr(cuda, "package_dirs", lambda _: [root])
-    monkeypatch.setattr(cuda, "_DEFAULT_HOME", str(tmp_path / "cuda"))
+    monkeypatch.setattr(cuda, "DEFAULT_HOME", str(tmp_path / "cuda"))
     monkeypatch.syspath_prepend(str(tmp_path))  # what was found before is cached by sys.path
     for name in ("CUDA_HOME", "CUDA_PATH", "JITLOAD_NVRTC"):
         monkeypatch.delenv(name, raising=False)

@@ -137,7 +137,7 @@ def test_what_the_cubin_does_not_take_is_an_argument_all_the_same(mod: jitload.M
     x = array()
     launch = launched(stub_driver, mod.left_out[2], x, None, 1, 2**40)
     assert launch.arguments == (pointer(x), struct.pack("<q", 2**40), bytes(8))
-    assert str(mod.left_out.__signature__).startswith("(x: tvm_ffi.core.Tensor, bias: tvm_ffi.core.Tensor | None, s:")
+    assert str(mod.left_out.__signature__).startswith("(x: torch.Tensor, bias: torch.Tensor | None, s:")
 
 
 def test_a_tensor_may_have_any_strides_and_more_than_two_gigabytes(

@@ -47,6 +47,13 @@ def test_numbers_that_no_gpu_supports(option: str, values: tuple[Any, ...], expe
     assert f"{option}={values[0]!r} must be {expected}" in message
 
 
+def test_an_option_or_constexpr_has_one_value():
+    for constexprs, keywords in (({"num_warps": 8}, {"num_warps": 4, "BLOCK": 64}), ({"BLOCK": 64}, {"BLOCK": 128})):
+        message = refusal(SignatureError, kernels.vector_add, signature=ADD, constexprs=constexprs, **keywords)
+        assert "beside it: pass it once" in message
+    assert extract(kernels.vector_add, signature=ADD, constexprs={"BLOCK": 64}, BLOCK=64).num_warps == 4
+
+
 def test_clusters_before_hopper():
     message = refusal(SignatureError, kernels.vector_add, signature=ADD, BLOCK=64, num_ctas=2, arch="sm_80")
     assert message.endswith(

@@ -186,6 +186,16 @@ def test_the_block_shape_picks_the_variant(mod: jitload.Module, stub_driver: Stu
     assert_refused(ValueError, text, mod.pick, given)
 
 
+def test_a_descriptor_of_a_lazily_negated_tensor_is_refused(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    torch = pytest.importorskip("torch")
+    base = torch.ones(64)
+    for lazy in (torch._neg_view(base), torch.ones(64, dtype=torch.complex64).conj().imag):
+        text = "one(): argument 'a' must be .* got a tensor with a pending negation; pass a copy and .*resolve_neg"
+        with pytest.raises(TypeError, match=text.replace("()", r"\(\)")):
+            mod.one(TensorDescriptor(lazy, [64], [1], [64]))
+    assert stub_driver.launches() == []
+
+
 def test_an_object_that_is_no_descriptor_is_refused(mod: jitload.Module, stub_driver: StubDriver) -> None:
     text = "one(): argument 'a' must be a float32 CUDA tensor or a TensorDescriptor, got "
     assert_refused(TypeError, text + "complex", mod.one, 1j)

@@ -73,11 +73,41 @@ def test_named_functions():
 
     assert read(grid) == ("ceil_div(n, BLOCK)",)
 
-    def works(meta: Any) -> Any:
-        count = meta["n"]
-        return (count,)
 
-    assert "must do nothing but return the grid" in refusal(works)
+def test_functions_with_local_variables():
+    def grid(meta: Any) -> Any:
+        """Return the grid."""
+        count, block = meta["n"], meta["BLOCK"]
+        blocks: int = triton.cdiv(count, block)
+        count = min(blocks, 8)
+        extents = (count, blocks)
+        return extents  # noqa: RET504
+
+    assert read(grid) == ("min(ceil_div(n, BLOCK), 8)", "ceil_div(n, BLOCK)")
+
+    def branches(meta: Any) -> Any:
+        if meta["n"] > 3:
+            return (1,)
+        return (2,)
+
+    def stores(meta: Any) -> Any:
+        meta["n"] = 3
+        return (meta["n"],)
+
+    def grows(meta: Any) -> Any:
+        n = meta["n"]
+        n = n + n + n + n + n + n + n + n
+        n = n + n + n + n + n + n + n + n
+        n = n + n + n + n + n + n + n + n
+        return (n + n,)
+
+    def nothing(meta: Any) -> Any:
+        count = meta["n"]  # noqa: F841
+
+    assert "may only set local variables and return the grid" in refusal(branches)
+    assert "may only set local variables by name" in refusal(stores)
+    assert "is too long with its local variables written out" in refusal(grows)
+    assert "must return the grid" in refusal(nothing)
 
 
 def test_several_on_one_line():

@@ -99,6 +99,14 @@ def test_values_of_arguments_are_not_known(ask: Callable[[Any], Any]):
     assert refusal(SignatureError, decided(HAS_BIAS=ask), Tensor(), Tensor(), 4, BLOCK=32) == expected
 
 
+def test_all_values_that_are_not_known_are_named_at_once():
+    unknown = {"EVEN": lambda args: args["n"] % 2 == 0, "TWICE": lambda args: args["EVEN"], "BLOCK": lambda args: 64}
+    kernel = triton.heuristics({**unknown, "HAS_BIAS": lambda args: args["bias_ptr"] > 3})(decided(BLOCK=lambda _: 1))
+    message = refusal(SignatureError, kernel, signature=SIGNED)
+    assert "heuristics compute 'EVEN' from the argument 'n', 'HAS_BIAS' from the argument 'bias_ptr'" in message
+    assert "pass constexprs={'EVEN': …, 'HAS_BIAS': …}" in message
+
+
 def test_a_default_does_not_hide_an_unknown_argument():
     kernel = triton.heuristics({"BLOCK": lambda args: args.get("n", 64)})(kernels.vector_add)
     expected = "its heuristic computes 'BLOCK' from the argument 'n', whose value is known only at a call"

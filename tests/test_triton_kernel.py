@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -91,11 +92,19 @@ def plain_function() -> None:
         (plain_function, "plain_function() is a plain function: decorate it with @triton.jit"),
         ([1, 2], "got a list of 2, as warmup() of an autotuned kernel returns: pass one of its items"),
         ("add", "got str"),
+        (SimpleNamespace(fn=kernels.vector_add), "got SimpleNamespace, which wraps one: pass its .fn"),
+        (SimpleNamespace(fn=3), "got SimpleNamespace"),
     ],
 )
 def test_what_is_not_a_kernel(kernel: Any, expected: str):
     message = refusal(SignatureError, kernel, signature=ADD)
     assert message == f"a Triton kernel is a @triton.jit function or what a launch or warmup() returns: {expected}"
+
+
+def test_a_kernel_that_torch_wrapped():
+    torch = pytest.importorskip("torch")
+    wrapped = torch.library.wrap_triton(kernels.vector_add)
+    assert extract(wrapped, signature=ADD, BLOCK=64).kernel.name == "vector_add"
 
 
 def test_a_kernel_of_the_interpreter():

@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("triton")
 
 import torch
+import triton.language as tl
 import triton_kernels as kernels
 from triton_support import (
     ADD,
@@ -153,6 +154,29 @@ def test_a_tuple_of_examples():
     facts = extract(kernels.of_a_tuple, (Tensor(), Tensor(address=8), 1), 65, BLOCK=128)
     assert [a.name for a in facts.arguments] == ["pair_0", "pair_1", "pair_2", "n"]
     assert assumptions(facts) == [("pair_0", "multiple_of", 16), ("pair_2", "equal_to", 1)]
+
+
+@since(3, 3)
+def test_a_named_tuple_keeps_its_fields():
+    pair = kernels.Pair(Tensor(), Tensor(address=8), 1.5)
+    types = kernels.Pair("*fp32:16", "*fp32", "fp32")
+    for facts in (
+        extract(kernels.of_a_named_tuple, pair, 65, BLOCK=128),
+        extract(kernels.of_a_named_tuple, pair._replace(source=torch.float32), 65, BLOCK=128),
+        extract(kernels.of_a_named_tuple, signature={"pair": types, "n": "i32"}, BLOCK=128),
+    ):
+        assert [a.name for a in facts.arguments] == ["pair_source", "pair_target", "pair_scale", "n"]
+
+
+@since(3, 3)
+def test_a_constexpr_in_a_tuple():
+    size = tl.constexpr(64)
+    for facts in (
+        extract(kernels.of_a_sized_tuple, (Tensor(), Tensor(), size), 65),
+        extract(kernels.of_a_sized_tuple, signature={"pair": ("*fp32:16", "*fp32:16", size), "n": "i32"}),
+    ):
+        assert ([a.name for a in facts.arguments], facts.constexprs) == (["pair_0", "pair_1", "n"], (("pair_2", 64),))
+        assert facts.tuples == (("pair", ("pair_0", "pair_1", "pair_2")),)
 
 
 @since(3, 4)

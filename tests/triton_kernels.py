@@ -1,5 +1,7 @@
 """Triton kernels of the kinds people write, for the tests; importable with Triton alone."""
 
+from typing import Any, NamedTuple
+
 import triton
 import triton.language as tl
 
@@ -270,3 +272,25 @@ def decided(x_ptr, bias_ptr, n, HAS_BIAS: tl.constexpr, BLOCK: tl.constexpr):
     if HAS_BIAS:
         x += tl.load(bias_ptr + at, mask=at < n)
     tl.store(x_ptr + at, x, mask=at < n)
+
+
+class Pair(NamedTuple):
+    """Arguments that a kernel takes by name."""
+
+    source: Any
+    target: Any
+    scale: Any
+
+
+@triton.jit
+def of_a_named_tuple(pair, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(pair.target + offsets, tl.load(pair.source + offsets, mask=mask) * pair.scale, mask=mask)
+
+
+@triton.jit
+def of_a_sized_tuple(pair, n):
+    offsets = tl.program_id(0) * pair[2] + tl.arange(0, pair[2])
+    mask = offsets < n
+    tl.store(pair[1] + offsets, tl.load(pair[0] + offsets, mask=mask), mask=mask)

@@ -1,14 +1,15 @@
 """Kernels launched by Triton's own launcher, or by a library of ours, over a libcuda that writes down what it gets.
 
-    python tests/triton_launches.py triton|jitload|sizes CASE:CAPABILITY:SIZES...
+    python tests/triton_launches.py CASE:CAPABILITY...
 
-Each case runs in a child of this process, after the slow imports. The environment says where that libcuda is, and in
-which directory the children write (tests/test_triton_launches.py).
+Each launch is made in a child of this process, after the slow imports. The environment says where that libcuda is, and
+in which directory the children write (tests/test_triton_launches.py).
 """
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import re
 import sys
@@ -188,24 +189,32 @@ def write_sizes(case: Case, capability: int) -> None:
     Path(os.environ["RECORDER_FILE"]).write_text(sizes, encoding="utf-8")
 
 
-def main(way: str, *cases: str) -> None:
-    """Fork a child for each case; the first that fails ends the program."""
-    import triton  # noqa: F401  slow to import, as torch is
+WAYS = {"sizes": write_sizes, "triton": launch_with_triton, "jitload": launch_with_jitload}
+
+
+def main(*cases: str) -> None:
+    """Fork a child for each way of each case; the first that fails ends the program."""
+    import triton  # noqa: F401  slow to import, as torch and tvm-ffi are
 
     with suppress(ImportError):
         import torch  # noqa: F401
+    import tvm_ffi  # noqa: F401
 
-    work = {"triton": launch_with_triton, "jitload": launch_with_jitload, "sizes": write_sizes}[way]
+    import jitload  # noqa: F401
+
+    gc.freeze()  # or each child would look through all that was imported
     for case in cases:
-        name, capability, sizes = case.split(":")
-        if os.fork() == 0:
-            file = Path(os.environ["RECORDER_DIR"], f"{way}-{name}-{capability}.txt")
-            os.environ |= {"RECORDER_FILE": str(file), "RECORDER_CAPABILITY": capability, "RECORDER_SIZES": sizes}
-            ctypes.CDLL(os.environ["RECORDER"], mode=ctypes.RTLD_GLOBAL)
-            work(CASES[name], int(capability))
-            return
-        if status := os.waitstatus_to_exitcode(os.wait()[1]):
-            sys.exit(f"{case}: status {status}")
+        name, capability = case.split(":")
+        files = {way: Path(os.environ["RECORDER_DIR"], f"{way}-{name}-{capability}.txt") for way in WAYS}
+        for way, work in WAYS.items():
+            if os.fork() == 0:
+                os.environ |= {"RECORDER_FILE": str(files[way]), "RECORDER_CAPABILITY": capability}
+                os.environ["RECORDER_SIZES"] = "" if way == "sizes" else files["sizes"].read_text(encoding="utf-8")
+                ctypes.CDLL(os.environ["RECORDER"], mode=ctypes.RTLD_GLOBAL)
+                work(CASES[name], int(capability))
+                os._exit(0)  # at once: Python's own end takes as long as the launch
+            if status := os.waitstatus_to_exitcode(os.wait()[1]):
+                sys.exit(f"{case}, {way}: status {status}")
 
 
 if __name__ == "__main__":

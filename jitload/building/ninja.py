@@ -21,6 +21,8 @@ _DIAGNOSTIC = re.compile(
     r"^(?P<file>[^\n:]+):(?P<line>\d+):(?:\d+:)? (?P<severity>fatal error|error|warning|note): (?P<message>.*)$",
     re.MULTILINE,
 )
+# Messages of nvcc are separated by empty lines; one of g++ begins with its place.
+_MESSAGE_START = re.compile(r"(?<=\n\n)(?=\S)|^(?=In file included from |[^\s:]+:\d+:\d+: (?!note:))", re.MULTILINE)
 _SHUTDOWN_S = 5.0  # how long a compiler may take to end and to remove its files
 _log = logging.getLogger(__name__)
 _running: set[subprocess.Popen[str]] = set()
@@ -77,7 +79,7 @@ def ninja_text(steps: Sequence[Step]) -> str:
     lines = []
     for number, step in enumerate(steps):
         inputs = " ".join(map(_ninja_path, step.inputs))
-        command = _shell_line(step.command).replace("$", "$$")
+        command = shell_line(step.command).replace("$", "$$")
         reads = " | " + " ".join(map(_ninja_path, step.reads)) if step.reads else ""
         lines += [f"rule step{number}", f"  command = {command}", f"  description = {step.output}"]
         lines += [f"build {_ninja_path(step.output)}: step{number} {inputs}{reads}"]
@@ -94,7 +96,8 @@ def _ninja_path(path: str) -> str:
     return re.sub(r"([$ :])", r"$\1", path)
 
 
-def _shell_line(words: Sequence[str]) -> str:
+def shell_line(words: Sequence[str]) -> str:
+    """Return a command as ninja runs it and prints it."""
     return " ".join(map(_shell_word, words))
 
 
@@ -131,7 +134,7 @@ def run_ninja(ninja: Path, work_dir: Path, *, name: str, verbose: bool = False, 
         _running.discard(process)
     if verbose or output.strip():
         quiet_level = level if process.returncode == 0 else logging.DEBUG  # the text of the error contains it
-        _log.log(logging.INFO if verbose else quiet_level, "%s", output.rstrip())
+        _log.log(logging.INFO if verbose else quiet_level, "%s", _drop_repeats([output]).rstrip())
     if process.returncode != 0:
         raise _failure(name, work_dir, process.returncode, output)
 
@@ -192,17 +195,25 @@ def _stop(process: subprocess.Popen[str]) -> None:
 
 def _failure(name: str, work_dir: Path, status: int, output: str) -> CompileError | ToolchainError:
     """Return the error of the command that failed, without ninja's own lines, or of ninja if no command failed."""
-    lines = output.splitlines()
-    first = next((number for number, line in enumerate(lines) if line.startswith("FAILED:")), None)
-    if first is None:
+    compiler_output = re.sub(r"^ninja: build stopped.*\n?", "", output, flags=re.MULTILINE)
+    before, *failures = re.split(r"^FAILED:.*\n", compiler_output, flags=re.MULTILINE)
+    if not failures:
         problem = output.strip() or f"it ended with status {status} and printed nothing"
         return ToolchainError(f"ninja failed on module {name!r}: {problem}")
-    command = lines[first + 1].strip() if first + 1 < len(lines) else ""
-    compiler_lines = (*lines[:first], *lines[first + 2 :])
-    log = "\n".join(line for line in compiler_lines if not line.startswith("ninja: build stopped"))
+    command = failures[0].partition("\n")[0].strip()
+    log = _drop_repeats([before, *(failure.partition("\n")[2] for failure in failures)])
     return CompileError(
         stage="host", name=name, log=log, diagnostics=parse_diagnostics(log), command=(command,), work_dir=work_dir
     )
+
+
+def _drop_repeats(texts: Sequence[str]) -> str:
+    """Return what commands printed, without messages that several of them printed for the same text."""
+    messages: dict[str, str] = {}
+    for text in texts:
+        for message in _MESSAGE_START.split(text):
+            messages.setdefault(message.strip("\n"), message)
+    return "".join(messages.values())
 
 
 def parse_diagnostics(log: str) -> tuple[Diagnostic, ...]:

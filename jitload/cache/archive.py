@@ -31,7 +31,9 @@ from jitload.cache.locks import host_tag, lock_directory, unlock
 from jitload.errors import CacheError
 from jitload.files import make_private_dir
 
-_MEMBER = re.compile(r"([A-Za-z0-9_]{1,48}-[0-9a-f]{64})/(\d{4,}-[0-9a-f]{16})/([A-Za-z0-9_@+-][A-Za-z0-9_.@+-]{0,99})")
+_MEMBER = re.compile(
+    r"([A-Za-z0-9_][A-Za-z0-9_.-]{0,47}-[0-9a-f]{64})/(\d{4,}-[0-9a-f]{16})/([A-Za-z0-9_@+-][A-Za-z0-9_.@+-]{0,99})"
+)
 # Precompiled headers are not packed: they are large, fit one compiler only, and are made from other people's headers.
 _NOT_PACKED = (".gch", ".pch")
 _MAX_MEMBERS = 1_000_000
@@ -42,7 +44,7 @@ _MAX_LEAVES = 8  # builds of one key that read different files
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnpackResult:
-    """How many entries of an archive were added, and how many were present before."""
+    """The result of unpacking an archive: how many entries were added, and how many were already present."""
 
     added: int
     present: int

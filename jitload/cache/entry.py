@@ -2,9 +2,9 @@
 
     <cache>/<name>-<key>/<number>-<dependencies>/manifest.json, <name>.so, and everything it was made from
 
-The key covers what is known before a build. The files that a build turns out to read are recorded with their digests in
-the manifest and checked on a hit, so builds that read different files are different leaves of one key. A published leaf
-is never changed.
+An entry is a directory, called a leaf, below the directory of its key. The key covers what is known before a build.
+The files that a build turns out to read are recorded with their digests in the manifest and checked on a hit, so builds
+that read different files are different leaves of one key. A published leaf is never changed.
 
 A hit writes nothing, so a process records its uses of entries when it ends: `<cache>/.uses/<entry>-<leaf>` grows by one
 byte for each process that took the entry from the disk. Its size is the number of uses, and its time is the last use.
@@ -41,7 +41,7 @@ WORK_DIR = ".work"  # of a cache: the directories of builds in progress, and of 
 FAILED_MARKER = ".failed"  # in the directory of a build that a compiler refused
 BLOCK_BYTES = 4096
 USES_DIR, GROWTH_FILE = ".uses", ".grown"
-KEY_DIR_NAME = re.compile(r"([A-Za-z0-9_]{1,48})-([0-9a-f]{64})")
+KEY_DIR_NAME = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]{0,47})-([0-9a-f]{64})")
 LEAF_NAME = re.compile(r"(\d{4,})-[0-9a-f]{16}")
 _FILE_NAME = re.compile(r"[A-Za-z0-9_.@+-]{1,200}")
 _LARGEST_MANIFEST = 64 << 20
@@ -240,7 +240,7 @@ def _read_all(descriptor: int, size: int) -> bytes:
 
 
 def record_use(leaf_dir: Path, settings: Settings) -> None:
-    """Remember until the end of this process that it took an entry from the disk."""
+    """Note that this process has used an entry. This is written to the cache when the process ends."""
     global _is_registered  # noqa: PLW0603  once in a process
     if settings.mode == "load-only":
         return  # such a process leaves the cache as it is

@@ -99,7 +99,7 @@ def _describe(value: str | bytes) -> str:
 
 
 def library_key(request: Request, toolchain: CudaToolchain | Nvcc | None, compiler: str, own: str) -> CacheKey:
-    """Return everything that decides the contents of the library; the key is computed from it.
+    """Return the key of the library for a request, with all parts that decide its contents.
 
     The paths of the user's directories are not part of it: the headers that were read in them are verified on a hit,
     and the same headers in another directory make the same library, unless the library contains their paths.

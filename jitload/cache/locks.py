@@ -84,7 +84,7 @@ def hold_lock(path: Path, description: str, find_result: FindResult[Result] = la
 
 
 def _acquire(path: Path, description: str, find_result: FindResult[Result]) -> tuple[int | None, Result | None]:
-    """Return the locked descriptor, or the result that made the lock unneeded. Where locks do not work, return neither.
+    """Return the locked descriptor, or the result that made the lock unneeded; two times None where locks do not work.
 
     A waiting process sleeps until the holder lets go, because the holder needs the processor. All of them wake at once.
     Where the file system may wake them late, they poll.

@@ -48,7 +48,7 @@ from jitload.cache.entry import (
 from jitload.cache.key import SCHEMA, CacheKey, describe_parts
 from jitload.cache.locks import LOCKS_DIR, hold_lock, host_tag, lock_directory, unlock
 from jitload.cache.tiers import remember_bundles
-from jitload.errors import CacheError, CachePlaceError, CompileError, JitLoadError, warn_once
+from jitload.errors import CacheError, CacheWriteError, CompileError, JitLoadError, warn_once
 from jitload.files import make_private_dir
 from jitload.settings import Settings
 
@@ -127,7 +127,7 @@ def claim_entry(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[
     removed. One in which a compiler failed is kept for inspection, unless it is empty.
 
     Raises:
-        CachePlaceError: The build cannot be written to the cache. It leaves nothing there, and another directory may
+        CacheWriteError: The build cannot be written to the cache. It leaves nothing there, and another directory may
             work.
         CacheError: `JITLOAD_MODE=load-only` forbids building.
     """
@@ -206,6 +206,7 @@ def _work_dir(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[Wo
     _log.info("building %s in %s", key.name, work_dir)
     try:
         yield work
+        # Another process was first: `publish` left the directory where it is.
         lost_race = work.entry is not None and work.entry.dir == work_dir
         _log.info("built %s in %.2f s", key.name, time.monotonic() - started)
     except BaseException as error:
@@ -254,7 +255,7 @@ def _make_work_dir(cache_dir: Path, key: CacheKey) -> tuple[Path, int | None]:
 
 def _cache_error(error: BaseException, work: Work) -> CacheError | None:
     """Return the error to raise if a build failed for a reason other than the source or the tools."""
-    if isinstance(error, CachePlaceError):
+    if isinstance(error, CacheWriteError):
         return None  # of a build inside this one, and already reported
     if isinstance(error, OSError):
         is_in_cache = error.errno in _FULL or str(error.filename or "").startswith(str(work.cache_dir))
@@ -270,9 +271,9 @@ def _cache_error(error: BaseException, work: Work) -> CacheError | None:
     return _cannot_take_entry(work.cache_dir, message) if message else None
 
 
-def _cannot_take_entry(cache_dir: Path, reason: object) -> CachePlaceError:
+def _cannot_take_entry(cache_dir: Path, reason: object) -> CacheWriteError:
     hint = "Set JITLOAD_CACHE_DIR to another directory, or make room there."
-    return CachePlaceError(f"the cache {cache_dir} cannot take an entry: {reason}. {hint}")
+    return CacheWriteError(f"the cache {cache_dir} cannot take an entry: {reason}. {hint}")
 
 
 def _keep_failure(work_dir: Path) -> None:

@@ -31,7 +31,7 @@ from jitload.settings import Settings
 
 _ENTRY_POINT_GROUP = "jitload.bundles"
 _METADATA_SUFFIXES = (".dist-info", ".egg-info")
-_BUNDLES_MEMORY = ".tools/bundles"
+_BUNDLES_FILE = ".tools/bundles"
 _MAX_REMEMBERED_DIRS = 200
 _unwritten: dict[Path, dict[str, Any]] = {}  # by cache directory, what was found since it was last recorded
 
@@ -118,7 +118,7 @@ def find_bundles(cache_dir: Path) -> tuple[Path, ...]:
 @functools.lru_cache(maxsize=8)
 def _find_bundles(search_path: tuple[str, ...], cache_dir: Path) -> tuple[Path, ...]:
     """Read the metadata in the directories that have changed since their bundles were recorded in the cache."""
-    remembered = _recall_bundles(cache_dir / _BUNDLES_MEMORY)
+    remembered = _recall_bundles(cache_dir / _BUNDLES_FILE)
     current: dict[str, Any] = {}
     for directory in dict.fromkeys(filter(os.path.isabs, search_path)):  # nothing is installed in the working directory
         with suppress(OSError):
@@ -134,7 +134,7 @@ def _find_bundles(search_path: tuple[str, ...], cache_dir: Path) -> tuple[Path, 
 def remember_bundles(cache_dir: Path) -> None:
     """Record in the cache which bundles were found. This is done after a build, because a hit writes nothing."""
     if rows := _unwritten.pop(cache_dir, None):
-        save_text(cache_dir / _BUNDLES_MEMORY, json.dumps(dict(list(rows.items())[-_MAX_REMEMBERED_DIRS:])))
+        save_text(cache_dir / _BUNDLES_FILE, json.dumps(dict(list(rows.items())[-_MAX_REMEMBERED_DIRS:])))
 
 
 def _recall_bundles(memory: Path) -> dict[str, Any]:

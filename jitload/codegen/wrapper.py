@@ -15,7 +15,7 @@ from jitload.expressions.compiler import ScopeEntry, compile_expression
 from jitload.launch import Launch
 from jitload.model import Kernel, Parameter, Variable
 from jitload.signature.exports import Export
-from jitload.signature.types import is_complex
+from jitload.signature.types import is_complex, is_pointer_to_pointer
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -56,8 +56,8 @@ class CpuCode(NamedTuple):
     """What a wrapper has to know about kernels compiled for the CPU.
 
     Attributes:
-        rows: For each kernel's symbol, its row in the object file's table, how its threads run, and the maximum number of
-            threads per block.
+        rows: For each kernel's symbol, its row in the object file's table, how its threads run, and the maximum number
+            of threads per block.
         dynamic_shared: The symbols of `extern __shared__` arrays.
         variables: The symbols of variables by name.
     """
@@ -101,7 +101,8 @@ def render_wrapper(wrapper: Wrapper) -> str:
             {"name": c_string(v.name), "symbol": c_string(v.symbol), "cpu_symbol": _cpu_symbol(v, wrapper.cpu)}
             for v in wrapper.variables
         ],
-        "exports": [_export_record_for(export, wrapper.cpu) for export in wrapper.exports],
+        "kernels": _kernel_records(wrapper),
+        "exports": [export.name for export in wrapper.exports],
         "cpu": wrapper.cpu,
         "description": c_string(describe(wrapper)),
     }
@@ -127,18 +128,21 @@ def describe_function(export: Export) -> dict[str, Any]:
         "doc": export.doc,
         "signature": export.signature,
         "arguments": [_argument_record(p, export.launch) for p in export.arguments],
+        **({"variants": [variant.signature for variant in export.variants]} if export.variants else {}),
         "kernel": asdict(export.kernel),
         **({"builds": {arch: _resources(kernel) for arch, kernel in export.builds}} if export.builds else {}),
     }
 
 
-def _resources(kernel: Kernel) -> dict[str, int]:
+def _resources(kernel: Kernel) -> dict[str, int | None]:
     """Return the attributes of a kernel that depend on the architecture."""
     return {name: getattr(kernel, name) for name in ("registers", "shared_bytes", "local_bytes", "max_threads")}
 
 
 def _argument_record(parameter: Parameter, launch: Launch) -> dict[str, Any]:
     record = {"name": parameter.name, "kind": parameter.kind, "type": parameter.type}
+    if parameter.layout.startswith("="):
+        record["layout"] = parameter.layout
     return {**record, "nullable": True} if parameter.name in launch.nullable else record
 
 
@@ -189,6 +193,18 @@ def comment(text: str) -> str:
 # ---- one export ------------------------------------------------------------------------------------------------
 
 
+def _kernel_records(wrapper: Wrapper) -> list[dict[str, Any]]:
+    """Return the kernels for the wrapper's template: the exported functions, then the variants of each."""
+    records = [_export_record_for(export, wrapper.cpu) for export in wrapper.exports]
+    for record, export in zip(tuple(records), wrapper.exports, strict=True):
+        if export.variants:
+            record |= {"first_variant": len(records), "variant_count": len(export.variants)}
+            record["flags"] = join_flags([record["flags"], "JITLOAD_DISPATCHES"])
+        for number, variant in enumerate(export.variants):
+            records.append({**_export_record_for(variant, wrapper.cpu), "id": f"{export.name}__variant{number}"})
+    return records
+
+
 def _export_record_for(export: Export, cpu: CpuCode | None) -> dict[str, Any]:
     """Return an export for the wrapper's template, with its code for the CPU if there is any."""
     record = export_record(export)
@@ -223,6 +239,8 @@ def export_record(export: Export, constants: Mapping[str, ScopeEntry] | None = N
         "struct_bytes": structs + 64 if structs else 0,
         "metadata": c_string(_metadata(arguments)),
         "doc": c_string(export.doc),
+        "first_variant": 0,
+        "variant_count": 0,
     }
 
 
@@ -263,6 +281,7 @@ def _param_record(parameter: Parameter, launch: Launch, argument: int) -> dict[s
             ("JITLOAD_RAW", parameter.name in launch.raw_pointers),
             ("JITLOAD_STRIDED", parameter.name in launch.strided),
             ("JITLOAD_COMPLEX", parameter.kind == "pointer" and is_complex(parameter.type)),
+            ("JITLOAD_ADDRESSES", parameter.kind == "pointer" and is_pointer_to_pointer(parameter.type)),
         )
         if is_set
     ]
@@ -270,6 +289,7 @@ def _param_record(parameter: Parameter, launch: Launch, argument: int) -> dict[s
         "name": c_string(parameter.name), "type": c_string(parameter.type), "argument": argument,
         "size": parameter.size, "alignment": parameter.alignment, "kind": f"JITLOAD_{parameter.kind.upper()}",
         "flags": join_flags(flags), "dtype_code": code, "dtype_bits": bits,
+        "layout": c_string(parameter.layout) if parameter.layout else "NULL",
     }  # fmt: skip
 
 

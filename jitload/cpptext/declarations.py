@@ -352,7 +352,7 @@ def _read_parameter(tokens: Sequence[Token]) -> tuple[str, str]:
 
 
 def _declaration(tokens: Sequence[Token]) -> list[Token]:
-    """Remove the default value, attributes and words that are not part of the type."""
+    """Return the tokens of a parameter's type and name, without default value, attributes and storage words."""
     kept: list[Token] = []
     index = 0
     while index < len(tokens):
@@ -426,6 +426,32 @@ def defines_host_functions(texts: Sequence[str], names: Sequence[str]) -> bool:
     """
     defined = {name for text in texts for name in _host_functions(text)}
     return bool(names) and defined.issuperset(names)
+
+
+@functools.lru_cache(maxsize=64)
+def defined_functions(text: str) -> frozenset[str]:
+    """Return the functions that a text defines for the host, outside of namespaces and classes.
+
+    Example:
+        >>> sorted(defined_functions("Tensor f(int n) { g(n); } __global__ void k() {} namespace a { void h() {} }"))
+        ['f']
+    """
+    tokens = [token for token in code_tokens(text) if not token.in_directive]
+    texts = [token.text for token in tokens]
+    names, begin = set[str](), 0
+    scopes: list[bool] = []  # for each open brace, whether names in it belong to something
+    for index, token in enumerate(tokens):
+        if token.text == "{":
+            scopes.append(not (tokens[index - 1].kind == "literal" and texts[index - 2] == "extern"))
+        elif token.text == "}" and scopes:
+            scopes.pop()
+        elif token.kind == "word" and texts[index + 1 : index + 2] == ["("] and begin < index and not any(scopes):
+            is_member = texts[index - 1] in ("::", ".", "->")
+            if not is_member and "__global__" not in texts[begin:index] and _has_body(tokens, index + 1):
+                names.add(token.text)
+        if token.text in (";", "{", "}"):
+            begin = index + 1
+    return frozenset(names)
 
 
 def _host_functions(text: str) -> Iterator[str]:

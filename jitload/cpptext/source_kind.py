@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -9,7 +10,14 @@ from pathlib import Path
 from typing import Literal
 
 from jitload.cpptext.lexer import Token, code_tokens, strip_comments
-from jitload.cpptext.preprocessor import NVRTC_MACROS, Macros, included_headers, live_tokens, split_directives
+from jitload.cpptext.preprocessor import (
+    HEADER_NAME,
+    NVRTC_MACROS,
+    Macros,
+    included_headers,
+    live_tokens,
+    split_directives,
+)
 
 SourceKind = Literal["device", "host", "mixed"]
 
@@ -18,6 +26,10 @@ LAUNCH_FUNCTIONS = frozenset(
         *("cudaLaunchKernel", "cudaLaunchKernelEx", "cudaLaunchKernelExC", "cudaLaunchCooperativeKernel"),
         "cudaLaunchCooperativeKernelMultiDevice",
     )
+)
+# Headers for host code; the others of Thrust are for kernels, too.
+_ALGORITHMS = re.compile(
+    r"cub/device/|thrust/(?!(?:complex|pair|tuple|functional|swap|optional|limits|random|iterator|type_traits|detail)\b)"
 )
 _HOST_COMPILER_MACROS = {"__CUDACC__": None, "__NVCC__": None}
 _MAX_HEADERS = 64  # that are read, nearest to the source first: each call of load_inline reads them
@@ -28,8 +40,9 @@ def classify(
 ) -> SourceKind:
     """Return which kind a source is: device code, host code, or both in one text.
 
-    Kernels that are launched in the same text, with `<<<…>>>` or a function of the CUDA runtime, need nvcc. So do
-    kernels beside C++ for tvm-ffi that embeds no cubin, and such C++ that includes Thrust or CUB. Otherwise
+    Kernels that are launched in the same text, with `<<<…>>>` or a function of the CUDA runtime, need nvcc. So do the
+    device-wide algorithms of Thrust and CUB, whose functions for host code launch kernels, and kernels beside C++ for
+    tvm-ffi that embeds no cubin, and such C++ that includes any header of Thrust or CUB. Otherwise
     `embed_cubin=` or any name of tvm-ffi means host code, and `__global__`, `__device__` or `__constant__` means device
     code.
 
@@ -51,8 +64,9 @@ def classify(
         tokens = list(live_tokens(code, Macros(NVRTC_MACROS, options)))
     has_kernels = not _kernel_words(tokens).isdisjoint(token.text for token in tokens if not token.in_directive)
     has_cubins = has_embed_cubin or any(word.startswith("TVM_FFI_EMBED_CUBIN") for word in words)
-    needs_nvcc = has_kernels or any(_uses_cuda_algorithms(text) for text in texts)
-    if _has_launch(_without_unused_macros(tokens)) or (is_host_like and needs_nvcc and not has_cubins):
+    needs_nvcc = has_kernels or any(name.startswith(("thrust/", "cub/")) for name in _header_names(tokens))
+    launches = _has_launch(_without_unused_macros(tokens)) or _has_algorithms(tokens)
+    if launches or (is_host_like and needs_nvcc and not has_cubins):
         return "mixed"
     if has_cubins or is_host_like:
         return "host"
@@ -88,9 +102,15 @@ def _kernel_words(tokens: Sequence[Token]) -> set[str]:
     return words
 
 
-def _uses_cuda_algorithms(text: str) -> bool:
-    """Return whether a text includes Thrust or CUB, whose functions for host code launch kernels."""
-    return any(name.startswith(("thrust/", "cub/")) for name, _ in included_headers(text))
+def _has_algorithms(tokens: Sequence[Token]) -> bool:
+    """Return whether device-wide algorithms of Thrust or CUB are included."""
+    return any(_ALGORITHMS.match(name) for name in _header_names(tokens))
+
+
+def _header_names(tokens: Sequence[Token]) -> Iterator[str]:
+    for directive, _ in split_directives(tokens):
+        if directive and directive.name == "include" and (name := HEADER_NAME.match(directive.text)):
+            yield name[1] or name[2]
 
 
 def headers_have_kernels(texts: Sequence[str], include_dirs: Sequence[Path], options: Sequence[str]) -> bool:

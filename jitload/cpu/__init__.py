@@ -1,1 +1,1 @@
-"""Runs CUDA source on the CPU."""
+"""Compiles CUDA source for the CPU. The code that runs it is in `runtime/cpu.cc`."""

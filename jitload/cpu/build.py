@@ -8,9 +8,12 @@ again if it refused a row, or if the marks show kernels that the text does not.
 
 from __future__ import annotations
 
+import logging
 import platform
 import re
+import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from jitload.building.files_read import read_depfile
@@ -19,6 +22,7 @@ from jitload.cpptext.declarations import find_candidates
 from jitload.cpu.object_file import CpuKernel, ObjectFile, linked_name
 from jitload.cpu.text import (
     BY_SYMBOL,
+    LAYOUT_FILE,
     ROW_FILE,
     compiled_ptx,
     compiler_flags,
@@ -36,18 +40,23 @@ from jitload.cuda.kernels import DeviceSource, no_such_kernel
 from jitload.errors import CompileError
 from jitload.model import CompiledSource, CpuProgram, Cubin, Image, ImageKernel
 from jitload.request.arguments import Instrumentation
-from jitload.signature.demangle import demangle, demangle_variables
+from jitload.signature.demangle import demangle, demangle_variables, read_layouts
 from jitload.signature.kernels import read_kernels
+from jitload.signature.layouts import typed_variables
 from jitload.toolchain.cuda import CudaToolchain
 from jitload.toolchain.host import Compiler, own_include_dir, tvm_ffi_include_dirs
 
+_log = logging.getLogger(__name__)
+
 # As under nvcc, memory may be read through pointers of other types, and integers wrap. The object file is read function
 # by function, hence the sections. glibc's fortified functions, which some compilers use by default, would end the
-# process where `sanitize` reports the user's line.
+# process where `sanitize` reports the user's line. A frame that is larger than what is left of a stack has to reach the
+# page below it, not a stack behind that one.
 _FLAGS = (
     "-std=c++17", "-O3", "-pipe", "-fPIC", "-fvisibility=hidden", "-ffunction-sections", "-fno-extern-tls-init",
     "-fno-gnu-unique", "-fno-strict-aliasing", "-fwrapv", "-fno-math-errno", "-fno-trapping-math", "-w",
-    "-U_FORTIFY_SOURCE", "-fsanitize=integer-divide-by-zero", "-fno-sanitize-recover=integer-divide-by-zero",
+    "-U_FORTIFY_SOURCE", "-fstack-clash-protection", "-fsanitize=integer-divide-by-zero",
+    "-fno-sanitize-recover=integer-divide-by-zero",
 )  # fmt: skip
 # Each basic block may switch to another thread, for kernels whose threads may spin.
 _PREEMPTIVE_FLAGS = ("-fsanitize-coverage=trace-pc", "-DJITLOAD_CPU_PREEMPT=1")
@@ -64,6 +73,9 @@ _SANITIZER_FLAGS = {
         "-fno-sanitize-recover=undefined,float-cast-overflow", "-fno-wrapv",
     ),
 }  # fmt: skip
+_CORRECTED_DIR = "corrected"  # of NVIDIA's headers that g++ needs changed, in the work directory
+_PAIR_CONSTRUCTOR = re.compile(r"(__half2|__nv_bfloat162)\(\) = default;")
+_LIST_ASSIGNMENT = r"\g<0> \1& operator=(std::initializer_list<struct __jitload_nothing>) { return *this = \1(); }"
 _DYNAMIC_SHARED_SYMBOL = "__jitload_dynamic_shared"  # tells cpu_sanitize.cc where dynamic shared memory begins
 
 
@@ -87,13 +99,14 @@ def compile_for_cpu(
         kernels=tuple(map(_image_kernel, rows)),
         variables=demangle_variables(object_file.variables()),
     )
+    layouts = tuple(read_layouts(object_file.layouts()))
     lowered = {text: (row.symbol, row.probe) for text, row in zip(compilation.expressions, rows, strict=True)}
     compiled = CompiledSource(
         cubin=Cubin(
             data=b"",
             arch="cpu",
-            kernels=read_kernels(image, lowered, compilation.candidates, source.signatures_by_expression),
-            variables=image.variables,
+            kernels=read_kernels(image, lowered, compilation.candidates, source.signatures_by_expression, layouts),
+            variables=typed_variables(image.variables, layouts, source.piece_texts),
         ),
         symbols={kernel: lowered[expression][0] for expression, kernel in compilation.launched.items()},
         candidates=compilation.candidates,
@@ -102,6 +115,7 @@ def compile_for_cpu(
     return CpuProgram(
         compiled=compiled,
         object_file="cpu.o",
+        static_shared={row.symbol: row.shared_bytes for row in rows},
         rows={row.symbol: (number, row.mode, row.max_threads) for number, row in enumerate(rows)},
         variables={v.name: linked_name(v.symbol) for v in image.variables},
         dynamic_shared=(*object_file.dynamic_shared(), *((_DYNAMIC_SHARED_SYMBOL,) if source.instrumentation else ())),
@@ -119,8 +133,23 @@ def cpu_flags(source: DeviceSource, toolchain: CudaToolchain | None) -> tuple[st
         *_instrumentation_flags(source.instrumentation),
         *compiler_flags(source.cpu_flags),
         *(f"-I{path}" for path in (own / "cpu", own, *tvm_ffi_include_dirs(), *source.include_dirs)),
-        *(word for path in toolkit_dirs for word in ("-isystem", str(path))),
+        *(word for path in (_CORRECTED_DIR, *toolkit_dirs) for word in ("-isystem", str(path))),
     )
+
+
+def write_corrected_headers(directory: Path, toolkit_dirs: Sequence[Path]) -> None:
+    """Write NVIDIA's headers of half and bfloat16 so that `pair = {}` compiles, as it does with NVRTC.
+
+    For g++, the assignment of a pair and that of its raw bits fit `{}` equally well. An assignment of an empty list
+    fits better than both.
+    """
+    for name in ("cuda_fp16.h", "cuda_bf16.h"):
+        path = next((path for path in (parent / name for parent in toolkit_dirs) if path.is_file()), None)
+        if path:
+            directory.mkdir(mode=0o700, exist_ok=True)
+            text = _PAIR_CONSTRUCTOR.sub(_LIST_ASSIGNMENT, path.read_text("utf-8", "surrogateescape"))
+            header = f'#line 1 "{path}"\n{text}'
+            (directory / name).write_text(header, "utf-8", "surrogateescape")
 
 
 def _processor_flags(flags: Sequence[str]) -> tuple[str, ...]:
@@ -166,11 +195,21 @@ class _Compilation:
         self._command = (*compiler.command, *cpu_flags(source, toolchain), "-MD", "-MF", "cpu.d")
         self._ninja = ninja
         self._work_dir = work_dir
-        self._known_dirs = (own_include_dir().parent, Path("/usr"), *(toolchain.include_dirs if toolchain else ()))
+        self._toolkit_dirs = toolchain.include_dirs if toolchain else ()
+        self._known_dirs = (own_include_dir().parent, Path("/usr"), *self._toolkit_dirs)
         self._is_preemptive = may_spin(text for _, text in source.pieces)
+        self._layouts = probe.layout_expressions(source.piece_texts, self.candidates, source.kernels)
 
     def run(self) -> ObjectFile:
         """Compile the source with a row for each of its kernels."""
+        corrected_dir = self._work_dir / _CORRECTED_DIR
+        if any("include" in text for _, text in self._source.pieces):
+            write_corrected_headers(corrected_dir, self._toolkit_dirs)
+        object_file = self._compile_all()
+        shutil.rmtree(corrected_dir, ignore_errors=True)  # a failed build is kept whole
+        return object_file
+
+    def _compile_all(self) -> ObjectFile:
         names = [candidate.name for candidate in self.candidates]
         plain = [c.name for c in self.candidates if not c.is_template and names.count(c.name) == 1]
         object_file = self._run_with_rows(tuple(dict.fromkeys((*self.launched, *plain))))
@@ -179,7 +218,19 @@ class _Compilation:
             missing = tuple(filter(None, (spell(s) for s in object_file.marked() if s not in in_table)))
             if missing:
                 object_file = self._run_with_rows((*self.expressions, *missing))
+        self._warn_of_unnamed(object_file)
         return object_file
+
+    def _warn_of_unnamed(self, object_file: ObjectFile) -> None:
+        """Log a warning about kernels that cannot be named, because the demangler rejects their symbols."""
+        in_table = {row.symbol for row in object_file.rows()}
+        for symbol in object_file.marked():
+            if symbol not in in_table and "." not in symbol:  # the compiler splits functions: `k.part.0`
+                _log.warning(
+                    "%s: the kernel with the symbol %s… of %d characters is left out, because its name cannot be read; "
+                    "name it in functions=, with Launch(kernel=...)",
+                    self._source.name, symbol[:60], len(symbol),
+                )  # fmt: skip
 
     def _run_with_rows(self, expressions: tuple[str, ...]) -> ObjectFile:
         """Compile with these rows, and again without the rows that were refused."""
@@ -193,6 +244,9 @@ class _Compilation:
                     stage="host", name=self._source.name, log="The kernel is declared but not defined."
                 )
             except CompileError as error:
+                if any(diagnostic.file == LAYOUT_FILE for diagnostic in error.diagnostics):
+                    self._layouts = ()
+                    continue
                 failure = error
                 refused = _refused_rows(error, expressions)
             if refused is None:
@@ -212,12 +266,29 @@ class _Compilation:
         return ObjectFile((self._work_dir / "cpu.o").read_bytes())
 
     def _compile(self, output: str, *options: str, expressions: tuple[str, ...] = ()) -> None:
-        text = cpu_text(self._source, expressions)
+        text = cpu_text(self._source, expressions, self._layouts if expressions else ())
         (self._work_dir / "cpu.cc").write_text(text, encoding="utf-8", newline="")
+        quoted = self._write_pieces()
         preemptive = _PREEMPTIVE_FLAGS if self._is_preemptive else ()
         command = (*self._command, *preemptive, *options, "cpu.cc", "-o", output)
         write_ninja(self._work_dir, (Step(output=output, command=command, inputs=("cpu.cc",)),))
-        run_ninja(self._ninja, self._work_dir, name=self._source.name)
+        try:
+            run_ninja(self._ninja, self._work_dir, name=self._source.name)
+        finally:
+            for path in quoted:
+                path.unlink(missing_ok=True)
+
+    def _write_pieces(self) -> list[Path]:
+        """Write the pieces to files named by their labels, from which the compiler quotes lines in its messages."""
+        paths = []
+        for label, text in self._source.pieces:
+            path = self._work_dir / label
+            if path.parent != self._work_dir or path.name == "cpu.cc":
+                continue
+            with suppress(OSError):  # the label may be too long for the name of a file
+                path.write_text(text, encoding="utf-8", newline="")
+                paths.append(path)
+        return paths
 
     def _error_of_source(self, failure: CompileError, expressions: tuple[str, ...]) -> CompileError:
         """Return the failure with the errors of the user's own text alone."""
@@ -309,5 +380,10 @@ def _declaration_of(symbol: str) -> str:
 
 def _image_kernel(row: CpuKernel) -> ImageKernel:
     return ImageKernel(
-        symbol=row.symbol, slots=row.slots, registers=0, shared_bytes=0, local_bytes=0, max_threads=row.max_threads
+        symbol=row.symbol,
+        slots=row.slots,
+        registers=None,
+        shared_bytes=None,
+        local_bytes=None,
+        max_threads=row.max_threads,
     )

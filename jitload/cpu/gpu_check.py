@@ -12,11 +12,13 @@ from jitload.building.resources import run_in_background
 from jitload.cuda.kernels import check_device_code, device_source, naming_exports
 from jitload.cuda.nvrtc import missing_header
 from jitload.errors import CompileError, ToolchainError, warn_once
+from jitload.model import CpuProgram
 from jitload.request.request import Request
 from jitload.toolchain.cuda import CudaToolchain
 from jitload.toolchain.host import own_include_dir
 
 _ARCH = "sm_90"  # every NVRTC that jitload supports knows it
+_MAX_STATIC_SHARED = 48 << 10
 _HINT = (
     "A GPU cannot run this source. Write code for the CPU alone under #ifdef JITLOAD_CPU, or turn this check off with "
     "gpu_check=False or JITLOAD_CPU_GPU_CHECK=0."
@@ -60,6 +62,22 @@ def _check(request: Request, toolchain: CudaToolchain | None) -> tuple[Path, ...
                 raise
     warn_once(f"Kernels for the CPU are not checked for GPUs: {reason}", level=logging.INFO)
     return ()
+
+
+def check_shared_memory(request: Request, program: CpuProgram) -> None:
+    """Raise an error for a kernel with more shared memory than a GPU gives it: NVRTC's front end does not see that."""
+    if not request.settings.checks_for_gpu:
+        return
+    for kernel in program.compiled.cubin.kernels:
+        if (size := program.static_shared[kernel.symbol]) > _MAX_STATIC_SHARED:
+            raise CompileError(
+                stage="host",
+                name=request.name,
+                log=f"kernel {kernel.name!r} has __shared__ variables of {size} bytes, and on a GPU they can have "
+                f"{_MAX_STATIC_SHARED} bytes at most. Dynamic shared memory can have more: extern __shared__, and "
+                "Launch(shared_bytes=…).",
+                hint=_HINT,
+            )
 
 
 def _is_about_own_header(error: CompileError) -> bool:

@@ -12,7 +12,7 @@ from jitload.building.resources import run_in_background
 from jitload.building.runtime import find_or_build_cpu_runtime, find_or_build_runtime, include_flags
 from jitload.cache.store import Work
 from jitload.cpu.build import compile_for_cpu
-from jitload.cpu.gpu_check import gpu_check
+from jitload.cpu.gpu_check import check_shared_memory, gpu_check
 from jitload.cuda.kernels import check_is_device_code, check_layouts, compile_for_gpus, device_source, naming_exports
 from jitload.errors import ToolchainError
 from jitload.model import CpuProgram
@@ -43,6 +43,7 @@ def build_cpu_library(
         ninja = find_ninja(request.settings)
         with naming_exports(request):
             program = compile_for_cpu(device_source(request), compiler, toolchain, ninja, work.dir)
+        check_shared_memory(request, program)
         compiled = () if toolchain is None or len(request.archs) == 1 else compile_for_gpus(request, toolchain)
         check_layouts((*compiled, program.compiled))
         write_sources(request, compiled, work.dir, program)

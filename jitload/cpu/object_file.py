@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -27,6 +27,10 @@ _KERNEL_MARKS = "__patchable_function_entries"  # the section where `__global__`
 _WAITS = frozenset(f"jitload_cpu_{name}" for name in ("barrier", "exchange", "tile_barrier", "active", "yield"))
 _DIVISIONS = frozenset({"__ubsan_handle_divrem_overflow_abort"})  # called where the divisor is zero
 _OWN_THREAD_LOCAL = frozenset({"jitload_cpu_current_worker", "jitload_cpu_thread_memory", "_TLS_MODULE_BASE_"})
+_OWN_STATIC_THREAD_LOCAL = (
+    *("_ZL9threadIdx", "_ZL8blockIdx", "_ZL8blockDim", "_ZL7gridDim"),
+    *("_ZL22__jitload_shared_bytes", "_ZGV"),  # the latter are the compiler's, for variables with a constructor
+)
 _NOP_BYTES = 1 if platform.machine() == "x86_64" else 4
 _MAX_THREADS = 1024
 _ROW_SIZE = 48  # of a jitload_cpu_kernel, in bytes
@@ -44,6 +48,7 @@ class CpuKernel:
         slots: Offsets and sizes of its parameters.
         mode: How its threads run, one of the enumerators of jitload/cpu.h.
         max_threads: The maximum number of threads per block: `__launch_bounds__`, or else 1024.
+        shared_bytes: The size of its `__shared__` variables, without `extern` ones.
     """
 
     symbol: str
@@ -51,6 +56,7 @@ class CpuKernel:
     slots: tuple[ParameterSlot, ...]
     mode: str
     max_threads: int
+    shared_bytes: int
 
 
 class ObjectFile:
@@ -77,6 +83,10 @@ class ObjectFile:
     def marked(self) -> tuple[str, ...]:
         """Return the symbols of all `__global__` functions, in the order of the file."""
         return tuple(self._launch_bounds)
+
+    def layouts(self) -> tuple[str, ...]:
+        """Return the symbols that hold the members of structures."""
+        return tuple(symbol.name for symbol in self._symbols if "__jitload_members" in symbol.name)
 
     def dynamic_shared(self) -> tuple[str, ...]:
         """Return the symbols of `extern __shared__` arrays, which are thread-local and undefined."""
@@ -108,18 +118,15 @@ class ObjectFile:
         )
         parameter_sizes = self._numbers(*sizes)
         symbol = self._function_at(*function)
+        referenced = self._referenced_by(run_blocks[0])
         return CpuKernel(
             symbol=symbol,
             probe=self._function_at(*probe),
             slots=_parameter_slots(parameter_sizes, self._numbers(*alignments)),
-            mode=self._mode(run_blocks[0]),
+            mode=_mode({target.name for target in referenced}),
             max_threads=self._launch_bounds.get(symbol, _MAX_THREADS),
+            shared_bytes=sum(target.size for target in referenced if _is_static_shared(target)),
         )
-
-    def _mode(self, run_blocks: int) -> str:
-        if self._reaches(run_blocks, _WAITS):
-            return "JITLOAD_CPU_FIBERS"
-        return "JITLOAD_CPU_SINGLY" if self._reaches(run_blocks, _DIVISIONS) else "JITLOAD_CPU_LOOP"
 
     @cached_property
     def _launch_bounds(self) -> dict[str, int]:
@@ -183,8 +190,9 @@ class ObjectFile:
     def _relocations(self, section: int) -> dict[int, tuple[int, int]]:
         return self._relocations_by_section.get(section, {})
 
-    def _reaches(self, start: int, names: frozenset[str]) -> bool:
-        """Return whether the code of a symbol may call one of `names`, directly or through what it refers to."""
+    def _referenced_by(self, start: int) -> set[Symbol]:
+        """Return the symbols that the code of a symbol refers to, directly or through what it refers to."""
+        referenced: set[Symbol] = set()
         visited: set[int] = set()
         pending = [self._symbols[start].section]
         while pending:
@@ -192,13 +200,17 @@ class ObjectFile:
             if section in visited:
                 continue
             visited.add(section)
-            for symbol, _ in self._relocations(section).values():
-                target = self._symbols[symbol]
-                if target.name in names:
-                    return True
-                if 0 < target.section < len(self._sections):
-                    pending.append(target.section)
-        return False
+            targets = [self._symbols[symbol] for symbol, _ in self._relocations(section).values()]
+            referenced.update(targets)
+            pending += [target.section for target in targets if 0 < target.section < len(self._sections)]
+        return referenced
+
+
+def _mode(names: Collection[str]) -> str:
+    """Return how the threads of a kernel run that refers to these names."""
+    if not _WAITS.isdisjoint(names):
+        return "JITLOAD_CPU_FIBERS"
+    return "JITLOAD_CPU_LOOP" if _DIVISIONS.isdisjoint(names) else "JITLOAD_CPU_SINGLY"
 
 
 def linked_name(symbol: str) -> str:
@@ -208,6 +220,10 @@ def linked_name(symbol: str) -> str:
     code in the library, and `jitload_run` would be defined twice.
     """
     return symbol if symbol.startswith(("_Z", _OWN_PREFIX)) or not symbol.isidentifier() else _USER_PREFIX + symbol
+
+
+def _is_static_shared(symbol: Symbol) -> bool:
+    return symbol.type == STT_TLS and symbol.section != 0 and not symbol.name.startswith(_OWN_STATIC_THREAD_LOCAL)
 
 
 def _is_dynamic_shared(symbol: Symbol) -> bool:

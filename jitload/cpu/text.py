@@ -22,10 +22,11 @@ from jitload.errors import CompileError, Diagnostic
 
 ROW_FILE = "<kernels>"  # the file that messages name for the rows of the kernel table; the line is the row's number
 TABLE_FILE = "<kernel table>"  # likewise, for the lines around the rows
+LAYOUT_FILE = "<layouts>"  # likewise, for the instantiations whose symbols hold the members of structures
 BY_SYMBOL = "symbol "  # prefix of the "expression" of a kernel that C++ cannot name: its symbol and its parameters
 # Defined rather than declared: a probe may be instantiated with types that are local to the source.
-_PROBES = re.sub(r"#pragma.*\n", "", probe.PROBE_HEADER[1]).replace(
-    "__global__ void __jitload_probe();", "void __jitload_probe() {}"
+_PROBES = re.sub(
+    r"__global__ void (__jitload_\w+)\(\);", r"void \1() {}", re.sub(r"#pragma.*\n", "", probe.PROBE_HEADER[1])
 )
 _MACRO_OPTION = re.compile(r"-([DU])\s*(\w+)((?:\([^)]*\))?)(?:=(.*))?", re.DOTALL)
 # Functions that C's headers declare besides the arithmetic. A kernel may have any of these names, as under NVRTC.
@@ -56,12 +57,13 @@ _INSTANTIATION = re.compile(r"(\btemplate\s+)__global__\b")
 _SPIN_WORDS = re.compile(r"(?<!asm )(?<!__asm__ )\bvolatile\b|\batomic_ref\b|\batomic\s*<|\batomic_thread_fence\b")
 
 
-def cpu_text(source: DeviceSource, expressions: Sequence[str]) -> str:
+def cpu_text(source: DeviceSource, expressions: Sequence[str], layouts: Sequence[str] = ()) -> str:
     """Return the C++ text of a source: its pieces under their own line numbers, then a table of its kernels.
 
     Args:
         source: The source.
         expressions: Its kernels, as C++ expressions.
+        layouts: What tells its structures and variables, as name expressions.
     """
     texts = [text for _, text in source.pieces]
     needs_c_names = any(_CXX_HEADER.search(text) for text in texts)
@@ -76,7 +78,9 @@ def cpu_text(source: DeviceSource, expressions: Sequence[str]) -> str:
         "#include <assert.h>",  # it depends on NDEBUG
     ]
     pieces = join_pieces((label, mark_gpu_only(put_launch_bounds_last(text))) for label, text in source.pieces)
-    return "\n".join([*head, f"{_PROBES}{pieces}{_table(expressions) if expressions else ''}"])
+    instantiations = [f'#line 1 "{LAYOUT_FILE}"\ntemplate void {layout}();\n' for layout in layouts]
+    table = _table(expressions) if expressions else ""
+    return "\n".join([*head, f"{_PROBES}{pieces}{table}{''.join(instantiations)}"])
 
 
 def put_launch_bounds_last(text: str) -> str:
@@ -169,7 +173,6 @@ _GPU_HEADERS = {
     "cuda/std/latch": "cuda::latch",
     "cuda/semaphore": "cuda::semaphore",
     "cuda/std/semaphore": "cuda::semaphore",
-    "cuda_pipeline": "asynchronous copies",
     "cuda_awbarrier": "asynchronous barriers",
     "cuda_device_runtime_api.h": "dynamic parallelism",
     "cooperative_groups/details/": "the inside of cooperative groups",

@@ -16,10 +16,11 @@ from jitload.launch import Launch
 from jitload.model import CompiledSource, Cubin, Kernel
 from jitload.request.cubins import LabelledCubin
 from jitload.request.request import Request
-from jitload.signature.declared import check_is_typed, parse_signature
+from jitload.signature.declared import check_agrees, check_is_typed, parse_signature
 from jitload.signature.demangle import demangle_variables
 from jitload.signature.exports import choose_export_names
 from jitload.signature.kernels import make_typed_kernel, read_kernels_without_source
+from jitload.signature.types import describe_type
 
 
 def read_external_cubins(request: Request) -> tuple[CompiledSource, ...]:
@@ -103,6 +104,10 @@ def _with_signatures(cubin: Cubin, request: Request, symbols: Mapping[str, str])
         if launch.signature:
             parameters = parse_signature(launch.signature, name)
             types, names = [type_ for type_, _ in parameters], [name for _, name in parameters]
+            compiled = kernels[symbol].parameters
+            if not any(parameter.kind == "bits" for parameter in compiled):
+                check_agrees(types, [describe_type(parameter.type) for parameter in compiled], name)
+                types = [parameter.type for parameter in compiled]
             kernels[symbol] = make_typed_kernel(image_kernels[symbol], types, names, name=kernels[symbol].name)
         check_is_typed(kernels[symbol])
     return replace(cubin, kernels=tuple(kernels.values()))

@@ -14,10 +14,19 @@ from pathlib import Path
 
 # Kernel files often include these for their host code. Device code cannot use them.
 _HOST_ONLY = """
-    any bitset cctype cerrno charconv condition_variable csignal ctype.h cudaTypedefs.h cwchar deque exception
-    filesystem fstream future iomanip ios iostream istream list map mutex omp.h ostream queue random ranges regex set
-    shared_mutex sstream stack streambuf string string_view sys/time.h sys/types.h system_error thread typeindex
-    typeinfo unistd.h unordered_map unordered_set valarray variant vector wchar.h
+    aio.h alloca.h any arpa/inet.h barrier bitset cctype cerrno charconv clocale codecvt condition_variable coroutine
+    csetjmp csignal ctype.h cublas.h cublasLt.h cublas_v2.h cudaTypedefs.h cuda_gl_interop.h cuda_profiler_api.h cuchar
+    cudnn.h cufft.h cusolverDn.h cusparse.h cwchar cwctype cxxabi.h deque dirent.h dlfcn.h emmintrin.h err.h
+    error.h exception execinfo.h execution fcntl.h features.h filesystem fnmatch.h format forward_list fstream ftw.h
+    future getopt.h glob.h grp.h immintrin.h iomanip ios iostream istream langinfo.h latch libgen.h list locale locale.h
+    malloc.h map memory_resource mutex nccl.h netdb.h netinet/in.h nvToolsExt.h nvml.h nvrtc.h nvtx3/nvToolsExt.h omp.h
+    ostream poll.h pthread.h pwd.h queue random ranges regex regex.h sched.h scoped_allocator search.h semaphore
+    semaphore.h set setjmp.h shared_mutex source_location spawn.h sstream stack stdatomic.h stdnoreturn.h stop_token
+    streambuf string string_view strstream sys/epoll.h sys/file.h sys/ioctl.h sys/mman.h sys/queue.h sys/random.h
+    sys/resource.h sys/select.h sys/socket.h sys/stat.h sys/syscall.h sys/sysinfo.h sys/timeb.h sys/times.h sys/uio.h
+    sys/utsname.h sys/wait.h syncstream syslog.h system_error termios.h thread threads.h typeindex typeinfo uchar.h
+    ucontext.h unordered_map unordered_set utime.h valarray variant vector wchar.h wctype.h wordexp.h x86intrin.h
+    xmmintrin.h
 """
 # In C++ the words of <iso646.h> are built in. Libraries include <ciso646> to find out which standard library this is.
 _EMPTY = ("ciso646", "iso646.h")
@@ -36,6 +45,11 @@ _INTEGERS = {
 _SIGNED = {8: "signed char", 16: "short", 32: "int", 64: "long"}
 _UNSIGNED = {8: "unsigned char", 16: "unsigned short", 32: "unsigned int", 64: "unsigned long"}
 _UNSIGNED_SUFFIX = {8: "", 16: "", 32: "U", 64: "UL"}
+# A text's own declaration of such a type as long long.
+_LONG_LONG_TYPE = re.compile(
+    r"\btypedef\s+(?:(?:signed|unsigned|int)\s+)*long\s+long\s+(?:(?:unsigned|int)\s+)*(u?int(?:64|max|ptr)_t)\s*;"
+    r"|\busing\s+(u?int(?:64|max|ptr)_t)\s*=\s*(?:(?:signed|unsigned|int)\s+)*long\s+long\b"
+)
 _INTEGER_TYPES = [f"{sign}int{name}_t" for name in _INTEGERS for sign in ("", "u")]
 
 # C++ headers of the C library: the headers that they include, and the names that they add to namespace std.
@@ -55,6 +69,48 @@ _NULL = "#ifndef NULL\n#define NULL 0\n#endif\n"
 _OFFSETOF = """\
 #undef offsetof
 #define offsetof(type, member) (static_cast<size_t>(__INTADDR__(&(static_cast<type*>(nullptr)->member))))
+"""
+# Headers of C and POSIX whose types and macros device code may use.
+_POSIX_HEADERS = {
+    "bits/types.h": "#include <sys/types.h>\n",
+    "byteswap.h": "#define bswap_16(x) ((unsigned short)(__byte_perm((x), 0, 0x4401)))\n"
+    "#define bswap_32(x) (__byte_perm((x), 0, 0x0123))\n"
+    "#define bswap_64(x) (((unsigned long)bswap_32((x) & 0xffffffff) << 32) | bswap_32((unsigned long)(x) >> 32))\n",
+    "ccomplex": "#include <complex>\n",
+    "cfenv": "#include <fenv.h>\n",
+    "complex.h": "#include <complex>\n",
+    "cstdalign": "#include <stdalign.h>\n",
+    "ctgmath": "#include <complex>\n#include <cmath>\n",
+    "endian.h": "#define __LITTLE_ENDIAN 1234\n#define __BIG_ENDIAN 4321\n#define __BYTE_ORDER __LITTLE_ENDIAN\n"
+    "#define LITTLE_ENDIAN __LITTLE_ENDIAN\n#define BIG_ENDIAN __BIG_ENDIAN\n#define BYTE_ORDER __BYTE_ORDER\n",
+    "fenv.h": "#define FE_TONEAREST 0\n#define FE_DOWNWARD 0x400\n#define FE_UPWARD 0x800\n"
+    "#define FE_TOWARDZERO 0xc00\n",
+    "linux/types.h": "#include <stdint.h>\n"
+    + "".join(
+        f"typedef {integers[bits]} __{sign}{bits};\n"
+        for sign, integers in (("s", {**_SIGNED, 64: "long long"}), ("u", {**_UNSIGNED, 64: "unsigned long long"}))
+        for bits in (8, 16, 32, 64)
+    ),
+    "memory.h": "#include <string.h>\n",
+    "stdalign.h": "#define __alignas_is_defined 1\n#define __alignof_is_defined 1\n",
+    "strings.h": "#include <string.h>\n",
+    "sys/cdefs.h": '#define __BEGIN_DECLS extern "C" {\n#define __END_DECLS }\n',
+    "sys/param.h": "#include <sys/types.h>\n#include <limits.h>\n#define MIN(a, b) (((a) < (b)) ? (a) : (b))\n"
+    "#define MAX(a, b) (((a) > (b)) ? (a) : (b))\n",
+    "sys/time.h": "#include <sys/types.h>\nstruct timeval {\n  long tv_sec;\n  long tv_usec;\n};\n",
+    "sys/types.h": "#include <time.h>\n#include <stddef.h>\n#include <stdint.h>\n"
+    "typedef unsigned char u_char, u_int8_t;\ntypedef unsigned short u_short, ushort, u_int16_t;\n"
+    "typedef unsigned int u_int, uint, u_int32_t, mode_t, uid_t, gid_t, id_t;\n"
+    "typedef unsigned long u_long, ulong, u_int64_t, ino_t, dev_t, nlink_t, pthread_t;\n"
+    "typedef long ssize_t, off_t, off64_t, blksize_t, blkcnt_t, suseconds_t;\ntypedef int pid_t, clockid_t;\n",
+    "tgmath.h": "#include <complex>\n#include <cmath>\n",
+    "unistd.h": "#include <sys/types.h>\n#define STDIN_FILENO 0\n#define STDOUT_FILENO 1\n#define STDERR_FILENO 2\n",
+    "values.h": "#include <limits.h>\n#include <float.h>\n",
+}
+# What <bits/stdc++.h> includes of the headers that exist for device code, except those that take long.
+_ALL_OF_THE_LIBRARY = """
+    algorithm array bit cassert cfloat cinttypes climits cmath complex cstdarg cstddef cstdint cstdio cstdlib cstring
+    ctime functional initializer_list iterator limits memory new numeric ratio tuple type_traits utility
 """
 _STDDEF = f"""\
 // size_t, ptrdiff_t and wchar_t are built into NVRTC.
@@ -84,7 +140,7 @@ _CONFLICTING = ("cuda_awbarrier_helpers.h", "cuda_pipeline_helpers.h")
 
 @contextmanager
 def provide_headers(
-    include_dirs: Sequence[Path], users_headers: Collection[str] = ()
+    include_dirs: Sequence[Path], users_headers: Collection[str] = (), source: str = ""
 ) -> Iterator[tuple[tuple[tuple[str, str], ...], tuple[Path, ...]]]:
     """Yield the headers in memory, and directories for NVRTC to search last.
 
@@ -94,8 +150,9 @@ def provide_headers(
     Args:
         include_dirs: The directories that NVRTC searches, as for `headers_in_memory`.
         users_headers: Names in `STAND_INS` that the user's own headers have.
+        source: The text to compile, as for `headers_in_memory`.
     """
-    headers = headers_in_memory(include_dirs)
+    headers = headers_in_memory(include_dirs, source)
     replaced = [(name, text) for name, text in headers if name in users_headers]
     if not replaced:
         yield headers, ()
@@ -110,15 +167,23 @@ def provide_headers(
         yield tuple(header for header in headers if header not in replaced), (Path(directory),)
 
 
-def headers_in_memory(include_dirs: Sequence[Path]) -> tuple[tuple[str, str], ...]:
+def headers_in_memory(include_dirs: Sequence[Path], source: str = "") -> tuple[tuple[str, str], ...]:
     """Return names and texts of the headers for one run of NVRTC.
 
     Args:
         include_dirs: The directories that NVRTC searches. A stand-in for a header of CUDA is left out if they have the
             real one.
+        source: The text to compile. If it declares types of <stdint.h> as `long long`, as CCCL does under NVRTC, then
+            <stdint.h> declares them likewise.
     """
+    headers = _HEADERS
+    if own := {name for names in _LONG_LONG_TYPE.findall(source) for name in names if name}:
+        text = dict(headers)["stdint.h"]
+        for name in own:
+            text = re.sub(rf"long (?={name};)", "long long ", text)
+        headers = tuple((name, text if name == "stdint.h" else other) for name, other in headers)
     missing = (name for name in BUILT_IN.split() if not any((directory / name).is_file() for directory in include_dirs))
-    return (*_HEADERS, *((name, "// NVRTC has built in what device code needs of this header.\n") for name in missing))
+    return (*headers, *((name, "// NVRTC has built in what device code needs of this header.\n") for name in missing))
 
 
 def _included_file(name: str) -> str:
@@ -127,7 +192,7 @@ def _included_file(name: str) -> str:
 
 
 def _once(name: str, text: str) -> str:
-    guard = f"JITLOAD_NVRTC_{re.sub('[^a-z]', '_', name).upper()}"
+    guard = f"JITLOAD_NVRTC_{re.sub('[^a-z0-9]', '_', name).upper()}"
     return f"#ifndef {guard}\n#define {guard}\n{text}#endif\n"
 
 
@@ -211,6 +276,8 @@ _HEADERS = tuple(
         **dict.fromkeys(_HOST_ONLY.split(), "// This header is for host code. Device code cannot use it.\n"),
         **dict.fromkeys(_EMPTY, "// NVRTC needs nothing of this header.\n"),
         **{name: _c_header(*row) for name, row in _C_HEADERS.items()},
+        **{name: _once(name, text) for name, text in _POSIX_HEADERS.items()},
+        "bits/stdc++.h": _c_header(_ALL_OF_THE_LIBRARY, ""),
         "inttypes.h": _inttypes(),
         "stdarg.h": "// va_list and its macros are built into NVRTC.\n" + _CONFIG,
         "stdbool.h": "#define __bool_true_false_are_defined 1\n",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -30,12 +30,13 @@ from jitload.cuda.nvrtc import (
 )
 from jitload.elf.cubin import read_image
 from jitload.errors import CompileError, JitLoadError, LaunchSpecError, SignatureError, ToolchainError, nearest_name
-from jitload.model import Candidate, CompiledSource, Cubin, Image
+from jitload.model import Candidate, CompiledSource, Cubin, Image, Parameter
 from jitload.request.arguments import NO_INSTRUMENTATION, Instrumentation
 from jitload.request.kind import looks_like_kernels
 from jitload.request.request import Request
-from jitload.signature.demangle import demangle_variables
+from jitload.signature.demangle import demangle_variables, read_layouts
 from jitload.signature.kernels import find_expressions_to_probe, read_kernels
+from jitload.signature.layouts import typed_variables
 from jitload.toolchain.arch import CPU
 from jitload.toolchain.cuda import CudaToolchain, nvrtc_include_dirs
 
@@ -47,6 +48,8 @@ _NEEDS_MORE_THAN_MINIMAL = re.compile(
     r"#\s*include|\binclude=|minimal|MINIMAL|cuda[A-Z]|CUDART|<<<|_H__|libraryProp"
     r"|\b(?:CU[a-z]|CU_|CUDA_|tex|surf|MAJOR_VERSION|MINOR_VERSION|PATCH_LEVEL)"
 )
+# With this macro of NVIDIA's, cooperative_groups.h does not include the C++ library, which takes NVRTC a second.
+_LIGHT_COOPERATIVE_GROUPS = "-D_CG_LIMIT_INCLUDED_DEPENDENCIES"
 _OLD_STANDARD = re.compile(r"--?std=(?:c|gnu)\+\+(?:98|03)")
 
 
@@ -141,6 +144,11 @@ class DeviceSource:
     is_isolated: bool = False
 
     @property
+    def piece_texts(self) -> tuple[str, ...]:
+        """The texts of the pieces."""
+        return tuple(text for _, text in self.pieces)
+
+    @property
     def texts(self) -> tuple[str, ...]:
         """The texts that determine which headers are read: the pieces, and the options as lines of C++."""
         matches = filter(None, map(_INCLUDE_OR_MACRO_OPTION.match, self.options))
@@ -162,7 +170,7 @@ class DeviceSource:
 
     @property
     def text(self) -> str:
-        """The text that NVRTC compiles."""
+        """The pieces as one text, in which each keeps its own line numbers."""
         return join_pieces(self.pieces)
 
 
@@ -229,10 +237,15 @@ def layout_difference(first: Cubin, second: Cubin) -> str:
         names = {kernel.name for kernel in counterpart.kernels}
         if absent := next((kernel.name for kernel in cubin.kernels if kernel.name not in names), None):
             return f"kernel {absent!r} exists for {cubin.arch}, but not for {counterpart.arch}"
-    layouts = [[[replace(p, name="") for p in kernel.parameters] for kernel in c.kernels] for c in (first, second)]
-    if layouts[0] != layouts[1]:
+    if _layouts(first) != _layouts(second):
         return f"the kernels of {first.arch} and {second.arch} take different parameters"
     return ""
+
+
+def _layouts(cubin: Cubin) -> list[tuple[str, list[Parameter]]]:
+    """Return the parameters of a cubin's kernels, which compilers list in different orders."""
+    kernels = ((k.name, [replace(p, name="", layout="") for p in k.parameters]) for k in cubin.kernels)
+    return sorted(kernels, key=repr)
 
 
 # ---- one architecture ---------------------------------------------------------------------------------------------
@@ -255,13 +268,14 @@ def compile_for_arch(source: DeviceSource, arch: str, toolchain: CudaToolchain) 
         if missing := find_expressions_to_probe(image, compilation.symbols(result)):
             result, image = compilation.compile((*compilation.expressions, *missing))
     symbols = compilation.symbols(result)
+    layouts = tuple(read_layouts(result.lowered.values()))
     try:
-        kernels = read_kernels(image, symbols, candidates, source.signatures_by_expression)
+        kernels = read_kernels(image, symbols, candidates, source.signatures_by_expression, layouts)
     except SignatureError as error:
         raise _with_standard(error, source.options) from error
     own_dirs = nvrtc_include_dirs(toolchain)
     log_warnings(result.log, own_dirs)
-    variables = demangle_variables(image.variables)
+    variables = typed_variables(demangle_variables(image.variables), layouts, source.piece_texts)
     if compilation.declarations:  # these lines include headers, too
         scan = IncludeScan((*source.texts, *compilation.declarations), source.include_dirs)
     return CompiledSource(
@@ -277,10 +291,17 @@ def check_device_code(source: DeviceSource, arch: str, toolchain: CudaToolchain)
 
     Raises:
         CompileError: NVRTC rejected the source.
-        LaunchSpecError: NVRTC rejected a kernel that a `Launch` names.
+        LaunchSpecError: NVRTC rejected a kernel that a launch names.
         ToolchainError: NVRTC cannot be used, or does not know the architecture.
     """
-    source = replace(source, options=(*source.options, SYNTAX_ONLY))
+    options = (*source.options, SYNTAX_ONLY)
+    if "cooperative_groups" in source.text:
+        with suppress(CompileError, LaunchSpecError):  # the source may use what the header would have included
+            return _check(replace(source, options=(*options, _LIGHT_COOPERATIVE_GROUPS)), arch, toolchain)
+    return _check(replace(source, options=options), arch, toolchain)
+
+
+def _check(source: DeviceSource, arch: str, toolchain: CudaToolchain) -> tuple[Path, ...]:
     candidates = find_candidates([text for _, text in source.pieces])
     scan = IncludeScan(source.texts, source.include_dirs)
     with _nvrtc_job(source, arch, toolchain, scan) as job:
@@ -292,7 +313,7 @@ def check_device_code(source: DeviceSource, arch: str, toolchain: CudaToolchain)
 def _nvrtc_job(source: DeviceSource, arch: str, toolchain: CudaToolchain, scan: IncludeScan) -> Iterator[NvrtcJob]:
     """Yield the job that every run of NVRTC begins with."""
     include_dirs = nvrtc_include_dirs(toolchain, source.include_dirs)
-    with provide_headers(include_dirs, scan.quoted_files(STAND_INS)) as (headers, stand_in_dirs):
+    with provide_headers(include_dirs, scan.quoted_files(STAND_INS), source.text) as (headers, stand_in_dirs):
         yield NvrtcJob(
             name=source.pieces[0][0] if len(source.pieces) == 1 else f"{source.name}.cu",
             directory="/jitload",
@@ -348,6 +369,7 @@ class _Compilation:
         self._job = job
         self._is_minimal = source.is_minimal and toolchain.version >= (12, 4)
         self._rejected: frozenset[str] = frozenset()
+        self._layouts = probe.layout_expressions(source.piece_texts, candidates, source.kernels)
         self._is_checked = False
 
     def compile(self, expressions: tuple[str, ...]) -> tuple[NvrtcResult, Image]:
@@ -402,13 +424,14 @@ class _Compilation:
         return is_old or not has_matching_brackets(self._source.text)
 
     def _next_job(self) -> NvrtcJob:
-        names = (name for kernel in self.expressions for name in (kernel, probe.probe_expression(kernel)))
+        names = [name for kernel in self.expressions for name in (kernel, probe.probe_expression(kernel))]
         options, headers = self._job.options, self._job.headers
         if self._is_minimal:
             options = (*options, "--minimal")
         if self.expressions:
             options = (*options, f"--pre-include={probe.PROBE_HEADER[0]}")
             headers = (probe.PROBE_HEADER, *headers)
+            names += self._layouts
         return replace(
             self._job,
             source=self._job.source + probe.instantiations(self.expressions),
@@ -428,7 +451,16 @@ class _Compilation:
             self._is_minimal = False
 
     def symbols(self, result: NvrtcResult) -> dict[str, tuple[str, str]]:
-        """Return the symbols of each kernel expression and of its probe, "" if NVRTC rejected the probe."""
+        """Return the symbols of each kernel expression and of its probe, "" if NVRTC rejected the probe.
+
+        Raises:
+            SignatureError: NVRTC took a kernel for a function of its own.
+        """
+        if builtin := next((kernel for kernel in self.expressions if kernel not in result.lowered), None):
+            raise SignatureError(
+                f"kernel {builtin!r}: NVRTC has a function of this name and compiles no kernel under it. "
+                "Give the kernel another name."
+            )
         return {
             kernel: (result.lowered[kernel], result.lowered.get(probe.probe_expression(kernel), ""))
             for kernel in self.expressions

@@ -42,6 +42,17 @@ _INTEGERS = {
     "uint64_t": "unsigned long", "uintptr_t": "unsigned long", "uintmax_t": "unsigned long", "ssize_t": "long",
     "uint": "unsigned int", "ushort": "unsigned short", "ulong": "unsigned long",
 }  # fmt: skip
+# As in <cuda_device_runtime_api.h>.
+_DEPENDENT_LAUNCH_FUNCTIONS = {
+    "cudaGridDependencySynchronize": 'asm volatile("griddepcontrol.wait;" ::: "memory");',
+    "cudaTriggerProgrammaticLaunchCompletion": 'asm volatile("griddepcontrol.launch_dependents;" :::);',
+}
+_DEPENDENT_LAUNCH = """\
+static __device__ __forceinline__ void {0}() {{
+#if __CUDA_ARCH__ >= 900
+  {1}
+#endif
+}}"""
 _KNOWN_TO_NVCC = {
     r"(?:U?INT|U?LONG|U?LLONG|U?CHAR|SCHAR|U?SHRT)_(?:MAX|MIN)|CHAR_BIT": "#include <limits.h>",
     r"(?:FLT|DBL)_[A-Z0-9_]+": "#include <float.h>",
@@ -50,6 +61,7 @@ _KNOWN_TO_NVCC = {
     ),
     r"INFINITY|NAN|HUGE_VALF?|M_[A-Z0-9_]+": "#include <math.h>",
     "assert": "#include <assert.h>",
+    **{name: _DEPENDENT_LAUNCH.format(name, asm) for name, asm in _DEPENDENT_LAUNCH_FUNCTIONS.items()},
     **{name: f"typedef {integer} {name};" for name, integer in _INTEGERS.items()},
 }
 SYNTAX_ONLY = "--fdevice-syntax-only"  # the option with which NVRTC ends after its front end, without a cubin
@@ -187,7 +199,7 @@ def declarations_for(error: CompileError, declared: tuple[str, ...]) -> tuple[st
 
 
 def log_warnings(log: str, include_dirs: Sequence[Path]) -> None:
-    """Log the messages of a successful compile, as a warning unless all are about headers in these directories."""
+    """Log the messages of a compile that succeeded: at level INFO if all are about `include_dirs`, or as a warning."""
     if log.strip():
         diagnostics = parse_diagnostics(log)
         is_in_headers = all(any(Path(d.file).is_relative_to(root) for root in include_dirs) for d in diagnostics)

@@ -74,7 +74,7 @@ class Section(NamedTuple):
 
 
 class Symbol(NamedTuple):
-    """One symbol; `section` is an index, 0 if the symbol is undefined."""
+    """An entry of a symbol table. `section` is the index of the section that defines it, or 0 if it is undefined."""
 
     name: str
     info: int

@@ -1,1 +1,1 @@
-"""Launch expressions: parse them, check them and translate them to C++."""
+"""Launch expressions: parsing, checking, and translation to C++."""

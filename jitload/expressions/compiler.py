@@ -380,24 +380,24 @@ def write_call(function: str, *arguments: Code | int) -> Code:
 
 
 def write_min(left: Code, right: Code) -> Code:
-    """Write `min(left, right)`."""
+    """Return code for `min(left, right)`."""
     return Code(f"jitload_min({left.text}, {right.text})")
 
 
 def write_max(left: Code, right: Code) -> Code:
-    """Write `max(left, right)`."""
+    """Return code for `max(left, right)`."""
     return Code(f"jitload_max({left.text}, {right.text})")
 
 
 def write_and(left: Code, right: Code) -> Code:
-    """Write `left and right`; a false operand is 0."""
+    """Return code for `left and right`; a false operand is 0."""
     if left.is_boolean and right.is_boolean:
         return Code(f"{left.operand} && {right.operand}", is_boolean=True, is_atom=False)
     return Code(f"{left.truth} ? {right.operand} : 0", is_atom=False)
 
 
 def write_or(left: Code, right: Code) -> Code:
-    """Write `left or right`."""
+    """Return code for `left or right`."""
     if left.is_boolean and right.is_boolean:
         return Code(f"{left.operand} || {right.operand}", is_boolean=True, is_atom=False)
     if left.is_boolean:
@@ -406,18 +406,18 @@ def write_or(left: Code, right: Code) -> Code:
 
 
 def write_not(operand: Code) -> Code:
-    """Write `not operand`."""
+    """Return code for `not operand`."""
     return Code(f"!{operand.truth}", is_boolean=True, is_atom=False)
 
 
 def write_conditional(test: Code, body: Code, orelse: Code) -> Code:
-    """Write `body if test else orelse`."""
+    """Return code for `body if test else orelse`."""
     are_boolean = body.is_boolean and orelse.is_boolean
     return Code(f"{test.truth} ? {body.operand} : {orelse.operand}", is_boolean=are_boolean, is_atom=False)
 
 
 def write_comparison(symbols: Sequence[str], codes: Sequence[Code], temporary: Callable[[], str]) -> Code:
-    """Write `a < b < c` so that `b` is evaluated once and `c` only if it is needed."""
+    """Return code for `a < b < c` so that `b` is evaluated once and `c` only if it is needed."""
     temporaries: list[str] = []
     links: list[str] = []
     left = codes[0].operand

@@ -101,10 +101,12 @@ def _missing_macro(name: str, declared: Iterable[str]) -> str:
 
 
 def _check_lookups(host: HostSource, include_dirs: Sequence[Path], uses: _MacroUses) -> None:
-    """Check the arguments of `TVM_FFI_EMBED_CUBIN_GET_KERNEL` as far as the text shows them.
+    """Check the arguments of `TVM_FFI_EMBED_CUBIN_GET_KERNEL` where they are literal.
 
-    A missing cubin would be an error of the compiler, and is an error here. A missing kernel is an error only when the
-    function that looks it up is called, which may never happen, so here it is a warning.
+    A missing kernel is only a warning, because the function that looks it up may never be called.
+
+    Raises:
+        JitLoadError: There is no cubin of that name.
     """
     cubins = dict(host.cubins)
     pieces = [piece for unit in host.units for piece in unit.pieces]

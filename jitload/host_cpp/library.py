@@ -32,7 +32,10 @@ from jitload.host_cpp.steps import (
     include_flags,
     link_step,
     merge_step,
+    nvcc_compile_steps,
+    object_paths,
     with_driver_calls,
+    with_templates,
     write_host_sources,
 )
 from jitload.request.request import HostSource, Request
@@ -52,12 +55,16 @@ def build_host_library(
     build, device_headers = _with_device_code(build)
     check_embeds(build.host, [Path(path) for path in request.include_dirs], request.name if request.pieces else "")
     write_host_sources(build)
-    link_flags = link.usable_link_flags(build.host.link_flags, cuda, compiler, request.settings)
-    if isinstance(cuda, Nvcc) and any(unit.is_relocatable for unit in build.host.units):
-        link_flags = (*link_flags, *map(str, filter(None, (device_runtime(cuda),))))
+    link_flags = link.usable_link_flags(build.host.link_flags, cuda, compiler)
+    if isinstance(cuda, Nvcc):
+        build = with_templates(build, cuda)
+        if any(unit.is_relocatable for unit in build.host.units):
+            link_flags = (*link_flags, *map(str, filter(None, (device_runtime(cuda),))))
     build = replace(build, link_flags=link_flags)
     build = _build_object(build) if build.host.is_object else _build_library(build, launcher)
-    return tuple(sorted({*device_headers, *_files_read(build)}))
+    dependencies = tuple(sorted({*device_headers, *_files_read(build)}))
+    _remove_temporaries(build)
+    return dependencies
 
 
 def _find_launcher(build: HostBuild) -> Path:
@@ -96,7 +103,7 @@ def _run(build: HostBuild, steps: Sequence[Step]) -> None:
     try:
         run_ninja(ninja, work_dir, name=request.name, verbose=build.verbose, level=logging.WARNING)
     except CompileError as error:
-        if isinstance(build.cuda, Nvcc) and is_of_nvcc(error, build.cuda):
+        if isinstance(build.cuda, Nvcc) and is_of_nvcc(error, nvcc_compile_steps(build)):
             raise nvcc_failure(error, build.cuda) from None
         if missing_names(error.log):
             error.hint = TORCH_HINT
@@ -122,8 +129,7 @@ def _build_library(build: HostBuild, launcher: Future[Path] | None) -> HostBuild
 
 
 def _calls_launcher(build: HostBuild) -> bool:
-    paths = (build.work.dir / step.output for step in compile_steps(build))
-    return any(objects.LAUNCHER_PREFIX.encode() in path.read_bytes() for path in paths)
+    return any(objects.LAUNCHER_PREFIX.encode() in path.read_bytes() for path in object_paths(build))
 
 
 def _link(build: HostBuild) -> None:
@@ -131,7 +137,8 @@ def _link(build: HostBuild) -> None:
 
 
 def _fast_link(build: HostBuild) -> Step:
-    return link_step(build, link.fast_linker(build.compiler, build.user_flags))
+    flags = [flag for unit in build.host.units if not unit.is_mixed for flag in (*unit.flags, *build.host.flags)]
+    return link_step(build, link.fast_linker(build.compiler, flags))
 
 
 def _show_exports(build: HostBuild) -> bool:
@@ -206,7 +213,7 @@ def _compile(
 def _compile_and_try_link(build: HostBuild, launcher: Future[Path] | None) -> Step | None:
     """Compile, and link in the same run of ninja if that is likely to suffice; return the link, even if it failed."""
     attempt = None
-    if not build.link_flags and (launcher is None or launcher.done()):
+    if not build.host.link_flags and (launcher is None or launcher.done()):
         attempt = _fast_link(replace(build, launcher=launcher.result() if launcher else None))
     try:
         _run(build, (*compile_steps(build), *((attempt,) if attempt else ())))
@@ -231,11 +238,10 @@ def _precompile_later(specs: Iterable[precompiled.HeaderSpec], build: HostBuild)
 
 def _build_object(build: HostBuild) -> HostBuild:
     """Compile, and merge everything to one object; what is undefined in it is left to the user's link."""
-    compiles = compile_steps(build)
-    _run(build, compiles)
+    _run(build, compile_steps(build))
     for path in build.unit_objects:
         objects.show_exports(path)
-    paths = [*(build.work.dir / step.output for step in compiles), *map(Path, build.host.objects)]
+    paths = [*object_paths(build), *map(Path, build.host.objects)]
     undefined = objects.read_undefined_symbols(paths)
     repeated = []  # the objects that other products contain, too
     if functions := link.missing_driver_calls(undefined, build.cuda, build.link_flags):
@@ -249,6 +255,14 @@ def _build_object(build: HostBuild) -> HostBuild:
     if repeated:
         objects.make_weak(build.product, objects.read_global_symbols(repeated))
     return build
+
+
+def _remove_temporaries(build: HostBuild) -> None:
+    """Remove nvcc's temporary files, of which preprocessed sources alone take megabytes."""
+    for unit in build.host.units:
+        for path in build.work.dir.glob(f"{unit.file}.*") if unit.is_mixed else ():
+            if path.suffix not in (".o", ".d"):
+                path.unlink()
 
 
 # ---- dependencies ------------------------------------------------------------------------------------------------
@@ -266,10 +280,12 @@ def _files_read(build: HostBuild) -> Iterator[Path]:
     texts = [text for unit in host.units for _, text in unit.pieces]
     read = [Path(file.path) for header in build.precompiled.values() for file in header.entry.dependencies]
     for unit in host.units:
-        depfile = (build.work.dir / f"{unit.file}.d").read_text(errors="surrogateescape")
-        read += read_depfile(depfile.replace("$", "$$") if unit.is_mixed else depfile)  # nvcc does not double them
+        is_of_nvcc = unit.is_mixed and unit.file not in build.templates  # nvcc does not double a `$`
+        for path in build.work.dir.glob(f"{unit.file}*.d"):
+            depfile = path.read_text(errors="surrogateescape")
+            read += read_depfile(depfile.replace("$", "$$") if is_of_nvcc else depfile)
     yield from headers_to_record(texts, read, dirs, versioned_dirs, cache_dir=build.work.cache_dir)
-    yield from files_in_options([*build.user_flags, *build.link_flags])
+    yield from files_in_options([*build.user_flags, *host.link_flags])
     yield from map(Path, host.objects)
     if not host.is_object:
-        yield from link.linked_libraries(build.link_flags)
+        yield from link.linked_libraries(host.link_flags)

@@ -16,7 +16,6 @@ from pathlib import Path
 from jitload.building.files_read import option_values
 from jitload.errors import ToolchainError
 from jitload.host_cpp.nvcc import find_nvcc_cudart
-from jitload.settings import Settings
 from jitload.toolchain.cuda import CudaToolchain, Nvcc, find_cudart
 from jitload.toolchain.host import Compiler, tool_environment
 
@@ -75,16 +74,14 @@ def fast_linker(compiler: Compiler, flags: Sequence[str]) -> tuple[str, ...]:
     return ("-fuse-ld=gold",) if is_plain and platform.machine() == "x86_64" and shutil.which("ld.gold") else ()
 
 
-def usable_link_flags(
-    flags: Sequence[str], cuda: CudaToolchain | Nvcc | None, compiler: Compiler, settings: Settings
-) -> tuple[str, ...]:
+def usable_link_flags(flags: Sequence[str], cuda: CudaToolchain | Nvcc | None, compiler: Compiler) -> tuple[str, ...]:
     """Return the user's link options for this machine.
 
     `-lcuda` and `-lcudart` are dropped if there is no such library: what is then undefined is found in another way. The
     CUDA runtime library is added for objects made by nvcc, which always need it.
     """
     usable = tuple(flag for flag in flags if flag not in ("-lcuda", "-lcudart") or _can_link(flag, flags, compiler))
-    cudart = find_nvcc_cudart(cuda, settings) if isinstance(cuda, Nvcc) else None
+    cudart = find_nvcc_cudart(cuda) if isinstance(cuda, Nvcc) else None
     if cudart is None:
         return usable
     library = () if any("cudart" in flag for flag in usable) else (str(cudart),)
@@ -139,7 +136,7 @@ def missing_driver_calls(
     undefined: Collection[str], cuda: CudaToolchain | Nvcc | None, flags: Sequence[str]
 ) -> tuple[str, ...]:
     """Return the undefined functions of the driver, unless the user's options name libcuda."""
-    if not isinstance(cuda, CudaToolchain) or any("libcuda" in flag or flag == "-lcuda" for flag in flags):
+    if cuda is None or any("libcuda." in flag or flag == "-lcuda" for flag in flags):
         return ()
     return find_driver_calls(undefined, cuda.include_dirs)
 

@@ -1,27 +1,27 @@
 """Compiles sources that contain kernels and the C++ that launches them with `<<<…>>>`, by nvcc.
 
-Only such sources need a CUDA toolkit. To support another compiler for them, replace `find_nvcc` in `toolchain/nvcc.py`,
-which the pipeline calls for such a request, and `nvcc_step`, which returns the command of the build.
+Only such sources need nvcc. To support another compiler for them, replace `find_nvcc` in `toolchain/nvcc.py`, which
+the pipeline calls for such a request, and `nvcc_steps`, which returns the commands of the build.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from jitload.building.ninja import Step, parse_diagnostics
+from jitload.building.ninja import Step, parse_diagnostics, shell_line
 from jitload.errors import CompileError, Diagnostic, ToolchainError
+from jitload.host_cpp.dryrun import Template, template_steps
 from jitload.request.request import Unit
 from jitload.request.torch_text import missing_names
-from jitload.settings import Settings
 from jitload.toolchain.arch import capability_of
-from jitload.toolchain.cuda import Nvcc, find_cuda_headers, find_cudart
+from jitload.toolchain.cuda import Nvcc, find_cudart, find_wheel_cudart
 from jitload.toolchain.host import Compiler
 from jitload.toolchain.nvcc import run_nvcc
 
-_FLAGS = ("-Xcompiler=-fPIC,-fvisibility=hidden", "-DJITLOAD_LAUNCHER_LINKED")
+_FLAGS = ("-Xcompiler=-fPIC,-fvisibility=hidden,-pipe", "-DJITLOAD_LAUNCHER_LINKED")
 _HOST_COMPILER = "host_compiler"
 _DEVICE_LINK = "device_link.o"
 TORCH_HINT = (
@@ -30,8 +30,10 @@ TORCH_HINT = (
 )
 
 
-def nvcc_step(nvcc: Nvcc, compiler: Compiler, unit: Unit, archs: Sequence[str], include_flags: Sequence[str]) -> Step:
-    """Return the command that compiles a unit with nvcc to an object.
+def nvcc_options(
+    nvcc: Nvcc, compiler: Compiler, unit: Unit, archs: Sequence[str], include_flags: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the options to compile a unit with nvcc.
 
     Args:
         nvcc: The nvcc.
@@ -40,22 +42,30 @@ def nvcc_step(nvcc: Nvcc, compiler: Compiler, unit: Unit, archs: Sequence[str], 
         archs: The architectures, `("sm_80", "sm_90a")`.
         include_flags: The options for the include directories.
     """
-    command = (
-        *_command(nvcc, compiler, archs),
+    return (
+        *_targets(compiler, archs),
         *_defaults(unit.flags),
         *_FLAGS,
         *unit.flags,
         *include_flags,
-        *("-MD", "-MF", f"{unit.file}.d"),
-        *("-c", unit.file, "-o", f"{unit.file}.o"),
+        *(word for path in nvcc.added_include_dirs for word in ("-isystem", str(path))),
     )
-    return Step(output=f"{unit.file}.o", command=command, inputs=(unit.file,))
+
+
+def nvcc_steps(nvcc: Nvcc, options: Sequence[str], unit: Unit, template: Template | None) -> tuple[Step, ...]:
+    """Return the commands that compile a unit to an object: those of a template, or nvcc itself."""
+    if template:
+        return template_steps(template, unit.file)
+    depfile = ("-MD", "-MF", f"{unit.file}.d")
+    command = (str(nvcc.path), *options, *depfile, "-c", unit.file, "-o", f"{unit.file}.o")
+    return (Step(output=f"{unit.file}.o", command=command, inputs=(unit.file,)),)
 
 
 def device_link_step(nvcc: Nvcc, compiler: Compiler, units: Sequence[Unit], archs: Sequence[str]) -> Step:
     """Return the command that links the device code of units that were compiled with `-rdc=true`."""
     inputs = tuple(f"{unit.file}.o" for unit in units)
-    command = (*_command(nvcc, compiler, archs), "-Xcompiler=-fPIC", "-dlink", *inputs, "-o", _DEVICE_LINK)
+    options = (*_targets(compiler, archs), "-Xcompiler=-fPIC")
+    command = (str(nvcc.path), *options, "-dlink", *inputs, "-o", _DEVICE_LINK)
     library = device_runtime(nvcc)
     return Step(output=_DEVICE_LINK, command=(*command, f"-L{library.parent}") if library else command, inputs=inputs)
 
@@ -66,9 +76,8 @@ def device_runtime(nvcc: Nvcc) -> Path | None:
     return next((path for directory in dirs if (path := directory / "libcudadevrt.a").is_file()), None)
 
 
-def _command(nvcc: Nvcc, compiler: Compiler, archs: Sequence[str]) -> Iterator[str]:
-    """Yield nvcc with its host compiler and the architectures."""
-    yield str(nvcc.path)
+def _targets(compiler: Compiler, archs: Sequence[str]) -> Iterator[str]:
+    """Yield the options for the host compiler and the architectures."""
     yield f"-ccbin={compiler.command[0] if len(compiler.command) == 1 else f'./{_HOST_COMPILER}'}"
     for number, suffix in map(capability_of, archs):
         yield f"-gencode=arch=compute_{number}{suffix},code=sm_{number}{suffix}"
@@ -90,9 +99,9 @@ def write_host_compiler(compiler: Compiler, work_dir: Path) -> None:
         script.chmod(0o700)
 
 
-def is_of_nvcc(error: CompileError, nvcc: Nvcc) -> bool:
-    """Return whether the command that failed is nvcc's."""
-    return any(str(nvcc.path) in command for command in error.command)
+def is_of_nvcc(error: CompileError, steps: Iterable[Step]) -> bool:
+    """Return whether the command that failed is one of these."""
+    return any(shell_line(step.command) in error.command for step in steps)
 
 
 def nvcc_failure(error: CompileError, nvcc: Nvcc) -> CompileError | ToolchainError:
@@ -107,8 +116,10 @@ def nvcc_failure(error: CompileError, nvcc: Nvcc) -> CompileError | ToolchainErr
     from jitload.cuda.nvrtc import parse_diagnostics as parse_cuda_diagnostics
 
     hint = ""
-    if "unsupported GNU version" in error.log or "unsupported clang version" in error.log:
-        hint = f"nvcc {release} does not work with this host compiler: name an older one, JITLOAD_CXX=g++-12."
+    if re.search("unsupported (?:GNU|clang) version", error.log):
+        match = re.search(r"gcc versions later than (\d+)", error.log)
+        newest, name = (f" than g++ {match[1]}", f"g++-{match[1]}") if match else ("", "g++-12")
+        hint = f"nvcc {release} takes no newer host compiler{newest}: name one that it takes, JITLOAD_CXX={name}."
     if missing_names(error.log):
         hint = TORCH_HINT
     # nvcc compiles once for each architecture and repeats the messages.
@@ -126,9 +137,9 @@ def nvcc_failure(error: CompileError, nvcc: Nvcc) -> CompileError | ToolchainErr
     )
 
 
-def find_nvcc_cudart(nvcc: Nvcc, settings: Settings) -> Path | None:
-    """Return the CUDA runtime library to link: that of the toolkit, or else of a wheel of the same major version."""
-    if cudart := find_cudart(nvcc):
-        return cudart
-    toolchain = find_cuda_headers(settings)
-    return find_cudart(toolchain) if toolchain and toolchain.major == nvcc.major else None
+def find_nvcc_cudart(nvcc: Nvcc) -> Path | None:
+    """Return the CUDA runtime library to link, which has nvcc's major version.
+
+    That of a wheel comes first: torch loads it, and the dynamic loader then takes it for this library, too.
+    """
+    return find_wheel_cudart(nvcc.major) or find_cudart(nvcc)

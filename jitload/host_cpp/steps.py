@@ -10,10 +10,12 @@ from pathlib import Path
 from jitload.building.ninja import Step, compile_step
 from jitload.cache.store import Work
 from jitload.cpptext.lexer import strip_comments
+from jitload.host_cpp.dryrun import Template, find_template, module_id, module_id_file
 from jitload.host_cpp.embedding import assembler_text
 from jitload.host_cpp.link import driver_calls_text
-from jitload.host_cpp.nvcc import device_link_step, nvcc_step, write_host_compiler
+from jitload.host_cpp.nvcc import device_link_step, nvcc_options, nvcc_steps, write_host_compiler
 from jitload.host_cpp.precompiled import PRELUDE, PrecompiledHeader
+from jitload.request.host_functions import exports_by_hand, find_exporting_unit
 from jitload.request.request import HostSource, Request, Unit
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import Compiler, own_include_dir, tvm_ffi_include_dirs
@@ -50,6 +52,7 @@ class HostBuild:
         precompiled: The precompiled header of each unit that has one, by the unit's file name.
         launcher: The launcher's object file, if it is needed.
         calls_driver: Whether to compile and link `driver_calls.c`.
+        templates: The commands of nvcc for each unit for which they are known, by the unit's file name.
     """
 
     request: Request
@@ -62,6 +65,7 @@ class HostBuild:
     precompiled: Mapping[str, PrecompiledHeader] = field(default_factory=dict)
     launcher: Path | None = None
     calls_driver: bool = False
+    templates: Mapping[str, Template] = field(default_factory=dict)
 
     @property
     def product(self) -> Path:
@@ -75,7 +79,7 @@ class HostBuild:
 
     @property
     def user_flags(self) -> list[str]:
-        """The user's options for all units."""
+        """The user's options for each unit, joined to one list."""
         return [flag for unit in self.host.units for flag in (*unit.flags, *self.host.flags)]
 
 
@@ -85,11 +89,18 @@ class HostBuild:
 def write_host_sources(build: HostBuild) -> None:
     """Write the C++, the cubins, and the assembler text that embeds them."""
     host, directory = build.host, build.work.dir
-    exporting = next((unit for unit in host.units if not unit.is_file), None)
+    functions = [(name, launch.doc or "") for name, launch in build.request.functions or ()]
     for unit in host.units:
-        exports = (build.request.functions or ()) if unit is exporting else ()
-        text = _cuda_includes(unit) + _unit_text(unit, tuple((name, launch.doc or "") for name, launch in exports))
+        exports = [
+            (name, doc)
+            for name, doc in functions
+            if find_exporting_unit(host.units, name) is unit and not exports_by_hand(unit, name)
+        ]
+        text = _cuda_includes(unit) + _unit_text(unit, exports)
         (directory / unit.file).write_text(text, encoding="utf-8", newline="")
+        if unit.is_mixed:
+            parts = (build.request.name, text, *unit.flags, *build.request.archs)
+            (directory / module_id_file(unit.file)).write_text(module_id(unit.file, parts))
     for name, data in host.cubins:
         (directory / f"{name}.cubin").write_bytes(data)
     if host.cubins:
@@ -103,6 +114,8 @@ def _unit_text(unit: Unit, exports: Sequence[tuple[str, str]]) -> str:
     parts = [] if unit.is_file else [_PRELUDE]
     for label, text in unit.pieces:
         parts.append(f"#line 1 {_string_literal(label)}\n{text}\n")
+    if exports and unit.is_file:
+        parts.append("#include <tvm/ffi/function.h>\n")
     for name, doc in exports:
         label = _string_literal(f"functions['{name}']")
         parts.append(f"#line 1 {label}\nTVM_FFI_DLL_EXPORT_TYPED_FUNC({name}, {name});\n")
@@ -137,10 +150,8 @@ def with_driver_calls(build: HostBuild, functions: Sequence[str]) -> HostBuild:
 def compile_steps(build: HostBuild) -> tuple[Step, ...]:
     """Return the commands that make the object files: those of the units, the cubins and the driver's functions."""
     command, host = build.compiler.command, build.host
-    steps = [_unit_step(build, unit) for unit in host.units]
-    relocatable = [unit for unit in host.units if unit.is_relocatable]
-    if relocatable and isinstance(build.cuda, Nvcc):
-        steps.append(device_link_step(build.cuda, build.compiler, relocatable, build.request.archs))
+    steps = [_unit_step(build, unit) for unit in host.units if not _is_for_nvcc(build, unit)]
+    steps += nvcc_compile_steps(build)
     if host.cubins:
         reads = tuple(f"{name}.cubin" for name, _ in host.cubins)
         steps.append(compile_step(command, (), "cubins.s", "cubins.o", reads=reads))
@@ -149,10 +160,26 @@ def compile_steps(build: HostBuild) -> tuple[Step, ...]:
     return tuple(steps)
 
 
+def nvcc_compile_steps(build: HostBuild) -> list[Step]:
+    """Return the commands of nvcc: those that compile the units with kernels, and the link of their device code."""
+    nvcc, units = build.cuda, [unit for unit in build.host.units if _is_for_nvcc(build, unit)]
+    if not isinstance(nvcc, Nvcc):
+        return []
+    steps = [
+        step
+        for unit in units
+        for step in nvcc_steps(nvcc, _nvcc_options(build, nvcc, unit), unit, build.templates.get(unit.file))
+    ]
+    if relocatable := [unit for unit in units if unit.is_relocatable]:
+        steps.append(device_link_step(nvcc, build.compiler, relocatable, build.request.archs))
+    return steps
+
+
+def _is_for_nvcc(build: HostBuild, unit: Unit) -> bool:
+    return unit.is_mixed and isinstance(build.cuda, Nvcc)
+
+
 def _unit_step(build: HostBuild, unit: Unit) -> Step:
-    user_dirs = build.request.include_dirs
-    if isinstance(build.cuda, Nvcc) and unit.is_mixed:  # nvcc finds CUDA's headers by itself
-        return nvcc_step(build.cuda, build.compiler, unit, build.request.archs, include_flags((), user_dirs))
     header = build.precompiled.get(unit.file)
     flags = (
         *(("-include", str(header.path)) if header else ()),
@@ -160,10 +187,25 @@ def _unit_step(build: HostBuild, unit: Unit) -> Step:
         *FLAGS,
         *unit.flags,
         *build.host.flags,
-        *include_flags(build.cuda.include_dirs if build.cuda else (), user_dirs),
+        *include_flags(build.cuda.include_dirs if build.cuda else (), build.request.include_dirs),
         *("-MD", "-MF", f"{unit.file}.d"),
     )
     return compile_step(build.compiler.command, flags, unit.file, f"{unit.file}.o")
+
+
+def _nvcc_options(build: HostBuild, nvcc: Nvcc, unit: Unit) -> tuple[str, ...]:
+    dirs = include_flags((), build.request.include_dirs)  # nvcc finds CUDA's headers by itself
+    return nvcc_options(nvcc, build.compiler, unit, build.request.archs, dirs)
+
+
+def with_templates(build: HostBuild, nvcc: Nvcc) -> HostBuild:
+    """Return the build with the commands that nvcc runs for each unit, where they are understood."""
+    templates = {}
+    for unit in build.host.units:
+        options = _nvcc_options(build, nvcc, unit) if unit.is_mixed else ()
+        if options and (template := find_template(nvcc, build.compiler, options, build.work.dir, build.work.cache_dir)):
+            templates[unit.file] = template
+    return replace(build, templates=templates)
 
 
 def include_flags(cuda_dirs: Sequence[Path], user_dirs: Sequence[str]) -> tuple[str, ...]:
@@ -191,4 +233,9 @@ def merge_step(build: HostBuild) -> Step:
 
 def _objects(build: HostBuild) -> tuple[str, ...]:
     launcher = (str(build.launcher),) if build.launcher else ()
-    return (*(step.output for step in compile_steps(build)), *launcher, *build.host.objects)
+    return (*(path.name for path in object_paths(build)), *launcher, *build.host.objects)
+
+
+def object_paths(build: HostBuild) -> list[Path]:
+    """Return the objects that the commands make."""
+    return [build.work.dir / step.output for step in compile_steps(build) if step.output.endswith(".o")]

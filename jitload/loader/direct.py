@@ -12,6 +12,7 @@ import ctypes
 import functools
 import struct
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import tvm_ffi
@@ -47,6 +48,21 @@ class _Bindable(TypedFunction):
 
     def _jitload_bind(self) -> None:
         self._jitload_library.bind(id(self), not self.release_gil, *self._jitload_config)
+
+
+class CheckedFunction(TypedFunction):
+    """A typed function that is called through tvm-ffi, which reads tensors that torch negates lazily as they lie."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Check the tensors of torch among the arguments, and call."""
+        torch: Any = sys.modules.get("torch")
+        for index, arg in enumerate(args if torch else ()):
+            if isinstance(arg, torch.Tensor) and (arg.is_conj() or arg.is_neg()):
+                method = "resolve_conj" if arg.is_conj() else "resolve_neg"
+                problem = f"is a tensor with a pending operation; pass a copy of it, x.{method}()"
+                raise TypeError(f"{self.__name__}(): argument {index + 1} {problem}")
+        flat = flatten_tuples(self, args) if any(isinstance(arg, tuple) for arg in args) else None
+        return tvm_ffi.Function.__call__(self, *(flat or args), **kwargs)
 
 
 @functools.lru_cache(maxsize=1)
@@ -91,8 +107,28 @@ def direct_arguments() -> tuple[Any, ...]:
         exchange.current_stream,
         id(describe_tensor),
         id(call_again),
+        id(find_keys),
+        id(flatten_tuples),
     )
     return (_Bindable.__basicsize__, *map(ctypes.c_void_p, addresses))
+
+
+def find_keys(tensor: Any) -> bytes:
+    """Return where tensors have their dispatch keys, as the bytes of a `jitload_key_place` (`python.cc`).
+
+    torch does not document the layout of a tensor, so this searches the memory of one for the keys that torch reports.
+    A mask of 0 says that they were not found.
+    """
+    torch = sys.modules["torch"]
+    try:
+        keys = torch._C._dispatch_keys(tensor).raw_repr()
+        lazy = [torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key)) for key in ("Conjugate", "Negative")]
+        pointers = (ctypes.c_uint64 * 8).from_address(id(tensor))
+        words = (ctypes.c_uint64 * 26).from_address(tensor._cdata)
+        pointer, place = [*pointers].index(tensor._cdata), [*words].index(keys)
+    except (AttributeError, TypeError, ValueError):
+        return struct.pack("=qqQ", 0, 0, 0)
+    return struct.pack("=qqQ", 8 * pointer, 8 * place, lazy[0].raw_repr() | lazy[1].raw_repr())
 
 
 def describe_tensor(tensor: Any) -> str:
@@ -100,8 +136,6 @@ def describe_tensor(tensor: Any) -> str:
     layout = str(tensor.layout).removeprefix("torch.")
     dtype = str(tensor.dtype).removeprefix("torch.")
     kinds = {
-        "a tensor with a pending conjugation (pass x.resolve_conj())": tensor.is_conj(),
-        "a tensor with a pending negation (pass x.resolve_neg())": tensor.is_neg(),
         "a meta tensor": tensor.is_meta,
         "a nested tensor": tensor.is_nested,
         f"a quantized tensor ({dtype})": tensor.is_quantized,
@@ -109,6 +143,48 @@ def describe_tensor(tensor: Any) -> str:
     }
     other = f"a tensor that DLPack cannot export ({dtype}): its dtype is unknown to DLPack, or torch.vmap wraps it"
     return next((kind for kind, applies in kinds.items() if applies), other)
+
+
+def flatten_tuples(function: TypedFunction, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Return the arguments of a Triton kernel with the items of tuples in place of them.
+
+    None stands for arguments that are not those of the kernel's source; the call then says what it expects.
+
+    Raises:
+        ValueError: An item that was compiled in has another value.
+    """
+    triton = function._jitload_facts.get("triton", {})
+    tuples: dict[str, list[str]] = triton.get("tuples", {})
+    owners = {item: name for name, items in tuples.items() for item in items}
+    names = dict.fromkeys(owners.get(a["name"], a["name"]) for a in function._jitload_facts["arguments"])
+    if len(args) != len(names):
+        return None
+    flat: list[Any] = []
+    for name, arg in zip(names, args, strict=True):
+        if name not in tuples or not isinstance(arg, tuple):
+            flat.append(arg)
+            continue
+        items = list(_items(arg))
+        if len(items) != len(tuples[name]):
+            return None
+        for item, value in zip(tuples[name], items, strict=True):
+            if item not in triton["constexprs"]:
+                flat.append(value)
+            elif triton["constexprs"][item] != getattr(value, "value", value):
+                compiled = triton["constexprs"][item]
+                raise ValueError(
+                    f"{function.__name__}(): argument {item!r} is compiled in as {compiled!r}, got {value!r}"
+                )
+    return None if any(isinstance(value, tuple) for value in flat) else tuple(flat)
+
+
+def _items(value: tuple[Any, ...]) -> Iterator[Any]:
+    """Yield the items of a tuple, and of the tuples in it."""
+    for item in value:
+        if isinstance(item, tuple):
+            yield from _items(item)
+        else:
+            yield item
 
 
 def call_again(function: TypedFunction, args: tuple[Any, ...]) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import operator
+import re
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -11,11 +13,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import tvm_ffi
 
+from jitload.errors import nearest_name
+
 if TYPE_CHECKING:
     from jitload.model import Kernel
 
 
 _SCALARS = {"int": int, "uint": int, "float": float, "bool": bool, "struct": bytes}
+_VECTOR = re.compile(r"=([friu])\d+\*(\d+)")  # in a description, the layout of one of CUDA's vectors
 _CACHEABLE_TYPES = frozenset((int, tuple, type(None)))
 _MAX_CONFIGURED = 1024  # configured functions that a function caches before it clears the cache
 
@@ -68,17 +73,31 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         the `Launch` declares. `stream` is an int, a torch or CuPy stream, or an object with `__cuda_stream__`. The
         block of a Triton kernel is fixed, so its functions take `f[grid]`, or `f[grid, None, None, stream]`.
         """
+        __tracebackhide__ = True
         try:
             configured = self._jitload_configured[key]
+            for part in key:
+                if type(part) not in _CACHEABLE_TYPES:
+                    break  # 4.0 equals 4 as a key, but is rejected
+            else:
+                return configured
         except (KeyError, TypeError):
+            pass
+        try:
             return self._jitload_configure(key)
-        for part in key:
-            if type(part) not in _CACHEABLE_TYPES:
-                return self._jitload_configure(key)  # 4.0 equals 4 as a key, but is rejected
-        return configured
+        except (TypeError, ValueError) as error:
+            raise error.with_traceback(None) from None
 
     def call(self, *args: Any, **kwargs: Any) -> None:
         """Call with keyword arguments, `f.call(x, y=out, n=5)`; this adds a Python frame to the call."""
+        __tracebackhide__ = True
+        names = list(self.__signature__.parameters)
+        if unknown := [name for name in kwargs if name not in names]:
+            suggestion = nearest_name(unknown[0], names)
+            hint = (
+                f", did you mean {suggestion!r}?" if suggestion else f"; its arguments are {', '.join(names) or 'none'}"
+            )
+            raise TypeError(f"{self.__name__}() has no argument {unknown[0]!r}{hint}")
         try:
             bound = _with_keywords(self.__signature__).bind(*args, **kwargs)
         except TypeError as error:
@@ -103,7 +122,8 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         """Initialise the function with its description, its library and its launch configuration."""
         self.__name__ = self.__qualname__ = facts["name"]
         self.__module__ = "jitload"
-        self.__doc__ = f"{facts['doc']}\n\n{facts['signature']}".strip()
+        signatures = "\n".join(facts.get("variants", (facts["signature"],)))
+        self.__doc__ = f"{facts['doc']}\n\n{signatures}".strip()
         self._jitload_key: tuple[Any, ...] = ()
         self._jitload_facts = facts
         self._jitload_library = library
@@ -214,8 +234,12 @@ def _with_keywords(signature: inspect.Signature) -> inspect.Signature:
 def signature_of(facts: Mapping[str, Any]) -> inspect.Signature:
     """Return the Python signature of a typed function, given its description in the library."""
     parameters = []
+    tensor: Any = getattr(sys.modules.get("torch"), "Tensor", tvm_ffi.Tensor)
     for argument in facts["arguments"]:
-        annotation: Any = _SCALARS.get(argument["kind"], tvm_ffi.Tensor)
+        annotation: Any = _SCALARS.get(argument["kind"], tensor)
+        if vector := _VECTOR.match(argument.get("layout", "")):
+            number = float if vector[1] in ("f", "r") else int
+            annotation = tuple.__class_getitem__((number,) * int(vector[2]))
         if argument.get("nullable"):
             annotation = annotation | None
         kind = inspect.Parameter.POSITIONAL_ONLY

@@ -21,9 +21,12 @@ from typing import Any, NoReturn
 import tvm_ffi
 
 from jitload.errors import LoadError
-from jitload.loader.direct import direct_arguments, direct_type, torch_exchange
+from jitload.loader.direct import CheckedFunction, direct_arguments, direct_type, torch_exchange
 from jitload.loader.function import Library, TypedFunction
 
+_COMPLEX_OF = {"float32": "complex64", "float64": "complex128"}  # float2 and complex<float> are pairs of float32
+_SHOWN = ("get_function", "get_function_doc", "get_function_metadata", "imports", "kind")  # by tab completion
+_MISSING_CUDART = re.compile(r"libcudart\.so\.(\d+): cannot open shared object file")
 _lock = threading.Lock()
 _loaded_files: dict[str, tuple[int, int, int, int]] = {}  # path of a loaded library -> identity of its file
 _copies: dict[tuple[str, tuple[int, int, int, int]], Path] = {}  # path and identity -> path of the copy that was loaded
@@ -59,9 +62,9 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
             return getattr(functions, name)  # type: ignore[no-any-return]  # a function of Python
         try:
             function: TypedFunction = super().get_function(name, query_imports)
-        except AttributeError as missing:
+        except AttributeError:
             names = ", ".join(self) or "none"
-            raise AttributeError(f"{self!r} has no function {name!r}; it has: {names}") from missing
+            raise AttributeError(f"{self!r} has no function {name!r}; it has: {names}") from None
         facts = self._jitload_facts()["functions"].get(name)
         if facts is not None:
             return _typed(self, function, facts)
@@ -106,7 +109,8 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         return True
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *self})
+        special = (name for name in super().__dir__() if name.startswith("__"))
+        return sorted({*special, *_SHOWN, *self})
 
     def __repr__(self) -> str:
         facts = self._jitload_facts()
@@ -131,12 +135,10 @@ def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True
         LoadError: There is no such file, or it is not a library that can be loaded here.
     """
     library_path = Path(path).absolute()
-    if not library_path.is_file():
-        raise LoadError(f"no library at {library_path}")
-    _check_is_complete(library_path)
+    _check_is_library(library_path)
     try:
-        with _unmapped_path(library_path) as path_to_map:
-            raw = tvm_ffi.load_module(str(path_to_map), keep_module_alive=keep_module_alive)
+        with _path_to_map(library_path) as path_to_map:
+            raw = _map_library(path_to_map, keep_module_alive=keep_module_alive)
     except RuntimeError as error:
         raise LoadError(f"the library {library_path} cannot be loaded: {_reason(error)}") from error
     module = Module.__new__(Module)
@@ -146,12 +148,32 @@ def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True
     if module._jitload_facts()["functions"] or module._jitload_facts()["variables"]:
         exchange = torch_exchange()
         addresses = (exchange.current_stream, exchange.allocator) if exchange else (0, 0)
+        # Tell the library how torch allocates and what its current stream is, and look up the driver.
         tvm_ffi.Module.get_function(module, "_jitload_preload")(*addresses)
     return module
 
 
+def _map_library(path: Path, *, keep_module_alive: bool) -> tvm_ffi.Module:
+    """Load a library, and before it the CUDA runtime if that is not where it was when the library was built."""
+    try:
+        return tvm_ffi.load_module(str(path), keep_module_alive=keep_module_alive)
+    except RuntimeError as error:
+        from jitload.settings import read_settings
+        from jitload.toolchain.cuda import find_installed_cudart
+
+        match = _MISSING_CUDART.search(str(error))
+        cudart = find_installed_cudart(int(match[1]), read_settings()) if match else None
+        if cudart is None:
+            raise
+        ctypes.CDLL(str(cudart))
+        return tvm_ffi.load_module(str(path), keep_module_alive=keep_module_alive)
+
+
 def _reason(error: RuntimeError) -> str:
-    """Return the dynamic loader's message, preceded by the C++ name of a function that is not defined."""
+    """Return the dynamic loader's message, preceded by the next step if it is known."""
+    if match := _MISSING_CUDART.search(str(error)):
+        wheel = "nvidia-cuda-runtime-cu12" if match[1] == "12" else f"'nvidia-cuda-runtime=={match[1]}.*'"
+        return f"{error}\nIt needs the runtime library of CUDA {match[1]}: pip install {wheel}"
     match = re.search(r"([^\s/]+): undefined symbol: ([\w.$]+)", str(error))
     if match is None:
         return str(error)
@@ -163,6 +185,17 @@ def _reason(error: RuntimeError) -> str:
         'in the sources (for C, declare it extern "C"), or link the library that defines it, '
         f'extra_ldflags=["/path/to/lib.so"].\n{error}'
     )
+
+
+def _check_is_library(path: Path) -> None:
+    """Raise an error for a file that is not a complete library, such as a source."""
+    if path.suffix in (".cu", ".cuh", ".cc", ".cpp", ".cxx", ".c", ".ptx", ".cubin", ".py", ".o"):
+        other = {".cubin": "embed_cubin= of load_inline()", ".ptx": "compile_cubin()", ".py": "import"}
+        use = other.get(path.suffix, f"load(name, sources={path.name!r})")
+        raise LoadError(f"{path} is not a library: load_module() loads what build() made. For this file, use {use}")
+    if not path.is_file():
+        raise LoadError(f"no library at {path}")
+    _check_is_complete(path)
 
 
 def _check_is_complete(library_path: Path) -> None:
@@ -182,7 +215,7 @@ def _check_is_complete(library_path: Path) -> None:
 
 
 @contextmanager
-def _unmapped_path(path: Path) -> Iterator[Path]:
+def _path_to_map(path: Path) -> Iterator[Path]:
     """Provide the path, or that of a copy if this process has loaded other contents from the path.
 
     A copy is removed once it is mapped; the dynamic loader then still identifies it by its name.
@@ -251,8 +284,8 @@ def list_exports(module: Module, library_path: Path) -> None:
 def _typed(module: Module, function: tvm_ffi.Function, facts: dict[str, Any]) -> TypedFunction:
     """Turn a function that is not referenced elsewhere into a typed one. Its handle keeps the module alive."""
     library = module._jitload_library()
-    kind = direct_type() if library.bind is not None else None
-    typed = (kind or TypedFunction).__new__(kind or TypedFunction)
+    kind = (direct_type() if library.bind is not None else None) or CheckedFunction
+    typed = kind.__new__(kind)
     typed.__move_handle_from__(function)
     as_declared = (facts["index"], *(0,) * 8, None, None)
     typed._jitload_set(facts, library, as_declared)
@@ -275,7 +308,7 @@ def global_tensor(module: Module, name: str, dtype: object, shape: int | Sequenc
 
     Raises:
         LoadError: The module has no such variable.
-        ValueError: The size differs from the variable's.
+        ValueError: The size or the dtype differs from the variable's.
 
     Example:
         `torch.from_dlpack(jitload.global_tensor(mod, "coeffs", torch.float32, (16,))).copy_(values)`
@@ -291,6 +324,9 @@ def global_tensor(module: Module, name: str, dtype: object, shape: int | Sequenc
     kind = _dtype(dtype)
     extents = _extents(shape)
     size = functools.reduce(operator.mul, extents, 1) * kind.itemsize
+    expected = facts["variables"][number].get("dtype")
+    if expected is not None and str(kind) not in (expected, _COMPLEX_OF.get(expected)):
+        raise ValueError(f"variable {name!r} has elements of {expected}, got {kind}")
     actual = facts["variables"][number]["size"]
     if size != actual or any(extent < 0 for extent in extents):
         raise ValueError(f"variable {name!r} has {actual} bytes; {kind} with shape {tuple(extents)} would have {size}")
@@ -311,8 +347,8 @@ def _dtype(dtype: object) -> Any:
     text = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None) or str(dtype)
     try:
         kind = tvm_ffi.dtype(text.removeprefix("torch."))
-    except (ValueError, TypeError, RuntimeError) as error:
-        raise _unknown_dtype(dtype) from error
+    except (ValueError, TypeError, RuntimeError):
+        raise _unknown_dtype(dtype) from None
     if kind.itemsize == 0:
         raise _unknown_dtype(dtype)
     return kind

@@ -49,7 +49,7 @@ class Prebuilt:
         return tuple(outcome for outcome in self.outcomes if outcome.state == "failed")
 
     def check(self) -> None:
-        """Raise JitLoadError, with this summary, if a request failed."""
+        """Raise JitLoadError if any request failed. Its message is the text of this summary."""
         if self.failed:
             raise JitLoadError(str(self))
 

@@ -118,7 +118,9 @@ def _below(home: Path, paths: Any, where: str) -> list[str]:
 
 
 def _launch(value: Any, where: str) -> Any:
-    """Return the `Launch` that a table describes; a string is a docstring and stays as it is."""
+    """Return the `Launch` that a table describes, or several for a list; a string is a docstring and stays as it is."""
+    if isinstance(value, list):
+        return [_launch(item, where) for item in value]
     if not isinstance(value, dict):
         return value
     try:

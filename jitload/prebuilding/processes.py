@@ -100,7 +100,7 @@ def local_workers(count: int) -> Iterator[LocalWorkers]:
 
 
 def worker_count() -> int:
-    """Return how many workers to start: one for each core that this process may use, as far as there is memory."""
+    """Return how many workers to start: one for each core that this process may use, if they fit in the free memory."""
     from jitload.building.resources import core_count, free_memory
 
     return max(1, min(core_count(), free_memory() // _WORKER_BYTES))

@@ -146,9 +146,22 @@ def _with_defaults(function: Callable[..., Any], fields: Mapping[str, Any]) -> d
     try:
         bound = inspect.signature(function).bind(**fields)
     except TypeError as error:
-        raise TypeError(f"{function.__name__}() {error}") from None
+        from jitload.errors import nearest_name
+
+        names = list(inspect.signature(function).parameters)
+        request = f"request {fields['name']!r}" if "name" in fields else f"the request with {_show_keys(fields)}"
+        if unknown := next((key for key in fields if key not in names), None):
+            suggestion = nearest_name(str(unknown), names)
+            hint = f", did you mean {suggestion!r}?" if suggestion else f" for {function.__name__}()"
+            raise TypeError(f"{request} has an unknown key {unknown!r}{hint}") from None
+        raise TypeError(f"{request}: {function.__name__}() {error}") from None
     bound.apply_defaults()
     return bound.arguments
+
+
+def _show_keys(fields: Mapping[str, Any]) -> str:
+    """Return the beginning of a request that has no name."""
+    return ", ".join(f"{key}={str(value)[:40]!r}" for key, value in [*fields.items()][:2]) or "no keys"
 
 
 def _triton_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
@@ -163,6 +176,8 @@ def _triton_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
     is_verbose = bool(options.pop("verbose", False))
     arch, grid = options.pop("arch", None) or "native", options.pop("grid", None)
     args = options.pop("args", None) or ()
+    if name is None:
+        raise JitLoadError(f"the request with {_show_keys(fields)} has no name")
     request = make_triton_request(
         name,
         import_object(kernel, f"kernel={kernel!r}") if isinstance(kernel, str) else kernel,

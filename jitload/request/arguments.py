@@ -17,7 +17,6 @@ from jitload.request.cubins import CubinLike
 from jitload.toolchain.arch import CPU
 
 if TYPE_CHECKING:
-    from jitload.request.request import HostSource
     from jitload.request.torch_text import TorchText
 
 Texts = str | Sequence[str]
@@ -31,17 +30,8 @@ _TAKE_A_VALUE = """
  --maxrregcount --threads --include-path -diag-suppress --diag-suppress --param
  """.replace("\n", " ")
 HOST_SUFFIXES = (".cpp", ".cc", ".cxx", ".c")
-Functions = str | Sequence[str] | Mapping[str, Launch | str | None]
+Functions = str | Sequence[str] | Mapping[str, Launch | Sequence[Launch] | str | None]
 
-# The keywords and operator names of C++17.
-_KEYWORDS = """
- alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t class compl const
- const_cast constexpr continue decltype default delete do double dynamic_cast else enum explicit export extern false
- float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq
- private protected public register reinterpret_cast return short signed sizeof static static_assert static_cast
- struct switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void
- volatile wchar_t while xor xor_eq
-""".replace("\n", " ")
 SANITIZERS = ("address", "undefined")
 
 
@@ -309,7 +299,7 @@ def absolute_path(value: object, argument: str) -> Path:
 
 
 def read_functions(functions: Functions | None) -> tuple[tuple[str, Launch], ...] | None:
-    """Return `functions=` (a name, several names or a mapping) as pairs of exported name and launch."""
+    """Return `functions=` as pairs of exported name and launch; a name with several launches has several pairs."""
     if functions is None:
         return None
     if isinstance(functions, Mapping):
@@ -325,32 +315,18 @@ def read_functions(functions: Functions | None) -> tuple[tuple[str, Launch], ...
     exported = [_check_export_name(name) for name, _ in items]
     if duplicate := next((name for name in exported if exported.count(name) > 1), None):
         raise LaunchSpecError(f"names {duplicate!r} twice", field="functions")
-    return tuple((name, _read_launch(name, value)) for name, value in items)
+    return tuple((name, _read_launch(name, value)) for name, values in items for value in _variants(name, values))
 
 
-def check_host_functions(functions: Functions | None, host: HostSource, *, names: Iterable[str]) -> None:
-    """Raise an error for what `functions=` cannot say about C++ functions."""
-    if keyword := next((name for name in names if f" {name} " in _KEYWORDS), None):
-        raise LaunchSpecError(
-            f"{keyword!r} is a C++ keyword, so no function can have that name",
-            field="functions",
-            hint=f"Export it by hand: TVM_FFI_DLL_EXPORT_TYPED_FUNC({keyword}, function).",
-        )
-    if isinstance(functions, Mapping):
-        for name, value in functions.items():
-            if isinstance(value, Launch):
-                raise LaunchSpecError(
-                    "a Launch is for kernels, and this module's functions are C++",
-                    kernel=name,
-                    field=f"functions[{name!r}]",
-                    hint="Pass the name alone, or with a docstring; the C++ performs the launch.",
-                )
-    if functions is not None and all(unit.is_file for unit in host.units):
-        raise LaunchSpecError(
-            "names functions of C++ files, which are compiled unchanged",
-            field="functions",
-            hint="Write TVM_FFI_DLL_EXPORT_TYPED_FUNC(name, function) in the file.",
-        )
+def _variants(name: str, value: object) -> Sequence[object]:
+    """Return the launches of a function."""
+    if not isinstance(value, list | tuple):
+        return (value,)
+    if not value or not all(isinstance(launch, Launch) and launch.kernel for launch in value):
+        problem = f"functions[{name!r}] must have a Launch(kernel=…) for each dtype"
+        hint = f'Write {{"{name}": [Launch(kernel="{name}<float>"), Launch(kernel="{name}<__half>")]}}.'
+        raise LaunchSpecError(problem, kernel=name, field="functions", hint=hint)
+    return value
 
 
 def _check_export_name(name: object) -> str:
@@ -370,11 +346,8 @@ def _read_launch(name: str, value: object) -> Launch:
         return Launch(doc=value)
     if isinstance(value, Launch):
         return value
-    raise LaunchSpecError(
-        f"functions[{name!r}] must be a Launch or a docstring, got {type(value).__name__}",
-        kernel=name,
-        field="functions",
-    )
+    problem = f"functions[{name!r}] must be a Launch, a list of them or a docstring, got {type(value).__name__}"
+    raise LaunchSpecError(problem, kernel=name, field="functions")
 
 
 # ---- sanitizers and debug information ----------------------------------------------------------------------------

@@ -45,7 +45,7 @@ def find_kind(call: Call) -> Kind:
 
 def looks_like_kernels(texts: Sequence[str]) -> bool:
     """Return whether texts have kernels and, at a glance, nothing that launches them."""
-    markers = (*_HOST_MARKERS, "<<<", "cudaLaunch")
+    markers = (*_HOST_MARKERS, "<<<", "cudaLaunch", "cub/device/", "thrust/")
     return any("__global__" in text for text in texts) and not any(m in text for text in texts for m in markers)
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jitload.errors import JitLoadError
 from jitload.launch import Launch
 from jitload.request.arguments import (
-    HOST_SUFFIXES,
     NO_INSTRUMENTATION,
     Call,
     Instrumentation,
@@ -18,13 +17,13 @@ from jitload.request.arguments import (
     Sources,
     absolute_path,
     check_backend,
-    check_host_functions,
     check_instrumentation,
     check_name,
     read_functions,
 )
 from jitload.request.cubins import LabelledCubin, read_embedded_cubins, read_labelled_cubins
-from jitload.request.kind import Kind, check_has_no_launches, cpu_launch_error, find_kind, is_empty
+from jitload.request.host_functions import check_host_functions
+from jitload.request.kind import Kind, check_has_no_launches, cpu_launch_error, find_kind, has_launches, is_empty
 from jitload.request.options import cpu_options, take_archs, translate_cuda_options
 from jitload.request.torch_text import TorchText, is_torch_text, torch_sources
 from jitload.settings import Settings, read_settings
@@ -43,8 +42,7 @@ class Unit(NamedTuple):
     Attributes:
         file: Its file name in the build directory.
         pieces: Label and text of each piece.
-        is_file: Whether it is a source file, compiled unchanged; inline text gets upstream's convenience headers and
-            the exports of `functions=`.
+        is_file: Whether it is a source file; inline text gets upstream's convenience headers.
         flags: Options for this unit alone.
     """
 
@@ -195,7 +193,7 @@ def make_request(call: Call) -> Request:
     exports = read_functions(functions)
     if host is not None:
         _check_is_no_program(call, host)
-        check_host_functions(functions, host, names=(name for name, _ in exports or ()))
+        check_host_functions(functions, host, names=[name for name, _ in exports or ()])
     include_dirs = (*call.options.include_dirs, *call.sources.directories, *cuda_dirs, *call.options.host_dirs)
     request = Request(
         name=call.name,
@@ -218,7 +216,7 @@ def make_request(call: Call) -> Request:
 def _with_light_torch(call: Call) -> Call:
     """Return the call with a text for torch prepared for the light headers; other calls are returned unchanged."""
     sources, torch = call.sources, call.torch
-    if torch is None and call.kind is None and call.makes != "cubin":
+    if torch is None and call.kind is None and call.makes != "cubin" and not has_launches(call.functions):
         torch = TorchText() if is_torch_text(sources) else None
     if torch is None:
         return call
@@ -294,7 +292,7 @@ def _host_source(call: Call, kind: Kind, cuda_options: tuple[str, ...]) -> HostS
                 "kind='host' if cuda_sources is C++"
             )
         return None
-    suffix = "cu" if kind == "mixed" else "cc"
+    suffixes = {piece: "cu" if _is_mixed_piece(call, kind, piece) else "cc" for piece in cuda}
     return HostSource(
         units=tuple(
             Unit(
@@ -303,7 +301,7 @@ def _host_source(call: Call, kind: Kind, cuda_options: tuple[str, ...]) -> HostS
                 is_file=sources.are_files,
                 flags=cuda_options if pieces[0] in cuda else (),  # also if cuda_sources is host C++
             )
-            for file, pieces in _unit_files(sources, cuda, suffix)
+            for file, pieces in _unit_files(sources, suffixes)
             if pieces
         ),
         objects=sources.objects,
@@ -314,20 +312,34 @@ def _host_source(call: Call, kind: Kind, cuda_options: tuple[str, ...]) -> HostS
     )
 
 
-def _unit_files(sources: Sources, cuda: Pieces, suffix: str) -> list[tuple[str, Pieces]]:
-    """Return file name and pieces of each unit: one for each file, or one for each language of inline texts."""
+def _is_mixed_piece(call: Call, kind: Kind, piece: tuple[str, str]) -> bool:
+    """Return whether nvcc compiles a piece; a file is what it is by itself, such as C++ beside kernels."""
+    if kind != "mixed" or call.kind is not None or not call.sources.are_files:
+        return kind == "mixed"
+    return find_kind(call._replace(sources=call.sources._replace(cuda=(piece,)))) != "host"
+
+
+def _unit_files(sources: Sources, suffixes: Mapping[tuple[str, str], str]) -> list[tuple[str, Pieces]]:
+    """Return file name and pieces of each unit: one for each file, or one for each language of inline texts.
+
+    Args:
+        sources: The sources.
+        suffixes: Each piece of `cuda_sources`, with the suffix that tells the compiler its language.
+    """
+    cuda = tuple(suffixes)
     if not sources.are_files:
+        suffix = next(iter(suffixes.values()), "cc")
         return [("cpp_sources.cc", sources.host), (f"cuda_sources.{suffix}", cuda)]
     pieces = (*sources.host, *cuda)
-    return [(f"source{number}.{_suffix_of(piece[0], suffix)}", (piece,)) for number, piece in enumerate(pieces)]
+    return [
+        (f"source{number}.{suffixes.get(piece) or _suffix_of(piece[0])}", (piece,))
+        for number, piece in enumerate(pieces)
+    ]
 
 
-def _suffix_of(label: str, cuda_suffix: str) -> str:
-    """Return the suffix that tells the compiler a source file's language: C, C++, or that of CUDA files here."""
-    suffix = Path(label).suffix.lower()
-    if suffix in HOST_SUFFIXES:
-        return "c" if suffix == ".c" else "cc"
-    return cuda_suffix
+def _suffix_of(label: str) -> str:
+    """Return the suffix for the copy of a source file for the host in the build directory: `c` or `cc`."""
+    return "c" if Path(label).suffix.lower() == ".c" else "cc"
 
 
 def _check_is_no_program(call: Call, host: HostSource) -> None:

@@ -39,19 +39,20 @@ extern "C" {
 /* Set tvm-ffi's error and return -1; so do all functions named jitload_raise_…. */
 __attribute__((format(printf, 2, 3))) int jitload_fail(const char* kind, const char* format, ...);
 
-/* The error of a call that bypassed tvm-ffi (python.cc), until tvm-ffi raises it in Python. */
-extern __thread TVMFFIObjectHandle jitload_pending_error;
-
-/* Raise the pending error if there is one, otherwise the error of the first check that fails. */
+/* Raise the error of the first check that fails. */
 int jitload_raise_argument_error(const jitload_kernel* kernel, const TVMFFIAny* args, int32_t num_args);
+/* For tensors whose dtypes fit none of a function's kernels. */
+int jitload_raise_variant_error(const jitload_kernel* kernel, const TVMFFIAny* args);
 int jitload_raise_type_error(const jitload_kernel* kernel, int32_t argument, const char* got);
+/* For a tensor with a pending conjugation ("conj") or negation ("neg"). */
+int jitload_raise_lazy_error(const jitload_kernel* kernel, int32_t argument, const char* pending);
 int jitload_raise_range_error(const jitload_kernel* kernel, const jitload_param* param, const TVMFFIAny* value);
 
 /* Read or encode rarer kinds of arguments. The readers return 0 for an invalid argument. */
 int jitload_read_big_int(const TVMFFIAny* value, uint64_t* out);
 uint32_t jitload_round_to_small_float(double value, int exponent_bits, int mantissa_bits, int finite_only);
 uint32_t jitload_round_to_e8m0(double value);
-int jitload_read_struct(const TVMFFIAny* value, void* out, size_t size, ptrdiff_t* length);
+int jitload_read_struct(const jitload_param* param, const TVMFFIAny* value, void* out, ptrdiff_t* length);
 int jitload_read_address(const jitload_param* param, const TVMFFIAny* value, uint64_t* out);
 int jitload_read_numpy_bool(const TVMFFIAny* value, uint64_t* out);
 
@@ -96,8 +97,9 @@ static inline int jitload_is_empty(const DLTensor* tensor) {
 static inline int jitload_dtype_fits(const jitload_param* param, DLDataType dtype) {
   if (param->dtype_bits == 0) return 1;
   if (dtype.code == param->dtype_code && dtype.bits == param->dtype_bits && dtype.lanes == 1) return 1;
-  return (param->flags & JITLOAD_COMPLEX) != 0 && dtype.code == kDLComplex && dtype.bits == 2 * param->dtype_bits &&
-         dtype.lanes == 1;
+  if (dtype.lanes != 1) return 0;
+  if (param->flags & JITLOAD_ADDRESSES) return dtype.code == kDLUInt && dtype.bits == 64;
+  return (param->flags & JITLOAD_COMPLEX) != 0 && dtype.code == kDLComplex && dtype.bits == 2 * param->dtype_bits;
 }
 
 static inline int jitload_is_cuda(DLDevice device) {

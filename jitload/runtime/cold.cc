@@ -2,5 +2,7 @@
  * than compiling the files.
  */
 #include "arguments.cc"
+#include "structures.cc"
+#include "argument_errors.cc"
 #include "launch_errors.cc"
 #include "cpu_launch.cc"

@@ -29,7 +29,7 @@ void start_plain() {
   Worker* worker = jitload_cpu_current_worker;
   const jitload_cpu_launch* call = worker->launch->call;
   call->kernel->run_blocks(call->params, &worker->block, worker->plain_count);
-  leave(worker);
+  worker->request = kHasEnded;
 }
 
 /* Run at most `limit` blocks from the current one on; return how many. */
@@ -41,8 +41,7 @@ uint32_t run_some_blocks(Worker* worker, uint64_t limit) {
   }
   const uint32_t in_row = worker->block.grid_dim[0] - worker->block.block_index[0];
   worker->plain_count = limit < in_row ? (uint32_t)limit : in_row;
-  prepare(&worker->plain, worker->plain_stack + kPlainStack, start_plain);
-  run_kernel(worker, &worker->plain);
+  run_kernel(worker, NULL);
   return worker->plain_count;
 }
 
@@ -97,6 +96,52 @@ void on_fault(int number, siginfo_t* info, void* context) {
 
 SignalHandler fault_handler = {SIGFPE, 0, on_fault, {}, false};
 
+/* ---- stacks that are too small --------------------------------------------------------------------------------- */
+
+constexpr size_t kSignalStack = 64 << 10;
+
+/* Return whether an address is in the page below a stack of this worker. */
+bool is_guard(const Worker* worker, const void* address) {
+  if (!is_on_own_stack(worker, address)) return false;
+  if (!worker->is_in_fibers) return (size_t)((const char*)address - worker->plain_stack) < 4096;
+  return (size_t)((const char*)address - worker->stacks) % kStack < 4096;
+}
+
+extern SignalHandler overflow_handler;
+
+void on_overflow(int number, siginfo_t* info, void* context) {
+  Worker* worker = jitload_cpu_current_worker;
+  if (worker != NULL && worker->is_running && info->si_code > 0 && is_guard(worker, info->si_addr)) {
+    const size_t size = worker->is_in_fibers ? kStack : kPlainStack;
+    fail(worker, current_thread(worker), "the local variables of a thread take more than %zu KiB,", size >> 10);
+    leave(worker);
+  }
+  if (call_previous(&overflow_handler, number, info, context)) return;
+  sigaction(number, &overflow_handler.previous, NULL); /* the signal comes again, for the previous action */
+}
+
+SignalHandler overflow_handler = {SIGSEGV, SA_ONSTACK, on_overflow, {}, false};
+
+/* Give this thread a stack for handlers of signals, if it has none; return it. */
+void* make_signal_stack() {
+  stack_t stack = {};
+  if (sigaltstack(NULL, &stack) != 0 || !(stack.ss_flags & SS_DISABLE)) return NULL;
+  stack.ss_flags = 0;
+  stack.ss_size = kSignalStack;
+  stack.ss_sp = malloc(kSignalStack);
+  if (stack.ss_sp != NULL && sigaltstack(&stack, NULL) == 0) return stack.ss_sp;
+  free(stack.ss_sp);
+  return NULL;
+}
+
+/* Take the stack back, unless somebody has replaced it. */
+void remove_signal_stack(void* memory) {
+  stack_t stack = {};
+  if (memory == NULL || sigaltstack(NULL, &stack) != 0 || stack.ss_sp != memory) return;
+  stack.ss_flags = SS_DISABLE;
+  if (sigaltstack(&stack, NULL) == 0) free(memory);
+}
+
 /* ---- running kernel code --------------------------------------------------------------------------------------- */
 
 /* How floating-point numbers are rounded, and whether denormals are zero: a signal handler begins with the defaults. */
@@ -120,7 +165,11 @@ void run_kernel(Worker* worker, const Context* context) {
   worker->run_number = worker->run_number + 1;
   while (!__atomic_load_n(&launch->has_failed, __ATOMIC_ACQUIRE)) {
     worker->is_running = 1;
-    jitload_cpu_switch(&worker->scheduler, context);
+    if (context != NULL) {
+      jitload_cpu_switch(&worker->scheduler, context);
+    } else {
+      jitload_cpu_call(&worker->scheduler, worker->plain_stack + kPlainStack, start_plain);
+    }
     worker->is_running = 0;
     if (worker->request == kHasEnded) break;
     if (worker->request == kIsInterrupted) {
@@ -228,8 +277,10 @@ int find_thread_memory(struct dl_phdr_info* info, size_t, void*) {
 /* The worker of a thread, which frees its stacks when the thread ends. */
 struct ThreadWorker {
   Worker worker = {};
+  void* signal_stack = make_signal_stack();
   ThreadWorker() { enlist(&worker); }
   ~ThreadWorker() {
+    remove_signal_stack(signal_stack);
     delist(&worker);
     own_worker = NULL;
     release(&worker);
@@ -268,8 +319,8 @@ void work_on(Launch* launch, bool is_launcher, void (*work)(Worker*, Launch*, bo
   worker->block.may_divide = launch->call->mode == JITLOAD_CPU_SINGLY;
   worker->is_in_fibers = 0;
   worker->fault_address = NULL;
-  __atomic_store_n(&worker->is_launching, 1, __ATOMIC_SEQ_CST);
-  if (!__atomic_load_n(&watch.is_awake, __ATOMIC_SEQ_CST)) wake_watcher();
+  worker->is_launching = 1;
+  if (!__atomic_load_n(&watch.is_awake, __ATOMIC_RELAXED)) wake_watcher();
   if (!has_stacks(worker, !is_launcher)) {
     if (is_launcher) fail(worker, NULL, "no memory for the stacks of its threads");
   } else {
@@ -320,7 +371,8 @@ extern "C" void jitload_cpu_stop(const uint32_t thread[3], const char* format, .
 
 /* The compiler calls this where an integer is divided by zero; with sanitize="undefined" also where one overflows. */
 extern "C" __attribute__((visibility("hidden"))) void __ubsan_handle_divrem_overflow_abort(const void* data) {
-  undefined((const Location*)data, kWatches ? "a division by zero, or one that overflows," : "an integer division by zero");
+  const char* problem = kWatches ? "a division by zero, or one that overflows," : "an integer division by zero";
+  undefined((const Location*)data, problem);
 }
 
 extern "C" int jitload_cpu_run(const jitload_cpu_launch* call, const char** error) {
@@ -343,7 +395,7 @@ extern "C" int jitload_cpu_run(const jitload_cpu_launch* call, const char** erro
     *error = "a kernel was called by a signal handler while this thread runs another kernel of its library";
     return -1;
   }
-  install(&fault_handler);
+  if (install(&fault_handler)) install(&overflow_handler);
   work_on(&launch, true, run_first_blocks);
   launch.workers = 0;
   if (launch.next < launch.blocks && !launch.has_failed) run_with_pool(&launch);

@@ -15,7 +15,7 @@ uint32_t split_guards;
 /* Record that something happened for which a thread may have waited; return the new count. */
 uint32_t note_progress(Launch* launch) { return __atomic_add_fetch(&launch->progress, 1, __ATOMIC_SEQ_CST); }
 
-/* Run kernel code from this context on, until it switches to `worker->scheduler` for good. */
+/* Run kernel code from this context on, or a plain loop if it is NULL, until it ends or is abandoned. */
 void run_kernel(Worker* worker, const Context* context);
 
 /* The threads of a block that wait for the same kind of thing. */
@@ -118,8 +118,9 @@ void check_same_threads(Worker* worker) {
   const uint64_t site = worker->barrier_site;
   BarrierCount* last = &worker->barrier_counts[site % kBarrierCounts];
   if (last->site == site && worker->arrived < last->threads) {
-    fail(worker, NULL, "%u threads meet at the barrier at line %u, where %u met before: its loop has a different length "
-         "in different threads, or some threads return from it,", worker->arrived, (uint32_t)site, last->threads);
+    fail(worker, NULL, "%u threads meet at the barrier at line %u, where %u met before: its loop has a different "
+         "length in different threads, or some threads return from it,", worker->arrived, (uint32_t)site,
+         last->threads);
     leave(worker);
   }
   *last = {site, worker->arrived};

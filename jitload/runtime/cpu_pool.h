@@ -34,7 +34,7 @@ constexpr int64_t kWorthHelper = 3000;     /* nanoseconds of work that justify a
 constexpr int64_t kWorthWaking = 40000;    /* likewise, for a helper that sleeps */
 constexpr int64_t kLeastChunk = 500;       /* nanoseconds of work to take at once; less leads to contention */
 constexpr uint32_t kMostRanges = 128;
-constexpr size_t kHelperStack = 256 << 10; /* kernels have stacks of their own */
+constexpr size_t kThreadStack = 8 << 20;   /* whatever `ulimit -s` says; thread-local memory may be taken from it */
 constexpr int kWatchSignal = SIGURG;       /* see cpu_watch.h */
 
 struct Pool {
@@ -148,16 +148,17 @@ uint32_t count_processors() {
 }
 
 /* Start a thread. Python's signals are for the other threads of the process. */
-bool start_thread(void* (*main)(void*), void* argument, size_t stack) {
+bool start_thread(void* (*main)(void*), void* argument) {
   sigset_t blocked, previous;
   sigfillset(&blocked);
   sigdelset(&blocked, SIGFPE); /* a kernel's division by zero */
+  sigdelset(&blocked, SIGSEGV); /* its use of too much stack */
   sigdelset(&blocked, kWatchSignal);
   pthread_sigmask(SIG_SETMASK, &blocked, &previous);
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  pthread_attr_setstacksize(&attributes, stack);
+  pthread_attr_setstacksize(&attributes, kThreadStack);
   pthread_t thread;
   const int error = pthread_create(&thread, &attributes, main, argument);
   pthread_attr_destroy(&attributes);
@@ -169,7 +170,7 @@ bool start_thread(void* (*main)(void*), void* argument, size_t stack) {
 uint32_t fill_pool() {
   static const uint32_t helpers = count_processors() - 1;
   uint32_t threads = __atomic_load_n(&pool.threads, __ATOMIC_SEQ_CST);
-  while (threads < helpers && start_thread(helper_main, (void*)(uintptr_t)(threads + 1), kHelperStack)) {
+  while (threads < helpers && start_thread(helper_main, (void*)(uintptr_t)(threads + 1))) {
     threads = __atomic_add_fetch(&pool.threads, 1, __ATOMIC_SEQ_CST);
   }
   return threads;

@@ -23,7 +23,10 @@ constexpr int64_t kLeastRest = 20;             /* times as long as a search take
 constexpr uint32_t kMostLooks = 1024;          /* of a search */
 constexpr uint64_t kMostBytes = 256 << 20;     /* likewise, of stacks */
 constexpr uint32_t kRepeats = 2;               /* how often memory is found unchanged before that counts */
-constexpr uint32_t kRepeatsIfUnknown = 40;     /* likewise, if the kernel has addresses of other memory */
+constexpr uint32_t kRepeatsIfUnknown = 40;     /* likewise, if others may change it, or it is not known */
+
+/* Return whether another thread of the program launches a kernel of this library. */
+bool others_launch(const Launch* launch);
 
 struct Hash {
   uint64_t lanes[4] = {1, 2, 3, 4};
@@ -111,7 +114,8 @@ bool all_wait(Worker* worker, Launch* launch, uint32_t progress) {
     uint64_t counted;
     do {
       counted = waiting >> 32 == progress ? waiting + 1 : ((uint64_t)progress << 32) + 1;
-    } while (!__atomic_compare_exchange_n(&launch->waiting, &waiting, counted, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
+    } while (!__atomic_compare_exchange_n(&launch->waiting, &waiting, counted, false, __ATOMIC_SEQ_CST,
+                                          __ATOMIC_SEQ_CST));
     worker->spinning.is_counted = true;
     waiting = counted;
   }
@@ -141,9 +145,10 @@ void compare_memory(Worker* worker) {
     spinning->progress = progress;
     spinning->repeats = 0;
     spinning->is_counted = false;
-  } else if (++spinning->repeats >= (worker->launch->call->has_addresses ? kRepeatsIfUnknown : kRepeats) &&
-             all_wait(worker, worker->launch, progress)) {
-    fail_waiting(worker);
+  } else if (++spinning->repeats >= kRepeats) {
+    const bool is_unknown = worker->launch->call->has_addresses || others_launch(worker->launch);
+    if (is_unknown && spinning->repeats < kRepeatsIfUnknown) return;
+    if (all_wait(worker, worker->launch, progress)) fail_waiting(worker);
   }
 }
 

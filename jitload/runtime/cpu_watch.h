@@ -1,8 +1,8 @@
 /* A thread that interrupts kernels that run for long, so that Ctrl-C and the failure of another block end them.
  *
  * Kernels run on stacks of their own. The watcher sends a signal to a thread that runs one, and the signal's handler
- * switches to the thread's own stack, where Python's signal handlers run. Afterwards the kernel goes on, or is abandoned.
- * A kernel is only interrupted in its own code: in libc it may hold a lock.
+ * switches to the thread's own stack, where Python's signal handlers run. Then the kernel goes on, or is abandoned. A
+ * kernel is only interrupted in its own code: in libc it may hold a lock.
  */
 #ifndef JITLOAD_CPU_WATCH_H_
 #define JITLOAD_CPU_WATCH_H_
@@ -22,7 +22,6 @@ namespace {
 constexpr int64_t kWatchInterval = 100; /* milliseconds */
 constexpr int64_t kRetryInterval = 1;   /* likewise, while a kernel is where it must not be interrupted */
 constexpr int kMostRetries = 100;
-constexpr size_t kWatchStack = 128 << 10;
 
 struct Watch {
   pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* held to use the list of workers, of which each thread has one */
@@ -43,16 +42,18 @@ struct SignalHandler {
   bool has_previous;
 };
 
-/* Install a handler, again if somebody has replaced it. Every library of ours has such handlers, which replace each
- * other: only the first action that a handler replaced is kept, so that no handler calls itself through another. */
-void install(SignalHandler* handler) {
-  struct sigaction action, ours = {};
-  if (sigaction(handler->number, NULL, &action) != 0) return;
-  if ((action.sa_flags & SA_SIGINFO) && action.sa_sigaction == handler->function) return;
+/* Install a handler, again if somebody has replaced it; return whether it was missing. Every library of ours has such
+ * handlers, which replace each other: only the first action that a handler replaced is kept, so that no handler calls
+ * itself through another. */
+bool install(SignalHandler* handler) {
+  struct sigaction action, ours;
+  if (sigaction(handler->number, NULL, &action) != 0) return false;
+  if ((action.sa_flags & SA_SIGINFO) && action.sa_sigaction == handler->function) return false;
   if (!__atomic_exchange_n(&handler->has_previous, true, __ATOMIC_SEQ_CST)) handler->previous = action;
+  memset(&ours, 0, sizeof ours);
   ours.sa_sigaction = handler->function;
   ours.sa_flags = SA_SIGINFO | SA_NODEFER | handler->flags;
-  sigaction(handler->number, &ours, NULL);
+  return sigaction(handler->number, &ours, NULL) == 0;
 }
 
 /* Call the handler that this one replaced; return whether there was one. */
@@ -104,10 +105,10 @@ void on_watch_signal(int number, siginfo_t* info, void* context) {
   const int error = errno;
   Worker* worker = jitload_cpu_current_worker;
   const uintptr_t code = code_address(context);
+  const bool is_own_code = code >= own_code.begin && code < own_code.end;
   if (worker == NULL) {
     call_previous(&watch_handler, number, info, context);
-  } else if (worker->is_running && !worker->is_uninterruptible && is_on_own_stack(worker, &error) && code >= own_code.begin &&
-             code < own_code.end) {
+  } else if (worker->is_running && !worker->is_uninterruptible && is_own_code && is_on_own_stack(worker, &error)) {
     worker->interruptions_handled = worker->interruptions;
     const Request request = worker->request;
     worker->request = kIsInterrupted;
@@ -166,6 +167,7 @@ void* watch_main(void*) {
     runs = runs_now;
     if (idle_time < kIdleTime) continue;
     __atomic_store_n(&watch.is_awake, 0, __ATOMIC_SEQ_CST);
+    usleep(1000); /* threads that have not seen this show by now that they launch, without a fence for each launch */
     uint32_t expected = 0;
     if (count_runs() == runs ||
         !__atomic_compare_exchange_n(&watch.is_awake, &expected, 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
@@ -179,7 +181,7 @@ void* watch_main(void*) {
 void wake_watcher() {
   uint32_t expected = 0;
   if (__atomic_compare_exchange_n(&watch.is_awake, &expected, 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) &&
-      !start_thread(watch_main, NULL, kWatchStack)) {
+      !start_thread(watch_main, NULL)) {
     __atomic_store_n(&watch.is_awake, 0, __ATOMIC_SEQ_CST);
   }
 }
@@ -201,6 +203,16 @@ void delist(Worker* worker) {
   while (*link != NULL && *link != worker) link = &(*link)->next;
   if (*link != NULL) *link = worker->next;
   pthread_mutex_unlock(&watch.mutex);
+}
+
+bool others_launch(const Launch* launch) {
+  bool is_other = false;
+  pthread_mutex_lock(&watch.mutex);
+  for (const Worker* worker = watch.first; worker != NULL; worker = worker->next) {
+    is_other |= worker->is_launching && worker->launch != launch;
+  }
+  pthread_mutex_unlock(&watch.mutex);
+  return is_other;
 }
 
 /* In a child process there is neither the watcher nor any thread but the one that forked. */

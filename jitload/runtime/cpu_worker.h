@@ -22,9 +22,14 @@ struct Context {
   void* stack_pointer;
 };
 
-#if defined(__x86_64__)
 /* Save the registers that the ABI preserves over a call, exchange the stack pointer, and restore them. */
 extern "C" void jitload_cpu_switch(Context* from, const Context* to);
+
+/* Call a function on another stack. Like a switch this saves a context, to which the function may switch for good. When
+ * it returns, the context there is resumed. Processors predict calls and returns, but not switches. */
+extern "C" void jitload_cpu_call(Context* from, char* stack_end, void (*function)());
+
+#if defined(__x86_64__)
 __asm__(
     ".pushsection .text\n"
     ".globl jitload_cpu_switch\n"
@@ -37,6 +42,14 @@ __asm__(
     "  popq %r15\n  popq %r14\n  popq %r13\n  popq %r12\n  popq %rbx\n  popq %rbp\n"
     "  ret\n"
     ".size jitload_cpu_switch, .-jitload_cpu_switch\n"
+    ".type jitload_cpu_call, @function\n"
+    "jitload_cpu_call:\n"
+    "  pushq %rbp\n  pushq %rbx\n  pushq %r12\n  pushq %r13\n  pushq %r14\n  pushq %r15\n"
+    "  movq %rsp, (%rdi)\n"
+    "  movq %rdi, %rbx\n  movq %rsi, %rsp\n  call *%rdx\n  movq (%rbx), %rsp\n"
+    "  popq %r15\n  popq %r14\n  popq %r13\n  popq %r12\n  popq %rbx\n  popq %rbp\n"
+    "  ret\n"
+    ".size jitload_cpu_call, .-jitload_cpu_call\n"
     ".popsection\n");
 
 void prepare(Context* context, char* stack_end, void (*entry)()) {
@@ -47,7 +60,6 @@ void prepare(Context* context, char* stack_end, void (*entry)()) {
   context->stack_pointer = top;
 }
 #elif defined(__aarch64__)
-extern "C" void jitload_cpu_switch(Context* from, const Context* to);
 __asm__(
     ".pushsection .text\n"
     ".globl jitload_cpu_switch\n"
@@ -66,6 +78,20 @@ __asm__(
     "  add sp, sp, #160\n"
     "  ret\n"
     ".size jitload_cpu_switch, .-jitload_cpu_switch\n"
+    ".type jitload_cpu_call, %function\n"
+    "jitload_cpu_call:\n"
+    "  sub sp, sp, #160\n"
+    "  stp x19, x20, [sp, #0]\n  stp x21, x22, [sp, #16]\n  stp x23, x24, [sp, #32]\n  stp x25, x26, [sp, #48]\n"
+    "  stp x27, x28, [sp, #64]\n  stp x29, x30, [sp, #80]\n"
+    "  stp d8, d9, [sp, #96]\n  stp d10, d11, [sp, #112]\n  stp d12, d13, [sp, #128]\n  stp d14, d15, [sp, #144]\n"
+    "  mov x9, sp\n  str x9, [x0]\n"
+    "  mov x19, x0\n  mov sp, x1\n  blr x2\n  ldr x9, [x19]\n  mov sp, x9\n"
+    "  ldp x19, x20, [sp, #0]\n  ldp x21, x22, [sp, #16]\n  ldp x23, x24, [sp, #32]\n  ldp x25, x26, [sp, #48]\n"
+    "  ldp x27, x28, [sp, #64]\n  ldp x29, x30, [sp, #80]\n"
+    "  ldp d8, d9, [sp, #96]\n  ldp d10, d11, [sp, #112]\n  ldp d12, d13, [sp, #128]\n  ldp d14, d15, [sp, #144]\n"
+    "  add sp, sp, #160\n"
+    "  ret\n"
+    ".size jitload_cpu_call, .-jitload_cpu_call\n"
     ".popsection\n");
 
 void prepare(Context* context, char* stack_end, void (*entry)()) {
@@ -177,7 +203,6 @@ struct jitload_cpu_worker {
   uint32_t capacity;
   uint32_t guards; /* guard pages that split a mapping */
   char* plain_stack; /* of kernels that cannot wait */
-  Context plain;
   uint32_t plain_count; /* the blocks that they run next */
   Context scheduler;    /* the code that runs kernels, on the thread's own stack */
   Context interrupted;  /* the kernel, if the watcher interrupted it */

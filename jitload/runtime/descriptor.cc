@@ -79,6 +79,19 @@ static void jitload_read_options(const jitload_python_api* python, void* object,
   python->clear_error();
 }
 
+/* Whether an object has a method without arguments, and it returns a true value. */
+static int jitload_is_answered(const jitload_python_api* python, void* object, const char* name) {
+  void* method = python->attribute(object, name);
+  void* arguments = python->new_tuple(0);
+  void* answer = method != NULL && arguments != NULL ? python->call(method, arguments, NULL) : NULL;
+  const int is_true = answer != NULL && python->is_true(answer) == 1;
+  python->decref(answer);
+  python->decref(arguments);
+  python->decref(method);
+  python->clear_error();
+  return is_true;
+}
+
 static int jitload_read_attributes(const jitload_python_api* python, void* object, jitload_tensor_descriptor* out) {
   const int32_t rank = jitload_read_integers(python, object, "shape", out->shape);
   out->block_rank = jitload_read_integers(python, object, "block_shape", out->block);
@@ -87,6 +100,9 @@ static int jitload_read_attributes(const jitload_python_api* python, void* objec
   }
   void* base = python->attribute(object, "base");
   if (base == NULL) return 0;
+  out->pending = jitload_is_answered(python, base, "is_conj") ? "conj"
+                 : jitload_is_answered(python, base, "is_neg") ? "neg"
+                                                               : NULL;
   int is_read = jitload_read_exchange_table(python, base, out);
   python->clear_error();
   if (!is_read) is_read = jitload_read_capsule(python, base, out);

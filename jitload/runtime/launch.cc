@@ -15,7 +15,6 @@ extern "C" jitload_cu_result jitload_launch_with_attributes(const jitload_driver
                                                             jitload_cu_kernel function, jitload_cu_stream stream) {
   const jitload_kernel* kernel = request->kernel;
   const jitload_plan* plan = &request->plan;
-  jitload_cu_attribute attributes[5] = {}; /* at most one for each attribute below */
   jitload_cu_config config = {};
   for (int i = 0; i < 3; ++i) {
     config.grid[i] = (uint32_t)plan->grid[i];
@@ -23,7 +22,6 @@ extern "C" jitload_cu_result jitload_launch_with_attributes(const jitload_driver
   }
   config.shared_bytes = (uint32_t)plan->shared_bytes;
   config.stream = stream;
-  config.attributes = attributes;
   const struct { int32_t flag, id, number; } simple[] = {
       {JITLOAD_IS_COOPERATIVE, JITLOAD_LAUNCH_COOPERATIVE, 1},
       {JITLOAD_IS_PDL, JITLOAD_LAUNCH_PDL, 1},
@@ -31,6 +29,8 @@ extern "C" jitload_cu_result jitload_launch_with_attributes(const jitload_driver
       {JITLOAD_SPREADS, JITLOAD_LAUNCH_CLUSTER_POLICY, JITLOAD_CLUSTER_SPREAD},
       {JITLOAD_BALANCES, JITLOAD_LAUNCH_CLUSTER_POLICY, JITLOAD_CLUSTER_BALANCE},
   };
+  jitload_cu_attribute attributes[sizeof(simple) / sizeof(*simple) + 1] = {}; /* and the cluster */
+  config.attributes = attributes;
   for (const auto& row : simple) {
     if (!(kernel->flags & row.flag)) continue;
     attributes[config.attribute_count].id = row.id;
@@ -60,6 +60,11 @@ extern "C" int jitload_run(const jitload_kernel* kernel, const jitload_config* c
     return jitload_raise_argument_error(kernel, args, num_args);
   }
   if (kernel->triton != NULL) return kernel->triton->run(kernel, config, args, stream_source);
+  if (__builtin_expect(kernel->flags & JITLOAD_DISPATCHES, 0)) {
+    const jitload_kernel* variant = jitload_choose_variant(kernel, args);
+    if (variant == NULL) return jitload_raise_variant_error(kernel, args);
+    kernel = variant;
+  }
   const size_t count = (size_t)kernel->param_count;
   uint64_t* values = (uint64_t*)__builtin_alloca(8 * count + 8);
   jitload_request request;

@@ -6,6 +6,25 @@
 
 #include "device.h"
 
+static inline int jitload_fits_dtypes(const jitload_kernel* kernel, const TVMFFIAny* args) {
+  for (int32_t i = 0; i < kernel->param_count; ++i) {
+    const jitload_param* param = &kernel->params[i];
+    if (param->kind != JITLOAD_POINTER || param->argument < 0) continue;
+    const DLTensor* tensor = jitload_get_tensor(&args[param->argument]);
+    if (tensor != NULL && !jitload_dtype_fits(param, tensor->dtype)) return 0;
+  }
+  return 1;
+}
+
+/* Choose the kernel whose pointers fit the dtypes of the tensors. Return NULL if there is none. */
+static inline const jitload_kernel* jitload_choose_variant(const jitload_kernel* kernel, const TVMFFIAny* args) {
+  const jitload_kernel* variants = &kernel->module->kernels[kernel->first_variant];
+  for (int32_t i = 0; i < kernel->variant_count; ++i) {
+    if (jitload_fits_dtypes(&variants[i], args)) return &variants[i];
+  }
+  return NULL;
+}
+
 static inline int jitload_read_arguments(jitload_request* request, const TVMFFIAny* args, uint64_t* values,
                                          unsigned char** structs) {
   const jitload_kernel* kernel = request->kernel;
@@ -18,7 +37,7 @@ static inline int jitload_read_arguments(jitload_request* request, const TVMFFIA
       if (!jitload_read_pointer(param, value, &values[i], &request->device)) return 0;
     } else if (param->kind == JITLOAD_STRUCT) {
       ptrdiff_t size;
-      if (!jitload_read_struct(value, *structs, param->size, &size)) return 0;
+      if (!jitload_read_struct(param, value, *structs, &size)) return 0;
       request->params[i] = *structs;
       *structs += (param->size + 63) & ~(size_t)63;
     } else if (!jitload_read_number(param, value, &values[i])) {
@@ -123,9 +142,7 @@ static inline jitload_cu_stream jitload_select_stream(const jitload_request* req
 static inline jitload_cu_result jitload_submit(const jitload_driver* driver, const jitload_request* request,
                                                jitload_cu_kernel function, jitload_cu_stream stream) {
   const jitload_plan* plan = &request->plan;
-  const int attributes = JITLOAD_HAS_CLUSTER | JITLOAD_IS_COOPERATIVE | JITLOAD_IS_PDL | JITLOAD_HAS_PRIORITY |
-                         JITLOAD_SPREADS | JITLOAD_BALANCES;
-  if (JITLOAD_LIKELY((request->kernel->flags & attributes) == 0)) {
+  if (JITLOAD_LIKELY((request->kernel->flags & JITLOAD_NEEDS_ATTRIBUTES) == 0)) {
     return driver->launch(function, (unsigned)plan->grid[0], (unsigned)plan->grid[1], (unsigned)plan->grid[2],
                           (unsigned)plan->block[0], (unsigned)plan->block[1], (unsigned)plan->block[2],
                           (unsigned)plan->shared_bytes, stream, request->params, NULL);

@@ -32,13 +32,21 @@ typedef struct jitload_object {
   X(decref, "Py_DecRef", void, (void*))                     \
   X(clear_error, "PyErr_Clear", void, (void))                  \
   X(set_error, "PyErr_SetString", void, (void*, const char*))  \
+  X(set_error_object, "PyErr_SetObject", void, (void*, void*))  \
+  X(fetch, "PyErr_Fetch", void, (void**, void**, void**))      \
+  X(normalize, "PyErr_NormalizeException", void, (void**, void**, void**)) \
+  X(restore, "PyErr_Restore", void, (void*, void*, void*))     \
+  X(set_traceback, "PyException_SetTraceback", int, (void*, void*)) \
+  X(new_text, "PyUnicode_FromStringAndSize", void*, (const char*, ptrdiff_t)) \
   X(is_error, "PyErr_ExceptionMatches", int, (void*))          \
   X(is_instance, "PyObject_IsInstance", int, (void*, void*))   \
   X(call_with, "PyObject_CallFunctionObjArgs", void*, (void*, ...)) \
   X(call_method, "PyObject_CallMethod", void*, (void*, const char*, const char*, ...)) \
   X(utf8, "PyUnicode_AsUTF8", const char*, (void*))         \
+  X(bytes_data, "PyBytes_AsString", const char*, (void*))      \
   X(new_tuple, "PyTuple_New", void*, (ptrdiff_t))              \
-  X(set_item, "PyTuple_SetItem", int, (void*, ptrdiff_t, void*))
+  X(set_item, "PyTuple_SetItem", int, (void*, ptrdiff_t, void*)) \
+  X(call_object, "PyObject_CallObject", void*, (void*, void*))
 
 #define JITLOAD_PYTHON_OBJECTS(X) \
   X(none, "_Py_NoneStruct")       \
@@ -46,11 +54,20 @@ typedef struct jitload_object {
   X(false_object, "_Py_FalseStruct")        \
   X(long_type, "PyLong_Type")     \
   X(float_type, "PyFloat_Type")   \
+  X(tuple_type, "PyTuple_Type")   \
   X(type_error, "PyExc_TypeError") \
+  X(runtime_error, "PyExc_RuntimeError") \
   X(buffer_error, "PyExc_BufferError")
 
 #define JITLOAD_DECLARE_FUNCTION_(field, symbol, result, parameters) result(*field) parameters;
 #define JITLOAD_DECLARE_OBJECT_(field, symbol) void* field;
+/* Where a tensor's dispatch keys are: a tensor object has a pointer to torch's tensor, which has the 64 bits of keys. */
+typedef struct jitload_key_place {
+  int64_t pointer_offset;
+  int64_t keys_offset;
+  uint64_t lazy_keys; /* set where torch conjugates or negates lazily; 0 if the place is unknown */
+} jitload_key_place;
+
 static struct {
   JITLOAD_PYTHON_FUNCTIONS(JITLOAD_DECLARE_FUNCTION_)
   JITLOAD_PYTHON_OBJECTS(JITLOAD_DECLARE_OBJECT_)
@@ -59,6 +76,10 @@ static struct {
   const void* tensor_type;
   const void* parameter_type;
   void* describe;   /* of direct.py: describes a tensor that DLPack cannot export */
+  void* find_keys;  /* of direct.py: returns the bytes of a jitload_key_place */
+  void* flatten;    /* of direct.py: returns the arguments of a Triton kernel with the items of tuples, or None */
+  jitload_key_place keys;
+  int has_keys;
   void* retry_call; /* of direct.py: repeats a call with copies of arrays that tvm-ffi cannot read */
   int (*to_dltensor)(void* tensor, DLTensor* out); /* DLPack's dltensor_from_py_object_no_sync */
   jitload_stream_source_fn stream;
@@ -75,20 +96,32 @@ static __attribute__((cold, noinline)) int jitload_call_predicate(void* object, 
   return is_true;
 }
 
-/* Whether torch conjugates or negates the tensor lazily, so that its memory holds other values. Only complex tensors,
- * and views of their imaginary parts, can be lazy; the elements of such a view have a stride of 2. */
-static inline int jitload_is_lazy(void* object, const DLTensor* tensor) {
-  if (tensor->dtype.code == kDLComplex) {
-    return jitload_call_predicate(object, "is_conj") || jitload_call_predicate(object, "is_neg");
-  }
-  if (tensor->dtype.code != kDLFloat) return 0;
-  const int32_t last = tensor->ndim - 1;
-  if (last >= 0 && tensor->shape[last] != 1 && (tensor->strides == NULL || tensor->strides[last] == 1)) return 0;
-  return jitload_call_predicate(object, "is_neg");
+static __attribute__((cold, noinline)) int jitload_is_lazy_by_name(void* object) {
+  return jitload_call_predicate(object, "is_conj") || jitload_call_predicate(object, "is_neg");
+}
+
+static __attribute__((cold, noinline)) void jitload_find_keys(void* tensor) {
+  void* bytes = python.call_with(python.find_keys, tensor, NULL);
+  const char* data = bytes != NULL ? python.bytes_data(bytes) : NULL;
+  if (data != NULL) memcpy(&python.keys, data, sizeof python.keys);
+  if (bytes != NULL) python.decref(bytes);
+  python.clear_error();
+  python.has_keys = 1;
+}
+
+/* Whether torch conjugates or negates the tensor lazily, so that its memory holds other values. torch's functions that
+ * tell would take a tenth of a call; the tensor's dispatch keys tell it as well. */
+static inline int jitload_is_lazy(void* object) {
+  const void* type = ((const jitload_object*)object)->type;
+  if (type != python.tensor_type && type != python.parameter_type) return jitload_is_lazy_by_name(object);
+  if (__builtin_expect(!python.has_keys, 0)) jitload_find_keys(object);
+  if (__builtin_expect(python.keys.lazy_keys == 0, 0)) return jitload_is_lazy_by_name(object);
+  const char* tensor = *(const char* const*)((const char*)object + python.keys.pointer_offset);
+  return (*(const uint64_t*)(tensor + python.keys.keys_offset) & python.keys.lazy_keys) != 0;
 }
 
 static inline int jitload_read_tensor(void* object, DLTensor* tensor) {
-  return python.to_dltensor(object, tensor) == 0 && !jitload_is_lazy(object, tensor);
+  return python.to_dltensor(object, tensor) == 0 && !jitload_is_lazy(object);
 }
 
 /* Read an argument of a common kind; return 0 for other kinds. */
@@ -123,6 +156,16 @@ static inline int jitload_read_object(void* object, TVMFFIAny* out, DLTensor* te
   return 1;
 }
 
+/* Remove the frames below the caller's from the traceback of the exception that is set. */
+static void jitload_drop_traceback(void) {
+  void *type = NULL, *value = NULL, *traceback = NULL;
+  python.fetch(&type, &value, &traceback);
+  python.normalize(&type, &value, &traceback);
+  if (value != NULL) python.set_traceback(value, python.none);
+  if (traceback != NULL) python.decref(traceback);
+  python.restore(type, value, NULL);
+}
+
 static __attribute__((cold, noinline)) void* jitload_call_tvm_ffi(void* self, void* const* args, ptrdiff_t count) {
   void* tuple = python.new_tuple(count);
   if (tuple == NULL) return NULL;
@@ -136,15 +179,27 @@ static __attribute__((cold, noinline)) void* jitload_call_tvm_ffi(void* self, vo
     result = python.call_with(python.retry_call, self, tuple, NULL);
   }
   python.decref(tuple);
+  if (result == NULL) jitload_drop_traceback();
   return result;
 }
 
-/* Let tvm-ffi raise the error that is set: a call with a wrong number of arguments, which cannot launch, finds the
- * pending error in jitload_raise_argument_error. */
-static __attribute__((cold, noinline)) void* jitload_raise_in_python(void* self, const jitload_kernel* kernel) {
-  void* const arguments[] = {python.none};
-  TVMFFIErrorMoveFromRaised(&jitload_pending_error);
-  return jitload_call_tvm_ffi(self, arguments, kernel->argument_count == 0);
+/* Raise tvm-ffi's error in Python. tvm-ffi itself would add frames of its own and of C++ to the traceback. */
+static __attribute__((cold, noinline)) void* jitload_raise_in_python(void) {
+  TVMFFIObjectHandle error = NULL;
+  TVMFFIErrorMoveFromRaised(&error);
+  if (error == NULL) return NULL; /* a Python exception is set already */
+  const TVMFFIErrorCell* cell = (const TVMFFIErrorCell*)((const char*)error + sizeof(TVMFFIObject));
+  char symbol[64];
+  snprintf(symbol, sizeof symbol, "PyExc_%.*s", (int)cell->kind.size, cell->kind.data);
+  void* const* type = (void* const*)dlsym(RTLD_DEFAULT, symbol);
+  if (type == NULL) type = (void* const*)python.runtime_error;
+  void* message = python.new_text(cell->message.data, (ptrdiff_t)cell->message.size);
+  if (message != NULL) {
+    python.set_error_object(*type, message);
+    python.decref(message);
+  }
+  TVMFFIObjectDecRef(error);
+  return NULL;
 }
 
 /* Set an error for the first tensor that DLPack cannot export, such as a meta or sparse tensor, or one that is
@@ -155,6 +210,13 @@ static int jitload_raise_unreadable(const jitload_kernel* kernel, void* const* a
   for (ptrdiff_t i = 0; i < count; ++i) {
     if (python.is_instance(args[i], (void*)python.tensor_type) != 1 || jitload_read_tensor(args[i], &ignored)) continue;
     python.clear_error();
+    const char* pending = jitload_call_predicate(args[i], "is_conj") ? "conj"
+                          : jitload_call_predicate(args[i], "is_neg") ? "neg"
+                                                                      : NULL;
+    if (pending != NULL) {
+      jitload_raise_lazy_error(kernel, (int32_t)i, pending);
+      return 1;
+    }
     void* description = python.call_with(python.describe, args[i], NULL);
     const char* text = description != NULL ? python.utf8(description) : NULL;
     jitload_raise_type_error(kernel, (int32_t)i, text != NULL ? text : "a tensor that DLPack cannot export");
@@ -166,13 +228,49 @@ static int jitload_raise_unreadable(const jitload_kernel* kernel, void* const* a
   return 0;
 }
 
+/* Repeat a call of a Triton kernel with the items of its tuples. Return 0 if there is none that the kernel takes. */
+static int jitload_call_flattened(void* self, const jitload_kernel* kernel, void* const* args, ptrdiff_t count,
+                                  void** result) {
+  int has_tuple = 0;
+  for (ptrdiff_t i = 0; i < count; ++i) has_tuple |= python.is_instance(args[i], python.tuple_type) == 1;
+  if (kernel->triton == NULL || !has_tuple) return 0;
+  void* tuple = python.new_tuple(count);
+  for (ptrdiff_t i = 0; tuple != NULL && i < count; ++i) {
+    python.incref(args[i]);
+    python.set_item(tuple, i, args[i]);
+  }
+  void* items = tuple != NULL ? python.call_with(python.flatten, self, tuple, NULL) : NULL;
+  const int is_flat = items != python.none;
+  *result = items != NULL && is_flat ? python.call_object(self, items) : NULL;
+  if (items != NULL) python.decref(items);
+  if (tuple != NULL) python.decref(tuple);
+  return is_flat;
+}
+
+/* Whether a call is written as for CuPy's RawKernel: `f((4,), (256,), (x, y, n))`. */
+static int jitload_is_cupy_call(const jitload_kernel* kernel, void* const* args, ptrdiff_t count) {
+  if (count != 3 && count != 4) return 0;
+  for (ptrdiff_t i = 0; i < 3; ++i) {
+    if (python.is_instance(args[i], python.tuple_type) != 1) return 0;
+    if (i < kernel->param_count && kernel->params[i].kind == JITLOAD_STRUCT) return 0;
+  }
+  return 1;
+}
+
 static __attribute__((cold, noinline)) void* jitload_slow_call(void* self, const jitload_kernel* kernel,
                                                                void* const* args, ptrdiff_t count) {
+  void* result;
+  if (jitload_call_flattened(self, kernel, args, count, &result)) return result;
+  if (jitload_is_cupy_call(kernel, args, count)) {
+    const char* grid = kernel->triton != NULL ? "grid" : "grid, block";
+    jitload_fail("TypeError", "%s() takes the launch in brackets: %s[%s](…)", kernel->name, kernel->name, grid);
+    return jitload_raise_in_python();
+  }
   if (count != kernel->argument_count) {
     jitload_raise_argument_error(kernel, NULL, (int32_t)count);
-    return jitload_raise_in_python(self, kernel);
+    return jitload_raise_in_python();
   }
-  if (jitload_raise_unreadable(kernel, args, count)) return jitload_raise_in_python(self, kernel);
+  if (jitload_raise_unreadable(kernel, args, count)) return jitload_raise_in_python();
   return jitload_call_tvm_ffi(self, args, count);
 }
 
@@ -200,18 +298,18 @@ static void* jitload_vectorcall(void* self, void* const* args, size_t flags_and_
   void* thread = bound->keeps_gil ? NULL : python.save_thread();
   const int failed = jitload_run(kernel, &bound->config, values, (int32_t)count, stream);
   if (thread != NULL) python.restore_thread(thread);
-  if (__builtin_expect(failed, 0)) return failed == JITLOAD_INTERRUPTED ? NULL : jitload_raise_in_python(self, kernel);
+  if (__builtin_expect(failed, 0)) return failed == JITLOAD_INTERRUPTED ? NULL : jitload_raise_in_python();
   python.incref(python.none);
   return python.none;
 }
 
 /* Enable direct calls; return whether this Python supports them. args: (offset of a typed function's own fields,
  * then as addresses: tp_call of tvm_ffi.Function, torch.Tensor, torch.nn.Parameter, dltensor_from_py_object_no_sync
- * and current_work_stream of torch's exchange table, and direct.py's functions `describe` and `retry_call`). */
+ * and current_work_stream of torch's exchange table, and direct.py's functions `describe`, `retry_call`, `find_keys` and `flatten`). */
 JITLOAD_LOADER_FUNCTION(use_python)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   result->type_index = kTVMFFIBool;
   result->v_int64 = 0;
-  if (num_args != 8) return 0;
+  if (num_args != 10) return 0;
   int is_complete = 1;
 #define JITLOAD_FIND_FUNCTION_(field, symbol, result_type, parameters) \
   *(void**)&python.field = dlsym(RTLD_DEFAULT, symbol);                \
@@ -229,6 +327,9 @@ JITLOAD_LOADER_FUNCTION(use_python)(void*, const TVMFFIAny* args, int32_t num_ar
   python.stream = (jitload_stream_source_fn)args[5].v_ptr;
   python.describe = args[6].v_ptr;
   python.retry_call = args[7].v_ptr;
+  python.find_keys = args[8].v_ptr;
+  python.flatten = args[9].v_ptr;
+  python.has_keys = 0;
   result->v_int64 = is_complete;
   return 0;
 }

@@ -30,6 +30,7 @@ extern "C" {
   X(get_buffer, "PyObject_GetBuffer", int, (void*, void*, int))         \
   X(release_buffer, "PyBuffer_Release", void, (void*))                     \
   X(decref, "Py_DecRef", void, (void*))                                   \
+  X(incref, "Py_IncRef", void, (void*))                                   \
   X(has_error, "PyErr_Occurred", void*, (void))                         \
   X(clear_error, "PyErr_Clear", void, (void))
 

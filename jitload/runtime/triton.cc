@@ -59,7 +59,7 @@ static int32_t jitload_match_score(const jitload_kernel* kernel, const TVMFFIAny
     const jitload_param* param = &kernel->params[i];
     ptrdiff_t size;
     const int is_read = param->kind == JITLOAD_POINTER  ? jitload_read_pointer(param, &args[i], &values[i], &device)
-                        : param->kind == JITLOAD_STRUCT ? jitload_read_struct(&args[i], NULL, param->size, &size)
+                        : param->kind == JITLOAD_STRUCT ? jitload_read_struct(param, &args[i], NULL, &size)
                                                         : jitload_read_number(param, &args[i], &values[i]);
     if (!is_read) return i - kernel->param_count;
   }
@@ -420,6 +420,9 @@ extern "C" int jitload_run_triton(const jitload_kernel* kernel, const jitload_co
       TVMFFIAny* value = &copies[triton->descriptors[i].param];
       if (value->type_index != kTVMFFIOpaquePyObject || !jitload_read_tensor_descriptor(value,
                                                                                         &descriptors[i])) continue;
+      if (descriptors[i].pending != NULL) {
+        return jitload_raise_lazy_error(kernel, triton->descriptors[i].param, descriptors[i].pending);
+      }
       value->type_index = kTVMFFIDLTensorPtr;
       value->v_ptr = &descriptors[i].tensor;
       if (stream_source == NULL) stream_source = descriptors[i].stream_source;

@@ -20,6 +20,7 @@ typedef struct jitload_tensor_descriptor {
   int32_t block_rank; /* 0 if the argument is a plain tensor */
   uint64_t pads_nan;
   uint64_t rounds;
+  const char* pending; /* "conj" or "neg" for a base with a pending conjugation or negation */
   jitload_stream_source_fn stream_source; /* of the base's framework */
 } __attribute__((aligned(64))) jitload_tensor_descriptor;
 

@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from jitload.cpptext.declarations import read_parameters
 from jitload.cpptext.lexer import code_tokens
 from jitload.errors import SignatureError
 from jitload.model import Kernel, ParameterSlot
 from jitload.signature.demangle import is_refused, name_in
-from jitload.signature.types import find_undeclared_name, list_type_names, resolve_aliases
+from jitload.signature.types import (
+    TypeFacts,
+    describe_type,
+    find_base,
+    find_undeclared_name,
+    is_builtin_integer,
+    list_type_names,
+    resolve_aliases,
+    scalars_in,
+    split_base,
+)
 
 # What precedes the parameters in a declaration. A parameter that is a pointer to a function begins in the same way.
-_HEAD = re.compile(r'^(?:extern\s+"C"\s+)?(?:__global__\s+)?void\s+(?:[\w:]+(?:<[^()]*>)?\s*)?\((?!\s*\*)')
+_HEAD = re.compile(
+    r'^(?:(?:extern\s+"C"|__global__|static|inline|__launch_bounds__\s*\([^()]*\))\s+)*'
+    r"void\s+(?:[\w:]+(?:<[^()]*>)?\s*)?\((?!\s*\*)"
+)
 
 
 def parse_signature(text: str, kernel: str) -> tuple[tuple[str, str], ...]:
@@ -39,17 +53,62 @@ def parse_signature(text: str, kernel: str) -> tuple[tuple[str, str], ...]:
     if any(inner.count(opening) != inner.count(closing) for opening, closing in ("()", "[]", "<>")):
         raise SignatureError(_signature_message(text, kernel, "its brackets do not match"))
     parameters = read_parameters(tokens)
-    for index, (type_, _) in enumerate(parameters):
-        _check_written_type(type_, index, text, kernel)
+    for index, (type_, name) in enumerate(parameters):
+        _check_written_type(type_, name, index, _Written(text, kernel))
     return parameters
 
 
-def _check_written_type(type_: str, index: int, text: str, kernel: str) -> None:
+def check_agrees(declared: Sequence[str], compiled: Sequence[TypeFacts], kernel: str) -> None:
+    """Raise SignatureError if a hand-written signature differs from the types that the compiler reports.
+
+    Names of the user's own types are not compared, because a typedef may be written for what it stands for.
+    """
+    if len(declared) != len(compiled):
+        problem = f"{len(declared)} in its signature, but the compiler reports {len(compiled)}"
+        raise SignatureError(f"kernel {shorten(kernel)!r} has different numbers of parameters: {problem}")
+    for index, (type_, facts) in enumerate(zip(declared, compiled, strict=True)):
+        written = describe_type(resolve_aliases(type_))
+        is_own_type = find_base(written.text) not in list_type_names()
+        is_same_kind = (written.kind == "pointer") == (facts.kind == "pointer")
+        is_same = written[1:] == facts[1:]
+        if facts.kind == "struct":
+            is_same = is_same and scalars_in(written.text) == scalars_in(facts.text)
+        if not is_same and not (is_own_type and is_same_kind):
+            raise SignatureError(
+                f"kernel {shorten(kernel)!r}, parameter {index + 1}: its signature says {written.text!r}, but it was "
+                f"compiled with {facts.text!r}\n    Leave the signature out: it is only for kernels without types."
+            )
+
+
+class _Written(NamedTuple):
+    """A hand-written signature, for messages."""
+
+    text: str
+    kernel: str
+
+
+_NAME = r"[A-Za-z_]\w*(?:<.*>)?"
+_TYPE_NAME = re.compile(rf"(?:::)?{_NAME}(?:::{_NAME})*")
+_REST = re.compile(r"(?:\s*(?:[*&]|\b(?:const|volatile)\b))*\s*(?:\(.*\)|\[[^\]]*\])*", re.DOTALL)
+_NOT_TYPES = frozenset(("void", "auto", "static", "inline", "extern", "template", "typename", "const", "volatile"))
+
+
+def _check_written_type(type_: str, name: str, index: int, written: _Written) -> None:
+    text, kernel = written
     if not type_ or type_.endswith("..."):
         raise SignatureError(_signature_message(text, kernel, f"parameter {index + 1} has no type"))
+    base, rest = split_base(type_)
+    is_void = base == "void" and re.search(r"[*&]", rest) is not None
+    is_type = is_builtin_integer(base) or is_void or (_TYPE_NAME.fullmatch(base) and base not in _NOT_TYPES)
+    if not is_type or not _REST.fullmatch(rest):
+        problem = f"parameter {index + 1}: {f'{type_} {name}'.strip()!r} is not a type and a name"
+        raise SignatureError(_signature_message(text, kernel, problem))
     undeclared = find_undeclared_name(resolve_aliases(type_))
     if undeclared is None:
         return
+    if not name and not rest:
+        problem = f"parameter {index + 1}: {undeclared!r} has no type, or is a type without a name"
+        raise SignatureError(_signature_message(text, kernel, problem, f"Write 'int {undeclared}', for example."))
     import difflib  # only for a message
 
     if matches := difflib.get_close_matches(undeclared, list_type_names(), n=1, cutoff=0.75):

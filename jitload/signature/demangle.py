@@ -104,6 +104,20 @@ def read_probe(lowered: str) -> tuple[tuple[str, ...] | None, tuple[str, ...] | 
     return types[0], types[-1]
 
 
+def read_layouts(lowered: Iterable[str]) -> Iterator[tuple[str, tuple[tuple[int, int, str], ...]]]:
+    """Yield each structure with offset, size and type of its members, from lowered names of layout expressions.
+
+    For a device variable the structure is `void`, and the offset is the variable's number.
+    """
+    for symbol in lowered:
+        readable = demangle(symbol) or ""
+        if not readable.startswith("void __jitload_members<"):
+            continue
+        name, *fields = _split_top_level(readable[readable.index("<") + 1 : readable.rindex(">")], ",")
+        members = (_split_top_level(field.strip().removeprefix("__jitload_field<")[:-1], ",") for field in fields)
+        yield name, tuple((int(offset[:-2]), int(size.strip()[:-2]), type_.strip()) for offset, size, type_ in members)
+
+
 def _split_function(text: str) -> tuple[str, tuple[str, ...] | None]:
     """Split `scale(float*, int)` or `void (*)(int)` into the text before the last parentheses and the types in them."""
     start = max((i for i, depth in enumerate(_depths(text)) if depth == 0 and text[i] == "("), default=-1)

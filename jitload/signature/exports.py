@@ -26,6 +26,8 @@ class Export(NamedTuple):
         launch: How the kernel is launched.
         doc: Its docstring.
         builds: The kernel as compiled for each architecture, if there are several.
+        variants: If the function has several kernels, all of them; a call launches the first that fits the dtypes of
+            its tensors. The other attributes are then those of the first.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Export(NamedTuple):
     launch: Launch
     doc: str
     builds: tuple[tuple[str, Kernel], ...] = ()
+    variants: tuple[Export, ...] = ()
 
     @property
     def arguments(self) -> tuple[Parameter, ...]:
@@ -76,7 +79,33 @@ def choose_exports(
         builds = tuple((cubin.arch, _find_build(kernel, cubin)) for cubin in cubins)
         named_kernel = _rename_parameters(name, kernel, launch)
         exports.append(Export(name=name, kernel=named_kernel, launch=launch, doc=doc, builds=builds))
-    return tuple(exports)
+    return tuple(_join_variants(name, exports) for name in dict.fromkeys(export.name for export in exports))
+
+
+def _join_variants(name: str, exports: Sequence[Export]) -> Export:
+    """Return the function of a name, with its kernels if there are several.
+
+    Raises:
+        LaunchSpecError: They take different arguments, or two of them the same dtypes.
+    """
+    first, *others = variants = tuple(export for export in exports if export.name == name)
+    if not others:
+        return first
+    seen: dict[tuple[str | None, ...], Export] = {}
+    for variant in variants:
+        if [_role(p) for p in variant.arguments] != [_role(p) for p in first.arguments]:
+            problem = f"{first.signature} and {variant.signature} take different arguments"
+            raise LaunchSpecError(problem, kernel=name, field="functions", hint="Export them under different names.")
+        dtypes = tuple(p.dtype for p in variant.arguments if p.kind == "pointer")
+        if other := seen.get(dtypes):
+            problem = f"{other.kernel} and {variant.kernel} take tensors of the same dtypes"
+            raise LaunchSpecError(problem, kernel=name, field="functions", hint="Export them under different names.")
+        seen[dtypes] = variant
+    return first._replace(variants=variants)
+
+
+def _role(parameter: Parameter) -> tuple[str, bool, bool]:
+    return parameter.name, parameter.kind == "pointer", parameter.kind == "struct"
 
 
 def _find_build(kernel: Kernel, cubin: Cubin) -> Kernel:

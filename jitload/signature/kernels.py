@@ -1,21 +1,30 @@
 """The kernels of a cubin with the types and names of their parameters.
 
-Types come from the compiler (a hand-written signature comes first), names from the source text, and sizes from the
-cubin; all three must agree.
+Types come from the compiler, names from the source text, and sizes from the cubin; they must agree, also with a
+hand-written signature.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import starmap
 from typing import NamedTuple
 
 from jitload.errors import SignatureError
 from jitload.model import Candidate, Image, ImageKernel, Kernel, Parameter, ParameterSlot
-from jitload.signature.declared import list_sizes, parse_signature, shorten, untyped_error
+from jitload.signature.declared import check_agrees, list_sizes, parse_signature, shorten, untyped_error
 from jitload.signature.demangle import is_refused, read_probe, read_symbol
 from jitload.signature.exports import choose_export_names
-from jitload.signature.types import TypeFacts, describe_type, find_undeclared_name, readable_type, resolve_aliases
+from jitload.signature.layouts import Layout, describe_layouts
+from jitload.signature.types import (
+    TypeFacts,
+    describe_type,
+    find_undeclared_name,
+    readable_type,
+    resolve_aliases,
+    scalars_in,
+)
 
 
 def read_kernels(
@@ -23,11 +32,12 @@ def read_kernels(
     lowered: Mapping[str, tuple[str, str]],
     candidates: Sequence[Candidate] = (),
     signatures: Sequence[tuple[str, str]] = (),
+    layouts: Sequence[Layout] = (),
 ) -> tuple[Kernel, ...]:
     """Return the kernels of an image with the types and names of their parameters.
 
-    Types come from a hand-written signature; without one, from the lowered name of the kernel's probe; without a probe,
-    from the kernel's own mangled symbol.
+    Types come from the lowered name of the kernel's probe; without a probe, from the kernel's own mangled symbol; if
+    that has none, from a hand-written signature.
 
     Args:
         image: The cubin's kernels, as its ELF file describes them.
@@ -35,6 +45,7 @@ def read_kernels(
             rejected the probe).
         candidates: The functions in the source text that look like kernels.
         signatures: Hand-written signatures: a kernel expression or exported name, and the text.
+        layouts: The members of structures.
 
     Returns:
         The kernels in the order of the source; those that are not in its text come last.
@@ -49,7 +60,18 @@ def read_kernels(
     ]
     matches.sort(key=lambda match: match.source_order)
     parameters = _parse_signatures(matches, lowered, signatures) if signatures else {}
-    return tuple(_make_kernel(match, parameters.get(match.image_kernel.symbol)) for match in matches)
+    kernels = (_make_kernel(match, parameters.get(match.image_kernel.symbol)) for match in matches)
+    texts = describe_layouts(layouts)
+    return tuple(_with_layouts(kernel, texts) for kernel in kernels)
+
+
+def _with_layouts(kernel: Kernel, layouts: Mapping[str, str]) -> Kernel:
+    """Return the kernel with the layouts of the structures that it takes by value."""
+    parameters = (
+        replace(p, layout=layouts.get(p.type.removeprefix("const "), p.layout)) if p.kind == "struct" else p
+        for p in kernel.parameters
+    )
+    return replace(kernel, parameters=tuple(parameters))
 
 
 class _Match(NamedTuple):
@@ -116,9 +138,12 @@ def _named_kernel(match: _Match) -> Kernel:
 
 
 def _make_kernel(match: _Match, parameters: tuple[tuple[str, str], ...] | None) -> Kernel:
-    """Return the typed kernel; the parameters of a hand-written signature take precedence."""
+    """Return the typed kernel; a hand-written signature gives names, and types where the compiler reports none."""
     if parameters is not None:
         types, names = [type_ for type_, _ in parameters], [name for _, name in parameters]
+        if match.prototype is not None:
+            check_agrees(types, match.prototype.types, match.name)
+            return _apply_prototype(match.image_kernel, match.prototype._replace(names=tuple(names)))
         return make_typed_kernel(match.image_kernel, types, names, name=match.name)
     if match.prototype is None:
         if match.is_refused:  # an error only if the kernel is exported: see check_is_typed
@@ -240,6 +265,7 @@ def _apply_prototype(image_kernel: ImageKernel, prototype: _Prototype) -> Kernel
                 offset=slot.offset,
                 dtype=facts.dtype,
                 alignment=facts.alignment,
+                layout=_scalar_layout(facts),
             )
             for name, facts, slot in zip(_usable_names(prototype), prototype.types, slots, strict=True)
         ),
@@ -248,6 +274,12 @@ def _apply_prototype(image_kernel: ImageKernel, prototype: _Prototype) -> Kernel
         local_bytes=image_kernel.local_bytes,
         max_threads=image_kernel.max_threads,
     )
+
+
+def _scalar_layout(facts: TypeFacts) -> str:
+    """Return the layout of one of CUDA's vector types."""
+    scalars = scalars_in(facts.text) if facts.kind == "struct" else None
+    return f"={scalars[0]}{scalars[1]}*{scalars[2]}@0" if scalars else ""
 
 
 def _usable_names(prototype: _Prototype) -> tuple[str, ...]:

@@ -65,12 +65,60 @@ def resolve_aliases(text: str) -> str:
     return re.sub(r"(?<![\w:])(?:(?:cuda::)?std::)?(\w+)\b(?!::)", lambda word: _ALIASES.get(word[1], word[0]), text)
 
 
+def scalars_in(text: str) -> tuple[str, int, int] | None:
+    """Return the kind, the size and the number of the numbers in a value of a type that C++ or CUDA declares.
+
+    The kinds are those of `Parameter.layout`.
+
+    Example:
+        >>> scalars_in("int3")
+        ('i', 4, 3)
+    """
+    parts = _split_declarator(text)
+    if parts.rest:
+        return ("u", 8, 1) if not parts.is_member_pointer else None
+    element = _find_element(parts.base)
+    if element is None or element.dtype is None:
+        return None
+    size = next(scalar.size for scalar in _SCALARS.values() if scalar.dtype == element.dtype)
+    kinds = {"float8": "b", "float": "f", "bfloat": "r", "int": "i"}
+    return next((kinds[name] for name in kinds if element.dtype.startswith(name)), "u"), size, element.size // size
+
+
+def is_pointer_to_pointer(text: str) -> bool:
+    """Return whether a type is a pointer to addresses, `float**`."""
+    return _split_declarator(text).has_addresses
+
+
 def find_undeclared_name(text: str) -> str | None:
     """Return the type's name if neither C++ nor CUDA declares it: a user-defined type, or a misspelling."""
     parts = _split_declarator(text)
     if parts.is_tagged or parts.base in _ELEMENTS or parts.base in _OPAQUE_SIZES or parts.base == "void":
         return None
     return parts.base
+
+
+def find_base(text: str) -> str:
+    """Return a type without qualifiers, pointers and arrays."""
+    return _split_declarator(text).base
+
+
+def split_base(text: str) -> tuple[str, str]:
+    """Return a type's words without `const` and tags, and what follows them: `("float", "* const*")`."""
+    plain = _RESTRICT.sub("", text.strip())
+    end = _base_end(plain)
+    words = [word for word in _split_words(plain[:end]) if word not in (*_QUALIFIERS, *_TAGS)]
+    return " ".join(words), plain[end:]
+
+
+def is_builtin_integer(text: str) -> bool:
+    """Return whether words are a built-in integer type in any order: `long unsigned int`."""
+    if not text or not set(text.split()) <= {*_INTEGER_WORDS}:
+        return False
+    words = " ".join(sorted(text.split(), key=_INTEGER_WORDS.index))
+    return (
+        re.fullmatch(r"(?:(?:un)?signed ?)?((?:long ?){0,2}(?:int)?|short(?: int)?|char|__int128)", words) is not None
+    )
 
 
 def list_type_names() -> tuple[str, ...]:
@@ -192,7 +240,7 @@ def _describe(parts: _Declarator) -> TypeFacts:
             text="",
             kind="pointer",
             size=8,
-            dtype=target.dtype if target else None,
+            dtype="int64" if parts.has_addresses else target.dtype if target else None,
             alignment=target.alignment if target else 1,
         )
     if element is None:
@@ -213,6 +261,11 @@ class _Declarator(NamedTuple):
     def is_plain_pointer(self) -> bool:
         """Whether it is a single pointer or reference to its base, or to an array of it, or an array."""
         return bool(_POINTER.fullmatch(self.rest))
+
+    @property
+    def has_addresses(self) -> bool:
+        """Whether it is a pointer to pointers."""
+        return re.fullmatch(r"(?:[*&](?: const| volatile)*){2,}", self.rest) is not None
 
     @property
     def is_member_pointer(self) -> bool:
@@ -240,7 +293,7 @@ def _split_declarator(text: str) -> _Declarator:
 
 
 def _base_end(text: str) -> int:
-    """Return the index of the first `*`, `&`, `[` or `(*` outside template arguments."""
+    """Return where the declarator begins (`*`, `&`, `[`, `(*` and the like), or the length if there is none."""
     depth = 0
     for index, character in enumerate(text):
         if character == "<":

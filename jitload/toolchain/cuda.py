@@ -30,7 +30,7 @@ _WHEEL_DIRS = {
 _HEADER_GROUPS = ("cuda_fp16.h", "crt/host_config.h", "cuda/std/type_traits", "nv/target")
 _RELEASE_MACRO = re.compile(rb"#define CUDART_VERSION +(\d+)")
 _WHEEL_NVJITLINK_DIRS = ("cu13/lib", "nvjitlink/lib")
-_DEFAULT_HOME = "/usr/local/cuda"  # where NVIDIA's installer puts a toolkit
+DEFAULT_HOME = "/usr/local/cuda"  # where NVIDIA's installer puts a toolkit
 _TARGETS = {"x86_64": ("x86_64-linux",), "aarch64": ("sbsa-linux", "aarch64-linux")}
 _HOW_TO_GET_NVRTC = (
     "Install it with: pip install 'jitload[cu13]'  (or 'jitload[cu12]' for a driver older than CUDA 13), "
@@ -64,8 +64,9 @@ class Nvcc(NamedTuple):
         major: CUDA's major version.
         version: nvcc's version, (13, 0, 88).
         path: The program.
-        include_dirs: The directories with the toolkit's headers, which nvcc finds by itself.
+        include_dirs: The directories with the toolkit's headers.
         identity: Its version, without a path.
+        added_include_dirs: Those of `include_dirs` that nvcc does not find by itself.
     """
 
     major: int
@@ -73,6 +74,7 @@ class Nvcc(NamedTuple):
     path: Path
     include_dirs: tuple[Path, ...]
     identity: str
+    added_include_dirs: tuple[Path, ...] = ()
 
 
 def find_cuda_toolchain(settings: Settings) -> CudaToolchain:
@@ -169,7 +171,7 @@ def _file_state(path: Path) -> str:
 
 
 def _toolkits(homes: tuple[str, ...]) -> Iterator[CudaToolchain]:
-    for home in dict.fromkeys(Path(home) for home in (*homes, sys.prefix, _DEFAULT_HOME)):
+    for home in dict.fromkeys(Path(home) for home in (*homes, sys.prefix, DEFAULT_HOME)):
         if toolchain := _toolkit(home):
             yield toolchain
 
@@ -181,7 +183,7 @@ def _add_toolkit_headers(toolchain: CudaToolchain, homes: tuple[str, ...], path:
         return toolchain
     nvcc = shutil.which("nvcc", path=path)
     release = toolchain.version[:2]
-    defaults = (_DEFAULT_HOME, "{}-{}.{}".format(_DEFAULT_HOME, *release))
+    defaults = (DEFAULT_HOME, "{}-{}.{}".format(DEFAULT_HOME, *release))
     candidates = (*homes, *([str(Path(nvcc).resolve().parents[1])] if nvcc else ()), *defaults)
     for home in dict.fromkeys(map(Path, candidates)):
         include_dirs = toolkit_include_dirs(home)
@@ -265,6 +267,20 @@ def find_cudart(toolchain: CudaToolchain | Nvcc) -> Path | None:
     name = f"libcudart.so.{toolchain.major}"
     paths = (include.parent / lib / name for include in toolchain.include_dirs for lib in ("lib", "lib64"))
     return next((path for path in paths if path.is_file()), None)
+
+
+def find_wheel_cudart(major: int) -> Path | None:
+    """Return the CUDA runtime library of a wheel, for a major version of CUDA."""
+    directory = {12: "cuda_runtime/lib"}.get(major, f"cu{major}/lib")
+    paths = (root / directory / f"libcudart.so.{major}" for root in package_dirs("nvidia"))
+    return next((path for path in paths if path.is_file()), None)
+
+
+def find_installed_cudart(major: int, settings: Settings) -> Path | None:
+    """Return the CUDA runtime library of a wheel or of a toolkit, for a major version of CUDA."""
+    homes = map(Path, (*settings.toolkits, sys.prefix, DEFAULT_HOME, f"{DEFAULT_HOME}-{major}"))
+    paths = (directory / f"libcudart.so.{major}" for home in homes for directory in _library_dirs(home))
+    return find_wheel_cudart(major) or next((path for path in paths if path.is_file()), None)
 
 
 def nvrtc_include_dirs(toolchain: CudaToolchain, user_dirs: tuple[Path, ...] = ()) -> tuple[Path, ...]:

@@ -151,7 +151,7 @@ def compiler_identity(compiler: Compiler, cache_dir: Path) -> str:
 
 
 def recall_compiler_identity(compiler: Compiler, cache_dir: Path) -> str | None:
-    """Return what `compiler_identity` returns, or None if the compiler would have to be started for it."""
+    """Return `compiler_identity` without starting the compiler, or None if the cache lacks its answer."""
     state = _compiler_state(compiler)
     answer = _answers.get((compiler.command, state, cache_dir))
     if answer is None or not answer.is_current():

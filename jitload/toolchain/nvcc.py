@@ -6,65 +6,137 @@ import functools
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jitload.errors import ToolchainError
 from jitload.settings import Settings
-from jitload.toolchain.cuda import Nvcc, toolkit_include_dirs
-from jitload.toolchain.host import file_state, remembered, tool_environment
+from jitload.toolchain.cuda import DEFAULT_HOME, Nvcc, toolkit_include_dirs
+from jitload.toolchain.host import file_state, package_dirs, remembered, tool_environment
 
 _WITHOUT_NVCC = (
     "There are two ways without nvcc: pass only the kernels in cuda_sources and declare the launch, "
     "functions={'f': Launch(grid=…, block=…)}; or compile them with compile_cubin() and launch them from C++ of your "
     "own, with embed_cubin=."
 )
+_INSTALL = "pip install 'jitload[cu13,nvcc]'"
+# NVIDIA's wheels that are parts of nvcc: a file of each, below `nvidia/cu13`.
+_PARTS = {
+    "nvidia_cuda_nvcc": "bin/nvcc",
+    "nvidia_nvvm": "nvvm/bin/cicc",
+    "nvidia_cuda_crt": "include/crt/host_config.h",
+    "nvidia_cuda_runtime": "include/cuda_runtime.h",
+}
+_HEADERS = (_PARTS["nvidia_cuda_crt"], _PARTS["nvidia_cuda_runtime"], "include/cccl/cuda/std/type_traits")
+_PART = re.compile(r"(nvidia_(?:cuda_(?:nvcc|crt|runtime|cccl)|nvvm))-([\d.]+)\.dist-info$")
+_PROGRAMS = ("bin/nvcc", "bin/cudafe++", "bin/ptxas", "bin/fatbinary", "bin/nvlink", "bin/bin2c", "nvvm/bin/cicc")
 
 
 def find_nvcc(settings: Settings, cache_dir: Path, *, name: str) -> Nvcc:
-    """Return nvcc: `JITLOAD_NVCC`, else that of `CUDA_HOME` or `CUDA_PATH`, else the one on the PATH.
+    """Return nvcc: `JITLOAD_NVCC`, that of `CUDA_HOME` or `CUDA_PATH`, of wheels, on the PATH, or in /usr/local/cuda.
 
-    Its version is remembered in the cache, so that a hit only looks at its files.
+    Its version is kept in the cache, so that a cache hit checks the state of its files and does not start it.
 
     Raises:
-        ToolchainError: There is none; the message names the module and the alternatives.
+        ToolchainError: There is none, or wheels do not fit together; the message says what to install.
     """
-    path = _locate(settings.nvcc, settings.toolkits, settings.path)
-    if path is None:
+    nvcc = _find_in_settings(settings, cache_dir) or _find_in_wheels(cache_dir) or _find_installed(settings, cache_dir)
+    if nvcc is None:
         raise ToolchainError(
-            f"module {name!r} launches kernels with <<<…>>>, which takes nvcc, and nvcc is neither on the PATH nor in "
-            "CUDA_HOME. Install a CUDA toolkit and set CUDA_HOME to it, or JITLOAD_NVCC to its nvcc. " + _WITHOUT_NVCC
+            f"module {name!r} launches kernels from C++, which takes nvcc, and there is none. Install it with: "
+            f"{_INSTALL}  (CUDA 12's wheels have no nvcc: install a toolkit of CUDA 12 and set CUDA_HOME to it, or "
+            f"JITLOAD_NVCC to its nvcc). {_WITHOUT_NVCC}"
         )
-    nvcc = _describe(path, cache_dir)
     flags = " ".join(settings.nvcc_flags).strip()
     return nvcc._replace(identity=f"{nvcc.identity} {flags}") if flags else nvcc
 
 
-def _locate(requested: str, toolkits: Sequence[str], search_path: str) -> Path | None:
-    if requested:
-        path = Path(requested).expanduser()
-        if _is_program(path):
-            return path
-        if _is_program(path / "bin" / "nvcc"):
-            return path / "bin" / "nvcc"
-        raise ToolchainError(f"JITLOAD_NVCC={requested}: no nvcc there. Name its file, or the toolkit's directory.")
-    for home in toolkits:
-        if _is_program(nvcc := Path(home) / "bin" / "nvcc"):
-            return nvcc
-    program = shutil.which("nvcc", path=search_path)
-    return Path(program) if program else None
+def _find_in_settings(settings: Settings, cache_dir: Path) -> Nvcc | None:
+    if settings.nvcc:
+        path = Path(settings.nvcc).expanduser()
+        for program in (path, path / "bin" / "nvcc"):
+            if _is_program(program):
+                return _describe(program, cache_dir)
+        raise ToolchainError(f"JITLOAD_NVCC={settings.nvcc}: no nvcc there. Name its file, or the toolkit's directory.")
+    programs = (Path(home) / "bin" / "nvcc" for home in settings.toolkits)
+    return next((_describe(program, cache_dir) for program in programs if _is_program(program)), None)
+
+
+def _find_installed(settings: Settings, cache_dir: Path) -> Nvcc | None:
+    """Return the nvcc on the PATH, or else that of a toolkit in the default place of NVIDIA's installer."""
+    program = shutil.which("nvcc", path=settings.path) or shutil.which("nvcc", path=f"{DEFAULT_HOME}/bin")
+    return _describe(Path(program), cache_dir) if program else None
 
 
 def _is_program(path: Path) -> bool:
     return path.is_file() and os.access(path, os.X_OK)
 
 
-def _describe(path: Path, cache_dir: Path) -> Nvcc:
-    program = path.resolve()
-    home, states = program.parent.parent, [_state(program)]
-    if not _is_machine_code(program):  # nvcc of a distribution is a script, which knows where the toolkit is
-        home = Path(remembered(("home", *states), str(program), cache_dir, lambda: _ask_home(program)))
-        states += [_state(nvcc) for nvcc in (home / "bin" / "nvcc",) if nvcc.is_file()]
+# ---- NVIDIA's wheels ---------------------------------------------------------------------------------------------
+
+
+def _find_in_wheels(cache_dir: Path) -> Nvcc | None:
+    homes = [root / "cu13" for root in package_dirs("nvidia")]
+    home = next((home for home in homes if (home / "bin" / "nvcc").is_file()), None)
+    if home is None:
+        return None
+    versions = _check_parts(home, tuple(homes))
+    nvcc = _describe(home / "bin" / "nvcc", cache_dir, home)
+    if not all((home / header).is_file() for header in _HEADERS):  # nvcc finds only the headers beside itself
+        added = tuple(path for other in homes if other != home for path in toolkit_include_dirs(other))
+        nvcc = nvcc._replace(include_dirs=(*nvcc.include_dirs, *added), added_include_dirs=added)
+    return nvcc._replace(identity=f"{nvcc.identity} {versions}")
+
+
+@functools.lru_cache(maxsize=4)
+def _check_parts(home: Path, homes: tuple[Path, ...]) -> str:
+    """Return names and versions of the wheels of an nvcc, which must be those of one CUDA release.
+
+    Raises:
+        ToolchainError: One is missing or of another release, or a program cannot be executed.
+    """
+    for part, file in _PARTS.items():
+        if not any((directory / file).is_file() for directory in (homes if "include/" in file else (home,))):
+            wheel = part.replace("_", "-")
+            raise ToolchainError(f"{home} has the nvcc of a wheel, which needs {wheel} beside it: {_INSTALL}")
+    names = [name for other in (*reversed(homes), home) for name in os.listdir(other.parents[1])]
+    wheels = {match[1]: match[2] for match in filter(None, map(_PART.fullmatch, names))}
+    releases = {part: version.split(".")[:2] for part, version in wheels.items() if part in _PARTS}
+    nvcc_release = releases.get("nvidia_cuda_nvcc")
+    for part, release in releases.items():
+        if nvcc_release and release != nvcc_release:
+            name, expected = part.replace("_", "-"), ".".join(nvcc_release)
+            raise ToolchainError(
+                f"the wheels nvidia-cuda-nvcc {wheels['nvidia_cuda_nvcc']} and {name} {wheels[part]} are of different "
+                f"releases of CUDA, which do not work together: pip install '{name}=={expected}.*', or another "
+                "nvidia-cuda-nvcc"
+            )
+    _make_executable(home)
+    return " ".join(f"{part}-{version}" for part, version in sorted(wheels.items()))
+
+
+def _make_executable(home: Path) -> None:
+    """Mark the programs of wheels as executable, which some installers do not."""
+    for path in (home / program for program in _PROGRAMS):
+        if path.is_file() and not os.access(path, os.X_OK):
+            try:
+                path.chmod(path.stat().st_mode | 0o111)
+            except OSError as error:
+                raise ToolchainError(f"{path} was installed without permission to run it: chmod +x {path}") from error
+
+
+# ---- an nvcc -----------------------------------------------------------------------------------------------------
+
+
+def _describe(path: Path, cache_dir: Path, home: Path | None = None) -> Nvcc:
+    """Return the record of an nvcc, and find the home of its toolkit unless that is given."""
+    program = path if home else path.resolve()
+    states = [_state(program)]
+    if home is None:
+        home = program.parent.parent
+        if not _is_machine_code(program):  # nvcc of a distribution is a script, which knows where the toolkit is
+            home = Path(remembered(("home", *states), str(program), cache_dir, lambda: _ask_home(program)))
+            states += [_state(nvcc) for nvcc in (home / "bin" / "nvcc",) if nvcc.is_file()]
     release = remembered(("release", *states), str(program), cache_dir, lambda: _ask_release(program))
     version = tuple(map(int, re.findall(r"\d+", release)))
     return Nvcc(
@@ -100,8 +172,15 @@ def _ask_release(path: Path) -> str:
     raise ToolchainError(f"nvcc {path} does not print its version:\n{output.rstrip()}")
 
 
-def run_nvcc(command: Sequence[str]) -> str:
+def run_nvcc(
+    command: Sequence[str], *, directory: Path | None = None, variables: Mapping[str, str] | None = None
+) -> str:
     """Return what an nvcc prints.
+
+    Args:
+        command: The program and its arguments.
+        directory: The directory to run it in.
+        variables: Environment variables to set.
 
     Raises:
         ToolchainError: It cannot be run.
@@ -110,7 +189,14 @@ def run_nvcc(command: Sequence[str]) -> str:
 
     try:
         result = subprocess.run(
-            command, env=tool_environment(), capture_output=True, text=True, errors="replace", timeout=60, check=False
+            command,
+            cwd=directory,
+            env=tool_environment() | dict(variables or {}),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=60,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolchainError(f"nvcc cannot be run: {command[0]}: {error}") from error

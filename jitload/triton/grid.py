@@ -1,9 +1,10 @@
-"""Translates the grid of a Triton launch, a lambda as Triton takes it, to launch expressions."""
+"""Translates the grid of a Triton launch, if it is a function, to launch expressions."""
 
 from __future__ import annotations
 
 import ast
 import builtins
+import copy
 import inspect
 import math
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ from jitload.triton.kernel import plain_value
 from jitload.triton.key import outer_names
 
 _HINT = 'Write it as an expression over the kernel\'s parameters: grid="ceil_div(n, BLOCK)", or a tuple of them.'
+_MAX_NODES = 1000  # of a grid with its local variables written out
 _METHODS = ("numel", "size", "stride", "dim")
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)
 _FunctionNode = ast.Lambda | ast.FunctionDef
@@ -50,6 +52,16 @@ def read_grid(grid: Any, scope: GridScope) -> Extent | None:
     return _Translator(grid, scope).run()
 
 
+class _Inliner(ast.NodeTransformer):
+    """Replaces names by expressions."""
+
+    def __init__(self, variables: Mapping[str, ast.expr]) -> None:
+        self.variables = variables
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self.variables.get(node.id, node)
+
+
 class _Translator:
     """Translates one function to launch expressions."""
 
@@ -73,14 +85,40 @@ class _Translator:
         )
 
     def returned(self, node: _FunctionNode) -> ast.expr:
-        """Return the expression that a function returns, if it does nothing else."""
+        """Return the expression that a function returns, with its local variables replaced by their values."""
         if isinstance(node, ast.Lambda):
             return node.body
-        last = node.body[-1]
-        are_docs = [isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant) for line in node.body[:-1]]
-        if not isinstance(last, ast.Return) or last.value is None or not all(are_docs):
-            self.fail("must do nothing but return the grid", last)
-        return last.value
+        variables: dict[str, ast.expr] = {}
+        for statement in node.body:
+            match statement:
+                case ast.Expr(value=ast.Constant()):  # a docstring
+                    continue
+                case ast.Return(value=ast.expr() as value) if statement is node.body[-1]:
+                    return self.inline(value, variables)
+                case (
+                    ast.Assign(targets=[target], value=value) | ast.AnnAssign(target=target, value=ast.expr() as value)
+                ):
+                    self.assign(target, self.inline(value, variables), variables)
+                case _:
+                    self.fail("may only set local variables and return the grid", statement)
+        return self.fail("must return the grid", node.body[-1])
+
+    def inline(self, node: ast.expr, variables: Mapping[str, ast.expr]) -> ast.expr:
+        """Return an expression with local variables replaced by their values."""
+        inlined: ast.expr = _Inliner(variables).visit(copy.deepcopy(node))
+        if sum(1 for _ in ast.walk(inlined)) > _MAX_NODES:
+            self.fail("is too long with its local variables written out", node)
+        return inlined
+
+    def assign(self, target: ast.expr, value: ast.expr, variables: dict[str, ast.expr]) -> None:
+        match target, value:
+            case ast.Name(id=name), _:
+                variables[name] = value
+            case (ast.Tuple(elts=names), ast.Tuple(elts=values)) if len(names) == len(values):
+                for part, item in zip(names, values, strict=True):
+                    self.assign(part, item, variables)
+            case _:
+                self.fail("may only set local variables by name", target)
 
     def translate(self, node: ast.expr) -> ast.expr:  # noqa: C901, PLR0911  one line for each kind of node
         """Return a node as part of a launch expression."""

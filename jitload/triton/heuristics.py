@@ -44,6 +44,7 @@ def apply_heuristics(
     """
     results = dict(values)
     stand_ins = {name: None if kind == "null" else StandIn() for name, kind in _argument_kinds(kernel, spec)}
+    unknown: dict[str, str] = {}
     for name, function in kernel.heuristics.items():
         if name in explicit:
             continue
@@ -53,13 +54,24 @@ def apply_heuristics(
             if type(results[name]) is StandIn:
                 _refuse_value()
         except Exception as error:
-            if arguments.unknown:
-                raise SignatureError(
-                    f"kernel {kernel.name!r}: its heuristic computes {name!r} from the argument {arguments.unknown!r}, "
-                    f"whose value is known only at a call: pass constexprs={{{name!r}: …}}, or build variants"
-                ) from error
-            raise JitLoadError(f"kernel {kernel.name!r}: its heuristic for {name!r} failed: {error}") from error
+            if not arguments.unknown:
+                raise JitLoadError(f"kernel {kernel.name!r}: its heuristic for {name!r} failed: {error}") from error
+            if arguments.unknown not in unknown:  # otherwise it only needs the result of another heuristic
+                unknown[name] = arguments.unknown
+    if unknown:
+        raise _run_time_error(kernel.name, unknown)
     return results
+
+
+def _run_time_error(kernel: str, unknown: Mapping[str, str]) -> SignatureError:
+    """Return the error for heuristics that compute constexprs from arguments."""
+    sources = ", ".join(f"{name!r} from the argument {argument!r}" for name, argument in unknown.items())
+    values = ", ".join(f"{name!r}: …" for name in unknown)
+    verb = "heuristic computes" if len(unknown) == 1 else "heuristics compute"
+    return SignatureError(
+        f"kernel {kernel!r}: its {verb} {sources}, whose value is known only at a call: pass constexprs={{{values}}}, "
+        "or build variants"
+    )
 
 
 def apply_pre_hook(kernel: TritonKernel, spec: CompileSpec, config: Any, values: Mapping[str, Any]) -> CompileSpec:

@@ -12,14 +12,14 @@ _CONFIG_OPTIONS = (*OPTIONS, "ir_override")
 
 
 class TritonKernel(NamedTuple):
-    """A Triton kernel without its decorators.
+    """A Triton kernel, separated from its decorators.
 
     Attributes:
         function: The `@triton.jit` function.
         heuristics: The functions of `@triton.heuristics`, by the constexpr that each computes.
         configs: The configurations of `@triton.autotune`, each a `triton.Config`.
         best_config: The configuration that tuning chose, or the only one.
-        compiled: The `CompiledKernel`, if one was passed.
+        compiled: The `CompiledKernel`, if the caller passed one instead of a function.
     """
 
     function: Any
@@ -104,6 +104,9 @@ def read_kernel(kernel: Any) -> TritonKernel:
             best_config = getattr(kernel, "best_config", None) or (configs[0] if len(configs) == 1 else None)
         elif kind == "Heuristics":
             heuristics = {**kernel.values, **heuristics}
+        elif kind == "TraceableTritonKernelWrapper":  # of torch.library.wrap_triton
+            kernel = kernel.kernel
+            continue
         else:
             raise _not_a_kernel(kernel)
         kernel = kernel.fn
@@ -124,6 +127,10 @@ def _has_base(value: Any, name: str) -> bool:
     return any(base.__name__ == name for base in type(value).__mro__)
 
 
+def _is_kernel(value: Any) -> bool:
+    return any(_has_base(value, name) for name in ("JITFunction", "Autotuner", "Heuristics", "CompiledKernel"))
+
+
 def _not_a_kernel(value: Any) -> SignatureError:
     kind = type(value).__name__
     if kind == "InterpretedFunction":
@@ -135,7 +142,8 @@ def _not_a_kernel(value: Any) -> SignatureError:
     elif kind == "function":
         reason = f"{value.__name__}() is a plain function: decorate it with @triton.jit"
     else:
-        reason = f"got {kind}"
+        inner = next((name for name in ("fn", "kernel", "jit_function") if _is_kernel(getattr(value, name, None))), "")
+        reason = f"got {kind}" + (f", which wraps one: pass its .{inner}" if inner else "")
     return SignatureError(f"a Triton kernel is a @triton.jit function or what a launch or warmup() returns: {reason}")
 
 
@@ -150,16 +158,22 @@ def _function_of(compiled: Any) -> Any:
 
 
 def assign_keywords(kernel: TritonKernel, spec: CompileSpec) -> CompileSpec:
-    """Sort the keywords of a call into example arguments, constexprs and options of the compiler.
+    """Return the keywords of a call divided into example arguments, constexprs and compiler options.
 
     Raises:
-        SignatureError: There are both a signature and example arguments.
+        SignatureError: There are both a signature and example arguments, or a constexpr has two values.
     """
     params = {param.name: param for param in kernel.params}
     arguments = {name: value for name, value in spec.options.items() if name in params}
     constexprs = {name: value for name, value in arguments.items() if params[name].is_constexpr}
     named_args = {name: value for name, value in arguments.items() if name not in constexprs}
     options = {name: value for name, value in spec.options.items() if name not in params and value is not None}
+    given = {**options, **arguments}
+    if name := next((name for name in spec.constexprs if name in given and spec.constexprs[name] != given[name]), None):
+        raise SignatureError(
+            f"kernel {kernel.name!r}: {name!r} is {spec.constexprs[name]!r} in constexprs= and {given[name]!r} beside "
+            "it: pass it once"
+        )
     if spec.signature is not None and (spec.args or named_args):
         raise SignatureError(f"kernel {kernel.name!r}: pass either signature= or example arguments, not both")
     return spec._replace(named_args=named_args, constexprs={**spec.constexprs, **constexprs}, options=options)

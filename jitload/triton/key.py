@@ -187,7 +187,7 @@ def _file_state(path: str) -> str:
 
 
 def is_in_key(name: str) -> bool:
-    """Return whether an environment variable changes what Triton generates."""
+    """Return whether an environment variable is part of the key, because it may change what Triton generates."""
     return (name.startswith("TRITON_") and name not in _HARMLESS_VARIABLES) or name in _OTHER_VARIABLES
 
 

@@ -72,6 +72,7 @@ def read_compiled_kernel(compiled: Any, triton: Triton, constexprs: frozenset[st
         assumptions=tuple(interface.assumptions),
         descriptors=tuple(interface.descriptors),
         constexprs=tuple(interface.constexprs),
+        tuples=tuple(interface.tuples),
         **_launch_attributes(metadata, triton),
     )
     return Cubin(data=bytes(compiled.asm["cubin"]), arch=image.arch, kernels=(kernel,), triton=specialization)
@@ -170,12 +171,16 @@ class _Interface:
         self.assumptions: list[Assumption] = []
         self.descriptors: list[Descriptor] = []
         self.constexprs: list[tuple[str, int | float | bool | str | None]] = []
+        self.tuples: list[tuple[str, tuple[str, ...]]] = []
         constants = _constants_by_path(source)
         attributes = _attributes_by_path(source, triton)
         for param in source.fn.params:
             is_constexpr = param.is_constexpr if constexprs is None else param.name in constexprs
             types = source.signature.get(param.name, "constexpr")
-            for name, path, text in _leaves(param.name, types, (param.num,)):
+            leaves = tuple(_leaves(param.name, types, (param.num,)))
+            if isinstance(types, tuple):
+                self.tuples.append((param.name, tuple(name for name, _, _ in leaves)))
+            for name, path, text in leaves:
                 if path in constants or text == "constexpr":
                     self._add_constant(name, constants.get(path), is_constexpr=is_constexpr and len(path) == 1)
                 else:
@@ -317,9 +322,10 @@ def _without_layout(text: str) -> str:
 
 
 def _leaves(name: str, types: object, path: Path) -> Iterator[tuple[str, Path, str]]:
-    """Yield the leaves of a parameter's type with their names and paths: `t_0` and `(2, 0)`."""
+    """Yield the leaves of a parameter's type with their names and paths: `t_0`, or `t_field`, and `(2, 0)`."""
     if not isinstance(types, tuple):
         yield name, path, str(types)
         return
-    for index, inner in enumerate(types):
-        yield from _leaves(f"{name}_{index}", inner, (*path, index))
+    fields = getattr(types, "_fields", range(len(types)))
+    for index, (field, inner) in enumerate(zip(fields, types, strict=True)):
+        yield from _leaves(f"{name}_{field}", inner, (*path, index))

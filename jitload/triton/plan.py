@@ -7,7 +7,7 @@ as they do at a launch.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from jitload.errors import SignatureError, nearest_name
@@ -132,12 +132,15 @@ def _plan_types(kernel: TritonKernel, spec: CompileSpec) -> Plan:
         hinted = _read_types(texts.get(param.name, param.annotation_type), where)
         for path, (text, hint) in _leaves(hinted, (index,)):
             if text == "constexpr" and not hint:
-                raise SignatureError(f"{where}: a constexpr in a tuple has no value here: pass example arguments")
-            if hint == "16":
+                problem = "a constexpr in a tuple has no value here: write it as tl.constexpr(64), for example"
+                raise SignatureError(f"{where}: {problem}")
+            if text == "constexpr" and hint not in ("1", "null"):
+                constants[path] = plain_value(hint)
+            elif hint == "16":
                 multiples.append(path)
             elif hint:
                 constants[path] = 1 if hint == "1" else None
-        types.append((param.name, _without_hints(hinted)))
+        types.append((param.name, _without_hints(hinted, texts.get(param.name))))
     return Plan(tuple(types), constants, tuple(multiples), frozenset(values), spec.options)
 
 
@@ -185,14 +188,16 @@ def _read_types(value: Any, where: str) -> Any:
     """Return a type with its hint, or a list of these for a tuple."""
     if isinstance(value, tuple | list):
         return [_read_types(item, where) for item in value]
+    if plain_value(value) is not value:
+        return "constexpr", value
     return read_type(value, where)
 
 
-def _without_hints(hinted: Any) -> Types:
+def _without_hints(hinted: Any, written: Any) -> Types:
     if isinstance(hinted, list):
-        return tuple(map(_without_hints, hinted))
+        return _like(written, map(_without_hints, hinted, written))
     text, hint = hinted
-    return "constexpr" if hint in ("1", "null") else text
+    return "constexpr" if hint in ("1", "null") else str(text)
 
 
 def _leaves(hinted: Any, path: Path) -> Iterator[tuple[Path, HintedType]]:
@@ -338,7 +343,7 @@ def check_no_tuples(kernel: TritonKernel, by_name: Mapping[str, Any]) -> None:
     Raises:
         SignatureError: There is one.
     """
-    if name := next((name for name, value in by_name.items() if type(value) is tuple), None):
+    if name := next((name for name, value in by_name.items() if isinstance(value, tuple)), None):
         raise SignatureError(
             f"kernel {kernel.name!r}, parameter {name!r}: Triton 3.2 does not support tuples; 3.3 does"
         )
@@ -348,11 +353,16 @@ def _example(value: Any) -> Any:
     """Replace a dtype of torch's with an aligned tensor of that dtype, as Triton's warmup() does."""
     if type(value).__name__ == "dtype" and type(value).__module__ == "torch":
         return _AlignedTensor(value)
-    if type(value) is tuple:
-        return tuple(map(_example, value))
+    if isinstance(value, tuple):
+        return _like(value, map(_example, value))
     if isinstance(value, int) and not -(2**63) <= value < 2**64:
         raise OverflowError(f"{value} has more than 64 bits")
     return value
+
+
+def _like(value: Any, items: Iterable[Any]) -> tuple[Any, ...]:
+    """Return items as a tuple, or as a named tuple if `value` is one: a kernel may use the names."""
+    return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
 
 
 class _AlignedTensor:
@@ -392,8 +402,8 @@ def _read_specialization(params: Sequence[Any], bound: Any, backend: Any) -> _Sp
 
 
 def _plain_types(types: Any) -> Types:
-    """Return types with plain tuples in place of named ones."""
-    return tuple(map(_plain_types, types)) if isinstance(types, tuple) else str(types)
+    """Return types as plain text, in tuples as they are."""
+    return _like(types, map(_plain_types, types)) if isinstance(types, tuple) else str(types)
 
 
 def _constants(types: Any, value: Any, path: Path) -> Iterator[tuple[Path, Any]]:

@@ -199,7 +199,10 @@ def _check_same_arguments(name: str, codes: Sequence[_KernelCode]) -> None:
 
 
 def _complete_launch(specialization: Specialization, launch: Launch) -> Launch:
-    """Add what was decided at compilation. Tensors may have any layout, because strides are arguments of the kernel."""
+    """Return the launch with the values that Triton fixed at compilation.
+
+    Pointers accept tensors of any layout, because strides are arguments of the kernel.
+    """
     return replace(
         launch,
         block=specialization.num_warps * specialization.warp_size,
@@ -417,6 +420,7 @@ def _describe(entry: _Entry) -> dict[str, Any]:
         "num_ctas": specialization.num_ctas,
         "shared_bytes": specialization.shared_bytes,
         "constexprs": dict(specialization.constexprs),
+        "tuples": dict(specialization.tuples),
         "version": specialization.triton_version,
         "variants": list(dict.fromkeys(code.name for code in entry.codes)),
     }

@@ -177,4 +177,10 @@ extern "C" __global__ void group_copies(const int* x, int* out) {
   block.barrier_wait(static_cast<cg::thread_block::arrival_token&&>(token));
   rows.put(first[start] + first[1]);
   rows.put(cg::invoke_one_broadcast(eight, [&] { return atomicAdd(&second[start], 1); }));
+  __shared__ __align__(16) int third[512];
+  __pipeline_memcpy_async(&third[4 * t], x + t / 4 * 4, 16, 4);
+  __pipeline_commit();
+  __pipeline_wait_prior(0);
+  __syncthreads();
+  rows.put(third[4 * (127 - t) + 2] * 1000 + third[4 * t + 3]);
 }

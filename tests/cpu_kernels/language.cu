@@ -64,7 +64,10 @@ extern "C" __global__ void __launch_bounds__(64) language(const float* in, float
   float4 quad = make_float4(x, x, x, 1);
   row[8] = quad.x + quad.y + quad.z + quad.w;
   double2 pair = {x, 2.0};
-  row[9] = (float)(pair.x * pair.y) + sizeof(float3) + alignof(float4);
+  void* memory = __nv_aligned_device_malloc(100, 64);
+  row[9] = (float)(pair.x * pair.y) + sizeof(float3) + alignof(float4) + ((size_t)memory & 63);
+  free(memory);
+  __prof_trigger(1);
 }
 
 template <class T> __global__ void axpy(T a, const T* x, T* y, int n) {
@@ -77,4 +80,10 @@ extern "C" __global__ void vectors(const float4* x, float4* out, int n) {
   if (i >= n) return;
   float4 v = __ldg(&x[i]);
   __stcs(&out[i], make_float4(v.w, v.z, v.y, v.x));
+}
+
+extern "C" __global__ void references(const float& scale, const int (&x)[8], float* out, float4& last) {
+  int i = threadIdx.x;
+  out[i] = scale * x[i];
+  if (i == 3) last.w = x[i];
 }

@@ -24,8 +24,9 @@ extern "C" __global__ void half_functions(const __half* x, __half* out, int n) {
 extern "C" __global__ void half_pairs(const __half2* x, const __half2* y, __half2* out, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n) return;
-  __half2 a = x[i], b = y[i], *row = out + 5 * i;
-  row[0] = __hfma2(a, b, a), row[1] = __hadd2(a, b), row[2] = h2rint(a), row[3] = __hmax2(a, b), row[4] = h2sqrt(__habs2(a));
+  __half2 a = x[i], b = y[i], *row = out + 5 * i, zero;
+  zero = {};
+  row[0] = __hfma2(a, b, a), row[1] = __hadd2(a, b) + zero, row[2] = h2rint(a), row[3] = __hmax2(a, b), row[4] = h2sqrt(__habs2(a));
 }
 
 extern "C" __global__ void half_warp(const __half* x, __half* out, float* sum) {
@@ -44,7 +45,18 @@ extern "C" __global__ void bfloat_arithmetic(const __nv_bfloat16* x, const __nv_
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n) return;
   __nv_bfloat16 a = x[i], b = y[i], *row = out + 6 * i;
-  row[0] = a + b, row[1] = a * b, row[2] = __hfma(a, b, a), row[3] = __hmax(a, b), row[4] = hfloor(a), row[5] = __float2bfloat16(__bfloat162float(a) / 3);
+  __nv_bfloat162 zero;
+  zero = {};
+  row[0] = a + b + zero.y, row[1] = a * b, row[2] = __hfma(a, b, a), row[3] = __hmax(a, b), row[4] = hfloor(a), row[5] = __float2bfloat16(__bfloat162float(a) / 3);
+}
+
+extern "C" __global__ void bfloat_integers(const long long* x, __nv_bfloat16* out) {
+  long long a = x[threadIdx.x];
+  __nv_bfloat16* row = out + 9 * threadIdx.x;
+  row[0] = __ll2bfloat16_rz(a), row[1] = __ll2bfloat16_ru(a), row[2] = __ll2bfloat16_rd(a);
+  row[3] = __int2bfloat16_rz((int)a), row[4] = __int2bfloat16_ru((int)a), row[5] = __int2bfloat16_rd((int)a);
+  unsigned short b = (unsigned short)a;
+  row[6] = __ushort2bfloat16_rz(b), row[7] = __ushort2bfloat16_ru(b), row[8] = __ushort2bfloat16_rd(b);
 }
 
 extern "C" __global__ void fp8_round_trip(const float* x, float* out, int n) {

@@ -14,6 +14,10 @@ extern "C" __global__ void bits(const unsigned* x, const unsigned* y, unsigned* 
   row[at++] = __sad((int)a, (int)b, 5u), row[at++] = __usad(a, b, 5u);
   row[at++] = __hadd((int)a, (int)b), row[at++] = __rhadd((int)a, (int)b), row[at++] = __uhadd(a, b), row[at++] = __urhadd(a, b);
   row[at++] = __dp4a((int)a, (int)b, 7), row[at++] = __dp4a(a, b, 7u), row[at++] = __dp2a_lo((int)a, (int)b, 7), row[at++] = __dp2a_hi(a, b, 7u);
+  row[at++] = umin(a, b) ^ umax(a, 5u), row[at++] = (unsigned)(ullmin(wide, a) ^ ullmax(wide, b));
+  row[at++] = (unsigned)(llmin((long long)wide, a) ^ llmax((long long)wide, b) >> 32), row[at++] = (unsigned)min((long long)wide, wide + 1);
+  row[at++] = (unsigned)(max((long)(int)a, 7ul) >> 16), row[at++] = (unsigned)(labs((long)wide) ^ llabs((long long)wide) >> 32);
+  row[at++] = __nv_bswap32(a) ^ __nv_bswap16(b), row[at++] = (unsigned)(__nv_bswap64(wide) >> 8);
 }
 
 extern "C" __global__ void words(const unsigned* x, const unsigned* y, unsigned* out, int n) {
@@ -27,6 +31,12 @@ extern "C" __global__ void words(const unsigned* x, const unsigned* y, unsigned*
   BOTH(__vcmpeq), BOTH(__vcmpgts), BOTH(__vcmpltu), BOTH(__vsetges), BOTH(__vsetne), BOTH(__vsads), BOTH(__vsadu);
   row[at++] = __vabs4(a), row[at++] = __vabsss2(a), row[at++] = __vneg4(a), row[at++] = __vnegss2(a);
   row[at++] = __vimax3_s32(a, b, 5), row[at++] = __viaddmax_u32(a, b, 5), row[at++] = __vimin3_s32_relu(a, b, 5);
+  bool high, low;
+  row[at++] = __vimax3_s16x2(a, b, 5), row[at++] = __vimin3_u16x2(a, b, ~5u), row[at++] = __viaddmax_u16x2(a, b, 5);
+  row[at++] = __viaddmin_s16x2_relu(a, b, 0x70007000), row[at++] = __vimin_s16x2_relu(a, b), row[at++] = __vimax3_s16x2_relu(a, b, a);
+  row[at++] = __vibmax_s16x2(a, b, &high, &low), row[at++] = high * 2 + low;
+  row[at++] = __vibmin_u16x2(a, b, &high, &low), row[at++] = high * 2 + low;
+  row[at++] = __vibmin_u32(a, b, &high) ^ __vibmax_s32(a, b, &low), row[at++] = high * 2 + low;
 }
 
 extern "C" __global__ void conversions(const float* x, const double* y, long long* out, int n) {
@@ -50,7 +60,7 @@ extern "C" __global__ void rounding(const float* x, const float* y, int* out, in
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n) return;
   float a = x[i], b = y[i];
-  int* row = out + 40 * i;
+  int* row = out + 44 * i;
   int at = 0;
 #define EACH(name, ...)                                                                                       \
   row[at++] = __float_as_int(name##_rn(__VA_ARGS__)), row[at++] = __float_as_int(name##_rz(__VA_ARGS__)), \
@@ -61,6 +71,14 @@ extern "C" __global__ void rounding(const float* x, const float* y, int* out, in
   row[at++] = __float_as_int(__fadd_rn(__fmul_rn(a, b), -a));
   row[at++] = __float_as_int(fmaf(a, b, a));
   row[at++] = __float_as_int(__saturatef(a));
+#if defined(JITLOAD_CPU) || __CUDA_ARCH__ >= 1000
+  float2 p = {a, b}, q = {b, a};
+  row[at++] = __float_as_int(__fadd2_ru(p, q).y), row[at++] = __float_as_int(__fmul2_rd(p, q).x);
+  row[at++] = __float_as_int(__ffma2_rz(p, q, p).x), row[at++] = __float_as_int(__fmaf_ieee_rn(a, b, a));
+#else
+  row[at++] = __float_as_int(__fadd_ru(b, a)), row[at++] = __float_as_int(__fmul_rd(a, b));
+  row[at++] = __float_as_int(__fmaf_rz(a, b, a)), row[at++] = __float_as_int(__fmaf_ieee_rn(a, b, a));
+#endif
 }
 
 extern "C" __global__ void functions(const float* x, float* out, int n) {

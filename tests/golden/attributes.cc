@@ -1,4 +1,4 @@
-// vec: typed functions around the kernels of sm_80.cubin, sm_90a.cubin, sm_100f.cubin.
+// vec: typed functions around its kernels, from sm_80.cubin, sm_90a.cubin, sm_100f.cubin.
 #include <jitload/expression.h>
 #include <jitload/launch.h>
 
@@ -12,7 +12,7 @@ JITLOAD_EMBED(vec_sm_100f, "sm_100f.cubin");
 static const jitload_image images[] = {
     {80, 0, __tvm_ffi__cubin_vec_sm_80},
     {90, 'a', __tvm_ffi__cubin_vec_sm_90a},
-    {100, '0', __tvm_ffi__cubin_vec_sm_100f},
+    {100, 'f', __tvm_ffi__cubin_vec_sm_100f},
 };
 
 static const jitload_variable variables[] = {
@@ -22,9 +22,9 @@ static const jitload_variable variables[] = {
 
 // add(const float* x, float* y, int n)
 static const jitload_param params_add[] = {
-    {"x", "const float*", 0, 8, 1, JITLOAD_POINTER, 0, JITLOAD_DL_FLOAT, 32},
-    {"y", "float*", 1, 8, 1, JITLOAD_POINTER, 0, JITLOAD_DL_FLOAT, 32},
-    {"n", "int", 2, 4, 1, JITLOAD_INT, 0, 0, 0},
+    {"x", "const float*", 0, 8, 1, JITLOAD_POINTER, 0, JITLOAD_DL_FLOAT, 32, NULL},
+    {"y", "float*", 1, 8, 1, JITLOAD_POINTER, 0, JITLOAD_DL_FLOAT, 32, NULL},
+    {"n", "int", 2, 4, 1, JITLOAD_INT, 0, 0, 0, NULL},
 };
 static const char* const expressions_add[] = {
     "grid = 4",
@@ -72,17 +72,17 @@ static const jitload_kernel kernels[] = {
     {"add", "_Z3add", &jitload_library, params_add,
      plan_add, expressions_add, 0, 3, 3,
      JITLOAD_HAS_GRID | JITLOAD_HAS_BLOCK | JITLOAD_HAS_CLUSTER | JITLOAD_IS_COOPERATIVE | JITLOAD_IS_PDL | JITLOAD_HAS_PRIORITY, -2, 0, NULL, NULL, 0, 0,
-     "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"int\\\"}]}\"}", ""},
+     "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"int\\\"}]}\"}", "", 0, 0},
     {"none", "_Z4none", &jitload_library, NULL,
      plan_none, expressions_none, 1, 0, 0,
      JITLOAD_HAS_GRID | JITLOAD_HAS_BLOCK, 0, 0, NULL, NULL, 0, 0,
-     "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}]}\"}", ""},
+     "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}]}\"}", "", 0, 0},
 };
 
 static jitload_state* state;
 const jitload_module jitload_library = {
     "vec", images, kernels, variables,
-    "{\"name\":\"vec\",\"archs\":[\"sm_80\",\"sm_90a\",\"sm_100f\"],\"functions\":[{\"name\":\"add\",\"doc\":\"\",\"signature\":\"add(const float* x, float* y, int n)\",\"arguments\":[{\"name\":\"x\",\"kind\":\"pointer\",\"type\":\"const float*\"},{\"name\":\"y\",\"kind\":\"pointer\",\"type\":\"float*\"},{\"name\":\"n\",\"kind\":\"int\",\"type\":\"int\"}],\"kernel\":{\"name\":\"add\",\"symbol\":\"_Z3add\",\"parameters\":[{\"name\":\"x\",\"type\":\"const float*\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"float32\",\"alignment\":1},{\"name\":\"y\",\"type\":\"float*\",\"kind\":\"pointer\",\"size\":8,\"offset\":8,\"dtype\":\"float32\",\"alignment\":1},{\"name\":\"n\",\"type\":\"int\",\"kind\":\"int\",\"size\":4,\"offset\":16,\"dtype\":null,\"alignment\":1}],\"registers\":16,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024}},{\"name\":\"none\",\"doc\":\"\",\"signature\":\"none()\",\"arguments\":[],\"kernel\":{\"name\":\"none\",\"symbol\":\"_Z4none\",\"parameters\":[],\"registers\":16,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024}}],\"variables\":[{\"name\":\"ns::coeffs\",\"symbol\":\"_ZN2ns6coeffsE\",\"size\":64},{\"name\":\"n\",\"symbol\":\"n\",\"size\":4}]}",
+    "{\"name\":\"vec\",\"archs\":[\"sm_80\",\"sm_90a\",\"sm_100f\"],\"functions\":[{\"name\":\"add\",\"doc\":\"\",\"signature\":\"add(const float* x, float* y, int n)\",\"arguments\":[{\"name\":\"x\",\"kind\":\"pointer\",\"type\":\"const float*\"},{\"name\":\"y\",\"kind\":\"pointer\",\"type\":\"float*\"},{\"name\":\"n\",\"kind\":\"int\",\"type\":\"int\"}],\"kernel\":{\"name\":\"add\",\"symbol\":\"_Z3add\",\"parameters\":[{\"name\":\"x\",\"type\":\"const float*\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"float32\",\"alignment\":1,\"layout\":\"\"},{\"name\":\"y\",\"type\":\"float*\",\"kind\":\"pointer\",\"size\":8,\"offset\":8,\"dtype\":\"float32\",\"alignment\":1,\"layout\":\"\"},{\"name\":\"n\",\"type\":\"int\",\"kind\":\"int\",\"size\":4,\"offset\":16,\"dtype\":null,\"alignment\":1,\"layout\":\"\"}],\"registers\":16,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024}},{\"name\":\"none\",\"doc\":\"\",\"signature\":\"none()\",\"arguments\":[],\"kernel\":{\"name\":\"none\",\"symbol\":\"_Z4none\",\"parameters\":[],\"registers\":16,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024}}],\"variables\":[{\"name\":\"ns::coeffs\",\"symbol\":\"_ZN2ns6coeffsE\",\"size\":64,\"dtype\":null},{\"name\":\"n\",\"symbol\":\"n\",\"size\":4,\"dtype\":null}]}",
     &state, 3, 2, NULL};
 
 JITLOAD_EXPORT(add, 0)

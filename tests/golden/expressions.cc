@@ -1,4 +1,4 @@
-// vec: typed functions around the kernels of sm_90a.cubin.
+// vec: typed functions around its kernels, from sm_90a.cubin.
 #include <jitload/expression.h>
 #include <jitload/launch.h>
 
@@ -11,10 +11,10 @@ static const jitload_image images[] = {
 
 // ns::matmul<float, 4>(const float* a, float* b, int rows, int columns)
 static const jitload_param params_matmul[] = {
-    {"a", "const float*", 0, 8, 1, JITLOAD_POINTER, 0, JITLOAD_DL_FLOAT, 32},
-    {"b", "float*", 1, 8, 1, JITLOAD_POINTER, 0, JITLOAD_DL_FLOAT, 32},
-    {"rows", "int", -1, 4, 1, JITLOAD_INT, 0, 0, 0},
-    {"columns", "int", -1, 4, 1, JITLOAD_INT, 0, 0, 0},
+    {"a", "const float*", 0, 8, 1, JITLOAD_POINTER, 0, JITLOAD_DL_FLOAT, 32, NULL},
+    {"b", "float*", 1, 8, 1, JITLOAD_POINTER, 0, JITLOAD_DL_FLOAT, 32, NULL},
+    {"rows", "int", -1, 4, 1, JITLOAD_INT, 0, 0, 0, NULL},
+    {"columns", "int", -1, 4, 1, JITLOAD_INT, 0, 0, 0, NULL},
 };
 static const char* const expressions_matmul[] = {
     "columns = a.size(1)",
@@ -50,9 +50,9 @@ static void plan_matmul(jitload_eval* e, jitload_plan* plan) {
 
 // add(const float* x, float* y, int n)
 static const jitload_param params_add[] = {
-    {"x", "const float*", 0, 8, 1, JITLOAD_POINTER, 0, JITLOAD_DL_FLOAT, 32},
-    {"y", "float*", 1, 8, 1, JITLOAD_POINTER, 0, JITLOAD_DL_FLOAT, 32},
-    {"n", "int", -1, 4, 1, JITLOAD_INT, 0, 0, 0},
+    {"x", "const float*", 0, 8, 1, JITLOAD_POINTER, 0, JITLOAD_DL_FLOAT, 32, NULL},
+    {"y", "float*", 1, 8, 1, JITLOAD_POINTER, 0, JITLOAD_DL_FLOAT, 32, NULL},
+    {"n", "int", -1, 4, 1, JITLOAD_INT, 0, 0, 0, NULL},
 };
 static const char* const expressions_add[] = {
     "n = x.numel()",
@@ -76,17 +76,17 @@ static const jitload_kernel kernels[] = {
     {"matmul", "_Z20ns::matmul<float, 4>", &jitload_library, params_matmul,
      plan_matmul, expressions_matmul, 0, 4, 2,
      JITLOAD_HAS_GRID | JITLOAD_HAS_BLOCK | JITLOAD_COMPUTES, 0, 0, NULL, NULL, 0, 0,
-     "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}]}\"}", ""},
+     "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}]}\"}", "", 0, 0},
     {"add", "_Z3add", &jitload_library, params_add,
      plan_add, expressions_add, 1, 3, 2,
      JITLOAD_HAS_GRID | JITLOAD_HAS_BLOCK | JITLOAD_COMPUTES, 0, 0, NULL, NULL, 0, 0,
-     "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}]}\"}", ""},
+     "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}]}\"}", "", 0, 0},
 };
 
 static jitload_state* state;
 const jitload_module jitload_library = {
     "vec", images, kernels, NULL,
-    "{\"name\":\"vec\",\"archs\":[\"sm_90a\"],\"functions\":[{\"name\":\"matmul\",\"doc\":\"\",\"signature\":\"matmul(const float* a, float* b)\",\"arguments\":[{\"name\":\"a\",\"kind\":\"pointer\",\"type\":\"const float*\"},{\"name\":\"b\",\"kind\":\"pointer\",\"type\":\"float*\"}],\"kernel\":{\"name\":\"ns::matmul<float, 4>\",\"symbol\":\"_Z20ns::matmul<float, 4>\",\"parameters\":[{\"name\":\"a\",\"type\":\"const float*\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"float32\",\"alignment\":1},{\"name\":\"b\",\"type\":\"float*\",\"kind\":\"pointer\",\"size\":8,\"offset\":8,\"dtype\":\"float32\",\"alignment\":1},{\"name\":\"rows\",\"type\":\"int\",\"kind\":\"int\",\"size\":4,\"offset\":16,\"dtype\":null,\"alignment\":1},{\"name\":\"columns\",\"type\":\"int\",\"kind\":\"int\",\"size\":4,\"offset\":20,\"dtype\":null,\"alignment\":1}],\"registers\":16,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024}},{\"name\":\"add\",\"doc\":\"\",\"signature\":\"add(const float* x, float* y)\",\"arguments\":[{\"name\":\"x\",\"kind\":\"pointer\",\"type\":\"const float*\"},{\"name\":\"y\",\"kind\":\"pointer\",\"type\":\"float*\"}],\"kernel\":{\"name\":\"add\",\"symbol\":\"_Z3add\",\"parameters\":[{\"name\":\"x\",\"type\":\"const float*\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"float32\",\"alignment\":1},{\"name\":\"y\",\"type\":\"float*\",\"kind\":\"pointer\",\"size\":8,\"offset\":8,\"dtype\":\"float32\",\"alignment\":1},{\"name\":\"n\",\"type\":\"int\",\"kind\":\"int\",\"size\":4,\"offset\":16,\"dtype\":null,\"alignment\":1}],\"registers\":16,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024}}],\"variables\":[]}",
+    "{\"name\":\"vec\",\"archs\":[\"sm_90a\"],\"functions\":[{\"name\":\"matmul\",\"doc\":\"\",\"signature\":\"matmul(const float* a, float* b)\",\"arguments\":[{\"name\":\"a\",\"kind\":\"pointer\",\"type\":\"const float*\"},{\"name\":\"b\",\"kind\":\"pointer\",\"type\":\"float*\"}],\"kernel\":{\"name\":\"ns::matmul<float, 4>\",\"symbol\":\"_Z20ns::matmul<float, 4>\",\"parameters\":[{\"name\":\"a\",\"type\":\"const float*\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"float32\",\"alignment\":1,\"layout\":\"\"},{\"name\":\"b\",\"type\":\"float*\",\"kind\":\"pointer\",\"size\":8,\"offset\":8,\"dtype\":\"float32\",\"alignment\":1,\"layout\":\"\"},{\"name\":\"rows\",\"type\":\"int\",\"kind\":\"int\",\"size\":4,\"offset\":16,\"dtype\":null,\"alignment\":1,\"layout\":\"\"},{\"name\":\"columns\",\"type\":\"int\",\"kind\":\"int\",\"size\":4,\"offset\":20,\"dtype\":null,\"alignment\":1,\"layout\":\"\"}],\"registers\":16,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024}},{\"name\":\"add\",\"doc\":\"\",\"signature\":\"add(const float* x, float* y)\",\"arguments\":[{\"name\":\"x\",\"kind\":\"pointer\",\"type\":\"const float*\"},{\"name\":\"y\",\"kind\":\"pointer\",\"type\":\"float*\"}],\"kernel\":{\"name\":\"add\",\"symbol\":\"_Z3add\",\"parameters\":[{\"name\":\"x\",\"type\":\"const float*\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"float32\",\"alignment\":1,\"layout\":\"\"},{\"name\":\"y\",\"type\":\"float*\",\"kind\":\"pointer\",\"size\":8,\"offset\":8,\"dtype\":\"float32\",\"alignment\":1,\"layout\":\"\"},{\"name\":\"n\",\"type\":\"int\",\"kind\":\"int\",\"size\":4,\"offset\":16,\"dtype\":null,\"alignment\":1,\"layout\":\"\"}],\"registers\":16,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024}}],\"variables\":[]}",
     &state, 1, 2, NULL};
 
 JITLOAD_EXPORT(matmul, 0)

@@ -9,10 +9,10 @@ extern const jitload_kernel kernels[1];
 
 // softmax_kernel(*bf16 out, *bf16 x, None mask, i32 n)
 static const jitload_param params_softmax[] = {
-    {"out", "*bf16", 0, 8, 1, JITLOAD_POINTER, JITLOAD_STRIDED, JITLOAD_DL_BFLOAT, 16},
-    {"x", "*bf16", 1, 8, 1, JITLOAD_POINTER, JITLOAD_STRIDED, JITLOAD_DL_BFLOAT, 16},
-    {"mask", "None", 2, 8, 1, JITLOAD_POINTER, JITLOAD_NULLABLE | JITLOAD_STRIDED, 0, 0},
-    {"n", "i32", 3, 4, 1, JITLOAD_INT, 0, 0, 0},
+    {"out", "*bf16", 0, 8, 1, JITLOAD_POINTER, JITLOAD_STRIDED, JITLOAD_DL_BFLOAT, 16, NULL},
+    {"x", "*bf16", 1, 8, 1, JITLOAD_POINTER, JITLOAD_STRIDED, JITLOAD_DL_BFLOAT, 16, NULL},
+    {"mask", "None", 2, 8, 1, JITLOAD_POINTER, JITLOAD_NULLABLE | JITLOAD_STRIDED, 0, 0, NULL},
+    {"n", "i32", 3, 4, 1, JITLOAD_INT, 0, 0, 0, NULL},
 };
 static const char* const expressions_softmax[] = {
     "grid[0] = ceil_div(n, BLOCK)",
@@ -62,13 +62,13 @@ const jitload_kernel kernels[1] = {
     {"softmax", "softmax_kernel", &module_softmax, params_softmax,
      plan_softmax, expressions_softmax, 0, 4, 4,
      JITLOAD_HAS_GRID | JITLOAD_HAS_BLOCK | JITLOAD_IS_PDL | JITLOAD_HAS_PRIORITY, -1, 0, &triton_softmax, NULL, 0, 0,
-"{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"int\\\"}]}\"}", "The kernel softmax."},
+"{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"int\\\"}]}\"}", "The kernel softmax.", 0, 0},
 };
 
 static jitload_state* state;
 const jitload_module jitload_library = {
     "ops", NULL, kernels, NULL,
-    "{\"name\":\"ops\",\"archs\":[\"sm_90a\"],\"functions\":[{\"name\":\"softmax\",\"doc\":\"The kernel softmax.\",\"signature\":\"softmax(*bf16 out, *bf16 x, None mask, i32 n)\",\"arguments\":[{\"name\":\"out\",\"kind\":\"pointer\",\"type\":\"*bf16\"},{\"name\":\"x\",\"kind\":\"pointer\",\"type\":\"*bf16\"},{\"name\":\"mask\",\"kind\":\"pointer\",\"type\":\"None\",\"nullable\":true},{\"name\":\"n\",\"kind\":\"int\",\"type\":\"i32\"}],\"kernel\":{\"name\":\"softmax_kernel\",\"symbol\":\"softmax_kernel\",\"parameters\":[{\"name\":\"out\",\"type\":\"*bf16\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"bfloat16\",\"alignment\":1},{\"name\":\"x\",\"type\":\"*bf16\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"bfloat16\",\"alignment\":1},{\"name\":\"n\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1}],\"registers\":0,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024},\"triton\":{\"num_warps\":8,\"num_ctas\":1,\"shared_bytes\":65536,\"constexprs\":{\"BLOCK\":1024,\"CAUSAL\":false,\"SCALE\":0.5,\"MODE\":\"mean\"},\"version\":\"3.6.0\",\"variants\":[\"softmax\"]}}],\"variables\":[]}",
+    "{\"name\":\"ops\",\"archs\":[\"sm_90a\"],\"functions\":[{\"name\":\"softmax\",\"doc\":\"The kernel softmax.\",\"signature\":\"softmax(*bf16 out, *bf16 x, None mask, i32 n)\",\"arguments\":[{\"name\":\"out\",\"kind\":\"pointer\",\"type\":\"*bf16\"},{\"name\":\"x\",\"kind\":\"pointer\",\"type\":\"*bf16\"},{\"name\":\"mask\",\"kind\":\"pointer\",\"type\":\"None\",\"nullable\":true},{\"name\":\"n\",\"kind\":\"int\",\"type\":\"i32\"}],\"kernel\":{\"name\":\"softmax_kernel\",\"symbol\":\"softmax_kernel\",\"parameters\":[{\"name\":\"out\",\"type\":\"*bf16\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"bfloat16\",\"alignment\":1,\"layout\":\"\"},{\"name\":\"x\",\"type\":\"*bf16\",\"kind\":\"pointer\",\"size\":8,\"offset\":0,\"dtype\":\"bfloat16\",\"alignment\":1,\"layout\":\"\"},{\"name\":\"n\",\"type\":\"i32\",\"kind\":\"int\",\"size\":4,\"offset\":0,\"dtype\":null,\"alignment\":1,\"layout\":\"\"}],\"registers\":0,\"shared_bytes\":0,\"local_bytes\":0,\"max_threads\":1024},\"triton\":{\"num_warps\":8,\"num_ctas\":1,\"shared_bytes\":65536,\"constexprs\":{\"BLOCK\":1024,\"CAUSAL\":false,\"SCALE\":0.5,\"MODE\":\"mean\"},\"tuples\":{},\"version\":\"3.6.0\",\"variants\":[\"softmax\"]}}],\"variables\":[]}",
     &state, 0, 1, NULL};
 
 JITLOAD_EXPORT(softmax, 0)

@@ -185,7 +185,9 @@ class thread_block : public thread_group {
   struct arrival_token {};
   using thread_group::thread_group;
   __JITLOAD_MEMBER arrival_token barrier_arrive() const { return arrival_token(); }
-  __JITLOAD_MEMBER void barrier_wait(arrival_token&&, __jitload_site site = __JITLOAD_SITE) const { __syncthreads(site); }
+  __JITLOAD_MEMBER void barrier_wait(arrival_token&&, __jitload_site site = __JITLOAD_SITE) const {
+    __syncthreads(site);
+  }
   static __JITLOAD_MEMBER void sync(__jitload_site site = __JITLOAD_SITE) { __syncthreads(site); }
   static __JITLOAD_MEMBER unsigned int size() { return blockDim.x * blockDim.y * blockDim.z; }
   static __JITLOAD_MEMBER unsigned int num_threads() { return size(); }

@@ -6,6 +6,7 @@
 #error "cuda_bf16.h is NVIDIA's: pip install 'jitload[cu13]' brings it"
 #endif
 #include <cuda_fp16.h>
+#include <initializer_list>
 #include_next <cuda_bf16.h>
 #include "jitload_cpu_half.h"
 
@@ -17,9 +18,9 @@ __JITLOAD_NARROW_TO_INTEGERS(__nv_bfloat16, __bfloat162float, __bfloat162)
   __JITLOAD_INLINE __nv_bfloat16 __##from##2bfloat16_##mode(type x) { \
     return __float2bfloat16_##mode(__##wide##2float_##mode(x));       \
   }
-#define __JITLOAD_TO_BFLOAT16S(from, wide, type)  \
-  __JITLOAD_TO_BFLOAT16(from, wide, type, rz)     \
-  __JITLOAD_TO_BFLOAT16(from, wide, type, ru)     \
+#define __JITLOAD_TO_BFLOAT16S(from, wide, type) \
+  __JITLOAD_TO_BFLOAT16(from, wide, type, rz)    \
+  __JITLOAD_TO_BFLOAT16(from, wide, type, ru)    \
   __JITLOAD_TO_BFLOAT16(from, wide, type, rd)
 __JITLOAD_TO_BFLOAT16S(short, int, short)
 __JITLOAD_TO_BFLOAT16S(ushort, uint, unsigned short)

@@ -47,8 +47,8 @@ struct source_location {
 #define __noinline__ inline /* libstdc++ writes __attribute__((__noinline__)), which must stay an attribute */
 #define __restrict__ __restrict
 /* The most threads of a block, for cpu/object_file.py: as many instructions before the function, which never run. */
-#define __launch_bounds__(...)                                                        \
-  __attribute__((patchable_function_entry(__jitload_most_threads(__VA_ARGS__) + 1,    \
+#define __launch_bounds__(...)                                                     \
+  __attribute__((patchable_function_entry(__jitload_most_threads(__VA_ARGS__) + 1, \
                                           __jitload_most_threads(__VA_ARGS__))))
 template <class... __jitload_t>
 constexpr int __jitload_most_threads(long long threads, __jitload_t...) {
@@ -107,6 +107,7 @@ __JITLOAD_INLINE void __jitload_set_block(const jitload_cpu_block* block) {
 
 __JITLOAD_INLINE void __trap() { __jitload_stop("__trap()"); }
 __JITLOAD_INLINE void __brkpt() {}
+__JITLOAD_INLINE void __prof_trigger(int) {}
 
 /* ---- waiting --------------------------------------------------------------------------------------------------- */
 
@@ -125,7 +126,8 @@ constexpr __jitload_site __jitload_site_of(std::source_location location) {
 #define __JITLOAD_SITE __jitload_site_of(__builtin_source_location())
 constexpr __jitload_site __jitload_site_of(const void* location) {
   typedef std::source_location::__impl impl;
-  return static_cast<const impl*>(location)->_M_line | (__jitload_site)static_cast<const impl*>(location)->_M_column << 32;
+  const impl* place = static_cast<const impl*>(location);
+  return place->_M_line | (__jitload_site)place->_M_column << 32;
 }
 #endif
 
@@ -148,7 +150,9 @@ __JITLOAD_INLINE int __jitload_barrier(int kind, int predicate, __jitload_site s
   return result;
 }
 
-__JITLOAD_INLINE void __syncthreads(__jitload_site site = __JITLOAD_SITE) { __jitload_barrier(JITLOAD_CPU_COUNT, 0, site); }
+__JITLOAD_INLINE void __syncthreads(__jitload_site site = __JITLOAD_SITE) {
+  __jitload_barrier(JITLOAD_CPU_COUNT, 0, site);
+}
 __JITLOAD_INLINE int __syncthreads_count(int predicate, __jitload_site site = __JITLOAD_SITE) {
   return __jitload_barrier(JITLOAD_CPU_COUNT, predicate, site);
 }
@@ -186,6 +190,11 @@ __JITLOAD_INLINE void __nanosleep(unsigned) {
 #include "jitload_cpu_math.h"
 #include <assert.h>
 
+extern "C" void* aligned_alloc(size_t alignment, size_t size) noexcept;
+__JITLOAD_INLINE void* __nv_aligned_device_malloc(size_t size, size_t alignment) {
+  return aligned_alloc(alignment, size);
+}
+
 /* ---- how kernels are run --------------------------------------------------------------------------------------- */
 
 /* How a parameter is passed: a reference as a pointer, as on a GPU. */
@@ -205,7 +214,8 @@ struct __jitload_passed<__jitload_t&&> {
 };
 
 template <class __jitload_t>
-__JITLOAD_INLINE typename __jitload_passed<__jitload_t>::type& __jitload_parameter(void* const* params, unsigned number) {
+__JITLOAD_INLINE typename __jitload_passed<__jitload_t>::type& __jitload_parameter(void* const* params,
+                                                                                   unsigned number) {
   return *static_cast<typename __jitload_passed<__jitload_t>::type*>(params[number]);
 }
 

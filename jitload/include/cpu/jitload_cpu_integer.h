@@ -211,10 +211,10 @@ __JITLOAD_INLINE int __viaddmin_s32_relu(int a, int b, int c) { return max(__via
 /* The same on the halves of a word. */
 #define __JITLOAD_DPX(name, expression) \
   __JITLOAD_INLINE unsigned name(unsigned a, unsigned b, unsigned c) { return expression; }
-#define __JITLOAD_DPX_HALVES(suffix, letter)                                       \
-  __JITLOAD_DPX(__vimax3_##suffix, __vmax##letter##2(__vmax##letter##2(a, b), c))  \
-  __JITLOAD_DPX(__vimin3_##suffix, __vmin##letter##2(__vmin##letter##2(a, b), c))  \
-  __JITLOAD_DPX(__viaddmax_##suffix, __vmax##letter##2(__vadd2(a, b), c))          \
+#define __JITLOAD_DPX_HALVES(suffix, letter)                                      \
+  __JITLOAD_DPX(__vimax3_##suffix, __vmax##letter##2(__vmax##letter##2(a, b), c)) \
+  __JITLOAD_DPX(__vimin3_##suffix, __vmin##letter##2(__vmin##letter##2(a, b), c)) \
+  __JITLOAD_DPX(__viaddmax_##suffix, __vmax##letter##2(__vadd2(a, b), c))         \
   __JITLOAD_DPX(__viaddmin_##suffix, __vmin##letter##2(__vadd2(a, b), c))
 __JITLOAD_DPX_HALVES(s16x2, s)
 __JITLOAD_DPX_HALVES(u16x2, u)
@@ -228,23 +228,23 @@ __JITLOAD_INLINE unsigned __vimax_s16x2_relu(unsigned a, unsigned b) { return __
 __JITLOAD_INLINE unsigned __vimin_s16x2_relu(unsigned a, unsigned b) { return __vmaxs2(__vmins2(a, b), 0); }
 
 /* Minimum and maximum, and whether they are the first number. */
-#define __JITLOAD_DPX(name, type, function)                     \
-  __JITLOAD_INLINE type name(type a, type b, bool* is_first) {  \
-    const type result = function(a, b);                         \
-    *is_first = result == a;                                    \
-    return result;                                              \
+#define __JITLOAD_DPX(name, type, function)                    \
+  __JITLOAD_INLINE type name(type a, type b, bool* is_first) { \
+    const type result = function(a, b);                        \
+    *is_first = result == a;                                   \
+    return result;                                             \
   }
 __JITLOAD_DPX(__vibmax_s32, int, max)
 __JITLOAD_DPX(__vibmax_u32, unsigned, max)
 __JITLOAD_DPX(__vibmin_s32, int, min)
 __JITLOAD_DPX(__vibmin_u32, unsigned, min)
 #undef __JITLOAD_DPX
-#define __JITLOAD_DPX(name, function)                                                                  \
-  __JITLOAD_INLINE unsigned name(unsigned a, unsigned b, bool* is_first_high, bool* is_first_low) {   \
-    const unsigned result = function(a, b);                                                           \
-    *is_first_high = result >> 16 == a >> 16;                                                         \
-    *is_first_low = (result & 0xffffu) == (a & 0xffffu);                                              \
-    return result;                                                                                    \
+#define __JITLOAD_DPX(name, function)                                                               \
+  __JITLOAD_INLINE unsigned name(unsigned a, unsigned b, bool* is_first_high, bool* is_first_low) { \
+    const unsigned result = function(a, b);                                                         \
+    *is_first_high = result >> 16 == a >> 16;                                                       \
+    *is_first_low = (result & 0xffffu) == (a & 0xffffu);                                            \
+    return result;                                                                                  \
   }
 __JITLOAD_DPX(__vibmax_s16x2, __vmaxs2)
 __JITLOAD_DPX(__vibmax_u16x2, __vmaxu2)

@@ -60,7 +60,7 @@ __JITLOAD_MIN_MAX(long long)
 __JITLOAD_MIN_MAX(unsigned long long)
 #undef __JITLOAD_MIN_MAX
 /* Of a signed and an unsigned number both count as unsigned. */
-#define __JITLOAD_MIXED(type)                                                                     \
+#define __JITLOAD_MIXED(type)                                                                      \
   __JITLOAD_INLINE unsigned type min(type a, unsigned type b) { return min((unsigned type)a, b); } \
   __JITLOAD_INLINE unsigned type min(unsigned type a, type b) { return min(a, (unsigned type)b); } \
   __JITLOAD_INLINE unsigned type max(type a, unsigned type b) { return max((unsigned type)a, b); } \

@@ -35,13 +35,13 @@ __JITLOAD_VECTOR(float, float, 8, 16)
 __JITLOAD_VECTOR(double, double, 16, 16)
 #undef __JITLOAD_VECTOR
 
-#define __JITLOAD_VECTOR4(name, scalar, align)                                                                 \
-  struct __attribute__((aligned(align))) name { scalar x, y, z, w; };                                          \
+#define __JITLOAD_VECTOR4(name, scalar, align)                                                                    \
+  struct __attribute__((aligned(align))) name { scalar x, y, z, w; };                                             \
   static inline __attribute__((always_inline, unused)) name make_##name(scalar x, scalar y, scalar z, scalar w) { \
-    return name{x, y, z, w};                                                                                   \
+    return name{x, y, z, w};                                                                                      \
   }
-#define __JITLOAD_VECTOR4S(name, scalar)       \
-  __JITLOAD_VECTOR4(name##_16a, scalar, 16)    \
+#define __JITLOAD_VECTOR4S(name, scalar)    \
+  __JITLOAD_VECTOR4(name##_16a, scalar, 16) \
   __JITLOAD_VECTOR4(name##_32a, scalar, 32)
 __JITLOAD_VECTOR4S(double4, double)
 __JITLOAD_VECTOR4S(long4, long)

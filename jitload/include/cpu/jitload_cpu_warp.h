@@ -17,12 +17,14 @@ __JITLOAD_INLINE __jitload_t __jitload_value(uint64_t bits) {
   return value;
 }
 
-/* The lane that a lane reads from, as the instruction `shfl` defines it: itself if the source is out of range. */
+/* The lane that a lane reads from, as the instruction `shfl` defines it: itself if the source is out of range. Of the
+ * distance it reads the lowest five bits. */
 enum { __JITLOAD_SHFL_IDX, __JITLOAD_SHFL_UP, __JITLOAD_SHFL_DOWN, __JITLOAD_SHFL_BFLY };
 
 __JITLOAD_INLINE int __jitload_source(int mode, int lane, int distance, int width) {
   const int first = lane & ~(width - 1);
   int source = lane;
+  distance &= 31;
   if (mode == __JITLOAD_SHFL_IDX) {
     source = first + (distance & (width - 1));
   } else if (mode == __JITLOAD_SHFL_UP) {

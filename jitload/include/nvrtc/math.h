@@ -4,6 +4,7 @@
 #define JITLOAD_NVRTC_MATH_H
 #include "_jitload/config.h"
 
+extern "C++" {  // a text may include this header within extern "C"
 namespace __jitload_math {
 // 0: not a number, 1: integer, 2: float, 3: double.
 template <class T> struct kind { static const int value = 0; };
@@ -105,6 +106,7 @@ _JITLOAD_COMPARE(islessgreater, a < b || a > b) _JITLOAD_COMPARE(isunordered, a 
 #undef _JITLOAD_UNARY
 #undef _JITLOAD_BINARY
 #undef _JITLOAD_COMPARE
+}
 
 #endif
 #include "_jitload/math_macros.h"

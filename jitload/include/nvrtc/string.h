@@ -7,6 +7,7 @@
 #define NULL 0
 #endif
 
+extern "C++" {  // a text may include this header within extern "C"
 inline _JITLOAD_HD void* memmove(void* to, const void* from, size_t n) {
   unsigned char* d = static_cast<unsigned char*>(to);
   const unsigned char* s = static_cast<const unsigned char*>(from);
@@ -60,6 +61,7 @@ inline _JITLOAD_HD char* strncpy(char* to, const char* from, size_t n) {
     if (*from) ++from;
   }
   return to;
+}
 }
 
 #endif

@@ -39,6 +39,7 @@ enum {
   JITLOAD_FINITE = 16,  /* a finite number must not overflow to infinity */
   JITLOAD_DESCRIBED = 32, /* a tensor to make a descriptor of, or Triton's own descriptor object */
   JITLOAD_ON_CPU = 64,    /* a tensor may be on the CPU */
+  JITLOAD_ADDRESSES = 128, /* float**: a tensor of addresses, int64 or uint64 */
 };
 
 /* DLPack's codes of element types. */
@@ -68,6 +69,7 @@ typedef struct jitload_param {
   uint8_t flags;
   uint8_t dtype_code; /* JITLOAD_DL_…; any element type if dtype_bits is 0 */
   uint8_t dtype_bits;
+  const char* layout; /* of a structure, as Parameter.layout of model.py; NULL if it is unknown */
 } jitload_param;
 
 /* The results of the launch expressions. A configured call needs no expression for the parts that it sets itself. */
@@ -93,6 +95,9 @@ enum {
   JITLOAD_COMPUTES = 64, /* the wrapper computes at least one parameter */
   JITLOAD_SPREADS = 128, /* cluster scheduling policy: spread */
   JITLOAD_BALANCES = 256, /* cluster scheduling policy: load balancing */
+  JITLOAD_DISPATCHES = 512, /* several kernels: the dtypes of the tensors choose one */
+  JITLOAD_NEEDS_ATTRIBUTES = JITLOAD_HAS_CLUSTER | JITLOAD_IS_COOPERATIVE | JITLOAD_IS_PDL | JITLOAD_HAS_PRIORITY |
+                             JITLOAD_SPREADS | JITLOAD_BALANCES, /* flags that become launch attributes */
 };
 
 struct jitload_eval;
@@ -120,6 +125,8 @@ typedef struct jitload_kernel {
   int32_t max_threads;  /* on the CPU: of a block */
   const char* metadata; /* for tvm-ffi, of an exported kernel: its types */
   const char* doc;
+  int32_t first_variant; /* of JITLOAD_DISPATCHES: an index in the module's kernels, all of which have this name */
+  int32_t variant_count;
 } jitload_kernel;
 
 /* A cubin: compute capability 9.0 is 90; the suffix is 'a', 'f' or 0. */

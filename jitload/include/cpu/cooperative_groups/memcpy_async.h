@@ -3,6 +3,7 @@
 #define JITLOAD_CPU_GROUPS_MEMCPY_ASYNC_H_
 
 #include <cooperative_groups.h>
+#include <cuda_pipeline.h>
 
 namespace cooperative_groups {
 

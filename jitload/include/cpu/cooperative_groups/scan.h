@@ -112,22 +112,22 @@ __JITLOAD_INLINE Value scan_update(const Group& group, Atomic& atomic, Value val
 
 }  // namespace __jitload_groups
 
-#define __JITLOAD_SCANS(name, is_inclusive)                                                               \
-  template <class Group, class Value, class Operation>                                                    \
-  __JITLOAD_INLINE Value name(const Group& group, Value value, Operation&& operation) {                   \
-    return __jitload_groups::scan<is_inclusive>(group, value, operation);                                 \
-  }                                                                                                       \
-  template <class Group, class Value>                                                                     \
-  __JITLOAD_INLINE Value name(const Group& group, Value value) {                                          \
-    return __jitload_groups::scan<is_inclusive>(group, value, plus<Value>());                             \
-  }                                                                                                       \
-  template <class Group, class Atomic, class Value, class Operation>                                      \
+#define __JITLOAD_SCANS(name, is_inclusive)                                                                       \
+  template <class Group, class Value, class Operation>                                                            \
+  __JITLOAD_INLINE Value name(const Group& group, Value value, Operation&& operation) {                           \
+    return __jitload_groups::scan<is_inclusive>(group, value, operation);                                         \
+  }                                                                                                               \
+  template <class Group, class Value>                                                                             \
+  __JITLOAD_INLINE Value name(const Group& group, Value value) {                                                  \
+    return __jitload_groups::scan<is_inclusive>(group, value, plus<Value>());                                     \
+  }                                                                                                               \
+  template <class Group, class Atomic, class Value, class Operation>                                              \
   __JITLOAD_INLINE Value name##_update(const Group& group, Atomic&& atomic, Value value, Operation&& operation) { \
-    return __jitload_groups::scan_update<is_inclusive>(group, atomic, value, operation);                  \
-  }                                                                                                       \
-  template <class Group, class Atomic, class Value>                                                       \
-  __JITLOAD_INLINE Value name##_update(const Group& group, Atomic&& atomic, Value value) {                \
-    return __jitload_groups::scan_update<is_inclusive>(group, atomic, value, plus<Value>());              \
+    return __jitload_groups::scan_update<is_inclusive>(group, atomic, value, operation);                          \
+  }                                                                                                               \
+  template <class Group, class Atomic, class Value>                                                               \
+  __JITLOAD_INLINE Value name##_update(const Group& group, Atomic&& atomic, Value value) {                        \
+    return __jitload_groups::scan_update<is_inclusive>(group, atomic, value, plus<Value>());                      \
   }
 __JITLOAD_SCANS(inclusive_scan, true)
 __JITLOAD_SCANS(exclusive_scan, false)

@@ -14,11 +14,13 @@
 #define _JITLOAD_CONSTEXPR14 inline
 #endif
 
-// size_t and ptrdiff_t are built in, but only in the global namespace.
+// size_t and ptrdiff_t are built in, but only in the global namespace. Texts include headers of C within extern "C", too.
+extern "C++" {
 namespace std {
 using ::ptrdiff_t;
 using ::size_t;
 typedef decltype(nullptr) nullptr_t;
 }  // namespace std
+}
 
 #endif

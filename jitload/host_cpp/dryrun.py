@@ -1,0 +1,185 @@
+"""Takes nvcc's compilation of a text apart, so that ninja runs the host's half and the devices' halves side by side.
+
+`nvcc --dryrun` prints the commands that nvcc would run one after another. They are kept in the cache as a template: for
+a source file of a fixed name, with temporary files that are named after it. Where nvcc prints what this module does not
+know, there is no template, and nvcc compiles by itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+import shlex
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from jitload.building.ninja import Step
+from jitload.toolchain.cuda import Nvcc
+from jitload.toolchain.host import Compiler, file_state, remembered
+from jitload.toolchain.nvcc import run_nvcc
+
+_SOURCE = "jitload_unit.cu"
+_FORMAT = "1"  # of the template in the cache
+_TEMPORARY = re.compile(r"(?:\./)?tmpxft_[0-9a-f]+_[0-9a-f]+-(\d+)_jitload_unit\b")
+_VARIABLE = re.compile(r"#\$ (\w+)=(.*)")
+_SKIPPED = ("rm ", "-- Filter Dependencies --")
+_VERBATIM = re.compile(r"-[DUI].|/")  # options and paths that must come out of nvcc as they went in
+_OUTPUT_OPTIONS = {"cudafe++": "--gen_c_file_name", "fatbinary": "--embedded-fatbin="}
+_log = logging.getLogger(__name__)
+
+
+class NvccCommand(NamedTuple):
+    """A command of nvcc for the source `jitload_unit.cu`: its words, and the files that it makes and reads."""
+
+    words: tuple[str, ...]
+    output: str
+    inputs: tuple[str, ...]
+
+
+Template = tuple[NvccCommand, ...]
+
+
+def find_template(
+    nvcc: Nvcc, compiler: Compiler, options: Sequence[str], work_dir: Path, cache_dir: Path
+) -> Template | None:
+    """Return the commands that nvcc runs to compile a text with these options, or None if they are not understood.
+
+    Args:
+        nvcc: The nvcc.
+        compiler: The host compiler.
+        options: The options, with those for the architectures and the host compiler.
+        work_dir: The directory in which the options are valid.
+        cache_dir: The cache, which keeps the answer.
+    """
+    states = (file_state(str(path), path.stat()) for path in (nvcc.path, compiler.path))
+    words = (_FORMAT, nvcc.identity, *states, *compiler.command, *options)
+    label = f"{nvcc.path} --dryrun"
+    rows = json.loads(remembered(words, label, cache_dir, lambda: json.dumps(_ask(nvcc, options, work_dir))))
+    if isinstance(rows, str):
+        _log.debug("nvcc compiles as a whole, because the output of --dryrun is not understood: %s", rows)
+        return None
+    return tuple(NvccCommand(tuple(words), output, tuple(inputs)) for words, output, inputs in rows)
+
+
+def template_steps(template: Template, file: str) -> tuple[Step, ...]:
+    """Return the commands of a template for a source file; the last one makes the object."""
+
+    def name(text: str) -> str:
+        return text.replace(_SOURCE, file)
+
+    return tuple(
+        Step(
+            output=name(command.output),
+            command=tuple(map(name, command.words)),
+            inputs=tuple(map(name, command.inputs)),
+        )
+        for command in template
+    )
+
+
+def module_id(file: str, parts: Sequence[str]) -> str:
+    """Return the name that distinguishes a unit's own symbols from those of other units, in the form of nvcc's.
+
+    Args:
+        file: The unit's file name.
+        parts: Everything that distinguishes it from other units of that name.
+    """
+    digest = hashlib.sha256("\0".join((file, *parts)).encode(errors="surrogateescape")).hexdigest()
+    name = re.sub(r"\W", "_", file)
+    return f"_{digest[:8]}_{len(name)}_{name}_{digest[8:16]}"
+
+
+def module_id_file(file: str) -> str:
+    """Return the file in which the commands of a template look for a unit's module id."""
+    return f"{file}.module_id"
+
+
+# ---- what nvcc prints --------------------------------------------------------------------------------------------
+
+
+def _ask(nvcc: Nvcc, options: Sequence[str], work_dir: Path) -> Template | str:
+    """Return the template for what nvcc prints, or what is not understood in it."""
+    command = [str(nvcc.path), "--dryrun", *options, "-c", _SOURCE, "-o", f"{_SOURCE}.o"]
+    try:
+        return _parse(run_nvcc(command, directory=work_dir, variables={"TMPDIR": "."}), options)
+    except _NotUnderstoodError as reason:
+        return str(reason)
+
+
+class _NotUnderstoodError(Exception):
+    """The output of `nvcc --dryrun` has something unknown; the message says what."""
+
+
+def _parse(output: str, options: Sequence[str]) -> Template:
+    lines = output.splitlines()
+    if unknown := next((line for line in lines if not line.startswith("#$ ")), None):
+        raise _NotUnderstoodError(f"the line {unknown!r}")
+    variables = {match[1]: match[2] for line in lines if (match := _VARIABLE.fullmatch(line))}
+    texts = [line[3:] for line in lines if not _VARIABLE.fullmatch(line)]
+    commands = [_read_words(text, variables) for text in texts if not text.startswith(_SKIPPED)]
+    _check_names(texts)
+    template = tuple(_link_inputs(commands))
+    kinds = [Path(words[0]).name for words in commands]
+    if kinds.count("cudafe++") != 1 or "cicc" not in kinds or template[-1].output != f"{_SOURCE}.o":
+        raise _NotUnderstoodError(f"the programs {', '.join(kinds)}")
+    preprocessing = next(words for words in commands if "-E" in words)
+    for option in options:
+        if _VERBATIM.match(option) and not {option, option[2:]} & {*preprocessing}:
+            raise _NotUnderstoodError(f"the option {option!r} comes out differently")
+    return template
+
+
+def _read_words(text: str, variables: dict[str, str]) -> list[str]:
+    """Return the words of a command for the work directory, with the program's path."""
+    try:
+        words = [word.replace("\\$", "$") for word in shlex.split(text)]
+    except ValueError as error:
+        raise _NotUnderstoodError(f"{text!r}: {error}") from error
+    program = re.sub(r"^\$(\w+)", lambda match: variables.get(match[1], ""), words[0])
+    path = program if "/" in program else shutil.which(program, path=variables.get("PATH", ""))
+    if path is None:
+        raise _NotUnderstoodError(f"the program {program!r}")
+    words = [path, *(_TEMPORARY.sub(_SOURCE, word) for word in words[1:])]
+    if strange := next((word for word in words if "tmpxft" in word), None):
+        raise _NotUnderstoodError(f"the temporary file {strange!r}")
+    if "-E" in words:
+        words += ["-MD", "-MF", f"{_output_of(words)}.d"]
+    # The module id is in a file already: cicc reads what cudafe++ would write, and the two are to run side by side.
+    return [word for word in words if word != "--gen_module_id_file"]
+
+
+def _check_names(texts: Sequence[str]) -> None:
+    """Check that temporary files have different names without nvcc's numbers."""
+    names = {match[0].rpartition("/")[2] for text in texts for match in re.finditer(r"[^\s\"=]*tmpxft_[^\s\"]*", text)}
+    if len({_TEMPORARY.sub(_SOURCE, name) for name in names}) != len(names):
+        raise _NotUnderstoodError(f"the temporary files {', '.join(sorted(names))}")
+
+
+def _output_of(words: Sequence[str]) -> str:
+    option = _OUTPUT_OPTIONS.get(Path(words[0]).name, "-o")
+    for word, following in zip(words, (*words[1:], ""), strict=True):
+        if word == option:
+            return following
+        if option.endswith("=") and word.startswith(option):
+            return word.removeprefix(option)
+    raise _NotUnderstoodError(f"{Path(words[0]).name} without {option}")
+
+
+def _link_inputs(commands: Sequence[Sequence[str]]) -> Iterator[NvccCommand]:
+    """Yield the commands with the files that they read: those in their words, and for the last command all others."""
+    outputs: list[str] = []
+    unread: dict[str, None] = {}
+    for words in commands:
+        output = _output_of(words)
+        inputs = [name for name in (_SOURCE, *outputs) if any(word.endswith(name) for word in words if word != output)]
+        if words is commands[-1]:
+            inputs = [*dict.fromkeys((*inputs, *unread))]
+        for name in inputs:
+            unread.pop(name, None)
+        outputs.append(output)
+        unread[output] = None
+        yield NvccCommand(tuple(words), output, tuple(inputs))

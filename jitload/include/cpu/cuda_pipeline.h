@@ -1,0 +1,2 @@
+/* Without the class nvcuda::experimental::pipeline. */
+#include <cuda_pipeline_primitives.h>

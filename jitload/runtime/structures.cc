@@ -1,0 +1,274 @@
+/* Structures by value: bytes, ctypes structures whose members are compared with the kernel's, and tuples of the numbers of
+ * CUDA's vectors. A part of cold.cc.
+ */
+#include <stdlib.h>
+
+/* Numbers in a structure: a part of Parameter.layout (model.py), `f4*2@8`. The kinds are `f` (float), `r` (bfloat16),
+ * `i` and `u` (integers, bool, pointers) and `b` (bytes of any meaning). */
+typedef struct jitload_numbers {
+  char kind;
+  int size, count, offset;
+} jitload_numbers;
+
+/* Read the first part of a layout. Return the rest of it, or NULL if there is none. */
+static const char* jitload_read_numbers(const char* layout, jitload_numbers* out) {
+  int length = 0;
+  if (layout != NULL && *layout == '=') ++layout;
+  if (layout == NULL || sscanf(layout, "%c%d*%d@%d%n", &out->kind, &out->size, &out->count, &out->offset, &length) < 4) {
+    return NULL;
+  }
+  return layout + length + (layout[length] == ';');
+}
+
+/* Whether the kernel's text tells what these bytes mean, and ctypes has a type for it. */
+static int jitload_is_comparable(const jitload_numbers* numbers) {
+  return numbers->kind != 'b' && numbers->kind != 'r' && !(numbers->kind == 'f' && numbers->size < 4);
+}
+
+static const char* jitload_kind_name(char kind) {
+  return kind == 'f' ? "a float" : kind == 'b' ? "a number" : "an integer";
+}
+
+/* A ctypes type that is compared with a parameter's layout: the bytes that its members cover, and the first
+ * disagreement. */
+typedef struct jitload_comparison {
+  const jitload_param* param;
+  const jitload_python_api* python;
+  unsigned char* is_covered;
+  char* problem;
+  size_t problem_size;
+} jitload_comparison;
+
+static int jitload_compare_number(jitload_comparison* c, char kind, ptrdiff_t offset, ptrdiff_t size) {
+  jitload_numbers numbers;
+  if (offset < 0 || size < 0 || offset + size > (ptrdiff_t)c->param->size) return 0;
+  memset(c->is_covered + offset, 1, (size_t)size);
+  for (const char* rest = c->param->layout; (rest = jitload_read_numbers(rest, &numbers)) != NULL;) {
+    const ptrdiff_t begin = numbers.offset, end = begin + (ptrdiff_t)numbers.size * numbers.count;
+    if (offset + size <= begin || offset >= end || !jitload_is_comparable(&numbers)) continue;
+    const int is_same_kind = (kind == 'f') == (numbers.kind == 'f');
+    if (is_same_kind && size == numbers.size && (offset - begin) % size == 0) continue;
+    snprintf(c->problem, c->problem_size, "has %s of %td byte%s at byte %td, where %s has %s of %d",
+             jitload_kind_name(kind), size, size == 1 ? "" : "s", offset, c->param->type,
+             jitload_kind_name(numbers.kind), numbers.size);
+    return 0;
+  }
+  return 1;
+}
+
+static ptrdiff_t jitload_read_long(const jitload_python_api* python, void* object, const char* name) {
+  void* attribute = python->attribute(object, name);
+  const ptrdiff_t number = attribute != NULL ? (ptrdiff_t)python->long_value(attribute) : -1;
+  python->decref(attribute);
+  python->clear_error();
+  return number;
+}
+
+static int jitload_compare_type(jitload_comparison* c, void* type, ptrdiff_t offset, ptrdiff_t size);
+
+static int jitload_compare_fields(jitload_comparison* c, void* type, void* fields, ptrdiff_t offset) {
+  const jitload_python_api* python = c->python;
+  int is_same = 1;
+  void* base = python->attribute(type, "__base__");
+  void* base_fields = base != NULL ? python->attribute(base, "_fields_") : NULL;
+  if (base_fields != NULL) is_same = jitload_compare_fields(c, base, base_fields, offset);
+  python->decref(base_fields);
+  python->decref(base);
+  python->clear_error();
+  const ptrdiff_t count = python->length(fields);
+  for (ptrdiff_t i = 0; is_same && i < count; ++i) {
+    void* field = python->item(fields, i);
+    void* name = field != NULL ? python->item(field, 0) : NULL;
+    void* field_type = field != NULL ? python->item(field, 1) : NULL;
+    const char* text = name != NULL ? python->utf8(name) : NULL;
+    void* member = text != NULL ? python->attribute(type, text) : NULL;
+    if (member != NULL && python->length(field) == 2) { /* a bit field has three items, and no place of its own */
+      is_same = jitload_compare_type(c, field_type, offset + jitload_read_long(python, member, "offset"),
+                                     jitload_read_long(python, member, "size"));
+    }
+    python->decref(member);
+    python->decref(field_type);
+    python->decref(name);
+    python->decref(field);
+  }
+  python->clear_error();
+  return is_same;
+}
+
+/* Return the kind of a simple ctypes type, or 0 for other types. */
+static char jitload_simple_kind(const jitload_python_api* python, void* type) {
+  void* code = python->attribute(type, "_type_");
+  const char* text = code != NULL ? python->utf8(code) : NULL;
+  const char kind = text == NULL || strlen(text) != 1 ? 0 : *text == 'f' || *text == 'd' ? 'f' : *text == 'g' ? 'b' : 'i';
+  python->decref(code);
+  python->clear_error();
+  return kind;
+}
+
+static int jitload_compare_type(jitload_comparison* c, void* type, ptrdiff_t offset, ptrdiff_t size) {
+  const jitload_python_api* python = c->python;
+  void* swapped = python->attribute(type, "_swappedbytes_");
+  python->decref(swapped);
+  python->clear_error();
+  if (swapped != NULL) {
+    snprintf(c->problem, c->problem_size, "has bytes in the other order");
+    return 0;
+  }
+  void* fields = python->attribute(type, "_fields_");
+  python->clear_error();
+  if (fields != NULL) {
+    const int is_same = jitload_compare_fields(c, type, fields, offset);
+    python->decref(fields);
+    return is_same;
+  }
+  const ptrdiff_t count = jitload_read_long(python, type, "_length_");
+  if (count < 0) { /* a number, or a pointer, whose _type_ is a type */
+    const char kind = jitload_simple_kind(python, type);
+    return jitload_compare_number(c, kind != 0 ? kind : 'i', offset, size);
+  }
+  void* element = python->attribute(type, "_type_");
+  const ptrdiff_t step = count > 0 ? size / count : 0;
+  const char kind = element != NULL ? jitload_simple_kind(python, element) : 0;
+  int is_same = 1;
+  for (ptrdiff_t i = 0; is_same && i < count; ++i) {
+    is_same = kind != 0 ? jitload_compare_number(c, kind, offset + i * step, step)
+                        : jitload_compare_type(c, element, offset + i * step, step);
+  }
+  python->decref(element);
+  return is_same;
+}
+
+/* Whether an object is of a ctypes type whose members could be compared; others, such as bytes and arrays of bytes,
+ * are taken as they are. */
+static int jitload_has_members(const jitload_python_api* python, void* type) {
+  void* fields = python->attribute(type, "_fields_");
+  void* element = python->attribute(type, "_type_");
+  const ptrdiff_t count = jitload_read_long(python, type, "_length_");
+  python->clear_error();
+  int has_members = fields != NULL || (element != NULL && jitload_simple_kind(python, type) != 0);
+  if (count >= 0 && element != NULL) {
+    void* code = python->attribute(element, "_type_");
+    const char* text = code != NULL ? python->utf8(code) : NULL;
+    has_members = text == NULL || strchr("bBc", *text) == NULL;
+    python->decref(code);
+    python->clear_error();
+  }
+  python->decref(element);
+  python->decref(fields);
+  return has_members;
+}
+
+/* Types that agree with a parameter; entries are never removed. */
+typedef struct jitload_checked_type {
+  const jitload_param* param;
+  void* type;
+} jitload_checked_type;
+
+/* Compare the members of a ctypes object with a parameter's layout. Return 0 and describe the first difference. */
+static int jitload_compare_layout(const jitload_param* param, void* object, char* problem, size_t problem_size) {
+  static const jitload_checked_type* checked[64];
+  const jitload_python_api* python = jitload_find_python();
+  if (param->layout == NULL || python == NULL) return 1;
+  const int state = python->ensure();
+  void* type = python->type(object);
+  const jitload_checked_type** slot = &checked[(((uintptr_t)type >> 4) ^ ((uintptr_t)param >> 3)) % 64];
+  const jitload_checked_type* known = __atomic_load_n(slot, __ATOMIC_ACQUIRE);
+  int is_same = known != NULL && known->type == type && known->param == param;
+  if (!is_same && !jitload_has_members(python, type)) {
+    is_same = 1;
+  } else if (!is_same) {
+    unsigned char* is_covered = (unsigned char*)calloc(param->size, 1);
+    jitload_comparison comparison = {param, python, is_covered, problem, problem_size};
+    is_same = is_covered != NULL && jitload_compare_type(&comparison, type, 0, param->size);
+    jitload_numbers numbers;
+    for (const char* rest = param->layout; is_same && (rest = jitload_read_numbers(rest, &numbers)) != NULL;) {
+      const size_t bytes = (size_t)numbers.size * (size_t)numbers.count;
+      if (!jitload_is_comparable(&numbers) || memchr(is_covered + numbers.offset, 0, bytes) == NULL) continue;
+      snprintf(problem, problem_size, "has no member for %s of %d byte%s at byte %d", jitload_kind_name(numbers.kind),
+               numbers.size, numbers.size == 1 ? "" : "s", numbers.offset);
+      is_same = 0;
+    }
+    free(is_covered);
+    jitload_checked_type* entry = is_same ? (jitload_checked_type*)malloc(sizeof *entry) : NULL;
+    if (entry != NULL) {
+      *entry = jitload_checked_type{param, type};
+      python->incref(type);
+      __atomic_store_n(slot, entry, __ATOMIC_RELEASE);
+    }
+  }
+  python->decref(type);
+  python->release(state);
+  return is_same;
+}
+
+/* tvm-ffi's arrays and lists begin like this, behind the object's header. */
+typedef struct jitload_sequence {
+  const TVMFFIAny* items;
+  int64_t size;
+} jitload_sequence;
+
+static const jitload_sequence* jitload_get_sequence(const TVMFFIAny* value) {
+  const int32_t list = 75; /* since tvm-ffi 0.1.9 */
+  if (value->type_index != kTVMFFIArray && value->type_index != list) return NULL;
+  return (const jitload_sequence*)((const char*)value->v_obj + sizeof(TVMFFIObject));
+}
+
+/* Describe the parts of a CUDA vector: its elements as a parameter, and their number. Return 0 for other structures. */
+static int jitload_is_vector(const jitload_param* param, jitload_param* element, int* count) {
+  jitload_numbers numbers;
+  if (param->layout == NULL || *param->layout != '=' || jitload_read_numbers(param->layout, &numbers) == NULL) return 0;
+  if (numbers.kind == 'b') return 0;
+  *element = jitload_param{};
+  element->name = param->name;
+  element->type = param->type;
+  element->size = (uint32_t)numbers.size;
+  element->kind = numbers.kind == 'i' ? JITLOAD_INT : numbers.kind == 'u' ? JITLOAD_UINT : JITLOAD_FLOAT;
+  element->dtype_code = numbers.kind == 'r' ? kDLBfloat : kDLFloat;
+  *count = numbers.count;
+  return 1;
+}
+
+/* Read one of CUDA's vectors from a tuple or list of its elements. As in CUDA, dim3 may have fewer than three. */
+static int jitload_read_vector(const jitload_param* param, const TVMFFIAny* value, void* out) {
+  const jitload_sequence* sequence = jitload_get_sequence(value);
+  jitload_param element;
+  int count = 0;
+  if (sequence == NULL || !jitload_is_vector(param, &element, &count)) return 0;
+  const int may_be_short = strcmp(param->type, "dim3") == 0 && sequence->size > 0 && sequence->size < count;
+  if (sequence->size != count && !may_be_short) return 0;
+  for (int i = 0; i < count; ++i) {
+    uint64_t bits = 1;
+    if (i < sequence->size && !jitload_read_number(&element, &sequence->items[i], &bits)) return 0;
+    if (out != NULL) memcpy((char*)out + (size_t)i * element.size, &bits, element.size);
+  }
+  return 1;
+}
+
+/* Copy a by-value structure from a tuple of a vector's elements, from bytes, or from a buffer of its size. */
+extern "C" int jitload_read_struct(const jitload_param* param, const TVMFFIAny* value, void* out, ptrdiff_t* length) {
+  const size_t size = param->size;
+  const char* data = NULL;
+  if (value->type_index == kTVMFFISmallBytes) {
+    data = value->v_bytes;
+    *length = (ptrdiff_t)value->small_str_len;
+  } else if (value->type_index == kTVMFFIBytes) {
+    const TVMFFIByteArray* bytes = (const TVMFFIByteArray*)((const char*)value->v_obj + sizeof(TVMFFIObject));
+    data = bytes->data;
+    *length = (ptrdiff_t)bytes->size;
+  } else if (value->type_index == kTVMFFIByteArrayPtr) {
+    const TVMFFIByteArray* bytes = (const TVMFFIByteArray*)value->v_ptr;
+    data = bytes->data;
+    *length = (ptrdiff_t)bytes->size;
+  } else if (value->type_index == kTVMFFIOpaquePyObject) {
+    void* const* handle = (void* const*)((const char*)value->v_obj + sizeof(TVMFFIObject));
+    char ignored[160];
+    return jitload_read_buffer(*handle, out, size, length) &&
+           jitload_compare_layout(param, *handle, ignored, sizeof ignored);
+  } else {
+    *length = -1;
+    return jitload_read_vector(param, value, out);
+  }
+  if (*length != (ptrdiff_t)size) return 0;
+  if (out != NULL) memcpy(out, data, size);
+  return 1;
+}

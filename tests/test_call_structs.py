@@ -1,0 +1,242 @@
+"""Structures and vectors by value, pointers to pointers, and the types of variables: what a call accepts."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_bool, c_double, c_float, c_int, c_int64, c_longlong, c_short, c_ubyte, c_uint, c_void_p
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.wrappers import find_cuda_headers
+
+import jitload
+from jitload.cpptext.structures import find_declarations
+
+pytest_plugins = ["support.gpu_fixtures"]
+SOURCE = r"""
+#include <cuda_fp16.h>
+struct Pair { float a; int b; };
+enum class Mode : short { LOW = -3, HIGH = 700 };
+typedef struct Tag { double x, *p, y[3]; unsigned char tag[3]; Pair pairs[2]; Mode m; float4 v; bool on : 1; } Params;
+struct Base { float first; };
+struct Derived : Base { int second; };
+union Either { int i; float f; };
+template <class T> struct Box { T value; };
+namespace ns {
+class Hidden {
+    int secret;
+  public:
+    float seen;
+    static const int SHARED = 3;
+    __device__ float get() const { return secret; }
+};
+__device__ float table[4];
+__constant__ Pair pairs[3];
+static __device__ Mode mode;
+}
+__device__ float2 points[2];
+extern "C" __global__ void two(int2 v, Pair p, int* out) { out[0] = v.x; out[1] = v.y; out[2] = p.a; out[3] = p.b; }
+extern "C" __global__ void many(Params p, ns::Hidden h, Derived d, Either e, Box<int> box, double* out) {
+    out[0] = p.x + p.y[2] + p.tag[2] + p.pairs[1].b + int(p.m) + p.v.w + h.seen;
+    out[1] = d.second + e.i + box.value + ns::table[0] + ns::pairs[0].a + int(ns::mode) + points[0].x;
+}
+extern "C" __global__ void vectors(dim3 g, float4 f, uchar2 u, longlong3 l, double* out) {
+    out[0] = g.x, out[1] = g.y, out[2] = g.z, out[3] = f.x, out[4] = f.w, out[5] = u.y, out[6] = l.z;
+}
+extern "C" __global__ void halves(__half2 h, char3 c, float* out) { out[0] = __high2float(h), out[1] = c.z; }
+extern "C" __global__ void rows(const float* const* rows, void** any, float* out) { out[0] = rows[1][0]; }
+"""
+NAMES = ("two", "many", "vectors", "halves", "rows")
+PARAMS = "f8*1@0;u8*1@8;f8*3@16;u1*3@40;f4*1@44;i4*1@48;f4*1@52;i4*1@56;i2*1@60;f4*4@64"
+
+
+@pytest.fixture(scope="module")
+def mod() -> jitload.Module:
+    launches = {name: jitload.Launch(grid=1, block=1) for name in NAMES}
+    return jitload.load_inline("structs", cuda_sources=SOURCE, functions=launches, arch="cpu")
+
+
+def structure(*fields: tuple[Any, ...], base: Any = ctypes.Structure, **attributes: Any) -> Any:
+    return type("Made", (base,), {**attributes, "_fields_": fields})
+
+
+PAIR = structure(("a", c_float), ("b", c_int))
+PARAMS_TYPE = structure(
+    ("x", c_double), ("p", ctypes.POINTER(c_double)), ("y", c_double * 3), ("tag", c_ubyte * 3), ("pairs", PAIR * 2),
+    ("m", c_short), ("v", c_float * 4), ("bits", c_ubyte, 1),
+)  # fmt: skip
+
+
+def test_the_compilers_tell_the_members_of_structures(mod: jitload.Module) -> None:
+    cubin = jitload.compile_cubin(SOURCE, arch="sm_90")
+    for kernels in (cubin.kernels, [mod[name].kernel for name in NAMES]):
+        layouts = {kernel.name: [p.layout for p in kernel.parameters if p.kind == "struct"] for kernel in kernels}
+        assert layouts["two"] == ["=i4*2@0", "f4*1@0;i4*1@4"]
+        assert layouts["many"] == [PARAMS, "f4*1@4", "i4*1@4", "", ""]
+        assert layouts["vectors"] == ["=u4*3@0", "=f4*4@0", "=u1*2@0", "=i8*3@0"]
+        assert layouts["halves"] == ["=f2*2@0", "=i1*3@0"]
+    dtypes = {"ns::table": "float32", "ns::pairs": None, "ns::mode": "int16", "points": "float32"}
+    assert {v.name: v.dtype for v in cubin.variables if v.name in dtypes} == dtypes
+    assert "offsetof" not in cubin.log
+
+
+def test_declarations_are_read_from_the_text() -> None:
+    text = """
+    struct __align__(16) V { alignas(8) float x = 3; void (*call)(int); struct In { int q; } in, *next; enum K { A } k;
+      V(int n) : x(n) {} float sum(int n) const { return x; }
+      std::array<int, 3> list; union { int u; }; float y[2][3]; };
+    struct Forward; enum class Mode : short { LOW }; template <int N> struct Block { char d[N]; };
+    extern "C" { struct E { private: int no; public: int e{1}; static const int S = 3; }; }
+    __device__ float f(float x) { struct Local { int q; } local; return x; }
+    extern "C" __global__ void k(V v) {}
+    static __device__ int a = 3, b[2] = {1, 2}; __device__ __forceinline__ int g(int a);
+    """
+    declared = find_declarations((text,))
+    fields = {structure.name: structure.fields for structure in declared.structures}
+    assert fields == {"V": ("x", "in", "next", "list", "y"), "V::In": ("q",), "E": ("e",)}
+    assert declared.variables == ("a", "b")
+    assert [s.name for s in declared.structures_for(frozenset({"V"}))] == ["V", "V::In"]
+
+
+@pytest.mark.parametrize(
+    ("vector", "pair"),
+    [
+        ((1, 2), PAIR(3, 4)),
+        ([1, True], bytes(PAIR(3, 4))),
+        ((np.int32(1), np.int64(2)), bytearray(8)),
+        ((c_int * 2)(1, 2), (c_ubyte * 8)()),
+        (structure(("x", c_uint), ("y", c_uint))(1, 2), structure(("b", c_int), base=structure(("a", c_float)))(3, 4)),
+        (structure(("xy", c_int * 2))((1, 2)), np.zeros(1, "f4,i4")[0]),
+    ],
+)
+def test_structures_with_the_members_of_the_source_are_accepted(mod: jitload.Module, vector: Any, pair: Any) -> None:
+    out = torch.full((4,), -1, dtype=torch.int32)
+    for _ in range(2):  # the second time, the type was compared before
+        mod.two(vector, pair, out)
+        expected = list(vector) if isinstance(vector, tuple | list) else [1, 2]
+        members = np.frombuffer(bytes(pair), "f4,i4")[0]
+        assert out.tolist() == [*map(int, expected), int(members[0]), int(members[1])]
+
+
+FLOAT = "where Pair has a float of 4"
+SWAPPED = structure(("b", c_int), ("a", c_float))
+BYTES = structure(("a", c_float), ("x", c_ubyte * 4))
+REFUSED: list[tuple[Any, Any, str]] = [
+    ((c_float * 2)(1, 2), PAIR(), r"'v' \(int2\): \S+c_float_Array_2 has a float of 4 bytes at byte 0, where int2 has"),
+    ((1, 2), SWAPPED(), rf"'p' \(Pair\): \S+Made has an integer of 4 bytes at byte 0, {FLOAT}"),
+    ((1, 2), c_longlong(3), rf"ctypes.c_long has an integer of 8 bytes at byte 0, {FLOAT}"),
+    ((1, 2), c_double(3), f"has a float of 8 bytes at byte 0, {FLOAT}"),
+    ((1, 2), BYTES(), "has an integer of 1 byte at byte 4, where Pair has an integer of 4"),
+    ((1, 2), structure(("a", c_float))(), "must have 8 bytes, got 4"),
+    ((1, 2), structure(*PAIR._fields_, base=ctypes.BigEndianStructure)(), "has bytes in the other order"),
+    ((1, 2), structure(("i", c_int64), base=ctypes.Union)(), "has an integer of 8 bytes"),
+    ((1, 2, 3), PAIR(), r"'v' \(int2\) must have 2 numbers, got 3"),
+    ((1, 2.5), PAIR(), r"'v' \(int2\) must have whole numbers, got float"),
+    ((1, 2**31), PAIR(), r"'v' \(int2\) must be from -2147483648 to 2147483647, got 2147483648"),
+    ("12", PAIR(), "'v' must be a tuple of 2 numbers, bytes or a ctypes structure of 8 bytes, got str"),
+    ((1, 2), (1, 2), "'p' must be bytes or a ctypes structure of 8 bytes, got a list or tuple"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("vector", "pair", "message"), REFUSED)
+def test_other_members_are_refused(mod: jitload.Module, vector: Any, pair: Any, message: str) -> None:
+    out = torch.full((4,), -1, dtype=torch.int32)
+    with pytest.raises((TypeError, ValueError), match=message):
+        mod.two(vector, pair, out)
+    assert out.tolist() == [-1] * 4
+
+
+def test_a_structure_of_many_members(mod: jitload.Module) -> None:
+    fields = dict(PARAMS_TYPE._fields_[:-1])
+    params = PARAMS_TYPE(x=1, y=(0, 0, 2), tag=(0, 0, 3), pairs=((0, 0), (0, 4)), m=700, v=(0, 0, 0, 5))
+    params = bytes(params).ljust(96, b"\0")
+    rest = (structure(("secret", c_int), ("seen", c_float))(9, 6), structure(("f", c_float), ("s", c_int))(1, 7))
+    out = torch.zeros(2, dtype=torch.float64)
+    mod.many(params, *rest, structure(("f", c_float))(0), c_int(8), out)
+    assert out.tolist() == [1 + 2 + 3 + 4 + 700 + 5 + 6, 7 + 8]
+    padding = ("padding", c_ubyte * 16)
+    for name, wrong in (("p", c_double), ("y", c_int64 * 3), ("tag", c_short), ("m", c_ubyte * 2), ("v", c_double * 2)):
+        types = {**fields, name: wrong, **({"v0": c_void_p} if name == "x" else {})}
+        made = structure(*types.items(), padding)
+        with pytest.raises((TypeError, ValueError), match=r"'p' \(Tag\)|'p' \(Params\)"):
+            mod.many(made(), *rest, c_float(0), c_int(8), out)
+
+
+def test_vectors_take_tuples_of_numbers(mod: jitload.Module) -> None:
+    out = torch.zeros(7, dtype=torch.float64)
+    mod.vectors((4, 5, 6), (1.5, 2, 3, np.float32(4.5)), [1, 255], (0, 0, -(2**40)), out)
+    assert out.tolist() == [4, 5, 6, 1.5, 4.5, 255, -(2**40)]
+    mod.vectors((4,), (1, 2, 3, 4), (1, 2), (1, 2, 3), out)  # as in CUDA, the rest of a dim3 is 1
+    assert out[:3].tolist() == [4, 1, 1]
+    for wrong in ((), (1, 2, 3, 4), (-1,), (1.0,)):
+        with pytest.raises((TypeError, ValueError), match=r"'g' \(dim3\) must"):
+            mod.vectors(wrong, (1, 2, 3, 4), (1, 2), (1, 2, 3), out)
+    single = torch.zeros(2)
+    mod.halves((1, 2.5), (1, 2, -3), single)
+    assert single.tolist() == [2.5, -3]
+
+
+def test_a_pointer_to_pointers_takes_addresses(mod: jitload.Module) -> None:
+    x, out = torch.tensor([5.0]), torch.zeros(1)
+    addresses = [x.data_ptr()] * 2
+    for dtype in (torch.int64, torch.uint64):
+        mod.rows(torch.tensor(addresses, dtype=dtype), torch.tensor(addresses, dtype=dtype), out.zero_())
+        assert out.item() == 5
+    for wrong in (x, torch.tensor([1], dtype=torch.int32), torch.zeros(1, dtype=torch.complex64)):
+        with pytest.raises(
+            TypeError, match=r"must be an int64 CPU tensor of addresses \(torch.tensor\(\[x.data_ptr\(\) for"
+        ):
+            mod.rows(wrong, torch.tensor(addresses), out)
+        with pytest.raises(TypeError, match=r"argument 'any' must be an int64 CPU tensor of addresses"):
+            mod.rows(torch.tensor(addresses), wrong, out)
+
+
+def test_a_variable_is_read_with_its_own_dtype(mod: jitload.Module) -> None:
+    assert torch.from_dlpack(jitload.global_tensor(mod, "ns::table", torch.float32, (4,))).shape == (4,)
+    assert torch.from_dlpack(jitload.global_tensor(mod, "points", "float32", (2, 2))).shape == (2, 2)
+    jitload.global_tensor(mod, "ns::pairs", "int32", (3, 2))  # a structure may be read as anything
+    for name, dtype, shape in (("ns::table", "int32", 4), ("ns::table", torch.float16, 8)):
+        with pytest.raises(ValueError, match=f"variable '{name}' has elements of "):
+            jitload.global_tensor(mod, name, dtype, shape)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+def test_vectors_and_structures_on_a_gpu() -> None:
+    launches = {name: jitload.Launch(grid=1, block=1) for name in NAMES}
+    mod = jitload.load_inline("structs", cuda_sources=SOURCE, functions=launches)
+    out = torch.zeros(4, dtype=torch.int32, device="cuda")
+    mod.two((1, 2), PAIR(3, 4), out)
+    assert out.tolist() == [1, 2, 3, 4]
+    with pytest.raises(TypeError, match="where int2 has an integer"):
+        mod.two((c_float * 2)(1, 2), PAIR(3, 4), out)
+    flags = (c_bool * 8)()
+    with pytest.raises(TypeError, match="has an integer of 1 byte"):
+        mod.two(flags, PAIR(3, 4), out)
+    numbers = torch.zeros(7, dtype=torch.float64, device="cuda")
+    mod.vectors((4, 5), (1.5, 2, 3, 4.5), (1, 255), (0, 0, -7), numbers)
+    assert numbers.tolist() == [4, 5, 1, 1.5, 4.5, 255, -7]
+
+
+def test_functions_in_cpp_take_vectors_as_tuples() -> None:
+    if find_cuda_headers() is None:
+        pytest.skip("needs CUDA's headers")
+    code = """
+#include <jitload/vectors.h>
+#include <tvm/ffi/function.h>
+double total(int3 v, float4 f, dim3 g) { return v.x + 10 * v.y + 100 * v.z + f.x + f.w + 1000 * (g.x + g.y + g.z); }
+int64_t wide(uchar2 u, longlong2 l) { return u.x + u.y + l.y; }
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(total, total);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(wide, wide);
+"""
+    mod = jitload.load_inline("vectors", cpp_sources=code)
+    assert mod.total((1, 2, 3), (0.5, 0, 0, 1), (4,)) == 321 + 1.5 + 6000
+    assert mod.wide([1, 255], (0, -(2**40))) == 256 - 2**40
+    for arguments in (((1, 2), (1, 2, 3, 4), (4,)), ((1, 2.5, 3), (1, 2, 3, 4), (4,)), ((1, 2, 3), (1, 2, 3, 4), ())):
+        with pytest.raises(TypeError, match=r"a tuple of [34] numbers in range"):
+            mod.total(*arguments)
+    for u in ((1, 256), (-1, 0), "ab"):
+        with pytest.raises(TypeError, match="uchar2, a tuple of 2 numbers in range"):
+            mod.wide(u, (0, 0))

@@ -1,0 +1,172 @@
+"""Ctrl-C ends any kernel on the CPU, and nothing is left of it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+import numpy as np
+import pytest
+import torch
+from support.calls import run_python
+
+import jitload
+
+SOURCE = r"""
+__device__ unsigned next(unsigned n) { return n * 1664525 + (n >> 7); }
+extern "C" __global__ void loop(unsigned* x) { /* a plain loop without an end */
+  for (unsigned n = x[0]; n != 77 || x[1]; n = next(n)) x[2] += n == 78;
+}
+extern "C" __global__ void late(unsigned* x) { /* only one block does not end */
+  if (blockIdx.x == gridDim.x - 1) for (unsigned n = x[0]; n != 77 || x[1]; n = next(n)) x[2] += n == 78;
+}
+extern "C" __global__ void fails(unsigned* x) { /* one block does not end, another fails */
+  unsigned n = x[0];
+  for (int i = 0; i < 300000 || (blockIdx.x == 32 && (n != 77 || x[1])); i += i < 300000) n = next(n);
+  x[2] = n;
+  assert(blockIdx.x != gridDim.x - 1);
+}
+extern "C" __global__ void barriers(unsigned* x) { while (!x[1]) __syncthreads(); }
+extern "C" __global__ void alone(unsigned* x) { /* one thread computes, the others wait for it */
+  if (threadIdx.x == 0) for (unsigned n = x[0]; n != 77 || x[1]; n = next(n)) x[2] += n == 78;
+  __syncthreads();
+}
+extern "C" __global__ void allocates(unsigned* x) {
+  while (!x[1]) free(malloc(16 + (++x[2] & 4095)));
+}
+extern "C" __global__ void divides(unsigned* x) { for (unsigned n = 1; !x[1]; ++n) x[2] = x[3] % (n | 1); }
+extern "C" __global__ void add(unsigned* x) { atomicAdd(x + 3, 1u); }
+extern "C" __global__ void large(float* x) {
+  float numbers[131072];
+  for (int i = 0; i < 131072; ++i) numbers[i] = i * x[2] + i;
+  x[threadIdx.x] = numbers[131071 - (int)x[3]];
+}
+extern "C" __global__ void large_fiber(float* x) {
+  float numbers[65536];
+  for (int i = 0; i < 65536; ++i) numbers[i] = i * x[2] + i;
+  __syncthreads();
+  x[threadIdx.x] = numbers[65535 - (int)x[3]];
+}
+extern "C" __global__ void doubles(float* x) { x[0] = x[0] * 2; }
+"""
+PRELUDE = """
+import os, signal, threading, time
+import numpy as np
+mod = jitload.load_module(sys.argv[1])
+def counts(): return len(os.listdir("/proc/self/task")), len(open("/proc/self/maps").readlines())
+def interrupt(kernel, config, handler=signal.default_int_handler):
+    signal.signal(signal.SIGINT, handler)
+    timer = threading.Timer(0.15, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    x = np.zeros(4, np.uint32)
+    try:
+        mod[kernel][config](x)
+    except (KeyboardInterrupt, RuntimeError) as error:
+        timer.join()
+        return f"{type(error).__name__} {error}"
+"""
+
+
+@pytest.fixture(scope="module")
+def path() -> str:
+    return jitload.build_inline("interrupted", cuda_sources=SOURCE, arch="cpu")
+
+
+def test_any_kernel_ends_and_the_next_one_works(path: str) -> None:
+    program = f"""{PRELUDE}
+kernels = [("loop", (1, 1)), ("loop", (64, 32)), ("late", (64, 1)), ("barriers", (1, 64)), ("barriers", (16, 64)),
+           ("alone", (1, 64)), ("allocates", (1, 1)), ("allocates", (8, 1)), ("divides", (1, 1))]
+for turn in range(2):
+    for kernel, config in kernels:
+        begin = time.monotonic()
+        ending = interrupt(kernel, config)
+        spent = time.monotonic() - begin
+        x = np.zeros(4, np.uint32)
+        mod.add[100, 100](x)
+        if ending != "KeyboardInterrupt " or spent > 30 or x[3] != 10_000:
+            print(kernel, config, ending, spent, x[3])
+    if turn == 0:
+        before = counts()
+print(counts()[0] - before[0], abs(counts()[1] - before[1]) < 10)
+"""
+    assert run_python(program, path) == "0 True\n"
+
+
+def test_a_handler_that_does_not_raise(path: str) -> None:
+    """It runs within a second, on the thread's own stack, and the kernel goes on with the registers that it had."""
+    program = f"""{PRELUDE}
+seen = []
+x = np.zeros(4, np.uint32)
+def handler(*_):
+    def deep(n): return 0 if n == 0 else 1 + deep(n - 1)
+    seen.append(deep(500))
+    try:
+        mod.add[1, 1](x)
+    except RuntimeError as error:
+        seen.append(str(error))
+    x[1] = 1  # ends it
+signal.signal(signal.SIGALRM, handler)
+signal.setitimer(signal.ITIMER_REAL, 0.15)
+mod.barriers[1, 32](x)
+print(seen)
+"""
+    refused = "a kernel was called by a signal handler while this thread runs another kernel of its library"
+    assert run_python(program, path) == f"{[500, refused]}\n"
+
+
+def test_a_block_that_fails_ends_those_that_do_not_end(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JITLOAD_CPU_THREADS", "2")
+    program = f"""{PRELUDE}
+try:
+    mod.fails[64, 1](np.zeros(4, np.uint32))
+except RuntimeError as error:
+    print("assertion" in str(error) and "in block (63, 0, 0)" in str(error))
+"""
+    assert run_python(program, path) == "True\n"
+
+
+def test_denormals_stay_as_the_program_wants_them(path: str) -> None:
+    """A signal handler begins with the processor's defaults, and the kernel is left from one."""
+
+    def handler(*_: object) -> None:
+        raise TimeoutError
+
+    mod = jitload.load_module(path)
+    previous = signal.signal(signal.SIGALRM, handler)
+    if not torch.set_flush_denormal(True):
+        pytest.skip("the processor does not flush denormals")
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.15)
+        with pytest.raises(TimeoutError):
+            mod.loop[1, 1](np.zeros(4, np.uint32))
+        x = np.array([1e-40], np.float32)
+        mod.doubles[1, 1](x)
+        assert x[0] == 0
+    finally:
+        torch.set_flush_denormal(False)
+        signal.signal(signal.SIGALRM, previous)
+
+
+def test_a_thread_with_a_small_stack(path: str) -> None:
+    """A GPU gives each thread 512 KiB of local memory at most; kernels have stacks of their own."""
+    x = np.zeros(4, np.float32)
+    previous = threading.stack_size(64 << 10)
+    try:
+        thread = threading.Thread(target=jitload.load_module(path).large[1, 2], args=(x,))
+        thread.start()
+    finally:
+        threading.stack_size(previous)
+    thread.join()
+    assert x.tolist() == [131071, 131071, 0, 0]
+
+
+def test_more_local_memory_than_a_fiber_has(path: str) -> None:
+    mod = jitload.load_module(path)
+    x = np.zeros(4, np.uint32)
+    for _ in range(2):
+        with pytest.raises(
+            RuntimeError, match=r"large_fiber\(\): the local variables of a thread take more than 128 KiB,"
+        ):
+            mod.large_fiber[1, 2](np.zeros(4, np.float32))
+        mod.add[2, 32](x)
+    assert x[3] == 128

@@ -1,0 +1,66 @@
+"""Kernels and variables on the CPU may have any name that CUDA allows, and messages about them."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+
+import jitload
+from jitload.errors import CompileError
+
+LIBC = ("abort", "calloc", "dlsym", "environ", "getenv", "mmap", "munmap", "pthread_mutex_lock", "puts", "syscall")
+OWN = ("jitload_run", "jitload_cpu_switch", "jitload_library", "kernels")
+KERNEL = r"""
+extern "C" __global__ void {}(int* x) {{
+  extern __shared__ int optarg[];
+  optarg[threadIdx.x] = x[0] + 1;
+  __syncthreads();
+  atomicAdd(x + 1, optarg[blockDim.x - 1 - threadIdx.x] + stderror);
+}}
+"""
+
+
+def test_names_of_libc_and_of_the_runtime() -> None:
+    """The runtime keeps calling libc's functions, and the kernels keep their names."""
+    text = "__device__ int stderror = 7, timezone = 8;\n" + "".join(map(KERNEL.format, (*LIBC, *OWN)))
+    mod = jitload.load_inline("names", cuda_sources=text, arch="cpu")
+    assert set(mod) == {*LIBC, *OWN}
+    for name in (*LIBC, *OWN):
+        x = np.zeros(2, np.int32)
+        mod[name][100, 32, 128](x)
+        assert x[1] == 100 * 32 * 8, name
+    for variable, value in (("stderror", 7), ("timezone", 8)):
+        assert np.from_dlpack(jitload.global_tensor(mod, variable, "int32", 1)) == value
+    facts = mod[LIBC[0]].kernel
+    assert (facts.registers, facts.shared_bytes, facts.local_bytes) == (None, None, None)
+
+
+@pytest.mark.parametrize("arch", ["cpu", "sm_90"])
+def test_a_name_that_cannot_be_had(arch: str) -> None:
+    text = 'extern "C" __global__ void memcpy(float* x, int n) { x[0] = n; }'
+    with pytest.raises(jitload.JitLoadError, match="memcpy"):
+        jitload.build_inline("taken", cuda_sources=text, arch=arch)
+
+
+def test_a_message_shows_the_line_with_a_caret() -> None:
+    text = "__global__ void k(int* x) {\n  int y = 1;\n  x[0] = y + z;\n}\n"
+    with pytest.raises(CompileError) as caught:
+        jitload.load_inline("caret", cuda_sources=text, arch="cpu", gpu_check=False)
+    assert "    3 |   x[0] = y + z;\n      |              ^" in caught.value.log
+
+
+def test_a_kernel_that_cannot_be_named_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    """libstdc++'s demangler rejects symbols of more than about a thousand characters."""
+    names = [f"{'long' * 15}{number}" for number in range(30)]
+    text = "".join(f"struct {name} {{}};\n" for name in names) + (
+        "template <class... T> struct List {};\n"
+        "template <class T> __global__ void k(int* x) { x[0] = 1; }\n"
+        f"template __global__ void k<List<{', '.join(names)}>>(int*);\n"
+        "__global__ void other(int* x) { __syncthreads(); x[threadIdx.x] = 5u % (unsigned)x[threadIdx.x]; }\n"
+    )
+    with caplog.at_level(logging.WARNING):
+        mod = jitload.load_inline("unnamed", cuda_sources=text, arch="cpu")
+    assert list(mod) == ["other"]
+    assert caplog.text.count("is left out, because its name cannot be read; name it in functions=") == 1

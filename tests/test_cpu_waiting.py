@@ -1,0 +1,100 @@
+"""Threads on the CPU that wait without end are found, whatever they wait with; threads that work are left alone."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from support.calls import run_python
+
+import jitload
+
+SPINS = {
+    "add": "while (atomicAdd(x + 1, 0) == 0);",
+    "add_float": "while (atomicAdd((float*)x + 1, 0.f) == 0);",
+    "exchange": "while (atomicCAS(x + 1, 0, 0) == 0);",
+    "reads": "while (((volatile int*)x)[1] == 0);",  # each loop of this source may switch to another thread
+}
+HALF_SPINS = 'extern "C" __global__ void {}(int* x) {{ if (threadIdx.x < 16) __syncthreads(); else {} }}\n'
+WORKING = r"""
+extern "C" __global__ void counts(int* x, int n) { /* nothing changes but memory */
+  volatile int* count = x;
+  while (*count < n) *count = *count + 1;
+}
+extern "C" __global__ void computes(unsigned* x, int n) { /* one thread computes while the others read memory */
+  volatile unsigned* flag = x;
+  if (threadIdx.x == 0) {
+    unsigned value = 1;
+    for (int i = 0; i < n; ++i) value = value * 1664525 + (value >> 7);
+    *flag = value | 1;
+  }
+  while (*flag == 0);
+}
+"""
+CHAIN = r"""
+extern "C" __global__ void chain(unsigned* x, int n) { /* a block waits for an earlier one, which computes */
+  unsigned value = 1;
+  if (blockIdx.x == 0) for (int i = 0; i < n; ++i) value = value * 1664525 + (value >> 7);
+  else while (atomicAdd(x, 0u) == 0);
+  atomicAdd(x, value | 1);
+}
+extern "C" __global__ void backwards(unsigned* x) {
+  while (atomicAdd(x, 0u) != gridDim.x - 1 - blockIdx.x);
+  atomicAdd(x, 1u);
+}
+"""
+
+
+PLAIN = 'extern "C" __global__ void plain(int* x) { x[threadIdx.x] += 1; }\n'
+
+
+@pytest.mark.parametrize("names", [("add", "add_float", "exchange"), ("reads",)])
+def test_threads_that_wait_for_each_other(names: tuple[str, ...]) -> None:
+    text = PLAIN + "".join(HALF_SPINS.format(name, SPINS[name]) for name in names)
+    mod = jitload.load_inline("spins", cuda_sources=text, arch="cpu")
+    for name in names:
+        x = np.zeros(64, np.int32)
+        said = (
+            rf"{name}\(\): threads wait without end: 16 threads, \(0, 0, 0\) first, wait at __syncthreads\(\) and "
+            r"48 threads, \(16, 0, 0\) first, read memory that does not change in block \(0, 0, 0\)$"
+        )
+        with pytest.raises(RuntimeError, match=said):
+            mod[name][1, 64](x)
+        for _ in range(50):  # nothing is left of it
+            mod.plain[1, 64](x)
+        assert (x == 50).all()
+
+
+@pytest.mark.parametrize(("name", "threads"), [("counts", 1), ("computes", 8)])
+def test_threads_that_work_are_not_ended(name: str, threads: int) -> None:
+    mod = jitload.load_inline("working", cuda_sources=WORKING, arch="cpu")
+    x = np.zeros(1, np.uint32 if name == "computes" else np.int32)
+    n, spent = 2_000_000, 0.0
+    while spent < 0.1:
+        n *= 2
+        x[:] = 0
+        begin = time.monotonic()
+        mod[name][1, threads](x, n)
+        spent = time.monotonic() - begin
+    x[:] = 0
+    mod[name][1, threads](x, min(int(n / spent * 2.2), 2**31 - 1))  # threads that wait are found within 1.5 s
+    assert x[0] != 0
+
+
+def test_blocks_that_wait_for_other_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a process of its own, whose pool has two threads."""
+    path = jitload.build_inline("chain", cuda_sources=CHAIN, arch="cpu")
+    monkeypatch.setenv("JITLOAD_CPU_THREADS", "2")
+    program = """
+import numpy as np
+mod = jitload.load_module(sys.argv[1])
+x = np.zeros(1, np.uint32)
+mod.chain[64, 1](x, 900_000_000)
+print(x[0] != 0)
+try:
+    mod.backwards[4, 32](np.zeros(1, np.uint32))
+except RuntimeError as error:
+    print("a block that waits for a later one is GPU only" in str(error))
+"""
+    assert run_python(program, path) == "True\nTrue\n"

@@ -1,0 +1,115 @@
+"""What host code does with the kernels of its own text: each feature is built here, and runs where there is a GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from builds import ARCH
+from support.nvcc import needs_nvcc, real_nvcc
+
+import jitload
+from jitload.elf.file import ElfFile
+
+pytest_plugins = ["support.gpu_fixtures"]
+pytestmark = needs_nvcc
+
+TEXTS = Path(__file__).parent / "data" / "mixed"
+N = 16384
+FEATURES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "attributes": lambda x: x.flip(0),
+    "clusters": lambda x: torch.arange(N) // 64 % 2,
+    "cooperative": lambda x: x + 2,
+    "driver": lambda x: x,
+    "graphs": lambda x: x + 6,
+    "lambdas": lambda x: x + 2 * 128,
+    "prints": lambda x: x,
+    "symbols": lambda x: with_sum(x * torch.tensor([1, 2, 3, 4]).repeat(N // 4)),
+    "textures": lambda x: x.flip(0),
+    "units": lambda x: x + 100 + 1,
+}
+
+
+def with_sum(x: torch.Tensor) -> torch.Tensor:
+    """Return a tensor with the sum of its elements in place of the first."""
+    return torch.cat([x.sum().reshape(1), x[1:]])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JITLOAD_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def build(*names: str) -> Path:
+    """Return the library of files; a second call finds it in the cache."""
+    sources = [TEXTS / name for name in names]
+    return Path(jitload.build("mixed", sources=sources, arch=ARCH, extra_cuda_cflags=["--extended-lambda"]))
+
+
+def check(library: Path, name: str, expected: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Call a function of a library with `0 1 2 … 6 0 1 …`, and compare what it leaves."""
+    x = (torch.arange(N) % 7).float()
+    on_gpu = x.cuda()
+    assert getattr(jitload.load_module(library), name)(on_gpu.data_ptr(), N) == 0
+    torch.testing.assert_close(on_gpu.cpu(), expected(x).float(), rtol=0, atol=0)
+
+
+def test_every_feature_is_built_from_two_files_and_linked_with_one_runtime_library():
+    library = build("features.cu", "other_unit.cu")
+    assert sorted(jitload.load_module(library)) == [*FEATURES]
+    needed = re.findall(r"NEEDED.*\[(.*)\]", subprocess.check_output(["readelf", "-d", library], text=True))
+    assert [name for name in needed if "cuda" in name] == [f"libcudart.so.{real_nvcc().major}"]
+
+
+def test_the_names_that_the_host_registers_are_those_of_the_device_code():
+    """Its two halves are compiled side by side, and must agree on names that are unique for each file."""
+    library = build("features.cu", "other_unit.cu").read_bytes()
+    fatbin = next(section for section in ElfFile(library).sections if section.name == ".nv_fatbin")
+    kernels = set(re.findall(rb"\.nv\.info\.(\w+)\0", fatbin.data))
+    host = library[: fatbin.offset] + library[fatbin.offset + fatbin.size :]
+    assert len([kernel for kernel in kernels if b"hidden" in kernel]) == 2
+    assert {b"_Z7reversePfi", b"_Z8multiplyPfi"} < kernels
+    assert [kernel for kernel in kernels if b"\0" + kernel + b"\0" not in host] == []
+
+
+@pytest.mark.parametrize(("file", "name"), [("grid_sync.cu", "grid_sync"), ("algorithms.cu", "algorithms")])
+def test_the_headers_of_cuda_and_cccl_are_found(file, name):
+    assert list(jitload.load_module(build(file))) == [name]
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("hopper")
+@pytest.mark.parametrize("name", FEATURES)
+def test_a_feature_computes_what_it_should(name, capfd):
+    check(build("features.cu", "other_unit.cu"), name, FEATURES[name])
+    ctypes.CDLL(None).fflush(None)
+    assert ("says 0" in capfd.readouterr().out) == (name == "prints")
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("hopper")
+@pytest.mark.parametrize(
+    ("file", "name", "expected"),
+    [
+        ("grid_sync.cu", "grid_sync", lambda x: x.roll(-1)),
+        ("algorithms.cu", "algorithms", with_sum),
+        ("thrust.cu", "sorts", lambda x: x.sort().values),
+    ],
+)
+def test_what_needs_headers_computes_what_it_should(file, name, expected):
+    check(build(file), name, expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("hopper")
+def test_one_runtime_library_is_in_the_process():
+    check(build("features.cu", "other_unit.cu"), "units", FEATURES["units"])
+    maps = Path("/proc/self/maps").read_text()
+    assert len(set(re.findall(r"\S*libcudart\.so[.\d]*", maps))) == 1

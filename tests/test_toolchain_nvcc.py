@@ -1,0 +1,165 @@
+"""Which nvcc is found, and what its parts are."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from builds import ADD, ARCH
+
+import jitload
+from jitload.errors import ToolchainError
+from jitload.host_cpp.nvcc import find_nvcc_cudart
+from jitload.settings import read_settings
+from jitload.toolchain import nvcc as nvcc_module
+from jitload.toolchain.cuda import Nvcc, find_cuda_headers, find_cudart
+from jitload.toolchain.nvcc import find_nvcc
+
+pytest_plugins = ["support.nvcc_fixtures"]
+
+BOTH = ADD + "void f() { add<<<1, 1>>>(0, 0, 0); }"
+
+
+@pytest.fixture
+def no_nvcc(monkeypatch, tmp_path):
+    """Hide every nvcc of this machine."""
+    for name in ("CUDA_HOME", "CUDA_PATH", "JITLOAD_NVCC"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(nvcc_module, "DEFAULT_HOME", str(tmp_path / "default"))
+    monkeypatch.setattr(nvcc_module, "package_dirs", lambda name: [])
+
+
+def test_without_nvcc_the_error_names_the_extra_and_the_alternatives(no_nvcc, fresh_cache):
+    with pytest.raises(ToolchainError) as caught:
+        jitload.build_inline("m", cuda_sources=BOTH, arch=ARCH)
+    assert str(caught.value) == (
+        "module 'm' launches kernels from C++, which takes nvcc, and there is none. Install it with: "
+        "pip install 'jitload[cu13,nvcc]'  (CUDA 12's wheels have no nvcc: install a toolkit of CUDA 12 and set "
+        "CUDA_HOME to it, or JITLOAD_NVCC to its nvcc). There are two ways without nvcc: pass only the kernels in "
+        "cuda_sources and declare the launch, functions={'f': Launch(grid=…, block=…)}; or compile them with "
+        "compile_cubin() and launch them from C++ of your own, with embed_cubin=."
+    )
+
+
+def test_a_missing_nvcc_that_was_named_is_an_error(monkeypatch, fresh_cache, tmp_path):
+    monkeypatch.setenv("JITLOAD_NVCC", str(tmp_path / "none"))
+    with pytest.raises(ToolchainError, match=r"JITLOAD_NVCC=.*none: no nvcc there. Name its file, or the toolkit's"):
+        jitload.build_inline("m", cuda_sources=BOTH, arch=ARCH)
+
+
+def fake_toolkit(home: Path, release: str) -> Path:
+    """Write an nvcc that is a script in front of its toolkit, as distributions have it."""
+    (home / "bin").mkdir(parents=True)
+    nvcc = home / "bin" / "nvcc"
+    nvcc.write_text(f"#!/bin/sh\necho '#$ TOP={home}/bin/..'\necho 'release 13.0, V{release}'\n")
+    nvcc.chmod(0o755)
+    return nvcc
+
+
+PARTS = {
+    "nvidia_cuda_nvcc-13.5.37": "bin/nvcc",
+    "nvidia_nvvm-13.5.37": "nvvm/bin/cicc",
+    "nvidia_cuda_crt-13.5.99": "include/crt/host_config.h",
+    "nvidia_cuda_runtime-13.5.1": "include/cuda_runtime.h",
+}
+
+
+@pytest.fixture
+def wheels(monkeypatch, tmp_path):
+    """NVIDIA's wheels with an nvcc, in place of those of this machine."""
+    site = tmp_path / "site"
+    for name, file in PARTS.items():
+        path = site / "nvidia" / "cu13" / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("#!/bin/sh\necho 'release 13.5, V13.5.37'\n")
+        path.chmod(0o755)
+        (site / f"{name}.dist-info").mkdir()
+    monkeypatch.setattr(nvcc_module, "package_dirs", lambda name: [site / name])
+    nvcc_module._check_parts.cache_clear()
+    return site
+
+
+def test_the_order_is_settings_then_wheels_then_the_path_then_the_default_place(
+    monkeypatch, fresh_cache, tmp_path, no_nvcc, wheels
+):
+    def found() -> Path:
+        return find_nvcc(read_settings(), fresh_cache, name="m").path
+
+    named, at_home, on_path, default = (
+        fake_toolkit(tmp_path / name, "13.0.1") for name in ("named", "home", "path", "default")
+    )
+    monkeypatch.setenv("PATH", str(on_path.parent))
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))  # there is no nvcc in it
+    assert found() == wheels / "nvidia" / "cu13" / "bin" / "nvcc"
+    monkeypatch.setattr(nvcc_module, "package_dirs", lambda name: [])
+    assert found() == on_path
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert found() == default
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "home"))
+    assert found() == at_home
+    monkeypatch.setenv("JITLOAD_NVCC", str(tmp_path / "named"))
+    assert found() == named
+    monkeypatch.setenv("JITLOAD_NVCC", str(on_path))
+    assert found() == on_path
+
+
+def test_the_nvcc_of_wheels_is_described_by_all_its_wheels(fresh_cache, no_nvcc, wheels):
+    home = wheels / "nvidia" / "cu13"
+    (home / "bin" / "nvcc").chmod(0o644)  # some installers do
+    nvcc = find_nvcc(read_settings(), fresh_cache, name="m")
+    assert nvcc.version == (13, 5, 37)
+    assert nvcc.identity == f"nvcc 13.5.37 {' '.join(sorted(PARTS))}"
+    assert nvcc.include_dirs == (home / "include",)
+    assert os.access(nvcc.path, os.X_OK)
+
+
+def test_wheels_may_be_in_two_directories(monkeypatch, fresh_cache, no_nvcc, wheels, tmp_path):
+    other = tmp_path / "user" / "nvidia"
+    (other / "cu13").mkdir(parents=True)
+    (wheels / "nvidia" / "cu13" / "include").rename(other / "cu13" / "include")
+    monkeypatch.setattr(nvcc_module, "package_dirs", lambda name: [wheels / name, other])
+    nvcc = find_nvcc(read_settings(), fresh_cache, name="m")
+    assert nvcc.include_dirs == nvcc.added_include_dirs == (other / "cu13" / "include",)
+
+
+@pytest.mark.parametrize("part", list(PARTS)[1:])
+def test_an_incomplete_nvcc_of_wheels_names_the_wheel_that_is_missing(part, fresh_cache, no_nvcc, wheels):
+    (wheels / "nvidia" / "cu13" / PARTS[part]).unlink()
+    with pytest.raises(ToolchainError) as caught:
+        find_nvcc(read_settings(), fresh_cache, name="m")
+    wheel = part.partition("-")[0].replace("_", "-")
+    assert str(caught.value).endswith(f"which needs {wheel} beside it: pip install 'jitload[cu13,nvcc]'")
+
+
+def test_wheels_of_two_releases_of_cuda_are_not_mixed(fresh_cache, no_nvcc, wheels):
+    (wheels / "nvidia_cuda_crt-13.5.99.dist-info").rename(wheels / "nvidia_cuda_crt-13.0.99.dist-info")
+    with pytest.raises(ToolchainError) as caught:
+        find_nvcc(read_settings(), fresh_cache, name="m")
+    assert str(caught.value) == (
+        "the wheels nvidia-cuda-nvcc 13.5.37 and nvidia-cuda-crt 13.0.99 are of different releases of CUDA, which do "
+        "not work together: pip install 'nvidia-cuda-crt==13.5.*', or another nvidia-cuda-nvcc"
+    )
+
+
+def test_the_identity_of_an_nvcc_is_its_version_and_the_flags_in_its_variables(monkeypatch, fresh_cache, tmp_path):
+    monkeypatch.setenv("JITLOAD_NVCC", str(fake_toolkit(tmp_path / "a", "13.0.1")))
+    monkeypatch.delenv("NVCC_PREPEND_FLAGS", raising=False)
+    monkeypatch.delenv("NVCC_APPEND_FLAGS", raising=False)
+    assert find_nvcc(read_settings(), fresh_cache, name="m").identity == "nvcc 13.0.1"
+    monkeypatch.setenv("NVCC_APPEND_FLAGS", "-G")
+    assert find_nvcc(read_settings(), fresh_cache, name="m").identity == "nvcc 13.0.1 -G"
+    shutil.rmtree(tmp_path / "a")
+    fake_toolkit(tmp_path / "a", "13.0.25")  # an upgrade in place
+    assert find_nvcc(read_settings(), fresh_cache, name="m").version == (13, 0, 25)
+
+
+def test_the_runtime_library_is_that_of_a_wheel_of_the_same_major_version():
+    toolchain = find_cuda_headers(read_settings())
+    if toolchain is None or find_cudart(toolchain) is None:
+        pytest.skip("needs the wheel nvidia-cuda-runtime")
+    bare = Nvcc(major=toolchain.major, version=(toolchain.major, 0), path=Path("/nvcc"), include_dirs=(), identity="")
+    assert find_nvcc_cudart(bare) == find_cudart(toolchain)
+    assert find_nvcc_cudart(bare._replace(major=toolchain.major + 1)) is None
