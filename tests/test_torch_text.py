@@ -66,7 +66,9 @@ TYPES = (
 
 @pytest.fixture(scope="module")
 def cases() -> ModuleType:
-    return cpp_extension.load_inline("cases", [case.text for case in CASES], functions=[case.name for case in CASES])
+    return cpp_extension.load_inline(
+        "cases", ["#include <ATen/Parallel.h>", *(case.text for case in CASES)], functions=[case.name for case in CASES]
+    )
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

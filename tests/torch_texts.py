@@ -203,4 +203,88 @@ CASES = (
               }));
               return y;
             }""", lambda: (_values(4, 6, dtype=torch.float16),), lambda x: x * x + 1),
+    Case("void copy_into(at::Tensor& x, const at::Tensor y) { x.copy_(y); }",
+         lambda: (_values(2, 3), _values(3)), lambda *_: None),
+    Case("at::Tensor& increment(at::Tensor& x) { x.add_(1); return x; }", lambda: (_values(2, 3),), lambda x: x + 1),
+    Case("""torch::Tensor declared(torch::Tensor x) {
+              torch::TensorOptions options(torch::kFloat);
+              torch::Device device(torch::kCPU);
+              torch::Tensor y = x.clone(), z;
+              z = torch::empty({2}, at::device(device).dtype(at::kFloat)).fill_(1);
+              return z + y.sum() + torch::zeros(x.sizes(), options).sum() + x.data<float>()[0];
+            }""", lambda: (_values(2, 3),), lambda x: torch.ones(2) + x.sum() + x[0, 0]),
+    Case("""torch::Tensor conversions(torch::Tensor x, torch::Tensor y) {
+              return x.to(torch::kCPU, torch::kDouble) + x.to(y.options()) + x.to(y) + x.type_as(y) + y.expand_as(x);
+            }""", lambda: (_values(2, 3), torch.ones(3, dtype=torch.float64)), lambda x, y: 4 * x.double() + y),
+    Case("""torch::Tensor unpacked(torch::Tensor x) {
+              torch::Tensor values, indices;
+              std::tie(values, indices) = x.max(1);
+              auto [sorted, order] = x.sort(0, /*descending=*/true);
+              return values + indices + sorted[0][0] + x.index({torch::tensor({0, 1})})[1][0] + x.masked_select(x > 0).max();
+            }""", lambda: (_values(4, 6),),
+         lambda x: x.max(1)[0] + x.max(1)[1] + x.sort(0, True)[0][0][0] + x[1][0] + x.max()),
+    Case("""torch::Tensor arrays(torch::Tensor x) {
+              std::vector<at::Tensor> outputs(2);
+              torch::Tensor inputs[2] = {x, x + 1};
+              for (int i = 0; i < 2; ++i) outputs[i] = inputs[i];
+              return torch::stack(outputs).repeat({1, 1, 2});
+            }""", lambda: (_values(4, 6),), lambda x: torch.stack((x, x + 1)).repeat(1, 1, 2)),
+    Case("""torch::Tensor old_dispatch(torch::Tensor x) {
+              auto out = torch::empty_like(x);
+              AT_DISPATCH_FLOATING_TYPES(x.type(), "old_dispatch", ([&] { out.fill_(static_cast<scalar_t>(2.5)); }));
+              return out;
+            }""", lambda: (_values(4, 6),), lambda x: torch.full_like(x, 2.5)),
+    Case("""std::string dtypes(torch::Tensor x) {
+              return std::string(x.dtype().name()) + c10::toString(torch::typeMetaToScalarType(x.dtype()));
+            }""", lambda: (_values(1, dtype=torch.int64),), lambda _: "longLong"),
+    Case("""bool last_channels(torch::Tensor x) {
+              return x.is_contiguous(at::MemoryFormat::ChannelsLast) && !x.is_contiguous()
+                  && x.suggest_memory_format() == at::MemoryFormat::ChannelsLast && x.contiguous().stride(1) == 9
+                  && x.contiguous(at::MemoryFormat::ChannelsLast).stride(1) == 1;
+            }""", lambda: (_values(1, 2, 3, 3).contiguous(memory_format=torch.channels_last),), lambda _: True),
+    Case("torch::Tensor guarded(torch::Tensor x) { c10::DeviceGuard guard(x.device()); return at::clamp_min(x, 0); }",
+         lambda: (_values(4, 6),), lambda x: x.clamp_min(0)),
+    Case("""torch::Tensor scalars(torch::Tensor x) {
+              at::Scalar half = 0.5;
+              torch::Scalar three(3);
+              return x * half + three.to<float>() + at::scalar_tensor(half, x.options()) + x.sum().item<int64_t>();
+            }""", lambda: (_values(4, 6),), lambda x: x * 0.5 + 3.0 + torch.tensor(0.5) + int(x.sum().item())),
+    Case("""torch::Tensor losses(const torch::Tensor& logits, const torch::Tensor& target) {
+              return torch::nll_loss(torch::log_softmax(logits, 1), target) + at::cross_entropy_loss(logits, target);
+            }""", lambda: (_values(4, 6), torch.tensor([0, 1, 2, 3])),
+         lambda logits, target: functional.nll_loss(torch.log_softmax(logits, 1), target) + functional.cross_entropy(logits, target)),
+    Case("""torch::Tensor pooled(torch::Tensor x) {
+              auto y = torch::max_pool2d(x.view({1, 1, 4, 4}), {2, 2}, {2, 2});
+              return y + torch::batch_norm(x.view({1, 1, 4, 4}), {}, {}, {}, {}, true, 0.1, 1e-5, false).abs().sum();
+            }""", lambda: (_values(4, 4),),
+         lambda x: functional.max_pool2d(x.view(1, 1, 4, 4), 2)
+         + functional.batch_norm(x.view(1, 1, 4, 4), None, None, training=True).abs().sum()),
+    Case("""torch::Tensor early(torch::Tensor x) {
+              if (!x.defined() || x.numel() == 0) return torch::empty({0});
+              for (auto& row : x.unbind(0)) row.mul_(2);
+              return x.sum({-1}, true, torch::kDouble);
+            }""", lambda: (_values(4, 6),), lambda x: (2 * x).sum(-1, True, dtype=torch.float64)),
+    Case("""torch::Tensor attention(torch::Tensor q, torch::Tensor k, torch::Tensor v) {
+              auto scores = torch::matmul(q, k.transpose(-2, -1)) / std::sqrt(static_cast<double>(q.size(-1)));
+              return torch::matmul(torch::softmax(scores, -1), v);
+            }""", lambda: (_values(2, 3, 4), _values(2, 3, 4) + 1, _values(2, 3, 4) * 2),
+         lambda q, k, v: torch.matmul(torch.softmax(torch.matmul(q, k.transpose(-2, -1)) / 2.0, -1), v)),
+    Case("torch::Tensor scans(torch::Tensor x, int64_t dim) { return x.cumsum(dim).flip({0}).roll({1}, {0}).tril().triu(-1); }",
+         lambda: (_values(4, 6), 1), lambda x, dim: x.cumsum(dim).flip(0).roll(1, 0).tril().triu(-1)),
+    Case("""torch::Tensor parallel(torch::Tensor x) {
+              auto y = torch::empty_like(x);
+              auto p = x.const_data_ptr<float>();
+              auto q = y.mutable_data_ptr<float>();
+              at::parallel_for(0, x.numel(), 3, [&](int64_t begin, int64_t end) {
+                for (auto i = begin; i < end; ++i) q[i] = p[i] * 2;
+              });
+              return y;
+            }""", lambda: (_values(4, 6),), lambda x: x * 2),
+    Case("""torch::Tensor accumulated(const torch::Tensor& x) {
+              std::map<std::string, torch::Tensor> parts;
+              parts["sum"] = x.sum();
+              std::vector<float> values(x.data_ptr<float>(), x.data_ptr<float>() + x.numel());
+              const float total = std::accumulate(values.begin(), values.end(), 0.0f);
+              return parts.at("sum") * 0 + std::isfinite(total);
+            }""", lambda: (_values(4, 6),), lambda _: torch.tensor(1.0)),
 )  # fmt: skip

@@ -1,1 +1,1 @@
-#include "jitload_torch/cuda.h"
+#include "jitload_torch/all.h"

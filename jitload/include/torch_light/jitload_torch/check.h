@@ -25,7 +25,7 @@ inline void append(Message& m, const void* value) { m.append_pointer(value); }
 inline void append(Message& m, c10::Half value) { m.append_float(value); }
 inline void append(Message& m, c10::BFloat16 value) { m.append_float(value); }
 inline void append(Message& m, c10::ScalarType value) { m.append(c10::toString(value)); }
-inline void append(Message& m, c10::TypeMeta value) { m.append(value.name_text()); }
+inline void append(Message& m, c10::TypeMeta value) { m.append(value.name()); }
 inline void append(Message& m, c10::DeviceType value) { m.append(c10::device_name(value)); }
 inline void append(Message& m, const c10::Device& value) {
   m.append(c10::device_name(value.type()));

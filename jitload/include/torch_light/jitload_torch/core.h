@@ -128,7 +128,7 @@ class TypeMeta {
   constexpr TypeMeta(ScalarType type = ScalarType::Undefined) : type_(type) {}
   constexpr ScalarType toScalarType() const { return type_; }
   size_t itemsize() const { return elementSize(type_); }
-  const char* name_text() const {
+  const char* name() const {
     switch (type_) {
       case kByte: return "unsigned char";
       case kChar: return "signed char";
@@ -314,6 +314,7 @@ class OptionalArg {
   explicit operator bool() const { return has_value_; }
   const T& value() const { return value_; }
   const T& operator*() const { return value_; }
+  const T* operator->() const { return &value_; }
   T value_or(T other) const { return has_value_ ? value_ : other; }
 
  private:

@@ -132,12 +132,6 @@ class OptionalCUDAGuard {
 }  // namespace c10
 
 namespace at {
-using DeviceGuard = c10::cuda::CUDAGuard;
-using OptionalDeviceGuard = c10::cuda::OptionalCUDAGuard;
-/* Of a tensor on a GPU; nothing for one on the CPU. */
-inline OptionalArg<Device> device_of(const Tensor& tensor) {
-  return tensor.defined() && tensor.is_cuda() ? OptionalArg<Device>(tensor.device()) : OptionalArg<Device>();
-}
 namespace cuda {
 using namespace c10::cuda;
 

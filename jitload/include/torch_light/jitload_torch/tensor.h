@@ -552,7 +552,35 @@ class NoGradGuard {
 
 namespace c10 {
 using at::Tensor;
+
+/* Makes a GPU the current one while it lives; texts without CUDA's headers have no other way. */
+class OptionalDeviceGuard {
+ public:
+  explicit OptionalDeviceGuard(OptionalArg<Device> device = {}) {
+    if (!device.has_value() || !device->is_cuda() || !device->has_index()) return;
+    const jitload_torch::Object current = jitload_torch::call_path("torch.cuda.current_device", "");
+    jitload_torch::Caster<int>::load(current.get(), true, &original_);
+    set(device->index());
+  }
+  OptionalDeviceGuard(const OptionalDeviceGuard&) = delete;
+  ~OptionalDeviceGuard() {
+    if (original_ >= 0) set(original_);
+  }
+
+ private:
+  static void set(int index) { jitload_torch::call_path("torch.cuda.set_device", "", index); }
+  int original_ = -1;
+};
+using DeviceGuard = OptionalDeviceGuard;
+}  // namespace c10
+namespace at {
+using c10::DeviceGuard;
+using c10::OptionalDeviceGuard;
+/* Of a tensor on a GPU; nothing for one on the CPU. */
+inline OptionalArg<Device> device_of(const Tensor& tensor) {
+  return tensor.defined() && tensor.is_cuda() ? OptionalArg<Device>(tensor.device()) : OptionalArg<Device>();
 }
+}  // namespace at
 namespace torch {
 using Tensor = at::Tensor;
 using IntArrayRef = at::IntArrayRef;
