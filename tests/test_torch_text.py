@@ -8,6 +8,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -331,6 +332,31 @@ def test_a_program_runs_unchanged(tmp_path: Path):
     command = [sys.executable, "-m", "jitload.cpp_extension", str(program), "argument"]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert result.stdout == "2.0 jitload.cpp_extension ['argument']\n"
+
+
+def test_a_static_tensor_outlives_python():
+    code = (
+        "import torch\nfrom jitload.cpp_extension import load_inline\n"
+        "text = 'torch::Tensor keep(torch::Tensor x) { static torch::Tensor kept; kept = x + 1; return kept; }'\n"
+        "print(load_inline('keep', text, functions=['keep']).keep(torch.ones(1)).item())\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == "2.0\n"
+
+
+def test_threads_call_functions_that_release_the_gil():
+    text = """
+    torch::Tensor work(torch::Tensor x) {
+      torch::Tensor sum = torch::zeros_like(x);
+      for (int i = 0; i < 50; ++i) sum += x * i;
+      return sum;
+    }
+    PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("work", &work, py::call_guard<py::gil_scoped_release>()); }
+    """
+    work, x = cpp_extension.load_inline("work", text).work, torch.ones(3)
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(work, [x] * 64))
+    assert all(torch.equal(result, x * sum(range(50))) for result in results)
 
 
 def test_an_environment_variable_installs_the_functions():

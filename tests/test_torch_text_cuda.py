@@ -25,6 +25,13 @@ def load(case: CudaCase) -> ModuleType:
     )  # fmt: skip
 
 
+def on_gpu(value: Any) -> Any:
+    """Return a value with its tensors on the GPU."""
+    if isinstance(value, list):
+        return [on_gpu(item) for item in value]
+    return value.cuda() if isinstance(value, torch.Tensor) else value
+
+
 @needs_nvcc
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_text_with_kernels_is_built(case: CudaCase, monkeypatch: pytest.MonkeyPatch):
@@ -53,7 +60,7 @@ def test_a_kernel_computes_what_torch_computes(case: CudaCase):
     function = getattr(load(case), case.name)
     for dtype in case.dtypes:
         tensors = [torch.randn(shape, device="cuda").to(dtype) for shape in case.shapes]
-        extra: list[Any] = [[x.cuda() for x in value] if isinstance(value, list) else value for value in case.extra]
+        extra = [on_gpu(value) for value in case.extra]
         result, expected = function(*tensors, *extra), case.reference(*tensors, *extra)
         pairs = zip(result, expected, strict=True) if isinstance(result, list) else [(result, expected)]
         for got, wanted in pairs:

@@ -210,4 +210,92 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("sum_all", &sum_all, "the sums"
         (), ([torch.ones(100), torch.full((7,), 2.0, dtype=torch.float64)],),
         lambda xs: [x.sum().view(1) for x in xs],
     ),
+    CudaCase(
+        "layernorm",
+        r"""
+#include <torch/extension.h>
+#include <cuda.h>
+#include <cuda_runtime.h>
+#include <vector>
+#include <c10/cuda/CUDAStream.h>
+#include <ATen/AccumulateType.h>
+constexpr int kWarp = 32;
+template <typename scalar_t, typename acc_t = at::acc_type<scalar_t, true>>
+__global__ void layernorm_kernel(const scalar_t* __restrict__ x, const scalar_t* __restrict__ g, scalar_t* __restrict__ y, int n, float eps) {
+  extern __shared__ unsigned char smem_raw[];
+  acc_t* smem = reinterpret_cast<acc_t*>(smem_raw);
+  const scalar_t* row = x + (int64_t)blockIdx.x * n;
+  acc_t s = 0, ss = 0;
+  for (int i = threadIdx.x; i < n; i += blockDim.x) { acc_t v = static_cast<acc_t>(row[i]); s += v; ss += v * v; }
+  for (int o = kWarp / 2; o; o >>= 1) { s += __shfl_xor_sync(~0u, s, o); ss += __shfl_xor_sync(~0u, ss, o); }
+  if (threadIdx.x % kWarp == 0) { smem[2 * (threadIdx.x / kWarp)] = s; smem[2 * (threadIdx.x / kWarp) + 1] = ss; }
+  __syncthreads();
+  if (threadIdx.x == 0) { for (int w = 1; w < blockDim.x / kWarp; ++w) { smem[0] += smem[2 * w]; smem[1] += smem[2 * w + 1]; } }
+  __syncthreads();
+  acc_t mean = smem[0] / n, inv = rsqrt(smem[1] / n - mean * mean + static_cast<acc_t>(eps));
+  for (int i = threadIdx.x; i < n; i += blockDim.x) y[(int64_t)blockIdx.x * n + i] = static_cast<scalar_t>((static_cast<acc_t>(row[i]) - mean) * inv * static_cast<acc_t>(g[i]));
+}
+std::vector<torch::Tensor> layernorm(torch::Tensor x, const std::optional<torch::Tensor>& weight, double eps) {
+  TORCH_CHECK(x.is_cuda() && x.dim() == 2);
+  auto g = weight.value_or(torch::ones({x.size(1)}, x.options()));
+  auto y = torch::empty_like(x);
+  auto stream = c10::cuda::getCurrentCUDAStream(x.device().index());
+  AT_DISPATCH_FLOATING_TYPES_AND_HALF(x.scalar_type(), "layernorm", [&] {
+    using acc_t = at::acc_type<scalar_t, true>;
+    layernorm_kernel<scalar_t><<<x.size(0), 128, 2 * 4 * sizeof(acc_t), stream>>>(x.data_ptr<scalar_t>(), g.template data_ptr<scalar_t>(), y.data_ptr<scalar_t>(), x.size(1), eps);
+  });
+  AT_CUDA_CHECK(cudaGetLastError());
+  return {y, g};
+}
+""",
+        "std::vector<torch::Tensor> layernorm(torch::Tensor x, const std::optional<torch::Tensor>& weight, double eps);",
+        ((5, 300),), (None, 1e-5), lambda x, _, eps: [functional.layer_norm(x, (300,), eps=eps), torch.ones_like(x[0])], (torch.float32, torch.float64, torch.float16),
+    ),
+    CudaCase(
+        "gather_rows",
+        r"""
+#include <torch/extension.h>
+#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDAGuard.h>
+__global__ void idx_kernel(const int64_t* idx, const float* src, float* dst, int n, int d) { CUDA_KERNEL_LOOP(i, n * d) { dst[i] = src[idx[i / d] * d + i % d]; } }
+template <typename T, int N> struct Vec { T v[N]; };
+template <typename scalar_t, typename index_t> __global__ void gk(Vec<scalar_t, 4> a, index_t* p) { p[0] = static_cast<index_t>(a.v[0] + a.v[1] * scalar_t(2)); }
+at::Tensor gather_rows(const at::Tensor& src, const at::Tensor& idx) {
+  c10::cuda::CUDAGuard guard(src.device());
+  TORCH_CHECK(idx.scalar_type() == at::kLong, "idx must be int64, got ", idx.dtype());
+  TORCH_CHECK_INDEX(idx.dim() == 1, "idx must be 1D");
+  auto out = at::empty({idx.size(0), src.size(1)}, src.options());
+  const int sms = at::cuda::getCurrentDeviceProperties()->multiProcessorCount;
+  idx_kernel<<<sms, 256, 0, at::cuda::getCurrentCUDAStream().stream()>>>(idx.data_ptr<int64_t>(), src.const_data_ptr<float>(), out.mutable_data_ptr<float>(), idx.size(0), src.size(1));
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, src.scalar_type(), "x", [&] { AT_DISPATCH_INDEX_TYPES(idx.scalar_type(), "y", [&] { Vec<scalar_t, 4> v{}; gk<scalar_t, index_t><<<1, 1>>>(v, idx.data_ptr<index_t>()); }); });
+  AT_DISPATCH_SWITCH(src.scalar_type(), "sw", AT_DISPATCH_CASE(at::kFloat, [&] { out.mul_(2); }) AT_DISPATCH_CASE_INTEGRAL_TYPES([&] { out.mul_(3); }));
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return out;
+}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("gather_rows", &gather_rows, "gather", py::arg("src"), py::arg("idx")); }
+
+""",
+        "",
+        ((9, 40),), (torch.tensor([3, 1, 8]),), lambda x, rows: x[rows] * 2,
+    ),
+    CudaCase(
+        "gelu_forward",
+        r"""
+__device__ __forceinline__ float gelu(float x) { return 0.5f * x * (1.0f + tanhf(0.7978845608f * (x + 0.044715f * x * x * x))); }
+__global__ void gelu4(const float4* x, float4* y, int n4) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n4) { float4 v = x[i]; v.x = gelu(v.x); v.y = gelu(v.y); v.z = gelu(v.z); v.w = gelu(v.w); y[i] = v; }
+}
+torch::Tensor gelu_forward(torch::Tensor x) {
+  auto y = torch::empty_like(x);
+  int n4 = x.numel() / 4;
+  gelu4<<<(n4 + 255) / 256, 256>>>((float4*)x.data_ptr<float>(), (float4*)y.data_ptr<float>(), n4);
+  cudaError_t e = cudaGetLastError(); if (e != cudaSuccess) printf("err %s\n", cudaGetErrorString(e));
+  return y;
+}
+
+""",
+        "torch::Tensor gelu_forward(torch::Tensor x);",
+        ((33, 64),), (), lambda x: functional.gelu(x, approximate="tanh"),
+    ),
 )  # fmt: skip

@@ -64,7 +64,8 @@ _STD_HEADERS = {
     "set": "set",
     "unordered_set": "unordered_set",
     "limits": "numeric_limits",
-    "cmath": "sqrt exp log pow abs fabs ceil floor round tanh isnan isinf isfinite fmax fmin sin cos log2 exp2 rsqrt log1p",
+    "cmath": "sqrt exp log pow abs fabs ceil floor round tanh isnan isinf isfinite fmax fmin sin cos log2 exp2 log1p "
+    "erf expm1 fma hypot",
     "type_traits": "is_same is_same_v enable_if_t enable_if conditional_t decay_t is_floating_point is_integral "
     "is_floating_point_v remove_reference_t true_type false_type remove_const_t",
     "thread": "thread",

@@ -30,6 +30,7 @@ typedef struct {
 extern char _Py_NoneStruct, PyFloat_Type, PyLong_Type;
 extern void *PyExc_RuntimeError, *PyExc_ValueError, *PyExc_IndexError, *PyExc_TypeError, *PyExc_NotImplementedError, *PyExc_MemoryError, *PyExc_OverflowError,
     *PyExc_UserWarning;
+int Py_IsInitialized(void);
 void Py_IncRef(void*);
 void Py_DecRef(void*);
 int PyGILState_Ensure(void);
@@ -320,6 +321,7 @@ struct Arguments { /* owns the references */
 // ---- objects and texts ----------------------------------------------------------------------------------------------
 
 void Object::drop(void* object) {
+  if (Py_IsInitialized() == 0) return; /* a static tensor of the text at the end of the process */
   Gil gil;
   Py_DecRef(object);
 }
@@ -358,6 +360,17 @@ void fail_comparison(const char* file, int line, const char* message) {
   const char* name = strrchr(file, '/');
   throw CheckError(ErrorKind::runtime,
                    "[" + std::string(name != nullptr ? name + 1 : file) + ":" + std::to_string(line) + "] " + message + "\n");
+}
+void fail_cuda(const char* description, const char* name) {
+  std::string text = std::string("CUDA error: ") + description + "\nSearch for `" + name +
+                     "' in https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more information.";
+  const char* blocking = getenv("CUDA_LAUNCH_BLOCKING");
+  if (blocking == nullptr || atoi(blocking) == 0) {
+    text += "\nCUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
+            "incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1";
+  }
+  text += "\nCompile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n";
+  throw CheckError(ErrorKind::accelerator, text);
 }
 void fail_result(const char* name) {
   throw CheckError(ErrorKind::runtime, std::string("aten::") + name + " returned a value of another type than its schema says");

@@ -6,24 +6,12 @@
 
 #include "tensor.h"
 
-namespace jitload_torch {
-[[noreturn]] __attribute__((noinline, cold)) inline void fail_cuda(cudaError_t error) {
-  Message message;
-  append_all(message, "CUDA error: ", cudaGetErrorString(error), "\nSearch for `", cudaGetErrorName(error),
-             "' in https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more information.\n"
-             "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might "
-             "be incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\nCompile with `TORCH_USE_CUDA_DSA` to "
-             "enable device-side assertions.\n");
-  fail(ErrorKind::accelerator, message.text());
-}
-}  // namespace jitload_torch
-
 #define C10_CUDA_CHECK(...)                                                         \
   do {                                                                              \
     const cudaError_t jitload_error_ = (__VA_ARGS__);                               \
     if (C10_UNLIKELY(jitload_error_ != cudaSuccess)) {                              \
       (void)cudaGetLastError();                                                     \
-      ::jitload_torch::fail_cuda(jitload_error_);                                   \
+      ::jitload_torch::fail_cuda(cudaGetErrorString(jitload_error_), cudaGetErrorName(jitload_error_)); \
     }                                                                               \
   } while (false)
 #define AT_CUDA_CHECK(...) C10_CUDA_CHECK(__VA_ARGS__)
