@@ -25,13 +25,13 @@ from jitload.request.cubins import LabelledCubin, read_embedded_cubins, read_lab
 from jitload.request.host_functions import check_host_functions
 from jitload.request.kind import Kind, check_has_no_launches, cpu_launch_error, find_kind, has_launches, is_empty
 from jitload.request.options import cpu_options, take_archs, translate_cuda_options
-from jitload.request.torch_text import TorchText, is_torch_text, torch_sources
 from jitload.settings import Settings, read_settings
 from jitload.toolchain.arch import CPU, add_archs, resolve_arch, resolve_gpu_arch
 
 if TYPE_CHECKING:
     from jitload.model import Cubin
 
+_TORCH_MARKS = ("torch", "at::", "PYBIND11_MODULE")  # a text without any of them is not for torch
 _MAIN = re.compile(r"\bint\s+main\s*\(")
 _NOT_IN_FILE_NAMES = re.compile(r"^[.-]|[^A-Za-z0-9_.-]+")  # a leading dot hides a file, a hyphen makes it an option
 
@@ -215,11 +215,17 @@ def make_request(call: Call) -> Request:
 
 def _with_light_torch(call: Call) -> Call:
     """Return the call with a text for torch prepared for the light headers; other calls are returned unchanged."""
-    sources, torch = call.sources, call.torch
-    if torch is None and call.kind is None and call.makes != "cubin" and not has_launches(call.functions):
-        torch = TorchText() if is_torch_text(sources) else None
-    if torch is None:
+    sources = call.sources
+    is_open = call.kind is None and call.makes != "cubin" and not has_launches(call.functions)
+    texts = (text for _, text in (*sources.cuda, *sources.host))
+    if call.torch is None and not (is_open and any(mark in text for text in texts for mark in _TORCH_MARKS)):
         return call
+
+    from jitload.request.torch_text import TorchText, is_torch_text, torch_sources
+
+    if call.torch is None and not is_torch_text(sources):
+        return call
+    torch = call.torch or TorchText()
     sources, options = torch_sources(call.name, sources, call.functions, call.options, torch)
     kind = "mixed" if sources.cuda else "host"
     return call._replace(sources=sources, options=options, functions=None, kind=kind, torch=torch)
