@@ -68,8 +68,8 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
         functions: The functions to export: a kernel's name, several names, or a mapping from exported names to
             `Launch` records or docstrings; of a list of them, each call launches the first whose kernel fits the dtypes
             of its tensors. None exports every kernel, to be launched as `mod.f[grid, block](…)`. For hand-written C++:
-            the names of its functions, with or without docstrings; None exports those that the C++
-            itself exports.
+            the names of its functions, with or without docstrings or `Launch` records; None exports those that the
+            C++ itself exports.
         embed_cubin: Cubins by name. The C++ launches their kernels with `TVM_FFI_EMBED_CUBIN(name)`; if there is no
             source, their kernels become functions. A cubin is given as bytes, a path, or the result of
             `compile_cubin` or of Triton.
@@ -311,7 +311,7 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
     check_is_device_code(request)
     device_source = DeviceSource(
         name=name,
-        pieces=pieces,
+        pieces=request.pieces,
         options=request.options,
         include_dirs=tuple(map(Path, request.include_dirs)),
         kernels=read_texts(kernels, "kernels"),

@@ -6,12 +6,13 @@ import argparse
 import json
 import os
 import re
+import shlex
 import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from jitload import __version__
 from jitload.cache.directory import find_cache_dir
@@ -29,7 +30,10 @@ _KEY_HELP = "the key of an entry, or the beginning of it"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code: 0, 1 if something failed or is damaged, 2 for wrong arguments."""
-    options = _parser().parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    end = words.index("--") if words[:1] == ["run"] and "--" in words else len(words)
+    options = _parser().parse_args(words[:end])
+    options.program_arguments = words[end + 1 :]
     try:
         return int(options.run(options))
     except JitLoadError as error:
@@ -53,7 +57,22 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_cache(commands)
     _add_prebuild(commands)
+    _add_run(commands)
     return parser
+
+
+def _add_run(commands: Any) -> None:
+    summary = "build a CUDA program from its sources into the cache, and run it; arguments for it come after --"
+    command: argparse.ArgumentParser = commands.add_parser("run", help=summary, description=summary)
+    command.set_defaults(run=_run_program)
+    command.add_argument("sources", nargs="+", metavar="SOURCE", help="source files: .cu, .cpp, .c, .o")
+    command.add_argument("--arch", default="native", metavar="ARCH", help="architecture, or several: sm_90a,sm_100a")
+    command.add_argument("--cuda-flags", default="", metavar="FLAGS", help="options of nvcc, in one word: '-O3 -DN=4'")
+    command.add_argument(
+        "--ldflags", default="", metavar="FLAGS", help="options of the linker, in one word: '-lcublas'"
+    )
+    command.add_argument("--dir", metavar="DIR", help=_DIR_HELP)
+    command.add_argument("-v", "--verbose", action="store_true", help="show the commands of the build")
 
 
 def _add_prebuild(commands: Any) -> None:
@@ -148,6 +167,39 @@ def _parse_age_argument(text: str) -> float:
     if match := re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhdw])", text, re.ASCII):
         return float(match[1]) * _AGE_UNITS_S[match[2]]
     raise argparse.ArgumentTypeError(f"{text!r}: an age is a number with s, m, h, d or w, such as 30d")
+
+
+# ---- run -------------------------------------------------------------------------------------------------------
+
+
+def _run_program(options: argparse.Namespace) -> NoReturn:
+    """Replace this process by the program, so that its output, its exit status and its signals are its own."""
+    import logging
+
+    from jitload.pipeline import find_or_build
+    from jitload.request.request import make_program_request
+
+    if options.dir:
+        os.environ["JITLOAD_CACHE_DIR"] = options.dir
+    if options.verbose:
+        logging.basicConfig(level=logging.INFO, format="%(message)s")
+    request = make_program_request(
+        options.sources,
+        arch=tuple(options.arch.split(",")) if "," in options.arch else options.arch,
+        cuda_flags=shlex.split(options.cuda_flags),
+        link_flags=shlex.split(options.ldflags),
+    )
+    program = find_or_build(request, verbose=options.verbose).product
+    if not os.access(program, os.X_OK):  # it came from an archive
+        program.chmod(0o700)
+    sys.stdout.flush()
+    try:
+        os.execv(program, [str(program), *options.program_arguments])  # noqa: S606  it needs no shell
+    except OSError as error:
+        raise JitLoadError(
+            f"{program} cannot be run: {error.strerror}. If the cache is on a file system that is mounted noexec, set "
+            "JITLOAD_CACHE_DIR to a directory elsewhere."
+        ) from error
 
 
 # ---- prebuild --------------------------------------------------------------------------------------------------

@@ -27,6 +27,9 @@ class Launch:
     Example:
         `Launch(grid="ceil_div(n, 256)", block=256, args={"n": "x.numel()"})`
 
+    A host function of plain types takes one as well, of which only `params`, `kernel`, `args`, `nullable`,
+    `raw_pointers`, `strided`, `host` and `doc` apply.
+
     Attributes:
         grid: Number of blocks in x, y and z, with clusters as well. None leaves it to the call, `f[grid, block](...)`.
         block: Number of threads of a block in x, y and z; None leaves it to the call.
@@ -45,6 +48,7 @@ class Launch:
         nullable: Names of pointers that may be None.
         raw_pointers: Names of pointers that may be passed as an integer address.
         strided: Names of tensors that need not be contiguous.
+        host: Names of pointers to host memory, of a host function: their tensors must be on the CPU.
         doc: The function's docstring.
     """
 
@@ -63,11 +67,12 @@ class Launch:
     nullable: Sequence[str] = ()
     raw_pointers: Sequence[str] = ()
     strided: Sequence[str] = ()
+    host: Sequence[str] = ()
     doc: str | None = None
 
     def __post_init__(self) -> None:
         extents = (self.grid, self.block, self.cluster)
-        names = (self.params, self.nullable, self.raw_pointers, self.strided)
+        names = (self.params, self.nullable, self.raw_pointers, self.strided, self.host)
         rest = (self.shared_bytes, self.cooperative, self.pdl, self.kernel, self.signature, self.doc, self.priority)
         _check_policy(self.cluster_policy)
         try:
@@ -83,7 +88,7 @@ class Launch:
         expressions = (self.grid, self.block, self.shared_bytes, self.cluster, frozenset(self.args.items()))
         attributes = (self.cluster_policy, self.cooperative, self.pdl, self.priority)
         kernel = (self.kernel, self.signature, self.params, self.doc)
-        return hash((expressions, attributes, kernel, self.nullable, self.raw_pointers, self.strided))
+        return hash((expressions, attributes, kernel, self.nullable, self.raw_pointers, self.strided, self.host))
 
 
 def _types_of(value: object) -> object:
@@ -100,10 +105,11 @@ def _check_cached(*values: Any) -> tuple[tuple[str, Any], ...]:
 
 def _check(*values: Any) -> tuple[tuple[str, Any], ...]:
     """Check the fields of a Launch and return those that have a normal form."""
-    grid, block, cluster, params, nullable, raw_pointers, strided, args, shared_bytes, *rest = values
+    grid, block, cluster, params, nullable, raw_pointers, strided, host, args, shared_bytes, *rest = values
     cooperative, pdl, kernel, signature, doc, priority = rest
     extents = {"grid": grid, "block": block, "cluster": cluster}
-    names = {"params": params, "nullable": nullable, "raw_pointers": raw_pointers, "strided": strided}
+    pointers = {"nullable": nullable, "raw_pointers": raw_pointers, "strided": strided, "host": host}
+    names = {"params": params, **pointers}
     checked = {
         **{name: _extent(name, value) for name, value in extents.items()},
         **{name: _names(name, value) for name, value in names.items()},

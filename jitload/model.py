@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-ParameterKind = Literal["pointer", "int", "uint", "float", "bool", "struct", "bits"]
+ParameterKind = Literal["pointer", "int", "uint", "float", "bool", "struct", "bits", "stream"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +17,8 @@ class Parameter:
         name: Its name in the source (`in_` for `in`), or `arg0`, `arg1`, … if the source does not show it.
         type: Its C++ type without typedefs, `const float*`; `b64`, from its size, if it is unknown.
         kind: `pointer`; `int`, `uint`, `float` or `bool` for a scalar; `struct` for any other value; `bits` if the type
-            is unknown (an `extern "C"` kernel in a cubin without source).
+            is unknown (an `extern "C"` kernel in a cubin without source); `stream` for the CUDA stream of a host
+            function, which gets the current one.
         size: Its bytes in the kernel's parameter block, from the cubin.
         offset: Its byte offset in the parameter block, from the cubin.
         dtype: For a pointer, the element type that a tensor must have, as its DLPack name (`float32`, `bfloat16`,
@@ -275,24 +276,38 @@ class CompiledSource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CpuKernel:
+    """How a kernel runs on the CPU.
+
+    Attributes:
+        row: Its row in the object file's table.
+        mode: How its threads run, one of the enumerators of jitload/cpu.h.
+        max_threads: The maximum number of threads per block: `__launch_bounds__`, or else 1024.
+        shared_bytes: The size of its `__shared__` variables, without `extern` ones.
+    """
+
+    row: int
+    mode: str
+    max_threads: int
+    shared_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CpuProgram:
     """Kernels compiled for the CPU.
 
     Attributes:
         compiled: Their types and names, as NVRTC would have given them; the cubin is empty.
         object_file: The object file's name in the work directory.
-        rows: For each kernel's symbol its row in the table, how its threads run (`JITLOAD_CPU_LOOP` and its kin),
-            and the maximum number of threads per block.
+        kernels: The kernels by their symbols.
         variables: For each variable's name, its symbol in the object file.
-        static_shared: For each kernel's symbol, the size of its `__shared__` variables, without `extern` ones.
         dynamic_shared: The symbols of `extern __shared__` arrays, which the wrapper has to define.
         files_read: The files that the compiler read.
     """
 
     compiled: CompiledSource
     object_file: str
-    rows: dict[str, tuple[int, str, int]]
+    kernels: dict[str, CpuKernel]
     variables: dict[str, str]
-    static_shared: dict[str, int]
     dynamic_shared: tuple[str, ...]
     files_read: tuple[Path, ...]

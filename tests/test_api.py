@@ -186,6 +186,7 @@ WORDS = [
     ('-DNAME="a b"', ['-DNAME="a b"']),  # what follows is unchanged
     ("-I/a directory", ["-I/a directory"]),
     ("-DSUM=1 + 1", ["-DSUM=1 + 1"]),
+    (r'-DNAME="a\"b"', [r'-DNAME="a\"b"']),
     ("-DQUOTE='", ["-DQUOTE='"]),
     ("-DCOMMA=','", ["-DCOMMA=','"]),
     (r"-DNAME=\"x y", [r"-DNAME=\"x y"]),

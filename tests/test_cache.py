@@ -56,7 +56,7 @@ DIFFERENT = [
     {"arch": ["sm_90a", "sm_90"]},
     {"cuda_cflags": ["-DA"]},
     {"cuda_cflags": ["-DA", "-DB"]},
-    {"cuda_cflags": ["-DA -DB"]},
+    {"cuda_cflags": ["-DA=1 -1"]},
     {"cuda_cflags": ["-DB", "-DA"]},
     {"include_paths": ["/one"]},
     {"include_paths": ["/one", "/two"]},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from ctypes import c_bool, c_double, c_float, c_int, c_int64, c_longlong, c_short, c_ubyte, c_uint, c_void_p
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from support.wrappers import find_cuda_headers
 
 import jitload
-from jitload.cpptext.structures import find_declarations
+from jitload.cpptext.structures import find_declarations, may_declare
 
 pytest_plugins = ["support.gpu_fixtures"]
 SOURCE = r"""
@@ -240,3 +241,19 @@ TVM_FFI_DLL_EXPORT_TYPED_FUNC(wide, wide);
     for u in ((1, 256), (-1, 0), "ab"):
         with pytest.raises(TypeError, match="uchar2, a tuple of 2 numbers in range"):
             mod.wide(u, (0, 0))
+
+
+@pytest.mark.parametrize(
+    ("types", "parameter"),
+    [
+        ("namespace a { namespace b { struct Q { float x, y; int n; }; } using R = b::Q; }", "a::R"),
+        ("struct Q { float x, y; int n; }; typedef struct Q R; typedef const R S;", "S"),
+        ("struct Q { float x, y; int n; }; using A = Q; using B = A; struct H { B b; };", "H"),
+    ],
+)
+def test_structures_under_other_names(types: str, parameter: str) -> None:
+    declared = find_declarations((types,))
+    assert declared.structures_for(frozenset(re.findall(r"\w+", parameter)))[0].fields in {("x", "y", "n"), ("b",)}
+    words = frozenset({parameter.rpartition(":")[2]})
+    assert "Q" in {s.name.rpartition(":")[2] for s in declared.structures_for(words)}
+    assert may_declare(types, words)

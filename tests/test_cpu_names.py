@@ -64,3 +64,15 @@ def test_a_kernel_that_cannot_be_named_is_reported(caplog: pytest.LogCaptureFixt
         mod = jitload.load_inline("unnamed", cuda_sources=text, arch="cpu")
     assert list(mod) == ["other"]
     assert caplog.text.count("is left out, because its name cannot be read; name it in functions=") == 1
+
+
+def test_kernels_that_overload_functions_of_cuda() -> None:
+    """Kernels that are not `extern "C"` may share a name with a function, as on a GPU."""
+    names = ("max", "clock", "norm", "log")
+    text = "".join(f"__global__ void {name}(float* x, int n) {{ x[0] = n; }}\n" for name in names)
+    mod = jitload.load_inline("overloads", cuda_sources=text, arch="cpu", gpu_check=False)
+    assert set(mod) == set(names)
+    for number, name in enumerate(names):
+        x = np.zeros(1, np.float32)
+        mod[name][1, 1](x, number + 1)
+        assert x[0] == number + 1, name

@@ -112,7 +112,7 @@ INVALID = [
     (
         {"embed_cubin": {"first": CUBIN}, "functions": {"run": Launch(grid=1, block=1)}},
         LaunchSpecError,
-        "kernel 'run', functions['run']: a Launch is for kernels, and this module's functions are C++\n",
+        "kernel 'run', Launch.grid: is for kernels, and 'run' is a function of the host, which chooses its launches",
     ),
     (
         {"extra_cflags": "-O3"},

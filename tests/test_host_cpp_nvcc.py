@@ -74,14 +74,27 @@ def test_relocatable_device_code_is_linked():
 PROGRAM = "#include <cstdio>" + BOTH + 'int main(int count, char** arguments) { f(); puts("done"); }'
 
 
-def test_a_program_is_refused_with_the_next_step():
-    with pytest.raises(
-        jitload.JitLoadError, match=r"m\.cu is a program, with main\(\): none of its functions .* put the"
-    ):
-        jitload.build_inline("m", cuda_sources=PROGRAM, arch=ARCH)
+def test_the_kernels_of_a_program_are_loaded():
+    assert list(jitload.load_inline("m", cuda_sources=PROGRAM, arch=ARCH)) == ["add"]
     kernels, host_code = PROGRAM.replace("#include <cstdio>", "").split("void f()")
     guarded = f"{kernels}\n#ifndef __CUDACC_RTC__\nvoid f(){host_code}\n#endif"
     assert list(jitload.load_inline("m", cuda_sources=guarded, arch=ARCH)) == ["add"]
+
+
+@pytest.mark.parametrize(
+    ("launch", "line", "means"),
+    [
+        ("void f() {\nk<<<1, 1>>>(); }", 3, "<<<…>>>"),
+        ("void f() { cudaLaunchKernelEx(&c, k); }", 2, "cudaLaunchKernelEx"),
+        ("#include <thrust/sort.h>", 1, "host code"),
+    ],
+)
+def test_the_cpu_has_no_launches_from_host_code(launch, line, means):
+    with pytest.raises(CompileError) as caught:
+        jitload.load_inline("m", cuda_sources="__global__ void k() {}\n" + launch, arch="cpu")
+    message = f"m.cu:{line}: error: GPU only: launches with {means}; on the CPU a Launch gives grid and block"
+    assert caught.value.log.strip() == message
+    assert 'leave "cpu" out of arch, or write an alternative under #ifdef JITLOAD_CPU' in str(caught.value)
 
 
 def test_what_the_headers_for_torch_lack_is_refused_with_the_next_step():
@@ -99,8 +112,8 @@ def test_functions_of_the_cuda_runtime_need_no_include():
 
 
 def test_a_launch_is_refused_where_the_text_launches_itself():
-    with pytest.raises(LaunchSpecError, match=r"a Launch is for kernels, and this module's functions are C\+\+"):
-        jitload.build_inline("m", cuda_sources=BOTH, functions={"add": Launch(grid=1, block=1)}, arch=ARCH)
+    with pytest.raises(LaunchSpecError, match=r"Launch\.grid: is for kernels, and 'f' is a function of the host"):
+        jitload.build_inline("m", cuda_sources=BOTH, functions={"f": Launch(grid=1, block=1)}, arch=ARCH)
 
 
 # ---- what nvcc compiles ------------------------------------------------------------------------------------------
@@ -246,10 +259,11 @@ def test_functions_are_found_in_the_files_that_define_them(fresh_cache, tmp_path
     module = jitload.load("m", sources=files, functions={"Two": "Two.", "Four": None}, arch=ARCH)
     assert sorted(module) == ["Four", "Two", "get"]
     assert (module.get(), module.Four()) == (1, 4)
+    assert module.Two.__signature__.parameters.keys() == {"n"}  # not that of the namespace
     assert module.get_function_doc("Two") == "Two."
     (directory,) = fresh_cache.glob("m-*/*")
     assert sorted(path.name for path in directory.glob("source*.c?")) == [
         *("source0.cc", "source1.cu", "source2.cc"),
     ]
-    with pytest.raises(LaunchSpecError, match=r"functions: no file defines a function 'inner' outside of namespaces"):
+    with pytest.raises(LaunchSpecError, match=r"functions: no file defines a function 'inner' of the host"):
         jitload.build("m", sources=files, functions=["inner"], arch=ARCH)

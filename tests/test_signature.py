@@ -603,3 +603,15 @@ def test_export_names_are_identifiers_and_different(names: list[str]) -> None:
     exports = choose_export_names(kernels)
     assert [kernel.name for kernel in exports.values()] == names
     assert all(name.isidentifier() and name.isascii() for name in exports)
+
+
+def test_signatures_as_declarations_are_written() -> None:
+    expected = (("const float*", "x"), ("int", "n"))
+    for text in (
+        "__global__ void __launch_bounds__(256, 2) k(const float* x, int n);",
+        "__launch_bounds__(64) __global__ void k(const float* x, int n) ;",
+        'extern "C" void __global__ k(const float* x, int n)',
+    ):
+        assert parse_signature(text, "k") == expected
+    with pytest.raises(SignatureError, match="two parameters are named 'x'"):
+        parse_signature("void k(float* x, int x)", "k")

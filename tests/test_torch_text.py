@@ -388,6 +388,13 @@ def test_texts_for_torch_are_told_apart(sources: Sources, *, is_for_torch: bool)
     assert is_torch_text(sources) is is_for_torch
 
 
+def test_functions_may_ask_for_the_kernels_of_a_text_for_torch():
+    text = "__global__ void scale(float* x) {}\nvoid run(at::Tensor x) { scale<<<1, 1>>>(x.data_ptr<float>()); }"
+    sources = Sources(cuda=(("m.cu", text),))
+    assert not is_torch_text(sources, ["scale"])
+    assert is_torch_text(sources, ["run"])
+
+
 def test_the_page_of_names_is_current():
     assert PAGE.read_text() == names_page(), "run python tests/torch_names.py"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from jitload.building.ninja import COMPILE_FLAGS, Step, compile_step, link_step
 from jitload.building.runtime import include_flags
-from jitload.codegen.wrapper import CpuCode, EmbeddedImage, Wrapper, render_wrapper
+from jitload.codegen.wrapper import EmbeddedImage, Wrapper, render_wrapper
 from jitload.request.request import Request
 from jitload.signature.exports import choose_exports
 from jitload.toolchain.arch import CPU, capability_of
@@ -38,15 +38,11 @@ def write_sources(
         images=tuple(images),
         exports=choose_exports(request.functions, first, others),
         variables=first.cubin.variables,
-        cpu=_cpu_code(cpu) if cpu else None,
+        cpu=cpu,
     )
     for number, (_, text) in enumerate(request.pieces):
         (work_dir / f"source{number}.cu").write_text(text, encoding="utf-8", newline="")
     (work_dir / "wrapper.cc").write_text(render_wrapper(wrapper), encoding="utf-8")
-
-
-def _cpu_code(program: CpuProgram) -> CpuCode:
-    return CpuCode(rows=program.rows, dynamic_shared=program.dynamic_shared, variables=program.variables)
 
 
 def library_steps(

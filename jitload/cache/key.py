@@ -188,6 +188,7 @@ def _host_parts(request: Request, *, embeds_paths: bool) -> tuple[tuple[str, str
         *(("unit_flags", unit.flags) for unit in host.units),
         ("objects", str(len(host.objects))),
         *((("makes", "object"),) if host.is_object else ()),
+        *((("makes", "program"),) if host.is_program else ()),
         ("cubins", tuple(part for name, data in host.cubins for part in (name, hashlib.sha256(data).hexdigest()))),
         ("flags", host.flags),
         ("link_flags", host.link_flags),

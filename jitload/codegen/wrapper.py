@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import ScopeEntry, compile_expression
 from jitload.launch import Launch
-from jitload.model import Kernel, Parameter, Variable
+from jitload.model import CpuProgram, Kernel, Parameter, Variable
 from jitload.signature.exports import Export
 from jitload.signature.types import is_complex, is_pointer_to_pointer
 
@@ -33,6 +33,7 @@ _RESERVED = (
     "_cubin_",
     "_library_",
 )  # __tvm_ffi_<name> would be a symbol of tvm-ffi's
+_HOST_FLAGS = ("JITLOAD_HAS_GRID", "JITLOAD_HAS_BLOCK")  # a host function has no launch of its own
 _SCHEMA_TYPES = {"pointer": "DLTensor*", "int": "int", "uint": "int", "float": "float", "bool": "bool"}
 
 
@@ -52,21 +53,6 @@ class EmbeddedImage(NamedTuple):
     suffix: str
 
 
-class CpuCode(NamedTuple):
-    """What a wrapper has to know about kernels compiled for the CPU.
-
-    Attributes:
-        rows: For each kernel's symbol, its row in the object file's table, how its threads run, and the maximum number
-            of threads per block.
-        dynamic_shared: The symbols of `extern __shared__` arrays.
-        variables: The symbols of variables by name.
-    """
-
-    rows: Mapping[str, tuple[int, str, int]]
-    dynamic_shared: tuple[str, ...]
-    variables: Mapping[str, str]
-
-
 class Wrapper(NamedTuple):
     """A wrapper to generate.
 
@@ -77,6 +63,7 @@ class Wrapper(NamedTuple):
         exports: Its functions.
         variables: The kernels' variables.
         cpu: The kernels compiled for the CPU, if there are any.
+        has_cpp: Whether the library also has C++ that may export functions by itself.
     """
 
     name: str
@@ -84,7 +71,8 @@ class Wrapper(NamedTuple):
     images: tuple[EmbeddedImage, ...]
     exports: tuple[Export, ...]
     variables: tuple[Variable, ...]
-    cpu: CpuCode | None = None
+    cpu: CpuProgram | None = None
+    has_cpp: bool = False
 
 
 def render_wrapper(wrapper: Wrapper) -> str:
@@ -109,7 +97,7 @@ def render_wrapper(wrapper: Wrapper) -> str:
     return load_template("wrapper.cc.jinja").render(wrapper=record)
 
 
-def _cpu_symbol(variable: Variable, cpu: CpuCode | None) -> str:
+def _cpu_symbol(variable: Variable, cpu: CpuProgram | None) -> str:
     """Return the symbol of a variable in the code for the CPU, as a C string literal."""
     return c_string((cpu.variables if cpu else {}).get(variable.name, variable.symbol))
 
@@ -118,7 +106,8 @@ def describe(wrapper: Wrapper) -> str:
     """Return the JSON text that tells the loader a library's functions and variables."""
     functions = [describe_function(export) for export in wrapper.exports]
     variables = [asdict(variable) for variable in wrapper.variables]
-    return to_json({"name": wrapper.name, "archs": wrapper.archs, "functions": functions, "variables": variables})
+    facts = {"name": wrapper.name, "archs": wrapper.archs, "functions": functions, "variables": variables}
+    return to_json({**facts, **({"has_cpp": True} if wrapper.has_cpp else {})})
 
 
 def describe_function(export: Export) -> dict[str, Any]:
@@ -129,7 +118,9 @@ def describe_function(export: Export) -> dict[str, Any]:
         "signature": export.signature,
         "arguments": [_argument_record(p, export.launch) for p in export.arguments],
         **({"variants": [variant.signature for variant in export.variants]} if export.variants else {}),
-        "kernel": asdict(export.kernel),
+        **({} if export.returns else {"kernel": asdict(export.kernel)}),
+        **({"returns": export.returns} if export.returns else {}),
+        **({"has_stream": True} if any(p.kind == "stream" for p in export.kernel.parameters) else {}),
         **({"builds": {arch: _resources(kernel) for arch, kernel in export.builds}} if export.builds else {}),
     }
 
@@ -205,16 +196,15 @@ def _kernel_records(wrapper: Wrapper) -> list[dict[str, Any]]:
     return records
 
 
-def _export_record_for(export: Export, cpu: CpuCode | None) -> dict[str, Any]:
+def _export_record_for(export: Export, cpu: CpuProgram | None) -> dict[str, Any]:
     """Return an export for the wrapper's template, with its code for the CPU if there is any."""
     record = export_record(export)
     if cpu is None:
         return {**record, "cpu": None}
-    row, mode, max_threads = cpu.rows[export.kernel.symbol]
     for parameter, parameter_record in zip(export.kernel.parameters, record["params"], strict=True):
         if parameter.kind == "pointer":
             parameter_record["flags"] = join_flags([parameter_record["flags"], "JITLOAD_ON_CPU"])
-    return {**record, "cpu": {"row": row, "mode": mode, "max_threads": max_threads}}
+    return {**record, "cpu": cpu.kernels[export.kernel.symbol]}
 
 
 def export_record(export: Export, constants: Mapping[str, ScopeEntry] | None = None) -> dict[str, Any]:
@@ -229,12 +219,13 @@ def export_record(export: Export, constants: Mapping[str, ScopeEntry] | None = N
         "name": export.name,
         "quoted_name": c_string(export.name),
         "comment": comment(str(export.kernel)),
-        "symbol": c_string(export.kernel.symbol),
+        "symbol": "NULL" if export.returns else c_string(export.kernel.symbol),
+        "host": export.kernel.symbol if export.returns else "",
         "params": [_param_record(p, export.launch, positions.get(p.name, -1)) for p in export.kernel.parameters],
         "argument_count": len(arguments),
         "expressions": [c_string(text) for text in expressions],
         "plan": plan,
-        "flags": join_flags(_kernel_flags(export.launch)),
+        "flags": join_flags((*_kernel_flags(export.launch), *(_HOST_FLAGS if export.returns else ()))),
         "priority": export.launch.priority or 0,
         "struct_bytes": structs + 64 if structs else 0,
         "metadata": c_string(_metadata(arguments)),
@@ -258,7 +249,11 @@ def _check_names(export: Export) -> None:
         "nullable": launch.nullable,
         "raw_pointers": launch.raw_pointers,
         "strided": launch.strided,
+        "host": launch.host,
     }
+    if launch.host and not export.returns:
+        problem = "is for host functions: a kernel cannot read the memory of the host"
+        raise LaunchSpecError(problem, kernel=export.name, field="host")
     for field, names in fields.items():
         for name in names:
             if name not in by_name:
@@ -280,6 +275,7 @@ def _param_record(parameter: Parameter, launch: Launch, argument: int) -> dict[s
             ("JITLOAD_NULLABLE", parameter.name in launch.nullable),
             ("JITLOAD_RAW", parameter.name in launch.raw_pointers),
             ("JITLOAD_STRIDED", parameter.name in launch.strided),
+            ("JITLOAD_HOST", parameter.name in launch.host),
             ("JITLOAD_COMPLEX", parameter.kind == "pointer" and is_complex(parameter.type)),
             ("JITLOAD_ADDRESSES", parameter.kind == "pointer" and is_pointer_to_pointer(parameter.type)),
         )

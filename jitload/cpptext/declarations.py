@@ -48,19 +48,23 @@ def _find_candidates(pieces: tuple[str, ...]) -> tuple[Candidate, ...]:
     for number, text in enumerate(pieces):
         if "__global__" not in text and "\\\n" not in text and "\\\r" not in text:
             continue
-        for declared in _KernelScan(text, number).candidates():
+        for declared in DeclarationScan(text, number).candidates():
             name, is_template, types = declared[0].name, declared[0].is_template, declared[0].types
             key = (name, is_template, tuple(map(_without_top_const, types)))
             candidates[key] = _merge(candidates[key], declared) if key in candidates else declared
     return tuple(candidate for candidate, _ in candidates.values())
 
 
-class _KernelScan:
-    """One pass over the tokens of one piece that keeps track of the open namespaces."""
+class DeclarationScan:
+    """One pass over the tokens of one piece that keeps track of the open namespaces.
+
+    Attributes:
+        code: The tokens, without comments and directives.
+    """
 
     def __init__(self, text: str, piece: int) -> None:
         self._piece = piece
-        self._code: list[Token] = []
+        self.code: list[Token] = []
         self._comments: dict[int, list[Token]] = {}  # by the index in _code of the token that follows
         self._directives: dict[int, list[str]] = {}  # their names, likewise
         self._scopes: list[tuple[str, ...]] = []
@@ -68,30 +72,30 @@ class _KernelScan:
         self._saved: list[tuple[list[tuple[str, ...]], int]] = []
         for directive, run in split_directives(tokenize(text)):
             if directive:
-                self._directives.setdefault(len(self._code), []).append(directive.name)
+                self._directives.setdefault(len(self.code), []).append(directive.name)
                 continue
             for token in run:
                 if token.kind == "comment":
-                    self._comments.setdefault(len(self._code), []).append(token)
+                    self._comments.setdefault(len(self.code), []).append(token)
                 else:
-                    self._code.append(token)
+                    self.code.append(token)
 
     def candidates(self) -> Iterator[tuple[Candidate, bool]]:
         """Yield each candidate, and whether it is a definition."""
         index = 0
-        while index < len(self._code):
+        while index < len(self.code):
             self._follow_directives(index)
-            text = self._code[index].text
+            text = self.code[index].text
             if text == "{":
-                self._scopes.append(_namespaces(self._code[self._start : index]))
+                self._scopes.append(opened_namespaces(self.code[self._start : index]))
             elif text == "}" and self._scopes:
                 self._scopes.pop()
             elif text == "__global__":
-                declarator = _find_declarator(self._code, index + 1)
+                declarator = find_declarator(self.code, index + 1)
                 if declarator and self._is_kernel(index):
-                    yield self._candidate(index, declarator), declarator.is_definition
+                    yield self.candidate(index, declarator, self._open_namespaces()), declarator.is_definition
                     index = declarator.close
-            is_access = text == ":" and index > 0 and self._code[index - 1].text in ("public", "private", "protected")
+            is_access = text == ":" and index > 0 and self.code[index - 1].text in ("public", "private", "protected")
             if text in ("{", "}", ";") or is_access:
                 self._start = index + 1
             index += 1
@@ -109,17 +113,24 @@ class _KernelScan:
 
     def _is_kernel(self, index: int) -> bool:
         """Tell a declaration from an explicit instantiation, `template __global__ void k<float>(float*)`."""
-        head = [token.text for token in self._code[self._start : index]]
+        head = [token.text for token in self.code[self._start : index]]
         instantiates = any(word == "template" and following != "<" for word, following in pairwise([*head, ""]))
         return not instantiates and "friend" not in head
 
-    def _candidate(self, index: int, declarator: _Declarator) -> Candidate:
-        head = [token.text for token in self._code[self._start : index]]
+    def _open_namespaces(self) -> list[str]:
+        return [name for scope in self._scopes for name in scope]
+
+    def begin_at(self, index: int) -> None:
+        """Let the current declaration begin at the token at `index`."""
+        self._start = index
+
+    def candidate(self, index: int, declarator: Declarator, namespaces: Sequence[str]) -> Candidate:
+        """Return the function of a declarator, with the comment above the declaration or the token at `index`."""
+        head = [token.text for token in self.code[self._start : index]]
         is_template = any(
             head[i : i + 2] == ["template", "<"] and head[i + 2 : i + 3] != [">"] for i in range(len(head))
         )
-        namespaces = [name for scope in self._scopes for name in scope]
-        parameters = read_parameters(self._code[declarator.open + 1 : declarator.close])
+        parameters = read_parameters(self.code[declarator.open + 1 : declarator.close])
         is_template = is_template or any(re.search(r"\bauto\b", type_) for type_, _ in parameters)
         return Candidate(
             name="::".join([*namespaces, declarator.name]),
@@ -128,20 +139,20 @@ class _KernelScan:
             types=tuple(type_ for type_, _ in parameters),
             doc=self._doc(index),
             piece=self._piece,
-            line=self._code[declarator.name_index].line,
+            line=self.code[declarator.name_index].line,
         )
 
     def _doc(self, index: int) -> str:
         """Return the comment right above the declaration, or right above `__global__` within it."""
         for position in range(index, self._start - 1, -1):
-            before = self._code[position - 1].end_line if position else 0
+            before = self.code[position - 1].end_line if position else 0
             comments = [comment for comment in self._comments.get(position, ()) if comment.line > before]
-            if block := _adjacent(comments, self._code[position].line):
+            if block := _adjacent(comments, self.code[position].line):
                 return _clean_comment(block)
         return ""
 
 
-class _Declarator(NamedTuple):
+class Declarator(NamedTuple):
     """A function's name, the index of its token, and the indices of its parentheses."""
 
     name: str
@@ -151,7 +162,7 @@ class _Declarator(NamedTuple):
     is_definition: bool
 
 
-def _find_declarator(code: Sequence[Token], index: int) -> _Declarator | None:
+def find_declarator(code: Sequence[Token], index: int) -> Declarator | None:
     """Find name and parameters after `__global__`: the last `name(…)` before the body that is not an attribute."""
     last: tuple[int, int, int] | None = None  # the indices of the name, its `(` and its `)`
     while index < len(code) and code[index].text not in (";", "{", "}", "=", "->", "requires", "__global__"):
@@ -169,7 +180,7 @@ def _find_declarator(code: Sequence[Token], index: int) -> _Declarator | None:
         return None
     terminator = next((token.text for token in code[index:] if token.text in (";", "{")), ";")
     name_index, opening, closing = last
-    return _Declarator(_qualified_name(code, name_index, opening), name_index, opening, closing, terminator == "{")
+    return Declarator(_qualified_name(code, name_index, opening), name_index, opening, closing, terminator == "{")
 
 
 def _find_parameters(code: Sequence[Token], index: int) -> int:
@@ -187,7 +198,7 @@ def _qualified_name(code: Sequence[Token], index: int, end: int) -> str:
     return write_tokens(code[start:end])
 
 
-def _namespaces(head: Sequence[Token]) -> tuple[str, ...]:
+def opened_namespaces(head: Sequence[Token]) -> tuple[str, ...]:
     """Return the names that `namespace a::b {` opens; none for any other brace."""
     start = next((index for index, token in enumerate(head) if token.text == "namespace"), None)
     if start is None:
@@ -426,32 +437,6 @@ def defines_host_functions(texts: Sequence[str], names: Sequence[str]) -> bool:
     """
     defined = {name for text in texts for name in _host_functions(text)}
     return bool(names) and defined.issuperset(names)
-
-
-@functools.lru_cache(maxsize=64)
-def defined_functions(text: str) -> frozenset[str]:
-    """Return the functions that a text defines for the host, outside of namespaces and classes.
-
-    Example:
-        >>> sorted(defined_functions("Tensor f(int n) { g(n); } __global__ void k() {} namespace a { void h() {} }"))
-        ['f']
-    """
-    tokens = [token for token in code_tokens(text) if not token.in_directive]
-    texts = [token.text for token in tokens]
-    names, begin = set[str](), 0
-    scopes: list[bool] = []  # for each open brace, whether names in it belong to something
-    for index, token in enumerate(tokens):
-        if token.text == "{":
-            scopes.append(not (tokens[index - 1].kind == "literal" and texts[index - 2] == "extern"))
-        elif token.text == "}" and scopes:
-            scopes.pop()
-        elif token.kind == "word" and texts[index + 1 : index + 2] == ["("] and begin < index and not any(scopes):
-            is_member = texts[index - 1] in ("::", ".", "->")
-            if not is_member and "__global__" not in texts[begin:index] and _has_body(tokens, index + 1):
-                names.add(token.text)
-        if token.text in (";", "{", "}"):
-            begin = index + 1
-    return frozenset(names)
 
 
 def _host_functions(text: str) -> Iterator[str]:

@@ -124,6 +124,12 @@ def headers_have_kernels(texts: Sequence[str], include_dirs: Sequence[Path], opt
         >>> headers_have_kernels(['#include "norm.cuh"', "TVM_FFI_DLL_EXPORT_TYPED_FUNC(f, F);"], [Path("lib")], ())
         True
     """
+    codes = user_headers(texts, include_dirs)
+    return any(("<<<" in code or "__global__" in code) and _has_kernels(code, options) for code in codes)
+
+
+def user_headers(texts: Sequence[str], include_dirs: Sequence[Path]) -> Iterator[str]:
+    """Yield the user's headers that texts include, nearest first, without their comments."""
     include_dirs = [path for path in include_dirs if not (path / "cuda_runtime.h").is_file()]
     waiting: deque[tuple[str, tuple[Path, ...]]] = deque()
     waiting.extend((name, ()) for text in texts for name, _ in included_headers(text))
@@ -136,10 +142,8 @@ def headers_have_kernels(texts: Sequence[str], include_dirs: Sequence[Path], opt
             continue
         read.add(path)
         code = strip_comments(path.read_text(encoding="utf-8", errors="replace"))
-        if ("<<<" in code or "__global__" in code) and _has_kernels(code, options):
-            return True
+        yield code
         waiting.extend((header, (path.parent,) if is_quoted else ()) for header, is_quoted in included_headers(code))
-    return False
 
 
 def _has_kernels(text: str, options: Sequence[str]) -> bool:

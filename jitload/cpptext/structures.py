@@ -1,6 +1,6 @@
 """Finds structures and device variables in a source, so that the compiler can be asked for their layouts and types.
 
-As with kernels, what is found here is a guess from tokens. The compiler decides.
+As with kernels, this only suggests what to ask for. The compiler decides.
 """
 
 from __future__ import annotations
@@ -39,30 +39,42 @@ class Structure(NamedTuple):
     words: frozenset[str]
 
 
+class Alias(NamedTuple):
+    """Another name for a type, `using name = …;`, with the words of that type."""
+
+    name: str
+    words: frozenset[str]
+
+
 class Declarations(NamedTuple):
-    """The structures of a source, and the names of its device variables with their namespaces."""
+    """The structures of a source, other names of types, and the names of its device variables with their namespaces."""
 
     structures: tuple[Structure, ...]
+    aliases: tuple[Alias, ...]
     variables: tuple[str, ...]
 
     def structures_for(self, words: frozenset[str]) -> tuple[Structure, ...]:
         """Return the structures with these names, and those that they have as members."""
         while True:
             chosen = tuple(s for s in self.structures if not words.isdisjoint(s.aliases))
-            reached = words.union(*(structure.words for structure in chosen))
+            targets = (alias.words for alias in self.aliases if alias.name in words)
+            reached = words.union(*(structure.words for structure in chosen), *targets)
             if reached == words:
                 return chosen
             words = reached
 
 
 # A first look at a text, because reading its tokens takes milliseconds.
-_STRUCTURE_NAME = re.compile(r"\b(?:struct|class)\s+(?:\w+\s*\([^)]*\)\s*)*(\w+)|\}\s*(\w+)\s*;")
+_TYPE_NAME = re.compile(
+    r"\b(?:struct|class)\s+(?:\w+\s*\([^)]*\)\s*)*(\w+)|\}\s*(\w+)\s*;"
+    r"|\busing\s+(\w+)\s*=|\btypedef\b[^;{}]*?(\w+)\s*;"
+)
 _VARIABLE = re.compile(r"\b__(?:device|constant|managed)__(?:[^(){};=\[]|\b(?:__align__|alignas)\s*\([^)]*\))*[;=\[{]")
 
 
 def may_declare(text: str, structures: frozenset[str]) -> bool:
     """Return whether a text may declare one of these structures, or a device variable."""
-    names = {name for match in _STRUCTURE_NAME.findall(text) for name in match}
+    names = {name for match in _TYPE_NAME.findall(text) for name in match}
     return not names.isdisjoint(structures) or _VARIABLE.search(text) is not None
 
 
@@ -74,19 +86,20 @@ def find_declarations(pieces: tuple[str, ...]) -> Declarations:
         >>> find_declarations(("namespace ns { struct Pair { float a; int b; }; }",)).structures[0].fields
         ('a', 'b')
     """
-    found: list[Structure | str] = []
+    declared: list[Structure | Alias | str] = []
     for text in pieces:
         if any(word in text for word in (*_TAGS, *_SPACES)):
             runs = split_directives(code_tokens(text))
-            found += _walk([token for directive, run in runs if not directive for token in run], ())
-    structures = {s.name: s for s in found if isinstance(s, Structure)}
-    variables = dict.fromkeys(name for name in found if isinstance(name, str))
-    return Declarations(tuple(structures.values()), tuple(variables))
+            declared += _walk([token for directive, run in runs if not directive for token in run], ())
+    structures = {s.name: s for s in declared if isinstance(s, Structure)}
+    aliases = tuple(s for s in declared if isinstance(s, Alias))
+    variables = dict.fromkeys(name for name in declared if isinstance(name, str))
+    return Declarations(tuple(structures.values()), aliases, tuple(variables))
 
 
-def _walk(code: Sequence[Token], namespaces: tuple[str, ...]) -> Iterator[Structure | str]:
-    """Yield what a namespace or a class declares."""
-    for declaration in _declarations(code):
+def _walk(code: Sequence[Token], namespaces: tuple[str, ...]) -> Iterator[Structure | Alias | str]:
+    """Yield the structures and aliases that a namespace or a class declares, and the names of the variables."""
+    for declaration in split_declarations(code):
         words = [token.text for token in declaration]
         opening = words.index("{") if "{" in words else -1
         head = words[: opening if opening >= 0 else len(words)]
@@ -96,14 +109,18 @@ def _walk(code: Sequence[Token], namespaces: tuple[str, ...]) -> Iterator[Struct
             yield from _walk(body, (*namespaces, *(name for name in names if name not in ("inline", "__attribute__"))))
         elif head[:1] == ["extern"] and body and len(head) == 2:
             yield from _walk(body, namespaces)
+        elif head[:1] == ["using"] and head[2:3] == ["="]:
+            yield Alias(head[1], frozenset(head[3:]))
+        elif head[:1] == ["typedef"] and opening < 0:
+            yield Alias(head[-1], frozenset(head[1:-1]))
         elif any(space in head for space in _SPACES):
             yield from ("::".join((*namespaces, name)) for name in _declared_names(declaration))
         elif structure := _structure(declaration, head, body, namespaces):
             yield structure
-            yield from (s for s in _walk(body, (structure.name,)) if isinstance(s, Structure))
+            yield from (s for s in _walk(body, (structure.name,)) if not isinstance(s, str))
 
 
-def _declarations(code: Sequence[Token]) -> Iterator[Sequence[Token]]:
+def split_declarations(code: Sequence[Token]) -> Iterator[Sequence[Token]]:
     """Split at each `;`, and behind each `}` that ends a function or a namespace."""
     start = index = 0
     while index < len(code):
@@ -140,7 +157,7 @@ def _structure(
         return None
     fields: list[str] = []
     is_public = "class" not in head
-    for member in _declarations(body):
+    for member in split_declarations(body):
         access = member[0].text if member else ""
         if access in ("public", "private", "protected"):
             is_public = access == "public"
@@ -156,21 +173,16 @@ def _declared_names(declaration: Sequence[Token]) -> list[str]:
     if _NOT_A_FIELD & set(words) - ({"static", "extern"} if set(words) & set(_SPACES) else set()) or "(" in words:
         return []
     names: list[str] = []
-    before = [""]
-    for word in [*words, ","]:
-        if word != ",":
-            before.append(word)
-            continue
-        declarator = before[: before.index("=")] if "=" in before else before
-        is_name = len(before) > 1 and re.fullmatch(r"[A-Za-z_]\w*", declarator[-1]) and ":" not in declarator
-        is_first = not names and len(declarator) < 3
-        names += [declarator[-1]] if is_name and not is_first else []
-        before = [""]
+    for text in " ".join(words).split(","):
+        declarator = text.partition("=")[0].split()
+        is_name = declarator and re.fullmatch(r"[A-Za-z_]\w*", declarator[-1]) and ":" not in declarator
+        is_type_alone = not names and len(declarator) < 2
+        names += [declarator[-1]] if is_name and not is_type_alone else []
     return names
 
 
 def _without_groups(declaration: Sequence[Token]) -> list[str]:
-    """Return the words of a declaration without attributes, template arguments, array bounds and braces.
+    """Return the words of a declaration without attributes, literals, template arguments, array bounds and braces.
 
     The definition of an unnamed or nested class without a declarator declares no field, so nothing is left of it.
     """
@@ -185,14 +197,10 @@ def _without_groups(declaration: Sequence[Token]) -> list[str]:
             end = find_angle(declaration, index)
         elif text in ("[", "{"):
             end = find_closing(declaration, index)
-            if (
-                text == "{"
-                and words
-                and not {"struct", "class", "union"}.isdisjoint(words)
-                and end + 1 == len(declaration)
-            ):
+            is_class = text == "{" and not {*_TAGS, "union"}.isdisjoint(words)
+            if is_class and end + 1 == len(declaration):
                 return []
-        else:
+        elif declaration[index].kind != "literal":
             words.append(text)
         index = max(end, index) + 1
     return words

@@ -19,7 +19,7 @@ from pathlib import Path
 from jitload.building.files_read import read_depfile
 from jitload.building.ninja import Step, parse_diagnostics, run_ninja, write_ninja
 from jitload.cpptext.declarations import find_candidates
-from jitload.cpu.object_file import CpuKernel, ObjectFile, linked_name
+from jitload.cpu.object_file import ObjectFile, TableRow, linked_name
 from jitload.cpu.text import (
     BY_SYMBOL,
     LAYOUT_FILE,
@@ -38,11 +38,11 @@ from jitload.cpu.text import (
 from jitload.cuda import probe
 from jitload.cuda.kernels import DeviceSource, no_such_kernel
 from jitload.errors import CompileError
-from jitload.model import CompiledSource, CpuProgram, Cubin, Image, ImageKernel
+from jitload.model import CompiledSource, CpuKernel, CpuProgram, Cubin, Image, ImageKernel
 from jitload.request.arguments import Instrumentation
-from jitload.signature.demangle import demangle, demangle_variables, read_layouts
+from jitload.signature.demangle import demangle, demangle_variables
 from jitload.signature.kernels import read_kernels
-from jitload.signature.layouts import typed_variables
+from jitload.signature.layouts import read_layouts, typed_variables
 from jitload.toolchain.cuda import CudaToolchain
 from jitload.toolchain.host import Compiler, own_include_dir, tvm_ffi_include_dirs
 
@@ -99,7 +99,7 @@ def compile_for_cpu(
         kernels=tuple(map(_image_kernel, rows)),
         variables=demangle_variables(object_file.variables()),
     )
-    layouts = tuple(read_layouts(object_file.layouts()))
+    layouts = read_layouts(object_file.layouts())
     lowered = {text: (row.symbol, row.probe) for text, row in zip(compilation.expressions, rows, strict=True)}
     compiled = CompiledSource(
         cubin=Cubin(
@@ -115,8 +115,10 @@ def compile_for_cpu(
     return CpuProgram(
         compiled=compiled,
         object_file="cpu.o",
-        static_shared={row.symbol: row.shared_bytes for row in rows},
-        rows={row.symbol: (number, row.mode, row.max_threads) for number, row in enumerate(rows)},
+        kernels={
+            row.symbol: CpuKernel(row=number, mode=row.mode, max_threads=row.max_threads, shared_bytes=row.shared_bytes)
+            for number, row in enumerate(rows)
+        },
         variables={v.name: linked_name(v.symbol) for v in image.variables},
         dynamic_shared=(*object_file.dynamic_shared(), *((_DYNAMIC_SHARED_SYMBOL,) if source.instrumentation else ())),
         files_read=compilation.files_read,
@@ -355,7 +357,8 @@ def _refuse_lost_branches(name: str, texts: Sequence[tuple[str, str]]) -> None:
 def _refused_rows(error: CompileError, expressions: Sequence[str]) -> frozenset[str] | None:
     """Return the rows that the compiler refused, or None if it refused anything else."""
     errors = [d for d in error.diagnostics if "error" in d.severity]
-    lines = [d.line for d in errors if d.file == ROW_FILE]
+    # A name that CUDA has, too, such as `max`, is refused in a macro of ours, with a note about the row.
+    lines = [int(line) for line in re.findall(rf"^{re.escape(ROW_FILE)}:(\d+):", error.log, re.MULTILINE)]
     others = [d for d in errors if d.file != ROW_FILE and not d.file.endswith("jitload_cpu.h")]
     if not lines or others:
         return None
@@ -378,7 +381,7 @@ def _declaration_of(symbol: str) -> str:
     return f"{BY_SYMBOL}{symbol}({match[1].replace('(anonymous namespace)::', '')})" if match else ""
 
 
-def _image_kernel(row: CpuKernel) -> ImageKernel:
+def _image_kernel(row: TableRow) -> ImageKernel:
     return ImageKernel(
         symbol=row.symbol,
         slots=row.slots,

@@ -69,7 +69,7 @@ def check_shared_memory(request: Request, program: CpuProgram) -> None:
     if not request.settings.checks_for_gpu:
         return
     for kernel in program.compiled.cubin.kernels:
-        if (size := program.static_shared[kernel.symbol]) > _MAX_STATIC_SHARED:
+        if (size := program.kernels[kernel.symbol].shared_bytes) > _MAX_STATIC_SHARED:
             raise CompileError(
                 stage="host",
                 name=request.name,

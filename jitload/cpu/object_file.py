@@ -39,7 +39,7 @@ _USER_PREFIX = "__jitload_user_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CpuKernel:
+class TableRow:
     """One row of the table.
 
     Attributes:
@@ -67,7 +67,7 @@ class ObjectFile:
         self._sections = file.sections
         self._symbols = file.symbols()
 
-    def rows(self) -> tuple[CpuKernel, ...]:
+    def rows(self) -> tuple[TableRow, ...]:
         """Return the rows of the table, in its order."""
         table = next((symbol for symbol in self._symbols if symbol.name == TABLE), None)
         if table is None:
@@ -112,14 +112,14 @@ class ObjectFile:
         ]
         return write_elf(self._file.header, replace_symbols(self._sections, symbols))
 
-    def _row(self, table: Symbol, offset: int) -> CpuKernel:
+    def _row(self, table: Symbol, offset: int) -> TableRow:
         run_blocks, function, probe, sizes, alignments = (
             self._relocations(table.section)[offset + field] for field in (0, 16, 24, 32, 40)
         )
         parameter_sizes = self._numbers(*sizes)
         symbol = self._function_at(*function)
         referenced = self._referenced_by(run_blocks[0])
-        return CpuKernel(
+        return TableRow(
             symbol=symbol,
             probe=self._function_at(*probe),
             slots=_parameter_slots(parameter_sizes, self._numbers(*alignments)),

@@ -326,6 +326,11 @@ def _lost_branch(conditional: Conditional) -> str:
     if "JITLOAD_CPU" in text:
         return ""
     has_else = conditional.conditions[-1].name == "else" and conditional.sizes[-1] > 0
+    if re.match(r"ifndef __CUDA_ARCH\w*|if ! *defined[ (]*__CUDA_ARCH\w*[ )]*(?:else ?)?$", text):
+        return (
+            "the CPU has no __CUDA_ARCH__, so this branch would be compiled, unlike on a GPU; "
+            "write #if !defined(__CUDA_ARCH__) && !defined(JITLOAD_CPU)"
+        )
     if re.search(r"(?:ifdef|ifndef|defined[ (]*) *__CUDA_ARCH\w*", text):
         return f"the CPU has no __CUDA_ARCH__, so this branch would silently be dropped; write {_PORTABLE}"
     if "__CUDA_ARCH" in text and not has_else:

@@ -34,9 +34,9 @@ from jitload.model import Candidate, CompiledSource, Cubin, Image, Parameter
 from jitload.request.arguments import NO_INSTRUMENTATION, Instrumentation
 from jitload.request.kind import looks_like_kernels
 from jitload.request.request import Request
-from jitload.signature.demangle import demangle_variables, read_layouts
+from jitload.signature.demangle import demangle_variables
 from jitload.signature.kernels import find_expressions_to_probe, read_kernels
-from jitload.signature.layouts import typed_variables
+from jitload.signature.layouts import read_layouts, typed_variables
 from jitload.toolchain.arch import CPU
 from jitload.toolchain.cuda import CudaToolchain, nvrtc_include_dirs
 
@@ -268,7 +268,7 @@ def compile_for_arch(source: DeviceSource, arch: str, toolchain: CudaToolchain) 
         if missing := find_expressions_to_probe(image, compilation.symbols(result)):
             result, image = compilation.compile((*compilation.expressions, *missing))
     symbols = compilation.symbols(result)
-    layouts = tuple(read_layouts(result.lowered.values()))
+    layouts = read_layouts(result.lowered.values())
     try:
         kernels = read_kernels(image, symbols, candidates, source.signatures_by_expression, layouts)
     except SignatureError as error:

@@ -8,6 +8,7 @@ functions of CUDA, and the library is linked again with it.
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -17,12 +18,13 @@ from pathlib import Path
 from jitload.building.files_read import files_in_options, headers_to_record, read_depfile, search_dirs
 from jitload.building.ninja import Step, run_ninja, write_ninja
 from jitload.building.resources import run_in_background
-from jitload.building.runtime import find_or_build_launcher, find_or_build_torch_runtime
+from jitload.building.runtime import find_or_build_launcher, find_or_build_runtime, find_or_build_torch_runtime
 from jitload.cache.store import Work
 from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError
 from jitload.host_cpp import link, objects, precompiled
 from jitload.host_cpp.embedding import check_cubins, check_embeds
+from jitload.host_cpp.functions import choose_host_exports, has_typed, host_wrapper, read_typed_functions
 from jitload.host_cpp.nvcc import TORCH_HINT, device_runtime, is_of_nvcc, nvcc_failure
 from jitload.host_cpp.steps import (
     FLAGS,
@@ -51,6 +53,7 @@ def build_host_library(
     assert request.host is not None
     check_cubins(request.host)
     build = HostBuild(request=request, host=request.host, cuda=cuda, compiler=compiler, work=work, verbose=verbose)
+    build = replace(build, exports=choose_host_exports(request))
     launcher = run_in_background(_find_launcher, build) if _probably_launches(request.host) else None
     build, device_headers = _with_device_code(build)
     check_embeds(build.host, [Path(path) for path in request.include_dirs], request.name if request.pieces else "")
@@ -61,7 +64,10 @@ def build_host_library(
         if any(unit.is_relocatable for unit in build.host.units):
             link_flags = (*link_flags, *map(str, filter(None, (device_runtime(cuda),))))
     build = replace(build, link_flags=link_flags)
-    build = _build_object(build) if build.host.is_object else _build_library(build, launcher)
+    if build.host.is_program:
+        build = _build_program(build)
+    else:
+        build = _build_object(build) if build.host.is_object else _build_library(build, launcher)
     dependencies = tuple(sorted({*device_headers, *_files_read(build)}))
     _remove_temporaries(build)
     return dependencies
@@ -116,7 +122,10 @@ def _run(build: HostBuild, steps: Sequence[Step]) -> None:
 def _build_library(build: HostBuild, launcher: Future[Path] | None) -> HostBuild:
     """Compile and link; return the build with everything that was finally used."""
     specs = _header_specs(build)
+    runtime = run_in_background(_find_runtime, build) if has_typed(build.exports) else None
     build, tried_link = _compile(build, specs, launcher)
+    if runtime:
+        build = _with_wrapper(build, runtime)
     if launcher or _calls_launcher(build):
         build = replace(build, launcher=launcher.result() if launcher else _find_launcher(build))
     if _fast_link(build) != tried_link or not build.product.exists():
@@ -128,8 +137,30 @@ def _build_library(build: HostBuild, launcher: Future[Path] | None) -> HostBuild
     return build
 
 
+def _find_runtime(build: HostBuild) -> Path:
+    return find_or_build_runtime(build.compiler, build.work.cache_dir, build.request.settings).product
+
+
+def _with_wrapper(build: HostBuild, runtime: Future[Path]) -> HostBuild:
+    """Write the wrapper of the typed functions, whose types the compiler has left in the objects.
+
+    If one of them turns out to have a type of tvm-ffi's behind another name, the sources are compiled again.
+    """
+    functions = read_typed_functions(build.exports, build.unit_objects)
+    if ffi_names := {function.name for function in functions if function.has_ffi_types}:
+        exports = tuple(e._replace(is_typed=e.is_typed and e.name not in ffi_names) for e in build.exports)
+        build = replace(build, exports=exports)
+        write_host_sources(build)
+        _run(build, compile_steps(build))
+        functions = read_typed_functions(build.exports, build.unit_objects)
+    if not functions:
+        return build
+    (build.work.dir / "wrapper.cc").write_text(host_wrapper(build.request, functions), encoding="utf-8")
+    return replace(build, runtime=runtime.result())
+
+
 def _calls_launcher(build: HostBuild) -> bool:
-    return any(objects.LAUNCHER_PREFIX.encode() in path.read_bytes() for path in object_paths(build))
+    return any(objects.LAUNCHER_PREFIX.encode() in path.read_bytes() for path in build.unit_objects)
 
 
 def _link(build: HostBuild) -> None:
@@ -213,7 +244,8 @@ def _compile(
 def _compile_and_try_link(build: HostBuild, launcher: Future[Path] | None) -> Step | None:
     """Compile, and link in the same run of ninja if that is likely to suffice; return the link, even if it failed."""
     attempt = None
-    if not build.host.link_flags and (launcher is None or launcher.done()):
+    can_link = not has_typed(build.exports)  # their wrapper is written after the compile
+    if can_link and not build.host.link_flags and (launcher is None or launcher.done()):
         attempt = _fast_link(replace(build, launcher=launcher.result() if launcher else None))
     try:
         _run(build, (*compile_steps(build), *((attempt,) if attempt else ())))
@@ -238,7 +270,11 @@ def _precompile_later(specs: Iterable[precompiled.HeaderSpec], build: HostBuild)
 
 def _build_object(build: HostBuild) -> HostBuild:
     """Compile, and merge everything to one object; what is undefined in it is left to the user's link."""
+    runtime = run_in_background(_find_runtime, build) if has_typed(build.exports) else None
     _run(build, compile_steps(build))
+    if runtime:
+        build = _with_wrapper(build, runtime)
+        _run(build, compile_steps(build))
     for path in build.unit_objects:
         objects.show_exports(path)
     paths = [*object_paths(build), *map(Path, build.host.objects)]
@@ -247,6 +283,8 @@ def _build_object(build: HostBuild) -> HostBuild:
     if functions := link.missing_driver_calls(undefined, build.cuda, build.link_flags):
         build = with_driver_calls(build, functions)
         repeated.append(build.work.dir / compile_steps(build)[-1].output)
+    if build.runtime:
+        repeated.append(build.runtime)
     if any(name.startswith(objects.LAUNCHER_PREFIX) for name in undefined):
         launcher = _find_launcher(build)
         build = replace(build, launcher=launcher)
@@ -254,6 +292,28 @@ def _build_object(build: HostBuild) -> HostBuild:
     _run(build, (*compile_steps(build), merge_step(build)))
     if repeated:
         objects.make_weak(build.product, objects.read_global_symbols(repeated))
+    return build
+
+
+# ---- a program ---------------------------------------------------------------------------------------------------
+
+
+def _build_program(build: HostBuild) -> HostBuild:
+    """Compile and link a program; what it calls of CUDA is known before the link, which allows nothing undefined."""
+    _run(build, compile_steps(build))
+    undefined = objects.read_undefined_symbols([*object_paths(build), *map(Path, build.host.objects)])
+    if functions := link.missing_driver_calls(undefined, build.cuda, build.link_flags):
+        build = with_driver_calls(build, functions)
+    cudart = link.missing_cudart(undefined, build.cuda, build.link_flags, name=build.request.name)
+    build = replace(build, link_flags=(*build.link_flags, *cudart))
+    if any(name.startswith(objects.LAUNCHER_PREFIX) for name in undefined):
+        build = replace(build, launcher=_find_launcher(build))
+    try:
+        _link(build)
+    except CompileError as error:
+        if re.search(r"undefined (?:reference|symbol).*\bmain\b", error.log):
+            error.hint = "A program needs main(). For functions of the source, use jitload.load(…, functions=[…])."
+        raise
     return build
 
 

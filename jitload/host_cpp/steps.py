@@ -7,15 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from jitload.building.ninja import Step, compile_step
+from jitload.building.ninja import COMPILE_FLAGS, Step, compile_step
+from jitload.building.runtime import include_flags as wrapper_include_flags
 from jitload.cache.store import Work
 from jitload.cpptext.lexer import strip_comments
 from jitload.host_cpp.dryrun import Template, find_template, module_id, module_id_file
 from jitload.host_cpp.embedding import assembler_text
+from jitload.host_cpp.functions import CALL_HEADER, HostExport, needs_prelude
 from jitload.host_cpp.link import driver_calls_text
 from jitload.host_cpp.nvcc import device_link_step, nvcc_options, nvcc_steps, write_host_compiler
 from jitload.host_cpp.precompiled import PRELUDE, PrecompiledHeader
-from jitload.request.host_functions import exports_by_hand, find_exporting_unit
 from jitload.request.request import HostSource, Request, Unit
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import Compiler, own_include_dir, tvm_ffi_include_dirs
@@ -53,6 +54,8 @@ class HostBuild:
         launcher: The launcher's object file, if it is needed.
         calls_driver: Whether to compile and link `driver_calls.c`.
         templates: The commands of nvcc for each unit for which they are known, by the unit's file name.
+        exports: The functions that `functions=` names.
+        runtime: The runtime library's object file, if there is a wrapper of typed functions, `wrapper.cc`.
     """
 
     request: Request
@@ -66,6 +69,8 @@ class HostBuild:
     launcher: Path | None = None
     calls_driver: bool = False
     templates: Mapping[str, Template] = field(default_factory=dict)
+    exports: tuple[HostExport, ...] = ()
+    runtime: Path | None = None
 
     @property
     def product(self) -> Path:
@@ -89,13 +94,8 @@ class HostBuild:
 def write_host_sources(build: HostBuild) -> None:
     """Write the C++, the cubins, and the assembler text that embeds them."""
     host, directory = build.host, build.work.dir
-    functions = [(name, launch.doc or "") for name, launch in build.request.functions or ()]
     for unit in host.units:
-        exports = [
-            (name, doc)
-            for name, doc in functions
-            if find_exporting_unit(host.units, name) is unit and not exports_by_hand(unit, name)
-        ]
+        exports = tuple(export for export in build.exports if export.unit == unit.file)
         text = _cuda_includes(unit) + _unit_text(unit, exports)
         (directory / unit.file).write_text(text, encoding="utf-8", newline="")
         if unit.is_mixed:
@@ -109,17 +109,20 @@ def write_host_sources(build: HostBuild) -> None:
         write_host_compiler(build.compiler, directory)
 
 
-def _unit_text(unit: Unit, exports: Sequence[tuple[str, str]]) -> str:
+def _unit_text(unit: Unit, exports: Sequence[HostExport]) -> str:
     """Return the text of a unit for the compiler: its pieces with their own names and lines, and the exports."""
-    parts = [] if unit.is_file else [_PRELUDE]
+    parts = [_PRELUDE] if needs_prelude(unit, exports) else []
     for label, text in unit.pieces:
         parts.append(f"#line 1 {_string_literal(label)}\n{text}\n")
-    if exports and unit.is_file:
+    if any(export.is_typed for export in exports):
+        parts.append(CALL_HEADER)
+    if unit.is_file and not all(export.is_typed for export in exports):
         parts.append("#include <tvm/ffi/function.h>\n")
-    for name, doc in exports:
+    for export in exports:
+        name, doc = export.name, export.launch.doc
         label = _string_literal(f"functions['{name}']")
-        parts.append(f"#line 1 {label}\nTVM_FFI_DLL_EXPORT_TYPED_FUNC({name}, {name});\n")
-        if doc:
+        parts.append(f"#line 1 {label}\n{export.macro}({name}, {export.expression});\n")
+        if doc and not export.is_typed:
             parts.append(_DOC.format(name=name, text=_string_literal(doc), size=len(doc.encode())))
     return "".join(parts)
 
@@ -155,6 +158,9 @@ def compile_steps(build: HostBuild) -> tuple[Step, ...]:
     if host.cubins:
         reads = tuple(f"{name}.cubin" for name, _ in host.cubins)
         steps.append(compile_step(command, (), "cubins.s", "cubins.o", reads=reads))
+    if build.runtime:
+        flags = (*COMPILE_FLAGS, *wrapper_include_flags())
+        steps.append(compile_step(command, flags, "wrapper.cc", "wrapper.o"))
     if build.calls_driver:
         steps.append(compile_step(command, ("-x", "c", *FLAGS), "driver_calls.c", "driver_calls.c.o"))
     return tuple(steps)
@@ -220,7 +226,8 @@ def include_flags(cuda_dirs: Sequence[Path], user_dirs: Sequence[str]) -> tuple[
 def link_step(build: HostBuild, options: Sequence[str] = ()) -> Step:
     """Return the command that links the objects to the library."""
     objects, product = _objects(build), build.request.product
-    command = (*build.compiler.command, *objects, *_LINK_FLAGS, "-o", product, *build.link_flags, *options)
+    flags = ("-pthread",) if build.host.is_program else _LINK_FLAGS
+    command = (*build.compiler.command, *objects, *flags, "-o", product, *build.link_flags, *options)
     return Step(output=product, command=command, inputs=objects)
 
 
@@ -232,8 +239,8 @@ def merge_step(build: HostBuild) -> Step:
 
 
 def _objects(build: HostBuild) -> tuple[str, ...]:
-    launcher = (str(build.launcher),) if build.launcher else ()
-    return (*(path.name for path in object_paths(build)), *launcher, *build.host.objects)
+    own = (str(path) for path in (build.launcher, build.runtime) if path)
+    return (*(path.name for path in object_paths(build)), *own, *build.host.objects)
 
 
 def object_paths(build: HostBuild) -> list[Path]:

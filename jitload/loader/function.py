@@ -44,6 +44,8 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
     @property
     def kernel(self) -> Kernel:
         """The kernel with its parameters, registers, shared and local memory, on the first of the architectures."""
+        if "returns" in self._jitload_facts:
+            raise AttributeError(f"{self.__name__} is a host function, not a kernel")
         if "kernel_record" not in self._jitload_facts:
             self._jitload_facts["kernel_record"] = kernel_of(self._jitload_facts)
         record: Kernel = self._jitload_facts["kernel_record"]
@@ -52,8 +54,9 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
     @property
     def kernels(self) -> dict[str, Kernel]:
         """The kernel on each architecture of the library: `f.kernels["sm_90a"].registers`."""
+        kernel = self.kernel
         builds: dict[str, dict[str, Any]] = self._jitload_facts.get("builds", {self._jitload_facts["arch"]: {}})
-        return {arch: replace(self.kernel, **numbers) for arch, numbers in builds.items()}
+        return {arch: replace(kernel, **numbers) for arch, numbers in builds.items()}
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -64,7 +67,11 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
 
     @property
     def __annotations__(self) -> dict[str, Any]:  # type: ignore[override]  # computed from the signature
-        return {**{name: p.annotation for name, p in self.__signature__.parameters.items()}, "return": None}
+        signature = self.__signature__
+        return {
+            **{name: p.annotation for name, p in signature.parameters.items()},
+            "return": signature.return_annotation,
+        }
 
     def __getitem__(self, key: Any) -> TypedFunction:
         """Return the function for a configuration: `f[grid, block]`, up to `f[grid, block, shared_bytes, stream]`.
@@ -88,9 +95,14 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         except (TypeError, ValueError) as error:
             raise error.with_traceback(None) from None
 
-    def call(self, *args: Any, **kwargs: Any) -> None:
-        """Call with keyword arguments, `f.call(x, y=out, n=5)`; this adds a Python frame to the call."""
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        """Call with keyword arguments, `f.call(x, y=out, n=5)`; this adds a Python frame to the call.
+
+        A host function with a `cudaStream_t` parameter takes the stream as `stream=`.
+        """
         __tracebackhide__ = True
+        if "stream" in kwargs and self._jitload_facts.get("has_stream"):
+            return self._jitload_on_stream(kwargs.pop("stream")).call(*args, **kwargs)
         names = list(self.__signature__.parameters)
         if unknown := [name for name in kwargs if name not in names]:
             suggestion = nearest_name(unknown[0], names)
@@ -102,7 +114,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
             bound = _with_keywords(self.__signature__).bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f"{self.__name__}(): {error}") from None
-        self(*bound.args)
+        return self(*bound.args)
 
     def __get__(self, instance: object, owner: type | None = None) -> TypedFunction:
         """Stay unbound in a class body, like a builtin; because of this method, `help()` shows the function."""
@@ -136,6 +148,8 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
 
     def _jitload_configure(self, key: Any) -> TypedFunction:
         name, parts = self.__name__, key if isinstance(key, tuple) else (key,)
+        if "returns" in self._jitload_facts:
+            raise TypeError(f"{name}() is a host function, which chooses its launches itself: call it without [...]")
         if "triton" in self._jitload_facts:
             if type(key) is int:
                 return self[(key,)]
@@ -154,14 +168,24 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
             shared_bytes,
             None if stream is None else _stream_handle(name, stream),
         )
+        configured = self._jitload_with(config)
+        configured._jitload_key = parts
+        self._jitload_cache(parts, configured)
+        return configured
+
+    def _jitload_with(self, config: tuple[Any, ...]) -> TypedFunction:
+        """Return the function with the arguments of `_jitload_configure`."""
         configured = type(self).__new__(type(self))
         configured.__move_handle_from__(self._jitload_library.configure(*config))
         configured._jitload_set(self._jitload_facts, self._jitload_library, config)
         if configured.release_gil != self.release_gil:
             configured.release_gil = self.release_gil
-        configured._jitload_key = parts
-        self._jitload_cache(parts, configured)
         return configured
+
+    def _jitload_on_stream(self, stream: object) -> TypedFunction:
+        """Return a host function that gets this stream; None is the current one."""
+        handle = None if stream is None else _stream_handle(self.__name__, stream)
+        return self._jitload_with((self._jitload_facts["index"], *(0,) * 8, None, handle))
 
     def _jitload_cache(self, key: tuple[Any, ...], configured: TypedFunction) -> None:
         """Cache it for the next `f[grid, block]`, unless the key has a stream object, whose handle may change."""
@@ -244,7 +268,8 @@ def signature_of(facts: Mapping[str, Any]) -> inspect.Signature:
             annotation = annotation | None
         kind = inspect.Parameter.POSITIONAL_ONLY
         parameters.append(inspect.Parameter(argument["name"], kind, annotation=annotation))
-    return inspect.Signature(parameters, return_annotation=None)
+    returns = {"int": int, "float": float, "bool": bool}.get(facts.get("returns", ""))
+    return inspect.Signature(parameters, return_annotation=returns)
 
 
 def kernel_of(facts: Mapping[str, Any]) -> Kernel:

@@ -143,7 +143,7 @@ def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True
         raise LoadError(f"the library {library_path} cannot be loaded: {_reason(error)}") from error
     module = Module.__new__(Module)
     module.__move_handle_from__(raw)
-    if not module._jitload_facts()["name"]:
+    if not module._jitload_facts()["name"] or module._jitload_facts().get("has_cpp"):
         list_exports(module, library_path)
     if module._jitload_facts()["functions"] or module._jitload_facts()["variables"]:
         exchange = torch_exchange()
@@ -253,7 +253,7 @@ def _describe(module: Module) -> dict[str, Any]:
     except AttributeError:
         return {"name": "", "archs": [], "functions": {}, "variables": []}
     facts: dict[str, Any] = json.loads(text)
-    arch = facts["archs"][0]
+    arch = next(iter(facts["archs"]), "")  # C++ alone has none
     functions = {
         function["name"]: {**function, "index": number, "arch": arch}
         for number, function in enumerate(facts["functions"])
@@ -284,7 +284,8 @@ def list_exports(module: Module, library_path: Path) -> None:
 def _typed(module: Module, function: tvm_ffi.Function, facts: dict[str, Any]) -> TypedFunction:
     """Turn a function that is not referenced elsewhere into a typed one. Its handle keeps the module alive."""
     library = module._jitload_library()
-    kind = (direct_type() if library.bind is not None else None) or CheckedFunction
+    is_kernel = "returns" not in facts
+    kind = (direct_type() if library.bind is not None and is_kernel else None) or CheckedFunction
     typed = kind.__new__(kind)
     typed.__move_handle_from__(function)
     as_declared = (facts["index"], *(0,) * 8, None, None)

@@ -246,7 +246,8 @@ def read_flags(options: Sequence[str] | None, argument: str) -> tuple[str, ...]:
 
 def _split_words(option: str) -> Sequence[str]:
     """Return the words of an option, if it was written for a shell."""
-    is_quoted = '\\"' in option or "'\"" in option
+    first_quote = re.search(r"""\\?["']"?""", option)
+    is_quoted = first_quote is not None and first_quote[0] in ('\\"', "'\"")  # the compiler's quote, behind a shell's
     if not is_quoted and not re.search(r"\s", option):
         return (option,)
     try:
@@ -409,7 +410,7 @@ class Call(NamedTuple):
         name: The module's name.
         sources: Source texts or files.
         makes: `"module"` is loaded here, so `"native"` may mean the CPU; `"library"` is only built; `"cubin"` is only
-            device code.
+            device code; `"program"` is run.
         functions: `functions=`, as given.
         options: Compiler options.
         arch: The architectures, as given.
@@ -423,7 +424,7 @@ class Call(NamedTuple):
 
     name: str
     sources: Sources
-    makes: Literal["module", "library", "cubin"]
+    makes: Literal["module", "library", "cubin", "program"]
     functions: Functions | None = None
     options: Options = Options()
     arch: str | Sequence[str] = "native"

@@ -1,17 +1,15 @@
-"""Functions of hand-written C++ in `functions=`: which names are possible, and which text exports them."""
+"""Functions of hand-written C++ in `functions=`: which names and fields of a `Launch` are possible."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from jitload.errors import LaunchSpecError
-from jitload.launch import Launch
 from jitload.request.arguments import Functions
 
 if TYPE_CHECKING:
-    from jitload.request.request import HostSource, Unit
+    from jitload.request.request import HostSource
 
 # The keywords and operator names of C++17.
 _KEYWORDS = """
@@ -22,6 +20,10 @@ _KEYWORDS = """
  struct switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void
  volatile wchar_t while xor xor_eq
 """.replace("\n", " ")
+# Fields of a Launch that only kernels have.
+_KERNEL_FIELDS = (
+    "grid", "block", "shared_bytes", "cluster", "cluster_policy", "cooperative", "pdl", "priority", "signature",
+)  # fmt: skip
 
 
 def check_host_functions(functions: Functions | None, host: HostSource, *, names: Sequence[str]) -> None:
@@ -32,41 +34,12 @@ def check_host_functions(functions: Functions | None, host: HostSource, *, names
             field="functions",
             hint=f"Export it by hand: TVM_FFI_DLL_EXPORT_TYPED_FUNC({keyword}, function).",
         )
-    if isinstance(functions, Mapping):
-        for name, value in functions.items():
-            if isinstance(value, Launch | list | tuple):
-                raise LaunchSpecError(
-                    "a Launch is for kernels, and this module's functions are C++",
-                    kernel=name,
-                    field=f"functions[{name!r}]",
-                    hint="Pass the name alone, or with a docstring; the C++ performs the launch.",
-                )
-    for name in () if functions is None else names:
-        if find_exporting_unit(host.units, name) is None:
-            raise LaunchSpecError(
-                f"no file defines a function {name!r} outside of namespaces and classes",
-                field="functions",
-                hint=f"Export it in its file, TVM_FFI_DLL_EXPORT_TYPED_FUNC({name}, function).",
-            )
-
-
-def find_exporting_unit(units: Sequence[Unit], name: str) -> Unit | None:
-    """Return the unit that exports a function: that of the inline texts, or else the file that defines the function.
-
-    A function that no file defines may be in a header if there is only one file to include it.
-    """
-    if inline := next((unit for unit in units if not unit.is_file), None):
-        return inline
-    from jitload.cpptext.declarations import defined_functions
-
-    if exporting := next((unit for unit in units if exports_by_hand(unit, name)), None):
-        return exporting
-    files = [unit for unit in units if not unit.file.endswith(".c")]
-    defining = (unit for unit in files if any(name in defined_functions(text) for _, text in unit.pieces))
-    return next(defining, files[0] if len(files) == 1 else None)
-
-
-def exports_by_hand(unit: Unit, name: str) -> bool:
-    """Return whether a file exports a function to tvm-ffi itself."""
-    export = rf"TVM_FFI_DLL_EXPORT_TYPED_FUNC\s*\(\s*{name}\s*,|__tvm_ffi_{name}\b"
-    return unit.is_file and any(re.search(export, text) for _, text in unit.pieces)
+    for name, value in functions.items() if isinstance(functions, Mapping) else ():
+        fields = [field for field in _KERNEL_FIELDS if getattr(value, field, None) not in (None, 0, False)]
+        if isinstance(value, list | tuple) or fields:
+            problem = f"is for kernels, and {name!r} is a function of the host, which chooses its launches itself"
+            field = f"functions[{name!r}]" if not fields else f"Launch.{fields[0]}"
+            hint = "Pass its name alone or with a docstring, or a Launch without grid and block."
+            raise LaunchSpecError(problem, kernel=name, field=field, hint=hint)
+    if functions is not None and not host.units:
+        raise LaunchSpecError("names functions, and there is no source that could define them", field="functions")

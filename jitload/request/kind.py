@@ -134,15 +134,16 @@ def check_has_no_launches(pieces: Pieces, options: Sequence[str]) -> None:
 
 
 def cpu_launch_error(pieces: Pieces) -> CompileError:
-    """Return the error for `<<<…>>>` on the CPU, at its line."""
+    """Return the error for a text that launches kernels for the CPU itself, at the line of the launch."""
     from jitload.cpptext.lexer import tokenize
+    from jitload.cpptext.source_kind import LAUNCH_FUNCTIONS
 
-    label, line = pieces[0][0], 1
-    for piece_label, text in pieces:
-        if launch := next((token for token in tokenize(text) if token.text == "<<<"), None):
-            label, line = piece_label, launch.line
-            break
-    message = "GPU only: launches with <<<…>>>; on the CPU a Launch gives grid and block"
+    tokens = ((label, token) for label, text in pieces for token in tokenize(text))
+    launches = ((label, token) for label, token in tokens if token.text == "<<<" or token.text in LAUNCH_FUNCTIONS)
+    label, launch = next(launches, (pieces[0][0], None))
+    line = launch.line if launch else 1
+    means = "host code" if launch is None else "<<<…>>>" if launch.text == "<<<" else launch.text
+    message = f"GPU only: launches with {means}; on the CPU a Launch gives grid and block"
     return CompileError(
         stage="host",
         name=label,

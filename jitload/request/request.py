@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jitload.errors import JitLoadError
 from jitload.launch import Launch
 from jitload.request.arguments import (
+    HOST_SUFFIXES,
     NO_INSTRUMENTATION,
     Call,
     Instrumentation,
@@ -19,12 +20,15 @@ from jitload.request.arguments import (
     check_backend,
     check_instrumentation,
     check_name,
+    file_sources,
     read_functions,
+    read_options,
 )
 from jitload.request.cubins import LabelledCubin, read_embedded_cubins, read_labelled_cubins
 from jitload.request.host_functions import check_host_functions
 from jitload.request.kind import Kind, check_has_no_launches, cpu_launch_error, find_kind, has_launches, is_empty
 from jitload.request.options import cpu_options, take_archs, translate_cuda_options
+from jitload.request.programs import DEFAULT_DEVICE, choose_kernels
 from jitload.settings import Settings, read_settings
 from jitload.toolchain.arch import CPU, add_archs, resolve_arch, resolve_gpu_arch
 
@@ -32,7 +36,6 @@ if TYPE_CHECKING:
     from jitload.model import Cubin
 
 _TORCH_MARKS = ("torch", "at::", "PYBIND11_MODULE")  # a text without any of them is not for torch
-_MAIN = re.compile(r"\bint\s+main\s*\(")
 _NOT_IN_FILE_NAMES = re.compile(r"^[.-]|[^A-Za-z0-9_.-]+")  # a leading dot hides a file, a hyphen makes it an option
 
 
@@ -73,6 +76,7 @@ class HostSource(NamedTuple):
         link_flags: `extra_ldflags`.
         is_object: Whether the result is an object file for the user to link, not a library.
         is_torch: Whether it is written for torch's C++ interface.
+        is_program: Whether the result is a program.
     """
 
     units: tuple[Unit, ...]
@@ -82,6 +86,7 @@ class HostSource(NamedTuple):
     link_flags: tuple[str, ...] = ()
     is_object: bool = False
     is_torch: bool = False
+    is_program: bool = False
 
     @property
     def is_mixed(self) -> bool:
@@ -169,6 +174,8 @@ class Request(NamedTuple):
     @property
     def product(self) -> str:
         """The file name of what a build produces."""
+        if self.host is not None and self.host.is_program:
+            return f"{self.slug}.program"
         return f"{self.slug}.o" if self.host is not None and self.host.is_object else f"{self.slug}.so"
 
 
@@ -186,6 +193,7 @@ def make_request(call: Call) -> Request:
         return _request_for_cubins(call, settings)
     call = _with_light_torch(call)
     kind = "device" if call.makes == "cubin" else find_kind(call)
+    call, kind, has_cut_texts = choose_kernels(call, kind)
     options, option_archs = take_archs(call.options.cuda) if call.options.cuda else ((), ())
     cuda_options, cuda_dirs = translate_cuda_options(kind, options) if options else ((), ())
     host = _host_source(call, kind, cuda_options)
@@ -200,7 +208,7 @@ def make_request(call: Call) -> Request:
         pieces=call.sources.cuda if kind == "device" else (),
         functions=exports,
         archs=() if kind == "host" else _resolve_archs(call, host, option_archs, settings),
-        options=cuda_options if kind == "device" else (),
+        options=(*cuda_options, *(DEFAULT_DEVICE if has_cut_texts else ())) if kind == "device" else (),
         include_dirs=tuple(str(absolute_path(path, "extra_include_paths")) for path in include_dirs),
         settings=settings,
         host=host,
@@ -216,19 +224,42 @@ def make_request(call: Call) -> Request:
 def _with_light_torch(call: Call) -> Call:
     """Return the call with a text for torch prepared for the light headers; other calls are returned unchanged."""
     sources = call.sources
-    is_open = call.kind is None and call.makes != "cubin" and not has_launches(call.functions)
+    is_open = call.kind is None and call.makes in ("module", "library") and not has_launches(call.functions)
     texts = (text for _, text in (*sources.cuda, *sources.host))
     if call.torch is None and not (is_open and any(mark in text for text in texts for mark in _TORCH_MARKS)):
         return call
 
     from jitload.request.torch_text import TorchText, is_torch_text, torch_sources
 
-    if call.torch is None and not is_torch_text(sources):
+    if call.torch is None and not is_torch_text(sources, call.functions):
         return call
     torch = call.torch or TorchText()
     sources, options = torch_sources(call.name, sources, call.functions, call.options, torch)
     kind = "mixed" if sources.cuda else "host"
     return call._replace(sources=sources, options=options, functions=None, kind=kind, torch=torch)
+
+
+def make_program_request(
+    paths: Sequence[str], *, arch: str | Sequence[str], cuda_flags: Sequence[str], link_flags: Sequence[str]
+) -> Request:
+    """Return the request for a program made of source files.
+
+    Raises:
+        JitLoadError: One of the paths is not that of a source.
+    """
+    for path in paths:
+        if not Path(path).exists() and Path(path).suffix.lower() not in (".cu", ".o", *HOST_SUFFIXES):
+            raise JitLoadError(f"{path!r} is not a source file; arguments of the program come after --")
+    sources = file_sources(paths)
+    call = Call(
+        name=Path(paths[0]).stem,
+        sources=sources,
+        makes="program",
+        options=read_options(cuda_cflags=cuda_flags, ldflags=link_flags),
+        arch=arch,
+        kind="mixed" if sources.cuda else None,
+    )
+    return make_request(call)
 
 
 def _settings_of(call: Call) -> Settings:
@@ -315,6 +346,7 @@ def _host_source(call: Call, kind: Kind, cuda_options: tuple[str, ...]) -> HostS
         flags=call.options.host,
         link_flags=call.options.link,
         is_torch=call.torch is not None,
+        is_program=call.makes == "program",
     )
 
 
@@ -351,16 +383,16 @@ def _suffix_of(label: str) -> str:
 def _check_is_no_program(call: Call, host: HostSource) -> None:
     """Raise an error for a program with kernels: a module of it would have no functions."""
     for label, text in (piece for unit in host.units if unit.is_mixed for piece in unit.pieces):
-        if call.functions is not None or "main" not in text or "TVM_FFI_" in text:
+        if host.is_program or call.functions is not None or "main" not in text or "TVM_FFI_" in text:
             continue
 
-        from jitload.cpptext.lexer import strip_comments
+        from jitload.cpptext.host_functions import has_main
 
-        if _MAIN.search(strip_comments(text)):
+        if has_main((text,)):
             raise JitLoadError(
-                f"{label} is a program, with main(): none of its functions would be exported. To load its kernels, put "
-                "the host code between #ifndef __CUDACC_RTC__ and #endif; to call functions of the host code, export "
-                "them, functions=['run']."
+                f"{label} is a program, with main(): none of its functions would be exported. To load its kernels, "
+                "leave kind= and C++ sources out; to call functions of the host code, name them, functions=['run']; to "
+                "run the program: jitload run"
             )
 
 

@@ -135,8 +135,15 @@ class Operator(NamedTuple):
     arguments: str
 
 
-def is_torch_text(sources: Sources) -> bool:
-    """Return whether texts use torch's C++ interface; the headers alone tell nothing in a text with kernels."""
+def is_torch_text(sources: Sources, functions: Functions | None = None) -> bool:
+    """Return whether texts use torch's C++ interface and `functions=` does not ask for their kernels alone.
+
+    The headers alone tell nothing in a text with kernels.
+    """
+    names = [functions] if isinstance(functions, str) else list(functions or ())
+    kernels = "\n".join(text for _, text in sources.cuda if "__global__" in text)
+    if names and all(re.search(rf"__global__[^;{{]*\b{re.escape(str(name))}\s*\(", kernels) for name in names):
+        return False
     if any(_INCLUDE.search(text) for _, text in sources.host):
         return True
     texts = [text for _, text in (*sources.cuda, *sources.host) if _NAME.search(text)]

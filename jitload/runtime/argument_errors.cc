@@ -85,7 +85,12 @@ static const char* jitload_supported_devices(const jitload_kernel* kernel) {
   return kernel->cpu == NULL ? "CUDA" : kernel->module->image_count == 0 ? "CPU" : "CUDA or CPU";
 }
 
-static int jitload_is_supported_device(const jitload_kernel* kernel, DLDevice device) {
+static const char* jitload_expected_device(const jitload_kernel* kernel, const jitload_param* param) {
+  return (param->flags & JITLOAD_HOST) ? "CPU" : jitload_supported_devices(kernel);
+}
+
+static int jitload_is_supported_device(const jitload_kernel* kernel, const jitload_param* param, DLDevice device) {
+  if (param->flags & JITLOAD_HOST) return jitload_is_host(device);
   if (jitload_is_cuda(device)) return kernel->cpu == NULL || kernel->module->image_count != 0;
   return kernel->cpu != NULL && jitload_is_host(device);
 }
@@ -101,7 +106,7 @@ static void jitload_format_expected(const jitload_kernel* kernel, const jitload_
     const char* of_addresses = "";
     if (param->flags & JITLOAD_ADDRESSES) of_addresses = " of addresses (torch.tensor([x.data_ptr() for x in …]))";
     snprintf(text, size, "%s %s%s%s tensor%s%s%s%s", jitload_article(dtype), dtype, dtype[0] ? " " : "",
-             jitload_supported_devices(kernel), of_addresses, or_object, or_none, or_address);
+             jitload_expected_device(kernel, param), of_addresses, or_object, or_none, or_address);
   } else if (param->kind == JITLOAD_STRUCT) {
     jitload_param element;
     int count = 0;
@@ -281,12 +286,18 @@ static int jitload_check_device(const jitload_kernel* kernel, const TVMFFIAny* a
     const DLTensor* tensor = jitload_get_tensor(&args[param->argument]);
     if (tensor == NULL) continue;
     jitload_format_device(tensor->device, device, sizeof device);
-    if (!jitload_is_supported_device(kernel, tensor->device)) {
-      const char* hint = "; to support both, build it with arch=(\"native\", \"cpu\")";
-      if (!jitload_is_cuda(tensor->device)) hint = "";
+    if (!jitload_is_supported_device(kernel, param, tensor->device)) {
+      char hint[160] = "";
+      if (kernel->host != NULL && !(param->flags & JITLOAD_HOST)) {
+        snprintf(hint, sizeof hint, "; if it is a pointer to host memory, declare it with Launch(host=(\"%s\",))",
+                 param->name);
+      } else if (kernel->host == NULL && jitload_is_cuda(tensor->device)) {
+        snprintf(hint, sizeof hint, "; to support both, build it with arch=(\"native\", \"cpu\")");
+      }
       return jitload_fail("ValueError", "%s(): argument '%s' must be a %s tensor, but it is on %s%s", kernel->name,
-                          param->name, jitload_supported_devices(kernel), device, hint);
+                          param->name, jitload_expected_device(kernel, param), device, hint);
     }
+    if (param->flags & JITLOAD_HOST) continue;
     if (first == NULL) {
       first = param;
       continue;

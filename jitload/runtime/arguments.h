@@ -161,11 +161,14 @@ static inline int jitload_read_pointer(const jitload_param* param, const TVMFFIA
   if (tensor == NULL) return jitload_read_address(param, value, out);
   int32_t tensor_device = tensor->device.device_id;
   if (!jitload_dtype_fits(param, tensor->dtype)) return 0;
-  if (!jitload_is_cuda(tensor->device)) {
+  const int is_of_host = (param->flags & JITLOAD_HOST) != 0;
+  if (__builtin_expect(is_of_host, 0)) {
+    if (!jitload_is_host(tensor->device)) return 0;
+  } else if (!jitload_is_cuda(tensor->device)) {
     if (!(param->flags & JITLOAD_ON_CPU) || !jitload_is_host(tensor->device)) return 0;
     tensor_device = JITLOAD_CPU_DEVICE;
   }
-  if (*device != tensor_device) {
+  if (!is_of_host && *device != tensor_device) {
     if (*device >= 0) return 0;
     *device = tensor_device;
   }

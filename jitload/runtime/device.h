@@ -48,6 +48,7 @@ typedef struct jitload_request {
   void** params;
   const TVMFFIAny* args;
   int32_t device; /* of the tensors; -1 without tensors */
+  struct __jitload_result* host_result; /* of a host function */
 } jitload_request;
 
 /* A framework's allocator: `managed_tensor_allocator` of DLPack's exchange table. */
@@ -89,6 +90,10 @@ int jitload_raise_launch_error(const jitload_request* request, const jitload_slo
 /* Make a call. `stream_source` selects the stream unless the config has one; NULL uses tvm-ffi's. */
 int jitload_run(const jitload_kernel* kernel, const jitload_config* config, const TVMFFIAny* args, int32_t num_args,
                 jitload_stream_source_fn stream_source);
+
+/* Call a host function; `result` becomes what it returns. */
+int jitload_call_host(const jitload_kernel* kernel, const jitload_config* config, const TVMFFIAny* args,
+                      int32_t num_args, TVMFFIAny* result);
 
 /* Launch on the CPU. Return 0, -1 with tvm-ffi's error set, or JITLOAD_INTERRUPTED. */
 int jitload_launch_on_cpu(const jitload_request* request);

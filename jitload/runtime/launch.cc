@@ -91,6 +91,11 @@ extern "C" int jitload_run(const jitload_kernel* kernel, const jitload_config* c
 }
 
 extern "C" int jitload_call(intptr_t kernel, const void* args, int32_t num_args, void* result) {
-  (void)result;
-  return jitload_run(&jitload_library.kernels[kernel], NULL, (const TVMFFIAny*)args, num_args, NULL);
+  const jitload_kernel* called = &jitload_library.kernels[kernel];
+  if (__builtin_expect(called->host != NULL, 0)) {
+    return jitload_call_host(called, NULL, (const TVMFFIAny*)args, num_args, (TVMFFIAny*)result);
+  }
+  return jitload_run(called, NULL, (const TVMFFIAny*)args, num_args, NULL);
 }
+
+#include "host_call.cc"

@@ -113,7 +113,7 @@ static int jitload_evaluate_plan(jitload_request* request, const TVMFFIAny* args
   if (kernel->flags & JITLOAD_COMPUTES) {
     for (int32_t i = 0; i < kernel->param_count; ++i) {
       const jitload_param* param = &kernel->params[i];
-      if (param->argument >= 0) continue;
+      if (param->argument >= 0 || param->kind == JITLOAD_STREAM) continue;
       const TVMFFIAny computed = {kTVMFFIInt, {0}, {(int64_t)values[i]}};
       if (!jitload_read_number(param, &computed, &values[i])) {
         return jitload_raise_range_error(kernel, param, &computed);

@@ -276,8 +276,8 @@ JITLOAD_LOADER_FUNCTION(describe)(void*, const TVMFFIAny*, int32_t, TVMFFIAny* r
 }
 
 static int jitload_configured_call(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
-  (void)result;
   const jitload_config* config = (const jitload_config*)self;
+  if (config->kernel->host != NULL) return jitload_call_host(config->kernel, config, args, num_args, result);
   return jitload_run(config->kernel, config, args, num_args, NULL);
 }
 

@@ -24,10 +24,8 @@ from jitload.signature.types import (
 )
 
 # What precedes the parameters in a declaration. A parameter that is a pointer to a function begins in the same way.
-_HEAD = re.compile(
-    r'^(?:(?:extern\s+"C"|__global__|static|inline|__launch_bounds__\s*\([^()]*\))\s+)*'
-    r"void\s+(?:[\w:]+(?:<[^()]*>)?\s*)?\((?!\s*\*)"
-)
+_SPECIFIERS = r'(?:(?:extern\s*"C"|__global__|static|inline|__launch_bounds__\s*\([^()]*\))\s*)*'
+_HEAD = re.compile(rf"^{_SPECIFIERS}void\s+{_SPECIFIERS}(?:[\w:]+(?:<[^()]*>)?\s*)?\((?!\s*\*)")
 
 
 def parse_signature(text: str, kernel: str) -> tuple[tuple[str, str], ...]:
@@ -44,7 +42,7 @@ def parse_signature(text: str, kernel: str) -> tuple[tuple[str, str], ...]:
         >>> parse_signature("(const float* x, int n)", "scale")
         (('const float*', 'x'), ('int', 'n'))
     """
-    inner = _HEAD.sub("(", text.strip())
+    inner = _HEAD.sub("(", text.strip().removesuffix(";").rstrip())
     if inner.startswith("(") and inner.endswith(")"):
         inner = inner[1:-1]
     tokens = code_tokens(inner)
@@ -53,6 +51,9 @@ def parse_signature(text: str, kernel: str) -> tuple[tuple[str, str], ...]:
     if any(inner.count(opening) != inner.count(closing) for opening, closing in ("()", "[]", "<>")):
         raise SignatureError(_signature_message(text, kernel, "its brackets do not match"))
     parameters = read_parameters(tokens)
+    names = [name for _, name in parameters if name]
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        raise SignatureError(_signature_message(text, kernel, f"two parameters are named {repeated!r}"))
     for index, (type_, name) in enumerate(parameters):
         _check_written_type(type_, name, index, _Written(text, kernel))
     return parameters

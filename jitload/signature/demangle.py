@@ -6,9 +6,9 @@ import ctypes
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from jitload.errors import ToolchainError
+from jitload.errors import SignatureError, ToolchainError
 from jitload.model import Variable
 
 # Linux has libstdc++. None is the process itself, into which torch or Python may have loaded a C++ library.
@@ -91,7 +91,7 @@ def read_symbol(symbol: str, expression: str) -> tuple[str, tuple[str, ...] | No
         is_name = re.fullmatch(rf"(?:::)?(?:\w+::)*{re.escape(symbol)}", expression)
         return (expression.removeprefix("::") if is_name else symbol), None
     declarator, types = _split_function(readable)
-    return _split_top_level(declarator, " ")[-1] or symbol, types  # a template's symbol begins with the return type
+    return split_top_level(declarator, " ")[-1] or symbol, types  # a template's symbol begins with the return type
 
 
 def read_probe(lowered: str) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
@@ -99,23 +99,48 @@ def read_probe(lowered: str) -> tuple[tuple[str, ...] | None, tuple[str, ...] | 
     readable = demangle(lowered)
     if readable is None or "<" not in readable:
         return None, None
-    functions = _split_top_level(readable[readable.index("<") + 1 : readable.rindex(">")], ",")
+    functions = split_top_level(readable[readable.index("<") + 1 : readable.rindex(">")], ",")
     types = [_split_function(function.strip())[1] for function in functions]
     return types[0], types[-1]
 
 
-def read_layouts(lowered: Iterable[str]) -> Iterator[tuple[str, tuple[tuple[int, int, str], ...]]]:
-    """Yield each structure with offset, size and type of its members, from lowered names of layout expressions.
+class HostProbe(NamedTuple):
+    """What the symbol of a host function's probe says (`host_call.h`).
 
-    For a device variable the structure is `void`, and the offset is the variable's number.
+    Attributes:
+        name: The exported name.
+        result: The type of its result.
+        types: The types of its parameters.
+        kind: The kind of the result, a number of `host_result.h`.
+        sizes: The size of each parameter, or 0 if its type cannot be passed.
+        alignments: The alignment of each parameter.
     """
-    for symbol in lowered:
-        readable = demangle(symbol) or ""
-        if not readable.startswith("void __jitload_members<"):
-            continue
-        name, *fields = _split_top_level(readable[readable.index("<") + 1 : readable.rindex(">")], ",")
-        members = (_split_top_level(field.strip().removeprefix("__jitload_field<")[:-1], ",") for field in fields)
-        yield name, tuple((int(offset[:-2]), int(size.strip()[:-2]), type_.strip()) for offset, size, type_ in members)
+
+    name: str
+    result: str
+    types: tuple[str, ...]
+    kind: int
+    sizes: tuple[int, ...]
+    alignments: tuple[int, ...]
+
+
+def read_host_probe(symbol: str) -> HostProbe:
+    """Return what the symbol of a host function's probe says.
+
+    Raises:
+        SignatureError: The symbol is missing, or too long for the demangler.
+    """
+    readable = demangle(symbol)
+    if readable is None:
+        raise SignatureError(
+            "the types of a host function cannot be read: its mangled name is too long, or the compiler left it out. "
+            "Export it with TVM_FFI_DLL_EXPORT_TYPED_FUNC(name, function) instead."
+        )
+    parts = split_top_level(readable[readable.index("<") + 1 : readable.rindex(">")], ",")
+    function, name, *numbers = (part.strip() for part in parts[:-1])
+    result, types = _split_function(function)
+    kinds, sizes, alignments = (tuple(int(n) for n in re.findall(r"(\d+)ul", text)) for text in numbers)
+    return HostProbe(name.removeprefix("__jitload_name_"), result.strip(), types or (), kinds[0], sizes, alignments)
 
 
 def _split_function(text: str) -> tuple[str, tuple[str, ...] | None]:
@@ -126,10 +151,10 @@ def _split_function(text: str) -> tuple[str, tuple[str, ...] | None]:
     parameters = text[start + 1 : -1].strip()
     if parameters in ("", "void"):
         return text[:start], ()
-    return text[:start], tuple(type_.strip() for type_ in _split_top_level(parameters, ","))
+    return text[:start], tuple(type_.strip() for type_ in split_top_level(parameters, ","))
 
 
-def _split_top_level(text: str, separator: str) -> list[str]:
+def split_top_level(text: str, separator: str) -> list[str]:
     """Split at each separator that is outside all brackets."""
     parts, start = [], 0
     for position, depth in enumerate(_depths(text)):

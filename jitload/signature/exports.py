@@ -28,6 +28,7 @@ class Export(NamedTuple):
         builds: The kernel as compiled for each architecture, if there are several.
         variants: If the function has several kernels, all of them; a call launches the first that fits the dtypes of
             its tensors. The other attributes are then those of the first.
+        returns: For a host function in place of a kernel, the type of its result in Python, or "None"; "" for a kernel.
     """
 
     name: str
@@ -36,11 +37,12 @@ class Export(NamedTuple):
     doc: str
     builds: tuple[tuple[str, Kernel], ...] = ()
     variants: tuple[Export, ...] = ()
+    returns: str = ""
 
     @property
     def arguments(self) -> tuple[Parameter, ...]:
         """The parameters that a caller passes, in order."""
-        return tuple(p for p in self.kernel.parameters if p.name not in self.launch.args)
+        return tuple(p for p in self.kernel.parameters if p.name not in self.launch.args and p.kind != "stream")
 
     @property
     def signature(self) -> str:
@@ -77,7 +79,7 @@ def choose_exports(
         doc = launch.doc if launch.doc is not None else docs.get(re.split("[<(]", kernel.name)[0], "")
         cubins = [source.cubin for source in (compiled, *other_archs)] if other_archs else []
         builds = tuple((cubin.arch, _find_build(kernel, cubin)) for cubin in cubins)
-        named_kernel = _rename_parameters(name, kernel, launch)
+        named_kernel = rename_parameters(name, kernel, launch)
         exports.append(Export(name=name, kernel=named_kernel, launch=launch, doc=doc, builds=builds))
     return tuple(_join_variants(name, exports) for name in dict.fromkeys(export.name for export in exports))
 
@@ -155,7 +157,7 @@ def _no_kernels_error(compiled: CompiledSource) -> LaunchSpecError:
     return LaunchSpecError("the source has no kernel", field="functions", hint=hint)
 
 
-def _rename_parameters(name: str, kernel: Kernel, launch: Launch) -> Kernel:
+def rename_parameters(name: str, kernel: Kernel, launch: Launch) -> Kernel:
     """Return the kernel with the parameter names of `Launch.params`, if there are any."""
     if launch.params is None:
         return kernel

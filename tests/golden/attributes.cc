@@ -72,11 +72,11 @@ static const jitload_kernel kernels[] = {
     {"add", "_Z3add", &jitload_library, params_add,
      plan_add, expressions_add, 0, 3, 3,
      JITLOAD_HAS_GRID | JITLOAD_HAS_BLOCK | JITLOAD_HAS_CLUSTER | JITLOAD_IS_COOPERATIVE | JITLOAD_IS_PDL | JITLOAD_HAS_PRIORITY, -2, 0, NULL, NULL, 0, 0,
-     "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"int\\\"}]}\"}", "", 0, 0},
+     "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"int\\\"}]}\"}", "", 0, 0, NULL},
     {"none", "_Z4none", &jitload_library, NULL,
      plan_none, expressions_none, 1, 0, 0,
      JITLOAD_HAS_GRID | JITLOAD_HAS_BLOCK, 0, 0, NULL, NULL, 0, 0,
-     "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}]}\"}", "", 0, 0},
+     "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}]}\"}", "", 0, 0, NULL},
 };
 
 static jitload_state* state;

@@ -19,7 +19,7 @@ static const jitload_kernel kernels[] = {
     {"add", "_Z3add", &jitload_library, params_add,
      NULL, NULL, 0, 3, 3,
      0, 0, 0, NULL, NULL, 0, 0,
-     "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"int\\\"}]}\"}", "", 0, 0},
+     "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"int\\\"}]}\"}", "", 0, 0, NULL},
 };
 
 static jitload_state* state;

@@ -76,11 +76,11 @@ static const jitload_kernel kernels[] = {
     {"matmul", "_Z20ns::matmul<float, 4>", &jitload_library, params_matmul,
      plan_matmul, expressions_matmul, 0, 4, 2,
      JITLOAD_HAS_GRID | JITLOAD_HAS_BLOCK | JITLOAD_COMPUTES, 0, 0, NULL, NULL, 0, 0,
-     "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}]}\"}", "", 0, 0},
+     "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}]}\"}", "", 0, 0, NULL},
     {"add", "_Z3add", &jitload_library, params_add,
      plan_add, expressions_add, 1, 3, 2,
      JITLOAD_HAS_GRID | JITLOAD_HAS_BLOCK | JITLOAD_COMPUTES, 0, 0, NULL, NULL, 0, 0,
-     "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}]}\"}", "", 0, 0},
+     "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}]}\"}", "", 0, 0, NULL},
 };
 
 static jitload_state* state;

@@ -28,7 +28,7 @@ extern "C" {
 #endif
 
 /* Kinds of parameters. The numbers are not stored in any file, so they may change. */
-enum { JITLOAD_POINTER, JITLOAD_INT, JITLOAD_UINT, JITLOAD_FLOAT, JITLOAD_BOOL, JITLOAD_STRUCT };
+enum { JITLOAD_POINTER, JITLOAD_INT, JITLOAD_UINT, JITLOAD_FLOAT, JITLOAD_BOOL, JITLOAD_STRUCT, JITLOAD_STREAM };
 
 /* What a parameter accepts in addition to its own type. */
 enum {
@@ -40,6 +40,7 @@ enum {
   JITLOAD_DESCRIBED = 32, /* a tensor to make a descriptor of, or Triton's own descriptor object */
   JITLOAD_ON_CPU = 64,    /* a tensor may be on the CPU */
   JITLOAD_ADDRESSES = 128, /* float**: a tensor of addresses, int64 or uint64 */
+  JITLOAD_HOST = 256,      /* of a host function: a tensor must be on the CPU */
 };
 
 /* DLPack's codes of element types. */
@@ -66,7 +67,7 @@ typedef struct jitload_param {
   uint32_t size;
   uint16_t alignment;
   uint8_t kind;
-  uint8_t flags;
+  uint16_t flags;
   uint8_t dtype_code; /* JITLOAD_DL_…; any element type if dtype_bits is 0 */
   uint8_t dtype_bits;
   const char* layout; /* of a structure, as Parameter.layout of model.py; NULL if it is unknown */
@@ -105,6 +106,7 @@ struct jitload_module;
 struct jitload_triton;
 struct jitload_cpu_kernel;
 struct jitload_cpu_launch;
+struct __jitload_result; /* host_result.h */
 
 typedef struct jitload_kernel {
   const char* name;   /* exported name, for error messages */
@@ -127,6 +129,8 @@ typedef struct jitload_kernel {
   const char* doc;
   int32_t first_variant; /* of JITLOAD_DISPATCHES: an index in the module's kernels, all of which have this name */
   int32_t variant_count;
+  /* A host function instead of a kernel: calls it with the addresses of its arguments. */
+  int (*host)(void**, struct __jitload_result*);
 } jitload_kernel;
 
 /* A cubin: compute capability 9.0 is 90; the suffix is 'a', 'f' or 0. */

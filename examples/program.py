@@ -1,0 +1,37 @@
+"""Use a .cu file with main() in three ways: its kernel, a function of its host code, and the program itself."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+import jitload
+
+SOURCE = Path(__file__).with_name("saxpy.cu")
+ARCH = "native" if torch.cuda.is_available() else "sm_90a"
+
+launch = jitload.Launch(grid="ceil_div(n, 256)", block=256, args={"n": "x.numel()"})
+kernels = jitload.load("saxpy", sources=[SOURCE], functions={"saxpy": launch}, arch=ARCH)  # NVRTC, without host code
+print(f"{kernels.saxpy.kernel}: {kernels.saxpy.kernel.registers} registers")
+
+try:
+    n = jitload.Launch(args={"n": "x.numel()"})
+    host = jitload.load("saxpy", sources=[SOURCE], functions={"run": n}, arch=ARCH)  # nvcc
+    command = [sys.executable, "-m", "jitload", "run", "--arch", ARCH, str(SOURCE), "--", "5000"]
+    print(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip())
+except jitload.errors.ToolchainError as error:
+    print(f"the kernel alone: {error}")
+    host = None
+
+if torch.cuda.is_available():
+    x, y = torch.randn(2, 100_000, device="cuda")
+    expected = y + 2 * x
+    kernels.saxpy(2.0, x, y)
+    torch.testing.assert_close(y, expected)
+    if host:
+        host.run(2.0, x, y)
+        torch.testing.assert_close(y, expected + 2 * x)
+    print("saxpy: equal to torch's result on 100000 elements")
+else:
+    print("no GPU here: launching needs one")

@@ -1,0 +1,291 @@
+"""Find the functions of the host in a source, and leave them out for a compiler of device code.
+
+As with kernels, what is found here is a guess from tokens. The compiler decides what their types are.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from jitload.cpptext.declarations import DeclarationScan, Declarator, find_angle, find_declarator, opened_namespaces
+from jitload.cpptext.lexer import Token, code_tokens
+from jitload.cpptext.preprocessor import Directive, split_directives
+from jitload.cpptext.structures import split_declarations
+from jitload.model import Candidate
+
+_DEVICE_WORDS = frozenset(("__global__", "__device__", "__constant__", "__shared__", "__managed__"))
+_NOT_A_FUNCTION = frozenset(("struct", "class", "union", "enum", "namespace", "using", "typedef", "operator"))
+_KEYWORDS = frozenset(
+    (
+        *("struct", "class", "union", "enum", "typedef", "using", "template", "typename", "public", "private"),
+        *("protected", "final", "const", "constexpr", "static", "inline", "extern", "volatile", "alignas", "auto"),
+        *("void", "bool", "char", "short", "int", "long", "unsigned", "signed", "float", "double", "size_t"),
+    )
+)
+# Types of tvm-ffi, and those that only tvm-ffi converts.
+_FFI_WORDS = frozenset(
+    (
+        *("tvm", "ffi", "TensorView", "DLTensor", "DLManagedTensor", "DLManagedTensorVersioned", "DLDataType"),
+        *("DLDevice", "TVMFFIAny", "std", "string"),
+    )
+)
+
+_NUMBER_WORDS = frozenset(
+    (
+        *("void", "bool", "char", "short", "int", "long", "unsigned", "signed", "float", "double", "const", "size_t"),
+        *(f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+    )
+)
+
+
+class HostFunction(NamedTuple):
+    """A function of the host in a text.
+
+    Attributes:
+        candidate: Its name with namespaces, its parameters and its documentation.
+        is_definition: Whether it has a body here.
+        is_plain: Whether no type in its declaration looks like one that only tvm-ffi knows.
+        has_numbers_only: Whether it takes and returns only numbers and `void*`, which tvm-ffi converts as well.
+    """
+
+    candidate: Candidate
+    is_definition: bool
+    is_plain: bool
+    has_numbers_only: bool
+
+
+@functools.lru_cache(maxsize=64)
+def find_host_functions(text: str) -> tuple[HostFunction, ...]:
+    """Return the functions of the host that a text declares in its namespaces, `main` included.
+
+    Example:
+        >>> find_host_functions("namespace n { void run(float* x, int n) {} }")[0].candidate.name
+        'n::run'
+    """
+    scan = DeclarationScan(text, 0)
+    runs = split_directives(code_tokens(text))
+    return tuple(_walk(scan, list(_first_branches(runs)), (), _device_words(text)))
+
+
+def has_main(texts: Iterable[str]) -> bool:
+    """Return whether a text defines `main`."""
+    return any(
+        function.is_definition and function.candidate.name == "main"
+        for text in texts
+        if "main" in text
+        for function in find_host_functions(text)
+    )
+
+
+def _without_plain_std(tokens: Sequence[Token]) -> Iterator[Token]:
+    """Yield tokens without the `std` of types that are no classes, such as `std::size_t`, and of complex numbers."""
+    for index, token in enumerate(tokens):
+        following = tokens[index + 2].text if index + 2 < len(tokens) else ""
+        if token.text != "std" or not (following.endswith("_t") or following in ("complex", "byte")):
+            yield token
+
+
+def _template_end(head: Sequence[Token]) -> int:
+    """Return the number of tokens in front of a declaration that say of which parameters it is a template."""
+    end = 0
+    while [token.text for token in head[end : end + 2]] == ["template", "<"]:
+        close = find_angle(head, end + 1)
+        if close < 0:
+            break
+        end = close + 1
+    return end
+
+
+def is_string(type_: str) -> bool:
+    """Return whether a type is a string of C, which only tvm-ffi makes of a `str`."""
+    return "const" in type_ and type_.count("*") == 1 and re.search(r"(?<!signed )\bchar\b", type_) is not None
+
+
+def _first_branches(runs: Iterable[tuple[Directive | None, Sequence[Token]]]) -> Iterator[Token]:
+    """Yield the code without the later branches of an `#if` whose branches open braces that they do not close."""
+    branches: list[tuple[int, bool]] = []  # of each open `#if`: the braces that are open, and whether to skip tokens
+    for directive, run in runs:
+        name = directive.name if directive else ""
+        if name.startswith("if"):
+            branches.append((0, False))
+        elif name.startswith("el") and branches:
+            depth, skips = branches[-1]
+            branches[-1] = (0, skips or depth != 0)
+        elif name == "endif" and branches:
+            branches.pop()
+        if directive or any(skips for _, skips in branches):
+            continue
+        depth = sum((token.text == "{") - (token.text == "}") for token in run)
+        branches = [(before + depth, skips) for before, skips in branches]
+        yield from run
+
+
+def _walk(
+    scan: DeclarationScan, code: Sequence[Token], namespaces: tuple[str, ...], device_words: frozenset[str]
+) -> Iterator[HostFunction]:
+    """Yield the functions of a namespace."""
+    for declaration in filter(None, split_declarations(code)):
+        opening = _opening(declaration)
+        head = declaration[: len(declaration) if opening is None else opening]
+        words = {token.text for token in head[_template_end(head) :]}
+        if opening is not None and _is_namespace(head):
+            inner = (*namespaces, *opened_namespaces(head))
+            body = declaration[opening + 1 : -1]
+            yield from _walk(scan, body, inner, device_words)
+        elif words.isdisjoint(device_words | _NOT_A_FUNCTION) and "=" not in words:
+            begin = bisect_left(scan.code, declaration[0].start, key=lambda token: token.start)
+            declarator = find_declarator(scan.code, begin)
+            if declarator is None or declarator.name_index == begin:
+                continue
+            if scan.code[declarator.close].start <= declaration[-1].start:
+                yield _function(scan, begin, declarator, namespaces)
+
+
+def _function(scan: DeclarationScan, begin: int, declarator: Declarator, namespaces: tuple[str, ...]) -> HostFunction:
+    tokens = scan.code[begin : declarator.close + 1]
+    scan.begin_at(begin)
+    candidate = scan.candidate(declarator.name_index, declarator, namespaces)
+    words = {token.text for token in _without_plain_std(tokens)}
+    is_plain = _FFI_WORDS.isdisjoint(words) and not any(map(is_string, candidate.types))
+    result = {token.text for token in scan.code[begin : declarator.name_index]}
+    has_numbers_only = result <= {*_NUMBER_WORDS, "static", "inline", "extern", '"C"'} and all(
+        type_ == "void*" or {*type_.split()} <= _NUMBER_WORDS for type_ in candidate.types
+    )
+    return HostFunction(candidate, declarator.is_definition, is_plain, has_numbers_only)
+
+
+def _opening(declaration: Sequence[Token]) -> int | None:
+    return next((index for index, token in enumerate(declaration) if token.text == "{"), None)
+
+
+def _is_namespace(head: Sequence[Token]) -> bool:
+    return any(token.text == "namespace" for token in head) or (
+        len(head) == 2 and head[0].text == "extern" and head[1].kind == "literal"
+    )
+
+
+# ---- device code alone ---------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=16)
+def without_host_code(texts: tuple[str, ...]) -> tuple[str, ...]:
+    r"""Return texts with spaces in place of what their kernels do not need, so that NVRTC can compile them.
+
+    Kept are kernels, functions and variables of the device, directives, and the types, templates and constants whose
+    names appear in something that is kept. Functions of the host are left out even then. Lines keep their numbers.
+
+    Example:
+        >>> without_host_code(("__global__ void k() {}\nint main() { k<<<1, 1>>>(); }",))
+        ('__global__ void k() {}\n                            ',)
+    """
+    texts = tuple(text.replace("\r\n", "\n") for text in texts)
+    device_words = frozenset().union(*map(_device_words, texts))
+    parts = [_Parts(text, device_words) for text in texts]
+    reached = {word for part in parts for word in part.seeds}
+    pending = True
+    while pending:
+        pending = False
+        for declaration in (declaration for part in parts for declaration in part.declarations):
+            if not declaration.is_kept and not declaration.names.isdisjoint(reached):
+                declaration.is_kept = pending = True
+                reached |= declaration.words
+    return tuple(part.kept_text() for part in parts)
+
+
+def _device_words(text: str) -> frozenset[str]:
+    """Return the words that mark device code, with the macros of the text that contain one."""
+    words = set(_DEVICE_WORDS)
+    for directive, _ in split_directives(code_tokens(text)):
+        if directive and directive.name == "define":
+            name, _, body = directive.text.partition(" ")
+            if any(word in body for word in _DEVICE_WORDS):
+                words.add(name.partition("(")[0])
+    return frozenset(words)
+
+
+class _Declaration:
+    """What a declaration declares, which words it needs, and whether device code needs it."""
+
+    __slots__ = ("end", "is_kept", "names", "start", "words")
+
+    def __init__(self, tokens: Sequence[Token], names: frozenset[str], start: int, end: int) -> None:
+        self.names = names
+        self.words = frozenset(token.text for token in tokens if token.kind == "word")
+        self.is_kept = False
+        self.start = start
+        self.end = end
+
+
+class _Parts:
+    """The declarations of a text."""
+
+    def __init__(self, text: str, device_words: frozenset[str]) -> None:
+        self._text = text
+        self._device_words = device_words
+        runs = list(split_directives(code_tokens(text)))
+        code = list(_first_branches(runs))
+        self._directives = [run for directive, run in runs if directive]
+        self.seeds: set[str] = set()
+        self.declarations: list[_Declaration] = []
+        for run in self._directives:  # kept in the text; the words of a macro count once its name does
+            if [token.text for token in run[1:2]] == ["define"] and len(run) > 2:
+                self.declarations.append(_Declaration(run[3:], frozenset((run[2].text,)), 0, 0))
+        self._read(code)
+
+    def _read(self, code: Sequence[Token]) -> None:
+        end_of_code = len(self._text)
+        for declaration in split_declarations(code):
+            if not declaration:
+                continue
+            opening = _opening(declaration)
+            head = declaration[: len(declaration) if opening is None else opening]
+            if opening is not None and _is_namespace(head):
+                self._read(declaration[opening + 1 : -1])
+                continue
+            last = declaration[-1]
+            end = last.start + len(last.text)
+            following = self._text.find(";", end, end_of_code)
+            if following >= 0 and not self._text[end:following].strip():
+                end = following + 1
+            names = self._names(declaration, head)
+            if names is None:
+                self.seeds |= {token.text for token in declaration if token.kind == "word"}
+            else:
+                self.declarations.append(_Declaration(declaration, names, declaration[0].start, end))
+
+    def _names(self, declaration: Sequence[Token], head: Sequence[Token]) -> frozenset[str] | None:
+        """Return the names that a declaration declares, or None if it belongs to device code itself."""
+        words = [token.text for token in head]
+        if not self._device_words.isdisjoint(words) or words[:2] == ["using", "namespace"]:
+            return None
+        if words[:1] == ["namespace"] or "static_assert" in words:
+            return frozenset(words[1:2])
+        is_type = not {"struct", "class", "union", "enum", "typedef", "using", "concept"}.isdisjoint(words)
+        declarator = None if is_type or "=" in words else find_declarator(declaration, 0)
+        if declarator and declarator.name_index > 0:
+            is_constant = "constexpr" in words or "consteval" in words
+            return frozenset((declarator.name,)) if is_constant else frozenset()
+        if not is_type and {"const", "constexpr"}.isdisjoint(words):
+            return frozenset()  # a variable of the host
+        counted = declaration if {"enum", "typedef"} & {*words} else [*head, *declaration[-1:]]
+        initializer = words.index("=") if "=" in words and "using" not in words else len(counted)
+        words_in = (token.text for token in counted[:initializer] if token.kind == "word")
+        return frozenset(word for word in words_in if word not in _KEYWORDS)
+
+    def kept_text(self) -> str:
+        """Return the text with spaces in place of the declarations that are not kept."""
+        kept_spans = [(run[0].start, run[-1].start + len(run[-1].text)) for run in self._directives]
+        pieces, position = [], 0
+        for declaration in sorted(self.declarations, key=lambda declaration: declaration.start):
+            if declaration.is_kept or declaration.end <= position:
+                continue
+            pieces.append(self._text[position : declaration.start])
+            position = declaration.start
+            for start, end in (*(s for s in kept_spans if position <= s[0] < declaration.end), (declaration.end,) * 2):
+                pieces.append(re.sub(r"[^\n]", " ", self._text[position:start]) + self._text[start:end])
+                position = end
+        return "".join((*pieces, self._text[position:]))

@@ -1,0 +1,278 @@
+"""The functions of the host that `functions=` names: of plain types, which get a wrapper like kernels, or of tvm-ffi's.
+
+Types come from the compiler: at the end of the text, a template deduces those of each function, calls it through an
+array of addresses (`host_call.h`), and leaves the types in a symbol of the object file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from jitload.codegen.wrapper import Wrapper, render_wrapper
+from jitload.cpptext.host_functions import HostFunction, find_host_functions, is_string
+from jitload.cpptext.source_kind import user_headers
+from jitload.cuda.probe import kernel_expression
+from jitload.elf.file import ElfFile
+from jitload.errors import LaunchSpecError, SignatureError, nearest_name
+from jitload.launch import Launch
+from jitload.model import Candidate, Image, ImageKernel, Kernel, Parameter, ParameterSlot
+from jitload.request.request import Request, Unit
+from jitload.signature.demangle import read_host_probe
+from jitload.signature.exports import Export, rename_parameters
+from jitload.signature.kernels import read_kernels
+
+CALL_HEADER = "#include <jitload/host_call.h>\n"
+_PROBE = b"__jitload_host_probe"
+_STREAM = "CUstream_st*"
+_RESULTS = ("", "None", "int", "int", "float", "bool", "None")  # by the numbers of host_result.h
+_FFI_TEXT = re.compile(r"\btvm\b|TVM_?FFI|\bffi::|\bDL(?:Tensor|Device|DataType|Managed)|dlpack")
+_EXPORTED = re.compile(r"TVM_FFI_DLL_EXPORT_TYPED_FUNC\(\s*(\w+)|\b__tvm_ffi_(?!_)(\w+)")  # by the text itself
+_FFI_TYPE = re.compile(r"\btvm::ffi::|\bDLTensor\b|\bDLDevice\b|\bDLDataType\b|\bstd::(?!complex|byte)")
+
+
+class HostExport(NamedTuple):
+    """A function of the host to export.
+
+    Attributes:
+        name: Its name in Python.
+        launch: What `functions=` says about it.
+        unit: The file name of the unit that exports it.
+        expression: A C++ expression for it.
+        candidates: The functions in the text that it may be.
+        is_typed: Whether it has plain types and gets a wrapper; otherwise tvm-ffi exports it.
+    """
+
+    name: str
+    launch: Launch
+    unit: str
+    expression: str
+    candidates: tuple[Candidate, ...]
+    is_typed: bool
+
+    @property
+    def macro(self) -> str:
+        """The macro that exports it."""
+        return "__JITLOAD_HOST_FUNCTION" if self.is_typed else "TVM_FFI_DLL_EXPORT_TYPED_FUNC"
+
+
+class TypedFunction(NamedTuple):
+    """A function whose types were read from an object: the Python type of its result, and it as if it were a kernel."""
+
+    name: str
+    launch: Launch
+    returns: str
+    kernel: Kernel
+    doc: str
+    has_ffi_types: bool
+
+
+# ---- before the compile ------------------------------------------------------------------------------------------
+
+
+def choose_host_exports(request: Request) -> tuple[HostExport, ...]:
+    """Return the functions that a request names, and which unit exports each.
+
+    Raises:
+        LaunchSpecError: A function is in none of the files.
+    """
+    host = request.host
+    if host is None or not request.functions:
+        return ()
+    units = {
+        unit.file: _functions_of(unit, request.include_dirs) for unit in host.units if not unit.file.endswith(".c")
+    }
+    # What no text defines may be made by a macro, or be in a header that the only file includes.
+    default = next((unit.file for unit in host.units if not unit.is_file), next(iter(units)) if len(units) == 1 else "")
+    texts = [text for unit in host.units for _, text in unit.pieces]
+    exported = {match[1] or match[2] for text in texts for match in _EXPORTED.finditer(text)}
+    return tuple(
+        _host_export(name, launch, units, default) for name, launch in request.functions if name not in exported
+    )
+
+
+def _functions_of(unit: Unit, include_dirs: Sequence[str]) -> tuple[HostFunction, ...]:
+    texts = [text for _, text in unit.pieces]
+    headers = user_headers(texts, [Path(path) for path in include_dirs]) if any("#include" in t for t in texts) else ()
+    return tuple(function for text in (*texts, *headers) for function in find_host_functions(text))
+
+
+def _host_export(name: str, launch: Launch, units: dict[str, tuple[HostFunction, ...]], default: str) -> HostExport:
+    target = re.split(r"[<(]", launch.kernel or name)[0].strip()
+    if target == "main":
+        problem = "main() is not a function that C++ may call"
+        raise LaunchSpecError(problem, kernel=name, field="functions", hint="Run the program: jitload run file.cu")
+    matches = {file: [f for f in functions if f.candidate.name == target] for file, functions in units.items()}
+    if not any(matches.values()):
+        matches = {file: [f for f in functions if _is_named(f, target)] for file, functions in units.items()}
+    defined = [file for file, functions in matches.items() if any(f.is_definition for f in functions)]
+    declared = [file for file, functions in matches.items() if functions]
+    is_plain = bool(declared) and all(f.is_plain for functions in matches.values() for f in functions)
+    if all(f.has_numbers_only for functions in matches.values() for f in functions) and _fields_of(launch) == []:
+        is_plain = is_plain and next(iter((*defined, *declared)), "").endswith(".cu")
+    # As in tvm-ffi, C++ of cpp_sources exports what it declares; a typed function is exported where it is defined.
+    preferred = (*defined, *declared) if is_plain else (*(f for f in declared if f == default), *defined, *declared)
+    unit = next(iter((*preferred, *((default,) if default in units else ()))), "")
+    if not unit:
+        names = {function.candidate.name: None for functions in units.values() for function in functions}
+        suggestion = nearest_name(name, names)
+        hint = f"Did you mean {suggestion!r}? " if suggestion else ""
+        problem = f"no file defines a function {target!r} of the host"
+        functions = ", ".join(names) or "none"
+        raise LaunchSpecError(problem, field="functions", hint=f"{hint}The functions of the host are: {functions}")
+    candidates = tuple(f.candidate for f in matches.get(unit, ()))
+    if not is_plain:
+        _check_has_no_fields(name, launch)
+    return HostExport(name, launch, unit, _expression(name, launch, candidates), candidates, is_plain)
+
+
+def _is_named(function: HostFunction, target: str) -> bool:
+    return f"::{function.candidate.name}".endswith(f"::{target.removeprefix('::')}")
+
+
+def _expression(name: str, launch: Launch, candidates: Sequence[Candidate]) -> str:
+    if launch.kernel:
+        return kernel_expression(launch.kernel)
+    qualified = {candidate.name for candidate in candidates}
+    return qualified.pop() if len(qualified) == 1 else name
+
+
+def _check_has_no_fields(name: str, launch: Launch) -> None:
+    """Raise an error for fields of a `Launch` that a function of tvm-ffi's types cannot have."""
+    if fields := _fields_of(launch):
+        problem = "is for functions of plain types, and this one takes or returns types that tvm-ffi converts"
+        raise LaunchSpecError(
+            problem, kernel=name, field=fields[0], hint="Leave it out, or declare float*, int and the like."
+        )
+
+
+def _fields_of(launch: Launch) -> list[str]:
+    """Return the fields of a `Launch` that only functions of plain types have."""
+    return [name for name in ("params", "args", "nullable", "raw_pointers", "strided", "host") if getattr(launch, name)]
+
+
+def has_typed(exports: Iterable[HostExport]) -> bool:
+    """Return whether any of the functions has plain types."""
+    return any(export.is_typed for export in exports)
+
+
+def needs_prelude(unit: Unit, exports: Sequence[HostExport]) -> bool:
+    """Return whether a unit gets upstream's convenience headers, which nvcc takes two seconds to read.
+
+    They are left out where nothing needs them: a text whose named functions are of plain types, and that has no word
+    of tvm-ffi and no name of the C++ library without a header for it.
+    """
+    if unit.is_file or not unit.is_mixed or not exports or not all(export.is_typed for export in exports):
+        return not unit.is_file
+    texts = [text for _, text in unit.pieces]
+    has_library_names = any("std::" in text for text in texts) and not any("#include <" in text for text in texts)
+    return has_library_names or any(_FFI_TEXT.search(text) for text in texts)
+
+
+# ---- after the compile -------------------------------------------------------------------------------------------
+
+
+def read_typed_functions(exports: Sequence[HostExport], objects: Iterable[Path]) -> tuple[TypedFunction, ...]:
+    """Return the functions of plain types, with the types that are in the objects.
+
+    Raises:
+        SignatureError: A function has types that cannot be passed from Python.
+    """
+    symbols = {}
+    for path in objects:
+        data = path.read_bytes()
+        if _PROBE in data:
+            for symbol in ElfFile(data).symbols():
+                if symbol.name.startswith("_Z20__jitload_host_probe"):
+                    symbols[read_host_probe(symbol.name).name] = symbol.name
+    return tuple(_read_function(export, symbols.get(export.name, "")) for export in exports if export.is_typed)
+
+
+def _read_function(export: HostExport, symbol: str) -> TypedFunction:
+    probe = read_host_probe(symbol)
+    slots, offset = [], 0
+    for size, alignment in zip(probe.sizes, probe.alignments, strict=True):
+        offset = -(-offset // alignment) * alignment
+        slots.append(ParameterSlot(offset=offset, size=size))
+        offset += size
+    if any(map(_is_ffi_type, (probe.result, *probe.types))):
+        return TypedFunction(export.name, export.launch, "None", _no_kernel(export.name), "", has_ffi_types=True)
+    _check_is_supported(export.name, probe.result, probe.types, probe.sizes, probe.kind)
+    target = re.split(r"[<(]", export.launch.kernel or export.expression)[0].strip().removeprefix("::")
+    image_kernel = replace(_image_kernel(target.rpartition("::")[2]), slots=tuple(slots))
+    image = Image(arch="host", kernels=(image_kernel,), variables=())
+    (kernel,) = read_kernels(image, {target: (image_kernel.symbol, symbol)}, export.candidates)
+    kernel = replace(
+        kernel, symbol=f"__jitload_call_{export.name}", parameters=tuple(map(_with_stream, kernel.parameters))
+    )
+    documents = [candidate.doc for candidate in export.candidates if candidate.doc]
+    doc = export.launch.doc if export.launch.doc is not None else next(iter(documents), "")
+    kernel = rename_parameters(export.name, kernel, export.launch)
+    return TypedFunction(export.name, export.launch, _RESULTS[probe.kind], kernel, doc, has_ffi_types=False)
+
+
+def _is_ffi_type(text: str) -> bool:
+    return _FFI_TYPE.search(text) is not None or is_string(text)
+
+
+def _with_stream(parameter: Parameter) -> Parameter:
+    if parameter.type != _STREAM:
+        return parameter
+    return replace(parameter, kind="stream", type="cudaStream_t", dtype=None)
+
+
+def _image_kernel(name: str) -> ImageKernel:
+    return ImageKernel(symbol=name, slots=(), registers=None, shared_bytes=None, local_bytes=None, max_threads=0)
+
+
+def _no_kernel(name: str) -> Kernel:
+    return Kernel(
+        name=name, symbol=name, parameters=(), registers=None, shared_bytes=None, local_bytes=None, max_threads=0
+    )
+
+
+def _check_is_supported(name: str, result: str, types: Sequence[str], sizes: Sequence[int], kind: int) -> None:
+    problems = [
+        *(
+            f"parameter {i + 1} has the type {t}"
+            for i, (t, size) in enumerate(zip(types, sizes, strict=True))
+            if not size
+        ),
+        *((f"the result has the type {result}",) if not kind else ()),
+    ]
+    if problems:
+        raise SignatureError(
+            f"function {name!r}: {problems[0]}, which cannot be passed to or from Python\n"
+            f"    {result} {name}({', '.join(types)})\n"
+            "    Parameters may be pointers, numbers, bools, enums, vectors and structures that are copied as bytes, "
+            "and cudaStream_t; the result a number, a bool, cudaError_t or nothing. For tensors with shapes and other "
+            "objects, take types of tvm-ffi such as tvm::ffi::TensorView."
+        )
+
+
+def host_wrapper(request: Request, functions: Sequence[TypedFunction]) -> str:
+    """Return the C++ text of the wrapper of typed functions."""
+    return render_wrapper(
+        Wrapper(
+            name=request.name,
+            archs=request.archs,
+            images=(),
+            exports=tuple(_exports(functions)),
+            variables=(),
+            has_cpp=True,
+        )
+    )
+
+
+def _exports(functions: Sequence[TypedFunction]) -> Iterator[Export]:
+    for function in functions:
+        yield Export(
+            name=function.name,
+            kernel=function.kernel,
+            launch=function.launch,
+            doc=function.doc,
+            returns=function.returns,
+        )

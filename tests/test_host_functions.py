@@ -1,0 +1,250 @@
+"""Functions of the host with plain types: exported like kernels, from texts with and without kernels."""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import struct
+
+import pytest
+import torch
+from builds import ARCH
+from support.nvcc import needs_nvcc
+
+import jitload
+from jitload import Launch
+from jitload.errors import JitLoadError, LaunchSpecError, SignatureError
+
+pytest_plugins = ["support.gpu_fixtures"]
+
+PLAIN = r"""
+#include <complex>
+#include <cstddef>
+#include <stdexcept>
+struct Pair { float a; int b; };
+enum class Mode : unsigned char { first, second = 7 };
+namespace ns {
+/* The sum of x. */
+double total(const float* x, std::size_t n) {
+  double sum = 0;
+  for (std::size_t i = 0; i < n; ++i) sum += x[i];
+  return sum;
+}
+}
+int pick(Pair pair, Mode mode, const Mode* modes) { return int(pair.a) + pair.b + int(mode) + int(modes[1]); }
+void fails(const float* x, int which) {
+  if (which == 0) throw std::out_of_range("no such element");
+  if (which == 1) throw 5;
+}
+unsigned long long large(const unsigned long long& value, float*) { return value; }
+template <class T> T* first(T* x) { return x; }
+template <class T> void fill(T* x, int n, T value) { for (int i = 0; i < n; ++i) x[i] = value; }
+void over(float* x, int n) { fill(x, n, 1.0f); }
+void over(double* x, int n) { fill(x, n, 2.0); }
+float* pointer(float* x) { return x; }
+void writes(float* x, int& n) { n = 1; }
+auto doubled(const std::complex<float>* x) -> float { return 2 * x->real(); }
+void shows(const char* text, float*) {}
+"""
+FUNCTIONS = {
+    "total": Launch(host="x", args={"n": "x.numel()"}),
+    "pick": Launch(host="modes"),
+    "fails": Launch(host="x", nullable="x"),
+    "large": Launch(nullable="arg1", doc="As large."),
+    "doubled": Launch(host="x"),
+    "fill": Launch(kernel="fill<double>", host="x"),
+    "over": Launch(kernel="over(double*, int)", host="x"),
+}
+X = torch.arange(6.0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JITLOAD_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def plain(one_cache) -> jitload.Module:
+    return jitload.load_inline("plain", cpp_sources=PLAIN, functions=FUNCTIONS)
+
+
+def test_results_arguments_and_computed_parameters(plain):
+    assert plain.total(X) == 15.0
+    assert plain.pick(struct.pack("fi", 3, 4), 1, torch.tensor([0, 7], dtype=torch.uint8)) == 3 + 4 + 1 + 7
+    assert plain.large(2**40, None) == 2**40
+    assert plain.large(5, ctypes.c_void_p(0)) == 5
+    assert plain.doubled(torch.tensor([1.5 + 1j])) == 3
+    filled = torch.zeros(3, dtype=torch.float64)
+    assert plain.fill(filled, 2, 1.5) is None
+    assert filled.tolist() == [1.5, 1.5, 0]
+    plain.over(filled, 3)
+    assert filled.tolist() == [2, 2, 2]
+
+
+def test_a_function_describes_itself(plain):
+    assert str(inspect.signature(plain.total)) == "(x: torch.Tensor, /) -> float"
+    assert plain.total.__doc__ == "The sum of x.\n\ntotal(const float* x)"
+    assert plain.large.__doc__.startswith("As large.")
+    assert repr(plain).startswith("<jitload.Module 'plain': total(const float* x); pick(Pair pair, Mode mode, ")
+    assert plain.total.call(x=X) == 15.0
+    with pytest.raises(AttributeError, match="total is a host function, not a kernel"):
+        _ = plain.total.kernel
+    with pytest.raises(TypeError, match=r"total\(\) is a host function, which chooses its launches itself"):
+        plain.total[1, 1]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda m: m.total(X.double()), TypeError, "argument 'x' must be a float32 CPU tensor, got float64"),
+        (lambda m: m.total(X[::2]), ValueError, "argument 'x' must be contiguous, got shape"),
+        (lambda m: m.total(X, 6), TypeError, r"total\(\) takes 1 argument \(x\), got 2"),
+        (lambda m: m.large(-1, None), ValueError, r"argument 'value' \(unsigned long\) must be from 0|must be from 0"),
+        (lambda m: m.large(1, X), ValueError, "on cpu; .* host memory, declare it with Launch.host="),
+        (lambda m: m.large(2**63, None), ValueError, r"large\(\): the result 9223372036854775808 is too large"),
+        (lambda m: m.fails(None, 0), RuntimeError, r"^fails\(\): no such element$"),
+        (lambda m: m.fails(None, 1), RuntimeError, "it threw an object that is not a std::exception"),
+        (lambda m: m.pick(bytes(7), 0, X.byte()), ValueError, r"argument 'pair' \(Pair\) must have 8 bytes, got 7"),
+    ],
+)
+def test_calls_are_checked_like_those_of_kernels(plain, call, error, message):
+    with pytest.raises(error, match=message):
+        call(plain)
+
+
+@pytest.mark.parametrize(
+    ("functions", "error", "message"),
+    [
+        ({"pointer": Launch(host="x")}, SignatureError, r"function 'pointer': the result has the type float\*"),
+        (["writes"], SignatureError, "function 'writes': parameter 2 has the type int&, which cannot be passed"),
+        ({"shows": Launch(host="text")}, LaunchSpecError, "is for functions of plain types, and this one takes"),
+        ({"total": Launch(host="y")}, LaunchSpecError, "there is no parameter 'y'"),
+        ({"total": Launch(host="n")}, LaunchSpecError, r"'n' \(unsigned long\) is not a pointer"),
+        ({"total": Launch(grid=1)}, LaunchSpecError, r"Launch\.grid: is for kernels, and 'total' is a function"),
+        (["main"], LaunchSpecError, r"main\(\) is not a function .*\n.*jitload run"),
+    ],
+)
+def test_what_cannot_be_exported_is_refused(functions, error, message):
+    with pytest.raises(error, match=message):
+        jitload.build_inline("refused", cpp_sources=PLAIN, functions=functions)
+
+
+def test_functions_of_tvm_ffi_stand_beside_plain_ones():
+    """One type of tvm-ffi's hides behind another name, which only the compiler sees through."""
+    text = r"""
+    using View = tvm::ffi::TensorView;
+    int64_t rank(View x) { return x.ndim(); }
+    tvm::ffi::String label(tvm::ffi::TensorView) { return "n"; }
+    float head(const float* x) { if (*x < 0) TVM_FFI_THROW(ValueError) << "negative"; return *x; }
+    """
+    module = jitload.load_inline(
+        "both", cpp_sources=text, functions={"rank": None, "label": "Its label.", "head": Launch(host="x")}
+    )
+    assert (module.rank(X), module.label(X), module.head(X + 2)) == (1, "n", 2.0)
+    assert sorted(module) == ["head", "label", "rank"]
+    with pytest.raises(ValueError, match=r"head\(\): negative"):
+        module.head(X - 3)
+
+
+def test_an_object_has_the_typed_functions_too(tmp_path):
+    path = jitload.build_inline("o", cpp_sources=PLAIN, functions=FUNCTIONS, output=str(tmp_path / "o.o"))
+    library = jitload.build("linked", sources=[path])
+    assert jitload.load_module(library).total(X) == 15.0
+
+
+def test_launch_host_is_for_functions_of_the_host():
+    with pytest.raises(LaunchSpecError, match="is for host functions: a kernel cannot read the memory of the host"):
+        jitload.build_inline(
+            "k", cuda_sources="__global__ void k(float* x) {}", functions={"k": Launch(host="x")}, arch=ARCH
+        )
+
+
+# ---- with kernels in the text --------------------------------------------------------------------------------------
+
+MIXED = r"""
+__global__ void scale(float* x, float by, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) x[i] *= by;
+}
+// Scale x in place.
+void run(float* x, float by, int n, cudaStream_t stream) { scale<<<(n + 255) / 256, 256, 0, stream>>>(x, by, n); }
+cudaError_t check(int code) { return static_cast<cudaError_t>(code); }
+void overflows(float* x) { scale<<<1, 2048>>>(x, 1, 1); }
+long long handle(cudaStream_t stream) { return reinterpret_cast<long long>(stream); }
+int device(const float* x) { int number = -1; cudaGetDevice(&number); return number; }
+"""
+MIXED_FUNCTIONS = {
+    "run": Launch(args={"n": "x.numel()"}), "check": None, "overflows": None, "handle": None, "device": None,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def mixed(one_cache) -> jitload.Module:
+    return jitload.load_inline("mixed", cuda_sources=MIXED, functions=MIXED_FUNCTIONS, arch=ARCH)
+
+
+@needs_nvcc
+def test_a_stream_is_not_a_parameter_and_errors_of_cuda_are_raised(mixed):
+    assert mixed.run.__doc__ == "Scale x in place.\n\nrun(float* x, float by)"
+    assert mixed.check(0) is None
+    with pytest.raises(RuntimeError, match=r"^check\(\): cudaErrorInvalidValue: invalid argument$"):
+        mixed.check(1)
+    assert mixed.handle.call(stream=4096) == 4096
+    with pytest.raises(ValueError, match=r"run\(\): argument 'x' must be a CUDA tensor, but it is on cpu; if it is"):
+        mixed.run(X, 2.0)
+    with pytest.raises(TypeError, match=r"check\(\) has no argument 'stream'"):
+        mixed.check.call(0, stream=1)
+
+
+@needs_nvcc
+def test_a_text_of_plain_functions_is_compiled_without_the_headers_of_tvm_ffi(tmp_path):
+    text = MIXED + "\n#ifdef DLPACK_MAJOR_VERSION\n#error these headers take two seconds\n#endif\n"
+    library = jitload.build_inline("lean", cuda_sources=text, functions=MIXED_FUNCTIONS, arch=ARCH)
+    assert list(jitload.load_module(library)) == list(MIXED_FUNCTIONS)
+
+
+@needs_nvcc
+def test_functions_are_looked_for_in_all_files(tmp_path):
+    (tmp_path / "scale.cu").write_text(MIXED)
+    (tmp_path / "sum.cpp").write_text(PLAIN)
+    files = [tmp_path / "scale.cu", tmp_path / "sum.cpp"]
+    functions = {"run": None, "total": FUNCTIONS["total"]}
+    module = jitload.load("files", sources=files, functions=functions, arch=ARCH)
+    assert module.total(X) == 15.0
+    with pytest.raises(LaunchSpecError, match=r"no file defines a function 'ran' .*\n    Did you mean 'run'\?"):
+        jitload.build("files", sources=files, functions="ran", arch=ARCH)
+
+
+def test_kernels_and_functions_of_the_host_take_two_calls():
+    with pytest.raises(JitLoadError, match="'scale' is a kernel and 'run' is not"):
+        jitload.build_inline("two", cuda_sources=MIXED, functions=["run", "scale"], arch=ARCH)
+
+
+@needs_nvcc
+@pytest.mark.gpu
+def test_on_a_gpu(gpu, mixed):
+    x = X.cuda()
+    mixed.run(x, 2.0)
+    torch.testing.assert_close(x.cpu(), X * 2)
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        mixed.run(x, 2.0)
+        assert mixed.handle() == stream.cuda_stream
+    stream.synchronize()
+    torch.testing.assert_close(x.cpu(), X * 4)
+    mixed.run.call(x, by=0.5, stream=stream)
+    stream.synchronize()
+    torch.testing.assert_close(x.cpu(), X * 2)
+    with pytest.raises(RuntimeError, match=r"^overflows\(\): cudaErrorInvalidConfiguration: "):
+        mixed.overflows(x)
+    mixed.run(x, 1.0)  # the error was reported once
+    assert mixed.device(x) == x.device.index
+
+
+@needs_nvcc
+@pytest.mark.gpu
+def test_the_device_of_the_tensors_is_current(two_gpus, mixed):
+    assert mixed.device(X.to("cuda:1")) == 1
+    assert torch.cuda.current_device() == 0

@@ -1,0 +1,154 @@
+"""Sources with `main()`: their kernels without the host code, and the command that runs them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from builds import ARCH, python_env
+from support.nvcc import needs_nvcc
+
+import jitload
+from jitload import Launch
+from jitload.cpptext.host_functions import find_host_functions, has_main, without_host_code
+from jitload.errors import CompileError, JitLoadError
+
+SAXPY = r"""
+#include <cstdio>
+#include <iostream>
+#include <vector>
+#define CHECK(call) do { cudaError_t e_ = (call); if (e_ != cudaSuccess) fail(e_, __LINE__); } while (0)
+#define HD __host__ __device__
+#define BOTH_SIDES(x) (x + OFFSET)
+using namespace std;
+constexpr int BLOCK = 256;
+static const float SCALE = 2.0f, OFFSET = 1.0f;
+std::vector<float> storage;
+int calls = 0;
+template <typename T> struct Pair { T a, b; };
+typedef Pair<float> PairF;
+enum Mode { ADD, SUBTRACT };
+struct Timer { cudaEvent_t start; Timer() { cudaEventCreate(&start); } ~Timer() {} };
+void fail(cudaError_t error, int line);
+HD inline float twice(float x) { return SCALE * x; }
+constexpr int square(int x) { return x * x; }
+template <typename T> __device__ T sum(Pair<T> p) { return p.a + p.b; }
+__constant__ float coefficients[4];
+// Compute y = a x + y.
+__global__ void saxpy(int n, float a, const float* x, float* y, Mode mode) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x, start = square(0);
+  if (i < n) y[i] = mode == ADD ? a * x[i] + y[i] + start : BOTH_SIDES(twice(sum(PairF{x[i], -y[i]})));
+}
+namespace util {
+extern "C" __global__ void fill(float* x, float v) { x[threadIdx.x] = v; }
+static double seconds() { return 0; }
+}
+#ifdef VERBOSE
+void report(int n) { if (n) {
+#else
+void report(int n) { {
+#endif
+  std::cout << "reports " << n << std::endl; } }
+void fail(cudaError_t error, int line) { fprintf(stderr, "%s\n", cudaGetErrorString(error)); exit(1); }
+template <class F> void timed(F f) { Timer timer; f(); }
+int main(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) printf("[%s]\n", argv[i]);
+  timed([&] { util::fill<<<1, 1>>>(nullptr, 1.0f); });
+  return 40 + argc;
+}
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def test_the_kernels_of_a_program_are_loaded(tmp_path):
+    (tmp_path / "saxpy.cu").write_text(SAXPY)
+    module = jitload.load("saxpy", sources=[tmp_path / "saxpy.cu"], arch=ARCH)
+    assert list(module) == ["saxpy", "fill"]
+    assert module.saxpy.__doc__.startswith("Compute y = a x + y.\n\nsaxpy(int n, float a, const float* x, float* y, ")
+    launch = Launch(grid="ceil_div(n, 256)", block=256)
+    assert list(jitload.load_inline("s", cuda_sources=SAXPY, functions={"saxpy": launch}, arch=ARCH)) == ["saxpy"]
+    assert list(jitload.load_inline("s", cuda_sources=SAXPY, kind="device", arch=ARCH)) == ["saxpy", "fill"]
+    assert [kernel.name for kernel in jitload.compile_cubin(SAXPY, arch=ARCH).kernels] == ["saxpy", "util::fill"]
+
+
+def test_errors_in_kernels_keep_their_lines():
+    broken = SAXPY.replace("y[i] + start", "y[i] + begin")
+    with pytest.raises(CompileError) as caught:
+        jitload.build_inline("s", cuda_sources=broken, arch=ARCH)
+    assert caught.value.diagnostics[0].line == 1 + broken[: broken.index("begin")].count("\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("int main() { k<<<1, 1>>>(); } __global__ void k() {}", "__global__ void k() {}"),
+        ("struct A { int n; }; struct B { A a; }; __global__ void k(B b) {}", "struct A struct B __global__"),
+        ("namespace n { void h() {} __device__ int d() { return 1; } }", "namespace n { __device__ }"),
+        ("typedef float real; using T = real; void h(T) {} __global__ void k(T* x) {}", "typedef using __global__"),
+        ("#define KERNEL __global__ void\nKERNEL k() {}\nvoid h() {}", "#define KERNEL k"),
+        ("int host = 3; const int N = 4; __global__ void k(int* x) { x[N] = 1; }", "const int N __global__"),
+        ('extern "C" { void h() {} __global__ void k() {} }', 'extern "C" __global__'),
+    ],
+)
+def test_host_code_is_left_out(text, kept):
+    (cut,) = without_host_code((text,))
+    assert len(cut) == len(text)
+    assert all(word in cut for word in kept.split())
+    assert " h(" not in cut
+    assert "main" not in cut
+    assert "host" not in cut
+
+
+def test_functions_of_the_host_are_found():
+    names = {f.candidate.name: (f.is_definition, f.is_plain) for f in find_host_functions(SAXPY)}
+    assert set(names) == {"fail", "util::seconds", "report", "main", "square", "timed"}
+    assert has_main([SAXPY])
+    assert not has_main(["void domain() {} struct main_t {}; // int main() {}"])
+
+
+def test_a_program_asked_for_as_a_library_is_refused_with_the_next_step():
+    with pytest.raises(JitLoadError, match=r"s\.cu is a program, with main\(\).*functions=\['run'\].*jitload run"):
+        jitload.build_inline("s", cuda_sources=SAXPY, kind="mixed", arch=ARCH)
+
+
+# ---- the command run -----------------------------------------------------------------------------------------------
+
+
+def run_program(*words: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "jitload", "run", *map(str, words)]
+    return subprocess.run(command, env=python_env(None), capture_output=True, text=True, check=False)
+
+
+@needs_nvcc
+def test_a_program_runs_with_its_own_arguments_output_and_status(tmp_path):
+    (tmp_path / "saxpy.cu").write_text(SAXPY)
+    words = (
+        "--arch",
+        ARCH,
+        "--cuda-flags=--expt-relaxed-constexpr -DN=3",
+        tmp_path / "saxpy.cu",
+        "--",
+        "a",
+        "b c",
+        "--x",
+    )
+    for _ in range(2):
+        result = run_program(*words)
+        assert (result.stdout, result.stderr, result.returncode) == ("[a]\n[b c]\n[--x]\n", "", 44)
+    entries = list((tmp_path / "cache").glob("saxpy-*/*"))
+    assert len(entries) == 1, "the second run finds the program in the cache"
+
+
+@needs_nvcc
+def test_what_cannot_be_run_is_refused(tmp_path):
+    (tmp_path / "none.cu").write_text("__global__ void k() {}\n")
+    result = run_program("--arch", ARCH, tmp_path / "none.cu")
+    assert result.returncode == 1
+    assert "A program needs main()" in result.stderr
+    result = run_program("--arch", ARCH, tmp_path / "none.cu", "100")
+    assert result.stderr == "jitload: '100' is not a source file; arguments of the program come after --\n"
