@@ -8,12 +8,20 @@ from __future__ import annotations
 import functools
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from jitload.cpptext.declarations import DeclarationScan, Declarator, find_angle, find_declarator, opened_namespaces
+from jitload.cpptext.declarations import (
+    DeclarationScan,
+    Declarator,
+    find_angle,
+    find_closing,
+    find_declarator,
+    opened_namespaces,
+)
 from jitload.cpptext.lexer import Token, code_tokens
 from jitload.cpptext.preprocessor import Directive, split_directives
+from jitload.cpptext.source_kind import HOST_ALGORITHMS
 from jitload.cpptext.structures import split_declarations
 from jitload.model import Candidate
 
@@ -26,6 +34,7 @@ _KEYWORDS = frozenset(
         *("void", "bool", "char", "short", "int", "long", "unsigned", "signed", "float", "double", "size_t"),
     )
 )
+_CLASSES = frozenset(("struct", "class", "union"))
 # Types of tvm-ffi, and those that only tvm-ffi converts.
 _FFI_WORDS = frozenset(
     (
@@ -193,7 +202,7 @@ def without_host_code(texts: tuple[str, ...]) -> tuple[str, ...]:
             if not declaration.is_kept and not declaration.names.isdisjoint(reached):
                 declaration.is_kept = pending = True
                 reached |= declaration.words
-    return tuple(part.kept_text() for part in parts)
+    return tuple(part.kept_text(reached) for part in parts)
 
 
 def _device_words(text: str) -> frozenset[str]:
@@ -208,14 +217,18 @@ def _device_words(text: str) -> frozenset[str]:
 
 
 class _Declaration:
-    """What a declaration declares, which words it needs, and whether device code needs it."""
+    """What a declaration declares, which words it needs, and whether device code needs it.
 
-    __slots__ = ("end", "is_kept", "names", "start", "words")
+    `bodies` are the spans of the members' bodies that device code cannot call.
+    """
+
+    __slots__ = ("bodies", "end", "is_kept", "names", "start", "words")
 
     def __init__(self, tokens: Sequence[Token], names: frozenset[str], start: int, end: int) -> None:
         self.names = names
         self.words = frozenset(token.text for token in tokens if token.kind == "word")
         self.is_kept = False
+        self.bodies: list[tuple[int, int]] = []
         self.start = start
         self.end = end
 
@@ -255,10 +268,17 @@ class _Parts:
             if names is None:
                 self.seeds |= {token.text for token in declaration if token.kind == "word"}
             else:
-                self.declarations.append(_Declaration(declaration, names, declaration[0].start, end))
+                made = _Declaration(declaration, names, declaration[0].start, end)
+                self.declarations.append(made)
+                if opening is not None and _CLASSES.intersection(token.text for token in head):
+                    bodies = list(_host_bodies(declaration[opening:], self._device_words))
+                    made.bodies = [(first.start + 1, last.start) for first, last, _ in bodies]
+                    skipped = frozenset(token.start for _, _, body in bodies for token in body)
+                    made.words = frozenset(t.text for t in declaration if t.kind == "word" and t.start not in skipped)
 
     def _names(self, declaration: Sequence[Token], head: Sequence[Token]) -> frozenset[str] | None:
         """Return the names that a declaration declares, or None if it belongs to device code itself."""
+        head = head[_template_end(head) :]
         words = [token.text for token in head]
         if not self._device_words.isdisjoint(words) or words[:2] == ["using", "namespace"]:
             return None
@@ -276,16 +296,52 @@ class _Parts:
         words_in = (token.text for token in counted[:initializer] if token.kind == "word")
         return frozenset(word for word in words_in if word not in _KEYWORDS)
 
-    def kept_text(self) -> str:
-        """Return the text with spaces in place of the declarations that are not kept."""
+    def kept_text(self, reached: Collection[str]) -> str:
+        """Return the text with spaces in place of what is not kept: declarations, and headers of algorithms."""
+        text = self._text
+        for run in () if {"thrust", "cub"}.intersection(reached) else self._directives:
+            if run[1].text == "include" and run[-1].line == run[1].line:
+                start, end = run[2].start, run[-1].start + len(run[-1].text)
+                if HOST_ALGORITHMS.search(text, start, end):
+                    text = text[: run[0].start] + " " * (end - run[0].start) + text[end:]
+        for start, end in (
+            body for declaration in self.declarations if declaration.is_kept for body in declaration.bodies
+        ):
+            text = text[:start] + _blank(text[start:end]) + text[end:]
         kept_spans = [(run[0].start, run[-1].start + len(run[-1].text)) for run in self._directives]
         pieces, position = [], 0
         for declaration in sorted(self.declarations, key=lambda declaration: declaration.start):
             if declaration.is_kept or declaration.end <= position:
                 continue
-            pieces.append(self._text[position : declaration.start])
+            pieces.append(text[position : declaration.start])
             position = declaration.start
             for start, end in (*(s for s in kept_spans if position <= s[0] < declaration.end), (declaration.end,) * 2):
-                pieces.append(re.sub(r"[^\n]", " ", self._text[position:start]) + self._text[start:end])
+                pieces.append(_blank(text[position:start]) + text[start:end])
                 position = end
-        return "".join((*pieces, self._text[position:]))
+        return "".join((*pieces, text[position:]))
+
+
+def _blank(text: str) -> str:
+    return re.sub(r"[^\n]", " ", text)
+
+
+def _host_bodies(
+    tokens: Sequence[Token], device_words: frozenset[str]
+) -> Iterator[tuple[Token, Token, Sequence[Token]]]:
+    """Yield the braces and the tokens of each member function's body in a class, which begins with its brace.
+
+    Functions with `constexpr` may be called by device code, and those with `__device__` are device code.
+    """
+    close = find_closing(tokens, 0)
+    for member in filter(None, split_declarations(tokens[1:close] if close > 0 else tokens[1:])):
+        opening = _opening(member)
+        words = {token.text for token in member[:opening]} if opening else set()
+        if opening is None or not words.isdisjoint(device_words | {"constexpr", "consteval"}):
+            continue
+        if "(" not in words:
+            if words & _CLASSES:
+                yield from _host_bodies(member[opening:], device_words)
+            continue
+        end = find_closing(member, opening)
+        if end > 0:
+            yield member[opening], member[end], member[opening + 1 : end]

@@ -28,7 +28,7 @@ LAUNCH_FUNCTIONS = frozenset(
     )
 )
 # Headers for host code; the others of Thrust are for kernels, too.
-_ALGORITHMS = re.compile(
+HOST_ALGORITHMS = re.compile(
     r"cub/device/|thrust/(?!(?:complex|pair|tuple|functional|swap|optional|limits|random|iterator|type_traits|detail)\b)"
 )
 _HOST_COMPILER_MACROS = {"__CUDACC__": None, "__NVCC__": None}
@@ -104,7 +104,7 @@ def _kernel_words(tokens: Sequence[Token]) -> set[str]:
 
 def _has_algorithms(tokens: Sequence[Token]) -> bool:
     """Return whether device-wide algorithms of Thrust or CUB are included."""
-    return any(_ALGORITHMS.match(name) for name in _header_names(tokens))
+    return any(HOST_ALGORITHMS.match(name) for name in _header_names(tokens))
 
 
 def _header_names(tokens: Sequence[Token]) -> Iterator[str]:

@@ -9,8 +9,8 @@ from jitload.request.arguments import Call, read_functions
 from jitload.request.kind import Kind, is_empty, looks_like_kernels
 from jitload.toolchain.arch import CPU
 
-# Types and constants that kernels share with the host have no `__device__`.
-DEFAULT_DEVICE = ("-default-device",)
+# Types and constants that kernels share with the host have no `__device__`, and members for the host have no body.
+DEFAULT_DEVICE = ("-default-device", "--diag-suppress=940")
 
 
 def choose_kernels(call: Call, kind: Kind) -> tuple[Call, Kind, bool]:

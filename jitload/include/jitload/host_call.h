@@ -162,6 +162,18 @@ static inline void __jitload_call_guarded(__jitload_r (*__jitload_f)(__jitload_p
       __jitload_f, __jitload_args, __jitload_out, __jitload_all_indices());
 }
 
+/* Without parameters: nvcc 13 crashes on the empty lists of types above. */
+template <class __jitload_name, class __jitload_r>
+static inline void __jitload_call_guarded(__jitload_r (*__jitload_f)(), void**, __jitload_result* __jitload_out) {
+  constexpr int __jitload_number = __jitload_kind<__jitload_r>::__jitload_number;
+  __jitload_out->kind = __jitload_number;
+  __jitload_out->probe =
+      (const void*)&__jitload_host_probe<__jitload_r(), __jitload_name, __jitload_numbers<(unsigned long)__jitload_number>,
+                                         __jitload_numbers<>, __jitload_numbers<>, void()>;
+  __jitload_caller<__jitload_number != __JITLOAD_UNSUPPORTED, __jitload_number, __jitload_r>::__jitload_call(
+      __jitload_f, (void**)0, __jitload_out, __jitload_indices<>());
+}
+
 #ifdef __CUDACC__
 /* Whether CUDA cannot be used here at all, which functions that do not use it need not know. */
 static inline bool __jitload_is_absent(cudaError_t __jitload_code) {
