@@ -51,6 +51,11 @@ def find_or_build_launcher(compiler: Compiler, cache_dir: Path, settings: Settin
     return _find_or_build("launcher", compiler, cache_dir, settings)
 
 
+def find_or_build_torch_runtime(compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:
+    """Return the entry with the compiled part of the light torch, which texts written for torch are linked with."""
+    return _find_or_build("torch_runtime", compiler, cache_dir, settings)
+
+
 def _find_or_build(name: str, compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:
     parts = (
         ("kind", name),
@@ -89,10 +94,11 @@ def _object_step(name: str, compiler: Compiler) -> Step:
         "cpu_runtime": _RUNTIME_DIR / "cpu.cc",
         "cpu_watched": _RUNTIME_DIR / "cpu.cc",
         "triton_runtime": _RUNTIME_DIR / "triton.cc",
+        "torch_runtime": _RUNTIME_DIR / "torch.cc",
         "launcher": own_include_dir() / "launcher.cc",
     }[name]
-    defines = ("-DJITLOAD_CPU_WATCHES=1",) if name == "cpu_watched" else ()
-    flags = ("-std=c++17", *_OPTIMIZED, *defines, *include_flags())
+    extra = {"cpu_watched": ("-DJITLOAD_CPU_WATCHES=1",), "torch_runtime": ("-fexceptions", "-frtti")}.get(name, ())
+    flags = ("-std=c++17", *_OPTIMIZED, *extra, *include_flags())
     return compile_step(compiler.command, flags, str(source), f"{name}.o")
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from jitload.building.files_read import files_in_options, headers_to_record, read_depfile, search_dirs
 from jitload.building.ninja import Step, run_ninja, write_ninja
 from jitload.building.resources import run_in_background
-from jitload.building.runtime import find_or_build_launcher, find_or_build_runtime
+from jitload.building.runtime import find_or_build_launcher, find_or_build_runtime, find_or_build_torch_runtime
 from jitload.cache.store import Work
 from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError
@@ -41,12 +41,9 @@ from jitload.host_cpp.steps import (
     write_host_sources,
 )
 from jitload.request.request import HostSource, Request
+from jitload.request.torch_text import missing_names
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs
-
-_TORCH_CODE = re.compile(
-    r"(?:torch|ATen|c10|pybind11)/[\w/.]+: No such file|\W(?:torch|at|c10)\W+(?:does not name a type|has not been)"
-)
 
 
 def build_host_library(
@@ -77,13 +74,17 @@ def build_host_library(
 
 
 def _find_launcher(build: HostBuild) -> Path:
-    return find_or_build_launcher(build.compiler, build.work.cache_dir, build.request.settings).product
+    """Return the object with jitload's part of the library: the launcher, or the light torch."""
+    find_or_build = find_or_build_torch_runtime if build.host.is_torch else find_or_build_launcher
+    return find_or_build(build.compiler, build.work.cache_dir, build.request.settings).product
 
 
 def _probably_launches(host: HostSource) -> bool:
-    """Return whether the library will probably need the launcher, so that building it should start at once."""
+    """Return whether the library will probably need jitload's object, so that building it should start at once."""
     if host.is_object:
         return False
+    if host.is_torch:
+        return True
     texts = [text for unit in host.units for _, text in unit.pieces]
     return bool(host.cubins or host.objects) or any("/cuda/" in text or "jitload" in text for text in texts)
 
@@ -110,7 +111,7 @@ def _run(build: HostBuild, steps: Sequence[Step]) -> None:
     except CompileError as error:
         if isinstance(build.cuda, Nvcc) and is_of_nvcc(error, nvcc_compile_steps(build)):
             raise nvcc_failure(error, build.cuda) from None
-        if _TORCH_CODE.search(error.log):
+        if missing_names(error.log):
             error.hint = TORCH_HINT
         raise
 

@@ -15,6 +15,7 @@ from jitload.building.ninja import Step, parse_diagnostics, shell_line
 from jitload.errors import CompileError, Diagnostic, ToolchainError
 from jitload.host_cpp.dryrun import Template, template_steps
 from jitload.request.request import Unit
+from jitload.request.torch_text import missing_names
 from jitload.toolchain.arch import capability_of
 from jitload.toolchain.cuda import Nvcc, find_cudart, find_wheel_cudart
 from jitload.toolchain.host import Compiler
@@ -24,10 +25,8 @@ _FLAGS = ("-Xcompiler=-fPIC,-fvisibility=hidden,-pipe", "-DJITLOAD_LAUNCHER_LINK
 _HOST_COMPILER = "host_compiler"
 _DEVICE_LINK = "device_link.o"
 TORCH_HINT = (
-    "This is a text for torch.utils.cpp_extension, which is built with torch's headers: load it with "
-    "torch.utils.cpp_extension.load_inline. For jitload, pass only the kernels and declare the launch, "
-    "functions={'f': Launch(grid=…, block=…)}; or write tvm::ffi::TensorView for torch::Tensor and leave out "
-    "PYBIND11_MODULE."
+    "These are names of torch's that jitload's headers do not have: load the text with "
+    "jitload.cpp_extension.load_inline, which then builds it with torch's own headers (docs/torch.md)."
 )
 
 
@@ -121,7 +120,7 @@ def nvcc_failure(error: CompileError, nvcc: Nvcc) -> CompileError | ToolchainErr
         match = re.search(r"gcc versions later than (\d+)", error.log)
         newest, name = (f" than g++ {match[1]}", f"g++-{match[1]}") if match else ("", "g++-12")
         hint = f"nvcc {release} takes no newer host compiler{newest}: name one that it takes, JITLOAD_CXX={name}."
-    if re.search(r"(?:torch|ATen|c10|pybind11)/[\w/.]+: No such file", error.log):
+    if missing_names(error.log):
         hint = TORCH_HINT
     # nvcc compiles once for each architecture and repeats the messages.
     diagnostics: dict[Diagnostic, None] = dict.fromkeys(

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn
 
 import tvm_ffi
@@ -57,6 +58,8 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         """Return a function of the library by its exported name."""
         if not isinstance(name, str):
             raise TypeError(f"names of functions of {self!r} must be str, got {type(name).__name__}")
+        if (functions := self.__dict__.get("_jitload_torch")) is not None and hasattr(functions, name):
+            return getattr(functions, name)  # type: ignore[no-any-return]  # a function of Python
         try:
             function: TypedFunction = super().get_function(name, query_imports)
         except AttributeError:
@@ -270,6 +273,10 @@ def list_exports(module: Module, library_path: Path) -> None:
     names = [name.removeprefix("__tvm_ffi_") for name in offered if name.startswith("__tvm_ffi_")]
     facts = module._jitload_facts()
     plain = sorted(name for name in names if not name.startswith("_") and name not in facts["functions"])
+    if "_jitload_torch_module" in names:
+        functions = module.__dict__["_jitload_torch"] = ModuleType(library_path.stem)
+        tvm_ffi.Module.get_function(module, "_jitload_torch_module")(id(functions))
+        plain += sorted(name for name in vars(functions) if not name.startswith("_"))
     module.__dict__["_jitload_exports"] = tuple(plain)
     documented = frozenset(name.removeprefix("_doc_") for name in names if name.startswith("_doc_"))
     module.__dict__["_jitload_documented"] = documented
@@ -352,3 +359,15 @@ def _dtype(dtype: object) -> Any:
 
 def _unknown_dtype(dtype: object) -> ValueError:
     return ValueError(f"dtype {dtype!r} is unknown; write 'float32', torch.float32 or the like")
+
+
+def torch_module(module: Module) -> ModuleType:
+    """Return the Python module that the library of a text for torch has filled.
+
+    Raises:
+        LoadError: The library has none.
+    """
+    functions: ModuleType | None = module.__dict__.get("_jitload_torch")
+    if functions is None:
+        raise LoadError(f"{module!r} has no PYBIND11_MODULE: list the functions to export, functions=['f']")
+    return functions

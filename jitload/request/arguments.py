@@ -9,12 +9,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.launch import Launch
 from jitload.request.cubins import CubinLike
 from jitload.toolchain.arch import CPU
+
+if TYPE_CHECKING:
+    from jitload.request.torch_text import TorchText
 
 Texts = str | Sequence[str]
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -416,6 +419,7 @@ class Call(NamedTuple):
         instrumentation: Sanitizers and debug information for kernels.
         gpu_check: Whether NVRTC checks kernels for the CPU; None leaves it to `JITLOAD_CPU_GPU_CHECK`.
         isolate: Whether NVRTC runs in a child process; None leaves it to `JITLOAD_ISOLATE`.
+        torch: How a text for torch is treated; None for other texts, and for those that are not recognized yet.
     """
 
     name: str
@@ -429,6 +433,7 @@ class Call(NamedTuple):
     instrumentation: Instrumentation = NO_INSTRUMENTATION
     gpu_check: bool | None = None
     isolate: bool | None = None
+    torch: TorchText | None = None
 
 
 def read_call(keywords: Mapping[str, Any], *, makes: Literal["module", "library"]) -> Call:

@@ -26,7 +26,7 @@ from jitload.request.arguments import (
 )
 from jitload.request.cubins import LabelledCubin, read_embedded_cubins, read_labelled_cubins
 from jitload.request.host_functions import check_host_functions
-from jitload.request.kind import Kind, check_has_no_launches, cpu_launch_error, find_kind, is_empty
+from jitload.request.kind import Kind, check_has_no_launches, cpu_launch_error, find_kind, has_launches, is_empty
 from jitload.request.options import cpu_options, take_archs, translate_cuda_options
 from jitload.request.programs import DEFAULT_DEVICE, choose_kernels
 from jitload.settings import Settings, read_settings
@@ -35,6 +35,7 @@ from jitload.toolchain.arch import CPU, add_archs, resolve_arch, resolve_gpu_arc
 if TYPE_CHECKING:
     from jitload.model import Cubin
 
+_TORCH_MARKS = ("torch", "at::", "PYBIND11_MODULE")  # a text without any of them is not for torch
 _NOT_IN_FILE_NAMES = re.compile(r"^[.-]|[^A-Za-z0-9_.-]+")  # a leading dot hides a file, a hyphen makes it an option
 
 
@@ -74,6 +75,7 @@ class HostSource(NamedTuple):
         flags: `extra_cflags`.
         link_flags: `extra_ldflags`.
         is_object: Whether the result is an object file for the user to link, not a library.
+        is_torch: Whether it is written for torch's C++ interface.
         is_program: Whether the result is a program.
     """
 
@@ -83,6 +85,7 @@ class HostSource(NamedTuple):
     flags: tuple[str, ...] = ()
     link_flags: tuple[str, ...] = ()
     is_object: bool = False
+    is_torch: bool = False
     is_program: bool = False
 
     @property
@@ -188,6 +191,7 @@ def make_request(call: Call) -> Request:
     check_backend(call.backend)
     if not call.sources.has_code:
         return _request_for_cubins(call, settings)
+    call = _with_light_torch(call)
     kind = "device" if call.makes == "cubin" else find_kind(call)
     call, kind, has_cut_texts = choose_kernels(call, kind)
     options, option_archs = take_archs(call.options.cuda) if call.options.cuda else ((), ())
@@ -215,6 +219,24 @@ def make_request(call: Call) -> Request:
         _check_embeddable(request)
     check_instrumentation(request.instrumentation, request.archs, has_host_code=host is not None)
     return _with_cpu_flags(request, call.options.host)
+
+
+def _with_light_torch(call: Call) -> Call:
+    """Return the call with a text for torch prepared for the light headers; other calls are returned unchanged."""
+    sources = call.sources
+    is_open = call.kind is None and call.makes in ("module", "library") and not has_launches(call.functions)
+    texts = (text for _, text in (*sources.cuda, *sources.host))
+    if call.torch is None and not (is_open and any(mark in text for text in texts for mark in _TORCH_MARKS)):
+        return call
+
+    from jitload.request.torch_text import TorchText, is_torch_text, torch_sources
+
+    if call.torch is None and not is_torch_text(sources, call.functions):
+        return call
+    torch = call.torch or TorchText()
+    sources, options = torch_sources(call.name, sources, call.functions, call.options, torch)
+    kind = "mixed" if sources.cuda else "host"
+    return call._replace(sources=sources, options=options, functions=None, kind=kind, torch=torch)
 
 
 def make_program_request(
@@ -323,6 +345,7 @@ def _host_source(call: Call, kind: Kind, cuda_options: tuple[str, ...]) -> HostS
         cubins=read_embedded_cubins(sources.cubins, device_name=call.name if kind == "device" else ""),
         flags=call.options.host,
         link_flags=call.options.link,
+        is_torch=call.torch is not None,
         is_program=call.makes == "program",
     )
 

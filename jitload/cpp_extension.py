@@ -1,0 +1,270 @@
+"""`load_inline` and `load` with the signatures of `torch.utils.cpp_extension`, for texts written for torch.
+
+The texts are built as they are, with light headers in place of torch's: docs/torch.md says what differs. A text that
+uses what the light headers lack is built by torch itself.
+
+`install()` makes programs that import the functions from torch use these. `python -m jitload.cpp_extension program.py`
+runs a program under it, and with `JITLOAD_TORCH=1` in the environment every program runs under it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.util
+import logging
+import re
+import runpy
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from jitload.errors import CompileError
+from jitload.pipeline import PathLike, load_request
+from jitload.request.arguments import (
+    Call,
+    Functions,
+    Paths,
+    Texts,
+    file_sources,
+    inline_sources,
+    read_options,
+    read_texts,
+)
+from jitload.request.request import make_request
+from jitload.request.torch_text import TorchText, missing_names
+
+__all__ = ["install", "load", "load_inline"]
+
+_log = logging.getLogger(__name__)
+_TORCH_MODULE = "torch.utils.cpp_extension"
+_originals: dict[str, Callable[..., Any]] = {}  # torch's own functions, while ours are installed
+
+# Arguments of torch that have no meaning here, and the values that ask for nothing.
+_WITHOUT_MEANING: dict[str, tuple[object, ...]] = {
+    "sycl_sources": (None, "", []),
+    "extra_sycl_cflags": (None, []),
+    "build_directory": (None,),
+    "with_cuda": (None, False, True),
+    "with_sycl": (None, False),
+    "keep_intermediates": (True,),
+    "use_pch": (False,),
+}
+
+
+def load_inline(  # noqa: PLR0913, PLR0917  the signature is torch's
+    name: str,
+    cpp_sources: Texts | None = None,
+    cuda_sources: Texts | None = None,
+    sycl_sources: Texts | None = None,
+    functions: Functions | None = None,
+    extra_cflags: Sequence[str] | None = None,
+    extra_cuda_cflags: Sequence[str] | None = None,
+    extra_sycl_cflags: Sequence[str] | None = None,
+    extra_ldflags: Sequence[str] | None = None,
+    extra_include_paths: Paths | None = None,
+    build_directory: PathLike | None = None,
+    verbose: bool = False,  # noqa: FBT001, FBT002
+    with_cuda: bool | None = None,  # noqa: FBT001
+    with_sycl: bool | None = None,  # noqa: FBT001
+    is_python_module: bool = True,  # noqa: FBT001, FBT002
+    with_pytorch_error_handling: bool = True,  # noqa: FBT001, FBT002
+    keep_intermediates: bool = True,  # noqa: FBT001, FBT002
+    use_pch: bool = False,  # noqa: FBT001, FBT002
+    no_implicit_headers: bool = False,  # noqa: FBT001, FBT002
+) -> Any:
+    """Compile C++ and CUDA texts that use torch's C++ interface, and return a module of their functions.
+
+    The arguments are those of `torch.utils.cpp_extension.load_inline`.
+
+    Raises:
+        CompileError: A text has an error; the message has the compiler's output, with the lines of the text.
+
+    Example:
+        >>> source = "torch::Tensor twice(torch::Tensor x) { return x * 2; }"
+        >>> load_inline("twice", source, functions=["twice"]).twice(x)
+    """
+    arguments = dict(locals())
+    if not is_python_module or sycl_sources:
+        return _build_with_torch("load_inline", arguments, ["TORCH_LIBRARY" if not is_python_module else "SYCL"])
+    cuda, cpp = _texts(cuda_sources, "cuda_sources"), _texts(cpp_sources, "cpp_sources")
+    sources = inline_sources(name, cuda, cpp_sources=cpp, embed_cubin=None)
+    torch = TorchText(has_implicit_headers=not no_implicit_headers, wraps_errors=with_pytorch_error_handling)
+    return _load("load_inline", arguments, Call(name, sources, "module", functions=functions, torch=torch))
+
+
+def load(  # noqa: PLR0913, PLR0917  the signature is torch's
+    name: str,
+    sources: Paths,
+    extra_cflags: Sequence[str] | None = None,
+    extra_cuda_cflags: Sequence[str] | None = None,
+    extra_sycl_cflags: Sequence[str] | None = None,
+    extra_ldflags: Sequence[str] | None = None,
+    extra_include_paths: Paths | None = None,
+    build_directory: PathLike | None = None,
+    verbose: bool = False,  # noqa: FBT001, FBT002
+    with_cuda: bool | None = None,  # noqa: FBT001
+    with_sycl: bool | None = None,  # noqa: FBT001
+    is_python_module: bool = True,  # noqa: FBT001, FBT002
+    is_standalone: bool = False,  # noqa: FBT001, FBT002
+    keep_intermediates: bool = True,  # noqa: FBT001, FBT002
+) -> Any:
+    """Compile C++ and CUDA files that use torch's C++ interface, and return a module of their functions.
+
+    The arguments are those of `torch.utils.cpp_extension.load`.
+
+    Raises:
+        CompileError: A file has an error; the message has the compiler's output.
+    """
+    arguments = dict(locals())
+    if not is_python_module or is_standalone:
+        return _build_with_torch("load", arguments, ["TORCH_LIBRARY" if not is_standalone else "main()"])
+    return _load("load", arguments, Call(name, file_sources(sources), "module", torch=TorchText()))
+
+
+def _texts(sources: Texts | None, argument: str) -> Texts | None:
+    """Return the texts that are not empty, of which torch accepts any number."""
+    return [text for text in read_texts(sources, argument) if text.strip()] or None
+
+
+def _load(function: str, arguments: Mapping[str, Any], call: Call) -> Any:
+    for keyword, idle in _WITHOUT_MEANING.items():
+        if keyword in arguments and arguments[keyword] not in idle:
+            _log.info("%s(): %s=%r has no effect on jitload's build", function, keyword, arguments[keyword])
+    options = read_options(
+        cflags=arguments["extra_cflags"],
+        cuda_cflags=arguments["extra_cuda_cflags"],
+        ldflags=arguments["extra_ldflags"],
+        include_paths=arguments["extra_include_paths"],
+    )
+
+    from jitload.loader.module import torch_module
+
+    request = make_request(call._replace(options=options))
+    try:
+        module = load_request(request, None, keep_module_alive=True, verbose=bool(arguments["verbose"]))
+    except CompileError as error:
+        missing = missing_names(error.log)
+        if not missing:
+            raise
+        if reason := _why_torch_cannot_build(call):
+            error.hint = f"jitload's headers for torch lack {', '.join(missing)}. {reason}"
+            raise
+        return _build_with_torch(function, arguments, missing)
+    return torch_module(module)
+
+
+# ---- what the light headers lack ---------------------------------------------------------------------------------
+
+
+def _why_torch_cannot_build(call: Call) -> str:
+    """Return why torch's own headers cannot build a text here, or nothing if they may."""
+    import torch
+
+    needs_cuda = call.sources.cuda or any(re.search(r"[/:]cuda[/:]", text) for _, text in call.sources.host)
+    if needs_cuda and torch.version.cuda is None:
+        return (
+            "Its own headers cannot build the text either: this torch is built for the CPU, without the headers and "
+            "libraries of CUDA. Install a torch for CUDA, or leave these names out."
+        )
+    return ""
+
+
+def _build_with_torch(function: str, arguments: Mapping[str, Any], missing: Iterable[str]) -> Any:
+    """Call torch's own function, which builds the text with torch's headers."""
+    import torch.utils.cpp_extension
+
+    original = _originals.get(function) or getattr(torch.utils.cpp_extension, function)
+    start = time.perf_counter()
+    module = original(**{key: list(value) if isinstance(value, tuple) else value for key, value in arguments.items()})
+    _log.info(
+        "%r is built with torch's own headers (missing: %s), %.1f s",
+        arguments["name"],
+        ", ".join(missing),
+        time.perf_counter() - start,
+    )
+    return module
+
+
+# ---- in place of torch's functions ---------------------------------------------------------------------------------
+
+
+class _Installation:
+    """What `install` returns: a context manager that removes the functions again."""
+
+    def __enter__(self) -> None:
+        """Do nothing: the functions are installed already."""
+
+    def __exit__(self, *_: object) -> None:
+        uninstall()
+
+
+def install() -> _Installation:
+    """Make `torch.utils.cpp_extension.load_inline` and `load` be the functions of this module.
+
+    Call it before the program imports the functions; torch itself may be imported before or later. The result is a
+    context manager that restores torch's functions.
+
+    Example:
+        >>> with jitload.cpp_extension.install():
+        ...     runpy.run_path("program.py")
+    """
+    if (module := sys.modules.get(_TORCH_MODULE)) is not None:
+        _replace_functions(module)
+    elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+    return _Installation()
+
+
+def uninstall() -> None:
+    """Restore torch's functions."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
+    module = sys.modules.get(_TORCH_MODULE)
+    for name, original in _originals.items():
+        setattr(module, name, original)
+    _originals.clear()
+
+
+def _replace_functions(module: ModuleType) -> None:
+    for name, function in (("load_inline", load_inline), ("load", load)):
+        original = getattr(module, name)
+        if original is not function:
+            _originals[name] = original
+            setattr(module, name, function)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Replaces torch's functions as soon as their module is imported."""
+
+    def find_spec(self, name: str, *_: object) -> Any:
+        if name != _TORCH_MODULE:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                execute(module)
+                _replace_functions(module)
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def main() -> None:
+    """Run a program, `python -m jitload.cpp_extension program.py …`, with these functions in place of torch's."""
+    if len(sys.argv) < 2:
+        raise SystemExit("usage: python -m jitload.cpp_extension program.py [argument …]")
+    del sys.argv[0]
+    sys.path[0] = str(Path(sys.argv[0]).absolute().parent)
+    module = importlib.import_module("jitload.cpp_extension")  # not `__main__`, which is another copy of it
+    with module.install():
+        runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

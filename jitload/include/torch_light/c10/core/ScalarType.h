@@ -1,0 +1,1 @@
+#include "jitload_torch/all.h"

@@ -1,0 +1,581 @@
+/* The small types: dtypes, devices, array references, scalars, optional values and tensor options. */
+#ifndef JITLOAD_TORCH_CORE_H_
+#define JITLOAD_TORCH_CORE_H_
+
+#include "half.h"
+#include "runtime.h"
+
+namespace std {
+struct nullopt_t;
+template <class T>
+class optional;
+}  // namespace std
+
+namespace jitload_torch {
+template <class T>
+T&& value_of() noexcept;
+template <class T>
+void accept(T);
+template <class T>
+struct identity {
+  using type = T;
+};
+}  // namespace jitload_torch
+
+namespace c10 {
+
+// ---- dtypes -------------------------------------------------------------------------------------------------------
+
+/* X(C++ type, name, value) */
+#define JITLOAD_TORCH_SCALAR_TYPES(X)                                                                              \
+  X(uint8_t, Byte, 0) X(int8_t, Char, 1) X(int16_t, Short, 2) X(int, Int, 3) X(int64_t, Long, 4) X(Half, Half, 5)  \
+  X(float, Float, 6) X(double, Double, 7) X(bool, Bool, 11) X(BFloat16, BFloat16, 15)                              \
+  X(uint16_t, UInt16, 27) X(uint32_t, UInt32, 28) X(uint64_t, UInt64, 29)
+#define JITLOAD_TORCH_OTHER_SCALAR_TYPES(X)                                                                        \
+  X(ComplexHalf, 8, 4) X(ComplexFloat, 9, 8) X(ComplexDouble, 10, 16) X(Float8_e5m2, 23, 1) X(Float8_e4m3fn, 24, 1) \
+  X(Float8_e5m2fnuz, 25, 1) X(Float8_e4m3fnuz, 26, 1) X(Float8_e8m0fnu, 44, 1)
+
+enum class ScalarType : int8_t {
+#define X(T, name, value) name = value,
+  JITLOAD_TORCH_SCALAR_TYPES(X)
+#undef X
+#define X(name, value, size) name = value,
+      JITLOAD_TORCH_OTHER_SCALAR_TYPES(X)
+#undef X
+          Undefined = 46,
+};
+#define X(T, name, value) constexpr ScalarType k##name = ScalarType::name;
+JITLOAD_TORCH_SCALAR_TYPES(X)
+#undef X
+#define X(name, value, size) constexpr ScalarType k##name = ScalarType::name;
+JITLOAD_TORCH_OTHER_SCALAR_TYPES(X)
+#undef X
+constexpr ScalarType kUInt8 = kByte, kInt8 = kChar, kInt16 = kShort, kInt32 = kInt, kInt64 = kLong, kFloat16 = kHalf,
+                     kFloat32 = kFloat, kFloat64 = kDouble, kComplexFloat32 = kComplexHalf,
+                     kComplexFloat64 = kComplexFloat, kComplexFloat128 = kComplexDouble;
+
+template <class T>
+struct CppTypeToScalarType;
+template <ScalarType N>
+struct ScalarTypeToCPPType;
+#define X(T, name, number)                                                                     \
+  template <>                                                                                  \
+  struct CppTypeToScalarType<T> {                                                              \
+    static constexpr ScalarType value = ScalarType::name;                                      \
+  };                                                                                           \
+  template <>                                                                                  \
+  struct ScalarTypeToCPPType<ScalarType::name> {                                               \
+    using type = T;                                                                            \
+  };
+JITLOAD_TORCH_SCALAR_TYPES(X)
+#undef X
+#if INT64_MAX == __LONG_MAX__
+template <>
+struct CppTypeToScalarType<long long> {
+  static constexpr ScalarType value = ScalarType::Long;
+};
+#endif
+template <class T>
+struct CppTypeToScalarType<const T> : CppTypeToScalarType<T> {};
+template <ScalarType N>
+using ScalarTypeToCPPTypeT = typename ScalarTypeToCPPType<N>::type;
+
+inline const char* toString(ScalarType type) {
+  switch (type) {
+#define X(T, name, value) \
+  case ScalarType::name:  \
+    return #name;
+    JITLOAD_TORCH_SCALAR_TYPES(X)
+#undef X
+#define X(name, value, size) \
+  case ScalarType::name:     \
+    return #name;
+    JITLOAD_TORCH_OTHER_SCALAR_TYPES(X)
+#undef X
+    default:
+      return "UNKNOWN_SCALAR";
+  }
+}
+inline size_t elementSize(ScalarType type) {
+  switch (type) {
+#define X(T, name, value) \
+  case ScalarType::name:  \
+    return sizeof(T);
+    JITLOAD_TORCH_SCALAR_TYPES(X)
+#undef X
+#define X(name, value, size) \
+  case ScalarType::name:     \
+    return size;
+    JITLOAD_TORCH_OTHER_SCALAR_TYPES(X)
+#undef X
+    default:
+      return 0;
+  }
+}
+inline bool isComplexType(ScalarType t) { return t == kComplexHalf || t == kComplexFloat || t == kComplexDouble; }
+inline bool isIntegralType(ScalarType t, bool include_bool) {
+  return (t >= kByte && t <= kLong) || t == kUInt16 || t == kUInt32 || t == kUInt64 || (include_bool && t == kBool);
+}
+inline bool isFloatingType(ScalarType t) {
+  return t == kHalf || t == kFloat || t == kDouble || t == kBFloat16 || (t >= kFloat8_e5m2 && t <= kFloat8_e4m3fnuz) ||
+         t == kFloat8_e8m0fnu;
+}
+inline bool isReducedFloatingType(ScalarType t) { return isFloatingType(t) && t != kFloat && t != kDouble; }
+
+/* What Tensor::dtype() returns: a dtype that prints the name of its C++ type. */
+class TypeMeta {
+ public:
+  constexpr TypeMeta(ScalarType type = ScalarType::Undefined) : type_(type) {}
+  constexpr ScalarType toScalarType() const { return type_; }
+  size_t itemsize() const { return elementSize(type_); }
+  const char* name() const {
+    switch (type_) {
+      case kByte: return "unsigned char";
+      case kChar: return "signed char";
+      case kShort: return "short";
+      case kInt: return "int";
+      case kLong: return "long";
+      case kHalf: return "c10::Half";
+      case kFloat: return "float";
+      case kDouble: return "double";
+      case kComplexHalf: return "c10::complex<c10::Half>";
+      case kComplexFloat: return "c10::complex<float>";
+      case kComplexDouble: return "c10::complex<double>";
+      case kBool: return "bool";
+      case kBFloat16: return "c10::BFloat16";
+      case kUInt16: return "unsigned short";
+      case kUInt32: return "unsigned int";
+      case kUInt64: return "unsigned long";
+      case ScalarType::Undefined: return "nullptr (uninitialized)";
+      default: return toString(type_);
+    }
+  }
+  friend constexpr bool operator==(TypeMeta a, TypeMeta b) { return a.type_ == b.type_; }
+  friend constexpr bool operator!=(TypeMeta a, TypeMeta b) { return a.type_ != b.type_; }
+  friend constexpr bool operator==(TypeMeta a, ScalarType b) { return a.type_ == b; }
+  friend constexpr bool operator!=(TypeMeta a, ScalarType b) { return a.type_ != b; }
+  friend constexpr bool operator==(ScalarType a, TypeMeta b) { return a == b.type_; }
+  friend constexpr bool operator!=(ScalarType a, TypeMeta b) { return a != b.type_; }
+
+ private:
+  ScalarType type_;
+};
+inline ScalarType typeMetaToScalarType(TypeMeta type) { return type.toScalarType(); }
+
+// ---- devices and layouts ------------------------------------------------------------------------------------------
+
+enum class DeviceType : int8_t { CPU = 0, CUDA = 1, HIP = 6, XPU = 12, MPS = 13, Meta = 14, PrivateUse1 = 20 };
+constexpr DeviceType kCPU = DeviceType::CPU, kCUDA = DeviceType::CUDA, kMeta = DeviceType::Meta;
+using DeviceIndex = int8_t;
+
+inline const char* device_name(DeviceType type) {
+  switch (type) {
+    case DeviceType::CPU: return "cpu";
+    case DeviceType::CUDA: return "cuda";
+    case DeviceType::HIP: return "hip";
+    case DeviceType::XPU: return "xpu";
+    case DeviceType::MPS: return "mps";
+    case DeviceType::Meta: return "meta";
+    default: return "privateuseone";
+  }
+}
+
+struct Device {
+  Device(DeviceType type = kCPU, DeviceIndex index = -1) : type_(type), index_(index) {}
+  Device(const char* text) : type_(kCPU), index_(-1) { parse(text); }
+  template <class TextArg, class = decltype(jitload_torch::value_of<const TextArg&>().c_str())>
+  Device(const TextArg& text) : Device(text.c_str()) {}
+  DeviceType type() const { return type_; }
+  DeviceIndex index() const { return index_; }
+  bool has_index() const { return index_ != -1; }
+  void set_index(DeviceIndex index) { index_ = index; }
+  bool is_cuda() const { return type_ == kCUDA; }
+  bool is_cpu() const { return type_ == kCPU; }
+  bool is_meta() const { return type_ == kMeta; }
+#if defined(_GLIBCXX_STRING)
+  std::string str() const;
+#endif
+  friend bool operator==(const Device& a, const Device& b) { return a.type_ == b.type_ && a.index_ == b.index_; }
+  friend bool operator!=(const Device& a, const Device& b) { return !(a == b); }
+
+ private:
+  void parse(const char* text) {
+    const bool is_cuda = __builtin_strncmp(text, "cuda", 4) == 0;
+    const char* rest = text + (is_cuda ? 4 : 3);
+    if (!is_cuda && __builtin_strncmp(text, "cpu", 3) != 0) fail(text);
+    type_ = is_cuda ? kCUDA : kCPU;
+    if (*rest == '\0') return;
+    if (*rest++ != ':' || *rest < '0' || *rest > '9') fail(text);
+    for (index_ = 0; *rest >= '0' && *rest <= '9'; ++rest) index_ = static_cast<DeviceIndex>(10 * index_ + *rest - '0');
+    if (*rest != '\0') fail(text);
+  }
+  static void fail(const char* text) {
+    jitload_torch::Message message;
+    message.append("Invalid device string: '");
+    message.append(text);
+    message.append("'");
+    jitload_torch::fail(jitload_torch::ErrorKind::runtime, message.text());
+  }
+  DeviceType type_;
+  DeviceIndex index_;
+};
+
+enum class Layout : int8_t { Strided, Sparse, SparseCsr, Mkldnn };
+constexpr Layout kStrided = Layout::Strided, kSparse = Layout::Sparse;
+enum class MemoryFormat : int8_t { Contiguous, Preserve, ChannelsLast, ChannelsLast3d };
+
+// ---- references and optional values -------------------------------------------------------------------------------
+
+template <class T>
+class ArrayRef {
+ public:
+  using value_type = T;
+  using iterator = const T*;
+  using const_iterator = const T*;
+  constexpr ArrayRef() = default;
+  constexpr ArrayRef(const T& element) : data_(&element), size_(1) {}
+  constexpr ArrayRef(const T* data, size_t size) : data_(data), size_(size) {}
+  constexpr ArrayRef(const T* begin, const T* end) : data_(begin), size_(static_cast<size_t>(end - begin)) {}
+#pragma GCC diagnostic push
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Winit-list-lifetime"
+#endif
+  constexpr ArrayRef(const std::initializer_list<T>& list) : data_(list.begin()), size_(list.size()) {}
+#pragma GCC diagnostic pop
+  template <size_t N>
+  constexpr ArrayRef(const T (&array)[N]) : data_(array), size_(N) {}
+  template <class C, class = decltype(jitload_torch::accept<const T*>(jitload_torch::value_of<const C&>().data())),
+            class = decltype(jitload_torch::value_of<const C&>().size())>
+  ArrayRef(const C& container) : data_(container.data()), size_(container.size()) {}
+  constexpr const T* begin() const { return data_; }
+  constexpr const T* end() const { return data_ + size_; }
+  constexpr const T* data() const { return data_; }
+  constexpr size_t size() const { return size_; }
+  constexpr bool empty() const { return size_ == 0; }
+  constexpr const T& operator[](size_t index) const { return data_[index]; }
+  const T& at(size_t index) const {
+    if (index >= size_) jitload_torch::fail(jitload_torch::ErrorKind::runtime, "ArrayRef: invalid index");
+    return data_[index];
+  }
+  const T& front() const { return at(0); }
+  const T& back() const { return at(size_ - 1); }
+  constexpr ArrayRef slice(size_t start, size_t count) const { return ArrayRef(data_ + start, count); }
+  constexpr ArrayRef slice(size_t start) const { return ArrayRef(data_ + start, size_ - start); }
+  bool equals(ArrayRef other) const {
+    if (size_ != other.size_) return false;
+    for (size_t i = 0; i < size_; ++i)
+      if (!(data_[i] == other.data_[i])) return false;
+    return true;
+  }
+#if defined(_GLIBCXX_VECTOR)
+  std::vector<T> vec() const { return std::vector<T>(begin(), end()); }
+#endif
+
+ private:
+  const T* data_ = nullptr;
+  size_t size_ = 0;
+};
+template <class T>
+bool operator==(ArrayRef<T> a, ArrayRef<T> b) {
+  return a.equals(b);
+}
+template <class T>
+bool operator!=(ArrayRef<T> a, ArrayRef<T> b) {
+  return !a.equals(b);
+}
+#if defined(_GLIBCXX_VECTOR)
+template <class T>
+bool operator==(ArrayRef<T> a, const std::vector<T>& b) {
+  return a.equals(ArrayRef<T>(b));
+}
+template <class T>
+bool operator==(const std::vector<T>& a, ArrayRef<T> b) {
+  return b.equals(ArrayRef<T>(a));
+}
+template <class T>
+bool operator!=(ArrayRef<T> a, const std::vector<T>& b) {
+  return !a.equals(ArrayRef<T>(b));
+}
+#endif
+using IntArrayRef = ArrayRef<int64_t>;
+using IntList = IntArrayRef;
+
+/* A parameter that may be left out, without the cost of <optional>, which converts to it. */
+template <class T>
+class OptionalArg {
+ public:
+  OptionalArg() = default;
+  OptionalArg(const std::nullopt_t&) {}
+  template <class U, class = decltype(jitload_torch::accept<T>(jitload_torch::value_of<const U&>()))>
+  OptionalArg(const U& value) : has_value_(true), value_(value) {}
+  template <class U>
+  OptionalArg(const std::optional<U>& value) : has_value_(value.has_value()), value_(value.has_value() ? T(*value) : T()) {}
+  bool has_value() const { return has_value_; }
+  explicit operator bool() const { return has_value_; }
+  const T& value() const { return value_; }
+  const T& operator*() const { return value_; }
+  const T* operator->() const { return &value_; }
+  T value_or(T other) const { return has_value_ ? value_ : other; }
+
+ private:
+  bool has_value_ = false;
+  T value_{};
+};
+
+class OptionalIntArrayRef {
+ public:
+  OptionalIntArrayRef() = default;
+  OptionalIntArrayRef(const std::nullopt_t&) {}
+  OptionalIntArrayRef(const int64_t& element) : has_value_(true), value_(element) {}
+  OptionalIntArrayRef(const std::initializer_list<int64_t>& list) : has_value_(true), value_(list) {}
+  template <class C, class = decltype(IntArrayRef(jitload_torch::value_of<const C&>())),
+            class = decltype(jitload_torch::value_of<const C&>().size())>
+  OptionalIntArrayRef(const C& container) : has_value_(true), value_(container) {}
+  bool has_value() const { return has_value_; }
+  const IntArrayRef& operator*() const { return value_; }
+
+ private:
+  bool has_value_ = false;
+  IntArrayRef value_;
+};
+
+/* A text that is passed on. */
+class TextArg {
+ public:
+  TextArg() = default;
+  TextArg(const char* text) : data_(text), size_(__builtin_strlen(text)) {}
+  template <class S, class = decltype(jitload_torch::value_of<const S&>().c_str())>
+  TextArg(const S& text) : data_(text.c_str()), size_(text.size()) {}
+  const char* data() const { return data_; }
+  size_t size() const { return size_; }
+
+ private:
+  const char* data_ = "";
+  size_t size_ = 0;
+};
+
+#if defined(_GLIBCXX_OPTIONAL)
+using std::make_optional;
+using std::nullopt;
+using std::nullopt_t;
+using std::optional;
+#endif
+
+// ---- scalars ------------------------------------------------------------------------------------------------------
+
+class Scalar {
+ public:
+  enum class Tag : int8_t { floating, integer, boolean, complex };
+  Scalar() : Scalar(static_cast<int64_t>(0)) {}
+  Scalar(double value) : tag_(Tag::floating), float_(value), integer_(0) {}
+  Scalar(float value) : Scalar(static_cast<double>(value)) {}
+  Scalar(Half value) : Scalar(static_cast<double>(static_cast<float>(value))) {}
+  Scalar(BFloat16 value) : Scalar(static_cast<double>(static_cast<float>(value))) {}
+  Scalar(long value) : tag_(Tag::integer), float_(0), integer_(value) {}
+  Scalar(long long value) : Scalar(static_cast<long>(value)) {}
+  Scalar(unsigned long value) : Scalar(static_cast<long>(value)) {}
+  Scalar(unsigned value) : Scalar(static_cast<long>(value)) {}
+  Scalar(int value) : Scalar(static_cast<long>(value)) {}
+  Scalar(short value) : Scalar(static_cast<long>(value)) {}
+  Scalar(signed char value) : Scalar(static_cast<long>(value)) {}
+  Scalar(unsigned char value) : Scalar(static_cast<long>(value)) {}
+  Scalar(bool value) : tag_(Tag::boolean), float_(0), integer_(value) {}
+  static Scalar complex(double real, double imaginary) {
+    Scalar result(real);
+    result.tag_ = Tag::complex;
+    __builtin_memcpy(&result.integer_, &imaginary, sizeof imaginary);
+    return result;
+  }
+  Tag tag() const { return tag_; }
+  bool isFloatingPoint() const { return tag_ == Tag::floating; }
+  bool isIntegral(bool include_bool) const { return tag_ == Tag::integer || (include_bool && isBoolean()); }
+  bool isBoolean() const { return tag_ == Tag::boolean; }
+  bool isComplex() const { return tag_ == Tag::complex; }
+  ScalarType type() const {
+    return tag_ == Tag::floating ? kDouble : tag_ == Tag::integer ? kLong : tag_ == Tag::boolean ? kBool : kComplexDouble;
+  }
+  template <class T>
+  T to() const {
+    return tag_ == Tag::floating || tag_ == Tag::complex ? static_cast<T>(float_) : static_cast<T>(integer_);
+  }
+  double toDouble() const { return to<double>(); }
+  float toFloat() const { return to<float>(); }
+  int64_t toLong() const { return to<int64_t>(); }
+  int toInt() const { return to<int>(); }
+  bool toBool() const { return tag_ == Tag::floating ? float_ != 0 : integer_ != 0; }
+  Scalar operator-() const { return tag_ == Tag::floating ? Scalar(-float_) : Scalar(-integer_); }
+  double imaginary() const {
+    double value;
+    __builtin_memcpy(&value, &integer_, sizeof value);
+    return value;
+  }
+
+ private:
+  Tag tag_;
+  double float_; /* the real part of a complex number, whose other part is in integer_ */
+  long integer_;
+};
+template <>
+inline bool Scalar::to<bool>() const {
+  return toBool();
+}
+template <>
+inline Half Scalar::to<Half>() const {
+  return Half(toFloat());
+}
+template <>
+inline BFloat16 Scalar::to<BFloat16>() const {
+  return BFloat16(toFloat());
+}
+
+// ---- options ------------------------------------------------------------------------------------------------------
+
+class TensorOptions {
+ public:
+  TensorOptions() = default;
+  TensorOptions(ScalarType type) : dtype_(type) {}
+  TensorOptions(TypeMeta type) : dtype_(type.toScalarType()) {}
+  TensorOptions(Layout layout) : layout_(layout) {}
+  TensorOptions(MemoryFormat format) : memory_format_(format) {}
+  template <class D, class = decltype(Device(jitload_torch::value_of<D>()))>
+  TensorOptions(const D& device) : device_(Device(device)) {}
+
+  TensorOptions dtype(OptionalArg<ScalarType> type) const { return with(&TensorOptions::dtype_, type); }
+  TensorOptions dtype(ScalarType type) const { return dtype(OptionalArg<ScalarType>(type)); }
+  TensorOptions dtype(TypeMeta type) const { return dtype(type.toScalarType()); }
+  template <class T>
+  TensorOptions dtype() const {
+    return dtype(CppTypeToScalarType<T>::value);
+  }
+  TensorOptions device(OptionalArg<Device> device) const { return with(&TensorOptions::device_, device); }
+  TensorOptions device(DeviceType type, DeviceIndex index) const { return device(Device(type, index)); }
+  TensorOptions device_index(DeviceIndex index) const { return device(Device(kCUDA, index)); }
+  TensorOptions layout(OptionalArg<Layout> layout) const { return with(&TensorOptions::layout_, layout); }
+  TensorOptions requires_grad(OptionalArg<bool> value) const { return with(&TensorOptions::requires_grad_, value); }
+  TensorOptions pinned_memory(OptionalArg<bool> value) const { return with(&TensorOptions::pinned_memory_, value); }
+  TensorOptions memory_format(OptionalArg<MemoryFormat> format) const { return with(&TensorOptions::memory_format_, format); }
+
+  TypeMeta dtype() const { return dtype_.value_or(kFloat); }
+  Device device() const { return device_.value_or(Device(kCPU)); }
+  DeviceIndex device_index() const { return device().index(); }
+  Layout layout() const { return layout_.value_or(kStrided); }
+  bool requires_grad() const { return requires_grad_.value_or(false); }
+  bool pinned_memory() const { return pinned_memory_.value_or(false); }
+  bool is_cuda() const { return device().is_cuda(); }
+  bool has_dtype() const { return dtype_.has_value(); }
+  bool has_device() const { return device_.has_value(); }
+  const OptionalArg<ScalarType>& dtype_opt() const { return dtype_; }
+  const OptionalArg<Device>& device_opt() const { return device_; }
+  const OptionalArg<Layout>& layout_opt() const { return layout_; }
+  const OptionalArg<bool>& requires_grad_opt() const { return requires_grad_; }
+  const OptionalArg<bool>& pinned_memory_opt() const { return pinned_memory_; }
+  const OptionalArg<MemoryFormat>& memory_format_opt() const { return memory_format_; }
+
+ private:
+  template <class T>
+  TensorOptions with(OptionalArg<T> TensorOptions::*member, const OptionalArg<T>& value) const {
+    TensorOptions result = *this;
+    result.*member = value;
+    return result;
+  }
+  OptionalArg<ScalarType> dtype_;
+  OptionalArg<Device> device_;
+  OptionalArg<Layout> layout_;
+  OptionalArg<bool> requires_grad_, pinned_memory_;
+  OptionalArg<MemoryFormat> memory_format_;
+};
+inline TensorOptions dtype(ScalarType type) { return TensorOptions(type); }
+inline TensorOptions dtype(TypeMeta type) { return TensorOptions(type); }
+inline TensorOptions device(Device device) { return TensorOptions(device); }
+inline TensorOptions layout(Layout layout) { return TensorOptions(layout); }
+inline TensorOptions requires_grad(bool value = true) { return TensorOptions().requires_grad(value); }
+
+template <class T>
+struct scalar_value_type {
+  using type = T;
+};
+
+/* for (const auto i : c10::irange(n)) */
+template <class I>
+class Range {
+ public:
+  struct iterator {
+    I value;
+    I operator*() const { return value; }
+    iterator& operator++() {
+      ++value;
+      return *this;
+    }
+    bool operator!=(const iterator& other) const { return value != other.value; }
+  };
+  Range(I begin, I end) : begin_(begin), end_(end < begin ? begin : end) {}
+  iterator begin() const { return {begin_}; }
+  iterator end() const { return {end_}; }
+
+ private:
+  I begin_, end_;
+};
+template <class I>
+Range<I> irange(I end) {
+  return {I(), end};
+}
+template <class A, class B>
+Range<B> irange(A begin, B end) {
+  return {static_cast<B>(begin), end};
+}
+
+}  // namespace c10
+
+namespace at {
+using namespace c10;
+namespace Reduction {
+enum Reduction { None, Mean, Sum, END };
+}
+template <class T>
+struct OpMathType {
+  using type = T;
+};
+template <>
+struct OpMathType<Half> {
+  using type = float;
+};
+template <>
+struct OpMathType<BFloat16> {
+  using type = float;
+};
+template <class T>
+using opmath_type = typename OpMathType<T>::type;
+/* acc_type<float, true> is float on a GPU and double on the CPU, as in torch. */
+template <class T, bool is_cuda>
+struct AccumulateType {
+  using type = typename AccumulateType<opmath_type<T>, is_cuda>::type;
+};
+template <>
+struct AccumulateType<float, true> {
+  using type = float;
+};
+template <>
+struct AccumulateType<float, false> {
+  using type = double;
+};
+template <bool is_cuda>
+struct AccumulateType<double, is_cuda> {
+  using type = double;
+};
+#define X(T)                               \
+  template <bool is_cuda>                  \
+  struct AccumulateType<T, is_cuda> {      \
+    using type = int64_t;                  \
+  };
+X(int8_t) X(uint8_t) X(char) X(int16_t) X(int32_t) X(int64_t)
+#undef X
+template <class T, bool is_cuda>
+using acc_type = typename AccumulateType<T, is_cuda>::type;
+}  // namespace at
+
+namespace torch {
+using namespace at;
+using Dtype = at::ScalarType;
+}  // namespace torch
+
+#endif  // JITLOAD_TORCH_CORE_H_

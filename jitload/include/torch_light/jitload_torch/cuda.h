@@ -1,0 +1,178 @@
+/* CUDA: the current stream, guards and checks. */
+#ifndef JITLOAD_TORCH_CUDA_H_
+#define JITLOAD_TORCH_CUDA_H_
+
+#include <cuda_runtime_api.h>
+
+#include "tensor.h"
+
+#define C10_CUDA_CHECK(...)                                                         \
+  do {                                                                              \
+    const cudaError_t jitload_error_ = (__VA_ARGS__);                               \
+    if (C10_UNLIKELY(jitload_error_ != cudaSuccess)) {                              \
+      (void)cudaGetLastError();                                                     \
+      ::jitload_torch::fail_cuda(cudaGetErrorString(jitload_error_), cudaGetErrorName(jitload_error_)); \
+    }                                                                               \
+  } while (false)
+#define AT_CUDA_CHECK(...) C10_CUDA_CHECK(__VA_ARGS__)
+#define C10_CUDA_KERNEL_LAUNCH_CHECK() C10_CUDA_CHECK(cudaGetLastError())
+#define C10_CUDA_CHECK_WARN(...) \
+  do {                           \
+    (void)(__VA_ARGS__);         \
+  } while (false)
+#define C10_CUDA_IGNORE_ERROR(...) C10_CUDA_CHECK_WARN(__VA_ARGS__)
+#define CUDA_KERNEL_LOOP_TYPE(i, n, index_type)                                            \
+  int64_t i##_next_ = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;         \
+  for (index_type i = static_cast<index_type>(i##_next_); i##_next_ < (n);                 \
+       i##_next_ += static_cast<int64_t>(blockDim.x) * gridDim.x, i = static_cast<index_type>(i##_next_))
+#define CUDA_KERNEL_LOOP(i, n) CUDA_KERNEL_LOOP_TYPE(i, n, int)
+
+namespace c10 {
+namespace cuda {
+
+inline DeviceIndex current_device() {
+  int index = 0;
+  C10_CUDA_CHECK(cudaGetDevice(&index));
+  return static_cast<DeviceIndex>(index);
+}
+inline DeviceIndex device_count() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return 0;
+  }
+  return static_cast<DeviceIndex>(count);
+}
+inline void set_device(DeviceIndex index) { C10_CUDA_CHECK(cudaSetDevice(index)); }
+inline void device_synchronize() { C10_CUDA_CHECK(cudaDeviceSynchronize()); }
+
+class CUDAStream {
+ public:
+  CUDAStream(cudaStream_t stream, DeviceIndex index) : stream_(stream), index_(index) {}
+  operator cudaStream_t() const { return stream_; }
+  cudaStream_t stream() const { return stream_; }
+  DeviceIndex device_index() const { return index_; }
+  Device device() const { return Device(kCUDA, index_); }
+  void synchronize() const { C10_CUDA_CHECK(cudaStreamSynchronize(stream_)); }
+  bool query() const { return cudaStreamQuery(stream_) == cudaSuccess; }
+  friend bool operator==(const CUDAStream& a, const CUDAStream& b) { return a.stream_ == b.stream_ && a.index_ == b.index_; }
+  friend bool operator!=(const CUDAStream& a, const CUDAStream& b) { return !(a == b); }
+
+ private:
+  cudaStream_t stream_;
+  DeviceIndex index_;
+};
+inline CUDAStream getCurrentCUDAStream(DeviceIndex index = -1) {
+  const DeviceIndex device = index == -1 ? current_device() : index;
+  return CUDAStream(static_cast<cudaStream_t>(jitload_torch::current_stream(device)), device);
+}
+inline CUDAStream getDefaultCUDAStream(DeviceIndex index = -1) {
+  return CUDAStream(nullptr, index == -1 ? current_device() : index);
+}
+
+class CUDAGuard {
+ public:
+  explicit CUDAGuard(DeviceIndex index) : original_(current_device()), current_(index) { switch_to(index); }
+  explicit CUDAGuard(Device device) : CUDAGuard(index_of(device)) {}
+  CUDAGuard(const CUDAGuard&) = delete;
+  ~CUDAGuard() {
+    if (current_ != original_) (void)cudaSetDevice(original_);
+  }
+  void set_device(Device device) { switch_to(index_of(device)); }
+  void set_index(DeviceIndex index) { switch_to(index); }
+  void reset_device(Device device) { set_device(device); }
+  Device original_device() const { return Device(kCUDA, original_); }
+  Device current_device_() const { return Device(kCUDA, current_); }
+
+ private:
+  static DeviceIndex index_of(const Device& device) {
+    TORCH_CHECK(device.is_cuda(), "Expected a CUDA device, but got ", device);
+    return device.has_index() ? device.index() : current_device();
+  }
+  void switch_to(DeviceIndex index) {
+    current_ = index;
+    if (current_device() != index) cuda::set_device(index);
+  }
+  DeviceIndex original_, current_;
+};
+
+class OptionalCUDAGuard {
+ public:
+  OptionalCUDAGuard() = default;
+  explicit OptionalCUDAGuard(OptionalArg<Device> device) {
+    if (device.has_value()) set_device(*device);
+  }
+  explicit OptionalCUDAGuard(DeviceIndex index) { set_index(index); }
+  OptionalCUDAGuard(const OptionalCUDAGuard&) = delete;
+  ~OptionalCUDAGuard() { delete guard_; }
+  void set_device(Device device) { guard_ != nullptr ? guard_->set_device(device) : void(guard_ = new CUDAGuard(device)); }
+  void set_index(DeviceIndex index) { set_device(Device(kCUDA, index)); }
+  void reset() {
+    delete guard_;
+    guard_ = nullptr;
+  }
+
+ private:
+  CUDAGuard* guard_ = nullptr;
+};
+
+}  // namespace cuda
+}  // namespace c10
+
+namespace at {
+namespace cuda {
+using namespace c10::cuda;
+
+inline cudaDeviceProp* getDeviceProperties(c10::DeviceIndex index) {
+  static cudaDeviceProp* properties[128] = {};
+  TORCH_CHECK(index >= 0 && index < device_count(), "device=", static_cast<int>(index), ", num_gpus=",
+              static_cast<int>(device_count()));
+  if (properties[index] == nullptr) {
+    cudaDeviceProp* fresh = new cudaDeviceProp;
+    C10_CUDA_CHECK(cudaGetDeviceProperties(fresh, index));
+    properties[index] = fresh;
+  }
+  return properties[index];
+}
+inline cudaDeviceProp* getCurrentDeviceProperties() { return getDeviceProperties(current_device()); }
+#if defined(CUBLAS_VER_MAJOR)
+/* torch's handle for the current device, with its current stream. */
+inline cublasHandle_t getCurrentCUDABlasHandle() {
+  long long handle = 0;
+  const jitload_torch::Object address = jitload_torch::call_path("torch.cuda.current_blas_handle", "");
+  jitload_torch::Caster<long long>::load(address.get(), true, &handle);
+  return reinterpret_cast<cublasHandle_t>(handle);
+}
+#define TORCH_CUDABLAS_CHECK(...)                                                                            \
+  do {                                                                                                       \
+    const cublasStatus_t jitload_status_ = (__VA_ARGS__);                                                    \
+    TORCH_CHECK(jitload_status_ == CUBLAS_STATUS_SUCCESS, "CUDA error: ", cublasGetStatusName(jitload_status_), \
+                " when calling `" #__VA_ARGS__ "`");                                                         \
+  } while (false)
+#endif
+inline int warp_size() { return getCurrentDeviceProperties()->warpSize; }
+inline bool is_available() { return device_count() > 0; }
+template <class T>
+T ATenCeilDiv(T a, T b) {
+  return (a + b - 1) / b;
+}
+}  // namespace cuda
+template <class T>
+C10_HOST_DEVICE T ceil_div(T a, T b) {
+  return (a + b - 1) / b;
+}
+}  // namespace at
+
+namespace torch {
+namespace cuda {
+using c10::cuda::device_count;
+inline bool is_available() { return device_count() > 0; }
+inline void synchronize(int64_t index = -1) {
+  if (index == -1) return c10::cuda::device_synchronize();
+  c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(index));
+  c10::cuda::device_synchronize();
+}
+}  // namespace cuda
+}  // namespace torch
+
+#endif  // JITLOAD_TORCH_CUDA_H_

@@ -1,0 +1,2 @@
+#include "dispatch.h"
+#include "pybind.h"

@@ -1,0 +1,128 @@
+/* at::Half and at::BFloat16: two bytes that convert to float and back, on both sides. */
+#ifndef JITLOAD_TORCH_HALF_H_
+#define JITLOAD_TORCH_HALF_H_
+
+#include "runtime.h"
+
+namespace c10 {
+
+inline C10_HOST_DEVICE float bits_to_float(uint32_t bits) {
+  float value;
+  __builtin_memcpy(&value, &bits, sizeof value);
+  return value;
+}
+inline C10_HOST_DEVICE uint32_t float_to_bits(float value) {
+  uint32_t bits;
+  __builtin_memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+inline C10_HOST_DEVICE float half_to_float(uint16_t half) {
+#if defined(__CUDA_ARCH__)
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
+  return value;
+#else
+  const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16, rest = half & 0x7fff;
+  if (rest >= 0x7c00) return bits_to_float(sign | 0x7f800000 | (rest & 0x3ff) << 13);
+  if (rest >= 0x400) return bits_to_float(sign | ((rest << 13) + (112u << 23)));
+  const float value = static_cast<float>(rest) * 5.9604644775390625e-08f; /* 2**-24 */
+  return bits_to_float(sign | float_to_bits(value));
+#endif
+}
+
+inline C10_HOST_DEVICE uint16_t float_to_half(float value) {
+#if defined(__CUDA_ARCH__)
+  uint16_t half;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
+  return half;
+#else
+  const uint32_t bits = float_to_bits(value), sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
+  if (rest > 0x7f800000) return static_cast<uint16_t>(sign | 0x7e00);
+  if (rest >= 0x477ff000) return static_cast<uint16_t>(sign | 0x7c00); /* 65520 and more */
+  if (rest < 0x38800000) {                                              /* subnormal: below 2**-14 */
+    const float shifted = bits_to_float(rest) + 0.5f;                   /* rounds to multiples of 2**-24 */
+    return static_cast<uint16_t>(sign | (float_to_bits(shifted) - 0x3f000000));
+  }
+  const uint32_t rounded = rest + 0xfff + (rest >> 13 & 1);
+  return static_cast<uint16_t>(sign | (rounded - (112u << 23)) >> 13);
+#endif
+}
+
+inline C10_HOST_DEVICE uint16_t float_to_bfloat16(float value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  uint16_t result;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result) : "f"(value));
+  return result;
+#else
+  const uint32_t bits = float_to_bits(value);
+  if ((bits & 0x7fffffff) > 0x7f800000) return 0x7fc0;
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+#endif
+}
+
+struct alignas(2) Half {
+  struct from_bits_t {};
+  static constexpr C10_HOST_DEVICE from_bits_t from_bits() { return {}; }
+  uint16_t x;
+  Half() = default;
+  constexpr C10_HOST_DEVICE Half(uint16_t bits, from_bits_t) : x(bits) {}
+  C10_HOST_DEVICE Half(float value) : x(float_to_half(value)) {}
+  C10_HOST_DEVICE operator float() const { return half_to_float(x); }
+#if defined(__CUDA_FP16_H__)
+  C10_HOST_DEVICE Half(const __half& value) { __builtin_memcpy(&x, &value, sizeof x); }
+  C10_HOST_DEVICE operator __half() const {
+    __half value;
+    __builtin_memcpy(&value, &x, sizeof x);
+    return value;
+  }
+#endif
+};
+
+struct alignas(2) BFloat16 {
+  struct from_bits_t {};
+  static constexpr C10_HOST_DEVICE from_bits_t from_bits() { return {}; }
+  uint16_t x;
+  BFloat16() = default;
+  constexpr C10_HOST_DEVICE BFloat16(uint16_t bits, from_bits_t) : x(bits) {}
+  C10_HOST_DEVICE BFloat16(float value) : x(float_to_bfloat16(value)) {}
+  C10_HOST_DEVICE operator float() const { return bits_to_float(static_cast<uint32_t>(x) << 16); }
+#if defined(__CUDA_BF16_H__)
+  C10_HOST_DEVICE BFloat16(const __nv_bfloat16& value) { __builtin_memcpy(&x, &value, sizeof x); }
+  explicit C10_HOST_DEVICE operator __nv_bfloat16() const {
+    __nv_bfloat16 value;
+    __builtin_memcpy(&value, &x, sizeof x);
+    return value;
+  }
+#endif
+};
+
+/* Arithmetic is that of float; a mix with another number has that number's type, or this one for an integer. */
+#define JITLOAD_TORCH_ARITHMETIC_(T, op)                                                                          \
+  inline C10_HOST_DEVICE T operator op(const T& a, const T& b) { return static_cast<float>(a) op static_cast<float>(b); } \
+  inline C10_HOST_DEVICE T& operator op##=(T & a, const T& b) { return a = a op b; }                              \
+  inline C10_HOST_DEVICE float& operator op##=(float& a, const T& b) { return a = a op static_cast<float>(b); }   \
+  inline C10_HOST_DEVICE float operator op(T a, float b) { return static_cast<float>(a) op b; }                   \
+  inline C10_HOST_DEVICE float operator op(float a, T b) { return a op static_cast<float>(b); }                   \
+  inline C10_HOST_DEVICE double operator op(T a, double b) { return static_cast<double>(static_cast<float>(a)) op b; } \
+  inline C10_HOST_DEVICE double operator op(double a, T b) { return a op static_cast<double>(static_cast<float>(b)); } \
+  inline C10_HOST_DEVICE T operator op(T a, int b) { return a op T(static_cast<float>(b)); }                      \
+  inline C10_HOST_DEVICE T operator op(int a, T b) { return T(static_cast<float>(a)) op b; }                      \
+  inline C10_HOST_DEVICE T operator op(T a, int64_t b) { return a op T(static_cast<float>(b)); }                  \
+  inline C10_HOST_DEVICE T operator op(int64_t a, T b) { return T(static_cast<float>(a)) op b; }
+#define JITLOAD_TORCH_NUMBER_(T)                                                                                \
+  JITLOAD_TORCH_ARITHMETIC_(T, +)                                                                               \
+  JITLOAD_TORCH_ARITHMETIC_(T, -)                                                                               \
+  JITLOAD_TORCH_ARITHMETIC_(T, *)                                                                               \
+  JITLOAD_TORCH_ARITHMETIC_(T, /)                                                                               \
+  inline C10_HOST_DEVICE T operator-(const T& a) { return -static_cast<float>(a); }                              \
+  inline C10_HOST_DEVICE bool operator<(const T& a, const T& b) { return static_cast<float>(a) < static_cast<float>(b); } \
+  inline C10_HOST_DEVICE bool operator>(const T& a, const T& b) { return static_cast<float>(a) > static_cast<float>(b); }
+JITLOAD_TORCH_NUMBER_(Half)
+JITLOAD_TORCH_NUMBER_(BFloat16)
+#undef JITLOAD_TORCH_NUMBER_
+#undef JITLOAD_TORCH_ARITHMETIC_
+
+}  // namespace c10
+
+#endif  // JITLOAD_TORCH_HALF_H_

@@ -1,0 +1,322 @@
+/* PYBIND11_MODULE and what it needs: functions and lambdas become functions of Python. */
+#ifndef JITLOAD_TORCH_PYBIND_H_
+#define JITLOAD_TORCH_PYBIND_H_
+
+#include "tensor.h"
+
+namespace jitload_torch {
+
+template <class T>
+struct decay {
+  using type = T;
+};
+template <class T>
+struct decay<T&> : decay<T> {};
+template <class T>
+struct decay<T&&> : decay<T> {};
+template <class T>
+struct decay<const T> : decay<T> {};
+
+template <class T>
+struct is_text {
+  static constexpr bool value = false;
+};
+template <size_t N>
+struct is_text<char[N]> {
+  static constexpr bool value = true;
+};
+template <>
+struct is_text<const char*> : is_text<char[1]> {};
+
+/* An argument of a function: what is stored, and how it is passed on. */
+template <class T>
+struct Slot {
+  T value{};
+  bool load(void* object, bool convert) { return Caster<T>::load(object, convert, &value); }
+  T& get() { return value; }
+  static void describe(Message& m) { Caster<T>::describe(m, false); }
+};
+template <>
+struct Slot<const char*> {
+  const char* value = nullptr;
+  bool load(void* object, bool) {
+    size_t size = 0;
+    return text_from(object, &value, &size);
+  }
+  const char*& get() { return value; }
+  static void describe(Message& m) { m.append("str"); }
+};
+/* References to arrays own the items for the time of the call. */
+template <class T>
+struct Slot<c10::ArrayRef<T>> {
+  Slot() = default;
+  Slot(const Slot&) = delete;
+  ~Slot() { delete[] items; }
+  bool load(void* object, bool convert) {
+    size_t size = 0;
+    if (!sequence_size(object, &size)) return false;
+    delete[] items;
+    items = new T[size + 1]{};
+    value = c10::ArrayRef<T>(items, size);
+    return load_items(object, convert, items, size);
+  }
+  c10::ArrayRef<T>& get() { return value; }
+  static void describe(Message& m) { m.append("Tuple[int, ...]"); }
+  T* items = nullptr;
+  c10::ArrayRef<T> value;
+};
+
+/* A parameter of a function of Python. */
+struct Parameter {
+  const char* name;
+  void* default_value;     /* a Python object, or NULL */
+  Message* default_text;
+};
+
+/* A function as pybind11 records it, one of several with its name. */
+struct Record {
+  bool (*call)(Record* record, void* const* arguments, bool convert, Object* result);
+  void (*describe)(Message& m, Record* record);
+  void* callable;
+  size_t count;
+  bool is_torch_wrapped; /* errors are those of torch's own functions */
+  bool releases_gil;
+  const char* doc;
+  Parameter* parameters; /* `count` of them, or NULL */
+};
+void append_parameter(Message& m, const Record* record, size_t index, void (*describe)(Message&));
+void add_function(void* module, const char* name, const Record& record);
+void set_attribute(void* module, const char* name, Object value);
+void set_doc(void* module, const char* text);
+void* leave_gil();
+void enter_gil(void* state);
+
+template <size_t... I>
+struct Indices {};
+template <size_t N>
+using IndicesOf = Indices<__integer_pack(N)...>;
+
+template <size_t I, class T>
+struct IndexedSlot {
+  Slot<typename decay<T>::type> slot;
+};
+template <class I, class... A>
+struct Slots;
+template <size_t... I, class... A>
+struct Slots<Indices<I...>, A...> : IndexedSlot<I, A>... {
+  bool load(void* const* arguments, bool convert) {
+    return (true && ... && this->IndexedSlot<I, A>::slot.load(arguments[I], convert));
+  }
+  template <class R, class F>
+  R call(F& function) {
+    return function(static_cast<A>(this->IndexedSlot<I, A>::slot.get())...);
+  }
+};
+
+template <class R, class F, class... A>
+struct Binding {
+  static bool call(Record* record, void* const* arguments, bool convert, Object* result) {
+    Slots<IndicesOf<sizeof...(A)>, A...> slots;
+    if (!slots.load(arguments, convert)) return false;
+    F& function = *static_cast<F*>(record->callable);
+    struct Released {
+      explicit Released(bool releases) : state(releases ? leave_gil() : nullptr) {}
+      ~Released() {
+        if (state != nullptr) enter_gil(state);
+      }
+      void* state;
+    };
+    if constexpr (__is_same(R, void)) {
+      Released released(record->releases_gil);
+      slots.template call<R>(function);
+    } else {
+      using Plain = typename decay<R>::type;
+      *result = Caster<Plain>::to_python([&]() -> R {
+        Released released(record->releases_gil);
+        return slots.template call<R>(function);
+      }());
+      return true;
+    }
+    *result = none();
+    return true;
+  }
+  static void describe(Message& m, Record* record) {
+    m.append("(");
+    describe_parameters(m, record, IndicesOf<sizeof...(A)>());
+    m.append(") -> ");
+    if constexpr (__is_same(R, void)) {
+      m.append("None");
+    } else {
+      Caster<typename decay<R>::type>::describe(m, true);
+    }
+  }
+  template <size_t... I>
+  static void describe_parameters(Message& m, Record* record, Indices<I...>) {
+    (append_parameter(m, record, I, &Slot<typename decay<A>::type>::describe), ...);
+  }
+};
+
+template <class R, class F, class... A>
+Record make_record(F* function) {
+  return {&Binding<R, F, A...>::call, &Binding<R, F, A...>::describe, static_cast<void*>(function), sizeof...(A), false, false,
+          "", nullptr};
+}
+template <class F, class R, class C, class... A>
+Record record_of_lambda(F* function, R (C::*)(A...) const) {
+  return make_record<R, F, A...>(function);
+}
+template <class F, class R, class C, class... A>
+Record record_of_lambda(F* function, R (C::*)(A...)) {
+  return make_record<R, F, A...>(function);
+}
+template <class R, class... A>
+Record record_of(R (*function)(A...)) {
+  using F = R (*)(A...);
+  return make_record<R, F, A...>(new F(function));
+}
+template <class F, class = decltype(&F::operator())>
+Record record_of(const F& function) {
+  return record_of_lambda(new F(function), &F::operator());
+}
+inline Record record_of(const Record& record) { return record; }
+
+}  // namespace jitload_torch
+
+namespace pybind11 {
+
+struct arg_v;
+struct arg {
+  constexpr explicit arg(const char* name) : name(name) {}
+  template <class T>
+  arg_v operator=(const T& value) const;
+  arg& noconvert(bool = true) { return *this; }
+  const char* name;
+};
+struct none {};
+struct arg_v : arg {
+  arg_v(const char* name, void* value) : arg(name), value(value) {}
+  void* value;
+};
+template <class T>
+arg_v arg::operator=(const T& value) const {
+  if constexpr (__is_same(T, none)) {
+    return {name, jitload_torch::none().release()};
+  } else if constexpr (jitload_torch::is_text<T>::value) {
+    return {name, jitload_torch::Caster<const char*>::to_python(value).release()};
+  } else {
+    return {name, jitload_torch::Caster<T>::to_python(value).release()};
+  }
+}
+namespace literals {
+constexpr arg operator""_a(const char* name, size_t) { return arg(name); }
+}
+using namespace literals;
+
+struct gil_scoped_release {
+  gil_scoped_release() : state(jitload_torch::leave_gil()) {}
+  ~gil_scoped_release() { jitload_torch::enter_gil(state); }
+  void* state;
+};
+template <class... Guards>
+struct call_guard {};
+enum class return_value_policy { automatic, automatic_reference, take_ownership, copy, move, reference, reference_internal };
+
+class module_ {
+ public:
+  explicit module_(void* module) : module_pointer_(module) {}
+  template <class F, class... Extra>
+  module_& def(const char* name, const F& function, const Extra&... extra) {
+    jitload_torch::Record record = jitload_torch::record_of(function);
+    if ((false || ... || is_parameter(extra))) {
+      record.parameters = new jitload_torch::Parameter[record.count + 1]{};
+    }
+    size_t position = 0;
+    (apply(record, position, extra), ...);
+    jitload_torch::add_function(module_pointer_, name, record);
+    return *this;
+  }
+  class Attribute {
+   public:
+    Attribute(void* module, const char* name) : module_(module), name_(name) {}
+    template <class T>
+    void operator=(const T& value) {
+      if constexpr (jitload_torch::is_text<T>::value) {
+        jitload_torch::set_attribute(module_, name_, jitload_torch::Caster<const char*>::to_python(value));
+      } else {
+        jitload_torch::set_attribute(module_, name_, jitload_torch::Caster<T>::to_python(value));
+      }
+    }
+
+   private:
+    void* module_;
+    const char* name_;
+  };
+  Attribute attr(const char* name) { return Attribute(module_pointer_, name); }
+  class Doc {
+   public:
+    explicit Doc(void* module) : module_(module) {}
+    void operator=(const char* text) { jitload_torch::set_doc(module_, text); }
+
+   private:
+    void* module_;
+  };
+  Doc doc() { return Doc(module_pointer_); }
+
+ private:
+  template <class T>
+  static constexpr bool is_parameter(const T&) {
+    return __is_same(T, arg) || __is_same(T, arg_v);
+  }
+  static void apply(jitload_torch::Record& record, size_t&, const char* doc) { record.doc = doc; }
+  static void apply(jitload_torch::Record& record, size_t& position, const arg_v& parameter) {
+    if (position < record.count) record.parameters[position++] = {parameter.name, parameter.value, nullptr};
+  }
+  static void apply(jitload_torch::Record& record, size_t& position, const arg& parameter) {
+    if (position < record.count) record.parameters[position++] = {parameter.name, nullptr, nullptr};
+  }
+  template <class... Guards>
+  static void apply(jitload_torch::Record& record, size_t&, call_guard<Guards...>) {
+    record.releases_gil = record.releases_gil || (false || ... || __is_same(Guards, gil_scoped_release));
+  }
+  static void apply(jitload_torch::Record&, size_t&, return_value_policy) {}
+  void* module_pointer_;
+};
+using module = module_;
+
+}  // namespace pybind11
+namespace py = pybind11;
+
+namespace torch {
+/* Functions of `functions=`: their errors are translated as those of torch's own functions. */
+template <class F>
+jitload_torch::Record wrap_pybind_function(const F& function) {
+  jitload_torch::Record record = jitload_torch::record_of(function);
+  record.is_torch_wrapped = true;
+  return record;
+}
+template <class F>
+jitload_torch::Record wrap_pybind_function_no_gil(const F& function) {
+  jitload_torch::Record record = wrap_pybind_function(function);
+  record.releases_gil = true;
+  return record;
+}
+}  // namespace torch
+
+namespace jitload_torch {
+struct Any { /* TVMFFIAny */
+  int32_t type_index, padding;
+  int64_t value;
+};
+int run_module(void (*define)(pybind11::module_&), const Any* arguments, int32_t count, Any* result);
+}  // namespace jitload_torch
+
+/* The loader passes the module of Python to fill. */
+#define PYBIND11_MODULE(name, variable)                                                                             \
+  static void jitload_torch_define_(::pybind11::module_& variable);                                                 \
+  extern "C" __attribute__((visibility("default"))) int __tvm_ffi__jitload_torch_module(                            \
+      void*, const ::jitload_torch::Any* arguments, int32_t count, ::jitload_torch::Any* result) {                  \
+    return ::jitload_torch::run_module(&jitload_torch_define_, arguments, count, result);                           \
+  }                                                                                                                 \
+  static void jitload_torch_define_([[maybe_unused]] ::pybind11::module_& variable)
+
+#endif  // JITLOAD_TORCH_PYBIND_H_

@@ -1,0 +1,172 @@
+/* What the headers need of runtime/torch.cc, the compiled part that reaches torch through Python. */
+#ifndef JITLOAD_TORCH_RUNTIME_H_
+#define JITLOAD_TORCH_RUNTIME_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <initializer_list>
+
+#if defined(__CUDACC__)
+#define C10_HOST __host__
+#define C10_DEVICE __device__
+#define C10_HOST_DEVICE __host__ __device__
+#else
+#define C10_HOST
+#define C10_DEVICE
+#define C10_HOST_DEVICE
+#endif
+#define C10_ALWAYS_INLINE inline __attribute__((always_inline))
+#define C10_LIKELY(condition) (__builtin_expect(static_cast<bool>(condition), 1))
+#define C10_UNLIKELY(condition) (__builtin_expect(static_cast<bool>(condition), 0))
+#define C10_UNUSED __attribute__((unused))
+#define C10_RESTRICT __restrict
+#define C10_CONCATENATE_(a, b) a##b
+#define C10_CONCATENATE(a, b) C10_CONCATENATE_(a, b)
+#define C10_ANONYMOUS_VARIABLE(name) C10_CONCATENATE(name, __COUNTER__)
+#define TORCH_API
+#define C10_API
+
+namespace jitload_torch {
+
+/* A tensor's memory, as DLPack lays it out. */
+struct View {
+  void* data;
+  int32_t device_type, device_index;
+  int32_t ndim;
+  uint8_t dtype_code, dtype_bits;
+  uint16_t dtype_lanes;
+  int64_t* sizes;
+  int64_t* strides;
+  uint64_t byte_offset;
+};
+
+/* A tensor of the running torch, which several `at::Tensor` share. */
+struct Node {
+  int64_t count;
+  void* object; /* the torch.Tensor in Python */
+  bool is_viewed;
+  int8_t scalar_type;
+  View view;
+};
+
+/* A reference to a Python object that is owned. */
+class Object {
+ public:
+  explicit Object(void* owned = nullptr) : pointer_(owned) {}
+  Object(Object&& other) noexcept : pointer_(other.release()) {}
+  Object(const Object&) = delete;
+  Object& operator=(Object&& other) noexcept {
+    void* mine = pointer_;
+    pointer_ = other.pointer_;
+    other.pointer_ = mine;
+    return *this;
+  }
+  ~Object() {
+    if (pointer_ != nullptr) drop(pointer_);
+  }
+  void* get() const { return pointer_; }
+  void* release() {
+    void* owned = pointer_;
+    pointer_ = nullptr;
+    return owned;
+  }
+  static void drop(void* object);
+
+ private:
+  void* pointer_;
+};
+
+/* A text that is put together, with numbers as C++ streams write them. */
+class Message {
+ public:
+  Message() = default;
+  Message(const Message&) = delete;
+  ~Message();
+  void append(const char* text, size_t size);
+  void append(const char* text);
+  void append_integer(long long value);
+  void append_unsigned(unsigned long long value);
+  void append_float(double value, int digits = 6);
+  void append_pointer(const void* value);
+  const char* text() const { return text_ != nullptr ? text_ : ""; }
+  size_t size() const { return size_; }
+
+ private:
+  char* text_ = nullptr;
+  size_t size_ = 0, capacity_ = 0;
+};
+
+/* Which class of Python an error becomes. */
+enum class ErrorKind { runtime, index, value, type, not_implemented, linear_algebra, accelerator };
+[[noreturn]] void fail(ErrorKind kind, const char* message);
+[[noreturn]] void fail_internal(const char* condition, const char* file, int line, const char* message);
+[[noreturn]] void fail_comparison(const char* file, int line, const char* message);
+[[noreturn]] void fail_cuda(const char* description, const char* name);
+void warn(const char* file, int line, const char* message);
+
+/* Tensors. */
+Node* share(Object tensor);
+void destroy(Node* node);
+void read_view(Node* node); /* throws Python's error for a tensor without plain memory */
+void check_dtype(Node* node, int8_t scalar_type);
+[[noreturn]] void fail_dimension(int64_t dim, int64_t ndim);
+
+/* Values of Python: from_… return false for an object of another type. */
+Object none();
+Object borrow(void* object);
+Object python_integer(long long value);
+Object python_unsigned(unsigned long long value);
+Object python_float(double value);
+Object python_bool(bool value);
+Object python_text(const char* text, size_t size);
+Object python_complex(double real, double imaginary);
+Object python_dtype(int8_t scalar_type);
+Object python_device(int8_t type, int8_t index);
+Object python_layout(int8_t layout);
+Object python_memory_format(int8_t format);
+Object python_slice(Object start, Object stop, Object step);
+Object python_ellipsis();
+Object python_list(size_t size);
+Object python_tuple(size_t size);
+void set_list_item(const Object& list, size_t index, Object item);
+void set_tuple_item(const Object& tuple, size_t index, Object item);
+bool is_none(void* object);
+bool is_bool(void* object);
+bool is_float(void* object);
+bool is_integer(void* object);
+bool is_tensor(void* object);
+bool integer_from(void* object, bool convert, long long low, long long high, long long* value);
+bool unsigned_from(void* object, bool convert, unsigned long long high, unsigned long long* value);
+bool float_from(void* object, bool convert, double* value);
+bool bool_from(void* object, bool convert, bool* value);
+bool complex_from(void* object, double* real, double* imaginary);
+bool text_from(void* object, const char** text, size_t* size);
+bool dtype_from(void* object, int8_t* scalar_type);
+bool device_from(void* object, int8_t* type, int8_t* index);
+bool layout_from(void* object, int8_t* layout);
+bool memory_format_from(void* object, int8_t* format);
+bool sequence_size(void* object, size_t* size);
+Object sequence_item(void* object, size_t index);
+
+/* An operator of ATen, found by name at its first call. */
+struct Operator {
+  const char* name;     /* "sum.dim_IntList" of aten */
+  const char* keywords; /* the names of the last arguments, each with a space after it */
+  void* callable;
+  void* keyword_names;
+};
+Object invoke(Operator& op, void** arguments, size_t count); /* takes the arguments over */
+/* Calls a function by its path, "torch.tensor" or ".__getitem__" for a method of the first argument. */
+Object invoke_path(const char* path, const char* keywords, void** arguments, size_t count);
+
+/* A tensor over memory of the caller's; `release` is called with `context` and the memory when it is freed. */
+Object tensor_over(const View& view, void (*release)(void* context, void* data), void* context);
+bool dtype_of_dlpack(int8_t scalar_type, uint8_t* code, uint8_t* bits);
+
+void* current_stream(int device_index);
+bool set_grad_enabled(bool enabled); /* returns what it was */
+
+}  // namespace jitload_torch
+
+#endif  // JITLOAD_TORCH_RUNTIME_H_

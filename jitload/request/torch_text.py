@@ -1,0 +1,367 @@
+"""Texts written for `torch.utils.cpp_extension`, which are built with the light headers in `include/torch_light/`.
+
+These headers stand for torch's. To keep them small, the declarations of ATen's operators and the standard headers that
+torch's would include are chosen by the names in the text, and put in front of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from jitload.errors import JitLoadError
+from jitload.request.arguments import HOST_SUFFIXES, Functions, Options, Pieces, Sources
+from jitload.toolchain.host import own_include_dir
+
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](?:torch|ATen|c10|pybind11)/', re.MULTILINE)
+_NAME = re.compile(r"\b(?:torch|at)\s*::\s*\w|\bPYBIND11_MODULE\b")
+_QUOTED_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
+_OPERATOR = re.compile(r"(?:\.|->|::)\s*(?:template\s+)?([a-z]\w*)\s*\(")
+_STD_NAME = re.compile(r"\bstd\s*::\s*(\w+)")
+_WORD = re.compile(r"\b[A-Za-z_]\w*")
+
+_CUDA_NAME = re.compile(r"\b(?:torch|at|c10)\s*::\s*cuda\b")
+# Libraries that torch has loaded for everyone; another copy of them might be of another release.
+_LIBRARY_OF_TORCH = re.compile(
+    r"-l(?:torch\w*|c10\w*|cudart|cublas|cublasLt|curand|cusparse|cusolver|cufft|cudnn|nvrtc|nccl)"
+)
+
+# Those of torch 2.13.
+CPP_FLAGS = ("-std=c++20", "-Wno-deprecated-declarations")
+NVCC_FLAGS = (
+    "-std=c++20",
+    "--expt-relaxed-constexpr",
+    "-D__CUDA_NO_HALF_OPERATORS__",
+    "-D__CUDA_NO_HALF_CONVERSIONS__",
+    "-D__CUDA_NO_BFLOAT16_CONVERSIONS__",
+    "-D__CUDA_NO_HALF2_OPERATORS__",
+)
+
+# Names in std, or words that torch's headers make known, and the header that declares them.
+_STD_HEADERS = {
+    "vector": "vector",
+    "string": "string to_string stoi stof getline",
+    "optional": "optional nullopt make_optional",
+    "tuple": "tuple make_tuple tie get apply tuple_size tuple_element",
+    "utility": "pair make_pair move forward swap exchange index_sequence make_index_sequence declval",
+    "array": "array",
+    "algorithm": "min max sort clamp fill copy swap find transform any_of all_of for_each fill_n reverse min_element "
+    "max_element count_if stable_sort nth_element lower_bound upper_bound partial_sort",
+    "numeric": "accumulate iota inner_product partial_sum reduce gcd",
+    "functional": "function plus multiplies hash less greater bind ref",
+    "stdexcept": "runtime_error invalid_argument out_of_range logic_error domain_error length_error overflow_error",
+    "exception": "exception",
+    "iostream": "cout cerr endl cin",
+    "sstream": "ostringstream stringstream istringstream",
+    "ostream": "ostream",
+    "iomanip": "setprecision setw",
+    "memory": "unique_ptr shared_ptr make_unique make_shared",
+    "map": "map",
+    "unordered_map": "unordered_map",
+    "set": "set",
+    "unordered_set": "unordered_set",
+    "limits": "numeric_limits",
+    "cmath": "sqrt exp log pow abs fabs ceil floor round tanh isnan isinf isfinite fmax fmin sin cos log2 exp2 log1p "
+    "erf expm1 fma hypot",
+    "type_traits": "is_same is_same_v enable_if_t enable_if conditional_t decay_t is_floating_point is_integral "
+    "is_floating_point_v remove_reference_t true_type false_type remove_const_t",
+    "thread": "thread",
+    "mutex": "mutex lock_guard unique_lock once_flag call_once",
+    "atomic": "atomic",
+    "chrono": "chrono",
+    "random": "mt19937 normal_distribution uniform_real_distribution random_device",
+    "complex": "complex",
+    "cstring": "memcpy memset strcmp",
+    "cstdlib": "getenv malloc free abort",
+    "initializer_list": "initializer_list",
+    "cstdio": "printf",
+    "string_view": "string_view",
+    "variant": "variant",
+    "queue": "queue priority_queue",
+    "deque": "deque",
+    "list": "list",
+    "fstream": "ofstream ifstream",
+    "filesystem": "filesystem",
+    "bit": "bit_cast",
+}
+_WORD_HEADERS = {
+    "vector": "TensorList vec",
+    "optional": "optional nullopt",
+    "cmath": "sqrt exp log pow fabs expf logf sqrtf powf tanhf fabsf INFINITY NAN M_PI HUGE_VALF fmaxf fminf isnan "
+    "isinf floor ceil tanh sin cos roundf rintf floorf ceilf erff log1pf",
+    "cstdio": "printf fprintf snprintf stderr",
+    "cstring": "memcpy memset",
+    "cstdlib": "malloc free exit abort getenv abs",
+    "cassert": "assert",
+    "cfloat": "FLT_MAX FLT_MIN FLT_EPSILON DBL_MAX DBL_MIN DBL_EPSILON",
+    "climits": "INT_MAX INT_MIN UINT_MAX LONG_MAX CHAR_BIT",
+    "cuda_fp16.h": "half half2 __half __half2 __float2half __half2float __half_raw",
+    "cuda_bf16.h": "__nv_bfloat16 __nv_bfloat162 __float2bfloat16 __bfloat162float nv_bfloat16",
+}
+_FOR_CUDA = ("cuda_fp16.h", "cuda_bf16.h")
+# Methods and functions that the headers define themselves.
+_OWN_METHODS = (
+    "contiguous cpu cuda data dim element_size get_device index index_put_ is_complex is_contiguous is_cpu is_cuda "
+    "is_floating_point is_meta is_quantized is_signed is_sparse item itemsize nbytes ndimension numel options "
+    "requires_grad size sizes stride strides storage_offset type"
+)
+_OWN_FUNCTIONS = ("tensor", "from_blob", "is_complex", "is_floating_point")
+
+
+class TorchText(NamedTuple):
+    """How torch's functions treat a text.
+
+    Attributes:
+        has_implicit_headers: Whether torch's headers are put in front of inline text.
+        wraps_errors: Whether the functions of `functions=` report errors as torch's own functions do, and not as
+            pybind11's.
+    """
+
+    has_implicit_headers: bool = True
+    wraps_errors: bool = True
+
+
+class Operator(NamedTuple):
+    """One signature in C++ of an operator of ATen, a line of `operators.txt`."""
+
+    name: str
+    schema: str
+    kind: str
+    result: str
+    parameters: str
+    arguments: str
+
+
+def is_torch_text(sources: Sources, functions: Functions | None = None) -> bool:
+    """Return whether texts use torch's C++ interface and `functions=` does not ask for their kernels alone.
+
+    The headers alone tell nothing in a text with kernels.
+    """
+    names = [functions] if isinstance(functions, str) else list(functions or ())
+    kernels = "\n".join(text for _, text in sources.cuda if "__global__" in text)
+    if names and all(re.search(rf"__global__[^;{{]*\b{re.escape(str(name))}\s*\(", kernels) for name in names):
+        return False
+    if any(_INCLUDE.search(text) for _, text in sources.host):
+        return True
+    texts = [text for _, text in (*sources.cuda, *sources.host) if _NAME.search(text)]
+    if not texts:
+        return False
+    from jitload.cpptext.lexer import strip_comments
+
+    return any(_NAME.search(strip_comments(text)) for text in texts)
+
+
+# ---- the text of a unit ------------------------------------------------------------------------------------------
+
+
+def torch_sources(
+    name: str, sources: Sources, functions: Functions | None, options: Options, torch: TorchText
+) -> tuple[Sources, Options]:
+    """Return sources and options with which the light headers build a text for torch.
+
+    Each unit becomes one piece: the declarations that it needs, the text, and in C++ the functions of `functions=`.
+    """
+    host = _units(sources.host, are_files=sources.are_files)
+    cuda = _units(sources.cuda, are_files=sources.are_files)
+    if functions is not None and not isinstance(functions, list | tuple | dict | str):
+        raise JitLoadError(f"functions must be a list or dict of C++ names, got {type(functions).__name__}")
+    if functions and not sources.are_files:
+        binding = ("functions", binding_text(functions, wraps_errors=torch.wraps_errors))
+        host = (((*host[0], binding) if host else (binding,)),)
+    directories = (*sources.directories, *options.include_dirs, *options.host_dirs)
+    implicit = torch.has_implicit_headers and not sources.are_files
+    define = f"-DTORCH_EXTENSION_NAME={name}"
+    standard = () if any(flag.startswith("-std") for flag in options.host) else CPP_FLAGS[:1]
+    has_cuda_standard = any(flag.startswith(("-std", "--std")) for flag in options.cuda)
+    host_level = () if any(flag.startswith("-O") for flag in options.cuda) else ("-O0",)  # as torch; kernels keep -O3
+    light_headers = own_include_dir().parent / "torch_light"
+    return (
+        sources._replace(
+            cuda=tuple(_merge(unit, "cu", implicit=implicit, header_dirs=directories) for unit in cuda),
+            host=tuple(_merge(unit, "cpp", implicit=implicit, header_dirs=directories) for unit in host),
+            directories=sources.directories,
+            are_files=True,
+        ),
+        options._replace(
+            host=(*standard, *CPP_FLAGS[1:], define, *filter(None, options.host)),
+            cuda=(*NVCC_FLAGS[has_cuda_standard:], *host_level, define, *filter(None, options.cuda)),
+            link=tuple(flag for flag in options.link if flag and not _LIBRARY_OF_TORCH.fullmatch(flag)),
+            include_dirs=(light_headers, *options.include_dirs),
+        ),
+    )
+
+
+def _units(pieces: Pieces, *, are_files: bool) -> tuple[Pieces, ...]:
+    """Return the pieces of each unit: files are compiled one by one, and texts together."""
+    if are_files:
+        return tuple((piece,) for piece in pieces)
+    return (pieces,) if pieces else ()
+
+
+def _merge(pieces: Pieces, suffix: str, *, implicit: bool, header_dirs: Sequence[Path]) -> tuple[str, str]:
+    """Return a unit as one piece, in which each text keeps its own name and lines."""
+    prelude = _prelude([text for _, text in pieces], is_cuda=suffix == "cu", implicit=implicit, header_dirs=header_dirs)
+    texts = [f"#line 1 {_string_literal(label)}\n{text}\n" for label, text in pieces]
+    label = pieces[0][0]
+    is_named = Path(label).suffix.lower() in (HOST_SUFFIXES if suffix == "cpp" else (".cu", ".cuh"))
+    return label if is_named else f"{label}.{suffix}", "".join((prelude, *texts))
+
+
+def _prelude(texts: Sequence[str], *, is_cuda: bool, implicit: bool, header_dirs: Sequence[Path]) -> str:
+    """Return the declarations and the headers that texts need in front."""
+    names_in = "\n".join((*texts, *_included_texts(texts, header_dirs)))
+    methods, functions, operator_headers = _operator_declarations(names_in)
+    headers = {*_standard_headers(names_in, is_cuda=is_cuda), *operator_headers}
+    lines = [f"#include <{header}>" for header in sorted(headers)]
+    lines += _macro("JITLOAD_TORCH_METHODS", methods) + _macro("JITLOAD_TORCH_FUNCTIONS", functions)
+    if implicit:
+        lines.append(f"#include <torch/{'types' if is_cuda else 'extension'}.h>")
+        lines += ["#include <cuda_runtime.h>"] if is_cuda else []
+    if is_cuda and "cublas" in names_in:
+        lines[:0] = ["#if __has_include(<cublas_v2.h>)", "#include <cublas_v2.h>", "#endif"]
+    if is_cuda and _CUDA_NAME.search(names_in):
+        lines.append("#include <ATen/cuda/CUDAContext.h>")
+    if is_cuda and re.search(r"\bcu[A-Z]\w+|\bCU[a-z]\w+|\bCUDA_SUCCESS\b", names_in):
+        lines.append("#include <cuda.h>")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _included_texts(texts: Sequence[str], header_dirs: Sequence[Path]) -> Iterator[str]:
+    """Yield the texts of the user's own headers, in which names count, too."""
+    pending, seen = list(texts), set[Path]()
+    while pending:
+        for name in _QUOTED_INCLUDE.findall(pending.pop()):
+            path = next((path for directory in header_dirs if (path := directory / name).is_file()), None)
+            if path is not None and path not in seen:
+                seen.add(path)
+                text = path.read_text(encoding="utf-8", errors="replace")
+                pending.append(text)
+                yield text
+
+
+def _macro(name: str, lines: Sequence[str]) -> list[str]:
+    return [f"#define {name} \\", *(f"{line} \\" for line in lines), ""] if lines else []
+
+
+def _standard_headers(text: str, *, is_cuda: bool) -> Iterator[str]:
+    in_std = {match.group(1) for match in _STD_NAME.finditer(text)}
+    words = {*_WORD.findall(text)}
+    if "using namespace std" in text:
+        in_std |= words
+    for header, names in _STD_HEADERS.items():
+        if not in_std.isdisjoint(names.split()):
+            yield header
+    for header, names in _WORD_HEADERS.items():
+        if (is_cuda or header not in _FOR_CUDA) and not words.isdisjoint(names.split()):
+            yield header
+
+
+# ---- operators ---------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=1)
+def operators() -> Mapping[str, tuple[Operator, ...]]:
+    """Return the signatures of ATen's operators by their names in C++."""
+    table: dict[str, list[Operator]] = {}
+    path = own_include_dir().parent / "torch_light" / "operators.txt"
+    for line in path.read_text(encoding="utf-8").splitlines():
+        operator = Operator(*line.split("\t"))
+        table.setdefault(operator.name, []).append(operator)
+    return {name: tuple(signatures) for name, signatures in table.items()}
+
+
+def _operator_declarations(text: str) -> tuple[list[str], list[str], set[str]]:
+    """Return declarations of methods, definitions of methods and functions, and the headers that they need."""
+    table = operators()
+    names = sorted({name for name in _OPERATOR.findall(text) if name in table})
+    chosen = [operator for name in names for operator in table[name]]
+    methods = [operator for operator in chosen if operator.kind == "m" and operator.name not in _OWN_METHODS.split()]
+    functions = [operator for operator in chosen if operator.kind == "f" and operator.name not in _OWN_FUNCTIONS]
+    declarations = [f"{op.result} {op.name}({op.parameters}) const;" for op in methods]
+    definitions = [
+        f"inline {op.result} Tensor::{op.name}({_without_defaults(op.parameters)}) const {_body(op)}" for op in methods
+    ]
+    definitions += [f"inline {op.result} {op.name}({op.parameters}) {_body(op)}" for op in functions]
+    results = {op.result for op in (*methods, *functions)}
+    headers = {header for header in ("tuple", "vector") if any(f"std::{header}<" in result for result in results)}
+    return declarations, definitions, headers
+
+
+def _without_defaults(parameters: str) -> str:
+    return re.sub(r"=(?:\{[^}]*\}|\"[^\"]*\"|[^,{\"]+)", "", parameters)
+
+
+def _body(operator: Operator) -> str:
+    """Return the C++ that calls an operator by its name."""
+    arguments = [argument for argument in operator.arguments.split(", ") if argument]
+    values = [argument.partition("=")[2] or argument for argument in arguments]
+    keywords = "".join(f"{argument.partition('=')[0]} " for argument in arguments if "=" in argument)
+    declaration = f'static jitload_torch::Operator op{{"{operator.schema}", "{keywords}", nullptr, nullptr}};'
+    call = f"(op, {', '.join(values)})"
+    if operator.result == "Tensor&":  # the tensor that is changed: itself, or that of the argument `out`
+        target = "out" if "out=out" in arguments else values[0]
+        return (
+            f"{{ {declaration} jitload_torch::call<Tensor>{call}; return const_cast<Tensor&>(({target}).reread()); }}"
+        )
+    if operator.result == "void":
+        return f"{{ {declaration} jitload_torch::change{call}; }}"
+    if "TensorOptions options" in operator.parameters:
+        return f"{{ {declaration} return jitload_torch::with_options(jitload_torch::call<Tensor>{call}, options); }}"
+    return f"{{ {declaration} return jitload_torch::call<{operator.result}>{call}; }}"
+
+
+# ---- functions ---------------------------------------------------------------------------------------------------
+
+
+def binding_text(functions: Functions, *, wraps_errors: bool) -> str:
+    """Return the C++ that exports the functions of `functions=`, with their docstrings."""
+    if isinstance(functions, str):
+        functions = [functions]
+    documented = functions if isinstance(functions, Mapping) else {name: name for name in functions}
+    definitions = []
+    for name, doc in documented.items():
+        if not isinstance(name, str) or not re.fullmatch(r"(?:\w+::)*[A-Za-z_]\w*", name):
+            raise JitLoadError(f"functions= has {name!r}, which is not the name of a C++ function")
+        function = f"torch::wrap_pybind_function({name})" if wraps_errors else name
+        text = doc if isinstance(doc, str) else name
+        definitions.append(f'm.def("{name}", {function}, {_string_literal(text)});')
+    return "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {\n" + "\n".join(definitions) + "\n}\n"
+
+
+def _string_literal(text: str) -> str:
+    text = text.replace("\\", "\\\\").replace('"', '\\"').replace("?", "\\?")
+    return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda control: f"\\{ord(control[0]):03o}", text) + '"'
+
+
+# ---- what the headers lack ---------------------------------------------------------------------------------------
+
+_UNKNOWN = re.compile(
+    r"is not a member of|has no (?:actual )?member|has not been declared|No such file|cannot open source file"
+    r"|no matching function|no instance of|does not name a|was not declared|is undefined|no operator|no match for"
+    r"|could not convert|cannot convert|no suitable|not a class or|incomplete type|no match found"
+)
+_OF_TORCH = re.compile(r"\b(?:torch|at|c10|ATen|pybind11|py)(?:::|/)|[\"‘](?:torch|at|c10|pybind11|py|std)[\"’]")
+_MACRO_OF_TORCH = re.compile(r"\b(?:AT|TORCH|C10|PYBIND11|CUDA)_[A-Z]\w*")
+_QUOTED = re.compile(r"[‘\"]([^‘’\"]+)[’\"]")
+_HEADER = re.compile(r"[\w/]+\.(?:cu)?h(?:pp)?\b")
+
+
+def missing_names(log: str) -> list[str]:
+    """Return the names of torch's, of pybind11's or of the C++ library that a compiler did not find, or misused."""
+    names: dict[str, None] = {}
+    for line in log.splitlines():
+        _, _, message = line.partition("error")
+        macro = _MACRO_OF_TORCH.search(message)
+        if not (_UNKNOWN.search(message) and (macro or _OF_TORCH.search(message))):
+            continue
+        header = _HEADER.search(message) if "No such file" in message or "cannot open" in message else None
+        name, *owners = [macro[0]] if macro else [header[0]] if header else [*_QUOTED.findall(message), "?"]
+        if owners and "is not a member of" in message:
+            name = f"{owners[0]}::{name}"
+        elif len(owners) > 1 and "member" in message:
+            name = f"{name}::{owners[0]}"
+        names[name] = None
+    return list(names)

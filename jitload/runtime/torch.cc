@@ -1,0 +1,909 @@
+/* The compiled part of the light torch: tensors are Python's, and operators are called through torch's dispatcher.
+ *
+ * Everything here holds the GIL, as torch's own functions do, also in code that has released it.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <exception>
+#include <map>
+#include <mutex>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <typeinfo>
+#include <utility>
+#include <vector>
+
+#include "../include/torch_light/jitload_torch/extension.h"
+
+/* Of CPython's C API, with which a library of any version of Python works. */
+extern "C" {
+typedef struct {
+  const char* name;
+  void* function;
+  int flags;
+  const char* doc;
+} PyMethodDef;
+extern char _Py_NoneStruct, PyFloat_Type, PyLong_Type;
+extern void *PyExc_RuntimeError, *PyExc_ValueError, *PyExc_IndexError, *PyExc_TypeError, *PyExc_NotImplementedError, *PyExc_MemoryError, *PyExc_OverflowError,
+    *PyExc_UserWarning;
+int Py_IsInitialized(void);
+void Py_IncRef(void*);
+void Py_DecRef(void*);
+int PyGILState_Ensure(void);
+void PyGILState_Release(int);
+int PyGILState_Check(void);
+void* PyEval_SaveThread(void);
+void PyEval_RestoreThread(void*);
+void* PyObject_Type(void*);
+int PyType_IsSubtype(void*, void*);
+void* PyObject_GetAttrString(void*, const char*);
+int PyObject_SetAttrString(void*, const char*, void*);
+int PyObject_HasAttrString(void*, const char*);
+void* PyObject_Vectorcall(void*, void* const*, size_t, void*);
+int PyObject_IsTrue(void*);
+void* PyObject_Str(void*);
+void* PyObject_Repr(void*);
+void* PyImport_ImportModule(const char*);
+void* PyLong_FromLongLong(long long);
+void* PyLong_FromUnsignedLongLong(unsigned long long);
+long long PyLong_AsLongLong(void*);
+unsigned long long PyLong_AsUnsignedLongLong(void*);
+void* PyLong_FromVoidPtr(void*);
+void* PyFloat_FromDouble(double);
+double PyFloat_AsDouble(void*);
+void* PyComplex_FromDoubles(double, double);
+double PyComplex_RealAsDouble(void*);
+double PyComplex_ImagAsDouble(void*);
+void* PyBool_FromLong(long);
+int PyNumber_Check(void*);
+void* PyNumber_Index(void*);
+void* PyNumber_Long(void*);
+void* PyNumber_Float(void*);
+int PyIndex_Check(void*);
+void* PyUnicode_FromStringAndSize(const char*, ptrdiff_t);
+const char* PyUnicode_AsUTF8AndSize(void*, ptrdiff_t*);
+int PyBytes_AsStringAndSize(void*, char**, ptrdiff_t*);
+void* PyList_New(ptrdiff_t);
+int PyList_SetItem(void*, ptrdiff_t, void*);
+void* PyTuple_New(ptrdiff_t);
+int PyTuple_SetItem(void*, ptrdiff_t, void*);
+int PySequence_Check(void*);
+ptrdiff_t PySequence_Size(void*);
+void* PySequence_GetItem(void*, ptrdiff_t);
+void* PySlice_New(void*, void*, void*);
+void* PyCapsule_New(void*, const char*, void (*)(void*));
+void* PyCapsule_GetPointer(void*, const char*);
+void* PyCMethod_New(PyMethodDef*, void*, void*, void*);
+void* PyErr_Occurred(void);
+void PyErr_Clear(void);
+void PyErr_Fetch(void**, void**, void**);
+void PyErr_Restore(void*, void*, void*);
+void PyErr_NormalizeException(void**, void**, void**);
+void PyErr_SetString(void*, const char*);
+int PyErr_WarnEx(void*, const char*, ptrdiff_t);
+int TVMFFIErrorSetRaisedFromCStr(const char*, const char*);
+}
+
+namespace jitload_torch {
+namespace {
+
+constexpr size_t kKeep = static_cast<size_t>(1) << (8 * sizeof(size_t) - 1); /* PY_VECTORCALL_ARGUMENTS_OFFSET */
+
+struct Gil {
+  Gil() : state(PyGILState_Ensure()) {}
+  ~Gil() { PyGILState_Release(state); }
+  int state;
+};
+
+void* none_object() { return &_Py_NoneStruct; }
+
+/* An error of Python on its way through C++. */
+class PythonError : public std::exception {
+ public:
+  PythonError() {
+    PyErr_Fetch(&type_, &value_, &trace_);
+    PyErr_NormalizeException(&type_, &value_, &trace_);
+    Object text(value_ != nullptr ? PyObject_Str(value_) : nullptr);
+    const char* characters = text.get() != nullptr ? PyUnicode_AsUTF8AndSize(text.get(), nullptr) : nullptr;
+    if (characters == nullptr) PyErr_Clear();
+    text_ = characters != nullptr ? characters : "an error of Python";
+  }
+  PythonError(const PythonError& other)
+      : type_(other.type_), value_(other.value_), trace_(other.trace_), text_(other.text_) {
+    Gil gil;
+    for (void* object : {type_, value_, trace_}) Py_IncRef(object);
+  }
+  ~PythonError() override {
+    Gil gil;
+    for (void* object : {type_, value_, trace_}) Py_DecRef(object);
+  }
+  const char* what() const noexcept override { return text_.c_str(); }
+  void restore() const {
+    for (void* object : {type_, value_, trace_}) Py_IncRef(object);
+    PyErr_Restore(type_, value_, trace_);
+  }
+
+ private:
+  void *type_ = nullptr, *value_ = nullptr, *trace_ = nullptr;
+  std::string text_;
+};
+
+/* An error of the text's own checks. */
+class CheckError : public std::exception {
+ public:
+  CheckError(ErrorKind kind, std::string text) : kind(kind), text_(std::move(text)) {}
+  const char* what() const noexcept override { return text_.c_str(); }
+  const ErrorKind kind;
+
+ private:
+  std::string text_;
+};
+
+Object checked(void* owned) {
+  if (owned == nullptr) throw PythonError();
+  return Object(owned);
+}
+
+Object attribute(void* object, const char* name) { return checked(PyObject_GetAttrString(object, name)); }
+
+Object call(void* function, std::initializer_list<void*> arguments) {
+  return checked(PyObject_Vectorcall(function, arguments.begin(), arguments.size(), nullptr));
+}
+
+/* The object of a dotted path that begins with a module. */
+Object object_at(const std::string& path) {
+  size_t end = path.find('.');
+  Object object = checked(PyImport_ImportModule(path.substr(0, end).c_str()));
+  while (end != std::string::npos) {
+    const size_t start = end + 1;
+    end = path.find('.', start);
+    object = attribute(object.get(), path.substr(start, end - start).c_str());
+  }
+  return object;
+}
+
+/* ---- torch, as this process has it ---- */
+
+struct Dtype {
+  int8_t scalar_type;
+  uint8_t code, bits;
+  const char* name;
+};
+constexpr Dtype kDtypes[] = {
+    {0, 1, 8, "uint8"},         {1, 0, 8, "int8"},           {2, 0, 16, "int16"},          {3, 0, 32, "int32"},
+    {4, 0, 64, "int64"},        {5, 2, 16, "float16"},       {6, 2, 32, "float32"},        {7, 2, 64, "float64"},
+    {8, 5, 32, "complex32"},    {9, 5, 64, "complex64"},     {10, 5, 128, "complex128"},   {11, 6, 8, "bool"},
+    {15, 4, 16, "bfloat16"},    {23, 12, 8, "float8_e5m2"},  {24, 10, 8, "float8_e4m3fn"}, {25, 13, 8, "float8_e5m2fnuz"},
+    {26, 11, 8, "float8_e4m3fnuz"}, {44, 14, 8, "float8_e8m0fnu"}, {27, 1, 16, "uint16"},   {28, 1, 32, "uint32"},
+    {29, 1, 64, "uint64"},
+};
+constexpr int kDtypeCount = sizeof kDtypes / sizeof *kDtypes;
+const char* const kLayouts[] = {"strided", "sparse_coo", "sparse_csr", "_mkldnn"};
+const char* const kMemoryFormats[] = {"contiguous_format", "preserve_format", "channels_last", "channels_last_3d"};
+
+struct Managed { /* DLManagedTensorVersioned */
+  uint32_t major, minor;
+  void* context;
+  void (*deleter)(Managed*);
+  uint64_t flags;
+  View view;
+};
+
+/* What is looked up in torch once; the references are kept. */
+struct Torch {
+  void *module, *tensor_type, *device_type, *find_operator;
+  void* dtypes[kDtypeCount];
+  void* layouts[4];
+  void* memory_formats[4];
+  int (*view)(void*, View*) = nullptr;                /* of DLPack's exchange table */
+  int (*stream)(int, int32_t, void**) = nullptr;
+  int (*import)(Managed*, void**) = nullptr;
+  std::map<int, void*> devices; /* by type and index */
+
+  Torch() {
+    module = checked(PyImport_ImportModule("torch")).release();
+    tensor_type = object_at("torch._C.TensorBase").release();
+    device_type = attribute(module, "device").release();
+    find_operator = object_at("torch._C._get_operation_overload").release();
+    for (int i = 0; i < kDtypeCount; ++i) dtypes[i] = optional_attribute(kDtypes[i].name);
+    for (int i = 0; i < 4; ++i) layouts[i] = optional_attribute(kLayouts[i]);
+    for (int i = 0; i < 4; ++i) memory_formats[i] = optional_attribute(kMemoryFormats[i]);
+    Object tensor = attribute(module, "Tensor");
+    Object capsule(PyObject_GetAttrString(tensor.get(), "__dlpack_c_exchange_api__"));
+    void** table = capsule.get() != nullptr
+                       ? static_cast<void**>(PyCapsule_GetPointer(capsule.get(), "dlpack_exchange_api"))
+                       : nullptr;
+    if (table == nullptr || *reinterpret_cast<uint32_t*>(table) != 1) {
+      PyErr_Clear();
+      throw CheckError(ErrorKind::runtime, "this needs torch 2.10 or newer, which has DLPack's exchange table");
+    }
+    import = reinterpret_cast<int (*)(Managed*, void**)>(table[4]);
+    view = reinterpret_cast<int (*)(void*, View*)>(table[5]);
+    stream = reinterpret_cast<int (*)(int, int32_t, void**)>(table[6]);
+  }
+  void* optional_attribute(const char* name) {
+    void* object = PyObject_GetAttrString(module, name);
+    if (object == nullptr) PyErr_Clear();
+    return object;
+  }
+};
+Torch& torch_module() {
+  static Torch* torch = new Torch; /* never destroyed, as Python may be gone by then */
+  return *torch;
+}
+
+Object repr_of(void* object) { return checked(PyObject_Repr(object)); }
+
+std::string text_of(void* text) {
+  ptrdiff_t size = 0;
+  const char* characters = PyUnicode_AsUTF8AndSize(text, &size);
+  if (characters == nullptr) throw PythonError();
+  return std::string(characters, static_cast<size_t>(size));
+}
+
+bool is_instance(void* object, void* type) {
+  const Object own(PyObject_Type(object));
+  return own.get() == type || PyType_IsSubtype(own.get(), type) != 0;
+}
+
+/* Sets Python's error for the exception that is being handled. */
+void set_python_error(bool is_torch_wrapped) {
+  try {
+    throw;
+  } catch (const PythonError& error) {
+    error.restore();
+  } catch (const CheckError& error) {
+    void* type = nullptr;
+    Object named;
+    switch (error.kind) {
+      case ErrorKind::index: type = PyExc_IndexError; break;
+      case ErrorKind::value: type = PyExc_ValueError; break;
+      case ErrorKind::type: type = PyExc_TypeError; break;
+      case ErrorKind::not_implemented: type = PyExc_NotImplementedError; break;
+      case ErrorKind::linear_algebra:
+      case ErrorKind::accelerator: {
+        const bool is_linear = error.kind == ErrorKind::linear_algebra;
+        const Object owner(is_linear ? PyImport_ImportModule("torch.linalg") : PyImport_ImportModule("torch"));
+        if (owner.get() != nullptr) {
+          named = Object(PyObject_GetAttrString(owner.get(), is_linear ? "LinAlgError" : "AcceleratorError"));
+        }
+        if (named.get() == nullptr) PyErr_Clear();
+        type = named.get();
+        break;
+      }
+      default: break;
+    }
+    PyErr_SetString(type != nullptr ? type : PyExc_RuntimeError, error.what());
+  } catch (const std::exception& error) {
+    void* type = PyExc_RuntimeError;
+    if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) type = PyExc_MemoryError;
+    if (!is_torch_wrapped) { /* as pybind11 translates them */
+      if (dynamic_cast<const std::domain_error*>(&error) || dynamic_cast<const std::invalid_argument*>(&error) ||
+          dynamic_cast<const std::length_error*>(&error) || dynamic_cast<const std::range_error*>(&error)) {
+        type = PyExc_ValueError;
+      } else if (dynamic_cast<const std::out_of_range*>(&error)) {
+        type = PyExc_IndexError;
+      } else if (dynamic_cast<const std::overflow_error*>(&error)) {
+        type = PyExc_OverflowError;
+      }
+    }
+    PyErr_SetString(type, error.what());
+  } catch (...) {
+    PyErr_SetString(PyExc_RuntimeError, "Caught an unknown exception!");
+  }
+}
+
+Object keyword_tuple(const char* keywords, size_t* count) {
+  std::vector<std::string> names;
+  for (const char *start = keywords, *end; (end = strchr(start, ' ')) != nullptr; start = end + 1) {
+    names.emplace_back(start, end);
+  }
+  *count = names.size();
+  Object tuple = python_tuple(names.size());
+  for (size_t i = 0; i < names.size(); ++i) set_tuple_item(tuple, i, python_text(names[i].data(), names[i].size()));
+  return tuple;
+}
+
+struct Arguments { /* owns the references */
+  void** objects;
+  size_t count;
+  ~Arguments() {
+    for (size_t i = 0; i < count; ++i) Py_DecRef(objects[i]);
+  }
+};
+
+}  // namespace
+
+// ---- objects and texts ----------------------------------------------------------------------------------------------
+
+void Object::drop(void* object) {
+  if (Py_IsInitialized() == 0) return; /* a static tensor of the text at the end of the process */
+  Gil gil;
+  Py_DecRef(object);
+}
+
+Message::~Message() { free(text_); }
+void Message::append(const char* text, size_t size) {
+  if (size_ + size + 1 > capacity_) {
+    capacity_ = 2 * (size_ + size + 1);
+    text_ = static_cast<char*>(realloc(text_, capacity_));
+    if (text_ == nullptr) throw std::bad_alloc();
+  }
+  memcpy(text_ + size_, text, size);
+  size_ += size;
+  text_[size_] = '\0';
+}
+void Message::append(const char* text) { append(text, strlen(text)); }
+void Message::append_integer(long long value) { append(std::to_string(value).c_str()); }
+void Message::append_unsigned(unsigned long long value) { append(std::to_string(value).c_str()); }
+void Message::append_float(double value, int digits) {
+  char buffer[64];
+  snprintf(buffer, sizeof buffer, "%.*g", digits, value);
+  append(buffer);
+}
+void Message::append_pointer(const void* value) {
+  char buffer[32];
+  snprintf(buffer, sizeof buffer, "%p", value);
+  append(value != nullptr ? buffer : "0");
+}
+
+void fail(ErrorKind kind, const char* message) { throw CheckError(kind, message); }
+void fail_internal(const char* condition, const char* file, int line, const char* message) {
+  throw CheckError(ErrorKind::runtime, std::string(condition) + " INTERNAL ASSERT FAILED at \"" + file + "\":" +
+                                           std::to_string(line) + ", please report a bug to PyTorch. " + message);
+}
+void fail_comparison(const char* file, int line, const char* message) {
+  const char* name = strrchr(file, '/');
+  throw CheckError(ErrorKind::runtime,
+                   "[" + std::string(name != nullptr ? name + 1 : file) + ":" + std::to_string(line) + "] " + message + "\n");
+}
+void fail_cuda(const char* description, const char* name) {
+  std::string text = std::string("CUDA error: ") + description + "\nSearch for `" + name +
+                     "' in https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more information.";
+  const char* blocking = getenv("CUDA_LAUNCH_BLOCKING");
+  if (blocking == nullptr || atoi(blocking) == 0) {
+    text += "\nCUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
+            "incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1";
+  }
+  text += "\nCompile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n";
+  throw CheckError(ErrorKind::accelerator, text);
+}
+void fail_result(const char* name) {
+  throw CheckError(ErrorKind::runtime, std::string("aten::") + name + " returned a value of another type than its schema says");
+}
+void fail_dimension(int64_t dim, int64_t ndim) {
+  const int64_t low = ndim == 0 ? -1 : -ndim, high = ndim == 0 ? 0 : ndim - 1;
+  throw CheckError(ErrorKind::index, "Dimension out of range (expected to be in range of [" + std::to_string(low) + ", " +
+                                         std::to_string(high) + "], but got " + std::to_string(dim) + ")");
+}
+void warn(const char* file, int line, const char* message) {
+  Gil gil;
+  const std::string text =
+      std::string(message) + " (Triggered internally at " + file + ":" + std::to_string(line) + ".)";
+  if (PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1) != 0) throw PythonError();
+}
+
+// ---- tensors --------------------------------------------------------------------------------------------------------
+
+Node* share(Object tensor) { return new Node{1, tensor.release(), false, 0, {}}; }
+
+void destroy(Node* node) {
+  Object::drop(node->object);
+  delete node;
+}
+
+void read_view(Node* node) {
+  Gil gil;
+  if (torch_module().view(node->object, &node->view) != 0) throw PythonError();
+  for (const Dtype& dtype : kDtypes) {
+    if (dtype.code == node->view.dtype_code && dtype.bits == node->view.dtype_bits) {
+      node->scalar_type = dtype.scalar_type;
+      node->is_viewed = true;
+      return;
+    }
+  }
+  throw CheckError(ErrorKind::runtime, "a tensor has a dtype that is not supported here");
+}
+
+void check_dtype(Node* node, int8_t scalar_type) {
+  const c10::ScalarType found = node != nullptr ? c10::ScalarType(node->scalar_type) : c10::ScalarType::Undefined;
+  Message message;
+  append_all(message, "expected scalar type ", c10::ScalarType(scalar_type), " but found ", found);
+  throw CheckError(ErrorKind::runtime, message.text());
+}
+
+bool dtype_of_dlpack(int8_t scalar_type, uint8_t* code, uint8_t* bits) {
+  for (const Dtype& dtype : kDtypes) {
+    if (dtype.scalar_type != scalar_type) continue;
+    *code = dtype.code;
+    *bits = dtype.bits;
+    return true;
+  }
+  return false;
+}
+
+Object tensor_over(const View& view, void (*release)(void* context, void* data), void* context) {
+  Gil gil;
+  struct Memory {
+    Managed managed;
+    void (*release)(void*, void*);
+    void* context;
+  };
+  Memory* memory = new Memory{{1, 0, nullptr, nullptr, 0, view}, release, context};
+  memory->managed.context = memory;
+  memory->managed.deleter = [](Managed* managed) {
+    Memory* mine = static_cast<Memory*>(managed->context);
+    if (mine->release != nullptr) mine->release(mine->context, managed->view.data);
+    delete[] managed->view.sizes; /* the strides are behind them */
+    delete mine;
+  };
+  void* tensor = nullptr;
+  if (torch_module().import(&memory->managed, &tensor) != 0) throw PythonError();
+  return Object(tensor);
+}
+
+void append(Message& m, const c10::TensorOptions& value) {
+  const auto flag = [&](const char* name, const c10::OptionalArg<bool>& flag) {
+    append_all(m, name, flag.value_or(false) ? "true" : "false", flag.has_value() ? "" : " (default)");
+  };
+  append_all(m, "TensorOptions(dtype=", value.dtype(), value.has_dtype() ? "" : " (default)", ", device=", value.device(),
+             value.has_device() ? "" : " (default)", ", layout=", value.layout(),
+             value.layout_opt().has_value() ? "" : " (default)");
+  flag(", requires_grad=", value.requires_grad_opt());
+  flag(", pinned_memory=", value.pinned_memory_opt());
+  m.append(", memory_format=");
+  if (value.memory_format_opt().has_value()) {
+    append(m, *value.memory_format_opt());
+  } else {
+    m.append("(nullopt)");
+  }
+  m.append(")");
+}
+
+bool set_grad_enabled(bool enabled) {
+  Gil gil;
+  bool was_enabled = false;
+  bool_from(call(object_at("torch.is_grad_enabled").get(), {}).get(), true, &was_enabled);
+  call(object_at("torch._C._set_grad_enabled").get(), {python_bool(enabled).get()});
+  return was_enabled;
+}
+
+void* current_stream(int device_index) {
+  Gil gil;
+  void* stream = nullptr;
+  if (torch_module().stream(2, device_index, &stream) != 0) throw PythonError();
+  return stream;
+}
+
+// ---- values of Python -----------------------------------------------------------------------------------------------
+
+Object none() { return borrow(none_object()); }
+Object borrow(void* object) {
+  Gil gil;
+  Py_IncRef(object);
+  return Object(object);
+}
+Object python_integer(long long value) {
+  Gil gil;
+  return checked(PyLong_FromLongLong(value));
+}
+Object python_unsigned(unsigned long long value) {
+  Gil gil;
+  return checked(PyLong_FromUnsignedLongLong(value));
+}
+Object python_float(double value) {
+  Gil gil;
+  return checked(PyFloat_FromDouble(value));
+}
+Object python_bool(bool value) {
+  Gil gil;
+  return checked(PyBool_FromLong(value));
+}
+Object python_complex(double real, double imaginary) {
+  Gil gil;
+  return checked(PyComplex_FromDoubles(real, imaginary));
+}
+Object python_text(const char* text, size_t size) {
+  Gil gil;
+  return checked(PyUnicode_FromStringAndSize(text, static_cast<ptrdiff_t>(size)));
+}
+Object python_dtype(int8_t scalar_type) {
+  Gil gil;
+  for (int i = 0; i < kDtypeCount; ++i) {
+    if (kDtypes[i].scalar_type == scalar_type && torch_module().dtypes[i] != nullptr) return borrow(torch_module().dtypes[i]);
+  }
+  throw CheckError(ErrorKind::runtime, "a dtype that this torch does not have");
+}
+Object python_device(int8_t type, int8_t index) {
+  Gil gil;
+  void*& device = torch_module().devices[type * 256 + index];
+  if (device == nullptr) {
+    const char* name = c10::device_name(static_cast<c10::DeviceType>(type));
+    const Object text = python_text(name, strlen(name)), number = python_integer(index);
+    device = index == -1 ? call(torch_module().device_type, {text.get()}).release()
+                         : call(torch_module().device_type, {text.get(), number.get()}).release();
+  }
+  return borrow(device);
+}
+Object python_layout(int8_t layout) { return borrow(torch_module().layouts[layout]); }
+Object python_memory_format(int8_t format) { return borrow(torch_module().memory_formats[format]); }
+Object python_slice(Object start, Object stop, Object step) {
+  Gil gil;
+  return checked(PySlice_New(start.get(), stop.get(), step.get()));
+}
+Object python_ellipsis() {
+  Gil gil;
+  return object_at("builtins.Ellipsis");
+}
+Object python_list(size_t size) {
+  Gil gil;
+  return checked(PyList_New(static_cast<ptrdiff_t>(size)));
+}
+Object python_tuple(size_t size) {
+  Gil gil;
+  return checked(PyTuple_New(static_cast<ptrdiff_t>(size)));
+}
+void set_list_item(const Object& list, size_t index, Object item) {
+  Gil gil;
+  if (PyList_SetItem(list.get(), static_cast<ptrdiff_t>(index), item.release()) != 0) throw PythonError();
+}
+void set_tuple_item(const Object& tuple, size_t index, Object item) {
+  Gil gil;
+  if (PyTuple_SetItem(tuple.get(), static_cast<ptrdiff_t>(index), item.release()) != 0) throw PythonError();
+}
+
+bool is_none(void* object) { return object == none_object(); }
+bool is_bool(void* object) {
+  Gil gil;
+  const Object yes(PyBool_FromLong(1)), no(PyBool_FromLong(0));
+  return object == yes.get() || object == no.get();
+}
+bool is_float(void* object) {
+  Gil gil;
+  return is_instance(object, &PyFloat_Type);
+}
+bool is_integer(void* object) {
+  Gil gil;
+  return is_instance(object, &PyLong_Type);
+}
+bool is_tensor(void* object) {
+  Gil gil;
+  return is_instance(object, torch_module().tensor_type);
+}
+
+namespace {
+/* An int for an object, as pybind11 accepts it: never of a float, and without `convert` only of an int. */
+Object index_of(void* object, bool convert) {
+  if (is_float(object)) return Object();
+  if (is_integer(object)) return borrow(object);
+  if (!convert && PyIndex_Check(object) == 0) return Object();
+  Object index(PyNumber_Index(object));
+  if (index.get() == nullptr) {
+    PyErr_Clear();
+    if (convert && PyNumber_Check(object) != 0) index = Object(PyNumber_Long(object));
+    if (index.get() == nullptr) PyErr_Clear();
+  }
+  return index;
+}
+bool has_failed() {
+  if (PyErr_Occurred() == nullptr) return false;
+  PyErr_Clear();
+  return true;
+}
+}  // namespace
+
+bool integer_from(void* object, bool convert, long long low, long long high, long long* value) {
+  Gil gil;
+  const Object index = index_of(object, convert);
+  if (index.get() == nullptr) return false;
+  *value = PyLong_AsLongLong(index.get());
+  return !(*value == -1 && has_failed()) && *value >= low && *value <= high;
+}
+bool unsigned_from(void* object, bool convert, unsigned long long high, unsigned long long* value) {
+  Gil gil;
+  const Object index = index_of(object, convert);
+  if (index.get() == nullptr) return false;
+  *value = PyLong_AsUnsignedLongLong(index.get());
+  return !(*value == static_cast<unsigned long long>(-1) && has_failed()) && *value <= high;
+}
+bool float_from(void* object, bool convert, double* value) {
+  Gil gil;
+  if (!convert && !is_float(object)) return false;
+  *value = PyFloat_AsDouble(object);
+  if (*value != -1 || !has_failed()) return true;
+  if (!convert || PyNumber_Check(object) == 0) return false;
+  const Object number(PyNumber_Float(object));
+  if (number.get() == nullptr) return !has_failed();
+  *value = PyFloat_AsDouble(number.get());
+  return true;
+}
+bool bool_from(void* object, bool convert, bool* value) {
+  Gil gil;
+  if (!is_bool(object)) {
+    if (!convert) return false;
+    if (!is_none(object) && PyObject_HasAttrString(object, "__bool__") == 0) return false;
+  }
+  const int truth = PyObject_IsTrue(object);
+  if (truth < 0) PyErr_Clear();
+  *value = truth == 1;
+  return truth >= 0;
+}
+bool complex_from(void* object, double* real, double* imaginary) {
+  Gil gil;
+  *real = PyComplex_RealAsDouble(object);
+  if (*real == -1 && has_failed()) return false;
+  *imaginary = PyComplex_ImagAsDouble(object);
+  return true;
+}
+bool text_from(void* object, const char** text, size_t* size) {
+  Gil gil;
+  ptrdiff_t length = 0;
+  *text = PyUnicode_AsUTF8AndSize(object, &length);
+  if (*text == nullptr) {
+    PyErr_Clear();
+    char* bytes = nullptr;
+    if (PyBytes_AsStringAndSize(object, &bytes, &length) != 0) {
+      PyErr_Clear();
+      return false;
+    }
+    *text = bytes;
+  }
+  *size = static_cast<size_t>(length);
+  return true;
+}
+bool dtype_from(void* object, int8_t* scalar_type) {
+  Gil gil;
+  for (int i = 0; i < kDtypeCount; ++i) {
+    if (torch_module().dtypes[i] == object) {
+      *scalar_type = kDtypes[i].scalar_type;
+      return true;
+    }
+  }
+  return false;
+}
+namespace {
+template <size_t N>
+bool position_in(void* const (&objects)[N], void* object, int8_t* index) {
+  for (size_t i = 0; i < N; ++i) {
+    if (objects[i] == object && object != nullptr) {
+      *index = static_cast<int8_t>(i);
+      return true;
+    }
+  }
+  return false;
+}
+}  // namespace
+bool layout_from(void* object, int8_t* layout) {
+  Gil gil;
+  return position_in(torch_module().layouts, object, layout);
+}
+bool memory_format_from(void* object, int8_t* format) {
+  Gil gil;
+  return position_in(torch_module().memory_formats, object, format);
+}
+bool device_from(void* object, int8_t* type, int8_t* index) {
+  Gil gil;
+  if (!is_instance(object, torch_module().device_type)) return false;
+  const std::string name = text_of(attribute(object, "type").get());
+  const Object number = attribute(object, "index");
+  *type = static_cast<int8_t>(c10::DeviceType::PrivateUse1);
+  for (c10::DeviceType candidate : {c10::DeviceType::CPU, c10::DeviceType::CUDA, c10::DeviceType::HIP, c10::DeviceType::XPU,
+                                    c10::DeviceType::MPS, c10::DeviceType::Meta}) {
+    if (name == c10::device_name(candidate)) *type = static_cast<int8_t>(candidate);
+  }
+  *index = is_none(number.get()) ? -1 : static_cast<int8_t>(PyLong_AsLongLong(number.get()));
+  return true;
+}
+bool sequence_size(void* object, size_t* size) {
+  Gil gil;
+  const char* text = nullptr;
+  size_t length = 0;
+  if (PySequence_Check(object) == 0 || text_from(object, &text, &length)) return false;
+  const ptrdiff_t count = PySequence_Size(object);
+  if (count < 0) PyErr_Clear();
+  *size = static_cast<size_t>(count);
+  return count >= 0;
+}
+Object sequence_item(void* object, size_t index) {
+  Gil gil;
+  Object item(PySequence_GetItem(object, static_cast<ptrdiff_t>(index)));
+  if (item.get() == nullptr) PyErr_Clear();
+  return item;
+}
+
+// ---- operators ------------------------------------------------------------------------------------------------------
+
+namespace {
+/* Factories whose functions in Python take the arguments of the operator, and take half the time of the general way. */
+const char* const kFactories[] = {"empty.memory_format", "empty_like", "zeros", "zeros_like", "ones", "ones_like", "full"};
+
+void find_operator(Operator& op) {
+  std::string name = op.name, overload;
+  for (const char* factory : kFactories) {
+    if (name == factory) {
+      op.callable = object_at("torch._C._VariableFunctions." + name.substr(0, name.find('.'))).release();
+      return;
+    }
+  }
+  const size_t dot = name.find('.', 1);
+  if (dot != std::string::npos) {
+    overload = name.substr(dot + 1);
+    name.resize(dot);
+  }
+  name = "aten::" + name;
+  const Object first = python_text(name.data(), name.size()), second = python_text(overload.data(), overload.size());
+  const Object found = call(torch_module().find_operator, {first.get(), second.get()});
+  if (is_none(found.get())) {
+    throw CheckError(ErrorKind::not_implemented, "this torch has no operator " + name + (overload.empty() ? "" : "." + overload));
+  }
+  op.callable = checked(PySequence_GetItem(found.get(), 0)).release();
+}
+}  // namespace
+
+Object invoke(Operator& op, void** arguments, size_t count) {
+  Gil gil;
+  const Arguments owner{arguments, count};
+  size_t keyword_count = 0;
+  if (op.callable == nullptr) {
+    op.keyword_names = keyword_tuple(op.keywords, &keyword_count).release();
+    find_operator(op);
+  }
+  keyword_count = static_cast<size_t>(PySequence_Size(op.keyword_names));
+  return checked(PyObject_Vectorcall(op.callable, arguments, count - keyword_count, keyword_count != 0 ? op.keyword_names : nullptr));
+}
+
+Object invoke_path(const char* path, const char* keywords, void** arguments, size_t count) {
+  Gil gil;
+  const Arguments owner{arguments, count};
+  size_t keyword_count = 0;
+  const Object names = keyword_tuple(keywords, &keyword_count);
+  void* const tuple = keyword_count != 0 ? names.get() : nullptr;
+  if (*path != '.') return checked(PyObject_Vectorcall(object_at(path).get(), arguments, count - keyword_count, tuple));
+  if (is_none(arguments[0])) throw CheckError(ErrorKind::runtime, std::string(path + 1) + "() was called on an undefined tensor");
+  Object member = attribute(arguments[0], path + 1);
+  if (strcmp(path, ".grad") == 0 || strcmp(path, ".requires_grad") == 0) return member;
+  return checked(PyObject_Vectorcall(member.get(), arguments + 1, count - 1 - keyword_count, tuple));
+}
+
+// ---- functions of Python --------------------------------------------------------------------------------------------
+
+void* leave_gil() { return PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr; }
+void enter_gil(void* state) {
+  if (state != nullptr) PyEval_RestoreThread(state);
+}
+
+namespace {
+
+struct Function { /* never freed, as its library is not unloaded */
+  std::string name, doc;
+  std::vector<Record> overloads;
+  PyMethodDef method;
+};
+std::map<std::string, Function*>* functions_of_module; /* while a module is filled, under the GIL */
+
+std::string signature_of(const std::string& name, Record& record) {
+  Message message;
+  record.describe(message, &record);
+  return name + message.text();
+}
+
+/* Puts the arguments of a call in the order of the parameters; returns whether they fit. */
+bool place_arguments(const Record& record, void* const* arguments, size_t count, void* keyword_names, std::vector<void*>& placed) {
+  if (count > record.count) return false;
+  placed.assign(arguments, arguments + count);
+  placed.resize(record.count + 1, nullptr);
+  const size_t keyword_count = keyword_names != nullptr ? static_cast<size_t>(PySequence_Size(keyword_names)) : 0;
+  for (size_t k = 0; k < keyword_count; ++k) {
+    const Object key(PySequence_GetItem(keyword_names, static_cast<ptrdiff_t>(k)));
+    const std::string name = text_of(key.get());
+    size_t i = count;
+    while (i < record.count &&
+           (record.parameters == nullptr || record.parameters[i].name == nullptr || name != record.parameters[i].name)) {
+      ++i;
+    }
+    if (i == record.count || placed[i] != nullptr) return false;
+    placed[i] = arguments[count + k];
+  }
+  for (size_t i = count; i < record.count; ++i) {
+    if (placed[i] == nullptr && record.parameters != nullptr) placed[i] = record.parameters[i].default_value;
+    if (placed[i] == nullptr) return false;
+  }
+  return true;
+}
+
+void fail_arguments(Function& function, void* const* arguments, size_t count, void* keyword_names) {
+  std::string text = function.name + "(): incompatible function arguments. The following argument types are supported:\n";
+  for (size_t i = 0; i < function.overloads.size(); ++i) {
+    text += "    " + std::to_string(i + 1) + ". " + signature_of("", function.overloads[i]) + "\n";
+  }
+  text += "\nInvoked with: ";
+  for (size_t i = 0; i < count; ++i) text += (i != 0 ? ", " : "") + text_of(repr_of(arguments[i]).get());
+  const size_t keyword_count = keyword_names != nullptr ? static_cast<size_t>(PySequence_Size(keyword_names)) : 0;
+  for (size_t k = 0; k < keyword_count; ++k) {
+    const Object key(PySequence_GetItem(keyword_names, static_cast<ptrdiff_t>(k)));
+    text += k != 0 ? ", " : count != 0 ? "; kwargs: " : "kwargs: ";
+    text += text_of(key.get()) + "=" + text_of(repr_of(arguments[count + k]).get());
+  }
+  PyErr_SetString(PyExc_TypeError, text.c_str());
+}
+
+extern "C" void* call_function(void* capsule, void* const* arguments, ptrdiff_t count, void* keyword_names) {
+  Function& function = *static_cast<Function*>(PyCapsule_GetPointer(capsule, "jitload.torch"));
+  bool is_torch_wrapped = false;
+  try {
+    std::vector<void*> placed;
+    const size_t positional = static_cast<size_t>(count);
+    for (int convert = function.overloads.size() == 1; convert < 2; ++convert) {
+      for (Record& record : function.overloads) {
+        is_torch_wrapped = record.is_torch_wrapped;
+        Object result;
+        if (!place_arguments(record, arguments, positional, keyword_names, placed)) continue;
+        if (record.call(&record, placed.data(), convert != 0, &result)) return result.release();
+      }
+    }
+    fail_arguments(function, arguments, positional, keyword_names);
+  } catch (...) {
+    set_python_error(is_torch_wrapped);
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void append_parameter(Message& m, const Record* record, size_t index, void (*describe)(Message&)) {
+  if (index != 0) m.append(", ");
+  const Parameter* parameter = record->parameters != nullptr ? &record->parameters[index] : nullptr;
+  if (parameter != nullptr && parameter->name != nullptr) {
+    m.append(parameter->name);
+  } else {
+    append_all(m, "arg", index);
+  }
+  m.append(": ");
+  describe(m);
+  if (parameter == nullptr || parameter->default_value == nullptr) return;
+  m.append(" = ");
+  m.append(text_of(repr_of(parameter->default_value).get()).c_str());
+}
+
+void add_function(void* module, const char* name, const Record& record) {
+  Function*& function = (*functions_of_module)[name];
+  const bool is_new = function == nullptr;
+  if (is_new) function = new Function{name, "", {}, {}};
+  function->overloads.push_back(record);
+  if (!is_new) return;
+  function->doc = signature_of(name, function->overloads[0]) + "\n";
+  if (*record.doc != '\0') function->doc += std::string("\n") + record.doc + "\n";
+  /* METH_FASTCALL | METH_KEYWORDS */
+  function->method = {function->name.c_str(), reinterpret_cast<void*>(&call_function), 0x0080 | 0x0002, function->doc.c_str()};
+  const Object capsule = checked(PyCapsule_New(function, "jitload.torch", nullptr));
+  const Object module_name = attribute(module, "__name__");
+  const Object object = checked(PyCMethod_New(&function->method, capsule.get(), module_name.get(), nullptr));
+  set_attribute(module, name, borrow(object.get()));
+}
+
+void set_attribute(void* module, const char* name, Object value) {
+  if (PyObject_SetAttrString(module, name, value.get()) != 0) throw PythonError();
+}
+void set_doc(void* module, const char* text) { set_attribute(module, "__doc__", python_text(text, strlen(text))); }
+
+int run_module(void (*define)(pybind11::module_&), const Any* arguments, int32_t count, Any* result) {
+  Gil gil;
+  *result = {0, 0, 0};
+  try {
+    if (count != 1) throw CheckError(ErrorKind::type, "_jitload_torch_module takes the address of a module");
+    pybind11::module_ module(reinterpret_cast<void*>(arguments[0].value));
+    std::map<std::string, Function*> functions;
+    functions_of_module = &functions;
+    define(module);
+    return 0;
+  } catch (const std::exception& error) {
+    TVMFFIErrorSetRaisedFromCStr("RuntimeError", error.what());
+    return -1;
+  }
+}
+
+}  // namespace jitload_torch

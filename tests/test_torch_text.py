@@ -1,0 +1,408 @@
+"""Texts for torch that are built with the light headers: results, errors, conversions and what the headers lack."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import jitload
+from jitload import cpp_extension
+from jitload.errors import CompileError
+from jitload.request.arguments import Sources
+from jitload.request.torch_text import is_torch_text, missing_names, operators
+from torch_names import PAGE, names_page
+from torch_texts import CASES, Case
+
+CHECKS = r"""
+torch::Tensor f(torch::Tensor x, int64_t n, double a, bool b, std::string s, std::optional<torch::Tensor> o, std::vector<int64_t> v) {
+  TORCH_CHECK(x.dim() == 2, "x must be 2D, got ", x.dim(), " sizes ", x.sizes(), " ", x.dtype(), " ", x.scalar_type(), " ",
+              x.device(), " ", 1.5, " ", 1e-9, " ", true);
+  AT_ASSERTM(n > 0, "n must be positive");
+  TORCH_CHECK(n > 1);
+  if (a == 1) throw std::invalid_argument("invalid");
+  if (a == 2) throw std::out_of_range("out of range");
+  if (a == 3) x.data_ptr<double>();
+  if (a == 4) x.accessor<float, 3>();
+  if (a == 5) x.size(7);
+  if (a == 6) AT_ERROR("error ", n);
+  if (a == 7) AT_DISPATCH_INTEGRAL_TYPES(x.scalar_type(), "integers", [&] {});
+  if (a == 8) TORCH_CHECK_VALUE(false, "value");
+  if (a == 9) TORCH_WARN("warned ", n);
+  if (a == 10) x.item<float>();
+  if (a == 11) { torch::Tensor u; u.data_ptr<float>(); }
+  if (a == 12) { torch::Tensor u; return u + x; }
+  if (a == 13) torch::matmul(x, x);
+  if (a == 14) TORCH_CHECK_NOT_IMPLEMENTED(false, x.options());
+  if (a == 15) TORCH_CHECK_EQ(n, 4);
+  return x;
+}
+"""
+BINDINGS = """
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.doc() = "about";
+  m.def("f", &f, "doc of f", py::arg("x"), py::arg("n") = 4, py::arg("a") = 0.0, py::arg("b") = false, py::arg("s") = "hi",
+        py::arg("o") = py::none(), py::arg("v") = std::vector<int64_t>{1, 2});
+  m.def("twice", [](int x) { return 2 * x; });
+  m.def("twice", [](const std::string& x) { return x + x; });
+  m.attr("VERSION") = 3;
+}
+"""
+TYPES = (
+    "torch.Tensor", "typing.SupportsInt | typing.SupportsIndex", "typing.SupportsFloat | typing.SupportsIndex", "bool",
+    "str", "torch.Tensor | None", "collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def cases() -> ModuleType:
+    return cpp_extension.load_inline(
+        "cases", ["#include <ATen/Parallel.h>", *(case.text for case in CASES)], functions=[case.name for case in CASES]
+    )
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_function_returns_what_torch_returns(cases: ModuleType, case: Case):
+    result, expected = getattr(cases, case.name)(*case.call()), case.reference(*case.call())
+    check_equal(result, expected)
+
+
+def check_equal(result: Any, expected: Any) -> None:
+    if isinstance(expected, torch.Tensor):
+        assert (result.dtype, result.shape, result.stride()) == (expected.dtype, expected.shape, expected.stride())
+        assert result.requires_grad == expected.requires_grad
+        assert torch.equal(result, expected)
+    elif isinstance(expected, list | tuple):
+        assert type(result) is type(expected)
+        assert len(result) == len(expected)
+        for pair in zip(result, expected, strict=True):
+            check_equal(*pair)
+    else:
+        assert result == expected
+
+
+def test_an_argument_is_returned_as_the_same_object_and_changed_in_place(cases: ModuleType):
+    x = torch.ones(2, 3)
+    assert cases.same(x) is x
+    assert cases.in_place(x) is x
+    assert x[0, 0] == (((1 + 1.5) * (1 + 1.5) + 1) ** 2 - 0.5) / 2
+
+
+def test_operators_record_gradients(cases: ModuleType):
+    weights = torch.ones(2, 3, requires_grad=True)
+    cases.multiply(weights, torch.full((3, 1), 2.0)).sum().backward()
+    assert torch.equal(weights.grad, torch.full((2, 3), 2.0))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int64, torch.float64, torch.bfloat16])
+def test_dispatch_instantiates_each_dtype(cases: ModuleType, dtype: torch.dtype):
+    x = torch.arange(12).to(dtype)
+    check_equal(cases.dispatched(x), x * x + 1)
+
+
+def test_half_types_round_as_torch_rounds(cases: ModuleType):
+    for dtype in (torch.float16, torch.bfloat16):
+        bits = torch.arange(0, 2**16, dtype=torch.int32).to(torch.uint16).view(dtype)
+        x = bits[torch.isfinite(bits)]
+        check_equal(cases.dispatched(x), (x * x + 1))
+
+
+# ---- errors ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def checks() -> ModuleType:
+    return cpp_extension.load_inline("checks", CHECKS, functions=["f"])
+
+
+@pytest.fixture(scope="module")
+def bound() -> ModuleType:
+    return cpp_extension.load_inline("bound", CHECKS + BINDINGS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "message"),
+    [
+        ((torch.ones(3), 4, 0), RuntimeError, "x must be 2D, got 1 sizes [3] float Float cpu 1.5 1e-09 1"),
+        ((torch.ones(2, 3), 0, 0), RuntimeError,
+         'n > 0 INTERNAL ASSERT FAILED at "checks.cpp":5, please report a bug to PyTorch. n must be positive'),
+        ((torch.ones(2, 3), 1, 0), RuntimeError,
+         "Expected n > 1 to be true, but got false.  (Could this error message be improved?  If so, please report an "
+         "enhancement request to PyTorch.)"),
+        ((torch.ones(2, 3), 4, 1), RuntimeError, "invalid"),
+        ((torch.ones(2, 3), 4, 2), RuntimeError, "out of range"),
+        ((torch.ones(2, 3), 4, 3), RuntimeError, "expected scalar type Double but found Float"),
+        ((torch.ones(2, 3), 4, 4), RuntimeError, "TensorAccessor expected 3 dims but tensor has 2"),
+        ((torch.ones(2, 3), 4, 5), IndexError, "Dimension out of range (expected to be in range of [-2, 1], but got 7)"),
+        ((torch.ones(2, 3), 4, 6), RuntimeError, "error 4"),
+        ((torch.ones(2, 3), 4, 7), NotImplementedError, "\"integers\" not implemented for 'Float'"),
+        ((torch.ones(2, 3), 4, 8), ValueError, "value"),
+        ((torch.ones(2, 3), 4, 10), RuntimeError, "a Tensor with 6 elements cannot be converted to Scalar"),
+        ((torch.ones(2, 3), 4, 11), RuntimeError, "expected scalar type Float but found UNKNOWN_SCALAR"),
+        ((torch.ones(2, 3), 4, 12), RuntimeError,
+         "Expected a proper Tensor but got None (or an undefined Tensor in C++) for argument #0 'self'"),
+        ((torch.ones(2, 3), 4, 13), RuntimeError, "mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)"),
+        ((torch.ones(2, 3), 4, 14), NotImplementedError,
+         "TensorOptions(dtype=float, device=cpu, layout=Strided, requires_grad=false (default), pinned_memory=false "
+         "(default), memory_format=(nullopt))"),
+        ((torch.ones(2, 3), 5, 15), RuntimeError, "[checks.cpp:21] Check failed: n == 4 (5 vs. 4). \n"),
+    ],
+)  # fmt: skip
+def test_errors_have_the_type_and_the_text_of_torch(checks: ModuleType, arguments: Any, kind: Any, message: str):
+    with pytest.raises(kind) as caught:
+        checks.f(*arguments, False, "s", None, [1])
+    assert (type(caught.value), str(caught.value)) == (kind, message)
+
+
+def test_a_warning_is_pythons(checks: ModuleType):
+    with pytest.warns(UserWarning, match=r"warned 4 \(Triggered internally at checks.cpp:15.\)"):
+        checks.f(torch.ones(2, 3), 4, 9, False, "s", None, [1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="warned 4"):
+            checks.f(torch.ones(2, 3), 4, 9, False, "s", None, [1])
+
+
+def test_standard_exceptions_are_translated_as_pybind11_does(bound: ModuleType):
+    with pytest.raises(ValueError, match=r"^invalid$"):
+        bound.f(torch.ones(2, 3), a=1)
+    with pytest.raises(IndexError, match=r"^out of range$"):
+        bound.f(torch.ones(2, 3), a=2)
+
+
+def test_arguments_that_do_not_fit_list_the_signatures(checks: ModuleType, bound: ModuleType):
+    parameters = ", ".join(f"arg{number}: {type_}" for number, type_ in enumerate(TYPES))
+    message = (
+        "f(): incompatible function arguments. The following argument types are supported:\n"
+        f"    1. ({parameters}) -> torch.Tensor\n\nInvoked with: 3, 4.5"
+    )
+    with pytest.raises(TypeError) as caught:
+        checks.f(3, 4.5)
+    assert str(caught.value) == message
+    with pytest.raises(TypeError, match=r"Invoked with: tensor\(1\.\); kwargs: z=\[3\]$"):
+        bound.f(torch.tensor(1.0), z=[3])
+
+
+@pytest.mark.parametrize("n", [4.5, "4", None, 2**63, [4]])
+def test_an_integer_parameter_refuses_what_pybind11_refuses(checks: ModuleType, n: object):
+    with pytest.raises(TypeError, match="incompatible function arguments"):
+        checks.f(torch.ones(2, 3), n, 0.0, False, "s", None, [1])
+
+
+@pytest.mark.parametrize("arguments", [(torch.tensor(4), torch.tensor(0.0), None, b"s"), (4, 0, 1, "s")])
+def test_numbers_are_converted_as_pybind11_converts_them(checks: ModuleType, arguments: tuple[Any, ...]):
+    x = torch.ones(2, 3)
+    assert checks.f(x, *arguments, x, (1, 2)) is x
+    assert checks.f(x, *arguments, None, range(2)) is x
+
+
+def test_a_tensor_parameter_takes_tensors_alone(checks: ModuleType):
+    for x in (None, [[1.0]], torch.ones(2, 3).numpy()):
+        with pytest.raises(TypeError, match="incompatible function arguments"):
+            checks.f(x, 4, 0.0, False, "s", None, [1])
+    parameter = torch.nn.Parameter(torch.ones(2, 3))
+    assert checks.f(parameter, 4, 0.0, False, "s", parameter, []) is parameter
+
+
+def test_keywords_defaults_overloads_docs_and_attributes(bound: ModuleType):
+    x = torch.ones(2, 3)
+    assert bound.f(x) is x
+    assert bound.f(x=x, v=[3], n=2) is x
+    assert (bound.twice(3), bound.twice("ab"), bound.VERSION, bound.__doc__) == (6, "abab", 3, "about")
+    assert bound.f.__name__ == "f"
+    assert bound.f.__doc__.startswith("f(x: torch.Tensor, n: typing.SupportsInt | typing.SupportsIndex = 4, ")
+    assert bound.f.__doc__.endswith(" = [1, 2]) -> torch.Tensor\n\ndoc of f\n")
+    with pytest.raises(TypeError, match="incompatible function arguments"):
+        bound.f(x, x=x)
+
+
+# ---- the functions of torch --------------------------------------------------------------------------------------
+
+
+def test_load_inline_and_load_of_jitload_take_the_texts_too(tmp_path: Path):
+    text = "torch::Tensor twice(torch::Tensor x) { return x * 2; }"
+    module = jitload.load_inline("twice", cpp_sources=text, functions=["twice"])
+    assert torch.equal(module.twice(torch.ones(2)), torch.full((2,), 2.0))
+    assert "twice" in module
+    assert list(module) == ["twice"]
+    (tmp_path / "factor.h").write_text(
+        "#pragma once\ninline at::Tensor scale(at::Tensor x) { return x.mul(FACTOR); }\n"
+    )
+    binding = 'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("scale", &scale); }'
+    (tmp_path / "scale.cpp").write_text(f'#include <torch/extension.h>\n#include "factor.h"\n{binding}\n')
+    loaded = cpp_extension.load("scale", [str(tmp_path / "scale.cpp")], extra_cflags=["-DFACTOR=3"])
+    assert torch.equal(loaded.scale(torch.ones(2)), torch.full((2,), 3.0))
+    assert torch.equal(jitload.load("scale", sources=tmp_path / "scale.cpp", extra_cflags=["-DFACTOR=4"]).scale(torch.ones(2)),
+                       torch.full((2,), 4.0))  # fmt: skip
+
+
+def test_arguments_without_meaning_are_named(caplog: pytest.LogCaptureFixture):
+    text = "torch::Tensor once(torch::Tensor x) { return x; }"
+    with caplog.at_level(logging.INFO, logger="jitload.cpp_extension"):
+        module = cpp_extension.load_inline(
+            "once", [text], "", functions={"once": "doc"}, extra_cflags=[""], extra_ldflags=[""], build_directory="/tmp/x",
+            use_pch=True, with_cuda=True, verbose=False,
+        )  # fmt: skip
+    assert module.once.__doc__ == "once(arg0: torch.Tensor) -> torch.Tensor\n\ndoc\n"
+    assert "build_directory='/tmp/x' has no effect" in caplog.text
+    assert "use_pch=True has no effect" in caplog.text
+
+
+def test_an_error_of_the_text_is_at_its_line():
+    with pytest.raises(CompileError, match=r"broken\.cpp:2: ‘undeclared’ was not declared"):
+        cpp_extension.load_inline(
+            "broken", "torch::Tensor g(torch::Tensor x) {\n  return undeclared(x);\n}", functions=["g"]
+        )
+
+
+def test_what_the_headers_lack_is_built_by_torch(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+    import torch.utils.cpp_extension as original
+
+    calls: list[dict[str, Any]] = []
+    monkeypatch.setattr(original, "load_inline", lambda **arguments: calls.append(arguments) or "built by torch")
+    text = "torch::Tensor g(torch::Tensor x) { return torch::nn::functional::relu(x); }"
+    with caplog.at_level(logging.INFO, logger="jitload.cpp_extension"):
+        assert cpp_extension.load_inline("lacking", text, functions=["g"]) == "built by torch"
+    assert (calls[0]["cpp_sources"], calls[0]["functions"]) == (text, ["g"])
+    assert "'lacking' is built with torch's own headers (missing: torch::nn" in caplog.text
+
+
+def test_a_torch_for_the_cpu_cannot_build_what_needs_cuda(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.version, "cuda", None)
+    text = "#include <ATen/cuda/CUDAEvent.h>\ntorch::Tensor g(torch::Tensor x) { return x; }"
+    with pytest.raises(
+        CompileError, match=r"lack ATen/cuda/CUDAEvent\.h\. Its own headers cannot .* built for the CPU"
+    ):
+        cpp_extension.load_inline("events", text, functions=["g"])
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("x.cpp:1:2: error: ‘nn’ is not a member of ‘torch’", ["torch::nn"]),
+        ('x.cu(3): error: namespace "at" has no member "foo"', ["at::foo"]),
+        ('x.cu(3): error: class "at::Tensor" has no member "bar"', ["at::Tensor::bar"]),
+        ("x.cpp:1:10: fatal error: torch/library.h: No such file or directory", ["torch/library.h"]),
+        ('x.cu(3): error: identifier "AT_FOO" is undefined', ["AT_FOO"]),
+        ("x.cpp:3:4: error: ‘TORCH_LIBRARY’ was not declared in this scope", ["TORCH_LIBRARY"]),
+        ("x.cpp:3: error: ‘accumulate’ is not a member of ‘std’", ["std::accumulate"]),
+        ("x.cpp:3: error: ‘y’ was not declared in this scope", []),
+        ('x.cu(3): error: expected a ";"', []),
+    ],
+)
+def test_missing_names_are_those_of_torch(line: str, names: list[str]):
+    assert missing_names(line) == names
+
+
+@pytest.fixture
+def installed() -> Iterator[None]:
+    with cpp_extension.install():
+        yield
+
+
+@pytest.mark.usefixtures("installed")
+def test_install_replaces_torchs_functions():
+    from torch.utils.cpp_extension import load_inline
+
+    assert load_inline is cpp_extension.load_inline
+    cpp_extension.uninstall()
+    import torch.utils.cpp_extension
+
+    assert torch.utils.cpp_extension.load_inline is not cpp_extension.load_inline
+
+
+def test_a_program_runs_unchanged(tmp_path: Path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys, torch\nfrom torch.utils.cpp_extension import load_inline\n"
+        "text = 'torch::Tensor twice(torch::Tensor x) { return x * 2; }'\n"
+        "print(load_inline('twice', [text], functions=['twice']).twice(torch.ones(1)).item(), load_inline.__module__, sys.argv[1:])\n"
+    )
+    command = [sys.executable, "-m", "jitload.cpp_extension", str(program), "argument"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert result.stdout == "2.0 jitload.cpp_extension ['argument']\n"
+
+
+def test_a_static_tensor_outlives_python():
+    code = (
+        "import torch\nfrom jitload.cpp_extension import load_inline\n"
+        "text = 'torch::Tensor keep(torch::Tensor x) { static torch::Tensor kept; kept = x + 1; return kept; }'\n"
+        "print(load_inline('keep', text, functions=['keep']).keep(torch.ones(1)).item())\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == "2.0\n"
+
+
+def test_threads_call_functions_that_release_the_gil():
+    text = """
+    torch::Tensor work(torch::Tensor x) {
+      torch::Tensor sum = torch::zeros_like(x);
+      for (int i = 0; i < 50; ++i) sum += x * i;
+      return sum;
+    }
+    PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("work", &work, py::call_guard<py::gil_scoped_release>()); }
+    """
+    work, x = cpp_extension.load_inline("work", text).work, torch.ones(3)
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(work, [x] * 64))
+    assert all(torch.equal(result, x * sum(range(50))) for result in results)
+
+
+def test_an_environment_variable_installs_the_functions():
+    code = (
+        "import os, site, sys; site.addsitedir(os.path.dirname(sys.argv[1]))\n"
+        "from torch.utils.cpp_extension import load; print(load.__module__)"
+    )
+    for value, module in (("1", "jitload.cpp_extension"), ("0", "torch.utils.cpp_extension")):
+        result = subprocess.run(
+            [sys.executable, "-c", code, jitload.__file__], env={**os.environ, "JITLOAD_TORCH": value}, capture_output=True,
+            text=True, check=True,
+        )  # fmt: skip
+        assert result.stdout == f"{module}\n"
+
+
+# ---- what a text is ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sources", "is_for_torch"),
+    [
+        (Sources(host=(("m.cpp", "#include <torch/extension.h>"),)), True),
+        (Sources(cuda=(("m.cu", "void f(const at::Tensor& x) {}"),)), True),
+        (Sources(cuda=(("m.cu", "#include <torch/extension.h>\n__global__ void k() {}"),)), False),
+        (Sources(host=(("m.cpp", "void f(tvm::ffi::TensorView x) {} // not torch::Tensor"),)), False),
+    ],
+)
+def test_texts_for_torch_are_told_apart(sources: Sources, *, is_for_torch: bool):
+    assert is_torch_text(sources) is is_for_torch
+
+
+def test_functions_may_ask_for_the_kernels_of_a_text_for_torch():
+    text = "__global__ void scale(float* x) {}\nvoid run(at::Tensor x) { scale<<<1, 1>>>(x.data_ptr<float>()); }"
+    sources = Sources(cuda=(("m.cu", text),))
+    assert not is_torch_text(sources, ["scale"])
+    assert is_torch_text(sources, ["run"])
+
+
+def test_the_page_of_names_is_current():
+    assert PAGE.read_text() == names_page(), "run python tests/torch_names.py"
+
+
+def test_every_operator_of_the_table_compiles():
+    """Build texts that name every operator, so that every signature of the table is seen by the compiler."""
+    names = sorted(operators())
+    uses = "\n".join(f"// at::{name}( x.{name}(" for name in names)
+    text = f"{uses}\ntorch::Tensor same(torch::Tensor x) {{ return x; }}\n"
+    x = torch.ones(1)
+    assert cpp_extension.load_inline("operators", text, functions=["same"]).same(x) is x

@@ -1,0 +1,85 @@
+"""CUDA texts for torch: each is built for one architecture here, its checks run, and on a GPU so do its kernels."""
+
+from __future__ import annotations
+
+import shutil
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from jitload import cpp_extension
+from torch_cuda_texts import CASES, CudaCase
+
+pytest_plugins = ["support.gpu_fixtures"]
+needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc, and there is none on the PATH")
+
+
+def load(case: CudaCase) -> ModuleType:
+    functions = [case.name] if case.cpp else None
+    return cpp_extension.load_inline(
+        name=case.name, cpp_sources=case.cpp, cuda_sources=case.cuda, functions=functions, verbose=True,
+        extra_cflags=[""], extra_ldflags=[""], extra_cuda_cflags=["-O3", "--use_fast_math"] if "half" in case.name else None,
+    )  # fmt: skip
+
+
+def on_gpu(value: Any) -> Any:
+    """Return a value with its tensors on the GPU."""
+    if isinstance(value, list):
+        return [on_gpu(item) for item in value]
+    return value.cuda() if isinstance(value, torch.Tensor) else value
+
+
+@needs_nvcc
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_text_with_kernels_is_built(case: CudaCase, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("JITLOAD_ARCH", "sm_90a")
+    function = getattr(load(case), case.name)
+    with pytest.raises(TypeError, match="incompatible function arguments"):
+        function("not a tensor")
+
+
+@needs_nvcc
+def test_the_checks_of_a_text_run_before_its_kernels(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("JITLOAD_ARCH", "sm_90a")
+    cases = {case.name: case for case in CASES}
+    with pytest.raises(RuntimeError, match=r"^x must be a CUDA tensor$"):
+        load(cases["relu_any"]).relu_any(torch.ones(3))
+    with pytest.raises(RuntimeError, match=r"^shapes \[2, 3\] and \[2, 3\] do not match$"):
+        load(cases["matmul_tiled"]).matmul_tiled(torch.ones(2, 3), torch.ones(2, 3))
+    with pytest.raises(RuntimeError, match=r"^expected scalar type Half but found Float$"):
+        load(cases["scale_half"]).scale_half(torch.ones(2, 3), 1.0)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_kernel_computes_what_torch_computes(case: CudaCase):
+    function = getattr(load(case), case.name)
+    for dtype in case.dtypes:
+        tensors = [torch.randn(shape, device="cuda").to(dtype) for shape in case.shapes]
+        extra = [on_gpu(value) for value in case.extra]
+        result, expected = function(*tensors, *extra), case.reference(*tensors, *extra)
+        pairs = zip(result, expected, strict=True) if isinstance(result, list) else [(result, expected)]
+        for got, wanted in pairs:
+            assert got.stride() == wanted.stride()
+            torch.testing.assert_close(got, wanted)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+def test_kernels_run_on_the_current_stream_and_a_failed_launch_is_reported():
+    relu = load(next(case for case in CASES if case.name == "relu_any")).relu_any
+    stream = torch.cuda.Stream()
+    x = torch.randn(1 << 20, device="cuda")
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(10_000_000)
+        y = relu(x)
+    assert not stream.query()
+    stream.synchronize()
+    torch.testing.assert_close(y, torch.relu(x) * 2)
+    with pytest.raises(RuntimeError, match="CUDA error: invalid configuration argument"):
+        relu(torch.empty(0, device="cuda"))

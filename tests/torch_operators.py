@@ -1,0 +1,96 @@
+"""Write `jitload/include/torch_light/operators.txt`, the C++ signatures of ATen's operators, from the schemas of the installed torch.
+
+Run it with a release of torch and PyYAML: `python tests/torch_operators.py`. Each line has, separated by tabs: the name
+in C++, the schema's name and overload, `f` for a function and `m` for a method, the type of the result, the parameters,
+and the arguments in the schema's order, those that are passed by keyword with their names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torchgen
+from torchgen import local
+from torchgen.api import cpp
+from torchgen.api.types import CppSignature, CppSignatureGroup
+from torchgen.gen import parse_native_yaml
+from torchgen.model import NativeFunction, SelfArgument, TensorOptionsArguments, Variant
+
+_TABLE = Path(__file__).parent.parent / "jitload/include/torch_light/operators.txt"
+_UNSUPPORTED = re.compile(
+    r"Generator|Storage|Dimname|Stream|SymInt|MTLCommandBuffer|std::array|List<|ITensorListRef|Layout [a-z]|Tensor&[,>]|QScheme|SymBool"
+)
+_TYPES = {
+    "::std::": "std::",
+    "at::": "",
+    "c10::": "",
+    "const std::optional<": "const OptionalArg<",
+    "std::optional<": "OptionalArg<",
+    "std::nullopt": "{}",
+    "string_view": "TextArg",
+    "MemoryFormContiguous": "MemoryFormat::Contiguous",
+}
+
+
+def main() -> None:
+    """Write the table."""
+    root = Path(torchgen.__file__).parent / "packaged/ATen/native"
+    parsed = parse_native_yaml(str(root / "native_functions.yaml"), str(root / "tags.yaml"))
+    with local.parametrize(use_const_ref_for_mutable_tensors=False, use_ilistref_for_tensor_lists=False):
+        lines = sorted({line for function in parsed.native_functions for line in _lines(function)})
+    _TABLE.write_text("".join(f"{line}\n" for line in lines))
+    print(f"{_TABLE}: {len(lines)} signatures of {len({line.split(chr(9))[0] for line in lines})} names")
+
+
+def _lines(function: NativeFunction) -> Iterator[str]:
+    name = function.func.name.name
+    if str(name).startswith("_") and not str(name).startswith(("_softmax", "_log_softmax", "_scaled_mm")):
+        return
+    if "backward" in str(name) or "generated" in function.tags:
+        return
+    for variant, letter in ((Variant.function, "f"), (Variant.method, "m")):
+        if variant not in function.variants:
+            continue
+        group = CppSignatureGroup.from_native_function(function, method=letter == "m", fallback_binding=False)
+        if line := _line(function, group.signature, letter):
+            yield line
+
+
+def _line(function: NativeFunction, signature: CppSignature, letter: str) -> str | None:
+    result = _simplify(cpp.returns_type(function.func.returns, symint=False).cpp_type())
+    bindings = signature.arguments()
+    params = [_simplify(binding.decl()) for binding in bindings]
+    text = " ".join((result, *params))
+    if _UNSUPPORTED.search(text):
+        return None
+    arguments = {name: text for binding in bindings for name, text in _arguments(function, binding.argument)}
+    if letter == "m":
+        arguments["self"] = "*this"
+    ordered = [arguments[argument.name] for argument in function.func.schema_order_arguments()]
+    overload = f"{function.func.name.name}.{function.func.name.overload_name}".rstrip(".")
+    return "\t".join((signature.name(), overload, letter, result, ", ".join(params), ", ".join(ordered)))
+
+
+def _arguments(function: NativeFunction, argument: Any) -> Iterator[tuple[str, str]]:
+    """Yield each argument of the schema that a parameter in C++ stands for, and how it is passed."""
+    if isinstance(argument, TensorOptionsArguments):
+        members = {"dtype": "dtype", "layout": "layout", "device": "device", "pin_memory": "pinned_memory"}
+        yield from ((name, f"{name}=options.{member}_opt()") for name, member in members.items())
+        return
+    name = argument.argument.name if isinstance(argument, SelfArgument) else argument.name
+    arguments = function.func.arguments
+    is_keyword = any(name == other.name for other in (*arguments.flat_kwarg_only, *arguments.out))
+    yield name, f"{name}={name}" if is_keyword else name
+
+
+def _simplify(text: str) -> str:
+    for old, new in _TYPES.items():
+        text = text.replace(old, new)
+    return re.sub(r" ([&>])", r"\1", text)
+
+
+if __name__ == "__main__":
+    main()
