@@ -78,7 +78,6 @@ REFUSED = [
         2,
         "Error: options: '-arch=sm_80': name the architecture with --arch (ARCH in CMake)",
     ),
-    ("__global__ void k() {} void f() { k<<<1, 1>>>(); }", [], 2, "<<<…>>>"),
 ]
 
 
@@ -89,6 +88,12 @@ def test_refusals(text: str, options: list[str], code: int, words: str, tmp_path
     assert main([*given, *options]) == code
     assert words in capsys.readouterr().err
     assert not output.exists()
+
+
+def test_host_code_beside_kernels_is_left_out(tmp_path: Path) -> None:
+    source, output = write_source(tmp_path, "__global__ void k() {} void f() { k<<<1, 1>>>(); }"), tmp_path / "k.cubin"
+    assert main(["--source", str(source), "--output", str(output), "--arch", ARCH]) == 0
+    assert b"_Z1kv" in output.read_bytes()
 
 
 def test_a_source_that_embeds_finds_cubins_wherever_they_are(tmp_path: Path, capsys: Any) -> None:

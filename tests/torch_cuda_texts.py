@@ -259,7 +259,7 @@ std::vector<torch::Tensor> layernorm(torch::Tensor x, const std::optional<torch:
 #include <c10/cuda/CUDAGuard.h>
 __global__ void idx_kernel(const int64_t* idx, const float* src, float* dst, int n, int d) { CUDA_KERNEL_LOOP(i, n * d) { dst[i] = src[idx[i / d] * d + i % d]; } }
 template <typename T, int N> struct Vec { T v[N]; };
-template <typename scalar_t, typename index_t> __global__ void gk(Vec<scalar_t, 4> a, index_t* p) { p[0] = static_cast<index_t>(a.v[0] + a.v[1] * scalar_t(2)); }
+template <typename scalar_t, typename index_t> __global__ void gk(Vec<scalar_t, 4> a, index_t* p) { if (a.v[0] > scalar_t(0)) p[0] = static_cast<index_t>(a.v[1]); }
 at::Tensor gather_rows(const at::Tensor& src, const at::Tensor& idx) {
   c10::cuda::CUDAGuard guard(src.device());
   TORCH_CHECK(idx.scalar_type() == at::kLong, "idx must be int64, got ", idx.dtype());

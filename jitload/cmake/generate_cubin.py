@@ -63,10 +63,9 @@ def generate_cubin(  # noqa: PLR0913  the arguments of the command
     if option := next(filter(names_arch, options), None):
         raise ToolchainError(f"options: {option!r}: name the architecture with --arch (ARCH in CMake)")
     dirs = [*include_dirs, source.absolute().parent]
-    pieces = ((str(source), read_source_file(source)),)
     call = Call(
         name=source.name,
-        sources=Sources(cuda=pieces),
+        sources=Sources(cuda=((str(source), read_source_file(source)),)),
         makes="cubin",
         options=read_options(cuda_cflags=options, include_paths=dirs),
         arch=arch,
@@ -77,7 +76,7 @@ def generate_cubin(  # noqa: PLR0913  the arguments of the command
     check_is_device_code(request)
     device_source = DeviceSource(
         name=source.name,
-        pieces=pieces,
+        pieces=request.pieces,
         options=request.options,
         include_dirs=tuple(map(Path, request.include_dirs)),
         kernels=tuple(kernels),

@@ -357,8 +357,10 @@ def _refuse_lost_branches(name: str, texts: Sequence[tuple[str, str]]) -> None:
 def _refused_rows(error: CompileError, expressions: Sequence[str]) -> frozenset[str] | None:
     """Return the rows that the compiler refused, or None if it refused anything else."""
     errors = [d for d in error.diagnostics if "error" in d.severity]
-    # A name that CUDA has, too, such as `max`, is refused in a macro of ours, with a note about the row.
-    lines = [int(line) for line in re.findall(rf"^{re.escape(ROW_FILE)}:(\d+):", error.log, re.MULTILINE)]
+    lines = [d.line for d in errors if d.file == ROW_FILE]
+    if any("overloaded function" in d.message for d in errors):
+        # A name that CUDA has, too, such as `max`, is refused in a macro of ours, with a note about the row.
+        lines += [int(line) for line in re.findall(rf"^{re.escape(ROW_FILE)}:(\d+):", error.log, re.MULTILINE)]
     others = [d for d in errors if d.file != ROW_FILE and not d.file.endswith("jitload_cpu.h")]
     if not lines or others:
         return None

@@ -11,7 +11,7 @@ from pathlib import Path
 from jitload.building.resources import run_in_background
 from jitload.cuda.kernels import check_device_code, device_source, naming_exports
 from jitload.cuda.nvrtc import missing_header
-from jitload.errors import CompileError, ToolchainError, warn_once
+from jitload.errors import CompileError, LaunchSpecError, ToolchainError, warn_once
 from jitload.model import CpuProgram
 from jitload.request.request import Request
 from jitload.toolchain.cuda import CudaToolchain
@@ -29,8 +29,9 @@ _HINT = (
 def gpu_check(request: Request, toolchain: CudaToolchain | None) -> Iterator[Future[tuple[Path, ...]]]:
     """Check a request for the CPU during a `with` block; the future's result is the user's headers that NVRTC read.
 
-    An error in the block is raised rather than NVRTC's, unless it is about a header of ours. It is raised after NVRTC
-    has finished, because the program may end with it, and NVRTC must not be running then.
+    An error in the block is raised rather than NVRTC's, unless it is about a header of ours or says that there is no such
+    kernel. It is raised after NVRTC has finished, because the program may end with it, and NVRTC must not be running
+    then.
     """
     if not request.settings.checks_for_gpu or len(request.archs) > 1:  # NVRTC compiles the others
         check: Future[tuple[Path, ...]] = Future()
@@ -41,7 +42,10 @@ def gpu_check(request: Request, toolchain: CudaToolchain | None) -> Iterator[Fut
         yield check
     except Exception as error:
         nvrtc_error = check.exception()
-        if isinstance(error, CompileError) and nvrtc_error is not None and _is_about_own_header(error):
+        is_vague = isinstance(error, LaunchSpecError) or (
+            isinstance(error, CompileError) and _is_about_own_header(error)
+        )
+        if nvrtc_error is not None and is_vague:
             raise nvrtc_error from error
         raise
 
