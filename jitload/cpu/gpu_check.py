@@ -29,8 +29,8 @@ _HINT = (
 def gpu_check(request: Request, toolchain: CudaToolchain | None) -> Iterator[Future[tuple[Path, ...]]]:
     """Check a request for the CPU during a `with` block; the future's result is the user's headers that NVRTC read.
 
-    An error in the block is raised rather than NVRTC's, unless it is about a header of ours or says that there is no such
-    kernel. It is raised after NVRTC has finished, because the program may end with it, and NVRTC must not be running
+    An error in the block is raised rather than NVRTC's, unless it is about a header of ours or says that a kernel is
+    missing. It is raised after NVRTC has finished, because the program may end with it, and NVRTC must not be running
     then.
     """
     if not request.settings.checks_for_gpu or len(request.archs) > 1:  # NVRTC compiles the others
@@ -42,9 +42,7 @@ def gpu_check(request: Request, toolchain: CudaToolchain | None) -> Iterator[Fut
         yield check
     except Exception as error:
         nvrtc_error = check.exception()
-        is_vague = isinstance(error, LaunchSpecError) or (
-            isinstance(error, CompileError) and _is_about_own_header(error)
-        )
+        is_vague = isinstance(error, LaunchSpecError) or _is_about_own_header(error)
         if nvrtc_error is not None and is_vague:
             raise nvrtc_error from error
         raise
@@ -84,7 +82,9 @@ def check_shared_memory(request: Request, program: CpuProgram) -> None:
             )
 
 
-def _is_about_own_header(error: CompileError) -> bool:
+def _is_about_own_header(error: Exception) -> bool:
+    if not isinstance(error, CompileError):
+        return False
     files = [Path(diagnostic.file) for diagnostic in error.diagnostics if "error" in diagnostic.severity]
     return bool(files) and files[0].is_relative_to(own_include_dir().parent)
 
