@@ -81,5 +81,5 @@ def test_kernels_run_on_the_current_stream_and_a_failed_launch_is_reported():
     assert not stream.query()
     stream.synchronize()
     torch.testing.assert_close(y, torch.relu(x) * 2)
-    with pytest.raises(RuntimeError, match="CUDA error: invalid configuration argument"):
+    with pytest.raises(RuntimeError, match=r"CUDA error: invalid (configuration )?argument"):
         relu(torch.empty(0, device="cuda"))
