@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import dropwhile, pairwise
 from pathlib import Path
 
-from jitload.cpptext.lexer import Token, code_tokens
+from jitload.cpptext.lexer import Token, code_tokens, strip_comments
 from jitload.cpptext.preprocessor import HEADER_NAME, Conditional, read_conditionals, split_directives
 from jitload.cpu.object_file import TABLE
 from jitload.cuda import probe
@@ -132,7 +132,7 @@ def without_table_errors(log: str) -> str:
 
 def may_spin(texts: Iterable[str]) -> bool:
     """Return whether a thread may wait for another one in a loop without any call that shows it."""
-    return any(_SPIN_WORDS.search(text) for text in texts)
+    return any(_SPIN_WORDS.search(strip_comments(text)) for text in texts)
 
 
 def compiler_flags(flags: Sequence[str]) -> tuple[str, ...]:
