@@ -16,7 +16,7 @@ extern "C" __global__ void step(const float* x, float* next, int n) {
 LAUNCH = jitload.Launch(grid="ceil_div(n, 256)", block=256, args={"n": "x.numel()"})
 ARCH = "native" if torch.cuda.is_available() else "sm_90a"
 mod = jitload.load_inline("cuda_graph", cuda_sources=SOURCE, functions={"step": LAUNCH}, arch=ARCH)
-print(f"{mod.step.kernel}: {mod.step.kernel.registers} registers")
+print(f"{mod.step.kernel}: {mod.step.kernel.registers or 'no'} registers")
 
 if torch.cuda.is_available():
     x = torch.empty(10_000, device="cuda")

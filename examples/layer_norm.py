@@ -42,7 +42,7 @@ functions = {f"norm{type_}": Launch(kernel=f"layer_norm<{type_}>") for type_ in 
 mod = jitload.load_inline("layer_norm", cuda_sources=SOURCE, functions=functions)
 for dtype, type_ in TYPES.items():
     function = mod[f"norm{type_}"]
-    print(f"{function.kernel}: {function.kernel.registers} registers")
+    print(f"{function.kernel}: {function.kernel.registers or 'no'} registers")
     x = torch.randn(512, 4096, device=DEVICE, dtype=dtype)
     weight, bias = torch.randn(2, 4096, device=DEVICE, dtype=dtype)
     y = torch.empty_like(x)

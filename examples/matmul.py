@@ -43,7 +43,8 @@ LAUNCH = jitload.Launch(
 )
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # without a GPU the same source runs on the CPU
 mod = jitload.load_inline("matmul", cuda_sources=SOURCE, functions={"matmul": LAUNCH})
-print(f"{mod.matmul.kernel}: {mod.matmul.kernel.registers} registers, {LAUNCH.shared_bytes} bytes of shared memory")
+registers = mod.matmul.kernel.registers or "no"
+print(f"{mod.matmul.kernel}: {registers} registers, {LAUNCH.shared_bytes} bytes of shared memory")
 a, b = torch.randn(700, 513, device=DEVICE), torch.randn(513, 900, device=DEVICE)
 c = torch.empty(700, 900, device=DEVICE)
 mod.matmul(a, b, c)

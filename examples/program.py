@@ -13,7 +13,7 @@ ARCH = "native" if torch.cuda.is_available() else "sm_90a"
 
 launch = jitload.Launch(grid="ceil_div(n, 256)", block=256, args={"n": "x.numel()"})
 kernels = jitload.load("saxpy", sources=[SOURCE], functions={"saxpy": launch}, arch=ARCH)  # NVRTC, without host code
-print(f"{kernels.saxpy.kernel}: {kernels.saxpy.kernel.registers} registers")
+print(f"{kernels.saxpy.kernel}: {kernels.saxpy.kernel.registers or 'no'} registers")
 
 try:
     n = jitload.Launch(args={"n": "x.numel()"})

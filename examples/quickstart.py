@@ -19,7 +19,7 @@ mod = jitload.load_inline(
     functions={"axpy": jitload.Launch(grid="ceil_div(n, 256)", block=256, args={"n": "x.numel()"})},
 )
 print(mod)
-print(f"{mod.axpy.kernel}: {mod.axpy.kernel.registers} registers")
+print(f"{mod.axpy.kernel}: {mod.axpy.kernel.registers or 'no'} registers")
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # without a GPU the same source runs on the CPU
 x, y = torch.randn(2, 100_000, device=DEVICE)

@@ -35,7 +35,7 @@ class Window(ctypes.Structure):
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # without a GPU the same source runs on the CPU
 LAUNCH = jitload.Launch(grid="ceil_div(x.numel(), 256)", block=256)
 mod = jitload.load_inline("struct_parameter", cuda_sources=SOURCE, functions={"smooth": LAUNCH})
-print(f"{mod.smooth.kernel}: {mod.smooth.kernel.registers} registers; Window has {ctypes.sizeof(Window)} bytes")
+print(f"{mod.smooth.kernel}: {mod.smooth.kernel.registers or 'no'} registers; Window has {ctypes.sizeof(Window)} bytes")
 
 weights = torch.tensor([1.0, 4, 6, 4, 1], device=DEVICE)
 torch.from_dlpack(jitload.global_tensor(mod, "weights", torch.float32, 5)).copy_(weights)

@@ -38,7 +38,7 @@ mod = jitload.load_inline(
     },
 )
 for name in mod:
-    print(f"{name}: {mod[name].kernel}, {mod[name].kernel.registers} registers")
+    print(f"{name}: {mod[name].kernel}, {mod[name].kernel.registers or 'no'} registers")
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # without a GPU the same source runs on the CPU
 for name, dtype in (("square_float", torch.float32), ("square_int", torch.int32), ("negate_double", torch.float64)):
