@@ -17,6 +17,7 @@ from jitload.host_cpp.functions import CALL_HEADER, HostExport, needs_prelude
 from jitload.host_cpp.link import driver_calls_text
 from jitload.host_cpp.nvcc import device_link_step, nvcc_options, nvcc_steps, write_host_compiler
 from jitload.host_cpp.precompiled import PRELUDE, PrecompiledHeader
+from jitload.host_cpp.torch_headers import TORCH_HEADERS, write_torch_headers
 from jitload.request.request import HostSource, Request, Unit
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import Compiler, own_include_dir, tvm_ffi_include_dirs
@@ -107,6 +108,8 @@ def write_host_sources(build: HostBuild) -> None:
         (directory / "cubins.s").write_text(assembler_text([name for name, _ in host.cubins]), encoding="utf-8")
     if host.is_mixed:
         write_host_compiler(build.compiler, directory)
+    if host.is_torch:
+        write_torch_headers(directory)
 
 
 def _unit_text(unit: Unit, exports: Sequence[HostExport]) -> str:
@@ -193,6 +196,7 @@ def _unit_step(build: HostBuild, unit: Unit) -> Step:
         *FLAGS,
         *unit.flags,
         *build.host.flags,
+        *_torch_flags(build),
         *include_flags(build.cuda.include_dirs if build.cuda else (), build.request.include_dirs),
         *("-MD", "-MF", f"{unit.file}.d"),
     )
@@ -201,7 +205,11 @@ def _unit_step(build: HostBuild, unit: Unit) -> Step:
 
 def _nvcc_options(build: HostBuild, nvcc: Nvcc, unit: Unit) -> tuple[str, ...]:
     dirs = include_flags((), build.request.include_dirs)  # nvcc finds CUDA's headers by itself
-    return nvcc_options(nvcc, build.compiler, unit, build.request.archs, dirs)
+    return nvcc_options(nvcc, build.compiler, unit, build.request.archs, (*_torch_flags(build), *dirs))
+
+
+def _torch_flags(build: HostBuild) -> tuple[str, ...]:
+    return (f"-I{TORCH_HEADERS}",) if build.host.is_torch else ()
 
 
 def with_templates(build: HostBuild, nvcc: Nvcc) -> HostBuild:

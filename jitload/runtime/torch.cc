@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "../include/torch_light/jitload_torch/extension.h"
+#include "../include/torch_light/jitload_torch/pybind.h"
 
 /* Of CPython's C API, with which a library of any version of Python works. */
 extern "C" {
