@@ -46,6 +46,7 @@ from jitload.request.request import HostSource, Request
 from jitload.request.torch_text import missing_names
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs
+from jitload.toolchain.libraries import library_hint, library_include_dirs
 
 
 def build_host_library(
@@ -55,7 +56,7 @@ def build_host_library(
     assert request.host is not None
     check_cubins(request.host)
     build = HostBuild(request=request, host=request.host, cuda=cuda, compiler=compiler, work=work, verbose=verbose)
-    build = replace(build, exports=choose_host_exports(request))
+    build = replace(build, exports=choose_host_exports(request), library_dirs=library_include_dirs(cuda))
     launcher = run_in_background(_find_launcher, build) if _probably_launches(request.host) else None
     build, device_headers = _with_device_code(build)
     check_embeds(build.host, [Path(path) for path in request.include_dirs], request.name if request.pieces else "")
@@ -113,8 +114,9 @@ def _run(build: HostBuild, steps: Sequence[Step]) -> None:
     except CompileError as error:
         if isinstance(build.cuda, Nvcc) and is_of_nvcc(error, nvcc_compile_steps(build)):
             raise nvcc_failure(error, build.cuda) from None
-        if missing_names(error.log):
-            error.hint = TORCH_HINT
+        error.hint = (
+            TORCH_HINT if missing_names(error.log) else library_hint(error.log, build.cuda.major if build.cuda else 13)
+        )
         raise
 
 
@@ -186,8 +188,8 @@ def _link_cuda(build: HostBuild) -> HostBuild:
     if functions := link.missing_driver_calls(_undefined_symbols(build), build.cuda, build.link_flags):
         build = with_driver_calls(build, functions)
         _link(build)
-    if cudart := link.missing_cudart(_undefined_symbols(build), build.cuda, build.link_flags, name=build.request.name):
-        build = replace(build, link_flags=(*build.link_flags, *cudart))
+    if libraries := link.missing_libraries(_undefined_symbols(build), build.cuda, build.link_flags, build.request.name):
+        build = replace(build, link_flags=(*build.link_flags, *libraries))
         _link(build)
     return build
 
@@ -306,8 +308,8 @@ def _build_program(build: HostBuild) -> HostBuild:
     undefined = objects.read_undefined_symbols([*object_paths(build), *map(Path, build.host.objects)])
     if functions := link.missing_driver_calls(undefined, build.cuda, build.link_flags):
         build = with_driver_calls(build, functions)
-    cudart = link.missing_cudart(undefined, build.cuda, build.link_flags, name=build.request.name)
-    build = replace(build, link_flags=(*build.link_flags, *cudart))
+    libraries = link.missing_libraries(undefined, build.cuda, build.link_flags, build.request.name)
+    build = replace(build, link_flags=(*build.link_flags, *libraries))
     if any(name.startswith(objects.LAUNCHER_PREFIX) for name in undefined):
         build = replace(build, launcher=_find_launcher(build))
     try:

@@ -19,6 +19,7 @@ from jitload.request.torch_text import missing_names
 from jitload.toolchain.arch import capability_of
 from jitload.toolchain.cuda import Nvcc, find_cudart, find_wheel_cudart
 from jitload.toolchain.host import Compiler
+from jitload.toolchain.libraries import library_hint
 from jitload.toolchain.nvcc import run_nvcc
 
 _FLAGS = ("-Xcompiler=-fPIC,-fvisibility=hidden,-pipe", "-DJITLOAD_LAUNCHER_LINKED")
@@ -120,6 +121,8 @@ def nvcc_failure(error: CompileError, nvcc: Nvcc) -> CompileError | ToolchainErr
         match = re.search(r"gcc versions later than (\d+)", error.log)
         newest, name = (f" than g++ {match[1]}", f"g++-{match[1]}") if match else ("", "g++-12")
         hint = f"nvcc {release} takes no newer host compiler{newest}: name one that it takes, JITLOAD_CXX={name}."
+    if missing := library_hint(error.log, nvcc.major):
+        hint = missing
     if missing_names(error.log):
         hint = TORCH_HINT
     # nvcc compiles once for each architecture and repeats the messages.

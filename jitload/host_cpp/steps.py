@@ -50,6 +50,7 @@ class HostBuild:
         compiler: The host compiler.
         work: The directory to build in.
         verbose: Log the commands.
+        library_dirs: The directories of the headers of CUDA's libraries, which are searched after all others.
         link_flags: Options for the link, in addition to `_LINK_FLAGS`.
         precompiled: The precompiled header of each unit that has one, by the unit's file name.
         launcher: The launcher's object file, if it is needed.
@@ -65,6 +66,7 @@ class HostBuild:
     compiler: Compiler
     work: Work
     verbose: bool
+    library_dirs: tuple[Path, ...] = ()
     link_flags: tuple[str, ...] = ()
     precompiled: Mapping[str, PrecompiledHeader] = field(default_factory=dict)
     launcher: Path | None = None
@@ -198,6 +200,7 @@ def _unit_step(build: HostBuild, unit: Unit) -> Step:
         *build.host.flags,
         *_torch_flags(build),
         *include_flags(build.cuda.include_dirs if build.cuda else (), build.request.include_dirs),
+        *(f"-idirafter{path}" for path in build.library_dirs),
         *("-MD", "-MF", f"{unit.file}.d"),
     )
     return compile_step(build.compiler.command, flags, unit.file, f"{unit.file}.o")
@@ -205,7 +208,8 @@ def _unit_step(build: HostBuild, unit: Unit) -> Step:
 
 def _nvcc_options(build: HostBuild, nvcc: Nvcc, unit: Unit) -> tuple[str, ...]:
     dirs = include_flags((), build.request.include_dirs)  # nvcc finds CUDA's headers by itself
-    return nvcc_options(nvcc, build.compiler, unit, build.request.archs, (*_torch_flags(build), *dirs))
+    last = (f"-Xcompiler=-idirafter{path}" for path in build.library_dirs if "," not in str(path))
+    return nvcc_options(nvcc, build.compiler, unit, build.request.archs, (*_torch_flags(build), *dirs, *last))
 
 
 def _torch_flags(build: HostBuild) -> tuple[str, ...]:

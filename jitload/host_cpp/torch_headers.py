@@ -20,7 +20,7 @@ FORWARDED = {
     "torch/torch.h torch/types.h",
     "pybind.h": "pybind11/pybind11.h pybind11/stl.h torch/csrc/utils/pybind.h torch/extension.h torch/python.h",
     "cuda.h": "ATen/cuda/CUDABlas.h ATen/cuda/CUDAContext.h ATen/cuda/CUDAContextLight.h ATen/cuda/CUDAUtils.h "
-    "ATen/cuda/Exceptions.h c10/cuda/CUDAException.h c10/cuda/CUDAFunctions.h c10/cuda/CUDAGuard.h "
+    "ATen/cuda/Exceptions.h ATen/cudnn/Handle.h c10/cuda/CUDAException.h c10/cuda/CUDAFunctions.h c10/cuda/CUDAGuard.h "
     "c10/cuda/CUDAMacros.h c10/cuda/CUDAStream.h",
     "parallel.h": "ATen/Parallel.h",
 }
