@@ -20,6 +20,8 @@ torch = pytest.importorskip("torch")
 import jitload
 from jitload import cpp_extension
 from jitload.errors import CompileError
+from jitload.host_cpp.torch_headers import FORWARDED, find_or_write_torch_headers
+from jitload.request import torch_text
 from jitload.request.arguments import Sources
 from jitload.request.torch_text import is_torch_text, missing_names, operators
 from torch_names import PAGE, names_page
@@ -406,3 +408,43 @@ def test_every_operator_of_the_table_compiles():
     text = f"{uses}\ntorch::Tensor same(torch::Tensor x) {{ return x; }}\n"
     x = torch.ones(1)
     assert cpp_extension.load_inline("operators", text, functions=["same"]).same(x) is x
+
+
+# ---- the C++ library ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("standard", ["-std=c++17", "-std=c++20"])
+def test_the_headers_of_the_table_compile_without_the_unused_parts(standard: str):
+    text = "".join(f"#include <{header}>\n" for header in torch_text._STD_HEADERS)
+    text += "auto f(std::vector<int>& v) { std::sort(v.begin(), v.end()); return std::pow(std::max(v[0], 2), 0.5); }\n"
+    flags = [f"-D{guard}" for guard in torch_text._UNUSED_PARTS]
+    subprocess.run(["g++", standard, "-fsyntax-only", "-x", "c++", *flags, "-"], input=text, text=True, check=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_plain"),
+    [
+        ("#include <torch/extension.h>\n#include <vector>\n#include <cmath>\nfloat f(float x) { return std::exp(x); }", True),
+        ("#include <cooperative_groups/reduce.h>\n#include <curand_kernel.h>\nstd::size_t n; std::vector<std::int64_t> v;", True),
+        ('#include "mine.h"\nstd::string s;', True),
+        ('#include "other.h"', False),
+        ("double f(double x) { return std::cyl_bessel_i(0, x); }", False),
+        ("void f(int* x) { std::ranges::sort(x, x + 3); }", False),
+        ("using namespace std;", False),
+        ("#include <execution>", False),
+        ("#include <cub/cub.cuh>", False),
+        ("#include MINE", False),
+    ],
+)  # fmt: skip
+def test_parts_of_the_library_are_left_out_if_only_plain_names_are_used(text: str, is_plain: bool, tmp_path: Path):  # noqa: FBT001
+    (tmp_path / "mine.h").write_text("#include <vector>\n")
+    (tmp_path / "other.h").write_text("inline double f() { return std::hermite(1, 2.0); }\n")
+    assert bool(torch_text._unused_parts([text], [tmp_path])) is is_plain
+
+
+def test_the_names_of_torchs_headers_are_written_once_and_whole(tmp_path: Path):
+    with ThreadPoolExecutor(8) as pool:
+        (directory,) = {*pool.map(find_or_write_torch_headers, [tmp_path] * 8)}
+    assert list(directory.parent.iterdir()) == [directory]
+    names = {str(path.relative_to(directory)) for path in directory.rglob("*.h")}
+    assert names == {name for names in FORWARDED.values() for name in names.split()}
