@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -307,21 +306,44 @@ def test_missing_names_are_those_of_torch(line: str, names: list[str]):
     assert missing_names(line) == names
 
 
-@pytest.fixture
-def installed() -> Iterator[None]:
+def test_install_replaces_two_functions_until_the_last_block_ends():
+    import torch.utils.cpp_extension as module
+
+    original, others = module.load_inline, {name: value for name, value in vars(module).items() if "load" not in name}
     with cpp_extension.install():
-        yield
+        with cpp_extension.install():
+            assert (module.load_inline, module.load) == (cpp_extension.load_inline, cpp_extension.load)
+        assert module.load_inline is cpp_extension.load_inline
+        assert {name: vars(module)[name] for name in others} == others  # BuildExtension, CUDAExtension and so on
+    assert module.load_inline is original
 
 
-@pytest.mark.usefixtures("installed")
-def test_install_replaces_torchs_functions():
-    from torch.utils.cpp_extension import load_inline
+def test_threads_install_and_remove():
+    import torch.utils.cpp_extension as module
 
-    assert load_inline is cpp_extension.load_inline
-    cpp_extension.uninstall()
-    import torch.utils.cpp_extension
+    original = module.load_inline
 
-    assert torch.utils.cpp_extension.load_inline is not cpp_extension.load_inline
+    def use() -> bool:
+        with cpp_extension.install():
+            return module.load_inline is cpp_extension.load_inline
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(lambda _: use(), range(200)))
+    assert module.load_inline is original
+
+
+def test_install_before_the_import_of_torch_survives_a_search_for_the_module():
+    code = (
+        "import importlib.util\nfrom jitload import cpp_extension\n"
+        "block = cpp_extension.install()\nblock.__enter__()\n"
+        "assert importlib.util.find_spec('torch.utils.cpp_extension') is not None\n"
+        "from torch.utils.cpp_extension import CUDAExtension, load\n"
+        "print(load.__module__, CUDAExtension.__module__)\n"
+        "block.__exit__(None, None, None)\n"
+        "from torch.utils.cpp_extension import load\nprint(load.__module__)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["jitload.cpp_extension", *["torch.utils.cpp_extension"] * 2]
 
 
 def test_a_program_runs_unchanged(tmp_path: Path):
