@@ -267,16 +267,71 @@ def test_an_error_of_the_text_is_at_its_line():
         )
 
 
-def test_what_the_headers_lack_is_built_by_torch(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+@pytest.fixture
+def torchs_own(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The arguments with which torch's own functions are called, which do nothing."""
     import torch.utils.cpp_extension as original
 
     calls: list[dict[str, Any]] = []
-    monkeypatch.setattr(original, "load_inline", lambda **arguments: calls.append(arguments) or "built by torch")
-    text = "torch::Tensor g(torch::Tensor x) { return torch::nn::functional::relu(x); }"
+
+    def build(name: str, **arguments: Any) -> str:
+        calls.append(arguments)
+        return "built by torch"
+
+    monkeypatch.setattr(original, "load_inline", build)
+    monkeypatch.setattr(original, "load", build)
+    return calls
+
+
+LACKING = "torch::Tensor g(torch::Tensor x) { return torch::nn::functional::relu(x); }"
+
+
+def test_what_the_headers_lack_is_built_by_torch(torchs_own: list[dict[str, Any]], caplog: pytest.LogCaptureFixture):
+    texts = [LACKING]
     with caplog.at_level(logging.INFO, logger="jitload.cpp_extension"):
-        assert cpp_extension.load_inline("lacking", text, functions=["g"]) == "built by torch"
-    assert (calls[0]["cpp_sources"], calls[0]["functions"]) == (text, ["g"])
+        assert cpp_extension.load_inline("lacking", texts, functions=["g"]) == "built by torch"
+    torchs_own[0]["cpp_sources"].append("torch extends the list")
+    assert (texts, torchs_own[0]["functions"]) == ([LACKING], ["g"])
     assert "'lacking' is built with torch's own headers (missing: torch::nn" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "reason"),
+    [
+        ("load_inline", {"cpp_sources": "", "is_python_module": False}, "is_python_module=False"),
+        ("load_inline", {"cpp_sources": "", "sycl_sources": "void f();"}, "sycl_sources"),
+        ("load", {"sources": ["m.cpp"], "is_python_module": False}, "is_python_module=False"),
+        ("load", {"sources": ["m.cpp"], "is_python_module": False, "is_standalone": True}, "is_standalone=True"),
+    ],
+)
+def test_what_is_torchs_alone_is_named(
+    function: str, arguments: Any, reason: str, torchs_own: list[dict[str, Any]], caplog: pytest.LogCaptureFixture
+):
+    with caplog.at_level(logging.INFO, logger="jitload.cpp_extension"):
+        assert getattr(cpp_extension, function)("m", **arguments) == "built by torch"
+    assert f"'m' is built with torch's own headers ({reason}), 0.0 s" in caplog.text
+    assert arguments.items() <= torchs_own[0].items()
+
+
+def test_an_older_torch_gets_the_keywords_that_it_has(monkeypatch: pytest.MonkeyPatch):
+    import torch.utils.cpp_extension as original
+
+    monkeypatch.setattr(
+        original, "load_inline", lambda name, cpp_sources, functions=None: (name, cpp_sources, functions)
+    )
+    assert cpp_extension.load_inline("lacking", LACKING, functions=["g"]) == ("lacking", LACKING, ["g"])
+
+
+def test_the_error_of_torchs_build_is_the_only_one(monkeypatch: pytest.MonkeyPatch):
+    import torch.utils.cpp_extension as original
+
+    def fail(**_: Any) -> None:
+        raise RuntimeError("Error building extension 'lacking'")
+
+    monkeypatch.setattr(original, "load_inline", fail)
+    with pytest.raises(RuntimeError, match=r"^Error building extension 'lacking'$") as caught:
+        cpp_extension.load_inline("lacking", LACKING, functions=["g"])
+    assert (caught.value.__context__, caught.value.__cause__) == (None, None)
 
 
 def test_a_torch_for_the_cpu_cannot_build_what_needs_cuda(monkeypatch: pytest.MonkeyPatch):
