@@ -25,7 +25,7 @@ from jitload.errors import CompileError
 from jitload.host_cpp import link, objects, precompiled
 from jitload.host_cpp.embedding import check_cubins, check_embeds
 from jitload.host_cpp.functions import choose_host_exports, has_typed, host_wrapper, read_typed_functions
-from jitload.host_cpp.nvcc import TORCH_HINT, device_runtime, is_of_nvcc, nvcc_failure
+from jitload.host_cpp.nvcc import device_runtime, is_of_nvcc, nvcc_failure
 from jitload.host_cpp.steps import (
     FLAGS,
     STANDARD,
@@ -41,7 +41,7 @@ from jitload.host_cpp.steps import (
     write_host_sources,
 )
 from jitload.request.request import HostSource, Request
-from jitload.request.torch_text import missing_names
+from jitload.request.torch_text import torch_hint
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs
 from jitload.toolchain.libraries import library_hint, library_include_dirs
@@ -112,9 +112,8 @@ def _run(build: HostBuild, steps: Sequence[Step]) -> None:
     except CompileError as error:
         if isinstance(build.cuda, Nvcc) and is_of_nvcc(error, nvcc_compile_steps(build)):
             raise nvcc_failure(error, build.cuda) from None
-        error.hint = (
-            TORCH_HINT if missing_names(error.log) else library_hint(error.log, build.cuda.major if build.cuda else 13)
-        )
+        major = build.cuda.major if build.cuda else 13
+        error.hint = torch_hint(error.log) or library_hint(error.log, major)
         raise
 
 

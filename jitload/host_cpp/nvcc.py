@@ -15,7 +15,7 @@ from jitload.building.ninja import Step, parse_diagnostics, shell_line
 from jitload.errors import CompileError, Diagnostic, ToolchainError
 from jitload.host_cpp.dryrun import Template, template_steps
 from jitload.request.request import Unit
-from jitload.request.torch_text import missing_names
+from jitload.request.torch_text import torch_hint
 from jitload.toolchain.arch import capability_of
 from jitload.toolchain.cuda import Nvcc, find_cudart, find_wheel_cudart
 from jitload.toolchain.host import Compiler
@@ -25,10 +25,6 @@ from jitload.toolchain.nvcc import run_nvcc
 _FLAGS = ("-Xcompiler=-fPIC,-fvisibility=hidden,-pipe", "-DJITLOAD_LAUNCHER_LINKED")
 _HOST_COMPILER = "host_compiler"
 _DEVICE_LINK = "device_link.o"
-TORCH_HINT = (
-    "These are names of torch's that jitload's headers do not have: load the text with "
-    "jitload.cpp_extension.load_inline, which then builds it with torch's own headers (docs/torch.md)."
-)
 
 
 def nvcc_options(
@@ -121,10 +117,7 @@ def nvcc_failure(error: CompileError, nvcc: Nvcc) -> CompileError | ToolchainErr
         match = re.search(r"gcc versions later than (\d+)", error.log)
         newest, name = (f" than g++ {match[1]}", f"g++-{match[1]}") if match else ("", "g++-12")
         hint = f"nvcc {release} takes no newer host compiler{newest}: name one that it takes, JITLOAD_CXX={name}."
-    if missing := library_hint(error.log, nvcc.major):
-        hint = missing
-    if missing_names(error.log):
-        hint = TORCH_HINT
+    hint = torch_hint(error.log) or library_hint(error.log, nvcc.major) or hint
     # nvcc compiles once for each architecture and repeats the messages.
     diagnostics: dict[Diagnostic, None] = dict.fromkeys(
         (*parse_cuda_diagnostics(error.log), *parse_diagnostics(error.log))
