@@ -67,10 +67,8 @@ def _add_run(commands: Any) -> None:
     command.set_defaults(run=_run_program)
     command.add_argument("sources", nargs="+", metavar="SOURCE", help="source files: .cu, .cpp, .c, .o")
     command.add_argument("--arch", default="native", metavar="ARCH", help="architecture, or several: sm_90a,sm_100a")
-    command.add_argument("--cuda-flags", default="", metavar="FLAGS", help="options of nvcc, in one word: '-O3 -DN=4'")
-    command.add_argument(
-        "--ldflags", default="", metavar="FLAGS", help="options of the linker, in one word: '-lcublas'"
-    )
+    for name, example in (("--cuda-flags", "nvcc, --cuda-flags='-O3 -DN=4'"), ("--ldflags", "the link, --ldflags=-lm")):
+        command.add_argument(name, type=_parse_words, default=[], metavar="FLAGS", help=f"options of {example}")
     command.add_argument("--dir", metavar="DIR", help=_DIR_HELP)
     command.add_argument("-v", "--verbose", action="store_true", help="show the commands of the build")
 
@@ -169,6 +167,13 @@ def _parse_age_argument(text: str) -> float:
     raise argparse.ArgumentTypeError(f"{text!r}: an age is a number with s, m, h, d or w, such as 30d")
 
 
+def _parse_words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from error
+
+
 # ---- run -------------------------------------------------------------------------------------------------------
 
 
@@ -186,8 +191,8 @@ def _run_program(options: argparse.Namespace) -> NoReturn:
     request = make_program_request(
         options.sources,
         arch=tuple(options.arch.split(",")) if "," in options.arch else options.arch,
-        cuda_flags=shlex.split(options.cuda_flags),
-        link_flags=shlex.split(options.ldflags),
+        cuda_flags=options.cuda_flags,
+        link_flags=options.ldflags,
     )
     program = find_or_build(request, verbose=options.verbose).product
     if not os.access(program, os.X_OK):  # it came from an archive

@@ -23,7 +23,7 @@ from jitload.toolchain.host import Compiler, file_state, remembered
 from jitload.toolchain.nvcc import run_nvcc
 
 _SOURCE = "jitload_unit.cu"
-_FORMAT = "1"  # of the template in the cache
+_FORMAT = "2"  # of the template in the cache
 _TEMPORARY = re.compile(r"(?:\./)?tmpxft_[0-9a-f]+_[0-9a-f]+-(\d+)_jitload_unit\b")
 _VARIABLE = re.compile(r"#\$ (\w+)=(.*)")
 _SKIPPED = ("rm ", "-- Filter Dependencies --")
@@ -126,6 +126,9 @@ def _parse(output: str, options: Sequence[str]) -> Template:
     kinds = [Path(words[0]).name for words in commands]
     if kinds.count("cudafe++") != 1 or "cicc" not in kinds or template[-1].output != f"{_SOURCE}.o":
         raise _NotUnderstoodError(f"the programs {', '.join(kinds)}")
+    module_ids = (word for words in commands for word in words if word.endswith("module_id"))
+    if strange := next((name for name in module_ids if name != module_id_file(_SOURCE)), None):  # by --keep
+        raise _NotUnderstoodError(f"the file {strange!r}")
     preprocessing = next(words for words in commands if "-E" in words)
     for option in options:
         if _VERBATIM.match(option) and not {option, option[2:]} & {*preprocessing}:
