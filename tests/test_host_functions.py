@@ -47,7 +47,8 @@ auto doubled(const std::complex<float>* x) -> float { return 2 * x->real(); }
 void shows(const char* text, float*) {}
 int chosen(const float* x) { return 4; }
 int chosen(const float* x, int n = 2) { return n; }
-template <class T = float, int N = 3> float scaled(const T* x, T by = T{N}, struct Pair pair = Pair()) { return *x * by; }
+template <class T = float, int N = 3>
+float scaled(const T* x, T by = T{N}, struct Pair pair = Pair()) { return *x * by; }
 #define MAKES(type) double made_##type(const type* x, int n) { return x[n]; }
 MAKES(float)
 namespace ns { inline namespace v1 { enum Mode moded(enum Mode mode) { return mode; } } }
