@@ -12,7 +12,7 @@ from support.nvcc import needs_nvcc
 import jitload
 from jitload import Launch
 from jitload.cpptext.host_functions import find_host_functions, has_main, without_host_code
-from jitload.errors import CompileError, JitLoadError
+from jitload.errors import CompileError, JitLoadError, LaunchSpecError
 
 SAXPY = r"""
 #include <cstdio>
@@ -109,6 +109,11 @@ def test_errors_in_kernels_keep_their_lines():
             "F __global__",
         ),
         ('extern "C" { void h() {} __global__ void k() {} }', 'extern "C" __global__'),
+        ("using std::string; using namespace std::chrono; __device__ int d(std::size_t);", "__device__"),
+        (
+            "using ns::D; using namespace ns; int main() try {} catch (const E& x) {} __global__ void k(D x);",
+            "D namespace",
+        ),
         ("void h(const int* x, int n = 4) {} __global__ void k(int* x, int n) {}", "__global__"),
         ("template <int N = 4> int h(const int* x) {} __global__ void k(int* x) {}", "__global__"),
         ("struct P { int n; }; void h(struct P x) {} __global__ void k(P x) {}", "struct P __global__"),
@@ -121,7 +126,7 @@ def test_host_code_is_left_out(text, kept):
     assert all(word in cut for word in kept.split())
     assert " h(" not in cut
     assert "main" not in cut
-    assert "host" not in cut
+    assert not any(word in cut for word in ("host", "chrono", "string", "catch"))
 
 
 def test_functions_of_the_host_are_found():
@@ -140,6 +145,12 @@ def test_functions_of_the_host_are_found():
 )
 def test_a_program_need_not_launch_its_kernels(text):
     assert list(jitload.load_inline("p", cuda_sources=text, arch=ARCH)) == ["k"]
+
+
+def test_a_program_whose_only_kernel_is_a_template_is_refused():
+    text = "__constant__ int n; template <class T> __global__ void k(T* x) { *x = n; }\nint main() { k<<<1, 1>>>(&n); }"
+    with pytest.raises(LaunchSpecError, match=r'the source has no kernel\n.*Launch\(kernel="k<…>"\)'):
+        jitload.build_inline("p", cuda_sources=text, arch=ARCH)
 
 
 def test_a_program_asked_for_as_a_library_is_refused_with_the_next_step():
