@@ -18,6 +18,7 @@ from jitload.building.resources import run_in_background
 from jitload.cuda.bindings import load_bindings
 from jitload.cuda.interruptible import Cancellation, run_interruptible
 from jitload.errors import CompileError, Diagnostic, ToolchainError
+from jitload.stages import stage
 from jitload.toolchain.arch import load_driver
 
 _DIAGNOSTIC = re.compile(
@@ -127,12 +128,14 @@ def run_nvrtc(library_path: Path, job: NvrtcJob) -> NvrtcResult:
         CompileError: NVRTC rejected the source, an option or a name expression; `.log` has its messages.
         ToolchainError: The library cannot be used, or it does not know the architecture.
     """
+    _log.info("the options of NVRTC for %s: %s", job.name, " ".join(job.options))
     if job.is_isolated:
         from jitload.cuda.isolated import run_isolated
 
-        return run_isolated(library_path, job)
+        with stage(f"NVRTC compiles {job.name} in a child process"):
+            return run_isolated(library_path, job)
     nvrtc = load_nvrtc(library_path)
-    with _compiling():
+    with stage(f"NVRTC compiles {job.name}"), _compiling():
         return run_interruptible(
             lambda cancellation: _compile(nvrtc, library_path, job.with_declarations(), cancellation)
         )

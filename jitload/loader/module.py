@@ -119,6 +119,16 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         plain = [f"{name}(…)" for name in self.__dict__.get("_jitload_exports", ())]
         return f"<jitload.Module {facts['name']!r}{archs}: {'; '.join((*signatures, *plain))}>"
 
+    def _repr_html_(self) -> str:
+        from jitload.loader.display import html_table
+
+        return html_table(self)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: FBT001  called by IPython
+        from jitload.loader.display import text_table
+
+        printer.text(repr(self) if cycle else text_table(self))
+
     def __reduce__(self) -> NoReturn:
         raise TypeError(
             "a jitload.Module cannot be pickled: load its library in the other process (jitload.load_module)"
