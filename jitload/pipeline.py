@@ -80,7 +80,7 @@ def _load_entry(entry: Entry, request: Request, directory: Path | None, *, keep_
         from jitload.building.outputs import install_library
 
         path = install_library(entry, request, directory).unique_path
-    return load_library(path, keep_module_alive=keep_module_alive)
+    return load_library(path, keep_module_alive=keep_module_alive, origin=entry.product)
 
 
 def _remember_module(request: Request, entry: Entry, module: Module) -> Module:

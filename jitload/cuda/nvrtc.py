@@ -106,11 +106,12 @@ class NvrtcJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvrtcResult:
-    """The cubin, the messages, and the symbol of each name expression."""
+    """The cubin, the PTX that it was assembled from, the messages, and the symbol of each name expression."""
 
     cubin: bytes = field(repr=False)
     log: str
     lowered: Mapping[str, str]
+    ptx: str = field(default="", repr=False)
 
 
 def device_options(version: tuple[int, ...], arch: str) -> tuple[str, ...]:
@@ -183,7 +184,8 @@ def _compile(nvrtc: Any, library_path: Path, job: NvrtcJob, cancellation: Cancel
             expression: _checked(nvrtc, nvrtc.nvrtcGetLoweredName(program, expression.encode())).decode()
             for expression in job.expressions
         }
-        return NvrtcResult(cubin=_read(nvrtc, program, "CUBIN"), log=log, lowered=lowered)
+        ptx = _read(nvrtc, program, "PTX").rstrip(b"\0").decode(errors="replace")
+        return NvrtcResult(cubin=_read(nvrtc, program, "CUBIN"), log=log, lowered=lowered, ptx=ptx)
 
 
 def declarations_for(error: CompileError, declared: tuple[str, ...]) -> tuple[str, ...]:

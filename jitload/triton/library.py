@@ -18,7 +18,14 @@ from jitload.toolchain.arch import capability_of
 from jitload.toolchain.host import Compiler, find_ninja
 from jitload.triton.compile import compile_cubin
 from jitload.triton.grid import GridScope, read_grid
-from jitload.triton.wrapper import TritonFunction, TritonVariant, TritonWrapper, cubin_files, render_triton_wrapper
+from jitload.triton.wrapper import (
+    TritonFunction,
+    TritonVariant,
+    TritonWrapper,
+    cubin_files,
+    ptx_files,
+    render_triton_wrapper,
+)
 
 
 def build_triton_library(request: Request, compiler: Compiler, work: Work, *, verbose: bool) -> tuple[Path, ...]:
@@ -33,6 +40,8 @@ def build_triton_library(request: Request, compiler: Compiler, work: Work, *, ve
     files = cubin_files(wrapper)
     for name, data in files:
         (work.dir / name).write_bytes(data)
+    for name, text in ptx_files(wrapper):
+        (work.dir / name).write_text(text, encoding="utf-8", newline="")
     flags = (*COMPILE_FLAGS, *include_flags())
     reads = tuple(name for name, _ in files)
     steps = (
