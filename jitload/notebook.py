@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import ast
 import ctypes
+import functools
 import re
 import shlex
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,6 +26,7 @@ from jitload import stages
 from jitload.api import load_inline
 from jitload.errors import JitLoadError
 from jitload.launch import Launch
+from jitload.loader.function import TypedFunction
 from jitload.loader.module import Module
 
 _FIELD = re.compile(r"(?:^|\s)(\w+(?:\.\w+)?)=(?!=)")
@@ -36,12 +38,15 @@ def load_ipython_extension(shell: Any) -> None:
     shell.register_magics(CudaMagics)
     shell.set_hook("complete_command", _complete, str_key="%%cuda")
     shell.events.register("post_run_cell", _flush_device_printf)
+    shell.inspector.info = functools.partial(_describe, shell.inspector.info)
 
 
 def unload_ipython_extension(shell: Any) -> None:
     """Remove what `load_ipython_extension` registered, except for the completion."""
     shell.magics_manager.magics["cell"].pop("cuda", None)
     shell.events.unregister("post_run_cell", _flush_device_printf)
+    if isinstance(describe := shell.inspector.info, functools.partial):
+        shell.inspector.info = describe.args[0]
 
 
 @magics_class
@@ -194,7 +199,15 @@ def _flush_device_printf(_result: object) -> None:
     ctypes.CDLL(None).fflush(None)
 
 
-# ---- completion --------------------------------------------------------------------------------------------------
+# ---- help and completion -----------------------------------------------------------------------------------------
+
+
+def _describe(describe: Callable[..., dict[str, Any]], obj: object, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    """Return what `f?` and `f??` show: of a kernel its signature and comment, or its CUDA source."""
+    facts = describe(obj, *args, **kwargs)
+    if isinstance(obj, TypedFunction):
+        facts.update(file=None, class_docstring=None, call_docstring=None, source=obj._jitload_source())
+    return facts
 
 
 def _complete(_shell: object, event: Any) -> list[str]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-_log = logging.getLogger("jitload")
+_log = logging.getLogger("jitload")  # of the whole package, whose level and handlers the program sets
 
 listeners: list[Callable[[str], None]] = []  # each is called with the description of a stage that begins
 

@@ -65,10 +65,11 @@ def test_the_default_output_is_named_after_the_first_source(source, capsys):
     assert [row["name"] for row in shown["kernels"]] == ["add"]
 
 
-def test_a_cubin_and_ptx(source, capsys):
+def test_a_cubin_and_its_text(source, capsys):
     assert run(capsys, "compile", source, "--arch", ARCH, "--cubin", "-o", "add.cubin")[0] == 0
     assert Path("add.cubin").read_bytes()[:4] == b"\x7fELF"
     assert ".entry add" in run(capsys, "compile", source, "--arch", ARCH, "--ptx")[1]
+    assert "FADD" in run(capsys, "compile", source, "--arch", ARCH, "--sass")[1]
 
 
 def test_resources_tell_spilled_registers(source, capsys):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from builds import ADD, ARCH, build
 
@@ -124,6 +126,18 @@ def test_a_slow_build_shows_its_stage(shell, capsys, monkeypatch):
             shown += capsys.readouterr().err
     assert "jitload took 0." in capsys.readouterr().err
     assert not stages.listeners
+
+
+def test_help_shows_the_comment_and_the_source(cache, shell, capsys):
+    run(shell, "--arch cpu", f"int before; // of this\n{CELL}")
+    shell.run_cell("add?")
+    shown = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
+    assert "add(x: torch.Tensor, y: torch.Tensor, n: int, /) -> None" in shown
+    assert "Adds one." in shown
+    assert "Class docstring" not in shown
+    shell.run_cell("add??")
+    shown = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
+    assert shown.partition("Source:")[2].strip() == CELL.partition("__global__ void hello")[0].strip()
 
 
 # ---- modules and functions ---------------------------------------------------------------------------------------

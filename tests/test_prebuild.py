@@ -7,7 +7,6 @@ import inspect
 import os
 import re
 import shutil
-import sys
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 

@@ -123,11 +123,17 @@ def _compile_kernels(sources: tuple[str, ...], output: str, product: str, option
         rows = _resource_rows(cubin)
         print_json(rows) if options["as_json"] else print_kernels(rows)
     else:
-        text = cubin.ptx if product == "ptx" else ""
+        text = cubin.ptx if product == "ptx" else _assembler_text(cubin)
         if output:
             Path(output).write_text(text)
         else:
             print_json({product: text}) if options["as_json"] else click.echo(text)
+
+
+def _assembler_text(cubin: Cubin) -> str:
+    from jitload.inspection.sass import disassemble
+
+    return "\n\n".join("\n".join(disassemble(cubin.data, kernel.symbol)) for kernel in cubin.kernels)
 
 
 def _resource_rows(cubin: Cubin) -> list[dict[str, Any]]:

@@ -196,6 +196,12 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         shared_bytes = _integer(name, "shared_bytes", shared_bytes)
         return ends_at_caller(read_occupancy)(kernel, arch, threads, shared_bytes)
 
+    def _jitload_source(self) -> str | None:
+        """Return the CUDA source of the kernel, or None if it is not kept."""
+        from jitload.inspection.source import read_source
+
+        return read_source(self._jitload_facts, self._jitload_library.origin)
+
     def _jitload_kernel(self) -> LoadedKernel:
         from jitload.inspection.code import loaded_kernel
 
