@@ -365,8 +365,8 @@ def test_the_log_has_the_stages_and_with_verbose_the_commands(caplog):
         load(ADD + "// quiet")
         assert "-c wrapper.cc" not in caplog.text
         load(ADD + "// loud", verbose=True)
-    for message in ("m is not in the cache", "NVRTC compiles m.cu: ", "-c wrapper.cc -o wrapper.o", "built m in "):
-        assert message in caplog.text
+    for text in ("m is not in the cache", "NVRTC compiles m.cu: ", "-c wrapper.cc -o wrapper.o", "built m in "):
+        assert text in caplog.text
 
 
 @pytest.mark.parametrize("arch", [ARCH, "cpu"])
