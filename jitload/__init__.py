@@ -40,6 +40,7 @@ __all__ = [
 ]
 
 _MODULES = ("dtype", "extension", "nvrtc")  # imported when they are named
+_FROM_NOTEBOOK = ("load_ipython_extension", "unload_ipython_extension")  # for `%load_ext jitload`
 _FROM_LOADER = ("Module", "global_tensor")  # imported late: the loader imports tvm-ffi, which imports torch
 
 
@@ -58,6 +59,10 @@ def __getattr__(name: str) -> Any:
         from jitload.prebuilding.api import prebuild
 
         return prebuild
+    if name in _FROM_NOTEBOOK:
+        from jitload import notebook
+
+        return getattr(notebook, name)
     raise AttributeError(f"module 'jitload' has no attribute {name!r}")
 
 
