@@ -308,8 +308,15 @@ GPU_ONLY = {
     "PTX in a macro": ('#define B asm("bar.sync 0;")\n' + K + " B;\n}", "m.cu:3: GPU only: inline PTX"),
     "wmma": ("#include <mma.h>\n" + K + "}", r"m.cu:1: GPU only: tensor cores \(wmma\), which mma.h declares"),
     "cub": ("\n#include <cub/block/block_reduce.cuh>\n" + K + "}", "m.cu:2: GPU only: cub, which"),
-    "cuda::barrier": ("#include <cuda/barrier>\n" + K + "}", "m.cu:1: GPU only: cuda::barrier, which"),
-    "cuda::pipeline": ("#include <cuda/pipeline>\n" + K + "}", "m.cu:1: GPU only: cuda::pipeline, which"),
+    "cuda::barrier": (
+        "#include <cuda/barrier>\n" + K + " __shared__ cuda::barrier<cuda::thread_scope_block> b;\n}",
+        "m.cu:3: GPU only: barriers that are objects",
+    ),
+    "cuda::pipeline": (
+        "#include <cuda/pipeline>\n" + K + " auto pipe = cuda::make_pipeline();\n}",
+        "m.cu:3: GPU only: asynchronous copies",
+    ),
+    "shuffles of libcu++": ("#include <cuda/warp>\n" + K + "}", "m.cu:1: GPU only: shuffles of cuda::device"),
     "barriers of a pipeline": (
         "#include <cuda_awbarrier.h>\n" + K + "}",
         "m.cu:1: GPU only: asynchronous barriers",

@@ -2,11 +2,6 @@
 #ifndef JITLOAD_CPU_MEMORY_H_
 #define JITLOAD_CPU_MEMORY_H_
 
-/* Let other threads run: this one may be waiting for one of them. */
-__JITLOAD_INLINE void __jitload_yield() {
-  __JITLOAD_KEEP_THREAD_INDEX(jitload_cpu_yield());
-}
-
 /* A loop around an atomic operation that changes nothing, such as atomicAdd(p, 0), waits for another thread. */
 #define __JITLOAD_YIELD_IF(condition) \
   if (__builtin_constant_p(condition) && (condition)) __jitload_yield();
