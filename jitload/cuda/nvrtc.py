@@ -323,7 +323,7 @@ def type_hint(log: str) -> str:
 
 def _hint(log: str, options: Sequence[str]) -> str:
     if missing := missing_header(log):
-        return _missing_header_hint(missing)
+        return missing_header_hint(missing, "NVRTC")
     if "unrecognized option" in log:
         return "NVRTC takes its own options, not all of nvcc's; take this one out of extra_cuda_cflags."
     macros = [option for option in options if option.startswith("-D")]
@@ -346,12 +346,13 @@ def missing_header(log: str) -> str:
     return match[1] if match else ""
 
 
-def _missing_header_hint(header: str) -> str:
+def missing_header_hint(header: str, compiler: str) -> str:
+    """Return what to do about a header that a compiler of device code did not find."""
     if header.startswith("curand"):
         return f"{header!r} comes with pip install nvidia-curand, or nvidia-curand-cu12 for CUDA 12."
     if _FOR_HOST_CODE.match(header):
-        return f"<{header}> is for host code, and NVRTC compiles only the kernels: leave the bindings out."
+        return f"<{header}> is for host code, and {compiler} compiles only the kernels: leave the bindings out."
     return (
-        f"NVRTC has no {header!r}: pass its directory in extra_include_paths=[…]; CUDA's own headers come with "
+        f"{compiler} has no {header!r}: pass its directory in extra_include_paths=[…]; CUDA's own headers come with "
         "pip install 'jitload[cu13]'."
     )
