@@ -17,6 +17,7 @@ from jitload.cpptext.preprocessor import HEADER_NAME, Conditional, read_conditio
 from jitload.cpu.object_file import TABLE
 from jitload.cuda import probe
 from jitload.cuda.kernels import DeviceSource, join_pieces
+from jitload.cuda.layout_probe import LAYOUT_DECLARATIONS
 from jitload.cuda.nvrtc import type_hint
 from jitload.errors import CompileError, Diagnostic
 
@@ -26,7 +27,9 @@ LAYOUT_FILE = "<layouts>"  # likewise, for the instantiations whose symbols hold
 BY_SYMBOL = "symbol "  # prefix of the "expression" of a kernel that C++ cannot name: its symbol and its parameters
 # Defined rather than declared: a probe may be instantiated with types that are local to the source.
 _PROBES = re.sub(
-    r"__global__ void (__jitload_\w+)\(\);", r"void \1() {}", re.sub(r"#pragma.*\n", "", probe.PROBE_HEADER[1])
+    r"__global__ void (__jitload_\w+)\(\);",
+    r"void \1() {}",
+    re.sub(r"#pragma.*\n", "", probe.PROBE_HEADER[1] + LAYOUT_DECLARATIONS),
 )
 _MACRO_OPTION = re.compile(r"-([DU])\s*(\w+)((?:\([^)]*\))?)(?:=(.*))?", re.DOTALL)
 # Functions that C's headers declare besides the arithmetic. A kernel may have any of these names, as under NVRTC.
@@ -63,7 +66,7 @@ def cpu_text(source: DeviceSource, expressions: Sequence[str], layouts: Sequence
     Args:
         source: The source.
         expressions: Its kernels, as C++ expressions.
-        layouts: The name expressions for its structures and variables (see `probe.layout_expressions`).
+        layouts: The name expressions for its structures and variables (see `cuda/layout_probe`).
     """
     texts = [text for _, text in source.pieces]
     needs_c_names = any(_CXX_HEADER.search(text) for text in texts)
@@ -78,7 +81,9 @@ def cpu_text(source: DeviceSource, expressions: Sequence[str], layouts: Sequence
         "#include <assert.h>",  # it depends on NDEBUG
     ]
     pieces = join_pieces((label, mark_gpu_only(put_launch_bounds_last(text))) for label, text in source.pieces)
-    instantiations = [f'#line 1 "{LAYOUT_FILE}"\ntemplate void {layout}();\n' for layout in layouts]
+    instantiations = [
+        f'#line {line} "{LAYOUT_FILE}"\ntemplate void {layout}();\n' for line, layout in enumerate(layouts, 1)
+    ]
     table = _table(expressions) if expressions else ""
     return "\n".join([*head, f"{_PROBES}{pieces}{table}{''.join(instantiations)}"])
 
