@@ -364,7 +364,7 @@ def test_an_environment_variable_installs_the_functions():
         "import os, site, sys; site.addsitedir(os.path.dirname(sys.argv[1]))\n"
         "from torch.utils.cpp_extension import load; print(load.__module__)"
     )
-    for value, module in (("1", "jitload.cpp_extension"), ("0", "torch.utils.cpp_extension")):
+    for value, module in (("ON", "jitload.cpp_extension"), ("0", "torch.utils.cpp_extension")):
         result = subprocess.run(
             [sys.executable, "-c", code, jitload.__file__], env={**os.environ, "JITLOAD_TORCH": value}, capture_output=True,
             text=True, check=True,
