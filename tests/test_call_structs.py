@@ -346,3 +346,34 @@ def test_vectors_of_cuda_beside_the_kernel_library_header(order: tuple[str, str]
     code = f"{headers}int64_t blocks(float4 color, dim3 tiles) {{ return tiles.x * tiles.y * tiles.z + color.w; }}"
     mod = jitload.load_inline("vectors", cpp_sources=code, functions=["blocks"])
     assert mod.blocks((0, 0.5, 1, 1), (8, 9)) == 73
+
+
+def test_an_array_of_records_is_not_a_record(mod: jitload.Module) -> None:
+    out = torch.zeros(4, dtype=torch.int32)
+    record = np.array((3, 4), "f4,i4")
+    for records, item in ((record, r"\[\(\)\]"), (record.reshape(1), r"\[0\]"), (record.reshape(1, 1), r"\[0, 0\]")):
+        with pytest.raises(TypeError, match=rf"'p' takes one record, .*: pass the item {item} of the array"):
+            mod.two((1, 2), records, out)
+    mod.two((1, 2), record[()], out)
+    assert out.tolist() == [1, 2, 3, 4]
+
+
+def test_a_masked_array_is_refused(mod: jitload.Module) -> None:
+    masked = np.ma.masked_array(np.ones(4, "i4"), mask=[1, 0, 0, 0])
+    plain = np.zeros(4, "i4")
+    for _ in range(2):
+        with pytest.raises(
+            TypeError, match=r"argument 'out' must be .*, got a masked array, .* pass x.filled\(value\)"
+        ):
+            mod.two((1, 2), PAIR(3, 4), masked)
+        mod.two((1, 2), PAIR(3, 4), plain)
+        mod.two((1, 2), PAIR(3, 4), masked.data)
+    assert plain.tolist() == masked.data.tolist() == [1, 2, 3, 4]
+
+
+def test_a_vector_in_cpp_without_its_header() -> None:
+    if find_cuda_headers() is None:
+        pytest.skip("needs CUDA's headers")
+    code = "#include <vector_types.h>\n#include <tvm/ffi/function.h>\nint64_t f(float4 v) { return v.x; }"
+    with pytest.raises(jitload.errors.CompileError, match=r"Include <jitload/vectors.h>, with which functions take"):
+        jitload.load_inline("vectors", cpp_sources=f"{code}\nTVM_FFI_DLL_EXPORT_TYPED_FUNC(f, f);")

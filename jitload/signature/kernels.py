@@ -113,11 +113,12 @@ def _parse_signatures(
     """
     symbols = {name: kernel.symbol for name, kernel in choose_export_names(list(map(_named_kernel, matches))).items()}
     symbols |= {expression: symbol for expression, (symbol, _) in lowered.items()}
+    names = {match.image_kernel.symbol: (match.name, match.image_kernel.symbol) for match in matches}
     parsed: dict[str, tuple[tuple[str, str], ...]] = {}
     for kernel, text in signatures:
         if kernel not in symbols:
             continue
-        parameters = parse_signature(text, kernel)
+        parameters = parse_signature(text, kernel, names[symbols[kernel]])
         if parsed.setdefault(symbols[kernel], parameters) != parameters:
             raise SignatureError(f"kernel {kernel!r} has two signatures\n    {text}\n    Give each kernel one.")
     return parsed
