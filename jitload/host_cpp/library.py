@@ -45,6 +45,12 @@ from jitload.request.torch_text import missing_names
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs
 
+# tvm-ffi's message for types that it cannot convert, with one of CUDA's vectors.
+_UNPACKED_VECTOR = re.compile(
+    r"signature do not support unpacked.*\b(?:dim3|(?:u?(?:char|short|int|long|longlong)|float|double)[1-4])\b",
+    re.DOTALL,
+)
+
 
 def build_host_library(
     request: Request, cuda: CudaToolchain | Nvcc | None, compiler: Compiler, work: Work, *, verbose: bool
@@ -102,6 +108,10 @@ def _with_device_code(build: HostBuild) -> tuple[HostBuild, tuple[Path, ...]]:
     return replace(build, host=host._replace(cubins=cubins)), compiled.headers
 
 
+def _includes_vectors(host: HostSource) -> bool:
+    return any("jitload/vectors.h" in text for unit in host.units for _, text in unit.pieces)
+
+
 def _run(build: HostBuild, steps: Sequence[Step]) -> None:
     request, work_dir = build.request, build.work.dir
     write_ninja(work_dir, steps)
@@ -111,6 +121,8 @@ def _run(build: HostBuild, steps: Sequence[Step]) -> None:
     except CompileError as error:
         if isinstance(build.cuda, Nvcc) and is_of_nvcc(error, nvcc_compile_steps(build)):
             raise nvcc_failure(error, build.cuda) from None
+        if _UNPACKED_VECTOR.search(error.log) and not _includes_vectors(build.host):
+            error.hint = "Include <jitload/vectors.h>, with which functions take CUDA's vectors as tuples of numbers."
         if missing_names(error.log):
             error.hint = TORCH_HINT
         raise

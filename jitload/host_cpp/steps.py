@@ -13,7 +13,7 @@ from jitload.cache.store import Work
 from jitload.cpptext.lexer import strip_comments
 from jitload.host_cpp.dryrun import Template, find_template, module_id, module_id_file
 from jitload.host_cpp.embedding import assembler_text
-from jitload.host_cpp.functions import CALL_HEADER, HostExport, needs_prelude
+from jitload.host_cpp.functions import CALL_HEADER, HostExport, layout_lines, needs_prelude
 from jitload.host_cpp.link import driver_calls_text
 from jitload.host_cpp.nvcc import device_link_step, nvcc_options, nvcc_steps, write_host_compiler
 from jitload.host_cpp.precompiled import PRELUDE, PrecompiledHeader
@@ -96,7 +96,7 @@ def write_host_sources(build: HostBuild) -> None:
     host, directory = build.host, build.work.dir
     for unit in host.units:
         exports = tuple(export for export in build.exports if export.unit == unit.file)
-        text = _cuda_includes(unit) + _unit_text(unit, exports)
+        text = _cuda_includes(unit) + _unit_text(unit, exports, build.request.include_dirs)
         (directory / unit.file).write_text(text, encoding="utf-8", newline="")
         if unit.is_mixed:
             parts = (build.request.name, text, *unit.flags, *build.request.archs)
@@ -109,7 +109,7 @@ def write_host_sources(build: HostBuild) -> None:
         write_host_compiler(build.compiler, directory)
 
 
-def _unit_text(unit: Unit, exports: Sequence[HostExport]) -> str:
+def _unit_text(unit: Unit, exports: Sequence[HostExport], include_dirs: Sequence[str]) -> str:
     """Return the text of a unit for the compiler: its pieces with their own names and lines, and the exports."""
     parts = [_PRELUDE] if needs_prelude(unit, exports) else []
     for label, text in unit.pieces:
@@ -124,6 +124,7 @@ def _unit_text(unit: Unit, exports: Sequence[HostExport]) -> str:
         parts.append(f"#line 1 {label}\n{export.macro}({name}, {export.expression});\n")
         if doc and not export.is_typed:
             parts.append(_DOC.format(name=name, text=_string_literal(doc), size=len(doc.encode())))
+    parts.append(layout_lines([text for _, text in unit.pieces], exports, include_dirs))
     return "".join(parts)
 
 

@@ -247,8 +247,10 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
                 return self[(key,)]
             key = _triton_key(name, key)
         if not isinstance(key, tuple) or not 2 <= len(key) <= 4:
+            missing = " has no block: it" if _is_grid_alone(key) else ""
             raise TypeError(
-                f"{name}[…] takes [grid, block], [grid, block, shared_bytes] or [grid, block, shared_bytes, stream]"
+                f"{name}[…]{missing} takes [grid, block], [grid, block, shared_bytes] or "
+                "[grid, block, shared_bytes, stream]"
             )
         grid, block, shared_bytes, stream = (*key, None, None)[:4]
         if shared_bytes is not None:
@@ -298,6 +300,13 @@ def _triton_key(name: str, key: Any) -> tuple[Any, ...]:
             "kernel are fixed when it is compiled"
         )
     return grid, None, None, stream
+
+
+def _is_grid_alone(key: Any) -> bool:
+    """Return whether the key is a grid without a block: `f[grid]`."""
+    if isinstance(key, tuple) and len(key) == 1:
+        return hasattr(key[0], "__index__") or _is_int_tuple(key[0])
+    return hasattr(key, "__index__")
 
 
 def _is_int_tuple(value: object) -> bool:
