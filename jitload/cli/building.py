@@ -34,13 +34,24 @@ def _build_options(command: F) -> F:
     """Add the options that `compile` and `run` share."""
     for option in (
         click.option("--arch", default="native", show_default=True, help="Architecture, or several: sm_90a,sm_100a."),
-        click.option("--cuda-flags", default="", metavar="FLAGS", help="Compiler options in one word: '-O3 -DN=4'."),
-        click.option("--ldflags", default="", metavar="FLAGS", help="Linker options in one word: '-lcublas'."),
+        _flags_option("--cuda-flags", "Compiler options: --cuda-flags='-O3 -DN=4'."),
+        _flags_option("--ldflags", "Linker options: --ldflags=-lcublas."),
         click.option("-v", "--verbose", is_flag=True, help="Show the stages and commands of the build."),
         dir_option,
     ):
         command = option(command)
     return command
+
+
+def _flags_option(name: str, text: str) -> Callable[[F], F]:
+    return click.option(name, default="", metavar="FLAGS", callback=_split_flags, help=text)
+
+
+def _split_flags(_context: click.Context, _option: click.Parameter, text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r}: {error}") from None
 
 
 def _archs(arch: str) -> str | tuple[str, ...]:
@@ -85,8 +96,8 @@ def compile_command(sources: tuple[str, ...], output: str, product: str | None, 
         Path(sources[0]).stem,
         sources=list(sources),
         arch=_archs(options["arch"]),
-        extra_cuda_cflags=shlex.split(options["cuda_flags"]),
-        extra_ldflags=shlex.split(options["ldflags"]),
+        extra_cuda_cflags=options["cuda_flags"],
+        extra_ldflags=options["ldflags"],
         output=output or f"{Path(sources[0]).stem}.so",
         verbose=options["verbose"],
     )
@@ -109,9 +120,7 @@ def _compile_kernels(sources: tuple[str, ...], output: str, product: str, option
         text = source.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise JitLoadError(f"{source} cannot be read as text: {error}") from error
-    flags = shlex.split(options["cuda_flags"])
-    if product == "resources":
-        flags.append("--ptxas-options=-v")
+    flags = [*options["cuda_flags"], *(["--ptxas-options=-v"] if product == "resources" else [])]
     cubin = compile_cubin(
         text, name=source.name, arch=options["arch"], extra_cuda_cflags=flags, extra_include_paths=[source.parent]
     )
@@ -178,8 +187,8 @@ def run_command(program_arguments: Sequence[str], /, sources: tuple[str, ...], *
     request = make_program_request(
         sources,
         arch=_archs(options["arch"]),
-        cuda_flags=shlex.split(options["cuda_flags"]),
-        link_flags=shlex.split(options["ldflags"]),
+        cuda_flags=options["cuda_flags"],
+        link_flags=options["ldflags"],
     )
     program = find_or_build(request, verbose=options["verbose"]).product
     if not os.access(program, os.X_OK):  # it came from an archive

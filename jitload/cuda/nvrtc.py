@@ -331,7 +331,7 @@ def _hint(log: str, options: Sequence[str]) -> str:
         return f"A macro among {', '.join(macros)} is read by NVRTC's own header, too: #define it in the source."
     if '"__global__" does not apply here' in log and (undeclared := _UNDECLARED.search(log)):
         return f"The type {undeclared[1]!r} is not declared: define it before the kernel, or include its header."
-    if "is considered a host function" in log:
+    if "is considered a host function" in log or "device-side kernel launch could not be processed" in log:
         return (
             "Mark functions that kernels call __device__, and put host functions such as main() between "
             "#ifndef __CUDACC_RTC__ and #endif, where NVRTC does not read them. To call host functions, pass them as "

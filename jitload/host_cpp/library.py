@@ -24,7 +24,7 @@ from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError
 from jitload.host_cpp import link, objects, precompiled
 from jitload.host_cpp.embedding import check_cubins, check_embeds
-from jitload.host_cpp.functions import choose_host_exports, has_typed, host_wrapper, read_typed_functions
+from jitload.host_cpp.functions import choose_host_exports, export_hint, has_typed, host_wrapper, read_typed_functions
 from jitload.host_cpp.nvcc import TORCH_HINT, device_runtime, is_of_nvcc, nvcc_failure
 from jitload.host_cpp.steps import (
     FLAGS,
@@ -119,12 +119,12 @@ def _run(build: HostBuild, steps: Sequence[Step]) -> None:
     try:
         run_ninja(ninja, work_dir, name=request.name, verbose=build.verbose, level=logging.WARNING)
     except CompileError as error:
+        hint = TORCH_HINT if missing_names(error.log) else export_hint(error.log, build.exports)
         if isinstance(build.cuda, Nvcc) and is_of_nvcc(error, nvcc_compile_steps(build)):
-            raise nvcc_failure(error, build.cuda) from None
+            raise nvcc_failure(error, build.cuda, hint) from None
         if _UNPACKED_VECTOR.search(error.log) and not _includes_vectors(build.host):
-            error.hint = "Include <jitload/vectors.h>, with which functions take CUDA's vectors as tuples of numbers."
-        if missing_names(error.log):
-            error.hint = TORCH_HINT
+            hint = "Include <jitload/vectors.h>, with which functions take CUDA's vectors as tuples of numbers."
+        error.hint = hint or error.hint
         raise
 
 

@@ -114,14 +114,14 @@ def _unit_text(unit: Unit, exports: Sequence[HostExport], include_dirs: Sequence
     parts = [_PRELUDE] if needs_prelude(unit, exports) else []
     for label, text in unit.pieces:
         parts.append(f"#line 1 {_string_literal(label)}\n{text}\n")
-    if any(export.is_typed for export in exports):
+    if any(export.needs_call_header for export in exports):
         parts.append(CALL_HEADER)
     if unit.is_file and not all(export.is_typed for export in exports):
         parts.append("#include <tvm/ffi/function.h>\n")
     for export in exports:
         name, doc = export.name, export.launch.doc
         label = _string_literal(f"functions['{name}']")
-        parts.append(f"#line 1 {label}\n{export.macro}({name}, {export.expression});\n")
+        parts.append(f"#line 1 {label}\n{export.text}")
         if doc and not export.is_typed:
             parts.append(_DOC.format(name=name, text=_string_literal(doc), size=len(doc.encode())))
     parts.append(layout_lines([text for _, text in unit.pieces], exports, include_dirs))
