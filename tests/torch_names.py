@@ -7,6 +7,8 @@ import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
+from jitload.host_cpp.torch_headers import FORWARDED
+
 _ROOT = Path(__file__).parent.parent
 _HEADERS = _ROOT / "jitload/include/torch_light"
 PAGE = _ROOT / "docs/torch_names.md"
@@ -34,7 +36,7 @@ def names_page() -> str:
     tensor_class = re.search(r"^class Tensor \{.*?^\};", texts["tensor"], re.DOTALL | re.MULTILINE)
     assert tensor_class is not None
     rows = [line.split("\t") for line in (_HEADERS / "operators.txt").read_text().splitlines()]
-    headers = (str(path.relative_to(_HEADERS)) for path in _HEADERS.rglob("*.h") if path.parent.name != "jitload_torch")
+    headers = (name for names in FORWARDED.values() for name in names.split())
     outside = public.replace(tensor_class[0], "")
     return "".join(
         (

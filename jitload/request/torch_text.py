@@ -101,6 +101,12 @@ _WORD_HEADERS = {
     "cuda_fp16.h": "half half2 __half __half2 __float2half __half2float __half_raw",
     "cuda_bf16.h": "__nv_bfloat16 __nv_bfloat162 __float2bfloat16 __bfloat162float nv_bfloat16",
 }
+_LIBRARY_HEADERS = {
+    "cublas": "cublas_v2.h",
+    "cublasLt": "cublasLt.h",
+    "cusparse": "cusparse.h",
+    "cusolver": "cusolverDn.h",
+}
 _FOR_CUDA = ("cuda_fp16.h", "cuda_bf16.h")
 # Methods and functions that the headers define themselves.
 _OWN_METHODS = (
@@ -220,8 +226,10 @@ def _prelude(texts: Sequence[str], *, is_cuda: bool, implicit: bool, header_dirs
     if implicit:
         lines.append(f"#include <torch/{'types' if is_cuda else 'extension'}.h>")
         lines += ["#include <cuda_runtime.h>"] if is_cuda else []
-    if is_cuda and "cublas" in names_in:
-        lines[:0] = ["#if __has_include(<cublas_v2.h>)", "#include <cublas_v2.h>", "#endif"]
+    if is_cuda or "CUDAContext" in names_in:  # torch's header includes those of the libraries
+        for word, header in _LIBRARY_HEADERS.items():
+            if word in names_in and header not in names_in:  # after __has_include, g++ 12 ignores a missing #include
+                lines += [f"#if __has_include(<{header}>)", f"#include <{header}>", "#endif"]
     if is_cuda and _CUDA_NAME.search(names_in):
         lines.append("#include <ATen/cuda/CUDAContext.h>")
     if is_cuda and re.search(r"\bcu[A-Z]\w+|\bCU[a-z]\w+|\bCUDA_SUCCESS\b", names_in):

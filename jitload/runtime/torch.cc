@@ -2,6 +2,7 @@
  *
  * Everything here holds the GIL, as torch's own functions do, also in code that has released it.
  */
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "../include/torch_light/jitload_torch/extension.h"
+#include "../include/torch_light/jitload_torch/pybind.h"
 
 /* Of CPython's C API, with which a library of any version of Python works. */
 extern "C" {
@@ -477,6 +478,15 @@ void* current_stream(int device_index) {
   void* stream = nullptr;
   if (torch_module().stream(2, device_index, &stream) != 0) throw PythonError();
   return stream;
+}
+
+void* library_handle(const char* function) {
+  void* library = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
+  void* address = library != nullptr ? dlsym(library, function) : nullptr;
+  if (address == nullptr) {
+    throw CheckError(ErrorKind::runtime, std::string("this torch does not have the function ") + function + " of libtorch_cuda.so");
+  }
+  return reinterpret_cast<void* (*)()>(address)();
 }
 
 // ---- values of Python -----------------------------------------------------------------------------------------------

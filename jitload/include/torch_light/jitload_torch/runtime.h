@@ -165,6 +165,7 @@ Object tensor_over(const View& view, void (*release)(void* context, void* data),
 bool dtype_of_dlpack(int8_t scalar_type, uint8_t* code, uint8_t* bits);
 
 void* current_stream(int device_index);
+void* library_handle(const char* function); /* what a function of libtorch_cuda without arguments returns */
 bool set_grad_enabled(bool enabled); /* returns what it was */
 
 }  // namespace jitload_torch
