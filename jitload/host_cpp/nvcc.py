@@ -18,7 +18,6 @@ from jitload.request.request import Unit
 from jitload.toolchain.arch import capability_of
 from jitload.toolchain.cuda import Nvcc, find_cudart, find_wheel_cudart
 from jitload.toolchain.host import Compiler
-from jitload.toolchain.libraries import library_hint
 from jitload.toolchain.nvcc import run_nvcc
 
 _FLAGS = ("-Xcompiler=-fPIC,-fvisibility=hidden,-pipe", "-DJITLOAD_LAUNCHER_LINKED")

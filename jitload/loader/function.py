@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import tvm_ffi
 
-from jitload.errors import ends_at_caller, nearest_name
+from jitload.errors import ends_at_caller, nearest_name, outside_graphs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,6 +29,9 @@ _SCALARS = {"int": int, "uint": int, "float": float, "bool": bool, "struct": byt
 _VECTOR = re.compile(r"=([friu])\d+\*(\d+)")  # in a description, the layout of one of CUDA's vectors
 _CACHEABLE_TYPES = frozenset((int, tuple, type(None)))
 _MAX_CONFIGURED = 1024  # configured functions that a function caches before it clears the cache
+
+
+in_graphs = outside_graphs('register the function as an operator of torch, jitload.torch_op("my::f", f), and call that')
 
 
 class Library:  # plain, because creating a dataclass or a named tuple takes a tenth of a first hit
@@ -88,6 +91,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
             "return": signature.return_annotation,
         }
 
+    @in_graphs
     def __getitem__(self, key: Any) -> TypedFunction:
         """Return the function for a configuration: `f[grid, block]`, up to `f[grid, block, shared_bytes, stream]`.
 
@@ -110,6 +114,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         except (TypeError, ValueError) as error:
             raise error.with_traceback(None) from None
 
+    @in_graphs
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """Call with keyword arguments, `f.call(x, y=out, n=5)`; this adds a Python frame to the call.
 

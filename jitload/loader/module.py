@@ -276,10 +276,10 @@ def _describe(module: Module) -> dict[str, Any]:
     except AttributeError:
         return {"name": "", "archs": [], "functions": {}, "variables": []}
     facts: dict[str, Any] = json.loads(text)
-    arch = next(iter(facts["archs"]), "")  # C++ alone has none
+    archs = facts["archs"]
+    shared = {"arch": next(iter(archs), ""), "archs": archs}  # C++ alone has none
     functions = {
-        function["name"]: {**function, "index": number, "arch": arch}
-        for number, function in enumerate(facts["functions"])
+        function["name"]: {**function, "index": number, **shared} for number, function in enumerate(facts["functions"])
     }
     return {**facts, "functions": functions}
 
