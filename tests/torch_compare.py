@@ -23,7 +23,7 @@ from typing import Any
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 
 import torch
-from torch_programs import PROGRAMS, Program, functions_of, names
+from torch_programs import PROGRAMS, Program, difference, functions_of, names
 
 PEERS = ("jitload", "torch")
 _FILE = re.compile(r"[^\s\"'(\[]*\.(?:cpp|cu|h|cuh):\d+")
@@ -83,7 +83,7 @@ def run_call(expression: str, expected: str, functions: dict[str, Any], device: 
     else:
         outcome["same_as"] = [index for index, argument in enumerate(passed) if argument is value]
         if expected:
-            outcome["reference"] = _difference(value, eval(expected, names(device)))
+            outcome["reference"] = difference(value, eval(expected, names(device)))
     outcome["value"] = _describe(value)
     outcome["arguments"] = [_describe(argument) for argument in passed]
     return outcome
@@ -91,15 +91,6 @@ def run_call(expression: str, expected: str, functions: dict[str, Any], device: 
 
 def _without_files(text: str) -> str:
     return _FILE.sub("FILE:LINE", _BACKTRACE.sub("", text)).rstrip("\n")
-
-
-def _difference(value: Any, expected: Any) -> str:
-    """Return how a value differs from the reference, or nothing."""
-    try:
-        torch.testing.assert_close(value, expected, check_stride=True)
-    except (AssertionError, TypeError, ValueError) as error:
-        return "" if value == expected else str(error)
-    return ""
 
 
 def _describe(value: Any) -> Any:

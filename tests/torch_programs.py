@@ -108,3 +108,20 @@ def names(device: str) -> dict[str, Any]:
 def functions_of(module: Any) -> dict[str, Any]:
     """Return the functions of a module by their names."""
     return {name: getattr(module, name) for name in dir(module) if not name.startswith("_")}
+
+
+def difference(value: Any, expected: Any) -> str:
+    """Return how a value differs from the expected one, numbers by more than rounding, or nothing."""
+    if type(value) is not type(expected):
+        return f"{type(value).__name__} instead of {type(expected).__name__}"
+    if isinstance(value, list | tuple):
+        if len(value) != len(expected):
+            return f"{len(value)} items instead of {len(expected)}"
+        return "; ".join(filter(None, map(difference, value, expected)))
+    if isinstance(value, torch.Tensor | float):
+        try:
+            torch.testing.assert_close(value, expected, check_stride=True)
+        except AssertionError as error:
+            return str(error)
+        return ""
+    return "" if value == expected else f"{value!r} instead of {expected!r}"

@@ -74,7 +74,7 @@ std::vector<torch::Tensor> make_all(torch::Tensor like) {
 #include <torch/extension.h>
 std::vector<torch::Tensor> convert(torch::Tensor x, torch::Tensor other) {
   return {x.to(torch::kHalf), x.to(torch::kCPU), x.to(other), x.to(other.options()), x.to(x.device(), torch::kDouble), x.toType(torch::kInt), x.to(torch::kFloat, false, true),
-          x.type_as(other), x.cpu().contiguous(), x.detach(), x.to(torch::dtype(torch::kInt64)), x.to("cpu", torch::kBFloat16), x.flatten(), x.reshape({-1}), x.view({3, 2}),
+          x.type_as(other), x.cpu().contiguous(), x.detach(), x.to(torch::dtype(torch::kInt64)), x.to(torch::Device("cpu"), torch::kBFloat16), x.flatten(), x.reshape({-1}), x.view({3, 2}),
           x.unsqueeze(0).squeeze(), x.expand({4, 2, 3}), x.permute({1, 0}), x.repeat({2, 1}), x.t().contiguous()};
 }
 //// reductions_and_scalars
@@ -95,7 +95,7 @@ std::tuple<std::vector<torch::Tensor>, double, int64_t, bool, float> reduce_all(
 //// arithmetic_operators
 /// functions: arithmetic
 /// call: arithmetic(rand(3, 4), rand(3, 4) + 3)
-/// call: arithmetic(ints(3, 4), ints(3, 4) + 3)
+/// call: arithmetic(ints(3, 4), ints(3, 4) + 3) !! RuntimeError: For integral input tensors, argument alpha must not be a floating point number.
 /// call: arithmetic(rand(3, 4), rand(5)) !! RuntimeError: The size of tensor a (4) must match the size of tensor b (5) at non-singleton dimension 1
 /// call: arithmetic(rand(3, 4).half(), rand(1).double()[0])
 #include <torch/extension.h>

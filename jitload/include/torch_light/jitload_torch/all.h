@@ -1,1 +1,2 @@
 #include "dispatch.h"
+#include "parallel.h"

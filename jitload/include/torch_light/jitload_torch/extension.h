@@ -1,2 +1,2 @@
-#include "dispatch.h"
+#include "all.h"
 #include "pybind.h"
