@@ -88,7 +88,7 @@ def test_options_for_another_output_are_refused(flag):
 RELOCATABLE = """
 __global__ void child(float* x) { x[threadIdx.x] += 1; }
 __global__ void parent(float* x) { child<<<1, 32>>>(x); }
-void run(tvm::ffi::TensorView x) { parent<<<1, 1>>>(static_cast<float*>(x.data_ptr())); }
+void run(float* x) { parent<<<1, 1>>>(x); }
 """
 
 
@@ -189,7 +189,7 @@ def test_one_source_with_everything_that_hand_written_cpp_supports(caplog):
 @pytest.mark.parametrize("bad", ["__global__ void k(float* x) { x = why; }", "void g() { why(); }", "#error why"])
 def test_an_error_names_the_piece_and_its_own_line(bad):
     with pytest.raises(CompileError) as caught:
-        jitload.build_inline("m", cuda_sources=[BOTH, "\n\n\n" + bad], arch=("sm_80", "sm_90"))
+        jitload.build_inline("m", cuda_sources=[BOTH, "\n\n\n" + bad], functions="f", arch=("sm_80", "sm_90"))
     (diagnostic,) = [message for message in caught.value.diagnostics if "error" in message.severity]
     assert (caught.value.stage, diagnostic.file, diagnostic.line) == ("nvcc", "cuda_sources[1]", 4)
     assert str(caught.value).startswith("nvcc could not compile 'm': cuda_sources[1]:4: ")
@@ -217,14 +217,14 @@ def test_the_error_for_a_compiler_that_nvcc_rejects_says_what_to_do(tmp_path):
 
 @needs_nvcc
 def test_warnings_are_not_told_twice(caplog, fresh_cache):
-    jitload.build_inline("m", cuda_sources=BOTH + "\nvoid g() { int unused = 1; }", kind="mixed", arch=ARCH)
+    jitload.build_inline("m", cuda_sources=BOTH + "\nvoid g() { int unused = 1; }", functions="f", arch=ARCH)
     assert caplog.text.count('"unused" was declared but never referenced') == 1
 
 
 @needs_nvcc
 def test_an_error_of_the_hosts_compiler_beside_it_stays_the_hosts():
     with pytest.raises(CompileError, match=r"the C\+\+ compiler could not compile 'm': m.cpp:2: ") as caught:
-        jitload.build_inline("m", cpp_sources="\nint f() { return why; }", cuda_sources=BOTH, arch=ARCH)
+        jitload.build_inline("m", cpp_sources="\nint g() { return why; }", cuda_sources=BOTH, functions="f", arch=ARCH)
     assert caught.value.stage == "host"
     shutil.rmtree(caught.value.work_dir)
 

@@ -31,6 +31,8 @@ double total(const float* x, std::size_t n) {
   return sum;
 }
 }
+namespace ns { template <class T> struct Nested { T number; Pair pairs[2]; }; }
+double nested(const ns::Nested<short>& nested) { return nested.number + nested.pairs[1].a + nested.pairs[1].b; }
 int pick(Pair pair, Mode mode, const Mode* modes) { return int(pair.a) + pair.b + int(mode) + int(modes[1]); }
 void fails(const float* x, int which) {
   if (which == 0) throw std::out_of_range("no such element");
@@ -56,6 +58,7 @@ namespace ns { inline namespace v1 { enum Mode moded(enum Mode mode) { return mo
 FUNCTIONS = {
     "total": Launch(host="x", args={"n": "x.numel()"}),
     "pick": Launch(host="modes"),
+    "nested": Launch(doc="A structure in a structure."),
     "fails": Launch(host="x", nullable="x"),
     "large": Launch(nullable="arg1", doc="As large."),
     "doubled": Launch(host="x"),
@@ -80,6 +83,34 @@ def one_cache(tmp_path_factory):
 @pytest.fixture(scope="module")
 def plain(one_cache) -> jitload.Module:
     return jitload.load_inline("plain", cpp_sources=PLAIN, functions=FUNCTIONS)
+
+
+class Swapped(ctypes.Structure):
+    _fields_ = (("b", ctypes.c_int), ("a", ctypes.c_float))
+
+
+class Pair(ctypes.Structure):
+    _fields_ = (("a", ctypes.c_float), ("b", ctypes.c_int))
+
+
+class Nested(ctypes.Structure):
+    _fields_ = (("number", ctypes.c_short), ("pairs", Pair * 2))
+
+
+class NestedSwapped(ctypes.Structure):
+    _fields_ = (("number", ctypes.c_short), ("pairs", Swapped * 2))
+
+
+def test_the_members_of_structures_are_compared(plain):
+    modes = torch.tensor([0, 7], dtype=torch.uint8)
+    assert plain.pick(Pair(3, 4), 1, modes) == 3 + 4 + 1 + 7
+    with pytest.raises(TypeError, match=r"'pair' \(Pair\): .*Swapped has an integer of 4 bytes at byte 0, where Pair"):
+        plain.pick(Swapped(3, 4), 1, modes)
+    assert plain.nested(Nested(5, (Pair(0, 0), Pair(1, 2)))) == 8
+    with pytest.raises(
+        TypeError, match=r"NestedSwapped has an integer of 4 bytes at byte 4, where ns::Nested<short> has"
+    ):
+        plain.nested(NestedSwapped())
 
 
 def test_results_arguments_and_computed_parameters(plain):

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from jitload.codegen.wrapper import Wrapper, render_wrapper
 from jitload.cpptext.host_functions import HostFunction, find_host_functions, is_string
 from jitload.cpptext.source_kind import user_headers
+from jitload.cuda.layout_probe import HOST_LAYOUT_DECLARATIONS, host_layouts
 from jitload.cuda.probe import kernel_expression
 from jitload.elf.file import ElfFile
 from jitload.errors import LaunchSpecError, SignatureError, nearest_name
@@ -24,6 +25,7 @@ from jitload.request.request import Request, Unit
 from jitload.signature.demangle import read_host_probe
 from jitload.signature.exports import Export, rename_parameters
 from jitload.signature.kernels import read_kernels
+from jitload.signature.layouts import Layout, read_layouts
 
 CALL_HEADER = "#include <jitload/host_call.h>\n"
 _PROBE = b"__jitload_host_probe"
@@ -212,6 +214,20 @@ def needs_prelude(unit: Unit, exports: Sequence[HostExport]) -> bool:
     return has_library_names or any(_FFI_TEXT.search(text) for text in texts)
 
 
+def layout_lines(texts: Sequence[str], exports: Iterable[HostExport], include_dirs: Sequence[str]) -> str:
+    """Return the lines that leave the layouts of the structures that typed functions take in the object file."""
+
+    def read_headers() -> tuple[str, ...]:
+        return tuple(user_headers(texts, [Path(path) for path in include_dirs]))
+
+    lines = [
+        host_layouts(export.name, (export.expression, export.candidates[0]), texts, read_headers)
+        for export in exports
+        if export.is_typed and len({candidate.types for candidate in export.candidates}) == 1
+    ]
+    return f"{HOST_LAYOUT_DECLARATIONS}{''.join(lines)}" if any(lines) else ""
+
+
 # ---- after the compile -------------------------------------------------------------------------------------------
 
 
@@ -221,17 +237,19 @@ def read_typed_functions(exports: Sequence[HostExport], objects: Iterable[Path])
     Raises:
         SignatureError: A function has types that cannot be passed from Python.
     """
-    symbols = {}
+    symbols, names = {}, set()
     for path in objects:
         data = path.read_bytes()
         if _PROBE in data:
             for symbol in ElfFile(data).symbols():
+                names.add(symbol.name)
                 if symbol.name.startswith("_Z20__jitload_host_probe"):
                     symbols[read_host_probe(symbol.name).name] = symbol.name
-    return tuple(_read_function(export, symbols.get(export.name, "")) for export in exports if export.is_typed)
+    layouts = read_layouts(sorted(names))
+    return tuple(_read_function(export, symbols.get(export.name, ""), layouts) for export in exports if export.is_typed)
 
 
-def _read_function(export: HostExport, symbol: str) -> TypedFunction:
+def _read_function(export: HostExport, symbol: str, layouts: Sequence[Layout]) -> TypedFunction:
     probe = read_host_probe(symbol)
     slots, offset = [], 0
     for size, alignment in zip(probe.sizes, probe.alignments, strict=True):
@@ -244,7 +262,7 @@ def _read_function(export: HostExport, symbol: str) -> TypedFunction:
     target = re.split(r"[<(]", export.launch.kernel or export.expression)[0].strip().removeprefix("::")
     image_kernel = replace(_image_kernel(target.rpartition("::")[2]), slots=tuple(slots))
     image = Image(arch="host", kernels=(image_kernel,), variables=())
-    (kernel,) = read_kernels(image, {target: (image_kernel.symbol, symbol)}, export.candidates)
+    (kernel,) = read_kernels(image, {target: (image_kernel.symbol, symbol)}, export.candidates, layouts=layouts)
     kernel = replace(
         kernel, symbol=f"__jitload_call_{export.name}", parameters=tuple(map(_with_stream, kernel.parameters))
     )
