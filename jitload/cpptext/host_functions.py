@@ -43,6 +43,11 @@ _FFI_WORDS = frozenset(
     )
 )
 
+# Headers of libraries that only host code calls.
+_HOST_LIBRARY = re.compile(
+    r'[<"](?:(?:cublas\w*|cufft\w*|curand|cusolver\w*|cusparse\w*|cudnn\w*|cutensor|nccl|nvml|nvToolsExt|mpi|omp'
+    r'|helper_(?:cuda|functions|image|string|timer))\.h[">]|(?:nvtx3|opencv2|boost)/)'
+)
 _NUMBER_WORDS = frozenset(
     (
         *("void", "bool", "char", "short", "int", "long", "unsigned", "signed", "float", "double", "const", "size_t"),
@@ -309,13 +314,15 @@ class _Parts:
         return _declared_words(declaration, head)
 
     def kept_text(self, reached: Collection[str]) -> str:
-        """Return the text with spaces in place of what is not kept: declarations, and headers of algorithms."""
+        """Return the text with spaces in place of what is not kept: declarations, and headers for host code."""
         text = self._text
-        for run in () if {"thrust", "cub"}.intersection(reached) else self._directives:
-            if run[1].text == "include" and run[-1].line == run[1].line:
-                start, end = run[2].start, run[-1].start + len(run[-1].text)
-                if HOST_ALGORITHMS.search(text, start, end):
-                    text = text[: run[0].start] + " " * (end - run[0].start) + text[end:]
+        uses_algorithms = not {"thrust", "cub"}.isdisjoint(reached)
+        for run in self._directives:
+            if [token.text for token in run[1:2]] == ["include"] and run[-1].line == run[1].line:
+                start, end = run[0].start, run[-1].start + len(run[-1].text)
+                is_unused = not uses_algorithms and HOST_ALGORITHMS.search(text, start, end)
+                if is_unused or _HOST_LIBRARY.search(text, start, end):
+                    text = text[:start] + " " * (end - start) + text[end:]
         for start, end in (
             body for declaration in self.declarations if declaration.is_kept for body in declaration.bodies
         ):
