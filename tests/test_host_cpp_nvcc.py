@@ -15,9 +15,9 @@ from support.nvcc import FILE, build_file, file_of, needs_nvcc
 import jitload
 from jitload import Launch
 from jitload.building.ninja import Step
-from jitload.errors import CompileError, LaunchSpecError, ToolchainError
+from jitload.errors import CompileError, JitLoadError, LaunchSpecError, ToolchainError
 from jitload.host_cpp.nvcc import is_of_nvcc, nvcc_failure
-from jitload.request.arguments import Call, Sources
+from jitload.request.arguments import Call, Options, Sources
 from jitload.request.request import make_request
 from jitload.toolchain.cuda import Nvcc
 
@@ -54,6 +54,35 @@ def test_the_text_decides_whether_nvcc_is_needed(text, options, file):
     assert [unit.file for unit in units] == ([file] if file else [])
     assert bool(request.pieces) == (file is None)
     assert request.archs == (() if file == "cuda_sources.cc" else (ARCH,))
+
+
+LAUNCH_HEADER = "#define LAUNCH(kernel, ...) kernel<<<1, 32>>>(__VA_ARGS__)\n"
+WITH_MACRO = "__global__ void k(float* x) {}\nvoid run(float* x) { LAUNCH(k, x); }"
+
+
+@pytest.mark.parametrize(
+    ("text", "header", "functions", "is_mixed"),
+    [
+        ('#include "h.h"\n' + WITH_MACRO, LAUNCH_HEADER, "run", True),
+        ('#include "h.h"\n', LAUNCH_HEADER + WITH_MACRO, ["run"], True),
+        ('#include "h.h"\n', LAUNCH_HEADER + WITH_MACRO, {"run": Launch(nullable="x")}, True),
+        ('#include "h.h"\n', "__global__ void k(float* x) {}", "k", False),
+        ('#include "h.h"\nKERNEL void k(float* x) {}', "#define KERNEL __global__", "k", False),
+        ('#include "h.h"\n__global__ void k(float* x) {}', LAUNCH_HEADER, "k", False),
+        ("__global__ void k(float* x) {}\nint blocks(int n) { return n / 256; }", "", "blocks", True),
+    ],
+)
+def test_the_names_in_functions_decide_as_well(text, header, functions, is_mixed, tmp_path):
+    (tmp_path / "h.h").write_text(header)
+    options = Options(include_dirs=(tmp_path,))
+    call = Call("m", Sources(cuda=(("m.cu", text),)), makes="library", arch=ARCH, functions=functions, options=options)
+    assert (make_request(call).host is not None) == is_mixed
+
+
+@pytest.mark.parametrize("flag", ["-ptx", "--cubin", "-E", "-M", "--dryrun", "-o"])
+def test_options_for_another_output_are_refused(flag):
+    with pytest.raises(JitLoadError, match=f"extra_cuda_cflags has '{flag}': jitload chooses the kind and the place"):
+        jitload.build_inline("m", cuda_sources=BOTH, arch=ARCH, extra_cuda_cflags=[flag])
 
 
 RELOCATABLE = """

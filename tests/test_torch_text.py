@@ -353,7 +353,7 @@ def test_threads_call_functions_that_release_the_gil():
 def test_an_environment_variable_installs_the_functions():
     add = "import os, site, sys; site.addsitedir(os.path.dirname(sys.argv[1]))\n"
     for value, code, printed in (
-        ("1", "from torch.utils.cpp_extension import load; print(load.__module__)", "jitload.cpp_extension"),
+        ("ON", "from torch.utils.cpp_extension import load; print(load.__module__)", "jitload.cpp_extension"),
         ("0", "print('jitload' in sys.modules, sys.meta_path == before)", "False True"),
     ):
         result = subprocess.run(
