@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import gc
 import os
 import shutil
 import signal
@@ -70,11 +69,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     stubbed = {item for item in items if not has_driver and "loaded_stub" in getattr(item, "fixturenames", ())}
     late = {item.path for item in stubbed if shared_build(item.path.name)}
     items.sort(key=lambda item: (item in stubbed or item.path in late, not shared_build(item.path.name)))
-
-
-def pytest_collection_finish() -> None:
-    """Leave what was imported out of garbage collections: each would take as long as several tests."""
-    gc.freeze()
 
 
 @pytest.fixture(scope="session")
