@@ -201,7 +201,6 @@ def test_gcc_ignores_it_if_macros_differ(cache):
 
 def test_other_options_build_without_it(cache):
     assert "prelude.h" not in commands(answer(5, extra_cflags=["-O1"]))
-    assert "prelude.h" not in commands(answer(5, extra_cflags=["-O2", "-include", "vector"]))
 
 
 def test_a_users_directory_may_have_headers_of_the_same_names(cache, tmp_path):
