@@ -127,7 +127,7 @@ def _run(build: HostBuild, steps: Sequence[Step]) -> None:
 
 def _hint(log: str, build: HostBuild) -> str:
     """Return what to do about a compiler's messages, or "" if nothing is known."""
-    if missing_names(log):
+    if build.host.is_torch and missing_names(log):
         return TORCH_HINT
     includes_vectors = any("jitload/vectors.h" in text for unit in build.host.units for _, text in unit.pieces)
     if _UNPACKED_VECTOR.search(log) and not includes_vectors:

@@ -29,6 +29,8 @@ FLAGS = ("-O2", "-pipe", "-fPIC", "-fvisibility=hidden", "-DJITLOAD_LAUNCHER_LIN
 _LINK_FLAGS = ("-shared", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack")
 
 _CUDA_RUNTIME_NAME = re.compile(r"\bcuda[A-Z]\w+")
+# An error here, and not in the next header, where the text lacks a closing brace.
+_END_OF_SOURCE = '#line 1 "the end of the source"\ntemplate <class> struct __jitload_end_of_source;\n'
 _PRELUDE = "".join(f"#include <{name}>\n" for name in PRELUDE)
 # This is what upstream's macro for docs expands to, which only works if all functions carry metadata.
 _DOC = """\
@@ -118,7 +120,9 @@ def _unit_text(unit: Unit, exports: Sequence[HostExport], include_dirs: Sequence
     """Return the text of a unit for the compiler: its pieces with their own names and lines, and the exports."""
     parts = [_PRELUDE] if needs_prelude(unit, exports) else []
     for label, text in unit.pieces:
-        parts.append(f"#line 1 {_string_literal(label)}\n{text}\n")
+        parts.append(f"#line 1 {_string_literal(label)}\n{text}\n\n")  # a text may end with a backslash
+    if exports:
+        parts.append(_END_OF_SOURCE)
     if any(export.needs_call_header for export in exports):
         parts.append(CALL_HEADER)
     if unit.is_file and not all(export.is_typed for export in exports):
