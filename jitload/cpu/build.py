@@ -37,7 +37,7 @@ from jitload.cpu.text import (
     without_table_errors,
 )
 from jitload.cuda import probe
-from jitload.cuda.kernels import DeviceSource, no_such_kernel
+from jitload.cuda.kernels import DeviceSource, layout_expressions, no_such_kernel
 from jitload.errors import CompileError
 from jitload.model import CompiledSource, CpuKernel, CpuProgram, Cubin, Image, ImageKernel
 from jitload.request.arguments import Instrumentation
@@ -202,7 +202,7 @@ class _Compilation:
         self._toolkit_dirs = toolchain.include_dirs if toolchain else ()
         self._known_dirs = (own_include_dir().parent, Path("/usr"), *self._toolkit_dirs)
         self._is_preemptive = may_spin(text for _, text in source.pieces)
-        self._layouts = probe.layout_expressions(source.piece_texts, self.candidates, source.kernels)
+        self._layouts = layout_expressions(source, self.candidates)
 
     def run(self) -> ObjectFile:
         """Compile the source with a row for each of its kernels."""
@@ -260,8 +260,8 @@ class _Compilation:
                 if new_overloads := taken_names(error.log) - self._overloads:
                     self._overloads |= new_overloads
                     continue
-                if any(diagnostic.file == LAYOUT_FILE for diagnostic in error.diagnostics):
-                    self._layouts = ()
+                if lines := {d.line for d in error.diagnostics if d.file == LAYOUT_FILE}:
+                    self._layouts = tuple(text for line, text in enumerate(self._layouts, 1) if line not in lines)
                     continue
                 failure = error
                 refused = _refused_rows(error, expressions)

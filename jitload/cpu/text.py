@@ -18,6 +18,7 @@ from jitload.cpptext.preprocessor import HEADER_NAME, Conditional, read_conditio
 from jitload.cpu.object_file import TABLE
 from jitload.cuda import probe
 from jitload.cuda.kernels import DeviceSource, join_pieces
+from jitload.cuda.layout_probe import LAYOUT_DECLARATIONS
 from jitload.cuda.nvrtc import missing_header_hint, type_hint
 from jitload.errors import CompileError, Diagnostic
 
@@ -27,7 +28,9 @@ LAYOUT_FILE = "<layouts>"  # likewise, for the instantiations whose symbols hold
 BY_SYMBOL = "symbol "  # prefix of the "expression" of a kernel that C++ cannot name: its symbol and its parameters
 # Defined rather than declared: a probe may be instantiated with types that are local to the source.
 _PROBES = re.sub(
-    r"__global__ void (__jitload_\w+)\(\);", r"void \1() {}", re.sub(r"#pragma.*\n", "", probe.PROBE_HEADER[1])
+    r"__global__ void (__jitload_\w+)\(\);",
+    r"void \1() {}",
+    re.sub(r"#pragma.*\n", "", probe.PROBE_HEADER[1] + LAYOUT_DECLARATIONS),
 )
 _MACRO_OPTION = re.compile(r"-([DU])\s*(\w+)((?:\([^)]*\))?)(?:=(.*))?", re.DOTALL)
 # Functions that C's headers declare besides the arithmetic. A kernel may have any of these names, as under NVRTC.
@@ -66,7 +69,7 @@ def cpu_text(
     Args:
         source: The source.
         expressions: Its kernels, as C++ expressions.
-        layouts: The name expressions for its structures and variables (see `probe.layout_expressions`).
+        layouts: The name expressions for its structures and variables (see `cuda/layout_probe`).
         overloads: The names of kernels that are declared `extern "C"` although a function has the same name.
     """
     texts = [text for _, text in source.pieces]
@@ -85,7 +88,9 @@ def cpu_text(
         (label, mark_gpu_only(put_launch_bounds_last(overload_kernels(text, overloads))))
         for label, text in source.pieces
     )
-    instantiations = [f'#line 1 "{LAYOUT_FILE}"\ntemplate void {layout}();\n' for layout in layouts]
+    instantiations = [
+        f'#line {line} "{LAYOUT_FILE}"\ntemplate void {layout}();\n' for line, layout in enumerate(layouts, 1)
+    ]
     table = _table(expressions) if expressions else ""
     return "\n".join([*head, f"{_PROBES}{pieces}{table}{''.join(instantiations)}"])
 
