@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import re
-import shutil
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -41,7 +40,6 @@ from jitload.host_cpp.steps import (
     with_templates,
     write_host_sources,
 )
-from jitload.host_cpp.torch_headers import TORCH_HEADERS
 from jitload.request.request import HostSource, Request
 from jitload.request.torch_text import missing_names
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
@@ -337,8 +335,7 @@ def _build_program(build: HostBuild) -> HostBuild:
 
 
 def _remove_temporaries(build: HostBuild) -> None:
-    """Remove nvcc's temporary files, of which preprocessed sources alone take megabytes, and torch's headers."""
-    shutil.rmtree(build.work.dir / TORCH_HEADERS, ignore_errors=True)
+    """Remove nvcc's temporary files, of which preprocessed sources alone take megabytes."""
     for unit in build.host.units:
         for path in build.work.dir.glob(f"{unit.file}.*") if unit.is_mixed else ():
             if path.suffix not in (".o", ".d"):

@@ -17,7 +17,7 @@ from jitload.host_cpp.functions import CALL_HEADER, HostExport, layout_lines, ne
 from jitload.host_cpp.link import driver_calls_text
 from jitload.host_cpp.nvcc import device_link_step, nvcc_options, nvcc_steps, write_host_compiler
 from jitload.host_cpp.precompiled import PRELUDE, PrecompiledHeader
-from jitload.host_cpp.torch_headers import TORCH_HEADERS, write_torch_headers
+from jitload.host_cpp.torch_headers import find_or_write_torch_headers
 from jitload.request.request import HostSource, Request, Unit
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import Compiler, own_include_dir, tvm_ffi_include_dirs
@@ -112,8 +112,6 @@ def write_host_sources(build: HostBuild) -> None:
         (directory / "cubins.s").write_text(assembler_text([name for name, _ in host.cubins]), encoding="utf-8")
     if host.is_mixed:
         write_host_compiler(build.compiler, directory)
-    if host.is_torch:
-        write_torch_headers(directory)
 
 
 def _unit_text(unit: Unit, exports: Sequence[HostExport], include_dirs: Sequence[str]) -> str:
@@ -218,7 +216,7 @@ def _nvcc_options(build: HostBuild, nvcc: Nvcc, unit: Unit) -> tuple[str, ...]:
 
 
 def _torch_flags(build: HostBuild) -> tuple[str, ...]:
-    return (f"-I{TORCH_HEADERS}",) if build.host.is_torch else ()
+    return (f"-I{find_or_write_torch_headers(build.work.cache_dir)}",) if build.host.is_torch else ()
 
 
 def with_templates(build: HostBuild, nvcc: Nvcc) -> HostBuild:

@@ -313,6 +313,7 @@ def list_exports(module: Module, library_path: Path) -> None:
     plain = sorted(name for name in names if not name.startswith("_") and name not in facts["functions"])
     if "_jitload_torch_module" in names:
         functions = module.__dict__["_jitload_torch"] = ModuleType(library_path.stem)
+        functions.__file__ = str(library_path)
         tvm_ffi.Module.get_function(module, "_jitload_torch_module")(id(functions))
         plain += sorted(name for name in vars(functions) if not name.startswith("_"))
     module.__dict__["_jitload_exports"] = tuple(plain)
