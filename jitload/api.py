@@ -92,7 +92,9 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
             what a GPU could not run. The default is `JITLOAD_CPU_GPU_CHECK`, or True if that is not set.
         isolate: Whether NVRTC runs in a child process, so that its crash raises a CompileError. The default is
             `JITLOAD_ISOLATE`, or False if that is not set.
-        verbose: Log the output of the compilers, at level INFO of the logger `jitload`.
+        verbose: Log the stages of the build and how long they took, the commands and their output, and whether the
+            cache has the library, at level INFO of the logger `jitload`. Unless the program configures `logging`,
+            the messages go to standard error.
 
     Returns:
         A `Module`. An identical call returns the same one, unless `build_directory` is given or `keep_module_alive` is

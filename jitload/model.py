@@ -197,6 +197,7 @@ class Cubin:
         kernels: The kernels, in the order of the source.
         variables: The `__device__` and `__constant__` variables.
         triton: How to launch it, if it was compiled by Triton.
+        ptx: The PTX that it was assembled from, or "" if it is not known.
     """
 
     data: bytes = field(repr=False)
@@ -205,6 +206,7 @@ class Cubin:
     kernels: tuple[Kernel, ...] = ()
     variables: tuple[Variable, ...] = ()
     triton: Specialization | None = None
+    ptx: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +219,7 @@ class ParameterSlot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageKernel:
-    """A kernel as a cubin describes it, without types and names of parameters."""
+    """A kernel as a cubin describes it, without types and names of parameters; `barriers` is how many a block uses."""
 
     symbol: str
     slots: tuple[ParameterSlot, ...]
@@ -225,6 +227,7 @@ class ImageKernel:
     shared_bytes: int | None
     local_bytes: int | None
     max_threads: int
+    barriers: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -290,7 +290,7 @@ def compile_for_arch(source: DeviceSource, arch: str, toolchain: CudaToolchain) 
     if compilation.declarations:  # these lines include headers, too
         scan = IncludeScan((*source.texts, *compilation.declarations), source.include_dirs)
     return CompiledSource(
-        cubin=Cubin(data=result.cubin, arch=arch, log=result.log, kernels=kernels, variables=variables),
+        cubin=Cubin(data=result.cubin, arch=arch, log=result.log, kernels=kernels, variables=variables, ptx=result.ptx),
         symbols={kernel: symbols[probe.kernel_expression(kernel)][0] for kernel in source.kernels},
         candidates=candidates,
         headers=scan.headers(own_dirs),

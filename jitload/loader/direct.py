@@ -17,7 +17,7 @@ from typing import Any
 
 import tvm_ffi
 
-from jitload.loader.function import TypedFunction
+from jitload.loader.function import TypedFunction, in_graphs
 
 _DLPACK_MAJOR = 1  # another major version may lay the exchange table out differently
 _FIELDS_BYTES = 128  # an upper bound of sizeof(jitload_function_fields), checked in python.cc
@@ -33,6 +33,11 @@ _BASETYPE, _HAVE_VECTORCALL = 1 << 10, 1 << 11  # Py_TPFLAGS_…
 
 class _Bindable(TypedFunction):
     """The part of the type that is written in Python."""
+
+    @in_graphs
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function. CPython calls the library instead, by vectorcall; torch.compile finds this function."""
+        return self(*args, **kwargs)
 
     @property
     def release_gil(self) -> bool:
@@ -53,6 +58,7 @@ class _Bindable(TypedFunction):
 class CheckedFunction(TypedFunction):
     """A typed function that is called through tvm-ffi, which reads tensors that torch negates lazily as they lie."""
 
+    @in_graphs
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Check the tensors of torch among the arguments, and call."""
         torch: Any = sys.modules.get("torch")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import operator
 import re
 import sys
@@ -13,9 +14,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import tvm_ffi
 
-from jitload.errors import nearest_name
+from jitload.errors import ends_at_caller, nearest_name, outside_graphs
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from jitload.inspection.code import LoadedKernel
+    from jitload.inspection.listing import Listing
+    from jitload.inspection.occupancy import Occupancy
     from jitload.model import Kernel
 
 
@@ -25,14 +31,26 @@ _CACHEABLE_TYPES = frozenset((int, tuple, type(None)))
 _MAX_CONFIGURED = 1024  # configured functions that a function caches before it clears the cache
 
 
+in_graphs = outside_graphs('register the function as an operator of torch, jitload.torch_op("my::f", f), and call that')
+
+
 class Library:  # plain, because creating a dataclass or a named tuple takes a tenth of a first hit
-    """Functions of a library that its typed functions use: `configure` makes a configured one, `bind` a direct one."""
+    """What the typed functions of a library share.
 
-    __slots__ = ("bind", "configure")
+    Attributes:
+        configure: The library's function that makes a configured function.
+        bind: The one that makes a direct function, or None.
+        image: The one that returns the address of a cubin.
+        origin: The library's file in the cache entry that it came from, or else the file that was loaded.
+    """
 
-    def __init__(self, *, configure: Any, bind: Any) -> None:
+    __slots__ = ("bind", "configure", "image", "origin")
+
+    def __init__(self, *, configure: Any, bind: Any, image: Any, origin: Path) -> None:
         self.configure = configure
         self.bind = bind
+        self.image = image
+        self.origin = origin
 
 
 class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own class is untyped Cython
@@ -73,6 +91,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
             "return": signature.return_annotation,
         }
 
+    @in_graphs
     def __getitem__(self, key: Any) -> TypedFunction:
         """Return the function for a configuration: `f[grid, block]`, up to `f[grid, block, shared_bytes, stream]`.
 
@@ -95,6 +114,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         except (TypeError, ValueError) as error:
             raise error.with_traceback(None) from None
 
+    @in_graphs
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """Call with keyword arguments, `f.call(x, y=out, n=5)`; this adds a Python frame to the call.
 
@@ -115,6 +135,83 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         except TypeError as error:
             raise TypeError(f"{self.__name__}(): {error}") from None
         return self(*bound.args)
+
+    def ptx(self, *, arch: str | None = None) -> Listing:
+        """Return the PTX of the kernel, with the functions and variables that it uses.
+
+        The compiler's own PTX is kept in the cache entry of a build. A library that was copied out of it has none.
+
+        Args:
+            arch: The architecture, `"sm_90a"`. By default it is that of the current GPU, or the library's only one.
+
+        Raises:
+            JitLoadError: There is no PTX, no such architecture, or the function has no kernel of its own.
+        """
+        from jitload.inspection.ptx import read_ptx
+
+        return ends_at_caller(read_ptx)(self._jitload_kernel(), arch)
+
+    def sass(self, *, source: bool = False, arch: str | None = None) -> Listing:
+        """Return the machine code of the kernel, as nvdisasm prints it.
+
+        Args:
+            source: Whether the lines of the source stand above their instructions. The kernel has to be built with
+                `extra_cuda_cflags=["-lineinfo"]`.
+            arch: As for `ptx`.
+
+        Raises:
+            JitLoadError: There is no line information, no such architecture, or no kernel for a GPU.
+            ToolchainError: nvdisasm is missing: `pip install 'jitload[inspect]'`.
+        """
+        from jitload.inspection.sass import read_sass
+
+        return ends_at_caller(read_sass)(self._jitload_kernel(), arch, source=source)
+
+    def occupancy(self, block: Any = None, shared_bytes: int | None = None, *, arch: str | None = None) -> Occupancy:
+        """Return how many blocks a multiprocessor runs at the same time, what limits them, and a better block.
+
+        The driver answers for the current GPU. For another architecture, or without a GPU, the answer is computed.
+
+        Args:
+            block: Threads per block, an int or a tuple. By default it is that of `f[grid, block]`, that of a Triton
+                kernel, or else 256.
+            shared_bytes: Dynamic shared memory per block in bytes. By default it is that of
+                `f[grid, block, shared_bytes]`, that of a Triton kernel, or else 0.
+            arch: As for `ptx`.
+
+        Raises:
+            JitLoadError: There is no such architecture, its limits are not known, or there is no kernel for a GPU.
+            ValueError: A block of the kernel cannot have that many threads.
+        """
+        from jitload.inspection.driver import read_occupancy
+
+        kernel, name = self._jitload_kernel(), self.__name__
+        _, has_extent, *extent = (0, *_extent(name, "block", block))
+        if not has_extent:
+            has_extent, *extent = self._jitload_config[5:9]
+        triton = self._jitload_facts.get("triton")
+        fixed = triton["num_warps"] * 32 if triton else None
+        threads = math.prod(extent) if has_extent else fixed
+        if fixed is not None and threads != fixed:
+            raise ValueError(f"{name}(): block={threads}: the block of a Triton kernel is fixed, to {fixed} threads")
+        if shared_bytes is None:
+            shared_bytes = self._jitload_config[9]
+        if shared_bytes is None:
+            shared_bytes = triton["shared_bytes"] if triton else 0
+        shared_bytes = _integer(name, "shared_bytes", shared_bytes)
+        return ends_at_caller(read_occupancy)(kernel, arch, threads, shared_bytes)
+
+    def _jitload_source(self) -> str | None:
+        """Return the CUDA source of the kernel, or None if it is not kept."""
+        from jitload.inspection.source import read_source
+
+        return read_source(self._jitload_facts, self._jitload_library.origin)
+
+    def _jitload_kernel(self) -> LoadedKernel:
+        from jitload.inspection.code import loaded_kernel
+
+        library = self._jitload_library
+        return ends_at_caller(loaded_kernel)(self._jitload_facts, library.image, library.origin)
 
     def __get__(self, instance: object, owner: type | None = None) -> TypedFunction:
         """Stay unbound in a class body, like a builtin; because of this method, `help()` shows the function."""

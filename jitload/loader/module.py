@@ -87,7 +87,12 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         if library is None:
             get = functools.partial(tvm_ffi.Module.get_function, self)
             is_direct = direct_type() is not None and get("_jitload_use_python")(*direct_arguments())
-            library = Library(configure=get("_jitload_configure"), bind=get("_jitload_bind") if is_direct else None)
+            library = Library(
+                configure=get("_jitload_configure"),
+                bind=get("_jitload_bind") if is_direct else None,
+                image=get("_jitload_image"),
+                origin=self.__dict__["_jitload_origin"],
+            )
             self.__dict__["_jitload_functions"] = library
         return library
 
@@ -119,17 +124,32 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         plain = [f"{name}(…)" for name in self.__dict__.get("_jitload_exports", ())]
         return f"<jitload.Module {facts['name']!r}{archs}: {'; '.join((*signatures, *plain))}>"
 
+    def _repr_html_(self) -> str:
+        from jitload.loader.display import html_table
+
+        return html_table(self)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: FBT001  called by IPython
+        from jitload.loader.display import text_table
+
+        printer.text(repr(self) if cycle else text_table(self))
+
     def __reduce__(self) -> NoReturn:
         raise TypeError(
             "a jitload.Module cannot be pickled: load its library in the other process (jitload.load_module)"
         )
 
 
-def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True) -> Module:
+def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True, origin: Path | None = None) -> Module:
     """Load a library and return its functions.
 
     The dynamic loader identifies libraries by name: if a file has changed since this process loaded it, loading it
     again would return the old library. Such a file is loaded from a copy with another name.
+
+    Args:
+        path: The library.
+        keep_module_alive: Whether it stays loaded until the process ends.
+        origin: The library in a cache entry that this one is a copy of.
 
     Raises:
         LoadError: There is no such file, or it is not a library that can be loaded here.
@@ -143,6 +163,7 @@ def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True
         raise LoadError(f"the library {library_path} cannot be loaded: {_reason(error)}") from error
     module = Module.__new__(Module)
     module.__move_handle_from__(raw)
+    module.__dict__["_jitload_origin"] = origin or library_path
     if not module._jitload_facts()["name"] or module._jitload_facts().get("has_cpp"):
         list_exports(module, library_path)
     if module._jitload_facts()["functions"] or module._jitload_facts()["variables"]:
@@ -255,10 +276,10 @@ def _describe(module: Module) -> dict[str, Any]:
     except AttributeError:
         return {"name": "", "archs": [], "functions": {}, "variables": []}
     facts: dict[str, Any] = json.loads(text)
-    arch = next(iter(facts["archs"]), "")  # C++ alone has none
+    archs = facts["archs"]
+    shared = {"arch": next(iter(archs), ""), "archs": archs}  # C++ alone has none
     functions = {
-        function["name"]: {**function, "index": number, "arch": arch}
-        for number, function in enumerate(facts["functions"])
+        function["name"]: {**function, "index": number, **shared} for number, function in enumerate(facts["functions"])
     }
     return {**facts, "functions": functions}
 
