@@ -29,10 +29,10 @@ def to_python(text: str, scope: Mapping[str, ScopeEntry], *, kernel: str, field:
 
 
 class _ToPython(ast.NodeTransformer):
-    def visit_Name(self, node: ast.Name) -> ast.Name:  # noqa: N802  the name is given by `ast`
+    def visit_Name(self, node: ast.Name) -> ast.Name:
         return ast.Name(f"a_{node.id}")
 
-    def visit_Call(self, node: ast.Call) -> ast.Call:  # noqa: N802
+    def visit_Call(self, node: ast.Call) -> ast.Call:
         node.args = [self.visit(argument) for argument in node.args]
         if isinstance(node.func, ast.Name):
             node.func = ast.Name(f"_{node.func.id}")
@@ -40,10 +40,10 @@ class _ToPython(ast.NodeTransformer):
             self.visit(node.func)
         return node
 
-    def visit_Compare(self, node: ast.Compare) -> ast.Call:  # noqa: N802
+    def visit_Compare(self, node: ast.Compare) -> ast.Call:
         return _as_integer(self.generic_visit(node))
 
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:  # noqa: N802
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
         self.generic_visit(node)
         return _as_integer(node) if isinstance(node.op, ast.Not) else node
 

@@ -126,7 +126,7 @@ def _read_arguments(function: str, facts: Mapping[str, Any]) -> Iterator[Argumen
         name, cpp_type = record["name"], record["type"]
         if record["kind"] != "pointer":
             schema_type = _schema_type(function, record)
-            kind = "int" if schema_type in ("SymInt", "bool") else "other"
+            kind: Literal["int", "other"] = "int" if schema_type in ("SymInt", "bool") else "other"
             yield Argument(name, kind, f"{schema_type} {_schema_name(name, index)}", cpp_type)
             continue
         if is_pointer_to_pointer(cpp_type):

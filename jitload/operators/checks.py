@@ -1,6 +1,6 @@
-"""The checks of a typed function's tensors, for fake ones: the errors of a call (`argument_errors.cc`) while torch compiles.
+"""The checks of a typed function's tensors for fake ones, with the errors of a call (`argument_errors.cc`).
 
-A fake tensor has no address, so alignment is checked only when the compiled program runs, as are the ranges of integers.
+A fake tensor has no address, so alignment is only checked when the compiled program runs, as are ranges of integers.
 """
 
 from __future__ import annotations

@@ -13,130 +13,23 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch._ops import OpOverload
 
 from jitload.errors import LaunchSpecError, outside_graphs
 from jitload.expressions.python import FUNCTIONS
-from jitload.operators.arguments import Argument, Signature, check_names, read_function, read_schema
+from jitload.operators.arguments import read_function, read_schema
 from jitload.operators.checks import check_tensors
-from jitload.operators.outputs import Allocator, allocation_names, parse_rule
+from jitload.operators.outputs import allocation_names
+from jitload.operators.plan import Plan, make_plan
 
 _QUALIFIED_NAME = re.compile(r"([A-Za-z_]\w*)::([A-Za-z_]\w*)")
 _RESERVED = ("aten", "prim", "prims")
 _lock = threading.Lock()
 _registered: dict[str, TorchOp] = {}
-_anchors: dict[str, torch.library.Library] = {}  # keep entries of the dispatcher, to which old graphs may refer
-
-
-class Plan(NamedTuple):
-    """What an operator does.
-
-    Attributes:
-        name: The qualified name, `my::add`.
-        signature: What the function takes and returns.
-        inputs: The arguments of the operator.
-        schema: The operator's schema, without the name.
-        source: The Python text of `launch`, `impl` and `fake`.
-    """
-
-    name: str
-    signature: Signature
-    inputs: tuple[Argument, ...]
-    schema: str
-    source: str
-
-    @property
-    def written(self) -> tuple[str, ...]:
-        """The names of the arguments that the operator writes to."""
-        return tuple(argument.name for argument in self.inputs if argument.is_written)
-
-
-class TorchOp(OpOverload):
-    """An operator of torch that calls a function of jitload: `torch.ops.my.add.default`, with methods to extend it.
-
-    Attributes:
-        function: The function that it calls.
-    """
-
-    function: Any
-    _jitload_state: _State
-
-    def register_autograd(
-        self, backward: Callable[..., Any], /, *, setup_context: Callable[..., Any] | None = None
-    ) -> None:
-        """Register the gradient, or replace it.
-
-        Args:
-            backward: `backward(ctx, *grads)`, which returns a gradient or None for each argument of the operator. It may
-                call other operators. Gradients of outputs may be non-contiguous.
-            setup_context: `setup_context(ctx, inputs, output)`, which saves what `backward` needs.
-
-        Raises:
-            LaunchSpecError: The operator writes to its arguments.
-
-        Example:
-            `square.register_autograd(lambda ctx, g: 2 * ctx.saved_tensors[0] * g, setup_context=save_input)`
-        """
-        state = self._jitload_state
-        if state.plan.written:
-            raise LaunchSpecError(
-                f"it writes to {', '.join(state.plan.written)}, so it cannot have a gradient", kernel=state.plan.name,
-                hint="Let the operator allocate its results, out={…}, and name tensors that it only reads in unwritten=",
-            )  # fmt: skip
-        state.backward, state.setup_context = backward, setup_context
-        state.make_differentiable(self)
-        _forget_graphs()
-        _mark_caches()
-
-    def register_vmap(self, rule: Callable[..., Any], /) -> Callable[..., Any]:
-        """Register `rule(info, in_dims, *args)` for `torch.vmap`, which returns the outputs and their `out_dims`."""
-        torch.library.register_vmap(self, rule, lib=self._jitload_state.library)
-        self._dispatch_cache.clear()
-        return rule
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Return how to find it in another process, which has to register it as well."""
-        return _find_operator, (self._jitload_state.plan.name,)
-
-
-class _State:
-    """What is registered for an operator, and its gradient."""
-
-    def __init__(self, plan: Plan, library: torch.library.Library) -> None:
-        self.plan = plan
-        self.library = library
-        self.backward: Callable[..., Any] | None = None
-        self.setup_context: Callable[..., Any] | None = None
-        self.is_differentiable = False
-
-    def make_differentiable(self, operator: TorchOp) -> None:
-        """Let autograd record the operator from now on; without a gradient, the backward pass raises an error.
-
-        It does not do so at first, because a call through autograd's Python takes several microseconds.
-        """
-        with _lock:
-            if not self.is_differentiable:
-                torch.library.register_autograd(
-                    operator, self._run_backward, setup_context=self._run_setup, lib=self.library
-                )
-                self.is_differentiable = True
-                operator._dispatch_cache.clear()  # torch would go on as if there were no gradient
-
-    def _run_setup(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        if self.setup_context is not None:
-            self.setup_context(ctx, inputs, output)
-
-    def _run_backward(self, ctx: Any, *grads: Any) -> Any:
-        if self.backward is None:
-            name = self.plan.name
-            raise RuntimeError(
-                f"the operator {name} has no gradient. Register one with the operator's method "
-                "register_autograd(backward, setup_context=…), or detach its inputs"
-            )
-        return self.backward(ctx, *grads)
+_anchors: dict[str, Any] = {}  # keep entries of the dispatcher, to which old graphs may refer
 
 
 @outside_graphs("register operators outside of compiled functions: call jitload.torch_op before, at module level")
@@ -188,94 +81,89 @@ def torch_op(  # noqa: PLR0913  each is a part of an operator's definition
     return operator
 
 
-# ---- the plan ----------------------------------------------------------------------------------------------------
+class TorchOp(OpOverload):
+    """An operator of torch that calls a function of jitload: `torch.ops.my.add.default`, with methods to extend it.
+
+    Attributes:
+        function: The function that it calls.
+    """
+
+    function: Any
+    _jitload_state: _State
+
+    def register_autograd(
+        self, backward: Callable[..., Any], /, *, setup_context: Callable[..., Any] | None = None
+    ) -> None:
+        """Register the gradient, or replace it.
+
+        Args:
+            backward: `backward(ctx, *grads)`, which returns a gradient or None for each argument of the operator. It
+                may call other operators. Gradients of outputs may be non-contiguous.
+            setup_context: `setup_context(ctx, inputs, output)`, which saves what `backward` needs.
+
+        Raises:
+            LaunchSpecError: The operator writes to its arguments.
+
+        Example:
+            `square.register_autograd(lambda ctx, g: 2 * ctx.saved_tensors[0] * g, setup_context=save_input)`
+        """
+        state = self._jitload_state
+        if state.plan.written:
+            raise LaunchSpecError(
+                f"it writes to {', '.join(state.plan.written)}, so it cannot have a gradient", kernel=state.plan.name,
+                hint="Let the operator allocate its results, out={…}, and name what it only reads in unwritten",
+            )  # fmt: skip
+        state.backward, state.setup_context = backward, setup_context
+        state.make_differentiable(self)
+        _forget_graphs()
+        _mark_caches()
+
+    def register_vmap(self, rule: Callable[..., Any], /) -> Callable[..., Any]:
+        """Register `rule(info, in_dims, *args)` for `torch.vmap`, which returns the outputs and their `out_dims`."""
+        torch.library.register_vmap(self, rule, lib=self._jitload_state.library)
+        self._dispatch_cache.clear()
+        return rule
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how to find it in another process, which has to register it as well."""
+        return _find_operator, (self._jitload_state.plan.name,)
 
 
-def make_plan(name: str, signature: Signature, out: Mapping[str, str], unwritten: Sequence[str]) -> Plan:
-    """Return what an operator does, without registering it."""
-    function, arguments = signature.name, signature.arguments
-    check_names(unwritten, arguments, function=function, field="unwritten")
-    if signature.returns:
-        _check_results(signature, out)
-    else:
-        check_names(out, arguments, function=function, field="out")
-    if both := [item for item in unwritten if item in out]:
-        raise LaunchSpecError(f"{both[0]!r} is in out as well, so it is written", kernel=function, field="unwritten")
-    inputs = tuple(_as_read(a) if a.name in unwritten else a for a in arguments if a.name not in out)
-    allocator = Allocator(function, arguments, inputs)
-    sources = {key: allocator.allocate(parse_rule(key, rule, function)) for key, rule in out.items()}
-    needs_device = bool(out) and not allocator.model
-    declarations = [argument.declaration for argument in inputs]
-    declarations += ["*, Device? device=None"] if needs_device else []
-    returns = "Tensor" if len(out) == 1 else f"({', '.join('Tensor' for _ in out)})"
-    schema = f"({', '.join(declarations)}) -> {returns}"
-    source = _write_source(signature, inputs, sources, ["*", "device=None"] if needs_device else [])
-    return Plan(name, signature, inputs, schema, source)
+class _State:
+    """What is registered for an operator, and its gradient."""
 
+    def __init__(self, plan: Plan, library: Any) -> None:
+        self.plan = plan
+        self.library = library
+        self.backward: Callable[..., Any] | None = None
+        self.setup_context: Callable[..., Any] | None = None
+        self.is_differentiable = False
 
-def _check_results(signature: Signature, out: Mapping[str, str]) -> None:
-    """Raise an error unless there is a rule for each tensor that the function returns, and for no other."""
-    if tuple(out) != signature.returns:
-        names = ", ".join(signature.returns)
-        raise LaunchSpecError(
-            f"it must have a rule for each result, {names}, in this order; they are those of the schema",
-            kernel=signature.name, field="out", hint='schema="(Tensor x) -> (Tensor y)", out={"y": "like x"}',
-        )  # fmt: skip
+    def make_differentiable(self, operator: TorchOp) -> None:
+        """Let autograd record the operator from now on; without a gradient, the backward pass raises an error.
 
+        It does not do so at first, because a call through autograd's Python takes several microseconds.
+        """
+        with _lock:
+            if not self.is_differentiable:
+                torch.library.register_autograd(
+                    operator, self._run_backward, setup_context=self._run_setup, lib=self.library
+                )
+                self.is_differentiable = True
+                operator._dispatch_cache.clear()  # torch would go on as if there were no gradient
 
-def _as_read(argument: Argument) -> Argument:
-    declaration = re.sub(r"\(\w+!\)", "", argument.declaration)
-    return argument._replace(is_written=False, declaration=declaration)
+    def _run_setup(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        if self.setup_context is not None:
+            self.setup_context(ctx, inputs, output)
 
-
-_SOURCE = """\
-def launch({parameters}):
-{launch}
-
-def impl({parameters}):
-    if _any_requires_grad({tensors}) and _is_grad_enabled():
-        return _without_gradient({passed})
-{launch}
-
-def fake({parameters}):
-    _check({passed_tensors})
-{fake}
-"""
-
-
-def _write_source(
-    signature: Signature, inputs: Sequence[Argument], outputs: Mapping[str, str], extra: Sequence[str]
-) -> str:
-    """Return the Python text of the operator's functions."""
-    tensors = [f"a_{argument.name}" for argument in inputs if argument.is_tensor]
-    names = [f"a_{argument.name}" for argument in inputs]
-    allocations = [f"    a_{name} = {source}" for name, source in outputs.items()]
-    results = f"    return {', '.join(f'a_{name}' for name in outputs)}" if outputs else "    return None"
-    arguments = ", ".join(f"a_{argument.name}" for argument in signature.arguments)
-    if signature.returns:
-        launch = [f"    return _fresh(_function({arguments}), {_tuple(tensors)})"]
-    else:
-        launch = [*allocations, *_count_versions(inputs), f"    _function({arguments})", results]
-    return _SOURCE.format(
-        parameters=", ".join([*names, *extra]),
-        passed=", ".join([*names, *(["device=device"] if extra else [])]),
-        tensors=", ".join(tensors),
-        passed_tensors=_tuple(tensors),
-        launch="\n".join(launch),
-        fake="\n".join([*allocations, results]),
-    )
-
-
-def _tuple(names: Sequence[str]) -> str:
-    return f"({''.join(f'{name}, ' for name in names)})"
-
-
-def _count_versions(inputs: Sequence[Argument]) -> Iterator[str]:
-    """Yield the lines that tell autograd which tensors are written to, so that it notices changes to saved ones."""
-    for argument in inputs:
-        if argument.is_written:
-            condition = f"if a_{argument.name} is not None: " if argument.is_nullable else ""
-            yield f"    {condition}_increment_version((a_{argument.name},))"
+    def _run_backward(self, ctx: Any, *grads: Any) -> Any:
+        if self.backward is None:
+            name = self.plan.name
+            raise RuntimeError(
+                f"the operator {name} has no gradient. Register one with the operator's method "
+                "register_autograd(backward, setup_context=…), or detach its inputs"
+            )
+        return self.backward(ctx, *grads)
 
 
 # ---- registration ------------------------------------------------------------------------------------------------
@@ -287,7 +175,7 @@ def _register(plan: Plan, function: Any, namespace: str, short_name: str) -> Tor
         previous._jitload_state.library._destroy()
         _forget_graphs()
     _anchor(namespace, short_name)
-    library = torch.library.Library(namespace, "FRAGMENT")
+    library = _open_library(namespace)
     try:
         library.define(f"{short_name}{plan.schema}", tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides))
     except RuntimeError as error:
@@ -307,6 +195,11 @@ def _register(plan: Plan, function: Any, namespace: str, short_name: str) -> Tor
     return operator
 
 
+def _open_library(namespace: str) -> Any:
+    make: Any = torch.library.Library  # its methods have no types
+    return make(namespace, "FRAGMENT")
+
+
 def _anchor(namespace: str, short_name: str) -> None:
     """Keep the dispatcher's entry for a name: graphs that were compiled for a replaced operator would use freed memory.
 
@@ -314,7 +207,7 @@ def _anchor(namespace: str, short_name: str) -> None:
     """
     name = f"{namespace}::{short_name}"
     if name not in _anchors:
-        _anchors[name] = torch.library.Library(namespace, "FRAGMENT")
+        _anchors[name] = _open_library(namespace)
         _anchors[name].impl(short_name, _refuse_device, "MAIA")
 
 
@@ -326,7 +219,7 @@ def _compile(state: _State, function: Any) -> dict[str, Any]:
     """Return the operator's functions."""
     plan = state.plan
     tensors = tuple(argument for argument in plan.inputs if argument.is_tensor)
-    names = {**FUNCTIONS, **allocation_names()}
+    names: dict[str, Any] = {**FUNCTIONS, **allocation_names()}
     names |= {"_any_requires_grad": torch._C._any_requires_grad, "_is_grad_enabled": torch.is_grad_enabled}
     names |= {"_increment_version": torch._C._increment_version, "_function": function, "_fresh": _check_fresh}
 
@@ -353,8 +246,8 @@ def _prepare_gradient(plan: Plan) -> TorchOp:
     """
     if plan.written:
         raise RuntimeError(
-            f"the operator {plan.name} writes to {', '.join(plan.written)}, so no gradient can pass through it, but one "
-            "of its arguments requires one. Call it under torch.no_grad(), detach its arguments, or let it allocate its "
+            f"the operator {plan.name} writes to {', '.join(plan.written)}, so no gradient can pass through it, but "
+            "an argument requires one. Call it under torch.no_grad(), detach its arguments, or let it allocate its "
             "results, out={…}"
         )
     operator = _registered[plan.name]
