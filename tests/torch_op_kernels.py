@@ -174,12 +174,8 @@ CASES = {
         lambda x, width: torch.stack([part.max() for part in x.split(5)]),
         {"out": {"y": "[ceil_div(x.numel(), width)]"}},
     ),
-    "copy_rows": Case(
-        "(Tensor x) -> Tensor", (X[:, 1:3],), lambda x: x.contiguous(), {"out": {"y": "like x"}}
-    ),
-    "reads_only": Case(
-        "(Tensor x) -> Tensor", (X,), lambda x: 2 * x, {"out": {"y": "like x"}, "unwritten": "x"}
-    ),
+    "copy_rows": Case("(Tensor x) -> Tensor", (X[:, 1:3],), lambda x: x.contiguous(), {"out": {"y": "like x"}}),
+    "reads_only": Case("(Tensor x) -> Tensor", (X,), lambda x: 2 * x, {"out": {"y": "like x"}, "unwritten": "x"}),
     "swap_": Case("(Tensor(a0!) x, Tensor(a1!) y) -> ()", (X.clone(), X + 1), None, {}),
     "combine": Case(
         "(Tensor x, Tensor y, SymInt mode, bool negate, SymInt times) -> Tensor",

@@ -29,7 +29,6 @@ _QUALIFIED_NAME = re.compile(r"([A-Za-z_]\w*)::([A-Za-z_]\w*)")
 _RESERVED = ("aten", "prim", "prims")
 _lock = threading.Lock()
 _registered: dict[str, TorchOp] = {}
-_anchors: dict[str, Any] = {}  # keep entries of the dispatcher, to which old graphs may refer
 
 
 @outside_graphs("register operators outside of compiled functions: call jitload.torch_op before, at module level")
@@ -75,10 +74,7 @@ def torch_op(  # noqa: PLR0913  each is a part of an operator's definition
     plan = make_plan(name, signature, out or {}, (unwritten,) if isinstance(unwritten, str) else tuple(unwritten))
     casts = _autocast_dtypes(plan, autocast)
     with _lock:
-        operator = _register(plan, function, match[1], match[2])
-    if casts:
-        _register_autocast(operator, casts)
-    return operator
+        return _register(plan, function, casts)
 
 
 class TorchOp(OpOverload):
@@ -120,8 +116,9 @@ class TorchOp(OpOverload):
 
     def register_vmap(self, rule: Callable[..., Any], /) -> Callable[..., Any]:
         """Register `rule(info, in_dims, *args)` for `torch.vmap`, which returns the outputs and their `out_dims`."""
-        torch.library.register_vmap(self, rule, lib=self._jitload_state.library)
-        self._dispatch_cache.clear()
+        self._jitload_state.vmap_rule = rule
+        self._jitload_state.make_batched(self)
+        _forget_graphs()
         return rule
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -130,14 +127,26 @@ class TorchOp(OpOverload):
 
 
 class _State:
-    """What is registered for an operator, and its gradient."""
+    """What is registered for an operator. All of it looks here for what to do, so that it can be replaced."""
 
-    def __init__(self, plan: Plan, library: Any) -> None:
-        self.plan = plan
+    def __init__(self, library: Any) -> None:
         self.library = library
+        self.registered: set[str] = set()  # dispatch keys
+        self.names: dict[str, Any] = {}  # the namespace of the operator's functions
+
+    def set(self, plan: Plan, function: Any, casts: tuple[torch.dtype | None, ...]) -> None:
+        """Let the operator do this from now on; it has no gradient and no rule for vmap at first."""
+        self.plan = plan
+        self.casts = casts
         self.backward: Callable[..., Any] | None = None
         self.setup_context: Callable[..., Any] | None = None
-        self.is_differentiable = False
+        self.vmap_rule: Callable[..., Any] | None = None
+        functions = {name: self.names.get(name) for name in ("impl", "fake")}
+        _compile(self, function)
+        for name, registered in functions.items():
+            if registered is not None:
+                registered.__code__ = self.names[name].__code__
+                self.names[name] = registered
 
     def make_differentiable(self, operator: TorchOp) -> None:
         """Let autograd record the operator from now on; without a gradient, the backward pass raises an error.
@@ -145,12 +154,26 @@ class _State:
         It does not do so at first, because a call through autograd's Python takes several microseconds.
         """
         with _lock:
-            if not self.is_differentiable:
-                torch.library.register_autograd(
-                    operator, self._run_backward, setup_context=self._run_setup, lib=self.library
-                )
-                self.is_differentiable = True
+            if "Autograd" not in self.registered:
+                run, prepare = self._run_backward, self._run_setup
+                torch.library.register_autograd(operator, run, setup_context=prepare, lib=self.library)
+                self.registered.add("Autograd")
                 operator._dispatch_cache.clear()  # torch would go on as if there were no gradient
+
+    def make_batched(self, operator: TorchOp) -> None:
+        """Let `torch.vmap` call the rule."""
+        with _lock:
+            if "Batched" not in self.registered:
+                torch.library.register_vmap(operator, self._run_vmap, lib=self.library)
+                self.registered.add("Batched")
+                operator._dispatch_cache.clear()
+
+    def make_cast(self, operator: TorchOp) -> None:
+        """Let autocast convert the operator's inputs."""
+        for key in ("AutocastCPU", "AutocastCUDA"):
+            if key not in self.registered:
+                self.library.impl(operator._opname, _caster(operator, key), key)
+                self.registered.add(key)
 
     def _run_setup(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         if self.setup_context is not None:
@@ -165,17 +188,41 @@ class _State:
             )
         return self.backward(ctx, *grads)
 
+    def _run_vmap(self, info: Any, in_dims: Any, *args: Any) -> Any:
+        if self.vmap_rule is None:
+            raise RuntimeError(f"the operator {self.plan.name} has no rule for vmap since it was registered again")
+        return self.vmap_rule(info, in_dims, *args)
+
 
 # ---- registration ------------------------------------------------------------------------------------------------
 
 
-def _register(plan: Plan, function: Any, namespace: str, short_name: str) -> TorchOp:
-    previous = _registered.pop(plan.name, None)
-    if previous is not None:
-        previous._jitload_state.library._destroy()
+def _register(plan: Plan, function: Any, casts: tuple[torch.dtype | None, ...]) -> TorchOp:
+    operator = _registered.get(plan.name)
+    if operator is not None:
         _forget_graphs()
-    _anchor(namespace, short_name)
-    library = _open_library(namespace)
+    if operator is None or operator._jitload_state.plan.schema != plan.schema:
+        state = _State(_define(plan, operator))
+        state.set(plan, function, casts)
+        operator = _implement(state)
+    else:
+        operator._jitload_state.set(plan, function, casts)
+    operator.function = function
+    if any(casts):
+        operator._jitload_state.make_cast(operator)
+    _mark_caches()
+    return operator
+
+
+def _define(plan: Plan, previous: TorchOp | None) -> Any:
+    """Return the library that defines the operator, in place of one of the same name with another schema."""
+    namespace, short_name = plan.name.split("::")
+    if previous is not None:
+        del _registered[plan.name]
+        previous._jitload_state.library._destroy()
+        previous._op = previous._op_dk = _retired(plan.name)  # torch would use freed memory
+    make: Any = torch.library.Library  # its methods have no types
+    library = make(namespace, "FRAGMENT")
     try:
         library.define(f"{short_name}{plan.schema}", tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides))
     except RuntimeError as error:
@@ -183,48 +230,44 @@ def _register(plan: Plan, function: Any, namespace: str, short_name: str) -> Tor
             raise
         problem = f"{plan.name} is already an operator, which torch_op did not register; choose another name"
         raise LaunchSpecError(problem, kernel=plan.signature.name) from None
-    state = _State(plan, library)
-    functions = _compile(state, function)
-    library.impl(short_name, functions["impl"], "CompositeExplicitAutograd")
-    torch.library.register_fake(plan.name, functions["fake"], lib=library)
+    return library
+
+
+def _implement(state: _State) -> TorchOp:
+    """Register the kernel and the fake function of an operator that is defined."""
+    name = state.plan.name
+    namespace, short_name = name.split("::")
+    state.library.impl(short_name, state.names["impl"], "CompositeExplicitAutograd")
+    torch.library.register_fake(name, state.names["fake"], lib=state.library)
     operator: TorchOp = getattr(getattr(torch.ops, namespace), short_name).default
     operator.__class__ = TorchOp
-    operator.function, operator._jitload_state = function, state
-    _registered[plan.name] = operator
-    _mark_caches()
+    operator._jitload_state = state
+    _registered[name] = operator
     return operator
 
 
-def _open_library(namespace: str) -> Any:
-    make: Any = torch.library.Library  # its methods have no types
-    return make(namespace, "FRAGMENT")
+def _retired(name: str) -> Callable[..., Any]:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise RuntimeError(f"the operator {name} was registered again with another schema; use the new one")
+
+    return refuse
 
 
-def _anchor(namespace: str, short_name: str) -> None:
-    """Keep the dispatcher's entry for a name: graphs that were compiled for a replaced operator would use freed memory.
-
-    A kernel for a device that nobody has does this; old graphs then call the new operator.
-    """
-    name = f"{namespace}::{short_name}"
-    if name not in _anchors:
-        _anchors[name] = _open_library(namespace)
-        _anchors[name].impl(short_name, _refuse_device, "MAIA")
-
-
-def _refuse_device(*_: Any, **__: Any) -> None:
-    raise NotImplementedError("jitload has no kernels for this device")
-
-
-def _compile(state: _State, function: Any) -> dict[str, Any]:
-    """Return the operator's functions."""
+def _compile(state: _State, function: Any) -> None:
+    """Define the operator's functions in its namespace."""
     plan = state.plan
-    tensors = tuple(argument for argument in plan.inputs if argument.is_tensor)
-    names: dict[str, Any] = {**FUNCTIONS, **allocation_names()}
-    names |= {"_any_requires_grad": torch._C._any_requires_grad, "_is_grad_enabled": torch.is_grad_enabled}
+    names = state.names
+    names |= {
+        **FUNCTIONS,
+        **allocation_names(),
+        "_any_requires_grad": torch._C._any_requires_grad,
+        "_is_grad_enabled": torch.is_grad_enabled,
+    }
+    names |= {f"_default_{argument.name}": argument.default[0] for argument in plan.inputs if argument.default}
     names |= {"_increment_version": torch._C._increment_version, "_function": function, "_fresh": _check_fresh}
 
     def check(values: tuple[Any, ...]) -> None:
-        check_tensors(plan.signature, tensors, values)
+        check_tensors(plan.signature, values)
         if torch._C._any_requires_grad(*values) and torch.is_grad_enabled():
             _prepare_gradient(plan)
 
@@ -235,7 +278,6 @@ def _compile(state: _State, function: Any) -> dict[str, Any]:
 
     names |= {"_check": check, "_without_gradient": without_gradient, "_device": _default_device(plan)}
     exec(compile(plan.source, f"<operator {plan.name}>", "exec"), names)  # noqa: S102  our own text
-    return names
 
 
 def _prepare_gradient(plan: Plan) -> TorchOp:
@@ -309,17 +351,12 @@ def _autocast_dtypes(plan: Plan, autocast: object) -> tuple[torch.dtype | None, 
     )
 
 
-def _register_autocast(operator: TorchOp, dtypes: tuple[torch.dtype | None, ...]) -> None:
-    library = operator._jitload_state.library
-    for key in ("AutocastCPU", "AutocastCUDA"):
-        keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
-        library.impl(operator._opname, _caster(operator, keys, dtypes), key)
+def _caster(operator: TorchOp, key: str) -> Callable[..., Any]:
+    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
 
-
-def _caster(operator: TorchOp, keys: Any, dtypes: tuple[torch.dtype | None, ...]) -> Callable[..., Any]:
     def cast(*args: Any, **kwargs: Any) -> Any:
         with torch._C._ExcludeDispatchKeyGuard(keys):
-            return operator(*map(_convert, args, dtypes), **kwargs)
+            return operator(*map(_convert, args, operator._jitload_state.casts or (None,) * len(args)), **kwargs)
 
     return cast
 

@@ -81,7 +81,6 @@ def impl({parameters}):
 {launch}
 
 def fake({parameters}):
-    _check({passed_tensors})
 {fake}
 """
 
@@ -92,6 +91,8 @@ def _write_source(
     """Return the Python text of the operator's functions."""
     tensors = [f"a_{argument.name}" for argument in inputs if argument.is_tensor]
     names = [f"a_{argument.name}" for argument in inputs]
+    parameters = [f"a_{a.name}=_default_{a.name}" if a.default else f"a_{a.name}" for a in inputs]
+    checked = [f"a_{argument.name}" for argument in signature.arguments if argument.is_tensor]
     allocations = [f"    a_{name} = {source}" for name, source in outputs.items()]
     results = f"    return {', '.join(f'a_{name}' for name in outputs)}" if outputs else "    return None"
     arguments = ", ".join(f"a_{argument.name}" for argument in signature.arguments)
@@ -100,12 +101,11 @@ def _write_source(
     else:
         launch = [*allocations, *_count_versions(inputs), f"    _function({arguments})", results]
     return _SOURCE.format(
-        parameters=", ".join([*names, *extra]),
+        parameters=", ".join([*parameters, *extra]),
         passed=", ".join([*names, *(["device=device"] if extra else [])]),
         tensors=", ".join(tensors),
-        passed_tensors=_tuple(tensors),
         launch="\n".join(launch),
-        fake="\n".join([*allocations, results]),
+        fake="\n".join([*allocations, f"    _check({_tuple(checked)})", results]),
     )
 
 
