@@ -278,6 +278,15 @@ def _compile(state: _State, function: Any) -> None:
 
     names |= {"_check": check, "_without_gradient": without_gradient, "_device": _default_device(plan)}
     exec(compile(plan.source, f"<operator {plan.name}>", "exec"), names)  # noqa: S102  our own text
+    for name in ("launch", "impl"):
+        _keep_out_dynamo(names[name].__code__)
+
+
+def _keep_out_dynamo(code: CodeType) -> None:
+    """Let torch.compile run a function and what it calls, but not trace it, which it does after a graph break."""
+    frames = torch._C._dynamo.eval_frame
+    skip = frames._FrameAction.SKIP
+    frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))
 
 
 def _prepare_gradient(plan: Plan) -> TorchOp:
