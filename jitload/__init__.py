@@ -20,6 +20,7 @@ from jitload.launch import Launch
 
 if TYPE_CHECKING:
     from jitload.loader.module import Module, global_tensor
+    from jitload.measuring.comparison import compare as compare
     from jitload.prebuilding.api import prebuild as prebuild
 
 __version__ = "0.1.0"
@@ -58,8 +59,12 @@ def __getattr__(name: str) -> Any:
         from jitload.prebuilding.api import prebuild
 
         return prebuild
+    if name == "compare":
+        from jitload.measuring.comparison import compare
+
+        return compare
     raise AttributeError(f"module 'jitload' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__", "errors", "nvrtc", "prebuild"]
+    return [*__all__, "__version__", "compare", "errors", "nvrtc", "prebuild"]
