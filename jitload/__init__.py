@@ -21,6 +21,7 @@ from jitload.launch import Launch
 if TYPE_CHECKING:
     from jitload.loader.module import Module, global_tensor
     from jitload.measuring.comparison import compare as compare
+    from jitload.operators.operator import torch_op as torch_op
     from jitload.prebuilding.api import prebuild as prebuild
 
 __version__ = "0.1.0"
@@ -41,6 +42,7 @@ __all__ = [
 ]
 
 _MODULES = ("dtype", "extension", "nvrtc")  # imported when they are named
+_FROM_NOTEBOOK = ("load_ipython_extension", "unload_ipython_extension")  # for `%load_ext jitload`
 _FROM_LOADER = ("Module", "global_tensor")  # imported late: the loader imports tvm-ffi, which imports torch
 
 
@@ -63,8 +65,16 @@ def __getattr__(name: str) -> Any:
         from jitload.measuring.comparison import compare
 
         return compare
+    if name in _FROM_NOTEBOOK:
+        from jitload import notebook
+
+        return getattr(notebook, name)
+    if name == "torch_op":
+        from jitload.operators.operator import torch_op
+
+        return torch_op
     raise AttributeError(f"module 'jitload' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__", "compare", "errors", "nvrtc", "prebuild"]
+    return [*__all__, "__version__", "compare", "errors", "nvrtc", "prebuild", "torch_op"]

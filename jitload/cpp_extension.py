@@ -13,6 +13,7 @@ import importlib
 import importlib.abc
 import importlib.util
 import logging
+import os
 import re
 import runpy
 import sys
@@ -36,6 +37,7 @@ from jitload.request.arguments import (
 )
 from jitload.request.request import make_request
 from jitload.request.torch_text import TorchText, missing_names
+from jitload.settings import read_flag
 
 __all__ = ["install", "load", "load_inline"]
 
@@ -217,6 +219,12 @@ def install() -> _Installation:
     elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
     return _Installation()
+
+
+def install_if_wanted() -> None:
+    """Install the functions if `JITLOAD_TORCH` says so; `jitload_torch.pth` calls this when Python starts."""
+    if read_flag("JITLOAD_TORCH", os.environ.get("JITLOAD_TORCH", "")):
+        install()
 
 
 def uninstall() -> None:

@@ -43,12 +43,27 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+def outside_graphs(advice: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Keep torch.compile out of a function: its error, or its message about the graph break, gives the advice.
+
+    The attributes are those that `torch.compiler.disable` sets, which would import torch.
+    """
+
+    def mark(function: Callable[P, R]) -> Callable[P, R]:
+        function._torchdynamo_disable = True  # type: ignore[attr-defined]
+        function._torchdynamo_disable_msg = advice  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
 def ends_at_caller(function: Callable[P, R]) -> Callable[P, R]:
-    """Let the traceback of an error that the function raises end at the caller's line.
+    """Let the traceback of an error that the function raises end at the caller's line, and keep torch.compile out of it.
 
     A notebook would otherwise show a page of frames of this package above the message.
     """
 
+    @outside_graphs("jitload builds and loads outside of compiled functions: do it before, at module level")
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         __tracebackhide__ = True

@@ -25,8 +25,9 @@ class Parameter:
             `float8_e4m3fn`, `bool`); None accepts any. For a `float` scalar, its format.
         alignment: For a pointer, the alignment in bytes that its address must have (16 for `float4*`); otherwise 1.
         layout: For a struct, the numbers in it: `f4*2@0;i4*1@8` is two floats of 4 bytes at byte 0 and an integer at
-            byte 8. `u` is an unsigned integer, a bool or a pointer, `r` a bfloat16, and `b` bytes of any meaning.
-            A vector of CUDA's begins with `=`, `=f4*4@0`. Empty if the compiler did not tell.
+            byte 8. `u` is an unsigned integer, a bool or a pointer, `r` a bfloat16, `b` bytes of any meaning, and `?`
+            bytes whose meaning is not known. `f4*6@0/12` is an array with rows of 12 bytes. A vector of CUDA's begins
+            with `=`, `=f4*4@0`. Empty if nothing is known.
     """
 
     name: str

@@ -15,6 +15,8 @@ SPINS = {
     "add_float": "while (atomicAdd((float*)x + 1, 0.f) == 0);",
     "exchange": "while (atomicCAS(x + 1, 0, 0) == 0);",
     "reads": "while (((volatile int*)x)[1] == 0);",  # each loop of this source may switch to another thread
+    "lock": "while (atomicCAS(x + 1, 1, 2) == 0) { }",
+    "sleeps": "for (int ns = 8; ((volatile int*)x)[1] == 0; ns = ns < 256 ? 2 * ns : ns) __nanosleep(ns);",
 }
 HALF_SPINS = 'extern "C" __global__ void {}(int* x) {{ if (threadIdx.x < 16) __syncthreads(); else {} }}\n'
 WORKING = r"""
@@ -49,7 +51,7 @@ extern "C" __global__ void backwards(unsigned* x) {
 PLAIN = 'extern "C" __global__ void plain(int* x) { x[threadIdx.x] += 1; }\n'
 
 
-@pytest.mark.parametrize("names", [("add", "add_float", "exchange"), ("reads",)])
+@pytest.mark.parametrize("names", [("add", "add_float", "exchange"), ("reads", "lock", "sleeps")])
 def test_threads_that_wait_for_each_other(names: tuple[str, ...]) -> None:
     text = PLAIN + "".join(HALF_SPINS.format(name, SPINS[name]) for name in names)
     mod = jitload.load_inline("spins", cuda_sources=text, arch="cpu")

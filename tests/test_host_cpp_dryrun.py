@@ -22,7 +22,7 @@ pytest_plugins = ["support.nvcc_fixtures"]
 def test_a_hit_starts_no_nvcc_and_a_header_that_changed_builds_again(fresh_cache, tmp_path, monkeypatch):
     log = script_of_nvcc(tmp_path / "my nvcc", "| cat")
     monkeypatch.setenv("JITLOAD_NVCC", str(tmp_path / "my nvcc"))
-    headers = tmp_path / "my $headers (x)"
+    headers = tmp_path / "my $headers' (x)\""
     headers.mkdir()
     (headers / "value.h").write_text("#define VALUE 7\n")
     code = f"""if True:
@@ -87,7 +87,9 @@ def test_the_halves_of_a_compile_do_not_wait_for_each_other(tmp_path):
         (lambda text: text.replace("-3_jitload_unit", "-3_other"), "the temporary file "),
         (lambda text: text.replace(".compute_80.cpp1.ii", ".compute_90a.cpp1.ii"), "the temporary files "),
         (lambda text: re.sub("#[$] cudafe.*\n", "", text), "the programs "),
+        (lambda text: re.sub("#[$] ptxas.*\n", "", text), "the programs "),
         (lambda text: text.replace('-o "jitload_unit.cu.o"', '-o "a.out"'), "the programs "),
+        (lambda text: text.replace('.module_id" ', '.id.module_id" '), "the file 'jitload_unit.cu.id.module_id'"),
         (lambda text: text.replace("A=1", "A=2"), "the option '-DA=1' comes out differently"),
         (lambda text: text.replace("cudafe++ ", "cudafe++ ' "), "No closing quotation"),
     ],

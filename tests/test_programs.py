@@ -109,6 +109,10 @@ def test_errors_in_kernels_keep_their_lines():
             "F __global__",
         ),
         ('extern "C" { void h() {} __global__ void k() {} }', 'extern "C" __global__'),
+        ("void h(const int* x, int n = 4) {} __global__ void k(int* x, int n) {}", "__global__"),
+        ("template <int N = 4> int h(const int* x) {} __global__ void k(int* x) {}", "__global__"),
+        ("struct P { int n; }; void h(struct P x) {} __global__ void k(P x) {}", "struct P __global__"),
+        ("bool operator<<(host& o, const P& x) {} struct P {}; __global__ void k(P x) {}", "struct P __global__"),
     ],
 )
 def test_host_code_is_left_out(text, kept):
@@ -125,6 +129,17 @@ def test_functions_of_the_host_are_found():
     assert set(names) == {"fail", "util::seconds", "report", "main", "square", "timed"}
     assert has_main([SAXPY])
     assert not has_main(["void domain() {} struct main_t {}; // int main() {}"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__global__ void k(float* x) {}\nint main(int count, char** words) { return count; }",
+        "__global__ void k(float* x) {}\nvoid launch(const float* x, int n = 4);\nauto main() -> int { launch(0); }",
+    ],
+)
+def test_a_program_need_not_launch_its_kernels(text):
+    assert list(jitload.load_inline("p", cuda_sources=text, arch=ARCH)) == ["k"]
 
 
 def test_a_program_asked_for_as_a_library_is_refused_with_the_next_step():
@@ -167,4 +182,7 @@ def test_what_cannot_be_run_is_refused(tmp_path):
     assert result.returncode == 1
     assert "A program needs main()" in result.stderr
     result = run_program("--arch", ARCH, tmp_path / "none.cu", "100")
-    assert result.stderr == "jitload: '100' is not a source file; arguments of the program come after --\n"
+    (tmp_path / "none.txt").write_text("int main() {}\n")
+    assert "none.txt' is not a source file" in run_program(tmp_path / "none.txt").stderr
+    assert 'argument --cuda-flags: "-D\'a": No closing quotation' in run_program("--cuda-flags=-D'a", "a.cu").stderr
+    assert result.stderr == "jitload: '100' is not a source file (.cu, .cpp); arguments of the program come after --\n"

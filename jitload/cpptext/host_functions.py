@@ -26,7 +26,7 @@ from jitload.cpptext.structures import split_declarations
 from jitload.model import Candidate
 
 _DEVICE_WORDS = frozenset(("__global__", "__device__", "__constant__", "__shared__", "__managed__"))
-_NOT_A_FUNCTION = frozenset(("struct", "class", "union", "enum", "namespace", "using", "typedef", "operator"))
+_OTHER_TYPES = frozenset(("using", "typedef", "concept"))
 _KEYWORDS = frozenset(
     (
         *("struct", "class", "union", "enum", "typedef", "using", "template", "typename", "public", "private"),
@@ -34,7 +34,7 @@ _KEYWORDS = frozenset(
         *("void", "bool", "char", "short", "int", "long", "unsigned", "signed", "float", "double", "size_t"),
     )
 )
-_CLASSES = frozenset(("struct", "class", "union"))
+_CLASSES = frozenset(("struct", "class", "union", "enum"))
 # Types of tvm-ffi, and those that only tvm-ffi converts.
 _FFI_WORDS = frozenset(
     (
@@ -140,15 +140,19 @@ def _walk(
     for declaration in filter(None, split_declarations(code)):
         opening = _opening(declaration)
         head = declaration[: len(declaration) if opening is None else opening]
-        words = {token.text for token in head[_template_end(head) :]}
+        undecorated = head[_template_end(head) :]
+        words = {token.text for token in undecorated}
         if opening is not None and _is_namespace(head):
             inner = (*namespaces, *opened_namespaces(head))
             body = declaration[opening + 1 : -1]
             yield from _walk(scan, body, inner, device_words)
-        elif words.isdisjoint(device_words | _NOT_A_FUNCTION) and "=" not in words:
-            begin = bisect_left(scan.code, declaration[0].start, key=lambda token: token.start)
-            declarator = find_declarator(scan.code, begin)
-            if declarator is None or declarator.name_index == begin:
+        elif undecorated and not _is_type(undecorated) and words.isdisjoint((*device_words, "namespace", "operator")):
+            begin, start = (
+                bisect_left(scan.code, first.start, key=lambda token: token.start)
+                for first in (declaration[0], undecorated[0])
+            )
+            declarator = find_declarator(scan.code, start)
+            if declarator is None or declarator.name_index == begin or declarator.name in _KEYWORDS:
                 continue
             if scan.code[declarator.close].start <= declaration[-1].start:
                 yield _function(scan, begin, declarator, namespaces)
@@ -165,6 +169,13 @@ def _function(scan: DeclarationScan, begin: int, declarator: Declarator, namespa
         type_ == "void*" or {*type_.split()} <= _NUMBER_WORDS for type_ in candidate.types
     )
     return HostFunction(candidate, declarator.is_definition, is_plain, has_numbers_only)
+
+
+def _is_type(head: Sequence[Token]) -> bool:
+    """Return whether the part of a declaration before its body declares a type or a concept."""
+    words = {token.text for token in head}
+    is_function = head[-1].text == ")"  # `void f(struct Pair pair)`
+    return not words.isdisjoint(_OTHER_TYPES) or not (is_function or words.isdisjoint(_CLASSES))
 
 
 def _opening(declaration: Sequence[Token]) -> int | None:
@@ -278,14 +289,17 @@ class _Parts:
 
     def _names(self, declaration: Sequence[Token], head: Sequence[Token]) -> frozenset[str] | None:
         """Return the names that a declaration declares, or None if it belongs to device code itself."""
-        head = head[_template_end(head) :]
+        end_of_template = _template_end(head)
+        head, declaration = head[end_of_template:], declaration[end_of_template:]
         words = [token.text for token in head]
         if not self._device_words.isdisjoint(words) or words[:2] == ["using", "namespace"]:
             return None
         if words[:1] == ["namespace"] or "static_assert" in words:
             return frozenset(words[1:2])
-        is_type = not {"struct", "class", "union", "enum", "typedef", "using", "concept"}.isdisjoint(words)
-        declarator = None if is_type or "=" in words else find_declarator(declaration, 0)
+        if "operator" in words and "constexpr" not in words:
+            return frozenset()
+        is_type = bool(head) and _is_type(head)
+        declarator = None if is_type else find_declarator(declaration, 0)
         if declarator and declarator.name_index > 0:
             is_constant = "constexpr" in words or "consteval" in words
             return frozenset((declarator.name,)) if is_constant else frozenset()

@@ -17,7 +17,8 @@ from pathlib import Path
 from jitload.cpptext.declarations import find_candidates
 from jitload.cpptext.includes import IncludeScan
 from jitload.cpptext.lexer import has_matching_brackets
-from jitload.cuda import probe
+from jitload.cpptext.source_kind import user_headers
+from jitload.cuda import layout_probe, probe
 from jitload.cuda.headers import STAND_INS, provide_headers
 from jitload.cuda.nvrtc import (
     SYNTAX_ONLY,
@@ -172,6 +173,16 @@ class DeviceSource:
     def text(self) -> str:
         """The pieces as one text, in which each keeps its own line numbers."""
         return join_pieces(self.pieces)
+
+
+def layout_expressions(source: DeviceSource, candidates: Sequence[Candidate]) -> tuple[str, ...]:
+    """Return the name expressions for a source's structures and variables (see `cuda/layout_probe`)."""
+    options = source.texts[len(source.pieces) :]
+
+    def read_others() -> tuple[str, ...]:
+        return (*options, *user_headers(source.texts, source.include_dirs))
+
+    return layout_probe.layout_expressions(source.piece_texts, read_others, candidates, source.kernels)
 
 
 def join_pieces(pieces: Iterable[tuple[str, str]]) -> str:
@@ -369,7 +380,7 @@ class _Compilation:
         self._job = job
         self._is_minimal = source.is_minimal and toolchain.version >= (12, 4)
         self._rejected: frozenset[str] = frozenset()
-        self._layouts = probe.layout_expressions(source.piece_texts, candidates, source.kernels)
+        self._layouts = layout_expressions(source, candidates)
         self._is_checked = False
 
     def compile(self, expressions: tuple[str, ...]) -> tuple[NvrtcResult, Image]:
@@ -429,8 +440,9 @@ class _Compilation:
         if self._is_minimal:
             options = (*options, "--minimal")
         if self.expressions:
-            options = (*options, f"--pre-include={probe.PROBE_HEADER[0]}")
-            headers = (probe.PROBE_HEADER, *headers)
+            name, text = probe.PROBE_HEADER
+            options = (*options, f"--pre-include={name}")
+            headers = ((name, text + (layout_probe.LAYOUT_DECLARATIONS if self._layouts else "")), *headers)
             names += self._layouts
         return replace(
             self._job,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import tvm_ffi
 
-from jitload.errors import ends_at_caller, nearest_name
+from jitload.errors import ends_at_caller, nearest_name, outside_graphs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,6 +30,9 @@ _SCALARS = {"int": int, "uint": int, "float": float, "bool": bool, "struct": byt
 _VECTOR = re.compile(r"=([friu])\d+\*(\d+)")  # in a description, the layout of one of CUDA's vectors
 _CACHEABLE_TYPES = frozenset((int, tuple, type(None)))
 _MAX_CONFIGURED = 1024  # configured functions that a function caches before it clears the cache
+
+
+in_graphs = outside_graphs('register the function as an operator of torch, jitload.torch_op("my::f", f), and call that')
 
 
 class Library:  # plain, because creating a dataclass or a named tuple takes a tenth of a first hit
@@ -89,6 +92,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
             "return": signature.return_annotation,
         }
 
+    @in_graphs
     def __getitem__(self, key: Any) -> TypedFunction:
         """Return the function for a configuration: `f[grid, block]`, up to `f[grid, block, shared_bytes, stream]`.
 
@@ -111,6 +115,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         except (TypeError, ValueError) as error:
             raise error.with_traceback(None) from None
 
+    @in_graphs
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """Call with keyword arguments, `f.call(x, y=out, n=5)`; this adds a Python frame to the call.
 
@@ -241,6 +246,12 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         )
         return ends_at_caller(measure)(function, args, options)
 
+    def _jitload_source(self) -> str | None:
+        """Return the CUDA source of the kernel, or None if it is not kept."""
+        from jitload.inspection.source import read_source
+
+        return read_source(self._jitload_facts, self._jitload_library.origin)
+
     def _jitload_kernel(self) -> LoadedKernel:
         from jitload.inspection.code import loaded_kernel
 
@@ -286,8 +297,10 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
                 return self[(key,)]
             key = _triton_key(name, key)
         if not isinstance(key, tuple) or not 2 <= len(key) <= 4:
+            missing = " has no block: it" if _is_grid_alone(key) else ""
             raise TypeError(
-                f"{name}[…] takes [grid, block], [grid, block, shared_bytes] or [grid, block, shared_bytes, stream]"
+                f"{name}[…]{missing} takes [grid, block], [grid, block, shared_bytes] or "
+                "[grid, block, shared_bytes, stream]"
             )
         grid, block, shared_bytes, stream = (*key, None, None)[:4]
         if shared_bytes is not None:
@@ -337,6 +350,13 @@ def _triton_key(name: str, key: Any) -> tuple[Any, ...]:
             "kernel are fixed when it is compiled"
         )
     return grid, None, None, stream
+
+
+def _is_grid_alone(key: Any) -> bool:
+    """Return whether the key is a grid without a block: `f[grid]`."""
+    if isinstance(key, tuple) and len(key) == 1:
+        return hasattr(key[0], "__index__") or _is_int_tuple(key[0])
+    return hasattr(key, "__index__")
 
 
 def _is_int_tuple(value: object) -> bool:

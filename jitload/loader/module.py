@@ -124,6 +124,16 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         plain = [f"{name}(…)" for name in self.__dict__.get("_jitload_exports", ())]
         return f"<jitload.Module {facts['name']!r}{archs}: {'; '.join((*signatures, *plain))}>"
 
+    def _repr_html_(self) -> str:
+        from jitload.loader.display import html_table
+
+        return html_table(self)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: FBT001  called by IPython
+        from jitload.loader.display import text_table
+
+        printer.text(repr(self) if cycle else text_table(self))
+
     def __reduce__(self) -> NoReturn:
         raise TypeError(
             "a jitload.Module cannot be pickled: load its library in the other process (jitload.load_module)"
@@ -266,10 +276,10 @@ def _describe(module: Module) -> dict[str, Any]:
     except AttributeError:
         return {"name": "", "archs": [], "functions": {}, "variables": []}
     facts: dict[str, Any] = json.loads(text)
-    arch = next(iter(facts["archs"]), "")  # C++ alone has none
+    archs = facts["archs"]
+    shared = {"arch": next(iter(archs), ""), "archs": archs}  # C++ alone has none
     functions = {
-        function["name"]: {**function, "index": number, "arch": arch}
-        for number, function in enumerate(facts["functions"])
+        function["name"]: {**function, "index": number, **shared} for number, function in enumerate(facts["functions"])
     }
     return {**facts, "functions": functions}
 

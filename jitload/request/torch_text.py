@@ -101,6 +101,12 @@ _WORD_HEADERS = {
     "cuda_fp16.h": "half half2 __half __half2 __float2half __half2float __half_raw",
     "cuda_bf16.h": "__nv_bfloat16 __nv_bfloat162 __float2bfloat16 __bfloat162float nv_bfloat16",
 }
+_LIBRARY_HEADERS = {
+    "cublas": "cublas_v2.h",
+    "cublasLt": "cublasLt.h",
+    "cusparse": "cusparse.h",
+    "cusolver": "cusolverDn.h",
+}
 _FOR_CUDA = ("cuda_fp16.h", "cuda_bf16.h")
 # Methods and functions that the headers define themselves.
 _OWN_METHODS = (
@@ -220,8 +226,10 @@ def _prelude(texts: Sequence[str], *, is_cuda: bool, implicit: bool, header_dirs
     if implicit:
         lines.append(f"#include <torch/{'types' if is_cuda else 'extension'}.h>")
         lines += ["#include <cuda_runtime.h>"] if is_cuda else []
-    if is_cuda and "cublas" in names_in:
-        lines[:0] = ["#if __has_include(<cublas_v2.h>)", "#include <cublas_v2.h>", "#endif"]
+    if is_cuda or "CUDAContext" in names_in:  # torch's header includes those of the libraries
+        for word, header in _LIBRARY_HEADERS.items():
+            if word in names_in and header not in names_in:  # after __has_include, g++ 12 ignores a missing #include
+                lines += [f"#if __has_include(<{header}>)", f"#include <{header}>", "#endif"]
     if is_cuda and _CUDA_NAME.search(names_in):
         lines.append("#include <ATen/cuda/CUDAContext.h>")
     if is_cuda and re.search(r"\bcu[A-Z]\w+|\bCU[a-z]\w+|\bCUDA_SUCCESS\b", names_in):
@@ -341,9 +349,11 @@ def _string_literal(text: str) -> str:
 _UNKNOWN = re.compile(
     r"is not a member of|has no (?:actual )?member|has not been declared|No such file|cannot open source file"
     r"|no matching function|no instance of|does not name a|was not declared|is undefined|no operator|no match for"
-    r"|could not convert|cannot convert|no suitable|not a class or|incomplete type|no match found"
+    r"|could not convert|cannot convert|no suitable|not a class or|incomplete type|no match found|ambiguous|more than one"
 )
-_OF_TORCH = re.compile(r"\b(?:torch|at|c10|ATen|pybind11|py)(?:::|/)|[\"‘](?:torch|at|c10|pybind11|py|std)[\"’]")
+_OF_TORCH = re.compile(
+    r"\b(?:torch|at|c10|ATen|pybind11|py|caffe2|jitload_torch)(?:::|/)|[\"‘](?:torch|at|c10|pybind11|py|std|caffe2)[\"’]"
+)
 _MACRO_OF_TORCH = re.compile(r"\b(?:AT|TORCH|C10|PYBIND11|CUDA)_[A-Z]\w*")
 _QUOTED = re.compile(r"[‘\"]([^‘’\"]+)[’\"]")
 _HEADER = re.compile(r"[\w/]+\.(?:cu)?h(?:pp)?\b")

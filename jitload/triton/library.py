@@ -13,6 +13,7 @@ from jitload.launch import Launch
 from jitload.model import Cubin
 from jitload.request.request import Request, TritonSource, VariantSource
 from jitload.settings import Settings
+from jitload.stages import stage
 from jitload.toolchain.arch import capability_of
 from jitload.toolchain.host import Compiler, find_ninja
 from jitload.triton.compile import compile_cubin
@@ -77,7 +78,8 @@ def _compile(source: TritonSource, variant: VariantSource, arch: str) -> Cubin:
     assert source.triton is not None
     assert variant.plan is not None
     capability, _ = capability_of(arch)
-    return compile_cubin(source.kernel, variant.plan, source.triton, capability)
+    with stage(f"Triton compiles {source.name} for {arch}"):
+        return compile_cubin(source.kernel, variant.plan, source.triton, capability)
 
 
 def _doc(source: TritonSource) -> str:

@@ -1,0 +1,36 @@
+"""The names under which texts include torch's headers.
+
+The light headers are few: each of torch's names only forwards to one of them. The forwarding files are written into the
+work directory of a build, for the compiler to search.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+TORCH_HEADERS = "torch_headers"  # in the work directory
+# Names of torch's, by the header in include/torch_light/jitload_torch/ that has what they declare.
+FORWARDED = {
+    "dispatch.h": "ATen/ATen.h ATen/AccumulateType.h ATen/DeviceGuard.h ATen/Dispatch.h ATen/Functions.h "
+    "ATen/OpMathType.h ATen/Tensor.h ATen/core/Tensor.h ATen/core/TensorAccessor.h c10/core/Device.h "
+    "c10/core/DeviceGuard.h c10/core/DeviceType.h c10/core/Layout.h c10/core/MemoryFormat.h c10/core/Scalar.h "
+    "c10/core/ScalarType.h c10/core/TensorOptions.h c10/macros/Macros.h c10/util/ArrayRef.h c10/util/BFloat16.h "
+    "c10/util/Exception.h c10/util/Half.h c10/util/Optional.h c10/util/StringUtil.h c10/util/irange.h torch/all.h "
+    "torch/torch.h torch/types.h",
+    "pybind.h": "pybind11/pybind11.h pybind11/stl.h torch/csrc/utils/pybind.h torch/extension.h torch/python.h",
+    "cuda.h": "ATen/cuda/CUDABlas.h ATen/cuda/CUDAContext.h ATen/cuda/CUDAContextLight.h ATen/cuda/CUDAUtils.h "
+    "ATen/cuda/Exceptions.h ATen/cudnn/Handle.h c10/cuda/CUDAException.h c10/cuda/CUDAFunctions.h c10/cuda/CUDAGuard.h "
+    "c10/cuda/CUDAMacros.h c10/cuda/CUDAStream.h",
+    "parallel.h": "ATen/Parallel.h",
+}
+
+
+def write_torch_headers(work_dir: Path) -> None:
+    """Write the forwarding files."""
+    paths = [(f"{work_dir}/{TORCH_HEADERS}/{name}", to) for to, names in FORWARDED.items() for name in names.split()]
+    for directory in {os.path.dirname(path) for path, _ in paths}:
+        os.makedirs(directory, exist_ok=True)
+    for path, header in paths:
+        with open(path, "w", encoding="ascii") as file:
+            file.write(f'#include "jitload_torch/{header}"\n')
