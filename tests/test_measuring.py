@@ -397,6 +397,20 @@ def test_what_a_function_may_write(mod):
     assert written_arguments(lambda a, b: None, [1, 2]) == [True, True]
 
 
+def test_memory_that_cannot_be_written_is_left_alone(mod, tmp_path):
+    (tmp_path / "x").write_bytes(np.arange(N, dtype=np.float32).tobytes())
+    x = np.memmap(tmp_path / "x", np.float32, "r")
+    y = np.zeros(N, np.float32)
+    assert len(jitload.compare({"mine": mod.add, "numpy": lambda x, y: x + 1}, x, y, **FAST)) == 2
+
+
+def test_every_tensor_of_a_function_with_several_kernels_may_be_written(mod):
+    text = "template <class T> __global__ void k(T* x, T* y) { y[0] = x[0]; }"
+    launches = [jitload.Launch(kernel=f"k<{kind}>", grid=1, block=1) for kind in ("float", "const float", "int")]
+    several = jitload.load_inline("several", cuda_sources=text, functions={"k": launches[::2]}, arch="cpu")
+    assert written_arguments(several.k, [1, 2]) == [True, True]
+
+
 def test_the_guide_does_what_it_says(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("JITLOAD_ARCH", "cpu")

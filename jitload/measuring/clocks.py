@@ -6,7 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple, Protocol
 
 from jitload.cuda.bindings import import_bindings
@@ -117,7 +117,7 @@ class CudaClock:
         self._buffer = self._allocate(self._flush_bytes)
         self._events = [_checked(driver.cuEventCreate(0)) for _ in range(2)]
         self._host_us = 0.0
-        self._flush_us = self._time(lambda: None, self._flush, 1)
+        self._flush_us = max(1.0, self._time(self._flush, self._flush, 1))
 
     def close(self) -> None:
         """Free the memory and the events."""
@@ -212,18 +212,18 @@ def cuda_clock(device: int, stream: int | None, *, flushes_l2: bool) -> Iterator
             stack.enter_context(torch.cuda.device(device))
             if stream:
                 stack.enter_context(torch.cuda.stream(torch.cuda.ExternalStream(stream)))
-        handle = _current_stream(device) if stream is None else stream
+        current = _current_stream(device)
         _checked(driver.cuCtxPushCurrent(_checked(driver.cuDevicePrimaryCtxRetain(number))))
         stack.callback(driver.cuDevicePrimaryCtxRelease, number)
         stack.callback(driver.cuCtxPopCurrent)
-        status, capture = driver.cuStreamIsCapturing(handle)
-        if status or int(capture):
-            raise JitLoadError("nothing can be measured while a CUDA graph is being captured: measure before or after")
-        clock = CudaClock(driver, device, handle, flushes_l2=flushes_l2)
+        for handle in {current, current if stream is None else stream}:
+            status, capture = driver.cuStreamIsCapturing(handle)
+            if status or int(capture):
+                raise JitLoadError("nothing can be measured while a CUDA graph is captured: measure before or after")
+        _checked(driver.cuCtxSynchronize())  # other streams may still write the arguments
+        clock = CudaClock(driver, device, current if stream is None else stream, flushes_l2=flushes_l2)
         stack.callback(clock.close)
         yield clock
-        with suppress(JitLoadError):
-            clock.wait()
 
 
 def _current_stream(device: int) -> int:
@@ -242,6 +242,6 @@ def _checked(answer: tuple[Any, ...]) -> Any:
     if status.name == "CUDA_ERROR_OUT_OF_MEMORY":
         raise JitLoadError(
             "measuring needs memory on the GPU for a copy of the tensors that the function writes to, and there is not "
-            "enough: use smaller tensors, or free some memory"
+            "enough: use smaller tensors, or free memory (torch.cuda.empty_cache() frees what torch keeps)"
         )
     raise JitLoadError(f"measuring failed: {status.name}. If a kernel failed, its error is the cause")

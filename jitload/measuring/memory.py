@@ -49,7 +49,8 @@ class HostCopier:
     def restore(self, extent: Extent, copy: bytes) -> None:
         """Copy a copy back."""
         self._wait()
-        ctypes.memmove(extent.address, copy, extent.span)
+        if ctypes.string_at(extent.address, extent.span) != copy:  # memory that nobody has changed may be read-only
+            ctypes.memmove(extent.address, copy, extent.span)
 
 
 class Backup:
@@ -150,6 +151,8 @@ def same_bits(first: Any, second: Any) -> bool:
 
 def written_arguments(function: Any, args: Sequence[Any]) -> list[bool]:
     """Return which arguments a function may write to: those of a kernel that are not `const`, and else all."""
+    if getattr(function, "_jitload_facts", {}).get("variants"):  # which kernel is called depends on the dtypes
+        return [True] * len(args)
     try:
         names = list(inspect.signature(function).parameters)
         types = {parameter.name: parameter.type for parameter in function.kernel.parameters}
