@@ -329,6 +329,12 @@ def test_compare_names_the_function_that_fails(mod):
         jitload.compare({"raises": lambda x: (_ for _ in ()).throw(ValueError("not today"))}, x, **FAST)
 
 
+@pytest.mark.gpu
+def test_results_on_a_gpu_are_not_measured_by_the_wall_clock(gpu):
+    with pytest.raises(JitLoadError, match="runs on a GPU without a tensor argument there"):
+        jitload.compare({"made": lambda: torch.zeros(5, device="cuda")}, **FAST)
+
+
 @pytest.mark.parametrize("functions", [{}, [], None, {"a": 5}])
 def test_compare_takes_a_dict_of_functions(functions):
     with pytest.raises(TypeError, match="takes a dict of functions by name"):

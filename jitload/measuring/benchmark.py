@@ -27,7 +27,8 @@ class Benchmark:
     Attributes:
         function: The function's name.
         device: Where it ran: `cpu`, or `cuda:0` with the GPU's name.
-        median_us: The median of the samples, in microseconds of device time; on the CPU, of wall time.
+        median_us: The median of the samples, in microseconds of device time; on the CPU, of wall time. A sample is the
+            mean of `launches` launches.
         p10_us: The value that 10 % of the samples are below.
         p90_us: The value that 90 % of the samples are below.
         host_us: The median time until a call returned to Python; on the CPU, the same as `median_us`.
@@ -134,7 +135,7 @@ def open_clock(functions: Sequence[Any], args: Sequence[Any], options: Options) 
     """Return the clock of the device that the tensors are on; without tensors, of that which the functions run on."""
     extents = [extent_of(tensor) for tensor in tensors_in(tuple(args))]
     device = next((extent.device for extent in extents if extent.device is not None), None)
-    if device is None and not extents and all(map(_runs_on_gpu, functions)):
+    if device is None and not extents and any(map(_runs_on_gpu, functions)):
         device = _current_device()
     if device is None:
         return nullcontext(CpuClock())

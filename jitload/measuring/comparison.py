@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from jitload.errors import JitLoadError, ends_at_caller
 from jitload.measuring.benchmark import Arguments, Benchmark, Options, Subject, open_clock
 from jitload.measuring.difference import Tolerance, check_agrees
-from jitload.measuring.memory import copy_tensor, tensors_in, written_arguments
+from jitload.measuring.memory import copy_tensor, extent_of, tensors_in, written_arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +234,11 @@ class _Check(NamedTuple):
             arguments = [(output.name, self.arguments.values[output.position]) for output in self.outputs]
             return [(name, copy_tensor(tensor)) for name, arg in arguments for tensor in tensors_in(arg)]
         returned = returned if isinstance(returned, tuple | list) else (returned,)
+        on_gpu = any(extent_of(tensor).device is not None for tensor in tensors_in(tuple(returned)))
+        if on_gpu and self.arguments.clock.is_host:
+            raise JitLoadError(
+                f"{subject.name!r} runs on a GPU without a tensor argument there: pass one, to measure it"
+            )
         tensors = [copy_tensor(item) if _has_tensor(item) else item for item in returned]
         labels = [output.name for output in self.outputs]
         labels = labels if len(labels) == len(tensors) else [f"result {number}" for number in range(len(tensors))]
