@@ -73,15 +73,8 @@ LABEL = Launch(kernel="label(tvm::ffi::TensorView)", doc="Its label.")
 X = torch.arange(6.0)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JITLOAD_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 @pytest.fixture(scope="module")
-def plain(one_cache) -> jitload.Module:
+def plain() -> jitload.Module:
     return jitload.load_inline("plain", cpp_sources=PLAIN, functions=FUNCTIONS)
 
 
@@ -248,7 +241,7 @@ MIXED_FUNCTIONS = {
 
 
 @pytest.fixture(scope="module")
-def mixed(one_cache) -> jitload.Module:
+def mixed() -> jitload.Module:
     return jitload.load_inline("mixed", cuda_sources=MIXED, functions=MIXED_FUNCTIONS, arch=ARCH)
 
 
