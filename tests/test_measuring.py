@@ -44,7 +44,7 @@ extern "C" __global__ void both(const float* x, float* y, float* scratch, int n)
     for (int i = 0; i < n; ++i) { scratch[i] = i; y[i] = x[i] + 1; }
 }
 extern "C" __global__ void count(const int* x, unsigned* y) { y[0] = 4294967295u - x[0]; }
-extern "C" __global__ void wide(double* y) { y[0] = 1e300; }
+extern "C" __global__ void once(int* x) { if (x[0]) __trap(); x[0] = 1; }
 """
 LAUNCH = jitload.Launch(grid="ceil_div(n, 256)", block=256, args={"n": "x.numel()"})
 FUNCTIONS = {
@@ -53,7 +53,7 @@ FUNCTIONS = {
     "nothing": jitload.Launch(),
     "both": jitload.Launch(grid=1, block=1, args={"n": "x.numel()"}),
     "count": jitload.Launch(grid=1, block=1),
-    "wide": jitload.Launch(grid=1, block=1),
+    "once": jitload.Launch(grid=1, block=1),
 }
 FAST = {"seconds": 0.01}
 N = 1000
@@ -125,6 +125,16 @@ def test_sorting_is_measured_with_what_is_not_sorted(measured, device):
     assert slow.restored
     assert slow.median_us > 5 * fast.median_us
     assert x[0] == 300
+
+
+def test_a_function_that_must_not_run_on_its_own_results(mod):
+    x = torch.zeros(1, dtype=torch.int32)
+    record = mod.once.benchmark(x, restore=True, **FAST)
+    assert (record.restored, record.launches, record.bytes) == (True, 1, 8)
+    assert len(jitload.compare({"a": mod.once, "b": mod.once}, x, restore=True, **FAST)) == 2
+    with pytest.raises(RuntimeError, match="once"):
+        mod.once.benchmark(x, **FAST)
+    assert x[0] == 0
 
 
 def test_benchmark_takes_the_launch_and_bytes(measured, x):

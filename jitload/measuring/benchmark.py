@@ -93,6 +93,7 @@ class Options:
         flush_l2: Whether to empty the L2 cache before each sample.
         bytes: The bytes that a launch moves; None estimates them.
         flop: The floating-point operations of a launch.
+        restore: Whether the function never runs on its own results.
         seconds: How long to measure, roughly.
     """
 
@@ -100,6 +101,7 @@ class Options:
     flush_l2: bool = False
     bytes: int | None = None
     flop: float | None = None
+    restore: bool = False
     seconds: float = 0.25
 
     def __post_init__(self) -> None:
@@ -125,7 +127,7 @@ def measure(function: Any, args: Sequence[Any], options: Options) -> Benchmark:
         arguments = Arguments(args, written_arguments(function, args), clock)
         subject = Subject(function, arguments)
         with closing(arguments):
-            subject.prepare(options.seconds)
+            subject.prepare(options)
             for _ in range(subject.sample_count):
                 subject.take_sample()
             return subject.result(options)
@@ -179,7 +181,9 @@ class Arguments:
 
     def outputs(self) -> list[Any]:
         """Return copies of the tensors that may have been written to."""
-        return [copy_tensor(tensor) for tensor in tensors_in(self.written)]
+        copies = [copy_tensor(tensor) for tensor in tensors_in(self.written)]
+        self.clock.wait()  # the copies may be made in another stream
+        return copies
 
 
 class Subject:
@@ -205,15 +209,17 @@ class Subject:
         self._clock.wait()
         return result
 
-    def prepare(self, seconds: float) -> None:
+    def prepare(self, options: Options) -> None:
         """Warm up, find out whether launches may follow each other without restoring, and choose the number of samples.
 
         Raises:
             Whatever a wrong call raises.
         """
-        self._changes_in_place = self._has_other_results_again()
+        self.run()
+        self._changes_in_place = options.restore or self._has_other_results_again()
         self._sample = Sample(self.call, restore=self._arguments.restore)
-        self._clock.time_host(self._sample)
+        if not self._clock.is_host:
+            self._clock.time_host(self._sample)
         is_short = self._clock.time(self._sample) < _SHORT_US
         if is_short and not self._changes_in_place and self._takes_the_same_time_again():
             once = min(self._clock.time(Sample(self.call, 3)) for _ in range(3))
@@ -223,11 +229,10 @@ class Subject:
         cost = time.perf_counter() - start
         self._times.clear()
         self._host_times.clear()
-        self.sample_count = min(_MAX_SAMPLES, max(_MIN_SAMPLES, int(seconds / max(cost, 1e-6))))
+        self.sample_count = min(_MAX_SAMPLES, max(_MIN_SAMPLES, int(options.seconds / max(cost, 1e-6))))
 
     def _has_other_results_again(self) -> bool:
         """Return whether a second call, which finds the results of the first, has other results."""
-        self.run()
         first = self._arguments.outputs()
         self.call()
         self._clock.wait()

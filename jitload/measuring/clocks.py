@@ -208,7 +208,7 @@ def cuda_clock(device: int, stream: int | None, *, flushes_l2: bool) -> Iterator
     with ExitStack() as stack:
         _checked(driver.cuInit(0))
         number = _checked(driver.cuDeviceGet(device))
-        if torch := sys.modules.get("torch"):
+        if torch := _torch_with_cuda():
             stack.enter_context(torch.cuda.device(device))
             if stream:
                 stack.enter_context(torch.cuda.stream(torch.cuda.ExternalStream(stream)))
@@ -226,8 +226,14 @@ def cuda_clock(device: int, stream: int | None, *, flushes_l2: bool) -> Iterator
         yield clock
 
 
+def _torch_with_cuda() -> Any:
+    """Return torch if this program has imported it and it can use the GPU."""
+    torch = sys.modules.get("torch")
+    return torch if torch is not None and torch.cuda.is_available() else None
+
+
 def _current_stream(device: int) -> int:
-    if torch := sys.modules.get("torch"):
+    if torch := _torch_with_cuda():
         return int(torch.cuda.current_stream(device).cuda_stream)
     import tvm_ffi
 

@@ -103,6 +103,7 @@ def compare(  # noqa: PLR0913  the parts of a launch, and how to measure
     flush_l2: bool = False,
     bytes: int | None = None,  # noqa: A002  what it is
     flop: float | None = None,
+    restore: bool = False,
     seconds: float = 0.25,
 ) -> Comparison:
     """Check that functions have the same results, and measure them in turns.
@@ -126,6 +127,7 @@ def compare(  # noqa: PLR0913  the parts of a launch, and how to measure
         flush_l2: Whether the L2 cache of a GPU is emptied before each launch that is measured.
         bytes: The bytes that a call moves; estimated by default.
         flop: The floating-point operations of a call.
+        restore: Whether each call begins with the first values, as for `benchmark`.
         seconds: How long to measure each function, roughly.
 
     Returns:
@@ -141,7 +143,7 @@ def compare(  # noqa: PLR0913  the parts of a launch, and how to measure
         raise TypeError(
             "compare() takes a dict of functions by name, {'v1': mod1.f, 'v2': mod2.f}, before the arguments"
         )
-    options = Options(flush_l2=flush_l2, bytes=bytes, flop=flop, seconds=seconds)
+    options = Options(flush_l2=flush_l2, bytes=bytes, flop=flop, restore=restore, seconds=seconds)
     if any(part is not None for part in (grid, block, shared_bytes)):
         functions = {n: f[grid, block, shared_bytes] if hasattr(f, "kernel") else f for n, f in functions.items()}
     callables = [*functions.values(), *([reference] if reference else [])]
@@ -152,7 +154,7 @@ def compare(  # noqa: PLR0913  the parts of a launch, and how to measure
             check = _Check(arguments, _output_positions(list(functions.values()), args, outputs), Tolerance(rtol, atol))
             check.run(subjects, reference and Subject(reference, arguments, "the reference"))
             for subject in subjects:
-                subject.prepare(seconds)
+                subject.prepare(options)
             for _ in range(min(subject.sample_count for subject in subjects)):
                 for subject in subjects:
                     subject.take_sample()
@@ -232,17 +234,24 @@ class _Check(NamedTuple):
             raise type(error)(f"{subject.name!r}: {error}") from error
         if returned is None:
             arguments = [(output.name, self.arguments.values[output.position]) for output in self.outputs]
-            return [(name, copy_tensor(tensor)) for name, arg in arguments for tensor in tensors_in(arg)]
-        returned = returned if isinstance(returned, tuple | list) else (returned,)
-        on_gpu = any(extent_of(tensor).device is not None for tensor in tensors_in(tuple(returned)))
-        if on_gpu and self.arguments.clock.is_host:
+            results = [(name, tensor) for name, argument in arguments for tensor in tensors_in(argument)]
+        else:
+            results = self._named(returned if isinstance(returned, tuple | list) else (returned,))
+        clock = self.arguments.clock
+        tensors = [value for _, value in results if _has_tensor(value)]
+        if clock.is_host and any(extent_of(tensor).device is not None for tensor in tensors):
             raise JitLoadError(
                 f"{subject.name!r} runs on a GPU without a tensor argument there: pass one, to measure it"
             )
-        tensors = [copy_tensor(item) if _has_tensor(item) else item for item in returned]
-        labels = [output.name for output in self.outputs]
-        labels = labels if len(labels) == len(tensors) else [f"result {number}" for number in range(len(tensors))]
-        return list(zip(labels, tensors, strict=True))
+        copies = [(name, copy_tensor(value) if _has_tensor(value) else value) for name, value in results]
+        clock.wait()  # the copies may be made in another stream
+        return copies
+
+    def _named(self, values: Sequence[Any]) -> list[tuple[str, Any]]:
+        """Return what a function has returned, with the names of the arguments in place of which it is returned."""
+        names = [output.name for output in self.outputs]
+        names = names if len(names) == len(values) else [f"result {number}" for number in range(len(values))]
+        return list(zip(names, values, strict=True))
 
 
 def _has_tensor(value: Any) -> bool:
