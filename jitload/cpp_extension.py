@@ -39,6 +39,7 @@ from jitload.request.arguments import (
 )
 from jitload.request.request import make_request
 from jitload.request.torch_text import TorchText, missing_names
+from jitload.settings import read_flag
 
 __all__ = ["install", "load", "load_inline"]
 
@@ -236,6 +237,12 @@ def install() -> _Installation:
     if _TORCH_MODULE in sys.modules:
         _replace_functions(importlib.import_module(_TORCH_MODULE))  # waits for a thread that imports it
     return installation
+
+
+def install_if_wanted() -> None:
+    """Install the functions if `JITLOAD_TORCH` says so; `jitload_torch.pth` calls this when Python starts."""
+    if read_flag("JITLOAD_TORCH", os.environ.get("JITLOAD_TORCH", "")):
+        install()
 
 
 def _uninstall() -> None:

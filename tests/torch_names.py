@@ -18,7 +18,7 @@ _FUNCTION = re.compile(
     r"^(?:(?:inline|constexpr|C10_HOST_DEVICE) [\w:<>&* ]+?|T|Tensor|void|Range<\w>) [&*]?([a-zA-Z]\w+)\(", re.MULTILINE
 )
 _INTERNAL = re.compile(
-    r"JITLOAD|operator|OptionalArg|TextArg|change_filled|release_with|tensor_over|scalar_tensor_of|device_name|append|"
+    r"JITLOAD|operator|OptionalArg|TextArg|TensorDataContainer|tensor_of|change_filled|release_with|tensor_over|scalar_tensor_of|device_name|append|"
     r"(?:bits|half|float)_to_|(?:fill|if|return|accept|Attribute|Doc|Range|Tag|Type|iterator|const_iterator|from_bits_t|\w+Base)$"
 )
 _METHOD = re.compile(

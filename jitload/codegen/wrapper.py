@@ -118,11 +118,17 @@ def describe_function(export: Export) -> dict[str, Any]:
         "signature": export.signature,
         "arguments": [_argument_record(p, export.launch) for p in export.arguments],
         **({"variants": [variant.signature for variant in export.variants]} if export.variants else {}),
+        **({"variant_types": [_types_of(variant) for variant in export.variants]} if export.variants else {}),
         **({} if export.returns else {"kernel": asdict(export.kernel)}),
         **({"returns": export.returns} if export.returns else {}),
         **({"has_stream": True} if any(p.kind == "stream" for p in export.kernel.parameters) else {}),
         **({"builds": {arch: _resources(kernel) for arch, kernel in export.builds}} if export.builds else {}),
     }
+
+
+def _types_of(export: Export) -> list[tuple[str, str | None]]:
+    """Return the type of each argument, and the dtype that its tensor must have."""
+    return [(argument.type, argument.dtype) for argument in export.arguments]
 
 
 def _resources(kernel: Kernel) -> dict[str, int | None]:
@@ -134,7 +140,13 @@ def _argument_record(parameter: Parameter, launch: Launch) -> dict[str, Any]:
     record = {"name": parameter.name, "kind": parameter.kind, "type": parameter.type}
     if parameter.layout.startswith("="):
         record["layout"] = parameter.layout
-    return {**record, "nullable": True} if parameter.name in launch.nullable else record
+    flags = {
+        "nullable": launch.nullable,
+        "raw": launch.raw_pointers,
+        "strided": launch.strided,
+        "host": launch.host,
+    }
+    return {**record, **{flag: True for flag, names in flags.items() if parameter.name in names}}
 
 
 def to_json(record: Mapping[str, Any]) -> str:

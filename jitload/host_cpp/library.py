@@ -24,7 +24,7 @@ from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError
 from jitload.host_cpp import link, objects, precompiled
 from jitload.host_cpp.embedding import check_cubins, check_embeds
-from jitload.host_cpp.functions import choose_host_exports, has_typed, host_wrapper, read_typed_functions
+from jitload.host_cpp.functions import choose_host_exports, export_hint, has_typed, host_wrapper, read_typed_functions
 from jitload.host_cpp.nvcc import device_runtime, is_of_nvcc, nvcc_failure
 from jitload.host_cpp.steps import (
     FLAGS,
@@ -45,6 +45,12 @@ from jitload.request.torch_text import torch_hint
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs
 from jitload.toolchain.libraries import library_hint, library_include_dirs
+
+# tvm-ffi's message for types that it cannot convert, with one of CUDA's vectors.
+_UNPACKED_VECTOR = re.compile(
+    r"signature do not support unpacked.*\b(?:dim3|(?:u?(?:char|short|int|long|longlong)|float|double)[1-4])\b",
+    re.DOTALL,
+)
 
 
 def build_host_library(
@@ -110,11 +116,21 @@ def _run(build: HostBuild, steps: Sequence[Step]) -> None:
     try:
         run_ninja(ninja, work_dir, name=request.name, verbose=build.verbose, level=logging.WARNING)
     except CompileError as error:
+        hint = _hint(error.log, build)
         if isinstance(build.cuda, Nvcc) and is_of_nvcc(error, nvcc_compile_steps(build)):
-            raise nvcc_failure(error, build.cuda) from None
-        major = build.cuda.major if build.cuda else 13
-        error.hint = torch_hint(error.log) or library_hint(error.log, major)
+            raise nvcc_failure(error, build.cuda, hint) from None
+        error.hint = hint or error.hint
         raise
+
+
+def _hint(log: str, build: HostBuild) -> str:
+    """Return what to do about a compiler's messages, or "" if nothing is known."""
+    if build.host.is_torch and (hint := torch_hint(log)):
+        return hint
+    includes_vectors = any("jitload/vectors.h" in text for unit in build.host.units for _, text in unit.pieces)
+    if _UNPACKED_VECTOR.search(log) and not includes_vectors:
+        return "Include <jitload/vectors.h>, with which functions take CUDA's vectors as tuples of numbers."
+    return library_hint(log, build.cuda.major if build.cuda else 13) or export_hint(log, build.exports)
 
 
 # ---- a library ---------------------------------------------------------------------------------------------------

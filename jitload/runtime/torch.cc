@@ -29,7 +29,7 @@ typedef struct {
   int flags;
   const char* doc;
 } PyMethodDef;
-extern char _Py_NoneStruct, PyFloat_Type, PyLong_Type;
+extern char _Py_NoneStruct, PyDict_Type, PyFloat_Type, PyLong_Type;
 extern void *PyExc_RuntimeError, *PyExc_ValueError, *PyExc_IndexError, *PyExc_TypeError, *PyExc_NotImplementedError, *PyExc_MemoryError, *PyExc_OverflowError,
     *PyExc_UserWarning;
 int Py_IsInitialized(void);
@@ -73,6 +73,9 @@ void* PyList_New(ptrdiff_t);
 int PyList_SetItem(void*, ptrdiff_t, void*);
 void* PyTuple_New(ptrdiff_t);
 int PyTuple_SetItem(void*, ptrdiff_t, void*);
+void* PyDict_New(void);
+int PyObject_SetItem(void*, void*, void*);
+void* PyMapping_Items(void*);
 int PySequence_Check(void*);
 ptrdiff_t PySequence_Size(void*);
 void* PySequence_GetItem(void*, ptrdiff_t);
@@ -378,9 +381,17 @@ void fail_result(const char* name) {
   throw CheckError(ErrorKind::runtime, std::string("aten::") + name + " returned a value of another type than its schema says");
 }
 void fail_dimension(int64_t dim, int64_t ndim) {
-  const int64_t low = ndim == 0 ? -1 : -ndim, high = ndim == 0 ? 0 : ndim - 1;
-  throw CheckError(ErrorKind::index, "Dimension out of range (expected to be in range of [" + std::to_string(low) + ", " +
-                                         std::to_string(high) + "], but got " + std::to_string(dim) + ")");
+  const std::string number = std::to_string(dim);
+  if (ndim == 0) throw CheckError(ErrorKind::index, "Dimension specified as " + number + " but tensor has no dimensions");
+  throw CheckError(ErrorKind::index, "Dimension out of range (expected to be in range of [" + std::to_string(-ndim) + ", " +
+                                         std::to_string(ndim - 1) + "], but got " + number + ")");
+}
+void fail_strides() { throw CheckError(ErrorKind::runtime, "Tensor implementation doesn't support strides"); }
+void fail_data(const Node* node) {
+  Gil gil;
+  const Object method = attribute(node->object, "data_ptr");
+  const Object address = call(method.get(), {}); /* throws torch's error */
+  throw CheckError(ErrorKind::runtime, "this tensor has no memory that can be accessed");
 }
 void warn(const char* file, int line, const char* message) {
   Gil gil;
@@ -391,16 +402,54 @@ void warn(const char* file, int line, const char* message) {
 
 // ---- tensors --------------------------------------------------------------------------------------------------------
 
-Node* share(Object tensor) { return new Node{1, tensor.release(), false, 0, {}}; }
+Node* share(Object tensor) { return new Node{1, tensor.release(), false, 0, {}, nullptr}; }
 
 void destroy(Node* node) {
   Object::drop(node->object);
+  delete[] node->sizes;
   delete node;
+}
+
+namespace {
+/* Reads a tensor that DLPack does not export: a sparse one, or one on another device. */
+void read_attributes(Node* node) {
+  const Object shape = attribute(node->object, "shape"), dtype = attribute(node->object, "dtype");
+  const Object device = attribute(node->object, "device"), layout = attribute(node->object, "layout");
+  size_t count = 0;
+  int8_t type = 0, index = 0, layout_number = -1;
+  sequence_size(shape.get(), &count);
+  delete[] node->sizes;
+  node->sizes = new int64_t[2 * count + 1];
+  const bool is_strided = layout_from(layout.get(), &layout_number) && layout_number == 0;
+  const Object strides = is_strided ? call(attribute(node->object, "stride").get(), {}) : Object();
+  for (size_t i = 0; i < count; ++i) {
+    node->sizes[i] = PyLong_AsLongLong(sequence_item(shape.get(), i).get());
+    if (is_strided) node->sizes[count + i] = PyLong_AsLongLong(sequence_item(strides.get(), i).get());
+  }
+  if (PyErr_Occurred() != nullptr) throw PythonError();
+  if (!dtype_from(dtype.get(), &node->scalar_type)) {
+    throw CheckError(ErrorKind::runtime, "a tensor has a dtype that is not supported here");
+  }
+  device_from(device.get(), &type, &index);
+  const bool is_meta = type == static_cast<int8_t>(c10::DeviceType::Meta);
+  node->view = {nullptr, kOtherDevice + type, index, static_cast<int32_t>(count), 0, 0, 1, node->sizes,
+                is_strided ? node->sizes + count : nullptr, is_meta && is_strided ? 0 : kNoMemory};
+  node->is_viewed = true;
+}
+}  // namespace
+
+bool has_layout(const Node* node, int8_t layout) {
+  Gil gil;
+  int8_t number = -1;
+  return layout_from(attribute(node->object, "layout").get(), &number) && number == layout;
 }
 
 void read_view(Node* node) {
   Gil gil;
-  if (torch_module().view(node->object, &node->view) != 0) throw PythonError();
+  if (torch_module().view(node->object, &node->view) != 0) {
+    PyErr_Clear();
+    return read_attributes(node);
+  }
   for (const Dtype& dtype : kDtypes) {
     if (dtype.code == node->view.dtype_code && dtype.bits == node->view.dtype_bits) {
       node->scalar_type = dtype.scalar_type;
@@ -558,6 +607,14 @@ Object python_tuple(size_t size) {
   Gil gil;
   return checked(PyTuple_New(static_cast<ptrdiff_t>(size)));
 }
+Object python_dict() {
+  Gil gil;
+  return checked(PyDict_New());
+}
+void set_dict_item(const Object& dict, Object key, Object item) {
+  Gil gil;
+  if (PyObject_SetItem(dict.get(), key.get(), item.get()) != 0) throw PythonError();
+}
 void set_list_item(const Object& list, size_t index, Object item) {
   Gil gil;
   if (PyList_SetItem(list.get(), static_cast<ptrdiff_t>(index), item.release()) != 0) throw PythonError();
@@ -669,6 +726,23 @@ bool text_from(void* object, const char** text, size_t* size) {
   *size = static_cast<size_t>(length);
   return true;
 }
+bool character_from(void* object, char* value) {
+  const char* text = nullptr;
+  size_t size = 0;
+  if (is_none(object)) throw CheckError(ErrorKind::value, "Cannot convert None to a character");
+  if (!text_from(object, &text, &size)) return false;
+  const unsigned char first = static_cast<unsigned char>(*text);
+  if (size == 0) throw CheckError(ErrorKind::value, "Cannot convert empty string to a character");
+  if (size == 2 && first >= 0xc0 && first < 0xe0) { /* one of two bytes in UTF-8 */
+    if (first >= 0xc4) throw CheckError(ErrorKind::value, "Character code point not in range(0x100)");
+    *value = static_cast<char>((first & 3) << 6 | (text[1] & 0x3f));
+    return true;
+  }
+  if (size > 1 && (first >= 0x80)) throw CheckError(ErrorKind::value, "Character code point not in range(0x100)");
+  if (size > 1) throw CheckError(ErrorKind::value, "Expected a character, but multi-character string found");
+  *value = *text;
+  return true;
+}
 bool dtype_from(void* object, int8_t* scalar_type) {
   Gil gil;
   for (int i = 0; i < kDtypeCount; ++i) {
@@ -721,6 +795,13 @@ bool sequence_size(void* object, size_t* size) {
   if (count < 0) PyErr_Clear();
   *size = static_cast<size_t>(count);
   return count >= 0;
+}
+Object mapping_items(void* object, bool convert) {
+  Gil gil;
+  if (!is_instance(object, &PyDict_Type) && (!convert || PyObject_HasAttrString(object, "items") == 0)) return Object();
+  Object items(PyMapping_Items(object));
+  if (items.get() == nullptr) PyErr_Clear();
+  return items;
 }
 Object sequence_item(void* object, size_t index) {
   Gil gil;

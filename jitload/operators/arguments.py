@@ -1,0 +1,229 @@
+"""What torch has to know of a function's arguments: from the types of a typed function, or from a schema."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from jitload.errors import LaunchSpecError, nearest_name
+from jitload.expressions.parse import python_name
+from jitload.signature.types import describe_type, is_complex, is_pointer_to_pointer
+
+_SCHEMA_TYPES = {"int": "SymInt", "uint": "SymInt", "float": "float", "bool": "bool"}
+_VECTOR = re.compile(r"=([friu])\d+\*\d+")  # the layout of one of CUDA's vectors
+_PYTHON_FUNCTION = 'register a Python function that calls it, with schema="(Tensor x, Tensor(a!) y, SymInt n) -> ()"'
+
+
+class Argument(NamedTuple):
+    """One argument of the function that an operator calls.
+
+    Attributes:
+        name: Its name.
+        kind: `tensor`, `int`, or `other`.
+        declaration: Its text in a schema, `Tensor(a!)? y` or `SymInt n`.
+        cpp_type: Its type in C++, or "" if a schema declares it.
+        is_nullable: Whether it may be None.
+        is_written: Whether the function writes to the tensor.
+        is_strided: Whether the tensor need not be contiguous.
+        is_raw: Whether the function also takes an address, which messages mention.
+        is_host: Whether the tensor is on the CPU for a function of the host that launches kernels.
+        dtypes: The dtype that the tensor must have in each of the function's kernels; None accepts any.
+        default: A tuple of the default value, or () if there is none.
+    """
+
+    name: str
+    kind: Literal["tensor", "int", "other"]
+    declaration: str
+    cpp_type: str = ""
+    is_nullable: bool = False
+    is_written: bool = False
+    is_strided: bool = False
+    is_raw: bool = False
+    is_host: bool = False
+    dtypes: tuple[str | None, ...] = (None,)
+    default: tuple[Any, ...] = ()
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether it is a tensor."""
+        return self.kind == "tensor"
+
+    def accepts(self, dtype: torch.dtype, kernel: int = 0) -> bool:
+        """Return whether one of the function's kernels takes tensors of a dtype."""
+        expected = self.dtypes[kernel]
+        pairs = {"float16": "complex32", "float32": "complex64", "float64": "complex128"}
+        name = dtype_name(dtype)
+        return expected in (None, name) or (is_complex(self.cpp_type) and pairs.get(expected or "") == name)
+
+
+class Signature(NamedTuple):
+    """What a function takes and returns.
+
+    Attributes:
+        name: The function's name, for messages.
+        arguments: Its arguments in order.
+        returns: The names of the tensors that it returns, as a schema declares them.
+        devices: The devices it runs on, as messages name them: `CUDA`, `CPU`, `CUDA or CPU`; "" if that is unknown.
+    """
+
+    name: str
+    arguments: tuple[Argument, ...]
+    returns: tuple[str, ...] = ()
+    devices: str = ""
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return a dtype's name in messages, `float32`."""
+    return str(dtype).removeprefix("torch.")
+
+
+def check_names(names: Iterable[str], arguments: Sequence[Argument], *, function: str, field: str) -> None:
+    """Raise LaunchSpecError unless all names are those of pointers that the function may write to."""
+    tensors = {argument.name: argument for argument in arguments if argument.is_tensor}
+    for name in names:
+        if name not in tensors:
+            suggestion = nearest_name(name, list(tensors))
+            hint = f"Did you mean {suggestion!r}?" if suggestion else f"Its tensors are {', '.join(tensors) or 'none'}."
+            raise LaunchSpecError(f"there is no tensor {name!r}", kernel=function, field=field, hint=hint)
+        if not tensors[name].is_written:
+            kind = f" ({tensors[name].cpp_type})" if tensors[name].cpp_type else ""
+            raise LaunchSpecError(f"{name!r}{kind} is const, so it is an input", kernel=function, field=field)
+
+
+# ---- typed functions ---------------------------------------------------------------------------------------------
+
+
+def read_function(function: Any) -> Signature:
+    """Return what a typed function takes, from the types that the compiler reported.
+
+    Raises:
+        LaunchSpecError: It is not a typed function, or torch has no type for one of its arguments.
+    """
+    facts: Mapping[str, Any] | None = getattr(function, "_jitload_facts", None)
+    name = str(getattr(function, "__name__", function))
+    if facts is None:
+        raise LaunchSpecError(
+            "only functions that jitload made from kernels, or from C++ of plain types, tell their types",
+            kernel=name, field="schema", hint='Give them: schema="(Tensor x, Tensor(a!) y, SymInt n) -> ()"',
+        )  # fmt: skip
+    if facts.get("returns") not in (None, "None"):
+        raise LaunchSpecError(
+            f"it returns a number ({facts['returns']}), which torch could not know while it compiles",
+            kernel=name, hint=f"Let it return void, or {_PYTHON_FUNCTION}",
+        )  # fmt: skip
+    return Signature(name, tuple(_read_arguments(name, facts)), devices=_devices(facts["archs"]))
+
+
+def _devices(archs: Sequence[str]) -> str:
+    kinds = dict.fromkeys("CPU" if arch == "cpu" else "CUDA" for arch in archs)
+    return " or ".join(sorted(kinds, reverse=True))
+
+
+def _read_arguments(function: str, facts: Mapping[str, Any]) -> Iterator[Argument]:
+    parameters = {p["name"]: p for p in facts.get("kernel", {}).get("parameters", ())}
+    for index, record in enumerate(facts["arguments"]):
+        name, cpp_type = record["name"], record["type"]
+        if record["kind"] != "pointer":
+            schema_type = _schema_type(function, record)
+            kind: Literal["int", "other"] = "int" if schema_type in ("SymInt", "bool") else "other"
+            yield Argument(name, kind, f"{schema_type} {_schema_name(name, index)}", cpp_type)
+            continue
+        if is_pointer_to_pointer(cpp_type):
+            raise _no_type(function, record, "points to addresses, and torch does not see the tensors behind them")
+        dtype = parameters[name]["dtype"] if name in parameters else describe_type(cpp_type).dtype
+        types = [variant[index] for variant in facts.get("variant_types", [])] or [(cpp_type, dtype)]
+        flags = {f"is_{flag}": record.get(flag, False) for flag in ("nullable", "raw", "strided", "host")}
+        flags["is_written"] = not all(_is_const(text) for text, _ in types)
+        schema_type = f"Tensor{f'(a{index}!)' * flags['is_written']}{'?' * flags['is_nullable']}"
+        declaration = f"{schema_type} {_schema_name(name, index)}"
+        yield Argument(name, "tensor", declaration, cpp_type, dtypes=tuple(dtype for _, dtype in types), **flags)
+
+
+def _schema_name(name: str, index: int) -> str:
+    """Return an argument's name in a schema, which is ASCII."""
+    return name if name.isascii() else f"arg{index}"
+
+
+def _is_const(cpp_type: str) -> bool:
+    """Return whether a kernel cannot write through a pointer; Triton writes such types as `*kfp32`."""
+    return cpp_type.startswith(("const ", "*k"))
+
+
+def _schema_type(function: str, record: Mapping[str, Any]) -> str:
+    if record["kind"] in _SCHEMA_TYPES:
+        return _SCHEMA_TYPES[record["kind"]]
+    if vector := _VECTOR.match(record.get("layout", "")):
+        return "float[]" if vector[1] in ("f", "r") else "SymInt[]"
+    problem = "is a structure" if record["kind"] == "struct" else "has a type that the compiler did not report"
+    raise _no_type(function, record, f"{problem}, for which torch has no type")
+
+
+def _no_type(function: str, record: Mapping[str, Any], problem: str) -> LaunchSpecError:
+    hint = f"Pass numbers or tensors instead, or {_PYTHON_FUNCTION}"
+    return LaunchSpecError(f"argument {record['name']!r} ({record['type']}) {problem}", kernel=function, hint=hint)
+
+
+# ---- schemas -----------------------------------------------------------------------------------------------------
+
+
+def read_schema(schema: str, function: str) -> Signature:
+    """Return what a function takes and returns, as a schema declares it.
+
+    Raises:
+        LaunchSpecError: The schema is malformed, or it declares something that is not supported.
+    """
+    try:
+        parsed = torch._C.parse_schema(f"f{schema.strip()}")
+    except RuntimeError as error:
+        example = "A schema looks like (Tensor x, Tensor(a!) y, SymInt n) -> ()"
+        raise _schema_error(f"it is malformed: {str(error).splitlines()[0]}", schema, function, example) from None
+    if any(result.alias_info for result in parsed.returns):
+        hint = "Mark the argument that is written, Tensor(a!), and return (); or return a new tensor."
+        raise _schema_error("an operator cannot return one of its arguments", schema, function, hint)
+    if any(str(result.type) != "Tensor" for result in parsed.returns):
+        raise _schema_error("an operator returns tensors only", schema, function)
+    if any(argument.kwarg_only for argument in parsed.arguments):
+        raise _schema_error("arguments that are only keywords are not supported", schema, function)
+    texts = _split_arguments(schema.strip())
+    arguments = (_declared(argument, text) for argument, text in zip(parsed.arguments, texts, strict=True))
+    returns = tuple(result.name or f"result{index}" for index, result in enumerate(parsed.returns))
+    return Signature(function, tuple(arguments), returns)
+
+
+def _schema_error(problem: str, schema: str, function: str, hint: str = "") -> LaunchSpecError:
+    return LaunchSpecError(problem, kernel=function, field="schema", expression=schema, hint=hint)
+
+
+def _split_arguments(schema: str) -> list[str]:
+    """Return the text of each argument of a schema."""
+    inner = schema[1 : schema.rindex("->")].rstrip()[:-1]
+    return split_at_commas(inner)
+
+
+def split_at_commas(text: str) -> list[str]:
+    """Split at the commas outside of brackets."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(character, 0)
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    stripped = [part.strip() for part in parts]
+    return stripped if stripped[-1] else stripped[:-1]
+
+
+def _declared(argument: Any, text: str) -> Argument:
+    kind = str(argument.type).removeprefix("Optional[").removesuffix("]")
+    return Argument(
+        python_name(argument.name),
+        "tensor" if kind == "Tensor" else "int" if kind in ("int", "SymInt", "bool") else "other",
+        text,
+        is_nullable=str(argument.type).startswith("Optional["),
+        is_written=argument.alias_info is not None and argument.alias_info.is_write,
+        is_strided=True,
+        default=(argument.default_value,) if argument.has_default_value() else (),
+    )

@@ -1,0 +1,96 @@
+"""The checks of a typed function's tensors for fake ones, with the errors of a call (`argument_errors.cc`).
+
+A fake tensor has no address, so alignment is only checked when the compiled program runs, as are ranges of integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import torch
+
+from jitload.operators.arguments import Argument, Signature, dtype_name
+
+Pairs = list[tuple[Argument, torch.Tensor]]
+
+
+def check_tensors(signature: Signature, values: Iterable[torch.Tensor | None]) -> None:
+    """Raise the error that a call of the function would raise; there is a value for each of its tensors.
+
+    Raises:
+        TypeError: A tensor has another dtype than the function's.
+        ValueError: A tensor is on another device, or not contiguous.
+    """
+    if not signature.devices:  # hand-written C++ checks its arguments itself
+        return
+    arguments = [argument for argument in signature.arguments if argument.is_tensor]
+    tensors = [(argument, value) for argument, value in zip(arguments, values, strict=True) if value is not None]
+    _check_dtypes(signature, tensors)
+    if not any(tensor.device.type == "meta" for _, tensor in tensors):
+        _check_devices(signature, tensors)
+    for argument, tensor in tensors:
+        if not argument.is_strided and not tensor.is_contiguous():
+            raise _layout_error(signature.name, argument, tensor)
+
+
+def _check_dtypes(signature: Signature, tensors: Pairs) -> None:
+    kernels = max((len(argument.dtypes) for argument, _ in tensors), default=1)
+    if any(all(a.accepts(tensor.dtype, kernel) for a, tensor in tensors) for kernel in range(kernels)):
+        return
+    if kernels > 1:
+        raise _variant_error(signature, tensors, kernels)
+    argument, tensor = next((a, tensor) for a, tensor in tensors if not a.accepts(tensor.dtype))
+    expected = argument.dtypes[0] or ""
+    article = "an" if expected[0] in "aeio" else "a"
+    options = " or None" * argument.is_nullable + " or an int address" * argument.is_raw
+    raise TypeError(
+        f"{signature.name}(): argument {argument.name!r} must be {article} {expected} {_devices(signature, argument)} "
+        f"tensor{options}, got {dtype_name(tensor.dtype)}"
+    )
+
+
+def _variant_error(signature: Signature, tensors: Pairs, kernels: int) -> TypeError:
+    got = ", ".join(f"{argument.name}={dtype_name(tensor.dtype)}" for argument, tensor in tensors)
+    supported = ", ".join(f"({', '.join(_dtypes_of(signature, kernel))})" for kernel in range(kernels))
+    return TypeError(f"{signature.name}(): no kernel takes ({got}); there are kernels for {supported}")
+
+
+def _dtypes_of(signature: Signature, kernel: int) -> Iterator[str]:
+    for argument in signature.arguments:
+        if argument.is_tensor and argument.dtypes[kernel] is not None:
+            yield f"{argument.name}={argument.dtypes[kernel]}"
+
+
+def _devices(signature: Signature, argument: Argument) -> str:
+    return "CPU" if argument.is_host else signature.devices
+
+
+def _check_devices(signature: Signature, tensors: Pairs) -> None:
+    first: tuple[Argument, torch.Tensor] | None = None
+    for argument, tensor in tensors:
+        name = f"{signature.name}(): argument {argument.name!r}"
+        devices = _devices(signature, argument)
+        if tensor.device.type.upper() not in devices.split(" or "):
+            hint = '; to support both, build it with arch=("native", "cpu")' if tensor.device.type == "cuda" else ""
+            raise ValueError(f"{name} must be a {devices} tensor, but it is on {tensor.device}{hint}")
+        if argument.is_host:
+            continue
+        first = first or (argument, tensor)
+        if tensor.device != first[1].device:
+            raise ValueError(
+                f"{name} is on {tensor.device}, but {first[0].name!r} is on {first[1].device}; "
+                "all tensors must be on one device"
+            )
+
+
+def _layout_error(function: str, argument: Argument, tensor: torch.Tensor) -> ValueError:
+    name = argument.name
+    copy = f"pass {name}.contiguous()"
+    if argument.is_written:
+        steps = f"tmp = {name}.contiguous(); {function}(…, tmp, …); {name}.copy_(tmp)"
+        copy = f"pass a copy and copy the result back ({steps})"
+    shape, strides = list(tensor.shape), list(tensor.stride())
+    return ValueError(
+        f"{function}(): argument {name!r} must be contiguous, got shape {shape} with strides {strides}; {copy}, "
+        "or name it in Launch(strided=…)"
+    )

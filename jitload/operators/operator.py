@@ -1,0 +1,414 @@
+"""Register a function as an operator of torch, through `torch.library`'s define and impl.
+
+The operator's kernel is a Python function that is written for its schema, like one that a person would write: it
+allocates the outputs and calls the function. Two more checks are in it: tensors that need a gradient, when the operator
+has none, and tensors that autograd has saved and that are written to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import CodeType
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from jitload.errors import LaunchSpecError, outside_graphs
+from jitload.expressions.python import FUNCTIONS
+from jitload.operators.arguments import read_function, read_schema
+from jitload.operators.checks import check_tensors
+from jitload.operators.outputs import allocation_names
+from jitload.operators.plan import Plan, make_plan
+
+_QUALIFIED_NAME = re.compile(r"([A-Za-z_]\w*)::([A-Za-z_]\w*)")
+_RESERVED = ("aten", "prim", "prims")
+_lock = threading.Lock()
+_registered: dict[str, TorchOp] = {}
+
+
+@outside_graphs("register operators outside of compiled functions: call jitload.torch_op before, at module level")
+def torch_op(  # noqa: PLR0913  each is a part of an operator's definition
+    name: str,
+    function: Any,
+    *,
+    out: Mapping[str, str] | None = None,
+    unwritten: str | Sequence[str] = (),
+    schema: str | None = None,
+    autocast: bool | str | torch.dtype = False,
+) -> TorchOp:
+    """Register a typed function as an operator of torch, or replace the operator of that name.
+
+    The schema follows from the types of the function's parameters: `const` pointers are inputs, other pointers are
+    written to, integers are `SymInt`, and pointers that the `Launch` names `nullable` are optional.
+
+    Args:
+        name: The operator's name with its namespace, `my::add`; it is then also `torch.ops.my.add`.
+        function: A function of a `jitload.Module`; with `schema`, anything that can be called.
+        out: A rule for each tensor that the operator allocates and returns instead of taking it: `"like x"`,
+            `"float32[n, x.shape[0]]"`, `"x.dtype[n]"`, `"zeros like x"`. Without a dtype, that of the pointer is taken.
+        unwritten: Names of pointers that are not `const`, but are only read.
+        schema: What the function takes, `(Tensor x, Tensor(a!) y, SymInt n) -> ()`, if its types do not tell. It may
+            declare named results, `-> (Tensor y)`, of a function that returns tensors; `out` then has rules for them.
+        autocast: Under `torch.autocast`, convert floating-point inputs to this dtype, or with True to the dtypes of the
+            function's pointers. By default, autocast changes nothing.
+
+    Returns:
+        The operator, `torch.ops.my.add.default`, with the methods `register_autograd` and `register_vmap`.
+
+    Raises:
+        LaunchSpecError: A rule, a name or the schema is wrong, or torch has no type for a parameter.
+
+    Example:
+        `add_one = jitload.torch_op("my::add_one", mod.add_one, out={"y": "like x"})`
+    """
+    match = _QUALIFIED_NAME.fullmatch(name) if isinstance(name, str) else None
+    if match is None or match[1] in _RESERVED:
+        raise LaunchSpecError(f"the operator's name is {name!r}; it must be like 'my::add', in a namespace of your own")
+    label = str(getattr(function, "__name__", name))
+    signature = read_function(function) if schema is None else read_schema(schema, label)
+    plan = make_plan(name, signature, out or {}, (unwritten,) if isinstance(unwritten, str) else tuple(unwritten))
+    casts = _autocast_dtypes(plan, autocast)
+    with _lock:
+        return _register(plan, function, casts)
+
+
+class TorchOp(OpOverload):
+    """An operator of torch that calls a function of jitload: `torch.ops.my.add.default`, with methods to extend it.
+
+    Attributes:
+        function: The function that it calls.
+    """
+
+    function: Any
+    _jitload_state: _State
+
+    def register_autograd(
+        self, backward: Callable[..., Any], /, *, setup_context: Callable[..., Any] | None = None
+    ) -> None:
+        """Register the gradient, or replace it.
+
+        Args:
+            backward: `backward(ctx, *grads)`, which returns a gradient or None for each argument of the operator. It
+                may call other operators. Gradients of outputs may be non-contiguous.
+            setup_context: `setup_context(ctx, inputs, output)`, which saves what `backward` needs.
+
+        Raises:
+            LaunchSpecError: The operator writes to its arguments.
+
+        Example:
+            `square.register_autograd(lambda ctx, g: 2 * ctx.saved_tensors[0] * g, setup_context=save_input)`
+        """
+        state = self._jitload_state
+        if state.plan.written:
+            raise LaunchSpecError(
+                f"it writes to {', '.join(state.plan.written)}, so it cannot have a gradient", kernel=state.plan.name,
+                hint="Let the operator allocate its results, out={…}, and name what it only reads in unwritten",
+            )  # fmt: skip
+        state.backward, state.setup_context = backward, setup_context
+        state.make_differentiable(self)
+        _forget_graphs()
+        _mark_caches()
+
+    def register_vmap(self, rule: Callable[..., Any], /) -> Callable[..., Any]:
+        """Register `rule(info, in_dims, *args)` for `torch.vmap`, which returns the outputs and their `out_dims`."""
+        self._jitload_state.vmap_rule = rule
+        self._jitload_state.make_batched(self)
+        _forget_graphs()
+        return rule
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how to find it in another process, which has to register it as well."""
+        return _find_operator, (self._jitload_state.plan.name,)
+
+
+class _State:
+    """What is registered for an operator. All of it looks here for what to do, so that it can be replaced."""
+
+    def __init__(self, library: Any) -> None:
+        self.library = library
+        self.registered: set[str] = set()  # dispatch keys
+        self.names: dict[str, Any] = {}  # the namespace of the operator's functions
+
+    def set(self, plan: Plan, function: Any, casts: tuple[torch.dtype | None, ...]) -> None:
+        """Let the operator do this from now on; it has no gradient and no rule for vmap at first."""
+        self.plan = plan
+        self.casts = casts
+        self.backward: Callable[..., Any] | None = None
+        self.setup_context: Callable[..., Any] | None = None
+        self.vmap_rule: Callable[..., Any] | None = None
+        functions = {name: self.names.get(name) for name in ("impl", "fake")}
+        _compile(self, function)
+        for name, registered in functions.items():
+            if registered is not None:
+                registered.__code__ = self.names[name].__code__
+                self.names[name] = registered
+
+    def make_differentiable(self, operator: TorchOp) -> None:
+        """Let autograd record the operator from now on; without a gradient, the backward pass raises an error.
+
+        It does not do so at first, because a call through autograd's Python takes several microseconds.
+        """
+        with _lock:
+            if "Autograd" not in self.registered:
+                run, prepare = self._run_backward, self._run_setup
+                torch.library.register_autograd(operator, run, setup_context=prepare, lib=self.library)
+                self.registered.add("Autograd")
+                operator._dispatch_cache.clear()  # torch would go on as if there were no gradient
+
+    def make_batched(self, operator: TorchOp) -> None:
+        """Let `torch.vmap` call the rule."""
+        with _lock:
+            if "Batched" not in self.registered:
+                torch.library.register_vmap(operator, self._run_vmap, lib=self.library)
+                self.registered.add("Batched")
+                operator._dispatch_cache.clear()
+
+    def make_cast(self, operator: TorchOp) -> None:
+        """Let autocast convert the operator's inputs."""
+        for key in ("AutocastCPU", "AutocastCUDA"):
+            if key not in self.registered:
+                self.library.impl(operator._opname, _caster(operator, key), key)
+                self.registered.add(key)
+
+    def _run_setup(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        if self.setup_context is not None:
+            self.setup_context(ctx, inputs, output)
+
+    def _run_backward(self, ctx: Any, *grads: Any) -> Any:
+        if self.backward is None:
+            name = self.plan.name
+            raise RuntimeError(
+                f"the operator {name} has no gradient. Register one with the operator's method "
+                "register_autograd(backward, setup_context=…), or detach its inputs"
+            )
+        return self.backward(ctx, *grads)
+
+    def _run_vmap(self, info: Any, in_dims: Any, *args: Any) -> Any:
+        if self.vmap_rule is None:
+            raise RuntimeError(f"the operator {self.plan.name} has no rule for vmap since it was registered again")
+        return self.vmap_rule(info, in_dims, *args)
+
+
+# ---- registration ------------------------------------------------------------------------------------------------
+
+
+def _register(plan: Plan, function: Any, casts: tuple[torch.dtype | None, ...]) -> TorchOp:
+    operator = _registered.get(plan.name)
+    if operator is not None:
+        _forget_graphs()
+    if operator is None or operator._jitload_state.plan.schema != plan.schema:
+        state = _State(_define(plan, operator))
+        state.set(plan, function, casts)
+        operator = _implement(state)
+    else:
+        operator._jitload_state.set(plan, function, casts)
+    operator.function = function
+    if any(casts):
+        operator._jitload_state.make_cast(operator)
+    _mark_caches()
+    return operator
+
+
+def _define(plan: Plan, previous: TorchOp | None) -> Any:
+    """Return the library that defines the operator, in place of one of the same name with another schema."""
+    namespace, short_name = plan.name.split("::")
+    if previous is not None:
+        del _registered[plan.name]
+        previous._jitload_state.library._destroy()
+        previous._op = previous._op_dk = _retired(plan.name)  # torch would use freed memory
+    make: Any = torch.library.Library  # its methods have no types
+    library = make(namespace, "FRAGMENT")
+    try:
+        library.define(f"{short_name}{plan.schema}", tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides))
+    except RuntimeError as error:
+        if "multiple times" not in str(error):
+            raise
+        problem = f"{plan.name} is already an operator, which torch_op did not register; choose another name"
+        raise LaunchSpecError(problem, kernel=plan.signature.name) from None
+    return library
+
+
+def _implement(state: _State) -> TorchOp:
+    """Register the kernel and the fake function of an operator that is defined."""
+    name = state.plan.name
+    namespace, short_name = name.split("::")
+    state.library.impl(short_name, state.names["impl"], "CompositeExplicitAutograd")
+    torch.library.register_fake(name, state.names["fake"], lib=state.library)
+    operator: TorchOp = getattr(getattr(torch.ops, namespace), short_name).default
+    operator.__class__ = TorchOp
+    operator._jitload_state = state
+    _registered[name] = operator
+    return operator
+
+
+def _retired(name: str) -> Callable[..., Any]:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise RuntimeError(f"the operator {name} was registered again with another schema; use the new one")
+
+    return refuse
+
+
+def _compile(state: _State, function: Any) -> None:
+    """Define the operator's functions in its namespace."""
+    plan = state.plan
+    names = state.names
+    names |= {
+        **FUNCTIONS,
+        **allocation_names(),
+        "_any_requires_grad": torch._C._any_requires_grad,
+        "_is_grad_enabled": torch.is_grad_enabled,
+    }
+    names |= {f"_default_{argument.name}": argument.default[0] for argument in plan.inputs if argument.default}
+    names |= {"_increment_version": torch._C._increment_version, "_function": function, "_fresh": _check_fresh}
+
+    def check(values: tuple[Any, ...]) -> None:
+        check_tensors(plan.signature, values)
+        if torch._C._any_requires_grad(*values) and torch.is_grad_enabled():
+            _prepare_gradient(plan)
+
+    def without_gradient(*args: Any, **kwargs: Any) -> Any:
+        if torch._C._get_autograd_fallback_mode() == "nothing":
+            return names["launch"](*args, **kwargs)
+        return _prepare_gradient(plan)(*args, **kwargs)
+
+    names |= {"_check": check, "_without_gradient": without_gradient, "_device": _default_device(plan)}
+    exec(compile(plan.source, f"<operator {plan.name}>", "exec"), names)  # noqa: S102  our own text
+    for name in ("launch", "impl"):
+        _keep_out_dynamo(names[name].__code__)
+
+
+def _keep_out_dynamo(code: CodeType) -> None:
+    """Let torch.compile run a function and what it calls, but not trace it, which it does after a graph break."""
+    frames = torch._C._dynamo.eval_frame
+    skip = frames._FrameAction.SKIP
+    frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))
+
+
+def _prepare_gradient(plan: Plan) -> TorchOp:
+    """Let autograd record the operator, for a call with tensors that need a gradient.
+
+    Raises:
+        RuntimeError: The operator writes to its arguments, so it cannot have a gradient.
+    """
+    if plan.written:
+        raise RuntimeError(
+            f"the operator {plan.name} writes to {', '.join(plan.written)}, so no gradient can pass through it, but "
+            "an argument requires one. Call it under torch.no_grad(), detach its arguments, or let it allocate its "
+            "results, out={…}"
+        )
+    operator = _registered[plan.name]
+    operator._jitload_state.make_differentiable(operator)
+    return operator
+
+
+def _default_device(plan: Plan) -> Callable[[torch.device | None], torch.device]:
+    """Return a function that chooses the device of an operator without tensors among its arguments."""
+
+    def choose(device: torch.device | None) -> torch.device:
+        if device is not None:
+            return device
+        has_gpu = "CUDA" in plan.signature.devices and (
+            torch.cuda.is_available() or "CPU" not in plan.signature.devices
+        )
+        return torch.device("cuda" if has_gpu else "cpu")
+
+    return choose
+
+
+def _check_fresh(results: Any, tensors: tuple[Any, ...]) -> Any:
+    """Return the results of a function; torch relies on it that an operator does not return its arguments."""
+    memory = {tensor.untyped_storage().data_ptr() for tensor in tensors if isinstance(tensor, torch.Tensor)} - {0}
+    for result in results if isinstance(results, tuple | list) else (results,):
+        if isinstance(result, torch.Tensor) and result.untyped_storage().data_ptr() in memory:
+            raise RuntimeError("an operator must not return one of its arguments or a view of it; return a copy")
+    return tuple(results) if isinstance(results, list) else results
+
+
+def _find_operator(name: str) -> TorchOp:
+    """Return the operator of a name, for pickle."""
+    if name not in _registered:
+        raise LaunchSpecError(f"the operator {name} is not registered in this process: call jitload.torch_op first")
+    return _registered[name]
+
+
+# ---- autocast ----------------------------------------------------------------------------------------------------
+
+
+def _autocast_dtypes(plan: Plan, autocast: object) -> tuple[torch.dtype | None, ...]:
+    """Return the dtype that each argument is converted to under autocast; empty if autocast changes nothing."""
+    if autocast is False or autocast is None:
+        return ()
+    if autocast is True:
+        dtypes = [getattr(torch, argument.dtypes[0] or "", None) for argument in plan.inputs]
+        if any(len(set(argument.dtypes)) > 1 for argument in plan.inputs if argument.is_tensor):
+            problem = "its kernels take several dtypes: name one, autocast='float16'"
+            raise LaunchSpecError(problem, kernel=plan.signature.name, field="autocast")
+    else:
+        dtype = getattr(torch, autocast, None) if isinstance(autocast, str) else autocast
+        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+            problem = f"must be True or a floating-point dtype, got {autocast!r}"
+            raise LaunchSpecError(problem, kernel=plan.signature.name, field="autocast")
+        dtypes = [dtype for _ in plan.inputs]
+    return tuple(
+        dtype if a.is_tensor and not a.is_written and dtype is not None and dtype.is_floating_point else None
+        for a, dtype in zip(plan.inputs, dtypes, strict=True)
+    )
+
+
+def _caster(operator: TorchOp, key: str) -> Callable[..., Any]:
+    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+
+    def cast(*args: Any, **kwargs: Any) -> Any:
+        with torch._C._ExcludeDispatchKeyGuard(keys):
+            return operator(*map(_convert, args, operator._jitload_state.casts or (None,) * len(args)), **kwargs)
+
+    return cast
+
+
+def _convert(value: Any, dtype: torch.dtype | None) -> Any:
+    is_float = dtype is not None and isinstance(value, torch.Tensor) and value.is_floating_point()
+    return value.to(dtype) if is_float else value
+
+
+# ---- compiled graphs ---------------------------------------------------------------------------------------------
+
+
+def _forget_graphs() -> None:
+    """Drop what torch has compiled in this process: graphs do not notice that an operator was replaced."""
+    dynamo: Any = sys.modules.get("torch._dynamo")
+    if dynamo is not None and hasattr(dynamo, "reset"):
+        dynamo.reset()
+
+
+def _mark_caches() -> None:
+    """Put what the operators do into the keys of torch's caches of compiled graphs, which have only their names."""
+    from torch.compiler import config
+
+    tag: str = getattr(config, "cache_key_tag", "").partition(" jitload:")[0]
+    parts: list[str] = []
+    for name, operator in sorted(_registered.items()):
+        state = operator._jitload_state
+        parts += [name, state.plan.schema, state.plan.source]
+        parts += [_describe_code(function) for function in (state.backward, state.setup_context)]
+    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    config.cache_key_tag = f"{tag} jitload:{digest[:16]}"
+
+
+def _describe_code(function: Any) -> str:
+    """Return what a Python function does, as far as its own code tells."""
+    code = getattr(function, "__code__", None)
+    return repr(list(_walk_code(code))) if code is not None else ""
+
+
+def _walk_code(code: CodeType) -> Iterator[object]:
+    yield from (code.co_code, code.co_names, code.co_varnames)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _walk_code(constant)
+        else:
+            yield constant

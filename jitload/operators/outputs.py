@@ -1,0 +1,172 @@
+"""Rules for the tensors that an operator returns: `like x`, `float32[n, x.shape[0]]`, `zeros x.dtype[ceil_div(n, 2)]`.
+
+A rule becomes Python that allocates the tensor. The operator and its fake function contain the same text, so that
+shapes, strides and dtypes cannot differ.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from jitload.errors import LaunchSpecError
+from jitload.expressions.compiler import ScopeEntry
+from jitload.expressions.python import to_python
+from jitload.operators.arguments import Argument, dtype_name, split_at_commas
+
+_RULE = re.compile(
+    r"(?P<zeros>zeros\b)?\s*(?P<dtype>[\w.]+)??\s*(?:\blike\s+(?P<like>\w+)|\[(?P<shape>.*)\])", re.DOTALL
+)
+_EXAMPLES = "A rule is 'like x', 'float16 like x', 'float32[n, x.shape[0]]', 'x.dtype[n]', or 'zeros like x'."
+
+
+class Rule(NamedTuple):
+    """How a tensor is allocated.
+
+    Attributes:
+        name: The tensor's name.
+        is_zeroed: Whether it is filled with zeros.
+        dtype: The text of its dtype, `float32` or `x.dtype`, or "".
+        like: The tensor that it has the shape of, or "".
+        shape: The expressions for its shape.
+        text: The rule as the user wrote it.
+    """
+
+    name: str
+    is_zeroed: bool
+    dtype: str
+    like: str
+    shape: tuple[str, ...]
+    text: str
+
+
+def parse_rule(name: str, text: object, function: str) -> Rule:
+    """Return a rule for an output.
+
+    Raises:
+        LaunchSpecError: It is not a rule.
+    """
+    if not isinstance(text, str):
+        raise LaunchSpecError(f"a rule is a str, got {type(text).__name__}", kernel=function, field=field_of(name),
+                              hint=_EXAMPLES)  # fmt: skip
+    match = _RULE.fullmatch(text.strip())
+    if match is None:
+        problem = "this is not a rule for an output"
+        raise LaunchSpecError(problem, kernel=function, field=field_of(name), expression=text, hint=_EXAMPLES)
+    shape = tuple(split_at_commas(match["shape"])) if match["shape"] else ()
+    return Rule(name, match["zeros"] is not None, match["dtype"] or "", match["like"] or "", shape, text)
+
+
+def field_of(name: str) -> str:
+    """Return the field that messages name."""
+    return f"out[{name!r}]"
+
+
+class Allocator:
+    """Writes the Python that allocates the outputs of one operator.
+
+    Attributes:
+        tensors: The tensors that rules may use: inputs, then outputs that are already allocated.
+    """
+
+    def __init__(self, function: str, arguments: Sequence[Argument], inputs: Sequence[Argument]) -> None:
+        self.function = function
+        self.by_name = {argument.name: argument for argument in arguments}
+        self.inputs = {argument.name: argument for argument in inputs}
+        self.tensors = {argument.name: argument for argument in inputs if argument.is_tensor}
+        self.model = next((a.name for a in inputs if a.is_tensor and not a.is_nullable and not a.is_host), "")
+
+    def allocate(self, rule: Rule) -> str:
+        """Return the Python expression for an output, which later rules may use."""
+        argument = self.by_name.get(rule.name) or Argument(rule.name, "tensor", "", is_strided=True)
+        dtype = self._dtype(rule, argument)
+        source = self._like(rule, argument, dtype) if rule.like else self._shaped(rule, argument, dtype)
+        self.tensors[rule.name] = argument
+        return source
+
+    def _like(self, rule: Rule, argument: Argument, dtype: str) -> str:
+        model = self._tensor(rule.like, rule)
+        kind = "_zeros_like" if rule.is_zeroed else "_empty_like"
+        # A kernel that takes a strided tensor may still want a contiguous output.
+        is_plain = argument.is_strided or not model.is_strided
+        layout = "" if is_plain else ", memory_format=_contiguous_format"
+        if not dtype:
+            self._check_dtype(rule, argument, model)
+        return f"{kind}(a_{rule.like}{f', dtype={dtype}' if dtype else ''}{layout})"
+
+    def _shaped(self, rule: Rule, argument: Argument, dtype: str) -> str:
+        shape = "".join(f"{self._size(text, rule)}, " for text in rule.shape)
+        expected = argument.dtypes[0] if len(set(argument.dtypes)) == 1 else None
+        if not dtype and expected is None:
+            reason = "takes several dtypes" if len(argument.dtypes) > 1 else "has no dtype of its own"
+            raise self._error(f"{rule.name!r} {reason}: begin the rule with one, 'float32[…]' or 'x.dtype[…]'", rule)
+        kind = "zeros" if rule.is_zeroed else "empty"
+        dtype = dtype or f"_dtype_{expected}"
+        if self.model:
+            return f"a_{self.model}.new_{kind}(({shape}), dtype={dtype})"
+        return f"_{kind}(({shape}), dtype={dtype}, device=_device(device))"
+
+    def _size(self, text: str, rule: Rule) -> str:
+        kinds = {"tensor": "tensor", "int": "int", "other": "other"}
+        usable = {**self.inputs, **self.tensors}
+        scope = {
+            name: ScopeEntry(
+                position=0, kind="other" if a.is_nullable else kinds[a.kind], type=_describe(a)  # type: ignore[arg-type]
+            )
+            for name, a in usable.items()
+        }  # fmt: skip
+        return to_python(text, scope, kernel=self.function, field=field_of(rule.name))
+
+    def _dtype(self, rule: Rule, argument: Argument) -> str:
+        """Return the Python expression for the dtype that a rule names, or ""."""
+        if not rule.dtype:
+            return ""
+        name, dot, attribute = rule.dtype.partition(".")
+        if dot and attribute == "dtype":
+            self._check_dtype(rule, argument, self._tensor(name, rule))
+            return f"a_{name}.dtype"
+        dtype = getattr(torch, rule.dtype, None)
+        if not isinstance(dtype, torch.dtype):
+            raise self._error(f"there is no dtype {rule.dtype!r}; write float32, or x.dtype for that of x", rule)
+        if not any(argument.accepts(dtype, kernel) for kernel in range(len(argument.dtypes))):
+            raise self._wrong_dtype(rule, argument, dtype_name(dtype))
+        return f"_dtype_{dtype_name(dtype)}"
+
+    def _check_dtype(self, rule: Rule, argument: Argument, model: Argument) -> None:
+        """Raise an error if the dtype of another tensor can never be that of the output."""
+        pairs = zip(argument.dtypes, model.dtypes * len(argument.dtypes), strict=False)
+        if not any(expected is None or got is None or expected == got for expected, got in pairs):
+            raise self._wrong_dtype(rule, argument, f"{model.dtypes[0]} of {model.name!r}")
+
+    def _wrong_dtype(self, rule: Rule, argument: Argument, got: str) -> LaunchSpecError:
+        expected = " or ".join(dict.fromkeys(map(str, argument.dtypes)))
+        fix = f"{expected} like {rule.like}" if rule.like else f"{expected}[{', '.join(rule.shape)}]"
+        return self._error(f"{rule.name!r} is a tensor of {expected}, not {got}: write {fix!r}", rule)
+
+    def _tensor(self, name: str, rule: Rule) -> Argument:
+        """Return a tensor that a rule names."""
+        if name not in self.tensors:
+            names = ", ".join(self.tensors) or "none"
+            raise self._error(f"there is no tensor {name!r} among the inputs; they are {names}", rule)
+        if self.tensors[name].is_nullable:
+            raise self._error(f"{name!r} may be None, so an output cannot depend on it", rule)
+        return self.tensors[name]
+
+    def _error(self, problem: str, rule: Rule) -> LaunchSpecError:
+        return LaunchSpecError(
+            problem, kernel=self.function, field=field_of(rule.name), expression=rule.text, hint=_EXAMPLES
+        )
+
+
+def _describe(argument: Argument) -> str:
+    return f"{argument.cpp_type or argument.declaration}{', which may be None' if argument.is_nullable else ''}"
+
+
+def allocation_names() -> dict[str, object]:
+    """Return the names that allocations use."""
+    dtypes = {f"_dtype_{name}": value for name, value in vars(torch).items() if isinstance(value, torch.dtype)}
+    functions = {f"_{name}": getattr(torch, name) for name in ("empty", "zeros", "empty_like", "zeros_like")}
+    return {**dtypes, **functions, "_contiguous_format": torch.contiguous_format}
