@@ -96,6 +96,7 @@ _WORD_HEADERS = {
     "cstring": "memcpy memset",
     "cstdlib": "malloc free exit abort getenv abs",
     "cassert": "assert",
+    "exception": "Error what_without_backtrace",
     "cfloat": "FLT_MAX FLT_MIN FLT_EPSILON DBL_MAX DBL_MIN DBL_EPSILON",
     "climits": "INT_MAX INT_MIN UINT_MAX LONG_MAX CHAR_BIT",
     "cuda_fp16.h": "half half2 __half __half2 __float2half __half2float __half_raw",
@@ -349,9 +350,12 @@ def _string_literal(text: str) -> str:
 _UNKNOWN = re.compile(
     r"is not a member of|has no (?:actual )?member|has not been declared|No such file|cannot open source file"
     r"|no matching function|no instance of|does not name a|was not declared|is undefined|no operator|no match for"
-    r"|could not convert|cannot convert|no suitable|not a class or|incomplete type|no match found|ambiguous|more than one"
+    r"|could not convert|cannot convert|no suitable|not a class or|incomplete type|no match found|ambiguous"
+    r"|more than one"
 )
-_OF_TORCH = re.compile(r"\b(?:torch|at|c10|ATen|pybind11|py|caffe2|jitload_torch)(?:::|/)|[\"‘](?:torch|at|c10|pybind11|py|std|caffe2)[\"’]")
+_OF_TORCH = re.compile(
+    r"\b(?:torch|at|c10|ATen|pybind11|py|caffe2|jitload_torch)(?:::|/)|[\"‘](?:torch|at|c10|pybind11|py|std|caffe2)[\"’]"
+)
 _MACRO_OF_TORCH = re.compile(r"\b(?:AT|TORCH|C10|PYBIND11|CUDA)_[A-Z]\w*")
 _QUOTED = re.compile(r"[‘\"]([^‘’\"]+)[’\"]")
 _HEADER = re.compile(r"[\w/]+\.(?:cu)?h(?:pp)?\b")

@@ -158,7 +158,7 @@ torch::Tensor loop_rows(const torch::Tensor& x) {
 /// call: devices(torch.device("cpu"), torch.float16) -> ("cpu", torch.float16, torch.device("cpu"))
 /// call: devices(torch.device("cuda:1"), torch.bool) -> ("cuda:1", torch.bool, torch.device("cuda:1"))
 /// call: devices(torch.device("meta"), torch.bool) -> ("meta", torch.bool, torch.device("meta"))
-/// call: devices("cpu", torch.float16)
+/// call: devices("cpu", torch.float16) !!
 /// call: devices("nonsense", torch.float16) !!
 /// call: devices(3, "float16") !! TypeError: devices(): incompatible function arguments.
 /// call: nested([[1, 2], [3]], (1.5, True)) -> ([[1, 2], [3]], (1.5, True))
@@ -206,7 +206,7 @@ std::tuple<int64_t, double, bool> scalars(int64_t a, double b, bool c) { return 
 /// call: undefined(rand(3), 5) !! RuntimeError: a Tensor with 3 elements cannot be converted to Scalar
 /// call: undefined(rand(3), 6) !! IndexError: Dimension out of range (expected to be in range of [-1, 0], but got 3)
 /// call: undefined(rand(3), 7) !! IndexError: Dimension out of range (expected to be in range of [-1, 0], but got -2)
-/// call: undefined(rand(3), 8) !!
+/// call: undefined(rand(3), 8) !! RuntimeError: tensor does not have a device
 /// call: undefined(rand(3), 9) !! RuntimeError: expected scalar type Double but found Float
 /// call: undefined(rand(3), 10) !!
 /// call: undefined(rand(3), 11) !!

@@ -70,6 +70,17 @@ struct ScalarTypeToCPPType;
   };
 JITLOAD_TORCH_SCALAR_TYPES(X)
 #undef X
+#define X(T)                                                \
+  template <>                                               \
+  struct CppTypeToScalarType<T> {                           \
+    static constexpr ScalarType value = ScalarType::T;      \
+  };                                                        \
+  template <>                                               \
+  struct ScalarTypeToCPPType<ScalarType::T> {               \
+    using type = T;                                         \
+  };
+X(Float8_e4m3fn) X(Float8_e5m2) X(Float8_e4m3fnuz) X(Float8_e5m2fnuz) X(Float8_e8m0fnu)
+#undef X
 #if INT64_MAX == __LONG_MAX__
 template <>
 struct CppTypeToScalarType<long long> {
