@@ -20,6 +20,7 @@ from torch_programs import PROGRAMS, Program, difference, functions_of, names
 
 pytest_plugins = ["support.gpu_fixtures"]
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc, and there is none on the PATH")
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse CSR tensor support", "ignore:Sparse invariant checks")
 parametrized = pytest.mark.parametrize(
     "program",
     [pytest.param(p, id=p.name, marks=[needs_nvcc] if p.cuda else []) for p in PROGRAMS],

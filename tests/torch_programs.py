@@ -122,7 +122,7 @@ def difference(value: Any, expected: Any) -> str:
         return "; ".join(filter(None, map(difference, value, expected)))
     if isinstance(value, torch.Tensor | float):
         try:
-            torch.testing.assert_close(value, expected, check_stride=True)
+            torch.testing.assert_close(value, expected, check_stride=True, equal_nan=True)
         except AssertionError as error:
             return str(error)
         return ""

@@ -13,7 +13,7 @@ TORCH_HEADERS = "torch_headers"  # in the work directory
 # Names of torch's, by the header in include/torch_light/jitload_torch/ that has what they declare.
 FORWARDED = {
     "dispatch.h": "ATen/ATen.h ATen/AccumulateType.h ATen/DeviceGuard.h ATen/Dispatch.h ATen/Functions.h "
-    "ATen/OpMathType.h ATen/Tensor.h ATen/core/Tensor.h ATen/core/TensorAccessor.h c10/core/Device.h "
+    "ATen/OpMathType.h ATen/Tensor.h ATen/ceil_div.h ATen/core/Tensor.h ATen/core/TensorAccessor.h c10/core/Device.h "
     "c10/core/DeviceGuard.h c10/core/DeviceType.h c10/core/GradMode.h c10/core/InferenceMode.h c10/core/Layout.h "
     "c10/core/MemoryFormat.h c10/core/Scalar.h c10/core/ScalarType.h c10/core/TensorOptions.h "
     "c10/macros/Macros.h c10/util/ArrayRef.h c10/util/BFloat16.h c10/util/Exception.h "

@@ -19,7 +19,7 @@ from jitload.toolchain.host import own_include_dir
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](?:torch|ATen|c10|pybind11)/', re.MULTILINE)
 _NAME = re.compile(r"\b(?:torch|at)\s*::\s*\w|\bPYBIND11_MODULE\b")
 _QUOTED_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
-_OPERATOR = re.compile(r"(?:\.|->|::)\s*(?:template\s+)?([a-z]\w*)\s*\(")
+_OPERATOR = re.compile(r"(?:\.|->|::)\s*(?:template\s+)?([a-z_]\w*)\s*\(")
 _STD_NAME = re.compile(r"\bstd\s*::\s*(\w+)")
 _WORD = re.compile(r"\b[A-Za-z_]\w*")
 
@@ -94,7 +94,7 @@ _WORD_HEADERS = {
     "isinf floor ceil tanh sin cos roundf rintf floorf ceilf erff log1pf",
     "cstdio": "printf fprintf snprintf stderr",
     "cstring": "memcpy memset",
-    "cstdlib": "malloc free exit abort getenv abs",
+    "cstdlib": "malloc free exit abort getenv abs uint ushort",
     "cassert": "assert",
     "exception": "Error what_without_backtrace",
     "cfloat": "FLT_MAX FLT_MIN FLT_EPSILON DBL_MAX DBL_MIN DBL_EPSILON",

@@ -187,8 +187,8 @@ constexpr Dtype kDtypes[] = {
     {4, 0, 64, "int64"},        {5, 2, 16, "float16"},       {6, 2, 32, "float32"},        {7, 2, 64, "float64"},
     {8, 5, 32, "complex32"},    {9, 5, 64, "complex64"},     {10, 5, 128, "complex128"},   {11, 6, 8, "bool"},
     {15, 4, 16, "bfloat16"},    {23, 12, 8, "float8_e5m2"},  {24, 10, 8, "float8_e4m3fn"}, {25, 13, 8, "float8_e5m2fnuz"},
-    {26, 11, 8, "float8_e4m3fnuz"}, {44, 14, 8, "float8_e8m0fnu"}, {27, 1, 16, "uint16"},   {28, 1, 32, "uint32"},
-    {29, 1, 64, "uint64"},
+    {26, 11, 8, "float8_e4m3fnuz"}, {44, 14, 8, "float8_e8m0fnu"}, {45, 17, 4, "float4_e2m1fn_x2"}, {27, 1, 16, "uint16"},   {28, 1, 32, "uint32"},
+    {29, 1, 64, "uint64"},      {12, 255, 8, "qint8"},       {13, 254, 8, "quint8"},       {14, 255, 32, "qint32"}, /* not of DLPack */
 };
 constexpr int kDtypeCount = sizeof kDtypes / sizeof *kDtypes;
 const char* const kLayouts[] = {"strided", "sparse_coo", "sparse_csr", "_mkldnn"};

@@ -33,7 +33,10 @@ inline void append(Message& m, const c10::Device& value) {
   m.append(":");
   m.append_integer(value.index());
 }
-inline void append(Message& m, c10::Layout value) { m.append(value == c10::kStrided ? "Strided" : "Sparse"); }
+inline void append(Message& m, c10::Layout value) { 
+  static const char* const names[] = {"Strided", "Sparse", "SparseCsr", "Mkldnn"};
+  m.append(names[static_cast<int>(value)]);
+}
 inline void append(Message& m, const c10::Scalar& value) {
   value.isFloatingPoint() ? m.append_float(value.toDouble())
   : value.isBoolean()     ? m.append(value.toBool() ? "true" : "false")
@@ -56,6 +59,9 @@ void append(Message& m, c10::ArrayRef<T> values) {
 }
 #if defined(_GLIBCXX_STRING)
 inline void append(Message& m, const std::string& value) { m.append(value.data(), value.size()); }
+#endif
+#if defined(_GLIBCXX_STRING_VIEW)
+inline void append(Message& m, std::string_view value) { m.append(value.data(), value.size()); }
 #endif
 #if defined(_GLIBCXX_VECTOR)
 template <class T>

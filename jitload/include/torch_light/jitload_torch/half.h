@@ -109,11 +109,12 @@ struct alignas(1) Float8_e4m3fn {
     const uint32_t sign = bits & 0x80000000;
     bits ^= sign;
     if (bits >= 1087u << 20) {
-      x = 0x7f; /* 480 and more have no number */
+      x = bits > 0x7f800000 ? 0x7f : 0x7e; /* 448, the largest number */
     } else if (bits < 121u << 23) {
       x = static_cast<uint8_t>(float_to_bits(bits_to_float(bits) + 16384.0f) - (141u << 23));
     } else {
       x = static_cast<uint8_t>((bits - (120u << 23) + 0x7ffff + (bits >> 20 & 1)) >> 20);
+      if (x == 0x7f) x = 0x7e;
     }
     x |= static_cast<uint8_t>(sign >> 24);
   }

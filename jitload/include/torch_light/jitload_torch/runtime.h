@@ -33,6 +33,7 @@ constexpr uint32_t CUDA_MAX_THREADS_PER_SM = 1536;
 constexpr uint32_t CUDA_MAX_THREADS_PER_SM = 2048;
 #endif
 constexpr uint32_t CUDA_MAX_THREADS_PER_BLOCK = 1024, CUDA_THREADS_PER_BLOCK_FALLBACK = 256;
+#define C10_WARP_SIZE 32
 #define C10_MAX_THREADS_PER_BLOCK(count) (((count) <= CUDA_MAX_THREADS_PER_BLOCK) ? (count) : CUDA_THREADS_PER_BLOCK_FALLBACK)
 #define C10_MIN_BLOCKS_PER_SM(threads, blocks)                      \
   ((((threads) * (blocks) <= CUDA_MAX_THREADS_PER_SM) ? (blocks)    \

@@ -78,7 +78,7 @@ class Tensor {
   bool is_sparse_csr() const { return layout() == Layout::SparseCsr; }
   bool is_mkldnn() const { return layout() == Layout::Mkldnn; }
   bool is_sparse() const { return layout() == kSparse; }
-  bool is_quantized() const { return false; }
+  bool is_quantized() const { return scalar_type() >= kQInt8 && scalar_type() <= kQInt32; }
   bool is_floating_point() const { return isFloatingType(scalar_type()); }
   bool is_complex() const { return isComplexType(scalar_type()); }
   bool is_signed() const { return scalar_type() != kByte && scalar_type() != kBool; }
@@ -186,6 +186,7 @@ class Tensor {
   Tensor& index_put_(ArrayRef<indexing::TensorIndex> indices, const Scalar& value);
   Tensor& index_put_(std::initializer_list<indexing::TensorIndex> indices, const Tensor& value);
   Tensor& index_put_(std::initializer_list<indexing::TensorIndex> indices, const Scalar& value);
+  Tensor& index_put_(std::initializer_list<indexing::TensorIndex> indices, const Tensor& value, bool accumulate);
   Tensor operator-() const;
   Tensor operator~() const;
 #define JITLOAD_TORCH_IN_PLACE_(op, name)        \
@@ -364,6 +365,10 @@ inline Tensor Tensor::index(std::initializer_list<indexing::TensorIndex> indices
   }
 X(Tensor) X(Scalar)
 #undef X
+inline Tensor& Tensor::index_put_(std::initializer_list<indexing::TensorIndex> indices, const Tensor& value, bool accumulate) {
+  jitload_torch::call_path(".index_put_", "", *this, ArrayRef<indexing::TensorIndex>(indices), value, accumulate);
+  return *this;
+}
 inline Tensor Tensor::operator[](int64_t index) const {
   static jitload_torch::Operator select{"select.int", "", nullptr, nullptr};
   return jitload_torch::call<Tensor>(select, *this, 0, index);
@@ -649,6 +654,11 @@ inline int get_num_threads() {
   return count;
 }
 inline void set_num_threads(int count) { jitload_torch::call_path("torch.set_num_threads", "", count); }
+inline TypeMeta get_default_dtype() {
+  ScalarType type = kFloat;
+  jitload_torch::Caster<ScalarType>::load(jitload_torch::call_path("torch.get_default_dtype", "").get(), true, &type);
+  return type;
+}
 inline void manual_seed(uint64_t seed) { jitload_torch::call_path("torch.manual_seed", "", seed); }
 }  // namespace at
 
