@@ -56,16 +56,19 @@ def shared_build(file: str) -> str:
 
 @pytest.hookimpl(trylast=True)  # behind plugins that shuffle
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what takes minutes, unless it is asked for: `-m soak`; in any order, the stub driver comes last."""
+    """Leave out what takes minutes, unless it is asked for: `-m soak`; in any order, the stub driver comes last.
+
+    Before and with the stub, the files that run in one process each come first, so that all processes end together.
+    """
     if "soak" not in (config.option.markexpr or ""):
         soaks = [item for item in items if item.get_closest_marker("soak")]
         items[:] = [item for item in items if item not in soaks]
         config.hook.pytest_deselected(items=soaks)
-    if not Path("/dev/nvidiactl").exists():
-        # A process cannot let go of the stub, and then has a driver and two GPUs: what other tests say it has not.
-        stubbed = {item for item in items if "loaded_stub" in getattr(item, "fixturenames", ())}
-        late = {item.path for item in stubbed if shared_build(item.path.name)}
-        items.sort(key=lambda item: item in stubbed or item.path in late)
+    # A process cannot let go of the stub, and then has a driver and two GPUs: what other tests say it has not.
+    has_driver = Path("/dev/nvidiactl").exists()
+    stubbed = {item for item in items if not has_driver and "loaded_stub" in getattr(item, "fixturenames", ())}
+    late = {item.path for item in stubbed if shared_build(item.path.name)}
+    items.sort(key=lambda item: (item in stubbed or item.path in late, not shared_build(item.path.name)))
 
 
 @pytest.fixture(scope="session")

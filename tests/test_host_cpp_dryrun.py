@@ -15,11 +15,9 @@ import jitload
 from jitload.host_cpp import dryrun
 from jitload.toolchain.nvcc import run_nvcc
 
-pytest_plugins = ["support.nvcc_fixtures"]
-
 
 @needs_nvcc
-def test_a_hit_starts_no_nvcc_and_a_header_that_changed_builds_again(fresh_cache, tmp_path, monkeypatch):
+def test_a_hit_starts_no_nvcc_and_a_header_that_changed_builds_again(cache, tmp_path, monkeypatch):
     log = script_of_nvcc(tmp_path / "my nvcc", "| cat")
     monkeypatch.setenv("JITLOAD_NVCC", str(tmp_path / "my nvcc"))
     headers = tmp_path / "my $headers' (x)\""
@@ -35,11 +33,11 @@ def test_a_hit_starts_no_nvcc_and_a_header_that_changed_builds_again(fresh_cache
         result = run_python(code)
         assert (jitload.load_module(result.stdout.strip()).get(), result.stderr) == (value, "")
         starts.append(log.read_text().count("--dryrun -ccbin"))
-        entries.append(len(list(fresh_cache.glob("m-*/*/m.so"))))
+        entries.append(len(list(cache.glob("m-*/*/m.so"))))
     assert starts == [1, 1, 1, 1]  # the commands are kept
     assert log.read_text().count("-MD") == 0  # they were understood
     assert entries == [1, 1, 2, 2]
-    library = next(fresh_cache.glob("m-*/0000-*/m.so"))
+    library = next(cache.glob("m-*/0000-*/m.so"))
     recorded = json.loads(library.with_name("manifest.json").read_text())["dependencies"]
     read = [file["path"] for file in recorded if file["size"] >= 0]
     assert "@0/value.h" in read
@@ -104,7 +102,7 @@ def test_what_is_not_understood_is_noticed(change, reason, tmp_path):
 
 
 @needs_nvcc
-def test_where_nothing_is_understood_nvcc_compiles_as_a_whole(fresh_cache, tmp_path, monkeypatch, caplog):
+def test_where_nothing_is_understood_nvcc_compiles_as_a_whole(cache, tmp_path, monkeypatch, caplog):
     log = script_of_nvcc(tmp_path / "nvcc", "| sed 's/cudafe++/cudafe3/'")
     monkeypatch.setenv("JITLOAD_NVCC", str(tmp_path / "nvcc"))
     caplog.set_level(logging.DEBUG, logger="jitload.host_cpp.dryrun")
@@ -122,7 +120,7 @@ def test_where_nothing_is_understood_nvcc_compiles_as_a_whole(fresh_cache, tmp_p
 
 
 @needs_nvcc
-def test_a_header_that_only_device_code_includes_is_watched(fresh_cache, tmp_path):
+def test_a_header_that_only_device_code_includes_is_watched(cache, tmp_path):
     header = tmp_path / "device.h"
     header.write_text("#define STEP 1\n")
     text = '#ifdef __CUDA_ARCH__\n#define NAME "device.h"\n#include NAME\n#else\n#define STEP 0\n#endif\n'

@@ -21,7 +21,7 @@ from jitload.request.arguments import Call, Options, Sources
 from jitload.request.request import make_request
 from jitload.toolchain.cuda import Nvcc
 
-pytest_plugins = ["support.gpu_fixtures", "support.nvcc_fixtures"]
+pytest_plugins = ["support.gpu_fixtures"]
 
 BOTH = ADD + "void f() { add<<<1, 1>>>(0, 0, 0); }"
 
@@ -95,7 +95,7 @@ void run(float* x) { parent<<<1, 1>>>(x); }
 @needs_nvcc
 def test_relocatable_device_code_is_linked():
     module = jitload.load_inline(
-        "m", cuda_sources=RELOCATABLE, functions="run", extra_cuda_cflags=["-rdc=true -O3"], arch=ARCH
+        "m", cuda_sources=RELOCATABLE, functions="run", extra_cuda_cflags=["-rdc true -O3"], arch=ARCH
     )
     assert "run" in module
 
@@ -216,7 +216,7 @@ def test_the_error_for_a_compiler_that_nvcc_rejects_says_what_to_do(tmp_path):
 
 
 @needs_nvcc
-def test_warnings_are_not_told_twice(caplog, fresh_cache):
+def test_warnings_are_not_told_twice(caplog, cache):
     jitload.build_inline("m", cuda_sources=BOTH + "\nvoid g() { int unused = 1; }", functions="f", arch=ARCH)
     assert caplog.text.count('"unused" was declared but never referenced') == 1
 
@@ -236,7 +236,7 @@ def test_the_error_for_an_unknown_architecture_lists_those_of_nvcc():
 
 
 @needs_nvcc
-def test_files_are_objects_of_their_own_and_a_compiler_may_be_several_words(fresh_cache, tmp_path, monkeypatch):
+def test_files_are_objects_of_their_own_and_a_compiler_may_be_several_words(cache, tmp_path, monkeypatch):
     monkeypatch.setenv("JITLOAD_CXX", "env FIRST=1 c++")
     monkeypatch.setenv("JITLOAD_ARCH", "90a")
     if Path("/dev/nvidiactl").exists():
@@ -248,7 +248,7 @@ def test_files_are_objects_of_their_own_and_a_compiler_may_be_several_words(fres
     plain = file_of(tmp_path, "int C() { return 3; }\n", "c.cpp")
     module = jitload.load("m", sources=[kernels, main, plain])
     assert module.get() == 8
-    (rules,) = fresh_cache.glob("m-*/*/build.ninja")
+    (rules,) = cache.glob("m-*/*/build.ninja")
     assert rules.read_text().count("/ptxas -arch=sm_90a ") == 2
     assert " ./host_compiler " in rules.read_text()
 
@@ -277,7 +277,7 @@ def test_the_guides_kernel_library_computes_what_torch_computes(tmp_path):
 
 
 @needs_nvcc
-def test_functions_are_found_in_the_files_that_define_them(fresh_cache, tmp_path):
+def test_functions_are_found_in_the_files_that_define_them(cache, tmp_path):
     """Each file is what it is by itself: only what launches kernels is compiled by nvcc."""
     texts = {
         "launch.cu": BOTH + '\nextern "C" {\nint Two(int n) { f(); return 2 + n; }\n}',
@@ -290,7 +290,7 @@ def test_functions_are_found_in_the_files_that_define_them(fresh_cache, tmp_path
     assert (module.get(), module.Four()) == (1, 4)
     assert module.Two.__signature__.parameters.keys() == {"n"}  # not that of the namespace
     assert module.get_function_doc("Two") == "Two."
-    (directory,) = fresh_cache.glob("m-*/*")
+    (directory,) = cache.glob("m-*/*")
     assert sorted(path.name for path in directory.glob("source*.c?")) == [
         *("source0.cc", "source1.cu", "source2.cc"),
     ]

@@ -40,13 +40,6 @@ def with_sum(x: torch.Tensor) -> torch.Tensor:
     return torch.cat([x.sum().reshape(1), x[1:]])
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JITLOAD_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 def build(*names: str) -> Path:
     """Return the library of files; a second call finds it in the cache."""
     sources = [TEXTS / name for name in names]

@@ -6,7 +6,6 @@ import importlib.util
 import inspect
 import os
 import re
-import shutil
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,22 +15,6 @@ from builds import ARCH, build, kernel, load, run_python
 import jitload
 from jitload.prebuilding import requests
 from jitload.prebuilding.processes import worker_count
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    return make_cache(tmp_path, monkeypatch)
-
-
-def make_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a test a cache of its own, with the part that all libraries share."""
-    usual = build(kernel("f")).parents[2]
-    for shared in (usual / ".tools", *usual.glob("runtime-*")):
-        shutil.copytree(shared, tmp_path / "cache" / shared.name)
-    (tmp_path / "cache").chmod(0o700)
-    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr("jitload.pipeline._modules", {})
-    return tmp_path / "cache"
 
 
 def request(name: str, **options) -> dict:

@@ -22,10 +22,17 @@ import tvm_ffi
 
 from jitload.errors import LoadError
 from jitload.loader.direct import CheckedFunction, direct_arguments, direct_type, torch_exchange
-from jitload.loader.function import Library, TypedFunction
+from jitload.loader.function import Library, TypedFunction, in_graphs
 
 _COMPLEX_OF = {"float32": "complex64", "float64": "complex128"}  # float2 and complex<float> are pairs of float32
-_SHOWN = ("get_function", "get_function_doc", "get_function_metadata", "imports", "kind")  # by tab completion
+_SHOWN = (
+    "get_function",
+    "get_function_doc",
+    "get_function_metadata",
+    "imports",
+    "kind",
+    "write_stub",
+)  # by tab completion
 _MISSING_CUDART = re.compile(r"libcudart\.so\.(\d+): cannot open shared object file")
 _lock = threading.Lock()
 _loaded_files: dict[str, tuple[int, int, int, int]] = {}  # path of a loaded library -> identity of its file
@@ -54,6 +61,7 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
     def __getitem__(self, name: str) -> TypedFunction:
         return self.get_function(name)
 
+    @in_graphs
     def get_function(self, name: str, query_imports: bool = False) -> TypedFunction:  # noqa: FBT001, FBT002  upstream's
         """Return a function of the library by its exported name."""
         if not isinstance(name, str):
@@ -72,6 +80,16 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
             # Set on tvm-ffi's own object, because an instance of our own class would take longer to call.
             function.__name__, function.__doc__ = name, self.get_function_doc(name)
         return function
+
+    def write_stub(self, path: str | os.PathLike[str]) -> Path:
+        """Write a type stub of the functions, so that editors complete and check their calls; return its path.
+
+        Example:
+            `mod.write_stub("vec.pyi")`, beside a `vec.py` that loads the module and assigns its functions
+        """
+        from jitload.loader.stub import write_stub
+
+        return write_stub(self, path)
 
     def _jitload_facts(self) -> dict[str, Any]:
         """Return the library's description of itself, which is empty if jitload did not build it."""
@@ -296,6 +314,7 @@ def list_exports(module: Module, library_path: Path) -> None:
     plain = sorted(name for name in names if not name.startswith("_") and name not in facts["functions"])
     if "_jitload_torch_module" in names:
         functions = module.__dict__["_jitload_torch"] = ModuleType(library_path.stem)
+        functions.__file__ = str(library_path)
         tvm_ffi.Module.get_function(module, "_jitload_torch_module")(id(functions))
         plain += sorted(name for name in vars(functions) if not name.startswith("_"))
     module.__dict__["_jitload_exports"] = tuple(plain)
