@@ -13,6 +13,7 @@ import logging
 import os
 import pickle
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -138,7 +139,8 @@ def _run_apart(program: Program, peer: str, *, options: argparse.Namespace, dead
         return
     path = _record(options.out, program, peer)
     extensions = options.out / "extensions" / f"{program.name}.{peer}"
-    extensions.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(extensions, ignore_errors=True)  # torch would wait for the lock of a build that was killed
+    extensions.mkdir(parents=True)
     environment = {**os.environ, "TORCH_EXTENSIONS_DIR": str(extensions), "MAX_JOBS": "2", "PYTHONFAULTHANDLER": "1"}
     command = [sys.executable, __file__, "--out", str(options.out), "--run", program.name, "--peer", peer]
     with (options.out / f"{program.name}.{peer}.log").open("wb") as log:

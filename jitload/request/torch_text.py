@@ -20,7 +20,7 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](?:torch|ATen|c10|pybind1
 _NAME = re.compile(r"\b(?:torch|at)\s*::\s*\w|\bPYBIND11_MODULE\b")
 _QUOTED_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
 _ANY_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*(?:[<\"]([^>\"\n]+)[>\"])?", re.MULTILINE)
-_OPERATOR = re.compile(r"(?:\.|->|::)\s*(?:template\s+)?([a-z]\w*)\s*\(")
+_OPERATOR = re.compile(r"(?:\.|->|::)\s*(?:template\s+)?([a-z_]\w*)\s*\(")
 _STD_NAME = re.compile(r"\bstd\s*::\s*(\w+)")
 _WORD = re.compile(r"\b[A-Za-z_]\w*")
 
@@ -95,8 +95,9 @@ _WORD_HEADERS = {
     "isinf floor ceil tanh sin cos roundf rintf floorf ceilf erff log1pf",
     "cstdio": "printf fprintf snprintf stderr",
     "cstring": "memcpy memset",
-    "cstdlib": "malloc free exit abort getenv abs",
+    "cstdlib": "malloc free exit abort getenv abs uint ushort",
     "cassert": "assert",
+    "exception": "Error what_without_backtrace",
     "cfloat": "FLT_MAX FLT_MIN FLT_EPSILON DBL_MAX DBL_MIN DBL_EPSILON",
     "climits": "INT_MAX INT_MIN UINT_MAX LONG_MAX CHAR_BIT",
     "cuda_fp16.h": "half half2 __half __half2 __float2half __half2float __half_raw",
