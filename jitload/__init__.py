@@ -20,6 +20,7 @@ from jitload.launch import Launch
 
 if TYPE_CHECKING:
     from jitload.loader.module import Module, global_tensor
+    from jitload.operators.jax_call import jax_call as jax_call
     from jitload.operators.operator import torch_op as torch_op
     from jitload.prebuilding.api import prebuild as prebuild
 
@@ -59,6 +60,10 @@ def __getattr__(name: str) -> Any:
         from jitload.prebuilding.api import prebuild
 
         return prebuild
+    if name == "jax_call":
+        from jitload.operators.jax_call import jax_call
+
+        return jax_call
     if name == "torch_op":
         from jitload.operators.operator import torch_op
 
@@ -67,4 +72,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__", "errors", "nvrtc", "prebuild", "torch_op"]
+    return [*__all__, "__version__", "errors", "jax_call", "nvrtc", "prebuild", "torch_op"]

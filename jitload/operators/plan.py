@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from jitload.errors import LaunchSpecError
-from jitload.operators.arguments import Argument, Signature, check_names
 from jitload.operators.outputs import Allocator, parse_rule
+from jitload.operators.signature import Argument, Signature, check_names
 
 
 class Plan(NamedTuple):
