@@ -162,9 +162,12 @@ def tvm_ffi_builds(arch: str) -> Answer:
 
 
 def _toolkit_of_nvcc() -> Path:
-    """Return the toolkit of nvcc; wheels get a `lib64` with the name that upstream links."""
+    """Return the toolkit of nvcc, which may itself be a script elsewhere.
+
+    Wheels get a `lib64` with the name of the library that upstream links.
+    """
     nvcc = find_nvcc()
-    home = nvcc.path.parent.parent
+    home = nvcc.include_dirs[0].parent
     if (home / "lib64" / "libcudart.so").exists():
         return home
     toolkit = Path(os.environ["JITLOAD_CACHE_DIR"]).parent / "toolkit"

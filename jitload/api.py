@@ -17,6 +17,7 @@ from jitload.request.arguments import (
     Sources,
     Texts,
     absolute_path,
+    check_flags,
     label_pieces,
     read_call,
     read_options,
@@ -91,7 +92,9 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
             what a GPU could not run. The default is `JITLOAD_CPU_GPU_CHECK`, or True if that is not set.
         isolate: Whether NVRTC runs in a child process, so that its crash raises a CompileError. The default is
             `JITLOAD_ISOLATE`, or False if that is not set.
-        verbose: Log the output of the compilers, at level INFO of the logger `jitload`.
+        verbose: Log the stages of the build and how long they took, the commands and their output, and whether the
+            cache has the library, at level INFO of the logger `jitload`. Unless the program configures `logging`,
+            the messages go to standard error.
 
     Returns:
         A `Module`. An identical call returns the same one, unless `build_directory` is given or `keep_module_alive` is
@@ -294,6 +297,7 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
     from jitload.toolchain.arch import resolve_one_gpu_arch
     from jitload.toolchain.cuda import find_cuda_toolchain
 
+    check_flags({"isolate": isolate})
     if isinstance(source, bytes | bytearray | memoryview) or (isinstance(source, str) and ".version" in source):
         from jitload.cuda.ptx import compile_image, format_of
 
@@ -384,6 +388,7 @@ def load_triton(  # noqa: D417, PLR0913  the keywords of Triton's launches, and 
         num_stages=num_stages,
         **more,
     )
+    check_flags({"keep_module_alive": keep_module_alive, "verbose": verbose})
     request = make_triton_request(name, kernel, spec, arch=arch, grid=grid)
     return load_request(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 

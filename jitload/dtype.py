@@ -23,7 +23,7 @@ def to_cpp_dtype(dtype_str: str | Any) -> str:
     """Return the C++ type of a dtype's elements in CUDA code.
 
     Args:
-        dtype_str: A `torch.dtype`, NumPy dtype or name, such as `torch.float16`, `"torch.float16"` or `"float16"`.
+        dtype_str: A dtype of torch, NumPy or JAX, a NumPy type such as `np.float16`, or a name such as `"float16"`.
 
     Raises:
         ValueError: CUDA has no type for it.
@@ -33,6 +33,8 @@ def to_cpp_dtype(dtype_str: str | Any) -> str:
         '__nv_bfloat16'
     """
     name = str(dtype_str).removeprefix("torch.")
+    if isinstance(dtype_str, type) and dtype_str.__module__ != "builtins":  # Python's own types have no fixed size
+        name = dtype_str.__name__.rstrip("_")  # numpy.bool_
     if name not in _CPP_TYPES:
         raise ValueError(f"CUDA has no C++ type for dtype {name!r}; it has types for {', '.join(_CPP_TYPES)}")
     return _CPP_TYPES[name]

@@ -25,8 +25,9 @@ class Parameter:
             `float8_e4m3fn`, `bool`); None accepts any. For a `float` scalar, its format.
         alignment: For a pointer, the alignment in bytes that its address must have (16 for `float4*`); otherwise 1.
         layout: For a struct, the numbers in it: `f4*2@0;i4*1@8` is two floats of 4 bytes at byte 0 and an integer at
-            byte 8. `u` is an unsigned integer, a bool or a pointer, `r` a bfloat16, and `b` bytes of any meaning.
-            A vector of CUDA's begins with `=`, `=f4*4@0`. Empty if the compiler did not tell.
+            byte 8. `u` is an unsigned integer, a bool or a pointer, `r` a bfloat16, `b` bytes of any meaning, and `?`
+            bytes whose meaning is not known. `f4*6@0/12` is an array with rows of 12 bytes. A vector of CUDA's begins
+            with `=`, `=f4*4@0`. Empty if nothing is known.
     """
 
     name: str
@@ -196,6 +197,7 @@ class Cubin:
         kernels: The kernels, in the order of the source.
         variables: The `__device__` and `__constant__` variables.
         triton: How to launch it, if it was compiled by Triton.
+        ptx: The PTX that it was assembled from, or "" if it is not known.
     """
 
     data: bytes = field(repr=False)
@@ -204,6 +206,7 @@ class Cubin:
     kernels: tuple[Kernel, ...] = ()
     variables: tuple[Variable, ...] = ()
     triton: Specialization | None = None
+    ptx: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +219,7 @@ class ParameterSlot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageKernel:
-    """A kernel as a cubin describes it, without types and names of parameters."""
+    """A kernel as a cubin describes it, without types and names of parameters; `barriers` is how many a block uses."""
 
     symbol: str
     slots: tuple[ParameterSlot, ...]
@@ -224,6 +227,7 @@ class ImageKernel:
     shared_bytes: int | None
     local_bytes: int | None
     max_threads: int
+    barriers: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,13 +39,14 @@ def nvrtc_compile(
         `cubin = nvrtc_compile('extern "C" __global__ void f(float* x) { x[0] = 1; }', arch="sm_90a")`
     """
     from jitload.cuda.headers import headers_in_memory
-    from jitload.request.arguments import check_text, read_strings
+    from jitload.request.arguments import check_flags, check_text, read_strings
     from jitload.request.options import check_names_no_arch
     from jitload.settings import read_settings
     from jitload.toolchain.arch import resolve_one_gpu_arch
     from jitload.toolchain.cuda import find_cuda_toolchain, nvrtc_include_dirs
 
     check_text(name, "name")
+    check_flags({"isolate": isolate})
     settings = read_settings()
     toolchain = find_cuda_toolchain(settings)
     target = resolve_one_gpu_arch(arch or "native", settings, function="nvrtc_compile()")

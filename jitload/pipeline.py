@@ -5,8 +5,10 @@ Read from top to bottom, this file shows what happens to one kernel; each stage 
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,6 +21,7 @@ from jitload.cache.tiers import find_in_tiers, upload_entry
 from jitload.errors import CacheError, CacheWriteError, JitLoadError, ToolchainError, warn_once
 from jitload.request.arguments import absolute_path, check_path
 from jitload.request.request import Request
+from jitload.stages import shown_log
 from jitload.toolchain.arch import CPU
 from jitload.toolchain.cuda import CudaToolchain, Nvcc, find_cuda_headers, find_cuda_toolchain
 from jitload.toolchain.host import Compiler, compiler_identity, find_compiler, own_identity, recall_compiler_identity
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from jitload.loader.module import Module
 
 PathLike = str | os.PathLike[str]
+_log = logging.getLogger(__name__)
 _GC_PAUSE_S = 1.0  # the longest time for which a build pauses the garbage collector
 
 _modules: dict[Request, tuple[Entry, Module]] = {}
@@ -47,13 +51,15 @@ def load_request(
         entry, module = loaded
         if all(file.is_unchanged() for file in entry.dependencies):
             return module
+    started = time.perf_counter()
     entry, module = _load(request, directory, keep_module_alive=keep_module_alive, verbose=verbose)
+    module.__dict__["_jitload_built_s"] = time.perf_counter() - started if entry.is_new else None
     return _remember_module(request, entry, module) if is_reusable else module
 
 
 def _load(request: Request, directory: Path | None, *, keep_module_alive: bool, verbose: bool) -> tuple[Entry, Module]:
     """Find or build the library of a request, and load it."""
-    with pause_garbage_collection():
+    with pause_garbage_collection(), shown_log(is_shown=verbose):
         entry = find_or_build(request, verbose=verbose)
         try:
             return entry, _load_entry(entry, request, directory, keep_module_alive=keep_module_alive)
@@ -74,7 +80,7 @@ def _load_entry(entry: Entry, request: Request, directory: Path | None, *, keep_
         from jitload.building.outputs import install_library
 
         path = install_library(entry, request, directory).unique_path
-    return load_library(path, keep_module_alive=keep_module_alive)
+    return load_library(path, keep_module_alive=keep_module_alive, origin=entry.product)
 
 
 def _remember_module(request: Request, entry: Entry, module: Module) -> Module:
@@ -93,7 +99,8 @@ def build_request(request: Request, build_directory: PathLike | None, output: Pa
     is_object = target is not None and target.suffix == ".o"
     if is_object and request.host is not None:
         request = request._replace(host=request.host._replace(is_object=True))
-    entry = find_or_build(request, verbose=verbose)
+    with shown_log(is_shown=verbose):
+        entry = find_or_build(request, verbose=verbose)
     if target is None and directory is None:
         return str(entry.product)
 
@@ -141,7 +148,9 @@ def find_or_build(request: Request, *, verbose: bool = False) -> Entry:
         return _find_without_tools(request, cache_dir, error)
     key = library_key(request, tools.cuda, tools.compiler_identity, own_identity(cache_dir))
     if entry := find_in_tiers(cache_dir, key, request.settings):
+        _log.info("%s is in the cache: %s", key.name, entry.dir)
         return entry
+    _log.info("%s is not in the cache: there is no entry with the key %s", key.name, key.digest)
     try:
         return _build_in(cache_dir, request, key, tools, verbose=verbose)
     except CacheWriteError as error:

@@ -81,6 +81,7 @@ _KEYS = tuple(map(os.fsencode, _VARIABLES))
 _DEFAULT_CACHE_LIMIT = 5 * 10**9
 _DEFAULT_TIMEOUT_S = 5.0
 _MODES = ("auto", "load-only", "rebuild")
+_FLAGS = {**dict.fromkeys(("1", "true", "yes", "on"), True), **dict.fromkeys(("0", "false", "no", "off"), False)}
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
@@ -96,6 +97,10 @@ def read_settings() -> Settings:
 @functools.lru_cache(maxsize=16)
 def _parse(*raw: bytes) -> Settings:
     values = dict(zip(_VARIABLES, map(os.fsdecode, raw), strict=True))
+
+    def flag(name: str, *, default: bool = False) -> bool:
+        return read_flag(name, values[name], default=default)
+
     mode, limit, timeout = (values[f"JITLOAD_{name}"] for name in ("MODE", "CACHE_LIMIT", "CACHE_REMOTE_TIMEOUT"))
     if mode not in ("", *_MODES):
         raise CacheError(f"JITLOAD_MODE={mode!r} must be one of {', '.join(_MODES)}")
@@ -113,21 +118,32 @@ def _parse(*raw: bytes) -> Settings:
         nvrtc=values["JITLOAD_NVRTC"],
         nvcc=values["JITLOAD_NVCC"],
         cxx=values["JITLOAD_CXX"] or values["CXX"],
-        trusts_group=values["JITLOAD_TRUST_GROUP"] == "1",
+        trusts_group=flag("JITLOAD_TRUST_GROUP"),
         mode=mode or "auto",
         cache_limit=cache_limit,
         path=values["PATH"],
         toolkits=tuple(values[name] for name in _TOOLKIT_VARIABLES if values[name]),
         nvcc_flags=(values["NVCC_PREPEND_FLAGS"], values["NVCC_APPEND_FLAGS"]),
         environment=tuple(f"{name}={values[name]}" for name in _COMPILER_VARIABLES if values[name]),
-        checks_for_gpu=values["JITLOAD_CPU_GPU_CHECK"] != "0",
-        isolates=values["JITLOAD_ISOLATE"] == "1",
-        precompiles=values["JITLOAD_PRECOMPILE"] != "0",
+        checks_for_gpu=flag("JITLOAD_CPU_GPU_CHECK", default=True),
+        isolates=flag("JITLOAD_ISOLATE"),
+        precompiles=flag("JITLOAD_PRECOMPILE", default=True),
         cache_path=tuple(directory for directory in values["JITLOAD_CACHE_PATH"].split(os.pathsep) if directory),
         remote=values["JITLOAD_CACHE_REMOTE"],
-        remote_writes=bool(values["JITLOAD_CACHE_REMOTE"]) and values["JITLOAD_CACHE_REMOTE_WRITE"] == "1",
+        remote_writes=flag("JITLOAD_CACHE_REMOTE_WRITE") and bool(values["JITLOAD_CACHE_REMOTE"]),
         remote_timeout_s=_parse_seconds(timeout) if timeout else _DEFAULT_TIMEOUT_S,
     )
+
+
+def read_flag(name: str, text: str, *, default: bool = False) -> bool:
+    """Return what the text of a variable that turns something on or off means; "" is the default.
+
+    Raises:
+        JitLoadError: The text is anything but 1, true, yes, on, 0, false, no or off.
+    """
+    if (flag := _FLAGS.get(text.strip().lower(), default if not text else None)) is None:
+        raise JitLoadError(f"{name}={text!r} must be 1, true, yes or on, or 0, false, no or off")
+    return flag
 
 
 def _parse_seconds(text: str) -> float:

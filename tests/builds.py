@@ -71,6 +71,9 @@ def start_python(code: str, env: Mapping[str, str] | None = None) -> subprocess.
 
 
 def python_command(code: str) -> list[str]:
+    """Return the command of a program; without torch, which tvm-ffi takes seconds to import, unless it uses torch."""
+    if "torch" not in code:
+        code = f"import sys; sys.modules['torch'] = None\n{code}"
     return [sys.executable, "-W", "error", "-c", code]
 
 

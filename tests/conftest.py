@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from builds import build, kernel
+from filelock import FileLock
 from support.fixtures import loaded_stub, stub_driver, stub_library  # noqa: F401  pytest finds fixtures by name here
 
 from jitload.cuda import kernels
@@ -55,30 +56,42 @@ def shared_build(file: str) -> str:
 
 @pytest.hookimpl(trylast=True)  # behind plugins that shuffle
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what takes minutes, unless it is asked for: `-m soak`; in any order, the stub driver comes last."""
+    """Leave out what takes minutes, unless it is asked for: `-m soak`; in any order, the stub driver comes last.
+
+    Before and with the stub, the files that run in one process each come first, so that all processes end together.
+    """
     if "soak" not in (config.option.markexpr or ""):
         soaks = [item for item in items if item.get_closest_marker("soak")]
         items[:] = [item for item in items if item not in soaks]
         config.hook.pytest_deselected(items=soaks)
-    if not Path("/dev/nvidiactl").exists():
-        # A process cannot let go of the stub, and then has a driver and two GPUs: what other tests say it has not.
-        stubbed = {item for item in items if "loaded_stub" in getattr(item, "fixturenames", ())}
-        late = {item.path for item in stubbed if shared_build(item.path.name)}
-        items.sort(key=lambda item: item in stubbed or item.path in late)
+    # A process cannot let go of the stub, and then has a driver and two GPUs: what other tests say it has not.
+    has_driver = Path("/dev/nvidiactl").exists()
+    stubbed = {item for item in items if not has_driver and "loaded_stub" in getattr(item, "fixturenames", ())}
+    late = {item.path for item in stubbed if shared_build(item.path.name)}
+    items.sort(key=lambda item: (item in stubbed or item.path in late, not shared_build(item.path.name)))
 
 
 @pytest.fixture(scope="session")
-def used_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory that all processes of this test run share."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session")
+def used_cache(run_dir: Path) -> Path:
     """Make a cache with what each machine's first build makes for all: the runtime, and what the compiler said."""
-    made = tmp_path_factory.mktemp("used") / "cache"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JITLOAD_CACHE_DIR", str(made))
-        entry = build(kernel("first"), "first").parents[1]
-    for leftover in (entry, *(made / name for name in (".grown", ".locks", ".uses", ".work"))):
-        if leftover.is_dir():
-            shutil.rmtree(leftover)
-        else:
-            leftover.unlink(missing_ok=True)
+    made = run_dir / "used" / "cache"
+    with FileLock(run_dir / "used.lock"):
+        if not made.exists():
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("JITLOAD_CACHE_DIR", str(made))
+                entry = build(kernel("first"), "first").parents[1]
+            for leftover in (entry, *(made / name for name in (".grown", ".locks", ".uses", ".work"))):
+                if leftover.is_dir():
+                    shutil.rmtree(leftover)
+                else:
+                    leftover.unlink(missing_ok=True)
     return made
 
 
@@ -111,14 +124,15 @@ def nvrtc_runs(monkeypatch: pytest.MonkeyPatch) -> list[NvrtcJob]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def _cache(run_dir: Path) -> Iterator[Path]:
     """Give the test run a cache of its own; tests that look into a cache make one more."""
     with pytest.MonkeyPatch.context() as patch:
-        directory = tmp_path_factory.mktemp("cache")
+        directory = run_dir / "shared" / "cache"
+        directory.parent.mkdir(exist_ok=True)
         patch.setenv("JITLOAD_CACHE_DIR", str(directory))
         patch.setenv("JITLOAD_PRECOMPILE", "0")  # nothing in the background but where a test asks for it
         patch.setenv("JITLOAD_CPU_GPU_CHECK", "0")  # NVRTC would take half as long as g++; test_cpu_gpu_check.py has it
-        patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton")))
+        patch.setenv("TRITON_CACHE_DIR", str(run_dir / "triton"))
         patch.setenv("TRITON_DEFAULT_FP_FUSION", "1")  # Triton 3.9 warns where it is not set
         for name in ("ARCH", "NVRTC", "NVCC", "CXX", "TRUST_GROUP", "MODE", "CACHE_LIMIT"):
             patch.delenv(f"JITLOAD_{name}", raising=False)

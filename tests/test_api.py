@@ -360,13 +360,27 @@ def test_nvrtc_compile_is_upstreams(monkeypatch):
         nvrtc_compile(kernel("k", "x[0] = VALUE;"), name="my.cu")
 
 
-def test_verbose_shows_what_the_tools_print(caplog):
+def test_the_log_has_the_stages_and_with_verbose_the_commands(caplog):
     with caplog.at_level(logging.INFO, "jitload"):
         load(ADD + "// quiet")
-        loggers = {record.name for record in caplog.records}  # that it is built, and how long it took
-        assert loggers == {"jitload.cache.store"}
+        assert "-c wrapper.cc" not in caplog.text
         load(ADD + "// loud", verbose=True)
-    assert "-c wrapper.cc -o wrapper.o" in caplog.text
+    for text in ("m is not in the cache", "NVRTC compiles m.cu: ", "-c wrapper.cc -o wrapper.o", "built m in "):
+        assert text in caplog.text
+
+
+@pytest.mark.parametrize("arch", [ARCH, "cpu"])
+def test_verbose_writes_to_standard_error_unless_logging_is_configured(arch, capsys, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("jitload"), "hasHandlers", lambda: False)
+    text = kernel("k", "x[0] = 41;")
+    load(text, arch=arch, verbose=True)
+    shown = capsys.readouterr().err
+    assert "jitload: m is not in the cache" in shown
+    assert "jitload: ninja builds m: " in shown
+    load(text, arch=arch, verbose=True, keep_module_alive=False)
+    assert "jitload: m is in the cache: " in capsys.readouterr().err
+    load(text + "//", arch=arch)
+    assert capsys.readouterr().err == ""
 
 
 def test_a_warning_is_shown_though_the_build_succeeds(caplog):

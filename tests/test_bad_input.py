@@ -16,6 +16,7 @@ from jitload import nvrtc
 from jitload.building.ninja import Step, ninja_text
 from jitload.cpptext.source_kind import classify
 from jitload.errors import CompileError, JitLoadError, LaunchSpecError, ToolchainError
+from jitload.settings import read_settings
 
 # ---- paths -----------------------------------------------------------------------------------------------------
 
@@ -310,3 +311,36 @@ def test_kernels_in_a_header_that_the_flags_include(tmp_path):
     header = tmp_path / "k.h"
     header.write_text(ADD)
     assert list(load("struct Unused;", extra_cuda_cflags=["-include", os.fspath(header)])) == ["add"]
+
+
+FLAGS = (
+    ("JITLOAD_ISOLATE", "isolates", False),
+    ("JITLOAD_CPU_GPU_CHECK", "checks_for_gpu", True),
+    ("JITLOAD_PRECOMPILE", "precompiles", True),
+    ("JITLOAD_TRUST_GROUP", "trusts_group", False),
+    ("JITLOAD_CACHE_REMOTE_WRITE", "remote_writes", False),
+)
+
+
+@pytest.mark.parametrize(("variable", "field", "default"), FLAGS)
+def test_variables_that_turn_something_on_or_off(monkeypatch, variable, field, default):
+    monkeypatch.setenv("JITLOAD_CACHE_REMOTE", "file:///nowhere")
+    texts = [("", default), *((text, True) for text in ("1", "true", "YES", "On"))]
+    for text, value in (*texts, *((text, False) for text in ("0", "False", "no", "OFF"))):
+        monkeypatch.setenv(variable, text)
+        assert getattr(read_settings(), field) is value
+    for text in ("maybe", "2", " ", "trüe"):
+        monkeypatch.setenv(variable, text)
+        with pytest.raises(
+            JitLoadError, match=rf"{variable}='{text}' must be 1, true, yes or on, or 0, false, no or off"
+        ):
+            jitload.load_inline("flags", cuda_sources="__global__ void k() {}")
+
+
+@pytest.mark.parametrize("name", ["isolate", "gpu_check", "debug", "verbose", "keep_module_alive"])
+def test_arguments_that_turn_something_on_or_off(name):
+    for value in ("yes", "off", 2, [], *(() if name in ("isolate", "gpu_check") else (None,))):
+        with pytest.raises(JitLoadError, match=rf"{name}={re.escape(repr(value))} must be True"):
+            jitload.load_inline("flags", cuda_sources="__global__ void k() {}", **{name: value})
+    with pytest.raises(JitLoadError, match="isolate='yes' must be True, False or None"):
+        jitload.compile_cubin("__global__ void k() {}", isolate="yes")

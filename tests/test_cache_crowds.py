@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -187,8 +188,7 @@ class CacheMachine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.root = Path(os.environ["JITLOAD_CACHE_DIR"]).parent / f"machine-{os.urandom(6).hex()}"
-        self.root.mkdir(mode=0o700)
+        self.root = Path(tempfile.mkdtemp(prefix="jitload-machine-"))
         self.cache = self.root / "cache"
         self.headers = [self.root / f"h{number}.h" for number in range(4)]
         self.mapped: dict[str, bytes] = {}  # what this process may have loaded under a path

@@ -34,7 +34,8 @@ SHAPE = "takes [grid, block], [grid, block, shared_bytes] or [grid, block, share
 STREAM = "stream must be an int, a torch or CuPy stream, or have __cuda_stream__"
 ADDRESS = "stream must be an address: from 0 to 2**63 - 1"
 WRONG: list[tuple[Any, type[Exception], str]] = [
-    (1, TypeError, f" {SHAPE}"), ((1,), TypeError, f" {SHAPE}"), ((1, 1, 1, 1, 1), TypeError, f" {SHAPE}"),
+    (1, TypeError, f" has no block: it {SHAPE}"),
+    ((1,), TypeError, f" has no block: it {SHAPE}"), ((1, 1, 1, 1, 1), TypeError, f" {SHAPE}"),
     ("x", TypeError, f" {SHAPE}"), (None, TypeError, f" {SHAPE}"), ({}, TypeError, f" {SHAPE}"),
     (slice(1, 2), TypeError, f" {SHAPE}"), ((1, "x"), TypeError, ": block must be an int, got str"),
     ((1.5, 1), TypeError, ": grid must be an int, got float"),

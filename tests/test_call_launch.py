@@ -209,13 +209,14 @@ def test_a_grid_of_no_blocks_returns_and_asks_the_driver_nothing(mod: jitload.Mo
 
 def test_a_kernel_without_grid_and_block_says_how_to_give_them(mod: jitload.Module, stub_driver: StubDriver) -> None:
     call = (array(), array(), 8)
-    for name in ("neither", "grid_only", "block_only"):
-        rule = f"has no grid and block: call {name}[grid, block](…), or declare them in its Launch"
+    for name, missing in (("neither", "grid and block"), ("grid_only", "block"), ("block_only", "grid")):
+        pronoun = "them" if "and" in missing else "it"
+        rule = f"has no {missing}: call {name}[grid, block](…), or declare {pronoun} in its Launch"
         assert_refused(TypeError, f"{name}() {rule}", mod[name], *call)
     assert shape_of(stub_driver, mod.neither[3, 4], *call) == ((3, 1, 1), (4, 1, 1))
     assert shape_of(stub_driver, mod.grid_only[None, 4], *call) == ((1, 1, 1), (4, 1, 1))
     assert shape_of(stub_driver, mod.block_only[3, None], *call) == ((3, 1, 1), (64, 1, 1))
-    rule = "has no grid and block: call grid_only[grid, block](…), or declare them in its Launch"
+    rule = "has no block: call grid_only[grid, block](…), or declare it in its Launch"
     assert_refused(TypeError, f"grid_only() {rule}", mod.grid_only[3, None], *call)
 
 

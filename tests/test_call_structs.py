@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import re
 from ctypes import c_bool, c_double, c_float, c_int, c_int64, c_longlong, c_short, c_ubyte, c_uint, c_void_p
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import torch
 from support.wrappers import find_cuda_headers
 
 import jitload
-from jitload.cpptext.structures import find_declarations, may_declare
+from jitload.cpptext.structures import find_declarations, may_declare, type_name
 
 pytest_plugins = ["support.gpu_fixtures"]
 SOURCE = r"""
@@ -50,7 +50,7 @@ extern "C" __global__ void halves(__half2 h, char3 c, float* out) { out[0] = __h
 extern "C" __global__ void rows(const float* const* rows, void** any, float* out) { out[0] = rows[1][0]; }
 """
 NAMES = ("two", "many", "vectors", "halves", "rows")
-PARAMS = "f8*1@0;u8*1@8;f8*3@16;u1*3@40;f4*1@44;i4*1@48;f4*1@52;i4*1@56;i2*1@60;f4*4@64"
+PARAMS = "f8*1@0;u8*1@8;f8*3@16;u1*3@40;f4*1@44;i4*1@48;f4*1@52;i4*1@56;i2*1@60;f4*4@64;?1*1@43;?2*1@62;?16*1@80"
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_the_compilers_tell_the_members_of_structures(mod: jitload.Module) -> No
     for kernels in (cubin.kernels, [mod[name].kernel for name in NAMES]):
         layouts = {kernel.name: [p.layout for p in kernel.parameters if p.kind == "struct"] for kernel in kernels}
         assert layouts["two"] == ["=i4*2@0", "f4*1@0;i4*1@4"]
-        assert layouts["many"] == [PARAMS, "f4*1@4", "i4*1@4", "", ""]
+        assert layouts["many"] == [PARAMS, "f4*1@4;?4*1@0", "f4*1@0;i4*1@4", "b4*1@0", "i4*1@0"]
         assert layouts["vectors"] == ["=u4*3@0", "=f4*4@0", "=u1*2@0", "=i8*3@0"]
         assert layouts["halves"] == ["=f2*2@0", "=i1*3@0"]
     dtypes = {"ns::table": "float32", "ns::pairs": None, "ns::mode": "int16", "points": "float32"}
@@ -95,10 +95,16 @@ def test_declarations_are_read_from_the_text() -> None:
     static __device__ int a = 3, b[2] = {1, 2}; __device__ __forceinline__ int g(int a);
     """
     declared = find_declarations((text,))
-    fields = {structure.name: structure.fields for structure in declared.structures}
-    assert fields == {"V": ("x", "in", "next", "list", "y"), "V::In": ("q",), "E": ("e",)}
+    fields = {s.name: tuple((f.path, f.type) for f in s.fields) for s in declared.structures}
+    assert fields == {
+        "V": (("x", "float"), ("call", ""), ("in", "In"), ("next", "In"), ("k", ""), ("list", "array"), ("u", "int"),
+              ("y", "float")),
+        "V::In": (("q", "int"),),
+        "E": (("e", "int"),),
+        "Block": (("d", "char"),),
+    }  # fmt: skip
+    assert [s.name for s in declared.structures if s.is_complete] == ["V", "V::In", "Block"]
     assert declared.variables == ("a", "b")
-    assert [s.name for s in declared.structures_for(frozenset({"V"}))] == ["V", "V::In"]
 
 
 @pytest.mark.parametrize(
@@ -153,7 +159,10 @@ def test_a_structure_of_many_members(mod: jitload.Module) -> None:
     fields = dict(PARAMS_TYPE._fields_[:-1])
     params = PARAMS_TYPE(x=1, y=(0, 0, 2), tag=(0, 0, 3), pairs=((0, 0), (0, 4)), m=700, v=(0, 0, 0, 5))
     params = bytes(params).ljust(96, b"\0")
-    rest = (structure(("secret", c_int), ("seen", c_float))(9, 6), structure(("f", c_float), ("s", c_int))(1, 7))
+    rest = (
+        structure(("secret", c_ubyte * 4), ("seen", c_float))((9,), 6),
+        structure(("f", c_float), ("s", c_int))(1, 7),
+    )
     out = torch.zeros(2, dtype=torch.float64)
     mod.many(params, *rest, structure(("f", c_float))(0), c_int(8), out)
     assert out.tolist() == [1 + 2 + 3 + 4 + 700 + 5 + 6, 7 + 8]
@@ -253,10 +262,81 @@ TVM_FFI_DLL_EXPORT_TYPED_FUNC(wide, wide);
 )
 def test_structures_under_other_names(types: str, parameter: str) -> None:
     declared = find_declarations((types,))
-    assert declared.structures_for(frozenset(re.findall(r"\w+", parameter)))[0].fields in {("x", "y", "n"), ("b",)}
-    words = frozenset({parameter.rpartition(":")[2]})
-    assert "Q" in {s.name.rpartition(":")[2] for s in declared.structures_for(words)}
-    assert may_declare(types, words)
+    (structure,) = declared.structures_named(type_name(parameter))
+    assert [f.path for f in structure.fields] in (["x", "y", "n"], ["b"])
+    (inner,) = declared.structures_named("B" if parameter == "H" else "Q")
+    assert inner.name.rpartition(":")[2] == "Q"
+    assert may_declare(types, frozenset({parameter.rpartition(":")[2]}))
+
+
+# A structure, and the layout of a parameter of that type.
+LAYOUTS = {
+    "template <class T> struct Box { T value; int n; }; @ Box<double>": "f8*1@0;i4*1@8",
+    "template <class A, int N> struct Two { A a; Box<A> b[N]; }; @ Two<float, 2>":
+        "f4*1@0;f4*1@4;i4*1@8;f4*1@12;i4*1@16",
+    "struct D : public Box<float> { short s; }; @ D": "f4*1@0;i4*1@4;i2*1@8",
+    "struct Un { float q; union { int i; float f; }; struct { float x; struct { int y; } in; }; }; @ Un":
+        "f4*1@0;b4*1@4;f4*1@8;i4*1@12",
+    "#define FIELD(t, n) t n;\nstruct Mac { int a; FIELD(float, x) int y; }; @ Mac": "i4*1@0;?8*1@4",
+    "#define HIDDEN char c;\n#define VIA HIDDEN\nstruct Hid { char a; VIA int n; }; @ Hid": "i1*1@0;?7*1@1",
+    "#define REAL float\n#define N 2\nstruct Plain { REAL a[N][3]; float4 v[N]; }; @ Plain": "f4*6@0/12;f4*8@32/16",
+    "struct Bits { float a; int b, c : 3; }; @ Bits": "f4*1@0;i4*1@4;?4*1@8",
+    "struct Arr { __half h; dim3 g; enum K { A1 } k; void (*f)(int); unsigned char t[2][2][2]; }; @ Arr":
+        "f2*1@0;u4*3@4;u4*1@16;u8*1@24;u1*8@32/4/2",
+    "struct Virt { __device__ Virt() : n(1) {} int n; __device__ int get() const { return n; } static const int S = 1;"
+    " __device__ operator int() const { return n; } }; @ Virt": "i4*1@0",
+    "template <class T> struct Spec { T a; }; template <> struct Spec<int> { int a, b; }; @ Spec<int>": "i4*1@0;i4*1@4",
+    '#include "params.h"\nstruct Outer { lib::Params p; }; @ Outer': "f4*3@0;i4*1@12",
+    "struct Shadow : Box<float> { int n; }; @ Shadow": "f4*1@0;i4*1@8;?4*1@4",
+    "struct __attribute__((packed)) Packed { char c; float a; }; @ Packed": "i1*1@0;f4*1@1",
+    "#define KIND struct\nKIND Unread { float x; }; @ Unread": "",
+    "struct Wide { " + " ".join(f"float f{i};" for i in range(40)) + " }; @ Wide":
+        ";".join(f"f4*1@{4 * i}" for i in range(40)),
+}  # fmt: skip
+
+
+def test_the_members_of_all_kinds_of_structures(tmp_path: Path) -> None:
+    (tmp_path / "params.h").write_text("#pragma once\nnamespace lib { struct Params { float x[3]; int n; }; }")
+    types = [text.rpartition(" @ ")[2] for text in LAYOUTS]
+    code = "\n".join(text.rpartition(" @ ")[0] for text in LAYOUTS)
+    parameters = ", ".join(f"{type_} p{i}" for i, type_ in enumerate(types))
+    code = f"""#include <cuda_fp16.h>
+        {code}
+        extern "C" __global__ void k({parameters}) {{}}
+        template <class T, class P> __global__ void t(Box<T> box, P p) {{}}"""
+    launches = {
+        name: jitload.Launch(grid=1, block=1, kernel=k) for name, k in (("k", None), ("t", "t<short, Two<int, 1>>"))
+    }
+    mod = jitload.load_inline(
+        "layouts", cuda_sources=code, functions=launches, arch="cpu", extra_include_paths=[str(tmp_path)]
+    )
+    cubin = jitload.compile_cubin(code, arch="sm_90", extra_include_paths=[str(tmp_path)])
+    for kernel in (mod["k"].kernel, cubin.kernels[0]):
+        layouts = [parameter.layout for parameter in kernel.parameters]
+        assert layouts == [text.replace("u4*1@16", "i4*1@16") if kernel is not mod["k"].kernel else text
+                           for text in LAYOUTS.values()]  # fmt: skip
+    assert [parameter.layout for parameter in mod["t"].kernel.parameters] == ["i2*1@0;i4*1@4", "i4*1@0;i4*1@4;i4*1@8"]
+    arguments = [bytes(parameter.size) for parameter in mod["k"].kernel.parameters]
+    mod["k"](*arguments)
+    rows, wrong = (
+        structure(("a", row), ("pad", c_ubyte * 8), ("v", c_float * 4 * 2))
+        for row in (c_float * 3 * 2, c_float * 2 * 3)
+    )
+    cases = [
+        (6, rows, ""), (6, wrong, "has rows of 8 bytes in the array at byte 0"),
+        (4, structure(("a", c_int), ("x", c_float), ("y", c_int)), "has a float of 4 bytes at byte 4, where jitload"),
+        (4, structure(("a", c_int), ("x", c_ubyte * 8)), ""),
+        (7, structure(("a", c_float), ("b", c_int), ("c", c_int, 3)), ""),
+        (14, c_float, r"has a float of 4 bytes at byte 0, where jitload does not know .* pass bytes"),
+        (14, c_ubyte * 4, ""),
+    ]  # fmt: skip
+    for index, type_, message in cases:
+        called = [*arguments[:index], type_(), *arguments[index + 1 :]]
+        if message:
+            with pytest.raises(TypeError, match=message):
+                mod["k"](*called)
+        else:
+            mod["k"](*called)
 
 
 @pytest.mark.parametrize("order", [("kernel_library", "vectors"), ("vectors", "kernel_library")])
@@ -268,3 +348,34 @@ def test_vectors_of_cuda_beside_the_kernel_library_header(order: tuple[str, str]
     code = f"{headers}int64_t blocks(float4 color, dim3 tiles) {{ return tiles.x * tiles.y * tiles.z + color.w; }}"
     mod = jitload.load_inline("vectors", cpp_sources=code, functions=["blocks"])
     assert mod.blocks((0, 0.5, 1, 1), (8, 9)) == 73
+
+
+def test_an_array_of_records_is_not_a_record(mod: jitload.Module) -> None:
+    out = torch.zeros(4, dtype=torch.int32)
+    record = np.array((3, 4), "f4,i4")
+    for records, item in ((record, r"\[\(\)\]"), (record.reshape(1), r"\[0\]"), (record.reshape(1, 1), r"\[0, 0\]")):
+        with pytest.raises(TypeError, match=rf"'p' takes one record, .*: pass the item {item} of the array"):
+            mod.two((1, 2), records, out)
+    mod.two((1, 2), record[()], out)
+    assert out.tolist() == [1, 2, 3, 4]
+
+
+def test_a_masked_array_is_refused(mod: jitload.Module) -> None:
+    masked = np.ma.masked_array(np.ones(4, "i4"), mask=[1, 0, 0, 0])
+    plain = np.zeros(4, "i4")
+    for _ in range(2):
+        with pytest.raises(
+            TypeError, match=r"argument 'out' must be .*, got a masked array, .* pass x.filled\(value\)"
+        ):
+            mod.two((1, 2), PAIR(3, 4), masked)
+        mod.two((1, 2), PAIR(3, 4), plain)
+        mod.two((1, 2), PAIR(3, 4), masked.data)
+    assert plain.tolist() == masked.data.tolist() == [1, 2, 3, 4]
+
+
+def test_a_vector_in_cpp_without_its_header() -> None:
+    if find_cuda_headers() is None:
+        pytest.skip("needs CUDA's headers")
+    code = "#include <vector_types.h>\n#include <tvm/ffi/function.h>\nint64_t f(float4 v) { return v.x; }"
+    with pytest.raises(jitload.errors.CompileError, match=r"Include <jitload/vectors.h>, with which functions take"):
+        jitload.load_inline("vectors", cpp_sources=f"{code}\nTVM_FFI_DLL_EXPORT_TYPED_FUNC(f, f);")

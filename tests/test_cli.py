@@ -161,9 +161,7 @@ def test_clear_removes_everything(cache, capsys, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("words", [["prune", "--max-size", "many"], ["prune", "--max-age", "3"], ["unpack"], ["no"]])
 def test_wrong_arguments_are_usage_errors(cache, words):
-    with pytest.raises(SystemExit) as caught:
-        main(["cache", *words])
-    assert caught.value.code == 2
+    assert main(["cache", *words]) == 2
 
 
 def test_the_module_runs_as_a_command(cache):

@@ -100,25 +100,25 @@ tvm_ffi_embed_bin_into(lib SYMBOL two BIN ${{CMAKE_CURRENT_BINARY_DIR}}/two_cubi
 """
 
 
-@pytest.mark.parametrize(
-    ("order", "generator"), [(("jitload", "tvm_ffi"), GENERATORS[0]), (("tvm_ffi", "jitload"), GENERATORS[1])]
-)
-def test_upstreams_newer_functions(
-    order: tuple[str, str], generator: tuple[str, ...], tmp_path: Path, stub_driver: StubDriver
-) -> None:
-    """A fatbin of two architectures and a cubin, by the names and arguments of tvm-ffi 0.1.8 on, without CUDA's own."""
+def configure_binaries(directory: Path, order: tuple[str, str], generator: tuple[str, ...]) -> Path:
+    """Configure a project with the newer functions in `p`, to be built in `b`; return its source directory."""
     from tvm_ffi import libinfo
 
-    if generator != NINJA and not shutil.which("make"):
-        pytest.skip("make is not installed")
     first, second = (f"find_package({name} CONFIG REQUIRED)" for name in order)
     lines = "cmake_minimum_required(VERSION 3.18)\nproject(newer LANGUAGES CXX)\n"
     text = lines + BINARIES.format(first=first, second=second)
-    (tmp_path / "p" / "in").mkdir(parents=True)
-    (tmp_path / "p" / "in" / "n.h").write_text("")
-    source = write_project(tmp_path / "p", text, k_cu=MACRO, w_cc=USER, text_h="")
-    done = configure(source, tmp_path / "b", *generator, f"-Dtvm_ffi_ROOT={libinfo.find_cmake_path()}")
+    (directory / "p" / "in").mkdir(parents=True)
+    (directory / "p" / "in" / "n.h").write_text("")
+    source = write_project(directory / "p", text, k_cu=MACRO, w_cc=USER, text_h="")
+    done = configure(source, directory / "b", *generator, f"-Dtvm_ffi_ROOT={libinfo.find_cmake_path()}")
     assert done.returncode == 0, done.stderr
+    return source
+
+
+def test_upstreams_newer_functions(tmp_path: Path, stub_driver: StubDriver) -> None:
+    """A fatbin of two architectures and a cubin, by the names and arguments of tvm-ffi 0.1.8 on, without CUDA's own."""
+    generator = GENERATORS[1] if shutil.which("make") else NINJA
+    source = configure_binaries(tmp_path, ("tvm_ffi", "jitload"), generator)
     make(tmp_path / "b")
     images = read_fatbin((tmp_path / "b" / "one_fatbin" / "k.fatbin").read_bytes())
     assert [(image.arch, image.kernels) for image in images] == [("sm_90a", ("k",)), ("sm_80", ("k",))]
@@ -129,6 +129,14 @@ def test_upstreams_newer_functions(
     assert "Compiling" not in make(tmp_path / "b")
     change(source / "k.cu", MACRO + "// changed\n")
     assert make(tmp_path / "b").count("Compiling k.cu to a") == 2
+
+
+def test_upstreams_newer_functions_are_ours_if_its_package_is_found_later(tmp_path: Path) -> None:
+    configure_binaries(tmp_path, ("jitload", "tvm_ffi"), NINJA)
+    rules = (tmp_path / "b" / "build.ninja").read_text()
+    assert rules.count("-m jitload.cmake.generate_cubin ") == 2
+    assert "-m jitload.utils.embed_cubin " in rules or "-m jitload.cmake.cubin_source " in rules
+    assert "nvcc" not in rules
 
 
 def test_a_target_has_our_headers_first(tmp_path: Path) -> None:

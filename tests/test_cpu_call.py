@@ -195,6 +195,7 @@ def test_several_threads_at_once(mod):
 
 FORK = """
 import multiprocessing, sys
+sys.modules["torch"] = None  # tvm-ffi would take seconds to import it
 import numpy as np
 import jitload
 mod = jitload.load_module(sys.argv[1])

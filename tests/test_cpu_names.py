@@ -37,11 +37,57 @@ def test_names_of_libc_and_of_the_runtime() -> None:
     assert (facts.registers, facts.shared_bytes, facts.local_bytes) == (None, None, None)
 
 
-@pytest.mark.parametrize("arch", ["cpu", "sm_90"])
-def test_a_name_that_cannot_be_had(arch: str) -> None:
-    text = 'extern "C" __global__ void memcpy(float* x, int n) { x[0] = n; }'
-    with pytest.raises(jitload.JitLoadError, match="memcpy"):
+OVERLOADS = ("malloc", "memcpy", "printf", "strlen", "sin", "min", "max", "clock", "isnan")
+OVERLOAD = r"""
+extern "C" __global__ void {}(float* x, int n) {{
+  float copy[8];
+  memcpy(copy, x, sizeof copy);
+  x[threadIdx.x] = copy[7] + max(n, -n);
+}}
+"""
+
+
+def test_names_of_functions_that_headers_declare() -> None:
+    """The kernels overload the functions, which keep working in kernels."""
+    block = """extern "C" {
+    __device__ float two() { return 2; }
+    __global__ __launch_bounds__(64) void fmax(float* x, int n) { x[threadIdx.x] = n + two() - 2; }
+    }
+    """
+    text = block + "".join(map(OVERLOAD.format, OVERLOADS))
+    mod = jitload.load_inline("overloads", cuda_sources=text, arch="cpu", gpu_check=False)
+    assert set(mod) == {*OVERLOADS, "fmax"}
+    for name in mod:
+        x = np.zeros(8, np.float32)
+        mod[name][1, 8](x, 3)
+        assert (x == 3).all(), name
+
+
+@pytest.mark.parametrize(("arch", "name"), [("cpu", "main"), ("sm_90", "memcpy")])
+def test_a_name_that_cannot_be_had(arch: str, name: str) -> None:
+    text = f'extern "C" __global__ void {name}(float* x, int n) {{ x[0] = n; }}'
+    with pytest.raises(jitload.JitLoadError, match=rf"(?s){name}.*name"):
         jitload.build_inline("taken", cuda_sources=text, arch=arch)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("__global__ int k(int* x) { return 1; }", "m.cu:1: a __global__ function must have a void return type"),
+        ("__global__ void k(int* x) noexcept {}", "m.cu:1: an exception specification is not allowed"),
+        (
+            '#include "mine.h"\n__global__ void k() {}',
+            r"(?s)g\+\+ has no 'mine.h': pass its directory in extra_include",
+        ),
+        (
+            "#include <torch/all.h>\n__global__ void k() {}",
+            "(?s)<torch/all.h> is for host code.*leave the bindings out",
+        ),
+    ],
+)
+def test_messages_without_the_check_for_gpus(text: str, message: str) -> None:
+    with pytest.raises(CompileError, match=message):
+        jitload.load_inline("m", cuda_sources=text, arch="cpu", gpu_check=False)
 
 
 def test_a_message_shows_the_line_with_a_caret() -> None:

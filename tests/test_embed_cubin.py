@@ -285,7 +285,7 @@ def test_our_header_launches_what_was_embedded(tmp_path: Path, stub_driver: Stub
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
-def test_a_gpu_runs_what_was_embedded(tmp_path: Path) -> None:
+def test_a_gpu_runs_what_was_embedded(one_cubin: Path, tmp_path: Path) -> None:
     import torch
 
     kernels = """
@@ -296,10 +296,7 @@ def test_a_gpu_runs_what_was_embedded(tmp_path: Path) -> None:
     """
     cubin = tmp_path / "kernels.cubin"
     cubin.write_bytes(jitload.compile_cubin(kernels).data)
-    (tmp_path / "w.cc").write_text(WRAPPER.replace("second", "first").replace("TVM_FFI_EMBED_CUBIN(first);\n", "", 1))
-    flags = ["-std=c++17", "-fPIC", *include_flags(has_cuda=False)]
-    run_compiler([*flags, "-c", "w.cc", "-o", "w.o"], tmp_path)
-    assert main(options(cubin, tmp_path / "w.o", tmp_path / "w.o", "first")) == 0
+    assert main(options(cubin, one_cubin, tmp_path / "w.o", "first")) == 0
     run_compiler(["-shared", "w.o", "-o", "w.so"], tmp_path)
     module = load(tmp_path / "w.so")
     x = torch.arange(300, dtype=torch.float32, device="cuda")
@@ -329,20 +326,29 @@ def test_upstreams_header_links_with_what_was_embedded(tmp_path: Path) -> None:
 # ---- symbols that a user's own binutils make -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("has_end", [True, False])
-def test_symbols_of_ld_and_objcopy(has_end: bool, tmp_path: Path, stub_driver: StubDriver) -> None:  # noqa: FBT001
+@pytest.fixture(scope="module")
+def one_cubin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the object of a wrapper with one cubin, which is not embedded yet."""
+    directory = tmp_path_factory.mktemp("wrapper")
+    (directory / "w.cc").write_text(WRAPPER.replace("second", "first").replace("TVM_FFI_EMBED_CUBIN(first);\n", "", 1))
+    run_compiler(["-std=c++17", "-fPIC", "-c", *include_flags(has_cuda=False), "w.cc", "-o", "w.o"], directory)
+    return directory / "w.o"
+
+
+@pytest.mark.parametrize("symbols", [{"start": "", "end": "_end"}, {"start": ""}], ids=["start and end", "start"])
+def test_symbols_of_ld_and_objcopy(
+    symbols: dict[str, str], one_cubin: Path, tmp_path: Path, stub_driver: StubDriver
+) -> None:
     """The guide's own way: `ld -r -b binary`, then objcopy renames; the symbol of the end may be missing."""
     if not shutil.which("objcopy") or not shutil.which("ld"):
         pytest.skip("binutils are not installed")
     (tmp_path / "kernel.cubin").write_bytes(IMAGE)
-    (tmp_path / "w.cc").write_text(WRAPPER.replace("second", "first").replace("TVM_FFI_EMBED_CUBIN(first);\n", "", 1))
     subprocess.run(["ld", "-r", "-b", "binary", "-o", "kernel_data.o", "kernel.cubin"], cwd=tmp_path, check=True)
     rename = ["--rename-section", ".data=.rodata,alloc,load,readonly,data,contents"]
-    for there, here in (("start", ""), ("end", "_end"))[: 2 if has_end else 1]:
+    for there, here in symbols.items():
         rename += ["--redefine-sym", f"_binary_kernel_cubin_{there}=__tvm_ffi__cubin_first{here}"]
     subprocess.run(["objcopy", *rename, "kernel_data.o"], cwd=tmp_path, check=True)
-    flags = ["-std=c++17", "-fPIC", "-shared", "-Wl,-z,noexecstack", *include_flags(has_cuda=False)]
-    run_compiler([*flags, "w.cc", "kernel_data.o", "-o", "w.so"], tmp_path)
+    run_compiler(["-shared", "-Wl,-z,noexecstack", str(one_cubin), "kernel_data.o", "-o", "w.so"], tmp_path)
     stub_driver.use_device(0)
     load(tmp_path / "w.so").empty()
     assert [launch.grid for launch in stub_driver.launches()] == [(3, 1, 1)]

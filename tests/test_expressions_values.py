@@ -212,7 +212,7 @@ def batch(
     """Many random expressions in one library; None where the expression was refused for always failing."""
     found: dict[str, str] = {}
 
-    @settings(max_examples=300, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=200, database=None, deadline=None, suppress_health_check=list(HealthCheck))
     @given(EXPRESSIONS)
     def collect(text: str) -> None:
         try:
@@ -226,7 +226,8 @@ def batch(
     return [*zip(texts, functions, strict=True), *((text, None) for text, code in found.items() if not code)]
 
 
-@settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+# Each example draws one of 200 expressions and its arguments: twice as many examples as expressions, in both languages.
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), arguments=ARGUMENTS)
 def test_compiled_code_gives_what_python_gives(
     batch: list[tuple[str, Function | None]], data: st.DataObject, arguments: Arguments

@@ -92,10 +92,12 @@ def test_the_builder_names_the_limit_of_an_impossible_cluster(shared_bytes: int)
     )
     assert found is not None
     limit = int(found[1])
-    assert 1 <= limit <= 16  # how many depends on the GPU; the launch below shows that it is no more than possible
     possible = How(grid=(limit, 1, 1), block=64, cluster=(limit, 1, 1), shared_bytes=shared_bytes)
     launch("builder", "ask_neighbour", out, 0, possible)
     assert out.tolist()[:limit] == neighbours(possible, 0)
+    twice = How(grid=(2 * limit, 1, 1), block=64, cluster=(2 * limit, 1, 1), shared_bytes=shared_bytes)
+    with pytest.raises(ValueError, match=f"the limit is {limit} blocks"):
+        launch("builder", "ask_neighbour", out, 0, twice)
     assert all_is_well()
 
 

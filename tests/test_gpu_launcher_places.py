@@ -177,10 +177,9 @@ print(len(set(x.tolist())))
 def test_a_green_context_is_left_alone() -> None:
     """What runs in a green context runs on its multiprocessors alone."""
     everywhere, given, kept, used = run_program(GREEN).splitlines()
-    assert int(everywhere) > 64
-    assert 8 <= int(given) <= 32
+    assert 8 <= int(given) <= 32 < int(everywhere)
     assert kept == "[True] True"
-    assert 1 < int(used) <= int(given)  # the scheduler need not use all; more than given would be another context
+    assert int(used) <= int(given)  # 100,000 blocks use every multiprocessor of another context
 
 
 THREAD = """

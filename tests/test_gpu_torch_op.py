@@ -10,12 +10,13 @@ from torch_op_kernels import CASES
 
 import jitload
 
-pytestmark = pytest.mark.gpu
+pytest_plugins = ["support.gpu_fixtures"]
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
 _names = ("add_one", "scale_", "moments", "iota", "square", "axpy")
 
 
 @pytest.fixture(scope="module")
-def operators():
+def operators(gpu):
     mod = jitload.load_inline(
         "torch_op_gpu",
         cuda_sources=torch_op_kernels.SOURCE,

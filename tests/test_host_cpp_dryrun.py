@@ -15,14 +15,12 @@ import jitload
 from jitload.host_cpp import dryrun
 from jitload.toolchain.nvcc import run_nvcc
 
-pytest_plugins = ["support.nvcc_fixtures"]
-
 
 @needs_nvcc
-def test_a_hit_starts_no_nvcc_and_a_header_that_changed_builds_again(fresh_cache, tmp_path, monkeypatch):
+def test_a_hit_starts_no_nvcc_and_a_header_that_changed_builds_again(cache, tmp_path, monkeypatch):
     log = script_of_nvcc(tmp_path / "my nvcc", "| cat")
     monkeypatch.setenv("JITLOAD_NVCC", str(tmp_path / "my nvcc"))
-    headers = tmp_path / "my $headers (x)"
+    headers = tmp_path / "my $headers' (x)\""
     headers.mkdir()
     (headers / "value.h").write_text("#define VALUE 7\n")
     code = f"""if True:
@@ -35,11 +33,11 @@ def test_a_hit_starts_no_nvcc_and_a_header_that_changed_builds_again(fresh_cache
         result = run_python(code)
         assert (jitload.load_module(result.stdout.strip()).get(), result.stderr) == (value, "")
         starts.append(log.read_text().count("--dryrun -ccbin"))
-        entries.append(len(list(fresh_cache.glob("m-*/*/m.so"))))
+        entries.append(len(list(cache.glob("m-*/*/m.so"))))
     assert starts == [1, 1, 1, 1]  # the commands are kept
     assert log.read_text().count("-MD") == 0  # they were understood
     assert entries == [1, 1, 2, 2]
-    library = next(fresh_cache.glob("m-*/0000-*/m.so"))
+    library = next(cache.glob("m-*/0000-*/m.so"))
     recorded = json.loads(library.with_name("manifest.json").read_text())["dependencies"]
     read = [file["path"] for file in recorded if file["size"] >= 0]
     assert "@0/value.h" in read
@@ -87,7 +85,9 @@ def test_the_halves_of_a_compile_do_not_wait_for_each_other(tmp_path):
         (lambda text: text.replace("-3_jitload_unit", "-3_other"), "the temporary file "),
         (lambda text: text.replace(".compute_80.cpp1.ii", ".compute_90a.cpp1.ii"), "the temporary files "),
         (lambda text: re.sub("#[$] cudafe.*\n", "", text), "the programs "),
+        (lambda text: re.sub("#[$] ptxas.*\n", "", text), "the programs "),
         (lambda text: text.replace('-o "jitload_unit.cu.o"', '-o "a.out"'), "the programs "),
+        (lambda text: text.replace('.module_id" ', '.id.module_id" '), "the file 'jitload_unit.cu.id.module_id'"),
         (lambda text: text.replace("A=1", "A=2"), "the option '-DA=1' comes out differently"),
         (lambda text: text.replace("cudafe++ ", "cudafe++ ' "), "No closing quotation"),
     ],
@@ -102,7 +102,7 @@ def test_what_is_not_understood_is_noticed(change, reason, tmp_path):
 
 
 @needs_nvcc
-def test_where_nothing_is_understood_nvcc_compiles_as_a_whole(fresh_cache, tmp_path, monkeypatch, caplog):
+def test_where_nothing_is_understood_nvcc_compiles_as_a_whole(cache, tmp_path, monkeypatch, caplog):
     log = script_of_nvcc(tmp_path / "nvcc", "| sed 's/cudafe++/cudafe3/'")
     monkeypatch.setenv("JITLOAD_NVCC", str(tmp_path / "nvcc"))
     caplog.set_level(logging.DEBUG, logger="jitload.host_cpp.dryrun")
@@ -120,7 +120,7 @@ def test_where_nothing_is_understood_nvcc_compiles_as_a_whole(fresh_cache, tmp_p
 
 
 @needs_nvcc
-def test_a_header_that_only_device_code_includes_is_watched(fresh_cache, tmp_path):
+def test_a_header_that_only_device_code_includes_is_watched(cache, tmp_path):
     header = tmp_path / "device.h"
     header.write_text("#define STEP 1\n")
     text = '#ifdef __CUDA_ARCH__\n#define NAME "device.h"\n#include NAME\n#else\n#define STEP 0\n#endif\n'

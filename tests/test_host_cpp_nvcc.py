@@ -15,13 +15,13 @@ from support.nvcc import FILE, build_file, file_of, needs_nvcc
 import jitload
 from jitload import Launch
 from jitload.building.ninja import Step
-from jitload.errors import CompileError, LaunchSpecError, ToolchainError
+from jitload.errors import CompileError, JitLoadError, LaunchSpecError, ToolchainError
 from jitload.host_cpp.nvcc import is_of_nvcc, nvcc_failure
-from jitload.request.arguments import Call, Sources
+from jitload.request.arguments import Call, Options, Sources
 from jitload.request.request import make_request
 from jitload.toolchain.cuda import Nvcc
 
-pytest_plugins = ["support.gpu_fixtures", "support.nvcc_fixtures"]
+pytest_plugins = ["support.gpu_fixtures"]
 
 BOTH = ADD + "void f() { add<<<1, 1>>>(0, 0, 0); }"
 
@@ -56,17 +56,46 @@ def test_the_text_decides_whether_nvcc_is_needed(text, options, file):
     assert request.archs == (() if file == "cuda_sources.cc" else (ARCH,))
 
 
+LAUNCH_HEADER = "#define LAUNCH(kernel, ...) kernel<<<1, 32>>>(__VA_ARGS__)\n"
+WITH_MACRO = "__global__ void k(float* x) {}\nvoid run(float* x) { LAUNCH(k, x); }"
+
+
+@pytest.mark.parametrize(
+    ("text", "header", "functions", "is_mixed"),
+    [
+        ('#include "h.h"\n' + WITH_MACRO, LAUNCH_HEADER, "run", True),
+        ('#include "h.h"\n', LAUNCH_HEADER + WITH_MACRO, ["run"], True),
+        ('#include "h.h"\n', LAUNCH_HEADER + WITH_MACRO, {"run": Launch(nullable="x")}, True),
+        ('#include "h.h"\n', "__global__ void k(float* x) {}", "k", False),
+        ('#include "h.h"\nKERNEL void k(float* x) {}', "#define KERNEL __global__", "k", False),
+        ('#include "h.h"\n__global__ void k(float* x) {}', LAUNCH_HEADER, "k", False),
+        ("__global__ void k(float* x) {}\nint blocks(int n) { return n / 256; }", "", "blocks", True),
+    ],
+)
+def test_the_names_in_functions_decide_as_well(text, header, functions, is_mixed, tmp_path):
+    (tmp_path / "h.h").write_text(header)
+    options = Options(include_dirs=(tmp_path,))
+    call = Call("m", Sources(cuda=(("m.cu", text),)), makes="library", arch=ARCH, functions=functions, options=options)
+    assert (make_request(call).host is not None) == is_mixed
+
+
+@pytest.mark.parametrize("flag", ["-ptx", "--cubin", "-E", "-M", "--dryrun", "-o"])
+def test_options_for_another_output_are_refused(flag):
+    with pytest.raises(JitLoadError, match=f"extra_cuda_cflags has '{flag}': jitload chooses the kind and the place"):
+        jitload.build_inline("m", cuda_sources=BOTH, arch=ARCH, extra_cuda_cflags=[flag])
+
+
 RELOCATABLE = """
 __global__ void child(float* x) { x[threadIdx.x] += 1; }
 __global__ void parent(float* x) { child<<<1, 32>>>(x); }
-void run(tvm::ffi::TensorView x) { parent<<<1, 1>>>(static_cast<float*>(x.data_ptr())); }
+void run(float* x) { parent<<<1, 1>>>(x); }
 """
 
 
 @needs_nvcc
 def test_relocatable_device_code_is_linked():
     module = jitload.load_inline(
-        "m", cuda_sources=RELOCATABLE, functions="run", extra_cuda_cflags=["-rdc=true -O3"], arch=ARCH
+        "m", cuda_sources=RELOCATABLE, functions="run", extra_cuda_cflags=["-rdc true -O3"], arch=ARCH
     )
     assert "run" in module
 
@@ -160,7 +189,7 @@ def test_one_source_with_everything_that_hand_written_cpp_supports(caplog):
 @pytest.mark.parametrize("bad", ["__global__ void k(float* x) { x = why; }", "void g() { why(); }", "#error why"])
 def test_an_error_names_the_piece_and_its_own_line(bad):
     with pytest.raises(CompileError) as caught:
-        jitload.build_inline("m", cuda_sources=[BOTH, "\n\n\n" + bad], arch=("sm_80", "sm_90"))
+        jitload.build_inline("m", cuda_sources=[BOTH, "\n\n\n" + bad], functions="f", arch=("sm_80", "sm_90"))
     (diagnostic,) = [message for message in caught.value.diagnostics if "error" in message.severity]
     assert (caught.value.stage, diagnostic.file, diagnostic.line) == ("nvcc", "cuda_sources[1]", 4)
     assert str(caught.value).startswith("nvcc could not compile 'm': cuda_sources[1]:4: ")
@@ -187,15 +216,15 @@ def test_the_error_for_a_compiler_that_nvcc_rejects_says_what_to_do(tmp_path):
 
 
 @needs_nvcc
-def test_warnings_are_not_told_twice(caplog, fresh_cache):
-    jitload.build_inline("m", cuda_sources=BOTH + "\nvoid g() { int unused = 1; }", kind="mixed", arch=ARCH)
+def test_warnings_are_not_told_twice(caplog, cache):
+    jitload.build_inline("m", cuda_sources=BOTH + "\nvoid g() { int unused = 1; }", functions="f", arch=ARCH)
     assert caplog.text.count('"unused" was declared but never referenced') == 1
 
 
 @needs_nvcc
 def test_an_error_of_the_hosts_compiler_beside_it_stays_the_hosts():
     with pytest.raises(CompileError, match=r"the C\+\+ compiler could not compile 'm': m.cpp:2: ") as caught:
-        jitload.build_inline("m", cpp_sources="\nint f() { return why; }", cuda_sources=BOTH, arch=ARCH)
+        jitload.build_inline("m", cpp_sources="\nint g() { return why; }", cuda_sources=BOTH, functions="f", arch=ARCH)
     assert caught.value.stage == "host"
     shutil.rmtree(caught.value.work_dir)
 
@@ -207,7 +236,7 @@ def test_the_error_for_an_unknown_architecture_lists_those_of_nvcc():
 
 
 @needs_nvcc
-def test_files_are_objects_of_their_own_and_a_compiler_may_be_several_words(fresh_cache, tmp_path, monkeypatch):
+def test_files_are_objects_of_their_own_and_a_compiler_may_be_several_words(cache, tmp_path, monkeypatch):
     monkeypatch.setenv("JITLOAD_CXX", "env FIRST=1 c++")
     monkeypatch.setenv("JITLOAD_ARCH", "90a")
     if Path("/dev/nvidiactl").exists():
@@ -219,7 +248,7 @@ def test_files_are_objects_of_their_own_and_a_compiler_may_be_several_words(fres
     plain = file_of(tmp_path, "int C() { return 3; }\n", "c.cpp")
     module = jitload.load("m", sources=[kernels, main, plain])
     assert module.get() == 8
-    (rules,) = fresh_cache.glob("m-*/*/build.ninja")
+    (rules,) = cache.glob("m-*/*/build.ninja")
     assert rules.read_text().count("/ptxas -arch=sm_90a ") == 2
     assert " ./host_compiler " in rules.read_text()
 
@@ -248,7 +277,7 @@ def test_the_guides_kernel_library_computes_what_torch_computes(tmp_path):
 
 
 @needs_nvcc
-def test_functions_are_found_in_the_files_that_define_them(fresh_cache, tmp_path):
+def test_functions_are_found_in_the_files_that_define_them(cache, tmp_path):
     """Each file is what it is by itself: only what launches kernels is compiled by nvcc."""
     texts = {
         "launch.cu": BOTH + '\nextern "C" {\nint Two(int n) { f(); return 2 + n; }\n}',
@@ -261,7 +290,7 @@ def test_functions_are_found_in_the_files_that_define_them(fresh_cache, tmp_path
     assert (module.get(), module.Four()) == (1, 4)
     assert module.Two.__signature__.parameters.keys() == {"n"}  # not that of the namespace
     assert module.get_function_doc("Two") == "Two."
-    (directory,) = fresh_cache.glob("m-*/*")
+    (directory,) = cache.glob("m-*/*")
     assert sorted(path.name for path in directory.glob("source*.c?")) == [
         *("source0.cc", "source1.cu", "source2.cc"),
     ]

@@ -13,7 +13,7 @@ from support.nvcc import needs_nvcc
 
 import jitload
 from jitload import Launch
-from jitload.errors import JitLoadError, LaunchSpecError, SignatureError
+from jitload.errors import CompileError, JitLoadError, LaunchSpecError, SignatureError
 
 pytest_plugins = ["support.gpu_fixtures"]
 
@@ -31,6 +31,8 @@ double total(const float* x, std::size_t n) {
   return sum;
 }
 }
+namespace ns { template <class T> struct Nested { T number; Pair pairs[2]; }; }
+double nested(const ns::Nested<short>& nested) { return nested.number + nested.pairs[1].a + nested.pairs[1].b; }
 int pick(Pair pair, Mode mode, const Mode* modes) { return int(pair.a) + pair.b + int(mode) + int(modes[1]); }
 void fails(const float* x, int which) {
   if (which == 0) throw std::out_of_range("no such element");
@@ -45,29 +47,63 @@ float* pointer(float* x) { return x; }
 void writes(float* x, int& n) { n = 1; }
 auto doubled(const std::complex<float>* x) -> float { return 2 * x->real(); }
 void shows(const char* text, float*) {}
-"""
+int chosen(const float* x) { return 4; }
+int chosen(const float* x, int n = 2) { return n; }
+template <class T = float, int N = 3>
+float scaled(const T* x, T by = T{N}, struct Pair pair = Pair()) { return *x * by; }
+#define MAKES(type) double made_##type(const type* x, int n) { return x[n]; }
+MAKES(float)
+namespace ns { inline namespace v1 { enum Mode moded(enum Mode mode) { return mode; } } }
+// the end \\"""
 FUNCTIONS = {
     "total": Launch(host="x", args={"n": "x.numel()"}),
     "pick": Launch(host="modes"),
+    "nested": Launch(doc="A structure in a structure."),
     "fails": Launch(host="x", nullable="x"),
     "large": Launch(nullable="arg1", doc="As large."),
     "doubled": Launch(host="x"),
     "fill": Launch(kernel="fill<double>", host="x"),
     "over": Launch(kernel="over(double*, int)", host="x"),
+    "chosen": Launch(kernel="chosen(const float*, int)", host="x"),
+    "scaled": Launch(kernel="scaled<>", host="x"),
+    "made_float": Launch(host="arg0"),
+    "moded": Launch(kernel="ns::moded"),
 }
+LABEL = Launch(kernel="label(tvm::ffi::TensorView)", doc="Its label.")
 X = torch.arange(6.0)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JITLOAD_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 @pytest.fixture(scope="module")
-def plain(one_cache) -> jitload.Module:
+def plain() -> jitload.Module:
     return jitload.load_inline("plain", cpp_sources=PLAIN, functions=FUNCTIONS)
+
+
+class Swapped(ctypes.Structure):
+    _fields_ = (("b", ctypes.c_int), ("a", ctypes.c_float))
+
+
+class Pair(ctypes.Structure):
+    _fields_ = (("a", ctypes.c_float), ("b", ctypes.c_int))
+
+
+class Nested(ctypes.Structure):
+    _fields_ = (("number", ctypes.c_short), ("pairs", Pair * 2))
+
+
+class NestedSwapped(ctypes.Structure):
+    _fields_ = (("number", ctypes.c_short), ("pairs", Swapped * 2))
+
+
+def test_the_members_of_structures_are_compared(plain):
+    modes = torch.tensor([0, 7], dtype=torch.uint8)
+    assert plain.pick(Pair(3, 4), 1, modes) == 3 + 4 + 1 + 7
+    with pytest.raises(TypeError, match=r"'pair' \(Pair\): .*Swapped has an integer of 4 bytes at byte 0, where Pair"):
+        plain.pick(Swapped(3, 4), 1, modes)
+    assert plain.nested(Nested(5, (Pair(0, 0), Pair(1, 2)))) == 8
+    with pytest.raises(
+        TypeError, match=r"NestedSwapped has an integer of 4 bytes at byte 4, where ns::Nested<short> has"
+    ):
+        plain.nested(NestedSwapped())
 
 
 def test_results_arguments_and_computed_parameters(plain):
@@ -81,6 +117,14 @@ def test_results_arguments_and_computed_parameters(plain):
     assert filled.tolist() == [1.5, 1.5, 0]
     plain.over(filled, 3)
     assert filled.tolist() == [2, 2, 2]
+
+
+def test_functions_are_found_behind_default_arguments_and_macros(plain):
+    assert plain.chosen(X, 9) == 9
+    assert plain.scaled(X[2:3], 4.0, bytes(8)) == 8
+    assert plain.made_float(X, 5) == 5
+    assert plain.moded(7) == 7
+    assert plain.chosen.__doc__ == "chosen(const float* x, int n)"
 
 
 def test_a_function_describes_itself(plain):
@@ -131,16 +175,30 @@ def test_what_cannot_be_exported_is_refused(functions, error, message):
         jitload.build_inline("refused", cpp_sources=PLAIN, functions=functions)
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("int f(float*) { return 1; } int f(int*) { return 2; }", r"'f' is overloaded, .*Launch\(kernel='f\(float\*"),
+        ("int f(float*) { return 1;", "^the C.. compiler could not compile 'm': the end of the source:1: "),
+        ("#include <list>\nint f(std::list<int>) { return 1; }", "'f' takes or returns a type that cannot be passed"),
+    ],
+)
+def test_errors_in_an_export_say_what_to_do(text, hint):
+    with pytest.raises(CompileError, match=hint):
+        jitload.build_inline("m", cpp_sources=text, functions="f")
+
+
 def test_functions_of_tvm_ffi_stand_beside_plain_ones():
     """One type of tvm-ffi's hides behind another name, which only the compiler sees through."""
     text = r"""
     using View = tvm::ffi::TensorView;
     int64_t rank(View x) { return x.ndim(); }
     tvm::ffi::String label(tvm::ffi::TensorView) { return "n"; }
+    int64_t label(tvm::ffi::TensorView, int) { return 1; }
     float head(const float* x) { if (*x < 0) TVM_FFI_THROW(ValueError) << "negative"; return *x; }
     """
     module = jitload.load_inline(
-        "both", cpp_sources=text, functions={"rank": None, "label": "Its label.", "head": Launch(host="x")}
+        "both", cpp_sources=text, functions={"rank": None, "label": LABEL, "head": Launch(host="x")}
     )
     assert (module.rank(X), module.label(X), module.head(X + 2)) == (1, "n", 2.0)
     assert sorted(module) == ["head", "label", "rank"]
@@ -184,7 +242,7 @@ MIXED_FUNCTIONS = {
 
 
 @pytest.fixture(scope="module")
-def mixed(one_cache) -> jitload.Module:
+def mixed() -> jitload.Module:
     return jitload.load_inline("mixed", cuda_sources=MIXED, functions=MIXED_FUNCTIONS, arch=ARCH)
 
 

@@ -87,6 +87,7 @@ for _ in range(2):
 
 
 def run(script: str, library_path: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    script = f"import sys; sys.modules['torch'] = None  # tvm-ffi would take seconds to import it\n{script}"
     command = [sys.executable, "-W", "ignore", "-c", script, str(library_path)]
     return subprocess.run(command, capture_output=True, text=True, env=env, check=False)
 

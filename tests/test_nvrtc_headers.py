@@ -128,11 +128,10 @@ def coexistence_cases() -> Iterator[Case]:
     for group, names in CUDA_HEADERS.items():
         cuda, needs = includes(*names.split()), GROUP_NEEDS[group]
         use = STANDARD_USE + (CUDA_STD_USE if "cuda/std/tuple" in names else "")
-        yield Case(f"with/{group}/before", cuda + shims + use, needs=needs)
-        yield Case(f"with/{group}/after", shims + cuda + use, needs=needs)
         # CCCL 3, which CUDA 13's cooperative_groups.h reads too, wants C++17 at least.
         dialect = "c++11" if group == "cuda_headers" else "c++20"
-        yield Case(f"with/{group}/{dialect}", cuda + shims + STANDARD_USE, dialect, needs=needs)
+        yield Case(f"with/{group}/before", cuda + shims + use, needs=needs)
+        yield Case(f"with/{group}/after/{dialect}", shims + cuda + use, dialect, needs=needs)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from builds import ARCH, ROOT, kernel, python_env
-from test_prebuild import make_cache
 
 import jitload
 from jitload.cli import main
@@ -22,9 +21,9 @@ _SCALE = 'extern "C" __global__ void scale(float* x, int n) { if (threadIdx.x < 
 
 
 @pytest.fixture
-def cache(tmp_path, monkeypatch):
+def cache(cache, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
-    return make_cache(tmp_path, monkeypatch)
+    return cache
 
 
 @pytest.fixture

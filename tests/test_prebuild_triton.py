@@ -16,7 +16,7 @@ pytest.importorskip("triton")
 import triton
 import triton_kernels as kernels
 from builds import python_env
-from test_prebuild import make_cache, request, states
+from test_prebuild import request, states
 from triton_support import ADD, ARCH
 from triton_tuned import tuned_add
 
@@ -26,11 +26,6 @@ from jitload.prebuilding.requests import needs_this_process, portable_request
 
 GRID = "ceil_div(n, BLOCK)"
 ADDED = {"name": "ops", "kernel": "triton_kernels:vector_add", "signature": ADD, "constexprs": {"BLOCK": 256}}
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    return make_cache(tmp_path, monkeypatch)
 
 
 def load_added(**options):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from builds import python_command, python_env, work_dirs
-from test_prebuild import make_cache, request, states
+from test_prebuild import request, states
 
 import jitload
 from jitload.errors import CompileError, ToolchainError
@@ -38,11 +38,6 @@ case "$*" in *wrapper.cc*) if victim; then
 fi;; esac
 exec {real} "$@"
 """
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    return make_cache(tmp_path, monkeypatch)
 
 
 @pytest.fixture

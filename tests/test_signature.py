@@ -615,3 +615,19 @@ def test_signatures_as_declarations_are_written() -> None:
         assert parse_signature(text, "k") == expected
     with pytest.raises(SignatureError, match="two parameters are named 'x'"):
         parse_signature("void k(float* x, int x)", "k")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("void other(float* x)", "it is one of 'other'"),
+        ("void ns::other<float>(float* x)", "it is one of 'ns::other'"),
+        ("void k(const float& x)", "'const float& x' is a reference, which a launch cannot pass"),
+        ("(float* x, int&& n)", "'int&& n' is a reference"),
+    ],
+)
+def test_a_signature_of_something_else(text, problem):
+    with pytest.raises(SignatureError, match=re.escape(problem)):
+        parse_signature(text, "ns::k<float>")
+    for accepted in ("void k(float* x)", "void ns::k<float>(float* x)", "void scale(float* x)", "(float* x)"):
+        assert parse_signature(accepted, "ns::k<float>", ("scale",)) == (("float*", "x"),)

@@ -17,8 +17,6 @@ from jitload.toolchain import nvcc as nvcc_module
 from jitload.toolchain.cuda import Nvcc, find_cuda_headers, find_cudart
 from jitload.toolchain.nvcc import find_nvcc
 
-pytest_plugins = ["support.nvcc_fixtures"]
-
 BOTH = ADD + "void f() { add<<<1, 1>>>(0, 0, 0); }"
 
 
@@ -32,7 +30,7 @@ def no_nvcc(monkeypatch, tmp_path):
     monkeypatch.setattr(nvcc_module, "package_dirs", lambda name: [])
 
 
-def test_without_nvcc_the_error_names_the_extra_and_the_alternatives(no_nvcc, fresh_cache):
+def test_without_nvcc_the_error_names_the_extra_and_the_alternatives(no_nvcc, empty_cache):
     with pytest.raises(ToolchainError) as caught:
         jitload.build_inline("m", cuda_sources=BOTH, arch=ARCH)
     assert str(caught.value) == (
@@ -44,7 +42,7 @@ def test_without_nvcc_the_error_names_the_extra_and_the_alternatives(no_nvcc, fr
     )
 
 
-def test_a_missing_nvcc_that_was_named_is_an_error(monkeypatch, fresh_cache, tmp_path):
+def test_a_missing_nvcc_that_was_named_is_an_error(monkeypatch, empty_cache, tmp_path):
     monkeypatch.setenv("JITLOAD_NVCC", str(tmp_path / "none"))
     with pytest.raises(ToolchainError, match=r"JITLOAD_NVCC=.*none: no nvcc there. Name its file, or the toolkit's"):
         jitload.build_inline("m", cuda_sources=BOTH, arch=ARCH)
@@ -83,10 +81,10 @@ def wheels(monkeypatch, tmp_path):
 
 
 def test_the_order_is_settings_then_wheels_then_the_path_then_the_default_place(
-    monkeypatch, fresh_cache, tmp_path, no_nvcc, wheels
+    monkeypatch, empty_cache, tmp_path, no_nvcc, wheels
 ):
     def found() -> Path:
-        return find_nvcc(read_settings(), fresh_cache, name="m").path
+        return find_nvcc(read_settings(), empty_cache, name="m").path
 
     named, at_home, on_path, default = (
         fake_toolkit(tmp_path / name, "13.0.1") for name in ("named", "home", "path", "default")
@@ -106,54 +104,54 @@ def test_the_order_is_settings_then_wheels_then_the_path_then_the_default_place(
     assert found() == on_path
 
 
-def test_the_nvcc_of_wheels_is_described_by_all_its_wheels(fresh_cache, no_nvcc, wheels):
+def test_the_nvcc_of_wheels_is_described_by_all_its_wheels(empty_cache, no_nvcc, wheels):
     home = wheels / "nvidia" / "cu13"
     (home / "bin" / "nvcc").chmod(0o644)  # some installers do
-    nvcc = find_nvcc(read_settings(), fresh_cache, name="m")
+    nvcc = find_nvcc(read_settings(), empty_cache, name="m")
     assert nvcc.version == (13, 5, 37)
     assert nvcc.identity == f"nvcc 13.5.37 {' '.join(sorted(PARTS))}"
     assert nvcc.include_dirs == (home / "include",)
     assert os.access(nvcc.path, os.X_OK)
 
 
-def test_wheels_may_be_in_two_directories(monkeypatch, fresh_cache, no_nvcc, wheels, tmp_path):
+def test_wheels_may_be_in_two_directories(monkeypatch, empty_cache, no_nvcc, wheels, tmp_path):
     other = tmp_path / "user" / "nvidia"
     (other / "cu13").mkdir(parents=True)
     (wheels / "nvidia" / "cu13" / "include").rename(other / "cu13" / "include")
     monkeypatch.setattr(nvcc_module, "package_dirs", lambda name: [wheels / name, other])
-    nvcc = find_nvcc(read_settings(), fresh_cache, name="m")
+    nvcc = find_nvcc(read_settings(), empty_cache, name="m")
     assert nvcc.include_dirs == nvcc.added_include_dirs == (other / "cu13" / "include",)
 
 
 @pytest.mark.parametrize("part", list(PARTS)[1:])
-def test_an_incomplete_nvcc_of_wheels_names_the_wheel_that_is_missing(part, fresh_cache, no_nvcc, wheels):
+def test_an_incomplete_nvcc_of_wheels_names_the_wheel_that_is_missing(part, empty_cache, no_nvcc, wheels):
     (wheels / "nvidia" / "cu13" / PARTS[part]).unlink()
     with pytest.raises(ToolchainError) as caught:
-        find_nvcc(read_settings(), fresh_cache, name="m")
+        find_nvcc(read_settings(), empty_cache, name="m")
     wheel = part.partition("-")[0].replace("_", "-")
     assert str(caught.value).endswith(f"which needs {wheel} beside it: pip install 'jitload[cu13,nvcc]'")
 
 
-def test_wheels_of_two_releases_of_cuda_are_not_mixed(fresh_cache, no_nvcc, wheels):
+def test_wheels_of_two_releases_of_cuda_are_not_mixed(empty_cache, no_nvcc, wheels):
     (wheels / "nvidia_cuda_crt-13.5.99.dist-info").rename(wheels / "nvidia_cuda_crt-13.0.99.dist-info")
     with pytest.raises(ToolchainError) as caught:
-        find_nvcc(read_settings(), fresh_cache, name="m")
+        find_nvcc(read_settings(), empty_cache, name="m")
     assert str(caught.value) == (
         "the wheels nvidia-cuda-nvcc 13.5.37 and nvidia-cuda-crt 13.0.99 are of different releases of CUDA, which do "
         "not work together: pip install 'nvidia-cuda-crt==13.5.*', or another nvidia-cuda-nvcc"
     )
 
 
-def test_the_identity_of_an_nvcc_is_its_version_and_the_flags_in_its_variables(monkeypatch, fresh_cache, tmp_path):
+def test_the_identity_of_an_nvcc_is_its_version_and_the_flags_in_its_variables(monkeypatch, empty_cache, tmp_path):
     monkeypatch.setenv("JITLOAD_NVCC", str(fake_toolkit(tmp_path / "a", "13.0.1")))
     monkeypatch.delenv("NVCC_PREPEND_FLAGS", raising=False)
     monkeypatch.delenv("NVCC_APPEND_FLAGS", raising=False)
-    assert find_nvcc(read_settings(), fresh_cache, name="m").identity == "nvcc 13.0.1"
+    assert find_nvcc(read_settings(), empty_cache, name="m").identity == "nvcc 13.0.1"
     monkeypatch.setenv("NVCC_APPEND_FLAGS", "-G")
-    assert find_nvcc(read_settings(), fresh_cache, name="m").identity == "nvcc 13.0.1 -G"
+    assert find_nvcc(read_settings(), empty_cache, name="m").identity == "nvcc 13.0.1 -G"
     shutil.rmtree(tmp_path / "a")
     fake_toolkit(tmp_path / "a", "13.0.25")  # an upgrade in place
-    assert find_nvcc(read_settings(), fresh_cache, name="m").version == (13, 0, 25)
+    assert find_nvcc(read_settings(), empty_cache, name="m").version == (13, 0, 25)
 
 
 def test_the_runtime_library_is_that_of_a_wheel_of_the_same_major_version():

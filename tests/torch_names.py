@@ -7,6 +7,8 @@ import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
+from jitload.host_cpp.torch_headers import FORWARDED
+
 _ROOT = Path(__file__).parent.parent
 _HEADERS = _ROOT / "jitload/include/torch_light"
 PAGE = _ROOT / "docs/torch_names.md"
@@ -16,7 +18,7 @@ _FUNCTION = re.compile(
     r"^(?:(?:inline|constexpr|C10_HOST_DEVICE) [\w:<>&* ]+?|T|Tensor|void|Range<\w>) [&*]?([a-zA-Z]\w+)\(", re.MULTILINE
 )
 _INTERNAL = re.compile(
-    r"JITLOAD|operator|OptionalArg|TextArg|change_filled|release_with|tensor_over|scalar_tensor_of|device_name|append|"
+    r"JITLOAD|operator|OptionalArg|TextArg|TensorDataContainer|tensor_of|change_filled|release_with|tensor_over|scalar_tensor_of|device_name|append|"
     r"(?:bits|half|float)_to_|(?:fill|if|return|accept|Attribute|Doc|Range|Tag|Type|iterator|const_iterator|from_bits_t|\w+Base)$"
 )
 _METHOD = re.compile(
@@ -34,7 +36,7 @@ def names_page() -> str:
     tensor_class = re.search(r"^class Tensor \{.*?^\};", texts["tensor"], re.DOTALL | re.MULTILINE)
     assert tensor_class is not None
     rows = [line.split("\t") for line in (_HEADERS / "operators.txt").read_text().splitlines()]
-    headers = (str(path.relative_to(_HEADERS)) for path in _HEADERS.rglob("*.h") if path.parent.name != "jitload_torch")
+    headers = (name for names in FORWARDED.values() for name in names.split())
     outside = public.replace(tensor_class[0], "")
     return "".join(
         (

@@ -23,6 +23,7 @@ _TABLE = Path(__file__).parent.parent / "jitload/include/torch_light/operators.t
 _UNSUPPORTED = re.compile(
     r"Generator|Storage|Dimname|Stream|SymInt|MTLCommandBuffer|std::array|List<|ITensorListRef|Layout [a-z]|Tensor&[,>]|QScheme|SymBool"
 )
+_WITHOUT_TENSORS = ("is_vulkan_available", "sym_constrain_range", "sym_constrain_range_for_size")
 _TYPES = {
     "::std::": "std::",
     "at::": "",
@@ -49,7 +50,7 @@ def _lines(function: NativeFunction) -> Iterator[str]:
     name = function.func.name.name
     if str(name).startswith("_") and not str(name).startswith(("_softmax", "_log_softmax", "_scaled_mm")):
         return
-    if "backward" in str(name) or "generated" in function.tags:
+    if str(name) in _WITHOUT_TENSORS or "backward" in str(name) or "generated" in function.tags:
         return
     for variant, letter in ((Variant.function, "f"), (Variant.method, "m")):
         if variant not in function.variants:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def write_sources(
     request: Request, compiled: Sequence[CompiledSource], work_dir: Path, cpu: CpuProgram | None = None
 ) -> None:
-    """Write the cubins and the wrapper, and the device code for people who inspect the cache."""
+    """Write the cubins and the wrapper, and for people who inspect the code its source and PTX."""
     images = []
     for code in compiled:
         arch = code.cubin.arch
@@ -31,6 +31,8 @@ def write_sources(
         image = EmbeddedImage(name=f"{identifier}_{arch}", file=f"{arch}.cubin", capability=capability, suffix=suffix)
         images.append(image)
         (work_dir / image.file).write_bytes(code.cubin.data)
+        if code.cubin.ptx:
+            (work_dir / f"{arch}.ptx").write_text(code.cubin.ptx, encoding="utf-8", newline="")
     first, *others = compiled if cpu is None else (*compiled, cpu.compiled)
     wrapper = Wrapper(
         name=request.name,

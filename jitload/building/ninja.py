@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jitload.errors import CompileError, Diagnostic, ToolchainError
+from jitload.stages import stage
 from jitload.toolchain.host import tool_environment
 
 _DIAGNOSTIC = re.compile(
@@ -126,7 +127,8 @@ def run_ninja(ninja: Path, work_dir: Path, *, name: str, verbose: bool = False, 
     process = _start((str(ninja), "-v" if verbose else "--quiet"), work_dir)
     _running.add(process)
     try:
-        output, _ = process.communicate()
+        with stage(f"ninja builds {name}"):
+            output, _ = process.communicate()
     except BaseException:
         _stop(process)
         raise

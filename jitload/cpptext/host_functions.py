@@ -26,7 +26,7 @@ from jitload.cpptext.structures import split_declarations
 from jitload.model import Candidate
 
 _DEVICE_WORDS = frozenset(("__global__", "__device__", "__constant__", "__shared__", "__managed__"))
-_NOT_A_FUNCTION = frozenset(("struct", "class", "union", "enum", "namespace", "using", "typedef", "operator"))
+_OTHER_TYPES = frozenset(("using", "typedef", "concept"))
 _KEYWORDS = frozenset(
     (
         *("struct", "class", "union", "enum", "typedef", "using", "template", "typename", "public", "private"),
@@ -34,7 +34,7 @@ _KEYWORDS = frozenset(
         *("void", "bool", "char", "short", "int", "long", "unsigned", "signed", "float", "double", "size_t"),
     )
 )
-_CLASSES = frozenset(("struct", "class", "union"))
+_CLASSES = frozenset(("struct", "class", "union", "enum"))
 # Types of tvm-ffi, and those that only tvm-ffi converts.
 _FFI_WORDS = frozenset(
     (
@@ -43,6 +43,11 @@ _FFI_WORDS = frozenset(
     )
 )
 
+# Headers of libraries that only host code calls.
+_HOST_LIBRARY = re.compile(
+    r'[<"](?:(?:cublas\w*|cufft\w*|curand|cusolver\w*|cusparse\w*|cudnn\w*|cutensor|nccl|nvml|nvToolsExt|mpi|omp'
+    r'|helper_(?:cuda|functions|image|string|timer))\.h[">]|(?:nvtx3|opencv2|boost)/)'
+)
 _NUMBER_WORDS = frozenset(
     (
         *("void", "bool", "char", "short", "int", "long", "unsigned", "signed", "float", "double", "const", "size_t"),
@@ -140,15 +145,19 @@ def _walk(
     for declaration in filter(None, split_declarations(code)):
         opening = _opening(declaration)
         head = declaration[: len(declaration) if opening is None else opening]
-        words = {token.text for token in head[_template_end(head) :]}
+        undecorated = head[_template_end(head) :]
+        words = {token.text for token in undecorated}
         if opening is not None and _is_namespace(head):
             inner = (*namespaces, *opened_namespaces(head))
             body = declaration[opening + 1 : -1]
             yield from _walk(scan, body, inner, device_words)
-        elif words.isdisjoint(device_words | _NOT_A_FUNCTION) and "=" not in words:
-            begin = bisect_left(scan.code, declaration[0].start, key=lambda token: token.start)
-            declarator = find_declarator(scan.code, begin)
-            if declarator is None or declarator.name_index == begin:
+        elif undecorated and not _is_type(undecorated) and words.isdisjoint((*device_words, "namespace", "operator")):
+            begin, start = (
+                bisect_left(scan.code, first.start, key=lambda token: token.start)
+                for first in (declaration[0], undecorated[0])
+            )
+            declarator = find_declarator(scan.code, start)
+            if declarator is None or declarator.name_index == begin or declarator.name in _KEYWORDS:
                 continue
             if scan.code[declarator.close].start <= declaration[-1].start:
                 yield _function(scan, begin, declarator, namespaces)
@@ -165,6 +174,13 @@ def _function(scan: DeclarationScan, begin: int, declarator: Declarator, namespa
         type_ == "void*" or {*type_.split()} <= _NUMBER_WORDS for type_ in candidate.types
     )
     return HostFunction(candidate, declarator.is_definition, is_plain, has_numbers_only)
+
+
+def _is_type(head: Sequence[Token]) -> bool:
+    """Return whether the part of a declaration before its body declares a type or a concept."""
+    words = {token.text for token in head}
+    is_function = head[-1].text == ")"  # `void f(struct Pair pair)`
+    return not words.isdisjoint(_OTHER_TYPES) or not (is_function or words.isdisjoint(_CLASSES))
 
 
 def _opening(declaration: Sequence[Token]) -> int | None:
@@ -278,32 +294,35 @@ class _Parts:
 
     def _names(self, declaration: Sequence[Token], head: Sequence[Token]) -> frozenset[str] | None:
         """Return the names that a declaration declares, or None if it belongs to device code itself."""
-        head = head[_template_end(head) :]
+        end_of_template = _template_end(head)
+        head, declaration = head[end_of_template:], declaration[end_of_template:]
         words = [token.text for token in head]
-        if not self._device_words.isdisjoint(words) or words[:2] == ["using", "namespace"]:
+        if not self._device_words.isdisjoint(words):
             return None
-        if words[:1] == ["namespace"] or "static_assert" in words:
-            return frozenset(words[1:2])
-        is_type = not {"struct", "class", "union", "enum", "typedef", "using", "concept"}.isdisjoint(words)
-        declarator = None if is_type or "=" in words else find_declarator(declaration, 0)
+        if _is_of_host(words):
+            return frozenset()
+        if words[:2] == ["using", "namespace"]:
+            return None
+        is_type = bool(head) and _is_type(head)
+        declarator = None if is_type else find_declarator(declaration, 0)
         if declarator and declarator.name_index > 0:
             is_constant = "constexpr" in words or "consteval" in words
             return frozenset((declarator.name,)) if is_constant else frozenset()
-        if not is_type and {"const", "constexpr"}.isdisjoint(words):
+        is_alias = words[:1] == ["namespace"] or "static_assert" in words
+        if not is_type and not is_alias and {"const", "constexpr"}.isdisjoint(words):
             return frozenset()  # a variable of the host
-        counted = declaration if {"enum", "typedef"} & {*words} else [*head, *declaration[-1:]]
-        initializer = words.index("=") if "=" in words and "using" not in words else len(counted)
-        words_in = (token.text for token in counted[:initializer] if token.kind == "word")
-        return frozenset(word for word in words_in if word not in _KEYWORDS)
+        return _declared_words(declaration, head)
 
     def kept_text(self, reached: Collection[str]) -> str:
-        """Return the text with spaces in place of what is not kept: declarations, and headers of algorithms."""
+        """Return the text with spaces in place of what is not kept: declarations, and headers for host code."""
         text = self._text
-        for run in () if {"thrust", "cub"}.intersection(reached) else self._directives:
-            if run[1].text == "include" and run[-1].line == run[1].line:
-                start, end = run[2].start, run[-1].start + len(run[-1].text)
-                if HOST_ALGORITHMS.search(text, start, end):
-                    text = text[: run[0].start] + " " * (end - run[0].start) + text[end:]
+        uses_algorithms = not {"thrust", "cub"}.isdisjoint(reached)
+        for run in self._directives:
+            if [token.text for token in run[1:2]] == ["include"] and run[-1].line == run[1].line:
+                start, end = run[0].start, run[-1].start + len(run[-1].text)
+                is_unused = not uses_algorithms and HOST_ALGORITHMS.search(text, start, end)
+                if is_unused or _HOST_LIBRARY.search(text, start, end):
+                    text = text[:start] + " " * (end - start) + text[end:]
         for start, end in (
             body for declaration in self.declarations if declaration.is_kept for body in declaration.bodies
         ):
@@ -319,6 +338,29 @@ class _Parts:
                 pieces.append(_blank(text[position:start]) + text[start:end])
                 position = end
         return "".join((*pieces, text[position:]))
+
+
+def _is_of_host(words: Sequence[str]) -> bool:
+    """Return whether a declaration is never device code, by the words before its body.
+
+    A `catch` follows a `main()` whose body is a `try`.
+    """
+    is_in_std = words[:4] == ["using", "namespace", "std", "::"]  # such as std::chrono
+    is_operator = "operator" in words and "constexpr" not in words
+    return words[:1] == ["catch"] or is_in_std or is_operator
+
+
+def _declared_words(declaration: Sequence[Token], head: Sequence[Token]) -> frozenset[str]:
+    """Return the words that may be names which a type, a constant or an alias declares."""
+    words = [token.text for token in head]
+    if words[:1] == ["namespace"] or "static_assert" in words:
+        return frozenset(words[1:2])
+    if words[:1] == ["using"] and "=" not in words:
+        return frozenset(token.text for token in head[-2:] if token.kind == "word")
+    counted = declaration if {"enum", "typedef"} & {*words} else [*head, *declaration[-1:]]
+    initializer = words.index("=") if "=" in words and "using" not in words else len(counted)
+    words_in = (token.text for token in counted[:initializer] if token.kind == "word")
+    return frozenset(word for word in words_in if word not in _KEYWORDS)
 
 
 def _blank(text: str) -> str:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from jitload.cpptext.declarations import find_angle, find_closing
 from jitload.cpptext.lexer import Token, code_tokens
-from jitload.cpptext.preprocessor import split_directives
+from jitload.cpptext.preprocessor import INCLUDES, read_directives, split_directives
 
 _TAGS = ("struct", "class")
 _SPACES = ("__device__", "__constant__", "__managed__")
@@ -21,29 +21,49 @@ _NOT_A_FIELD = frozenset(
     ("static", "constexpr", "using", "typedef", "friend", "template", "enum", "operator", "public", "private",
      "protected", "extern", "__shared__")
 )  # fmt: skip
+_ACCESS = ("public", "private", "protected")
+_NOT_A_TYPE_NAME = frozenset((*_TAGS, "union", "enum", "typename", "const", "volatile", "__grid_constant__"))
+
+
+class Field(NamedTuple):
+    """A member of a structure.
+
+    Attributes:
+        path: Its name; `inner.name` in a member that is an unnamed structure.
+        type: The unqualified name of its type, "" for pointers and types that have no name.
+        is_opaque: Whether its bytes may have several meanings, because it is in a union.
+    """
+
+    path: str
+    type: str
+    is_opaque: bool
 
 
 class Structure(NamedTuple):
-    """The definition of a class that is not a template.
+    """The definition of a class.
 
     Attributes:
         name: Its name with namespaces, `ns::Params`.
         aliases: Its unqualified names: the tag, and the name that a typedef gives it.
-        fields: The names of its public members.
-        words: The words in its definition, among them the names of its members' types.
+        fields: Its public members.
+        bases: The unqualified names of its bases.
+        is_template: Whether it is a template, or a member of one.
+        is_complete: Whether these fields, and those of the bases, are certainly all that it has.
     """
 
     name: str
     aliases: tuple[str, ...]
-    fields: tuple[str, ...]
-    words: frozenset[str]
+    fields: tuple[Field, ...]
+    bases: tuple[str, ...]
+    is_template: bool
+    is_complete: bool
 
 
 class Alias(NamedTuple):
-    """Another name for a type, `using name = …;`, with the words of that type."""
+    """Another name for a type, `using name = …;`, with the unqualified name of that type."""
 
     name: str
-    words: frozenset[str]
+    type: str
 
 
 class Declarations(NamedTuple):
@@ -53,20 +73,42 @@ class Declarations(NamedTuple):
     aliases: tuple[Alias, ...]
     variables: tuple[str, ...]
 
-    def structures_for(self, words: frozenset[str]) -> tuple[Structure, ...]:
-        """Return the structures with these names, and those that they have as members."""
-        while True:
-            chosen = tuple(s for s in self.structures if not words.isdisjoint(s.aliases))
-            targets = (alias.words for alias in self.aliases if alias.name in words)
-            reached = words.union(*(structure.words for structure in chosen), *targets)
-            if reached == words:
-                return chosen
-            words = reached
+    def structures_named(self, name: str) -> tuple[Structure, ...]:
+        """Return the structures that an unqualified name may stand for, with the fields of their bases."""
+        names, count = {name}, 0
+        while count < len(names):
+            count = len(names)
+            names |= {alias.type for alias in self.aliases if alias.name in names}
+        return tuple(self._with_bases(s, 8) for s in self.structures if not names.isdisjoint(s.aliases))
+
+    def _with_bases(self, structure: Structure, depth: int) -> Structure:
+        fields, is_complete = structure.fields, structure.is_complete
+        for name in structure.bases:
+            bases = [s for s in self.structures if name in s.aliases] if depth else []
+            if len(bases) == 1:
+                base = self._with_bases(bases[0], depth - 1)
+                is_hidden = not {f.path for f in base.fields}.isdisjoint(f.path for f in fields)
+                fields, is_complete = (*base.fields, *fields), is_complete and base.is_complete and not is_hidden
+            else:
+                is_complete = False
+        return structure._replace(fields=fields, bases=(), is_complete=is_complete)
+
+
+def type_name(text: str) -> str:
+    """Return the unqualified name in the text of a type, "" for a pointer.
+
+    Example:
+        >>> type_name("const ns::Box<float>&")
+        'Box'
+    """
+    words = re.findall(r"\w+|\*", re.sub(r"<.*>", " ", text, flags=re.DOTALL))
+    names = [word for word in words if word not in _NOT_A_TYPE_NAME]
+    return names[-1] if names and "*" not in words else ""
 
 
 # A first look at a text, because reading its tokens takes milliseconds.
 _TYPE_NAME = re.compile(
-    r"\b(?:struct|class)\s+(?:\w+\s*\([^)]*\)\s*)*(\w+)|\}\s*(\w+)\s*;"
+    r"\b(?:struct|class|union)\s+(?:\w+\s*\([^)]*\)+\s*)*(\w+)|\}\s*(\w+)\s*;"
     r"|\busing\s+(\w+)\s*=|\btypedef\b[^;{}]*?(\w+)\s*;"
 )
 _VARIABLE = re.compile(r"\b__(?:device|constant|managed)__(?:[^(){};=\[]|\b(?:__align__|alignas)\s*\([^)]*\))*[;=\[{]")
@@ -79,45 +121,99 @@ def may_declare(text: str, structures: frozenset[str]) -> bool:
 
 
 @functools.lru_cache(maxsize=8)
-def find_declarations(pieces: tuple[str, ...]) -> Declarations:
-    """Find the structures and the device variables in the pieces of a source.
+def find_declarations(pieces: tuple[str, ...], others: tuple[str, ...] = ()) -> Declarations:
+    """Find the structures and the device variables in the pieces of a source, and the structures in its other texts.
 
     Example:
-        >>> find_declarations(("namespace ns { struct Pair { float a; int b; }; }",)).structures[0].fields
-        ('a', 'b')
+        >>> find_declarations(("namespace ns { struct Pair { float a; int b; }; }",)).structures[0].name
+        'ns::Pair'
     """
+    macros = _declaring_macros((*pieces, *others))
     declared: list[Structure | Alias | str] = []
     for text in pieces:
-        if any(word in text for word in (*_TAGS, *_SPACES)):
-            runs = split_directives(code_tokens(text))
-            declared += _walk([token for directive, run in runs if not directive for token in run], ())
-    structures = {s.name: s for s in declared if isinstance(s, Structure)}
+        if any(word in text for word in (*_TAGS, "union", *_SPACES)):
+            declared += _walk(_Scope(macros), _code(text))
+    for text in others:
+        if any(word in text for word in (*_TAGS, "union")):
+            declared += (s for s in _walk(_Scope(macros), _code(text)) if not isinstance(s, str))
+    structures: dict[str, Structure] = {}
+    for structure in declared:
+        if isinstance(structure, Structure):  # of several definitions, only the compiler knows which it reads
+            is_other = structures.get(structure.name, structure) != structure
+            structures[structure.name] = structure._replace(is_complete=structure.is_complete and not is_other)
     aliases = tuple(s for s in declared if isinstance(s, Alias))
     variables = dict.fromkeys(name for name in declared if isinstance(name, str))
     return Declarations(tuple(structures.values()), aliases, tuple(variables))
 
 
-def _walk(code: Sequence[Token], namespaces: tuple[str, ...]) -> Iterator[Structure | Alias | str]:
+def _code(text: str) -> list[Token]:
+    """Return the tokens outside of directives; of an `#include` between braces, the `#`."""
+    code: list[Token] = []
+    for directive, run in split_directives(code_tokens(text)):
+        if not directive:
+            code += run
+        elif directive.name in INCLUDES and sum((t.text == "{") - (t.text == "}") for t in code) > 0:
+            code.append(run[0])
+    return code
+
+
+def _declaring_macros(texts: Sequence[str]) -> frozenset[str]:
+    """Return the macros that may declare members: all but those without parameters that stand for a type or a value."""
+    bodies: dict[str, set[str]] = {}
+    for text in texts:
+        for directive in read_directives(text) if "define" in text else ():
+            if directive.name == "define" and (match := re.match(r"(\w+)(\(?)(.*)", directive.text, re.DOTALL)):
+                bodies.setdefault(match[1], set()).update(re.findall(r"\w+|[;,{]", match[3]), match[2])
+    declaring = {name for name, words in bodies.items() if not words.isdisjoint("(;,{")}
+    while more := {name for name in bodies if name not in declaring and not declaring.isdisjoint(bodies[name])}:
+        declaring |= more
+    return frozenset(declaring)
+
+
+class _Scope(NamedTuple):
+    """Where declarations are: the macros that may declare members, the namespaces, and whether it is a template."""
+
+    macros: frozenset[str]
+    names: tuple[str, ...] = ()
+    is_template: bool = False
+
+
+def _walk(scope: _Scope, code: Sequence[Token]) -> Iterator[Structure | Alias | str]:
     """Yield the structures and aliases that a namespace or a class declares, and the names of the variables."""
-    for declaration in split_declarations(code):
+    for tokens in split_declarations(code):
+        is_template, declaration = _without_template(tokens)
         words = [token.text for token in declaration]
         opening = words.index("{") if "{" in words else -1
         head = words[: opening if opening >= 0 else len(words)]
         body = declaration[opening + 1 : find_closing(declaration, opening)] if opening >= 0 else ()
         if "namespace" in head:
             names = [word for word in head[head.index("namespace") + 1 :] if re.match(r"[A-Za-z_]", word)]
-            yield from _walk(body, (*namespaces, *(name for name in names if name not in ("inline", "__attribute__"))))
+            names = [name for name in names if name not in ("inline", "__attribute__")]
+            yield from _walk(scope._replace(names=(*scope.names, *names)), body)
         elif head[:1] == ["extern"] and body and len(head) == 2:
-            yield from _walk(body, namespaces)
+            yield from _walk(scope, body)
         elif head[:1] == ["using"] and head[2:3] == ["="]:
-            yield Alias(head[1], frozenset(head[3:]))
+            yield Alias(head[1], type_name(" ".join(head[3:])))
         elif head[:1] == ["typedef"] and opening < 0:
-            yield Alias(head[-1], frozenset(head[1:-1]))
+            yield Alias(head[-1], type_name(" ".join(head[1:-1])))
         elif any(space in head for space in _SPACES):
-            yield from ("::".join((*namespaces, name)) for name in _declared_names(declaration))
-        elif structure := _structure(declaration, head, body, namespaces):
+            yield from ("::".join((*scope.names, name)) for name in _declared_names(declaration))
+        elif structure := _structure(declaration, head, body, scope):
+            structure = structure._replace(is_template=is_template or scope.is_template)
             yield structure
-            yield from (s for s in _walk(body, (structure.name,)) if not isinstance(s, str))
+            inner = _Scope(scope.macros, tuple(structure.name.split("::")), structure.is_template)
+            yield from (s for s in _walk(inner, body) if not isinstance(s, str))
+
+
+def _without_template(declaration: Sequence[Token]) -> tuple[bool, Sequence[Token]]:
+    """Return whether a declaration begins with `template <…>`, and what follows that."""
+    is_template = False
+    while len(declaration) > 1 and declaration[0].text == "template" and declaration[1].text == "<":
+        end = find_angle(declaration, 1)
+        if end < 0:
+            break
+        is_template, declaration = True, declaration[end + 1 :]
+    return is_template, declaration
 
 
 def split_declarations(code: Sequence[Token]) -> Iterator[Sequence[Token]]:
@@ -127,7 +223,7 @@ def split_declarations(code: Sequence[Token]) -> Iterator[Sequence[Token]]:
         text = code[index].text
         end = find_closing(code, index) if text in ("{", "(", "[") else index
         index = (end if end >= 0 else len(code)) + 1
-        words = {token.text for token in code[start:index]} if text == "{" else set()
+        words = set(_plain([token.text for token in code[start:index]])) if text == "{" else set()
         is_open = words & {*_TAGS, "union", "enum", "=", *_SPACES} and "namespace" not in words and ")" not in words
         if text == ";" or (text == "{" and not is_open):
             yield code[start : index - (text == ";")]
@@ -145,26 +241,93 @@ def _plain(words: Sequence[str]) -> list[str]:
 
 
 def _structure(
-    declaration: Sequence[Token], head: Sequence[str], body: Sequence[Token], namespaces: tuple[str, ...]
+    declaration: Sequence[Token], head: Sequence[str], body: Sequence[Token], scope: _Scope
 ) -> Structure | None:
-    if not body or set(head).isdisjoint(_TAGS) or not {"template", "enum", "("}.isdisjoint(_plain(head)):
+    """Return the class that a declaration defines; None for other declarations."""
+    words = [word for word in _plain(head) if word != "final"]
+    tag = next((index for index, word in enumerate(words) if word in (*_TAGS, "union")), -1)
+    names, following = words[tag + 1 : tag + 2], words[tag + 2 : tag + 3]
+    if not body or tag < 0 or not {"enum", "(", "="}.isdisjoint(words) or following not in ([], [":"], ["<"]):
         return None
-    tag = next(index for index, word in enumerate(_plain(head)) if word in _TAGS)
-    names = _plain(head)[tag + 1 : tag + 2]
-    if "typedef" in head and re.fullmatch(r"\w+", declaration[-1].text):
-        names = [*names, declaration[-1].text]
+    names = [name for name in names if re.match(r"[A-Za-z_]", name)]
+    names += [declaration[-1].text] if "typedef" in words and re.fullmatch(r"\w+", declaration[-1].text) else []
     if not names:
         return None
-    fields: list[str] = []
-    is_public = "class" not in head
+    members = _members(body, is_public=words[tag] != "class", scope=scope, owner=names[0])
+    bases = " ".join(words[words.index(":") + 1 :]) if ":" in words else ""
+    return Structure(
+        name="::".join((*scope.names, names[-1])),
+        aliases=tuple(names),
+        fields=tuple(f._replace(is_opaque=words[tag] == "union" or f.is_opaque) for f in members if f.path),
+        bases=tuple(map(type_name, re.sub(r"<.*?>+", "", bases).split(","))) if bases else (),
+        is_template=False,
+        is_complete=_UNKNOWN not in members and following != ["<"] and "virtual" not in bases,
+    )
+
+
+_UNKNOWN = Field("", "", is_opaque=True)  # stands for members that cannot be named
+
+
+def _members(body: Sequence[Token], *, is_public: bool, scope: _Scope, owner: str = "") -> list[Field]:
+    """Return the members of a class, and `_UNKNOWN` if there may be others."""
+    fields: list[Field] = []
     for member in split_declarations(body):
-        access = member[0].text if member else ""
-        if access in ("public", "private", "protected"):
-            is_public = access == "public"
-        elif is_public:
-            fields += _declared_names(member)
-    words = frozenset(token.text for token in body)
-    return Structure("::".join((*namespaces, names[-1])), tuple(names), tuple(fields), words)
+        words = [token.text for token in member]
+        if words[:1] and words[0] in _ACCESS:
+            is_public = words[0] == "public"
+        elif words:
+            added = _member(member, scope, owner)
+            fields += added if is_public or not added else [_UNKNOWN]
+    return fields
+
+
+def _member(member: Sequence[Token], scope: _Scope, owner: str) -> list[Field]:
+    """Return the members that a declaration in a class declares."""
+    words = [token.text for token in member]
+    opening = words.index("{") if "{" in words else len(words)
+    head = _plain(words[:opening])
+    if not scope.macros.isdisjoint(words) or "virtual" in words or "#" in words:
+        return [_UNKNOWN]
+    if opening < len(words) and head in (["struct"], ["union"]):
+        return _unnamed_member(member, opening, scope, is_union=head == ["union"])
+    if head[:1] == ["enum"]:
+        names = (
+            words[find_closing(member, opening) + 1 :] if opening < len(words) else head[-1:] if len(head) > 2 else []
+        )
+        return [Field(name, "", is_opaque=False) if re.match(r"\w", name) else _UNKNOWN for name in names]
+    bare = _without_groups(member)
+    if pointer := re.fullmatch(r"[\w: ]+ \( \* (\w+) \) \([^()]*\)", " ".join(bare)):
+        return [Field(pointer[1], "", is_opaque=False)]
+    names = _declared_names(member)
+    if not names:
+        return [] if _declares_no_member(bare, owner) else [_UNKNOWN]
+    first = bare[: next((index for index, word in enumerate(bare) if word in (",", "=")), len(bare))]
+    fields = [Field(name, type_name(" ".join(first[:-1])), is_opaque="union" in words) for name in names]
+    return [*fields, _UNKNOWN] if ":" in bare else fields
+
+
+def _unnamed_member(member: Sequence[Token], opening: int, scope: _Scope, *, is_union: bool) -> list[Field]:
+    """Return the members of an unnamed structure or union in a class."""
+    closing = find_closing(member, opening)
+    fields = _members(member[opening + 1 : closing], is_public=True, scope=scope)
+    names = [token.text for token in member[closing + 1 :]]
+    if len(names) > 1 or _UNKNOWN in fields:
+        return [_UNKNOWN]
+    prefix = "".join(f"{name}." for name in names)
+    return [Field(prefix + field.path, field.type, is_opaque=is_union or field.is_opaque) for field in fields]
+
+
+def _declares_no_member(words: Sequence[str], owner: str) -> bool:
+    """Return whether a declaration without names is certainly one of a function, a type or a static member."""
+    if not words or not _NOT_A_FIELD.isdisjoint(words) or words[0] == "static_assert":
+        return True
+    if not {"struct", "class", "union"}.isdisjoint(words[:1]):
+        return len(words) == 2  # the name of a type alone
+    opening = words.index("(") if "(" in words else 0
+    before, after = words[:opening], words[opening + 1 : opening + 2]
+    is_name = bool(before) and re.match(r"[A-Za-z_]", before[-1]) is not None
+    is_function = len(before) > 1 and ":" not in before and after not in (["*"], ["&"])
+    return is_name and (before[-1] == owner or is_function)
 
 
 def _declared_names(declaration: Sequence[Token]) -> list[str]:

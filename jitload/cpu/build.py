@@ -33,10 +33,11 @@ from jitload.cpu.text import (
     gpu_only_error,
     has_ptx,
     may_spin,
+    taken_names,
     without_table_errors,
 )
 from jitload.cuda import probe
-from jitload.cuda.kernels import DeviceSource, no_such_kernel
+from jitload.cuda.kernels import DeviceSource, layout_expressions, no_such_kernel
 from jitload.errors import CompileError
 from jitload.model import CompiledSource, CpuKernel, CpuProgram, Cubin, Image, ImageKernel
 from jitload.request.arguments import Instrumentation
@@ -193,6 +194,7 @@ class _Compilation:
         self.expressions: tuple[str, ...] = ()
         self.files_read: tuple[Path, ...] = ()
         self.user_headers: tuple[Path, ...] = ()
+        self._overloads: frozenset[str] = frozenset()  # see `cpu_text`
         self._source = source
         self._command = (*compiler.command, *cpu_flags(source, toolchain), "-MD", "-MF", "cpu.d")
         self._ninja = ninja
@@ -200,7 +202,7 @@ class _Compilation:
         self._toolkit_dirs = toolchain.include_dirs if toolchain else ()
         self._known_dirs = (own_include_dir().parent, Path("/usr"), *self._toolkit_dirs)
         self._is_preemptive = may_spin(text for _, text in source.pieces)
-        self._layouts = probe.layout_expressions(source.piece_texts, self.candidates, source.kernels)
+        self._layouts = layout_expressions(source, self.candidates)
 
     def run(self) -> ObjectFile:
         """Compile the source with a row for each of its kernels."""
@@ -215,6 +217,9 @@ class _Compilation:
         names = [candidate.name for candidate in self.candidates]
         plain = [c.name for c in self.candidates if not c.is_template and names.count(c.name) == 1]
         object_file = self._run_with_rows(tuple(dict.fromkeys((*self.launched, *plain))))
+        if hidden := self._hidden_names(object_file):
+            self._overloads |= hidden
+            object_file = self._run_with_rows(self.expressions)
         for spell in (_expression_of, _declaration_of):
             in_table = {row.symbol for row in object_file.rows()}
             missing = tuple(filter(None, (spell(s) for s in object_file.marked() if s not in in_table)))
@@ -222,6 +227,12 @@ class _Compilation:
                 object_file = self._run_with_rows((*self.expressions, *missing))
         self._warn_of_unnamed(object_file)
         return object_file
+
+    def _hidden_names(self, object_file: ObjectFile) -> frozenset[str]:
+        """Return the names of `extern "C"` kernels that are ambiguous, because CUDA has functions of these names."""
+        in_table = {row.symbol for row in object_file.rows()}
+        names = {candidate.name.rpartition("::")[2] for candidate in self.candidates}
+        return frozenset(names.intersection(object_file.marked()) - in_table)
 
     def _warn_of_unnamed(self, object_file: ObjectFile) -> None:
         """Log a warning about kernels that cannot be named, because the demangler rejects their symbols."""
@@ -246,8 +257,11 @@ class _Compilation:
                     stage="host", name=self._source.name, log="The kernel is declared but not defined."
                 )
             except CompileError as error:
-                if any(diagnostic.file == LAYOUT_FILE for diagnostic in error.diagnostics):
-                    self._layouts = ()
+                if new_overloads := taken_names(error.log) - self._overloads:
+                    self._overloads |= new_overloads
+                    continue
+                if lines := {d.line for d in error.diagnostics if d.file == LAYOUT_FILE}:
+                    self._layouts = tuple(text for line, text in enumerate(self._layouts, 1) if line not in lines)
                     continue
                 failure = error
                 refused = _refused_rows(error, expressions)
@@ -268,7 +282,7 @@ class _Compilation:
         return ObjectFile((self._work_dir / "cpu.o").read_bytes())
 
     def _compile(self, output: str, *options: str, expressions: tuple[str, ...] = ()) -> None:
-        text = cpu_text(self._source, expressions, self._layouts if expressions else ())
+        text = cpu_text(self._source, expressions, self._layouts if expressions else (), self._overloads)
         (self._work_dir / "cpu.cc").write_text(text, encoding="utf-8", newline="")
         quoted = self._write_pieces()
         preemptive = _PREEMPTIVE_FLAGS if self._is_preemptive else ()

@@ -8,16 +8,18 @@ compiler reaches them: a feature in a branch that is not compiled does no harm.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import dropwhile, pairwise
 from pathlib import Path
 
+from jitload.cpptext.declarations import find_declarator
 from jitload.cpptext.lexer import Token, code_tokens, strip_comments
 from jitload.cpptext.preprocessor import HEADER_NAME, Conditional, read_conditionals, split_directives
 from jitload.cpu.object_file import TABLE
 from jitload.cuda import probe
 from jitload.cuda.kernels import DeviceSource, join_pieces
-from jitload.cuda.nvrtc import type_hint
+from jitload.cuda.layout_probe import LAYOUT_DECLARATIONS
+from jitload.cuda.nvrtc import missing_header_hint, type_hint
 from jitload.errors import CompileError, Diagnostic
 
 ROW_FILE = "<kernels>"  # the file that messages name for the rows of the kernel table; the line is the row's number
@@ -26,7 +28,9 @@ LAYOUT_FILE = "<layouts>"  # likewise, for the instantiations whose symbols hold
 BY_SYMBOL = "symbol "  # prefix of the "expression" of a kernel that C++ cannot name: its symbol and its parameters
 # Defined rather than declared: a probe may be instantiated with types that are local to the source.
 _PROBES = re.sub(
-    r"__global__ void (__jitload_\w+)\(\);", r"void \1() {}", re.sub(r"#pragma.*\n", "", probe.PROBE_HEADER[1])
+    r"__global__ void (__jitload_\w+)\(\);",
+    r"void \1() {}",
+    re.sub(r"#pragma.*\n", "", probe.PROBE_HEADER[1] + LAYOUT_DECLARATIONS),
 )
 _MACRO_OPTION = re.compile(r"-([DU])\s*(\w+)((?:\([^)]*\))?)(?:=(.*))?", re.DOTALL)
 # Functions that C's headers declare besides the arithmetic. A kernel may have any of these names, as under NVRTC.
@@ -57,13 +61,16 @@ _INSTANTIATION = re.compile(r"(\btemplate\s+)__global__\b")
 _SPIN_WORDS = re.compile(r"(?<!asm )(?<!__asm__ )\bvolatile\b|\batomic_ref\b|\batomic\s*<|\batomic_thread_fence\b")
 
 
-def cpu_text(source: DeviceSource, expressions: Sequence[str], layouts: Sequence[str] = ()) -> str:
+def cpu_text(
+    source: DeviceSource, expressions: Sequence[str], layouts: Sequence[str] = (), overloads: Collection[str] = ()
+) -> str:
     """Return the C++ text of a source: its pieces under their own line numbers, then a table of its kernels.
 
     Args:
         source: The source.
         expressions: Its kernels, as C++ expressions.
-        layouts: The name expressions for its structures and variables (see `probe.layout_expressions`).
+        layouts: The name expressions for its structures and variables (see `cuda/layout_probe`).
+        overloads: The names of kernels that are declared `extern "C"` although a function has the same name.
     """
     texts = [text for _, text in source.pieces]
     needs_c_names = any(_CXX_HEADER.search(text) for text in texts)
@@ -77,10 +84,41 @@ def cpu_text(source: DeviceSource, expressions: Sequence[str], layouts: Sequence
         *_macro_lines(source.cpu_flags),
         "#include <assert.h>",  # it depends on NDEBUG
     ]
-    pieces = join_pieces((label, mark_gpu_only(put_launch_bounds_last(text))) for label, text in source.pieces)
-    instantiations = [f'#line 1 "{LAYOUT_FILE}"\ntemplate void {layout}();\n' for layout in layouts]
+    pieces = join_pieces(
+        (label, mark_gpu_only(put_launch_bounds_last(overload_kernels(text, overloads))))
+        for label, text in source.pieces
+    )
+    instantiations = [
+        f'#line {line} "{LAYOUT_FILE}"\ntemplate void {layout}();\n' for line, layout in enumerate(layouts, 1)
+    ]
     table = _table(expressions) if expressions else ""
     return "\n".join([*head, f"{_PROBES}{pieces}{table}{''.join(instantiations)}"])
+
+
+def overload_kernels(text: str, names: Collection[str]) -> str:
+    """Return the text with kernels of these names declared `extern "C++"`, as overloads of the functions."""
+    if not names:
+        return text
+    text = text.replace("\r\n", "\n")  # positions of tokens count these as one character
+    code = [token for directive, run in split_directives(code_tokens(text)) if not directive for token in run]
+    positions = []
+    begin = 0  # of the current declaration
+    for index, token in enumerate(code):
+        if token.text in (";", "{", "}"):
+            begin = index + 1
+        elif token.text == "__global__":
+            declarator = find_declarator(code, index + 1)
+            if declarator and declarator.name in names:
+                has_linkage = code[begin].text == "extern" and code[begin + 1].kind == "literal"
+                positions.append(code[begin + 2 * has_linkage].start)
+    for position in reversed(positions):
+        text = f'{text[:position]}extern "C++" {text[position:]}'
+    return text
+
+
+def taken_names(log: str) -> frozenset[str]:
+    """Return the names of functions of C's that g++ says are declared again with other parameters."""
+    return frozenset(re.findall(r"error: conflicting declaration of C function \W(?:.*\W)?(\w+)\(", log))
 
 
 def put_launch_bounds_last(text: str) -> str:
@@ -166,13 +204,12 @@ _GPU_HEADERS = {
     "cute/": "cute",
     "cutlass/": "cutlass",
     "cuda/ptx": "PTX (cuda::ptx)",
-    "cuda/barrier": "cuda::barrier",
     "cuda/std/barrier": "cuda::barrier",
-    "cuda/pipeline": "cuda::pipeline",
     "cuda/latch": "cuda::latch",
     "cuda/std/latch": "cuda::latch",
     "cuda/semaphore": "cuda::semaphore",
     "cuda/std/semaphore": "cuda::semaphore",
+    "cuda/warp": "shuffles of cuda::device",
     "cuda_awbarrier": "asynchronous barriers",
     "cuda_device_runtime_api.h": "dynamic parallelism",
     "cooperative_groups/details/": "the inside of cooperative groups",
@@ -181,13 +218,14 @@ _GPU_NAMES = {
     r"grid_group::(?:sync|barrier_arrive|barrier_wait)": "a barrier of the whole grid",
     r"this_cluster|cluster_(?:group|arrive|wait|sync|dim)\w*|map_shared_rank|__cluster\w+": "thread block clusters",
     r"cluster_(?:index|rank)|(?:dim|num)_clusters": "thread block clusters",
-    r"wmma|nvcuda|__mma_\w+|__wgmma\w*": "tensor cores",
+    r"wmma|__mma_\w+|__wgmma\w*": "tensor cores",
+    r"nvcuda": "tensor cores, and pipelines and barriers that are objects",
     r"tex(?:1D|2D|3D|Cubemap)\w*|surf(?:1D|2D|3D|Cubemap)\w*|cuda(?:Texture|Surface)\w*|texture|surface": (
         "textures and surfaces"
     ),
     r"cuda[A-Z]\w*": "CUDA's runtime within a kernel",
-    r"memcpy_async|__pipeline_\w+|cuda::pipeline\w*": "asynchronous copies",
-    r"cuda::(?:barrier|latch|\w+_semaphore|ptx)\w*|barrier_(?:arrive|wait)": "barriers that are objects",
+    r"memcpy_async|__pipeline_\w+|cuda::(?:make_)?pipeline\w*": "asynchronous copies",
+    r"cuda::(?:device|barrier|latch|\w+_semaphore|ptx)\w*|barrier_(?:arrive|wait)": "barriers that are objects",
     r"__nv(?!_bfloat|_half|_fp\d)\w+|__cvta_\w+|__grid_\w+|__is(?:Shared|Global|Local|Constant|GridConstant)": (
         "instructions of the device"
     ),
@@ -271,15 +309,26 @@ def explain(error: CompileError) -> CompileError:
         if _MARK in diagnostic.message:
             feature = diagnostic.message.partition(_MARK)[2]
             return gpu_only_error(error.name, *_user_line(diagnostic, error.log), feature, error)
-        message = re.sub(r"(\S)(\w+)(\S) is not a member of (\S)(\w+)(\S)", r"\1\5::\2\3", diagnostic.message)
+        not_declared = r"(\S)(\w+)(\S) (?:is not a member of|in namespace) (\S)(\w+)(\S)"
+        message = re.sub(not_declared, r"\1\5::\2\3", diagnostic.message)
         message = message.partition("; did you mean")[0]
         quoted = re.findall(r"[\u2018'`]([^\u2019']*)[\u2019']", message)
         for pattern, feature in _GPU_NAMES.items():
             if any(re.search(rf"(?<!\w)(?:{pattern})(?!\w)", name) for name in quoted):
                 said = f"{feature}: {diagnostic.message}"
                 return gpu_only_error(error.name, diagnostic.file, diagnostic.line, said, error)
-    error.hint = error.hint or type_hint(error.log)
+    error.hint = error.hint or type_hint(error.log) or _hint(error.log)
     return error
+
+
+def _hint(log: str) -> str:
+    if missing := re.search(r"fatal error: (\S+): No such file or directory", log):
+        return missing_header_hint(missing[1], "g++")
+    if re.search(
+        r"::main\W+ must return|cannot declare \W+::main|conflicting declaration (?:of C function|.* linkage)", log
+    ):
+        return "On the CPU, C++ has a function of this name: give the kernel another name."
+    return ""
 
 
 def _user_line(diagnostic: Diagnostic, log: str) -> tuple[str, int]:

@@ -102,7 +102,7 @@ def _with_signatures(cubin: Cubin, request: Request, symbols: Mapping[str, str])
         if symbol not in kernels:
             continue  # in this cubin alone: the layouts of all cubins are compared afterwards
         if launch.signature:
-            parameters = parse_signature(launch.signature, name)
+            parameters = parse_signature(launch.signature, name, (kernels[symbol].name, symbol))
             types, names = [type_ for type_, _ in parameters], [name for _, name in parameters]
             compiled = kernels[symbol].parameters
             if not any(parameter.kind == "bits" for parameter in compiled):

@@ -17,7 +17,8 @@ from pathlib import Path
 from jitload.cpptext.declarations import find_candidates
 from jitload.cpptext.includes import IncludeScan
 from jitload.cpptext.lexer import has_matching_brackets
-from jitload.cuda import probe
+from jitload.cpptext.source_kind import user_headers
+from jitload.cuda import layout_probe, probe
 from jitload.cuda.headers import STAND_INS, provide_headers
 from jitload.cuda.nvrtc import (
     SYNTAX_ONLY,
@@ -174,6 +175,16 @@ class DeviceSource:
         return join_pieces(self.pieces)
 
 
+def layout_expressions(source: DeviceSource, candidates: Sequence[Candidate]) -> tuple[str, ...]:
+    """Return the name expressions for a source's structures and variables (see `cuda/layout_probe`)."""
+    options = source.texts[len(source.pieces) :]
+
+    def read_others() -> tuple[str, ...]:
+        return (*options, *user_headers(source.texts, source.include_dirs))
+
+    return layout_probe.layout_expressions(source.piece_texts, read_others, candidates, source.kernels)
+
+
 def join_pieces(pieces: Iterable[tuple[str, str]]) -> str:
     """Return the pieces of a source as one text, in which each counts its own lines under its label."""
     return "".join(f'#line 1 "{quoted_label(label)}"\n{text}\n' for label, text in pieces)
@@ -279,7 +290,7 @@ def compile_for_arch(source: DeviceSource, arch: str, toolchain: CudaToolchain) 
     if compilation.declarations:  # these lines include headers, too
         scan = IncludeScan((*source.texts, *compilation.declarations), source.include_dirs)
     return CompiledSource(
-        cubin=Cubin(data=result.cubin, arch=arch, log=result.log, kernels=kernels, variables=variables),
+        cubin=Cubin(data=result.cubin, arch=arch, log=result.log, kernels=kernels, variables=variables, ptx=result.ptx),
         symbols={kernel: symbols[probe.kernel_expression(kernel)][0] for kernel in source.kernels},
         candidates=candidates,
         headers=scan.headers(own_dirs),
@@ -369,7 +380,7 @@ class _Compilation:
         self._job = job
         self._is_minimal = source.is_minimal and toolchain.version >= (12, 4)
         self._rejected: frozenset[str] = frozenset()
-        self._layouts = probe.layout_expressions(source.piece_texts, candidates, source.kernels)
+        self._layouts = layout_expressions(source, candidates)
         self._is_checked = False
 
     def compile(self, expressions: tuple[str, ...]) -> tuple[NvrtcResult, Image]:
@@ -429,8 +440,9 @@ class _Compilation:
         if self._is_minimal:
             options = (*options, "--minimal")
         if self.expressions:
-            options = (*options, f"--pre-include={probe.PROBE_HEADER[0]}")
-            headers = (probe.PROBE_HEADER, *headers)
+            name, text = probe.PROBE_HEADER
+            options = (*options, f"--pre-include={name}")
+            headers = ((name, text + (layout_probe.LAYOUT_DECLARATIONS if self._layouts else "")), *headers)
             names += self._layouts
         return replace(
             self._job,

@@ -18,6 +18,7 @@ from jitload.building.resources import run_in_background
 from jitload.cuda.bindings import load_bindings
 from jitload.cuda.interruptible import Cancellation, run_interruptible
 from jitload.errors import CompileError, Diagnostic, ToolchainError
+from jitload.stages import stage
 from jitload.toolchain.arch import load_driver
 
 _DIAGNOSTIC = re.compile(
@@ -105,11 +106,12 @@ class NvrtcJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvrtcResult:
-    """The cubin, the messages, and the symbol of each name expression."""
+    """The cubin, the PTX that it was assembled from, the messages, and the symbol of each name expression."""
 
     cubin: bytes = field(repr=False)
     log: str
     lowered: Mapping[str, str]
+    ptx: str = field(default="", repr=False)
 
 
 def device_options(version: tuple[int, ...], arch: str) -> tuple[str, ...]:
@@ -127,12 +129,14 @@ def run_nvrtc(library_path: Path, job: NvrtcJob) -> NvrtcResult:
         CompileError: NVRTC rejected the source, an option or a name expression; `.log` has its messages.
         ToolchainError: The library cannot be used, or it does not know the architecture.
     """
+    _log.info("the options of NVRTC for %s: %s", job.name, " ".join(job.options))
     if job.is_isolated:
         from jitload.cuda.isolated import run_isolated
 
-        return run_isolated(library_path, job)
+        with stage(f"NVRTC compiles {job.name} in a child process"):
+            return run_isolated(library_path, job)
     nvrtc = load_nvrtc(library_path)
-    with _compiling():
+    with stage(f"NVRTC compiles {job.name}"), _compiling():
         return run_interruptible(
             lambda cancellation: _compile(nvrtc, library_path, job.with_declarations(), cancellation)
         )
@@ -180,7 +184,8 @@ def _compile(nvrtc: Any, library_path: Path, job: NvrtcJob, cancellation: Cancel
             expression: _checked(nvrtc, nvrtc.nvrtcGetLoweredName(program, expression.encode())).decode()
             for expression in job.expressions
         }
-        return NvrtcResult(cubin=_read(nvrtc, program, "CUBIN"), log=log, lowered=lowered)
+        ptx = _read(nvrtc, program, "PTX").rstrip(b"\0").decode(errors="replace")
+        return NvrtcResult(cubin=_read(nvrtc, program, "CUBIN"), log=log, lowered=lowered, ptx=ptx)
 
 
 def declarations_for(error: CompileError, declared: tuple[str, ...]) -> tuple[str, ...]:
@@ -318,7 +323,7 @@ def type_hint(log: str) -> str:
 
 def _hint(log: str, options: Sequence[str]) -> str:
     if missing := missing_header(log):
-        return _missing_header_hint(missing)
+        return missing_header_hint(missing, "NVRTC")
     if "unrecognized option" in log:
         return "NVRTC takes its own options, not all of nvcc's; take this one out of extra_cuda_cflags."
     macros = [option for option in options if option.startswith("-D")]
@@ -326,7 +331,7 @@ def _hint(log: str, options: Sequence[str]) -> str:
         return f"A macro among {', '.join(macros)} is read by NVRTC's own header, too: #define it in the source."
     if '"__global__" does not apply here' in log and (undeclared := _UNDECLARED.search(log)):
         return f"The type {undeclared[1]!r} is not declared: define it before the kernel, or include its header."
-    if "is considered a host function" in log:
+    if "is considered a host function" in log or "device-side kernel launch could not be processed" in log:
         return (
             "Mark functions that kernels call __device__, and put host functions such as main() between "
             "#ifndef __CUDACC_RTC__ and #endif, where NVRTC does not read them. To call host functions, pass them as "
@@ -341,12 +346,13 @@ def missing_header(log: str) -> str:
     return match[1] if match else ""
 
 
-def _missing_header_hint(header: str) -> str:
+def missing_header_hint(header: str, compiler: str) -> str:
+    """Return what to do about a header that a compiler of device code did not find."""
     if header.startswith("curand"):
         return f"{header!r} comes with pip install nvidia-curand, or nvidia-curand-cu12 for CUDA 12."
     if _FOR_HOST_CODE.match(header):
-        return f"<{header}> is for host code, and NVRTC compiles only the kernels: leave the bindings out."
+        return f"<{header}> is for host code, and {compiler} compiles only the kernels: leave the bindings out."
     return (
-        f"NVRTC has no {header!r}: pass its directory in extra_include_paths=[…]; CUDA's own headers come with "
+        f"{compiler} has no {header!r}: pass its directory in extra_include_paths=[…]; CUDA's own headers come with "
         "pip install 'jitload[cu13]'."
     )

@@ -9,11 +9,9 @@ affects it. It is never defined, so it leaves nothing in the cubin.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
-from jitload.cpptext.structures import Structure, find_declarations, may_declare
 from jitload.errors import LaunchSpecError
-from jitload.model import Candidate
 
 # All identifiers are reserved names, because options such as `-DR=float` affect this header. It must not cause an error
 # itself: an error about a probe has to be one about its name expression. The warning about deprecated types is
@@ -45,8 +43,6 @@ template<class __jitload_r, class... __jitload_a> struct __jitload_promoted<__ji
     typedef __jitload_r __jitload_type(typename __jitload_promote<__jitload_a>::__jitload_type...);
 };
 template<class __jitload_f, class __jitload_g> __global__ void __jitload_probe();
-template<unsigned long __jitload_offset, unsigned long __jitload_size, class __jitload_t> struct __jitload_field;
-template<class __jitload_t, class... __jitload_fields> __global__ void __jitload_members();
 #endif
 #pragma nv_diagnostic pop
 #pragma nv_diag_suppress 1427
@@ -73,42 +69,6 @@ def probe_expression(kernel_expression: str) -> str:
     """
     kernel_type = f"decltype({kernel_expression})"
     return f"__jitload_probe<{kernel_type}, __jitload_promoted<{kernel_type}>::__jitload_type>"
-
-
-def layout_expressions(
-    pieces: Sequence[str], candidates: Sequence[Candidate], kernels: Sequence[str]
-) -> tuple[str, ...]:
-    """Return the name expressions for structures that kernels may take by value, and for device variables.
-
-    Their lowered names contain the members of the structures and the types of the variables.
-
-    Args:
-        pieces: The texts of the source.
-        candidates: The functions in it that look like kernels.
-        kernels: The kernels that launches name.
-    """
-    by_value = [type_ for candidate in candidates for type_ in candidate.types if not re.search(r"[*&]", type_)]
-    words = frozenset(re.findall(r"\w+", " ".join((*by_value, *kernels))))
-    if not any(may_declare(text, words) for text in pieces):
-        return ()
-    declarations = find_declarations(tuple(pieces))
-    structures = declarations.structures_for(words)
-    layouts = [f"__jitload_members<{', '.join((s.name, *_fields(s)))}>" for s in structures if s.fields]
-    variables = [
-        f"__jitload_members<void, __jitload_field<{number}, sizeof({name}), __jitload_promote<decltype({name})>"
-        "::__jitload_type>>"
-        for number, name in enumerate(declarations.variables)
-    ]
-    return (*layouts, *variables)
-
-
-def _fields(structure: Structure) -> Iterator[str]:
-    for name in structure.fields:
-        field = f"{structure.name}::{name}"
-        yield (
-            f"__jitload_field<__builtin_offsetof({structure.name}, {name}), sizeof({field}), "
-            f"__jitload_promote<decltype({field})>::__jitload_type>"
-        )
 
 
 def instantiations(kernel_expressions: Iterable[str]) -> str:

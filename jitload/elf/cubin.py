@@ -16,7 +16,7 @@ _STO_CUDA_ENTRY = 0x10  # in `Symbol.other`: the function is a kernel
 
 # Attributes of `.nv.info`, as cuobjdump names them. KPARAM_INFO_V2 is written for sizes that 14 bits cannot hold.
 _MAX_THREADS, _REQNTID, _FRAME_SIZE, _MIN_STACK_SIZE = 0x05, 0x10, 0x11, 0x12
-_KPARAM_INFO, _REGCOUNT, _KPARAM_INFO_V2 = 0x17, 0x2F, 0x45
+_KPARAM_INFO, _REGCOUNT, _KPARAM_INFO_V2, _NUM_BARRIERS = 0x17, 0x2F, 0x45, 0x4C
 _FORMAT_SIZED = 4
 _COMPAT_ARCH_SPECIFIC = 0x09  # in `.nv.compat`
 
@@ -166,6 +166,7 @@ class _CubinReader:
             raise ElfError(f"kernel {symbol.name!r} has no section '.nv.info'")
         slots, max_threads = _read_launch_attributes(symbol.name, info)
         text = self.file.sections[symbol.section]
+        barriers = next((value[0] for attribute, value in _read_attributes(info) if attribute == _NUM_BARRIERS), None)
         return ImageKernel(
             symbol=symbol.name,
             slots=slots,
@@ -173,6 +174,7 @@ class _CubinReader:
             shared_bytes=self.read_shared_bytes(symbol.name),
             local_bytes=self.read_local_bytes(index),
             max_threads=max_threads,
+            barriers=text.flags >> 20 & 0x7F if barriers is None else barriers,  # in `flags` up to CUDA 12
         )
 
     def read_shared_bytes(self, kernel: str) -> int:
@@ -194,12 +196,15 @@ def _read_attributes(info: Section | None) -> Iterator[tuple[int, memoryview]]:
     data, position = memoryview(info.data if info else b""), 0
     while position + 4 <= len(data):
         value_format, attribute, value = struct.unpack_from("<BBH", data, position)
+        if value_format != _FORMAT_SIZED:  # the value is in the header
+            yield attribute, data[position + 2 : position + 4]
+            value = 0
         position += 4
-        if value_format == _FORMAT_SIZED:  # otherwise the value is in the header; no attribute read here has that form
-            if position + value > len(data):
-                raise ElfError(f"an attribute of '.nv.info' should end at byte {position + value} of {len(data)}")
+        if position + value > len(data):
+            raise ElfError(f"an attribute of '.nv.info' should end at byte {position + value} of {len(data)}")
+        if value_format == _FORMAT_SIZED:
             yield attribute, data[position : position + value]
-            position += value
+        position += value
 
 
 def _read_launch_attributes(kernel: str, info: Section) -> tuple[tuple[ParameterSlot, ...], int]:

@@ -57,6 +57,15 @@ class Header(NamedTuple):  # named tuples, because a dataclass takes eight times
         return self.identification[8]
 
 
+def file_size(head: bytes) -> int:
+    """Return the size of a file that ends with one of its tables, as cubins do, from its first `HEADER_SIZE` bytes."""
+    header = Header(*_HEADER.unpack_from(head))
+    return max(
+        header.segment_table + header.segment_count * header.segment_entry_size,
+        header.section_table + header.section_count * header.section_entry_size,
+    )
+
+
 class Section(NamedTuple):
     """One section; `data` is empty if the file holds no bytes for it."""
 

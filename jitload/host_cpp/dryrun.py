@@ -23,8 +23,9 @@ from jitload.toolchain.host import Compiler, file_state, remembered
 from jitload.toolchain.nvcc import run_nvcc
 
 _SOURCE = "jitload_unit.cu"
-_FORMAT = "1"  # of the template in the cache
+_FORMAT = "3"  # of the template in the cache
 _TEMPORARY = re.compile(r"(?:\./)?tmpxft_[0-9a-f]+_[0-9a-f]+-(\d+)_jitload_unit\b")
+_DIR_NAME = re.compile(r"/jitload_dir_(\d+)_")
 _VARIABLE = re.compile(r"#\$ (\w+)=(.*)")
 _SKIPPED = ("rm ", "-- Filter Dependencies --")
 _VERBATIM = re.compile(r"-[DUI].|/")  # options and paths that must come out of nvcc as they went in
@@ -56,13 +57,35 @@ def find_template(
         cache_dir: The cache, which keeps the answer.
     """
     states = (file_state(str(path), path.stat()) for path in (nvcc.path, compiler.path))
+    options, dirs = _replace_dirs(options)
     words = (_FORMAT, nvcc.identity, *states, *compiler.command, *options)
     label = f"{nvcc.path} --dryrun"
     rows = json.loads(remembered(words, label, cache_dir, lambda: json.dumps(_ask(nvcc, options, work_dir))))
     if isinstance(rows, str):
         _log.debug("nvcc compiles as a whole, because the output of --dryrun is not understood: %s", rows)
         return None
-    return tuple(NvccCommand(tuple(words), output, tuple(inputs)) for words, output, inputs in rows)
+
+    def with_dirs(word: str) -> str:
+        return _DIR_NAME.sub(lambda match: dirs[int(match[1])], word)
+
+    return tuple(NvccCommand(tuple(map(with_dirs, words)), output, tuple(inputs)) for words, output, inputs in rows)
+
+
+def _replace_dirs(options: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return options with numbers in place of include directories, and these directories.
+
+    nvcc cannot quote all characters, and the template is then the same for all directories.
+    """
+    result: list[str] = []
+    dirs: list[str] = []
+    for option, before in zip(options, ("", *options), strict=False):
+        prefix = "-I" if option.startswith("-I/") else ""
+        if prefix or before == "-isystem":
+            result.append(f"{prefix}/jitload_dir_{len(dirs)}_")
+            dirs.append(option[len(prefix) :])
+        else:
+            result.append(option)
+    return result, dirs
 
 
 def template_steps(template: Template, file: str) -> tuple[Step, ...]:
@@ -124,8 +147,15 @@ def _parse(output: str, options: Sequence[str]) -> Template:
     _check_names(texts)
     template = tuple(_link_inputs(commands))
     kinds = [Path(words[0]).name for words in commands]
-    if kinds.count("cudafe++") != 1 or "cicc" not in kinds or template[-1].output != f"{_SOURCE}.o":
+    if (
+        kinds.count("cudafe++") != 1
+        or not {"cicc", "ptxas", "fatbinary"} <= {*kinds}
+        or template[-1].output != f"{_SOURCE}.o"
+    ):
         raise _NotUnderstoodError(f"the programs {', '.join(kinds)}")
+    module_ids = (word for words in commands for word in words if word.endswith("module_id"))
+    if strange := next((name for name in module_ids if name != module_id_file(_SOURCE)), None):  # by --keep
+        raise _NotUnderstoodError(f"the file {strange!r}")
     preprocessing = next(words for words in commands if "-E" in words)
     for option in options:
         if _VERBATIM.match(option) and not {option, option[2:]} & {*preprocessing}:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from jitload.codegen.wrapper import Wrapper, render_wrapper
 from jitload.cpptext.host_functions import HostFunction, find_host_functions, is_string
 from jitload.cpptext.source_kind import user_headers
+from jitload.cuda.layout_probe import HOST_LAYOUT_DECLARATIONS, host_layouts
 from jitload.cuda.probe import kernel_expression
 from jitload.elf.file import ElfFile
 from jitload.errors import LaunchSpecError, SignatureError, nearest_name
@@ -24,6 +25,7 @@ from jitload.request.request import Request, Unit
 from jitload.signature.demangle import read_host_probe
 from jitload.signature.exports import Export, rename_parameters
 from jitload.signature.kernels import read_kernels
+from jitload.signature.layouts import Layout, read_layouts
 
 CALL_HEADER = "#include <jitload/host_call.h>\n"
 _PROBE = b"__jitload_host_probe"
@@ -31,7 +33,18 @@ _STREAM = "CUstream_st*"
 _RESULTS = ("", "None", "int", "int", "float", "bool", "None")  # by the numbers of host_result.h
 _FFI_TEXT = re.compile(r"\btvm\b|TVM_?FFI|\bffi::|\bDL(?:Tensor|Device|DataType|Managed)|dlpack")
 _EXPORTED = re.compile(r"TVM_FFI_DLL_EXPORT_TYPED_FUNC\(\s*(\w+)|\b__tvm_ffi_(?!_)(\w+)")  # by the text itself
+_OVERLOAD = re.compile(r"static_cast<void\(\*\)\((.*)\)>\((.*)\)")
+# Messages of cudafe++, cicc and g++ about a name that may mean several functions, and a type that tvm-ffi lacks.
+_AMBIGUOUS = re.compile(r"no (?:instance of function template|matching function).*__jitload_invoke")
+_NOT_CONVERTED = re.compile(r"TypeTraits<.*has no member|static assertion failed: The function signature")
 _FFI_TYPE = re.compile(r"\btvm::ffi::|\bDLTensor\b|\bDLDevice\b|\bDLDataType\b|\bstd::(?!complex|byte)")
+
+
+_SUPPORTED = (
+    "Parameters may be pointers, numbers, bools, enums, vectors and structures that are copied as bytes, and "
+    "cudaStream_t; the result a number, a bool, cudaError_t or nothing. For tensors with shapes and other objects, "
+    "take types of tvm-ffi such as tvm::ffi::TensorView."
+)
 
 
 class HostExport(NamedTuple):
@@ -54,9 +67,15 @@ class HostExport(NamedTuple):
     is_typed: bool
 
     @property
-    def macro(self) -> str:
-        """The macro that exports it."""
-        return "__JITLOAD_HOST_FUNCTION" if self.is_typed else "TVM_FFI_DLL_EXPORT_TYPED_FUNC"
+    def text(self) -> str:
+        """The C++ that exports it."""
+        macro = "__JITLOAD_HOST_FUNCTION" if self.is_typed else "TVM_FFI_DLL_EXPORT_TYPED_FUNC"
+        return f"{macro}({self.name}, {self.expression});\n"
+
+    @property
+    def needs_call_header(self) -> bool:
+        """Whether `text` uses `host_call.h`."""
+        return self.is_typed or "__jitload_" in self.expression
 
 
 class TypedFunction(NamedTuple):
@@ -89,8 +108,11 @@ def choose_host_exports(request: Request) -> tuple[HostExport, ...]:
     default = next((unit.file for unit in host.units if not unit.is_file), next(iter(units)) if len(units) == 1 else "")
     texts = [text for unit in host.units for _, text in unit.pieces]
     exported = {match[1] or match[2] for text in texts for match in _EXPORTED.finditer(text)}
+    has_ffi = any(_FFI_TEXT.search(text) for text in texts)
     return tuple(
-        _host_export(name, launch, units, default) for name, launch in request.functions if name not in exported
+        _host_export(name, launch, units, default, is_plain_unseen=not has_ffi)
+        for name, launch in request.functions
+        if name not in exported
     )
 
 
@@ -100,7 +122,10 @@ def _functions_of(unit: Unit, include_dirs: Sequence[str]) -> tuple[HostFunction
     return tuple(function for text in (*texts, *headers) for function in find_host_functions(text))
 
 
-def _host_export(name: str, launch: Launch, units: dict[str, tuple[HostFunction, ...]], default: str) -> HostExport:
+def _host_export(
+    name: str, launch: Launch, units: dict[str, tuple[HostFunction, ...]], default: str, *, is_plain_unseen: bool
+) -> HostExport:
+    """Return the export of a function; one that no text shows has plain types if `is_plain_unseen`."""
     target = re.split(r"[<(]", launch.kernel or name)[0].strip()
     if target == "main":
         problem = "main() is not a function that C++ may call"
@@ -110,9 +135,12 @@ def _host_export(name: str, launch: Launch, units: dict[str, tuple[HostFunction,
         matches = {file: [f for f in functions if _is_named(f, target)] for file, functions in units.items()}
     defined = [file for file, functions in matches.items() if any(f.is_definition for f in functions)]
     declared = [file for file, functions in matches.items() if functions]
-    is_plain = bool(declared) and all(f.is_plain for functions in matches.values() for f in functions)
-    if all(f.has_numbers_only for functions in matches.values() for f in functions) and _fields_of(launch) == []:
-        is_plain = is_plain and next(iter((*defined, *declared)), "").endswith(".cu")
+    is_plain = is_plain_unseen
+    if declared:
+        seen = [function for functions in matches.values() for function in functions]
+        is_plain = all(f.is_plain for f in seen)
+        if all(f.has_numbers_only for f in seen) and _fields_of(launch) == []:
+            is_plain = is_plain and next(iter((*defined, *declared))).endswith(".cu")
     # As in tvm-ffi, C++ of cpp_sources exports what it declares; a typed function is exported where it is defined.
     preferred = (*defined, *declared) if is_plain else (*(f for f in declared if f == default), *defined, *declared)
     unit = next(iter((*preferred, *((default,) if default in units else ()))), "")
@@ -134,8 +162,8 @@ def _is_named(function: HostFunction, target: str) -> bool:
 
 
 def _expression(name: str, launch: Launch, candidates: Sequence[Candidate]) -> str:
-    if launch.kernel:
-        return kernel_expression(launch.kernel)
+    if launch.kernel:  # a `static_cast` of an overloaded function would need the type of its result
+        return _OVERLOAD.sub(r"(__jitload_overload<\1>::__jitload_of(\2))", kernel_expression(launch.kernel))
     qualified = {candidate.name for candidate in candidates}
     return qualified.pop() if len(qualified) == 1 else name
 
@@ -152,6 +180,20 @@ def _check_has_no_fields(name: str, launch: Launch) -> None:
 def _fields_of(launch: Launch) -> list[str]:
     """Return the fields of a `Launch` that only functions of plain types have."""
     return [name for name in ("params", "args", "nullable", "raw_pointers", "strided", "host") if getattr(launch, name)]
+
+
+def export_hint(log: str, exports: Iterable[HostExport]) -> str:
+    """Return what to do about a compiler's error in the export of a function, or ""."""
+    export = next((export for export in exports if f"functions['{export.name}']" in log), None)
+    if export and _AMBIGUOUS.search(log):
+        name = export.expression
+        return (
+            f"{name!r} is overloaded, a template, or the name of a kernel, too. Say which function is meant: "
+            f"functions={{{export.name!r}: Launch(kernel='{name}(float*, int)')}}, or kernel='{name}<float>'."
+        )
+    if export and _NOT_CONVERTED.search(log):
+        return f"{export.name!r} takes or returns a type that cannot be passed from Python. {_SUPPORTED}"
+    return ""
 
 
 def has_typed(exports: Iterable[HostExport]) -> bool:
@@ -172,6 +214,20 @@ def needs_prelude(unit: Unit, exports: Sequence[HostExport]) -> bool:
     return has_library_names or any(_FFI_TEXT.search(text) for text in texts)
 
 
+def layout_lines(texts: Sequence[str], exports: Iterable[HostExport], include_dirs: Sequence[str]) -> str:
+    """Return the lines that leave the layouts of the structures that typed functions take in the object file."""
+
+    def read_headers() -> tuple[str, ...]:
+        return tuple(user_headers(texts, [Path(path) for path in include_dirs]))
+
+    lines = [
+        host_layouts(export.name, (export.expression, export.candidates[0]), texts, read_headers)
+        for export in exports
+        if export.is_typed and len({candidate.types for candidate in export.candidates}) == 1
+    ]
+    return f"{HOST_LAYOUT_DECLARATIONS}{''.join(lines)}" if any(lines) else ""
+
+
 # ---- after the compile -------------------------------------------------------------------------------------------
 
 
@@ -181,17 +237,19 @@ def read_typed_functions(exports: Sequence[HostExport], objects: Iterable[Path])
     Raises:
         SignatureError: A function has types that cannot be passed from Python.
     """
-    symbols = {}
+    symbols, names = {}, set()
     for path in objects:
         data = path.read_bytes()
         if _PROBE in data:
             for symbol in ElfFile(data).symbols():
+                names.add(symbol.name)
                 if symbol.name.startswith("_Z20__jitload_host_probe"):
                     symbols[read_host_probe(symbol.name).name] = symbol.name
-    return tuple(_read_function(export, symbols.get(export.name, "")) for export in exports if export.is_typed)
+    layouts = read_layouts(sorted(names))
+    return tuple(_read_function(export, symbols.get(export.name, ""), layouts) for export in exports if export.is_typed)
 
 
-def _read_function(export: HostExport, symbol: str) -> TypedFunction:
+def _read_function(export: HostExport, symbol: str, layouts: Sequence[Layout]) -> TypedFunction:
     probe = read_host_probe(symbol)
     slots, offset = [], 0
     for size, alignment in zip(probe.sizes, probe.alignments, strict=True):
@@ -204,7 +262,7 @@ def _read_function(export: HostExport, symbol: str) -> TypedFunction:
     target = re.split(r"[<(]", export.launch.kernel or export.expression)[0].strip().removeprefix("::")
     image_kernel = replace(_image_kernel(target.rpartition("::")[2]), slots=tuple(slots))
     image = Image(arch="host", kernels=(image_kernel,), variables=())
-    (kernel,) = read_kernels(image, {target: (image_kernel.symbol, symbol)}, export.candidates)
+    (kernel,) = read_kernels(image, {target: (image_kernel.symbol, symbol)}, export.candidates, layouts=layouts)
     kernel = replace(
         kernel, symbol=f"__jitload_call_{export.name}", parameters=tuple(map(_with_stream, kernel.parameters))
     )
@@ -247,9 +305,7 @@ def _check_is_supported(name: str, result: str, types: Sequence[str], sizes: Seq
         raise SignatureError(
             f"function {name!r}: {problems[0]}, which cannot be passed to or from Python\n"
             f"    {result} {name}({', '.join(types)})\n"
-            "    Parameters may be pointers, numbers, bools, enums, vectors and structures that are copied as bytes, "
-            "and cudaStream_t; the result a number, a bool, cudaError_t or nothing. For tensors with shapes and other "
-            "objects, take types of tvm-ffi such as tvm::ffi::TensorView."
+            f"    {_SUPPORTED}"
         )
 
 

@@ -24,7 +24,7 @@ from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError
 from jitload.host_cpp import link, objects, precompiled
 from jitload.host_cpp.embedding import check_cubins, check_embeds
-from jitload.host_cpp.functions import choose_host_exports, has_typed, host_wrapper, read_typed_functions
+from jitload.host_cpp.functions import choose_host_exports, export_hint, has_typed, host_wrapper, read_typed_functions
 from jitload.host_cpp.nvcc import TORCH_HINT, device_runtime, is_of_nvcc, nvcc_failure
 from jitload.host_cpp.steps import (
     FLAGS,
@@ -44,6 +44,13 @@ from jitload.request.request import HostSource, Request
 from jitload.request.torch_text import missing_names
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs
+from jitload.toolchain.libraries import library_hint, library_include_dirs
+
+# tvm-ffi's message for types that it cannot convert, with one of CUDA's vectors.
+_UNPACKED_VECTOR = re.compile(
+    r"signature do not support unpacked.*\b(?:dim3|(?:u?(?:char|short|int|long|longlong)|float|double)[1-4])\b",
+    re.DOTALL,
+)
 
 
 def build_host_library(
@@ -53,7 +60,7 @@ def build_host_library(
     assert request.host is not None
     check_cubins(request.host)
     build = HostBuild(request=request, host=request.host, cuda=cuda, compiler=compiler, work=work, verbose=verbose)
-    build = replace(build, exports=choose_host_exports(request))
+    build = replace(build, exports=choose_host_exports(request), library_dirs=library_include_dirs(cuda))
     launcher = run_in_background(_find_launcher, build) if _probably_launches(request.host) else None
     build, device_headers = _with_device_code(build)
     check_embeds(build.host, [Path(path) for path in request.include_dirs], request.name if request.pieces else "")
@@ -109,11 +116,21 @@ def _run(build: HostBuild, steps: Sequence[Step]) -> None:
     try:
         run_ninja(ninja, work_dir, name=request.name, verbose=build.verbose, level=logging.WARNING)
     except CompileError as error:
+        hint = _hint(error.log, build)
         if isinstance(build.cuda, Nvcc) and is_of_nvcc(error, nvcc_compile_steps(build)):
-            raise nvcc_failure(error, build.cuda) from None
-        if missing_names(error.log):
-            error.hint = TORCH_HINT
+            raise nvcc_failure(error, build.cuda, hint) from None
+        error.hint = hint or error.hint
         raise
+
+
+def _hint(log: str, build: HostBuild) -> str:
+    """Return what to do about a compiler's messages, or "" if nothing is known."""
+    if build.host.is_torch and missing_names(log):
+        return TORCH_HINT
+    includes_vectors = any("jitload/vectors.h" in text for unit in build.host.units for _, text in unit.pieces)
+    if _UNPACKED_VECTOR.search(log) and not includes_vectors:
+        return "Include <jitload/vectors.h>, with which functions take CUDA's vectors as tuples of numbers."
+    return library_hint(log, build.cuda.major if build.cuda else 13) or export_hint(log, build.exports)
 
 
 # ---- a library ---------------------------------------------------------------------------------------------------
@@ -184,8 +201,8 @@ def _link_cuda(build: HostBuild) -> HostBuild:
     if functions := link.missing_driver_calls(_undefined_symbols(build), build.cuda, build.link_flags):
         build = with_driver_calls(build, functions)
         _link(build)
-    if cudart := link.missing_cudart(_undefined_symbols(build), build.cuda, build.link_flags, name=build.request.name):
-        build = replace(build, link_flags=(*build.link_flags, *cudart))
+    if libraries := link.missing_libraries(_undefined_symbols(build), build.cuda, build.link_flags, build.request.name):
+        build = replace(build, link_flags=(*build.link_flags, *libraries))
         _link(build)
     return build
 
@@ -304,8 +321,8 @@ def _build_program(build: HostBuild) -> HostBuild:
     undefined = objects.read_undefined_symbols([*object_paths(build), *map(Path, build.host.objects)])
     if functions := link.missing_driver_calls(undefined, build.cuda, build.link_flags):
         build = with_driver_calls(build, functions)
-    cudart = link.missing_cudart(undefined, build.cuda, build.link_flags, name=build.request.name)
-    build = replace(build, link_flags=(*build.link_flags, *cudart))
+    libraries = link.missing_libraries(undefined, build.cuda, build.link_flags, build.request.name)
+    build = replace(build, link_flags=(*build.link_flags, *libraries))
     if any(name.startswith(objects.LAUNCHER_PREFIX) for name in undefined):
         build = replace(build, launcher=_find_launcher(build))
     try:

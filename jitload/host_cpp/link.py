@@ -18,7 +18,9 @@ from jitload.errors import ToolchainError
 from jitload.host_cpp.nvcc import find_nvcc_cudart
 from jitload.toolchain.cuda import CudaToolchain, Nvcc, find_cudart
 from jitload.toolchain.host import Compiler, tool_environment
+from jitload.toolchain.libraries import LIBRARIES, find_library, library_of, library_wheel
 
+_OPTIONAL = {f"-l{library}" for library in ("cuda", "cudart", *LIBRARIES)}
 _COMPILE_ONLY = re.compile(r"-[DUWO](?!l,)|-std=|-I|-w$")  # options that mean nothing to a linker
 _RUNTIME_FUNCTION = re.compile(r"(?:__)?cuda[A-Z]\w*")
 _DRIVER_FUNCTION = re.compile(r"cu[A-Z]\w*")
@@ -77,10 +79,10 @@ def fast_linker(compiler: Compiler, flags: Sequence[str]) -> tuple[str, ...]:
 def usable_link_flags(flags: Sequence[str], cuda: CudaToolchain | Nvcc | None, compiler: Compiler) -> tuple[str, ...]:
     """Return the user's link options for this machine.
 
-    `-lcuda` and `-lcudart` are dropped if there is no such library: what is then undefined is found in another way. The
-    CUDA runtime library is added for objects made by nvcc, which always need it.
+    `-lcuda`, `-lcudart`, `-lcublas` and so on are dropped if there is no such library: what is then undefined is found
+    in another way. The CUDA runtime library is added for objects made by nvcc, which always need it.
     """
-    usable = tuple(flag for flag in flags if flag not in ("-lcuda", "-lcudart") or _can_link(flag, flags, compiler))
+    usable = tuple(flag for flag in flags if flag not in _OPTIONAL or _can_link(flag, flags, compiler))
     cudart = find_nvcc_cudart(cuda) if isinstance(cuda, Nvcc) else None
     if cudart is None:
         return usable
@@ -105,17 +107,40 @@ def linked_libraries(flags: Sequence[str]) -> Iterator[Path]:
             yield Path(flag)
 
 
-# ---- functions of the CUDA runtime -------------------------------------------------------------------------------
+# ---- functions of the CUDA runtime and of CUDA's libraries -------------------------------------------------------
 
 
-def missing_cudart(
-    undefined: Collection[str], cuda: CudaToolchain | Nvcc | None, flags: Sequence[str], *, name: str
+def missing_libraries(
+    undefined: Collection[str], cuda: CudaToolchain | Nvcc | None, flags: Sequence[str], name: str
 ) -> tuple[str, ...]:
-    """Return the options to link the CUDA runtime, if functions of it are undefined and the user's options lack it.
+    """Return the options to link the CUDA runtime and CUDA's libraries of which functions are undefined.
+
+    Those that the user's options name are left out.
 
     Raises:
-        ToolchainError: There is no CUDA runtime library to link.
+        ToolchainError: There is no such library to link.
     """
+    cudart = _missing_cudart(undefined, cuda, flags, name)
+    functions = {library: symbol for symbol in sorted(undefined, reverse=True) if (library := library_of(symbol))}
+    if cuda is None or not functions:
+        return cudart
+    options: list[str] = []
+    for library, function in functions.items():
+        if any(f"lib{library}." in flag or flag == f"-l{library}" for flag in flags):
+            continue
+        if path := find_library(library, cuda):
+            options += [str(path), f"-Wl,-rpath,{path.parent}"]
+        elif not any(flag.startswith(("-l", "/")) and "cudart" not in flag for flag in flags):
+            raise ToolchainError(
+                f"module {name!r} calls {function}, and there is no lib{library} to link. Install it with: "
+                f"pip install {library_wheel(library, cuda.major)}, or name one in extra_ldflags=[…]."
+            )
+    return (*cudart, *options)
+
+
+def _missing_cudart(
+    undefined: Collection[str], cuda: CudaToolchain | Nvcc | None, flags: Sequence[str], name: str
+) -> tuple[str, ...]:
     functions = sorted(symbol for symbol in undefined if _RUNTIME_FUNCTION.fullmatch(symbol))
     if not functions or any("cudart" in flag for flag in flags):
         return ()

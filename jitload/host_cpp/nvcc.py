@@ -15,7 +15,6 @@ from jitload.building.ninja import Step, parse_diagnostics, shell_line
 from jitload.errors import CompileError, Diagnostic, ToolchainError
 from jitload.host_cpp.dryrun import Template, template_steps
 from jitload.request.request import Unit
-from jitload.request.torch_text import missing_names
 from jitload.toolchain.arch import capability_of
 from jitload.toolchain.cuda import Nvcc, find_cudart, find_wheel_cudart
 from jitload.toolchain.host import Compiler
@@ -43,7 +42,7 @@ def nvcc_options(
         include_flags: The options for the include directories.
     """
     return (
-        *_targets(compiler, archs),
+        *_targets(compiler, archs, unit.flags),
         *_defaults(unit.flags),
         *_FLAGS,
         *unit.flags,
@@ -76,9 +75,10 @@ def device_runtime(nvcc: Nvcc) -> Path | None:
     return next((path for directory in dirs if (path := directory / "libcudadevrt.a").is_file()), None)
 
 
-def _targets(compiler: Compiler, archs: Sequence[str]) -> Iterator[str]:
-    """Yield the options for the host compiler and the architectures."""
-    yield f"-ccbin={compiler.command[0] if len(compiler.command) == 1 else f'./{_HOST_COMPILER}'}"
+def _targets(compiler: Compiler, archs: Sequence[str], flags: Sequence[str] = ()) -> Iterator[str]:
+    """Yield the options for the host compiler, unless the user's flags name one, and for the architectures."""
+    if not any(re.match(r"-ccbin(?:=|$)|--compiler-bindir", flag) for flag in flags):
+        yield f"-ccbin={compiler.command[0] if len(compiler.command) == 1 else f'./{_HOST_COMPILER}'}"
     for number, suffix in map(capability_of, archs):
         yield f"-gencode=arch=compute_{number}{suffix},code=sm_{number}{suffix}"
 
@@ -104,8 +104,14 @@ def is_of_nvcc(error: CompileError, steps: Iterable[Step]) -> bool:
     return any(shell_line(step.command) in error.command for step in steps)
 
 
-def nvcc_failure(error: CompileError, nvcc: Nvcc) -> CompileError | ToolchainError:
-    """Return the error of a failed nvcc, which `run_ninja` reports as one of the host compiler."""
+def nvcc_failure(error: CompileError, nvcc: Nvcc, hint: str = "") -> CompileError | ToolchainError:
+    """Return the error of a failed nvcc, which `run_ninja` reports as one of the host compiler.
+
+    Args:
+        error: The error.
+        nvcc: The nvcc.
+        hint: What to do next, unless the host compiler is too new for this nvcc.
+    """
     release = ".".join(map(str, nvcc.version))
     if match := re.search(r"Unsupported gpu architecture '(\w+)'", error.log):
         supported = ", ".join(re.findall(r"\bsm_\w+", run_nvcc([str(nvcc.path), "--list-gpu-code"])))
@@ -115,13 +121,10 @@ def nvcc_failure(error: CompileError, nvcc: Nvcc) -> CompileError | ToolchainErr
         )
     from jitload.cuda.nvrtc import parse_diagnostics as parse_cuda_diagnostics
 
-    hint = ""
     if re.search("unsupported (?:GNU|clang) version", error.log):
         match = re.search(r"gcc versions later than (\d+)", error.log)
         newest, name = (f" than g++ {match[1]}", f"g++-{match[1]}") if match else ("", "g++-12")
         hint = f"nvcc {release} takes no newer host compiler{newest}: name one that it takes, JITLOAD_CXX={name}."
-    if missing_names(error.log):
-        hint = TORCH_HINT
     # nvcc compiles once for each architecture and repeats the messages.
     diagnostics: dict[Diagnostic, None] = dict.fromkeys(
         (*parse_cuda_diagnostics(error.log), *parse_diagnostics(error.log))

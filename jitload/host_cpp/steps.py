@@ -13,10 +13,11 @@ from jitload.cache.store import Work
 from jitload.cpptext.lexer import strip_comments
 from jitload.host_cpp.dryrun import Template, find_template, module_id, module_id_file
 from jitload.host_cpp.embedding import assembler_text
-from jitload.host_cpp.functions import CALL_HEADER, HostExport, needs_prelude
+from jitload.host_cpp.functions import CALL_HEADER, HostExport, layout_lines, needs_prelude
 from jitload.host_cpp.link import driver_calls_text
 from jitload.host_cpp.nvcc import device_link_step, nvcc_options, nvcc_steps, write_host_compiler
 from jitload.host_cpp.precompiled import PRELUDE, PrecompiledHeader
+from jitload.host_cpp.torch_headers import find_or_write_torch_headers
 from jitload.request.request import HostSource, Request, Unit
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import Compiler, own_include_dir, tvm_ffi_include_dirs
@@ -28,6 +29,8 @@ FLAGS = ("-O2", "-pipe", "-fPIC", "-fvisibility=hidden", "-DJITLOAD_LAUNCHER_LIN
 _LINK_FLAGS = ("-shared", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack")
 
 _CUDA_RUNTIME_NAME = re.compile(r"\bcuda[A-Z]\w+")
+# An error here, and not in the next header, where the text lacks a closing brace.
+_END_OF_SOURCE = '#line 1 "the end of the source"\ntemplate <class> struct __jitload_end_of_source;\n'
 _PRELUDE = "".join(f"#include <{name}>\n" for name in PRELUDE)
 # This is what upstream's macro for docs expands to, which only works if all functions carry metadata.
 _DOC = """\
@@ -49,6 +52,7 @@ class HostBuild:
         compiler: The host compiler.
         work: The directory to build in.
         verbose: Log the commands.
+        library_dirs: The directories of the headers of CUDA's libraries, which are searched after all others.
         link_flags: Options for the link, in addition to `_LINK_FLAGS`.
         precompiled: The precompiled header of each unit that has one, by the unit's file name.
         launcher: The launcher's object file, if it is needed.
@@ -64,6 +68,7 @@ class HostBuild:
     compiler: Compiler
     work: Work
     verbose: bool
+    library_dirs: tuple[Path, ...] = ()
     link_flags: tuple[str, ...] = ()
     precompiled: Mapping[str, PrecompiledHeader] = field(default_factory=dict)
     launcher: Path | None = None
@@ -96,7 +101,7 @@ def write_host_sources(build: HostBuild) -> None:
     host, directory = build.host, build.work.dir
     for unit in host.units:
         exports = tuple(export for export in build.exports if export.unit == unit.file)
-        text = _cuda_includes(unit) + _unit_text(unit, exports)
+        text = _cuda_includes(unit) + _unit_text(unit, exports, build.request.include_dirs)
         (directory / unit.file).write_text(text, encoding="utf-8", newline="")
         if unit.is_mixed:
             parts = (build.request.name, text, *unit.flags, *build.request.archs)
@@ -109,21 +114,24 @@ def write_host_sources(build: HostBuild) -> None:
         write_host_compiler(build.compiler, directory)
 
 
-def _unit_text(unit: Unit, exports: Sequence[HostExport]) -> str:
+def _unit_text(unit: Unit, exports: Sequence[HostExport], include_dirs: Sequence[str]) -> str:
     """Return the text of a unit for the compiler: its pieces with their own names and lines, and the exports."""
     parts = [_PRELUDE] if needs_prelude(unit, exports) else []
     for label, text in unit.pieces:
-        parts.append(f"#line 1 {_string_literal(label)}\n{text}\n")
-    if any(export.is_typed for export in exports):
+        parts.append(f"#line 1 {_string_literal(label)}\n{text}\n\n")  # a text may end with a backslash
+    if exports:
+        parts.append(_END_OF_SOURCE)
+    if any(export.needs_call_header for export in exports):
         parts.append(CALL_HEADER)
     if unit.is_file and not all(export.is_typed for export in exports):
         parts.append("#include <tvm/ffi/function.h>\n")
     for export in exports:
         name, doc = export.name, export.launch.doc
         label = _string_literal(f"functions['{name}']")
-        parts.append(f"#line 1 {label}\n{export.macro}({name}, {export.expression});\n")
+        parts.append(f"#line 1 {label}\n{export.text}")
         if doc and not export.is_typed:
             parts.append(_DOC.format(name=name, text=_string_literal(doc), size=len(doc.encode())))
+    parts.append(layout_lines([text for _, text in unit.pieces], exports, include_dirs))
     return "".join(parts)
 
 
@@ -193,7 +201,9 @@ def _unit_step(build: HostBuild, unit: Unit) -> Step:
         *FLAGS,
         *unit.flags,
         *build.host.flags,
+        *_torch_flags(build),
         *include_flags(build.cuda.include_dirs if build.cuda else (), build.request.include_dirs),
+        *(f"-idirafter{path}" for path in build.library_dirs),
         *("-MD", "-MF", f"{unit.file}.d"),
     )
     return compile_step(build.compiler.command, flags, unit.file, f"{unit.file}.o")
@@ -201,7 +211,12 @@ def _unit_step(build: HostBuild, unit: Unit) -> Step:
 
 def _nvcc_options(build: HostBuild, nvcc: Nvcc, unit: Unit) -> tuple[str, ...]:
     dirs = include_flags((), build.request.include_dirs)  # nvcc finds CUDA's headers by itself
-    return nvcc_options(nvcc, build.compiler, unit, build.request.archs, dirs)
+    last = (f"-Xcompiler=-idirafter{path}" for path in build.library_dirs if "," not in str(path))
+    return nvcc_options(nvcc, build.compiler, unit, build.request.archs, (*_torch_flags(build), *dirs, *last))
+
+
+def _torch_flags(build: HostBuild) -> tuple[str, ...]:
+    return (f"-I{find_or_write_torch_headers(build.work.cache_dir)}",) if build.host.is_torch else ()
 
 
 def with_templates(build: HostBuild, nvcc: Nvcc) -> HostBuild:

@@ -62,8 +62,10 @@ class CheckedFunction(TypedFunction):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Check the tensors of torch among the arguments, and call."""
         torch: Any = sys.modules.get("torch")
-        for index, arg in enumerate(args if torch else ()):
-            if isinstance(arg, torch.Tensor) and (arg.is_conj() or arg.is_neg()):
+        for index, arg in enumerate(args):
+            if _is_masked(arg):
+                raise TypeError(f"{self.__name__}(): argument {index + 1} is {_MASKED}")
+            if torch and isinstance(arg, torch.Tensor) and (arg.is_conj() or arg.is_neg()):
                 method = "resolve_conj" if arg.is_conj() else "resolve_neg"
                 problem = f"is a tensor with a pending operation; pass a copy of it, x.{method}()"
                 raise TypeError(f"{self.__name__}(): argument {index + 1} {problem}")
@@ -137,8 +139,21 @@ def find_dispatch_keys(tensor: Any) -> bytes:
     return struct.pack("=qqQ", 8 * pointer_index, 8 * keys_index, lazy[0].raw_repr() | lazy[1].raw_repr())
 
 
-def describe_tensor(tensor: Any) -> str:
-    """Describe a torch tensor that a kernel cannot read, because it has no plain memory."""
+_MASKED = "a masked array, whose mask kernels do not see; pass x.filled(value), or x.data for all elements"
+
+
+def _is_masked(array: object) -> bool:
+    masked_arrays = sys.modules.get("numpy.ma")
+    return masked_arrays is not None and isinstance(array, masked_arrays.MaskedArray)
+
+
+def describe_tensor(tensor: Any) -> str | None:
+    """Describe a tensor that a kernel cannot read, because it has no plain memory; None for what is not such a tensor.
+
+    DLPack would pass a masked array without its mask.
+    """
+    if not isinstance(tensor, sys.modules["torch"].Tensor):
+        return _MASKED if _is_masked(tensor) else None
     layout = str(tensor.layout).removeprefix("torch.")
     dtype = str(tensor.dtype).removeprefix("torch.")
     kinds = {
@@ -195,7 +210,9 @@ def _items(value: tuple[Any, ...]) -> Iterator[Any]:
 
 def call_again(function: TypedFunction, args: tuple[Any, ...]) -> Any:
     """Repeat a call for which tvm-ffi could not read an array: a const pointer takes a read-only one."""
-    types = {parameter.name: parameter.type for parameter in function.kernel.parameters}
+    types = {
+        parameter.name: "" if parameter.kind == "struct" else parameter.type for parameter in function.kernel.parameters
+    }
     names = function.__signature__.parameters
     labels = [f"{function.__name__}(): argument {name!r}" for name in names]
     readable = [_readable(arg, types[name], label) for label, name, arg in zip(labels, names, args, strict=True)]
@@ -206,6 +223,9 @@ def _readable(arg: Any, parameter_type: str, label: str) -> Any:
     """Return an argument that tvm-ffi can read: a tensor in place of a read-only array for a const pointer."""
     if not hasattr(arg, "__dlpack__"):
         return arg
+    if not parameter_type and getattr(getattr(arg, "dtype", None), "names", None):
+        record = "[()]" if arg.shape == () else f"[{', '.join('0' * len(arg.shape))}]"
+        raise TypeError(f"{label} takes one record, not an array of records: pass the item {record} of the array")
     try:
         arg.__dlpack__()
     except BufferError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import operator
 import re
 import sys
@@ -13,9 +14,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import tvm_ffi
 
-from jitload.errors import nearest_name, outside_graphs
+from jitload.errors import ends_at_caller, nearest_name, outside_graphs
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from jitload.inspection.code import LoadedKernel
+    from jitload.inspection.listing import Listing
+    from jitload.inspection.occupancy import Occupancy
+    from jitload.measuring.benchmark import Benchmark
     from jitload.model import Kernel
 
 
@@ -29,13 +36,22 @@ in_graphs = outside_graphs('register the function as an operator of torch, jitlo
 
 
 class Library:  # plain, because creating a dataclass or a named tuple takes a tenth of a first hit
-    """Functions of a library that its typed functions use: `configure` makes a configured one, `bind` a direct one."""
+    """What the typed functions of a library share.
 
-    __slots__ = ("bind", "configure")
+    Attributes:
+        configure: The library's function that makes a configured function.
+        bind: The one that makes a direct function, or None.
+        image: The one that returns the address of a cubin.
+        origin: The library's file in the cache entry that it came from, or else the file that was loaded.
+    """
 
-    def __init__(self, *, configure: Any, bind: Any) -> None:
+    __slots__ = ("bind", "configure", "image", "origin")
+
+    def __init__(self, *, configure: Any, bind: Any, image: Any, origin: Path) -> None:
         self.configure = configure
         self.bind = bind
+        self.image = image
+        self.origin = origin
 
 
 class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own class is untyped Cython
@@ -121,6 +137,131 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
             raise TypeError(f"{self.__name__}(): {error}") from None
         return self(*bound.args)
 
+    def ptx(self, *, arch: str | None = None) -> Listing:
+        """Return the PTX of the kernel, with the functions and variables that it uses.
+
+        The compiler's own PTX is kept in the cache entry of a build. A library that was copied out of it has none.
+
+        Args:
+            arch: The architecture, `"sm_90a"`. By default it is that of the current GPU, or the library's only one.
+
+        Raises:
+            JitLoadError: There is no PTX, no such architecture, or the function has no kernel of its own.
+        """
+        from jitload.inspection.ptx import read_ptx
+
+        return ends_at_caller(read_ptx)(self._jitload_kernel(), arch)
+
+    def sass(self, *, source: bool = False, arch: str | None = None) -> Listing:
+        """Return the machine code of the kernel, as nvdisasm prints it.
+
+        Args:
+            source: Whether the lines of the source stand above their instructions. The kernel has to be built with
+                `extra_cuda_cflags=["-lineinfo"]`.
+            arch: As for `ptx`.
+
+        Raises:
+            JitLoadError: There is no line information, no such architecture, or no kernel for a GPU.
+            ToolchainError: nvdisasm is missing: `pip install 'jitload[inspect]'`.
+        """
+        from jitload.inspection.sass import read_sass
+
+        return ends_at_caller(read_sass)(self._jitload_kernel(), arch, source=source)
+
+    def occupancy(self, block: Any = None, shared_bytes: int | None = None, *, arch: str | None = None) -> Occupancy:
+        """Return how many blocks a multiprocessor runs at the same time, what limits them, and a better block.
+
+        The driver answers for the current GPU. For another architecture, or without a GPU, the answer is computed.
+
+        Args:
+            block: Threads per block, an int or a tuple. By default it is that of `f[grid, block]`, that of a Triton
+                kernel, or else 256.
+            shared_bytes: Dynamic shared memory per block in bytes. By default it is that of
+                `f[grid, block, shared_bytes]`, that of a Triton kernel, or else 0.
+            arch: As for `ptx`.
+
+        Raises:
+            JitLoadError: There is no such architecture, its limits are not known, or there is no kernel for a GPU.
+            ValueError: A block of the kernel cannot have that many threads.
+        """
+        from jitload.inspection.driver import read_occupancy
+
+        kernel, name = self._jitload_kernel(), self.__name__
+        has_block, *extent = _extent(name, "block", block)
+        if not has_block:
+            has_block, *extent = self._jitload_config[5:9]
+        if shared_bytes is None:
+            shared_bytes = self._jitload_config[9]
+        threads = math.prod(extent) if has_block else None
+        if triton := self._jitload_facts.get("triton"):
+            fixed = triton["num_warps"] * 32
+            if threads not in (None, fixed):
+                raise ValueError(
+                    f"{name}(): block={threads}: the block of a Triton kernel is fixed, to {fixed} threads"
+                )
+            threads, shared_bytes = fixed, triton["shared_bytes"] if shared_bytes is None else shared_bytes
+        shared_bytes = _integer(name, "shared_bytes", shared_bytes or 0)
+        return ends_at_caller(read_occupancy)(kernel, arch, threads, shared_bytes)
+
+    def benchmark(  # noqa: PLR0913  the parts of a launch, and how to measure
+        self,
+        *args: Any,
+        grid: Any = None,
+        block: Any = None,
+        shared_bytes: int | None = None,
+        stream: Any = None,
+        flush_l2: bool = False,
+        bytes: int | None = None,  # noqa: A002  what it is
+        flop: float | None = None,
+        restore: bool = False,
+        seconds: float = 0.25,
+    ) -> Benchmark:
+        """Measure calls with these arguments. Afterwards, the tensors have their present values again.
+
+        The time is that of the GPU, measured with events; on the CPU it is the wall clock's.
+
+        Args:
+            *args: The arguments of a call.
+            grid: As in `f[grid, block, shared_bytes, stream]`, as are the next three.
+            block: Threads per block.
+            shared_bytes: Dynamic shared memory per block.
+            stream: The stream to launch in.
+            flush_l2: Whether the L2 cache of a GPU is emptied before each launch that is measured.
+            bytes: The bytes that a call moves. By default they are estimated: each tensor counts once, and those that
+                the kernel changes in place twice.
+            flop: The floating-point operations of a call.
+            restore: Whether each call begins with the present values of the tensors. By default a short kernel that has
+                the same results again is called many times in a row. A kernel must not be if it relies on the values,
+                such as a counter that is zero.
+            seconds: How long to measure, roughly.
+
+        Raises:
+            JitLoadError: A CUDA graph is being captured, or there is not enough memory.
+
+        Example:
+            `print(mod.add_one.benchmark(x, y))`
+        """
+        from jitload.measuring.benchmark import Options, measure
+
+        function = self
+        if any(part is not None for part in (grid, block, shared_bytes, stream)):
+            function = self[grid, block, shared_bytes, stream]
+        handle = function._jitload_config[10]
+        options = Options(stream=handle, flush_l2=flush_l2, bytes=bytes, flop=flop, restore=restore, seconds=seconds)
+        return ends_at_caller(measure)(function, args, options)
+
+    def _jitload_source(self) -> str | None:
+        """Return the CUDA source of the kernel, or None if it is not kept."""
+        from jitload.inspection.source import read_source
+
+        return read_source(self._jitload_facts, self._jitload_library.origin)
+
+    def _jitload_kernel(self) -> LoadedKernel:
+        from jitload.inspection.code import loaded_kernel
+
+        library = self._jitload_library
+        return ends_at_caller(loaded_kernel)(self._jitload_facts, library.image, library.origin)
+
     def __get__(self, instance: object, owner: type | None = None) -> TypedFunction:
         """Stay unbound in a class body, like a builtin; because of this method, `help()` shows the function."""
         return self
@@ -160,8 +301,10 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
                 return self[(key,)]
             key = _triton_key(name, key)
         if not isinstance(key, tuple) or not 2 <= len(key) <= 4:
+            missing = " has no block: it" if _is_grid_alone(key) else ""
             raise TypeError(
-                f"{name}[…] takes [grid, block], [grid, block, shared_bytes] or [grid, block, shared_bytes, stream]"
+                f"{name}[…]{missing} takes [grid, block], [grid, block, shared_bytes] or "
+                "[grid, block, shared_bytes, stream]"
             )
         grid, block, shared_bytes, stream = (*key, None, None)[:4]
         if shared_bytes is not None:
@@ -211,6 +354,13 @@ def _triton_key(name: str, key: Any) -> tuple[Any, ...]:
             "kernel are fixed when it is compiled"
         )
     return grid, None, None, stream
+
+
+def _is_grid_alone(key: Any) -> bool:
+    """Return whether the key is a grid without a block: `f[grid]`."""
+    if isinstance(key, tuple) and len(key) == 1:
+        return hasattr(key[0], "__index__") or _is_int_tuple(key[0])
+    return hasattr(key, "__index__")
 
 
 def _is_int_tuple(value: object) -> bool:

@@ -25,7 +25,14 @@ from jitload.loader.direct import CheckedFunction, direct_arguments, direct_type
 from jitload.loader.function import Library, TypedFunction, in_graphs
 
 _COMPLEX_OF = {"float32": "complex64", "float64": "complex128"}  # float2 and complex<float> are pairs of float32
-_SHOWN = ("get_function", "get_function_doc", "get_function_metadata", "imports", "kind")  # by tab completion
+_SHOWN = (
+    "get_function",
+    "get_function_doc",
+    "get_function_metadata",
+    "imports",
+    "kind",
+    "write_stub",
+)  # by tab completion
 _MISSING_CUDART = re.compile(r"libcudart\.so\.(\d+): cannot open shared object file")
 _lock = threading.Lock()
 _loaded_files: dict[str, tuple[int, int, int, int]] = {}  # path of a loaded library -> identity of its file
@@ -74,6 +81,16 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
             function.__name__, function.__doc__ = name, self.get_function_doc(name)
         return function
 
+    def write_stub(self, path: str | os.PathLike[str]) -> Path:
+        """Write a type stub of the functions, so that editors complete and check their calls; return its path.
+
+        Example:
+            `mod.write_stub("vec.pyi")`, beside a `vec.py` that loads the module and assigns its functions
+        """
+        from jitload.loader.stub import write_stub
+
+        return write_stub(self, path)
+
     def _jitload_facts(self) -> dict[str, Any]:
         """Return the library's description of itself, which is empty if jitload did not build it."""
         facts: dict[str, Any] | None = self.__dict__.get("_jitload_description")
@@ -88,7 +105,12 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         if library is None:
             get = functools.partial(tvm_ffi.Module.get_function, self)
             is_direct = direct_type() is not None and get("_jitload_use_python")(*direct_arguments())
-            library = Library(configure=get("_jitload_configure"), bind=get("_jitload_bind") if is_direct else None)
+            library = Library(
+                configure=get("_jitload_configure"),
+                bind=get("_jitload_bind") if is_direct else None,
+                image=get("_jitload_image"),
+                origin=self.__dict__["_jitload_origin"],
+            )
             self.__dict__["_jitload_functions"] = library
         return library
 
@@ -120,17 +142,32 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         plain = [f"{name}(…)" for name in self.__dict__.get("_jitload_exports", ())]
         return f"<jitload.Module {facts['name']!r}{archs}: {'; '.join((*signatures, *plain))}>"
 
+    def _repr_html_(self) -> str:
+        from jitload.loader.display import html_table
+
+        return html_table(self)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: FBT001  called by IPython
+        from jitload.loader.display import text_table
+
+        printer.text(repr(self) if cycle else text_table(self))
+
     def __reduce__(self) -> NoReturn:
         raise TypeError(
             "a jitload.Module cannot be pickled: load its library in the other process (jitload.load_module)"
         )
 
 
-def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True) -> Module:
+def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True, origin: Path | None = None) -> Module:
     """Load a library and return its functions.
 
     The dynamic loader identifies libraries by name: if a file has changed since this process loaded it, loading it
     again would return the old library. Such a file is loaded from a copy with another name.
+
+    Args:
+        path: The library.
+        keep_module_alive: Whether it stays loaded until the process ends.
+        origin: The library in a cache entry that this one is a copy of.
 
     Raises:
         LoadError: There is no such file, or it is not a library that can be loaded here.
@@ -144,6 +181,7 @@ def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True
         raise LoadError(f"the library {library_path} cannot be loaded: {_reason(error)}") from error
     module = Module.__new__(Module)
     module.__move_handle_from__(raw)
+    module.__dict__["_jitload_origin"] = origin or library_path
     if not module._jitload_facts()["name"] or module._jitload_facts().get("has_cpp"):
         list_exports(module, library_path)
     if module._jitload_facts()["functions"] or module._jitload_facts()["variables"]:
@@ -276,6 +314,7 @@ def list_exports(module: Module, library_path: Path) -> None:
     plain = sorted(name for name in names if not name.startswith("_") and name not in facts["functions"])
     if "_jitload_torch_module" in names:
         functions = module.__dict__["_jitload_torch"] = ModuleType(library_path.stem)
+        functions.__file__ = str(library_path)
         tvm_ffi.Module.get_function(module, "_jitload_torch_module")(id(functions))
         plain += sorted(name for name in vars(functions) if not name.startswith("_"))
     module.__dict__["_jitload_exports"] = tuple(plain)

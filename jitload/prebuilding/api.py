@@ -10,14 +10,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jitload.errors import JitLoadError
 from jitload.prebuilding.processes import LocalWorkers, local_workers, worker_count
 from jitload.prebuilding.requests import is_triton, needs_this_process, portable_request
 from jitload.prebuilding.worker import Outcome, Task, build_task, failure, worker_environment
 
-_LINES = 10  # of progress if tqdm is not installed
+if TYPE_CHECKING:
+    import rich.progress
+
+_LINES = 10  # of progress where there is no terminal
 _log = logging.getLogger(__name__)
 
 
@@ -81,7 +84,7 @@ def prebuild(
         executor: An executor of `concurrent.futures`, such as Dask's `client.get_executor()` or mpi4py's. Its workers
             get this process's `JITLOAD_*` variables, and need the same versions of all tools and packages. None starts
             processes on this machine.
-        progress: Show the progress: as a bar if tqdm is installed, otherwise as a few lines.
+        progress: Show the progress: as a bar on a terminal and in a notebook, otherwise as a few lines.
         archs: Build each request once for each of these architectures, `("sm_80", "sm_90a")`, as a call with
             `arch="native"` would on such a GPU. A request that names its own `arch` keeps it; with several in it, it
             makes one library for all of them.
@@ -237,17 +240,18 @@ class _Lines(_Progress):
 
 
 class _Bar(_Progress):
-    """Shows a bar of tqdm."""
+    """Shows a bar."""
 
-    def __init__(self, total: int, outcomes: dict[int, Outcome], bar: Any) -> None:
+    def __init__(self, total: int, outcomes: dict[int, Outcome], bar: rich.progress.Progress) -> None:
         super().__init__(total, outcomes)
         self._bar = bar
+        self._task = bar.add_task("prebuild", total=total)
 
     def show(self) -> None:
         """Advance the bar."""
-        if self.failures:
-            self._bar.set_postfix_str(f"{self.failures} failed", refresh=False)
-        self._bar.update()
+        failures = f", {self.failures} failed" if self.failures else ""
+        self._bar.update(self._task, advance=1, description=f"prebuild{failures}")
+        self._bar.refresh()
 
 
 @contextmanager
@@ -255,10 +259,14 @@ def _progress(total: int, outcomes: dict[int, Outcome], *, is_shown: bool) -> It
     if not is_shown or not total:
         yield _Progress(total, outcomes)
         return
-    try:
-        from tqdm.auto import tqdm
-    except ImportError:
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not (console.is_terminal or console.is_jupyter):
         yield _Lines(total, outcomes)
         return
-    with tqdm(total=total, desc="prebuild", unit="kernel") as bar:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, auto_refresh=False) as bar:  # a thread could hold locks in a forked child
         yield _Bar(total, outcomes, bar)

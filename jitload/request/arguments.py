@@ -27,7 +27,7 @@ Pieces = tuple[tuple[str, str], ...]
 _TAKE_A_VALUE = """
  -D -U -I -L -l -include -isystem -x -std --std -arch -gencode -code -Xcompiler -Xptxas -Xlinker -Xcudafe -Xnvlink
  -maxrregcount -t --gpu-architecture --gpu-code --generate-code --compiler-options --ptxas-options --linker-options
- --maxrregcount --threads --include-path -diag-suppress --diag-suppress --param
+ --maxrregcount --threads -rdc --relocatable-device-code --include-path -diag-suppress --diag-suppress --param
  """.replace("\n", " ")
 HOST_SUFFIXES = (".cpp", ".cc", ".cxx", ".c")
 Functions = str | Sequence[str] | Mapping[str, Launch | Sequence[Launch] | str | None]
@@ -370,6 +370,22 @@ class Instrumentation(NamedTuple):
 
 
 NO_INSTRUMENTATION = Instrumentation()
+_FLAGS = ("debug", "gpu_check", "isolate", "keep_module_alive", "verbose")
+_OPTIONAL_FLAGS = ("gpu_check", "isolate")
+
+
+def check_flags(keywords: Mapping[str, Any]) -> None:
+    """Check the arguments that turn something on or off.
+
+    Raises:
+        JitLoadError: One of them is not a bool.
+    """
+    for name in _FLAGS:
+        value = keywords.get(name, False)
+        is_flag = isinstance(value, int) and value in (0, 1)
+        if not is_flag and not (value is None and name in _OPTIONAL_FLAGS):
+            choice = "True, False or None" if name in _OPTIONAL_FLAGS else "True or False"
+            raise JitLoadError(f"{name}={value!r} must be {choice}")
 
 
 def read_instrumentation(sanitize: str | Iterable[str] | None, *, debug: bool) -> Instrumentation:
@@ -443,6 +459,7 @@ def read_call(keywords: Mapping[str, Any], *, makes: Literal["module", "library"
         keywords: All arguments of `load_inline` or `load`, or of the functions that only build, by name.
         makes: What the function makes.
     """
+    check_flags(keywords)
     name, cubins = keywords["name"], keywords["embed_cubin"]
     if "sources" in keywords:
         sources = file_sources(keywords["sources"], keywords["cuda_files"], keywords["cpp_files"], embed_cubin=cubins)

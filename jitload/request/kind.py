@@ -7,12 +7,14 @@ with plain kernels needs no lexer for it.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Literal
 
 from jitload.errors import CompileError, Diagnostic, JitLoadError
 from jitload.launch import Launch
-from jitload.request.arguments import Call, Functions, Pieces, split_includes
+from jitload.request.arguments import Call, Functions, Pieces, read_functions, split_includes
 
 Kind = Literal["device", "host", "mixed"]
 
@@ -37,6 +39,8 @@ def find_kind(call: Call) -> Kind:
     has_host_code = bool(sources.host or sources.objects) or _names_host_functions(texts, call.functions, options)
     kind = _kind_of_texts(texts, bool(sources.cubins), has_host_code, options)
     if kind == "host" and _headers_have_kernels(call, texts):
+        return "mixed"
+    if kind == "device" and call.makes != "cubin" and _names_functions_beside_kernels(call, texts):
         return "mixed"
     if kind == "host":
         _check_is_no_kernel_source(call, texts)
@@ -100,9 +104,42 @@ def _headers_have_kernels(call: Call, texts: tuple[str, ...]) -> bool:
 
     from jitload.cpptext.source_kind import headers_have_kernels
 
+    return headers_have_kernels(texts, _include_dirs(call), options.cuda)
+
+
+def _include_dirs(call: Call) -> list[Path]:
+    options = call.options
     cuda_dirs = split_includes(options.cuda)[1]
     dirs = (*options.include_dirs, *call.sources.directories, *cuda_dirs, *options.host_dirs)
-    return headers_have_kernels(texts, [path.absolute() for path in dirs], options.cuda)
+    return [path.absolute() for path in dirs]
+
+
+def _names_functions_beside_kernels(call: Call, texts: tuple[str, ...]) -> bool:
+    """Return whether `functions=` names a function of the host: of the text, or of headers if these have all kernels.
+
+    At a glance most names are those of kernels.
+    """
+    if call.functions is None or is_empty(call.functions):
+        return False
+    launches = ((launch.kernel or name, launch) for name, launch in read_functions(call.functions) or ())
+    names = {unqualified(name) for name, launch in launches if launch.grid is None and launch.block is None}
+    text = "\n".join(texts)
+    names = {name for name in names if not re.search(rf"__global__[^;{{}}]*\b{re.escape(name)}\s*\(", text)}
+    if not names:
+        return False
+    if "__global__" not in text and any("#include" in text for text in texts):
+        from jitload.cpptext.source_kind import user_headers
+
+        texts = (*texts, *user_headers(texts, _include_dirs(call)))
+
+    from jitload.cpptext.declarations import defines_host_functions
+
+    return any(defines_host_functions(texts, (name,)) for name in names)
+
+
+def unqualified(name: str) -> str:
+    """Return the last part of a function's name, without template arguments and parameter types."""
+    return re.split(r"[<(]", name)[0].rpartition("::")[2].strip()
 
 
 def _check_is_no_kernel_source(call: Call, texts: tuple[str, ...]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from jitload.errors import JitLoadError
@@ -24,7 +24,11 @@ _TAKES_VALUE = {
 }  # fmt: skip
 _RELOCATABLE = r"--?(?:rdc|relocatable-device-code)=true|-dc|--device-c"
 _LINK_TIME = r"-dlto|--dlink-time-opt|-lto|--lto"
-_OUTPUT = r"--?(?:ptx|cubin|fatbin|optix-ir)|-c|--compile|-o|--output-file|-dw|-dlink|--device-link"
+_OTHER_OUTPUT = (
+    r"--?(?:ptx|cubin|fatbin|optix-ir|lib|link|run|cuda|dryrun|generate-dependencies(?:-.*)?)|-E|--preprocess|-MM?"
+    r"|-o|--output-file|-dlink|--device-link"
+)
+_OUTPUT = rf"{_OTHER_OUTPUT}|-c|--compile|-dw"
 _ARCH = r"--?(?:gpu-architecture|arch|gencode|generate-code|gpu-code|code)(?:=(.*)|$)"
 _PSEUDO_ARCHS = ("native", "all", "all-major")  # values of nvcc's -arch that are not an architecture
 _FOR_HOST_COMPILER = ("-Xcompiler", "--compiler-options")
@@ -41,7 +45,17 @@ def translate_cuda_options(kind: str, options: Sequence[str]) -> tuple[tuple[str
         "mixed": nvcc_options,
         "host": host_options,
     }
-    return split_includes(translators[kind](options))
+    return split_includes(translators[kind](tuple(_joined(options))))
+
+
+def _joined(options: Sequence[str]) -> Iterator[str]:
+    """Yield the options with `-rdc true`, in two words, as `-rdc=true`."""
+    remaining = iter(options)
+    for option in remaining:
+        if option in ("-rdc", "--relocatable-device-code", "-relocatable-device-code"):
+            yield f"-rdc={next(remaining, '')}"
+        else:
+            yield option
 
 
 def take_archs(options: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -81,9 +95,7 @@ def nvrtc_options(options: Sequence[str]) -> tuple[str, ...]:
     for option in remaining:
         _check_option(option)
         if re.fullmatch(_OUTPUT, option):
-            raise JitLoadError(
-                f"extra_cuda_cflags has {option!r}: jitload chooses the kind and the place of the output; leave it out"
-            )
+            raise _output_error(option)
         if option in _TAKES_VALUE:
             value = next(remaining, None)
             if value is None:
@@ -95,11 +107,19 @@ def nvrtc_options(options: Sequence[str]) -> tuple[str, ...]:
     return tuple(result)
 
 
+def _output_error(option: str) -> JitLoadError:
+    return JitLoadError(
+        f"extra_cuda_cflags has {option!r}: jitload chooses the kind and the place of the output; leave it out"
+    )
+
+
 def nvcc_options(options: Sequence[str]) -> tuple[str, ...]:
     """Return options for nvcc itself: unchanged, except for the spelling of `-I` and `-rdc=true`."""
     result = []
     for option in options:
         _check_option(option)
+        if re.fullmatch(_OTHER_OUTPUT, option):
+            raise _output_error(option)
         is_separate = re.fullmatch(_RELOCATABLE, option)
         result.append("-rdc=true" if is_separate else re.sub(r"^--?include-path(?:=|$)", "-I", option))
     return tuple(result)

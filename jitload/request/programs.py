@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 from jitload.errors import JitLoadError
 from jitload.request.arguments import Call, read_functions
-from jitload.request.kind import Kind, is_empty, looks_like_kernels
+from jitload.request.kind import Kind, is_empty, looks_like_kernels, unqualified
 from jitload.toolchain.arch import CPU
 
 # Types and constants that kernels share with the host have no `__device__`, and members for the host have no body.
@@ -19,11 +17,8 @@ def choose_kernels(call: Call, kind: Kind) -> tuple[Call, Kind, bool]:
     Raises:
         JitLoadError: `functions=` names kernels as well as functions of the host.
     """
-    is_explicit = call.kind is not None or call.makes == "cubin"
-    if kind == "host" or (kind == "mixed") == is_explicit or CPU in (call.arch, *call.arch):
-        return call, kind, False
     texts = tuple(text for _, text in call.sources.cuda)
-    if looks_like_kernels(texts) or not (_asks_for_kernels if kind == "mixed" else _is_mixed)(call, texts):
+    if CPU in (call.arch, *call.arch) or not _leaves_host_code_out(call, kind, texts):
         return call, kind, False
 
     from jitload.cpptext.host_functions import without_host_code
@@ -31,6 +26,28 @@ def choose_kernels(call: Call, kind: Kind) -> tuple[Call, Kind, bool]:
     labels = [label for label, _ in call.sources.cuda]
     pieces = tuple(zip(labels, without_host_code(texts), strict=True))
     return call._replace(sources=call.sources._replace(cuda=pieces)), "device", True
+
+
+def _leaves_host_code_out(call: Call, kind: Kind, texts: tuple[str, ...]) -> bool:
+    is_explicit = call.kind is not None or call.makes == "cubin"
+    if kind == "mixed":
+        return not is_explicit and _asks_for_kernels(call, texts)
+    if kind == "host" or call.sources.host or call.sources.objects:
+        return False
+    if any("main" in text for text in texts) and _is_program(call, texts):
+        return True
+    return is_explicit and not looks_like_kernels(texts) and _is_mixed(call, texts)
+
+
+def _is_program(call: Call, texts: tuple[str, ...]) -> bool:
+    """Return whether a text has a `main()` that NVRTC would read."""
+    from jitload.cpptext.host_functions import has_main
+    from jitload.cpptext.lexer import code_tokens
+    from jitload.cpptext.preprocessor import NVRTC_MACROS, Macros, live_tokens
+
+    code = [token for text in texts for token in code_tokens(text)]
+    live = live_tokens(code, Macros(NVRTC_MACROS, call.options.cuda))
+    return any(token.text == "main" for token in live) and has_main(texts)
 
 
 def _is_mixed(call: Call, texts: tuple[str, ...]) -> bool:
@@ -49,12 +66,12 @@ def _asks_for_kernels(call: Call, texts: tuple[str, ...]) -> bool:
 
     if call.functions is None or is_empty(call.functions):
         return not any("TVM_FFI_" in text for text in texts) and has_main(texts)
-    kernel_names = {_unqualified(candidate.name) for candidate in find_candidates(list(texts))}
-    host_names = {_unqualified(f.candidate.name) for text in texts for f in find_host_functions(text)}
+    kernel_names = {unqualified(candidate.name) for candidate in find_candidates(list(texts))}
+    host_names = {unqualified(f.candidate.name) for text in texts for f in find_host_functions(text)}
     kernels: list[str] = []
     others: list[str] = []
     for name, launch in read_functions(call.functions) or ():
-        target = _unqualified(launch.kernel or name)
+        target = unqualified(launch.kernel or name)
         is_kernel = target in kernel_names or launch.grid is not None or launch.block is not None
         (kernels if is_kernel and target not in host_names else others).append(name)
     if kernels and others:
@@ -63,7 +80,3 @@ def _asks_for_kernels(call: Call, texts: tuple[str, ...]) -> bool:
             "functions of the host in two calls, each with the names of its own."
         )
     return bool(kernels)
-
-
-def _unqualified(name: str) -> str:
-    return re.split(r"[<(]", name)[0].rpartition("::")[2].strip()

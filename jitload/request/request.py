@@ -248,8 +248,8 @@ def make_program_request(
         JitLoadError: One of the paths is not that of a source.
     """
     for path in paths:
-        if not Path(path).exists() and Path(path).suffix.lower() not in (".cu", ".o", *HOST_SUFFIXES):
-            raise JitLoadError(f"{path!r} is not a source file; arguments of the program come after --")
+        if Path(path).suffix.lower() not in (".cu", ".o", ".a", *HOST_SUFFIXES):
+            raise JitLoadError(f"{path!r} is not a source file (.cu, .cpp); arguments of the program come after --")
     sources = file_sources(paths)
     call = Call(
         name=Path(paths[0]).stem,

@@ -171,12 +171,11 @@ static int jitload_raise_count_error(const jitload_kernel* kernel, int32_t num_a
 
 /* For a ctypes structure whose members differ from the parameter's. */
 static int jitload_raise_layout_error(const jitload_kernel* kernel, const jitload_param* param, const TVMFFIAny* value) {
-  char problem[256] = "", name[160] = "object";
+  char problem[512] = "", name[160] = "object";
   void* object = *(void* const*)((const char*)value->v_obj + sizeof(TVMFFIObject));
   jitload_compare_layout(param, object, problem, sizeof problem);
   jitload_format_class(object, name, sizeof name);
-  return jitload_fail("TypeError", "%s(): argument '%s' (%s): %s %s; declare its members as in the C++ source, or pass "
-                      "bytes, which are not checked", kernel->name, param->name, param->type, name, problem);
+  return jitload_fail("TypeError", "%s(): argument '%s' (%s): %s %s", kernel->name, param->name, param->type, name, problem);
 }
 
 /* For a tuple or list that is not the elements of the parameter's vector. */

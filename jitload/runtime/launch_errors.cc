@@ -43,10 +43,10 @@ extern "C" int jitload_raise_expression_error(const jitload_kernel* kernel, cons
   }
 }
 
-extern "C" int jitload_raise_missing_grid(const jitload_kernel* kernel) {
-  return jitload_fail("TypeError",
-                      "%s() has no grid and block: call %s[grid, block](…), or declare them in its Launch",
-                      kernel->name, kernel->name);
+extern "C" int jitload_raise_missing_grid(const jitload_kernel* kernel, int has_grid, int has_block) {
+  const char* missing = has_grid ? "block" : has_block ? "grid" : "grid and block";
+  return jitload_fail("TypeError", "%s() has no %s: call %s[grid, block](…), or declare %s in its Launch", kernel->name,
+                      missing, kernel->name, has_grid || has_block ? "it" : "them");
 }
 
 extern "C" int jitload_raise_extent_error(const jitload_kernel* kernel, const char* field, const int64_t* extent,

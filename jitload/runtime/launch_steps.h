@@ -96,9 +96,9 @@ static int jitload_evaluate_plan(jitload_request* request, const TVMFFIAny* args
   jitload_plan* plan = &request->plan;
   const int has_grid = config != NULL && config->has_grid;
   const int has_block = config != NULL && config->has_block;
-  if (!(has_grid || (kernel->flags & JITLOAD_HAS_GRID)) || !(has_block || (kernel->flags & JITLOAD_HAS_BLOCK))) {
-    return jitload_raise_missing_grid(kernel);
-  }
+  const int is_grid_known = has_grid || (kernel->flags & JITLOAD_HAS_GRID);
+  const int is_block_known = has_block || (kernel->flags & JITLOAD_HAS_BLOCK);
+  if (!is_grid_known || !is_block_known) return jitload_raise_missing_grid(kernel, is_grid_known, is_block_known);
   *plan = jitload_plan{{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, 0, (int64_t*)values, !has_grid, !has_block, 1};
   if (config != NULL && config->has_shared_bytes) plan->needs_shared_bytes = 0;
   if (kernel->plan != NULL) {

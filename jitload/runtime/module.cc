@@ -321,6 +321,16 @@ JITLOAD_LOADER_FUNCTION(configure)(void*, const TVMFFIAny* args, int32_t num_arg
   return 0;
 }
 
+/* Return the address of one of a kernel's cubins, or None behind the last. args: (kernel index, index of the cubin). */
+JITLOAD_LOADER_FUNCTION(image)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
+  if (num_args != 2) return jitload_fail("TypeError", "_jitload_image() takes 2 arguments, got %d", (int)num_args);
+  const jitload_module* module = jitload_library.kernels[args[0].v_int64].module;
+  if (args[1].v_int64 >= module->image_count) return 0;
+  result->type_index = kTVMFFIInt;
+  result->v_int64 = (int64_t)(uintptr_t)module->images[args[1].v_int64].data;
+  return 0;
+}
+
 /* Load all kernels on a device that already has an active context, so that the first launch need not. */
 static void jitload_preload_device(const jitload_driver* driver, const jitload_module* module, int device) {
   jitload_cu_context before = NULL;

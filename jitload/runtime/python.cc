@@ -75,7 +75,7 @@ static struct {
   void* (*tvm_ffi_call)(void*, void*, void*); /* tp_call of tvm_ffi.Function */
   const void* tensor_type;
   const void* parameter_type;
-  void* describe;   /* of direct.py: describes a tensor that DLPack cannot export */
+  void* describe;   /* of direct.py: describes a tensor that DLPack cannot export; None for other objects */
   void* find_dispatch_keys;  /* of direct.py: returns the bytes of a jitload_dispatch_keys */
   void* flatten;    /* of direct.py: returns the arguments of a Triton kernel with the items of tuples, or None */
   jitload_dispatch_keys dispatch_keys;
@@ -202,13 +202,27 @@ static __attribute__((cold, noinline)) void* jitload_raise_in_python(void) {
   return NULL;
 }
 
+/* Whether an object is a NumPy array with a mask, which DLPack drops. Most objects are of the type of the one before. */
+static int jitload_is_masked(void* object) {
+  static const void* last_plain_type;
+  const void* type = ((const jitload_object*)object)->type;
+  if (type == last_plain_type || type == python.long_type || type == python.float_type) return 0;
+  void* answer = python.call_with(python.describe, object, NULL);
+  const int is_masked = answer != NULL && answer != python.none;
+  if (answer != NULL) python.decref(answer);
+  python.clear_error();
+  if (!is_masked) last_plain_type = type;
+  return is_masked;
+}
+
 /* Set an error for the first tensor that DLPack cannot export, such as a meta or sparse tensor, or one that is
  * conjugated lazily. tvm-ffi would report a C++ backtrace from torch, or pass the wrong bytes. Return 0 without such
  * a tensor. */
 static int jitload_raise_unreadable(const jitload_kernel* kernel, void* const* args, ptrdiff_t count) {
   DLTensor ignored;
   for (ptrdiff_t i = 0; i < count; ++i) {
-    if (python.is_instance(args[i], (void*)python.tensor_type) != 1 || jitload_read_tensor(args[i], &ignored)) continue;
+    const int is_tensor = python.is_instance(args[i], (void*)python.tensor_type) == 1;
+    if (is_tensor ? jitload_read_tensor(args[i], &ignored) : !jitload_is_masked(args[i])) continue;
     python.clear_error();
     const char* pending = jitload_call_predicate(args[i], "is_conj") ? "conj"
                           : jitload_call_predicate(args[i], "is_neg") ? "neg"

@@ -3,11 +3,14 @@
  */
 #include <stdlib.h>
 
-/* Consecutive numbers in a structure, one part of Parameter.layout (model.py): `f4*2@8`. The kinds are `f` (float), `r`
- * (bfloat16), `i` and `u` (integers, bool, pointers) and `b` (bytes of any meaning). */
+/* Consecutive numbers in a structure, one part of Parameter.layout (model.py): `f4*2@8`, or `f4*6@8/12` with the sizes of
+ * the rows of an array. The kinds are `f` (float), `r`
+ * (bfloat16), `i` and `u` (integers, bool, pointers), `b` (bytes of any meaning) and `?` (bytes whose meaning is not
+ * known). */
 typedef struct jitload_numbers {
   char kind;
   int size, count, offset;
+  const char* rows;
 } jitload_numbers;
 
 /* Read the first part of a layout. Return the remaining layout, or NULL if there was no part. */
@@ -17,12 +20,23 @@ static const char* jitload_read_numbers(const char* layout, jitload_numbers* out
   if (layout == NULL || sscanf(layout, "%c%d*%d@%d%n", &out->kind, &out->size, &out->count, &out->offset, &length) < 4) {
     return NULL;
   }
-  return layout + length + (layout[length] == ';');
+  out->rows = layout + length;
+  layout = out->rows + strspn(out->rows, "/0123456789");
+  return layout + (*layout == ';');
+}
+
+/* Whether an array has rows of this size; numbers that are in no array, or in one of one dimension, may be grouped. */
+static int jitload_has_rows(const jitload_numbers* numbers, ptrdiff_t size) {
+  if (*numbers->rows != '/') return 1;
+  for (const char* row = numbers->rows; *row == '/'; row += 1 + strspn(row + 1, "0123456789")) {
+    if (strtol(row + 1, NULL, 10) == size) return 1;
+  }
+  return 0;
 }
 
 /* Whether the meaning of these bytes is known, and ctypes has a type for them. */
 static int jitload_is_comparable(const jitload_numbers* numbers) {
-  return numbers->kind != 'b' && numbers->kind != 'r' && !(numbers->kind == 'f' && numbers->size < 4);
+  return strchr("b?r", numbers->kind) == NULL && !(numbers->kind == 'f' && numbers->size < 4);
 }
 
 static const char* jitload_kind_name(char kind) {
@@ -33,22 +47,32 @@ static const char* jitload_kind_name(char kind) {
  * difference. */
 typedef struct jitload_comparison {
   const jitload_param* param;
+  const char* layout;
   const jitload_python_api* python;
   unsigned char* is_covered;
   char* problem;
   size_t problem_size;
 } jitload_comparison;
 
+#define JITLOAD_AS_IN_SOURCE "; declare its members as in the C++ source, or pass bytes, which are not checked"
+
 static int jitload_compare_number(jitload_comparison* c, char kind, ptrdiff_t offset, ptrdiff_t size) {
   jitload_numbers numbers;
   if (offset < 0 || size < 0 || offset + size > (ptrdiff_t)c->param->size) return 0;
   memset(c->is_covered + offset, 1, (size_t)size);
-  for (const char* rest = c->param->layout; (rest = jitload_read_numbers(rest, &numbers)) != NULL;) {
+  for (const char* rest = c->layout; (rest = jitload_read_numbers(rest, &numbers)) != NULL;) {
     const ptrdiff_t begin = numbers.offset, end = begin + (ptrdiff_t)numbers.size * numbers.count;
-    if (offset + size <= begin || offset >= end || !jitload_is_comparable(&numbers)) continue;
+    if (offset + size <= begin || offset >= end) continue;
+    if (numbers.kind == '?' && !(kind == 'i' && size == 1)) {
+      snprintf(c->problem, c->problem_size, "has %s of %td byte%s at byte %td, where jitload does not know the members of "
+               "%s; pass bytes, bytes(structure), which are not checked, or declare bytes there: c_ubyte * %d",
+               jitload_kind_name(kind), size, size == 1 ? "" : "s", offset, c->param->type, (int)(end - begin));
+      return 0;
+    }
+    if (!jitload_is_comparable(&numbers)) continue;
     const int is_same_kind = (kind == 'f') == (numbers.kind == 'f');
     if (is_same_kind && size == numbers.size && (offset - begin) % size == 0) continue;
-    snprintf(c->problem, c->problem_size, "has %s of %td byte%s at byte %td, where %s has %s of %d",
+    snprintf(c->problem, c->problem_size, "has %s of %td byte%s at byte %td, where %s has %s of %d" JITLOAD_AS_IN_SOURCE,
              jitload_kind_name(kind), size, size == 1 ? "" : "s", offset, c->param->type,
              jitload_kind_name(numbers.kind), numbers.size);
     return 0;
@@ -105,13 +129,26 @@ static char jitload_simple_kind(const jitload_python_api* python, void* type) {
   return kind;
 }
 
+/* Compare the row of an array of several dimensions with the rows of the parameter's array there. */
+static int jitload_compare_row(jitload_comparison* c, ptrdiff_t offset, ptrdiff_t size) {
+  jitload_numbers numbers;
+  for (const char* rest = c->layout; (rest = jitload_read_numbers(rest, &numbers)) != NULL;) {
+    const ptrdiff_t begin = numbers.offset, end = begin + (ptrdiff_t)numbers.size * numbers.count;
+    if (offset + size <= begin || offset >= end || jitload_has_rows(&numbers, size)) continue;
+    snprintf(c->problem, c->problem_size, "has rows of %td bytes in the array at byte %d, where %s has other rows"
+             JITLOAD_AS_IN_SOURCE, size, numbers.offset, c->param->type);
+    return 0;
+  }
+  return 1;
+}
+
 static int jitload_compare_type(jitload_comparison* c, void* type, ptrdiff_t offset, ptrdiff_t size) {
   const jitload_python_api* python = c->python;
   void* swapped = python->attribute(type, "_swappedbytes_");
   python->decref(swapped);
   python->clear_error();
   if (swapped != NULL) {
-    snprintf(c->problem, c->problem_size, "has bytes in the other order");
+    snprintf(c->problem, c->problem_size, "has bytes in the other order" JITLOAD_AS_IN_SOURCE);
     return 0;
   }
   void* fields = python->attribute(type, "_fields_");
@@ -130,8 +167,10 @@ static int jitload_compare_type(jitload_comparison* c, void* type, ptrdiff_t off
   const ptrdiff_t step = count > 0 ? size / count : 0;
   const char kind = element != NULL ? jitload_simple_kind(python, element) : 0;
   int is_same = 1;
+  const int has_rows = kind == 0 && element != NULL && jitload_read_long(python, element, "_length_") >= 0;
   for (ptrdiff_t i = 0; is_same && i < count; ++i) {
-    is_same = kind != 0 ? jitload_compare_number(c, kind, offset + i * step, step)
+    if (has_rows && !jitload_compare_row(c, offset + i * step, step)) is_same = 0;
+    else is_same = kind != 0 ? jitload_compare_number(c, kind, offset + i * step, step)
                         : jitload_compare_type(c, element, offset + i * step, step);
   }
   python->decref(element);
@@ -167,11 +206,11 @@ typedef struct jitload_checked_type {
 /* Whether the members of a type cover all numbers of the parameter; if not, describe the first that is missing. */
 static int jitload_covers_layout(const jitload_comparison* c) {
   jitload_numbers numbers;
-  for (const char* rest = c->param->layout; (rest = jitload_read_numbers(rest, &numbers)) != NULL;) {
+  for (const char* rest = c->layout; (rest = jitload_read_numbers(rest, &numbers)) != NULL;) {
     const size_t bytes = (size_t)numbers.size * (size_t)numbers.count;
     if (!jitload_is_comparable(&numbers) || memchr(c->is_covered + numbers.offset, 0, bytes) == NULL) continue;
-    snprintf(c->problem, c->problem_size, "has no member for %s of %d byte%s at byte %d", jitload_kind_name(numbers.kind),
-             numbers.size, numbers.size == 1 ? "" : "s", numbers.offset);
+    snprintf(c->problem, c->problem_size, "has no member for %s of %d byte%s at byte %d" JITLOAD_AS_IN_SOURCE,
+             jitload_kind_name(numbers.kind), numbers.size, numbers.size == 1 ? "" : "s", numbers.offset);
     return 0;
   }
   return 1;
@@ -181,7 +220,7 @@ static int jitload_covers_layout(const jitload_comparison* c) {
 static int jitload_compare_layout(const jitload_param* param, void* object, char* problem, size_t problem_size) {
   static const jitload_checked_type* checked[64];
   const jitload_python_api* python = jitload_find_python();
-  if (param->layout == NULL || python == NULL) return 1;
+  if (python == NULL) return 1;
   const int state = python->ensure();
   void* type = python->type(object);
   const jitload_checked_type** slot = &checked[(((uintptr_t)type >> 4) ^ ((uintptr_t)param >> 3)) % 64];
@@ -191,7 +230,10 @@ static int jitload_compare_layout(const jitload_param* param, void* object, char
     is_same = 1;
   } else if (!is_same) {
     unsigned char* is_covered = (unsigned char*)calloc(param->size, 1);
-    jitload_comparison comparison = {param, python, is_covered, problem, problem_size};
+    char unknown[32];
+    snprintf(unknown, sizeof unknown, "?%u*1@0", (unsigned)param->size);
+    const char* layout = param->layout != NULL ? param->layout : unknown;
+    jitload_comparison comparison = {param, layout, python, is_covered, problem, problem_size};
     is_same = is_covered != NULL && jitload_compare_type(&comparison, type, 0, param->size) &&
               jitload_covers_layout(&comparison);
     free(is_covered);

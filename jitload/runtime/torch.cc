@@ -2,10 +2,12 @@
  *
  * Everything here holds the GIL, as torch's own functions do, also in code that has released it.
  */
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <algorithm>
 #include <exception>
 #include <map>
 #include <mutex>
@@ -17,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "../include/torch_light/jitload_torch/extension.h"
+#include "../include/torch_light/jitload_torch/pybind.h"
 
 /* Of CPython's C API, with which a library of any version of Python works. */
 extern "C" {
@@ -27,7 +29,7 @@ typedef struct {
   int flags;
   const char* doc;
 } PyMethodDef;
-extern char _Py_NoneStruct, PyFloat_Type, PyLong_Type;
+extern char _Py_NoneStruct, PyDict_Type, PyFloat_Type, PyLong_Type;
 extern void *PyExc_RuntimeError, *PyExc_ValueError, *PyExc_IndexError, *PyExc_TypeError, *PyExc_NotImplementedError, *PyExc_MemoryError, *PyExc_OverflowError,
     *PyExc_UserWarning;
 int Py_IsInitialized(void);
@@ -71,6 +73,9 @@ void* PyList_New(ptrdiff_t);
 int PyList_SetItem(void*, ptrdiff_t, void*);
 void* PyTuple_New(ptrdiff_t);
 int PyTuple_SetItem(void*, ptrdiff_t, void*);
+void* PyDict_New(void);
+int PyObject_SetItem(void*, void*, void*);
+void* PyMapping_Items(void*);
 int PySequence_Check(void*);
 ptrdiff_t PySequence_Size(void*);
 void* PySequence_GetItem(void*, ptrdiff_t);
@@ -376,9 +381,17 @@ void fail_result(const char* name) {
   throw CheckError(ErrorKind::runtime, std::string("aten::") + name + " returned a value of another type than its schema says");
 }
 void fail_dimension(int64_t dim, int64_t ndim) {
-  const int64_t low = ndim == 0 ? -1 : -ndim, high = ndim == 0 ? 0 : ndim - 1;
-  throw CheckError(ErrorKind::index, "Dimension out of range (expected to be in range of [" + std::to_string(low) + ", " +
-                                         std::to_string(high) + "], but got " + std::to_string(dim) + ")");
+  const std::string number = std::to_string(dim);
+  if (ndim == 0) throw CheckError(ErrorKind::index, "Dimension specified as " + number + " but tensor has no dimensions");
+  throw CheckError(ErrorKind::index, "Dimension out of range (expected to be in range of [" + std::to_string(-ndim) + ", " +
+                                         std::to_string(ndim - 1) + "], but got " + number + ")");
+}
+void fail_strides() { throw CheckError(ErrorKind::runtime, "Tensor implementation doesn't support strides"); }
+void fail_data(const Node* node) {
+  Gil gil;
+  const Object method = attribute(node->object, "data_ptr");
+  const Object address = call(method.get(), {}); /* throws torch's error */
+  throw CheckError(ErrorKind::runtime, "this tensor has no memory that can be accessed");
 }
 void warn(const char* file, int line, const char* message) {
   Gil gil;
@@ -389,16 +402,54 @@ void warn(const char* file, int line, const char* message) {
 
 // ---- tensors --------------------------------------------------------------------------------------------------------
 
-Node* share(Object tensor) { return new Node{1, tensor.release(), false, 0, {}}; }
+Node* share(Object tensor) { return new Node{1, tensor.release(), false, 0, {}, nullptr}; }
 
 void destroy(Node* node) {
   Object::drop(node->object);
+  delete[] node->sizes;
   delete node;
+}
+
+namespace {
+/* Reads a tensor that DLPack does not export: a sparse one, or one on another device. */
+void read_attributes(Node* node) {
+  const Object shape = attribute(node->object, "shape"), dtype = attribute(node->object, "dtype");
+  const Object device = attribute(node->object, "device"), layout = attribute(node->object, "layout");
+  size_t count = 0;
+  int8_t type = 0, index = 0, layout_number = -1;
+  sequence_size(shape.get(), &count);
+  delete[] node->sizes;
+  node->sizes = new int64_t[2 * count + 1];
+  const bool is_strided = layout_from(layout.get(), &layout_number) && layout_number == 0;
+  const Object strides = is_strided ? call(attribute(node->object, "stride").get(), {}) : Object();
+  for (size_t i = 0; i < count; ++i) {
+    node->sizes[i] = PyLong_AsLongLong(sequence_item(shape.get(), i).get());
+    if (is_strided) node->sizes[count + i] = PyLong_AsLongLong(sequence_item(strides.get(), i).get());
+  }
+  if (PyErr_Occurred() != nullptr) throw PythonError();
+  if (!dtype_from(dtype.get(), &node->scalar_type)) {
+    throw CheckError(ErrorKind::runtime, "a tensor has a dtype that is not supported here");
+  }
+  device_from(device.get(), &type, &index);
+  const bool is_meta = type == static_cast<int8_t>(c10::DeviceType::Meta);
+  node->view = {nullptr, kOtherDevice + type, index, static_cast<int32_t>(count), 0, 0, 1, node->sizes,
+                is_strided ? node->sizes + count : nullptr, is_meta && is_strided ? 0 : kNoMemory};
+  node->is_viewed = true;
+}
+}  // namespace
+
+bool has_layout(const Node* node, int8_t layout) {
+  Gil gil;
+  int8_t number = -1;
+  return layout_from(attribute(node->object, "layout").get(), &number) && number == layout;
 }
 
 void read_view(Node* node) {
   Gil gil;
-  if (torch_module().view(node->object, &node->view) != 0) throw PythonError();
+  if (torch_module().view(node->object, &node->view) != 0) {
+    PyErr_Clear();
+    return read_attributes(node);
+  }
   for (const Dtype& dtype : kDtypes) {
     if (dtype.code == node->view.dtype_code && dtype.bits == node->view.dtype_bits) {
       node->scalar_type = dtype.scalar_type;
@@ -479,6 +530,15 @@ void* current_stream(int device_index) {
   return stream;
 }
 
+void* library_handle(const char* function) {
+  void* library = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
+  void* address = library != nullptr ? dlsym(library, function) : nullptr;
+  if (address == nullptr) {
+    throw CheckError(ErrorKind::runtime, std::string("this torch does not have the function ") + function + " of libtorch_cuda.so");
+  }
+  return reinterpret_cast<void* (*)()>(address)();
+}
+
 // ---- values of Python -----------------------------------------------------------------------------------------------
 
 Object none() { return borrow(none_object()); }
@@ -547,6 +607,14 @@ Object python_tuple(size_t size) {
   Gil gil;
   return checked(PyTuple_New(static_cast<ptrdiff_t>(size)));
 }
+Object python_dict() {
+  Gil gil;
+  return checked(PyDict_New());
+}
+void set_dict_item(const Object& dict, Object key, Object item) {
+  Gil gil;
+  if (PyObject_SetItem(dict.get(), key.get(), item.get()) != 0) throw PythonError();
+}
 void set_list_item(const Object& list, size_t index, Object item) {
   Gil gil;
   if (PyList_SetItem(list.get(), static_cast<ptrdiff_t>(index), item.release()) != 0) throw PythonError();
@@ -578,8 +646,11 @@ bool is_tensor(void* object) {
 namespace {
 /* An int for an object, as pybind11 accepts it: never of a float, and without `convert` only of an int. */
 Object index_of(void* object, bool convert) {
-  if (is_float(object)) return Object();
-  if (is_integer(object)) return borrow(object);
+  if (is_instance(object, &PyFloat_Type)) return Object();
+  if (is_instance(object, &PyLong_Type)) {
+    Py_IncRef(object);
+    return Object(object);
+  }
   if (!convert && PyIndex_Check(object) == 0) return Object();
   Object index(PyNumber_Index(object));
   if (index.get() == nullptr) {
@@ -612,7 +683,7 @@ bool unsigned_from(void* object, bool convert, unsigned long long high, unsigned
 }
 bool float_from(void* object, bool convert, double* value) {
   Gil gil;
-  if (!convert && !is_float(object)) return false;
+  if (!convert && !is_instance(object, &PyFloat_Type)) return false;
   *value = PyFloat_AsDouble(object);
   if (*value != -1 || !has_failed()) return true;
   if (!convert || PyNumber_Check(object) == 0) return false;
@@ -653,6 +724,23 @@ bool text_from(void* object, const char** text, size_t* size) {
     *text = bytes;
   }
   *size = static_cast<size_t>(length);
+  return true;
+}
+bool character_from(void* object, char* value) {
+  const char* text = nullptr;
+  size_t size = 0;
+  if (is_none(object)) throw CheckError(ErrorKind::value, "Cannot convert None to a character");
+  if (!text_from(object, &text, &size)) return false;
+  const unsigned char first = static_cast<unsigned char>(*text);
+  if (size == 0) throw CheckError(ErrorKind::value, "Cannot convert empty string to a character");
+  if (size == 2 && first >= 0xc0 && first < 0xe0) { /* one of two bytes in UTF-8 */
+    if (first >= 0xc4) throw CheckError(ErrorKind::value, "Character code point not in range(0x100)");
+    *value = static_cast<char>((first & 3) << 6 | (text[1] & 0x3f));
+    return true;
+  }
+  if (size > 1 && (first >= 0x80)) throw CheckError(ErrorKind::value, "Character code point not in range(0x100)");
+  if (size > 1) throw CheckError(ErrorKind::value, "Expected a character, but multi-character string found");
+  *value = *text;
   return true;
 }
 bool dtype_from(void* object, int8_t* scalar_type) {
@@ -708,6 +796,13 @@ bool sequence_size(void* object, size_t* size) {
   *size = static_cast<size_t>(count);
   return count >= 0;
 }
+Object mapping_items(void* object, bool convert) {
+  Gil gil;
+  if (!is_instance(object, &PyDict_Type) && (!convert || PyObject_HasAttrString(object, "items") == 0)) return Object();
+  Object items(PyMapping_Items(object));
+  if (items.get() == nullptr) PyErr_Clear();
+  return items;
+}
 Object sequence_item(void* object, size_t index) {
   Gil gil;
   Object item(PySequence_GetItem(object, static_cast<ptrdiff_t>(index)));
@@ -718,17 +813,18 @@ Object sequence_item(void* object, size_t index) {
 // ---- operators ------------------------------------------------------------------------------------------------------
 
 namespace {
-/* Factories whose functions in Python take the arguments of the operator, and take half the time of the general way. */
+/* Operators whose functions in Python take the same arguments, and take half the time of the general way. */
 const char* const kFactories[] = {"empty.memory_format", "empty_like", "zeros", "zeros_like", "ones", "ones_like", "full"};
+const char* const kFunctions[] = {"add.Tensor", "sub.Tensor", "mul.Tensor", "mul.Scalar", "div.Tensor", "div.Scalar",
+                                  "sum",        "mean",       "sum.dim_IntList", "mean.dim"};
 
-void find_operator(Operator& op) {
-  std::string name = op.name, overload;
-  for (const char* factory : kFactories) {
-    if (name == factory) {
-      op.callable = object_at("torch._C._VariableFunctions." + name.substr(0, name.find('.'))).release();
-      return;
-    }
-  }
+template <size_t N>
+bool has_name(const char* const (&names)[N], const std::string& name) {
+  return std::find(names, names + N, name) != names + N;
+}
+
+Object find_operator(const char* schema) {
+  std::string name = schema, overload;
   const size_t dot = name.find('.', 1);
   if (dot != std::string::npos) {
     overload = name.substr(dot + 1);
@@ -736,24 +832,37 @@ void find_operator(Operator& op) {
   }
   name = "aten::" + name;
   const Object first = python_text(name.data(), name.size()), second = python_text(overload.data(), overload.size());
-  const Object found = call(torch_module().find_operator, {first.get(), second.get()});
-  if (is_none(found.get())) {
+  const Object pair = call(torch_module().find_operator, {first.get(), second.get()});
+  if (is_none(pair.get())) {
     throw CheckError(ErrorKind::not_implemented, "this torch has no operator " + name + (overload.empty() ? "" : "." + overload));
   }
-  op.callable = checked(PySequence_GetItem(found.get(), 0)).release();
+  return checked(PySequence_GetItem(pair.get(), 0));
+}
+
+void prepare(Operator& op) {
+  size_t keyword_count = 0;
+  op.keyword_names = keyword_tuple(op.keywords, &keyword_count).release();
+  const std::string name = op.name;
+  op.has_defaults = has_name(kFactories, name);
+  op.is_python = op.has_defaults || has_name(kFunctions, name);
+  op.callable = op.is_python ? object_at("torch._C._VariableFunctions." + name.substr(0, name.find('.'))).release()
+                             : find_operator(op.name).release();
 }
 }  // namespace
 
 Object invoke(Operator& op, void** arguments, size_t count) {
   Gil gil;
   const Arguments owner{arguments, count};
-  size_t keyword_count = 0;
-  if (op.callable == nullptr) {
-    op.keyword_names = keyword_tuple(op.keywords, &keyword_count).release();
-    find_operator(op);
+  if (op.callable == nullptr) prepare(op);
+  const size_t keyword_count = static_cast<size_t>(PySequence_Size(op.keyword_names));
+  const size_t positional = count - keyword_count;
+  if (op.is_python && std::any_of(arguments, arguments + std::min<size_t>(positional, 2), is_none)) {
+    const Object general = find_operator(op.name); /* the error for an undefined tensor is the operator's */
+    return checked(PyObject_Vectorcall(general.get(), arguments, positional, keyword_count != 0 ? op.keyword_names : nullptr));
   }
-  keyword_count = static_cast<size_t>(PySequence_Size(op.keyword_names));
-  return checked(PyObject_Vectorcall(op.callable, arguments, count - keyword_count, keyword_count != 0 ? op.keyword_names : nullptr));
+  const bool has_keywords =
+      keyword_count != 0 && !(op.has_defaults && std::all_of(arguments + positional, arguments + count, is_none));
+  return checked(PyObject_Vectorcall(op.callable, arguments, positional, has_keywords ? op.keyword_names : nullptr));
 }
 
 Object invoke_path(const char* path, const char* keywords, void** arguments, size_t count) {

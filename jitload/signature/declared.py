@@ -25,15 +25,16 @@ from jitload.signature.types import (
 
 # What precedes the parameters in a declaration. A parameter that is a pointer to a function begins in the same way.
 _SPECIFIERS = r'(?:(?:extern\s*"C"|__global__|static|inline|__launch_bounds__\s*\([^()]*\))\s*)*'
-_HEAD = re.compile(rf"^{_SPECIFIERS}void\s+{_SPECIFIERS}(?:[\w:]+(?:<[^()]*>)?\s*)?\((?!\s*\*)")
+_HEAD = re.compile(rf"^{_SPECIFIERS}void\s+{_SPECIFIERS}(?:([\w:]+)(?:<[^()]*>)?\s*)?\((?!\s*\*)")
 
 
-def parse_signature(text: str, kernel: str) -> tuple[tuple[str, str], ...]:
+def parse_signature(text: str, kernel: str, other_names: Sequence[str] = ()) -> tuple[tuple[str, str], ...]:
     """Parse a hand-written signature into pairs of type and name.
 
     Args:
         text: The parameters, `(float* x, int n)`, or the declaration, `void scale(float* x, int n)`.
         kernel: The kernel's name, for messages.
+        other_names: Other names that the declaration may have.
 
     Raises:
         SignatureError: The text is not a parameter list, or a type in it looks misspelled.
@@ -42,7 +43,13 @@ def parse_signature(text: str, kernel: str) -> tuple[tuple[str, str], ...]:
         >>> parse_signature("(const float* x, int n)", "scale")
         (('const float*', 'x'), ('int', 'n'))
     """
-    inner = _HEAD.sub("(", text.strip().removesuffix(";").rstrip())
+    declaration = text.strip().removesuffix(";").rstrip()
+    head = _HEAD.match(declaration)
+    own_names = {re.split(r"[<(]", name)[0].strip().rpartition("::")[2] for name in (kernel, *other_names)}
+    if head and head[1] and head[1].rpartition("::")[2] not in own_names:
+        problem = f"it is one of {head[1]!r}"
+        raise SignatureError(_signature_message(text, kernel, problem, "Write the kernel's name, or parameters alone."))
+    inner = _HEAD.sub("(", declaration)
     if inner.startswith("(") and inner.endswith(")"):
         inner = inner[1:-1]
     tokens = code_tokens(inner)
@@ -104,6 +111,12 @@ def _check_written_type(type_: str, name: str, index: int, written: _Written) ->
     if not is_type or not _DECLARATOR.fullmatch(declarator):
         problem = f"parameter {index + 1}: {f'{type_} {name}'.strip()!r} is not a type and a name"
         raise SignatureError(_signature_message(text, kernel, problem))
+    if "&" in declarator:
+        pointer = f"{type_[: type_.index('&')].rstrip()}*" if type_.endswith("&") else "a pointer"
+        problem = f"parameter {index + 1}: {f'{type_} {name}'.strip()!r} is a reference, which a launch cannot pass"
+        raise SignatureError(
+            _signature_message(text, kernel, problem, f"Write the pointer that the kernel gets: {pointer}")
+        )
     undeclared = find_undeclared_name(resolve_aliases(type_))
     if undeclared is None:
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import zlib
 from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from typing import NamedTuple, Protocol
@@ -141,6 +142,11 @@ def read_host_probe(symbol: str) -> HostProbe:
     result, types = _split_function(function)
     kinds, sizes, alignments = (tuple(int(n) for n in re.findall(r"(\d+)ul", text)) for text in numbers)
     return HostProbe(name.removeprefix("__jitload_name_"), result.strip(), types or (), kinds[0], sizes, alignments)
+
+
+def name_number(name: str) -> int:
+    """Return a number that stands for a name in template arguments."""
+    return zlib.crc32(name.encode())
 
 
 def _split_function(text: str) -> tuple[str, tuple[str, ...] | None]:

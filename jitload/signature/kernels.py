@@ -68,7 +68,7 @@ def read_kernels(
 def _with_layouts(kernel: Kernel, layouts: Mapping[str, str]) -> Kernel:
     """Return the kernel with the layouts of the structures that it takes by value."""
     parameters = (
-        replace(p, layout=layouts.get(p.type.removeprefix("const "), p.layout)) if p.kind == "struct" else p
+        replace(p, layout=layouts.get(p.type.removeprefix("const ").rstrip("&"), p.layout)) if p.kind == "struct" else p
         for p in kernel.parameters
     )
     return replace(kernel, parameters=tuple(parameters))
@@ -113,11 +113,12 @@ def _parse_signatures(
     """
     symbols = {name: kernel.symbol for name, kernel in choose_export_names(list(map(_named_kernel, matches))).items()}
     symbols |= {expression: symbol for expression, (symbol, _) in lowered.items()}
+    names = {match.image_kernel.symbol: (match.name, match.image_kernel.symbol) for match in matches}
     parsed: dict[str, tuple[tuple[str, str], ...]] = {}
     for kernel, text in signatures:
         if kernel not in symbols:
             continue
-        parameters = parse_signature(text, kernel)
+        parameters = parse_signature(text, kernel, names[symbols[kernel]])
         if parsed.setdefault(symbols[kernel], parameters) != parameters:
             raise SignatureError(f"kernel {kernel!r} has two signatures\n    {text}\n    Give each kernel one.")
     return parsed
@@ -277,9 +278,12 @@ def _apply_prototype(image_kernel: ImageKernel, prototype: _Prototype) -> Kernel
 
 
 def _scalar_layout(facts: TypeFacts) -> str:
-    """Return the layout of one of CUDA's vector types."""
-    scalars = scalars_in(facts.text) if facts.kind == "struct" else None
-    return f"={scalars[0]}{scalars[1]}*{scalars[2]}@0" if scalars else ""
+    """Return the layout of a structure that CUDA declares: of a vector, or bytes of any meaning."""
+    if facts.kind != "struct":
+        return ""
+    if scalars := scalars_in(facts.text):
+        return f"={scalars[0]}{scalars[1]}*{scalars[2]}@0"
+    return f"b{facts.size}*1@0" if facts.size else ""
 
 
 def _usable_names(prototype: _Prototype) -> tuple[str, ...]:

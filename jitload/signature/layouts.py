@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from jitload.cpptext.structures import find_declarations
 from jitload.model import Variable
-from jitload.signature.demangle import demangle, split_top_level
+from jitload.signature.demangle import demangle, name_number, split_top_level
 from jitload.signature.types import describe_type, scalars_in
 
-_MAX_ELEMENTS = 64  # of an array of structures; in a longer one, the members are not compared
+_MAX_ELEMENTS = 1024  # of an array of structures; in a longer one, the members count as unknown
 
 
 class Member(NamedTuple):
@@ -29,46 +29,91 @@ class Layout(NamedTuple):
 
     For a device variable the structure is `void`. The only member has the variable's type, and its offset is the
     variable's index among those in the source.
+
+    Attributes:
+        structure: Its type.
+        members: Its members, or some of them: several layouts may describe a structure.
+        size: Its size in bytes.
+        is_complete: Whether these are all its members, so that the bytes between them are padding.
     """
 
     structure: str
     members: tuple[Member, ...]
+    size: int = 0
+    is_complete: bool = False
 
 
 def read_layouts(lowered: Iterable[str]) -> tuple[Layout, ...]:
-    """Read the lowered names of layout expressions (see `probe.layout_expressions`); other names are ignored."""
-    readable = (demangle(symbol) or "" for symbol in lowered)
-    return tuple(_read_layout(text) for text in readable if text.startswith("void __jitload_members<"))
+    """Read the names of the functions `__jitload_members` (see `cuda/layout_probe`); other names are ignored."""
+    readable = (demangle(symbol) or "" for symbol in lowered if "__jitload_members" in symbol)
+    return tuple(filter(None, (_read_layout(text) for text in readable if text.startswith("void __jitload_members<"))))
 
 
-def _read_layout(readable: str) -> Layout:
-    name, *fields = split_top_level(readable[readable.index("<") + 1 : readable.rindex(">")], ",")
-    members = (split_top_level(field.strip().removeprefix("__jitload_field<")[:-1], ",") for field in fields)
-    return Layout(
-        name, tuple(Member(int(offset[:-2]), int(size.strip()[:-2]), type_.strip()) for offset, size, type_ in members)
-    )
+def _read_layout(readable: str) -> Layout | None:
+    name, *parts = _arguments(readable.removeprefix("void __jitload_members"))
+    if name.startswith("__jitload_list<"):
+        name, *parts = _arguments(name.removeprefix("__jitload_list"))
+    members, size, is_complete = [], 0, False
+    for part in parts:
+        first, second, third = _arguments(part[part.index("<") :])
+        if part.startswith("__jitload_field"):
+            members.append(Member(int(first[:-2]), int(second[:-2]), third))
+        elif int(first[:-2]) != name_number(_without_arguments(name)):
+            return None  # a guess about another structure, which has members of these names
+        else:
+            size, is_complete = int(second[:-2]), third == "true"
+    return Layout(name, tuple(members), size, is_complete) if members else None
+
+
+def _arguments(text: str) -> list[str]:
+    """Return the template arguments in `<…>`."""
+    return [argument.strip() for argument in split_top_level(text[1 : text.rindex(">")], ",")]
+
+
+def _without_arguments(name: str) -> str:
+    while (plain := re.sub(r"<[^<>]*>", "", name)) != name:
+        name = plain
+    return name.replace(" ", "")
 
 
 def describe_layouts(layouts: Sequence[Layout]) -> dict[str, str]:
     """Return the layout of each structure as `Parameter.layout` has it."""
-    members = {layout.structure: layout.members for layout in layouts if layout.structure != "void"}
-    return {name: ";".join(_runs(Member(0, 0, name), members)) for name in members}
+    structures: dict[str, Layout] = {}
+    for layout in layouts:
+        if layout.structure != "void":
+            before = structures.get(layout.structure, layout._replace(members=()))
+            members = tuple(sorted({*before.members, *layout.members}))
+            structures[layout.structure] = before._replace(members=members)
+    return {name: ";".join(_runs(Member(0, layout.size, name), structures)) for name, layout in structures.items()}
 
 
-def _runs(member: Member, structures: Mapping[str, Sequence[Member]]) -> Iterator[str]:
+def _runs(member: Member, structures: Mapping[str, Layout]) -> Iterator[str]:
     """Yield the numbers in a member: `f4*2@8` is two floats of four bytes at byte 8."""
     array = re.fullmatch(r"(.*?) ?((?:\[\d+\])+)", member.type)
-    element = array[1] if array else member.type
-    count = math.prod(map(int, re.findall(r"\d+", array[2]))) if array else 1
+    element = (array[1] if array else member.type).removesuffix(" const")
+    extents = [int(extent) for extent in re.findall(r"\d+", array[2])] if array else []
+    count = math.prod(extents)
     if scalars := scalars_in(element):
-        yield f"{scalars[0]}{scalars[1]}*{scalars[2] * count}@{member.offset}"
-    elif element in structures and count <= _MAX_ELEMENTS:
+        kind, size, width = scalars
+        rows = [*extents[1:], *((width,) if extents and width > 1 else ())]
+        sizes = "".join(f"/{size * math.prod(rows[index:])}" for index in range(len(rows)))
+        yield f"{kind}{size}*{width * count}@{member.offset}{sizes}"
+    elif element in structures and 0 < count <= _MAX_ELEMENTS:
         for index in range(count):
             start = member.offset + index * (member.size // count)
-            for inner in structures[element]:
+            for inner in (*structures[element].members, *_unknown_bytes(structures[element])):
                 yield from _runs(inner._replace(offset=start + inner.offset), structures)
-    else:
-        yield f"b{member.size}*1@{member.offset}"
+    elif member.size:
+        yield f"{'b' if element == 'void' else '?'}{member.size}*1@{member.offset}"
+
+
+def _unknown_bytes(layout: Layout) -> Iterator[Member]:
+    """Yield the bytes of a structure that may be members whose names are not known."""
+    end = 0
+    for member in (*layout.members, Member(layout.size, 0, "")):
+        if member.offset > end and not layout.is_complete:
+            yield Member(end, member.offset - end, "?")
+        end = max(end, member.offset + member.size)
 
 
 def typed_variables(

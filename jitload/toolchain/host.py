@@ -14,15 +14,18 @@ import shlex
 import shutil
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from jitload.errors import ToolchainError
 from jitload.files import load_text, save_text
 from jitload.settings import Settings
+
+if TYPE_CHECKING:
+    import subprocess
 
 _INCLUDE_DIR = Path(__file__).parents[1] / "include"
 
@@ -245,22 +248,8 @@ def remembered(words: Iterable[str], label: str, cache_dir: Path, compute: Calla
 
 def _ask_compiler(compiler: Compiler) -> tuple[str, list[str]]:
     """Return the compiler's version and target, and the programs that it runs."""
-    import subprocess
-
     command = [*compiler.command, "-v", "-E", "-x", "c++", os.devnull]
-    try:
-        process = subprocess.run(
-            command,
-            env=tool_environment(),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            timeout=60,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ToolchainError(f"the C++ compiler {' '.join(compiler.command)} does not run: {error}") from error
+    process = run_tool(command, f"the C++ compiler {' '.join(compiler.command)}")
     if process.returncode != 0:
         raise ToolchainError(f"the C++ compiler {' '.join(compiler.command)} does not work:\n{process.stderr.rstrip()}")
     # Without the lines that say where things are installed.
@@ -273,6 +262,41 @@ def _ask_compiler(compiler: Compiler) -> tuple[str, list[str]]:
         )
     programs = [match[1] for line in lines if (match := _PROGRAM.match(line))]
     return "\n".join(words), list(dict.fromkeys(programs))
+
+
+def run_tool(
+    command: Sequence[str],
+    description: str,
+    *,
+    directory: Path | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run a compiler that only prints something, and return what it printed and its exit status.
+
+    Args:
+        command: The program and its arguments.
+        description: What it is, for errors.
+        directory: The directory to run it in.
+        variables: Environment variables to set.
+
+    Raises:
+        ToolchainError: It cannot be run.
+    """
+    import subprocess  # a hit starts no process
+
+    try:
+        return subprocess.run(
+            command,
+            cwd=directory,
+            env=tool_environment() | dict(variables or {}),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=60,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ToolchainError(f"{description} cannot be run: {error}") from error
 
 
 @functools.lru_cache(maxsize=1)

@@ -12,7 +12,7 @@ from pathlib import Path
 from jitload.errors import ToolchainError
 from jitload.settings import Settings
 from jitload.toolchain.cuda import DEFAULT_HOME, Nvcc, toolkit_include_dirs
-from jitload.toolchain.host import file_state, package_dirs, remembered, tool_environment
+from jitload.toolchain.host import file_state, package_dirs, remembered, run_tool
 
 _WITHOUT_NVCC = (
     "There are two ways without nvcc: pass only the kernels in cuda_sources and declare the launch, "
@@ -175,29 +175,6 @@ def _ask_release(path: Path) -> str:
 def run_nvcc(
     command: Sequence[str], *, directory: Path | None = None, variables: Mapping[str, str] | None = None
 ) -> str:
-    """Return what an nvcc prints.
-
-    Args:
-        command: The program and its arguments.
-        directory: The directory to run it in.
-        variables: Environment variables to set.
-
-    Raises:
-        ToolchainError: It cannot be run.
-    """
-    import subprocess  # a hit starts no process
-
-    try:
-        result = subprocess.run(
-            command,
-            cwd=directory,
-            env=tool_environment() | dict(variables or {}),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=60,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ToolchainError(f"nvcc cannot be run: {command[0]}: {error}") from error
+    """Return what an nvcc prints; see `run_tool`."""
+    result = run_tool(command, f"nvcc {command[0]}", directory=directory, variables=variables)
     return result.stdout + result.stderr

@@ -13,11 +13,19 @@ from jitload.launch import Launch
 from jitload.model import Cubin
 from jitload.request.request import Request, TritonSource, VariantSource
 from jitload.settings import Settings
+from jitload.stages import stage
 from jitload.toolchain.arch import capability_of
 from jitload.toolchain.host import Compiler, find_ninja
 from jitload.triton.compile import compile_cubin
 from jitload.triton.grid import GridScope, read_grid
-from jitload.triton.wrapper import TritonFunction, TritonVariant, TritonWrapper, cubin_files, render_triton_wrapper
+from jitload.triton.wrapper import (
+    TritonFunction,
+    TritonVariant,
+    TritonWrapper,
+    cubin_files,
+    ptx_files,
+    render_triton_wrapper,
+)
 
 
 def build_triton_library(request: Request, compiler: Compiler, work: Work, *, verbose: bool) -> tuple[Path, ...]:
@@ -32,6 +40,8 @@ def build_triton_library(request: Request, compiler: Compiler, work: Work, *, ve
     files = cubin_files(wrapper)
     for name, data in files:
         (work.dir / name).write_bytes(data)
+    for name, text in ptx_files(wrapper):
+        (work.dir / name).write_text(text, encoding="utf-8", newline="")
     flags = (*COMPILE_FLAGS, *include_flags())
     reads = tuple(name for name, _ in files)
     steps = (
@@ -68,7 +78,8 @@ def _compile(source: TritonSource, variant: VariantSource, arch: str) -> Cubin:
     assert source.triton is not None
     assert variant.plan is not None
     capability, _ = capability_of(arch)
-    return compile_cubin(source.kernel, variant.plan, source.triton, capability)
+    with stage(f"Triton compiles {source.name} for {arch}"):
+        return compile_cubin(source.kernel, variant.plan, source.triton, capability)
 
 
 def _doc(source: TritonSource) -> str:

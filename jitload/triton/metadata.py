@@ -75,7 +75,8 @@ def read_compiled_kernel(compiled: Any, triton: Triton, constexprs: frozenset[st
         tuples=tuple(interface.tuples),
         **_launch_attributes(metadata, triton),
     )
-    return Cubin(data=bytes(compiled.asm["cubin"]), arch=image.arch, kernels=(kernel,), triton=specialization)
+    ptx = compiled.asm.get("ptx", "")
+    return Cubin(data=bytes(compiled.asm["cubin"]), arch=image.arch, kernels=(kernel,), triton=specialization, ptx=ptx)
 
 
 def _check_launchable(name: str, compiled: Any) -> None:

@@ -113,6 +113,12 @@ def cubin_files(wrapper: TritonWrapper) -> tuple[tuple[str, bytes], ...]:
     return tuple((_image(number, cubin).file, cubin.data) for number, cubin in _numbered_cubins(wrapper))
 
 
+def ptx_files(wrapper: TritonWrapper) -> tuple[tuple[str, str], ...]:
+    """Return the PTX of the cubins, by a name that differs from the cubin's only in its suffix."""
+    cubins = ((_image(number, cubin).file, cubin.ptx) for number, cubin in _numbered_cubins(wrapper))
+    return tuple((f"{file.removesuffix('.cubin')}.ptx", ptx) for file, ptx in cubins if ptx)
+
+
 def _numbered_cubins(wrapper: TritonWrapper) -> list[tuple[int, Cubin]]:
     """Return all cubins, each with the number of its variant."""
     variants = [variant for function in wrapper.functions for variant in function.variants]

@@ -1,6 +1,7 @@
 // Cooperative groups of one device: every type and member, in the forms in which kernels use them.
 #include <cooperative_groups.h>
 #include <cooperative_groups/memcpy_async.h>
+#include <cuda/barrier>
 #include <cooperative_groups/reduce.h>
 #include <cooperative_groups/scan.h>
 namespace cg = cooperative_groups;
@@ -164,7 +165,7 @@ extern "C" __global__ void group_copies(const int* x, int* out) {
   auto block = cg::this_thread_block();
   auto eight = cg::tiled_partition<8>(block);
   const int t = block.thread_rank(), start = t / 8 * 8;
-  cg::memcpy_async(block, first, x, sizeof(int) * block.size());
+  cg::memcpy_async(block, first, x, cuda::aligned_size_t<16>(sizeof(int) * block.size()));
   cg::memcpy_async(eight, second + start, 8, x + 128 - 8 - start, 100);
   cg::wait_prior<1>(block);
   rows.put(first[127 - t]);

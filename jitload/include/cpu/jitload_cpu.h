@@ -111,6 +111,20 @@ __JITLOAD_INLINE void __prof_trigger(int) {}
 
 /* ---- waiting --------------------------------------------------------------------------------------------------- */
 
+#ifdef JITLOAD_CPU_PREEMPT
+static thread_local int __jitload_countdown = 4096; /* basic blocks until another thread of the block gets its turn */
+#define __JITLOAD_SET_COUNTDOWN(blocks) (__jitload_countdown = (blocks))
+#else
+#define __JITLOAD_SET_COUNTDOWN(blocks) ((void)0)
+#endif
+
+/* Let other threads run: this one may be waiting for one of them. The next one always runs equally long, because a wait
+ * without end is recognised by a state that repeats, and the countdown is a part of it. */
+__JITLOAD_INLINE void __jitload_yield() {
+  __JITLOAD_SET_COUNTDOWN(512);
+  __JITLOAD_KEEP_THREAD_INDEX(jitload_cpu_yield());
+}
+
 /* Where a function is called: the line, and in the upper half the column, which tells two calls on one line apart. */
 typedef uint64_t __jitload_site;
 #if !defined(__has_builtin)
@@ -134,19 +148,14 @@ constexpr __jitload_site __jitload_site_of(const void* location) {
 #ifdef JITLOAD_CPU_PREEMPT
 /* The compiler calls this function in every basic block. After some of them another thread of the block gets its turn,
  * so that a loop may wait for what another thread writes. */
-static thread_local int __jitload_countdown = 4096;
 extern "C" __attribute__((no_sanitize_coverage, noinline, used)) void __sanitizer_cov_trace_pc() {
-  if (--__jitload_countdown > 0) return;
-  __jitload_countdown = 512;
-  __JITLOAD_KEEP_THREAD_INDEX(jitload_cpu_yield());
+  if (--__jitload_countdown <= 0) __jitload_yield();
 }
-#define __JITLOAD_DELAY_SWITCH() (__jitload_countdown = 4096)
-#else
-#define __JITLOAD_DELAY_SWITCH() ((void)0)
 #endif
 
 __JITLOAD_INLINE int __jitload_barrier(int kind, int predicate, __jitload_site site) {
   __JITLOAD_KEEP_THREAD_INDEX(const int result = jitload_cpu_barrier(jitload_cpu_current_worker, kind, predicate, site));
+  __JITLOAD_SET_COUNTDOWN(4096);
   return result;
 }
 
@@ -167,7 +176,7 @@ __JITLOAD_INLINE int __syncthreads_or(int predicate, __jitload_site site = __JIT
 __JITLOAD_INLINE uint32_t __jitload_exchange(uint32_t mask, uint64_t value, const uint64_t** values, const char* name) {
   __JITLOAD_KEEP_THREAD_INDEX(
       const uint32_t lanes = jitload_cpu_exchange(jitload_cpu_current_worker, mask, value, values, name));
-  __JITLOAD_DELAY_SWITCH();
+  __JITLOAD_SET_COUNTDOWN(4096);
   return lanes;
 }
 
@@ -178,17 +187,23 @@ __JITLOAD_INLINE void __syncwarp(unsigned mask = 0xffffffffu) {
 
 __JITLOAD_INLINE unsigned __activemask(__jitload_site site = __JITLOAD_SITE) {
   __JITLOAD_KEEP_THREAD_INDEX(const unsigned mask = jitload_cpu_active(site));
+  __JITLOAD_SET_COUNTDOWN(4096);
   return mask;
 }
 
-__JITLOAD_INLINE void __nanosleep(unsigned) {
-  __JITLOAD_KEEP_THREAD_INDEX(jitload_cpu_yield());
-}
+__JITLOAD_INLINE void __nanosleep(unsigned) { __jitload_yield(); }
 
 #include "jitload_cpu_warp.h"
 #include "jitload_cpu_memory.h"
 #include "jitload_cpu_math.h"
 #include <assert.h>
+
+/* What failed assertions of libcu++ call: C's function would end the process. */
+#define __assert_fail __jitload_assert_fail
+extern "C" __attribute__((noreturn)) inline void __assert_fail(const char* assertion, const char* file, unsigned line,
+                                                               const char*) noexcept {
+  __jitload_stop("%s:%u: assertion `%s` failed", file, line, assertion);
+}
 
 extern "C" void* aligned_alloc(size_t alignment, size_t size) noexcept;
 __JITLOAD_INLINE void* __nv_aligned_device_malloc(size_t size, size_t alignment) {
@@ -324,14 +339,24 @@ struct __jitload_entry<void(__jitload_a...), __jitload_k> {
 
 template <class __jitload_t>
 struct __jitload_function;
-template <class... __jitload_a>
-struct __jitload_function<void (*)(__jitload_a...)> {
+template <class __jitload_r, class... __jitload_a>
+struct __jitload_function<__jitload_r (*)(__jitload_a...)> : __jitload_function<__jitload_r(__jitload_a...)> {};
+template <class __jitload_r, class... __jitload_a>
+struct __jitload_function<__jitload_r(__jitload_a...)> {
+  static_assert(sizeof(__jitload_r*) == 0, "a __global__ function must have a void return type");
   typedef void type(__jitload_a...);
 };
 template <class... __jitload_a>
 struct __jitload_function<void(__jitload_a...)> {
   typedef void type(__jitload_a...);
 };
+#if __cplusplus >= 201703L
+template <class... __jitload_a>
+struct __jitload_function<void(__jitload_a...) noexcept> {
+  static_assert(sizeof...(__jitload_a) == ~0u, "an exception specification is not allowed for a __global__ function");
+  typedef void type(__jitload_a...);
+};
+#endif
 
 #define __JITLOAD_ENTRY(...) __jitload_entry<__jitload_function<decltype(__VA_ARGS__)>::type, __VA_ARGS__>
 

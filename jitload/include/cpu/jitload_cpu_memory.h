@@ -2,11 +2,6 @@
 #ifndef JITLOAD_CPU_MEMORY_H_
 #define JITLOAD_CPU_MEMORY_H_
 
-/* Let other threads run: this one may be waiting for one of them. */
-__JITLOAD_INLINE void __jitload_yield() {
-  __JITLOAD_KEEP_THREAD_INDEX(jitload_cpu_yield());
-}
-
 /* A loop around an atomic operation that changes nothing, such as atomicAdd(p, 0), waits for another thread. */
 #define __JITLOAD_YIELD_IF(condition) \
   if (__builtin_constant_p(condition) && (condition)) __jitload_yield();
@@ -195,5 +190,100 @@ __JITLOAD_STORE(__stcg)
 __JITLOAD_STORE(__stcs)
 __JITLOAD_STORE(__stwt)
 #undef __JITLOAD_STORE
+
+/* ---- __nv_atomic_…(): every order is as strong as the strongest ---------------------------------------------------- */
+
+#define __NV_ATOMIC_RELAXED __ATOMIC_RELAXED
+#define __NV_ATOMIC_CONSUME __ATOMIC_CONSUME
+#define __NV_ATOMIC_ACQUIRE __ATOMIC_ACQUIRE
+#define __NV_ATOMIC_RELEASE __ATOMIC_RELEASE
+#define __NV_ATOMIC_ACQ_REL __ATOMIC_ACQ_REL
+#define __NV_ATOMIC_SEQ_CST __ATOMIC_SEQ_CST
+enum {
+  __NV_THREAD_SCOPE_THREAD,
+  __NV_THREAD_SCOPE_BLOCK,
+  __NV_THREAD_SCOPE_CLUSTER,
+  __NV_THREAD_SCOPE_DEVICE,
+  __NV_THREAD_SCOPE_SYSTEM
+};
+
+/* A load, or an exchange that fails: a loop around it waits for another thread. */
+template <class __jitload_t>
+__JITLOAD_INLINE void __nv_atomic_load(const __jitload_t* p, __jitload_t* result, int, int = 0) {
+  __jitload_yield();
+  __atomic_load(p, result, __ATOMIC_SEQ_CST);
+}
+template <class __jitload_t>
+__JITLOAD_INLINE __jitload_t __nv_atomic_load_n(const __jitload_t* p, int, int = 0) {
+  __jitload_t value;
+  __nv_atomic_load(p, &value, 0);
+  return value;
+}
+template <class __jitload_t>
+__JITLOAD_INLINE void __nv_atomic_store(__jitload_t* p, __jitload_t* value, int, int = 0) {
+  __atomic_store(p, value, __ATOMIC_SEQ_CST);
+}
+template <class __jitload_t>
+__JITLOAD_INLINE void __nv_atomic_store_n(__jitload_t* p, typename __jitload_same<__jitload_t>::type value, int, int = 0) {
+  __atomic_store(p, &value, __ATOMIC_SEQ_CST);
+}
+template <class __jitload_t>
+__JITLOAD_INLINE void __nv_atomic_exchange(__jitload_t* p, __jitload_t* value, __jitload_t* result, int, int = 0) {
+  __jitload_yield(); /* another thread may hold this lock */
+  __atomic_exchange(p, value, result, __ATOMIC_SEQ_CST);
+}
+template <class __jitload_t>
+__JITLOAD_INLINE __jitload_t __nv_atomic_exchange_n(__jitload_t* p, typename __jitload_same<__jitload_t>::type value, int,
+                                                    int = 0) {
+  __jitload_t result;
+  __nv_atomic_exchange(p, &value, &result, 0);
+  return result;
+}
+template <class __jitload_t>
+__JITLOAD_INLINE bool __nv_atomic_compare_exchange(__jitload_t* p, __jitload_t* expected, __jitload_t* desired, bool, int,
+                                                   int, int = 0) {
+  if (__atomic_compare_exchange(p, expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) return true;
+  __jitload_yield();
+  return false;
+}
+template <class __jitload_t>
+__JITLOAD_INLINE bool __nv_atomic_compare_exchange_n(__jitload_t* p, __jitload_t* expected,
+                                                     typename __jitload_same<__jitload_t>::type desired, bool, int, int,
+                                                     int = 0) {
+  return __nv_atomic_compare_exchange(p, expected, &desired, false, 0, 0);
+}
+
+template <size_t>
+struct __jitload_word;
+template <>
+struct __jitload_word<4> {
+  typedef unsigned type;
+};
+template <>
+struct __jitload_word<8> {
+  typedef unsigned long long type;
+};
+#define __JITLOAD_NV_ATOMIC(name, expression)                                                                     \
+  template <class __jitload_t>                                                                                    \
+  __JITLOAD_INLINE __jitload_t __nv_atomic_fetch_##name(                                                          \
+      __jitload_t* p, typename __jitload_same<__jitload_t>::type b, int, int = 0) {                               \
+    __JITLOAD_YIELD_IF(b == 0)                                                                                    \
+    return __jitload_update<__jitload_t, typename __jitload_word<sizeof(__jitload_t)>::type>(                     \
+        p, [=](__jitload_t a) -> __jitload_t { return expression; });                                             \
+  }                                                                                                               \
+  template <class __jitload_t>                                                                                    \
+  __JITLOAD_INLINE void __nv_atomic_##name(__jitload_t* p, typename __jitload_same<__jitload_t>::type b, int order, \
+                                           int = 0) {                                                             \
+    __nv_atomic_fetch_##name(p, b, order);                                                                        \
+  }
+__JITLOAD_NV_ATOMIC(add, a + b)
+__JITLOAD_NV_ATOMIC(sub, a - b)
+__JITLOAD_NV_ATOMIC(and, a & b)
+__JITLOAD_NV_ATOMIC(or, a | b)
+__JITLOAD_NV_ATOMIC(xor, a ^ b)
+__JITLOAD_NV_ATOMIC(min, a < b ? a : b)
+__JITLOAD_NV_ATOMIC(max, a > b ? a : b)
+#undef __JITLOAD_NV_ATOMIC
+__JITLOAD_INLINE void __nv_atomic_thread_fence(int, int = 0) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
 #endif /* JITLOAD_CPU_MEMORY_H_ */

@@ -143,6 +143,14 @@ template <bool __jitload_first, bool... __jitload_b> struct __jitload_all<__jitl
   static constexpr bool __jitload_holds = __jitload_first && __jitload_all<__jitload_b...>::__jitload_holds;
 };
 
+/* One of several functions of a name, by the types of its parameters. */
+template <class... __jitload_p> struct __jitload_overload {
+  template <class __jitload_r>
+  static constexpr auto __jitload_of(__jitload_r (*__jitload_f)(__jitload_p...)) -> __jitload_r (*)(__jitload_p...) {
+    return __jitload_f;
+  }
+};
+
 template <class __jitload_name, class __jitload_r, class... __jitload_p>
 static inline void __jitload_call_guarded(__jitload_r (*__jitload_f)(__jitload_p...), void** __jitload_args,
                                           __jitload_result* __jitload_out) {

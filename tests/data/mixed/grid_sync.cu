@@ -1,5 +1,7 @@
 // A cooperative launch that synchronizes the grid.
 #include <cooperative_groups.h>
+#include <cub/version.cuh>
+#include <thrust/version.h>
 
 #include "export.h"
 

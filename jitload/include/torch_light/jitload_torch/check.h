@@ -95,13 +95,26 @@ template <class... Parts>
   append_all(message, parts...);
   fail_internal(condition, file, line, message.text());
 }
-template <class A, class B>
-[[noreturn]] __attribute__((noinline, cold)) void fail_compare(const char* file, int line, const char* condition,
-                                                               const A& a, const B& b) {
-  Message message;
-  append_all(message, "Check failed: ", condition, " (", a, " vs. ", b, "). ");
-  fail_comparison(file, line, message.text());
-}
+/* A failed TORCH_CHECK_EQ, to which the text may add with <<. */
+class Comparison {
+ public:
+  template <class A, class B>
+  __attribute__((noinline, cold)) Comparison(const char* file, int line, const char* condition, const A& a, const B& b)
+      : file_(file), line_(line) {
+    append_all(message_, "Check failed: ", condition, " (", a, " vs. ", b, "). ");
+  }
+  ~Comparison() noexcept(false) { fail_comparison(file_, line_, message_.text()); }
+  template <class T>
+  Comparison& operator<<(const T& value) {
+    append(message_, value);
+    return *this;
+  }
+
+ private:
+  const char* file_;
+  int line_;
+  Message message_;
+};
 template <class... Parts>
 void warn_with(const char* file, int line, const Parts&... parts) {
   Message message;
@@ -138,11 +151,8 @@ void warn_with(const char* file, int line, const Parts&... parts) {
     if (is_first) TORCH_WARN(__VA_ARGS__);                                                            \
     is_first = false;                                                                                 \
   } while (false)
-#define JITLOAD_TORCH_COMPARE_(a, op, b)                                                              \
-  do {                                                                                                \
-    if (C10_UNLIKELY(!((a)op(b))))                                                                    \
-      ::jitload_torch::fail_compare(__FILE__, __LINE__, #a " " #op " " #b, (a), (b));                 \
-  } while (false)
+#define JITLOAD_TORCH_COMPARE_(a, op, b)  \
+  while (C10_UNLIKELY(!((a)op(b)))) ::jitload_torch::Comparison(__FILE__, __LINE__, #a " " #op " " #b, (a), (b))
 #define TORCH_CHECK_EQ(a, b) JITLOAD_TORCH_COMPARE_(a, ==, b)
 #define TORCH_CHECK_NE(a, b) JITLOAD_TORCH_COMPARE_(a, !=, b)
 #define TORCH_CHECK_LT(a, b) JITLOAD_TORCH_COMPARE_(a, <, b)

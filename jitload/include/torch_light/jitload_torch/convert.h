@@ -70,12 +70,30 @@ JITLOAD_TORCH_UNSIGNED_(unsigned long long)
 JITLOAD_TORCH_FLOATING_(float)
 JITLOAD_TORCH_FLOATING_(double)
 #undef JITLOAD_TORCH_FLOATING_
+template <>
+struct Caster<c10::Half> {
+  static Object to_python(c10::Half value) { return python_float(value); }
+};
+template <>
+struct Caster<c10::BFloat16> {
+  static Object to_python(c10::BFloat16 value) { return python_float(value); }
+};
 
+template <>
+struct Caster<Object> {
+  static Object to_python(const Object& value) { return borrow(value.get()); }
+};
 template <>
 struct Caster<bool> {
   static Object to_python(bool value) { return python_bool(value); }
   static bool load(void* object, bool convert, bool* value) { return bool_from(object, convert, value); }
   static void describe(Message& m, bool) { m.append("bool"); }
+};
+template <>
+struct Caster<char> {
+  static Object to_python(char value) { return python_text(&value, 1); }
+  static bool load(void* object, bool, char* value) { return character_from(object, value); }
+  static void describe(Message& m, bool) { m.append("str"); }
 };
 template <>
 struct Caster<c10::TextArg> {
@@ -347,6 +365,47 @@ struct Caster<std::pair<A, B>> {
   }
 };
 #endif
+#if defined(_STL_MAP_H) || defined(_UNORDERED_MAP_H)
+template <class M>
+struct MapCaster {
+  using Key = typename M::key_type;
+  using Item = typename M::mapped_type;
+  static Object to_python(const M& values) {
+    Object dict = python_dict();
+    for (const auto& [key, item] : values) set_dict_item(dict, Caster<Key>::to_python(key), Caster<Item>::to_python(item));
+    return dict;
+  }
+  static bool load(void* object, bool convert, M* values) {
+    const Object items = mapping_items(object, convert);
+    size_t size = 0;
+    if (items.get() == nullptr || !sequence_size(items.get(), &size)) return false;
+    values->clear();
+    for (size_t i = 0; i < size; ++i) {
+      const Object pair = sequence_item(items.get(), i), key = sequence_item(pair.get(), 0), item = sequence_item(pair.get(), 1);
+      Key key_value{};
+      Item item_value{};
+      if (!Caster<Key>::load(key.get(), convert, &key_value) || !Caster<Item>::load(item.get(), convert, &item_value)) return false;
+      values->emplace(static_cast<Key&&>(key_value), static_cast<Item&&>(item_value));
+    }
+    return true;
+  }
+  static void describe(Message& m, bool is_result) {
+    m.append(is_result ? "dict[" : "collections.abc.Mapping[");
+    Caster<Key>::describe(m, is_result);
+    m.append(", ");
+    Caster<Item>::describe(m, is_result);
+    m.append("]");
+  }
+};
+#endif
+#if defined(_STL_MAP_H)
+template <class K, class V, class... Rest>
+struct Caster<std::map<K, V, Rest...>> : MapCaster<std::map<K, V, Rest...>> {};
+#endif
+#if defined(_UNORDERED_MAP_H)
+template <class K, class V, class... Rest>
+struct Caster<std::unordered_map<K, V, Rest...>> : MapCaster<std::unordered_map<K, V, Rest...>> {};
+#endif
 
 [[noreturn]] void fail_result(const char* name); /* an operator's result is of a type that its schema excludes */
 
@@ -356,6 +415,10 @@ R call(Operator& op, const A&... arguments) {
   void* objects[] = {Caster<A>::to_python(arguments).release()..., nullptr};
   const Object result = invoke(op, objects, sizeof...(A));
   R value{};
+  if constexpr (__is_same(R, c10::ScalarType)) { /* operators return its number */
+    int number = 0;
+    if (Caster<int>::load(result.get(), true, &number)) return static_cast<R>(number);
+  }
   if (!Caster<R>::load(result.get(), true, &value)) fail_result(op.name);
   return value;
 }

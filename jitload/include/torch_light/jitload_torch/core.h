@@ -16,6 +16,7 @@ template <class T>
 T&& value_of() noexcept;
 template <class T>
 void accept(T);
+void accept_text(const char*);
 template <class T>
 struct identity {
   using type = T;
@@ -128,6 +129,10 @@ class TypeMeta {
   constexpr TypeMeta(ScalarType type = ScalarType::Undefined) : type_(type) {}
   constexpr ScalarType toScalarType() const { return type_; }
   size_t itemsize() const { return elementSize(type_); }
+  template <class T>
+  static constexpr TypeMeta Make() {
+    return CppTypeToScalarType<T>::value;
+  }
   const char* name() const {
     switch (type_) {
       case kByte: return "unsigned char";
@@ -343,7 +348,9 @@ class OptionalIntArrayRef {
 class TextArg {
  public:
   TextArg() = default;
-  TextArg(const char* text) : data_(text), size_(__builtin_strlen(text)) {}
+  /* Not of 0, which is a number where a parameter may be either. */
+  template <class C, class = decltype(jitload_torch::accept_text(static_cast<C*>(nullptr))), class = C[sizeof(C) == 1]>
+  TextArg(C* text) : data_(text), size_(__builtin_strlen(text)) {}
   template <class S, class = decltype(jitload_torch::value_of<const S&>().c_str())>
   TextArg(const S& text) : data_(text.c_str()), size_(text.size()) {}
   const char* data() const { return data_; }
@@ -573,6 +580,9 @@ template <class T, bool is_cuda>
 using acc_type = typename AccumulateType<T, is_cuda>::type;
 }  // namespace at
 
+namespace caffe2 {
+using c10::TypeMeta;
+}
 namespace torch {
 using namespace at;
 using Dtype = at::ScalarType;

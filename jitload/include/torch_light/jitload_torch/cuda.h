@@ -21,11 +21,38 @@
     (void)(__VA_ARGS__);         \
   } while (false)
 #define C10_CUDA_IGNORE_ERROR(...) C10_CUDA_CHECK_WARN(__VA_ARGS__)
+#define TORCH_CUDABLAS_CHECK(...)                                                                                   \
+  do {                                                                                                              \
+    const cublasStatus_t jitload_status_ = (__VA_ARGS__);                                                           \
+    TORCH_CHECK(jitload_status_ == CUBLAS_STATUS_SUCCESS, "CUDA error: ", cublasGetStatusName(jitload_status_),     \
+                " when calling `" #__VA_ARGS__ "`");                                                                \
+  } while (false)
+#define TORCH_CUDASPARSE_CHECK(...)                                                                                 \
+  do {                                                                                                              \
+    const cusparseStatus_t jitload_status_ = (__VA_ARGS__);                                                         \
+    TORCH_CHECK(jitload_status_ == CUSPARSE_STATUS_SUCCESS, "CUDA error: ", cusparseGetErrorString(jitload_status_), \
+                " when calling `" #__VA_ARGS__ "`");                                                                \
+  } while (false)
+#define AT_CUDNN_CHECK(...)                                                                                         \
+  do {                                                                                                              \
+    const cudnnStatus_t jitload_status_ = (__VA_ARGS__);                                                            \
+    TORCH_CHECK(jitload_status_ == CUDNN_STATUS_SUCCESS, "cuDNN error: ", cudnnGetErrorString(jitload_status_),     \
+                jitload_status_ == CUDNN_STATUS_NOT_SUPPORTED                                                       \
+                    ? ". This error may appear if you passed in a non-contiguous input."                            \
+                    : "");                                                                                          \
+  } while (false)
 #define CUDA_KERNEL_LOOP_TYPE(i, n, index_type)                                            \
   int64_t i##_next_ = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;         \
   for (index_type i = static_cast<index_type>(i##_next_); i##_next_ < (n);                 \
        i##_next_ += static_cast<int64_t>(blockDim.x) * gridDim.x, i = static_cast<index_type>(i##_next_))
 #define CUDA_KERNEL_LOOP(i, n) CUDA_KERNEL_LOOP_TYPE(i, n, int)
+
+/* As the libraries' own headers declare them, which the text may include before or after. */
+typedef struct cublasContext* cublasHandle_t;
+typedef struct cublasLtContext* cublasLtHandle_t;
+typedef struct cusparseContext* cusparseHandle_t;
+typedef struct cusolverDnContext* cusolverDnHandle_t;
+typedef struct cudnnContext* cudnnHandle_t;
 
 namespace c10 {
 namespace cuda {
@@ -135,21 +162,22 @@ inline cudaDeviceProp* getDeviceProperties(c10::DeviceIndex index) {
   return properties[index];
 }
 inline cudaDeviceProp* getCurrentDeviceProperties() { return getDeviceProperties(current_device()); }
-#if defined(CUBLAS_VER_MAJOR)
-/* torch's handle for the current device, with its current stream. */
-inline cublasHandle_t getCurrentCUDABlasHandle() {
+/* torch's handles of CUDA's libraries for the current device, with its current stream. */
+inline cublasHandle_t getCurrentCUDABlasHandle(bool = true) {
   long long handle = 0;
   const jitload_torch::Object address = jitload_torch::call_path("torch.cuda.current_blas_handle", "");
   jitload_torch::Caster<long long>::load(address.get(), true, &handle);
   return reinterpret_cast<cublasHandle_t>(handle);
 }
-#define TORCH_CUDABLAS_CHECK(...)                                                                            \
-  do {                                                                                                       \
-    const cublasStatus_t jitload_status_ = (__VA_ARGS__);                                                    \
-    TORCH_CHECK(jitload_status_ == CUBLAS_STATUS_SUCCESS, "CUDA error: ", cublasGetStatusName(jitload_status_), \
-                " when calling `" #__VA_ARGS__ "`");                                                         \
-  } while (false)
-#endif
+inline cublasLtHandle_t getCurrentCUDABlasLtHandle() {
+  return static_cast<cublasLtHandle_t>(jitload_torch::library_handle("_ZN2at4cuda26getCurrentCUDABlasLtHandleEv"));
+}
+inline cusparseHandle_t getCurrentCUDASparseHandle() {
+  return static_cast<cusparseHandle_t>(jitload_torch::library_handle("_ZN2at4cuda26getCurrentCUDASparseHandleEv"));
+}
+inline cusolverDnHandle_t getCurrentCUDASolverDnHandle() {
+  return static_cast<cusolverDnHandle_t>(jitload_torch::library_handle("_ZN2at4cuda28getCurrentCUDASolverDnHandleEv"));
+}
 inline int warp_size() { return getCurrentDeviceProperties()->warpSize; }
 inline bool is_available() { return device_count() > 0; }
 template <class T>
@@ -157,6 +185,11 @@ T ATenCeilDiv(T a, T b) {
   return (a + b - 1) / b;
 }
 }  // namespace cuda
+namespace native {
+inline cudnnHandle_t getCudnnHandle() {
+  return static_cast<cudnnHandle_t>(jitload_torch::library_handle("_ZN2at6native14getCudnnHandleEv"));
+}
+}  // namespace native
 template <class T>
 C10_HOST_DEVICE T ceil_div(T a, T b) {
   return (a + b - 1) / b;

@@ -2,6 +2,7 @@
 #ifndef JITLOAD_TORCH_DISPATCH_H_
 #define JITLOAD_TORCH_DISPATCH_H_
 
+#include "parallel.h"
 #include "tensor.h"
 
 namespace jitload_torch {

@@ -2,7 +2,7 @@
 #ifndef JITLOAD_TORCH_PYBIND_H_
 #define JITLOAD_TORCH_PYBIND_H_
 
-#include "tensor.h"
+#include "dispatch.h"
 
 namespace jitload_torch {
 

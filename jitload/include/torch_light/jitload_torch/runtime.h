@@ -48,7 +48,10 @@ struct Node {
   bool is_viewed;
   int8_t scalar_type;
   View view;
+  int64_t* sizes;  /* of a tensor that DLPack does not export, or NULL: sizes and strides */
 };
+constexpr int32_t kOtherDevice = 100;        /* in View: c10's number of a device that DLPack does not know, and this */
+constexpr uint64_t kNoMemory = UINT64_MAX;   /* as View's byte_offset: asking for the address is an error */
 
 /* A reference to a Python object that is owned. */
 class Object {
@@ -108,9 +111,12 @@ void warn(const char* file, int line, const char* message);
 /* Tensors. */
 Node* share(Object tensor);
 void destroy(Node* node);
-void read_view(Node* node); /* throws Python's error for a tensor without plain memory */
+void read_view(Node* node);
 void check_dtype(Node* node, int8_t scalar_type);
 [[noreturn]] void fail_dimension(int64_t dim, int64_t ndim);
+[[noreturn]] void fail_strides();
+[[noreturn]] void fail_data(const Node* node);
+bool has_layout(const Node* node, int8_t layout);
 
 /* Values of Python: from_… return false for an object of another type. */
 Object none();
@@ -127,6 +133,8 @@ Object python_layout(int8_t layout);
 Object python_memory_format(int8_t format);
 Object python_slice(Object start, Object stop, Object step);
 Object python_ellipsis();
+Object python_dict();
+void set_dict_item(const Object& dict, Object key, Object item);
 Object python_list(size_t size);
 Object python_tuple(size_t size);
 void set_list_item(const Object& list, size_t index, Object item);
@@ -142,12 +150,14 @@ bool float_from(void* object, bool convert, double* value);
 bool bool_from(void* object, bool convert, bool* value);
 bool complex_from(void* object, double* real, double* imaginary);
 bool text_from(void* object, const char** text, size_t* size);
+bool character_from(void* object, char* value);
 bool dtype_from(void* object, int8_t* scalar_type);
 bool device_from(void* object, int8_t* type, int8_t* index);
 bool layout_from(void* object, int8_t* layout);
 bool memory_format_from(void* object, int8_t* format);
 bool sequence_size(void* object, size_t* size);
 Object sequence_item(void* object, size_t index);
+Object mapping_items(void* object, bool convert); /* a list of pairs, or nothing for another object */
 
 /* An operator of ATen, found by name at its first call. */
 struct Operator {
@@ -155,6 +165,8 @@ struct Operator {
   const char* keywords; /* the names of the last arguments, each with a space after it */
   void* callable;
   void* keyword_names;
+  bool is_python = false;    /* the callable is the function of Python */
+  bool has_defaults = false; /* None for the keywords is the same as none of them */
 };
 Object invoke(Operator& op, void** arguments, size_t count); /* takes the arguments over */
 /* Calls a function by its path, "torch.tensor" or ".__getitem__" for a method of the first argument. */
@@ -165,6 +177,7 @@ Object tensor_over(const View& view, void (*release)(void* context, void* data),
 bool dtype_of_dlpack(int8_t scalar_type, uint8_t* code, uint8_t* bits);
 
 void* current_stream(int device_index);
+void* library_handle(const char* function); /* what a function of libtorch_cuda without arguments returns */
 bool set_grad_enabled(bool enabled); /* returns what it was */
 
 }  // namespace jitload_torch

@@ -46,9 +46,9 @@ class Tensor {
   int64_t dim() const { return view().ndim; }
   int64_t ndimension() const { return dim(); }
   IntArrayRef sizes() const { return IntArrayRef(view().sizes, static_cast<size_t>(dim())); }
-  IntArrayRef strides() const { return IntArrayRef(view().strides, static_cast<size_t>(dim())); }
+  IntArrayRef strides() const { return IntArrayRef(stride_data(), static_cast<size_t>(dim())); }
   int64_t size(int64_t index) const { return view().sizes[wrap(index)]; }
-  int64_t stride(int64_t index) const { return view().strides[wrap(index)]; }
+  int64_t stride(int64_t index) const { return stride_data()[wrap(index)]; }
   int64_t numel() const {
     int64_t count = 1;
     for (int64_t extent : sizes()) count *= extent;
@@ -63,20 +63,25 @@ class Tensor {
     const jitload_torch::View& v = view();
     if (v.device_type == 1 || v.device_type == 3 || v.device_type == 0) return Device(kCPU);
     if (v.device_type == 2 || v.device_type == 13) return Device(kCUDA, static_cast<DeviceIndex>(v.device_index));
-    return Device(DeviceType::PrivateUse1, static_cast<DeviceIndex>(v.device_index));
+    const bool is_other = v.device_type >= jitload_torch::kOtherDevice;
+    const auto type = is_other ? static_cast<DeviceType>(v.device_type - jitload_torch::kOtherDevice) : DeviceType::PrivateUse1;
+    return Device(type, static_cast<DeviceIndex>(v.device_index));
   }
   int64_t get_device() const { return device().index(); }
   bool is_cuda() const { return device().is_cuda(); }
   bool is_cpu() const { return device().is_cpu(); }
-  bool is_meta() const { return false; }
-  bool is_sparse() const { return false; }
+  bool is_meta() const { return device().is_meta(); }
+  bool is_sparse() const { return layout() == kSparse; }
   bool is_quantized() const { return false; }
   bool is_floating_point() const { return isFloatingType(scalar_type()); }
   bool is_complex() const { return isComplexType(scalar_type()); }
   bool is_signed() const { return scalar_type() != kByte && scalar_type() != kBool; }
   bool has_storage() const { return defined(); }
-  Layout layout() const { return kStrided; }
-  TensorOptions options() const { return TensorOptions(scalar_type()).device(device()).layout(kStrided); }
+  Layout layout() const {
+    if (view().strides != nullptr) return kStrided;
+    return jitload_torch::has_layout(node_, 1) ? kSparse : jitload_torch::has_layout(node_, 2) ? Layout::SparseCsr : Layout::Mkldnn;
+  }
+  TensorOptions options() const { return TensorOptions(scalar_type()).device(device()).layout(layout()); }
   bool is_contiguous(MemoryFormat format = MemoryFormat::Contiguous) const;
   MemoryFormat suggest_memory_format() const {
     const bool is_last = dim() == 4 && !is_contiguous() && is_contiguous(MemoryFormat::ChannelsLast);
@@ -86,6 +91,14 @@ class Tensor {
   const Tensor& set_requires_grad(bool value) const;
   int64_t storage_offset() const;
   Tensor grad() const;
+  void backward(const Tensor& gradient = {}, OptionalArg<bool> retain_graph = {}, bool create_graph = false,
+                OptionalArg<TensorList> inputs = {}) const;
+#if defined(_GLIBCXX_STRING)
+  std::string toString() const {
+    if (!defined()) return "UndefinedType";
+    return std::string(is_sparse() ? "Sparse" : "") + (is_cuda() ? "CUDA" : is_meta() ? "Meta" : "CPU") + at::toString(scalar_type()) + "Type";
+  }
+#endif
 
   /* x.type(), which old texts pass to AT_DISPATCH_… and from which they ask for the scalar type. */
   struct Type {
@@ -100,6 +113,7 @@ class Tensor {
   // ---- its memory
   void* data_ptr() const {
     const jitload_torch::View& v = view();
+    if (C10_UNLIKELY(v.byte_offset == jitload_torch::kNoMemory)) jitload_torch::fail_data(node_);
     return v.data != nullptr ? static_cast<char*>(v.data) + v.byte_offset : nullptr;
   }
   template <class T>
@@ -191,6 +205,10 @@ class Tensor {
     if (C10_UNLIKELY(!node_->is_viewed)) jitload_torch::read_view(node_);
     return node_->view;
   }
+  const int64_t* stride_data() const {
+    if (C10_UNLIKELY(view().strides == nullptr)) jitload_torch::fail_strides();
+    return view().strides;
+  }
   Tensor& assign(const Tensor& other);
   int64_t wrap(int64_t index) const {
     const int64_t count = dim();
@@ -216,6 +234,7 @@ inline bool Tensor::is_contiguous(MemoryFormat format) const {
   if (is_last && v.ndim != 4) return false;
   static const int last[] = {0, 2, 3, 1};
   int64_t expected = 1;
+  if (v.strides == nullptr) return false;
   if (numel() == 0 && !is_last) return true;
   for (int i = v.ndim - 1; i >= 0; --i) {
     const int d = is_last ? last[i] : i;
@@ -388,6 +407,11 @@ inline Tensor Tensor::grad() const {
   return value;
 }
 
+inline void Tensor::backward(const Tensor& gradient, OptionalArg<bool> retain_graph, bool create_graph,
+                             OptionalArg<TensorList> inputs) const {
+  jitload_torch::call_path(".backward", "", *this, gradient, retain_graph, create_graph, inputs);
+}
+
 #define JITLOAD_TORCH_NAMED_OPERATOR_(op, text) static jitload_torch::Operator op{text, "", nullptr, nullptr}
 #define JITLOAD_TORCH_OPERATOR_(text) JITLOAD_TORCH_NAMED_OPERATOR_(op, text)
 #define X(symbol, name)                                                                          \
@@ -462,31 +486,75 @@ JITLOAD_TORCH_FUNCTIONS
 
 // ---- tensors from values ------------------------------------------------------------------------------------------
 
+namespace detail {
+inline Tensor tensor_of(const jitload_torch::Object& values, OptionalArg<ScalarType> type, const TensorOptions& options) {
+  if (options.has_dtype()) type = options.dtype_opt();
+  Tensor result(jitload_torch::call_path("torch.tensor", "dtype device ", values, type, options.device_opt()));
+  return jitload_torch::with_options(result, options);
+}
+}  // namespace detail
 template <class T>
 Tensor tensor(ArrayRef<T> values, const TensorOptions& options = {}) {
-  const ScalarType type = options.dtype_opt().value_or(
-      isFloatingType(CppTypeToScalarType<T>::value) ? ScalarType::Undefined : CppTypeToScalarType<T>::value);
-  OptionalArg<ScalarType> dtype;
-  if (type != ScalarType::Undefined) dtype = type;
-  Tensor result(jitload_torch::call_path("torch.tensor", "dtype device ", values, dtype, options.device_opt()));
-  return jitload_torch::with_options(result, options);
+  return detail::tensor_of(jitload_torch::list_of(values.data(), values.size()), CppTypeToScalarType<T>::value, options);
 }
 template <class T>
 Tensor tensor(std::initializer_list<T> values, const TensorOptions& options = {}) {
-  return tensor(ArrayRef<T>(values), options);
+  return at::tensor(ArrayRef<T>(values), options);
 }
 template <class C, class T = typename C::value_type>
 Tensor tensor(const C& values, const TensorOptions& options = {}) {
-  return tensor(ArrayRef<T>(values), options);
+  return at::tensor(ArrayRef<T>(values), options);
 }
-inline Tensor scalar_tensor_of(const Scalar& value, const TensorOptions& options) {
-  Tensor result(jitload_torch::call_path("torch.tensor", "dtype device ", value, options.dtype_opt(), options.device_opt()));
-  return jitload_torch::with_options(result, options);
-}
-#define X(T) \
-  inline Tensor tensor(T number, const TensorOptions& options = {}) { return scalar_tensor_of(Scalar(number), options); }
-X(double) X(float) X(int) X(int64_t) X(bool)
+#define X(T, name, number) \
+  inline Tensor tensor(T value, const TensorOptions& options = {}) { return at::tensor(ArrayRef<T>(value), options); }
+JITLOAD_TORCH_SCALAR_TYPES(X)
 #undef X
+
+}  // namespace at
+namespace torch {
+namespace detail {
+
+/* What torch::tensor takes: a number, an array, or a braced list of these. */
+class TensorDataContainer {
+ public:
+  TensorDataContainer() : type_(at::kFloat), values_(jitload_torch::python_list(0)) {}
+#define X(T, name, number) \
+  TensorDataContainer(T value) : type_(at::k##name), values_(jitload_torch::Caster<at::Scalar>::to_python(at::Scalar(value))) {}
+  JITLOAD_TORCH_SCALAR_TYPES(X)
+#undef X
+  TensorDataContainer(std::initializer_list<TensorDataContainer> list)
+      : type_(list.begin()->type_), values_(jitload_torch::python_list(list.size())) {
+    size_t index = 0;
+    for (const TensorDataContainer& element : list) {
+      TORCH_CHECK(element.type_ == type_, "Expected all elements of the tensor to have the same scalar type: ", type_,
+                  ", but got element of scalar type: ", element.type_);
+      jitload_torch::set_list_item(values_, index++, jitload_torch::borrow(element.values_.get()));
+    }
+  }
+  template <class T>
+  TensorDataContainer(at::ArrayRef<T> values)
+      : type_(at::CppTypeToScalarType<T>::value), values_(jitload_torch::list_of(values.data(), values.size())) {}
+#if defined(_GLIBCXX_VECTOR)
+  template <class T>
+  TensorDataContainer(const std::vector<T>& values) : TensorDataContainer(at::ArrayRef<T>(values)) {}
+#endif
+  at::Tensor to_tensor(const at::TensorOptions& options) const {
+    at::OptionalArg<at::ScalarType> type; /* of torch.tensor for the usual numbers */
+    if (type_ != at::kInt && type_ != at::kLong && type_ != at::kFloat && type_ != at::kDouble) type = type_;
+    return at::detail::tensor_of(values_, type, options);
+  }
+
+ private:
+  at::ScalarType type_;
+  jitload_torch::Object values_;
+};
+
+}  // namespace detail
+inline at::Tensor tensor(const detail::TensorDataContainer& data, const at::TensorOptions& options = {}) {
+  return data.to_tensor(options);
+}
+}  // namespace torch
+namespace at {
 
 // ---- tensors over memory ------------------------------------------------------------------------------------------
 

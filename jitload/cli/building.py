@@ -1,0 +1,254 @@
+"""`jitload compile`, `prebuild` and `run`: build one library, many libraries, or a program."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from jitload.cli.inspecting import kernel_rows, print_kernels
+from jitload.cli.output import (
+    dir_option,
+    format_entries,
+    format_size,
+    json_option,
+    print_json,
+    print_lines,
+)
+from jitload.errors import JitLoadError
+
+if TYPE_CHECKING:
+    from jitload.model import Cubin
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _build_options(command: F) -> F:
+    """Add the options that `compile` and `run` share."""
+    for option in (
+        click.option("--arch", default="native", show_default=True, help="Architecture, or several: sm_90a,sm_100a."),
+        _flags_option("--cuda-flags", "Compiler options: --cuda-flags='-O3 -DN=4'."),
+        _flags_option("--ldflags", "Linker options: --ldflags=-lcublas."),
+        click.option("-v", "--verbose", is_flag=True, help="Show the stages and commands of the build."),
+        dir_option,
+    ):
+        command = option(command)
+    return command
+
+
+def _flags_option(name: str, text: str) -> Callable[[F], F]:
+    return click.option(name, default="", metavar="FLAGS", callback=_split_flags, help=text)
+
+
+def _split_flags(_context: click.Context, _option: click.Parameter, text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r}: {error}") from None
+
+
+def _archs(arch: str) -> str | tuple[str, ...]:
+    return tuple(arch.split(",")) if "," in arch else arch
+
+
+def _prepare(directory: str, *, is_verbose: bool) -> None:
+    """Choose the cache, and show what is logged."""
+    import logging
+
+    if directory:
+        os.environ["JITLOAD_CACHE_DIR"] = directory
+    if is_verbose:
+        logging.basicConfig(level=logging.INFO, format="%(message)s")
+
+
+# ---- compile -----------------------------------------------------------------------------------------------------
+
+
+@click.command("compile")
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.option("-o", "--output", default="", help="The file to write; without it, NAME.so, NAME.cubin, or the terminal.")
+@click.option("--cubin", "product", flag_value="cubin", help="Write the machine code instead of a library.")
+@click.option("--ptx", "product", flag_value="ptx", help="Print the PTX.")
+@click.option("--sass", "product", flag_value="sass", help="Print the machine code as assembler text.")
+@click.option("--resources", "product", flag_value="resources", help="Only show what the kernels use.")
+@_build_options
+@json_option
+def compile_command(sources: tuple[str, ...], output: str, product: str | None, **options: Any) -> None:
+    """Compile source files to a library.
+
+    The sources are .cu, .cpp, .c and .o files, and `jitload.load_module` loads the library. With --cubin, --ptx,
+    --sass or --resources, compile only the kernels of one file.
+    """
+    _prepare(options["directory"], is_verbose=options["verbose"])
+    if product:
+        _compile_kernels(sources, output, product, options)
+        return
+    from jitload.api import build, load_module
+
+    path = build(
+        Path(sources[0]).stem,
+        sources=list(sources),
+        arch=_archs(options["arch"]),
+        extra_cuda_cflags=options["cuda_flags"],
+        extra_ldflags=options["ldflags"],
+        output=output or f"{Path(sources[0]).stem}.so",
+        verbose=options["verbose"],
+    )
+    rows = kernel_rows(load_module(path))
+    if options["as_json"]:
+        print_json({"path": path, "kernels": rows})
+        return
+    print_kernels(rows)
+    print_lines([f"{path}, {format_size(Path(path).stat().st_size)}"])
+
+
+def _compile_kernels(sources: tuple[str, ...], output: str, product: str, options: dict[str, Any]) -> None:
+    """Compile the kernels of one file, and write or print the product."""
+    from jitload.api import compile_cubin
+
+    if len(sources) > 1:
+        raise click.UsageError(f"--{product} takes one source file, not {len(sources)}")
+    source = Path(sources[0])
+    try:
+        text = source.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise JitLoadError(f"{source} cannot be read as text: {error}") from error
+    flags = [*options["cuda_flags"], *(["--ptxas-options=-v"] if product == "resources" else [])]
+    cubin = compile_cubin(
+        text, name=source.name, arch=options["arch"], extra_cuda_cflags=flags, extra_include_paths=[source.parent]
+    )
+    if product == "cubin":
+        path = Path(output or f"{source.stem}.cubin")
+        path.write_bytes(cubin.data)
+        print_json({"path": str(path), "arch": cubin.arch}) if options["as_json"] else print_lines([str(path)])
+    elif product == "resources":
+        rows = _resource_rows(cubin)
+        print_json(rows) if options["as_json"] else print_kernels(rows)
+    else:
+        text = cubin.ptx if product == "ptx" else _assembler_text(cubin)
+        if output:
+            Path(output).write_text(text)
+        else:
+            print_json({product: text}) if options["as_json"] else click.echo(text)
+
+
+def _assembler_text(cubin: Cubin) -> str:
+    from jitload.inspection.sass import disassemble
+
+    return "\n\n".join("\n".join(disassemble(cubin.data, kernel.symbol)) for kernel in cubin.kernels)
+
+
+def _resource_rows(cubin: Cubin) -> list[dict[str, Any]]:
+    """Return what each kernel uses; the bytes of spilled registers are those that ptxas reports."""
+    return [
+        {
+            "name": kernel.name,
+            "arch": cubin.arch,
+            "registers": kernel.registers,
+            "spill_bytes": _spilled(kernel.symbol, cubin.log),
+            "shared_bytes": kernel.shared_bytes,
+            "local_bytes": kernel.local_bytes,
+            "max_threads": kernel.max_threads,
+        }
+        for kernel in cubin.kernels
+    ]
+
+
+def _spilled(symbol: str, log: str) -> int | None:
+    match = re.search(rf"Function properties for {re.escape(symbol)}\n.* (\d+) bytes spill stores", log)
+    return int(match[1]) if match else None
+
+
+# ---- run ---------------------------------------------------------------------------------------------------------
+
+
+@click.command("run")
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@_build_options
+@click.pass_obj
+def run_command(program_arguments: Sequence[str], /, sources: tuple[str, ...], **options: Any) -> None:
+    """Build a CUDA program and run it.
+
+    Arguments for the program come after --.
+    The sources are .cu, .cpp, .c and .o files. The program replaces this process, so its output, its exit code and its
+    signals are its own.
+    """
+    from jitload.pipeline import find_or_build
+    from jitload.request.request import make_program_request
+
+    _prepare(options["directory"], is_verbose=options["verbose"])
+    request = make_program_request(
+        sources,
+        arch=_archs(options["arch"]),
+        cuda_flags=options["cuda_flags"],
+        link_flags=options["ldflags"],
+    )
+    program = find_or_build(request, verbose=options["verbose"]).product
+    if not os.access(program, os.X_OK):  # it came from an archive
+        program.chmod(0o700)
+    sys.stdout.flush()
+    try:
+        os.execv(program, [str(program), *program_arguments])  # noqa: S606  it needs no shell
+    except OSError as error:
+        raise JitLoadError(
+            f"{program} cannot be run: {error.strerror}. If the cache is on a file system that is mounted noexec, set "
+            "JITLOAD_CACHE_DIR to a directory elsewhere."
+        ) from error
+
+
+# ---- prebuild ----------------------------------------------------------------------------------------------------
+
+
+@click.command("prebuild")
+@click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
+@click.option("--arch", "archs", multiple=True, help="Build all requests for this architecture; may be repeated.")
+@click.option("-j", "--jobs", type=int, metavar="N", help="Number of processes (default: by cores and memory).")
+@click.option("--bundle", type=click.Path(path_type=Path), help="Copy the libraries to this directory, to ship them.")
+@click.option("--pack", type=click.Path(path_type=Path), help="Write them to an archive: .tar.zst, .tar.gz or .tar.")
+@click.option("-q", "--quiet", is_flag=True, help="Show failures only.")
+@dir_option
+@json_option
+def prebuild_command(targets: tuple[str, ...], archs: tuple[str, ...], **options: Any) -> int:
+    """Build many libraries into the cache.
+
+    No GPU is needed. A TARGET holds requests as for jitload.prebuild: the list or function REQUESTS in kernels.py
+    or package.module, or
+    the one that kernels.py:NAME names; or the table [[requests]] in kernels.toml or kernels.json.
+    """
+    from jitload.prebuilding.api import prebuild
+    from jitload.prebuilding.files import read_requests
+
+    _prepare(options["directory"], is_verbose=False)
+    requests = [request for target in targets for request in read_requests(target)]
+    names = [name for arch in archs for name in arch.split(",")]
+    result = prebuild(requests, progress=not options["quiet"], archs=names or None, jobs=options["jobs"])
+    if options["as_json"]:
+        for outcome in result.outcomes:
+            print_json(asdict(outcome))
+    elif result.failed or not options["quiet"]:
+        print_lines(str(result).splitlines())
+    lines = _ship([Path(outcome.path).parent for outcome in (*result.built, *result.reused)], options)
+    if not options["quiet"] and not options["as_json"]:
+        print_lines(lines)
+    return 1 if result.failed else 0
+
+
+def _ship(entry_dirs: Sequence[Path], options: dict[str, Any]) -> list[str]:
+    """Copy entries to the directory of `--bundle` and to the archive of `--pack`, and return what to say of it."""
+    from jitload.cache.archive import fill_bundle, pack_entries
+
+    lines, bundle, archive = [], options["bundle"], options["pack"]
+    if entry_dirs and bundle:
+        result = fill_bundle(entry_dirs, bundle.absolute())
+        lines.append(f"added {format_entries(result.added)} to {bundle}; {result.present} were there already")
+    if entry_dirs and archive:
+        count = pack_entries(entry_dirs, archive.absolute())
+        lines.append(f"packed {format_entries(count)} into {archive}, {format_size(archive.stat().st_size)}")
+    return lines

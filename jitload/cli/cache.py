@@ -1,0 +1,281 @@
+"""`jitload cache`: lists, checks, ships and clears the cache."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from jitload.cache.directory import find_cache_dir
+from jitload.cli.output import (
+    dir_option,
+    format_age,
+    format_entries,
+    format_part,
+    format_size,
+    json_option,
+    print_json,
+    print_lines,
+    print_table,
+)
+from jitload.errors import CacheError, JitLoadError
+from jitload.settings import Settings, parse_size, read_settings
+
+if TYPE_CHECKING:
+    from jitload.cache.listing import StoredEntry
+    from jitload.cache.prune import PruneResult
+
+_AGE_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+def _read_size(_context: click.Context, _option: click.Parameter, text: str | None) -> int | None:
+    """Return a size such as 2GB in bytes."""
+    try:
+        return None if text is None else parse_size(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r}: {error}") from None
+
+
+def _read_age(_context: click.Context, _option: click.Parameter, text: str | None) -> float | None:
+    """Return an age such as 30d in seconds."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhdw])", text, re.ASCII)
+    if match is None:
+        raise click.BadParameter(f"{text!r}: an age is a number with s, m, h, d or w, such as 30d")
+    return float(match[1]) * _AGE_UNITS_S[match[2]]
+
+
+@click.group("cache")
+def cache_group() -> None:
+    """List, check, ship and clear the cache."""
+
+
+@cache_group.command("path")
+@dir_option
+@json_option
+def path_command(directory: str, *, as_json: bool) -> None:
+    """Print the directory of the cache."""
+    path = str(find_cache_dir(_settings(directory)))
+    print_json({"dir": path}) if as_json else print_lines([path])
+
+
+@cache_group.command("list")
+@dir_option
+@json_option
+def list_command(directory: str, *, as_json: bool) -> None:
+    """List the entries."""
+    from jitload.cache.listing import list_entries
+
+    cache_dir = _readable_cache(directory)
+    rows = [_row(entry) for entry in list_entries(cache_dir)]
+    if as_json:
+        for row in rows:
+            print_json(row)
+        return
+    print_table(
+        ("name", "arch", "age", "size", "hits", "key"),
+        [
+            (r["name"], r["arch"], format_age(r["age_s"]), format_size(r["size"]), str(r["hits"]), r["key"][:16])
+            for r in rows
+        ],
+    )
+    print_lines([f"{format_entries(len(rows))}, {format_size(sum(row['size'] for row in rows))}, in {cache_dir}"])
+
+
+@cache_group.command("show")
+@click.argument("key")
+@dir_option
+@json_option
+def show_command(key: str, directory: str, *, as_json: bool) -> None:
+    """Show what an entry was built from.
+
+    KEY is the key of the entry, or the beginning of it.
+    """
+    from jitload.cache.listing import find_by_prefix
+
+    entry = find_by_prefix(_readable_cache(directory), key)
+    manifest = entry.manifest()
+    if as_json:
+        print_json(_row(entry) | {label: manifest[label] for label in ("parts", "dependencies", "files")})
+        return
+    age = format_age(_row(entry)["age_s"])
+    print_lines([f"{entry.name}-{entry.digest}", f"  in {entry.dir}"])
+    print_lines([f"  {format_size(entry.size)}, built {age} ago, hits {entry.hits}"])
+    print_lines(["Built from:", *(f"  {label}: {format_part(value)}" for label, value in manifest["parts"].items())])
+    files = [f"  {row['path']}" for row in manifest["dependencies"] if row["size"] >= 0]
+    print_lines(["Files that were read (@0 is the first include directory):", *files] if files else [])
+    print_lines(["Files in it:", *(f"  {name}  {format_size(size)}" for name, (size, _) in manifest["files"].items())])
+
+
+@cache_group.command("why")
+@click.argument("key")
+@click.argument("other_key")
+@dir_option
+@json_option
+def why_command(key: str, other_key: str, directory: str, *, as_json: bool) -> None:
+    """Show why two entries differ.
+
+    KEY and OTHER_KEY are their keys, or the beginnings of them.
+    """
+    from jitload.cache.explain import compare_entries
+    from jitload.cache.listing import find_by_prefix
+
+    cache_dir = _readable_cache(directory)
+    lines = compare_entries(find_by_prefix(cache_dir, key), find_by_prefix(cache_dir, other_key))
+    print_json({"differences": lines}) if as_json else print_lines(lines or ["They are the same."])
+
+
+@cache_group.command("verify")
+@dir_option
+@json_option
+def verify_command(directory: str, *, as_json: bool) -> int:
+    """Compare every file of every entry with its SHA-256."""
+    from jitload.cache.listing import list_damaged, list_entries
+
+    cache_dir = _readable_cache(directory)
+    intact, damaged = 0, []
+    for entry in list_entries(cache_dir):
+        try:
+            entry.check()
+            intact += 1
+        except JitLoadError as error:
+            damaged.append(str(error))
+    renamed = [str(path) for path in list_damaged(cache_dir)]
+    if as_json:
+        print_json({"intact": intact, "damaged": damaged, "renamed": renamed})
+    else:
+        print_lines([*damaged, *(f"found damaged earlier, and renamed: {path}" for path in renamed)])
+        print_lines([f"{format_entries(intact)} intact, {len(damaged)} damaged"])
+    return 1 if damaged else 0
+
+
+@cache_group.command("prune")
+@click.option(
+    "--max-size", metavar="SIZE", callback=_read_size, help="Remove entries until no more is left, such as 2GB."
+)
+@click.option(
+    "--max-age", metavar="AGE", callback=_read_age, help="Remove entries not used for this long, such as 30d."
+)
+@dir_option
+@json_option
+def prune_command(max_size: int | None, max_age: float | None, directory: str, *, as_json: bool) -> None:
+    """Remove the entries that were used least recently."""
+    from jitload.cache.prune import prune
+
+    if max_size is None and max_age is None:
+        raise JitLoadError("pass --max-size 2GB, --max-age 30d, or both; to remove all entries: jitload cache clear")
+    _check_dir(directory)
+    _report(prune(_writable_cache(directory), max_size=max_size, max_age_s=max_age), as_json=as_json)
+
+
+@cache_group.command("clear")
+@dir_option
+@json_option
+def clear_command(directory: str, *, as_json: bool) -> None:
+    """Remove all entries."""
+    from jitload.cache.prune import clear
+
+    _check_dir(directory)
+    _report(clear(_writable_cache(directory)), as_json=as_json)
+
+
+@cache_group.command("pack")
+@click.argument("archive", type=click.Path(path_type=Path))
+@click.argument("keys", nargs=-1)
+@dir_option
+@json_option
+def pack_command(archive: Path, keys: tuple[str, ...], directory: str, *, as_json: bool) -> None:
+    """Write entries to an archive.
+
+    ARCHIVE is a .tar.zst, .tar.gz or .tar. KEYS are beginnings of keys; without any, all entries are written.
+    """
+    from jitload.cache.archive import pack
+
+    count = pack(_readable_cache(directory), archive.absolute(), keys)
+    size = archive.stat().st_size
+    if as_json:
+        print_json({"packed": count, "archive": str(archive), "size": size})
+    else:
+        print_lines([f"packed {format_entries(count)} into {archive}, {format_size(size)}"])
+
+
+@cache_group.command("unpack")
+@click.argument("archive", type=click.Path(path_type=Path))
+@click.option(
+    "--max-size",
+    metavar="SIZE",
+    callback=_read_size,
+    default="5GB",
+    show_default=True,
+    help="Do not unpack more than this.",
+)
+@dir_option
+@json_option
+def unpack_command(archive: Path, max_size: int, directory: str, *, as_json: bool) -> None:
+    """Add the entries of an archive.
+
+    Their code will run: unpack only archives from a source that you trust.
+    """
+    from jitload.cache.archive import unpack
+
+    result = unpack(_writable_cache(directory), archive.absolute(), max_size=max_size)
+    if as_json:
+        print_json({"added": result.added, "present": result.present})
+    else:
+        print_lines([f"added {format_entries(result.added)}; {result.present} were there already"])
+
+
+def _settings(directory: str) -> Settings:
+    settings = read_settings()
+    return settings._replace(cache_dir=directory) if directory else settings
+
+
+def _check_dir(directory: str) -> None:
+    """Raise an error if `--dir` is not a directory: a misspelled one would look like an empty cache."""
+    if directory and not Path(directory).is_dir():
+        raise CacheError(f"--dir={directory} is not a directory")
+
+
+def _readable_cache(directory: str) -> Path:
+    _check_dir(directory)
+    return find_cache_dir(_settings(directory))
+
+
+def _writable_cache(directory: str) -> Path:
+    """Return the cache directory for an action that writes it, if other users cannot write it."""
+    from jitload.cache.entry import open_cache
+
+    return open_cache(_settings(directory))
+
+
+def _row(entry: StoredEntry) -> dict[str, Any]:
+    try:
+        manifest = entry.manifest()
+        archs = manifest["parts"].get("archs") or ["-"]
+        created = float(manifest["created"])
+    except (JitLoadError, LookupError, TypeError, ValueError, AttributeError):
+        archs, created = ["damaged"], time.time()
+    return {
+        "name": entry.name,
+        "arch": ",".join(map(str, archs)) if isinstance(archs, list) else str(archs),
+        "age_s": max(time.time() - created, 0.0),
+        "unused_s": max(time.time() - entry.used_s, 0.0),
+        "size": entry.size,
+        "hits": entry.hits,
+        "key": entry.digest,
+        "dir": str(entry.dir),
+    }
+
+
+def _report(result: PruneResult, *, as_json: bool) -> None:
+    if as_json:
+        fields = {"freed": result.freed, "left": result.left, "in_use": result.in_use}
+        print_json({"removed": len(result.removed)} | fields)
+        return
+    in_use = f"; {format_entries(result.in_use)} in use" if result.in_use else ""
+    freed, left = format_size(result.freed), format_size(result.left)
+    print_lines([f"removed {format_entries(len(result.removed))}, {freed}; {left} left{in_use}"])

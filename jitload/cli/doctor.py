@@ -1,0 +1,175 @@
+"""`jitload doctor`: which tools there are, what is missing and how to get it, and whether a kernel builds and runs."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from jitload import __version__
+from jitload.cli.output import format_size, json_option, print_json, print_lines, print_table
+from jitload.errors import JitLoadError
+from jitload.settings import Settings, read_settings
+
+_KERNEL = 'extern "C" __global__ void count(int* x) { x[threadIdx.x] = threadIdx.x + 1; }'
+_COUNT = 32  # threads, and numbers
+_PACKAGES = {
+    "apache-tvm-ffi": "jitload needs it: pip install apache-tvm-ffi",
+    "torch": "needed only to pass torch's tensors",
+    "triton": "needed only for Triton kernels: pip install triton",
+    "cuda-bindings": "needed to compile for GPUs: pip install 'jitload[cu13]' (cu12 for CUDA 12)",
+    "numpy": "needed only to pass NumPy's arrays",
+}
+
+
+class Finding(NamedTuple):
+    """A line of the report. `advice` says what to do if `is_good` is false."""
+
+    subject: str
+    is_good: bool
+    description: str
+    advice: str = ""
+
+
+@click.command("doctor")
+@json_option
+def doctor_command(*, as_json: bool) -> int:
+    """Check that jitload works on this machine.
+
+    Show what was found and what is missing, and build and run a kernel.
+    Exit code 0 means that jitload can build a kernel and run it here, on the GPU or at least on the CPU; otherwise 1.
+    """
+    settings = read_settings()
+    findings = [*_find_packages(), *_find_tools(settings)]
+    runs = list(_try_kernels())
+    works = any(run.is_good for run in runs)
+    if as_json:
+        print_json({"works": works, "findings": [finding._asdict() for finding in (*findings, *runs)]})
+        return 0 if works else 1
+    report = [*findings, *runs]
+    print_table(("", "", ""), [(row.subject, "ok" if row.is_good else "--", row.description) for row in report])
+    print_lines(["", *(f"{row.subject}: {row.advice}" for row in report if not row.is_good)])
+    print_lines(["jitload builds and runs kernels here." if works else "jitload cannot build and run kernels here."])
+    return 0 if works else 1
+
+
+def _find_packages() -> Iterator[Finding]:
+    yield Finding("jitload", is_good=True, description=f"{__version__}, Python {platform.python_version()}")
+    for name, advice in _PACKAGES.items():
+        try:
+            yield Finding(name, is_good=True, description=metadata.version(name))
+        except metadata.PackageNotFoundError:
+            yield Finding(name, is_good=False, description="not installed", advice=advice)
+
+
+def _find_tools(settings: Settings) -> Iterator[Finding]:
+    from jitload.cache.entry import open_cache
+    from jitload.cache.listing import list_entries
+    from jitload.toolchain.cuda import find_cuda_toolchain, find_nvjitlink
+    from jitload.toolchain.host import find_compiler, find_ninja
+    from jitload.toolchain.nvcc import find_nvcc
+
+    def cache() -> str:
+        directory = open_cache(settings)
+        entries = list(list_entries(directory))
+        return f"{directory}, {len(entries)} entries, {format_size(sum(entry.size for entry in entries))}"
+
+    def nvrtc() -> str:
+        toolchain = find_cuda_toolchain(settings)
+        return str(toolchain.nvrtc_path)
+
+    def nvcc() -> str:
+        tool = find_nvcc(settings, open_cache(settings), name="doctor")
+        return f"{tool.path}, {'.'.join(map(str, tool.version))}"
+
+    def nvjitlink() -> str:
+        path = find_nvjitlink(settings)
+        if path is None:
+            raise JitLoadError("needed only for PTX and LTO-IR: pip install nvidia-nvjitlink")
+        return str(path)
+
+    yield _check("cache", cache)
+    yield _check("C++ compiler", lambda: " ".join(find_compiler(settings).command))
+    yield _check("ninja", lambda: str(find_ninja(settings)))
+    yield _check("NVRTC", nvrtc)
+    yield _check("nvcc", nvcc)
+    yield _check("nvJitLink", nvjitlink)
+    yield _check("driver", _describe_driver)
+
+
+def _check(subject: str, describe: Callable[[], str]) -> Finding:
+    try:
+        return Finding(subject, is_good=True, description=describe())
+    except (JitLoadError, OSError) as error:
+        return Finding(subject, is_good=False, description="not usable", advice=str(error))
+
+
+def _describe_driver() -> str:
+    from jitload.toolchain.arch import current_capability, driver_version
+
+    version, capability = driver_version(), current_capability()
+    if version is None:
+        raise JitLoadError("there is no NVIDIA driver, so kernels run on the CPU alone: arch='cpu'")
+    if capability is None:
+        raise JitLoadError(f"the driver for CUDA {version[0]}.{version[1]} finds no GPU")
+    return f"CUDA {version[0]}.{version[1]}, GPU with compute capability {capability[0]}.{capability[1]}"
+
+
+def _try_kernels() -> Iterator[Finding]:
+    """Build a kernel for the CPU and one for the GPU, in a cache of their own, and run them."""
+    from jitload.toolchain.arch import current_capability
+
+    with tempfile.TemporaryDirectory(prefix="jitload-doctor-") as directory:
+        yield _check("kernel on the CPU", lambda: _run_on_cpu(directory))
+        if current_capability() is not None:
+            yield _check("kernel on the GPU", lambda: _run_on_gpu(directory))
+
+
+def _run_on_cpu(directory: str) -> str:
+    numbers = (ctypes.c_int * _COUNT)()
+    return _time_kernel("cpu", ctypes.addressof(numbers), directory)
+
+
+def _run_on_gpu(directory: str) -> str:
+    """Run the kernel on memory that the CPU and the GPU share, so that torch is not needed."""
+    from jitload.cuda.bindings import import_bindings
+
+    driver = import_bindings("driver")
+    device = _checked(driver.cuDeviceGet(0))
+    _checked(driver.cuCtxSetCurrent(_checked(driver.cuDevicePrimaryCtxRetain(device))))
+    flags = driver.CUmemAttach_flags.CU_MEM_ATTACH_GLOBAL
+    address = int(_checked(driver.cuMemAllocManaged(4 * _COUNT, flags)))
+    try:
+        return _time_kernel("native", address, directory, synchronize=lambda: _checked(driver.cuCtxSynchronize()))
+    finally:
+        driver.cuMemFree(address)
+        driver.cuDevicePrimaryCtxRelease(device)
+
+
+def _checked(answer: tuple[Any, ...]) -> Any:
+    """Return the value of a call of the driver."""
+    if int(answer[0]) != 0:
+        raise JitLoadError(f"the driver reports {answer[0].name}")
+    return answer[1] if len(answer) > 1 else None
+
+
+def _time_kernel(arch: str, address: int, directory: str, synchronize: Callable[[], None] = lambda: None) -> str:
+    """Build the kernel, run it on the memory at this address, and compare what it wrote."""
+    from jitload.api import build_inline, load_module
+
+    start = time.perf_counter()
+    path = build_inline("doctor", cuda_sources=_KERNEL, arch=arch, output=Path(directory) / f"{arch}.so")
+    seconds = time.perf_counter() - start
+    load_module(path).count[1, _COUNT](ctypes.c_void_p(address))
+    synchronize()
+    numbers = list((ctypes.c_int * _COUNT).from_address(address))
+    if numbers != list(range(1, _COUNT + 1)):
+        raise JitLoadError(f"the kernel wrote {numbers} instead of 1 to {_COUNT}")
+    return f"ready in {seconds:.2f} s, its result is right"

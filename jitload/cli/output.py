@@ -1,0 +1,78 @@
+"""What the commands print: tables, JSON, and sizes and ages in units."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def json_option(command: F) -> F:
+    """Add the option `--json` to a command."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def dir_option(command: F) -> F:
+    """Add the option `--dir` to a command."""
+    return click.option(
+        "--dir", "directory", default="", metavar="DIR", help="Use this cache instead of that in JITLOAD_CACHE_DIR."
+    )(command)
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines, without the characters that could control a terminal: names come from other people's files."""
+    for line in lines:
+        sys.stdout.write("".join(character if character.isprintable() else "?" for character in line) + "\n")
+    sys.stdout.flush()
+
+
+def print_json(value: object) -> None:
+    """Print a value as JSON on one line."""
+    print_lines([json.dumps(value)])
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table: with Rich on a terminal, in columns of spaces elsewhere."""
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(*columns, box=None, header_style="bold", pad_edge=False)
+        for row in rows:
+            table.add_row(*map(Text, row))
+        Console().print(table)
+        return
+    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    print_lines("  ".join(map(str.ljust, row, widths)).rstrip() for row in (columns, *rows))
+
+
+def format_entries(count: int) -> str:
+    """Return a number of cache entries in words."""
+    return f"{count} {'entry' if count == 1 else 'entries'}"
+
+
+def format_size(size: int) -> str:
+    """Return a number of bytes in B, kB, MB or GB."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if size >= factor:
+            return f"{size / factor:.1f} {unit}"
+    return f"{size} B"
+
+
+def format_age(seconds: float) -> str:
+    """Return a time span in seconds, minutes, hours or days."""
+    for unit, factor in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= factor:
+            return f"{seconds / factor:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def format_part(value: object) -> str:
+    """Return a part of a key on one line."""
+    return " | ".join((", ".join(map(str, value)) if isinstance(value, list) else str(value)).splitlines())

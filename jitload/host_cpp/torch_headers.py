@@ -1,0 +1,50 @@
+"""The names under which texts include torch's headers.
+
+The light headers are few: each of torch's names only forwards to one of them. The forwarding files are written into the
+cache once for each release of jitload, for the compiler to search.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+from pathlib import Path
+
+from jitload.files import make_private_dir
+
+# Names of torch's, by the header in include/torch_light/jitload_torch/ that has what they declare.
+FORWARDED = {
+    "dispatch.h": "ATen/ATen.h ATen/AccumulateType.h ATen/DeviceGuard.h ATen/Dispatch.h ATen/Functions.h "
+    "ATen/OpMathType.h ATen/Tensor.h ATen/core/Tensor.h ATen/core/TensorAccessor.h c10/core/Device.h "
+    "c10/core/DeviceGuard.h c10/core/DeviceType.h c10/core/Layout.h c10/core/MemoryFormat.h c10/core/Scalar.h "
+    "c10/core/ScalarType.h c10/core/TensorOptions.h c10/macros/Macros.h c10/util/ArrayRef.h c10/util/BFloat16.h "
+    "c10/util/Exception.h c10/util/Half.h c10/util/Optional.h c10/util/StringUtil.h c10/util/irange.h torch/all.h "
+    "torch/torch.h torch/types.h",
+    "pybind.h": "pybind11/pybind11.h pybind11/stl.h torch/csrc/utils/pybind.h torch/extension.h torch/python.h",
+    "cuda.h": "ATen/cuda/CUDABlas.h ATen/cuda/CUDAContext.h ATen/cuda/CUDAContextLight.h ATen/cuda/CUDAUtils.h "
+    "ATen/cuda/Exceptions.h ATen/cudnn/Handle.h c10/cuda/CUDAException.h c10/cuda/CUDAFunctions.h c10/cuda/CUDAGuard.h "
+    "c10/cuda/CUDAMacros.h c10/cuda/CUDAStream.h",
+    "parallel.h": "ATen/Parallel.h",
+}
+
+
+def find_or_write_torch_headers(cache_dir: Path) -> Path:
+    """Return the directory of the forwarding files in a cache; it appears there as a whole."""
+    tools_dir = cache_dir / ".tools"
+    directory = tools_dir / f"torch-headers-{hashlib.sha256(repr(FORWARDED).encode()).hexdigest()[:16]}"
+    if directory.is_dir():
+        return directory
+    make_private_dir(tools_dir)
+    fresh = Path(tempfile.mkdtemp(dir=tools_dir))
+    for header, names in FORWARDED.items():
+        for path in (fresh / name for name in names.split()):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f'#include "jitload_torch/{header}"\n')
+    try:
+        fresh.rename(directory)
+    except OSError:  # another process was first
+        shutil.rmtree(fresh)
+        if not directory.is_dir():
+            raise
+    return directory

@@ -1,1 +1,0 @@
-#include "jitload_torch/cuda.h"

@@ -1,2 +1,0 @@
-#include "dispatch.h"
-#include "pybind.h"

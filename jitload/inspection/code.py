@@ -1,0 +1,154 @@
+"""Finds the machine code of a typed function, and the files of the cache entry that it was built in."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jitload.cache.entry import MANIFEST, read_manifest
+from jitload.elf.cubin import read_image
+from jitload.elf.file import HEADER_SIZE, file_size
+from jitload.errors import JitLoadError
+from jitload.model import Image, ImageKernel
+from jitload.toolchain.arch import CPU, canonical_arch, current_capability
+
+
+class LoadedKernel(NamedTuple):
+    """A kernel of a loaded library.
+
+    Attributes:
+        name: The function's name.
+        symbol: The kernel's symbol in the cubins.
+        archs: The architectures that the library's description names for it.
+        get_image: Returns the address of the cubin with an index, or None behind the last.
+        origin: The library's file, in the cache entry if it came from one.
+    """
+
+    name: str
+    symbol: str
+    archs: tuple[str, ...]
+    get_image: Callable[[int], int | None]
+    origin: Path
+
+
+class KernelCode(NamedTuple):
+    """A kernel's machine code for one architecture: the whole cubin, and what that says about the kernel."""
+
+    function: str
+    arch: str
+    cubin: bytes
+    kernel: ImageKernel
+    origin: Path
+
+
+def loaded_kernel(facts: Mapping[str, Any], get_image: Callable[[int, int], int | None], origin: Path) -> LoadedKernel:
+    """Return the kernel of a typed function.
+
+    Raises:
+        JitLoadError: The function is a host function, or has several kernels.
+    """
+    name = facts["name"]
+    if "returns" in facts:
+        raise JitLoadError(f"{name}() is a host function: it has no kernel of its own to show")
+    variants = facts.get("triton", {}).get("variants", ())
+    if len(variants) > 1:
+        raise JitLoadError(f"{name}() chooses one of several kernels: name one of them, mod[{variants[0]!r}]")
+    if signatures := facts.get("variants"):
+        raise JitLoadError(
+            f"{name}() chooses one of several kernels by the dtypes of its arguments: {'; '.join(signatures)}. "
+            "Export the one to look at by a name of its own, functions={'f': Launch(kernel=…)}"
+        )
+    index = facts["index"]
+    archs = tuple(facts.get("builds", (facts["arch"],)))
+    return LoadedKernel(name, facts["kernel"]["symbol"], archs, lambda number: get_image(index, number), origin)
+
+
+def find_code(kernel: LoadedKernel, arch: str | None) -> KernelCode:
+    """Return the machine code of a kernel for an architecture.
+
+    Args:
+        kernel: The kernel.
+        arch: The architecture. None is that of the current GPU if there are several, or the only one.
+
+    Raises:
+        JitLoadError: The library has no code for the architecture or only for the CPU, or there are several
+            architectures and no GPU decides.
+    """
+    images = {image.arch: (data, image) for data, image in _read_images(kernel)}
+    if not images:
+        raise JitLoadError(
+            f"{kernel.name}() was built for the CPU only, where kernels are functions of the library {kernel.origin}: "
+            "objdump -d shows them. Build it with arch='sm_90a' or the like to see code for a GPU"
+        )
+    name = _choose_arch(kernel.name, tuple(images), arch)
+    data, image = images[name]
+    entry = next((entry for entry in image.kernels if entry.symbol == kernel.symbol), None)
+    if entry is None:
+        raise JitLoadError(f"{kernel.name}(): the cubin for {name} has no kernel {kernel.symbol!r}")
+    return KernelCode(function=kernel.name, arch=name, cubin=data, kernel=entry, origin=kernel.origin)
+
+
+def _read_images(kernel: LoadedKernel) -> Iterator[tuple[bytes, Image]]:
+    number = 0
+    while address := kernel.get_image(number):
+        data = ctypes.string_at(address, file_size(ctypes.string_at(address, HEADER_SIZE)))
+        yield data, read_image(data, name=f"the cubin of {kernel.name!r}")
+        number += 1
+
+
+def _choose_arch(function: str, archs: tuple[str, ...], requested: str | None) -> str:
+    listed = ", ".join(archs)
+    if requested is not None:
+        name = canonical_arch(requested)
+        if name in archs:
+            return name
+        what = "runs on the CPU as part of the library, and" if name == CPU else f"has no code for {name}:"
+        raise JitLoadError(
+            f"{function}() {what} the library has code for {listed}; name one of these, arch={archs[0]!r}"
+        )
+    if len(archs) == 1:
+        return archs[0]
+    if (capability := current_capability()) and (best := _best_arch(archs, 10 * capability[0] + capability[1])):
+        return best
+    raise JitLoadError(f"{function}() has code for {listed}: name one of these, arch={archs[0]!r}")
+
+
+def _best_arch(archs: tuple[str, ...], number: int) -> str | None:
+    """Return the architecture whose code a launch would use on a GPU, as `jitload_image_rank` ranks them."""
+    return max((arch for arch in archs if runs_on(arch, number)), key=lambda arch: runs_on(arch, number), default=None)
+
+
+def runs_on(arch: str, number: int) -> int:
+    """Return how well code for an architecture suits a GPU of compute capability 9.0 as 90; 0 if it cannot run it."""
+    text = arch.removeprefix("sm_")
+    capability = int(text.rstrip("af"))
+    is_family = capability // 10 == number // 10 and capability <= number
+    if text.endswith("a"):
+        return 1000 if capability == number else 0
+    return (500 if text.endswith("f") else 1) + capability % 10 if is_family else 0
+
+
+# ---- the cache entry ---------------------------------------------------------------------------------------------
+
+
+def find_beside_cubin(code: KernelCode, suffix: str) -> Path | None:
+    """Return the file that differs from the cubin's only in its suffix, in the cache entry that the cubin came from."""
+    manifest = read_entry(code)
+    digest = hashlib.sha256(code.cubin).hexdigest()
+    names = (name for name, (_, sha256) in (manifest or {"files": {}})["files"].items() if sha256 == digest)
+    paths = (code.origin.with_name(name).with_suffix(suffix) for name in names)
+    return next((path for path in paths if manifest and path.name in manifest["files"] and path.is_file()), None)
+
+
+def read_entry(code: KernelCode) -> dict[str, Any] | None:
+    """Return the manifest of the cache entry that the library came from, or None if it came from elsewhere."""
+    if not (code.origin.parent / MANIFEST).is_file():
+        return None
+    try:
+        manifest = read_manifest(code.origin.parent)
+        return manifest if isinstance(manifest.get("files"), dict) else None
+    except (OSError, ValueError, RecursionError):
+        return None

@@ -1,0 +1,174 @@
+"""Computes how many blocks of a kernel a multiprocessor runs at the same time, and what limits their number.
+
+The calculation is that of NVIDIA's `cuda_occupancy.h`. Its limits are those of "Technical Specifications per Compute
+Capability" in NVIDIA's programming guide or, with a GPU, what the driver says about the GPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from jitload.errors import JitLoadError
+from jitload.inspection.code import KernelCode
+from jitload.model import ImageKernel
+
+_WARP = 32
+_REGISTER_UNIT = 256  # registers are allocated to a warp in units of this many
+_PARTITIONS = 4  # of a multiprocessor; a warp's registers are in one of them
+_REGISTERS = 65536  # of a multiprocessor, and the most that a block may have
+_KIB = 1024
+
+
+class Multiprocessor(NamedTuple):
+    """The limits of a multiprocessor.
+
+    Attributes:
+        blocks: The most blocks that it runs at the same time.
+        warps: The most warps.
+        shared_bytes: The shared memory of all blocks.
+        reserved_bytes: The shared memory that the driver takes for each block.
+        shared_unit: The unit in which shared memory is allocated, in bytes.
+        barriers: The barriers of all blocks, or None if they are no limit.
+    """
+
+    blocks: int
+    warps: int
+    shared_bytes: int
+    reserved_bytes: int = 1024
+    shared_unit: int = 128
+    barriers: int | None = None
+
+
+MULTIPROCESSORS = {
+    75: Multiprocessor(16, 32, 64 * _KIB, reserved_bytes=0, shared_unit=256),
+    80: Multiprocessor(32, 64, 164 * _KIB),
+    86: Multiprocessor(16, 48, 100 * _KIB),
+    87: Multiprocessor(16, 48, 164 * _KIB),
+    89: Multiprocessor(24, 48, 100 * _KIB),
+    90: Multiprocessor(32, 64, 228 * _KIB, barriers=64),
+    100: Multiprocessor(32, 64, 228 * _KIB, barriers=64),
+    101: Multiprocessor(24, 48, 228 * _KIB, barriers=24),
+    103: Multiprocessor(32, 64, 228 * _KIB, barriers=32),
+    110: Multiprocessor(24, 48, 228 * _KIB, barriers=24),
+    120: Multiprocessor(24, 48, 100 * _KIB, barriers=24),
+    121: Multiprocessor(24, 48, 100 * _KIB, barriers=24),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occupancy:
+    """How many blocks of a kernel a multiprocessor runs at the same time.
+
+    Attributes:
+        function: The function's name.
+        arch: The architecture of the machine code.
+        block: Threads per block.
+        shared_bytes: Dynamic shared memory per block, in bytes.
+        blocks: Blocks per multiprocessor; 0 if a launch would fail.
+        warps: Warps per multiprocessor.
+        max_warps: The most warps that a multiprocessor runs.
+        limits: The number of blocks that each resource allows: `registers`, `shared memory`, `warps`, `blocks` and
+            `barriers`. A resource that the kernel does not use is left out.
+        limited_by: The resources that allow the fewest blocks.
+        suggested_block: The number of threads per block with the most warps per multiprocessor; of several, the
+            largest. It assumes that the dynamic shared memory does not depend on the block.
+        source: Whether `blocks` and `suggested_block` are the driver's answers for the current GPU, or computed.
+    """
+
+    function: str
+    arch: str
+    block: int
+    shared_bytes: int
+    blocks: int
+    warps: int
+    max_warps: int
+    limits: dict[str, int]
+    limited_by: tuple[str, ...]
+    suggested_block: int
+    source: Literal["driver", "computed"]
+
+    @property
+    def share(self) -> float:
+        """The warps as a share of the most that a multiprocessor runs, from 0 to 1."""
+        return self.warps / self.max_warps
+
+    def __str__(self) -> str:
+        limits = ", ".join(f"{name} {count}" for name, count in self.limits.items())
+        return (
+            f"{self.function}, {self.arch}, {self.block} threads per block, {self.shared_bytes} bytes of dynamic "
+            f"shared memory: {self.blocks} blocks and {self.warps} of {self.max_warps} warps per multiprocessor "
+            f"({self.share:.0%}), limited by {' and '.join(self.limited_by)}\n"
+            f"blocks that each resource allows: {limits}; suggested block: {self.suggested_block} ({self.source})"
+        )
+
+
+def compute_occupancy(code: KernelCode, block: int, shared_bytes: int, sm: Multiprocessor) -> Occupancy:
+    """Compute the occupancy on a multiprocessor."""
+    kernel = code.kernel
+    limits = block_limits(kernel, block, shared_bytes, sm)
+    blocks = min(limits.values())
+    return Occupancy(
+        function=code.function,
+        arch=code.arch,
+        block=block,
+        shared_bytes=shared_bytes,
+        blocks=blocks,
+        warps=blocks * _warps(block),
+        max_warps=sm.warps,
+        limits=limits,
+        limited_by=tuple(name for name, count in limits.items() if count == blocks),
+        suggested_block=suggest_block(kernel, shared_bytes, sm),
+        source="computed",
+    )
+
+
+def multiprocessor_of(number: int, function: str) -> Multiprocessor:
+    """Return the limits of an architecture, 90 for `sm_90a`.
+
+    Raises:
+        JitLoadError: They are not known.
+    """
+    if number not in MULTIPROCESSORS:
+        names = ", ".join(f"sm_{known}" for known in MULTIPROCESSORS)
+        raise JitLoadError(
+            f"{function}(): the limits of sm_{number} are not known, only those of {names}; on a GPU of that "
+            "kind the driver knows them"
+        )
+    return MULTIPROCESSORS[number]
+
+
+def block_limits(kernel: ImageKernel, block: int, shared_bytes: int, sm: Multiprocessor) -> dict[str, int]:
+    """Return how many blocks each resource of a multiprocessor allows."""
+    warps = _warps(block)
+    limits = {"warps": sm.warps // warps, "blocks": sm.blocks}
+    if registers := kernel.registers:
+        warp_registers = _round_up(registers * _WARP, _REGISTER_UNIT)
+        # The hardware checks a block as if its warps were spread evenly over the partitions.
+        fits = warp_registers * _round_up(warps, _PARTITIONS) <= _REGISTERS
+        limits["registers"] = _REGISTERS // _PARTITIONS // warp_registers * _PARTITIONS // warps if fits else 0
+    if shared := _round_up((kernel.shared_bytes or 0) + shared_bytes + sm.reserved_bytes, sm.shared_unit):
+        limits["shared memory"] = sm.shared_bytes // shared
+    if sm.barriers is not None and kernel.barriers:
+        limits["barriers"] = sm.barriers // kernel.barriers
+    return limits
+
+
+def suggest_block(kernel: ImageKernel, shared_bytes: int, sm: Multiprocessor) -> int:
+    """Return the largest of the block sizes with which the most threads run; 0 if no block fits."""
+
+    def threads(block: int) -> int:
+        return block * min(block_limits(kernel, block, shared_bytes, sm).values())
+
+    largest = min(kernel.max_threads, 1024)
+    sizes = sorted({largest, *range(_WARP, largest + 1, _WARP)}, reverse=True)
+    best = max(sizes, key=threads)  # the first of several, and so the largest
+    return best if threads(best) else 0
+
+
+def _warps(block: int) -> int:
+    return -(-block // _WARP)
+
+
+def _round_up(number: int, unit: int) -> int:
+    return -(-number // unit) * unit

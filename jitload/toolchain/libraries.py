@@ -1,0 +1,105 @@
+"""Finds CUDA's libraries and CUTLASS, cuBLAS for example, for C++ that includes their headers or calls them.
+
+They are in wheels, which torch brings, or in a toolkit. A library is linked by its path; at run time the dynamic loader
+takes the copy that the process has loaded already, because it goes by the library's name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from jitload.toolchain.cuda import CudaToolchain, Nvcc
+from jitload.toolchain.host import package_dirs
+
+# The libraries, and the directory of each below `nvidia/` if its wheel is not one for CUDA 13.
+_DIRECTORIES = {
+    "cublasLt": "cublas",
+    "cublas": "cublas",
+    "cudnn": "cudnn",
+    "cufft": "cufft",
+    "curand": "curand",
+    "cusolver": "cusolver",
+    "cusparseLt": "cusparselt",
+    "cusparse": "cusparse",
+    "nccl": "nccl",
+    "nvrtc": "cuda_nvrtc",
+}
+_SEPARATE = ("cudnn", "cusparselt", "nccl")  # their wheels for CUDA 13 have directories of their own, too
+LIBRARIES = tuple(_DIRECTORIES)
+_FUNCTION = re.compile(rf"({'|'.join(LIBRARIES)})[A-Z]\w*")
+_MISSING_HEADER = re.compile(r"error: ([\w./]+): No such file|cannot open source file \"([\w./]+)\"")
+_NAME = rf"(?:{'|'.join(LIBRARIES)})[A-Z_]\w*|CU(?:BLAS|DNN|FFT|RAND|SOLVER|SPARSE)_\w+"
+_UNDECLARED = re.compile(
+    rf'identifier "({_NAME})" is undefined|.({_NAME}). (?:(?:was not|has not been) declared|does not name a type)'
+)
+_TEMPLATES = re.compile(r"(?:cub|thrust|cuda/std|cuda|nv)/.*")
+
+
+def library_include_dirs(cuda: CudaToolchain | Nvcc | None) -> tuple[Path, ...]:
+    """Return the directories of the libraries' headers in wheels, for a compiler to search after all others."""
+    names = _wheel_directories(cuda.major) if cuda else ()
+    dirs = [root / name / "include" for root in package_dirs("nvidia") for name in names]
+    dirs += [
+        root / "source" / part for root in package_dirs("cutlass_library") for part in ("include", "tools/util/include")
+    ]
+    return tuple(path for path in dirs if path.is_dir() and not (cuda and path in cuda.include_dirs))
+
+
+def _wheel_directories(major: int) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_DIRECTORIES.values())) if major < 13 else (f"cu{major}", *_SEPARATE)
+
+
+def library_of(function: str) -> str:
+    """Return the library that has a function of this name, or nothing."""
+    match = _FUNCTION.fullmatch(function)
+    return match[1] if match else ""
+
+
+def find_library(library: str, cuda: CudaToolchain | Nvcc) -> Path | None:
+    """Return a library of wheels, of the toolkit, or else the one that this process has loaded."""
+    wheels = (root / name / "lib" for root in package_dirs("nvidia") for name in _wheel_directories(cuda.major))
+    toolkit = (include.parent / lib for include in cuda.include_dirs for lib in ("lib", "lib64"))
+    for directory in (*wheels, *toolkit):
+        if paths := sorted(directory.glob(f"lib{library}.so*")):
+            return paths[0]
+    return next(_loaded(library), None)
+
+
+def _loaded(library: str) -> Iterator[Path]:
+    with suppress(OSError):
+        for match in re.finditer(rf"/\S*/lib{library}\.so\S*", Path("/proc/self/maps").read_text(errors="replace")):
+            yield Path(match[0])
+
+
+def library_wheel(library: str, major: int) -> str:
+    """Return the name of the wheel that has a library and its headers."""
+    directory = _DIRECTORIES[library]
+    name = f"nvidia-{directory.replace('_', '-')}"
+    return name if major >= 13 and directory not in _SEPARATE else f"{name}-cu{major}"
+
+
+def library_hint(log: str, major: int) -> str:
+    """Return what to install for a header or a name of the libraries that a compiler did not find, or nothing."""
+    if match := _MISSING_HEADER.search(log):
+        header = match[1] or match[2]
+        if header.startswith(("cutlass/", "cute/")):
+            return (
+                f"{header} is CUTLASS's: pip install nvidia-cutlass, or name its directory in extra_include_paths=[…]."
+            )
+        if _TEMPLATES.fullmatch(header):
+            return f"{header} is of CUDA's C++ libraries: pip install nvidia-cuda-cccl{'' if major >= 13 else '-cu12'}"
+        return _install_hint(header, major)
+    if match := _UNDECLARED.search(log):
+        return _install_hint(match[match.lastindex or 0], major)
+    return ""
+
+
+def _install_hint(name: str, major: int) -> str:
+    library = next((library for library in LIBRARIES if name.lower().startswith(library.lower())), None)
+    if library is None:
+        return ""
+    problem = "was not found" if "." in name else f"is declared in the headers of {library}, which must be included"
+    return f"{name} {problem}; the headers come with: pip install {library_wheel(library, major)}"

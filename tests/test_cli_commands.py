@@ -1,0 +1,148 @@
+"""The commands `jitload doctor`, `compile` and `inspect`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from builds import ARCH, python_env
+
+import jitload
+from jitload.cli import main
+
+pytest_plugins = ["support.gpu_fixtures"]
+
+TEXT = """
+__device__ int counter;
+extern "C" __global__ void add(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i] + counter;
+}
+"""
+
+
+@pytest.fixture
+def source(cache, tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "vec.cu"
+    path.write_text(TEXT)
+    return path
+
+
+def run(capsys, *words: object) -> tuple[int, str, str]:
+    code = main(list(map(str, words)))
+    output = capsys.readouterr()
+    return code, output.out, output.err
+
+
+# ---- compile and inspect -----------------------------------------------------------------------------------------
+
+
+def test_a_library_that_is_compiled_and_inspected(source, capsys):
+    assert run(capsys, "compile", source, "--arch", f"{ARCH},sm_80", "-o", "out/vec.so")[0] == 0
+    assert list(jitload.load_module("out/vec.so")) == ["add"]
+    code, out, _ = run(capsys, "inspect", "out/vec.so")
+    lines = out.splitlines()
+    assert (code, lines[0]) == (0, f"vec ({ARCH}, sm_80)")
+    assert lines[1:3] == ["  add(const float* x, float* y, int n)", "  variable counter, 4 bytes"]
+    assert [line.split()[:2] for line in lines[4:]] == [["add", ARCH], ["add", "sm_80"]]
+    described = json.loads(run(capsys, "inspect", "out/vec.so", "--json")[1])
+    assert described["functions"] == ["add"]
+    assert {row["arch"]: row["registers"] > 0 for row in described["kernels"]} == {ARCH: True, "sm_80": True}
+
+
+def test_inspect_says_what_an_entry_of_the_cache_was_made_of(source, capsys):
+    path = jitload.build("vec", sources=source, arch=ARCH, extra_cuda_cflags=["-DN=4"])
+    assert "  options: -DN=4" in run(capsys, "inspect", path)[1].splitlines()
+
+
+def test_the_default_output_is_named_after_the_first_source(source, capsys):
+    shown = json.loads(run(capsys, "compile", source.name, "--arch", "cpu", "--json")[1])
+    assert Path(shown["path"]).resolve() == source.with_suffix(".so").resolve()
+    assert [row["name"] for row in shown["kernels"]] == ["add"]
+
+
+def test_a_cubin_and_its_text(source, capsys):
+    assert run(capsys, "compile", source, "--arch", ARCH, "--cubin", "-o", "add.cubin")[0] == 0
+    assert Path("add.cubin").read_bytes()[:4] == b"\x7fELF"
+    assert ".entry add" in run(capsys, "compile", source, "--arch", ARCH, "--ptx")[1]
+    assert "FADD" in run(capsys, "compile", source, "--arch", ARCH, "--sass")[1]
+
+
+def test_resources_tell_spilled_registers(source, capsys):
+    source.write_text(
+        "__global__ __launch_bounds__(1024, 2) void k(float* x) { float v[128];\n"
+        "#pragma unroll\nfor (int i = 0; i < 128; ++i) v[i] = x[i * 7];\n"
+        "__syncthreads();\n#pragma unroll\nfor (int i = 0; i < 128; ++i) x[i] = v[i] * v[127 - i]; }"
+    )
+    (row,) = json.loads(run(capsys, "compile", source, "--arch", ARCH, "--resources", "--json")[1])
+    assert (row["name"], row["arch"], row["registers"]) == ("k", ARCH, 32)
+    assert row["spill_bytes"] > 0
+    assert not list(Path().glob("*.so"))
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["compile", "missing.cu"], 1, "missing.cu"),
+        (["compile", "vec.cu", "--ptx", "--arch", "sm_1"], 1, "sm_1"),
+        (["compile", "vec.cu", "vec.cu", "--cubin"], 2, "--cubin takes one source file, not 2"),
+        (["compile"], 2, "Missing argument 'SOURCE...'"),
+        (["inspect", "missing.so"], 1, "missing.so"),
+        (["inspect", "vec.cu"], 1, "vec.cu"),
+        (["frobnicate"], 2, "No such command 'frobnicate'"),
+    ],
+)
+def test_errors_and_exit_codes(source, capsys, words, code, message):
+    returned, out, err = run(capsys, *words)
+    assert (returned, out) == (code, "")
+    assert message in err
+
+
+# ---- doctor ------------------------------------------------------------------------------------------------------
+
+
+def test_doctor_on_this_machine(cache, capsys):
+    code, out, _ = run(capsys, "doctor")
+    rows = {line.split("  ")[0]: line for line in out.splitlines()}
+    assert code == 0
+    assert jitload.__version__ in rows["jitload"]
+    assert "its result is right" in rows["kernel on the CPU"]
+    assert out.endswith("jitload builds and runs kernels here.\n")
+
+
+def test_doctor_says_what_is_missing(empty_cache, capsys, monkeypatch):
+    monkeypatch.setenv("JITLOAD_CXX", "/no/compiler")
+    monkeypatch.setenv("JITLOAD_NVRTC", "/no/nvrtc")
+    monkeypatch.setattr("jitload.toolchain.arch.load_driver", lambda: None)
+    code, out, _ = run(capsys, "doctor", "--json")
+    report = json.loads(out)
+    missing = {row["subject"]: row["advice"] for row in report["findings"] if not row["is_good"]}
+    assert (code, report["works"]) == (1, False)
+    assert "/no/compiler" in missing["C++ compiler"]
+    assert "/no/nvrtc" in missing["NVRTC"]
+    assert "no NVIDIA driver" in missing["driver"]
+    assert "kernel on the CPU" in missing
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+def test_doctor_runs_a_kernel_on_the_gpu(cache, capsys):
+    code, out, _ = run(capsys, "doctor", "--json")
+    rows = {row["subject"]: row for row in json.loads(out)["findings"]}
+    assert code == 0
+    assert rows["kernel on the GPU"]["is_good"], rows["kernel on the GPU"]["advice"]
+
+
+# ---- all commands ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shell_completion(shell):
+    env = python_env() | {"_JITLOAD_COMPLETE": f"{shell}_source"}
+    code = "import sys; from jitload.cli import main; sys.exit(main([]))"
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert f"_JITLOAD_COMPLETE={shell}_complete" in done.stdout

@@ -1,0 +1,138 @@
+"""CUDA's libraries in C++: their headers are found in wheels, and they are linked when they are called."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import jitload
+from jitload.errors import CompileError, ToolchainError
+from jitload.host_cpp.link import missing_libraries
+from jitload.toolchain import libraries
+from jitload.toolchain.cuda import Nvcc
+from jitload.toolchain.libraries import library_hint, library_include_dirs, library_wheel
+
+HEADERS = {
+    "nvidia/cu13/include/cublas_v2.h": '#pragma once\nextern "C" int cublasGetVersion_v2(int);',
+    "nvidia/cu13/include/curand.h": '#pragma once\nextern "C" int curandGetVersion(int);',
+    "nvidia/cu13/include/stdlib.h": "#error the headers of wheels come last",
+    "nvidia/cudnn/include/cudnn.h": "#pragma once\n#define CUDNN_MAJOR 9",
+    "cutlass_library/source/include/cutlass/cutlass.h": "#pragma once\n#define CUTLASS_HOST_DEVICE",
+}
+LIBRARIES = {
+    "nvidia/cu13/lib/libcublas.so.13": "cublasGetVersion_v2",
+    "nvidia/cu13/lib/libcurand.so.10": "curandGetVersion",
+}
+TEXT = """
+#include <cublas_v2.h>
+#include <cudnn.h>
+#include <curand.h>
+#include <cutlass/cutlass.h>
+#include <stdlib.h>
+int blas(int x) { return cublasGetVersion_v2(x); }
+int random_numbers(int x) { return curandGetVersion(x) + CUDNN_MAJOR; }
+"""
+
+
+def make_library(path: Path, function: str, added: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = f'extern "C" int {function}(int x) {{ return x + {added}; }}'
+    command = ["g++", "-shared", "-fPIC", "-x", "c++", "-", f"-Wl,-soname,{path.name}", "-o", str(path)]
+    subprocess.run(command, input=text, text=True, check=True)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    site = tmp_path_factory.mktemp("site")
+    for name, text in HEADERS.items():
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text(text + "\n")
+    for name, function in LIBRARIES.items():
+        make_library(site / name, function, 7)
+    return site
+
+
+@pytest.fixture
+def wheels(site: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Wheels of CUDA 13 with libraries, in place of those of this machine."""
+    monkeypatch.setattr(libraries, "package_dirs", lambda name: [site / name])
+    return site
+
+
+def nvcc(tmp_path: Path, major: int = 13) -> Nvcc:
+    return Nvcc(
+        major=major, version=(major, 0), path=tmp_path / "nvcc", include_dirs=(tmp_path / "include",), identity=""
+    )
+
+
+def test_libraries_of_wheels_are_found_and_the_loaded_one_is_called(wheels: Path, tmp_path: Path):
+    other = tmp_path / "libcurand.so.10"
+    make_library(other, "curandGetVersion", 100)
+    ctypes.CDLL(str(other))  # as torch has loaded its own
+    module = jitload.load_inline(
+        "calls", cpp_sources=TEXT, functions=["blas", "random_numbers"], extra_ldflags=["-lcublas", "-lcurand"]
+    )
+    assert module.blas(1) == 8
+    assert module.random_numbers(1) == 110
+
+
+def test_only_directories_that_exist_and_fit_the_release_are_searched(wheels: Path, tmp_path: Path):
+    nvidia, cutlass = wheels / "nvidia", wheels / "cutlass_library" / "source" / "include"
+    assert library_include_dirs(nvcc(tmp_path)) == (nvidia / "cu13/include", nvidia / "cudnn/include", cutlass)
+    assert library_include_dirs(nvcc(tmp_path, 12)) == (nvidia / "cudnn/include", cutlass)
+    beside = nvcc(tmp_path)._replace(include_dirs=(nvidia / "cu13/include",))
+    assert library_include_dirs(beside) == (nvidia / "cudnn/include", cutlass)
+
+
+def test_a_library_of_the_toolkit_or_one_named_by_the_user_is_linked(wheels: Path, tmp_path: Path):
+    make_library(tmp_path / "lib64" / "libcusparse.so", "cusparseCreate", 1)
+    path = tmp_path / "lib64" / "libcusparse.so"
+    undefined = ["cusparseCreate", "cublasLtCreate", "malloc"]
+    options = missing_libraries(undefined, nvcc(tmp_path), ["/opt/libcublasLt.so.13"], "m")
+    assert options == (str(path), f"-Wl,-rpath,{path.parent}")
+    assert missing_libraries(["cublasLtCreate"], nvcc(tmp_path), ["-lmine"], "m") == ()  # which may bring it
+    with pytest.raises(
+        ToolchainError, match=r"calls cublasLtCreate, and there is no libcublasLt .* pip install nvidia-cublas, "
+    ):
+        missing_libraries(undefined, nvcc(tmp_path), [], "m")
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("x.cu:1:10: fatal error: cublas_v2.h: No such file or directory", "pip install nvidia-cublas"),
+        ('x.cu(3): catastrophic error: cannot open source file "cudnn.h"', "pip install nvidia-cudnn-cu13"),
+        ('x.cu(3): error: identifier "curandState" is undefined', "pip install nvidia-curand"),
+        (
+            "x.cpp:3:1: error: \u2018cusparseHandle_t\u2019 was not declared in this scope",
+            "pip install nvidia-cusparse",
+        ),
+        ("x.cpp:3:1: error: \u2018CUBLAS_OP_N\u2019 was not declared in this scope", "pip install nvidia-cublas"),
+        ("x.cpp:1:10: fatal error: cutlass/gemm/gemm.h: No such file or directory", "pip install nvidia-cutlass"),
+        ("x.cpp:1:10: fatal error: cub/cub.cuh: No such file or directory", "pip install nvidia-cuda-cccl"),
+        ("x.cpp:1:10: fatal error: mine.h: No such file or directory", ""),
+        ("x.cpp:1:10: error: cannot convert \u2018int\u2019 to \u2018cublasHandle_t\u2019", ""),
+    ],
+)
+def test_what_is_missing_is_named_with_its_wheel(line: str, hint: str):
+    assert hint in library_hint(line, 13)
+    assert bool(library_hint(line, 13)) is bool(hint)
+
+
+def test_wheels_have_other_names_for_cuda_12():
+    assert [library_wheel(name, 12) for name in ("cublasLt", "nvrtc")] == [
+        "nvidia-cublas-cu12",
+        "nvidia-cuda-nvrtc-cu12",
+    ]
+    assert [library_wheel(name, 13) for name in ("cublasLt", "nccl")] == ["nvidia-cublas", "nvidia-nccl-cu13"]
+
+
+def test_the_error_of_a_missing_header_ends_with_the_command(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(libraries, "package_dirs", lambda name: [])
+    with pytest.raises(
+        CompileError, match=r"nccl\.h was not found; the headers come with: pip install nvidia-nccl-cu13$"
+    ):
+        jitload.load_inline("lacks", cpp_sources="#include <nccl.h>\nint f(int x) { return x; }", functions=["f"])

@@ -1,0 +1,473 @@
+"""Tests of what a loaded kernel shows of itself: PTX, machine code, occupancy."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import jitload
+from jitload.elf.cubin import read_image
+from jitload.inspection.code import KernelCode, runs_on
+from jitload.inspection.listing import Listing
+from jitload.inspection.occupancy import MULTIPROCESSORS, block_limits, compute_occupancy, suggest_block
+from jitload.inspection.ptx import extract_entry
+from jitload.model import ImageKernel
+from jitload.settings import read_settings
+from jitload.toolchain.cuda import find_cuda_toolchain
+from jitload.toolchain.nvdisasm import find_nvdisasm
+
+pytest_plugins = ["support.gpu_fixtures"]
+
+SOURCE = r"""
+__constant__ float coeffs[4];
+__device__ int table[2] = {1, 2};
+__device__ __noinline__ float square(float x) { return x * x + coeffs[1]; }
+__device__ float root(float x) { return sqrtf(x) + coeffs[0]; }
+extern "C" __global__ void first(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = square(x[i]) + root(x[i]) + table[i & 1];
+}
+extern "C" __global__ void __launch_bounds__(512) second(const float* x, float* y, int n) {
+    __shared__ float s[512];
+    s[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    if (threadIdx.x >= n) printf("%d; }\n", n);  // text with what ends a directive
+    y[threadIdx.x] = square(s[511 - threadIdx.x]);
+}
+namespace deep { template <class T> __global__ void twice(T* x) { x[threadIdx.x] *= 2; } }
+"""
+FUNCTIONS = {
+    "first": jitload.Launch(),
+    "second": jitload.Launch(),
+    "twice": jitload.Launch(kernel="deep::twice<float>"),
+}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def mod(cache):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JITLOAD_CACHE_DIR", str(cache))
+        options = {"arch": ("sm_80", "sm_90a"), "extra_cuda_cflags": ["-lineinfo"], "functions": FUNCTIONS}
+        yield jitload.load_inline("shown", cuda_sources=SOURCE, **options)
+
+
+# ---- PTX -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_ptx_is_complete_and_that_of_one_kernel(mod, name, arch):
+    text = mod[name].ptx(arch=arch)
+    assert text.count(".entry") == 1
+    assert f".target {arch}" in text
+    cubin = jitload.compile_cubin(text, arch=arch)  # what it uses is in it
+    assert [kernel.symbol for kernel in cubin.kernels] == [mod[name].kernel.symbol]
+
+
+def test_ptx_has_only_what_the_kernel_uses(mod):
+    first, second, twice = (mod[name].ptx(arch="sm_80") for name in FUNCTIONS)
+    assert "table[" in first
+    assert "vprintf" not in first
+    assert "table[" not in second
+    assert "vprintf" in second
+    assert "_Z6squaref" in first
+    assert "_Z6squaref" in second
+    assert "coeffs" not in twice
+
+
+def test_extract_entry_keeps_a_text_that_has_one_kernel():
+    text = (
+        ".version 8.0\n.target sm_80\n.address_size 64\n"
+        ".extern .func (.param .b32 r) g(.param .b32 a);\n"
+        '.global .align 8 .u64 pointers[2] = {g, g};\n/* } */ .visible .entry k()\n{\n{ ret; }\n}\n// "};\n'
+    )
+    assert extract_entry(text, "k").count("pointers") == 0
+    using = text.replace("ret;", "mov.u64 %rd1, pointers; ret;")
+    assert extract_entry(using, "k") == using
+
+
+def test_ptx_of_a_library_that_was_copied_says_how_to_get_it(mod, tmp_path, monkeypatch):
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "cache"))
+    source = 'extern "C" __global__ void k(float* x) { *x = 1; }'
+    path = jitload.build_inline("copied", cuda_sources=source, arch="sm_80", output=tmp_path / "copied.so")
+    copy = jitload.load_module(path)
+    with pytest.raises(jitload.JitLoadError, match=r"copied\.so holds machine code alone.*load_inline\(\)"):
+        copy.k.ptx()
+    assert "EXIT" in copy.k.sass()
+    in_directory = jitload.load_inline("copied", cuda_sources=source, arch="sm_80", build_directory=tmp_path / "b")
+    assert ".entry k(" in in_directory.k.ptx()
+    cubin = jitload.compile_cubin(source, arch="sm_80")
+    assert ".entry k(" in cubin.ptx
+    without_source = jitload.load_inline(
+        "bare", embed_cubin={"k": cubin.data}, functions={"k": jitload.Launch(signature="void k(float* x)")}
+    )
+    with pytest.raises(jitload.JitLoadError, match="its cubin was not compiled here"):
+        without_source.k.ptx()
+
+
+def test_ptx_beside_a_library_is_not_taken_from_another_build(tmp_path, monkeypatch):
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path))
+    paths = [
+        Path(
+            jitload.build_inline(
+                "m", cuda_sources=f'extern "C" __global__ void k(int* x) {{ *x = {n}; }}', arch="sm_80"
+            )
+        )
+        for n in (1, 2)
+    ]
+    shutil.copyfile(paths[0], paths[1].with_name("other.so"))
+    with pytest.raises(jitload.JitLoadError, match="has no PTX"):
+        jitload.load_module(paths[1].with_name("other.so")).k.ptx()
+
+
+# ---- machine code --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_sass_is_that_of_one_kernel(mod, name, arch):
+    text = mod[name].sass(arch=arch)
+    registers = mod[name].kernels[arch].registers
+    assert text.startswith(f"// {name}, {arch}: {registers} registers, ")
+    assert "EXIT" in text
+    assert ("BAR" in text) == (name == "second")
+    assert ("square" in text) == (name != "twice")
+    assert ".section" not in text
+
+
+def test_sass_with_source_has_the_lines_above_their_instructions(mod):
+    lines = mod.second.sass(arch="sm_90a", source=True).splitlines()
+    number = next(n for n, line in enumerate(SOURCE.splitlines(), 1) if "__syncthreads" in line)
+    index = lines.index(f"    // shown.cu:{number}  __syncthreads();")
+    assert "BAR.SYNC" in lines[index + 1]
+    inlined = mod.first.sass(arch="sm_90a", source=True)
+    assert "// shown.cu:5, inlined at shown.cu:8  __device__ float root(float x)" in inlined
+
+
+def test_sass_with_source_of_files_and_of_several_texts(tmp_path, monkeypatch):
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "cache"))
+    text = 'extern "C" __global__ void {}(float* x)\n{{\n  *x = {};\n}}\n'
+    options = {"arch": "sm_80", "extra_cuda_cflags": ["-lineinfo"]}
+    for name in "ab":
+        (tmp_path / f"{name}.cu").write_text(text.format(name, f"0x{name}"))
+    files = jitload.load("files", sources=[tmp_path / "a.cu", tmp_path / "b.cu"], **options)
+    assert "// b.cu:3  *x = 0xb;" in files.b.sass(source=True)
+    (tmp_path / "b.cu").write_text("// another text\n" * 4)
+    assert "// b.cu:3\n" in files.b.sass(source=True).replace("another text", "")
+    texts = jitload.load_inline("texts", cuda_sources=[text.format("a", 1), text.format("b", 2)], **options)
+    assert "// cuda_sources[1]:3  *x = 2;" in texts.b.sass(source=True)
+    plain = jitload.load_inline("plain", cuda_sources=text.format("a", 1), arch="sm_80")
+    with pytest.raises(jitload.JitLoadError, match=r"extra_cuda_cflags=\['-lineinfo'\]"):
+        plain.a.sass(source=True)
+
+
+def test_nvdisasm_missing_and_too_old(mod, tmp_path, monkeypatch):
+    monkeypatch.setattr("jitload.toolchain.nvdisasm._candidates", lambda _: iter(()))
+    with pytest.raises(jitload.errors.ToolchainError, match=r"pip install 'jitload\[inspect\]'"):
+        mod.first.sass(arch="sm_80")
+    program = tmp_path / "nvdisasm"
+    program.write_text("#!/bin/sh\necho nvdisasm fatal: unknown SM80 >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("jitload.toolchain.nvdisasm._candidates", lambda _: iter([program]))
+    with pytest.raises(jitload.errors.ToolchainError, match="unknown SM80\nIf it does not know the architecture"):
+        mod.first.sass(arch="sm_80")
+
+
+def test_nvdisasm_of_cuda_home_comes_first(tmp_path, monkeypatch):
+    program = tmp_path / "bin" / "nvdisasm"
+    program.parent.mkdir()
+    shutil.copy("/bin/true", program)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    assert find_nvdisasm(read_settings()) == program
+
+
+def test_listing_shows_itself_plainly_and_in_colours():
+    text = Listing("/*0000*/ LDG.E R0, [R2.64] ; // a < b\n")
+    assert repr(text) == str(text)
+    html = text._repr_html_()
+    assert "a &lt; b" in html
+    assert "<span" in html
+
+
+def test_the_guide_does_what_it_says(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path))
+    guide = (Path(__file__).parent.parent / "docs" / "inspecting.md").read_text()
+    for block in re.findall(r"```python\n(.*?)```", guide, re.DOTALL):
+        exec(compile(block, "inspecting.md", "exec"), {})
+    output = capsys.readouterr().out
+    for line in re.search(r"```\n(    // vec.cu:4.*?)\n", guide).groups():
+        assert line in output
+    assert "8 blocks and 64 of 64 warps" in output
+
+
+def test_a_triton_kernel_shows_its_own_ptx_and_python(tmp_path, monkeypatch):
+    pytest.importorskip("triton")
+    import triton_kernels
+
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("TRITON_DISABLE_LINE_INFO", "0")
+    types = {"X_ptr": "*fp32:16", "Y_ptr": "*fp32:16", "n": "i32"}
+    options = {"signature": types, "constexprs": {"BLOCK": 256}, "grid": "ceil_div(n, BLOCK)", "arch": "sm_90a"}
+    function = jitload.load_triton("shown", triton_kernels.square_kernel, **options).square_kernel
+    assert function.ptx().count(".entry") == 1
+    assert "// triton_kernels.py:" in function.sass(source=True)
+    record = function.occupancy()
+    assert (record.block, record.arch) == (128, "sm_90a")
+    with pytest.raises(ValueError, match="the block of a Triton kernel is fixed, to 128 threads"):
+        function.occupancy(256)
+
+
+# ---- which architecture --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["ptx", "sass", "occupancy"])
+def test_the_architecture_has_to_be_named_or_be_the_gpus(mod, method, monkeypatch):
+    call = getattr(mod.first, method)
+    monkeypatch.setattr("jitload.inspection.code.current_capability", lambda: None)
+    with pytest.raises(jitload.JitLoadError, match=r"first\(\) has code for sm_80, sm_90a: name one of these"):
+        call()
+    with pytest.raises(jitload.JitLoadError, match=r"has no code for sm_75.*sm_80, sm_90a"):
+        call(arch="sm_75")
+    with pytest.raises(jitload.JitLoadError, match="runs on the CPU as part of the library"):
+        call(arch="cpu")
+    with pytest.raises(jitload.errors.ToolchainError, match="is not an architecture"):
+        call(arch="hopper")
+
+
+def test_the_gpu_decides_between_architectures(mod, monkeypatch):
+    for capability, arch in (((8, 6), "sm_80"), ((9, 0), "sm_90a")):
+        monkeypatch.setattr("jitload.inspection.code.current_capability", lambda capability=capability: capability)
+        assert f".target {arch}\n" in mod.first.ptx()
+
+
+def test_runs_on():
+    archs = ("sm_80", "sm_86", "sm_90a", "sm_100f", "sm_100a", "sm_120")
+    runs = {number: [arch for arch in archs if runs_on(arch, number)] for number in (80, 89, 90, 100, 103, 121)}
+    assert runs == {80: ["sm_80"], 89: ["sm_80", "sm_86"], 90: ["sm_90a"], 100: ["sm_100f", "sm_100a"],
+                    103: ["sm_100f"], 121: ["sm_120"]}  # fmt: skip
+    assert max(archs, key=lambda arch: runs_on(arch, 100)) == "sm_100a"
+
+
+# ---- functions without a kernel of their own ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def without_code(mod):
+    """Return functions without one kernel for a GPU, with what the error says."""
+    on_cpu = jitload.load_inline("on_cpu", cuda_sources=SOURCE, functions=FUNCTIONS, arch="cpu")
+    host = jitload.load_inline("host", cpp_sources="int f(float* x) { return 1; }", functions=["f"])
+    text = "template <class T> __global__ void k(T* x) { *x = 1; }"
+    launches = [jitload.Launch(kernel="k<float>"), jitload.Launch(kernel="k<int>")]
+    several = jitload.load_inline("several", cuda_sources=text, functions={"k": launches}, arch="sm_80")
+    return {
+        r"built for the CPU only.*objdump -d": on_cpu.first,
+        r"f\(\) is a host function": host.f,
+        r"k\(\) chooses one of several kernels by the dtypes": several.k,
+    }
+
+
+@pytest.mark.parametrize("method", ["ptx", "sass", "occupancy"])
+def test_functions_without_code_for_a_gpu(method, without_code):
+    for message, function in without_code.items():
+        with pytest.raises(jitload.JitLoadError, match=message):
+            getattr(function, method)()
+
+
+# ---- occupancy -----------------------------------------------------------------------------------------------------
+
+REFERENCE = r"""
+#include <climits>
+#include <cstdio>
+#include <cuda_occupancy.h>
+int main() {
+  int number, blocks, warps, shared, reserved, registers, statics, barriers, threads, block, dynamic;
+  while (scanf("%d%d%d%d%d%d%d%d%d%d%d", &number, &blocks, &warps, &shared, &reserved, &registers, &statics,
+               &barriers, &threads, &block, &dynamic) == 11) {
+    cudaOccDeviceProp device;
+    device.computeMajor = number / 10, device.computeMinor = number % 10;
+    device.maxThreadsPerBlock = 1024, device.maxThreadsPerMultiprocessor = 32 * warps;
+    device.regsPerBlock = device.regsPerMultiprocessor = 65536, device.warpSize = 32, device.numSms = 1;
+    device.sharedMemPerBlock = 48 << 10, device.sharedMemPerMultiprocessor = shared;
+    device.sharedMemPerBlockOptin = shared - reserved, device.reservedSharedMemPerBlock = reserved;
+    cudaOccFuncAttributes kernel;
+    kernel.maxThreadsPerBlock = threads, kernel.numRegs = registers, kernel.sharedSizeBytes = statics;
+    kernel.shmemLimitConfig = FUNC_SHMEM_LIMIT_OPTIN, kernel.numBlockBarriers = barriers;
+    kernel.maxDynamicSharedSizeBytes = device.sharedMemPerBlockOptin - statics;
+    cudaOccDeviceState state;
+    cudaOccResult result;
+    int grid = 0, suggested = 0, limit = 0;
+    cudaOccMaxBlocksPerMultiprocessor(&limit, &device);
+    if (cudaOccMaxActiveBlocksPerMultiprocessor(&result, &device, &kernel, &state, block, dynamic) ||
+        cudaOccMaxPotentialOccupancyBlockSize(&grid, &suggested, &device, &kernel, &state, 0, dynamic)) return 1;
+    printf("%d %d %d\n", result.activeBlocksPerMultiprocessor, suggested, limit);
+  }
+}
+"""
+
+
+def test_occupancy_is_that_of_nvidias_header(tmp_path):
+    include = next(
+        path for path in find_cuda_toolchain(read_settings()).include_dirs if (path / "cuda_occupancy.h").is_file()
+    )
+    (tmp_path / "reference.cc").write_text(REFERENCE)
+    command = ["c++", "-w", f"-I{include}", str(tmp_path / "reference.cc"), "-o", str(tmp_path / "reference")]
+    subprocess.run(command, check=True)
+    kernels = [
+        ImageKernel(
+            symbol="k",
+            slots=(),
+            registers=registers,
+            shared_bytes=shared,
+            local_bytes=0,
+            max_threads=threads,
+            barriers=barriers,
+        )
+        for registers, shared, threads, barriers in itertools.product(
+            (8, 16, 33, 64, 97, 168, 255), (0, 1, 4096, 40000), (1024, 96), (0, 1, 5)
+        )
+    ]
+    cases = list(itertools.product(MULTIPROCESSORS, kernels, (1, 32, 95, 256, 1000), (0, 100, 50000)))
+    questions = "\n".join(
+        " ".join(map(str, (number, sm.blocks, sm.warps, sm.shared_bytes, sm.reserved_bytes, k.registers, k.shared_bytes,
+                           k.barriers, k.max_threads, block, dynamic)))
+        for number, k, block, dynamic in cases
+        for sm in [MULTIPROCESSORS[number]]
+    )  # fmt: skip
+    answers = subprocess.run(
+        [tmp_path / "reference"], input=questions, capture_output=True, text=True, check=True
+    ).stdout
+    for (number, kernel, block, dynamic), line in zip(cases, answers.splitlines(), strict=True):
+        sm = MULTIPROCESSORS[number]
+        blocks = min(block_limits(kernel, block, dynamic, sm).values()) if block <= kernel.max_threads else None
+        expected, suggested, most = map(int, line.split())
+        case = (number, kernel, block, dynamic)
+        assert blocks in (expected, None), case
+        assert suggest_block(kernel, dynamic, sm) == suggested, case
+        assert sm.blocks == most, case
+
+
+def test_occupancy_of_a_loaded_kernel(mod):
+    record = mod.second.occupancy(arch="sm_90a")
+    assert (record.block, record.shared_bytes, record.max_warps, record.source) == (256, 0, 64, "computed")
+    assert record.warps == 8 * record.blocks
+    assert record.blocks == min(record.limits.values())
+    assert record.limits["barriers"] == 64
+    assert mod.second[1, (64, 2), 100_000].occupancy(arch="sm_90a").limited_by == ("shared memory",)
+    assert mod.second.occupancy((8, 8), arch="sm_80").block == 64
+    too_large = mod.first.occupancy(shared_bytes=10**9, arch="sm_80")
+    assert (too_large.blocks, too_large.suggested_block, too_large.share) == (0, 0, 0.0)
+    assert "0 blocks and 0 of 64 warps per multiprocessor (0%), limited by shared memory" in str(too_large)
+
+
+@pytest.mark.parametrize(("arguments", "error", "message"), [
+    ((0,), ValueError, "a block of this kernel has 1 to 512 threads"),
+    ((1024,), ValueError, "a block of this kernel has 1 to 512 threads"),
+    (((8, 8, 8, 8),), TypeError, "one to three dimensions"),
+    ((1.5,), TypeError, "block must be an int"),
+    ((64, -1), ValueError, "shared_bytes=-1 is negative"),
+    ((64, "1"), TypeError, "shared_bytes must be an int"),
+])  # fmt: skip
+def test_occupancy_of_an_impossible_launch(mod, arguments, error, message):
+    with pytest.raises(error, match=message):
+        mod.second.occupancy(*arguments, arch="sm_90a")
+
+
+def test_barriers_are_read_from_cubins(mod):
+    text = (
+        'extern "C" __global__ void none(int* x) { *x = 1; }\n'
+        'extern "C" __global__ void four(int* x) { __syncthreads(); asm volatile("bar.sync 3, 64;"); *x = 1; }'
+    )
+    image = read_image(jitload.compile_cubin(text, arch="sm_90a").data)
+    assert {kernel.symbol: kernel.barriers for kernel in image.kernels} == {"none": 0, "four": 4}
+
+
+def test_limits_of_an_architecture_that_nobody_described(mod):
+    kernel = ImageKernel(symbol="k", slots=(), registers=8, shared_bytes=0, local_bytes=0, max_threads=1024)
+    code = KernelCode(function="k", arch="sm_90a", cubin=b"", kernel=kernel, origin=Path())
+    from jitload.inspection.occupancy import multiprocessor_of
+
+    with pytest.raises(jitload.JitLoadError, match="limits of sm_999 are not known, only those of sm_75, sm_80"):
+        multiprocessor_of(999, "k")
+    assert compute_occupancy(code, 1024, 0, MULTIPROCESSORS[90]).limited_by == ("warps",)
+
+
+# ---- on a GPU ------------------------------------------------------------------------------------------------------
+
+
+HUNGRY = """{
+    float v[90];
+    for (int i = 0; i < 90; ++i) v[i] = x[i * 1031];
+    __syncthreads();
+    for (int r = 0; r < 3; ++r)
+        for (int i = 0; i < 90; ++i) v[i] = v[i] * v[(i + 7) % 90] + r;
+    for (int i = 0; i < 90; ++i) x[i * 977] = v[i];
+}"""
+
+
+@pytest.mark.gpu
+def test_computed_occupancy_is_the_drivers(gpu, tmp_path, monkeypatch):
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path))
+    body = "{{ {} if (threadIdx.x > 4000) x[0] = 1; }}"
+    shared = "__shared__ float s[{}]; s[threadIdx.x % {}] = x[0]; __syncthreads(); x[threadIdx.x] = s[0];"
+    kernels = {
+        "plain": ("", body.format("")),
+        "small": ("__launch_bounds__(96)", body.format("")),
+        "barrier": ("", body.format("__syncthreads();")),
+        "barriers": ("", body.format('asm volatile("bar.sync 9, 1024;");')),
+        "static4k": ("", body.format(shared.format(1024, 1024))),
+        "static40k": ("", body.format(shared.format(10240, 10240))),
+        "packed": ("__launch_bounds__(1024, 2)", body.format("")),
+        "registers": ("", HUNGRY),
+    }  # fmt: skip
+    source = "".join(
+        f'extern "C" __global__ void {bounds} {name}(float* x) {text}\n' for name, (bounds, text) in kernels.items()
+    )
+    mod = jitload.load_inline("occupied", cuda_sources=source)
+    (arch,) = mod.plain.kernels
+    different = []
+    for name, block, shared_bytes in itertools.product(
+        kernels, (1, 32, 64, 96, 128, 160, 256, 512, 1024), (0, 1, 1000, 9000, 47000, 60000, 99000)
+    ):
+        if block > mod[name].kernel.max_threads:
+            continue
+        driver = mod[name].occupancy(block, shared_bytes)
+        with monkeypatch.context() as patch:
+            patch.setattr("jitload.inspection.driver.current_capability", lambda: None)
+            computed = mod[name].occupancy(block, shared_bytes, arch=arch)
+        numbers = [(o.blocks, o.warps, o.max_warps, o.suggested_block, o.limits) for o in (driver, computed)]
+        assert computed.source == "computed"
+        if numbers[0] != numbers[1]:
+            different.append((name, block, shared_bytes, *numbers))
+    assert mod.plain.occupancy().source == "driver"
+    assert not different
+
+
+@pytest.mark.gpu
+def test_occupancy_and_code_during_a_capture(gpu, tmp_path, monkeypatch):
+    import torch
+
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path))
+    mod = jitload.load_inline(
+        "captured", cuda_sources='extern "C" __global__ void k(float* x) { x[threadIdx.x] += 1; }'
+    )
+    x = torch.zeros(32, device="cuda")
+    mod.k[1, 32](x)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        mod.k[1, 32](x)
+        assert mod.k.occupancy(32).source == "driver"
+        assert "EXIT" in mod.k.sass()
+        assert ".entry k(" in mod.k.ptx()
+    before = x.sum().item()
+    graph.replay()
+    assert x.sum().item() == before + 32

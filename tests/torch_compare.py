@@ -1,0 +1,244 @@
+"""Compare jitload's build of each text in `torch_programs/` with torch's own: `python torch_compare.py --out DIR`.
+
+Results, strides, dtypes, changed arguments and errors must be equal. Each build and its calls have a process of their
+own, whose record stays in DIR, so that an interrupted comparison continues. The exit status is 1 if anything differs,
+and 2 if a text could not be compared in the time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import pickle
+import re
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
+
+import torch
+from torch_programs import PROGRAMS, Program, difference, functions_of, names
+
+PEERS = ("jitload", "torch")
+_FILE = re.compile(r"[^\s\"'(\[]*\.(?:cpp|cu|h|cuh):\d+")
+_BACKTRACE = re.compile(r"\n?Exception raised from .*", re.DOTALL)
+
+
+# ---- one text, in a process of its own -----------------------------------------------------------------------------
+
+
+def run_program(program: Program, peer: str) -> dict[str, Any]:
+    """Build a text and run its calls; return what happened."""
+    messages: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("jitload.cpp_extension")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    if peer == "jitload":
+        from jitload.cpp_extension import load_inline
+    else:
+        from torch.utils.cpp_extension import load_inline
+    start = time.perf_counter()
+    try:
+        module = load_inline(**program.arguments())
+    except Exception as error:  # noqa: BLE001  the record says it
+        return {"build_error": f"{type(error).__name__}: {error}", "seconds": time.perf_counter() - start}
+    seconds = time.perf_counter() - start
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    functions = functions_of(module)
+    is_host_only = device == "cpu" and program.cuda is not None
+    calls = [call for call in program.calls if device in call.on or not is_host_only]
+    outcomes = [run_call(call.expression, call.result, functions, device) for call in calls]
+    missing = [message for message in messages if "own headers" in message]
+    return {"seconds": seconds, "fallback": missing, "outcomes": outcomes}
+
+
+def run_call(expression: str, expected: str, functions: dict[str, Any], device: str) -> dict[str, Any]:
+    """Return what a call returned, what it made of its arguments, and how both differ from the expected result."""
+    passed: list[Any] = []
+
+    def recorded(function: Any) -> Any:
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            passed.extend((*arguments, *keywords.values()))
+            return function(*arguments, **keywords)
+
+        return call
+
+    scope = {**names(device), **{name: recorded(function) for name, function in functions.items()}}
+    outcome: dict[str, Any] = {"call": expression}
+    try:
+        value = eval(expression, scope)
+        if device == "cuda":
+            torch.cuda.synchronize()
+    except BaseException as error:  # noqa: BLE001  the record says it
+        outcome["error"] = (type(error).__name__, _without_files(str(error)))
+        value = None
+    else:
+        outcome["same_as"] = [index for index, argument in enumerate(passed) if argument is value]
+        if expected:
+            outcome["reference"] = difference(value, eval(expected, names(device)))
+    outcome["value"] = _describe(value)
+    outcome["arguments"] = [_describe(argument) for argument in passed]
+    return outcome
+
+
+def _without_files(text: str) -> str:
+    return _FILE.sub("FILE:LINE", _BACKTRACE.sub("", text)).rstrip("\n")
+
+
+def _describe(value: Any) -> Any:
+    """Return a value as data that two processes can compare."""
+    if isinstance(value, torch.Tensor):
+        is_strided = value.layout == torch.strided
+        facts = (
+            type(value).__name__,
+            str(value.dtype),
+            str(value.device),
+            str(value.layout),
+            value.requires_grad,
+            value.is_leaf,
+        )
+        if not is_strided or value.is_meta:
+            return facts, tuple(value.shape), None, None
+        data = value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes() if value.numel() else b""
+        return facts, tuple(value.shape), value.stride(), data
+    if isinstance(value, list | tuple):
+        return type(value).__name__, [_describe(item) for item in value]
+    if isinstance(value, dict):
+        return "dict", [(_describe(key), _describe(item)) for key, item in value.items()]
+    return type(value).__name__, repr(value)
+
+
+# ---- all texts -----------------------------------------------------------------------------------------------------
+
+
+def run_all(programs: list[Program], options: argparse.Namespace) -> None:
+    """Run each text with each peer, several at a time, until the time is over."""
+    deadline = time.monotonic() + options.limit_seconds
+    jobs = [(program, peer) for peer in reversed(PEERS) for program in programs]
+    jobs = [job for job in jobs if not _record(options.out, *job).exists()]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        list(pool.map(lambda job: _run_apart(*job, options=options, deadline=deadline), jobs))
+
+
+def _record(directory: Path, program: Program, peer: str) -> Path:
+    return directory / f"{program.name}.{peer}.pickle"
+
+
+def _run_apart(program: Program, peer: str, *, options: argparse.Namespace, deadline: float) -> None:
+    remaining = min(options.timeout, deadline - time.monotonic())
+    if remaining < 5:
+        return
+    path = _record(options.out, program, peer)
+    extensions = options.out / "extensions" / f"{program.name}.{peer}"
+    extensions.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "TORCH_EXTENSIONS_DIR": str(extensions), "MAX_JOBS": "2", "PYTHONFAULTHANDLER": "1"}
+    command = [sys.executable, __file__, "--out", str(options.out), "--run", program.name, "--peer", peer]
+    with (options.out / f"{program.name}.{peer}.log").open("wb") as log:
+        try:
+            status = subprocess.run(
+                command, env=environment, stdout=log, stderr=log, timeout=remaining, check=False
+            ).returncode
+        except subprocess.TimeoutExpired:
+            status = None
+    if status not in (0, None):
+        tail = Path(log.name).read_text(errors="replace")[-2000:]
+        path.write_bytes(pickle.dumps({"build_error": f"exit status {status}: {tail}", "seconds": 0.0}))
+
+
+def compare(program: Program, directory: Path) -> dict[str, Any]:
+    """Return the line of the table about one text."""
+    paths = [_record(directory, program, peer) for peer in PEERS]
+    if not all(path.exists() for path in paths):
+        lacking = ", ".join(peer for peer, path in zip(PEERS, paths, strict=True) if not path.exists())
+        return {"name": program.name, "status": "not run", "details": [f"no record of {lacking}"]}
+    ours, theirs = (pickle.loads(path.read_bytes()) for path in paths)
+    line = {"name": program.name, "seconds": [ours["seconds"], theirs["seconds"]], "fallback": ours.get("fallback", [])}
+    details = [f"jitload: {ours['build_error']}"] if "build_error" in ours else []
+    if program.is_refused_by_torch:
+        details += [] if "build_error" in theirs else ["torch builds the text, which is marked as refused"]
+        return {**line, "status": "differs" if details else "ours alone", "details": details}
+    details += [f"torch: {theirs['build_error']}"] if "build_error" in theirs else []
+    for one, other in zip(ours.get("outcomes", []), theirs.get("outcomes", []), strict=False):
+        details += [f"{one['call']}: {text}" for text in _differences(one, other)]
+    return {**line, "status": "differs" if details else "equal", "details": details}
+
+
+def _differences(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
+    texts = [
+        f"{key}: jitload {_short(ours.get(key))}, torch {_short(theirs.get(key))}"
+        for key in ("error", "value", "arguments", "same_as")
+        if ours.get(key) != theirs.get(key)
+    ]
+    for peer, outcome in zip(PEERS, (ours, theirs), strict=True):
+        if outcome.get("reference"):
+            texts.append(f"{peer} differs from the reference: {outcome['reference']}")
+    return texts
+
+
+def _short(value: Any) -> str:
+    text = (
+        value[0] + ": " + value[1]
+        if isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], str)
+        else repr(value)
+    )
+    return text if len(text) < 600 else text[:600] + "…"
+
+
+def report(programs: list[Program], directory: Path) -> int:
+    """Print the table, write it as JSON, and return the exit status."""
+    lines = [compare(program, directory) for program in programs]
+    for line in lines:
+        ours, theirs = line.get("seconds", (0.0, 0.0))
+        print(f"{line['name']:28} {line['status']:10} jitload {ours:6.1f} s   torch {theirs:6.1f} s")
+        for detail in (*line["details"], *line.get("fallback", [])):
+            print("    " + detail.replace("\n", "\n    "))
+    counts = {
+        status: sum(line["status"] == status for line in lines)
+        for status in ("equal", "ours alone", "differs", "not run")
+    }
+    fallbacks = [line for line in lines if line.get("fallback")]
+    print(f"{len(lines)} texts: {counts}; {len(fallbacks)} fell back to torch's headers")
+    (directory / "comparison.json").write_text(json.dumps(lines, indent=1))
+    return 1 if counts["differs"] else 2 if counts["not run"] else 0
+
+
+def main() -> int:
+    """Compare the texts that the command line names, or all."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="texts; default: all")
+    parser.add_argument("--out", type=Path, required=True, help="a folder for the records")
+    parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2), help="builds at a time")
+    parser.add_argument("--limit-seconds", type=float, default=1e9, help="no build runs longer than until then")
+    parser.add_argument("--timeout", type=float, default=300, help="seconds for one build and its calls")
+    parser.add_argument("--part", default="1/1", help="i/n: the i-th of n parts of the texts")
+    parser.add_argument("--kind", choices=("cpp", "cuda"), help="texts without or with kernels alone")
+    parser.add_argument("--run", help=argparse.SUPPRESS)
+    parser.add_argument("--peer", choices=PEERS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    options.out = options.out.absolute()
+    options.out.mkdir(parents=True, exist_ok=True)
+    if options.run:
+        program = next(program for program in PROGRAMS if program.name == options.run)
+        outcome = run_program(program, options.peer)
+        partial = _record(options.out, program, options.peer).with_suffix(".partial")
+        partial.write_bytes(pickle.dumps(outcome))
+        partial.rename(partial.with_suffix(".pickle"))
+        os._exit(0)  # a failed kernel may hang the interpreter's exit
+    part, count = map(int, options.part.split("/"))
+    programs = [program for program in PROGRAMS if not options.names or program.name in options.names]
+    programs = [p for p in programs if options.kind is None or (p.cuda is None) == (options.kind == "cpp")]
+    programs = programs[part - 1 :: count]
+    run_all(programs, options)
+    return report(programs, options.out)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

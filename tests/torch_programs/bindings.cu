@@ -1,0 +1,306 @@
+//// module_of_many
+/// call: forward(rand(40), 2.0) -> rand(40) * 2
+/// call: backward(rand(40), 2.0) -> rand(40) * 2
+/// call: inference(rand(40)) -> rand(40)
+/// call: Version() -> "1.2"
+/// call: forward(rand(40)) -> rand(40)
+/// call: forward(scale=3.0, input=rand(40)) -> rand(40) * 3
+/// call: forward(rand(40), scale=None) !! TypeError: forward(): incompatible function arguments.
+/// call: forward(rand(40), 1.0, 2.0) !! TypeError: forward(): incompatible function arguments.
+/// call: sizes(rand(4, 5)) -> ([4, 5], 20, True)
+/// call: kinds([1, 2], {"a": 1}, (1, "x")) -> 4
+/// call: kinds([1, 2], {"a": "b"}, (1, "x")) !! TypeError: kinds(): incompatible function arguments.
+#include <torch/extension.h>
+#include <map>
+#include <string>
+__global__ void many_kernel(const float* x, float* y, float s, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = x[i] * s;
+}
+static torch::Tensor scaled(const torch::Tensor& input, float scale) {
+  auto output = torch::empty_like(input);
+  const auto n = static_cast<int>(input.numel());
+  many_kernel<<<(n + 127) / 128, 128>>>(input.data_ptr<float>(), output.data_ptr<float>(), scale, n);
+  return output;
+}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.doc() = "several functions";
+  m.def("forward", &scaled, "forward (CUDA)", py::arg("input"), py::arg("scale") = 1.0f);
+  m.def("backward", [](torch::Tensor grad, double scale) { return scaled(grad.contiguous(), scale); }, "backward (CUDA)");
+  m.def("inference", [](const torch::Tensor& x) { torch::NoGradGuard no_grad; return scaled(x, 1.f); });
+  m.def("Version", []() -> std::string { return "1.2"; });
+  m.def("sizes", [](torch::Tensor x) { return std::make_tuple(x.sizes().vec(), x.numel(), x.is_contiguous()); });
+  m.def("kinds", [](std::vector<int> a, std::map<std::string, int> b, std::tuple<int, std::string> c) {
+    return (int)a.size() + (int)b.size() + (int)std::get<1>(c).size(); });
+}
+//// autograd_pair
+/// functions: tanh_forward, tanh_backward
+/// cpp: torch::Tensor tanh_forward(torch::Tensor x); torch::Tensor tanh_backward(torch::Tensor grad, torch::Tensor y);
+/// call: tanh_forward(rand(60).requires_grad_())
+/// call: tanh_backward(rand(60), rand(60).tanh()) -> rand(60) * (1 - rand(60).tanh() ** 2)
+/// call: tanh_backward(rand(60), rand(61)) !! RuntimeError: size mismatch: [60] and [61]
+#include <torch/extension.h>
+#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDAGuard.h>
+namespace {
+template <typename scalar_t>
+__global__ void tanh_kernel(const scalar_t* x, scalar_t* y, int64_t n) { const int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; if (i < n) y[i] = ::tanh(x[i]); }
+template <typename scalar_t>
+__global__ void tanh_grad_kernel(const scalar_t* g, const scalar_t* y, scalar_t* d, int64_t n) { const int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; if (i < n) d[i] = g[i] * (scalar_t(1) - y[i] * y[i]); }
+inline int blocks_for(int64_t n) { return static_cast<int>((n + 255) / 256); }
+}  // namespace
+torch::Tensor tanh_forward(torch::Tensor x) {
+  const c10::cuda::CUDAGuard guard(x.device());
+  auto y = torch::empty_like(x);
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "tanh_forward", [&] {
+    tanh_kernel<scalar_t><<<blocks_for(x.numel()), 256, 0, at::cuda::getCurrentCUDAStream()>>>(x.data_ptr<scalar_t>(), y.data_ptr<scalar_t>(), x.numel());
+  });
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return y;
+}
+torch::Tensor tanh_backward(torch::Tensor grad, torch::Tensor y) {
+  TORCH_CHECK(grad.sizes() == y.sizes(), "size mismatch: ", grad.sizes(), " and ", y.sizes());
+  const at::cuda::CUDAGuard guard{grad.device()};
+  at::cuda::CUDAStream stream = at::cuda::getCurrentCUDAStream();
+  auto d = torch::empty_like(grad);
+  AT_DISPATCH_FLOATING_TYPES(grad.scalar_type(), "tanh_backward", [&] {
+    tanh_grad_kernel<scalar_t><<<blocks_for(d.numel()), 256, 0, stream.stream()>>>(grad.data_ptr<scalar_t>(), y.data_ptr<scalar_t>(), d.data_ptr<scalar_t>(), d.numel());
+  });
+  return d;
+}
+//// launch_errors
+/// functions: bad_launch
+/// cpp: void bad_launch(int how);
+/// call: bad_launch(0) -> None
+/// call: bad_launch(1) !gpu RuntimeError: launch failed: invalid configuration argument
+/// call: bad_launch(2) !gpu
+/// call: bad_launch(3) !gpu
+/// call: bad_launch(4) !gpu
+/// call: bad_launch(5) !! RuntimeError: std::runtime_error from the host
+/// call: bad_launch(6) !! RuntimeError: an index is out of range
+/// call: bad_launch(7) !! IndexError: position 7
+/// call: bad_launch(-1) -> None
+#include <torch/extension.h>
+#include <c10/cuda/CUDAException.h>
+#include <ATen/cuda/Exceptions.h>
+__global__ void bad_launch_kernel() {}
+void bad_launch(int how) {
+  if (how == 1) {
+    bad_launch_kernel<<<1, 4096>>>();
+    auto e = cudaGetLastError();
+    TORCH_CHECK(e == cudaSuccess, "launch failed: ", cudaGetErrorString(e));
+  }
+  if (how == 2) { bad_launch_kernel<<<0, 1>>>(); C10_CUDA_KERNEL_LAUNCH_CHECK(); }
+  if (how == 3) { bad_launch_kernel<<<1, 1, 1 << 20>>>(); AT_CUDA_CHECK(cudaGetLastError()); }
+  if (how == 4) C10_CUDA_CHECK(cudaSetDevice(1000));
+  if (how == 5) throw std::runtime_error("std::runtime_error from the host");
+  if (how == 6) throw std::out_of_range("an index is out of range");
+  if (how == 7) TORCH_CHECK_INDEX(how < 7, "position ", how);
+}
+//// stream_and_device_queries
+/// functions: queries
+/// cpp: std::vector<int64_t> queries(torch::Tensor x);
+/// call: queries(rand(3))
+#include <torch/extension.h>
+#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDAStream.h>
+#include <c10/cuda/CUDAFunctions.h>
+__global__ void noop_kernel() {}
+std::vector<int64_t> queries(torch::Tensor x) {
+  TORCH_CHECK(x.is_cuda());
+  auto stream = at::cuda::getCurrentCUDAStream(x.get_device());
+  const cudaDeviceProp* prop = at::cuda::getCurrentDeviceProperties();
+  noop_kernel<<<1, 1, 0, stream>>>();
+  stream.synchronize();
+  cudaStream_t raw = stream;
+  return {prop->multiProcessorCount, prop->warpSize, prop->major, x.device().index(), (int64_t)(raw == stream.stream()), stream.device_index(),
+          (int64_t)stream.query(), c10::cuda::device_count() > 0, (int64_t)c10::cuda::current_device(), at::cuda::warp_size()};
+}
+//// type_method_dispatch
+/// functions: legacy
+/// cpp: at::Tensor legacy(at::Tensor x);
+/// call: legacy(rand(12)) -> rand(12) + 1
+/// call: legacy(rand(12).double()) -> rand(12).double() + 1
+/// call: legacy(rand(2).cpu()) !! RuntimeError: x must be a CUDA tensor
+/// torch: refused
+#include <torch/extension.h>
+#define CHECK_CUDA(x) AT_ASSERTM(x.type().is_cuda(), #x " must be a CUDA tensor")
+template <typename scalar_t>
+__global__ void legacy_kernel(const scalar_t* x, scalar_t* y, int n) { int i = threadIdx.x; if (i < n) y[i] = x[i] + static_cast<scalar_t>(1); }
+at::Tensor legacy(at::Tensor x) {
+  TORCH_CHECK(x.type().is_cuda(), "x must be a CUDA tensor");
+  auto y = at::empty_like(x);
+  AT_DISPATCH_FLOATING_TYPES(x.type(), "legacy", ([&] { legacy_kernel<scalar_t><<<1, 32>>>(x.data<scalar_t>(), y.data<scalar_t>(), x.numel()); }));
+  return y;
+}
+//// assert_macros
+/// functions: assertions
+/// cpp: torch::Tensor assertions(torch::Tensor x, int which);
+/// call: assertions(rand(3, 4), 0) -> rand(3, 4)
+/// call: assertions(rand(3, 4), 1) !! RuntimeError:
+/// call: assertions(rand(3, 4), 2) !! RuntimeError:
+/// call: assertions(rand(3, 4), 3) !! RuntimeError:
+/// call: assertions(rand(3, 4), 4) !! ValueError: values: 1 2.5 x true [3, 4] 1
+/// call: assertions(rand(3, 4), 5) !! TypeError: type
+/// call: assertions(rand(3, 4), 6) !! NotImplementedError: not yet
+/// call: assertions(rand(3, 4), 7) !! RuntimeError: float Float
+/// call: assertions(rand(3, 4), 8) !! RuntimeError: error 8
+/// call: assertions(rand(3, 4), 9) !! RuntimeError:
+/// call: assertions(rand(3, 4), 10) !! RuntimeError:
+/// call: assertions(rand(3, 4), 11) !! RuntimeError:
+/// call: assertions(rand(3, 4), 12) !! IndexError:
+#include <torch/extension.h>
+#define CHECK_FLOAT(t) TORCH_CHECK((t).scalar_type() == at::ScalarType::Double, (t).dtype(), " ", (t).scalar_type())
+__global__ void nothing_kernel() {}
+torch::Tensor assertions(torch::Tensor x, int which) {
+  AT_ASSERTM(which != 1, "which must not be ", 1);
+  AT_ASSERT(which != 2);
+  TORCH_INTERNAL_ASSERT(which != 3, "internal ", x.sizes());
+  if (which == 4) TORCH_CHECK_VALUE(false, "values: ", 1, " ", 2.5, " ", 'x', " ", "true ", x.sizes(), " ", true);
+  if (which == 5) TORCH_CHECK_TYPE(false, "type");
+  if (which == 6) TORCH_CHECK_NOT_IMPLEMENTED(false, "not yet");
+  if (which == 7) CHECK_FLOAT(x);
+  if (which == 8) AT_ERROR("error ", which);
+  if (which == 9) TORCH_CHECK_LT(x.dim(), 1);
+  if (which == 10) TORCH_CHECK_EQ(x.size(0), x.size(1)) << "sizes";
+  if (which == 11) C10_THROW_ERROR(Error, "thrown");
+  if (which == 12) TORCH_CHECK_INDEX(false);
+  return x;
+}
+//// two_texts_one_header
+/// functions: add_one, times_two
+/// cpp: torch::Tensor add_one(torch::Tensor x); torch::Tensor times_two(torch::Tensor x) { return x.mul(2); }
+/// call: add_one(rand(9)) -> rand(9) + 1
+/// call: times_two(rand(9)) -> rand(9) * 2
+#include <torch/types.h>
+using torch::Tensor;
+using namespace torch::indexing;
+__global__ void add_one_kernel(float* x, int n) { if (threadIdx.x < n) x[threadIdx.x] += 1.f; }
+Tensor add_one(Tensor x) {
+  Tensor y = x.index({Slice()}).clone();
+  add_one_kernel<<<1, 32>>>(y.data_ptr<float>(), static_cast<int>(y.numel()));
+  return y;
+}
+//// float_vector_types
+/// functions: pairwise_distance
+/// cpp: torch::Tensor pairwise_distance(torch::Tensor a, torch::Tensor b);
+/// call: pairwise_distance(rand(5, 3), rand(7, 3)) -> torch.cdist(rand(5, 3), rand(7, 3)) ** 2
+/// call: pairwise_distance(rand(5, 3), rand(7, 2)) !! RuntimeError: points need 3 coordinates
+#include <torch/extension.h>
+#include <vector_types.h>
+__device__ inline float3 load3(const float* p, int i) { return make_float3(p[3 * i], p[3 * i + 1], p[3 * i + 2]); }
+__global__ void distance_kernel(const float* a, const float* b, float* d, int m) {
+  float3 p = load3(a, blockIdx.x), q = load3(b, threadIdx.x);
+  float x = p.x - q.x, y = p.y - q.y, z = p.z - q.z;
+  d[blockIdx.x * m + threadIdx.x] = x * x + y * y + z * z;
+}
+torch::Tensor pairwise_distance(torch::Tensor a, torch::Tensor b) {
+  TORCH_CHECK(a.size(-1) == 3 && b.size(-1) == 3, "points need 3 coordinates");
+  auto d = a.new_empty({a.size(0), b.size(0)});
+  distance_kernel<<<a.size(0), b.size(0)>>>(a.data_ptr<float>(), b.data_ptr<float>(), d.data_ptr<float>(), b.size(0));
+  return d;
+}
+//// half_host_arithmetic
+/// functions: scaled_by_half
+/// cpp: torch::Tensor scaled_by_half(torch::Tensor x, double s);
+/// call: scaled_by_half(rand(20).half(), 0.3)
+/// call: scaled_by_half(rand(20).bfloat16(), 0.3)
+/// call: scaled_by_half(rand(20), 0.3) !gpu NotImplementedError: "scaled_by_half" not implemented for 'Float'
+#include <torch/extension.h>
+template <typename T>
+__global__ void scaled_by_half_kernel(const T* x, T* y, T s, int n) {
+  int i = threadIdx.x;
+  if (i < n) { T v = x[i] * s; v += T(1); y[i] = v > T(0.5f) ? -v : v / T(2); }
+}
+torch::Tensor scaled_by_half(torch::Tensor x, double s) {
+  auto y = torch::empty_like(x);
+  AT_DISPATCH_REDUCED_FLOATING_TYPES(x.scalar_type(), "scaled_by_half", [&] {
+    scalar_t value = static_cast<scalar_t>(s);
+    value = value * static_cast<scalar_t>(2.0f) - scalar_t(0.1f);
+    scaled_by_half_kernel<scalar_t><<<1, 32>>>(x.data_ptr<scalar_t>(), y.data_ptr<scalar_t>(), value, x.numel());
+  });
+  return y;
+}
+//// optional_outputs
+/// functions: top_two
+/// cpp: std::tuple<torch::Tensor, c10::optional<torch::Tensor>, double, bool> top_two(torch::Tensor x, bool with_index, c10::optional<int64_t> start);
+/// call: top_two(rand(4, 9), True, None)
+/// call: top_two(rand(4, 9), False, 3)
+/// call: top_two(rand(4, 9), False, start=3) !! TypeError: top_two(): incompatible function arguments.
+/// call: top_two(rand(4, 9), False, 3.5) !! TypeError: top_two(): incompatible function arguments.
+#include <torch/extension.h>
+__global__ void top_two_kernel(const float* x, float* best, int* where, int n, int start) {
+  const float* row = x + threadIdx.x * n;
+  int first = start, second = start + 1;
+  if (row[second] > row[first]) { int t = first; first = second; second = t; }
+  for (int i = start + 2; i < n; ++i) if (row[i] > row[first]) { second = first; first = i; } else if (row[i] > row[second]) second = i;
+  best[threadIdx.x * 2] = row[first]; best[threadIdx.x * 2 + 1] = row[second];
+  if (where) { where[threadIdx.x * 2] = first; where[threadIdx.x * 2 + 1] = second; }
+}
+std::tuple<torch::Tensor, c10::optional<torch::Tensor>, double, bool> top_two(torch::Tensor x, bool with_index, c10::optional<int64_t> start) {
+  auto best = torch::empty({x.size(0), 2}, x.options());
+  c10::optional<torch::Tensor> where = c10::nullopt;
+  if (with_index) where = torch::empty({x.size(0), 2}, x.options().dtype(torch::kInt));
+  top_two_kernel<<<1, x.size(0)>>>(x.data_ptr<float>(), best.data_ptr<float>(), where ? where->data_ptr<int>() : nullptr, x.size(1), start.value_or(0));
+  return std::make_tuple(best, where, 0.5, with_index);
+}
+//// strided_views
+/// functions: add_diagonal_
+/// cpp: torch::Tensor add_diagonal_(torch::Tensor x, double v);
+/// call: add_diagonal_(rand(4, 4), 2.0) -> rand(4, 4) + 2 * torch.eye(4, device=DEVICE)
+/// call: add_diagonal_(rand(4, 6).t(), 2.0) -> rand(4, 6).t() + 2 * torch.eye(6, 4, device=DEVICE)
+/// call: add_diagonal_(rand(8, 8)[::2, 1::2], 2.0) -> rand(8, 8)[::2, 1::2] + 2 * torch.eye(4, device=DEVICE)
+/// call: add_diagonal_(rand(3, 3, 3), 1.0) !! RuntimeError: diagonal: expected 2 dims
+#include <torch/extension.h>
+__global__ void add_diagonal_kernel(float* x, int64_t s0, int64_t s1, float v, int n) { if (threadIdx.x < n) x[threadIdx.x * (s0 + s1)] += v; }
+torch::Tensor add_diagonal_(torch::Tensor x, double v) {
+  TORCH_CHECK(x.dim() == 2, "diagonal: expected 2 dims");
+  const int n = std::min(x.size(0), x.size(1));
+  add_diagonal_kernel<<<1, 32>>>(x.data_ptr<float>(), x.stride(0), x.stride(1), static_cast<float>(v), n);
+  return x;
+}
+//// list_of_tensors_pointers
+/// functions: fused_list_scale
+/// cpp: std::vector<torch::Tensor> fused_list_scale(torch::TensorList xs, double s);
+/// call: fused_list_scale([rand(3), rand(5), rand(2, 2)], 2.0) -> [rand(3) * 2, rand(5) * 2, rand(2, 2) * 2]
+/// call: fused_list_scale((rand(3),), 2.0) -> [rand(3) * 2]
+/// call: fused_list_scale([], 2.0) !! RuntimeError: no tensors
+/// call: fused_list_scale([rand(3), 4], 2.0) !! TypeError: fused_list_scale(): incompatible function arguments.
+/// call: fused_list_scale(rand(3), 2.0) !gpu
+#include <torch/extension.h>
+struct Pointers { const float* in[4]; float* out[4]; int n[4]; };
+__global__ void list_scale_kernel(Pointers p, float s) {
+  const int which = blockIdx.x;
+  for (int i = threadIdx.x; i < p.n[which]; i += blockDim.x) p.out[which][i] = p.in[which][i] * s;
+}
+std::vector<torch::Tensor> fused_list_scale(torch::TensorList xs, double s) {
+  TORCH_CHECK(xs.size() > 0, "no tensors");
+  Pointers p;
+  std::vector<torch::Tensor> outputs;
+  outputs.reserve(xs.size());
+  for (const auto i : c10::irange(xs.size())) {
+    outputs.emplace_back(torch::empty_like(xs[i]));
+    p.in[i] = xs[i].data_ptr<float>(); p.out[i] = outputs.back().data_ptr<float>(); p.n[i] = xs[i].numel();
+  }
+  list_scale_kernel<<<xs.size(), 32>>>(p, s);
+  return outputs;
+}
+//// scalar_arguments
+/// functions: fill_like
+/// cpp: torch::Tensor fill_like(torch::Tensor x, uint8_t a, int16_t b, unsigned int c, size_t d, long long e, char f, bool g, float h);
+/// call: fill_like(rand(2), 255, -5, 7, 9, -11, "c", True, 0.25)
+/// call: fill_like(rand(2), 256, -5, 7, 9, -11, "c", True, 0.25) !! TypeError: fill_like(): incompatible function arguments.
+/// call: fill_like(rand(2), -1, -5, 7, 9, -11, "c", True, 0.25) !! TypeError: fill_like(): incompatible function arguments.
+/// call: fill_like(rand(2), 1, 40000, 7, 9, -11, "c", True, 0.25) !! TypeError: fill_like(): incompatible function arguments.
+/// call: fill_like(rand(2), 1, 4, 7, -9, -11, "c", True, 0.25) !! TypeError: fill_like(): incompatible function arguments.
+/// call: fill_like(rand(2), 1, 4, 7, 9, -11, "long", True, 0.25) !!
+/// call: fill_like(rand(2), 1, 4, 7, 9, -11, "", True, 0.25) !!
+/// call: fill_like(rand(2), True, False, 7, 9, -11, "c", None, 1e300)
+/// call: fill_like(rand(2), 1, 4, 7, 9, -11, 99, True, 0.25) !! TypeError: fill_like(): incompatible function arguments.
+#include <torch/extension.h>
+__global__ void fill_like_kernel(float* y, float v, int n) { if (threadIdx.x < n) y[threadIdx.x] = v; }
+torch::Tensor fill_like(torch::Tensor x, uint8_t a, int16_t b, unsigned int c, size_t d, long long e, char f, bool g, float h) {
+  auto y = torch::full_like(x, 0);
+  fill_like_kernel<<<1, 8>>>(y.data_ptr<float>(), a + b + c + d + e + f + g + h, y.numel());
+  return y;
+}

@@ -1,0 +1,228 @@
+//// matmul_shared
+/// functions: matmul
+/// cpp: torch::Tensor matmul(torch::Tensor A, torch::Tensor B);
+/// call: matmul(ints(33, 20).float(), ints(20, 45).float()) -> ints(33, 20).float() @ ints(20, 45).float()
+/// call: matmul(rand(3, 4), rand(5, 6)) !! RuntimeError: inner dimensions differ: 4 and 5
+/// call: matmul(rand(3), rand(3)) !! RuntimeError: A must be 2D
+#include <torch/extension.h>
+#include <cuda_runtime.h>
+#define TILE_SIZE 16
+template <int T>
+__global__ void matmul_shared_kernel(const float* A, const float* B, float* C, int M, int N, int K) {
+    __shared__ float tileA[T][T];
+    __shared__ float tileB[T][T + 1];
+    int row = blockIdx.y * T + threadIdx.y, col = blockIdx.x * T + threadIdx.x;
+    float acc = 0.0f;
+    for (int t = 0; t < (K + T - 1) / T; t++) {
+        tileA[threadIdx.y][threadIdx.x] = (row < M && t * T + threadIdx.x < K) ? A[row * K + t * T + threadIdx.x] : 0.0f;
+        tileB[threadIdx.y][threadIdx.x] = (col < N && t * T + threadIdx.y < K) ? B[(t * T + threadIdx.y) * N + col] : 0.0f;
+        __syncthreads();
+        #pragma unroll
+        for (int i = 0; i < T; i++) acc += tileA[threadIdx.y][i] * tileB[i][threadIdx.x];
+        __syncthreads();
+    }
+    if (row < M && col < N) C[row * N + col] = acc;
+}
+torch::Tensor matmul(torch::Tensor A, torch::Tensor B) {
+    TORCH_CHECK(A.dim() == 2, "A must be 2D");
+    TORCH_CHECK(A.size(1) == B.size(0), "inner dimensions differ: ", A.size(1), " and ", B.size(0));
+    const int M = A.size(0), K = A.size(1), N = B.size(1);
+    auto C = torch::zeros({M, N}, A.options());
+    dim3 threads(TILE_SIZE, TILE_SIZE);
+    dim3 blocks((N + TILE_SIZE - 1) / TILE_SIZE, (M + TILE_SIZE - 1) / TILE_SIZE);
+    matmul_shared_kernel<TILE_SIZE><<<blocks, threads>>>(A.data_ptr<float>(), B.data_ptr<float>(), C.data_ptr<float>(), M, N, K);
+    return C;
+}
+//// transpose_tiles
+/// functions: transpose_copy2
+/// cpp: torch::Tensor transpose_copy2(torch::Tensor x);
+/// call: transpose_copy2(rand(33, 70)) -> rand(33, 70).t().contiguous()
+/// call: transpose_copy2(rand(33, 70).double()) -> rand(33, 70).double().t().contiguous()
+/// call: transpose_copy2(ints(33, 70).byte()) -> ints(33, 70).byte().t().contiguous()
+/// call: transpose_copy2(rand(33, 70) > 0) -> (rand(33, 70) > 0).t().contiguous()
+/// call: transpose_copy2(rand(33, 70)[:, ::2]) !! RuntimeError: x must be contiguous, strides [70, 2]
+#include <torch/extension.h>
+constexpr int TILE_DIM = 32, BLOCK_ROWS = 8;
+template <typename T>
+__global__ void transpose_tiles_kernel(const T* in, T* out, int rows, int cols) {
+  __shared__ T tile[TILE_DIM][TILE_DIM + 1];
+  int x = blockIdx.x * TILE_DIM + threadIdx.x, y = blockIdx.y * TILE_DIM + threadIdx.y;
+  for (int j = 0; j < TILE_DIM; j += BLOCK_ROWS) if (x < cols && y + j < rows) tile[threadIdx.y + j][threadIdx.x] = in[(y + j) * cols + x];
+  __syncthreads();
+  x = blockIdx.y * TILE_DIM + threadIdx.x; y = blockIdx.x * TILE_DIM + threadIdx.y;
+  for (int j = 0; j < TILE_DIM; j += BLOCK_ROWS) if (x < rows && y + j < cols) out[(y + j) * rows + x] = tile[threadIdx.x][threadIdx.y + j];
+}
+torch::Tensor transpose_copy2(torch::Tensor x) {
+  TORCH_CHECK(x.is_contiguous(), "x must be contiguous, strides ", x.strides());
+  auto out = torch::empty({x.size(1), x.size(0)}, x.options());
+  const dim3 grid((x.size(1) + TILE_DIM - 1) / TILE_DIM, (x.size(0) + TILE_DIM - 1) / TILE_DIM), block(TILE_DIM, BLOCK_ROWS);
+  AT_DISPATCH_ALL_TYPES_AND3(at::ScalarType::Half, at::ScalarType::Bool, at::ScalarType::BFloat16, x.scalar_type(), "transpose", [&] {
+    transpose_tiles_kernel<scalar_t><<<grid, block>>>(x.data_ptr<scalar_t>(), out.data_ptr<scalar_t>(), x.size(0), x.size(1));
+  });
+  return out;
+}
+//// batched_strided_gemm
+/// functions: bmm_strided
+/// cpp: torch::Tensor bmm_strided(torch::Tensor a, torch::Tensor b);
+/// call: bmm_strided(ints(3, 5, 6).float(), ints(3, 6, 4).float()) -> ints(3, 5, 6).float() @ ints(3, 6, 4).float()
+/// call: bmm_strided(ints(3, 6, 5).float().transpose(1, 2), ints(3, 6, 4).float()) -> ints(3, 6, 5).float().transpose(1, 2) @ ints(3, 6, 4).float()
+/// call: bmm_strided(ints(1, 5, 6).float().expand(3, 5, 6), ints(3, 6, 4).float()) -> ints(1, 5, 6).float() @ ints(3, 6, 4).float()
+#include <torch/extension.h>
+struct Matrix3 { const float* data; int64_t s0, s1, s2; };
+__global__ void bmm_strided_kernel(Matrix3 a, Matrix3 b, float* c, int M, int N, int K) {
+  int n = threadIdx.x, m = blockIdx.x, batch = blockIdx.y;
+  float sum = 0;
+  for (int k = 0; k < K; ++k) sum += a.data[batch * a.s0 + m * a.s1 + k * a.s2] * b.data[batch * b.s0 + k * b.s1 + n * b.s2];
+  c[(batch * M + m) * N + n] = sum;
+}
+torch::Tensor bmm_strided(torch::Tensor a, torch::Tensor b) {
+  auto make = [](const torch::Tensor& t) { return Matrix3{t.data_ptr<float>(), t.stride(0), t.stride(1), t.stride(-1)}; };
+  const auto batch = a.sizes()[0], M = a.sizes()[1], K = a.sizes()[2], N = b.sizes()[2];
+  torch::Tensor c = torch::empty({batch, M, N}, a.options().memory_format(torch::MemoryFormat::Contiguous));
+  bmm_strided_kernel<<<dim3(M, batch), N>>>(make(a), make(b), c.data_ptr<float>(), M, N, K);
+  return c;
+}
+//// attention_naive
+/// functions: attention
+/// cpp: torch::Tensor attention(torch::Tensor q, torch::Tensor k, torch::Tensor v, bool causal, std::optional<double> scale);
+/// call: attention(rand(2, 3, 8, 16), rand(2, 3, 8, 16), rand(2, 3, 8, 16), False, None) -> torch.nn.functional.scaled_dot_product_attention(rand(2, 3, 8, 16), rand(2, 3, 8, 16), rand(2, 3, 8, 16))
+/// call: attention(rand(2, 3, 8, 16), rand(2, 3, 8, 16), rand(2, 3, 8, 16), True, 0.5) -> torch.nn.functional.scaled_dot_product_attention(rand(2, 3, 8, 16), rand(2, 3, 8, 16), rand(2, 3, 8, 16), is_causal=True, scale=0.5)
+/// call: attention(rand(2, 3, 8, 16), rand(2, 3, 8, 15), rand(2, 3, 8, 16), False, None) !! RuntimeError: q and k must have the same head size, but have 16 and 15
+#include <torch/extension.h>
+#include <cmath>
+__global__ void attention_kernel(const float* q, const float* k, const float* v, float* o, int L, int D, float scale, bool causal) {
+  extern __shared__ float scores[];
+  const int row = blockIdx.x, head = blockIdx.y;
+  const float* Q = q + (head * L + row) * D;
+  const int limit = causal ? row + 1 : L;
+  for (int j = threadIdx.x; j < limit; j += blockDim.x) {
+    float s = 0;
+    for (int d = 0; d < D; ++d) s += Q[d] * k[(head * L + j) * D + d];
+    scores[j] = s * scale;
+  }
+  __syncthreads();
+  float m = -INFINITY, total = 0;
+  for (int j = 0; j < limit; ++j) m = fmaxf(m, scores[j]);
+  for (int j = 0; j < limit; ++j) total += expf(scores[j] - m);
+  for (int d = threadIdx.x; d < D; d += blockDim.x) {
+    float s = 0;
+    for (int j = 0; j < limit; ++j) s += expf(scores[j] - m) * v[(head * L + j) * D + d];
+    o[(head * L + row) * D + d] = s / total;
+  }
+}
+torch::Tensor attention(torch::Tensor q, torch::Tensor k, torch::Tensor v, bool causal, std::optional<double> scale) {
+  const auto B = q.size(0), H = q.size(1), L = q.size(2), D = q.size(3);
+  TORCH_CHECK(k.size(-1) == D, "q and k must have the same head size, but have ", D, " and ", k.size(-1));
+  q = q.contiguous(); k = k.contiguous(); v = v.contiguous();
+  auto o = torch::empty_like(q);
+  const float s = scale ? static_cast<float>(*scale) : 1.0f / std::sqrt(static_cast<float>(D));
+  attention_kernel<<<dim3(L, B * H), 32, L * sizeof(float)>>>(q.data_ptr<float>(), k.data_ptr<float>(), v.data_ptr<float>(), o.data_ptr<float>(), L, D, s, causal);
+  return o;
+}
+//// large_shared_attribute
+/// functions: column_cumsum
+/// cpp: torch::Tensor column_cumsum(torch::Tensor x);
+/// call: column_cumsum(ints(400, 40).float()) -> ints(400, 40).float().cumsum(0)
+/// call: column_cumsum(ints(9000, 8).float()) !gpu RuntimeError: too much shared memory: 288000 bytes
+#include <torch/extension.h>
+#include <c10/cuda/CUDAException.h>
+__global__ void column_cumsum_kernel(const float* x, float* y, int rows, int cols) {
+  extern __shared__ float values[];
+  for (int i = threadIdx.x; i < rows * cols; i += blockDim.x) values[i] = x[i];
+  __syncthreads();
+  if (threadIdx.x < cols) { float s = 0; for (int r = 0; r < rows; ++r) y[r * cols + threadIdx.x] = s += values[r * cols + threadIdx.x]; }
+}
+torch::Tensor column_cumsum(torch::Tensor x) {
+  auto y = torch::empty_like(x);
+  const int bytes = x.numel() * sizeof(float);
+  cudaError_t status = cudaFuncSetAttribute(column_cumsum_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  if (status != cudaSuccess) { cudaGetLastError(); TORCH_CHECK(false, "too much shared memory: ", bytes, " bytes"); }
+  column_cumsum_kernel<<<1, 64, bytes>>>(x.data_ptr<float>(), y.data_ptr<float>(), x.size(0), x.size(1));
+  C10_CUDA_CHECK(cudaGetLastError());
+  return y;
+}
+//// wmma_tensor_cores
+/// functions: wmma_matmul
+/// cpp: torch::Tensor wmma_matmul(torch::Tensor a, torch::Tensor b);
+/// call: wmma_matmul(ints(32, 16).half(), ints(16, 48).half()) -> (ints(32, 16).float() @ ints(16, 48).float())
+/// call: wmma_matmul(ints(30, 16).half(), ints(16, 48).half()) !! RuntimeError: sizes must be multiples of 16
+#include <torch/extension.h>
+#include <mma.h>
+#include <cuda_fp16.h>
+using namespace nvcuda;
+__global__ void wmma_kernel(const half* a, const half* b, float* c, int N, int K) {
+  wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> fa;
+  wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::row_major> fb;
+  wmma::fragment<wmma::accumulator, 16, 16, 16, float> fc;
+  wmma::fill_fragment(fc, 0.0f);
+  for (int k = 0; k < K; k += 16) {
+    wmma::load_matrix_sync(fa, a + blockIdx.y * 16 * K + k, K);
+    wmma::load_matrix_sync(fb, b + k * N + blockIdx.x * 16, N);
+    wmma::mma_sync(fc, fa, fb, fc);
+  }
+  wmma::store_matrix_sync(c + blockIdx.y * 16 * N + blockIdx.x * 16, fc, N, wmma::mem_row_major);
+}
+torch::Tensor wmma_matmul(torch::Tensor a, torch::Tensor b) {
+  TORCH_CHECK(a.size(0) % 16 == 0 && a.size(1) % 16 == 0 && b.size(1) % 16 == 0, "sizes must be multiples of 16");
+  auto c = torch::empty({a.size(0), b.size(1)}, a.options().dtype(at::kFloat));
+  wmma_kernel<<<dim3(b.size(1) / 16, a.size(0) / 16), 32>>>(reinterpret_cast<half*>(a.data_ptr<c10::Half>()),
+      reinterpret_cast<half*>(b.data_ptr<c10::Half>()), c.data_ptr<float>(), b.size(1), a.size(1));
+  return c;
+}
+//// triangular_mask
+/// functions: tril_mul
+/// cpp: torch::Tensor tril_mul(torch::Tensor x, int64_t diagonal);
+/// call: tril_mul(rand(3, 6, 6), 1) -> rand(3, 6, 6).tril(1)
+/// call: tril_mul(rand(6, 6).t(), -1) -> rand(6, 6).t().tril(-1)
+/// call: tril_mul(rand(4), 0) !! RuntimeError: at least two dims
+#include <torch/extension.h>
+#include <climits>
+#include <ATen/cuda/detail/KernelUtils.h>
+template <typename index_t>
+__global__ void tril_kernel(float* x, index_t n, index_t rows, index_t cols, index_t diagonal) {
+  CUDA_KERNEL_LOOP_TYPE(i, n, index_t) { if (i % cols > (i / cols) % rows + diagonal) x[i] = 0.f; }
+}
+torch::Tensor tril_mul(torch::Tensor x, int64_t diagonal) {
+  TORCH_CHECK(x.dim() >= 2, "at least two dims");
+  auto y = x.clone(at::MemoryFormat::Contiguous);
+  if (y.numel() < INT_MAX) tril_kernel<int><<<3, 50>>>(y.data_ptr<float>(), y.numel(), y.size(-2), y.size(-1), diagonal);
+  else tril_kernel<int64_t><<<3, 50>>>(y.data_ptr<float>(), y.numel(), y.size(-2), y.size(-1), diagonal);
+  return y;
+}
+//// channels_last_copy
+/// functions: scale_channels
+/// cpp: torch::Tensor scale_channels(torch::Tensor x, torch::Tensor s);
+/// call: scale_channels(rand(2, 3, 4, 5), rand(3)) -> rand(2, 3, 4, 5) * rand(3).view(3, 1, 1)
+/// call: scale_channels(rand(2, 3, 4, 5).to(memory_format=torch.channels_last), rand(3)) -> rand(2, 3, 4, 5).to(memory_format=torch.channels_last) * rand(3).view(3, 1, 1)
+/// call: scale_channels(rand(2, 3, 4, 5).permute(0, 2, 3, 1), rand(4))
+#include <torch/extension.h>
+__global__ void scale_channels_kernel(const float* x, const float* s, float* y, int n, int C, int inner) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = x[i] * s[i / inner % C];
+}
+torch::Tensor scale_channels(torch::Tensor x, torch::Tensor s) {
+  const auto format = x.suggest_memory_format();
+  auto xc = x.contiguous(format);
+  auto y = torch::empty_like(xc, xc.options(), format);
+  const int inner = format == at::MemoryFormat::ChannelsLast ? 1 : x.size(2) * x.size(3);
+  scale_channels_kernel<<<(x.numel() + 63) / 64, 64>>>(xc.data_ptr<float>(), s.data_ptr<float>(), y.data_ptr<float>(), x.numel(), x.size(1), inner);
+  return y;
+}
+//// gather_scatter_accessors
+/// functions: scatter_rows
+/// cpp: torch::Tensor scatter_rows(torch::Tensor src, torch::Tensor index, int64_t size);
+/// call: scatter_rows(ints(6, 4).float(), ints(6), 10) -> torch.zeros(10, 4, device=DEVICE).index_add(0, ints(6), ints(6, 4).float())
+/// call: scatter_rows(ints(6, 4).float(), ints(6, 1), 10) !! RuntimeError: TensorAccessor expected 1 dims but tensor has 2
+/// call: scatter_rows(ints(6, 4).float(), ints(6).int(), 10) !! RuntimeError: expected scalar type Long but found Int
+/// call: scatter_rows(ints(6, 4).float(), ints(6), -1) !!
+#include <torch/extension.h>
+__global__ void scatter_rows_kernel(at::GenericPackedTensorAccessor<float, 2> src, torch::PackedTensorAccessor32<int64_t, 1> index, torch::PackedTensorAccessor32<float, 2> out) {
+  const auto row = blockIdx.x;
+  for (int c = threadIdx.x; c < src.size(1); c += blockDim.x) atomicAdd(&out[index[row]][c], src[row][c]);
+}
+torch::Tensor scatter_rows(torch::Tensor src, torch::Tensor index, int64_t size) {
+  auto out = torch::zeros({size, src.size(1)}, src.options());
+  auto idx = index.packed_accessor32<int64_t, 1>();
+  scatter_rows_kernel<<<src.size(0), 32>>>(src.generic_packed_accessor<float, 2>(), idx, out.packed_accessor32<float, 2>());
+  return out;
+}
