@@ -50,15 +50,14 @@ def outside_graphs(advice: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """
 
     def mark(function: Callable[P, R]) -> Callable[P, R]:
-        function._torchdynamo_disable = True  # type: ignore[attr-defined]
-        function._torchdynamo_disable_msg = advice  # type: ignore[attr-defined]
+        function.__dict__.update(_torchdynamo_disable=True, _torchdynamo_disable_msg=advice)
         return function
 
     return mark
 
 
 def ends_at_caller(function: Callable[P, R]) -> Callable[P, R]:
-    """Let the traceback of an error that the function raises end at the caller's line, and keep torch.compile out of it.
+    """Let the traceback of an error that the function raises end at the caller's line, and keep torch.compile out.
 
     A notebook would otherwise show a page of frames of this package above the message.
     """
