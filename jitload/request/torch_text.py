@@ -20,7 +20,7 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](?:torch|ATen|c10|pybind1
 _NAME = re.compile(r"\b(?:torch|at)\s*::\s*\w|\bPYBIND11_MODULE\b")
 _QUOTED_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
 _ANY_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*(?:[<\"]([^>\"\n]+)[>\"])?", re.MULTILINE)
-_OPERATOR = re.compile(r"(?:\.|->|::)\s*(?:template\s+)?([a-z]\w*)\s*\(")
+_OPERATOR = re.compile(r"(?:\.|->|::)\s*(?:template\s+)?([a-z_]\w*)\s*\(")
 _STD_NAME = re.compile(r"\bstd\s*::\s*(\w+)")
 _WORD = re.compile(r"\b[A-Za-z_]\w*")
 
@@ -95,8 +95,9 @@ _WORD_HEADERS = {
     "isinf floor ceil tanh sin cos roundf rintf floorf ceilf erff log1pf",
     "cstdio": "printf fprintf snprintf stderr",
     "cstring": "memcpy memset",
-    "cstdlib": "malloc free exit abort getenv abs",
+    "cstdlib": "malloc free exit abort getenv abs uint ushort",
     "cassert": "assert",
+    "exception": "Error what_without_backtrace",
     "cfloat": "FLT_MAX FLT_MIN FLT_EPSILON DBL_MAX DBL_MIN DBL_EPSILON",
     "climits": "INT_MAX INT_MIN UINT_MAX LONG_MAX CHAR_BIT",
     "cuda_fp16.h": "half half2 __half __half2 __float2half __half2float __half_raw",
@@ -374,12 +375,20 @@ def _string_literal(text: str) -> str:
 _UNKNOWN = re.compile(
     r"is not a member of|has no (?:actual )?member|has not been declared|No such file|cannot open source file"
     r"|no matching function|no instance of|does not name a|was not declared|is undefined|no operator|no match for"
-    r"|could not convert|cannot convert|no suitable|not a class or|incomplete type|no match found|ambiguous|more than one"
+    r"|could not convert|cannot convert|no suitable|not a class or|incomplete type|no match found|ambiguous"
+    r"|more than one"
 )
 _OF_TORCH = re.compile(
     r"\b(?:torch|at|c10|ATen|pybind11|py|caffe2|jitload_torch)(?:::|/)|[\"‘](?:torch|at|c10|pybind11|py|std|caffe2)[\"’]"
 )
 _MACRO_OF_TORCH = re.compile(r"\b(?:AT|TORCH|C10|PYBIND11|CUDA)_[A-Z]\w*")
+_SECOND_MODULE = re.compile(
+    r"(?:redefinition|multiple definition) of .*_jitload_torch_module|_jitload_torch_module.* has already been defined"
+)
+_LACKING = (
+    "These are names of torch's that jitload's headers do not have: load the text with "
+    "jitload.cpp_extension.load_inline, which then builds it with torch's own headers (docs/torch.md)."
+)
 _QUOTED = re.compile(r"[‘\"]([^‘’\"]+)[’\"]")
 _HEADER = re.compile(r"[\w/]+\.(?:cu)?h(?:pp)?\b")
 
@@ -400,3 +409,10 @@ def missing_names(log: str) -> list[str]:
             name = f"{name}::{owners[0]}"
         names[name] = None
     return list(names)
+
+
+def torch_hint(log: str) -> str:
+    """Return what to do about a compiler's messages on a text for torch, or nothing."""
+    if _SECOND_MODULE.search(log):
+        return "The text has a PYBIND11_MODULE of its own: leave functions= out, and add the functions there."
+    return _LACKING if missing_names(log) else ""
