@@ -106,11 +106,11 @@ _WORD_HEADERS = {
 # Parts of libstdc++'s <cmath> and <algorithm> that few texts use, by their include guards. cuda_runtime.h includes
 # <cmath>; without them, it is compiled in half the time.
 _UNUSED_PARTS = ("_GLIBCXX_BITS_SPECFUN_H", "_PSTL_GLUE_ALGORITHM_DEFS_H", "_RANGES_ALGO_H")
-_PLAIN_NAMES = "size_t ptrdiff_t nullptr_t u?int(?:_fast|_least)?(?:8|16|32|64|ptr|max)_t"
+_PLAIN_NAME = re.compile(r"size_t|ptrdiff_t|nullptr_t|u?int\w+_t")
 _PLAIN_INCLUDE = re.compile(
-    rf"(?:torch|ATen|c10|pybind11)/[\w/]+\.h|cu[a-z]\w+\.h|cooperative_groups(?:/\w+)?\.h|mma\.h|math_constants\.h"
-    rf"|device_launch_parameters\.h|vector_\w+\.h|(?:assert|ctype|errno|float|limits|math|std\w+|string|time)\.h"
-    rf"|c(?:assert|ctype|errno|float|inttypes|limits|std\w+|time)|{'|'.join(_STD_HEADERS)}"
+    r"(?:torch|ATen|c10|pybind11)/[\w/]+\.h|cu[a-z]\w+\.h|cooperative_groups(?:/\w+)?\.h|mma\.h|math_constants\.h"
+    r"|device_launch_parameters\.h|vector_\w+\.h|(?:assert|ctype|errno|float|limits|math|std\w+|string|time)\.h"
+    r"|c(?:assert|ctype|errno|float|inttypes|limits|std\w+|time)"
 )
 _LIBRARY_HEADERS = {
     "cublas": "cublas_v2.h",
@@ -267,11 +267,13 @@ def _unused_parts(texts: Sequence[str], header_dirs: Sequence[Path]) -> tuple[st
     own = [*_included_texts(texts, header_dirs)]
     quoted = {name for text in (*texts, *own) for name in _QUOTED_INCLUDE.findall(text)}
     resolved = {name for name in quoted if any((directory / name).is_file() for directory in header_dirs)}
-    known = re.compile("|".join(" ".join((_PLAIN_NAMES, *_STD_HEADERS.values())).split()))
+    names_in_tables = {*" ".join(_STD_HEADERS.values()).split()}
     for text in (*texts, *own):
-        if "namespace std" in text or not all(map(known.fullmatch, _STD_NAME.findall(text))):
+        names = {*_STD_NAME.findall(text)} - names_in_tables
+        headers = {*_ANY_INCLUDE.findall(text)} - resolved - _STD_HEADERS.keys()
+        if "namespace std" in text or not all(map(_PLAIN_NAME.fullmatch, names)):
             return ()
-        if not all(name in resolved or _PLAIN_INCLUDE.fullmatch(name) for name in _ANY_INCLUDE.findall(text)):
+        if not all(map(_PLAIN_INCLUDE.fullmatch, headers)):
             return ()
     return _UNUSED_PARTS
 
@@ -297,21 +299,23 @@ def _standard_headers(text: str, *, is_cuda: bool) -> Iterator[str]:
 
 
 @functools.lru_cache(maxsize=1)
-def operators() -> Mapping[str, tuple[Operator, ...]]:
-    """Return the signatures of ATen's operators by their names in C++."""
-    table: dict[str, list[Operator]] = {}
-    path = own_include_dir().parent / "torch_light" / "operators.txt"
-    for line in path.read_text(encoding="utf-8").splitlines():
-        operator = Operator(*line.split("\t"))
-        table.setdefault(operator.name, []).append(operator)
-    return {name: tuple(signatures) for name, signatures in table.items()}
+def operator_table() -> str:
+    """Return the signatures of ATen's operators, a line each, with those of one name in C++ next to each other."""
+    return (own_include_dir().parent / "torch_light" / "operators.txt").read_text(encoding="utf-8")
+
+
+def _find_operators(name: str) -> Iterator[Operator]:
+    table = operator_table()
+    start = 0 if table.startswith(f"{name}\t") else table.find(f"\n{name}\t") + 1 or len(table)
+    while table.startswith(f"{name}\t", start):
+        end = table.index("\n", start)
+        yield Operator(*table[start:end].split("\t"))
+        start = end + 1
 
 
 def _operator_declarations(text: str) -> tuple[list[str], list[str], set[str]]:
     """Return declarations of methods, definitions of methods and functions, and the headers that they need."""
-    table = operators()
-    names = sorted({name for name in _OPERATOR.findall(text) if name in table})
-    chosen = [operator for name in names for operator in table[name]]
+    chosen = [operator for name in sorted({*_OPERATOR.findall(text)}) for operator in _find_operators(name)]
     methods = [operator for operator in chosen if operator.kind == "m" and operator.name not in _OWN_METHODS.split()]
     functions = [operator for operator in chosen if operator.kind == "f" and operator.name not in _OWN_FUNCTIONS]
     declarations = [f"{op.result} {op.name}({op.parameters}) const;" for op in methods]
