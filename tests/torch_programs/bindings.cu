@@ -304,3 +304,51 @@ torch::Tensor fill_like(torch::Tensor x, uint8_t a, int16_t b, unsigned int c, s
   fill_like_kernel<<<1, 8>>>(y.data_ptr<float>(), a + b + c + d + e + f + g + h, y.numel());
   return y;
 }
+//// side_streams
+/// functions: on_side_stream
+/// cpp: torch::Tensor on_side_stream(torch::Tensor x, bool high);
+/// call: on_side_stream(rand(100), False) -> rand(100) * 2 + 1
+/// call: on_side_stream(rand(100), True) -> rand(100) * 2 + 1
+#include <torch/extension.h>
+#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDAGuard.h>
+__global__ void side_stream_kernel(const float* x, float* y, int n) { int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) y[i] = x[i] * 2.f; }
+torch::Tensor on_side_stream(torch::Tensor x, bool high) {
+  at::cuda::CUDAStream before = at::cuda::getCurrentCUDAStream(), side = at::cuda::getStreamFromPool(high);
+  TORCH_CHECK(side != before && side.stream() != nullptr, "the side stream is the current one");
+  torch::Tensor y;
+  C10_CUDA_CHECK(cudaStreamSynchronize(before));
+  {
+    at::cuda::CUDAStreamGuard guard(side);
+    TORCH_CHECK(at::cuda::getCurrentCUDAStream().stream() == side.stream(), "the guard does not switch streams");
+    y = torch::empty_like(x);
+    side_stream_kernel<<<1, 128, 0, at::cuda::getCurrentCUDAStream()>>>(x.data_ptr<float>(), y.data_ptr<float>(), x.numel());
+    y.add_(1);
+    side.synchronize();
+  }
+  TORCH_CHECK(at::cuda::getCurrentCUDAStream() == before, "the guard does not switch back");
+  return y;
+}
+//// atomics_of_halves
+/// functions: add_all
+/// cpp: torch::Tensor add_all(torch::Tensor x);
+/// call: add_all(ints(64).half()) -> ints(64).half().sum().reshape(1)
+/// call: add_all(ints(64).bfloat16()) -> ints(64).bfloat16().sum().reshape(1)
+/// call: add_all(ints(64).float()) -> ints(64).float().sum().reshape(1)
+/// call: add_all(ints(64).double()) -> ints(64).double().sum().reshape(1)
+#include <torch/extension.h>
+#include <ATen/cuda/Atomic.cuh>
+#include <ATen/cuda/DeviceUtils.cuh>
+template <typename scalar_t>
+__global__ void C10_LAUNCH_BOUNDS_1(64) add_all_kernel(const scalar_t* x, scalar_t* sum) {
+  float v = static_cast<float>(x[threadIdx.x]);
+  for (int offset = C10_WARP_SIZE / 2; offset > 0; offset /= 2) v += WARP_SHFL_DOWN(v, offset);
+  if (threadIdx.x % 32 == 0) gpuAtomicAdd(sum, static_cast<scalar_t>(v));
+}
+torch::Tensor add_all(torch::Tensor x) {
+  auto sum = torch::zeros({1}, x.options());
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), "add_all", [&] {
+    add_all_kernel<scalar_t><<<1, 64>>>(x.data_ptr<scalar_t>(), sum.data_ptr<scalar_t>());
+  });
+  return sum;
+}

@@ -518,3 +518,37 @@ torch::Tensor accumulate(torch::Tensor x, torch::Tensor rows, torch::Tensor valu
   y.index_put_({rows}, values, /*accumulate=*/true);
   return y;
 }
+//// module_errors
+/// call: fail(rand(2), 0) !! RuntimeError: plain 0
+/// call: fail(rand(2), 1) !!
+/// call: fail(rand(2), 2) !!
+/// call: fail(rand(2), 3) !!
+/// call: fail(rand(2), 4) !!
+/// call: fail(rand(2), 5) !! IndexError: Dimension out of range (expected to be in range of [-1, 0], but got 4)
+/// call: fail(rand(2), 6) !!
+/// call: fail(rand(2), 7) !! ValueError: invalid
+/// call: fail(rand(2), 8) !! IndexError: out of range
+/// call: fail(rand(2), 9) !! MemoryError: std::bad_alloc
+/// call: fail(rand(2), 10) !!
+/// call: fail(rand(2), 11) !! NotImplementedError: "kernel" not implemented for 'Float'
+/// call: fail(rand(2), 12) !! RuntimeError: expected scalar type Int but found Float
+/// call: fail(rand(2), 13) -> None
+#include <torch/extension.h>
+#include <new>
+#include <stdexcept>
+void fail(torch::Tensor x, int how) {
+  TORCH_CHECK(how != 0, "plain ", how);
+  TORCH_CHECK_VALUE(how != 1, "value");
+  TORCH_CHECK_INDEX(how != 2, "index");
+  TORCH_CHECK_TYPE(how != 3, "type");
+  TORCH_CHECK_NOT_IMPLEMENTED(how != 4, "not implemented");
+  if (how == 5) x.size(4);
+  if (how == 6) torch::matmul(x, torch::ones({3}));
+  if (how == 7) throw std::invalid_argument("invalid");
+  if (how == 8) throw std::out_of_range("out of range");
+  if (how == 9) throw std::bad_alloc();
+  if (how == 10) throw 3;
+  if (how == 11) AT_DISPATCH_INTEGRAL_TYPES(x.scalar_type(), "kernel", [] {});
+  if (how == 12) x.data_ptr<int>();
+}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("fail", &fail); }
