@@ -88,7 +88,7 @@ std::tuple<std::vector<torch::Tensor>, double, int64_t, bool, float> reduce_all(
   auto [values, indices] = x.max(1);
   std::tuple<torch::Tensor, torch::Tensor> smallest = torch::min(x, 0, true);
   auto sorted = std::get<0>(torch::sort(x, -1, true));
-  std::vector<torch::Tensor> results = {x.sum(), x.sum(0), x.sum({0, 1}, true), x.mean(), x.mean(-1, false), x.prod(), x.norm(), x.norm(2, 1), x.std(), x.var(0, false), x.max(), x.min(), values, indices,
+  std::vector<torch::Tensor> results = {x.sum(), x.sum(0), x.sum(at::IntArrayRef({0, 1}), true), x.mean(), x.mean(-1, false), x.prod(), x.norm(), x.norm(2, 1), x.std(), x.var(0, false), x.max(), x.min(), values, indices,
       std::get<0>(smallest), std::get<1>(smallest), sorted, x.argmax(), x.argmax(1, true), x.any(), x.all(0), x.cumsum(1), std::get<1>(x.topk(2, 1)), x.abs().amax(1), x.softmax(-1), torch::logsumexp(x, 1), x.median()};
   return {results, x.sum().item<double>(), x.argmax().item().toLong(), (x > 100).any().item<bool>(), x[0][0].item().to<float>()};
 }
@@ -291,7 +291,7 @@ torch::Tensor newton_schulz(const torch::Tensor& G, int64_t steps) {
 /// call: net(rand(2, 3, 16, 16), rand(8, 3, 3, 3), rand(8), rand(10, 8 * 7 * 7))
 #include <torch/extension.h>
 torch::Tensor net(torch::Tensor x, torch::Tensor w, torch::Tensor b, torch::Tensor fc) {
-  auto y = torch::conv2d(x, w, b, /*stride=*/1, /*padding=*/0);
+  auto y = torch::conv2d(x, w, b, /*stride=*/1);
   y = torch::max_pool2d(torch::relu_(y), {2, 2});
   y = torch::dropout(y, 0.5, /*train=*/false);
   y = y.view({y.size(0), -1});
