@@ -266,6 +266,14 @@ def test_autograd_notices_writes_to_saved_tensors(operators):
         product.sum().backward()
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's own
+def test_tangents_are_not_lost(operators):
+    with pytest.raises(RuntimeError, match="twenty::add_one has no tangents"):
+        torch.func.jvp(operators["add_one"], (X,), (X,))
+    with torch.autograd.forward_ad.dual_level(), pytest.raises(RuntimeError, match="has no tangents"):
+        operators["add_one"](torch.autograd.forward_ad.make_dual(X, X))
+
+
 def test_vmap_follows_the_users_rule(mod):
     add_one = jitload.torch_op("vmaps::add_one", mod.add_one, out={"y": "like x"})
     add_one.register_vmap(lambda info, in_dims, x: (add_one(x), in_dims[0]))
@@ -370,6 +378,7 @@ def test_threads_call_and_register_operators(mod, operators):
         ("square", {"out": {"y": "[3]"}}, "'y' takes several dtypes: begin the rule with one"),
         ("square", {"out": {"y": "like x"}, "autocast": True}, "its kernels take several dtypes"),
         ("add_one", {"out": {"y": "like x"}, "autocast": "int32"}, "must be True or a floating-point dtype"),
+        ("scale_", {"unwritten": "x"}, "it neither returns a tensor nor writes to one"),
         ("bias_gelu", {"out": {"y": "like bias"}}, "'bias' may be None, so an output cannot depend on it"),
         ("bias_gelu", {"out": {"y": "[bias.shape[0]]"}}, "'bias' is not a tensor"),
     ],

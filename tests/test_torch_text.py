@@ -50,6 +50,7 @@ torch::Tensor f(torch::Tensor x, int64_t n, double a, bool b, std::string s, std
   return x;
 }
 """
+ONCE = "int f(int x) { return x; }"
 BINDINGS = """
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.doc() = "about";
@@ -265,6 +266,59 @@ def test_an_error_of_the_text_is_at_its_line():
         cpp_extension.load_inline(
             "broken", "torch::Tensor g(torch::Tensor x) {\n  return undeclared(x);\n}", functions=["g"]
         )
+
+
+@pytest.mark.parametrize("name", ["a-b", "1x", "a/b", "class", "naïve"])
+def test_a_module_may_have_any_name(name: str):
+    assert cpp_extension.load_inline(name, ONCE, functions=("f",)).f(3) == 3
+
+
+@pytest.mark.parametrize(
+    ("sources", "functions", "result"),
+    [
+        (["", ONCE, ""], {"f": 'a "quoted"\n%s \\ ??/ ünï \0 end'}, "f"),
+        (ONCE, {"f": 3}, "f"),
+        (ONCE, ["f", "f"], "f"),
+        ("namespace n { int f(int x) { return x; } }", "n::f", "n::f"),
+        (f"{ONCE}\n#define g f", ["g"], "g"),
+        (f"\ufeff{ONCE}", ["f"], "f"),
+        (ONCE.replace("{", "{\r\n"), ["f"], "f"),
+        ([f"{ONCE}\n#define A \\", "int y;"], ["f"], "f"),
+        (f"{ONCE}\nint main() {{ return 0; }}", ["f"], "f"),
+        (f'{ONCE}\nconst char* s = R"(#include <nope.h> std::hermite x.sum(1))";', ["f"], "f"),
+        ("using namespace torch; using namespace at; using namespace std; int f(int x) { return max(x, 2); }", ["f"], "f"),
+        (f'{ONCE}\nPYBIND11_MODULE(other, m) {{ m.def("f", &f); }}', None, "f"),
+    ],
+)  # fmt: skip
+def test_odd_texts_build(sources: Any, functions: Any, result: str):
+    assert getattr(cpp_extension.load_inline("odd", sources, functions=functions), result)(3) == 3
+
+
+@pytest.mark.parametrize(
+    ("sources", "functions", "message"),
+    [
+        (None, ["f"], "module 'odd' has no source"),
+        ("", ["f"], "module 'odd' has no source"),
+        (ONCE.encode(), ["f"], "cpp_sources must be a str or a list of str, got bytes"),
+        (f"{ONCE}\0", ["f"], "cpp_sources contains a NUL character"),
+        (f"{ONCE}// \udc80", ["f"], "cpp_sources is not valid Unicode"),
+        (ONCE, ["f;"], "functions= has 'f;', which is not the name"),
+        (ONCE, [3], "functions= has 3, which is not the name"),
+        (ONCE, 3, "functions must be a list or dict of"),
+        (ONCE, [], "has no PYBIND11_MODULE: list the functions to export"),
+        (ONCE, ["g"], "functions:2: ‘g’ was not declared"),
+        (f"{ONCE}\n/*", ["f"], "odd.cpp:2: unterminated comment"),
+        (f"{ONCE}\n#error stop", ["f"], "odd.cpp:2: #error stop"),
+        (["int y;", f"{ONCE}\nint z = undeclared;"], ["f"], r"cpp_sources\[1\]:2: ‘undeclared’ was not declared"),
+        (f'#include "nope.h"\n{ONCE}', ["f"], "odd.cpp:1: nope.h: No such file"),
+        ("int h(int);\nint f(int x) { return h(x); }", ["f"], r"odd.so needs h\(int\)"),
+        (f'{ONCE}\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ m.def("f", &f); }}', ["f"], r"leave functions= out, and add the functions there\.$"),
+        (f'{ONCE}\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ throw std::runtime_error("in it"); }}', None, "^in it$"),
+    ],
+)  # fmt: skip
+def test_texts_that_cannot_be_built_end_in_one_clear_error(sources: Any, functions: Any, message: str):
+    with pytest.raises(RuntimeError, match=message):
+        cpp_extension.load_inline("odd", sources, functions=functions)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from jitload import cpp_extension
+from jitload.errors import CompileError
 from torch_cuda_texts import CASES, CudaCase
 
 pytest_plugins = ["support.gpu_fixtures"]
@@ -51,6 +52,20 @@ def test_the_checks_of_a_text_run_before_its_kernels(monkeypatch: pytest.MonkeyP
         load(cases["matmul_tiled"]).matmul_tiled(torch.ones(2, 3), torch.ones(2, 3))
     with pytest.raises(RuntimeError, match=r"^expected scalar type Half but found Float$"):
         load(cases["scale_half"]).scale_half(torch.ones(2, 3), 1.0)
+
+
+@needs_nvcc
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [("  int y = 3 +;", "expected an expression"), ("  k<<<1, 1>>>(x.data_ptr<float>(), 3);", "too many arguments")],
+)
+def test_an_error_in_a_text_with_kernels_is_at_its_line(line: str, message: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("JITLOAD_ARCH", "sm_90a")
+    kernel = "__global__ void k(float* x) { *x = 1; }"
+    host = f"torch::Tensor f(torch::Tensor x) {{\n{line}\n  return x;\n}}"
+    with pytest.raises(CompileError, match=rf"cuda_sources\[1\]:2: {message}") as caught:
+        cpp_extension.load_inline("wrong", "torch::Tensor f(torch::Tensor x);", [kernel, host], functions=["f"])
+    assert [(each.file, each.line) for each in caught.value.diagnostics] == [("cuda_sources[1]", 2)]
 
 
 @pytest.mark.gpu

@@ -1,9 +1,8 @@
 """Compare jitload's build of each text in `torch_programs/` with torch's own: `python torch_compare.py --out DIR`.
 
 Results, strides, dtypes, changed arguments and errors must be equal. Each build and its calls have a process of their
-own, whose record stays in DIR, so that an interrupted comparison continues; a process that dies in a call is started
-again behind it. DIR/comparison.json has the result, with all texts of errors, and DIR/logs.tar.gz the output of the
-builds. The exit status is 1 if anything differs, and 2 if a text could not be compared in the time.
+own, whose record stays in DIR, so that an interrupted comparison continues. The exit status is 1 if anything differs,
+and 2 if a text could not be compared in the time.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ import logging
 import os
 import pickle
 import re
+import shutil
 import subprocess
 import sys
-import tarfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -35,8 +34,11 @@ _BACKTRACE = re.compile(r"\n?Exception raised from .*", re.DOTALL)
 # ---- one text, in a process of its own -----------------------------------------------------------------------------
 
 
-def run_program(program: Program, peer: str, progress: Path) -> dict[str, Any]:
-    """Build a text and run its calls; return what happened, and keep it in a file after each call."""
+def run_program(program: Program, peer: str, record: Path) -> None:
+    """Build a text and run its calls; write what happened after each, because a call may end the process.
+
+    A second process continues behind the call that ended the first one.
+    """
     messages: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
@@ -51,19 +53,26 @@ def run_program(program: Program, peer: str, progress: Path) -> dict[str, Any]:
     try:
         module = load_inline(**program.arguments())
     except Exception as error:  # noqa: BLE001  the record says it
-        return {"build_error": f"{type(error).__name__}: {error}", "seconds": time.perf_counter() - start}
-    seconds = time.perf_counter() - start
+        _write(record, {"build_error": f"{type(error).__name__}: {error}", "seconds": time.perf_counter() - start})
+        return
+    known = pickle.loads(record.read_bytes()) if record.exists() else {}
+    outcomes = known.get("outcomes", [])
+    seconds = known.get("seconds", time.perf_counter() - start)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     functions = functions_of(module)
     is_host_only = device == "cpu" and program.cuda is not None
-    calls = [call for call in program.calls if device in call.on or not (is_host_only or call.on == ("cpu",))]
-    outcomes = pickle.loads(progress.read_bytes()) if progress.exists() else []
+    calls = [call for call in program.calls if device in call.on or not is_host_only]
+    missing = known.get("fallback", [message for message in messages if "own headers" in message])
     for call in calls[len(outcomes) :]:
-        outcomes.append({"call": call.expression, "died": True})  # unless the next line returns
-        progress.write_bytes(pickle.dumps(outcomes))
-        outcomes[-1] = run_call(call.expression, call.result, functions, device)
-    missing = [message for message in messages if "own headers" in message]
-    return {"seconds": seconds, "fallback": missing, "outcomes": outcomes}
+        facts = {"seconds": seconds, "fallback": missing, "outcomes": outcomes, "calling": call.expression}
+        _write(record, facts)
+        outcomes.append(run_call(call.expression, call.result, functions, device))
+    _write(record, {"seconds": seconds, "fallback": missing, "outcomes": outcomes})
+
+
+def _write(record: Path, facts: dict[str, Any]) -> None:
+    record.with_suffix(".new").write_bytes(pickle.dumps(facts))
+    record.with_suffix(".new").rename(record)
 
 
 def run_call(expression: str, expected: str, functions: dict[str, Any], device: str) -> dict[str, Any]:
@@ -96,7 +105,7 @@ def run_call(expression: str, expected: str, functions: dict[str, Any], device: 
 
 
 def _without_files(text: str) -> str:
-    text = text.replace(" | typing.SupportsIndex", "")  # of torch 2.12 and newer
+    text = text.replace(" | typing.SupportsIndex", "")  # pybind11 3.0.2 writes it, older ones do not
     return _FILE.sub("FILE:LINE", _BACKTRACE.sub("", text)).rstrip("\n")
 
 
@@ -145,38 +154,29 @@ def _run_apart(program: Program, peer: str, *, options: argparse.Namespace, dead
         return
     path = _record(options.out, program, peer)
     extensions = options.out / "extensions" / f"{program.name}.{peer}"
-    extensions.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(extensions, ignore_errors=True)  # torch would wait for the lock of a build that was killed
+    extensions.mkdir(parents=True)
     environment = {**os.environ, "TORCH_EXTENSIONS_DIR": str(extensions), "MAX_JOBS": "2", "PYTHONFAULTHANDLER": "1"}
-    if options.preload and peer == "torch":
-        environment["LD_PRELOAD"] = " ".join(map(_library_of_compiler, ("libstdc++.so.6", "libgcc_s.so.1")))
     command = [sys.executable, __file__, "--out", str(options.out), "--run", program.name, "--peer", peer]
-    status: int | None = -1
+    partial = path.with_suffix(".partial")
     with (options.out / f"{program.name}.{peer}.log").open("wb") as log:
-        while status is not None and status < 0 and deadline - time.monotonic() > 5:
-            for lock in extensions.rglob("lock"):  # torch would wait for the lock of a process that died
-                lock.unlink()
-            calls_before = _calls_so_far(path)
+        while (remaining := min(options.timeout, deadline - time.monotonic())) > 0:
             try:
                 status = subprocess.run(
                     command, env=environment, stdout=log, stderr=log, timeout=remaining, check=False
                 ).returncode
             except subprocess.TimeoutExpired:
-                status = None
-            if _calls_so_far(path) == calls_before:
-                break
-    if status not in (0, None):
-        tail = Path(log.name).read_text(errors="replace")[-2000:]
-        path.write_bytes(pickle.dumps({"build_error": f"exit status {status}: {tail}", "seconds": 0.0}))
-
-
-def _library_of_compiler(name: str) -> str:
-    command = ["g++", f"-print-file-name={name}"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-
-def _calls_so_far(record: Path) -> int:
-    progress = record.with_suffix(".calls")
-    return len(pickle.loads(progress.read_bytes())) if progress.exists() else 0
+                return
+            if status == 0:
+                partial.rename(path)
+                return
+            facts = pickle.loads(partial.read_bytes()) if partial.exists() else {}
+            if "calling" not in facts:
+                tail = Path(log.name).read_text(errors="replace")[-2000:]
+                path.write_bytes(pickle.dumps({"build_error": f"exit status {status}: {tail}", "seconds": 0.0}))
+                return
+            facts["outcomes"].append({"call": facts.pop("calling"), "died": f"exit status {status}"})
+            _write(partial, facts)
 
 
 def compare(program: Program, directory: Path) -> dict[str, Any]:
@@ -192,15 +192,13 @@ def compare(program: Program, directory: Path) -> dict[str, Any]:
         details += [] if "build_error" in theirs else ["torch builds the text, which is marked as refused"]
         return {**line, "status": "differs" if details else "ours alone", "details": details}
     details += [f"torch: {theirs['build_error']}"] if "build_error" in theirs else []
-    expected = {call.expression: call for call in program.calls}
-    died = 0
+    deaths = 0
     for one, other in zip(ours.get("outcomes", []), theirs.get("outcomes", []), strict=False):
-        is_expected = "error" in one and ": ".join(one["error"]).startswith(expected[one["call"]].error or "?")
-        if "died" in other and is_expected:
-            died += 1
+        if "died" in other and "died" not in one:
+            deaths += 1  # torch's own extension ended the process, so there is nothing to compare with
         else:
             details += [f"{one['call']}: {text}" for text in _differences(one, other)]
-    return {**line, "status": "differs" if details else "equal", "details": details, "torch died": died}
+    return {**line, "status": "differs" if details else "equal", "details": details, "torch_died": deaths}
 
 
 def _differences(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
@@ -229,8 +227,7 @@ def report(programs: list[Program], directory: Path) -> int:
     lines = [compare(program, directory) for program in programs]
     for line in lines:
         ours, theirs = line.get("seconds", (0.0, 0.0))
-        died = f"   torch died in {line['torch died']} calls that fail" if line.get("torch died") else ""
-        print(f"{line['name']:28} {line['status']:10} jitload {ours:6.1f} s   torch {theirs:6.1f} s{died}")
+        print(f"{line['name']:28} {line['status']:10} jitload {ours:6.1f} s   torch {theirs:6.1f} s")
         for detail in (*line["details"], *line.get("fallback", [])):
             print("    " + detail.replace("\n", "\n    "))
     counts = {
@@ -238,12 +235,11 @@ def report(programs: list[Program], directory: Path) -> int:
         for status in ("equal", "ours alone", "differs", "not run")
     }
     fallbacks = [line for line in lines if line.get("fallback")]
-    died = sum(line.get("torch died", 0) for line in lines)
-    print(f"{len(lines)} texts: {counts}; {len(fallbacks)} fell back to torch's headers; torch died in {died} calls")
+    deaths = sum(line.get("torch_died", 0) for line in lines)
+    print(
+        f"{len(lines)} texts: {counts}; {len(fallbacks)} fell back to torch's headers; {deaths} calls ended torch's process"
+    )
     (directory / "comparison.json").write_text(json.dumps(lines, indent=1))
-    with tarfile.open(directory / "logs.tar.gz", "w:gz") as archive:
-        for log in sorted(directory.glob("*.log")):
-            archive.add(log, log.name)
     return 1 if counts["differs"] else 2 if counts["not run"] else 0
 
 
@@ -257,7 +253,6 @@ def main() -> int:
     parser.add_argument("--timeout", type=float, default=300, help="seconds for one build and its calls")
     parser.add_argument("--part", default="1/1", help="i/n: the i-th of n parts of the texts")
     parser.add_argument("--kind", choices=("cpp", "cuda"), help="texts without or with kernels alone")
-    parser.add_argument("--preload", action="store_true", help="load the compiler's C++ library before torch's builds")
     parser.add_argument("--run", help=argparse.SUPPRESS)
     parser.add_argument("--peer", choices=PEERS, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -265,11 +260,7 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     if options.run:
         program = next(program for program in PROGRAMS if program.name == options.run)
-        record = _record(options.out, program, options.peer)
-        outcome = run_program(program, options.peer, record.with_suffix(".calls"))
-        partial = record.with_suffix(".partial")
-        partial.write_bytes(pickle.dumps(outcome))
-        partial.rename(partial.with_suffix(".pickle"))
+        run_program(program, options.peer, _record(options.out, program, options.peer).with_suffix(".partial"))
         os._exit(0)  # a failed kernel may hang the interpreter's exit
     part, count = map(int, options.part.split("/"))
     programs = [program for program in PROGRAMS if not options.names or program.name in options.names]

@@ -17,13 +17,15 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
+from torch.autograd import forward_ad
 
 from jitload.errors import LaunchSpecError, outside_graphs
 from jitload.expressions.python import FUNCTIONS
-from jitload.operators.arguments import read_function, read_schema
 from jitload.operators.checks import check_tensors
 from jitload.operators.outputs import allocation_names
 from jitload.operators.plan import Plan, make_plan
+from jitload.operators.schema import read_schema
+from jitload.operators.signature import read_function
 
 _QUALIFIED_NAME = re.compile(r"([A-Za-z_]\w*)::([A-Za-z_]\w*)")
 _RESERVED = ("aten", "prim", "prims")
@@ -264,7 +266,12 @@ def _compile(state: _State, function: Any) -> None:
         "_is_grad_enabled": torch.is_grad_enabled,
     }
     names |= {f"_default_{argument.name}": argument.default[0] for argument in plan.inputs if argument.default}
-    names |= {"_increment_version": torch._C._increment_version, "_function": function, "_fresh": _check_fresh}
+    names |= {
+        "_increment_version": torch._C._increment_version,
+        "_function": function,
+        "_forward_ad": forward_ad,
+        "_fresh": _check_fresh,
+    }
 
     def check(values: tuple[Any, ...]) -> None:
         check_tensors(plan.signature, values)
@@ -272,7 +279,13 @@ def _compile(state: _State, function: Any) -> None:
             _prepare_gradient(plan)
 
     def without_gradient(*args: Any, **kwargs: Any) -> Any:
-        if torch._C._get_autograd_fallback_mode() == "nothing":
+        if forward_ad._current_level >= 0 and any(isinstance(a, torch.Tensor) and a.is_floating_point() for a in args):
+            raise RuntimeError(
+                f"the operator {plan.name} has no tangents, so it cannot be called within torch.func.jvp, jacfwd or "
+                "torch.autograd.forward_ad.dual_level; use reverse mode, such as torch.autograd.grad"
+            )
+        is_recorded = torch._C._any_requires_grad(*args) and torch.is_grad_enabled()
+        if not is_recorded or torch._C._get_autograd_fallback_mode() == "nothing":
             return names["launch"](*args, **kwargs)
         return _prepare_gradient(plan)(*args, **kwargs)
 

@@ -385,6 +385,13 @@ _MACRO_OF_TORCH = re.compile(r"\b(?:AT|TORCH|C10|PYBIND11|CUDA)_[A-Z]\w*")
 _NO_MEMBER = re.compile(
     r"[‘\"](?:class |struct )?([^‘’\"]+)[’\"]\}? has no (?:actual )?member (?:named )?[‘\"]([^’\"]+)"
 )
+_SECOND_MODULE = re.compile(
+    r"(?:redefinition|multiple definition) of .*_jitload_torch_module|_jitload_torch_module.* has already been defined"
+)
+_LACKING = (
+    "These are names of torch's that jitload's headers do not have: load the text with "
+    "jitload.cpp_extension.load_inline, which then builds it with torch's own headers (docs/torch.md)."
+)
 _QUOTED = re.compile(r"[‘\"]([^‘’\"]+)[’\"]")
 _HEADER = re.compile(r"[\w/]+\.(?:cu)?h(?:pp)?\b")
 
@@ -405,3 +412,10 @@ def missing_names(log: str) -> list[str]:
             name = f"{member[1]}::{member[2]}"
         names[name] = None
     return list(names)
+
+
+def torch_hint(log: str) -> str:
+    """Return what to do about a compiler's messages on a text for torch, or nothing."""
+    if _SECOND_MODULE.search(log):
+        return "The text has a PYBIND11_MODULE of its own: leave functions= out, and add the functions there."
+    return _LACKING if missing_names(log) else ""
