@@ -1,8 +1,8 @@
 """Register a function as an operator of torch, through `torch.library`'s define and impl.
 
 The operator's kernel is a Python function that is written for its schema, like one that a person would write: it
-allocates the outputs and calls the function. Two more checks are in it: tensors that need a gradient, when the operator
-has none, and tensors that autograd has saved and that are written to.
+allocates the outputs and calls the function. It also checks whether a gradient is needed, which autograd does only from
+then on, and tells autograd which tensors are written to.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import CodeType
+from types import CellType, CodeType
 from typing import Any
 
 import torch
@@ -121,6 +121,7 @@ class TorchOp(OpOverload):
         self._jitload_state.vmap_rule = rule
         self._jitload_state.make_batched(self)
         _forget_graphs()
+        _mark_caches()
         return rule
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -406,8 +407,8 @@ def _mark_caches() -> None:
     parts: list[str] = []
     for name, operator in sorted(_registered.items()):
         state = operator._jitload_state
-        parts += [name, state.plan.schema, state.plan.source]
-        parts += [_describe_code(function) for function in (state.backward, state.setup_context)]
+        parts += [name, state.plan.schema, state.plan.source, repr(state.casts)]
+        parts += [_describe_code(function) for function in (state.backward, state.setup_context, state.vmap_rule)]
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     config.cache_key_tag = f"{tag} jitload:{digest[:16]}"
 
@@ -415,7 +416,11 @@ def _mark_caches() -> None:
 def _describe_code(function: Any) -> str:
     """Return what a Python function does, as far as its own code tells."""
     code = getattr(function, "__code__", None)
-    return repr(list(_walk_code(code))) if code is not None else ""
+    if code is None:
+        return ""
+    captured = [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
+    values = [value for value in (*captured, *(function.__defaults__ or ())) if isinstance(value, int | float | str)]
+    return repr([values, *_walk_code(code)])
 
 
 def _walk_code(code: CodeType) -> Iterator[object]:

@@ -62,7 +62,7 @@ def _check_has_effect(signature: Signature, out: Mapping[str, str], unwritten: S
     if not out and not any(argument.is_written and argument.name not in unwritten for argument in signature.arguments):
         raise LaunchSpecError(
             "it neither returns a tensor nor writes to one, so torch would leave it out of compiled programs",
-            kernel=signature.name, hint="Let it write to a tensor: a pointer that is not const; in a schema, Tensor(a!)",
+            kernel=signature.name, hint="Let it write to a tensor: a pointer that is not const, or Tensor(a!)",
         )  # fmt: skip
 
 
