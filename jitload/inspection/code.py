@@ -102,10 +102,12 @@ def _read_images(kernel: LoadedKernel) -> Iterator[tuple[bytes, Image]]:
 def _choose_arch(function: str, archs: tuple[str, ...], requested: str | None) -> str:
     listed = ", ".join(archs)
     if requested is not None:
+        if not isinstance(requested, str):
+            raise TypeError(f"{function}(): arch={requested!r}: it must be a str such as {archs[0]!r}")
         name = canonical_arch(requested)
         if name in archs:
             return name
-        what = "runs on the CPU as part of the library, and" if name == CPU else f"has no code for {name}:"
+        what = "shows only code for GPUs:" if name == CPU else f"has no code for {name}:"
         raise JitLoadError(
             f"{function}() {what} the library has code for {listed}; name one of these, arch={archs[0]!r}"
         )
