@@ -17,6 +17,7 @@ from jitload.errors import CacheError
 from jitload.settings import Settings
 
 _LONGEST_SHOWN = 160
+_NO_ENTRY = "There is no entry of that name."
 _MAX_COMPARED = 1000  # entries of one name
 
 
@@ -95,7 +96,10 @@ def explain_bundle_miss(cache_dir: Path, key: CacheKey, settings: Settings) -> s
     if not bundles:
         return ""
     searched = [(bundle, bundle_key(key)) for bundle in bundles]
-    reasons = "".join(f"\n    {line}" for line in _reasons(searched, key, settings))
+    lines = _reasons(searched, key, settings)
+    if lines == [_NO_ENTRY]:
+        lines = ["None of them can be read or is trusted; the log says why."]
+    reasons = "".join(f"\n    {line}" for line in lines)
     return f"\nThe libraries of that name in {', '.join(map(str, bundles))} do not fit:{reasons}"
 
 
@@ -117,7 +121,7 @@ def _reasons(searched: Sequence[tuple[Path, CacheKey]], key: CacheKey, settings:
                 return lines
     nearest = _nearest_entry(searched, settings)
     if nearest is None:
-        return ["There is no entry of that name."]
+        return [_NO_ENTRY]
     entry, lines = nearest
     return [
         f"The nearest entry, {entry.name}-{entry.digest[:12]}, has another key (its parts, and the request's):",
