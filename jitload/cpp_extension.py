@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import importlib
 import importlib.abc
-import importlib.util
+import importlib.machinery
+import inspect
 import logging
 import os
 import re
 import runpy
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -44,6 +46,8 @@ __all__ = ["install", "load", "load_inline"]
 _log = logging.getLogger(__name__)
 _TORCH_MODULE = "torch.utils.cpp_extension"
 _originals: dict[str, Callable[..., Any]] = {}  # torch's own functions, while ours are installed
+_installations: set[object] = set()
+_installing = threading.RLock()
 
 # Arguments of torch that have no meaning here, and the values that ask for nothing.
 _WITHOUT_MEANING: dict[str, tuple[object, ...]] = {
@@ -91,7 +95,7 @@ def load_inline(  # noqa: PLR0913, PLR0917  the signature is torch's
     """
     arguments = dict(locals())
     if not is_python_module or sycl_sources:
-        return _build_with_torch("load_inline", arguments, ["TORCH_LIBRARY" if not is_python_module else "SYCL"])
+        return _build_with_torch("load_inline", arguments, "sycl_sources" if sycl_sources else "is_python_module=False")
     cuda, cpp = _texts(cuda_sources, "cuda_sources"), _texts(cpp_sources, "cpp_sources")
     sources = inline_sources(name, cuda, cpp_sources=cpp, embed_cubin=None)
     torch = TorchText(has_implicit_headers=not no_implicit_headers, wraps_errors=with_pytorch_error_handling)
@@ -123,7 +127,8 @@ def load(  # noqa: PLR0913, PLR0917  the signature is torch's
     """
     arguments = dict(locals())
     if not is_python_module or is_standalone:
-        return _build_with_torch("load", arguments, ["TORCH_LIBRARY" if not is_standalone else "main()"])
+        reason = "is_standalone=True" if is_standalone else "is_python_module=False"
+        return _build_with_torch("load", arguments, reason)
     return _load("load", arguments, Call(name, file_sources(sources), "module", torch=TorchText()))
 
 
@@ -147,16 +152,15 @@ def _load(function: str, arguments: Mapping[str, Any], call: Call) -> Any:
 
     request = make_request(call._replace(options=options))
     try:
-        module = load_request(request, None, keep_module_alive=True, verbose=bool(arguments["verbose"]))
+        return torch_module(load_request(request, None, keep_module_alive=True, verbose=bool(arguments["verbose"])))
     except CompileError as error:
-        missing = missing_names(error.log)
+        missing = ", ".join(missing_names(error.log))
         if not missing:
             raise
         if reason := _why_torch_cannot_build(call):
-            error.hint = f"jitload's headers for torch lack {', '.join(missing)}. {reason}"
+            error.hint = f"jitload's headers for torch lack {missing}. {reason}"
             raise
-        return _build_with_torch(function, arguments, missing)
-    return torch_module(module)
+    return _build_with_torch(function, arguments, f"missing: {missing}")  # its error is then the only one
 
 
 # ---- what the light headers lack ---------------------------------------------------------------------------------
@@ -175,50 +179,64 @@ def _why_torch_cannot_build(call: Call) -> str:
     return ""
 
 
-def _build_with_torch(function: str, arguments: Mapping[str, Any], missing: Iterable[str]) -> Any:
+def _build_with_torch(function: str, arguments: Mapping[str, Any], reason: str) -> Any:
     """Call torch's own function, which builds the text with torch's headers."""
     import torch.utils.cpp_extension
 
     original = _originals.get(function) or getattr(torch.utils.cpp_extension, function)
     start = time.perf_counter()
-    module = original(**{key: list(value) if isinstance(value, tuple) else value for key, value in arguments.items()})
-    _log.info(
-        "%r is built with torch's own headers (missing: %s), %.1f s",
-        arguments["name"],
-        ", ".join(missing),
-        time.perf_counter() - start,
-    )
+    module = original(**_arguments_for(original, arguments))
+    seconds = time.perf_counter() - start
+    _log.info("%r is built with torch's own headers (%s), %.1f s", arguments["name"], reason, seconds)
     return module
+
+
+def _arguments_for(original: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments for this torch: an older one has fewer keywords, and each changes the lists that it gets."""
+    accepted = inspect.signature(original).parameters
+    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values())
+    defaults = inspect.signature(load_inline).parameters
+    return {
+        key: list(value) if isinstance(value, list | tuple) else value
+        for key, value in arguments.items()
+        if takes_all or key in accepted or key not in defaults or value != defaults[key].default
+    }
 
 
 # ---- in place of torch's functions ---------------------------------------------------------------------------------
 
 
 class _Installation:
-    """What `install` returns: a context manager that removes the functions again."""
+    """What `install` returns: a context manager. When the last one ends, torch's functions are back."""
 
     def __enter__(self) -> None:
         """Do nothing: the functions are installed already."""
 
     def __exit__(self, *_: object) -> None:
-        uninstall()
+        with _installing:
+            _installations.discard(self)
+            if not _installations:
+                _uninstall()
 
 
 def install() -> _Installation:
     """Make `torch.utils.cpp_extension.load_inline` and `load` be the functions of this module.
 
     Call it before the program imports the functions; torch itself may be imported before or later. The result is a
-    context manager that restores torch's functions.
+    context manager that restores torch's functions, unless they are installed by another call as well.
 
     Example:
         >>> with jitload.cpp_extension.install():
         ...     runpy.run_path("program.py")
     """
-    if (module := sys.modules.get(_TORCH_MODULE)) is not None:
-        _replace_functions(module)
-    elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
-    return _Installation()
+    installation = _Installation()
+    with _installing:
+        _installations.add(installation)
+        if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+            sys.meta_path.insert(0, _Finder())
+    if _TORCH_MODULE in sys.modules:
+        _replace_functions(importlib.import_module(_TORCH_MODULE))  # waits for a thread that imports it
+    return installation
 
 
 def install_if_wanted() -> None:
@@ -227,8 +245,7 @@ def install_if_wanted() -> None:
         install()
 
 
-def uninstall() -> None:
-    """Restore torch's functions."""
+def _uninstall() -> None:
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
     module = sys.modules.get(_TORCH_MODULE)
     for name, original in _originals.items():
@@ -237,21 +254,21 @@ def uninstall() -> None:
 
 
 def _replace_functions(module: ModuleType) -> None:
-    for name, function in (("load_inline", load_inline), ("load", load)):
-        original = getattr(module, name)
-        if original is not function:
-            _originals[name] = original
-            setattr(module, name, function)
+    with _installing:
+        for name, function in (("load_inline", load_inline), ("load", load)):
+            original = getattr(module, name)
+            if _installations and original is not function:
+                _originals[name] = original
+                setattr(module, name, function)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
     """Replaces torch's functions as soon as their module is imported."""
 
-    def find_spec(self, name: str, *_: object) -> Any:
+    def find_spec(self, name: str, path: Sequence[str] | None = None, *_: object) -> Any:
         if name != _TORCH_MODULE:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
@@ -269,6 +286,7 @@ def main() -> None:
         raise SystemExit("usage: python -m jitload.cpp_extension program.py [argument …]")
     del sys.argv[0]
     sys.path[0] = str(Path(sys.argv[0]).absolute().parent)
+    os.environ["JITLOAD_TORCH"] = "1"  # for the program's own processes
     module = importlib.import_module("jitload.cpp_extension")  # not `__main__`, which is another copy of it
     with module.install():
         runpy.run_path(sys.argv[0], run_name="__main__")

@@ -9,7 +9,8 @@ The tree of exceptions::
         ├── LaunchSpecError   a `Launch` or one of its expressions is wrong
         ├── ToolchainError    NVRTC, the C++ compiler, ninja or an architecture is missing
         ├── CacheError        the cache cannot be read, written or trusted
-        └── LoadError         a library cannot be loaded
+        ├── LoadError         a library cannot be loaded
+        └── MismatchError     `compare` found a function with other results
 
 Calls of a typed function raise Python's TypeError, ValueError and RuntimeError instead, because only those can cross
 tvm-ffi's C ABI. Exceptions store the facts of a failure as attributes and compose their text in `__str__`.
@@ -30,7 +31,8 @@ class JitLoadError(RuntimeError):
     """The base class of the errors that jitload raises when it compiles, builds, caches or loads.
 
     Attributes:
-        code: The code under which the manual describes errors of this kind. Python 3.11 and newer print it after the text.
+        code: The code under which the manual describes errors of this kind. Python 3.11 and newer print it after
+            the text.
     """
 
     code = "JL-REQUEST"
@@ -61,15 +63,14 @@ def outside_graphs(advice: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """
 
     def mark(function: Callable[P, R]) -> Callable[P, R]:
-        function._torchdynamo_disable = True  # type: ignore[attr-defined]
-        function._torchdynamo_disable_msg = advice  # type: ignore[attr-defined]
+        function.__dict__.update(_torchdynamo_disable=True, _torchdynamo_disable_msg=advice)
         return function
 
     return mark
 
 
 def ends_at_caller(function: Callable[P, R]) -> Callable[P, R]:
-    """Let the traceback of an error that the function raises end at the caller's line, and keep torch.compile out of it.
+    """Let the traceback of an error that the function raises end at the caller's line, and keep torch.compile out.
 
     A notebook would otherwise show a page of frames of this package above the message.
     """
@@ -221,6 +222,26 @@ class LoadError(JitLoadError):
     """A library cannot be loaded; the message names the file and the reason."""
 
     code = "JL-LOAD"
+
+
+class MismatchError(JitLoadError):
+    """A function that was compared with others has other results.
+
+    Attributes:
+        function: The name of the function.
+        output: The name of the result that differs.
+        index: Where the difference is largest; None if the shapes differ.
+        difference: How large it is there; infinite if one of the numbers is.
+    """
+
+    def __init__(
+        self, message: str, *, function: str, output: str, index: tuple[int, ...] | None = None, difference: float = 0.0
+    ) -> None:
+        super().__init__(message)
+        self.function = function
+        self.output = output
+        self.index = index
+        self.difference = difference
 
 
 def nearest_name(name: str, names: Iterable[str]) -> str:

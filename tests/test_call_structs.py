@@ -287,6 +287,8 @@ LAYOUTS = {
     " __device__ operator int() const { return n; } }; @ Virt": "i4*1@0",
     "template <class T> struct Spec { T a; }; template <> struct Spec<int> { int a, b; }; @ Spec<int>": "i4*1@0;i4*1@4",
     '#include "params.h"\nstruct Outer { lib::Params p; }; @ Outer': "f4*3@0;i4*1@12",
+    "struct Shadow : Box<float> { int n; }; @ Shadow": "f4*1@0;i4*1@8;?4*1@4",
+    "struct __attribute__((packed)) Packed { char c; float a; }; @ Packed": "i1*1@0;f4*1@1",
     "#define KIND struct\nKIND Unread { float x; }; @ Unread": "",
     "struct Wide { " + " ".join(f"float f{i};" for i in range(40)) + " }; @ Wide":
         ";".join(f"f4*1@{4 * i}" for i in range(40)),
@@ -325,8 +327,8 @@ def test_the_members_of_all_kinds_of_structures(tmp_path: Path) -> None:
         (4, structure(("a", c_int), ("x", c_float), ("y", c_int)), "has a float of 4 bytes at byte 4, where jitload"),
         (4, structure(("a", c_int), ("x", c_ubyte * 8)), ""),
         (7, structure(("a", c_float), ("b", c_int), ("c", c_int, 3)), ""),
-        (12, c_float, r"has a float of 4 bytes at byte 0, where jitload does not know .* pass bytes"),
-        (12, c_ubyte * 4, ""),
+        (14, c_float, r"has a float of 4 bytes at byte 0, where jitload does not know .* pass bytes"),
+        (14, c_ubyte * 4, ""),
     ]  # fmt: skip
     for index, type_, message in cases:
         called = [*arguments[:index], type_(), *arguments[index + 1 :]]

@@ -107,6 +107,9 @@ def test_an_error_that_both_find_is_the_cpus_unless_it_is_about_a_header_of_ours
     assert caught.value.stage == "host"
     with pytest.raises(CompileError, match="must have a void return type") as caught:
         load('extern "C" __global__ int k(float* x) { return 1; }')
+    assert caught.value.stage == "host"
+    with pytest.raises(CompileError, match="no instance of overloaded function") as caught:
+        load("struct Wide { double a, b; };\n" + KERNEL.format("x[0] = __match_any_sync(~0u, Wide());"))
     assert caught.value.stage == "nvrtc"
 
 

@@ -24,6 +24,13 @@ extern "C" __global__ void counts(int* x, int n) { /* nothing changes but memory
   volatile int* count = x;
   while (*count < n) *count = *count + 1;
 }
+extern "C" __global__ void meets(int* x, int n) { /* nothing changes but memory, between barriers */
+  while (*(volatile int*)x < n) {
+    __syncthreads();
+    if (threadIdx.x == 0) *x = *x + 1;
+    __syncthreads();
+  }
+}
 extern "C" __global__ void computes(unsigned* x, int n) { /* one thread computes while the others read memory */
   volatile unsigned* flag = x;
   if (threadIdx.x == 0) {
@@ -68,7 +75,33 @@ def test_threads_that_wait_for_each_other(names: tuple[str, ...]) -> None:
         assert (x == 50).all()
 
 
-@pytest.mark.parametrize(("name", "threads"), [("counts", 1), ("computes", 8)])
+LOOPS = r"""
+extern "C" __global__ void barriers(int* x) { while (x[1] == 0) __syncthreads(); }
+extern "C" __global__ void votes(int* x) { while (__any_sync(~0u, x[1] == 0)) __syncwarp(); }
+extern "C" __global__ void steps(int* x) { /* a state that repeats after two turns */
+  __shared__ int s;
+  do {
+    if (threadIdx.x == 0) s ^= 1;
+    __syncthreads();
+    if (__shfl_sync(~0u, s, 0) > 1) return;
+    __syncthreads();
+  } while (x[1] == 0);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "wait"),
+    [("barriers", r"__syncthreads\(\)"), ("votes", "__(any_sync|syncwarp)"), ("steps", "__s(yncthreads|hfl)")],
+)
+def test_loops_around_barriers(name: str, wait: str) -> None:
+    mod = jitload.load_inline("loops", cuda_sources=LOOPS, arch="cpu")
+    said = rf"{name}\(\): threads wait without end: .*\(0, 0, 0\) first, wait at {wait}"
+    with pytest.raises(RuntimeError, match=said):
+        mod[name][1, 64](np.zeros(2, np.int32))
+
+
+@pytest.mark.parametrize(("name", "threads"), [("counts", 1), ("meets", 4), ("computes", 8)])
 def test_threads_that_work_are_not_ended(name: str, threads: int) -> None:
     mod = jitload.load_inline("working", cuda_sources=WORKING, arch="cpu")
     x = np.zeros(1, np.uint32 if name == "computes" else np.int32)

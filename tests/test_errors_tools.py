@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from builds import ADD, build, message, run_python, work_dirs
 
 from jitload.building.ninja import _start, _stop, compile_step, run_ninja, write_ninja
@@ -110,6 +111,9 @@ def test_no_nvrtc(tmp_path, monkeypatch):
     (tmp_path / "libnvrtc.so.13").write_text("not a library")
     monkeypatch.setenv("JITLOAD_NVRTC", str(tmp_path / "libnvrtc.so.13"))
     assert message(ToolchainError, ADD).startswith(f"NVRTC cannot be loaded from {tmp_path}/libnvrtc.so.13: ")
+    other = Path(torch.__file__).parent / "lib" / "libc10.so"
+    monkeypatch.setenv("JITLOAD_NVRTC", str(other))
+    assert message(ToolchainError, ADD).startswith(f"{other} is a library, but not NVRTC: JITLOAD_NVRTC names ")
 
 
 @pytest.mark.usefixtures("cache")  # an entry that is there needs no tool

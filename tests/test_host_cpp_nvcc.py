@@ -95,7 +95,7 @@ void run(float* x) { parent<<<1, 1>>>(x); }
 @needs_nvcc
 def test_relocatable_device_code_is_linked():
     module = jitload.load_inline(
-        "m", cuda_sources=RELOCATABLE, functions="run", extra_cuda_cflags=["-rdc=true -O3"], arch=ARCH
+        "m", cuda_sources=RELOCATABLE, functions="run", extra_cuda_cflags=["-rdc true -O3"], arch=ARCH
     )
     assert "run" in module
 

@@ -54,7 +54,7 @@ float scaled(const T* x, T by = T{N}, struct Pair pair = Pair()) { return *x * b
 #define MAKES(type) double made_##type(const type* x, int n) { return x[n]; }
 MAKES(float)
 namespace ns { inline namespace v1 { enum Mode moded(enum Mode mode) { return mode; } } }
-"""
+// the end \\"""
 FUNCTIONS = {
     "total": Launch(host="x", args={"n": "x.numel()"}),
     "pick": Launch(host="modes"),
@@ -179,6 +179,7 @@ def test_what_cannot_be_exported_is_refused(functions, error, message):
     ("text", "hint"),
     [
         ("int f(float*) { return 1; } int f(int*) { return 2; }", r"'f' is overloaded, .*Launch\(kernel='f\(float\*"),
+        ("int f(float*) { return 1;", "^the C.. compiler could not compile 'm': the end of the source:1: "),
         ("#include <list>\nint f(std::list<int>) { return 1; }", "'f' takes or returns a type that cannot be passed"),
     ],
 )

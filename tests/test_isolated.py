@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pickle
 import signal
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,8 @@ from builds import ARCH, build, kernel, python_command, python_env, run_python, 
 
 import jitload
 from jitload import Launch
+from jitload.building.child_process import ChildProcess
+from jitload.cache.locks import hold_lock
 from jitload.cuda import isolated
 from jitload.errors import CompileError, Diagnostic, JitLoadError, LaunchSpecError, ToolchainError
 from jitload.nvrtc import nvrtc_compile
@@ -232,3 +236,33 @@ def test_without_a_python_to_start_it_says_so(monkeypatch):
 def test_errors_can_be_sent_to_another_process(error: JitLoadError):
     copy = pickle.loads(pickle.dumps(error))
     assert (type(copy), copy.args, str(copy), vars(copy)) == (type(error), error.args, str(error), vars(error))
+
+
+@pytest.fixture
+def alarm() -> Iterator[None]:
+    """Raise a TimeoutError in the main thread, which is an OSError, like errors of pipes and files."""
+
+    def ring(*_: object) -> None:
+        raise TimeoutError("too late")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("alarm")
+def test_a_timeout_of_the_caller_is_not_the_end_of_the_child() -> None:
+    child = ChildProcess("import time; time.sleep(60)")
+    with pytest.raises(TimeoutError, match="too late"):
+        child.ask("a question")
+    child.kill()
+
+
+@pytest.mark.usefixtures("alarm")
+def test_a_timeout_of_the_caller_ends_the_wait_for_a_lock(tmp_path: Path) -> None:
+    with (tmp_path / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(TimeoutError, match="too late"), hold_lock(tmp_path / "lock", "it"):
+            pytest.fail("the lock is held")

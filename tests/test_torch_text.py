@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -20,6 +19,8 @@ torch = pytest.importorskip("torch")
 import jitload
 from jitload import cpp_extension
 from jitload.errors import CompileError
+from jitload.host_cpp.torch_headers import FORWARDED, find_or_write_torch_headers
+from jitload.request import torch_text
 from jitload.request.arguments import Sources
 from jitload.request.torch_text import is_torch_text, missing_names, operators
 from torch_names import PAGE, names_page
@@ -266,16 +267,71 @@ def test_an_error_of_the_text_is_at_its_line():
         )
 
 
-def test_what_the_headers_lack_is_built_by_torch(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+@pytest.fixture
+def torchs_own(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The arguments with which torch's own functions are called, which do nothing."""
     import torch.utils.cpp_extension as original
 
     calls: list[dict[str, Any]] = []
-    monkeypatch.setattr(original, "load_inline", lambda **arguments: calls.append(arguments) or "built by torch")
-    text = "torch::Tensor g(torch::Tensor x) { return torch::nn::functional::relu(x); }"
+
+    def build(name: str, **arguments: Any) -> str:
+        calls.append(arguments)
+        return "built by torch"
+
+    monkeypatch.setattr(original, "load_inline", build)
+    monkeypatch.setattr(original, "load", build)
+    return calls
+
+
+LACKING = "torch::Tensor g(torch::Tensor x) { return torch::nn::functional::relu(x); }"
+
+
+def test_what_the_headers_lack_is_built_by_torch(torchs_own: list[dict[str, Any]], caplog: pytest.LogCaptureFixture):
+    texts = [LACKING]
     with caplog.at_level(logging.INFO, logger="jitload.cpp_extension"):
-        assert cpp_extension.load_inline("lacking", text, functions=["g"]) == "built by torch"
-    assert (calls[0]["cpp_sources"], calls[0]["functions"]) == (text, ["g"])
+        assert cpp_extension.load_inline("lacking", texts, functions=["g"]) == "built by torch"
+    torchs_own[0]["cpp_sources"].append("torch extends the list")
+    assert (texts, torchs_own[0]["functions"]) == ([LACKING], ["g"])
     assert "'lacking' is built with torch's own headers (missing: torch::nn" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "reason"),
+    [
+        ("load_inline", {"cpp_sources": "", "is_python_module": False}, "is_python_module=False"),
+        ("load_inline", {"cpp_sources": "", "sycl_sources": "void f();"}, "sycl_sources"),
+        ("load", {"sources": ["m.cpp"], "is_python_module": False}, "is_python_module=False"),
+        ("load", {"sources": ["m.cpp"], "is_python_module": False, "is_standalone": True}, "is_standalone=True"),
+    ],
+)
+def test_what_is_torchs_alone_is_named(
+    function: str, arguments: Any, reason: str, torchs_own: list[dict[str, Any]], caplog: pytest.LogCaptureFixture
+):
+    with caplog.at_level(logging.INFO, logger="jitload.cpp_extension"):
+        assert getattr(cpp_extension, function)("m", **arguments) == "built by torch"
+    assert f"'m' is built with torch's own headers ({reason}), 0.0 s" in caplog.text
+    assert arguments.items() <= torchs_own[0].items()
+
+
+def test_an_older_torch_gets_the_keywords_that_it_has(monkeypatch: pytest.MonkeyPatch):
+    import torch.utils.cpp_extension as original
+
+    monkeypatch.setattr(
+        original, "load_inline", lambda name, cpp_sources, functions=None: (name, cpp_sources, functions)
+    )
+    assert cpp_extension.load_inline("lacking", LACKING, functions=["g"]) == ("lacking", LACKING, ["g"])
+
+
+def test_the_error_of_torchs_build_is_the_only_one(monkeypatch: pytest.MonkeyPatch):
+    import torch.utils.cpp_extension as original
+
+    def fail(**_: Any) -> None:
+        raise RuntimeError("Error building extension 'lacking'")
+
+    monkeypatch.setattr(original, "load_inline", fail)
+    with pytest.raises(RuntimeError, match=r"^Error building extension 'lacking'$") as caught:
+        cpp_extension.load_inline("lacking", LACKING, functions=["g"])
+    assert (caught.value.__context__, caught.value.__cause__) == (None, None)
 
 
 def test_a_torch_for_the_cpu_cannot_build_what_needs_cuda(monkeypatch: pytest.MonkeyPatch):
@@ -305,21 +361,44 @@ def test_missing_names_are_those_of_torch(line: str, names: list[str]):
     assert missing_names(line) == names
 
 
-@pytest.fixture
-def installed() -> Iterator[None]:
+def test_install_replaces_two_functions_until_the_last_block_ends():
+    import torch.utils.cpp_extension as module
+
+    original, others = module.load_inline, {name: value for name, value in vars(module).items() if "load" not in name}
     with cpp_extension.install():
-        yield
+        with cpp_extension.install():
+            assert (module.load_inline, module.load) == (cpp_extension.load_inline, cpp_extension.load)
+        assert module.load_inline is cpp_extension.load_inline
+        assert {name: vars(module)[name] for name in others} == others  # BuildExtension, CUDAExtension and so on
+    assert module.load_inline is original
 
 
-@pytest.mark.usefixtures("installed")
-def test_install_replaces_torchs_functions():
-    from torch.utils.cpp_extension import load_inline
+def test_threads_install_and_remove():
+    import torch.utils.cpp_extension as module
 
-    assert load_inline is cpp_extension.load_inline
-    cpp_extension.uninstall()
-    import torch.utils.cpp_extension
+    original = module.load_inline
 
-    assert torch.utils.cpp_extension.load_inline is not cpp_extension.load_inline
+    def use() -> bool:
+        with cpp_extension.install():
+            return module.load_inline is cpp_extension.load_inline
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(lambda _: use(), range(200)))
+    assert module.load_inline is original
+
+
+def test_install_before_the_import_of_torch_survives_a_search_for_the_module():
+    code = (
+        "import importlib.util\nfrom jitload import cpp_extension\n"
+        "block = cpp_extension.install()\nblock.__enter__()\n"
+        "assert importlib.util.find_spec('torch.utils.cpp_extension') is not None\n"
+        "from torch.utils.cpp_extension import CUDAExtension, load\n"
+        "print(load.__module__, CUDAExtension.__module__)\n"
+        "block.__exit__(None, None, None)\n"
+        "from torch.utils.cpp_extension import load\nprint(load.__module__)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["jitload.cpp_extension", *["torch.utils.cpp_extension"] * 2]
 
 
 def test_a_program_runs_unchanged(tmp_path: Path):
@@ -398,3 +477,43 @@ def test_every_operator_of_the_table_compiles():
     x = torch.ones(1)
     # Unlike that of `cpp_extension`, this function raises an error if the light headers do not compile.
     assert jitload.load_inline("operators", cpp_sources=text, functions=["same"]).same(x) is x
+
+
+# ---- the C++ library ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("standard", ["-std=c++17", "-std=c++20"])
+def test_the_headers_of_the_table_compile_without_the_unused_parts(standard: str):
+    text = "".join(f"#include <{header}>\n" for header in torch_text._STD_HEADERS)
+    text += "auto f(std::vector<int>& v) { std::sort(v.begin(), v.end()); return std::pow(std::max(v[0], 2), 0.5); }\n"
+    flags = [f"-D{guard}" for guard in torch_text._UNUSED_PARTS]
+    subprocess.run(["g++", standard, "-fsyntax-only", "-x", "c++", *flags, "-"], input=text, text=True, check=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_plain"),
+    [
+        ("#include <torch/extension.h>\n#include <vector>\n#include <cmath>\nfloat f(float x) { return std::exp(x); }", True),
+        ("#include <cooperative_groups/reduce.h>\n#include <curand_kernel.h>\nstd::size_t n; std::vector<std::int64_t> v;", True),
+        ('#include "mine.h"\nstd::string s;', True),
+        ('#include "other.h"', False),
+        ("double f(double x) { return std::cyl_bessel_i(0, x); }", False),
+        ("void f(int* x) { std::ranges::sort(x, x + 3); }", False),
+        ("using namespace std;", False),
+        ("#include <execution>", False),
+        ("#include <cub/cub.cuh>", False),
+        ("#include MINE", False),
+    ],
+)  # fmt: skip
+def test_parts_of_the_library_are_left_out_if_only_plain_names_are_used(text: str, is_plain: bool, tmp_path: Path):  # noqa: FBT001
+    (tmp_path / "mine.h").write_text("#include <vector>\n")
+    (tmp_path / "other.h").write_text("inline double f() { return std::hermite(1, 2.0); }\n")
+    assert bool(torch_text._unused_parts([text], [tmp_path])) is is_plain
+
+
+def test_the_names_of_torchs_headers_are_written_once_and_whole(tmp_path: Path):
+    with ThreadPoolExecutor(8) as pool:
+        (directory,) = {*pool.map(find_or_write_torch_headers, [tmp_path] * 8)}
+    assert list(directory.parent.iterdir()) == [directory]
+    names = {str(path.relative_to(directory)) for path in directory.rglob("*.h")}
+    assert names == {name for names in FORWARDED.values() for name in names.split()}

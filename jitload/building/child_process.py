@@ -43,11 +43,20 @@ class ChildProcess:
         """Send a question and return the answer, or None if the process died."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        with suppress(OSError, EOFError, ValueError, pickle.UnpicklingError):
+        try:
             pickle.dump(question, self._process.stdin)
             self._process.stdin.flush()
             return pickle.load(self._process.stdout)  # noqa: S301  from our own child
+        except (OSError, EOFError, ValueError, pickle.UnpicklingError) as error:
+            # A signal handler may raise one, too, such as a TimeoutError, which has no error number.
+            if (isinstance(error, OSError) and error.errno is None) or not self._has_ended():
+                raise
         return None
+
+    def _has_ended(self) -> bool:
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_SHUTDOWN_S)
+        return self._process.poll() is not None
 
     def cause_of_death(self) -> str:
         """Return how the process ended."""

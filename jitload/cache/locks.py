@@ -106,6 +106,8 @@ def _acquire(path: Path, description: str, find_result: FindResult[Result]) -> t
                 if (descriptor := _lock_file(path)) is not None:
                     return descriptor, None
     except OSError as error:
+        if error.errno is None:  # a signal handler raised it, such as a TimeoutError
+            raise
         warn_once(f"{path.parent} has no locks ({error}): processes that build the same thing each build their own")
         return None, None
 

@@ -43,6 +43,11 @@ _FFI_WORDS = frozenset(
     )
 )
 
+# Headers of libraries that only host code calls.
+_HOST_LIBRARY = re.compile(
+    r'[<"](?:(?:cublas\w*|cufft\w*|curand|cusolver\w*|cusparse\w*|cudnn\w*|cutensor|nccl|nvml|nvToolsExt|mpi|omp'
+    r'|helper_(?:cuda|functions|image|string|timer))\.h[">]|(?:nvtx3|opencv2|boost)/)'
+)
 _NUMBER_WORDS = frozenset(
     (
         *("void", "bool", "char", "short", "int", "long", "unsigned", "signed", "float", "double", "const", "size_t"),
@@ -292,32 +297,32 @@ class _Parts:
         end_of_template = _template_end(head)
         head, declaration = head[end_of_template:], declaration[end_of_template:]
         words = [token.text for token in head]
-        if not self._device_words.isdisjoint(words) or words[:2] == ["using", "namespace"]:
+        if not self._device_words.isdisjoint(words):
             return None
-        if words[:1] == ["namespace"] or "static_assert" in words:
-            return frozenset(words[1:2])
-        if "operator" in words and "constexpr" not in words:
+        if _is_of_host(words):
             return frozenset()
+        if words[:2] == ["using", "namespace"]:
+            return None
         is_type = bool(head) and _is_type(head)
         declarator = None if is_type else find_declarator(declaration, 0)
         if declarator and declarator.name_index > 0:
             is_constant = "constexpr" in words or "consteval" in words
             return frozenset((declarator.name,)) if is_constant else frozenset()
-        if not is_type and {"const", "constexpr"}.isdisjoint(words):
+        is_alias = words[:1] == ["namespace"] or "static_assert" in words
+        if not is_type and not is_alias and {"const", "constexpr"}.isdisjoint(words):
             return frozenset()  # a variable of the host
-        counted = declaration if {"enum", "typedef"} & {*words} else [*head, *declaration[-1:]]
-        initializer = words.index("=") if "=" in words and "using" not in words else len(counted)
-        words_in = (token.text for token in counted[:initializer] if token.kind == "word")
-        return frozenset(word for word in words_in if word not in _KEYWORDS)
+        return _declared_words(declaration, head)
 
     def kept_text(self, reached: Collection[str]) -> str:
-        """Return the text with spaces in place of what is not kept: declarations, and headers of algorithms."""
+        """Return the text with spaces in place of what is not kept: declarations, and headers for host code."""
         text = self._text
-        for run in () if {"thrust", "cub"}.intersection(reached) else self._directives:
-            if run[1].text == "include" and run[-1].line == run[1].line:
-                start, end = run[2].start, run[-1].start + len(run[-1].text)
-                if HOST_ALGORITHMS.search(text, start, end):
-                    text = text[: run[0].start] + " " * (end - run[0].start) + text[end:]
+        uses_algorithms = not {"thrust", "cub"}.isdisjoint(reached)
+        for run in self._directives:
+            if [token.text for token in run[1:2]] == ["include"] and run[-1].line == run[1].line:
+                start, end = run[0].start, run[-1].start + len(run[-1].text)
+                is_unused = not uses_algorithms and HOST_ALGORITHMS.search(text, start, end)
+                if is_unused or _HOST_LIBRARY.search(text, start, end):
+                    text = text[:start] + " " * (end - start) + text[end:]
         for start, end in (
             body for declaration in self.declarations if declaration.is_kept for body in declaration.bodies
         ):
@@ -333,6 +338,29 @@ class _Parts:
                 pieces.append(_blank(text[position:start]) + text[start:end])
                 position = end
         return "".join((*pieces, text[position:]))
+
+
+def _is_of_host(words: Sequence[str]) -> bool:
+    """Return whether a declaration is never device code, by the words before its body.
+
+    A `catch` follows a `main()` whose body is a `try`.
+    """
+    is_in_std = words[:4] == ["using", "namespace", "std", "::"]  # such as std::chrono
+    is_operator = "operator" in words and "constexpr" not in words
+    return words[:1] == ["catch"] or is_in_std or is_operator
+
+
+def _declared_words(declaration: Sequence[Token], head: Sequence[Token]) -> frozenset[str]:
+    """Return the words that may be names which a type, a constant or an alias declares."""
+    words = [token.text for token in head]
+    if words[:1] == ["namespace"] or "static_assert" in words:
+        return frozenset(words[1:2])
+    if words[:1] == ["using"] and "=" not in words:
+        return frozenset(token.text for token in head[-2:] if token.kind == "word")
+    counted = declaration if {"enum", "typedef"} & {*words} else [*head, *declaration[-1:]]
+    initializer = words.index("=") if "=" in words and "using" not in words else len(counted)
+    words_in = (token.text for token in counted[:initializer] if token.kind == "word")
+    return frozenset(word for word in words_in if word not in _KEYWORDS)
 
 
 def _blank(text: str) -> str:

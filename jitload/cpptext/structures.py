@@ -87,7 +87,8 @@ class Declarations(NamedTuple):
             bases = [s for s in self.structures if name in s.aliases] if depth else []
             if len(bases) == 1:
                 base = self._with_bases(bases[0], depth - 1)
-                fields, is_complete = (*base.fields, *fields), is_complete and base.is_complete
+                is_hidden = not {f.path for f in base.fields}.isdisjoint(f.path for f in fields)
+                fields, is_complete = (*base.fields, *fields), is_complete and base.is_complete and not is_hidden
             else:
                 is_complete = False
         return structure._replace(fields=fields, bases=(), is_complete=is_complete)
@@ -107,7 +108,7 @@ def type_name(text: str) -> str:
 
 # A first look at a text, because reading its tokens takes milliseconds.
 _TYPE_NAME = re.compile(
-    r"\b(?:struct|class|union)\s+(?:\w+\s*\([^)]*\)\s*)*(\w+)|\}\s*(\w+)\s*;"
+    r"\b(?:struct|class|union)\s+(?:\w+\s*\([^)]*\)+\s*)*(\w+)|\}\s*(\w+)\s*;"
     r"|\busing\s+(\w+)\s*=|\btypedef\b[^;{}]*?(\w+)\s*;"
 )
 _VARIABLE = re.compile(r"\b__(?:device|constant|managed)__(?:[^(){};=\[]|\b(?:__align__|alignas)\s*\([^)]*\))*[;=\[{]")

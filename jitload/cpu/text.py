@@ -324,7 +324,9 @@ def explain(error: CompileError) -> CompileError:
 def _hint(log: str) -> str:
     if missing := re.search(r"fatal error: (\S+): No such file or directory", log):
         return missing_header_hint(missing[1], "g++")
-    if re.search(r"::main\W+ must return|cannot declare \W+::main|conflicting declaration .* with \WC\W linkage", log):
+    if re.search(
+        r"::main\W+ must return|cannot declare \W+::main|conflicting declaration (?:of C function|.* linkage)", log
+    ):
         return "On the CPU, C++ has a function of this name: give the kernel another name."
     return ""
 

@@ -48,6 +48,8 @@ def load_bindings(name: Literal["nvrtc", "nvjitlink"], path: Path) -> Any:
         library = ctypes.CDLL(str(path))
     except OSError as error:
         raise ToolchainError(f"{library_name} cannot be loaded from {path}: {error}") from error
+    if name == "nvrtc" and not hasattr(library, "nvrtcVersion"):
+        raise ToolchainError(f"{path} is a library, but not NVRTC: JITLOAD_NVRTC names libnvrtc.so or a CUDA toolkit")
     bindings = import_bindings(name)
     addresses = _look_up_functions(name, library)
     if any(address not in (0, _address(library, function)) for function, address in addresses.items()):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import re
-import shutil
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -41,7 +40,6 @@ from jitload.host_cpp.steps import (
     with_templates,
     write_host_sources,
 )
-from jitload.host_cpp.torch_headers import TORCH_HEADERS
 from jitload.request.request import HostSource, Request
 from jitload.request.torch_text import missing_names
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
@@ -127,7 +125,7 @@ def _run(build: HostBuild, steps: Sequence[Step]) -> None:
 
 def _hint(log: str, build: HostBuild) -> str:
     """Return what to do about a compiler's messages, or "" if nothing is known."""
-    if missing_names(log):
+    if build.host.is_torch and missing_names(log):
         return TORCH_HINT
     includes_vectors = any("jitload/vectors.h" in text for unit in build.host.units for _, text in unit.pieces)
     if _UNPACKED_VECTOR.search(log) and not includes_vectors:
@@ -337,8 +335,7 @@ def _build_program(build: HostBuild) -> HostBuild:
 
 
 def _remove_temporaries(build: HostBuild) -> None:
-    """Remove nvcc's temporary files, of which preprocessed sources alone take megabytes, and torch's headers."""
-    shutil.rmtree(build.work.dir / TORCH_HEADERS, ignore_errors=True)
+    """Remove nvcc's temporary files, of which preprocessed sources alone take megabytes."""
     for unit in build.host.units:
         for path in build.work.dir.glob(f"{unit.file}.*") if unit.is_mixed else ():
             if path.suffix not in (".o", ".d"):

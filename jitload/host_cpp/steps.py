@@ -17,7 +17,7 @@ from jitload.host_cpp.functions import CALL_HEADER, HostExport, layout_lines, ne
 from jitload.host_cpp.link import driver_calls_text
 from jitload.host_cpp.nvcc import device_link_step, nvcc_options, nvcc_steps, write_host_compiler
 from jitload.host_cpp.precompiled import PRELUDE, PrecompiledHeader
-from jitload.host_cpp.torch_headers import TORCH_HEADERS, write_torch_headers
+from jitload.host_cpp.torch_headers import find_or_write_torch_headers
 from jitload.request.request import HostSource, Request, Unit
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import Compiler, own_include_dir, tvm_ffi_include_dirs
@@ -29,6 +29,8 @@ FLAGS = ("-O2", "-pipe", "-fPIC", "-fvisibility=hidden", "-DJITLOAD_LAUNCHER_LIN
 _LINK_FLAGS = ("-shared", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack")
 
 _CUDA_RUNTIME_NAME = re.compile(r"\bcuda[A-Z]\w+")
+# An error here, and not in the next header, where the text lacks a closing brace.
+_END_OF_SOURCE = '#line 1 "the end of the source"\ntemplate <class> struct __jitload_end_of_source;\n'
 _PRELUDE = "".join(f"#include <{name}>\n" for name in PRELUDE)
 # This is what upstream's macro for docs expands to, which only works if all functions carry metadata.
 _DOC = """\
@@ -110,15 +112,15 @@ def write_host_sources(build: HostBuild) -> None:
         (directory / "cubins.s").write_text(assembler_text([name for name, _ in host.cubins]), encoding="utf-8")
     if host.is_mixed:
         write_host_compiler(build.compiler, directory)
-    if host.is_torch:
-        write_torch_headers(directory)
 
 
 def _unit_text(unit: Unit, exports: Sequence[HostExport], include_dirs: Sequence[str]) -> str:
     """Return the text of a unit for the compiler: its pieces with their own names and lines, and the exports."""
     parts = [_PRELUDE] if needs_prelude(unit, exports) else []
     for label, text in unit.pieces:
-        parts.append(f"#line 1 {_string_literal(label)}\n{text}\n")
+        parts.append(f"#line 1 {_string_literal(label)}\n{text}\n\n")  # a text may end with a backslash
+    if exports:
+        parts.append(_END_OF_SOURCE)
     if any(export.needs_call_header for export in exports):
         parts.append(CALL_HEADER)
     if unit.is_file and not all(export.is_typed for export in exports):
@@ -214,7 +216,7 @@ def _nvcc_options(build: HostBuild, nvcc: Nvcc, unit: Unit) -> tuple[str, ...]:
 
 
 def _torch_flags(build: HostBuild) -> tuple[str, ...]:
-    return (f"-I{TORCH_HEADERS}",) if build.host.is_torch else ()
+    return (f"-I{find_or_write_torch_headers(build.work.cache_dir)}",) if build.host.is_torch else ()
 
 
 def with_templates(build: HostBuild, nvcc: Nvcc) -> HostBuild:

@@ -1,15 +1,18 @@
 """The names under which texts include torch's headers.
 
 The light headers are few: each of torch's names only forwards to one of them. The forwarding files are written into the
-work directory of a build, for the compiler to search.
+cache once for each release of jitload, for the compiler to search.
 """
 
 from __future__ import annotations
 
-import os
+import hashlib
+import shutil
+import tempfile
 from pathlib import Path
 
-TORCH_HEADERS = "torch_headers"  # in the work directory
+from jitload.files import make_private_dir
+
 # Names of torch's, by the header in include/torch_light/jitload_torch/ that has what they declare.
 FORWARDED = {
     "dispatch.h": "ATen/ATen.h ATen/AccumulateType.h ATen/DeviceGuard.h ATen/Dispatch.h ATen/Functions.h "
@@ -26,11 +29,22 @@ FORWARDED = {
 }
 
 
-def write_torch_headers(work_dir: Path) -> None:
-    """Write the forwarding files."""
-    paths = [(f"{work_dir}/{TORCH_HEADERS}/{name}", to) for to, names in FORWARDED.items() for name in names.split()]
-    for directory in {os.path.dirname(path) for path, _ in paths}:
-        os.makedirs(directory, exist_ok=True)
-    for path, header in paths:
-        with open(path, "w", encoding="ascii") as file:
-            file.write(f'#include "jitload_torch/{header}"\n')
+def find_or_write_torch_headers(cache_dir: Path) -> Path:
+    """Return the directory of the forwarding files in a cache; it appears there as a whole."""
+    tools_dir = cache_dir / ".tools"
+    directory = tools_dir / f"torch-headers-{hashlib.sha256(repr(FORWARDED).encode()).hexdigest()[:16]}"
+    if directory.is_dir():
+        return directory
+    make_private_dir(tools_dir)
+    fresh = Path(tempfile.mkdtemp(dir=tools_dir))
+    for header, names in FORWARDED.items():
+        for path in (fresh / name for name in names.split()):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f'#include "jitload_torch/{header}"\n')
+    try:
+        fresh.rename(directory)
+    except OSError:  # another process was first
+        shutil.rmtree(fresh)
+        if not directory.is_dir():
+            raise
+    return directory

@@ -22,7 +22,7 @@ import tvm_ffi
 
 from jitload.errors import LoadError
 from jitload.loader.direct import CheckedFunction, direct_arguments, direct_type, torch_exchange
-from jitload.loader.function import Library, TypedFunction
+from jitload.loader.function import Library, TypedFunction, in_graphs
 
 _COMPLEX_OF = {"float32": "complex64", "float64": "complex128"}  # float2 and complex<float> are pairs of float32
 _SHOWN = (
@@ -61,6 +61,7 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
     def __getitem__(self, name: str) -> TypedFunction:
         return self.get_function(name)
 
+    @in_graphs
     def get_function(self, name: str, query_imports: bool = False) -> TypedFunction:  # noqa: FBT001, FBT002  upstream's
         """Return a function of the library by its exported name."""
         if not isinstance(name, str):
@@ -313,6 +314,7 @@ def list_exports(module: Module, library_path: Path) -> None:
     plain = sorted(name for name in names if not name.startswith("_") and name not in facts["functions"])
     if "_jitload_torch_module" in names:
         functions = module.__dict__["_jitload_torch"] = ModuleType(library_path.stem)
+        functions.__file__ = str(library_path)
         tvm_ffi.Module.get_function(module, "_jitload_torch_module")(id(functions))
         plain += sorted(name for name in vars(functions) if not name.startswith("_"))
     module.__dict__["_jitload_exports"] = tuple(plain)

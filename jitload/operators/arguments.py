@@ -31,6 +31,7 @@ class Argument(NamedTuple):
         is_raw: Whether the function also takes an address, which messages mention.
         is_host: Whether the tensor is on the CPU for a function of the host that launches kernels.
         dtypes: The dtype that the tensor must have in each of the function's kernels; None accepts any.
+        default: A tuple of the default value, or () if there is none.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Argument(NamedTuple):
     is_raw: bool = False
     is_host: bool = False
     dtypes: tuple[str | None, ...] = (None,)
+    default: tuple[Any, ...] = ()
 
     @property
     def is_tensor(self) -> bool:
@@ -126,7 +128,7 @@ def _read_arguments(function: str, facts: Mapping[str, Any]) -> Iterator[Argumen
         name, cpp_type = record["name"], record["type"]
         if record["kind"] != "pointer":
             schema_type = _schema_type(function, record)
-            kind = "int" if schema_type in ("SymInt", "bool") else "other"
+            kind: Literal["int", "other"] = "int" if schema_type in ("SymInt", "bool") else "other"
             yield Argument(name, kind, f"{schema_type} {_schema_name(name, index)}", cpp_type)
             continue
         if is_pointer_to_pointer(cpp_type):
@@ -223,4 +225,5 @@ def _declared(argument: Any, text: str) -> Argument:
         is_nullable=str(argument.type).startswith("Optional["),
         is_written=argument.alias_info is not None and argument.alias_info.is_write,
         is_strided=True,
+        default=(argument.default_value,) if argument.has_default_value() else (),
     )

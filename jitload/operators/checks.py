@@ -1,11 +1,11 @@
-"""The checks of a typed function's tensors, for fake ones: the errors of a call (`argument_errors.cc`) while torch compiles.
+"""The checks of a typed function's tensors for fake ones, with the errors of a call (`argument_errors.cc`).
 
-A fake tensor has no address, so alignment is checked only when the compiled program runs, as are the ranges of integers.
+A fake tensor has no address, so alignment is only checked when the compiled program runs, as are ranges of integers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import torch
 
@@ -14,8 +14,8 @@ from jitload.operators.arguments import Argument, Signature, dtype_name
 Pairs = list[tuple[Argument, torch.Tensor]]
 
 
-def check_tensors(signature: Signature, inputs: Sequence[Argument], values: Iterable[torch.Tensor | None]) -> None:
-    """Raise the error that a call of the function with such tensors would raise.
+def check_tensors(signature: Signature, values: Iterable[torch.Tensor | None]) -> None:
+    """Raise the error that a call of the function would raise; there is a value for each of its tensors.
 
     Raises:
         TypeError: A tensor has another dtype than the function's.
@@ -23,7 +23,8 @@ def check_tensors(signature: Signature, inputs: Sequence[Argument], values: Iter
     """
     if not signature.devices:  # hand-written C++ checks its arguments itself
         return
-    tensors = [(argument, value) for argument, value in zip(inputs, values, strict=True) if value is not None]
+    arguments = [argument for argument in signature.arguments if argument.is_tensor]
+    tensors = [(argument, value) for argument, value in zip(arguments, values, strict=True) if value is not None]
     _check_dtypes(signature, tensors)
     if not any(tensor.device.type == "meta" for _, tensor in tensors):
         _check_devices(signature, tensors)

@@ -13,130 +13,22 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch._ops import OpOverload
 
 from jitload.errors import LaunchSpecError, outside_graphs
 from jitload.expressions.python import FUNCTIONS
-from jitload.operators.arguments import Argument, Signature, check_names, read_function, read_schema
+from jitload.operators.arguments import read_function, read_schema
 from jitload.operators.checks import check_tensors
-from jitload.operators.outputs import Allocator, allocation_names, parse_rule
+from jitload.operators.outputs import allocation_names
+from jitload.operators.plan import Plan, make_plan
 
 _QUALIFIED_NAME = re.compile(r"([A-Za-z_]\w*)::([A-Za-z_]\w*)")
 _RESERVED = ("aten", "prim", "prims")
 _lock = threading.Lock()
 _registered: dict[str, TorchOp] = {}
-_anchors: dict[str, torch.library.Library] = {}  # keep entries of the dispatcher, to which old graphs may refer
-
-
-class Plan(NamedTuple):
-    """What an operator does.
-
-    Attributes:
-        name: The qualified name, `my::add`.
-        signature: What the function takes and returns.
-        inputs: The arguments of the operator.
-        schema: The operator's schema, without the name.
-        source: The Python text of `launch`, `impl` and `fake`.
-    """
-
-    name: str
-    signature: Signature
-    inputs: tuple[Argument, ...]
-    schema: str
-    source: str
-
-    @property
-    def written(self) -> tuple[str, ...]:
-        """The names of the arguments that the operator writes to."""
-        return tuple(argument.name for argument in self.inputs if argument.is_written)
-
-
-class TorchOp(OpOverload):
-    """An operator of torch that calls a function of jitload: `torch.ops.my.add.default`, with methods to extend it.
-
-    Attributes:
-        function: The function that it calls.
-    """
-
-    function: Any
-    _jitload_state: _State
-
-    def register_autograd(
-        self, backward: Callable[..., Any], /, *, setup_context: Callable[..., Any] | None = None
-    ) -> None:
-        """Register the gradient, or replace it.
-
-        Args:
-            backward: `backward(ctx, *grads)`, which returns a gradient or None for each argument of the operator. It may
-                call other operators. Gradients of outputs may be non-contiguous.
-            setup_context: `setup_context(ctx, inputs, output)`, which saves what `backward` needs.
-
-        Raises:
-            LaunchSpecError: The operator writes to its arguments.
-
-        Example:
-            `square.register_autograd(lambda ctx, g: 2 * ctx.saved_tensors[0] * g, setup_context=save_input)`
-        """
-        state = self._jitload_state
-        if state.plan.written:
-            raise LaunchSpecError(
-                f"it writes to {', '.join(state.plan.written)}, so it cannot have a gradient", kernel=state.plan.name,
-                hint="Let the operator allocate its results, out={…}, and name tensors that it only reads in unwritten=",
-            )  # fmt: skip
-        state.backward, state.setup_context = backward, setup_context
-        state.make_differentiable(self)
-        _forget_graphs()
-        _mark_caches()
-
-    def register_vmap(self, rule: Callable[..., Any], /) -> Callable[..., Any]:
-        """Register `rule(info, in_dims, *args)` for `torch.vmap`, which returns the outputs and their `out_dims`."""
-        torch.library.register_vmap(self, rule, lib=self._jitload_state.library)
-        self._dispatch_cache.clear()
-        return rule
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Return how to find it in another process, which has to register it as well."""
-        return _find_operator, (self._jitload_state.plan.name,)
-
-
-class _State:
-    """What is registered for an operator, and its gradient."""
-
-    def __init__(self, plan: Plan, library: torch.library.Library) -> None:
-        self.plan = plan
-        self.library = library
-        self.backward: Callable[..., Any] | None = None
-        self.setup_context: Callable[..., Any] | None = None
-        self.is_differentiable = False
-
-    def make_differentiable(self, operator: TorchOp) -> None:
-        """Let autograd record the operator from now on; without a gradient, the backward pass raises an error.
-
-        It does not do so at first, because a call through autograd's Python takes several microseconds.
-        """
-        with _lock:
-            if not self.is_differentiable:
-                torch.library.register_autograd(
-                    operator, self._run_backward, setup_context=self._run_setup, lib=self.library
-                )
-                self.is_differentiable = True
-                operator._dispatch_cache.clear()  # torch would go on as if there were no gradient
-
-    def _run_setup(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        if self.setup_context is not None:
-            self.setup_context(ctx, inputs, output)
-
-    def _run_backward(self, ctx: Any, *grads: Any) -> Any:
-        if self.backward is None:
-            name = self.plan.name
-            raise RuntimeError(
-                f"the operator {name} has no gradient. Register one with the operator's method "
-                "register_autograd(backward, setup_context=…), or detach its inputs"
-            )
-        return self.backward(ctx, *grads)
 
 
 @outside_graphs("register operators outside of compiled functions: call jitload.torch_op before, at module level")
@@ -182,112 +74,155 @@ def torch_op(  # noqa: PLR0913  each is a part of an operator's definition
     plan = make_plan(name, signature, out or {}, (unwritten,) if isinstance(unwritten, str) else tuple(unwritten))
     casts = _autocast_dtypes(plan, autocast)
     with _lock:
-        operator = _register(plan, function, match[1], match[2])
-    if casts:
-        _register_autocast(operator, casts)
-    return operator
+        return _register(plan, function, casts)
 
 
-# ---- the plan ----------------------------------------------------------------------------------------------------
+class TorchOp(OpOverload):
+    """An operator of torch that calls a function of jitload: `torch.ops.my.add.default`, with methods to extend it.
+
+    Attributes:
+        function: The function that it calls.
+    """
+
+    function: Any
+    _jitload_state: _State
+
+    def register_autograd(
+        self, backward: Callable[..., Any], /, *, setup_context: Callable[..., Any] | None = None
+    ) -> None:
+        """Register the gradient, or replace it.
+
+        Args:
+            backward: `backward(ctx, *grads)`, which returns a gradient or None for each argument of the operator. It
+                may call other operators. Gradients of outputs may be non-contiguous.
+            setup_context: `setup_context(ctx, inputs, output)`, which saves what `backward` needs.
+
+        Raises:
+            LaunchSpecError: The operator writes to its arguments.
+
+        Example:
+            `square.register_autograd(lambda ctx, g: 2 * ctx.saved_tensors[0] * g, setup_context=save_input)`
+        """
+        state = self._jitload_state
+        if state.plan.written:
+            raise LaunchSpecError(
+                f"it writes to {', '.join(state.plan.written)}, so it cannot have a gradient", kernel=state.plan.name,
+                hint="Let the operator allocate its results, out={…}, and name what it only reads in unwritten",
+            )  # fmt: skip
+        state.backward, state.setup_context = backward, setup_context
+        state.make_differentiable(self)
+        _forget_graphs()
+        _mark_caches()
+
+    def register_vmap(self, rule: Callable[..., Any], /) -> Callable[..., Any]:
+        """Register `rule(info, in_dims, *args)` for `torch.vmap`, which returns the outputs and their `out_dims`."""
+        self._jitload_state.vmap_rule = rule
+        self._jitload_state.make_batched(self)
+        _forget_graphs()
+        return rule
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how to find it in another process, which has to register it as well."""
+        return _find_operator, (self._jitload_state.plan.name,)
 
 
-def make_plan(name: str, signature: Signature, out: Mapping[str, str], unwritten: Sequence[str]) -> Plan:
-    """Return what an operator does, without registering it."""
-    function, arguments = signature.name, signature.arguments
-    check_names(unwritten, arguments, function=function, field="unwritten")
-    if signature.returns:
-        _check_results(signature, out)
-    else:
-        check_names(out, arguments, function=function, field="out")
-    if both := [item for item in unwritten if item in out]:
-        raise LaunchSpecError(f"{both[0]!r} is in out as well, so it is written", kernel=function, field="unwritten")
-    inputs = tuple(_as_read(a) if a.name in unwritten else a for a in arguments if a.name not in out)
-    allocator = Allocator(function, arguments, inputs)
-    sources = {key: allocator.allocate(parse_rule(key, rule, function)) for key, rule in out.items()}
-    needs_device = bool(out) and not allocator.model
-    declarations = [argument.declaration for argument in inputs]
-    declarations += ["*, Device? device=None"] if needs_device else []
-    returns = "Tensor" if len(out) == 1 else f"({', '.join('Tensor' for _ in out)})"
-    schema = f"({', '.join(declarations)}) -> {returns}"
-    source = _write_source(signature, inputs, sources, ["*", "device=None"] if needs_device else [])
-    return Plan(name, signature, inputs, schema, source)
+class _State:
+    """What is registered for an operator. All of it looks here for what to do, so that it can be replaced."""
 
+    def __init__(self, library: Any) -> None:
+        self.library = library
+        self.registered: set[str] = set()  # dispatch keys
+        self.names: dict[str, Any] = {}  # the namespace of the operator's functions
 
-def _check_results(signature: Signature, out: Mapping[str, str]) -> None:
-    """Raise an error unless there is a rule for each tensor that the function returns, and for no other."""
-    if tuple(out) != signature.returns:
-        names = ", ".join(signature.returns)
-        raise LaunchSpecError(
-            f"it must have a rule for each result, {names}, in this order; they are those of the schema",
-            kernel=signature.name, field="out", hint='schema="(Tensor x) -> (Tensor y)", out={"y": "like x"}',
-        )  # fmt: skip
+    def set(self, plan: Plan, function: Any, casts: tuple[torch.dtype | None, ...]) -> None:
+        """Let the operator do this from now on; it has no gradient and no rule for vmap at first."""
+        self.plan = plan
+        self.casts = casts
+        self.backward: Callable[..., Any] | None = None
+        self.setup_context: Callable[..., Any] | None = None
+        self.vmap_rule: Callable[..., Any] | None = None
+        functions = {name: self.names.get(name) for name in ("impl", "fake")}
+        _compile(self, function)
+        for name, registered in functions.items():
+            if registered is not None:
+                registered.__code__ = self.names[name].__code__
+                self.names[name] = registered
 
+    def make_differentiable(self, operator: TorchOp) -> None:
+        """Let autograd record the operator from now on; without a gradient, the backward pass raises an error.
 
-def _as_read(argument: Argument) -> Argument:
-    declaration = re.sub(r"\(\w+!\)", "", argument.declaration)
-    return argument._replace(is_written=False, declaration=declaration)
+        It does not do so at first, because a call through autograd's Python takes several microseconds.
+        """
+        with _lock:
+            if "Autograd" not in self.registered:
+                run, prepare = self._run_backward, self._run_setup
+                torch.library.register_autograd(operator, run, setup_context=prepare, lib=self.library)
+                self.registered.add("Autograd")
+                operator._dispatch_cache.clear()  # torch would go on as if there were no gradient
 
+    def make_batched(self, operator: TorchOp) -> None:
+        """Let `torch.vmap` call the rule."""
+        with _lock:
+            if "Batched" not in self.registered:
+                torch.library.register_vmap(operator, self._run_vmap, lib=self.library)
+                self.registered.add("Batched")
+                operator._dispatch_cache.clear()
 
-_SOURCE = """\
-def launch({parameters}):
-{launch}
+    def make_cast(self, operator: TorchOp) -> None:
+        """Let autocast convert the operator's inputs."""
+        for key in ("AutocastCPU", "AutocastCUDA"):
+            if key not in self.registered:
+                self.library.impl(operator._opname, _caster(operator, key), key)
+                self.registered.add(key)
 
-def impl({parameters}):
-    if _any_requires_grad({tensors}) and _is_grad_enabled():
-        return _without_gradient({passed})
-{launch}
+    def _run_setup(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        if self.setup_context is not None:
+            self.setup_context(ctx, inputs, output)
 
-def fake({parameters}):
-    _check({passed_tensors})
-{fake}
-"""
+    def _run_backward(self, ctx: Any, *grads: Any) -> Any:
+        if self.backward is None:
+            name = self.plan.name
+            raise RuntimeError(
+                f"the operator {name} has no gradient. Register one with the operator's method "
+                "register_autograd(backward, setup_context=…), or detach its inputs"
+            )
+        return self.backward(ctx, *grads)
 
-
-def _write_source(
-    signature: Signature, inputs: Sequence[Argument], outputs: Mapping[str, str], extra: Sequence[str]
-) -> str:
-    """Return the Python text of the operator's functions."""
-    tensors = [f"a_{argument.name}" for argument in inputs if argument.is_tensor]
-    names = [f"a_{argument.name}" for argument in inputs]
-    allocations = [f"    a_{name} = {source}" for name, source in outputs.items()]
-    results = f"    return {', '.join(f'a_{name}' for name in outputs)}" if outputs else "    return None"
-    arguments = ", ".join(f"a_{argument.name}" for argument in signature.arguments)
-    if signature.returns:
-        launch = [f"    return _fresh(_function({arguments}), {_tuple(tensors)})"]
-    else:
-        launch = [*allocations, *_count_versions(inputs), f"    _function({arguments})", results]
-    return _SOURCE.format(
-        parameters=", ".join([*names, *extra]),
-        passed=", ".join([*names, *(["device=device"] if extra else [])]),
-        tensors=", ".join(tensors),
-        passed_tensors=_tuple(tensors),
-        launch="\n".join(launch),
-        fake="\n".join([*allocations, results]),
-    )
-
-
-def _tuple(names: Sequence[str]) -> str:
-    return f"({''.join(f'{name}, ' for name in names)})"
-
-
-def _count_versions(inputs: Sequence[Argument]) -> Iterator[str]:
-    """Yield the lines that tell autograd which tensors are written to, so that it notices changes to saved ones."""
-    for argument in inputs:
-        if argument.is_written:
-            condition = f"if a_{argument.name} is not None: " if argument.is_nullable else ""
-            yield f"    {condition}_increment_version((a_{argument.name},))"
+    def _run_vmap(self, info: Any, in_dims: Any, *args: Any) -> Any:
+        if self.vmap_rule is None:
+            raise RuntimeError(f"the operator {self.plan.name} has no rule for vmap since it was registered again")
+        return self.vmap_rule(info, in_dims, *args)
 
 
 # ---- registration ------------------------------------------------------------------------------------------------
 
 
-def _register(plan: Plan, function: Any, namespace: str, short_name: str) -> TorchOp:
-    previous = _registered.pop(plan.name, None)
-    if previous is not None:
-        previous._jitload_state.library._destroy()
+def _register(plan: Plan, function: Any, casts: tuple[torch.dtype | None, ...]) -> TorchOp:
+    operator = _registered.get(plan.name)
+    if operator is not None:
         _forget_graphs()
-    _anchor(namespace, short_name)
-    library = torch.library.Library(namespace, "FRAGMENT")
+    if operator is None or operator._jitload_state.plan.schema != plan.schema:
+        state = _State(_define(plan, operator))
+        state.set(plan, function, casts)
+        operator = _implement(state)
+    else:
+        operator._jitload_state.set(plan, function, casts)
+    operator.function = function
+    if any(casts):
+        operator._jitload_state.make_cast(operator)
+    _mark_caches()
+    return operator
+
+
+def _define(plan: Plan, previous: TorchOp | None) -> Any:
+    """Return the library that defines the operator, in place of one of the same name with another schema."""
+    namespace, short_name = plan.name.split("::")
+    if previous is not None:
+        del _registered[plan.name]
+        previous._jitload_state.library._destroy()
+        previous._op = previous._op_dk = _retired(plan.name)  # torch would use freed memory
+    make: Any = torch.library.Library  # its methods have no types
+    library = make(namespace, "FRAGMENT")
     try:
         library.define(f"{short_name}{plan.schema}", tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides))
     except RuntimeError as error:
@@ -295,43 +230,44 @@ def _register(plan: Plan, function: Any, namespace: str, short_name: str) -> Tor
             raise
         problem = f"{plan.name} is already an operator, which torch_op did not register; choose another name"
         raise LaunchSpecError(problem, kernel=plan.signature.name) from None
-    state = _State(plan, library)
-    functions = _compile(state, function)
-    library.impl(short_name, functions["impl"], "CompositeExplicitAutograd")
-    torch.library.register_fake(plan.name, functions["fake"], lib=library)
+    return library
+
+
+def _implement(state: _State) -> TorchOp:
+    """Register the kernel and the fake function of an operator that is defined."""
+    name = state.plan.name
+    namespace, short_name = name.split("::")
+    state.library.impl(short_name, state.names["impl"], "CompositeExplicitAutograd")
+    torch.library.register_fake(name, state.names["fake"], lib=state.library)
     operator: TorchOp = getattr(getattr(torch.ops, namespace), short_name).default
     operator.__class__ = TorchOp
-    operator.function, operator._jitload_state = function, state
-    _registered[plan.name] = operator
-    _mark_caches()
+    operator._jitload_state = state
+    _registered[name] = operator
     return operator
 
 
-def _anchor(namespace: str, short_name: str) -> None:
-    """Keep the dispatcher's entry for a name: graphs that were compiled for a replaced operator would use freed memory.
+def _retired(name: str) -> Callable[..., Any]:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise RuntimeError(f"the operator {name} was registered again with another schema; use the new one")
 
-    A kernel for a device that nobody has does this; old graphs then call the new operator.
-    """
-    name = f"{namespace}::{short_name}"
-    if name not in _anchors:
-        _anchors[name] = torch.library.Library(namespace, "FRAGMENT")
-        _anchors[name].impl(short_name, _refuse_device, "MAIA")
+    return refuse
 
 
-def _refuse_device(*_: Any, **__: Any) -> None:
-    raise NotImplementedError("jitload has no kernels for this device")
-
-
-def _compile(state: _State, function: Any) -> dict[str, Any]:
-    """Return the operator's functions."""
+def _compile(state: _State, function: Any) -> None:
+    """Define the operator's functions in its namespace."""
     plan = state.plan
-    tensors = tuple(argument for argument in plan.inputs if argument.is_tensor)
-    names = {**FUNCTIONS, **allocation_names()}
-    names |= {"_any_requires_grad": torch._C._any_requires_grad, "_is_grad_enabled": torch.is_grad_enabled}
+    names = state.names
+    names |= {
+        **FUNCTIONS,
+        **allocation_names(),
+        "_any_requires_grad": torch._C._any_requires_grad,
+        "_is_grad_enabled": torch.is_grad_enabled,
+    }
+    names |= {f"_default_{argument.name}": argument.default[0] for argument in plan.inputs if argument.default}
     names |= {"_increment_version": torch._C._increment_version, "_function": function, "_fresh": _check_fresh}
 
     def check(values: tuple[Any, ...]) -> None:
-        check_tensors(plan.signature, tensors, values)
+        check_tensors(plan.signature, values)
         if torch._C._any_requires_grad(*values) and torch.is_grad_enabled():
             _prepare_gradient(plan)
 
@@ -342,7 +278,15 @@ def _compile(state: _State, function: Any) -> dict[str, Any]:
 
     names |= {"_check": check, "_without_gradient": without_gradient, "_device": _default_device(plan)}
     exec(compile(plan.source, f"<operator {plan.name}>", "exec"), names)  # noqa: S102  our own text
-    return names
+    for name in ("launch", "impl"):
+        _keep_out_dynamo(names[name].__code__)
+
+
+def _keep_out_dynamo(code: CodeType) -> None:
+    """Let torch.compile run a function and what it calls, but not trace it, which it does after a graph break."""
+    frames = torch._C._dynamo.eval_frame
+    skip = frames._FrameAction.SKIP
+    frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))
 
 
 def _prepare_gradient(plan: Plan) -> TorchOp:
@@ -353,8 +297,8 @@ def _prepare_gradient(plan: Plan) -> TorchOp:
     """
     if plan.written:
         raise RuntimeError(
-            f"the operator {plan.name} writes to {', '.join(plan.written)}, so no gradient can pass through it, but one "
-            "of its arguments requires one. Call it under torch.no_grad(), detach its arguments, or let it allocate its "
+            f"the operator {plan.name} writes to {', '.join(plan.written)}, so no gradient can pass through it, but "
+            "an argument requires one. Call it under torch.no_grad(), detach its arguments, or let it allocate its "
             "results, out={…}"
         )
     operator = _registered[plan.name]
@@ -416,17 +360,12 @@ def _autocast_dtypes(plan: Plan, autocast: object) -> tuple[torch.dtype | None, 
     )
 
 
-def _register_autocast(operator: TorchOp, dtypes: tuple[torch.dtype | None, ...]) -> None:
-    library = operator._jitload_state.library
-    for key in ("AutocastCPU", "AutocastCUDA"):
-        keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
-        library.impl(operator._opname, _caster(operator, keys, dtypes), key)
+def _caster(operator: TorchOp, key: str) -> Callable[..., Any]:
+    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
 
-
-def _caster(operator: TorchOp, keys: Any, dtypes: tuple[torch.dtype | None, ...]) -> Callable[..., Any]:
     def cast(*args: Any, **kwargs: Any) -> Any:
         with torch._C._ExcludeDispatchKeyGuard(keys):
-            return operator(*map(_convert, args, dtypes), **kwargs)
+            return operator(*map(_convert, args, operator._jitload_state.casts or (None,) * len(args)), **kwargs)
 
     return cast
 

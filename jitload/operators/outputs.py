@@ -1,7 +1,7 @@
 """Rules for the tensors that an operator returns: `like x`, `float32[n, x.shape[0]]`, `zeros x.dtype[ceil_div(n, 2)]`.
 
-A rule becomes Python that allocates the tensor. The operator and its fake function contain the same text, so that shapes,
-strides and dtypes cannot differ.
+A rule becomes Python that allocates the tensor. The operator and its fake function contain the same text, so that
+shapes, strides and dtypes cannot differ.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ Pieces = tuple[tuple[str, str], ...]
 _TAKE_A_VALUE = """
  -D -U -I -L -l -include -isystem -x -std --std -arch -gencode -code -Xcompiler -Xptxas -Xlinker -Xcudafe -Xnvlink
  -maxrregcount -t --gpu-architecture --gpu-code --generate-code --compiler-options --ptxas-options --linker-options
- --maxrregcount --threads --include-path -diag-suppress --diag-suppress --param
+ --maxrregcount --threads -rdc --relocatable-device-code --include-path -diag-suppress --diag-suppress --param
  """.replace("\n", " ")
 HOST_SUFFIXES = (".cpp", ".cc", ".cxx", ".c")
 Functions = str | Sequence[str] | Mapping[str, Launch | Sequence[Launch] | str | None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from jitload.errors import JitLoadError
@@ -45,7 +45,17 @@ def translate_cuda_options(kind: str, options: Sequence[str]) -> tuple[tuple[str
         "mixed": nvcc_options,
         "host": host_options,
     }
-    return split_includes(translators[kind](options))
+    return split_includes(translators[kind](tuple(_joined(options))))
+
+
+def _joined(options: Sequence[str]) -> Iterator[str]:
+    """Yield the options with `-rdc true`, in two words, as `-rdc=true`."""
+    remaining = iter(options)
+    for option in remaining:
+        if option in ("-rdc", "--relocatable-device-code", "-relocatable-device-code"):
+            yield f"-rdc={next(remaining, '')}"
+        else:
+            yield option
 
 
 def take_archs(options: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -19,6 +19,7 @@ from jitload.toolchain.host import own_include_dir
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](?:torch|ATen|c10|pybind11)/', re.MULTILINE)
 _NAME = re.compile(r"\b(?:torch|at)\s*::\s*\w|\bPYBIND11_MODULE\b")
 _QUOTED_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
+_ANY_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*(?:[<\"]([^>\"\n]+)[>\"])?", re.MULTILINE)
 _OPERATOR = re.compile(r"(?:\.|->|::)\s*(?:template\s+)?([a-z]\w*)\s*\(")
 _STD_NAME = re.compile(r"\bstd\s*::\s*(\w+)")
 _WORD = re.compile(r"\b[A-Za-z_]\w*")
@@ -101,6 +102,15 @@ _WORD_HEADERS = {
     "cuda_fp16.h": "half half2 __half __half2 __float2half __half2float __half_raw",
     "cuda_bf16.h": "__nv_bfloat16 __nv_bfloat162 __float2bfloat16 __bfloat162float nv_bfloat16",
 }
+# Parts of libstdc++'s <cmath> and <algorithm> that few texts use, by their include guards. cuda_runtime.h includes
+# <cmath>; without them, it is compiled in half the time.
+_UNUSED_PARTS = ("_GLIBCXX_BITS_SPECFUN_H", "_PSTL_GLUE_ALGORITHM_DEFS_H", "_RANGES_ALGO_H")
+_PLAIN_NAMES = "size_t ptrdiff_t nullptr_t u?int(?:_fast|_least)?(?:8|16|32|64|ptr|max)_t"
+_PLAIN_INCLUDE = re.compile(
+    rf"(?:torch|ATen|c10|pybind11)/[\w/]+\.h|cu[a-z]\w+\.h|cooperative_groups(?:/\w+)?\.h|mma\.h|math_constants\.h"
+    rf"|device_launch_parameters\.h|vector_\w+\.h|(?:assert|ctype|errno|float|limits|math|std\w+|string|time)\.h"
+    rf"|c(?:assert|ctype|errno|float|inttypes|limits|std\w+|time)|{'|'.join(_STD_HEADERS)}"
+)
 _LIBRARY_HEADERS = {
     "cublas": "cublas_v2.h",
     "cublasLt": "cublasLt.h",
@@ -184,6 +194,7 @@ def torch_sources(
     has_cuda_standard = any(flag.startswith(("-std", "--std")) for flag in options.cuda)
     host_level = () if any(flag.startswith("-O") for flag in options.cuda) else ("-O0",)  # as torch; kernels keep -O3
     light_headers = own_include_dir().parent / "torch_light"
+    parts = [f"-D{guard}" for guard in _unused_parts([text for _, text in (*sources.host, *sources.cuda)], directories)]
     return (
         sources._replace(
             cuda=tuple(_merge(unit, "cu", implicit=implicit, header_dirs=directories) for unit in cuda),
@@ -192,8 +203,8 @@ def torch_sources(
             are_files=True,
         ),
         options._replace(
-            host=(*standard, *CPP_FLAGS[1:], define, *filter(None, options.host)),
-            cuda=(*NVCC_FLAGS[has_cuda_standard:], *host_level, define, *filter(None, options.cuda)),
+            host=(*standard, *CPP_FLAGS[1:], define, *parts, *filter(None, options.host)),
+            cuda=(*NVCC_FLAGS[has_cuda_standard:], *host_level, define, *parts, *filter(None, options.cuda)),
             link=tuple(flag for flag in options.link if flag and not _LIBRARY_OF_TORCH.fullmatch(flag)),
             include_dirs=(light_headers, *options.include_dirs),
         ),
@@ -248,6 +259,20 @@ def _included_texts(texts: Sequence[str], header_dirs: Sequence[Path]) -> Iterat
                 text = path.read_text(encoding="utf-8", errors="replace")
                 pending.append(text)
                 yield text
+
+
+def _unused_parts(texts: Sequence[str], header_dirs: Sequence[Path]) -> tuple[str, ...]:
+    """Return the parts of the C++ library to leave out, none if a text may use names that the tables do not have."""
+    own = [*_included_texts(texts, header_dirs)]
+    quoted = {name for text in (*texts, *own) for name in _QUOTED_INCLUDE.findall(text)}
+    resolved = {name for name in quoted if any((directory / name).is_file() for directory in header_dirs)}
+    known = re.compile("|".join(" ".join((_PLAIN_NAMES, *_STD_HEADERS.values())).split()))
+    for text in (*texts, *own):
+        if "namespace std" in text or not all(map(known.fullmatch, _STD_NAME.findall(text))):
+            return ()
+        if not all(name in resolved or _PLAIN_INCLUDE.fullmatch(name) for name in _ANY_INCLUDE.findall(text)):
+            return ()
+    return _UNUSED_PARTS
 
 
 def _macro(name: str, lines: Sequence[str]) -> list[str]:

@@ -177,7 +177,6 @@ void run_kernel(Worker* worker, const Context* context) {
       context = &worker->interrupted;
     } else {
       look_at_spinning(worker);
-      worker->current = worker->current->next;
       context = &worker->current->context;
     }
   }

@@ -10,6 +10,7 @@ namespace {
 
 constexpr int kGuardInstall = 102;            /* MADV_GUARD_INSTALL: Linux 6.13 */
 constexpr uint32_t kMostSplitGuards = 16384;  /* they take half of the mappings that a process may have */
+constexpr uint32_t kTurnsBetweenLooks = 64;   /* for each thread; see count_turn() */
 uint32_t split_guards;
 
 /* Record that something happened for which a thread may have waited; return the new count. */
@@ -38,8 +39,8 @@ void append_waits(char* text, size_t size, const WaitGroup* group, const char* v
            group->count, plural, index[0], index[1], index[2], verb, group->count == 1 ? "s" : "", object);
 }
 
-/* Report which threads wait, and for what: none can ever go on. */
-void fail_waiting(Worker* worker) {
+/* Report which threads wait, and for what: none can ever go on, or they repeat what they do. */
+void fail_waiting(Worker* worker, bool is_repeated) {
   WaitGroup barrier = {}, memory = {}, warp = {};
   const Fiber* fiber = worker->current;
   do {
@@ -48,18 +49,19 @@ void fail_waiting(Worker* worker) {
   } while (fiber != worker->current);
   char text[640], lanes[128] = "";
   if (warp.count != 0) {
-    snprintf(lanes, sizeof lanes, "at %s for lanes of the mask that do not come", warp.first->wait_function);
+    snprintf(lanes, sizeof lanes, "at %s%s", warp.first->wait_function,
+             is_repeated ? "" : " for lanes of the mask that do not come");
   }
-  snprintf(text, sizeof text, memory.count == 0 ? "a barrier can never complete:" : "threads wait without end:");
+  snprintf(text, sizeof text, is_repeated ? "threads wait without end:" : "a barrier can never complete:");
   append_waits(text, sizeof text, &barrier, "wait", "at __syncthreads()");
   append_waits(text, sizeof text, &warp, "wait", lanes);
   append_waits(text, sizeof text, &memory, "read", "memory that does not change");
-  const bool has_blocks = memory.count != 0 && worker->launch->blocks > 1;
+  const bool has_blocks = is_repeated && worker->launch->blocks > 1;
   fail(worker, NULL, "%s%s", text, has_blocks ? " (a block that waits for a later one is GPU only)" : "");
 }
 
 [[noreturn]] void report_deadlock(Worker* worker) {
-  fail_waiting(worker);
+  fail_waiting(worker, false);
   leave(worker);
 }
 
@@ -82,9 +84,12 @@ inline void wait_until(Worker* worker, Test is_over) {
   }
 }
 
-void note_event(Worker* worker) {
-  ++worker->events;
-  worker->idle = 0;
+/* Let the scheduler look now and then whether what the threads do repeats. */
+inline void count_turn(Worker* worker) {
+  Fiber* fiber = worker->current;
+  if (worker->spinning.turns-- != 0) return;
+  worker->request = kLooksAtSpinning;
+  jitload_cpu_switch(&fiber->context, &worker->scheduler);
 }
 
 bool answer_active(Worker* worker) {
@@ -133,8 +138,8 @@ void open_barrier(Worker* worker) {
   worker->results[JITLOAD_CPU_OR] = worker->true_predicates != 0;
   worker->true_predicates = 0;
   worker->arrived = 0;
-  ++worker->generation;
-  note_event(worker);
+  worker->generation ^= 1;
+  worker->idle = 0;
 }
 
 /* End the current fiber. */
@@ -142,7 +147,7 @@ void open_barrier(Worker* worker) {
   Fiber* fiber = worker->current;
   Warp* warp = &worker->warps[fiber->number / kWarp];
   warp->live &= ~(1u << fiber->number % kWarp);
-  note_event(worker);
+  worker->idle = 0;
   if (--worker->live == 0) leave(worker);
   fiber->previous->next = fiber->next;
   fiber->next->previous = fiber->previous;
@@ -238,6 +243,7 @@ void run_fibers(Worker* worker) {
   worker->true_predicates = 0;
   if (kWatches) memset(worker->barrier_counts, 0, sizeof worker->barrier_counts);
   worker->spinning = Spinning();
+  worker->spinning.turns = kTurnsBetweenLooks * count;
   worker->current = worker->fibers;
   worker->is_in_fibers = 1;
   run_kernel(worker, &worker->fibers[0].context);
@@ -258,11 +264,12 @@ extern "C" int jitload_cpu_barrier(Worker* worker, int kind, int predicate, uint
   }
   worker->barrier_site = site;
   worker->true_predicates += predicate != 0;
+  worker->current->wait_function = NULL;
   if (++worker->arrived == worker->live) {
     open_barrier(worker);
+    count_turn(worker);
   } else {
     const uint32_t generation = worker->generation;
-    worker->current->wait_function = NULL;
     wait_until(worker, [=] { return worker->generation != generation; });
   }
   return worker->results[kind];
@@ -303,12 +310,14 @@ extern "C" uint32_t jitload_cpu_exchange(Worker* worker, uint32_t mask, uint64_t
   const auto is_over = [=] { /* the other lanes may have ended */
     if (!exchange->is_complete && (mask & warp->live & ~exchange->arrived) == 0) {
       exchange->is_complete = true;
-      note_event(worker);
+      worker->idle = 0;
     }
     return exchange->is_complete;
   };
-  if (!is_over()) {
-    fiber->wait_function = name;
+  fiber->wait_function = name;
+  if (is_over()) {
+    count_turn(worker);
+  } else {
     wait_until(worker, is_over);
   }
   exchange->read |= lane;
@@ -320,13 +329,14 @@ extern "C" uint32_t jitload_cpu_exchange(Worker* worker, uint32_t mask, uint64_t
 extern "C" void jitload_cpu_tile_barrier(Worker* worker, uint32_t size) {
   Fiber* fiber = worker->current;
   TileBarrier* barrier = &worker->warps[fiber->number / size * (size / kWarp)].tiles[__builtin_ctz(size / 64)];
+  fiber->wait_function = "thread_block_tile::sync()";
   if (++barrier->arrived == size) {
     barrier->arrived = 0;
-    ++barrier->generation;
-    return note_event(worker);
+    barrier->generation ^= 1;
+    worker->idle = 0;
+    return count_turn(worker);
   }
   const uint32_t generation = barrier->generation;
-  fiber->wait_function = "thread_block_tile::sync()";
   wait_until(worker, [=] { return barrier->generation != generation; });
 }
 
@@ -343,7 +353,7 @@ extern "C" int64_t jitload_cpu_clock(void) {
   struct timespec time;
   clock_gettime(CLOCK_MONOTONIC, &time);
   Worker* worker = jitload_cpu_current_worker;
-  if (worker != NULL) ++worker->events; /* threads that look at the clock do not wait without end */
+  if (worker != NULL) ++worker->clock_readings;
   return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
@@ -353,11 +363,7 @@ extern "C" void jitload_cpu_yield(void) {
   Fiber* fiber = worker->current;
   fiber->wait_function = kSpins;
   worker->idle = 0;
-  if (worker->spinning.yields == 0) {
-    worker->request = kLooksAtSpinning;
-    jitload_cpu_switch(&fiber->context, &worker->scheduler);
-  } else {
-    --worker->spinning.yields;
-    switch_to(worker, fiber->next);
-  }
+  if (worker->spinning.turns == 0 && !worker->spinning.is_searching) sched_yield();
+  count_turn(worker);
+  switch_to(worker, fiber->next);
 }

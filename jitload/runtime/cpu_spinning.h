@@ -1,15 +1,14 @@
 /* Finds blocks whose threads wait without end.
  *
  * The threads of a block run on one thread of the operating system, in a fixed order. If their stacks, where a waiting
- * thread's registers are saved, and the memory of the kernel are the same as at an earlier time, everything since then
- * will happen again, unless another block changes that memory. So this looks for a state that repeats, however long the
+ * thread's registers are saved, the barriers and warps, and the memory of the kernel are the same as at an earlier time,
+ * everything since then will happen again, unless another block changes that memory. So this looks for a state that repeats, however long the
  * threads take. The launch fails once every thread of the pool that runs one of its blocks has found one.
  */
 #ifndef JITLOAD_CPU_SPINNING_H_
 #define JITLOAD_CPU_SPINNING_H_
 
 #include <link.h>
-#include <sched.h>
 
 #include "cpu_pool.h"
 
@@ -54,6 +53,23 @@ struct Hash {
   uint64_t value() const { return lanes[0] ^ lanes[1] * 3 ^ lanes[2] * 5 ^ lanes[3] * 7; }
 };
 
+/* Add what barriers and the exchanges of warps have collected. */
+void hash_waits(const Worker* worker, Hash* hash, uint64_t* bytes) {
+  const uint32_t* block_dim = worker->block.block_dim;
+  hash->add(0, worker->arrived | (uint64_t)worker->true_predicates << 32);
+  hash->add(1, worker->generation);
+  for (uint32_t number = 0; number * kWarp < block_dim[0] * block_dim[1] * block_dim[2]; ++number) {
+    const Warp* warp = &worker->warps[number];
+    hash->add((const char*)warp->tiles, (const char*)(warp->tiles + 5));
+    hash->add(2, warp->used);
+    for (uint32_t used = warp->used; used != 0; used &= used - 1) {
+      const Exchange* exchange = &warp->exchanges[__builtin_ctz(used)];
+      hash->add((const char*)exchange, (const char*)(exchange + 1));
+      *bytes += sizeof *exchange;
+    }
+  }
+}
+
 uint64_t hash_threads(const Worker* worker, uint64_t* bytes) {
   Hash hash;
   const Fiber* fiber = worker->current;
@@ -61,10 +77,13 @@ uint64_t hash_threads(const Worker* worker, uint64_t* bytes) {
     const char* begin = (const char*)fiber->context.stack_pointer;
     const char* end = stack_end(worker, fiber->number);
     hash.add(0, fiber->number);
+    hash.add(1, fiber->active_site);
+    hash.add(2, fiber->active_mask);
     hash.add(begin, end);
     *bytes += (uint64_t)(end - begin);
     fiber = fiber->next;
   } while (fiber != worker->current);
+  hash_waits(worker, &hash, bytes);
   return hash.value();
 }
 
@@ -128,7 +147,7 @@ void restart_search(Worker* worker, int64_t next_search) {
   Spinning* spinning = &worker->spinning;
   if (spinning->has_memory) note_progress(worker->launch);
   *spinning = Spinning();
-  spinning->events = worker->events;
+  spinning->clock_readings = worker->clock_readings;
   spinning->next_search = next_search;
 }
 
@@ -148,14 +167,14 @@ void compare_memory(Worker* worker) {
   } else if (++spinning->repeats >= kRepeats) {
     const bool is_unknown = worker->launch->call->has_addresses || has_concurrent_launch(worker->launch);
     if (is_unknown && spinning->repeats < kRepeatsIfUnknown) return;
-    if (all_wait(worker, worker->launch, progress)) fail_waiting(worker);
+    if (all_wait(worker, worker->launch, progress)) fail_waiting(worker, true);
   }
 }
 
 void begin_search(Worker* worker, int64_t now) {
   Spinning* spinning = &worker->spinning;
   spinning->is_searching = true;
-  spinning->yields = spinning->passes = spinning->looks = 0;
+  spinning->turns = spinning->passes = spinning->looks = 0;
   spinning->bytes = 0;
   spinning->limit = 1;
   spinning->search_began = now;
@@ -167,7 +186,7 @@ void end_search(Worker* worker, bool is_back) {
   const int64_t next_search = now + (rest > kSearchInterval ? rest : kSearchInterval);
   if (!is_back) restart_search(worker, next_search);
   worker->spinning.is_searching = false;
-  worker->spinning.yields = 64 * worker->live;
+  worker->spinning.turns = kTurnsBetweenLooks * worker->live;
   worker->spinning.next_search = next_search;
 }
 
@@ -188,14 +207,15 @@ void continue_search(Worker* worker) {
   }
 }
 
-/* Called repeatedly on the thread's own stack while the threads of the block only read memory or wait. */
+/* Called repeatedly on the thread's own stack while the threads of the block read memory or meet at barriers. */
 void look_at_spinning(Worker* worker) {
   Spinning* spinning = &worker->spinning;
-  if (spinning->is_searching && spinning->events == worker->events) return continue_search(worker);
-  sched_yield();
+  const bool has_read_clock = spinning->clock_readings != worker->clock_readings;
+  spinning->turns = 0;
+  if (spinning->is_searching && !has_read_clock) return continue_search(worker);
   const int64_t now = now_ns();
-  if (spinning->events != worker->events) restart_search(worker, now + kSearchInterval);
-  spinning->yields = 64 * worker->live;
+  if (has_read_clock || spinning->next_search == 0) restart_search(worker, now + kSearchInterval);
+  spinning->turns = kTurnsBetweenLooks * worker->live;
   if (now >= spinning->next_search) begin_search(worker, now);
 }
 

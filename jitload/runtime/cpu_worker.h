@@ -136,7 +136,7 @@ struct Exchange {
 /* A barrier of a tile of several warps. */
 struct TileBarrier {
   uint32_t arrived;
-  uint32_t generation;
+  uint32_t generation; /* 0 and 1 in turn */
 };
 
 struct Warp {
@@ -161,14 +161,14 @@ typedef struct jitload_cpu_worker Worker;
 enum Request {
   kHasEnded,        /* it has run, or was abandoned */
   kIsInterrupted,   /* the watcher asks to look at Python's signals */
-  kLooksAtSpinning, /* its threads only read memory, or wait */
+  kLooksAtSpinning, /* its threads read memory or met at barriers, perhaps in a loop without end */
 };
 
 /* The search for a state of the block that repeats; see cpu_spinning.h. */
 struct Spinning {
-  uint64_t events; /* `Worker::events` when it began */
+  uint64_t clock_readings; /* `Worker::clock_readings` when it began */
   const Fiber* observer; /* the thread during whose turns the state is looked at */
-  uint32_t yields; /* until the next look */
+  uint32_t turns; /* until the next look: see count_turn() */
   uint32_t passes; /* of the current search, during other threads' turns */
   uint32_t looks;  /* of the current search */
   uint64_t bytes;  /* likewise, of the stacks that were read */
@@ -193,10 +193,10 @@ struct jitload_cpu_worker {
   uint32_t live;
   uint32_t arrived;
   uint32_t true_predicates; /* of the threads that arrived */
-  uint32_t generation;
+  uint32_t generation; /* of the barrier: 0 and 1 in turn */
   uint32_t idle; /* fibers resumed without anything to do since the last event */
   int results[3];
-  uint64_t events;          /* barriers and exchanges that were completed, and threads that ended */
+  uint64_t clock_readings;  /* threads that look at the clock do not wait without end */
   uint64_t barrier_site; /* of the barrier at which threads wait: its line, and its column in the upper half */
   Fiber* fibers;
   char* stacks;

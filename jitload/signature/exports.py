@@ -69,7 +69,8 @@ def choose_exports(
     by_name = choose_export_names(compiled.cubin.kernels)
     docs = {candidate.name: candidate.doc for candidate in compiled.candidates}
     if functions is None:
-        if not by_name and not compiled.cubin.variables:
+        has_templates = any(candidate.is_template for candidate in compiled.candidates)
+        if not by_name and (has_templates or not compiled.cubin.variables):
             raise _no_kernels_error(compiled)
         functions = tuple((name, Launch()) for name in by_name)
     exports = []

@@ -114,6 +114,7 @@ struct tile<Size, true> : tile_size<Size> {
   static constexpr unsigned int __jitload_warps = Size / 32;
   __JITLOAD_MEMBER void sync() const {
     __JITLOAD_KEEP_THREAD_INDEX(jitload_cpu_tile_barrier(jitload_cpu_current_worker, Size));
+    __JITLOAD_SET_COUNTDOWN(4096);
   }
   template <class Value>
   __JITLOAD_MEMBER Value shfl(Value value, unsigned int rank) const {

@@ -155,6 +155,7 @@ extern "C" __attribute__((no_sanitize_coverage, noinline, used)) void __sanitize
 
 __JITLOAD_INLINE int __jitload_barrier(int kind, int predicate, __jitload_site site) {
   __JITLOAD_KEEP_THREAD_INDEX(const int result = jitload_cpu_barrier(jitload_cpu_current_worker, kind, predicate, site));
+  __JITLOAD_SET_COUNTDOWN(4096);
   return result;
 }
 
@@ -186,6 +187,7 @@ __JITLOAD_INLINE void __syncwarp(unsigned mask = 0xffffffffu) {
 
 __JITLOAD_INLINE unsigned __activemask(__jitload_site site = __JITLOAD_SITE) {
   __JITLOAD_KEEP_THREAD_INDEX(const unsigned mask = jitload_cpu_active(site));
+  __JITLOAD_SET_COUNTDOWN(4096);
   return mask;
 }
 

@@ -165,6 +165,8 @@ struct Operator {
   const char* keywords; /* the names of the last arguments, each with a space after it */
   void* callable;
   void* keyword_names;
+  bool is_python = false;    /* the callable is the function of Python */
+  bool has_defaults = false; /* None for the keywords is the same as none of them */
 };
 Object invoke(Operator& op, void** arguments, size_t count); /* takes the arguments over */
 /* Calls a function by its path, "torch.tensor" or ".__getitem__" for a method of the first argument. */

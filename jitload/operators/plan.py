@@ -1,0 +1,121 @@
+"""What an operator does: its schema, and the Python text of its kernel and its fake function."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from jitload.errors import LaunchSpecError
+from jitload.operators.arguments import Argument, Signature, check_names
+from jitload.operators.outputs import Allocator, parse_rule
+
+
+class Plan(NamedTuple):
+    """What an operator does.
+
+    Attributes:
+        name: The qualified name, `my::add`.
+        signature: What the function takes and returns.
+        inputs: The arguments of the operator.
+        schema: The operator's schema, without the name.
+        source: The Python text of `launch`, `impl` and `fake`.
+    """
+
+    name: str
+    signature: Signature
+    inputs: tuple[Argument, ...]
+    schema: str
+    source: str
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """The names of the arguments that the operator writes to."""
+        return tuple(argument.name for argument in self.inputs if argument.is_written)
+
+
+def make_plan(name: str, signature: Signature, out: Mapping[str, str], unwritten: Sequence[str]) -> Plan:
+    """Return what an operator does, without registering it."""
+    function, arguments = signature.name, signature.arguments
+    check_names(unwritten, arguments, function=function, field="unwritten")
+    if signature.returns:
+        _check_results(signature, out)
+    else:
+        check_names(out, arguments, function=function, field="out")
+    if both := [item for item in unwritten if item in out]:
+        raise LaunchSpecError(f"{both[0]!r} is in out as well, so it is written", kernel=function, field="unwritten")
+    inputs = tuple(_as_read(a) if a.name in unwritten else a for a in arguments if a.name not in out)
+    allocator = Allocator(function, arguments, inputs)
+    sources = {key: allocator.allocate(parse_rule(key, rule, function)) for key, rule in out.items()}
+    needs_device = bool(out) and not allocator.model
+    declarations = [argument.declaration for argument in inputs]
+    declarations += ["*, Device? device=None"] if needs_device else []
+    returns = "Tensor" if len(out) == 1 else f"({', '.join('Tensor' for _ in out)})"
+    schema = f"({', '.join(declarations)}) -> {returns}"
+    source = _write_source(signature, inputs, sources, ["*", "device=None"] if needs_device else [])
+    return Plan(name, signature, inputs, schema, source)
+
+
+def _check_results(signature: Signature, out: Mapping[str, str]) -> None:
+    """Raise an error unless there is a rule for each tensor that the function returns, and for no other."""
+    if tuple(out) != signature.returns:
+        names = ", ".join(signature.returns)
+        raise LaunchSpecError(
+            f"it must have a rule for each result, {names}, in this order; they are those of the schema",
+            kernel=signature.name, field="out", hint='schema="(Tensor x) -> (Tensor y)", out={"y": "like x"}',
+        )  # fmt: skip
+
+
+def _as_read(argument: Argument) -> Argument:
+    declaration = re.sub(r"\(\w+!\)", "", argument.declaration)
+    return argument._replace(is_written=False, declaration=declaration)
+
+
+_SOURCE = """\
+def launch({parameters}):
+{launch}
+
+def impl({parameters}):
+    if _any_requires_grad({tensors}) and _is_grad_enabled():
+        return _without_gradient({passed})
+{launch}
+
+def fake({parameters}):
+{fake}
+"""
+
+
+def _write_source(
+    signature: Signature, inputs: Sequence[Argument], outputs: Mapping[str, str], extra: Sequence[str]
+) -> str:
+    """Return the Python text of the operator's functions."""
+    tensors = [f"a_{argument.name}" for argument in inputs if argument.is_tensor]
+    names = [f"a_{argument.name}" for argument in inputs]
+    parameters = [f"a_{a.name}=_default_{a.name}" if a.default else f"a_{a.name}" for a in inputs]
+    checked = [f"a_{argument.name}" for argument in signature.arguments if argument.is_tensor]
+    allocations = [f"    a_{name} = {source}" for name, source in outputs.items()]
+    results = f"    return {', '.join(f'a_{name}' for name in outputs)}" if outputs else "    return None"
+    arguments = ", ".join(f"a_{argument.name}" for argument in signature.arguments)
+    if signature.returns:
+        launch = [f"    return _fresh(_function({arguments}), {_tuple(tensors)})"]
+    else:
+        launch = [*allocations, *_count_versions(inputs), f"    _function({arguments})", results]
+    return _SOURCE.format(
+        parameters=", ".join([*parameters, *extra]),
+        passed=", ".join([*names, *(["device=device"] if extra else [])]),
+        tensors=", ".join(tensors),
+        launch="\n".join(launch),
+        fake="\n".join([*allocations, f"    _check({_tuple(checked)})", results]),
+    )
+
+
+def _tuple(names: Sequence[str]) -> str:
+    return f"({''.join(f'{name}, ' for name in names)})"
+
+
+def _count_versions(inputs: Sequence[Argument]) -> Iterator[str]:
+    """Yield the lines that tell autograd which tensors are written to, so that it notices changes to saved ones."""
+    for argument in inputs:
+        if argument.is_written:
+            condition = f"if a_{argument.name} is not None: " if argument.is_nullable else ""
+            yield f"    {condition}_increment_version((a_{argument.name},))"
