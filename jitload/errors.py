@@ -234,6 +234,8 @@ class MismatchError(JitLoadError):
         difference: How large it is there; infinite if one of the numbers is.
     """
 
+    code = "JL-MISMATCH"
+
     def __init__(
         self, message: str, *, function: str, output: str, index: tuple[int, ...] | None = None, difference: float = 0.0
     ) -> None:

@@ -11,18 +11,17 @@ import pytest
 from jitload import errors
 from jitload.cli import main
 from jitload.cli.explaining import read_sections
-from jitload.errors import CompileError, JitLoadError
+from jitload.errors import CompileError, JitLoadError, MismatchError
 
-CLASSES = [
-    value
-    for value in vars(errors).values()
-    if isinstance(value, type) and issubclass(value, JitLoadError) and value is not CompileError
+CLASSES = {value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, JitLoadError)}
+ERRORS = [
+    *(error_type("it failed") for error_type in sorted(CLASSES - {CompileError, MismatchError}, key=str)),
+    MismatchError("it differs", function="f", output="y"),
+    *(CompileError(stage=stage, name="m", log="it failed") for stage in errors._COMPILERS),
 ]
-ERRORS = [error_type("it failed") for error_type in CLASSES]
-COMPILE_ERRORS = [CompileError(stage=stage, name="m", log="it failed") for stage in errors._COMPILERS]
 
 
-@pytest.mark.parametrize("error", [*ERRORS, *COMPILE_ERRORS], ids=lambda error: error.code)
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.code)
 def test_each_code_has_a_section_and_ends_the_traceback(error):
     assert "**What to do.**" in read_sections()[error.code]
     assert error.code not in str(error)
@@ -30,7 +29,7 @@ def test_each_code_has_a_section_and_ends_the_traceback(error):
 
 
 def test_each_section_is_about_a_code():
-    assert read_sections().keys() == {error.code for error in [*ERRORS, *COMPILE_ERRORS]}
+    assert read_sections().keys() == {error.code for error in ERRORS}
 
 
 def test_explain(capsys):
