@@ -33,7 +33,7 @@ def test_the_manual_builds_without_warnings(tmp_path: Path) -> None:
     reference = (tmp_path / "reference.html").read_text()
     import jitload
 
-    for name in [*jitload.__all__, "prebuild", "torch_op"]:
+    for name in [*jitload.__all__, "compare", "jax_call", "prebuild", "torch_op"]:
         assert re.search(rf'id="jitload\.(errors\.)?{name}"', reference), name
     options = (tmp_path / "reference_cli.html").read_text()
     assert "--resources" in options
@@ -67,7 +67,7 @@ def test_blocks_and_what_comments_say_about_them(tmp_path: Path) -> None:
 def test_each_mark_says_something_that_is_known() -> None:
     for page in PAGES:
         for block in read_blocks(DOCS / f"{page}.md"):
-            assert re.fullmatch(r"|needs (nvcc and )?a GPU|needs nvcc|file: [\w.]+|not run: .+", block.mark), page
+            assert re.fullmatch(r"|needs (nvcc and )?a GPU|needs nvcc|needs JAX|file: [\w.]+|not run: .+", block.mark), page
 
 
 @pytest.fixture(scope="module")

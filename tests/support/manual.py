@@ -4,7 +4,7 @@ The Python and shell blocks of a page run in their order, in one namespace and o
 block, which readers do not see, says more:
 
     <!-- not run: the reason -->    the block is left out
-    <!-- needs a GPU -->            it runs where there is one; so do "nvcc" and "nvcc and a GPU"
+    <!-- needs a GPU -->            it runs where there is one; the same for "nvcc", "nvcc and a GPU", "JAX"
     <!-- file: x.cu -->             the block, in any language, is written to a file
     <!-- setup … -->                Python that defines what the next blocks use
 """
@@ -19,6 +19,7 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,6 +61,8 @@ def is_runnable(block: Block) -> bool:
 
         if not torch.cuda.is_available():
             return False
+    if "JAX" in needs and not find_spec("jax_tvm_ffi"):
+        return False
     if "nvcc" in needs:
         from support.nvcc import real_nvcc
 

@@ -190,10 +190,6 @@ inline cudnnHandle_t getCudnnHandle() {
   return static_cast<cudnnHandle_t>(jitload_torch::library_handle("_ZN2at6native14getCudnnHandleEv"));
 }
 }  // namespace native
-template <class T>
-C10_HOST_DEVICE T ceil_div(T a, T b) {
-  return (a + b - 1) / b;
-}
 }  // namespace at
 
 namespace torch {

@@ -70,7 +70,7 @@ struct Slot<c10::ArrayRef<T>> {
 struct Parameter {
   const char* name;
   void* default_value;     /* a Python object, or NULL */
-  Message* default_text;
+  bool is_exact; /* without conversions */
 };
 
 /* A function as pybind11 records it, one of several with its name. */
@@ -104,8 +104,9 @@ template <class I, class... A>
 struct Slots;
 template <size_t... I, class... A>
 struct Slots<Indices<I...>, A...> : IndexedSlot<I, A>... {
-  bool load(void* const* arguments, bool convert) {
-    return (true && ... && this->IndexedSlot<I, A>::slot.load(arguments[I], convert));
+  bool load(const Parameter* parameters, void* const* arguments, bool convert) {
+    return (true && ... && this->IndexedSlot<I, A>::slot.load(
+                               arguments[I], convert && (parameters == nullptr || !parameters[I].is_exact)));
   }
   template <class R, class F>
   R call(F& function) {
@@ -117,7 +118,7 @@ template <class R, class F, class... A>
 struct Binding {
   static bool call(Record* record, void* const* arguments, bool convert, Object* result) {
     Slots<IndicesOf<sizeof...(A)>, A...> slots;
-    if (!slots.load(arguments, convert)) return false;
+    if (!slots.load(record->parameters, arguments, convert)) return false;
     F& function = *static_cast<F*>(record->callable);
     struct Released {
       explicit Released(bool releases) : state(releases ? leave_gil() : nullptr) {}
@@ -189,22 +190,26 @@ struct arg {
   constexpr explicit arg(const char* name) : name(name) {}
   template <class T>
   arg_v operator=(const T& value) const;
-  arg& noconvert(bool = true) { return *this; }
+  arg& noconvert(bool flag = true) {
+    is_exact = flag;
+    return *this;
+  }
   const char* name;
+  bool is_exact = false;
 };
 struct none {};
 struct arg_v : arg {
-  arg_v(const char* name, void* value) : arg(name), value(value) {}
+  arg_v(const arg& base, void* value) : arg(base), value(value) {}
   void* value;
 };
 template <class T>
 arg_v arg::operator=(const T& value) const {
   if constexpr (__is_same(T, none)) {
-    return {name, jitload_torch::none().release()};
+    return {*this, jitload_torch::none().release()};
   } else if constexpr (jitload_torch::is_text<T>::value) {
-    return {name, jitload_torch::Caster<const char*>::to_python(value).release()};
+    return {*this, jitload_torch::Caster<const char*>::to_python(value).release()};
   } else {
-    return {name, jitload_torch::Caster<T>::to_python(value).release()};
+    return {*this, jitload_torch::Caster<T>::to_python(value).release()};
   }
 }
 namespace literals {
@@ -269,10 +274,10 @@ class module_ {
   }
   static void apply(jitload_torch::Record& record, size_t&, const char* doc) { record.doc = doc; }
   static void apply(jitload_torch::Record& record, size_t& position, const arg_v& parameter) {
-    if (position < record.count) record.parameters[position++] = {parameter.name, parameter.value, nullptr};
+    if (position < record.count) record.parameters[position++] = {parameter.name, parameter.value, parameter.is_exact};
   }
   static void apply(jitload_torch::Record& record, size_t& position, const arg& parameter) {
-    if (position < record.count) record.parameters[position++] = {parameter.name, nullptr, nullptr};
+    if (position < record.count) record.parameters[position++] = {parameter.name, nullptr, parameter.is_exact};
   }
   template <class... Guards>
   static void apply(jitload_torch::Record& record, size_t&, call_guard<Guards...>) {
