@@ -93,7 +93,7 @@ def main() -> None:
     torch.testing.assert_close(torch.ones(1), torch.ones(1))
     gc.freeze()  # or each process would look through all that was imported
     home = Path(sys.argv[1])
-    for page in map(Path, sys.argv[2:]):
+    for page in (Path(name).resolve() for name in sys.argv[2:]):
         directory = home / page.stem
         directory.mkdir()
         if not os.fork():
