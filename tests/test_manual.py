@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from builds import ROOT, python_env
@@ -90,3 +91,13 @@ def test_the_blocks_of_the_page_run(page: str, results: Path) -> None:
     assert (results / page / "status").read_text() == "0", output
     for line in PRINTED.get(page, ()):
         assert line in output
+
+
+def test_the_first_block_of_the_readme_runs() -> None:
+    first = next(read_blocks(ROOT / "README.md"))
+    code, refused = first.text.replace('device="cuda"', 'device="cpu"').rstrip().rsplit("\n", 1)
+    namespace: dict[str, Any] = {}
+    exec(code.replace('"vec",', '"vec", arch="cpu",'), namespace)
+    assert namespace["y"].tolist() == [1, 2, 3, 4, 5]
+    with pytest.raises(TypeError, match="argument 'x' must be a float32 .*, got float16"):
+        exec(refused, namespace)
