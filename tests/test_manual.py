@@ -99,5 +99,5 @@ def test_the_first_block_of_the_readme_runs() -> None:
     namespace: dict[str, Any] = {}
     exec(code.replace('"vec",', '"vec", arch="cpu",'), namespace)
     assert namespace["y"].tolist() == [1, 2, 3, 4, 5]
-    with pytest.raises(TypeError, match="argument 'x' must be a float32 .*, got float16"):
+    with pytest.raises(TypeError, match=r"argument 'x' must be a float32 .*, got float16"):
         exec(refused, namespace)

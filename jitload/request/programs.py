@@ -21,7 +21,7 @@ def choose_kernels(call: Call, kind: Kind) -> tuple[Call, Kind, bool]:
     """
     texts = tuple(text for _, text in call.sources.cuda)
     archs = (call.arch,) if isinstance(call.arch, str) else call.arch
-    if not isinstance(archs, Sequence) or CPU in archs or not _leaves_host_code_out(call, kind, texts):
+    if not isinstance(archs, Sequence) or CPU in tuple(archs) or not _leaves_host_code_out(call, kind, texts):
         return call, kind, False
 
     from jitload.cpptext.host_functions import without_host_code
