@@ -20,8 +20,8 @@ def choose_kernels(call: Call, kind: Kind) -> tuple[Call, Kind, bool]:
         JitLoadError: `functions=` names kernels as well as functions of the host.
     """
     texts = tuple(text for _, text in call.sources.cuda)
-    archs = (call.arch,) if isinstance(call.arch, str) else call.arch
-    if not isinstance(archs, Sequence) or CPU in tuple(archs) or not _leaves_host_code_out(call, kind, texts):
+    targets = (call.arch, *call.arch) if isinstance(call.arch, Sequence) else ()
+    if CPU in targets or not _leaves_host_code_out(call, kind, texts):
         return call, kind, False
 
     from jitload.cpptext.host_functions import without_host_code
