@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from jitload.cache.entry import MANIFEST, read_manifest
 from jitload.elf.cubin import read_image
 from jitload.elf.file import HEADER_SIZE, file_size
-from jitload.errors import JitLoadError
+from jitload.errors import JitLoadError, ToolchainError
 from jitload.model import Image, ImageKernel
 from jitload.toolchain.arch import CPU, canonical_arch, current_capability
 
@@ -103,7 +103,9 @@ def _choose_arch(function: str, archs: tuple[str, ...], requested: str | None) -
     listed = ", ".join(archs)
     if requested is not None:
         if not isinstance(requested, str):
-            raise TypeError(f"{function}(): arch={requested!r}: it must be a str such as {archs[0]!r}")
+            raise ToolchainError(
+                f"{function}(): arch= must be a str such as {archs[0]!r}, got {type(requested).__name__}"
+            )
         name = canonical_arch(requested)
         if name in archs:
             return name
