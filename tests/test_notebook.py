@@ -119,7 +119,7 @@ def test_completion(shell):
 def test_a_slow_build_shows_its_stage(shell, capsys, monkeypatch):
     from jitload import notebook, stages
 
-    monkeypatch.setattr(notebook, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(notebook, "_SHOW_AFTER_S", 0.05)
     with notebook._shown_stages(), stages.stage("NVRTC compiles vec"):
         shown = ""
         while "NVRTC compiles vec, 0 s" not in shown:
