@@ -408,6 +408,15 @@ def test_a_torch_for_the_cpu_cannot_build_what_needs_cuda(monkeypatch: pytest.Mo
         ("x.cpp:3:4: error: ‘TORCH_LIBRARY’ was not declared in this scope", ["TORCH_LIBRARY"]),
         ("x.cpp:3: error: ‘accumulate’ is not a member of ‘std’", ["std::accumulate"]),
         ("x.cpp:3: error: ‘y’ was not declared in this scope", []),
+        ("x.cpp:7:109: error: ‘caffe2’ has not been declared", ["caffe2"]),
+        (
+            "x.cpp:3: error: call of overloaded ‘conv2d(torch::Tensor&, int)’ is ambiguous",
+            ["conv2d(torch::Tensor&, int)"],
+        ),
+        (
+            "x.cpp:2: error: ‘using Tensor = class at::Tensor’ {aka ‘class at::Tensor’} has no member named ‘bar’; did you",
+            ["at::Tensor::bar"],
+        ),
         ('x.cu(3): error: expected a ";"', []),
     ],
 )
@@ -569,5 +578,5 @@ def test_the_names_of_torchs_headers_are_written_once_and_whole(tmp_path: Path):
     with ThreadPoolExecutor(8) as pool:
         (directory,) = {*pool.map(find_or_write_torch_headers, [tmp_path] * 8)}
     assert list(directory.parent.iterdir()) == [directory]
-    names = {str(path.relative_to(directory)) for path in directory.rglob("*.h")}
+    names = {str(path.relative_to(directory)) for path in directory.rglob("*.*h")}
     assert names == {name for names in FORWARDED.values() for name in names.split()}

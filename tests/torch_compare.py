@@ -61,7 +61,7 @@ def run_program(program: Program, peer: str, record: Path) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     functions = functions_of(module)
     is_host_only = device == "cpu" and program.cuda is not None
-    calls = [call for call in program.calls if device in call.on or not is_host_only]
+    calls = [call for call in program.calls if device in call.on or not (is_host_only or call.on == ("cpu",))]
     missing = known.get("fallback", [message for message in messages if "own headers" in message])
     for call in calls[len(outcomes) :]:
         facts = {"seconds": seconds, "fallback": missing, "outcomes": outcomes, "calling": call.expression}

@@ -386,6 +386,9 @@ _OF_TORCH = re.compile(
     r"\b(?:torch|at|c10|ATen|pybind11|py|caffe2|jitload_torch)(?:::|/)|[\"‘](?:torch|at|c10|pybind11|py|std|caffe2)[\"’]"
 )
 _MACRO_OF_TORCH = re.compile(r"\b(?:AT|TORCH|C10|PYBIND11|CUDA)_[A-Z]\w*")
+_NO_MEMBER = re.compile(
+    r"[‘\"](?:class |struct )?([^‘’\"]+)[’\"]\}? has no (?:actual )?member (?:named )?[‘\"]([^’\"]+)"
+)
 _SECOND_MODULE = re.compile(
     r"(?:redefinition|multiple definition) of .*_jitload_torch_module|_jitload_torch_module.* has already been defined"
 )
@@ -409,8 +412,8 @@ def missing_names(log: str) -> list[str]:
         name, *owners = [macro[0]] if macro else [header[0]] if header else [*_QUOTED.findall(message), "?"]
         if owners and "is not a member of" in message:
             name = f"{owners[0]}::{name}"
-        elif len(owners) > 1 and "member" in message:
-            name = f"{name}::{owners[0]}"
+        elif member := _NO_MEMBER.search(message):
+            name = f"{member[1]}::{member[2]}"
         names[name] = None
     return list(names)
 

@@ -405,7 +405,9 @@ void fail_dimension(int64_t dim, int64_t ndim) {
                                          std::to_string(ndim - 1) + "], but got " + number + ")");
 }
 void fail_device() { throw CheckError(ErrorKind::runtime, "tensor does not have a device"); }
-void fail_strides() { throw CheckError(ErrorKind::runtime, "Tensor implementation doesn't support strides"); }
+void fail_strides(const char* method) {
+  throw CheckError(ErrorKind::runtime, std::string("Sparse CSR tensors do not have ") + method);
+}
 void fail_data(const Node* node) {
   Gil gil;
   const Object method = attribute(node->object, "data_ptr");
@@ -443,7 +445,7 @@ void read_attributes(Node* node) {
   const Object strides = is_strided ? call(attribute(node->object, "stride").get(), {}) : Object();
   for (size_t i = 0; i < count; ++i) {
     node->sizes[i] = PyLong_AsLongLong(sequence_item(shape.get(), i).get());
-    if (is_strided) node->sizes[count + i] = PyLong_AsLongLong(sequence_item(strides.get(), i).get());
+    node->sizes[count + i] = is_strided ? PyLong_AsLongLong(sequence_item(strides.get(), i).get()) : 0;
   }
   if (PyErr_Occurred() != nullptr) throw PythonError();
   if (!dtype_from(dtype.get(), &node->scalar_type)) {
@@ -452,7 +454,7 @@ void read_attributes(Node* node) {
   device_from(device.get(), &type, &index);
   const bool is_meta = type == static_cast<int8_t>(c10::DeviceType::Meta);
   node->view = {nullptr, kOtherDevice + type, index, static_cast<int32_t>(count), 0, 0, 1, node->sizes,
-                is_strided ? node->sizes + count : nullptr, is_meta && is_strided ? 0 : kNoMemory};
+                is_strided || layout_number == 1 ? node->sizes + count : nullptr, is_meta && is_strided ? 0 : kNoMemory};
   node->is_viewed = true;
 }
 }  // namespace
@@ -987,7 +989,7 @@ extern "C" void* call_function(void* capsule, void* const* arguments, ptrdiff_t 
 
 }  // namespace
 
-void append_parameter(Message& m, const Record* record, size_t index, void (*describe)(Message&)) {
+void append_parameter(Message& m, const Record* record, size_t index, void (*describe)(Message&, bool)) {
   if (index != 0) m.append(", ");
   const Parameter* parameter = record->parameters != nullptr ? &record->parameters[index] : nullptr;
   if (parameter != nullptr && parameter->name != nullptr) {
@@ -996,7 +998,7 @@ void append_parameter(Message& m, const Record* record, size_t index, void (*des
     append_all(m, "arg", index);
   }
   m.append(": ");
-  describe(m);
+  describe(m, parameter != nullptr && parameter->is_exact);
   if (parameter == nullptr || parameter->default_value == nullptr) return;
   m.append(" = ");
   m.append(text_of(repr_of(parameter->default_value).get()).c_str());

@@ -88,7 +88,7 @@ std::tuple<std::vector<torch::Tensor>, double, int64_t, bool, float> reduce_all(
   auto [values, indices] = x.max(1);
   std::tuple<torch::Tensor, torch::Tensor> smallest = torch::min(x, 0, true);
   auto sorted = std::get<0>(torch::sort(x, -1, true));
-  std::vector<torch::Tensor> results = {x.sum(), x.sum(0), x.sum({0, 1}, true), x.mean(), x.mean(-1, false), x.prod(), x.norm(), x.norm(2, 1), x.std(), x.var(0, false), x.max(), x.min(), values, indices,
+  std::vector<torch::Tensor> results = {x.sum(), x.sum(0), x.sum(at::IntArrayRef({0, 1}), true), x.mean(), x.mean(-1, false), x.prod(), x.norm(), x.norm(2, 1), x.std(), x.var(0, false), x.max(), x.min(), values, indices,
       std::get<0>(smallest), std::get<1>(smallest), sorted, x.argmax(), x.argmax(1, true), x.any(), x.all(0), x.cumsum(1), std::get<1>(x.topk(2, 1)), x.abs().amax(1), x.softmax(-1), torch::logsumexp(x, 1), x.median()};
   return {results, x.sum().item<double>(), x.argmax().item().toLong(), (x > 100).any().item<bool>(), x[0][0].item().to<float>()};
 }
@@ -291,7 +291,7 @@ torch::Tensor newton_schulz(const torch::Tensor& G, int64_t steps) {
 /// call: net(rand(2, 3, 16, 16), rand(8, 3, 3, 3), rand(8), rand(10, 8 * 7 * 7))
 #include <torch/extension.h>
 torch::Tensor net(torch::Tensor x, torch::Tensor w, torch::Tensor b, torch::Tensor fc) {
-  auto y = torch::conv2d(x, w, b, /*stride=*/1, /*padding=*/0);
+  auto y = torch::conv2d(x, w, b, /*stride=*/1);
   y = torch::max_pool2d(torch::relu_(y), {2, 2});
   y = torch::dropout(y, 0.5, /*train=*/false);
   y = y.view({y.size(0), -1});
@@ -381,7 +381,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 /// call: thrown(rand(2, 3), 3) !! TypeError: thrown type
 /// call: thrown(rand(2, 3), 4) !! RuntimeError:
 /// call: thrown(rand(2, 3), 5) !! RuntimeError: wrapped: shape '[4]' is invalid for input of size 6
-/// call: thrown(rand(2, 3), 6) !!
 #include <torch/extension.h>
 std::string caught(torch::Tensor x, int how) {
   try {
@@ -407,7 +406,6 @@ void thrown(torch::Tensor x, int how) {
   TORCH_CHECK_WITH(TypeError, how != 3, "thrown type");
   TORCH_INTERNAL_ASSERT_DEBUG_ONLY(how != 4, "in builds without NDEBUG");
   if (how == 5) { try { x.view({4}); } catch (const c10::Error& error) { TORCH_CHECK(false, "wrapped: ", error.msg()); } }
-  TORCH_DCHECK_NE(how, 6);
 }
 //// exact_arguments
 /// call: exact(1.5) -> 3.0
@@ -441,7 +439,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 /// call: facts(rand(2, 3))
 /// call: facts(torch.empty(3, 2, device="meta"))
 /// call: facts(torch.eye(3).to_sparse())
-/// call: facts(torch.eye(3).to_sparse_csr())
+/// call: facts(torch.eye(3).to_sparse_csr()) !! RuntimeError: Sparse CSR tensors do not have is_contiguous
 /// call: facts(torch.ones(2, 3, dtype=torch.complex64))
 /// call: facts(torch.nn.Parameter(rand(2)))
 /// call: facts(rand(2, 3)[:, 1:2])
@@ -453,7 +451,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 /// call: first(rand(3).int()) !! RuntimeError: expected scalar type Float but found Int
 /// call: first(torch.nn.Parameter(rand(3).cpu())) -> float(rand(3)[0])
 /// call: strides_of(rand(2, 3)) -> [3, 1]
-/// call: strides_of(torch.eye(3).to_sparse()) !!
+/// call: strides_of(torch.eye(3).to_sparse()) -> [0, 0]
+/// call: strides_of(torch.eye(3).to_sparse_csr()) !! RuntimeError: Sparse CSR tensors do not have strides
 /// call: strides_of(torch.empty(3, 2, device="meta")) -> [2, 1]
 #include <torch/extension.h>
 std::string facts(const torch::Tensor& x) {
@@ -518,3 +517,37 @@ torch::Tensor accumulate(torch::Tensor x, torch::Tensor rows, torch::Tensor valu
   y.index_put_({rows}, values, /*accumulate=*/true);
   return y;
 }
+//// module_errors
+/// call: fail(rand(2), 0) !! RuntimeError: plain 0
+/// call: fail(rand(2), 1) !!
+/// call: fail(rand(2), 2) !!
+/// call: fail(rand(2), 3) !!
+/// call: fail(rand(2), 4) !!
+/// call: fail(rand(2), 5) !! IndexError: Dimension out of range (expected to be in range of [-1, 0], but got 4)
+/// call: fail(rand(2), 6) !!
+/// call: fail(rand(2), 7) !! ValueError: invalid
+/// call: fail(rand(2), 8) !! IndexError: out of range
+/// call: fail(rand(2), 9) !! MemoryError: std::bad_alloc
+/// call: fail(rand(2), 10) !!
+/// call: fail(rand(2), 11) !! NotImplementedError: "kernel" not implemented for 'Float'
+/// call: fail(rand(2), 12) !! RuntimeError: expected scalar type Int but found Float
+/// call: fail(rand(2), 13) -> None
+#include <torch/extension.h>
+#include <new>
+#include <stdexcept>
+void fail(torch::Tensor x, int how) {
+  TORCH_CHECK(how != 0, "plain ", how);
+  TORCH_CHECK_VALUE(how != 1, "value");
+  TORCH_CHECK_INDEX(how != 2, "index");
+  TORCH_CHECK_TYPE(how != 3, "type");
+  TORCH_CHECK_NOT_IMPLEMENTED(how != 4, "not implemented");
+  if (how == 5) x.size(4);
+  if (how == 6) torch::matmul(x, torch::ones({3}));
+  if (how == 7) throw std::invalid_argument("invalid");
+  if (how == 8) throw std::out_of_range("out of range");
+  if (how == 9) throw std::bad_alloc();
+  if (how == 10) throw 3;
+  if (how == 11) AT_DISPATCH_INTEGRAL_TYPES(x.scalar_type(), "kernel", [] {});
+  if (how == 12) x.data_ptr<int>();
+}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("fail", &fail); }

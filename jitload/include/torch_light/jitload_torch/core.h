@@ -152,9 +152,9 @@ class TypeMeta {
     switch (type_) {
       case kByte: return "unsigned char";
       case kChar: return "signed char";
-      case kShort: return "short";
+      case kShort: return "short int";
       case kInt: return "int";
-      case kLong: return "long";
+      case kLong: return "long int";
       case kHalf: return "c10::Half";
       case kFloat: return "float";
       case kDouble: return "double";
@@ -163,9 +163,18 @@ class TypeMeta {
       case kComplexDouble: return "c10::complex<double>";
       case kBool: return "bool";
       case kBFloat16: return "c10::BFloat16";
-      case kUInt16: return "unsigned short";
+      case kUInt16: return "short unsigned int";
       case kUInt32: return "unsigned int";
-      case kUInt64: return "unsigned long";
+      case kUInt64: return "long unsigned int";
+      case kFloat8_e5m2: return "c10::Float8_e5m2";
+      case kFloat8_e4m3fn: return "c10::Float8_e4m3fn";
+      case kFloat8_e5m2fnuz: return "c10::Float8_e5m2fnuz";
+      case kFloat8_e4m3fnuz: return "c10::Float8_e4m3fnuz";
+      case kFloat8_e8m0fnu: return "c10::Float8_e8m0fnu";
+      case kFloat4_e2m1fn_x2: return "c10::Float4_e2m1fn_x2";
+      case kQInt8: return "c10::qint8";
+      case kQUInt8: return "c10::quint8";
+      case kQInt32: return "c10::qint32";
       case ScalarType::Undefined: return "nullptr (uninitialized)";
       default: return toString(type_);
     }

@@ -24,7 +24,7 @@ inline C10_HOST_DEVICE float half_to_float(uint16_t half) {
   return value;
 #else
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16, rest = half & 0x7fff;
-  if (rest >= 0x7c00) return bits_to_float(sign | 0x7f800000 | (rest & 0x3ff) << 13);
+  if (rest >= 0x7c00) return bits_to_float(sign | (rest > 0x7c00 ? 0x7fc00000 : 0x7f800000) | (rest & 0x3ff) << 13);
   if (rest >= 0x400) return bits_to_float(sign | ((rest << 13) + (112u << 23)));
   const float value = static_cast<float>(rest) * 5.9604644775390625e-08f; /* 2**-24 */
   return bits_to_float(sign | float_to_bits(value));
@@ -120,7 +120,7 @@ struct alignas(1) Float8_e4m3fn {
   }
   C10_HOST_DEVICE operator float() const {
     const uint32_t sign = static_cast<uint32_t>(x & 0x80) << 24, rest = x & 0x7f;
-    if (rest == 0x7f) return bits_to_float(sign | 0x7fc00000);
+    if (rest == 0x7f) return bits_to_float(sign | 0x7ff00000);
     if (rest < 8) return bits_to_float(sign | float_to_bits(static_cast<float>(rest) * 0.001953125f)); /* 2**-9 */
     return bits_to_float(sign | ((rest << 20) + (120u << 23)));
   }

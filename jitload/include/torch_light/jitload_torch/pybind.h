@@ -34,7 +34,7 @@ struct Slot {
   T value{};
   bool load(void* object, bool convert) { return Caster<T>::load(object, convert, &value); }
   T& get() { return value; }
-  static void describe(Message& m) { Caster<T>::describe(m, false); }
+  static void describe(Message& m, bool is_exact) { Caster<T>::describe(m, is_exact); }
 };
 template <>
 struct Slot<const char*> {
@@ -44,7 +44,7 @@ struct Slot<const char*> {
     return text_from(object, &value, &size);
   }
   const char*& get() { return value; }
-  static void describe(Message& m) { m.append("str"); }
+  static void describe(Message& m, bool) { m.append("str"); }
 };
 /* References to arrays own the items for the time of the call. */
 template <class T>
@@ -61,7 +61,7 @@ struct Slot<c10::ArrayRef<T>> {
     return load_items(object, convert, items, size);
   }
   c10::ArrayRef<T>& get() { return value; }
-  static void describe(Message& m) { m.append("Tuple[int, ...]"); }
+  static void describe(Message& m, bool) { m.append("Tuple[int, ...]"); }
   T* items = nullptr;
   c10::ArrayRef<T> value;
 };
@@ -84,7 +84,7 @@ struct Record {
   const char* doc;
   Parameter* parameters; /* `count` of them, or NULL */
 };
-void append_parameter(Message& m, const Record* record, size_t index, void (*describe)(Message&));
+void append_parameter(Message& m, const Record* record, size_t index, void (*describe)(Message&, bool));
 void add_function(void* module, const char* name, const Record& record);
 void set_attribute(void* module, const char* name, Object value);
 void set_doc(void* module, const char* text);

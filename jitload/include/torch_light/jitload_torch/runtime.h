@@ -132,7 +132,7 @@ void destroy(Node* node);
 void read_view(Node* node);
 void check_dtype(Node* node, int8_t scalar_type);
 [[noreturn]] void fail_dimension(int64_t dim, int64_t ndim);
-[[noreturn]] void fail_strides();
+[[noreturn]] void fail_strides(const char* method);
 [[noreturn]] void fail_data(const Node* node);
 [[noreturn]] void fail_device();
 bool has_layout(const Node* node, int8_t layout);

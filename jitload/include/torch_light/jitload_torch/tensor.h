@@ -81,10 +81,13 @@ class Tensor {
   bool is_quantized() const { return scalar_type() >= kQInt8 && scalar_type() <= kQInt32; }
   bool is_floating_point() const { return isFloatingType(scalar_type()); }
   bool is_complex() const { return isComplexType(scalar_type()); }
-  bool is_signed() const { return scalar_type() != kByte && scalar_type() != kBool; }
+  bool is_signed() const { 
+    const ScalarType type = scalar_type();
+    return type != kByte && type != kBool && type != kUInt16 && type != kUInt32 && type != kUInt64;
+  }
   bool has_storage() const { return defined(); }
   Layout layout() const {
-    if (view().strides != nullptr) return kStrided;
+    if (view().device_type < jitload_torch::kOtherDevice || jitload_torch::has_layout(node_, 0)) return kStrided;
     return jitload_torch::has_layout(node_, 1) ? kSparse : jitload_torch::has_layout(node_, 2) ? Layout::SparseCsr : Layout::Mkldnn;
   }
   TensorOptions options() const { return TensorOptions(scalar_type()).device(device()).layout(layout()); }
@@ -216,7 +219,7 @@ class Tensor {
     return node_->view;
   }
   const int64_t* stride_data() const {
-    if (C10_UNLIKELY(view().strides == nullptr)) jitload_torch::fail_strides();
+    if (C10_UNLIKELY(view().strides == nullptr)) jitload_torch::fail_strides("strides");
     return view().strides;
   }
   Tensor& assign(const Tensor& other);
@@ -244,7 +247,7 @@ inline bool Tensor::is_contiguous(MemoryFormat format) const {
   if (is_last && v.ndim != 4) return false;
   static const int last[] = {0, 2, 3, 1};
   int64_t expected = 1;
-  if (v.strides == nullptr) return false;
+  if (v.strides == nullptr) jitload_torch::fail_strides("is_contiguous");
   if (numel() == 0 && !is_last) return true;
   for (int i = v.ndim - 1; i >= 0; --i) {
     const int d = is_last ? last[i] : i;
