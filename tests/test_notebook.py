@@ -86,7 +86,7 @@ def test_a_build_error_is_shown_alone(cache, shell, capsys):
         ("--frob", "unrecognized arguments: --frob"),
         ("two words", "unrecognized arguments: words"),
         ("a-b", "must be an identifier"),
-        ("add --arch cpu", "a kernel has this name, too"),
+        ("add --arch cpu", "a kernel has the same name"),
     ],
 )
 def test_wrong_options_are_usage_errors(cache, shell, capsys, line, message):

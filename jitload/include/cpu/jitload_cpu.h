@@ -118,8 +118,8 @@ static thread_local int __jitload_countdown = 4096; /* basic blocks until anothe
 #define __JITLOAD_SET_COUNTDOWN(blocks) ((void)0)
 #endif
 
-/* Let other threads run: this one may be waiting for one of them. The next one always runs equally long, because a wait
- * without end is recognised by a state that repeats, and the countdown is a part of it. */
+/* Let other threads run, because this one may be waiting for one of them. The countdown is set to a fixed value, because
+ * it is part of the state whose repetition shows an endless wait. */
 __JITLOAD_INLINE void __jitload_yield() {
   __JITLOAD_SET_COUNTDOWN(512);
   __JITLOAD_KEEP_THREAD_INDEX(jitload_cpu_yield());
@@ -198,7 +198,7 @@ __JITLOAD_INLINE void __nanosleep(unsigned) { __jitload_yield(); }
 #include "jitload_cpu_math.h"
 #include <assert.h>
 
-/* What failed assertions of libcu++ call: C's function would end the process. */
+/* Assertions of libcu++ call this when they fail. C's function would end the process. */
 #define __assert_fail __jitload_assert_fail
 extern "C" __attribute__((noreturn)) inline void __assert_fail(const char* assertion, const char* file, unsigned line,
                                                                const char*) noexcept {
