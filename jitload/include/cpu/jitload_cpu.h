@@ -1,8 +1,8 @@
 /* CUDA C++ for g++: what nvcc gives every kernel without an #include.
  *
  * The compiler reads this header before the user's text. `__global__` leaves a mark in the object file, so the compiler
- * decides what is a kernel. threadIdx and its kin are variables of this translation unit whose address is never taken:
- * in the loops over a block's threads they become the loops' counters.
+ * decides what is a kernel. threadIdx, blockIdx and the like are variables of this translation unit whose address is
+ * never taken, so that they become the counters of the loops over a block's threads.
  */
 #ifndef JITLOAD_CPU_DEVICE_H_
 #define JITLOAD_CPU_DEVICE_H_

@@ -1,4 +1,4 @@
-/* TORCH_CHECK and its kin, and the texts that they put together. */
+/* TORCH_CHECK and similar macros, and the messages that they put together. */
 #ifndef JITLOAD_TORCH_CHECK_H_
 #define JITLOAD_TORCH_CHECK_H_
 
