@@ -62,7 +62,7 @@ def run_program(program: Program, peer: str, record: Path) -> None:
     functions = functions_of(module)
     is_host_only = device == "cpu" and program.cuda is not None
     calls = [call for call in program.calls if device in call.on or not (is_host_only or call.on == ("cpu",))]
-    missing = known.get("fallback", [message for message in messages if "own headers" in message])
+    missing = previous.get("fallback", [message for message in messages if "own headers" in message])
     for call in calls[len(outcomes) :]:
         facts = {"seconds": seconds, "fallback": missing, "outcomes": outcomes, "calling": call.expression}
         _write(record, facts)
